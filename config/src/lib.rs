@@ -1,0 +1,1 @@
+//! memgate.yaml: settings, checks, JSON Schema

@@ -1,0 +1,1 @@
+//! The agent that is loaded into the tested process

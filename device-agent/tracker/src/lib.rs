@@ -1,0 +1,1 @@
+//! The allocation tracker: live table, stack store, unwinder, counters

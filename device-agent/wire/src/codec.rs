@@ -1,0 +1,331 @@
+//! Bytes to frames and back.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::frame::{Frame, FrameType};
+
+/// Bytes of a frame's header.
+pub const HEADER_BYTES: usize = 20;
+
+/// A longer body is refused: snapshots are written in parts that stay far below.
+pub const MAX_BODY_BYTES: usize = 1 << 20;
+
+/// The body version this crate writes, for every type.
+const BODY_VERSION: u8 = 1;
+
+/// What [`decode`] found at the start of its input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decoded {
+    /// A frame.
+    Frame {
+        /// The frame.
+        frame: Frame,
+        /// Monotonic nanoseconds of the writer.
+        t_ns: u64,
+        /// Bytes it took.
+        bytes: usize,
+    },
+    /// A whole frame of a type or version this reader does not know: skip `bytes`.
+    Unknown {
+        /// Type number.
+        frame_type: u16,
+        /// Body version.
+        version: u8,
+        /// Bytes it takes.
+        bytes: usize,
+    },
+    /// The input ends inside a frame; `bytes` are needed in all.
+    Incomplete {
+        /// Bytes of the whole frame as far as known.
+        bytes: usize,
+    },
+}
+
+/// A frame that cannot be used. Everything before `offset` was good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecodeError {
+    /// Offset of the damaged frame, as given to [`decode`].
+    pub offset: u64,
+    /// What is wrong with it.
+    pub kind: DecodeErrorKind,
+}
+
+/// What is wrong with a frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DecodeErrorKind {
+    /// The body is longer than [`MAX_BODY_BYTES`].
+    TooLong(u32),
+    /// The checksum does not fit.
+    Checksum,
+    /// The body of a known type and version does not parse.
+    Body(FrameType),
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "damaged frame at byte {}: ", self.offset)?;
+        match &self.kind {
+            DecodeErrorKind::TooLong(n) => write!(f, "its body claims {n} bytes, {MAX_BODY_BYTES} are allowed"),
+            DecodeErrorKind::Checksum => write!(f, "its checksum does not fit"),
+            DecodeErrorKind::Body(t) => write!(f, "its body is not that of a {t:?} frame"),
+        }
+    }
+}
+
+impl core::error::Error for DecodeError {}
+
+/// Appends `frame` to `out`.
+///
+/// Returns the bytes appended, or 0 and an unchanged `out` if the body exceeds [`MAX_BODY_BYTES`]: a writer that splits its
+/// snapshots never sees that.
+pub fn encode(frame: &Frame, t_ns: u64, out: &mut Vec<u8>) -> usize {
+    let at = out.len();
+    let frame_type = frame.frame_type();
+    let Some(body) = body(frame) else { return 0 };
+    let Some(length) = u32::try_from(body.len()).ok().filter(|_| body.len() <= MAX_BODY_BYTES) else { return 0 };
+    let mut head = [0_u8; 16];
+    let [l0, l1, l2, l3] = length.to_le_bytes();
+    let [t0, t1] = (frame_type as u16).to_le_bytes();
+    let [n0, n1, n2, n3, n4, n5, n6, n7] = t_ns.to_le_bytes();
+    head.copy_from_slice(&[l0, l1, l2, l3, t0, t1, BODY_VERSION, 0, n0, n1, n2, n3, n4, n5, n6, n7]);
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&head), &body);
+    out.extend_from_slice(&head);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(&body);
+    out.len().saturating_sub(at)
+}
+
+/// Reads the frame at the start of `input`. `offset` is only told in errors.
+///
+/// # Errors
+/// A damaged frame, with its offset.
+pub fn decode(input: &[u8], offset: u64) -> Result<Decoded, DecodeError> {
+    let Some((head, rest)) = input.split_first_chunk::<HEADER_BYTES>() else {
+        return Ok(Decoded::Incomplete { bytes: HEADER_BYTES });
+    };
+    let [l0, l1, l2, l3, t0, t1, version, flags, n0, n1, n2, n3, n4, n5, n6, n7, c0, c1, c2, c3] = *head;
+    let length = u32::from_le_bytes([l0, l1, l2, l3]);
+    let frame_type = u16::from_le_bytes([t0, t1]);
+    let fail = |kind| DecodeError { offset, kind };
+    let body_bytes = usize::try_from(length).unwrap_or(usize::MAX);
+    if body_bytes > MAX_BODY_BYTES {
+        return Err(fail(DecodeErrorKind::TooLong(length)));
+    }
+    let bytes = HEADER_BYTES.saturating_add(body_bytes);
+    let Some(body) = rest.get(..body_bytes) else { return Ok(Decoded::Incomplete { bytes }) };
+    let checked = head.get(..16).unwrap_or_default();
+    if crc32c::crc32c_append(crc32c::crc32c(checked), body) != u32::from_le_bytes([c0, c1, c2, c3]) {
+        return Err(fail(DecodeErrorKind::Checksum));
+    }
+    let known = FrameType::from_number(frame_type).filter(|_| version == BODY_VERSION && flags == 0);
+    let Some(known) = known else { return Ok(Decoded::Unknown { frame_type, version, bytes }) };
+    let frame = parse(known, body).ok_or_else(|| fail(DecodeErrorKind::Body(known)))?;
+    Ok(Decoded::Frame { frame, t_ns: u64::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, n7]), bytes })
+}
+
+fn body(frame: &Frame) -> Option<Vec<u8>> {
+    fn bytes<T: Serialize>(value: &T) -> Option<Vec<u8>> {
+        postcard::to_allocvec(value).ok()
+    }
+    match frame {
+        Frame::Hello(f) => bytes(f),
+        Frame::Counters(f) => bytes(f),
+        Frame::Boundary(f) => bytes(f),
+        Frame::NativeSnapshot(f) => bytes(f),
+        Frame::Modules(f) => bytes(f),
+        Frame::Stacks(f) => bytes(f),
+        Frame::Event(f) => bytes(f),
+        Frame::Log(f) => bytes(f),
+        Frame::Error(f) => bytes(f),
+        Frame::Goodbye(f) => bytes(f),
+        Frame::OsSample(f) => bytes(f),
+        Frame::Order(f) => bytes(f),
+    }
+}
+
+fn parse(frame_type: FrameType, body: &[u8]) -> Option<Frame> {
+    /// The whole body must be used: bytes left over mean another layout.
+    fn all<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+        match postcard::take_from_bytes(body) {
+            Ok((value, [])) => Some(value),
+            _ => None,
+        }
+    }
+    Some(match frame_type {
+        FrameType::Hello => Frame::Hello(all(body)?),
+        FrameType::Counters => Frame::Counters(all(body)?),
+        FrameType::Boundary => Frame::Boundary(all(body)?),
+        FrameType::NativeSnapshot => Frame::NativeSnapshot(all(body)?),
+        FrameType::Modules => Frame::Modules(all(body)?),
+        FrameType::Stacks => Frame::Stacks(all(body)?),
+        FrameType::Event => Frame::Event(all(body)?),
+        FrameType::Log => Frame::Log(all(body)?),
+        FrameType::Error => Frame::Error(all(body)?),
+        FrameType::Goodbye => Frame::Goodbye(all(body)?),
+        FrameType::OsSample => Frame::OsSample(all(body)?),
+        FrameType::Order => Frame::Order(all(body)?),
+    })
+}
+
+impl Frame {
+    /// The type this frame has on the wire.
+    #[must_use]
+    pub const fn frame_type(&self) -> FrameType {
+        match self {
+            Self::Hello(_) => FrameType::Hello,
+            Self::Counters(_) => FrameType::Counters,
+            Self::Boundary(_) => FrameType::Boundary,
+            Self::NativeSnapshot(_) => FrameType::NativeSnapshot,
+            Self::Modules(_) => FrameType::Modules,
+            Self::Stacks(_) => FrameType::Stacks,
+            Self::Event(_) => FrameType::Event,
+            Self::Log(_) => FrameType::Log,
+            Self::Error(_) => FrameType::Error,
+            Self::Goodbye(_) => FrameType::Goodbye,
+            Self::OsSample(_) => FrameType::OsSample,
+            Self::Order(_) => FrameType::Order,
+        }
+    }
+}
+
+impl FrameType {
+    /// The type with this number.
+    #[must_use]
+    pub const fn from_number(number: u16) -> Option<Self> {
+        Some(match number {
+            1 => Self::Hello,
+            2 => Self::Counters,
+            3 => Self::Boundary,
+            4 => Self::NativeSnapshot,
+            5 => Self::Modules,
+            6 => Self::Stacks,
+            7 => Self::Event,
+            8 => Self::Log,
+            9 => Self::Error,
+            10 => Self::Goodbye,
+            11 => Self::OsSample,
+            12 => Self::Order,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+    use alloc::vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::frame::{Log, LogLevel, SnapshotRecord};
+    use crate::{NativeSnapshot, SnapshotScope};
+
+    fn log(text: &str) -> Frame {
+        Frame::Log(Log { level: LogLevel::Info, text: String::from(text) })
+    }
+
+    #[test]
+    fn a_frame_comes_back_as_it_went() {
+        let snapshot = Frame::NativeSnapshot(NativeSnapshot {
+            boundary: 7,
+            scope: SnapshotScope::Changes,
+            part: 2,
+            records: vec![SnapshotRecord { stack: 3, size: 148, count: u64::MAX }],
+        });
+        let mut bytes = Vec::new();
+        let n = encode(&snapshot, 99, &mut bytes);
+        assert_eq!(n, bytes.len());
+        assert_eq!(decode(&bytes, 0), Ok(Decoded::Frame { frame: snapshot, t_ns: 99, bytes: n }));
+    }
+
+    #[test]
+    fn every_shorter_input_is_incomplete_not_an_error() {
+        let mut bytes = Vec::new();
+        let n = encode(&log("half"), 1, &mut bytes);
+        for end in 0..n {
+            assert!(matches!(decode(&bytes[..end], 0), Ok(Decoded::Incomplete { .. })), "{end}");
+        }
+    }
+
+    #[test]
+    fn one_flipped_bit_is_found_and_its_offset_told() {
+        let mut bytes = Vec::new();
+        encode(&log("flip"), 1, &mut bytes);
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            match decode(&bad, 1234) {
+                Err(e) => assert_eq!(e.offset, 1234),
+                // A changed length may ask for more bytes than there are: that is not yet an error.
+                Ok(Decoded::Incomplete { .. }) => assert!(bit < 32, "bit {bit}"),
+                Ok(other) => panic!("bit {bit}: {other:?}"),
+            }
+        }
+    }
+
+    /// A frame as a later version would write it: same framing, other type or body.
+    fn foreign(frame_type: u16, version: u8) -> Vec<u8> {
+        let body = b"from the future";
+        let mut bytes = Vec::new();
+        bytes.extend_from_slice(&u32::try_from(body.len()).unwrap().to_le_bytes());
+        bytes.extend_from_slice(&frame_type.to_le_bytes());
+        bytes.extend_from_slice(&[version, 0]);
+        bytes.extend_from_slice(&5_u64.to_le_bytes());
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes), body);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    #[test]
+    fn unknown_types_and_versions_are_skipped_by_their_length() {
+        for (t, v) in [(40, 1), (u16::MAX, 9), (FrameType::Log as u16, 2)] {
+            let bytes = foreign(t, v);
+            let want = Decoded::Unknown { frame_type: t, version: v, bytes: bytes.len() };
+            assert_eq!(decode(&bytes, 0), Ok(want));
+        }
+    }
+
+    #[test]
+    fn a_body_of_another_layout_under_a_known_type_is_an_error() {
+        let bytes = foreign(FrameType::OsSample as u16, 1);
+        assert_eq!(decode(&bytes, 8).unwrap_err().kind, DecodeErrorKind::Body(FrameType::OsSample));
+    }
+
+    #[test]
+    fn a_claimed_length_sizes_nothing() {
+        let mut bytes = vec![0xff_u8; 64];
+        bytes[4] = 1;
+        assert_eq!(decode(&bytes, 3).unwrap_err().kind, DecodeErrorKind::TooLong(u32::MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            match decode(&bytes, 0) {
+                Ok(Decoded::Frame { bytes: n, .. } | Decoded::Unknown { bytes: n, .. }) => prop_assert!(n <= bytes.len()),
+                Ok(Decoded::Incomplete { bytes: n }) => prop_assert!(n > bytes.len()),
+                Err(e) => prop_assert_eq!(e.offset, 0),
+            }
+        }
+
+        #[test]
+        fn a_garbage_body_with_a_true_checksum_never_panics(t in 0_u16..14, body in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut bytes = Vec::new();
+            bytes.extend_from_slice(&u32::try_from(body.len()).unwrap().to_le_bytes());
+            bytes.extend_from_slice(&t.to_le_bytes());
+            bytes.extend_from_slice(&[1, 0]);
+            bytes.extend_from_slice(&[0; 8]);
+            let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes), &body);
+            bytes.extend_from_slice(&crc.to_le_bytes());
+            bytes.extend_from_slice(&body);
+            let incomplete = matches!(decode(&bytes, 0), Ok(Decoded::Incomplete { .. }));
+            prop_assert!(!incomplete);
+        }
+    }
+}

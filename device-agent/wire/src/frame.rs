@@ -1,0 +1,432 @@
+//! The frames: one type per thing that can be observed. Sizes are bytes, times nanoseconds.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// One frame of the stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// First frame of every stream.
+    Hello(Hello),
+    /// Counters at one instant.
+    Counters(Counters),
+    /// A test, iteration or process begins or ends.
+    Boundary(Boundary),
+    /// Part of a snapshot of live native allocations.
+    NativeSnapshot(NativeSnapshot),
+    /// Modules that were mapped when the stacks were taken.
+    Modules(Modules),
+    /// Stack nodes that later snapshots refer to.
+    Stacks(Stacks),
+    /// Something that happened, by name.
+    Event(Event),
+    /// A line for a person.
+    Log(Log),
+    /// The agent could not do what it was asked to.
+    Error(ErrorFrame),
+    /// Last frame of an orderly stream.
+    Goodbye(Goodbye),
+    /// What the operating system says of the process.
+    OsSample(OsSample),
+    /// From the harness to the agent (socket carrier; on a spool orders are words of the control page).
+    Order(Order),
+}
+
+/// Numeric type of a frame on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u16)]
+pub enum FrameType {
+    /// [`Frame::Hello`]
+    Hello = 1,
+    /// [`Frame::Counters`]
+    Counters = 2,
+    /// [`Frame::Boundary`]
+    Boundary = 3,
+    /// [`Frame::NativeSnapshot`]
+    NativeSnapshot = 4,
+    /// [`Frame::Modules`]
+    Modules = 5,
+    /// [`Frame::Stacks`]
+    Stacks = 6,
+    /// [`Frame::Event`]
+    Event = 7,
+    /// [`Frame::Log`]
+    Log = 8,
+    /// [`Frame::Error`]
+    Error = 9,
+    /// [`Frame::Goodbye`]
+    Goodbye = 10,
+    /// [`Frame::OsSample`]
+    OsSample = 11,
+    /// [`Frame::Order`]
+    Order = 12,
+}
+
+/// What runs the tested code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Runtime {
+    /// Native code only.
+    Native,
+    /// A HotSpot JVM.
+    HotSpot,
+    /// The Android runtime.
+    Art,
+}
+
+/// How this process came to be tracked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProcessRole {
+    /// Loaded by the dynamic linker at exec.
+    Main,
+    /// Forked from a tracked process, without an exec.
+    ForkChild,
+}
+
+/// Who is writing, in which process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`crate::WIRE_VERSION`] of the writer.
+    pub wire_version: u16,
+    /// Version of the agent (or of memgate, in streams the harness writes).
+    pub agent_version: String,
+    /// Process id, as the process itself sees it.
+    pub pid: u32,
+    /// Its parent.
+    pub parent_pid: u32,
+    /// For example `x86_64-linux-gnu`.
+    pub abi: String,
+    /// 4 or 8.
+    pub pointer_bytes: u8,
+    /// What runs the tested code.
+    pub runtime: Runtime,
+    /// Exec or fork.
+    pub role: ProcessRole,
+    /// Absolute path of the executable.
+    pub executable: String,
+    /// Arguments, `argv[0]` included.
+    pub arguments: Vec<String>,
+    /// Working directory.
+    pub working_directory: String,
+    /// Unix time minus monotonic time, so that `t_ns` can be shown as a date.
+    pub realtime_offset_ns: i64,
+    /// What the agent offers here: `native.live`, `native.stacks`, `boundary.gtest`, …
+    pub capabilities: Vec<String>,
+    /// Why allocations cannot be seen, when they cannot (own allocator, …). The verdict is then an error.
+    pub blind: Option<String>,
+    /// Free text from the options: what the harness started this process for (`screen`, `confirm 3`, …).
+    pub label: String,
+}
+
+/// Native allocation counters since tracking began. The agent's own memory is never in them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Successful allocations.
+    pub allocations: u64,
+    /// Frees of tracked allocations.
+    pub frees: u64,
+    /// Requested bytes of `allocations`.
+    pub allocated_bytes: u64,
+    /// Requested bytes of `frees`.
+    pub freed_bytes: u64,
+    /// Frees of pointers that are not in the table (allocated before tracking began): normal, not judged.
+    pub unknown_frees: u64,
+    /// Counters frames that were dropped under pressure before this one.
+    pub dropped_frames: u64,
+}
+
+impl Counters {
+    /// Live bytes: can be momentarily negative across threads, then shown as 0.
+    #[must_use]
+    pub const fn live_bytes(&self) -> u64 {
+        self.allocated_bytes.saturating_sub(self.freed_bytes)
+    }
+    /// Live allocations.
+    #[must_use]
+    pub const fn live_allocations(&self) -> u64 {
+        self.allocations.saturating_sub(self.frees)
+    }
+}
+
+/// What begins or ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BoundaryKind {
+    /// Tracking is on, `main` is about to run. Suite and test are empty.
+    ProcessStart,
+    /// The process ends in an orderly way. Survivors are everything still alive.
+    ProcessEnd,
+    /// A test begins.
+    TestStart,
+    /// A test ended; its survivors precede this frame.
+    TestEnd,
+    /// The runner begins iteration `iteration` of its whole selection.
+    IterationStart,
+    /// A mark set by the program through the C API; its name is `test`.
+    Mark,
+}
+
+/// How the user's own test ended, where the runner tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Its assertions held.
+    Passed,
+    /// One of its assertions failed.
+    Failed,
+    /// It skipped itself.
+    Skipped,
+}
+
+/// What measuring has cost so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentCost {
+    /// CPU time spent at boundaries (scans, writing), nanoseconds.
+    pub boundary_ns: u64,
+    /// Bytes the agent has mapped for itself.
+    pub mapped_bytes: u64,
+    /// Distinct stack nodes.
+    pub stack_nodes: u64,
+    /// Stacks that could not be unwound to their root.
+    pub truncated_stacks: u64,
+}
+
+/// A boundary. All snapshot parts that belong to it precede it in the stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Boundary {
+    /// Number of this boundary in its stream, from 1.
+    pub sequence: u32,
+    /// What begins or ends.
+    pub kind: BoundaryKind,
+    /// Name of the suite (GoogleTest: suite name), empty where there is none.
+    pub suite: String,
+    /// Name of the test within the suite.
+    pub test: String,
+    /// Iteration of the runner, from 0.
+    pub iteration: u32,
+    /// Outcome, at [`BoundaryKind::TestEnd`].
+    pub outcome: Option<Outcome>,
+    /// Thread that reached the boundary.
+    pub thread_id: u32,
+    /// Tests that are open at this moment, this one included: more than 1 means that tests overlap.
+    pub open_tests: u32,
+    /// Counters at the boundary, exact up to what other threads do meanwhile.
+    pub counters: Counters,
+    /// Allocations born since the matching start that are still alive (exact for what one thread did).
+    pub survivors: u64,
+    /// Parts of the snapshot that belongs to this boundary; 0: none was written.
+    pub snapshot_parts: u32,
+    /// Cost so far.
+    pub cost: AgentCost,
+}
+
+/// Which allocations a snapshot holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SnapshotScope {
+    /// Born in the window that ends here and still alive.
+    Survivors,
+    /// Every (stack, size) whose live count differs from the previous `Changes` snapshot of this stream, with its
+    /// count now (0: none left). The first one holds everything alive.
+    Changes,
+    /// Everything alive.
+    All,
+}
+
+/// Allocations of one size with one stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotRecord {
+    /// Node of the innermost frame, see [`StackNode`]; 0: no stack was taken.
+    pub stack: u32,
+    /// Requested bytes of each.
+    pub size: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// One part of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NativeSnapshot {
+    /// The [`Boundary::sequence`] it belongs to.
+    pub boundary: u32,
+    /// Which allocations.
+    pub scope: SnapshotScope,
+    /// Number of this part, from 0.
+    pub part: u32,
+    /// The records; (stack, size) pairs do not repeat within one snapshot.
+    pub records: Vec<SnapshotRecord>,
+}
+
+/// A mapped ELF file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Module {
+    /// First mapped address.
+    pub start: u64,
+    /// First address behind it.
+    pub end: u64,
+    /// Load bias: address = bias + virtual address in the file.
+    pub bias: u64,
+    /// Path as the loader knows it; the executable's absolute path for the main program.
+    pub path: String,
+    /// GNU build id, empty where there is none.
+    pub build_id: Vec<u8>,
+}
+
+/// The modules of one generation. A generation ends when a module is unloaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Modules {
+    /// Stack nodes of this generation resolve against this list. A later list of the same generation extends it.
+    pub generation: u32,
+    /// All modules mapped now.
+    pub modules: Vec<Module>,
+}
+
+/// One frame of a stack, as a node of a tree whose root is id 0 (no frame).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackNode {
+    /// Id, never 0.
+    pub id: u32,
+    /// The caller's node; 0 for the outermost frame.
+    pub parent: u32,
+    /// Return address (look up `pc - 1`), or [`crate::TRUNCATED_PC`].
+    pub pc: u64,
+}
+
+/// Stack nodes, parents first. A node is written once per stream, before the first record that needs it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stacks {
+    /// Module generation in which these were taken.
+    pub generation: u32,
+    /// The nodes.
+    pub nodes: Vec<StackNode>,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// `settle`, `fork`, `dlclose`, …
+    pub name: String,
+    /// Free text.
+    pub detail: String,
+}
+
+/// How much a log line matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LogLevel {
+    /// For a developer of memgate.
+    Debug,
+    /// For the reader of a report.
+    Info,
+    /// Something is not as it should be.
+    Warn,
+}
+
+/// A line for a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Log {
+    /// How much it matters.
+    pub level: LogLevel,
+    /// The text.
+    pub text: String,
+}
+
+/// Why something was not measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ErrorCode {
+    /// An option was not understood.
+    BadOption,
+    /// The agent could get no more memory and stopped recording.
+    OutOfMemory,
+    /// A table is full and recording stopped.
+    OutOfTable,
+    /// The carrier failed (disk full, socket gone).
+    Carrier,
+    /// The process's allocations do not pass through the agent.
+    Blind,
+    /// Anything else.
+    Other,
+}
+
+/// The agent could not do what it was asked to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorFrame {
+    /// Which kind.
+    pub code: ErrorCode,
+    /// For a person.
+    pub text: String,
+}
+
+/// How the process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GoodbyeReason {
+    /// `exit`, or return from `main`.
+    Exit,
+    /// `_exit`, `_Exit` or `quick_exit`.
+    QuickExit,
+    /// The process replaces itself by another program.
+    Exec,
+    /// The harness asked the agent to stop.
+    Stopped,
+}
+
+/// Last frame.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Goodbye {
+    /// How.
+    pub reason: GoodbyeReason,
+    /// Exit status, where known.
+    pub status: Option<i32>,
+    /// Final counters.
+    pub counters: Counters,
+    /// Final cost.
+    pub cost: AgentCost,
+}
+
+/// A thread of the tested process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadEntry {
+    /// Thread id.
+    pub id: u32,
+    /// Its name (`/proc/PID/task/TID/comm`).
+    pub name: String,
+    /// Where it stands in the kernel, where that can be read (`wchan`), else empty.
+    pub waits_in: String,
+}
+
+/// An open descriptor of the tested process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FdEntry {
+    /// Number.
+    pub fd: u32,
+    /// What it refers to (`/proc/PID/fd/N`).
+    pub target: String,
+}
+
+/// What the operating system says of a process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OsSample {
+    /// Process id.
+    pub pid: u32,
+    /// The [`Boundary::sequence`] at which the process waited for this sample; 0: taken in between.
+    pub boundary: u32,
+    /// Resident bytes.
+    pub rss_bytes: u64,
+    /// Proportional set size, where it was read.
+    pub pss_bytes: Option<u64>,
+    /// Private dirty bytes, where they were read.
+    pub private_dirty_bytes: Option<u64>,
+    /// CPU time of the process so far (user and system).
+    pub cpu_ns: u64,
+    /// Threads.
+    pub threads: Vec<ThreadEntry>,
+    /// Open descriptors.
+    pub fds: Vec<FdEntry>,
+    /// Native counters read from the control page at the same moment.
+    pub counters: Option<Counters>,
+}
+
+/// From the harness to the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// The boundary this answers.
+    pub boundary: u32,
+    /// Bits of [`crate::spool::order`].
+    pub bits: u32,
+}

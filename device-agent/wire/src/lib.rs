@@ -1,0 +1,53 @@
+//! The frame stream: what the agent writes and everything after it reads.
+//!
+//! Data flow: the agent turns each thing it observed into a [`Frame`], [`encode`] appends its bytes to a
+//! buffer, and a carrier (a mapped spool file, or a WebSocket whose every binary message carries whole
+//! frames) moves the bytes unchanged. The reader calls [`decode`] on whatever bytes it has so far and gets a
+//! frame, a skipped unknown, or "more needed". This crate does no I/O, knows no clock and holds no unsafe.
+//!
+//! # Layout of a frame (little endian, no padding)
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 4 | `length`: bytes of the body |
+//! | 4 | 2 | `type`: see [`FrameType`] |
+//! | 6 | 1 | `version` of this type's body |
+//! | 7 | 1 | `flags`: 0; bit 0 is reserved for compressed bodies |
+//! | 8 | 8 | `t_ns`: CLOCK_MONOTONIC nanoseconds of the writing machine |
+//! | 16 | 4 | `crc`: CRC-32C of bytes 0..16 followed by the body |
+//! | 20 | length | body: postcard, its layout frozen per (type, version) |
+//!
+//! A reader skips an unknown type, or a newer version of a known type, by its length (the checksum must still
+//! hold). A damaged frame is an error with its offset; everything before it stays usable.
+//!
+//! # Version history
+//!
+//! - **1**: hello, counters, boundary, native snapshot, modules, stacks, event, log, error, goodbye, OS sample,
+//!   order. Types 32 to 63 are reserved for the Java frames. `fixtures/v1.mgf` is a captured stream.
+//!
+//! A field may be added only by raising the version of its frame type and keeping the older decoder.
+#![forbid(unsafe_code)]
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+#![no_std]
+
+extern crate alloc;
+
+mod codec;
+mod frame;
+pub mod spool;
+
+pub use codec::{DecodeError, DecodeErrorKind, Decoded, HEADER_BYTES, MAX_BODY_BYTES, decode, encode};
+pub use frame::{
+    AgentCost, Boundary, BoundaryKind, Counters, ErrorCode, ErrorFrame, Event, FdEntry, Frame, FrameType, Goodbye,
+    GoodbyeReason, Hello, Log, LogLevel, Module, Modules, NativeSnapshot, Order, OsSample, Outcome,
+    ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode, Stacks, ThreadEntry,
+};
+
+/// Version of the stream as a whole, told in the hello.
+pub const WIRE_VERSION: u16 = 1;
+
+/// Name of the WebSocket sub-protocol that carries this stream.
+pub const WEBSOCKET_PROTOCOL: &str = "memgate.v1";
+
+/// `pc` of the outermost node of a stack that could not be unwound to its root.
+pub const TRUNCATED_PC: u64 = 1;

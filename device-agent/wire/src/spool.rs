@@ -1,0 +1,136 @@
+//! The spool carrier: a file whose first page is shared live between the agent and the harness.
+//!
+//! The agent creates `NAME.mgf.new`, allocates its blocks, maps it, fills the first page, renames it to
+//! `NAME.mgf` (so that a directory watcher sees only finished control pages) and closes the descriptor. Frames
+//! follow from [`CONTROL_BYTES`] on. `committed` moves only when a frame is whole, so a process that is killed
+//! leaves a file that is complete up to its last whole frame.
+//!
+//! Handshake at a boundary: the agent stores the new `boundary` number and wakes it; if `harness` is set it waits, bounded,
+//! until `acknowledged` equals that number. The harness, waiting on `boundary`, takes its sample of the process, writes
+//! `orders`, stores `acknowledged` and wakes it. All words are u32 or u64, little endian, naturally aligned.
+
+/// First bytes of a spool file. A file without them is a bare stream of frames.
+pub const MAGIC: [u8; 8] = *b"MGSPOOL1";
+
+/// Bytes of the control page; frames begin here.
+pub const CONTROL_BYTES: usize = 4096;
+
+/// Extension of a finished spool.
+pub const EXTENSION: &str = "mgf";
+
+/// Byte offsets of the words of the control page.
+pub mod offset {
+    /// [`super::MAGIC`].
+    pub const MAGIC: usize = 0;
+    /// u32: process id of the writer.
+    pub const PID: usize = 8;
+    /// u32: [`super::state`].
+    pub const STATE: usize = 12;
+    /// u64: offset in the file behind the last whole frame.
+    pub const COMMITTED: usize = 16;
+    /// u32, futex: sequence of the boundary the agent has reached.
+    pub const BOUNDARY: usize = 24;
+    /// u32, futex: sequence of the boundary the harness has dealt with.
+    pub const ACKNOWLEDGED: usize = 28;
+    /// u32: 1 while a harness watches; the agent waits only then.
+    pub const HARNESS: usize = 32;
+    /// u32: [`super::order`] bits, read by the agent after each wait.
+    pub const ORDERS: usize = 36;
+    /// u32: how long the agent waits for the harness at a boundary, milliseconds; set by the harness.
+    pub const WAIT_MS: usize = 40;
+    /// u64: allocations, live within a few hundred events per thread, exact at boundaries.
+    pub const ALLOCATIONS: usize = 64;
+    /// u64: frees.
+    pub const FREES: usize = 72;
+    /// u64: allocated bytes.
+    pub const ALLOCATED_BYTES: usize = 80;
+    /// u64: freed bytes.
+    pub const FREED_BYTES: usize = 88;
+}
+
+/// What the writer is doing.
+pub mod state {
+    /// Recording.
+    pub const RECORDING: u32 = 1;
+    /// The stream ended with a goodbye.
+    pub const CLOSED: u32 = 2;
+    /// Recording stopped early; the last frame says why if there was room for it.
+    pub const STOPPED: u32 = 3;
+    /// Recording stopped because the spool could not grow: nothing after the last frame was recorded.
+    pub const FULL: u32 = 4;
+}
+
+/// Orders of the harness to the agent.
+pub mod order {
+    /// Let late frees happen and take the boundary again: a second, equal boundary frame replaces the first.
+    pub const SETTLE: u32 = 1;
+    /// End the process in an orderly way (`exit(0)`): enough was measured.
+    pub const STOP: u32 = 2;
+}
+
+/// Where the frames of a file are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Offset of the first frame.
+    pub start: u64,
+    /// Offset behind the last whole frame; `None`: up to the end of the file.
+    pub end: Option<u64>,
+    /// [`state`] of a spool, 0 for a bare stream.
+    pub state: u32,
+    /// Process id in the control page, 0 for a bare stream.
+    pub pid: u32,
+}
+
+impl Extent {
+    /// Reads the first bytes of a file (all of it, or at least [`CONTROL_BYTES`]).
+    #[must_use]
+    pub fn of(first_bytes: &[u8]) -> Self {
+        if !first_bytes.starts_with(&MAGIC) {
+            return Self { start: 0, end: None, state: 0, pid: 0 };
+        }
+        Self {
+            start: CONTROL_BYTES as u64,
+            end: Some(word64(first_bytes, offset::COMMITTED)),
+            state: word32(first_bytes, offset::STATE),
+            pid: word32(first_bytes, offset::PID),
+        }
+    }
+}
+
+/// The live counters of a control page, in the order allocations, frees, allocated bytes, freed bytes.
+#[must_use]
+pub fn live_counters(page: &[u8]) -> [u64; 4] {
+    [offset::ALLOCATIONS, offset::FREES, offset::ALLOCATED_BYTES, offset::FREED_BYTES].map(|at| word64(page, at))
+}
+
+fn word32(page: &[u8], at: usize) -> u32 {
+    page.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |b| u32::from_le_bytes(*b))
+}
+
+fn word64(page: &[u8], at: usize) -> u64 {
+    page.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |b| u64::from_le_bytes(*b))
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    #[test]
+    fn a_bare_stream_begins_at_zero() {
+        assert_eq!(Extent::of(b"no magic"), Extent { start: 0, end: None, state: 0, pid: 0 });
+    }
+
+    #[test]
+    fn a_spool_tells_how_much_of_it_is_whole() {
+        let mut page = vec![0; CONTROL_BYTES];
+        page[..8].copy_from_slice(&MAGIC);
+        page[offset::PID] = 42;
+        page[offset::STATE] = 2;
+        page[offset::COMMITTED..offset::COMMITTED + 8].copy_from_slice(&5000_u64.to_le_bytes());
+        let want = Extent { start: 4096, end: Some(5000), state: state::CLOSED, pid: 42 };
+        assert_eq!(Extent::of(&page), want);
+        assert_eq!(Extent::of(&page[..20]).end, Some(0), "a cut control page holds no frame");
+    }
+}

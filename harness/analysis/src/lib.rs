@@ -1,0 +1,1 @@
+//! From frames to verdicts: deltas, growth, leak groups, signatures, the gate

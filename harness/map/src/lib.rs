@@ -1,0 +1,1 @@
+//! The harness's unsafe fence: the shared control page of a spool

@@ -1,0 +1,1 @@
+//! Addresses to functions, files and lines, matched by build id

@@ -1,0 +1,1 @@
+//! Renders a run report: human text, JSON, JUnit XML

@@ -1,0 +1,1 @@
+//! End-to-end tests and the sample suites they run
