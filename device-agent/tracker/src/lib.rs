@@ -1,1 +1,33 @@
-//! The allocation tracker: live table, stack store, unwinder, counters
+//! The allocation tracker: which native allocations are alive, how large, from which stack, since which epoch.
+//!
+//! Data flow: an allocation hook calls [`Tracker::record_alloc`] with the pointer, the requested size and the caller's
+//! registers. The calling thread's [`thread::ThreadState`] walks the stack ([`capture`]) with unwind rules from the
+//! process-wide [`rules::RuleCache`] (filled by [`cfi`] from `.eh_frame`), reuses the part of the previous stack that is
+//! provably unchanged, and interns the result in the [`stacks::StackStore`]. The live table ([`table::Table`]) keeps
+//! 8 bytes per allocation: stack, epoch, size. A free clears them. At a boundary the agent asks for survivors.
+//!
+//! # Rules of this crate
+//! Everything reachable from `record_alloc` and `record_free` runs inside somebody else's `malloc`: it takes no lock, calls no
+//! function that allocates, logs nothing, cannot panic, uses less than 1 KiB of stack (large scratch lives in the mapped thread
+//! state) and makes no system call but `mmap`, `munmap` and, on stacks whose bounds are unknown, `futex` to ask
+//! whether a page can be read. `errno` is kept. When memory or table space ends, recording stops and says so; the guest goes on.
+//!
+//! This crate is one of the two unsafe fences of the agent: raw pointers are its subject. It is `no_std` and depends on
+//! nothing but `libc` types.
+#![no_std]
+#![expect(unsafe_code, reason = "an allocation tracker reads stacks and maps its own tables; see the rules above")]
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod capture;
+pub mod cfi;
+pub mod rules;
+pub mod stacks;
+pub mod sys;
+pub mod table;
+pub mod thread;
+mod tracker;
+
+pub use tracker::{Removed, StopReason, Totals, Tracker};

@@ -1,0 +1,115 @@
+//! The agent's own heap: anonymous mappings, never the guest's `malloc`, so that nothing of ours is counted or disturbs it.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::ptr;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use dlmalloc::Dlmalloc;
+
+use crate::lock::RawLock;
+
+static MAPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes the heap has mapped.
+#[must_use]
+pub fn mapped_bytes() -> u64 {
+    MAPPED.load(Ordering::Relaxed)
+}
+
+/// Pages straight from the kernel. dlmalloc's own global variant has an empty back end on Android, hence this one.
+struct Pages;
+
+// SAFETY: `alloc` returns fresh private mappings; what is not supported is declined.
+unsafe impl dlmalloc::Allocator for Pages {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: an anonymous mapping at an address of the kernel's choice.
+        let at = unsafe { libc::mmap(ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return (ptr::null_mut(), 0, 0);
+        }
+        MAPPED.fetch_add(size as u64, Ordering::Relaxed);
+        (at.cast(), size, 0)
+    }
+    fn remap(&self, _: *mut u8, _: usize, _: usize, _: bool) -> *mut u8 {
+        ptr::null_mut()
+    }
+    fn free_part(&self, _: *mut u8, _: usize, _: usize) -> bool {
+        false
+    }
+    fn free(&self, at: *mut u8, size: usize) -> bool {
+        // SAFETY: dlmalloc gives back whole mappings it got from `alloc`.
+        let freed = unsafe { libc::munmap(at.cast(), size) } == 0;
+        if freed {
+            MAPPED.fetch_sub(size as u64, Ordering::Relaxed);
+        }
+        freed
+    }
+    fn can_release_part(&self, _: u32) -> bool {
+        false
+    }
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+    fn page_size(&self) -> usize {
+        4096
+    }
+}
+
+/// The heap, to be named as the agent's `#[global_allocator]`.
+pub struct Heap {
+    lock: RawLock,
+    inner: UnsafeCell<Dlmalloc<Pages>>,
+}
+
+// SAFETY: `inner` is only used under `lock`.
+unsafe impl Sync for Heap {}
+
+impl Heap {
+    /// An empty heap.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { lock: RawLock::new(), inner: UnsafeCell::new(Dlmalloc::new_with_allocator(Pages)) }
+    }
+
+    /// The heap's lock, held across `fork` so that the child finds the heap whole.
+    #[must_use]
+    pub const fn lock(&self) -> &RawLock {
+        &self.lock
+    }
+
+    fn locked<R>(&self, work: impl FnOnce(&mut Dlmalloc<Pages>) -> R) -> R {
+        self.lock.acquire();
+        // SAFETY: the lock is held.
+        let result = work(unsafe { &mut *self.inner.get() });
+        self.lock.release();
+        result
+    }
+}
+
+impl Default for Heap {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+// SAFETY: dlmalloc keeps the contract; calls are serialised.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: layouts of Rust are valid.
+        self.locked(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        self.locked(|heap| unsafe { heap.calloc(layout.size(), layout.align()) })
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: `at` came from this heap with this layout.
+        self.locked(|heap| unsafe { heap.free(at, layout.size(), layout.align()) });
+    }
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: `at` came from this heap with this layout.
+        self.locked(|heap| unsafe { heap.realloc(at, layout.size(), layout.align(), new_size) })
+    }
+}

@@ -1,0 +1,13 @@
+//! The agent's unsafe fence towards the C library and the kernel: every module wraps a handful of calls in a safe interface.
+//!
+//! Nothing here is reachable from an allocation hook (that is `memgate-tracker`'s ground), except the private heap, which hooks
+//! do not use. What is here runs at start, at boundaries, at the end, and in the agent's own thread if there is one.
+#![expect(unsafe_code, reason = "this crate is a fence: raw calls in, safe functions out")]
+#![cfg(target_os = "linux")]
+
+pub mod elf;
+pub mod heap;
+pub mod lock;
+pub mod modules;
+pub mod process;
+pub mod shared;

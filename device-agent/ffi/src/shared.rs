@@ -1,0 +1,211 @@
+//! Futexes, and files mapped for sharing with the harness.
+
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Sleeps while the word holds `expected`, at most for `timeout`; may also return for no reason.
+/// The word may lie in memory shared with another process.
+pub fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+    let limit = timeout.map(|t| libc::timespec {
+        tv_sec: libc::time_t::try_from(t.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: t.subsec_nanos().into(),
+    });
+    let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the word lives as long as its reference; the result does not matter, callers look at the word again.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, limit) };
+}
+
+/// Wakes everybody who waits for the word.
+pub fn futex_wake(word: &AtomicU32) {
+    // SAFETY: the word lives as long as its reference.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}
+
+/// A file that is open only as long as this value lives: guests get no descriptor of ours to trip over.
+pub struct BriefFile(OwnedFd);
+
+impl BriefFile {
+    /// Creates a new file, private to the user.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn create(path: &str) -> io::Result<Self> {
+        Self::open_with(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW)
+    }
+
+    /// Opens an existing file for reading and writing.
+    ///
+    /// # Errors
+    /// As open(2).
+    pub fn open(path: &str) -> io::Result<Self> {
+        Self::open_with(path, libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW)
+    }
+
+    fn open_with(path: &str, flags: libc::c_int) -> io::Result<Self> {
+        let path = CString::new(path).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        // SAFETY: a terminated string.
+        let fd = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: just opened, owned by nobody else.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Makes sure that blocks exist for the whole range: writing to a mapped hole on a full disk would kill the guest
+    /// with SIGBUS. RLIMIT_FSIZE is looked at first, because exceeding it would be a signal as well.
+    ///
+    /// # Errors
+    /// No room, or the limit is lower.
+    pub fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: writes the structure.
+        let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
+        if known && limit.rlim_cur != libc::RLIM_INFINITY && offset + bytes > limit.rlim_cur {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        let (at, n) = (offset.cast_signed(), bytes.cast_signed());
+        // SAFETY: an open descriptor.
+        match unsafe { libc::posix_fallocate(self.0.as_raw_fd(), at, n) } {
+            0 => Ok(()),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+
+    /// Maps part of the file for sharing; `offset` is page-aligned, and the part is allocated.
+    ///
+    /// # Errors
+    /// As mmap(2).
+    pub fn map(&self, offset: u64, bytes: usize) -> io::Result<SharedMap> {
+        let flags = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a mapping at an address of the kernel's choice.
+        let at = unsafe { libc::mmap(ptr::null_mut(), bytes, flags, libc::MAP_SHARED, self.0.as_raw_fd(), offset.cast_signed()) };
+        match NonNull::new(at.cast::<u8>()) {
+            Some(start) if at != libc::MAP_FAILED => Ok(SharedMap { start, bytes }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// A mapped part of a file. Dropping it unmaps.
+pub struct SharedMap {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: access goes through atomics or copies.
+unsafe impl Send for SharedMap {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMap {}
+
+impl SharedMap {
+    /// A word of the mapping; `None`: outside or misaligned.
+    #[must_use]
+    pub fn word(&self, offset: usize) -> Option<&AtomicU32> {
+        (offset.is_multiple_of(4) && offset + 4 <= self.bytes).then(|| {
+            // SAFETY: inside the mapping and aligned; shared words are only used atomically.
+            unsafe { self.start.add(offset).cast().as_ref() }
+        })
+    }
+
+    /// A double word of the mapping.
+    #[must_use]
+    pub fn long(&self, offset: usize) -> Option<&AtomicU64> {
+        (offset.is_multiple_of(8) && offset + 8 <= self.bytes).then(|| {
+            // SAFETY: as above.
+            unsafe { self.start.add(offset).cast().as_ref() }
+        })
+    }
+
+    /// Copies bytes into the mapping, as many as fit; returns how many.
+    pub fn write(&self, offset: usize, from: &[u8]) -> usize {
+        let n = self.bytes.saturating_sub(offset).min(from.len());
+        if n > 0 {
+            // SAFETY: [offset, offset + n) lies inside; readers only look behind the committed end.
+            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.start.as_ptr().add(offset), n) };
+        }
+        n
+    }
+
+    /// Address of a byte of the mapping.
+    #[must_use]
+    pub fn address(&self, offset: usize) -> *mut u8 {
+        self.start.as_ptr().wrapping_add(offset)
+    }
+
+    /// Bytes mapped.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Is nothing mapped?
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+}
+
+impl Drop for SharedMap {
+    fn drop(&mut self) {
+        // SAFETY: the mapping belongs to this value.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Stores and wakes.
+pub fn store_and_wake(word: &AtomicU32, value: u32) {
+    word.store(value, Ordering::Release);
+    futex_wake(word);
+}
+
+/// A counter that can be polled.
+///
+/// # Errors
+/// As eventfd(2).
+pub fn event_fd() -> io::Result<std::fs::File> {
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) }.into())
+}
+
+/// User id of the process at the other end of a Unix socket.
+///
+/// # Errors
+/// Not a connected Unix socket.
+pub fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    let into = (&raw mut who).cast();
+    // SAFETY: writes at most the structure.
+    let status = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, into, &raw mut bytes) };
+    if status == 0 { Ok(who.uid) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Waits until one of two descriptors can be read (or has ended); tells which.
+///
+/// # Errors
+/// As poll(2), interruptions excepted.
+pub fn poll_readable(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> io::Result<(bool, bool)> {
+    let of = |fd: BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut both = [of(a), of(b)];
+    loop {
+        // SAFETY: two structures.
+        if unsafe { libc::poll(both.as_mut_ptr(), 2, -1) } >= 0 {
+            let [a, b] = both;
+            return Ok((a.revents != 0, b.revents != 0));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}

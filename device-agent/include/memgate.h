@@ -1,0 +1,78 @@
+/* memgate's C API: test boundaries, marks, and a snapshot of live allocations.
+ *
+ * All functions are weak: a program that is compiled with this header runs unchanged where the agent is not
+ * loaded, and nothing has to be linked. Strings are UTF-8, terminated, copied at once. Boundary calls block until the
+ * snapshot is taken. Safe to call from any thread, not from signal handlers.
+ */
+#ifndef MEMGATE_H
+#define MEMGATE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__) || defined(__clang__)
+#define MEMGATE_WEAK __attribute__((weak))
+#else
+#error "memgate.h needs weak symbols (GCC or Clang)"
+#endif
+
+enum memgate_outcome { MEMGATE_PASSED = 0, MEMGATE_FAILED = 1, MEMGATE_SKIPPED = 2 };
+
+MEMGATE_WEAK int memgate_active(void);
+MEMGATE_WEAK void memgate_test_begin(const char *suite, const char *test);
+MEMGATE_WEAK void memgate_test_end(const char *suite, const char *test, int outcome);
+MEMGATE_WEAK void memgate_iteration(uint32_t iteration);
+MEMGATE_WEAK void memgate_mark(const char *name);
+MEMGATE_WEAK void memgate_settle(void);
+MEMGATE_WEAK void memgate_get_malloc_leak_info(uint8_t **info, size_t *overall_size, size_t *info_size,
+                                               size_t *total_memory, size_t *backtrace_size);
+MEMGATE_WEAK void memgate_free_malloc_leak_info(uint8_t *info);
+
+/* Is this process recorded? 0 also where the agent is not loaded. */
+static inline int MemgateActive(void) { return memgate_active ? memgate_active() : 0; }
+
+/* A test begins, a test ends. Suite and test name it in reports; the outcome is one of memgate_outcome. */
+static inline void MemgateTestBegin(const char *suite, const char *test) {
+  if (memgate_test_begin) memgate_test_begin(suite, test);
+}
+static inline void MemgateTestEnd(const char *suite, const char *test, int outcome) {
+  if (memgate_test_end) memgate_test_end(suite, test, outcome);
+}
+
+/* The runner begins to run its selection for the given time, counted from 0. */
+static inline void MemgateIteration(uint32_t iteration) {
+  if (memgate_iteration) memgate_iteration(iteration);
+}
+
+/* A named point in time, shown in curves. */
+static inline void MemgateMark(const char *name) {
+  if (memgate_mark) memgate_mark(name);
+}
+
+/* Waits, at most 50 ms, until other threads have stopped allocating and freeing. */
+static inline void MemgateSettle(void) {
+  if (memgate_settle) memgate_settle();
+}
+
+/* Everything alive, in the layout of bionic's get_malloc_leak_info: *overall_size / *info_size records of
+ * {size_t size; size_t count; uintptr_t return_addresses[*backtrace_size]}, unused addresses 0, *total_memory the sum of
+ * size * count. All five results are always written; a null *info means that nothing is alive or nothing is recorded. */
+static inline void MemgateGetMallocLeakInfo(uint8_t **info, size_t *overall_size, size_t *info_size, size_t *total_memory,
+                                            size_t *backtrace_size) {
+  *info = NULL;
+  *overall_size = *info_size = *total_memory = *backtrace_size = 0;
+  if (memgate_get_malloc_leak_info)
+    memgate_get_malloc_leak_info(info, overall_size, info_size, total_memory, backtrace_size);
+}
+static inline void MemgateFreeMallocLeakInfo(uint8_t *info) {
+  if (memgate_free_malloc_leak_info) memgate_free_malloc_leak_info(info);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

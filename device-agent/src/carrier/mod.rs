@@ -1,0 +1,74 @@
+//! How encoded frames leave the process. Both carriers move the same bytes.
+
+mod socket;
+mod spool;
+
+use core::time::Duration;
+
+pub(crate) use socket::Socket;
+pub(crate) use spool::Spool;
+
+/// A carrier.
+pub(crate) enum Carrier {
+    /// A mapped file.
+    Spool(Spool),
+    /// A WebSocket served by a thread of our own.
+    Socket(Socket),
+}
+
+/// What came back from the harness at a boundary.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Orders(pub(crate) u32);
+
+impl Carrier {
+    /// Hands over the bytes of whole frames. False: they could not be recorded, and nothing after them will be.
+    pub(crate) fn write(&mut self, frames: &[u8]) -> bool {
+        match self {
+            Self::Spool(spool) => spool.write(frames),
+            Self::Socket(socket) => socket.write(frames),
+        }
+    }
+
+    /// What waits for the harness outside the session's lock.
+    pub(crate) fn meeting(&self) -> Meeting {
+        match self {
+            Self::Spool(spool) => Meeting::Spool(spool.control()),
+            Self::Socket(socket) => Meeting::Socket(socket.clone()),
+        }
+    }
+
+    /// The stream is complete.
+    pub(crate) fn close(&mut self) {
+        match self {
+            Self::Spool(spool) => spool.close(),
+            Self::Socket(socket) => socket.close(),
+        }
+    }
+
+    /// Bytes mapped for carrying.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        match self {
+            Self::Spool(spool) => spool.mapped_bytes(),
+            Self::Socket(_) => 0,
+        }
+    }
+}
+
+/// The place where a thread at a boundary meets the harness.
+pub(crate) enum Meeting {
+    /// The control page.
+    Spool(std::sync::Arc<spool::Control>),
+    /// The socket's thread.
+    Socket(Socket),
+}
+
+impl Meeting {
+    /// Tells the harness that boundary `sequence` is reached and waits for its answer, at most `limit`.
+    /// `expected`: wait even if no harness has shown up yet. `None`: nobody answered.
+    pub(crate) fn wait(&self, sequence: u32, limit: Duration, expected: bool) -> Option<Orders> {
+        match self {
+            Self::Spool(control) => control.wait(sequence, limit, expected),
+            Self::Socket(socket) => socket.wait(sequence, limit, expected),
+        }
+    }
+}

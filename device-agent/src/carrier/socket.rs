@@ -1,0 +1,317 @@
+//! The socket: a WebSocket server (`memgate.v1`) on a Unix socket or on loopback TCP, in one thread of our own. Only where asked for.
+//!
+//! Threads at a boundary append bytes to a queue and ring an eventfd; the thread sends them as binary messages and takes `Order`
+//! frames back. Nobody else gets in: the upgrade request must carry the token (compared in constant time), a Unix peer must be
+//! our own user or root, TCP listens on 127.0.0.1 only.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::Arc;
+
+use memgate_ffi::lock::Lock;
+use memgate_ffi::process;
+use memgate_ffi::shared::{event_fd, futex_wait, peer_user, poll_readable, store_and_wake};
+use memgate_tracker::thread::Inside;
+use memgate_wire::{Decoded, Frame, WEBSOCKET_PROTOCOL, decode};
+use tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tungstenite::http::{HeaderValue, StatusCode};
+use tungstenite::protocol::WebSocketConfig;
+use tungstenite::{Message, WebSocket};
+
+use super::Orders;
+use crate::options::CarrierKind;
+
+/// More than this waiting for a reader that does not read means that recording stops.
+const MOST_QUEUED_BYTES: usize = 64 << 20;
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Handle of the guest's side.
+#[derive(Clone)]
+pub(crate) struct Socket(Arc<Shared>);
+
+struct Shared {
+    queue: Lock<Queue>,
+    bell: File,
+    boundary: AtomicU32,
+    acknowledged: AtomicU32,
+    orders: AtomicU32,
+    connected: AtomicU32,
+    drained: AtomicU32,
+}
+
+#[derive(Default)]
+struct Queue {
+    messages: VecDeque<Vec<u8>>,
+    bytes: usize,
+    closed: bool,
+}
+
+impl Socket {
+    /// Listens and starts the thread.
+    pub(crate) fn serve(kind: &CarrierKind, token: &str) -> io::Result<Self> {
+        if token.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a socket needs a token"));
+        }
+        let listener = Listener::bind(kind)?;
+        let shared = Arc::new(Shared {
+            queue: Lock::new(Queue::default()),
+            bell: event_fd()?,
+            boundary: AtomicU32::new(0),
+            acknowledged: AtomicU32::new(0),
+            orders: AtomicU32::new(0),
+            connected: AtomicU32::new(0),
+            drained: AtomicU32::new(0),
+        });
+        let (server, token) = (Arc::clone(&shared), token.to_owned());
+        std::thread::Builder::new().name("memgate-agent".to_owned()).spawn(move || {
+            // Everything this thread does is our own doing.
+            let _inside = Inside::enter();
+            server.run(&listener, &token);
+        })?;
+        Ok(Self(shared))
+    }
+
+    pub(crate) fn write(&self, frames: &[u8]) -> bool {
+        let mut queue = self.0.queue.lock();
+        if queue.closed || queue.bytes + frames.len() > MOST_QUEUED_BYTES {
+            queue.closed = true;
+            return false;
+        }
+        queue.bytes += frames.len();
+        queue.messages.push_back(frames.to_vec());
+        drop(queue);
+        self.0.ring();
+        true
+    }
+
+    pub(crate) fn wait(&self, sequence: u32, limit: Duration, expected: bool) -> Option<Orders> {
+        self.0.boundary.store(sequence, Ordering::Release);
+        if !expected && self.0.connected.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let end = process::monotonic_ns() + u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX >> 1);
+        loop {
+            let seen = self.0.acknowledged.load(Ordering::Acquire);
+            if seen == sequence {
+                return Some(Orders(self.0.orders.load(Ordering::Acquire)));
+            }
+            let now = process::monotonic_ns();
+            if now >= end {
+                return None;
+            }
+            futex_wait(&self.0.acknowledged, seen, Some(Duration::from_nanos(end - now)));
+        }
+    }
+
+    /// Waits a moment until what is queued has been sent: the process is about to end.
+    pub(crate) fn close(&self) {
+        self.0.queue.lock().closed = true;
+        self.0.ring();
+        let end = process::monotonic_ns() + 2_000_000_000;
+        while self.0.connected.load(Ordering::Acquire) != 0 && self.0.drained.load(Ordering::Acquire) == 0 {
+            let now = process::monotonic_ns();
+            if now >= end {
+                return;
+            }
+            futex_wait(&self.0.drained, 0, Some(Duration::from_nanos(end - now)));
+        }
+    }
+}
+
+impl Shared {
+    fn ring(&self) {
+        // A full counter means that the thread is awake anyway.
+        let rung = (&self.bell).write(&1_u64.to_ne_bytes());
+        drop(rung);
+    }
+
+    fn run(&self, listener: &Listener, token: &str) {
+        loop {
+            let Ok(stream) = listener.accept() else { return };
+            if let Some(mut socket) = shake_hands(stream, token) {
+                self.connected.store(1, Ordering::Release);
+                self.talk(&mut socket);
+                self.connected.store(0, Ordering::Release);
+                // Whoever waits at a boundary must not wait for a peer that has gone.
+                store_and_wake(&self.acknowledged, self.boundary.load(Ordering::Acquire));
+            }
+        }
+    }
+
+    /// Sends what is queued and takes orders until the peer goes or the stream is complete.
+    fn talk(&self, socket: &mut WebSocket<Stream>) {
+        loop {
+            loop {
+                let (message, closed) = {
+                    let mut queue = self.queue.lock();
+                    let message = queue.messages.pop_front();
+                    queue.bytes -= message.as_ref().map_or(0, Vec::len);
+                    (message, queue.closed)
+                };
+                match message {
+                    Some(bytes) => {
+                        if socket.send(Message::binary(bytes)).is_err() {
+                            return;
+                        }
+                    }
+                    None if closed => {
+                        let said = socket.close(None).and_then(|()| socket.flush());
+                        drop(said);
+                        store_and_wake(&self.drained, 1);
+                        return;
+                    }
+                    None => break,
+                }
+            }
+            let Ok((heard, rung)) = poll_readable(socket.get_ref().as_fd(), self.bell.as_fd()) else { return };
+            if rung {
+                let mut count = [0; 8];
+                if (&self.bell).read_exact(&mut count).is_err() {
+                    return;
+                }
+            }
+            if heard {
+                match socket.read() {
+                    Ok(Message::Binary(bytes)) => self.obey(&bytes),
+                    Ok(Message::Close(_)) | Err(_) => return,
+                    Ok(_) => {}
+                }
+            }
+        }
+    }
+
+    fn obey(&self, bytes: &[u8]) {
+        if let Ok(Decoded::Frame { frame: Frame::Order(order), .. }) = decode(bytes, 0) {
+            self.orders.store(order.bits, Ordering::Release);
+            store_and_wake(&self.acknowledged, order.boundary);
+        }
+    }
+}
+
+fn shake_hands(stream: Stream, token: &str) -> Option<WebSocket<Stream>> {
+    stream.limit(Some(HANDSHAKE_LIMIT)).ok()?;
+    #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
+    let check = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
+        let refuse = |status: StatusCode| {
+            let mut response = ErrorResponse::new(None);
+            *response.status_mut() = status;
+            response
+        };
+        let given = request.headers().get("authorization").and_then(|v| v.to_str().ok()).unwrap_or_default();
+        if !same(given.strip_prefix("Bearer ").unwrap_or_default().as_bytes(), token.as_bytes()) {
+            return Err(refuse(StatusCode::UNAUTHORIZED));
+        }
+        let offered = request.headers().get("sec-websocket-protocol").and_then(|v| v.to_str().ok()).unwrap_or_default();
+        if !offered.split(',').any(|p| p.trim() == WEBSOCKET_PROTOCOL) {
+            return Err(refuse(StatusCode::BAD_REQUEST));
+        }
+        response.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(WEBSOCKET_PROTOCOL));
+        Ok(response)
+    };
+    let config = WebSocketConfig::default().read_buffer_size(8 << 10).max_message_size(Some(64 << 10)).max_frame_size(Some(64 << 10));
+    let socket = tungstenite::accept_hdr_with_config(stream, check, Some(config)).ok()?;
+    socket.get_ref().limit(None).ok()?;
+    Some(socket)
+}
+
+/// Equality in a time that depends on the length alone.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)) == 0
+}
+
+enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Listener {
+    fn bind(kind: &CarrierKind) -> io::Result<Self> {
+        match kind {
+            CarrierKind::Unix(name) => match name.strip_prefix('@') {
+                Some(name) => UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?).map(Self::Unix),
+                None => UnixListener::bind(name).map(Self::Unix),
+            },
+            CarrierKind::Tcp(port) => TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).map(Self::Tcp),
+            CarrierKind::Spool => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    /// The next peer that may speak at all.
+    fn accept(&self) -> io::Result<Stream> {
+        loop {
+            match self {
+                Self::Tcp(listener) => return listener.accept().map(|(s, _)| Stream::Tcp(s)),
+                Self::Unix(listener) => {
+                    let (stream, _) = listener.accept()?;
+                    if peer_user(stream.as_fd()).is_ok_and(|user| user == 0 || user == process::user_id()) {
+                        return Ok(Stream::Unix(stream));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Stream {
+    fn limit(&self, time: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Unix(s) => s.set_read_timeout(time).and_then(|()| s.set_write_timeout(time)),
+            Self::Tcp(s) => s.set_read_timeout(time).and_then(|()| s.set_write_timeout(time)),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(s) => s.as_fd(),
+            Self::Tcp(s) => s.as_fd(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Unix(s) => s.read(into),
+            Self::Tcp(s) => s.read(into),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            // std's sockets send with MSG_NOSIGNAL: a peer that has gone is an error, not a SIGPIPE in the guest.
+            Self::Unix(s) => s.write(from),
+            Self::Tcp(s) => s.write(from),
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Unix(listener) = self {
+            // A path socket leaves its file behind otherwise.
+            if let Some(path) = listener.local_addr().ok().as_ref().and_then(SocketAddr::as_pathname) {
+                let removed = std::fs::remove_file(path);
+                drop(removed);
+            }
+        }
+    }
+}

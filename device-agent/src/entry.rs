@@ -1,0 +1,325 @@
+//! Everything this library exports. One guarded call each; what they do stands elsewhere.
+//!
+//! The allocation functions are naked trampolines: in a process that is not tracked they are one comparison and one jump to the next
+//! allocator; in a tracked one they pass the caller's stack and frame pointer on to the hook of the same name.
+#![expect(unsafe_code, reason = "exports and trampolines: the border to C")]
+#![expect(unreachable_pub, reason = "exported to C, not to Rust")]
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use memgate_ffi::process;
+use memgate_tracker::cfi::FindObject;
+use memgate_tracker::thread::Inside;
+use memgate_wire::{GoodbyeReason, Outcome};
+
+use crate::native::{hooks, leak_info, next};
+use crate::session;
+
+type Pointer = *mut c_void;
+
+/// `$sp` and `$rbp`: the argument registers behind the function's own arguments.
+macro_rules! trampoline {
+    ($name:ident, $slot:ident, $sp:literal, $rbp:literal) => {
+        #[doc = concat!("C's `", stringify!($name), "`.")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                "cmp dword ptr [rip + {mode}], 0",
+                "je 2f",
+                concat!("mov ", $sp, ", rsp"),
+                concat!("mov ", $rbp, ", rbp"),
+                "jmp {hook}",
+                "2:",
+                "jmp qword ptr [rip + {next}]",
+                mode = sym hooks::MODE,
+                hook = sym hooks::$name,
+                next = sym next::$slot,
+            )
+        }
+    };
+}
+
+trampoline!(malloc, MALLOC, "rsi", "rdx");
+trampoline!(calloc, CALLOC, "rdx", "rcx");
+trampoline!(realloc, REALLOC, "rdx", "rcx");
+trampoline!(memalign, MEMALIGN, "rdx", "rcx");
+trampoline!(aligned_alloc, ALIGNED_ALLOC, "rdx", "rcx");
+trampoline!(posix_memalign, POSIX_MEMALIGN, "rcx", "r8");
+trampoline!(valloc, VALLOC, "rsi", "rdx");
+trampoline!(pvalloc, PVALLOC, "rsi", "rdx");
+
+/// C's `reallocarray`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reallocarray() {
+    naked_asm!(
+        "cmp dword ptr [rip + {mode}], 0",
+        "je {plain}",
+        "mov rcx, rsp",
+        "mov r8, rbp",
+        "jmp {hook}",
+        mode = sym hooks::MODE,
+        hook = sym hooks::reallocarray,
+        plain = sym hooks::plain_reallocarray,
+    )
+}
+
+/// The four spellings of `free`; a null pointer is none of our business.
+macro_rules! free_trampoline {
+    ($($name:ident)*) => { $(
+        #[doc = concat!("C's `", stringify!($name), "`.")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                "cmp dword ptr [rip + {mode}], 0",
+                "je 2f",
+                "test rdi, rdi",
+                "jne {hook}",
+                "2:",
+                "jmp qword ptr [rip + {next}]",
+                mode = sym hooks::MODE,
+                hook = sym hooks::free,
+                next = sym next::FREE,
+            )
+        }
+    )* };
+}
+
+free_trampoline!(free cfree free_sized free_aligned_sized);
+
+/// C's `malloc_usable_size`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size() {
+    naked_asm!("jmp qword ptr [rip + {next}]", next = sym next::USABLE_SIZE)
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = constructor;
+
+extern "C" fn constructor() {
+    session::load();
+}
+
+type Main = unsafe extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
+type StartMain = unsafe extern "C" fn(Main, c_int, *mut *mut c_char, Pointer, Pointer, Pointer, Pointer) -> c_int;
+
+static GUEST_MAIN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The C library's entry: `main` is wrapped, because only then have the guest's constructors run.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __libc_start_main(
+    main: Main,
+    count: c_int,
+    arguments: *mut *mut c_char,
+    init: Pointer,
+    fini: Pointer,
+    rtld_fini: Pointer,
+    stack_end: Pointer,
+) -> c_int {
+    GUEST_MAIN.store(main as Pointer, Ordering::Relaxed);
+    let real = next_of(&START_MAIN, c"__libc_start_main");
+    // SAFETY: the C library's own function; all arguments are passed on.
+    let real = unsafe { core::mem::transmute::<Pointer, StartMain>(real) };
+    // SAFETY: as above.
+    unsafe { real(wrapped_main, count, arguments, init, fini, rtld_fini, stack_end) }
+}
+
+unsafe extern "C" fn wrapped_main(count: c_int, arguments: *mut *mut c_char, environment: *mut *mut c_char) -> c_int {
+    session::start();
+    // SAFETY: stored by `__libc_start_main` from an argument of this type.
+    let main = unsafe { core::mem::transmute::<Pointer, Main>(GUEST_MAIN.load(Ordering::Relaxed)) };
+    // SAFETY: the C library's arguments.
+    unsafe { main(count, arguments, environment) }
+}
+
+static START_MAIN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static EXIT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static QUICK_EXIT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+fn next_of(slot: &AtomicPtr<c_void>, name: &CStr) -> Pointer {
+    let known = slot.load(Ordering::Relaxed);
+    if !known.is_null() {
+        return known;
+    }
+    let found = process::symbol(name, true) as Pointer;
+    slot.store(found, Ordering::Relaxed);
+    found
+}
+
+/// C's `dlclose`: what is unloaded may be followed by something else at the same addresses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlclose(handle: Pointer) -> c_int {
+    let real = next_of(&DLCLOSE, c"dlclose");
+    // SAFETY: the loader's own function.
+    let real = unsafe { core::mem::transmute::<Pointer, unsafe extern "C" fn(Pointer) -> c_int>(real) };
+    let tracked = hooks::MODE.load(Ordering::Relaxed) == hooks::TRACKING && !Inside::now();
+    let before = tracked.then(session::module_unloads);
+    // SAFETY: the caller's handle.
+    let status = unsafe { real(handle) };
+    if let Some(before) = before {
+        session::module_unloaded(before);
+    }
+    status
+}
+
+type Exit = unsafe extern "C" fn(c_int) -> !;
+
+fn leave(slot: &AtomicPtr<c_void>, name: &CStr, status: c_int) -> ! {
+    if hooks::MODE.load(Ordering::Relaxed) == hooks::TRACKING {
+        session::ends(GoodbyeReason::QuickExit, Some(status));
+    }
+    let real = next_of(slot, name);
+    // SAFETY: the C library's own function.
+    let real = unsafe { core::mem::transmute::<Pointer, Exit>(real) };
+    // SAFETY: never returns.
+    unsafe { real(status) }
+}
+
+/// C's `_exit`.
+#[unsafe(no_mangle)]
+pub extern "C" fn _exit(status: c_int) -> ! {
+    leave(&EXIT, c"_exit", status)
+}
+
+/// C's `_Exit`.
+#[unsafe(no_mangle)]
+pub extern "C" fn _Exit(status: c_int) -> ! {
+    leave(&EXIT, c"_exit", status)
+}
+
+/// C's `quick_exit`.
+#[unsafe(no_mangle)]
+pub extern "C" fn quick_exit(status: c_int) -> ! {
+    leave(&QUICK_EXIT, c"quick_exit", status)
+}
+
+/// Destructor of the agent's thread key.
+pub(crate) unsafe extern "C" fn thread_ends(round: Pointer) {
+    session::thread_ends(round as usize);
+}
+
+/// glibc's lock-free lookup of unwind tables, where the C library has it (2.35 and later).
+pub(crate) fn find_object() -> Option<FindObject> {
+    let at = process::symbol(c"_dl_find_object", false);
+    // SAFETY: a function of that name has this signature.
+    (at != 0).then(|| unsafe { core::mem::transmute::<usize, FindObject>(at) })
+}
+
+/// Top of the main thread's stack, as glibc's loader noted it; 0: unknown.
+pub(crate) fn stack_end() -> usize {
+    let at = process::symbol(c"__libc_stack_end", false) as *const usize;
+    // SAFETY: a word of the loader, written before the first constructor.
+    if at.is_null() { 0 } else { unsafe { at.read() } }
+}
+
+/// Lets the tracker publish its counters to four words of a control page.
+pub(crate) fn publish_to(words: *mut AtomicU64) {
+    // SAFETY: control pages stay mapped until the process ends or, in a forked child, until the pointer is replaced.
+    unsafe { hooks::TRACKER.publish_to(words) };
+}
+
+/// Why this process's allocations do not come through here, if they do not.
+pub(crate) fn blind() -> Option<String> {
+    let first = process::symbol(c"malloc", false);
+    (first != malloc as unsafe extern "C" fn() as usize).then(|| "the program brings its own malloc, which comes before the agent's".to_owned())
+}
+
+unsafe fn text(from: *const c_char) -> String {
+    if from.is_null() {
+        return String::new();
+    }
+    // SAFETY: the C API asks for terminated strings.
+    unsafe { CStr::from_ptr(from) }.to_string_lossy().into_owned()
+}
+
+/// See `memgate.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn memgate_active() -> c_int {
+    c_int::from(session::is_active())
+}
+
+/// See `memgate.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memgate_test_begin(suite: *const c_char, test: *const c_char) {
+    let _inside = Inside::enter();
+    // SAFETY: the contract of `memgate.h`.
+    let (suite, test) = unsafe { (text(suite), text(test)) };
+    session::test_begins(suite, test);
+}
+
+/// See `memgate.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memgate_test_end(suite: *const c_char, test: *const c_char, outcome: c_int) {
+    let _inside = Inside::enter();
+    let outcome = match outcome {
+        0 => Outcome::Passed,
+        2 => Outcome::Skipped,
+        _ => Outcome::Failed,
+    };
+    // SAFETY: the contract of `memgate.h`.
+    let (suite, test) = unsafe { (text(suite), text(test)) };
+    session::test_ends(suite, test, Some(outcome));
+}
+
+/// See `memgate.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn memgate_iteration(iteration: u32) {
+    session::iteration_begins(iteration);
+}
+
+/// See `memgate.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memgate_mark(name: *const c_char) {
+    let _inside = Inside::enter();
+    // SAFETY: the contract of `memgate.h`.
+    session::mark(unsafe { text(name) });
+}
+
+/// See `memgate.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn memgate_settle() {
+    session::settle();
+}
+
+/// See `memgate.h`: all five results are written in any case.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memgate_get_malloc_leak_info(
+    info: *mut *const u64,
+    overall_size: *mut usize,
+    info_size: *mut usize,
+    total_memory: *mut usize,
+    backtrace_size: *mut usize,
+) {
+    if info.is_null() || overall_size.is_null() || info_size.is_null() || total_memory.is_null() || backtrace_size.is_null() {
+        return;
+    }
+    let taken = leak_info::take();
+    let of = |field: fn(&leak_info::LeakInfo) -> usize| taken.as_ref().map_or(0, field);
+    // SAFETY: the caller passes places for all five.
+    unsafe {
+        *info = taken.as_ref().map_or(core::ptr::null(), |t| t.words);
+        *overall_size = of(|t| t.overall_bytes);
+        *info_size = of(|t| t.info_bytes);
+        *total_memory = of(|t| t.total_bytes);
+        *backtrace_size = of(|t| t.backtrace_size);
+    }
+}
+
+/// See `memgate.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn memgate_free_malloc_leak_info(info: *const u64) {
+    leak_info::give_back(info);
+}
+
+/// See `memgate_gtest.h`: 1 where the agent itself listens to GoogleTest.
+#[unsafe(no_mangle)]
+pub extern "C" fn memgate_has_gtest_listener() -> c_int {
+    c_int::from(crate::native::gtest::is_installed())
+}

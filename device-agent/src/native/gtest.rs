@@ -1,0 +1,214 @@
+//! Exact, blocking boundaries in an unmodified GoogleTest binary.
+//!
+//! Found by symbol, in the executable's own table or in a shared libgtest: `UnitTest::GetInstance`, `UnitTest::listeners`,
+//! `TestEventListeners::Append`, and the stock printer's vtable with the callbacks wanted. The vtable is copied; the slots that
+//! hold those callbacks (found by content: slot numbers differ between versions) lead here, all others do nothing; an object with
+//! that vtable is appended. Such a listener is the last to hear of a start and the first to hear of an end.
+#![expect(unsafe_code, reason = "calls C++ functions found by name and stands in for a C++ object")]
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
+use std::ffi::CString;
+
+use memgate_ffi::elf::find_symbols;
+use memgate_ffi::{modules, process};
+use memgate_wire::Outcome;
+
+use crate::session;
+
+const NAMES: [&str; 8] = [
+    "_ZN7testing8UnitTest11GetInstanceEv",
+    "_ZN7testing8UnitTest9listenersEv",
+    "_ZN7testing18TestEventListeners6AppendEPNS_17TestEventListenerE",
+    "_ZTVN7testing8internal27PrettyUnitTestResultPrinterE",
+    "_ZN7testing8internal27PrettyUnitTestResultPrinter11OnTestStartERKNS_8TestInfoE",
+    "_ZN7testing8internal27PrettyUnitTestResultPrinter9OnTestEndERKNS_8TestInfoE",
+    "_ZN7testing8internal27PrettyUnitTestResultPrinter20OnTestIterationStartERKNS_8UnitTestEi",
+    "_ZN7testing8internal27PrettyUnitTestResultPrinter16OnTestPartResultERKNS_14TestPartResultE",
+];
+
+const MOST_SLOTS: usize = 64;
+/// Offset to top, type information, and the two destructors.
+const HEAD_SLOTS: usize = 4;
+
+type Pointer = *const c_void;
+
+struct Found {
+    address: [usize; NAMES.len()],
+    vtable_bytes: u64,
+}
+
+/// Is GoogleTest in this process?
+pub(crate) fn is_present(executable: &str) -> bool {
+    find(executable).address.iter().take(3).all(|&a| a != 0)
+}
+
+fn find(executable: &str) -> Found {
+    let mut found = Found { address: [0; NAMES.len()], vtable_bytes: 0 };
+    let shared = |name: &str| CString::new(name).map_or(0, |n| process::symbol(&n, false));
+    if shared(NAMES[0]) != 0 {
+        for (address, name) in found.address.iter_mut().zip(NAMES) {
+            *address = shared(name);
+        }
+        return found;
+    }
+    // Programs of the system carry no symbol table: this ends after a glance at their section headers.
+    let Ok(symbols) = find_symbols(executable, &NAMES) else { return found };
+    if symbols.iter().all(Option::is_none) {
+        return found;
+    }
+    let bias = modules::loaded().0.iter().find(|m| m.path.is_empty()).map_or(0, |m| m.bias);
+    for (i, (address, symbol)) in found.address.iter_mut().zip(symbols).enumerate() {
+        if let Some(symbol) = symbol {
+            *address = usize::try_from(bias.wrapping_add(symbol.address)).unwrap_or(0);
+            if i == 3 {
+                found.vtable_bytes = symbol.size;
+            }
+        }
+    }
+    found
+}
+
+#[repr(C)]
+struct Listener {
+    vtable: *const Pointer,
+    /// Room for members a later base class may have.
+    members: [usize; 8],
+    table: [Pointer; MOST_SLOTS],
+}
+
+struct Slot(UnsafeCell<Listener>);
+// SAFETY: written once, before GoogleTest knows it; only read afterwards.
+unsafe impl Sync for Slot {}
+
+static LISTENER: Slot =
+    Slot(UnsafeCell::new(Listener { vtable: core::ptr::null(), members: [0; 8], table: [core::ptr::null(); MOST_SLOTS] }));
+
+/// Appends the listener.
+///
+/// # Errors
+/// Why that is not possible; the program then runs without test boundaries.
+pub(crate) fn install(executable: &str) -> Result<(), &'static str> {
+    let found = find(executable);
+    let [instance, listeners, append, vtable, start, end, iteration, part] = found.address;
+    if instance == 0 || listeners == 0 || append == 0 {
+        return Err("GoogleTest was not found in this process");
+    }
+    if vtable == 0 || start == 0 || end == 0 {
+        return Err("GoogleTest is linked in a way that hides its stock listener");
+    }
+    let slots = match usize::try_from(found.vtable_bytes / 8) {
+        Ok(0) | Err(_) => HEAD_SLOTS + 16,
+        Ok(n) => n.min(MOST_SLOTS),
+    };
+    // SAFETY: see `Slot`; this runs once, before `main`.
+    let listener = unsafe { &mut *LISTENER.0.get() };
+    let wanted: [(usize, Pointer); 4] = [
+        (start, on_test_start as Pointer),
+        (end, on_test_end as Pointer),
+        (iteration, on_iteration as Pointer),
+        (part, on_part_result as Pointer),
+    ];
+    let mut hits = 0;
+    for (i, slot) in listener.table.iter_mut().enumerate().take(slots) {
+        // SAFETY: the vtable has `slots` entries: its symbol says so, or every version has at least these.
+        let original = unsafe { (vtable as *const usize).add(i).read() };
+        *slot = if i < 2 { original as Pointer } else { nothing as Pointer };
+        if let Some((_, ours)) = wanted.iter().find(|(theirs, _)| *theirs == original && original != 0) {
+            *slot = *ours;
+            hits += 1;
+        }
+    }
+    for slot in listener.table.iter_mut().skip(slots) {
+        *slot = nothing as Pointer;
+    }
+    if hits < 3 {
+        return Err("GoogleTest's stock listener looks different from every known version");
+    }
+    listener.vtable = listener.table.as_ptr().wrapping_add(2);
+    let object = LISTENER.0.get().cast::<c_void>();
+    // SAFETY: `static UnitTest* UnitTest::GetInstance()`, after the static constructors have run.
+    let unit = unsafe { core::mem::transmute::<usize, extern "C" fn() -> Pointer>(instance) }();
+    // SAFETY: `TestEventListeners& UnitTest::listeners()`.
+    let list = unsafe { core::mem::transmute::<usize, extern "C" fn(Pointer) -> Pointer>(listeners) }(unit);
+    // SAFETY: `void TestEventListeners::Append(TestEventListener*)`; the object lives as long as the process.
+    let append = unsafe { core::mem::transmute::<usize, extern "C" fn(Pointer, Pointer)>(append) };
+    append(list, object);
+    Ok(())
+}
+
+/// Does the agent listen to GoogleTest in this process?
+pub(crate) fn is_installed() -> bool {
+    // SAFETY: written before `main`, only read afterwards.
+    !unsafe { (*LISTENER.0.get()).vtable }.is_null()
+}
+
+extern "C" fn nothing() {}
+
+extern "C" fn on_test_start(_: Pointer, info: Pointer) {
+    if let Some((suite, test)) = names(info) {
+        session::test_begins(suite, test);
+    }
+}
+
+extern "C" fn on_test_end(_: Pointer, info: Pointer) {
+    if let Some((suite, test)) = names(info) {
+        session::test_ends(suite, test, None);
+    }
+}
+
+extern "C" fn on_iteration(_: Pointer, _: Pointer, iteration: c_int) {
+    session::iteration_begins(u32::try_from(iteration).unwrap_or(0));
+}
+
+/// `TestPartResult` begins with its type: success, non-fatal failure, fatal failure, skip.
+extern "C" fn on_part_result(_: Pointer, result: Pointer) {
+    // SAFETY: the reference GoogleTest passes; the type is its first member in every version.
+    match unsafe { result.cast::<c_int>().read() } {
+        1 | 2 => session::note_outcome(Outcome::Failed),
+        3 => session::note_outcome(Outcome::Skipped),
+        _ => {}
+    }
+}
+
+/// `TestInfo` begins with two `const std::string`: suite name and test name.
+fn names(info: Pointer) -> Option<(String, String)> {
+    // SAFETY: the reference GoogleTest passes.
+    if let Some(suite) = unsafe { libstdcxx_string(info) } {
+        // SAFETY: the second string follows the first, which takes 32 bytes.
+        return Some((suite, unsafe { libstdcxx_string(info.wrapping_byte_add(32)) }?));
+    }
+    // SAFETY: as above, with libc++'s 24 bytes.
+    Some(unsafe { (libcxx_string(info)?, libcxx_string(info.wrapping_byte_add(24))?) })
+}
+
+/// libstdc++: {char* data; size_t length; union {char local[16]; size_t capacity}}.
+unsafe fn libstdcxx_string(at: Pointer) -> Option<String> {
+    // SAFETY: the caller passes the address of a string object, which has at least three words in either library.
+    let [data, length, _] = unsafe { at.cast::<[usize; 3]>().read() };
+    let local = data == at as usize + 16;
+    // A libc++ string has no pointer here: a short one begins with its length and text, a long one with its capacity | 1.
+    if !local && (data & 1 != 0 || data < 1 << 16 || data >> 47 != 0 || length < 16) || local && length > 15 || length > 1 << 16 {
+        return None;
+    }
+    // SAFETY: `data` points at `length` bytes.
+    Some(String::from_utf8_lossy(unsafe { core::slice::from_raw_parts(data as *const u8, length) }).into_owned())
+}
+
+/// libc++: short {length << 1; char text[23]} or long {capacity | 1; size_t length; char* data}.
+unsafe fn libcxx_string(at: Pointer) -> Option<String> {
+    // SAFETY: the caller passes the address of a string object.
+    let first = unsafe { at.cast::<u8>().read() };
+    let (data, length) = if first & 1 == 0 {
+        (at as usize + 1, usize::from(first >> 1))
+    } else {
+        // SAFETY: a long string has three words.
+        let [_, length, data] = unsafe { at.cast::<[usize; 3]>().read() };
+        (data, length)
+    };
+    if length > 1 << 16 || data < 1 << 16 {
+        return None;
+    }
+    // SAFETY: `data` points at `length` bytes.
+    Some(String::from_utf8_lossy(unsafe { core::slice::from_raw_parts(data as *const u8, length) }).into_owned())
+}

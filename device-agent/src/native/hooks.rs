@@ -1,0 +1,161 @@
+//! What stands behind the exported allocation functions while the process is tracked.
+//!
+//! Order: note after a real allocation, forget before a real free. `realloc` forgets, calls, then notes, and takes the forgetting
+//! back if the call failed. No function here allocates, locks or can panic.
+#![expect(unsafe_code, reason = "the C allocation interface is made of raw pointers")]
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use memgate_tracker::Tracker;
+use memgate_tracker::capture::Registers;
+
+use super::next;
+
+/// Plain jumps to the next allocator.
+pub(crate) const DORMANT: u32 = 0;
+/// Everything is recorded.
+pub(crate) const TRACKING: u32 = 1;
+
+/// [`DORMANT`] or [`TRACKING`]; the trampolines look at it first.
+pub(crate) static MODE: AtomicU32 = AtomicU32::new(DORMANT);
+
+/// What is known of this process's allocations.
+pub(crate) static TRACKER: Tracker = Tracker::new();
+
+type Pointer = *mut c_void;
+
+/// `sp`: the stack pointer at the call's first instruction, where the return address lies.
+#[inline(always)]
+unsafe fn note(block: Pointer, bytes: usize, sp: usize, rbp: usize) {
+    // SAFETY: the trampoline was entered by a call: its return address lies at `sp`.
+    let pc = unsafe { (sp as *const usize).read() };
+    TRACKER.record_alloc(block as usize, bytes as u64, Registers { pc, sp: sp + 8, rbp });
+}
+
+pub(crate) unsafe extern "C" fn malloc(bytes: usize, sp: usize, rbp: usize) -> Pointer {
+    // SAFETY: the caller's request.
+    let block = unsafe { next::malloc(bytes) };
+    if !block.is_null() {
+        // SAFETY: registers of the trampoline.
+        unsafe { note(block, bytes, sp, rbp) };
+    }
+    block
+}
+
+pub(crate) unsafe extern "C" fn calloc(count: usize, bytes: usize, sp: usize, rbp: usize) -> Pointer {
+    // SAFETY: the caller's request.
+    let block = unsafe { next::calloc(count, bytes) };
+    if !block.is_null() {
+        // The allocator has checked that the product fits.
+        // SAFETY: registers of the trampoline.
+        unsafe { note(block, count.wrapping_mul(bytes), sp, rbp) };
+    }
+    block
+}
+
+pub(crate) unsafe extern "C" fn realloc(block: Pointer, bytes: usize, sp: usize, rbp: usize) -> Pointer {
+    let removed = if block.is_null() { None } else { TRACKER.record_free(block as usize) };
+    // SAFETY: the caller's request.
+    let new = unsafe { next::realloc(block, bytes) };
+    if !new.is_null() {
+        // SAFETY: registers of the trampoline.
+        unsafe { note(new, bytes, sp, rbp) };
+    } else if bytes != 0 {
+        TRACKER.restore(block as usize, removed);
+    }
+    new
+}
+
+pub(crate) unsafe extern "C" fn reallocarray(block: Pointer, count: usize, bytes: usize, sp: usize, rbp: usize) -> Pointer {
+    match count.checked_mul(bytes) {
+        // SAFETY: as realloc.
+        Some(total) => unsafe { realloc(block, total, sp, rbp) },
+        None => out_of_memory(),
+    }
+}
+
+/// `reallocarray` of a process that is not tracked.
+pub(crate) unsafe extern "C" fn plain_reallocarray(block: Pointer, count: usize, bytes: usize) -> Pointer {
+    match count.checked_mul(bytes) {
+        // SAFETY: the caller's request.
+        Some(total) => unsafe { next::realloc(block, total) },
+        None => out_of_memory(),
+    }
+}
+
+fn out_of_memory() -> Pointer {
+    // SAFETY: errno of this thread.
+    unsafe { *libc::__errno_location() = libc::ENOMEM };
+    core::ptr::null_mut()
+}
+
+pub(crate) unsafe extern "C" fn free(block: Pointer) {
+    TRACKER.record_free(block as usize);
+    // SAFETY: the caller's block.
+    unsafe { next::free(block) };
+}
+
+pub(crate) unsafe extern "C" fn memalign(align: usize, bytes: usize, sp: usize, rbp: usize) -> Pointer {
+    // SAFETY: the caller's request.
+    let block = unsafe { next::memalign(align, bytes) };
+    if !block.is_null() {
+        // SAFETY: registers of the trampoline.
+        unsafe { note(block, bytes, sp, rbp) };
+    }
+    block
+}
+
+pub(crate) unsafe extern "C" fn aligned_alloc(align: usize, bytes: usize, sp: usize, rbp: usize) -> Pointer {
+    // SAFETY: the caller's request.
+    let block = unsafe { next::aligned_alloc(align, bytes) };
+    if !block.is_null() {
+        // SAFETY: registers of the trampoline.
+        unsafe { note(block, bytes, sp, rbp) };
+    }
+    block
+}
+
+pub(crate) unsafe extern "C" fn posix_memalign(out: *mut Pointer, align: usize, bytes: usize, sp: usize, rbp: usize) -> c_int {
+    // SAFETY: the caller's request.
+    let status = unsafe { next::posix_memalign(out, align, bytes) };
+    if status == 0 {
+        // SAFETY: after success the pointer is there.
+        let block = unsafe { *out };
+        if !block.is_null() {
+            // SAFETY: registers of the trampoline.
+            unsafe { note(block, bytes, sp, rbp) };
+        }
+    }
+    status
+}
+
+pub(crate) unsafe extern "C" fn valloc(bytes: usize, sp: usize, rbp: usize) -> Pointer {
+    // SAFETY: the caller's request.
+    let block = unsafe { next::valloc(bytes) };
+    if !block.is_null() {
+        // SAFETY: registers of the trampoline.
+        unsafe { note(block, bytes, sp, rbp) };
+    }
+    block
+}
+
+pub(crate) unsafe extern "C" fn pvalloc(bytes: usize, sp: usize, rbp: usize) -> Pointer {
+    // SAFETY: the caller's request.
+    let block = unsafe { next::pvalloc(bytes) };
+    if !block.is_null() {
+        // SAFETY: registers of the trampoline.
+        unsafe { note(block, bytes, sp, rbp) };
+    }
+    block
+}
+
+/// Begins recording.
+pub(crate) fn start() {
+    MODE.store(TRACKING, Ordering::SeqCst);
+}
+
+/// Ends recording: the functions are plain jumps again.
+pub(crate) fn stop() {
+    MODE.store(DORMANT, Ordering::SeqCst);
+}

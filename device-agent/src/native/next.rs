@@ -1,0 +1,316 @@
+//! The next allocator in line: the definitions our exports stand in front of.
+//!
+//! The whole family is bound by `dlsym(RTLD_NEXT)`, and only from the object that defines `malloc`: pieces of two
+//! allocators must not be mixed. What that object lacks is made of what it has. Until everything is bound (`dlsym`
+//! itself may allocate), requests are served from a small arena whose blocks are recognised for ever.
+#![expect(unsafe_code, reason = "calls allocators through pointers from the loader")]
+
+use core::ffi::{CStr, c_int, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use memgate_ffi::process;
+
+type Pointer = *mut c_void;
+
+macro_rules! next_functions {
+    ($($name:ident = $boot:expr;)*) => { $(
+        /// Where the function of this name goes on.
+        pub(crate) static $name: AtomicPtr<c_void> = AtomicPtr::new($boot as Pointer);
+    )* };
+}
+
+next_functions! {
+    MALLOC = boot_malloc;
+    CALLOC = boot_calloc;
+    REALLOC = boot_realloc;
+    FREE = boot_free;
+    MEMALIGN = boot_memalign;
+    ALIGNED_ALLOC = boot_aligned_alloc;
+    POSIX_MEMALIGN = boot_posix_memalign;
+    VALLOC = boot_valloc;
+    PVALLOC = boot_pvalloc;
+    USABLE_SIZE = boot_usable_size;
+}
+
+macro_rules! callers {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $slot:ident;)*) => { $(
+        /// Calls the next definition.
+        #[inline(always)]
+        pub(crate) unsafe fn $name($($arg: $type),*) -> $result {
+            // SAFETY: the slot always holds a function of this signature.
+            let next = unsafe {
+                core::mem::transmute::<Pointer, unsafe extern "C" fn($($type),*) -> $result>($slot.load(Ordering::Relaxed))
+            };
+            // SAFETY: the caller keeps the contract of the C function.
+            unsafe { next($($arg),*) }
+        }
+    )* };
+}
+
+callers! {
+    malloc(bytes: usize) -> Pointer = MALLOC;
+    calloc(count: usize, bytes: usize) -> Pointer = CALLOC;
+    realloc(block: Pointer, bytes: usize) -> Pointer = REALLOC;
+    free(block: Pointer) -> () = FREE;
+    memalign(align: usize, bytes: usize) -> Pointer = MEMALIGN;
+    aligned_alloc(align: usize, bytes: usize) -> Pointer = ALIGNED_ALLOC;
+    posix_memalign(out: *mut Pointer, align: usize, bytes: usize) -> c_int = POSIX_MEMALIGN;
+    valloc(bytes: usize) -> Pointer = VALLOC;
+    pvalloc(bytes: usize) -> Pointer = PVALLOC;
+    usable_size(block: Pointer) -> usize = USABLE_SIZE;
+}
+
+const UNBOUND: u32 = 0;
+const BINDING: u32 = 1;
+const BOUND: u32 = 2;
+
+static STATE: AtomicU32 = AtomicU32::new(UNBOUND);
+/// Start of the object that `malloc` was bound in.
+static OBJECT: AtomicUsize = AtomicUsize::new(0);
+
+/// Does the next `malloc` belong to glibc itself, whose smallest block takes 32 bytes?
+pub(crate) fn is_glibc() -> bool {
+    let glibc = process::symbol(c"gnu_get_libc_version", false);
+    glibc != 0 && process::object_of(glibc) == OBJECT.load(Ordering::Relaxed)
+}
+
+/// Binds the family, once.
+pub(crate) fn bind() {
+    if STATE.compare_exchange(UNBOUND, BINDING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        return;
+    }
+    let malloc = process::symbol(c"malloc", true);
+    let object = process::object_of(malloc);
+    OBJECT.store(object, Ordering::Relaxed);
+    let find = |name: &CStr| {
+        let at = process::symbol(name, true);
+        if at != 0 && process::object_of(at) == object { at as Pointer } else { ptr::null_mut() }
+    };
+    let set = |slot: &AtomicPtr<c_void>, found: Pointer, instead: Pointer| {
+        slot.store(if found.is_null() { instead } else { found }, Ordering::Relaxed);
+    };
+    set(&MALLOC, malloc as Pointer, no_memory as Pointer);
+    set(&CALLOC, find(c"calloc"), calloc_of_malloc as Pointer);
+    set(&POSIX_MEMALIGN, find(c"posix_memalign"), posix_memalign_fails as Pointer);
+    set(&MEMALIGN, find(c"memalign"), memalign_of_posix as Pointer);
+    set(&ALIGNED_ALLOC, find(c"aligned_alloc"), memalign_of_posix as Pointer);
+    set(&VALLOC, find(c"valloc"), valloc_of_posix as Pointer);
+    set(&PVALLOC, find(c"pvalloc"), pvalloc_of_posix as Pointer);
+    // From here on blocks of the arena may be around: these three look before they call.
+    set(&REAL_REALLOC, find(c"realloc"), no_memory as Pointer);
+    set(&REAL_FREE, find(c"free"), ignore as Pointer);
+    set(&REAL_USABLE_SIZE, find(c"malloc_usable_size"), no_size as Pointer);
+    let used = arena::used();
+    let direct = |real: &AtomicPtr<c_void>, looking: Pointer| if used { looking } else { real.load(Ordering::Relaxed) };
+    REALLOC.store(direct(&REAL_REALLOC, looking_realloc as Pointer), Ordering::Relaxed);
+    FREE.store(direct(&REAL_FREE, looking_free as Pointer), Ordering::Relaxed);
+    USABLE_SIZE.store(direct(&REAL_USABLE_SIZE, looking_usable_size as Pointer), Ordering::Relaxed);
+    STATE.store(BOUND, Ordering::Release);
+}
+
+static REAL_REALLOC: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static REAL_FREE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+static REAL_USABLE_SIZE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+callers! {
+    real_realloc(block: Pointer, bytes: usize) -> Pointer = REAL_REALLOC;
+    real_free(block: Pointer) -> () = REAL_FREE;
+    real_usable_size(block: Pointer) -> usize = REAL_USABLE_SIZE;
+}
+
+/// True once the slots hold the real functions.
+fn bound() -> bool {
+    bind();
+    STATE.load(Ordering::Acquire) == BOUND
+}
+
+unsafe extern "C" fn boot_malloc(bytes: usize) -> Pointer {
+    // SAFETY: forwarded.
+    if bound() { unsafe { malloc(bytes) } } else { arena::take(16, bytes) }
+}
+
+unsafe extern "C" fn boot_calloc(count: usize, bytes: usize) -> Pointer {
+    if bound() {
+        // SAFETY: forwarded.
+        return unsafe { calloc(count, bytes) };
+    }
+    // The arena is zeroed and never used twice.
+    count.checked_mul(bytes).map_or(ptr::null_mut(), |n| arena::take(16, n))
+}
+
+unsafe extern "C" fn boot_realloc(block: Pointer, bytes: usize) -> Pointer {
+    if bound() {
+        // SAFETY: forwarded.
+        return unsafe { realloc(block, bytes) };
+    }
+    let new = arena::take(16, bytes);
+    if !new.is_null() && !block.is_null() {
+        // SAFETY: before binding every block is the arena's; its size is known, the new block is at least `bytes`.
+        unsafe { ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), arena::size(block).min(bytes)) };
+    }
+    new
+}
+
+unsafe extern "C" fn boot_free(block: Pointer) {
+    if bound() {
+        // SAFETY: forwarded.
+        unsafe { free(block) };
+    }
+}
+
+unsafe extern "C" fn boot_memalign(align: usize, bytes: usize) -> Pointer {
+    // SAFETY: forwarded.
+    if bound() { unsafe { memalign(align, bytes) } } else { arena::take(align, bytes) }
+}
+
+unsafe extern "C" fn boot_aligned_alloc(align: usize, bytes: usize) -> Pointer {
+    // SAFETY: forwarded.
+    if bound() { unsafe { aligned_alloc(align, bytes) } } else { arena::take(align, bytes) }
+}
+
+unsafe extern "C" fn boot_posix_memalign(out: *mut Pointer, align: usize, bytes: usize) -> c_int {
+    if bound() {
+        // SAFETY: forwarded.
+        return unsafe { posix_memalign(out, align, bytes) };
+    }
+    let block = arena::take(align, bytes);
+    if block.is_null() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: the caller passes a place for a pointer.
+    unsafe { *out = block };
+    0
+}
+
+unsafe extern "C" fn boot_valloc(bytes: usize) -> Pointer {
+    // SAFETY: forwarded.
+    if bound() { unsafe { valloc(bytes) } } else { arena::take(4096, bytes) }
+}
+
+unsafe extern "C" fn boot_pvalloc(bytes: usize) -> Pointer {
+    // SAFETY: forwarded.
+    if bound() { unsafe { pvalloc(bytes) } } else { arena::take(4096, bytes.next_multiple_of(4096)) }
+}
+
+unsafe extern "C" fn boot_usable_size(block: Pointer) -> usize {
+    // SAFETY: forwarded.
+    if bound() { unsafe { usable_size(block) } } else { arena::size(block) }
+}
+
+unsafe extern "C" fn looking_realloc(block: Pointer, bytes: usize) -> Pointer {
+    if !arena::holds(block) {
+        // SAFETY: forwarded.
+        return unsafe { real_realloc(block, bytes) };
+    }
+    // SAFETY: a plain request.
+    let new = unsafe { malloc(bytes) };
+    if !new.is_null() {
+        // SAFETY: both blocks are at least that large.
+        unsafe { ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), arena::size(block).min(bytes)) };
+    }
+    new
+}
+
+unsafe extern "C" fn looking_free(block: Pointer) {
+    if !arena::holds(block) {
+        // SAFETY: forwarded.
+        unsafe { real_free(block) };
+    }
+}
+
+unsafe extern "C" fn looking_usable_size(block: Pointer) -> usize {
+    // SAFETY: forwarded.
+    if arena::holds(block) { arena::size(block) } else { unsafe { real_usable_size(block) } }
+}
+
+unsafe extern "C" fn no_memory() -> Pointer {
+    ptr::null_mut()
+}
+
+unsafe extern "C" fn ignore(_: Pointer) {}
+
+unsafe extern "C" fn no_size(_: Pointer) -> usize {
+    0
+}
+
+unsafe extern "C" fn calloc_of_malloc(count: usize, bytes: usize) -> Pointer {
+    let Some(total) = count.checked_mul(bytes) else { return ptr::null_mut() };
+    // SAFETY: a plain request.
+    let block = unsafe { malloc(total) };
+    if !block.is_null() {
+        // SAFETY: `total` bytes were just allocated.
+        unsafe { ptr::write_bytes(block.cast::<u8>(), 0, total) };
+    }
+    block
+}
+
+unsafe extern "C" fn posix_memalign_fails(_: *mut Pointer, _: usize, _: usize) -> c_int {
+    libc::ENOMEM
+}
+
+unsafe extern "C" fn memalign_of_posix(align: usize, bytes: usize) -> Pointer {
+    let mut block = ptr::null_mut();
+    // SAFETY: a place for the pointer.
+    let status = unsafe { posix_memalign(&raw mut block, align.max(size_of::<Pointer>()), bytes) };
+    if status == 0 { block } else { ptr::null_mut() }
+}
+
+unsafe extern "C" fn valloc_of_posix(bytes: usize) -> Pointer {
+    // SAFETY: forwarded.
+    unsafe { memalign_of_posix(4096, bytes) }
+}
+
+unsafe extern "C" fn pvalloc_of_posix(bytes: usize) -> Pointer {
+    // SAFETY: forwarded.
+    unsafe { memalign_of_posix(4096, bytes.next_multiple_of(4096)) }
+}
+
+/// What is handed out while the next allocator is not bound. A block's size stands in the word before it.
+mod arena {
+    use super::{AtomicUsize, Ordering, Pointer, ptr};
+
+    const BYTES: usize = 64 << 10;
+
+    #[repr(align(4096))]
+    struct Arena(core::cell::UnsafeCell<[u8; BYTES]>);
+    // SAFETY: every byte is handed out once.
+    unsafe impl Sync for Arena {}
+
+    static ARENA: Arena = Arena(core::cell::UnsafeCell::new([0; BYTES]));
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+    pub(super) fn used() -> bool {
+        NEXT.load(Ordering::Relaxed) != 0
+    }
+
+    pub(super) fn holds(block: Pointer) -> bool {
+        (block as usize).wrapping_sub(ARENA.0.get() as usize) < BYTES
+    }
+
+    pub(super) fn take(align: usize, bytes: usize) -> Pointer {
+        let align = align.max(16);
+        let base = ARENA.0.get() as usize;
+        let mut at = NEXT.load(Ordering::Relaxed);
+        loop {
+            let block = (base + at + 16).next_multiple_of(align);
+            let Some(end) = (block - base).checked_add(bytes).filter(|&end| end <= BYTES) else { return ptr::null_mut() };
+            match NEXT.compare_exchange(at, end.next_multiple_of(16), Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => {
+                    // SAFETY: the word before the block lies inside the arena and belongs to this block.
+                    unsafe { (block as *mut usize).sub(1).write(bytes) };
+                    return block as Pointer;
+                }
+                Err(now) => at = now,
+            }
+        }
+    }
+
+    pub(super) fn size(block: Pointer) -> usize {
+        if !holds(block) {
+            return 0;
+        }
+        // SAFETY: `take` wrote it.
+        unsafe { block.cast::<usize>().sub(1).read() }
+    }
+}

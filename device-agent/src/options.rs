@@ -1,0 +1,169 @@
+//! The option string (`MEMGATE_AGENT_OPTIONS`): `key=value` pairs separated by `;`, `%XX` for `;`, `%`, `=` and control bytes.
+//!
+//! Total: whatever stands in it, options come out; what was not understood becomes an error frame.
+
+use core::time::Duration;
+
+/// Which snapshots are written at the end of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detail {
+    /// Survivors of the test's window.
+    Survivors,
+    /// What changed in the whole table since the last snapshot.
+    Growth,
+}
+
+/// Which processes are tracked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Any in which GoogleTest is found.
+    GoogleTest,
+    /// The executable with this absolute path.
+    Executable(String),
+    /// Executables whose absolute path fits a pattern of `*` and `?`.
+    Glob(String),
+    /// Every process.
+    All,
+}
+
+/// How frames leave the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CarrierKind {
+    /// A mapped spool file in `dir`.
+    Spool,
+    /// A Unix socket; a leading `@` means an abstract name.
+    Unix(String),
+    /// A TCP port on the loopback address.
+    Tcp(u16),
+}
+
+/// Everything the harness can ask for.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) directory: String,
+    pub(crate) targets: Vec<Target>,
+    pub(crate) detail: Detail,
+    pub(crate) label: String,
+    pub(crate) wait: Duration,
+    pub(crate) harness: bool,
+    pub(crate) token: String,
+    pub(crate) carrier: CarrierKind,
+    /// What was not understood.
+    pub(crate) complaints: Vec<String>,
+}
+
+impl Options {
+    /// Reads an option string.
+    pub(crate) fn parse(text: &str) -> Self {
+        let mut options = Self {
+            directory: String::new(),
+            targets: Vec::new(),
+            detail: Detail::Survivors,
+            label: String::new(),
+            wait: Duration::from_secs(2),
+            harness: false,
+            token: String::new(),
+            carrier: CarrierKind::Spool,
+            complaints: Vec::new(),
+        };
+        for pair in text.split(';').filter(|p| !p.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if !options.set(key, decode(value)) {
+                options.complaints.push(format!("option `{key}` was not understood"));
+            }
+        }
+        options
+    }
+
+    fn set(&mut self, key: &str, value: String) -> bool {
+        match key {
+            "dir" => self.directory = value,
+            "label" => self.label = value,
+            "token" => self.token = value,
+            "harness" => self.harness = value == "1",
+            "detail" => match value.as_str() {
+                "survivors" => self.detail = Detail::Survivors,
+                "growth" => self.detail = Detail::Growth,
+                _ => return false,
+            },
+            "wait_ms" => match value.parse::<u32>() {
+                Ok(ms) => self.wait = Duration::from_millis(ms.min(60_000).into()),
+                Err(_) => return false,
+            },
+            "target" => match parse_target(&value) {
+                Some(target) => self.targets.push(target),
+                None => return false,
+            },
+            "carrier" => match parse_carrier(&value) {
+                Some(carrier) => self.carrier = carrier,
+                None => return false,
+            },
+            _ => return false,
+        }
+        true
+    }
+}
+
+fn parse_target(value: &str) -> Option<Target> {
+    match value.split_once(':') {
+        None if value == "gtest" => Some(Target::GoogleTest),
+        None if value == "all" => Some(Target::All),
+        Some(("exe", path)) => Some(Target::Executable(path.to_owned())),
+        Some(("glob", glob)) => Some(Target::Glob(glob.to_owned())),
+        _ => None,
+    }
+}
+
+fn parse_carrier(value: &str) -> Option<CarrierKind> {
+    match value.split_once(':') {
+        None if value == "spool" => Some(CarrierKind::Spool),
+        Some(("unix", path)) if !path.is_empty() => Some(CarrierKind::Unix(path.to_owned())),
+        // Loopback only, whatever else stands there.
+        Some(("tcp", address)) => Some(CarrierKind::Tcp(address.strip_prefix("127.0.0.1:")?.parse().ok()?)),
+        _ => None,
+    }
+}
+
+fn decode(value: &str) -> String {
+    let mut out = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let hex = |b: &u8| char::from(*b).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        match tail {
+            [high, low, after @ ..] if byte == b'%' => match (hex(high), hex(low)) {
+                (Some(h), Some(l)) => {
+                    out.push(h * 16 + l);
+                    rest = after;
+                    continue;
+                }
+                _ => out.push(byte),
+            },
+            _ => out.push(byte),
+        }
+        rest = tail;
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Does `text` fit a pattern of `*` (any bytes) and `?` (one byte)?
+pub(crate) fn fits(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t, mut star) = (pattern, text, None);
+    loop {
+        match (p.split_first(), t.split_first()) {
+            (Some((b'*', p_rest)), _) => {
+                star = Some((p_rest, t));
+                p = p_rest;
+            }
+            (Some((&want, p_rest)), Some((&have, t_rest))) if want == b'?' || want == have => (p, t) = (p_rest, t_rest),
+            (None, None) => return true,
+            _ => match star {
+                // Let the last star take one byte more.
+                Some((after, [_, more @ ..])) => {
+                    star = Some((after, more));
+                    (p, t) = (after, more);
+                }
+                _ => return false,
+            },
+        }
+    }
+}

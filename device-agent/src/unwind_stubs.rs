@@ -1,0 +1,31 @@
+//! The standard library's panic printer refers to the system unwinder, which would make every guest load libgcc_s. The agent
+//! aborts nothing and prints no backtraces, so these stand-ins end each walk at once. They are not exported.
+#![expect(unsafe_code, reason = "defines symbols by name")]
+
+core::arch::global_asm!(
+    ".text",
+    ".macro memgate_stub name value",
+    ".hidden \\name",
+    ".globl \\name",
+    ".type \\name,@function",
+    "\\name:",
+    "mov eax, \\value",
+    "ret",
+    ".size \\name, . - \\name",
+    ".endm",
+    // _URC_END_OF_STACK
+    "memgate_stub _Unwind_Backtrace 5",
+    "memgate_stub _Unwind_GetIP 0",
+    "memgate_stub _Unwind_GetIPInfo 0",
+    "memgate_stub _Unwind_GetCFA 0",
+    "memgate_stub _Unwind_FindEnclosingFunction 0",
+    "memgate_stub _Unwind_GetLanguageSpecificData 0",
+    "memgate_stub _Unwind_GetRegionStart 0",
+    "memgate_stub _Unwind_GetTextRelBase 0",
+    "memgate_stub _Unwind_GetDataRelBase 0",
+    "memgate_stub _Unwind_SetGR 0",
+    "memgate_stub _Unwind_SetIP 0",
+    "memgate_stub _Unwind_DeleteException 0",
+    "memgate_stub _Unwind_RaiseException 5",
+    "memgate_stub _Unwind_Resume 0",
+);

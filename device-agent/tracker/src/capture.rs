@@ -1,0 +1,486 @@
+//! Taking a stack: walk from the top until a remembered frame is met, prove that the rest is unchanged, reuse its id.
+//!
+//! A thread remembers its last stack, root first, and beside it every memory slot an unwinder would read on the way to the root
+//! (return addresses; saved rbp and CFA words where a frame further out depends on them). If a new walk arrives at a remembered
+//! (sp, pc[, rbp]) and all slots from there on still hold their values, a fresh walk would find exactly the same frames. The slots
+//! are compared from the inside out and only while they agree, so memory is read only where a fresh walk would read it: stacks
+//! that were switched away or unmapped are not touched.
+
+use core::sync::atomic::Ordering;
+
+use crate::cfi::{Cfa, Rule, SavedRbp};
+use crate::rules::{RuleCache, Step};
+use crate::stacks::{Node, StackStore, extend_hash, root_hash};
+use crate::sys;
+use crate::thread::{ThreadCounters, bump};
+
+/// Deeper stacks keep their innermost frames and say that they are cut.
+pub const MAX_FRAMES: usize = 512;
+
+/// `pc` of the pseudo-frame at the root of a stack that could not be followed to its end.
+pub const TRUNCATED_PC: usize = 1;
+
+const CHECKS_PER_FRAME: usize = 3;
+const PAGE: usize = 4096;
+/// Nothing else is mapped this close below the top of the main thread's stack (the kernel's minimal mmap gap).
+const MAIN_STACK_BYTES: usize = 128 << 20;
+
+/// A remembered frame.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Remembered {
+    sp: usize,
+    rbp: usize,
+    pc: usize,
+    hash: u64,
+    node: u32,
+    /// Checks that belong to this frame and those further out.
+    checks: u16,
+    needs_rbp: bool,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Check {
+    address: usize,
+    value: usize,
+}
+
+/// A frame found by the walk that is going on.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Walked {
+    sp: usize,
+    rbp: usize,
+    pc: usize,
+    /// 0: no caller.
+    cfa: usize,
+    /// Address of the saved rbp; 0: unchanged.
+    rbp_at: usize,
+    /// Address the CFA was read from; 0: it was computed.
+    cfa_at: usize,
+    uses_rbp: bool,
+}
+
+/// Room for stacks, in the thread's state. All-zero is "nothing remembered".
+#[repr(C)]
+pub struct Scratch {
+    remembered: usize,
+    generation: u32,
+    frames: [Remembered; MAX_FRAMES + 2],
+    checks: [Check; CHECKS_PER_FRAME * (MAX_FRAMES + 2)],
+    walked: [Walked; MAX_FRAMES + 2],
+}
+
+/// Where stacks can lie, told once by the agent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StackLayout {
+    /// Thread pointer of the main thread.
+    pub main_thread: usize,
+    /// Top of the main thread's stack.
+    pub main_top: usize,
+    /// Default size of other threads' stacks.
+    pub thread_bytes: usize,
+}
+
+/// The registers at the call of the hooked function.
+#[derive(Debug, Clone, Copy)]
+pub struct Registers {
+    /// Return address of the call.
+    pub pc: usize,
+    /// Stack pointer behind it.
+    pub sp: usize,
+    /// Frame pointer register.
+    pub rbp: usize,
+}
+
+/// What a capture needs beside the scratch.
+pub struct Context<'a> {
+    /// Unwind rules.
+    pub rules: &'a RuleCache,
+    /// Where stacks are stored.
+    pub store: &'a StackStore,
+    /// Where stacks lie.
+    pub layout: StackLayout,
+    /// Module generation.
+    pub generation: u32,
+    /// Counters of the thread.
+    pub counters: &'a ThreadCounters,
+}
+
+/// The part of memory that may be read as stack.
+struct Bounds {
+    /// Known to be mapped up to here.
+    end: usize,
+    /// The end is where the stack ends: nothing may be read beyond. Otherwise the next page may be asked for.
+    known: bool,
+}
+
+impl Bounds {
+    fn of(sp: usize, layout: &StackLayout) -> Self {
+        let thread = sys::thread_pointer();
+        let (top, bytes) = if thread == layout.main_thread {
+            (layout.main_top, MAIN_STACK_BYTES)
+        } else {
+            (thread, layout.thread_bytes)
+        };
+        if sp < top && top - sp < bytes { Self { end: top, known: true } } else { Self { end: (sp & !(PAGE - 1)) + PAGE, known: false } }
+    }
+
+    /// The word at `address`, if it lies in the stack.
+    #[inline(always)]
+    fn read(&mut self, address: usize, sp: usize) -> Option<usize> {
+        if address < sp || address & 7 != 0 {
+            return None;
+        }
+        if address.wrapping_add(8) > self.end && !self.extend(address) {
+            return None;
+        }
+        // SAFETY: [sp, end) is mapped: it is this thread's stack, or every page of it was asked for.
+        Some(unsafe { (address as *const usize).read() })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn extend(&mut self, address: usize) -> bool {
+        // On an unknown stack a frame of more than 1 MiB is taken for a wrong rule.
+        if self.known || address.wrapping_sub(self.end) > 1 << 20 {
+            return false;
+        }
+        while self.end < address + 8 {
+            if !sys::readable(self.end) {
+                return false;
+            }
+            self.end += PAGE;
+        }
+        true
+    }
+}
+
+/// Outcome of a walk: how many frames it found, and how many remembered ones follow.
+struct Found {
+    fresh: usize,
+    reused: usize,
+    /// A frame was crossed whose slots are not remembered (signal handler, PLT).
+    forget: bool,
+}
+
+/// Takes the stack of the calling thread; returns its id, 0 where no memory was left for it.
+#[inline(never)]
+pub fn capture(at: Registers, scratch: &mut Scratch, context: &Context<'_>) -> u32 {
+    if scratch.generation != context.generation {
+        scratch.generation = context.generation;
+        scratch.remembered = 0;
+    }
+    let found = scratch.walk(at, context);
+    if found.fresh + found.reused > MAX_FRAMES {
+        return scratch.intern_cut(&found, context);
+    }
+    let total = scratch.remember(&found, context);
+    let id = scratch.id_of_top(total, context);
+    if found.forget {
+        scratch.remembered = 0;
+    }
+    id
+}
+
+impl Scratch {
+    #[inline(always)]
+    fn walk(&mut self, at: Registers, context: &Context<'_>) -> Found {
+        let Registers { mut pc, mut sp, mut rbp } = at;
+        let mut bounds = Bounds::of(sp, &context.layout);
+        let (mut fresh, mut candidate, mut forget) = (0, self.remembered, false);
+        // `candidate` counts the remembered frames that may still be met; the innermost of them is candidate - 1.
+        loop {
+            while candidate > 0 && self.frame(candidate - 1).sp < sp {
+                candidate -= 1;
+            }
+            if candidate > 0 {
+                let frame = self.frame(candidate - 1);
+                if frame.sp == sp && frame.pc == pc && (!frame.needs_rbp || frame.rbp == rbp) {
+                    match self.first_changed(usize::from(frame.checks)) {
+                        None => return Found { fresh, reused: candidate, forget },
+                        Some(check) => {
+                            // The frame that owns the changed slot and everything inside it have to be walked again.
+                            while candidate > 0 && usize::from(self.frame(candidate - 1).checks) > check {
+                                candidate -= 1;
+                            }
+                        }
+                    }
+                }
+            }
+            if fresh > MAX_FRAMES {
+                return Found { fresh, reused: 0, forget };
+            }
+            let step = context.rules.step(pc).step();
+            let mut frame = Walked { sp, rbp, pc, cfa: 0, rbp_at: 0, cfa_at: 0, uses_rbp: false };
+            let next = match step {
+                Step::Rsp { cfa, rbp: saved } => {
+                    frame.cfa = sp + cfa;
+                    frame.rbp_at = if saved == 0 { 0 } else { frame.cfa - saved };
+                    frame.caller(&mut bounds)
+                }
+                Step::Rbp { cfa, rbp: saved } => {
+                    frame.uses_rbp = true;
+                    frame.cfa = rbp.wrapping_add(cfa);
+                    frame.rbp_at = if saved == 0 { 0 } else { frame.cfa.wrapping_sub(saved) };
+                    frame.caller(&mut bounds)
+                }
+                Step::AtRbp { below } => {
+                    frame.uses_rbp = true;
+                    frame.cfa_at = rbp.wrapping_sub(below);
+                    frame.rbp_at = rbp;
+                    frame.cfa = bounds.read(frame.cfa_at, sp).unwrap_or(0);
+                    frame.caller(&mut bounds)
+                }
+                Step::End => Caller::None,
+                Step::Unknown => Caller::Unknown,
+                Step::Slow => frame.slow_caller(&mut bounds, context, &mut forget),
+            };
+            *self.walked_mut(fresh) = frame;
+            fresh += 1;
+            match next {
+                Caller::Frame(registers) => Registers { pc, sp, rbp } = registers,
+                Caller::None => {
+                    self.walked_mut(fresh - 1).cfa = 0;
+                    return Found { fresh, reused: 0, forget };
+                }
+                Caller::Unknown => {
+                    self.walked_mut(fresh - 1).cfa = 0;
+                    bump(&context.counters.truncated, 1);
+                    // A pseudo-frame no walk can meet, because no stack pointer has this value.
+                    *self.walked_mut(fresh) =
+                        Walked { sp: usize::MAX, rbp: 0, pc: TRUNCATED_PC, cfa: 0, rbp_at: 0, cfa_at: 0, uses_rbp: false };
+                    return Found { fresh: fresh + 1, reused: 0, forget };
+                }
+            }
+        }
+    }
+
+    /// Index of the innermost of the first `count` checks whose slot no longer holds its value.
+    #[inline(always)]
+    fn first_changed(&self, count: usize) -> Option<usize> {
+        let mut i = count;
+        while i > 0 {
+            i -= 1;
+            // SAFETY: counts never exceed the checks written.
+            let check = unsafe { self.checks.get_unchecked(i) };
+            // SAFETY: all slots further in still hold their values, so a fresh walk would read this one too.
+            if unsafe { (check.address as *const usize).read() } != check.value {
+                return Some(i);
+            }
+        }
+        None
+    }
+
+    /// Puts the fresh frames on top of the reused ones; returns the new depth.
+    #[inline(always)]
+    fn remember(&mut self, found: &Found, context: &Context<'_>) -> usize {
+        let mut depth = found.reused;
+        let (mut hash, mut checks) = match depth {
+            0 => (root_hash(context.generation), 0),
+            d => (self.frame(d - 1).hash, usize::from(self.frame(d - 1).checks)),
+        };
+        for i in (0..found.fresh).rev() {
+            let w = *self.walked_mut(i);
+            hash = extend_hash(hash, w.pc as u64);
+            let outer = if depth > 0 { Some(*self.frame(depth - 1)) } else { None };
+            let outer_needs_rbp = outer.is_some_and(|o| o.needs_rbp);
+            if let (Some(outer), true) = (outer, w.cfa != 0) {
+                // Pushed outermost read first, because checks are compared from the end.
+                if w.rbp_at != 0 && outer_needs_rbp {
+                    self.push_check(&mut checks, w.rbp_at, outer.rbp);
+                }
+                self.push_check(&mut checks, w.cfa - 8, outer.pc);
+                if w.cfa_at != 0 {
+                    self.push_check(&mut checks, w.cfa_at, w.cfa);
+                }
+            }
+            let needs_rbp = w.uses_rbp || (w.rbp_at == 0 && outer_needs_rbp);
+            #[expect(clippy::cast_possible_truncation, reason = "at most 3 x 514 checks")]
+            let frame = Remembered { sp: w.sp, rbp: w.rbp, pc: w.pc, hash, node: 0, checks: checks as u16, needs_rbp };
+            // SAFETY: `capture` keeps fresh + reused within MAX_FRAMES.
+            unsafe { *self.frames.get_unchecked_mut(depth) = frame };
+            depth += 1;
+        }
+        self.remembered = depth;
+        depth
+    }
+
+    #[inline(always)]
+    fn push_check(&mut self, count: &mut usize, address: usize, value: usize) {
+        // SAFETY: three per frame, as dimensioned.
+        unsafe { *self.checks.get_unchecked_mut(*count) = Check { address, value } };
+        *count += 1;
+    }
+
+    #[inline(always)]
+    fn id_of_top(&mut self, depth: usize, context: &Context<'_>) -> u32 {
+        if depth == 0 {
+            return 0;
+        }
+        let top = *self.frame(depth - 1);
+        if top.node != 0 {
+            return top.node;
+        }
+        match context.store.find(top.hash) {
+            Some(id) => {
+                // SAFETY: depth >= 1 frames are remembered.
+                unsafe { self.frames.get_unchecked_mut(depth - 1).node = id };
+                id
+            }
+            None => self.store_frames(depth, context),
+        }
+    }
+
+    /// Stores the frames from the innermost known one on.
+    #[cold]
+    #[inline(never)]
+    fn store_frames(&mut self, depth: usize, context: &Context<'_>) -> u32 {
+        let (mut parent, mut from) = (0, depth);
+        while from > 0 {
+            let frame = self.frame(from - 1);
+            let id = if frame.node != 0 { Some(frame.node) } else { context.store.find(frame.hash) };
+            if let Some(id) = id {
+                parent = id;
+                break;
+            }
+            from -= 1;
+        }
+        for i in from..depth {
+            let frame = self.frame(i);
+            let node = Node { parent, generation: context.generation, pc: frame.pc as u64 };
+            let Some(id) = context.store.store(frame.hash, node) else { return 0 };
+            // SAFETY: `i` < depth frames are remembered.
+            unsafe { self.frames.get_unchecked_mut(i).node = id };
+            parent = id;
+        }
+        parent
+    }
+
+    /// A stack deeper than MAX_FRAMES: the innermost frames below a truncation mark. The remembered stack stays as it is.
+    #[cold]
+    #[inline(never)]
+    fn intern_cut(&mut self, found: &Found, context: &Context<'_>) -> u32 {
+        bump(&context.counters.truncated, 1);
+        let fresh = found.fresh.min(MAX_FRAMES);
+        let reused = (MAX_FRAMES - fresh).min(found.reused);
+        let mut hash = root_hash(context.generation);
+        let mut parent = 0;
+        let outermost = (0..reused).rev().map(|i| found.reused - 1 - i);
+        let mut add = |pc: usize| {
+            hash = extend_hash(hash, pc as u64);
+            let stored = context.store.find(hash);
+            parent = match stored {
+                Some(id) => id,
+                None => context.store.store(hash, Node { parent, generation: context.generation, pc: pc as u64 })?,
+            };
+            Some(parent)
+        };
+        let mut id = add(TRUNCATED_PC);
+        for i in outermost {
+            id = id.and_then(|_| add(self.frame(i).pc));
+        }
+        for i in (0..fresh).rev() {
+            // SAFETY: `fresh` frames were walked.
+            let pc = unsafe { self.walked.get_unchecked(i) }.pc;
+            id = id.and_then(|_| add(pc));
+        }
+        id.unwrap_or(0)
+    }
+
+    #[inline(always)]
+    fn frame(&self, i: usize) -> &Remembered {
+        // SAFETY: callers pass i < remembered <= MAX_FRAMES.
+        unsafe { self.frames.get_unchecked(i) }
+    }
+
+    #[inline(always)]
+    fn walked_mut(&mut self, i: usize) -> &mut Walked {
+        // SAFETY: the walk stops at MAX_FRAMES + 1 frames and adds at most one pseudo-frame.
+        unsafe { self.walked.get_unchecked_mut(i) }
+    }
+
+    /// Forgets the remembered stack.
+    pub fn forget(&mut self) {
+        self.remembered = 0;
+    }
+}
+
+enum Caller {
+    Frame(Registers),
+    None,
+    Unknown,
+}
+
+impl Walked {
+    #[inline(always)]
+    fn caller(&self, bounds: &mut Bounds) -> Caller {
+        if self.cfa <= self.sp {
+            return Caller::Unknown;
+        }
+        let Some(pc) = bounds.read(self.cfa - 8, self.sp) else { return Caller::Unknown };
+        let rbp = if self.rbp_at == 0 {
+            self.rbp
+        } else {
+            match bounds.read(self.rbp_at, self.sp) {
+                Some(saved) => saved,
+                None => return Caller::Unknown,
+            }
+        };
+        if pc == 0 { Caller::None } else { Caller::Frame(Registers { pc, sp: self.cfa, rbp }) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn slow_caller(&mut self, bounds: &mut Bounds, context: &Context<'_>, forget: &mut bool) -> Caller {
+        match context.rules.exact(self.pc) {
+            Some(Rule::Frame { cfa, rbp }) => {
+                self.cfa = match cfa {
+                    Cfa::Rsp(offset) => self.sp.wrapping_add_signed(offset as isize),
+                    Cfa::Rbp(offset) => {
+                        self.uses_rbp = true;
+                        self.rbp.wrapping_add_signed(offset as isize)
+                    }
+                    Cfa::AtRbp(offset) => {
+                        self.uses_rbp = true;
+                        self.cfa_at = self.rbp.wrapping_add_signed(offset as isize);
+                        bounds.read(self.cfa_at, self.sp).unwrap_or(0)
+                    }
+                };
+                self.rbp_at = match rbp {
+                    SavedRbp::Same => 0,
+                    SavedRbp::AtCfa(offset) => self.cfa.wrapping_add_signed(offset as isize),
+                    SavedRbp::AtRbp(offset) => {
+                        self.uses_rbp = true;
+                        self.rbp.wrapping_add_signed(offset as isize)
+                    }
+                };
+                self.caller(bounds)
+            }
+            Some(Rule::Plt { from }) => {
+                *forget = true;
+                self.cfa = self.sp + 8 + if (self.pc - 1) & 15 >= usize::from(from) { 8 } else { 0 };
+                self.caller(bounds)
+            }
+            Some(Rule::Signal { rsp, rbp, rip }) => {
+                *forget = true;
+                let mut at = |offset: i64| bounds.read(self.sp.wrapping_add_signed(offset as isize), self.sp);
+                let (Some(sp), Some(rbp), Some(pc)) = (at(rsp), at(rbp), at(rip)) else { return Caller::Unknown };
+                *bounds = Bounds::of(sp, &context.layout);
+                // The interrupted instruction itself, told as a return address would be: one behind.
+                Caller::Frame(Registers { pc: pc.wrapping_add(1), sp, rbp })
+            }
+            Some(Rule::End) => Caller::None,
+            Some(Rule::Unknown) | None => Caller::Unknown,
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Check>() == 16 && size_of::<Remembered>() == 40);
+
+/// Truncated stacks of a thread so far.
+#[must_use]
+pub fn truncated(counters: &ThreadCounters) -> u64 {
+    counters.truncated.load(Ordering::Relaxed)
+}

@@ -1,0 +1,628 @@
+//! Unwind rules from `.eh_frame`, for one address at a time. x86-64 System V; DWARF 5 §6.4 and the LSB's `.eh_frame_hdr`.
+//!
+//! Nothing here trusts its input: every read is bounded by the record or module it belongs to, every loop by the bytes it
+//! consumes. What is not understood is [`Rule::Unknown`], and the stack is cut there.
+
+use core::ffi::c_void;
+
+const RBP: u64 = 6;
+const RSP: u64 = 7;
+const RIP: u64 = 16;
+
+/// How to get from a frame to its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// The canonical frame address (CFA) is a register plus an offset, or the word it points at; the return address lies below it.
+    Frame {
+        /// Where the CFA comes from.
+        cfa: Cfa,
+        /// Where the caller's rbp was saved.
+        rbp: SavedRbp,
+    },
+    /// A frame the kernel built for a signal handler: the registers lie at these offsets from rsp.
+    Signal {
+        /// Offset of the interrupted rsp.
+        rsp: i64,
+        /// Offset of the interrupted rbp.
+        rbp: i64,
+        /// Offset of the interrupted instruction pointer.
+        rip: i64,
+    },
+    /// The PLT's rule: rsp + 8, and 8 more from the given byte of its 16-byte entry on.
+    Plt {
+        /// First byte within the entry at which one more word is on the stack.
+        from: u8,
+    },
+    /// The outermost frame.
+    End,
+    /// No rule, or one this tracker does not follow.
+    Unknown,
+}
+
+/// Where the CFA comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cfa {
+    /// rsp + offset
+    Rsp(i64),
+    /// rbp + offset
+    Rbp(i64),
+    /// The word at rbp + offset (functions that realign their stack).
+    AtRbp(i64),
+}
+
+/// Where the caller's rbp is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SavedRbp {
+    /// Still in rbp.
+    Same,
+    /// At CFA + offset.
+    AtCfa(i64),
+    /// At rbp + offset.
+    AtRbp(i64),
+}
+
+/// A loaded object with unwind tables.
+#[derive(Debug, Clone, Copy)]
+pub struct Object {
+    /// First mapped address.
+    pub start: usize,
+    /// First address behind it.
+    pub end: usize,
+    /// Its `.eh_frame_hdr`.
+    pub eh_frame_hdr: usize,
+}
+
+/// glibc's `struct dl_find_object` on x86-64 (since 2.35), with room to spare.
+#[repr(C)]
+struct DlFindObject {
+    flags: u64,
+    map_start: *mut c_void,
+    map_end: *mut c_void,
+    link_map: *mut c_void,
+    eh_frame: *mut c_void,
+    reserved: [u64; 16],
+}
+
+/// glibc's lock-free, async-signal-safe lookup `_dl_find_object`.
+pub type FindObject = unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32;
+
+/// Asks the C library which object `pc` lies in.
+#[must_use]
+pub fn find_object(find: FindObject, pc: usize) -> Option<Object> {
+    let mut found = DlFindObject {
+        flags: 0,
+        map_start: core::ptr::null_mut(),
+        map_end: core::ptr::null_mut(),
+        link_map: core::ptr::null_mut(),
+        eh_frame: core::ptr::null_mut(),
+        reserved: [0; 16],
+    };
+    // SAFETY: the function writes at most the structure, which is larger than the one it knows.
+    let status = unsafe { find(pc as *mut c_void, (&raw mut found).cast()) };
+    if status != 0 || found.eh_frame.is_null() {
+        return None;
+    }
+    Some(Object { start: found.map_start as usize, end: found.map_end as usize, eh_frame_hdr: found.eh_frame as usize })
+}
+
+/// Reads inside mapped memory of one object.
+#[derive(Clone, Copy)]
+struct Reader {
+    at: usize,
+    end: usize,
+}
+
+impl Reader {
+    fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let next = self.at.checked_add(N).filter(|&n| n <= self.end)?;
+        // SAFETY: [at, next) lies in the mapped object the reader was made for.
+        let value = unsafe { (self.at as *const [u8; N]).read_unaligned() };
+        self.at = next;
+        Some(value)
+    }
+    fn u8(&mut self) -> Option<u8> {
+        self.bytes::<1>().map(|[b]| b)
+    }
+    fn u16(&mut self) -> Option<u16> {
+        self.bytes().map(u16::from_le_bytes)
+    }
+    fn u32(&mut self) -> Option<u32> {
+        self.bytes().map(u32::from_le_bytes)
+    }
+    fn u64(&mut self) -> Option<u64> {
+        self.bytes().map(u64::from_le_bytes)
+    }
+    fn uleb(&mut self) -> Option<u64> {
+        let (mut value, mut shift) = (0_u64, 0_u32);
+        loop {
+            let byte = self.u8()?;
+            if shift < 64 {
+                value |= u64::from(byte & 0x7f) << shift;
+            }
+            shift += 7;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+    }
+    #[expect(clippy::cast_possible_wrap, reason = "two's complement is what LEB128 encodes")]
+    fn sleb(&mut self) -> Option<i64> {
+        let (mut value, mut shift) = (0_u64, 0_u32);
+        loop {
+            let byte = self.u8()?;
+            if shift < 64 {
+                value |= u64::from(byte & 0x7f) << shift;
+            }
+            shift += 7;
+            if byte & 0x80 == 0 {
+                if shift < 64 && byte & 0x40 != 0 {
+                    value |= u64::MAX << shift;
+                }
+                return Some(value as i64);
+            }
+        }
+    }
+    /// A DW_EH_PE-encoded pointer; indirect ones are not followed (only personality routines use them).
+    #[expect(clippy::cast_sign_loss, reason = "signed offsets are added modulo 2^64")]
+    fn pointer(&mut self, encoding: u8, data_base: usize) -> Option<u64> {
+        if encoding == 0xff {
+            return Some(0);
+        }
+        let here = self.at as u64;
+        let value = match encoding & 0x0f {
+            0x00 | 0x04 | 0x0c => self.u64()?,
+            0x01 => self.uleb()?,
+            0x09 => self.sleb()? as u64,
+            0x02 => u64::from(self.u16()?),
+            0x0a => self.u16()?.cast_signed() as i64 as u64,
+            0x03 => u64::from(self.u32()?),
+            0x0b => self.u32()?.cast_signed() as i64 as u64,
+            _ => return None,
+        };
+        Some(match encoding & 0x70 {
+            0x00 => value,
+            0x10 => value.wrapping_add(here),
+            0x30 => value.wrapping_add(data_base as u64),
+            _ => return None,
+        })
+    }
+    fn skip(&mut self, bytes: u64) -> Option<Self> {
+        let end = self.at.checked_add(usize::try_from(bytes).ok()?).filter(|&n| n <= self.end)?;
+        let skipped = Self { at: self.at, end };
+        self.at = end;
+        Some(skipped)
+    }
+}
+
+/// The rule at `pc` (an address inside the instruction, that is: return address - 1).
+#[must_use]
+pub fn rule(object: &Object, pc: usize) -> Rule {
+    lookup(object, pc).unwrap_or(Rule::Unknown)
+}
+
+fn lookup(object: &Object, pc: usize) -> Option<Rule> {
+    let fde = search(object, pc)?;
+    let (mut fde, at) = record(object, fde)?;
+    let back = fde.u32()?;
+    let cie = at.checked_add(4)?.checked_sub(back as usize).filter(|&c| back != 0 && c >= object.start)?;
+    let cie = parse_cie(record(object, cie)?.0)?;
+    let start = fde.pointer(cie.encoding, 0)?;
+    let range = fde.pointer(cie.encoding & 0x0f, 0)?;
+    if (pc as u64) < start || (pc as u64) >= start.checked_add(range)? {
+        return None;
+    }
+    if cie.augmented {
+        let n = fde.uleb()?;
+        fde.skip(n)?;
+    }
+    let initial = State { cfa: CfaState::None, rbp: RbpState::Same, rip: RipState::AtCfa(-8) };
+    let mut state = initial;
+    let mut machine = Machine { cie: &cie, location: start, pc: pc as u64 };
+    machine.run(cie.instructions, &mut state, &initial, true)?;
+    let after_cie = state;
+    machine.location = start;
+    machine.run(fde, &mut state, &after_cie, false)?;
+    Some(state.rule(cie.signal))
+}
+
+/// Binary search in `.eh_frame_hdr`: address of the FDE that may cover `pc`.
+fn search(object: &Object, pc: usize) -> Option<usize> {
+    let mut header = Reader { at: object.eh_frame_hdr, end: object.end };
+    let [version, frame_encoding, count_encoding, table_encoding] = header.bytes::<4>()?;
+    // 0x3b: sdata4 relative to the header, the only form linkers write.
+    if version != 1 || table_encoding != 0x3b {
+        return None;
+    }
+    header.pointer(frame_encoding, object.eh_frame_hdr)?;
+    let count = usize::try_from(header.pointer(count_encoding, object.eh_frame_hdr)?).ok()?;
+    let table = header.at;
+    table.checked_add(count.checked_mul(8)?).filter(|&end| end <= object.end)?;
+    let entry = |i: usize| {
+        let mut r = Reader { at: table + i * 8, end: object.end };
+        let (location, fde) = (r.u32()?.cast_signed(), r.u32()?.cast_signed());
+        Some((object.eh_frame_hdr.wrapping_add_signed(location as isize), object.eh_frame_hdr.wrapping_add_signed(fde as isize)))
+    };
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if entry(middle)?.0 <= pc { low = middle + 1 } else { high = middle }
+    }
+    let (_, fde) = entry(low.checked_sub(1)?)?;
+    (object.start..object.end).contains(&fde).then_some(fde)
+}
+
+/// The body of a CIE or FDE (behind its length) and the address it begins at.
+fn record(object: &Object, at: usize) -> Option<(Reader, usize)> {
+    let mut r = Reader { at, end: object.end };
+    let length = r.u32()?;
+    // 0: terminator; 0xffffffff: 64-bit records, which no linker writes here.
+    if length == 0 || length == u32::MAX {
+        return None;
+    }
+    Some((r.skip(u64::from(length))?, at))
+}
+
+struct Cie {
+    code_align: u64,
+    data_align: i64,
+    encoding: u8,
+    augmented: bool,
+    signal: bool,
+    instructions: Reader,
+}
+
+fn parse_cie(mut r: Reader) -> Option<Cie> {
+    if r.u32()? != 0 {
+        return None;
+    }
+    let version = r.u8()?;
+    let mut letters = r;
+    while r.u8()? != 0 {}
+    let code_align = r.uleb()?;
+    let data_align = r.sleb()?;
+    if version == 1 { u64::from(r.u8()?) } else { r.uleb()? };
+    let mut cie = Cie { code_align, data_align, encoding: 0, augmented: false, signal: false, instructions: r };
+    if letters.u8()? == b'z' {
+        cie.augmented = true;
+        let n = r.uleb()?;
+        let mut data = r.skip(n)?;
+        loop {
+            match letters.u8()? {
+                0 => break,
+                b'R' => cie.encoding = data.u8()?,
+                b'L' => drop(data.u8()?),
+                b'P' => {
+                    let encoding = data.u8()? & 0x7f;
+                    data.pointer(encoding, 0)?;
+                }
+                b'S' => cie.signal = true,
+                b'B' => {}
+                _ => return None,
+            }
+        }
+        cie.instructions = r;
+    }
+    Some(cie)
+}
+
+#[derive(Clone, Copy)]
+enum CfaState {
+    None,
+    Register(u64, i64),
+    Expression(Reader),
+}
+
+#[derive(Clone, Copy)]
+enum RbpState {
+    Same,
+    AtCfa(i64),
+    Expression(Reader),
+    Lost,
+}
+
+#[derive(Clone, Copy)]
+enum RipState {
+    AtCfa(i64),
+    Expression(Reader),
+    Undefined,
+    Lost,
+}
+
+#[derive(Clone, Copy)]
+struct State {
+    cfa: CfaState,
+    rbp: RbpState,
+    rip: RipState,
+}
+
+impl State {
+    fn rule(&self, signal: bool) -> Rule {
+        match self.rip {
+            RipState::Undefined => return Rule::End,
+            RipState::Expression(rip) => return self.signal_rule(signal, rip).unwrap_or(Rule::Unknown),
+            RipState::AtCfa(-8) if !signal => {}
+            _ => return Rule::Unknown,
+        }
+        let cfa = match self.cfa {
+            CfaState::Register(RSP, offset) => Cfa::Rsp(offset),
+            CfaState::Register(RBP, offset) => Cfa::Rbp(offset),
+            CfaState::Expression(e) => match (deref_of(e, RBP), plt(e)) {
+                (Some(offset), _) => Cfa::AtRbp(offset),
+                (_, Some(from)) => return Rule::Plt { from },
+                _ => return Rule::Unknown,
+            },
+            _ => return Rule::Unknown,
+        };
+        let rbp = match self.rbp {
+            RbpState::Same => SavedRbp::Same,
+            RbpState::AtCfa(offset) => SavedRbp::AtCfa(offset),
+            RbpState::Expression(e) => match offset_from(e, RBP) {
+                Some(offset) => SavedRbp::AtRbp(offset),
+                None => return Rule::Unknown,
+            },
+            RbpState::Lost => return Rule::Unknown,
+        };
+        Rule::Frame { cfa, rbp }
+    }
+
+    /// glibc's `__restore_rt`: every register lies at a fixed offset from rsp, in the kernel's `sigcontext`.
+    fn signal_rule(&self, signal: bool, rip: Reader) -> Option<Rule> {
+        let (CfaState::Expression(cfa), RbpState::Expression(rbp)) = (self.cfa, self.rbp) else { return None };
+        if !signal {
+            return None;
+        }
+        Some(Rule::Signal { rsp: deref_of(cfa, RSP)?, rbp: offset_from(rbp, RSP)?, rip: offset_from(rip, RSP)? })
+    }
+}
+
+/// `DW_OP_bregN offset` alone.
+fn offset_from(mut e: Reader, register: u64) -> Option<i64> {
+    let offset = breg(&mut e, register)?;
+    (e.at == e.end).then_some(offset)
+}
+
+/// `DW_OP_bregN offset; DW_OP_deref`.
+fn deref_of(mut e: Reader, register: u64) -> Option<i64> {
+    let offset = breg(&mut e, register)?;
+    (e.u8()? == 0x06 && e.at == e.end).then_some(offset)
+}
+
+fn breg(e: &mut Reader, register: u64) -> Option<i64> {
+    (u64::from(e.u8()?) == 0x70 + register).then_some(())?;
+    e.sleb()
+}
+
+/// The linker's rule for PLT entries: rsp+8 + ((rip & 15) >= n) * 8.
+fn plt(mut e: Reader) -> Option<u8> {
+    if breg(&mut e, RSP)? != 8 || breg(&mut e, RIP)? != 0 {
+        return None;
+    }
+    // lit15 and litN ge lit3 shl plus
+    let [mask, and, lit, rest @ ..] = e.bytes::<7>()?;
+    ([mask, and] == [0x3f, 0x1a] && rest == [0x2a, 0x33, 0x24, 0x22] && (0x30..=0x3f).contains(&lit)).then(|| lit - 0x30)
+}
+
+struct Machine<'a> {
+    cie: &'a Cie,
+    location: u64,
+    pc: u64,
+}
+
+impl Machine<'_> {
+    /// Runs call frame instructions up to the row of `pc`. `whole`: the CIE's, which hold for all rows.
+    fn run(&mut self, mut r: Reader, s: &mut State, initial: &State, whole: bool) -> Option<()> {
+        let mut saved: [Option<State>; 3] = [None; 3];
+        let mut depth = 0_usize;
+        while r.at < r.end {
+            let op = r.u8()?;
+            let low = u64::from(op & 0x3f);
+            match op >> 6 {
+                1 => {
+                    if self.advance(low) && !whole {
+                        return Some(());
+                    }
+                    continue;
+                }
+                2 => {
+                    let offset = self.scaled(r.uleb()?)?;
+                    Self::save(s, low, offset);
+                    continue;
+                }
+                3 => {
+                    Self::restore(s, initial, low);
+                    continue;
+                }
+                _ => {}
+            }
+            match op {
+                0x00 => {}
+                0x01 => {
+                    self.location = r.pointer(self.cie.encoding, 0)?;
+                    if self.location > self.pc && !whole {
+                        return Some(());
+                    }
+                }
+                0x02..=0x04 => {
+                    let delta = match op {
+                        0x02 => u64::from(r.u8()?),
+                        0x03 => u64::from(r.u16()?),
+                        _ => u64::from(r.u32()?),
+                    };
+                    if self.advance(delta) && !whole {
+                        return Some(());
+                    }
+                }
+                0x05 => {
+                    let register = r.uleb()?;
+                    let offset = self.scaled(r.uleb()?)?;
+                    Self::save(s, register, offset);
+                }
+                0x06 => Self::restore(s, initial, r.uleb()?),
+                0x07 => match r.uleb()? {
+                    RIP => s.rip = RipState::Undefined,
+                    RBP => s.rbp = RbpState::Same,
+                    _ => {}
+                },
+                0x08 => {
+                    if r.uleb()? == RBP {
+                        s.rbp = RbpState::Same;
+                    }
+                }
+                0x09 => {
+                    let (register, _) = (r.uleb()?, r.uleb()?);
+                    Self::lose(s, register);
+                }
+                0x0a => {
+                    *saved.get_mut(depth)? = Some(*s);
+                    depth += 1;
+                }
+                0x0b => {
+                    depth = depth.checked_sub(1)?;
+                    *s = (*saved.get(depth)?)?;
+                }
+                0x0c => s.cfa = CfaState::Register(r.uleb()?, i64::try_from(r.uleb()?).ok()?),
+                0x0d => {
+                    let CfaState::Register(_, offset) = s.cfa else { return None };
+                    s.cfa = CfaState::Register(r.uleb()?, offset);
+                }
+                0x0e => {
+                    let CfaState::Register(register, _) = s.cfa else { return None };
+                    s.cfa = CfaState::Register(register, i64::try_from(r.uleb()?).ok()?);
+                }
+                0x0f => {
+                    let n = r.uleb()?;
+                    s.cfa = CfaState::Expression(r.skip(n)?);
+                }
+                0x10 => {
+                    let register = r.uleb()?;
+                    let n = r.uleb()?;
+                    let e = r.skip(n)?;
+                    match register {
+                        RBP => s.rbp = RbpState::Expression(e),
+                        RIP => s.rip = RipState::Expression(e),
+                        _ => {}
+                    }
+                }
+                0x11 => {
+                    let register = r.uleb()?;
+                    let offset = r.sleb()?.checked_mul(self.cie.data_align)?;
+                    Self::save(s, register, offset);
+                }
+                0x12 => s.cfa = CfaState::Register(r.uleb()?, r.sleb()?.checked_mul(self.cie.data_align)?),
+                0x13 => {
+                    let CfaState::Register(register, _) = s.cfa else { return None };
+                    s.cfa = CfaState::Register(register, r.sleb()?.checked_mul(self.cie.data_align)?);
+                }
+                0x14 | 0x15 => {
+                    let register = r.uleb()?;
+                    if op == 0x14 { r.uleb().map(drop)? } else { r.sleb().map(drop)? }
+                    Self::lose(s, register);
+                }
+                0x16 => {
+                    let register = r.uleb()?;
+                    let n = r.uleb()?;
+                    r.skip(n)?;
+                    Self::lose(s, register);
+                }
+                0x2e => drop(r.uleb()?),
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+
+    /// Moves to the next row; true: it begins behind the wanted address.
+    fn advance(&mut self, delta: u64) -> bool {
+        self.location = self.location.saturating_add(delta.saturating_mul(self.cie.code_align));
+        self.location > self.pc
+    }
+
+    fn scaled(&self, factored: u64) -> Option<i64> {
+        i64::try_from(factored).ok()?.checked_mul(self.cie.data_align)
+    }
+
+    fn save(s: &mut State, register: u64, offset: i64) {
+        match register {
+            RBP => s.rbp = RbpState::AtCfa(offset),
+            RIP => s.rip = RipState::AtCfa(offset),
+            _ => {}
+        }
+    }
+
+    fn restore(s: &mut State, initial: &State, register: u64) {
+        match register {
+            RBP => s.rbp = initial.rbp,
+            RIP => s.rip = initial.rip,
+            _ => {}
+        }
+    }
+
+    fn lose(s: &mut State, register: u64) {
+        match register {
+            RBP => s.rbp = RbpState::Lost,
+            RIP => s.rip = RipState::Lost,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe extern "C" {
+        fn _dl_find_object(pc: *mut c_void, out: *mut c_void) -> i32;
+    }
+
+    #[test]
+    fn compiled_functions_have_a_rule_and_data_has_none() {
+        let pc = compiled_functions_have_a_rule_and_data_has_none as fn() as usize + 1;
+        let object = find_object(_dl_find_object, pc).unwrap();
+        assert!(matches!(rule(&object, pc), Rule::Frame { cfa: Cfa::Rsp(_), .. }));
+        assert_eq!(rule(&object, object.start), Rule::Unknown);
+        assert!(find_object(_dl_find_object, 16).is_none());
+    }
+
+    #[test]
+    fn a_garbage_header_is_no_rule() {
+        let garbage = [0xff_u8; 256];
+        let start = garbage.as_ptr() as usize;
+        for at in 0..200 {
+            let object = Object { start, end: start + 256, eh_frame_hdr: start + at };
+            assert_eq!(rule(&object, start + 5), Rule::Unknown);
+        }
+    }
+
+    /// Tables with every byte of their first record flipped in turn: an answer or none, but no fault and no hang.
+    #[test]
+    fn damaged_records_end_in_some_rule() {
+        let mut image = [0_u8; 128];
+        // CIE at 0: length 16, id 0, version 1, "zR", code 1, data -8, ra 16, 1 byte: encoding 0x1b, def_cfa rsp 8
+        let cie = [16, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8];
+        image[..20].copy_from_slice(&cie);
+        let base = image.as_ptr() as usize;
+        // FDE at 20: covers [base+64, base+96), advance 4, def_cfa_offset 16
+        image[20..24].copy_from_slice(&16_u32.to_le_bytes());
+        image[24..28].copy_from_slice(&24_u32.to_le_bytes());
+        image[28..32].copy_from_slice(&(64_i32 - 28).to_le_bytes());
+        image[32..36].copy_from_slice(&32_u32.to_le_bytes());
+        image[36..40].copy_from_slice(&[0, 0x44, 0x0e, 16]);
+        // header at 100 with one entry
+        image[100..104].copy_from_slice(&[1, 0x1b, 0x03, 0x3b]);
+        image[108..112].copy_from_slice(&1_u32.to_le_bytes());
+        image[112..116].copy_from_slice(&(64_i32 - 100).to_le_bytes());
+        image[116..120].copy_from_slice(&(20_i32 - 100).to_le_bytes());
+        let object = Object { start: base, end: base + 128, eh_frame_hdr: base + 100 };
+        let frame = |n| Rule::Frame { cfa: Cfa::Rsp(n), rbp: SavedRbp::Same };
+        assert_eq!(rule(&object, base + 65), frame(8));
+        assert_eq!(rule(&object, base + 70), frame(16));
+        assert_eq!(rule(&object, base + 96), Rule::Unknown);
+        let mut changed = 0;
+        for bit in 0..40 * 8 {
+            image[bit / 8] ^= 1 << (bit % 8);
+            changed += u32::from(rule(&object, base + 70) != frame(16));
+            image[bit / 8] ^= 1 << (bit % 8);
+        }
+        assert!(changed > 50, "{changed}");
+    }
+}

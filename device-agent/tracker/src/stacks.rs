@@ -1,0 +1,318 @@
+//! The stack store: every distinct stack is a node in a tree of (caller's node, return address).
+//!
+//! Nodes are append-only, 16 bytes each, in chunks that are mapped on demand; ids are 26 bits. A lock-free hash map leads
+//! from the rolling hash of a stack to its node. Two threads that insert the same new stack at the same moment may both
+//! succeed with different ids: the reader merges by content, so that costs a node, not exactness.
+
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::sys;
+use crate::table::MAX_STACK;
+
+const CHUNK_NODES: usize = 1 << 16;
+const CHUNKS: usize = (MAX_STACK as usize + 1) / CHUNK_NODES;
+const FIRST_CELLS: u64 = 1 << 12;
+const ID_MASK: u64 = MAX_STACK as u64;
+
+#[repr(C)]
+struct NodeCell {
+    pc: AtomicU64,
+    /// parent 32 | generation 32
+    parent: AtomicU64,
+}
+
+#[repr(C)]
+struct Map {
+    mask: u64,
+    used: AtomicU64,
+    // `mask + 1` cells follow: hash bits above the id 38 | id 26, 0: empty.
+}
+
+/// One frame of a stored stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Node {
+    /// Node of the caller, 0 at the root.
+    pub parent: u32,
+    /// Module generation in which it was stored.
+    pub generation: u32,
+    /// Return address.
+    pub pc: u64,
+}
+
+/// The store. One lives in a static of the agent; all-zero is empty.
+pub struct StackStore {
+    chunks: [AtomicPtr<NodeCell>; CHUNKS],
+    nodes: AtomicU32,
+    map: AtomicPtr<Map>,
+    growing: AtomicBool,
+}
+
+impl StackStore {
+    /// An empty store.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
+            nodes: AtomicU32::new(0),
+            map: AtomicPtr::new(ptr::null_mut()),
+            growing: AtomicBool::new(false),
+        }
+    }
+
+    /// Id of the stack with this rolling hash, if it was stored.
+    #[inline(always)]
+    pub fn find(&self, hash: u64) -> Option<u32> {
+        // SAFETY: maps are mapped once and never given back.
+        let map = unsafe { self.map.load(Ordering::Acquire).as_ref() }?;
+        let mut at = hash & map.mask;
+        // A map always keeps empty cells, so the probe ends.
+        loop {
+            let bits = map.cell(at).load(Ordering::Acquire);
+            if (bits ^ hash) & !ID_MASK == 0 {
+                #[expect(clippy::cast_possible_truncation, reason = "26 bits")]
+                return Some((bits & ID_MASK) as u32);
+            }
+            if bits == 0 {
+                return None;
+            }
+            at = (at + 1) & map.mask;
+        }
+    }
+
+    /// Stores one more frame below `parent` and makes it findable by `hash`. `None`: no memory, or no more ids.
+    #[cold]
+    #[inline(never)]
+    pub fn store(&self, hash: u64, node: Node) -> Option<u32> {
+        if self.len() >= MAX_STACK {
+            return None;
+        }
+        let id = self.nodes.fetch_add(1, Ordering::Relaxed) + 1;
+        let cell = self.node_cell(id, true)?;
+        cell.pc.store(node.pc, Ordering::Relaxed);
+        cell.parent.store((u64::from(node.parent) << 32) | u64::from(node.generation), Ordering::Release);
+        self.publish(hash, id)?;
+        Some(id)
+    }
+
+    /// The node with this id.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "two 32-bit halves")]
+    pub fn node(&self, id: u32) -> Option<Node> {
+        if id == 0 || id > self.nodes.load(Ordering::Acquire) {
+            return None;
+        }
+        let cell = self.node_cell(id, false)?;
+        let parent = cell.parent.load(Ordering::Acquire);
+        Some(Node { parent: (parent >> 32) as u32, generation: parent as u32, pc: cell.pc.load(Ordering::Relaxed) })
+    }
+
+    /// Nodes stored so far.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.nodes.load(Ordering::Relaxed)
+    }
+
+    /// Is nothing stored?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn node_cell(&self, id: u32, make: bool) -> Option<&NodeCell> {
+        let chunk = self.chunks.get(id as usize / CHUNK_NODES)?;
+        let mut at = chunk.load(Ordering::Acquire);
+        if at.is_null() {
+            if !make {
+                return None;
+            }
+            let bytes = CHUNK_NODES * size_of::<NodeCell>();
+            let new = sys::map(bytes)?;
+            match chunk.compare_exchange(ptr::null_mut(), new.as_ptr().cast(), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => at = new.as_ptr().cast(),
+                Err(other) => {
+                    // SAFETY: this mapping was never published.
+                    unsafe { sys::unmap(new, bytes) };
+                    at = other;
+                }
+            }
+        }
+        // SAFETY: a published chunk has CHUNK_NODES cells and is never unmapped.
+        Some(unsafe { &*at.add(id as usize % CHUNK_NODES) })
+    }
+
+    fn publish(&self, hash: u64, id: u32) -> Option<()> {
+        let mut at = self.map.load(Ordering::Acquire);
+        // SAFETY: maps are mapped once and never given back.
+        let crowded = unsafe { at.as_ref() }.is_none_or(|m| m.used.load(Ordering::Relaxed) * 2 > m.mask);
+        if crowded {
+            self.grow();
+            at = self.map.load(Ordering::Acquire);
+        }
+        // SAFETY: as above.
+        let map = unsafe { at.as_ref() }?;
+        // While another thread grows the map this one may fill up: then the stack stays unfindable and is stored again later.
+        if map.used.load(Ordering::Relaxed) * 8 < map.mask * 7 {
+            map.put(hash, id);
+        }
+        Some(())
+    }
+
+    /// Replaces the map by one four times as large. Only one thread does it; nobody waits for it. What is stored while it copies
+    /// may be missing in the new map and is then stored twice.
+    fn grow(&self) {
+        if self.growing.swap(true, Ordering::Acquire) {
+            return;
+        }
+        let old = self.map.load(Ordering::Acquire);
+        // SAFETY: maps are mapped once and never given back.
+        let old = unsafe { old.as_ref() };
+        if old.is_none_or(|m| m.used.load(Ordering::Relaxed) * 2 > m.mask) {
+            let cells = old.map_or(FIRST_CELLS, |m| (m.mask + 1) * 4);
+            if let Some(new) = Map::with_cells(cells) {
+                if let Some(old) = old {
+                    for i in 0..=old.mask {
+                        let bits = old.cell(i).load(Ordering::Acquire);
+                        #[expect(clippy::cast_possible_truncation, reason = "26 bits")]
+                        let id = (bits & ID_MASK) as u32;
+                        // The low bits of the hash are lost in a cell, so it is computed again from the nodes.
+                        if bits != 0 {
+                            new.put(self.hash_of(id), id);
+                        }
+                    }
+                }
+                self.map.store(ptr::from_ref(new).cast_mut(), Ordering::Release);
+            }
+        }
+        self.growing.store(false, Ordering::Release);
+    }
+
+    fn hash_of(&self, id: u32) -> u64 {
+        // Walks towards the root twice: the hash is built from the root on, and there is no room for a list here.
+        let mut depth = 0_u32;
+        let mut at = id;
+        while let Some(node) = self.node(at) {
+            depth += 1;
+            at = node.parent;
+        }
+        let generation = self.node(id).map_or(0, |n| n.generation);
+        let mut hash = root_hash(generation);
+        for level in (0..depth).rev() {
+            let mut at = id;
+            for _ in 0..level {
+                at = self.node(at).map_or(0, |n| n.parent);
+            }
+            hash = extend_hash(hash, self.node(at).map_or(0, |n| n.pc));
+        }
+        hash
+    }
+}
+
+impl Default for StackStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Hash of the empty stack in a module generation.
+#[inline(always)]
+#[must_use]
+pub const fn root_hash(generation: u32) -> u64 {
+    0x51_7C_C1_B7_27_22_0A_95 ^ ((generation as u64) << 7)
+}
+
+/// Hash of a stack with one more frame.
+#[inline(always)]
+#[must_use]
+pub const fn extend_hash(hash: u64, pc: u64) -> u64 {
+    let mixed = (hash ^ pc).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ (mixed >> 29)
+}
+
+impl Map {
+    fn with_cells(cells: u64) -> Option<&'static Self> {
+        let bytes = size_of::<Self>() + usize::try_from(cells).ok()? * size_of::<AtomicU64>();
+        let at = sys::map(bytes)?.cast::<Self>();
+        // SAFETY: fresh zeroed memory of this thread alone.
+        unsafe { (*at.as_ptr()).mask = cells - 1 };
+        // SAFETY: never unmapped.
+        Some(unsafe { at.as_ref() })
+    }
+
+    #[inline(always)]
+    fn cell(&self, at: u64) -> &AtomicU64 {
+        // SAFETY: `mask + 1` cells lie behind the header, and `at` is masked by every caller.
+        unsafe { &*ptr::from_ref(self).add(1).cast::<AtomicU64>().add(at as usize) }
+    }
+
+    fn put(&self, hash: u64, id: u32) {
+        let bits = (hash & !ID_MASK) | u64::from(id);
+        let mut at = hash & self.mask;
+        loop {
+            match self.cell(at).compare_exchange(0, bits, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => {
+                    self.used.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                Err(_) => at = (at + 1) & self.mask,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn intern(store: &StackStore, pcs: &[u64]) -> u32 {
+        let (mut hash, mut parent) = (root_hash(0), 0);
+        for &pc in pcs {
+            hash = extend_hash(hash, pc);
+            parent = match store.find(hash) {
+                Some(id) => id,
+                None => store.store(hash, Node { parent, generation: 0, pc }).unwrap(),
+            };
+        }
+        parent
+    }
+
+    fn pcs(store: &StackStore, mut id: u32) -> Vec<u64> {
+        let mut out = Vec::new();
+        while let Some(n) = store.node(id) {
+            out.insert(0, n.pc);
+            id = n.parent;
+        }
+        out
+    }
+
+    #[test]
+    fn equal_stacks_share_an_id_also_after_the_map_has_grown() {
+        let store: &StackStore = Box::leak(Box::new(StackStore::new()));
+        let stacks: Vec<Vec<u64>> = (0..30_000_u64).map(|i| std::vec![0x40_0000, 0x40_1000 + i % 7, 0x50_0000 + i]).collect();
+        let first: Vec<u32> = stacks.iter().map(|s| intern(store, s)).collect();
+        let again: Vec<u32> = stacks.iter().map(|s| intern(store, s)).collect();
+        assert_eq!(first, again);
+        assert_eq!(store.len(), 30_000 + 7 + 1);
+        for (stack, id) in stacks.iter().zip(first) {
+            assert_eq!(&pcs(store, id), stack);
+        }
+    }
+
+    #[test]
+    fn threads_agree_on_the_content_of_their_ids() {
+        let store: &StackStore = Box::leak(Box::new(StackStore::new()));
+        std::thread::scope(|s| {
+            for t in 0..4_u64 {
+                s.spawn(move || {
+                    for i in 0..20_000_u64 {
+                        let stack = [1000 + i % 13, 2000 + (i + t) % 997, 3000 + i];
+                        assert_eq!(pcs(store, intern(store, &stack)), stack);
+                    }
+                });
+            }
+        });
+    }
+}

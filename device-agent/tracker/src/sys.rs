@@ -1,0 +1,120 @@
+//! The few things asked of the kernel and the C library.
+
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+static MAPPED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes mapped through [`map`] and not given back.
+#[must_use]
+pub fn mapped_bytes() -> u64 {
+    MAPPED_BYTES.load(Ordering::Relaxed)
+}
+
+/// Maps zeroed, private, anonymous memory. `errno` is kept.
+///
+/// MAP_STACK keeps transparent huge pages away (since Linux 6.7): sparse shadow memory would otherwise take 2 MiB for each
+/// touched page. It is a flag of `mmap`, so no further system call is needed that a guest's seccomp filter could refuse.
+#[must_use]
+pub fn map(bytes: usize) -> Option<NonNull<u8>> {
+    let errno = Errno::save();
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
+    let at = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    errno.restore();
+    if at == libc::MAP_FAILED {
+        return None;
+    }
+    MAPPED_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
+    NonNull::new(at.cast())
+}
+
+/// Maps a zeroed `T`.
+///
+/// # Safety
+/// All-zero bytes must be a valid `T`.
+#[must_use]
+pub unsafe fn map_zeroed<T>() -> Option<NonNull<T>> {
+    map(size_of::<T>()).map(NonNull::cast)
+}
+
+/// Gives memory back that [`map`] gave.
+///
+/// # Safety
+/// Nobody may use it any more.
+pub unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
+    let errno = Errno::save();
+    // SAFETY: the caller owns the mapping alone.
+    let failed = unsafe { libc::munmap(at.as_ptr().cast(), bytes) } != 0;
+    errno.restore();
+    if !failed {
+        MAPPED_BYTES.fetch_sub(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// Can the 4 bytes at `address` (4-aligned) be read? FUTEX_WAIT reads them for us and reports EFAULT instead of faulting.
+#[must_use]
+pub fn readable(address: usize) -> bool {
+    let errno = Errno::save();
+    let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: FUTEX_WAIT only reads the word; the zero timeout bounds the wait; a bad address is an error value.
+    let result = unsafe {
+        libc::syscall(libc::SYS_futex, address & !3, libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, 0x5a5a_a5a5_u32, &raw const no_time)
+    };
+    // SAFETY: errno of this thread.
+    let fault = result != 0 && unsafe { *libc::__errno_location() } == libc::EFAULT;
+    errno.restore();
+    !fault
+}
+
+/// The value `errno` had, to be put back.
+pub struct Errno(i32);
+
+impl Errno {
+    /// Remembers it.
+    #[must_use]
+    pub fn save() -> Self {
+        // SAFETY: errno of this thread.
+        Self(unsafe { *libc::__errno_location() })
+    }
+
+    /// Puts it back.
+    pub fn restore(self) {
+        // SAFETY: errno of this thread.
+        unsafe { *libc::__errno_location() = self.0 };
+    }
+}
+
+/// Address of the calling thread's control block: the C library puts it at the top of every thread's stack but the main one's.
+#[inline(always)]
+#[must_use]
+pub fn thread_pointer() -> usize {
+    let base: usize;
+    // SAFETY: on x86-64 Linux the word at fs:0 holds the thread pointer itself (psABI, TLS variant II).
+    unsafe { core::arch::asm!("mov {}, fs:[0]", out(reg) base, options(pure, readonly, nostack, preserves_flags)) };
+    base
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapped_page_is_readable_and_an_unmapped_one_is_not() {
+        let page = map(4096).unwrap();
+        assert!(readable(page.as_ptr() as usize));
+        // SAFETY: nobody uses the page.
+        unsafe { unmap(page, 4096) };
+        assert!(!readable(page.as_ptr() as usize));
+        assert!(!readable(8));
+    }
+
+    #[test]
+    fn errno_survives_a_mapping() {
+        // SAFETY: errno of this thread.
+        unsafe { *libc::__errno_location() = 4711 };
+        assert!(map(usize::MAX / 2).is_none());
+        // SAFETY: errno of this thread.
+        assert_eq!(unsafe { *libc::__errno_location() }, 4711);
+    }
+}
