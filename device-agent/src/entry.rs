@@ -107,7 +107,8 @@ extern "C" fn constructor() {
 }
 
 type Main = unsafe extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
-type StartMain = unsafe extern "C" fn(Main, c_int, *mut *mut c_char, Pointer, Pointer, Pointer, Pointer) -> c_int;
+type StartMain =
+    unsafe extern "C" fn(Main, c_int, *mut *mut c_char, Pointer, Pointer, Pointer, Pointer) -> c_int;
 
 static GUEST_MAIN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -130,7 +131,11 @@ pub unsafe extern "C" fn __libc_start_main(
     unsafe { real(wrapped_main, count, arguments, init, fini, rtld_fini, stack_end) }
 }
 
-unsafe extern "C" fn wrapped_main(count: c_int, arguments: *mut *mut c_char, environment: *mut *mut c_char) -> c_int {
+unsafe extern "C" fn wrapped_main(
+    count: c_int,
+    arguments: *mut *mut c_char,
+    environment: *mut *mut c_char,
+) -> c_int {
     session::start();
     // SAFETY: stored by `__libc_start_main` from an argument of this type.
     let main = unsafe { core::mem::transmute::<Pointer, Main>(GUEST_MAIN.load(Ordering::Relaxed)) };
@@ -228,7 +233,8 @@ pub(crate) fn publish_to(words: *mut AtomicU64) {
 /// Why this process's allocations do not come through here, if they do not.
 pub(crate) fn blind() -> Option<String> {
     let first = process::symbol(c"malloc", false);
-    (first != malloc as unsafe extern "C" fn() as usize).then(|| "the program brings its own malloc, which comes before the agent's".to_owned())
+    (first != malloc as unsafe extern "C" fn() as usize)
+        .then(|| "the program brings its own malloc, which comes before the agent's".to_owned())
 }
 
 unsafe fn text(from: *const c_char) -> String {
@@ -250,8 +256,9 @@ pub extern "C" fn memgate_active() -> c_int {
 pub unsafe extern "C" fn memgate_test_begin(suite: *const c_char, test: *const c_char) {
     let _inside = Inside::enter();
     // SAFETY: the contract of `memgate.h`.
-    let (suite, test) = unsafe { (text(suite), text(test)) };
-    session::test_begins(suite, test);
+    let suite = unsafe { text(suite) };
+    // SAFETY: as above.
+    session::test_begins(&suite, &unsafe { text(test) });
 }
 
 /// See `memgate.h`.
@@ -264,8 +271,9 @@ pub unsafe extern "C" fn memgate_test_end(suite: *const c_char, test: *const c_c
         _ => Outcome::Failed,
     };
     // SAFETY: the contract of `memgate.h`.
-    let (suite, test) = unsafe { (text(suite), text(test)) };
-    session::test_ends(suite, test, Some(outcome));
+    let suite = unsafe { text(suite) };
+    // SAFETY: as above.
+    session::test_ends(&suite, &unsafe { text(test) }, Some(outcome));
 }
 
 /// See `memgate.h`.
@@ -279,7 +287,7 @@ pub extern "C" fn memgate_iteration(iteration: u32) {
 pub unsafe extern "C" fn memgate_mark(name: *const c_char) {
     let _inside = Inside::enter();
     // SAFETY: the contract of `memgate.h`.
-    session::mark(unsafe { text(name) });
+    session::mark(&unsafe { text(name) });
 }
 
 /// See `memgate.h`.
@@ -297,18 +305,21 @@ pub unsafe extern "C" fn memgate_get_malloc_leak_info(
     total_memory: *mut usize,
     backtrace_size: *mut usize,
 ) {
-    if info.is_null() || overall_size.is_null() || info_size.is_null() || total_memory.is_null() || backtrace_size.is_null() {
+    if info.is_null()
+        || overall_size.is_null()
+        || info_size.is_null()
+        || total_memory.is_null()
+        || backtrace_size.is_null()
+    {
         return;
     }
     let taken = leak_info::take();
-    let of = |field: fn(&leak_info::LeakInfo) -> usize| taken.as_ref().map_or(0, field);
-    // SAFETY: the caller passes places for all five.
-    unsafe {
-        *info = taken.as_ref().map_or(core::ptr::null(), |t| t.words);
-        *overall_size = of(|t| t.overall_bytes);
-        *info_size = of(|t| t.info_bytes);
-        *total_memory = of(|t| t.total_bytes);
-        *backtrace_size = of(|t| t.backtrace_size);
+    // SAFETY: the caller passes a place for the address.
+    unsafe { *info = taken.as_ref().map_or(core::ptr::null(), |t| t.words) };
+    let sizes = taken.map_or([0; 4], |t| [t.overall_bytes, t.info_bytes, t.total_bytes, t.backtrace_size]);
+    for (place, size) in [overall_size, info_size, total_memory, backtrace_size].into_iter().zip(sizes) {
+        // SAFETY: the caller passes places for all four.
+        unsafe { *place = size };
     }
 }
 

@@ -154,7 +154,9 @@ pub(crate) fn fits(pattern: &[u8], text: &[u8]) -> bool {
                 star = Some((p_rest, t));
                 p = p_rest;
             }
-            (Some((&want, p_rest)), Some((&have, t_rest))) if want == b'?' || want == have => (p, t) = (p_rest, t_rest),
+            (Some((&want, p_rest)), Some((&have, t_rest))) if want == b'?' || want == have => {
+                (p, t) = (p_rest, t_rest)
+            }
             (None, None) => return true,
             _ => match star {
                 // Let the last star take one byte more.

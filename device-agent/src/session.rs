@@ -3,7 +3,6 @@
 //! State behind one lock that no hook takes. A thread at a boundary writes its frames under the lock, gives it back,
 //! and waits for the harness outside it. `fork` holds the lock, so that the child finds everything whole.
 
-use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
@@ -14,9 +13,9 @@ use memgate_tracker::thread::Inside;
 use memgate_tracker::{StopReason, capture::StackLayout};
 use memgate_wire::spool::order;
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, Counters, ErrorCode, ErrorFrame, Event, Frame, Goodbye, GoodbyeReason, Hello, Log, LogLevel,
-    Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode, Stacks, WIRE_VERSION,
-    encode,
+    AgentCost, Boundary, BoundaryKind, Counters, ErrorCode, ErrorFrame, Event, Frame, Goodbye, GoodbyeReason,
+    Hello, Log, LogLevel, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord,
+    SnapshotScope, StackNode, Stacks, WIRE_VERSION, encode,
 };
 
 use crate::carrier::{Carrier, Meeting, Orders, Socket, Spool};
@@ -60,7 +59,7 @@ struct Window {
     suite: String,
     test: String,
     epoch: u32,
-    outcome: Cell<Option<Outcome>>,
+    outcome: Option<Outcome>,
 }
 
 /// The constructor: binds the next allocator and decides whether this process is a target.
@@ -115,7 +114,7 @@ pub(crate) fn start() {
     }
     hooks::start();
     TRACKER.begin_epoch();
-    reach(BoundaryKind::ProcessStart, String::new(), String::new(), None);
+    reach(BoundaryKind::ProcessStart, "", "", None);
 }
 
 fn thread_key() -> Option<ThreadKey> {
@@ -137,14 +136,14 @@ pub(crate) fn thread_ends(round: usize) {
 }
 
 /// A test begins.
-pub(crate) fn test_begins(suite: String, test: String) {
+pub(crate) fn test_begins(suite: &str, test: &str) {
     let _inside = Inside::enter();
     TESTS.fetch_add(1, Ordering::Relaxed);
     reach(BoundaryKind::TestStart, suite, test, None);
 }
 
 /// A test ended; `outcome` overrides what was noted while it ran.
-pub(crate) fn test_ends(suite: String, test: String, outcome: Option<Outcome>) {
+pub(crate) fn test_ends(suite: &str, test: &str, outcome: Option<Outcome>) {
     let _inside = Inside::enter();
     reach(BoundaryKind::TestEnd, suite, test, outcome);
 }
@@ -152,12 +151,10 @@ pub(crate) fn test_ends(suite: String, test: String, outcome: Option<Outcome>) {
 /// Something happened to the test that is open: the worst of what was noted counts.
 pub(crate) fn note_outcome(outcome: Outcome) {
     let _inside = Inside::enter();
-    if let Some(session) = SESSION.lock().as_ref() {
-        if let Some(window) = session.windows.last() {
-            if window.outcome.get() != Some(Outcome::Failed) {
-                window.outcome.set(Some(outcome));
-            }
-        }
+    let mut session = SESSION.lock();
+    let window = session.as_mut().and_then(|s| s.windows.last_mut());
+    if let Some(window) = window.filter(|w| w.outcome != Some(Outcome::Failed)) {
+        window.outcome = Some(outcome);
     }
 }
 
@@ -167,13 +164,13 @@ pub(crate) fn iteration_begins(iteration: u32) {
     if let Some(session) = SESSION.lock().as_mut() {
         session.iteration = iteration;
     }
-    reach(BoundaryKind::IterationStart, String::new(), String::new(), None);
+    reach(BoundaryKind::IterationStart, "", "", None);
 }
 
 /// The program set a mark.
-pub(crate) fn mark(name: String) {
+pub(crate) fn mark(name: &str) {
     let _inside = Inside::enter();
-    reach(BoundaryKind::Mark, String::new(), name, None);
+    reach(BoundaryKind::Mark, "", name, None);
 }
 
 /// Waits, bounded, until other threads have stopped freeing and allocating.
@@ -208,9 +205,9 @@ pub(crate) fn ends(reason: GoodbyeReason, status: Option<i32>) {
     };
     TRACKER.publish();
     if main && TESTS.load(Ordering::Relaxed) == 0 {
-        reach(BoundaryKind::ProcessEnd, String::new(), String::new(), None);
+        reach(BoundaryKind::ProcessEnd, "", "", None);
     } else if let Some(session) = SESSION.lock().as_mut() {
-        session.append_boundary(BoundaryKind::ProcessEnd, String::new(), String::new(), None, 0, 0);
+        session.append_boundary(BoundaryKind::ProcessEnd, ("", ""), None, (0, 0));
         session.flush();
     }
     hooks::stop();
@@ -249,14 +246,14 @@ fn log(level: LogLevel, text: &str) {
 }
 
 /// Writes the frames of a boundary, waits for the harness, does what it says.
-fn reach(kind: BoundaryKind, suite: String, test: String, outcome: Option<Outcome>) {
+fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
     let mut settled = false;
     loop {
         let waiting = {
             let mut guard = SESSION.lock();
             let Some(session) = guard.as_mut().filter(|s| s.pid == process::pid()) else { return };
             let started = process::thread_cpu_ns();
-            session.boundary(kind, &suite, &test, outcome);
+            session.boundary(kind, suite, test, outcome);
             session.boundary_ns += process::thread_cpu_ns().saturating_sub(started);
             session.meeting(kind)
         };
@@ -264,18 +261,19 @@ fn reach(kind: BoundaryKind, suite: String, test: String, outcome: Option<Outcom
         if orders.is_some_and(|Orders(bits)| bits & order::STOP != 0) {
             process::exit(0);
         }
-        if !settled && kind == BoundaryKind::TestEnd && orders.is_some_and(|Orders(bits)| bits & order::SETTLE != 0) {
+        if !settled
+            && kind == BoundaryKind::TestEnd
+            && orders.is_some_and(|Orders(bits)| bits & order::SETTLE != 0)
+        {
             settled = true;
             settle();
             continue;
         }
         break;
     }
-    if let Some(session) = SESSION.lock().as_mut() {
-        if kind == BoundaryKind::TestEnd {
-            session.windows.retain(|w| w.suite != suite || w.test != test);
-            TRACKER.begin_epoch();
-        }
+    if let Some(session) = SESSION.lock().as_mut().filter(|_| kind == BoundaryKind::TestEnd) {
+        session.windows.retain(|w| w.suite != suite || w.test != test);
+        TRACKER.begin_epoch();
     }
 }
 
@@ -348,7 +346,9 @@ impl Session {
             role: self.role,
             executable: executable(),
             arguments: arguments(),
-            working_directory: std::env::current_dir().map(|d| d.to_string_lossy().into_owned()).unwrap_or_default(),
+            working_directory: std::env::current_dir()
+                .map(|d| d.to_string_lossy().into_owned())
+                .unwrap_or_default(),
             realtime_offset_ns: process::realtime_offset_ns(),
             capabilities,
             blind: entry::blind(),
@@ -363,7 +363,7 @@ impl Session {
     fn boundary(&mut self, kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
         if kind == BoundaryKind::TestStart {
             let epoch = TRACKER.begin_epoch();
-            let window = Window { suite: suite.to_owned(), test: test.to_owned(), epoch, outcome: Cell::new(None) };
+            let window = Window { suite: suite.to_owned(), test: test.to_owned(), epoch, outcome: None };
             self.windows.push(window);
         }
         TRACKER.publish();
@@ -373,7 +373,7 @@ impl Session {
             BoundaryKind::TestEnd => {
                 let window = self.windows.iter().rposition(|w| w.suite == suite && w.test == test);
                 if let Some(window) = window.and_then(|i| self.windows.get(i)) {
-                    outcome = outcome.or(window.outcome.get()).or(Some(Outcome::Passed));
+                    outcome = outcome.or(window.outcome).or(Some(Outcome::Passed));
                     let epoch = window.epoch;
                     (survivors, parts) = self.append_test_snapshot(sequence, epoch);
                 }
@@ -385,7 +385,7 @@ impl Session {
             }
             _ => {}
         }
-        self.append_boundary(kind, suite.to_owned(), test.to_owned(), outcome, survivors, parts);
+        self.append_boundary(kind, (suite, test), outcome, (survivors, parts));
         self.tell_stop();
         self.flush();
     }
@@ -398,7 +398,10 @@ impl Session {
             Detail::Survivors => {
                 let counts = snapshot::count(epoch);
                 let survivors = counts.values().sum();
-                (survivors, self.append_records(sequence, SnapshotScope::Survivors, &snapshot::records(&counts)))
+                (
+                    survivors,
+                    self.append_records(sequence, SnapshotScope::Survivors, &snapshot::records(&counts)),
+                )
             }
             Detail::Growth => {
                 let now = snapshot::count(0);
@@ -417,7 +420,12 @@ impl Session {
         }
         let mut part = 0;
         for chunk in records.chunks(RECORDS_PER_PART) {
-            self.append(&Frame::NativeSnapshot(NativeSnapshot { boundary, scope, part, records: chunk.to_vec() }));
+            self.append(&Frame::NativeSnapshot(NativeSnapshot {
+                boundary,
+                scope,
+                part,
+                records: chunk.to_vec(),
+            }));
             part += 1;
         }
         part
@@ -481,13 +489,19 @@ impl Session {
         self.append(&Frame::Modules(Modules { generation: TRACKER.generation(), modules }));
     }
 
-    fn append_boundary(&mut self, kind: BoundaryKind, suite: String, test: String, outcome: Option<Outcome>, survivors: u64, parts: u32) {
+    fn append_boundary(
+        &mut self,
+        kind: BoundaryKind,
+        (suite, test): (&str, &str),
+        outcome: Option<Outcome>,
+        (survivors, parts): (u64, u32),
+    ) {
         self.sequence += 1;
         let boundary = Boundary {
             sequence: self.sequence,
             kind,
-            suite,
-            test,
+            suite: suite.to_owned(),
+            test: test.to_owned(),
             iteration: self.iteration,
             outcome,
             thread_id: process::thread_id(),
@@ -515,7 +529,9 @@ impl Session {
     fn cost(&self) -> AgentCost {
         AgentCost {
             boundary_ns: self.boundary_ns,
-            mapped_bytes: memgate_tracker::sys::mapped_bytes() + heap::mapped_bytes() + self.carrier.mapped_bytes(),
+            mapped_bytes: memgate_tracker::sys::mapped_bytes()
+                + heap::mapped_bytes()
+                + self.carrier.mapped_bytes(),
             stack_nodes: TRACKER.stack_nodes().into(),
             truncated_stacks: TRACKER.totals().truncated_stacks,
         }
@@ -531,7 +547,10 @@ impl Session {
     }
 
     fn meeting(&self, kind: BoundaryKind) -> Option<Waiting> {
-        if self.role == ProcessRole::ForkChild || self.options.wait.is_zero() || kind == BoundaryKind::IterationStart {
+        if self.role == ProcessRole::ForkChild
+            || self.options.wait.is_zero()
+            || kind == BoundaryKind::IterationStart
+        {
             return None;
         }
         let first = kind == BoundaryKind::ProcessStart && self.options.harness;
@@ -594,7 +613,7 @@ extern "C" fn after_fork_in_child() {
     match Session::open(options, ProcessRole::ForkChild, false) {
         Some(mut child) => {
             child.append(&Frame::Event(Event { name: "fork".to_owned(), detail: String::new() }));
-            child.append_boundary(BoundaryKind::ProcessStart, String::new(), String::new(), None, 0, 0);
+            child.append_boundary(BoundaryKind::ProcessStart, ("", ""), None, (0, 0));
             child.flush();
             *SESSION.lock() = Some(child);
         }

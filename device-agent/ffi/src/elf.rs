@@ -40,14 +40,11 @@ pub fn find_symbols(path: &str, names: &[&str]) -> io::Result<Vec<Option<Symbol>
         for symbol in symbols.chunks_exact(24) {
             let (name, address) = (word32(symbol, 0) as usize, word64(symbol, 8));
             // All names looked for are C++ ones; most symbols are decided by their first bytes.
-            let Some(name) = text.get(name..).filter(|n| address != 0 && n.starts_with(b"_ZN7testing") || n.starts_with(b"_ZTVN7testing")) else {
-                continue;
-            };
-            let name = name.split(|&b| b == 0).next().unwrap_or_default();
-            if let Some(at) = names.iter().position(|n| n.as_bytes() == name) {
-                if let Some(slot) = found.get_mut(at) {
-                    *slot = Some(Symbol { address, size: word64(symbol, 16) });
-                }
+            let prefixes: [&[u8]; 2] = [b"_ZN7testing", b"_ZTVN7testing"];
+            let name = text.get(name..).filter(|n| address != 0 && prefixes.iter().any(|p| n.starts_with(p)));
+            let name = name.and_then(|n| n.split(|&b| b == 0).next()).unwrap_or_default();
+            if let Some((_, slot)) = names.iter().zip(&mut found).find(|(n, _)| n.as_bytes() == name) {
+                *slot = Some(Symbol { address, size: word64(symbol, 16) });
             }
         }
     }
@@ -61,7 +58,8 @@ fn read<const N: usize>(file: &File, at: u64) -> io::Result<[u8; N]> {
 }
 
 fn read_all(file: &File, at: u64, bytes: u64) -> io::Result<Vec<u8>> {
-    let end = at.checked_add(bytes).filter(|&end| bytes <= MOST && end <= file.metadata().map_or(0, |m| m.len()));
+    let end =
+        at.checked_add(bytes).filter(|&end| bytes <= MOST && end <= file.metadata().map_or(0, |m| m.len()));
     if end.is_none() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a section lies outside the file"));
     }

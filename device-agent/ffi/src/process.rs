@@ -76,7 +76,11 @@ pub fn default_thread_stack_bytes() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes the structure.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) } == 0;
-    if !known || limit.rlim_cur == libc::RLIM_INFINITY { 2 << 20 } else { usize::try_from(limit.rlim_cur).unwrap_or(2 << 20) }
+    if !known || limit.rlim_cur == libc::RLIM_INFINITY {
+        2 << 20
+    } else {
+        usize::try_from(limit.rlim_cur).unwrap_or(2 << 20)
+    }
 }
 
 /// Lets other threads run for a moment.
@@ -124,7 +128,11 @@ pub fn rename(from: &str, to: &str) -> std::io::Result<()> {
     let bad = |e| std::io::Error::new(std::io::ErrorKind::InvalidInput, e);
     let (from, to) = (CString::new(from).map_err(bad)?, CString::new(to).map_err(bad)?);
     // SAFETY: terminated strings.
-    if unsafe { libc::rename(from.as_ptr(), to.as_ptr()) } == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    if unsafe { libc::rename(from.as_ptr(), to.as_ptr()) } == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
 }
 
 /// Registers a handler for `exit`. The earlier it is registered, the later it runs.

@@ -34,7 +34,10 @@ impl BriefFile {
     /// # Errors
     /// As open(2).
     pub fn create(path: &str) -> io::Result<Self> {
-        Self::open_with(path, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW)
+        Self::open_with(
+            path,
+            libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW,
+        )
     }
 
     /// Opens an existing file for reading and writing.
@@ -83,7 +86,16 @@ impl BriefFile {
     pub fn map(&self, offset: u64, bytes: usize) -> io::Result<SharedMap> {
         let flags = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a mapping at an address of the kernel's choice.
-        let at = unsafe { libc::mmap(ptr::null_mut(), bytes, flags, libc::MAP_SHARED, self.0.as_raw_fd(), offset.cast_signed()) };
+        let at = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                bytes,
+                flags,
+                libc::MAP_SHARED,
+                self.0.as_raw_fd(),
+                offset.cast_signed(),
+            )
+        };
         match NonNull::new(at.cast::<u8>()) {
             Some(start) if at != libc::MAP_FAILED => Ok(SharedMap { start, bytes }),
             _ => Err(io::Error::last_os_error()),
@@ -108,7 +120,7 @@ impl SharedMap {
     pub fn word(&self, offset: usize) -> Option<&AtomicU32> {
         (offset.is_multiple_of(4) && offset + 4 <= self.bytes).then(|| {
             // SAFETY: inside the mapping and aligned; shared words are only used atomically.
-            unsafe { self.start.add(offset).cast().as_ref() }
+            unsafe { &*self.address(offset).cast() }
         })
     }
 
@@ -117,7 +129,7 @@ impl SharedMap {
     pub fn long(&self, offset: usize) -> Option<&AtomicU64> {
         (offset.is_multiple_of(8) && offset + 8 <= self.bytes).then(|| {
             // SAFETY: as above.
-            unsafe { self.start.add(offset).cast().as_ref() }
+            unsafe { &*self.address(offset).cast() }
         })
     }
 
@@ -126,7 +138,7 @@ impl SharedMap {
         let n = self.bytes.saturating_sub(offset).min(from.len());
         if n > 0 {
             // SAFETY: [offset, offset + n) lies inside; readers only look behind the committed end.
-            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.start.as_ptr().add(offset), n) };
+            unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.address(offset), n) };
         }
         n
     }
@@ -183,10 +195,12 @@ pub fn event_fd() -> io::Result<std::fs::File> {
 /// Not a connected Unix socket.
 pub fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    let mut bytes = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
     let into = (&raw mut who).cast();
     // SAFETY: writes at most the structure.
-    let status = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, into, &raw mut bytes) };
+    let status = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, into, &raw mut bytes)
+    };
     if status == 0 { Ok(who.uid) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -170,7 +170,9 @@ impl Shared {
                     None => break,
                 }
             }
-            let Ok((heard, rung)) = poll_readable(socket.get_ref().as_fd(), self.bell.as_fd()) else { return };
+            let Ok((heard, rung)) = poll_readable(socket.get_ref().as_fd(), self.bell.as_fd()) else {
+                return;
+            };
             if rung {
                 let mut count = [0; 8];
                 if (&self.bell).read_exact(&mut count).is_err() {
@@ -208,14 +210,18 @@ fn shake_hands(stream: Stream, token: &str) -> Option<WebSocket<Stream>> {
         if !same(given.strip_prefix("Bearer ").unwrap_or_default().as_bytes(), token.as_bytes()) {
             return Err(refuse(StatusCode::UNAUTHORIZED));
         }
-        let offered = request.headers().get("sec-websocket-protocol").and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let offered =
+            request.headers().get("sec-websocket-protocol").and_then(|v| v.to_str().ok()).unwrap_or_default();
         if !offered.split(',').any(|p| p.trim() == WEBSOCKET_PROTOCOL) {
             return Err(refuse(StatusCode::BAD_REQUEST));
         }
         response.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(WEBSOCKET_PROTOCOL));
         Ok(response)
     };
-    let config = WebSocketConfig::default().read_buffer_size(8 << 10).max_message_size(Some(64 << 10)).max_frame_size(Some(64 << 10));
+    let config = WebSocketConfig::default()
+        .read_buffer_size(8 << 10)
+        .max_message_size(Some(64 << 10))
+        .max_frame_size(Some(64 << 10));
     let socket = tungstenite::accept_hdr_with_config(stream, check, Some(config)).ok()?;
     socket.get_ref().limit(None).ok()?;
     Some(socket)

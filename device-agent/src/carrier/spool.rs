@@ -131,7 +131,9 @@ impl Control {
 
     /// See [`super::Meeting::wait`].
     pub(crate) fn wait(&self, sequence: u32, limit: Duration, expected: bool) -> Option<Orders> {
-        let (Some(boundary), Some(acknowledged)) = (self.0.word(offset::BOUNDARY), self.0.word(offset::ACKNOWLEDGED)) else {
+        let (Some(boundary), Some(acknowledged)) =
+            (self.0.word(offset::BOUNDARY), self.0.word(offset::ACKNOWLEDGED))
+        else {
             return None;
         };
         store_and_wake(boundary, sequence);

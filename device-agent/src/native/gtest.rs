@@ -81,8 +81,11 @@ struct Slot(UnsafeCell<Listener>);
 // SAFETY: written once, before GoogleTest knows it; only read afterwards.
 unsafe impl Sync for Slot {}
 
-static LISTENER: Slot =
-    Slot(UnsafeCell::new(Listener { vtable: core::ptr::null(), members: [0; 8], table: [core::ptr::null(); MOST_SLOTS] }));
+static LISTENER: Slot = Slot(UnsafeCell::new(Listener {
+    vtable: core::ptr::null(),
+    members: [0; 8],
+    table: [core::ptr::null(); MOST_SLOTS],
+}));
 
 /// Appends the listener.
 ///
@@ -112,7 +115,7 @@ pub(crate) fn install(executable: &str) -> Result<(), &'static str> {
     let mut hits = 0;
     for (i, slot) in listener.table.iter_mut().enumerate().take(slots) {
         // SAFETY: the vtable has `slots` entries: its symbol says so, or every version has at least these.
-        let original = unsafe { (vtable as *const usize).add(i).read() };
+        let original = unsafe { (vtable as *const usize).wrapping_add(i).read() };
         *slot = if i < 2 { original as Pointer } else { nothing as Pointer };
         if let Some((_, ours)) = wanted.iter().find(|(theirs, _)| *theirs == original && original != 0) {
             *slot = *ours;
@@ -147,13 +150,13 @@ extern "C" fn nothing() {}
 
 extern "C" fn on_test_start(_: Pointer, info: Pointer) {
     if let Some((suite, test)) = names(info) {
-        session::test_begins(suite, test);
+        session::test_begins(&suite, &test);
     }
 }
 
 extern "C" fn on_test_end(_: Pointer, info: Pointer) {
     if let Some((suite, test)) = names(info) {
-        session::test_ends(suite, test, None);
+        session::test_ends(&suite, &test, None);
     }
 }
 
@@ -178,8 +181,10 @@ fn names(info: Pointer) -> Option<(String, String)> {
         // SAFETY: the second string follows the first, which takes 32 bytes.
         return Some((suite, unsafe { libstdcxx_string(info.wrapping_byte_add(32)) }?));
     }
+    // SAFETY: as above.
+    let suite = unsafe { libcxx_string(info) }?;
     // SAFETY: as above, with libc++'s 24 bytes.
-    Some(unsafe { (libcxx_string(info)?, libcxx_string(info.wrapping_byte_add(24))?) })
+    Some((suite, unsafe { libcxx_string(info.wrapping_byte_add(24)) }?))
 }
 
 /// libstdc++: {char* data; size_t length; union {char local[16]; size_t capacity}}.
@@ -188,11 +193,17 @@ unsafe fn libstdcxx_string(at: Pointer) -> Option<String> {
     let [data, length, _] = unsafe { at.cast::<[usize; 3]>().read() };
     let local = data == at as usize + 16;
     // A libc++ string has no pointer here: a short one begins with its length and text, a long one with its capacity | 1.
-    if !local && (data & 1 != 0 || data < 1 << 16 || data >> 47 != 0 || length < 16) || local && length > 15 || length > 1 << 16 {
+    if !local && (data & 1 != 0 || data < 1 << 16 || data >> 47 != 0 || length < 16)
+        || local && length > 15
+        || length > 1 << 16
+    {
         return None;
     }
     // SAFETY: `data` points at `length` bytes.
-    Some(String::from_utf8_lossy(unsafe { core::slice::from_raw_parts(data as *const u8, length) }).into_owned())
+    Some(
+        String::from_utf8_lossy(unsafe { core::slice::from_raw_parts(data as *const u8, length) })
+            .into_owned(),
+    )
 }
 
 /// libc++: short {length << 1; char text[23]} or long {capacity | 1; size_t length; char* data}.
@@ -210,5 +221,8 @@ unsafe fn libcxx_string(at: Pointer) -> Option<String> {
         return None;
     }
     // SAFETY: `data` points at `length` bytes.
-    Some(String::from_utf8_lossy(unsafe { core::slice::from_raw_parts(data as *const u8, length) }).into_owned())
+    Some(
+        String::from_utf8_lossy(unsafe { core::slice::from_raw_parts(data as *const u8, length) })
+            .into_owned(),
+    )
 }

@@ -67,7 +67,13 @@ pub(crate) unsafe extern "C" fn realloc(block: Pointer, bytes: usize, sp: usize,
     new
 }
 
-pub(crate) unsafe extern "C" fn reallocarray(block: Pointer, count: usize, bytes: usize, sp: usize, rbp: usize) -> Pointer {
+pub(crate) unsafe extern "C" fn reallocarray(
+    block: Pointer,
+    count: usize,
+    bytes: usize,
+    sp: usize,
+    rbp: usize,
+) -> Pointer {
     match count.checked_mul(bytes) {
         // SAFETY: as realloc.
         Some(total) => unsafe { realloc(block, total, sp, rbp) },
@@ -85,8 +91,7 @@ pub(crate) unsafe extern "C" fn plain_reallocarray(block: Pointer, count: usize,
 }
 
 fn out_of_memory() -> Pointer {
-    // SAFETY: errno of this thread.
-    unsafe { *libc::__errno_location() = libc::ENOMEM };
+    memgate_tracker::sys::Errno::of(libc::ENOMEM).restore();
     core::ptr::null_mut()
 }
 
@@ -116,7 +121,13 @@ pub(crate) unsafe extern "C" fn aligned_alloc(align: usize, bytes: usize, sp: us
     block
 }
 
-pub(crate) unsafe extern "C" fn posix_memalign(out: *mut Pointer, align: usize, bytes: usize, sp: usize, rbp: usize) -> c_int {
+pub(crate) unsafe extern "C" fn posix_memalign(
+    out: *mut Pointer,
+    align: usize,
+    bytes: usize,
+    sp: usize,
+    rbp: usize,
+) -> c_int {
     // SAFETY: the caller's request.
     let status = unsafe { next::posix_memalign(out, align, bytes) };
     if status == 0 {

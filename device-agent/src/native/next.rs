@@ -102,7 +102,9 @@ pub(crate) fn bind() {
     set(&REAL_FREE, find(c"free"), ignore as Pointer);
     set(&REAL_USABLE_SIZE, find(c"malloc_usable_size"), no_size as Pointer);
     let used = arena::used();
-    let direct = |real: &AtomicPtr<c_void>, looking: Pointer| if used { looking } else { real.load(Ordering::Relaxed) };
+    let direct = |real: &AtomicPtr<c_void>, looking: Pointer| {
+        if used { looking } else { real.load(Ordering::Relaxed) }
+    };
     REALLOC.store(direct(&REAL_REALLOC, looking_realloc as Pointer), Ordering::Relaxed);
     FREE.store(direct(&REAL_FREE, looking_free as Pointer), Ordering::Relaxed);
     USABLE_SIZE.store(direct(&REAL_USABLE_SIZE, looking_usable_size as Pointer), Ordering::Relaxed);
@@ -294,11 +296,13 @@ mod arena {
         let mut at = NEXT.load(Ordering::Relaxed);
         loop {
             let block = (base + at + 16).next_multiple_of(align);
-            let Some(end) = (block - base).checked_add(bytes).filter(|&end| end <= BYTES) else { return ptr::null_mut() };
+            let Some(end) = (block - base).checked_add(bytes).filter(|&end| end <= BYTES) else {
+                return ptr::null_mut();
+            };
             match NEXT.compare_exchange(at, end.next_multiple_of(16), Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
                     // SAFETY: the word before the block lies inside the arena and belongs to this block.
-                    unsafe { (block as *mut usize).sub(1).write(bytes) };
+                    unsafe { (block as *mut usize).wrapping_sub(1).write(bytes) };
                     return block as Pointer;
                 }
                 Err(now) => at = now,
@@ -311,6 +315,6 @@ mod arena {
             return 0;
         }
         // SAFETY: `take` wrote it.
-        unsafe { block.cast::<usize>().sub(1).read() }
+        unsafe { block.cast::<usize>().wrapping_sub(1).read() }
     }
 }

@@ -124,7 +124,11 @@ impl Bounds {
         } else {
             (thread, layout.thread_bytes)
         };
-        if sp < top && top - sp < bytes { Self { end: top, known: true } } else { Self { end: (sp & !(PAGE - 1)) + PAGE, known: false } }
+        if sp < top && top - sp < bytes {
+            Self { end: top, known: true }
+        } else {
+            Self { end: (sp & !(PAGE - 1)) + PAGE, known: false }
+        }
     }
 
     /// The word at `address`, if it lies in the stack.
@@ -249,8 +253,15 @@ impl Scratch {
                     self.walked_mut(fresh - 1).cfa = 0;
                     bump(&context.counters.truncated, 1);
                     // A pseudo-frame no walk can meet, because no stack pointer has this value.
-                    *self.walked_mut(fresh) =
-                        Walked { sp: usize::MAX, rbp: 0, pc: TRUNCATED_PC, cfa: 0, rbp_at: 0, cfa_at: 0, uses_rbp: false };
+                    *self.walked_mut(fresh) = Walked {
+                        sp: usize::MAX,
+                        rbp: 0,
+                        pc: TRUNCATED_PC,
+                        cfa: 0,
+                        rbp_at: 0,
+                        cfa_at: 0,
+                        uses_rbp: false,
+                    };
                     return Found { fresh: fresh + 1, reused: 0, forget };
                 }
             }
@@ -297,8 +308,15 @@ impl Scratch {
                 }
             }
             let needs_rbp = w.uses_rbp || (w.rbp_at == 0 && outer_needs_rbp);
-            #[expect(clippy::cast_possible_truncation, reason = "at most 3 x 514 checks")]
-            let frame = Remembered { sp: w.sp, rbp: w.rbp, pc: w.pc, hash, node: 0, checks: checks as u16, needs_rbp };
+            let frame = Remembered {
+                sp: w.sp,
+                rbp: w.rbp,
+                pc: w.pc,
+                hash,
+                node: 0,
+                checks: checks as u16,
+                needs_rbp,
+            };
             // SAFETY: `capture` keeps fresh + reused within MAX_FRAMES.
             unsafe { *self.frames.get_unchecked_mut(depth) = frame };
             depth += 1;
@@ -373,7 +391,9 @@ impl Scratch {
             let stored = context.store.find(hash);
             parent = match stored {
                 Some(id) => id,
-                None => context.store.store(hash, Node { parent, generation: context.generation, pc: pc as u64 })?,
+                None => context
+                    .store
+                    .store(hash, Node { parent, generation: context.generation, pc: pc as u64 })?,
             };
             Some(parent)
         };
@@ -466,7 +486,9 @@ impl Walked {
             Some(Rule::Signal { rsp, rbp, rip }) => {
                 *forget = true;
                 let mut at = |offset: i64| bounds.read(self.sp.wrapping_add_signed(offset as isize), self.sp);
-                let (Some(sp), Some(rbp), Some(pc)) = (at(rsp), at(rbp), at(rip)) else { return Caller::Unknown };
+                let (Some(sp), Some(rbp), Some(pc)) = (at(rsp), at(rbp), at(rip)) else {
+                    return Caller::Unknown;
+                };
                 *bounds = Bounds::of(sp, &context.layout);
                 // The interrupted instruction itself, told as a return address would be: one behind.
                 Caller::Frame(Registers { pc: pc.wrapping_add(1), sp, rbp })

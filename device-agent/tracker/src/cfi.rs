@@ -102,7 +102,11 @@ pub fn find_object(find: FindObject, pc: usize) -> Option<Object> {
     if status != 0 || found.eh_frame.is_null() {
         return None;
     }
-    Some(Object { start: found.map_start as usize, end: found.map_end as usize, eh_frame_hdr: found.eh_frame as usize })
+    Some(Object {
+        start: found.map_start as usize,
+        end: found.map_end as usize,
+        eh_frame_hdr: found.eh_frame as usize,
+    })
 }
 
 /// Reads inside mapped memory of one object.
@@ -240,7 +244,10 @@ fn search(object: &Object, pc: usize) -> Option<usize> {
     let entry = |i: usize| {
         let mut r = Reader { at: table + i * 8, end: object.end };
         let (location, fde) = (r.u32()?.cast_signed(), r.u32()?.cast_signed());
-        Some((object.eh_frame_hdr.wrapping_add_signed(location as isize), object.eh_frame_hdr.wrapping_add_signed(fde as isize)))
+        Some((
+            object.eh_frame_hdr.wrapping_add_signed(location as isize),
+            object.eh_frame_hdr.wrapping_add_signed(fde as isize),
+        ))
     };
     let (mut low, mut high) = (0, count);
     while low < high {
@@ -280,8 +287,13 @@ fn parse_cie(mut r: Reader) -> Option<Cie> {
     while r.u8()? != 0 {}
     let code_align = r.uleb()?;
     let data_align = r.sleb()?;
-    if version == 1 { u64::from(r.u8()?) } else { r.uleb()? };
-    let mut cie = Cie { code_align, data_align, encoding: 0, augmented: false, signal: false, instructions: r };
+    if version == 1 {
+        u64::from(r.u8()?)
+    } else {
+        r.uleb()?
+    };
+    let mut cie =
+        Cie { code_align, data_align, encoding: 0, augmented: false, signal: false, instructions: r };
     if letters.u8()? == b'z' {
         cie.augmented = true;
         let n = r.uleb()?;
@@ -367,11 +379,17 @@ impl State {
 
     /// glibc's `__restore_rt`: every register lies at a fixed offset from rsp, in the kernel's `sigcontext`.
     fn signal_rule(&self, signal: bool, rip: Reader) -> Option<Rule> {
-        let (CfaState::Expression(cfa), RbpState::Expression(rbp)) = (self.cfa, self.rbp) else { return None };
+        let (CfaState::Expression(cfa), RbpState::Expression(rbp)) = (self.cfa, self.rbp) else {
+            return None;
+        };
         if !signal {
             return None;
         }
-        Some(Rule::Signal { rsp: deref_of(cfa, RSP)?, rbp: offset_from(rbp, RSP)?, rip: offset_from(rip, RSP)? })
+        Some(Rule::Signal {
+            rsp: deref_of(cfa, RSP)?,
+            rbp: offset_from(rbp, RSP)?,
+            rip: offset_from(rip, RSP)?,
+        })
     }
 }
 
@@ -399,7 +417,8 @@ fn plt(mut e: Reader) -> Option<u8> {
     }
     // lit15 and litN ge lit3 shl plus
     let [mask, and, lit, rest @ ..] = e.bytes::<7>()?;
-    ([mask, and] == [0x3f, 0x1a] && rest == [0x2a, 0x33, 0x24, 0x22] && (0x30..=0x3f).contains(&lit)).then(|| lit - 0x30)
+    ([mask, and] == [0x3f, 0x1a] && rest == [0x2a, 0x33, 0x24, 0x22] && (0x30..=0x3f).contains(&lit))
+        .then(|| lit - 0x30)
 }
 
 struct Machine<'a> {
@@ -515,7 +534,11 @@ impl Machine<'_> {
                 }
                 0x14 | 0x15 => {
                     let register = r.uleb()?;
-                    if op == 0x14 { r.uleb().map(drop)? } else { r.sleb().map(drop)? }
+                    if op == 0x14 {
+                        r.uleb().map(drop)?
+                    } else {
+                        r.sleb().map(drop)?
+                    }
                     Self::lose(s, register);
                 }
                 0x16 => {

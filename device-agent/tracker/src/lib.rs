@@ -15,7 +15,14 @@
 //! This crate is one of the two unsafe fences of the agent: raw pointers are its subject. It is `no_std` and depends on
 //! nothing but `libc` types.
 #![no_std]
-#![expect(unsafe_code, reason = "an allocation tracker reads stacks and maps its own tables; see the rules above")]
+#![expect(
+    unsafe_code,
+    reason = "an allocation tracker reads stacks and maps its own tables; see the rules above"
+)]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "this crate is for 64-bit targets; packed fields are masked to their widths"
+)]
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 #[cfg(test)]

@@ -82,9 +82,11 @@ impl RuleCache {
     /// The rule for a return address.
     #[inline(always)]
     pub fn step(&self, pc: usize) -> Packed {
-        let slot = (pc as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - BITS);
-        // SAFETY: 14 bits index at most 2^14 - 1, and there is one entry more.
-        let (first, second) = unsafe { (self.entries.get_unchecked(slot as usize), self.entries.get_unchecked(slot as usize + 1)) };
+        let slot = ((pc as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - BITS)) as usize;
+        // SAFETY: 14 bits index at most 2^14 - 1.
+        let first = unsafe { self.entries.get_unchecked(slot) };
+        // SAFETY: there is one entry more.
+        let second = unsafe { self.entries.get_unchecked(slot + 1) };
         let bits = first.load(Ordering::Relaxed);
         if bits >> PAYLOAD_BITS == pc as u64 {
             return Packed(bits);
@@ -169,11 +171,15 @@ fn pack(rule: Rule) -> u64 {
 }
 
 fn pack_frame(cfa: Cfa, rbp: SavedRbp) -> Option<u64> {
-    let far = |bytes: i64| u64::try_from(bytes).ok().filter(|b| b % 8 == 0 && b / 8 < 1 << 11).map(|b| b / 8 << 4);
+    let far = |bytes: i64| {
+        u64::try_from(bytes).ok().filter(|b| b % 8 == 0 && b / 8 < 1 << 11).map(|b| (b / 8) << 4)
+    };
     let saved = match rbp {
         SavedRbp::Same => Some(0),
         // 1 to 15 words below the return address, which itself lies one word below the CFA.
-        SavedRbp::AtCfa(offset) => u64::try_from(-offset).ok().filter(|b| b % 8 == 0 && (16..=128).contains(b)).map(|b| b / 8 - 1),
+        SavedRbp::AtCfa(offset) => {
+            u64::try_from(-offset).ok().filter(|b| b % 8 == 0 && (16..=128).contains(b)).map(|b| b / 8 - 1)
+        }
         SavedRbp::AtRbp(_) => None,
     };
     match (cfa, rbp) {
@@ -192,7 +198,10 @@ mod tests {
     fn rules_survive_packing() {
         let cases = [
             (Rule::Frame { cfa: Cfa::Rsp(8), rbp: SavedRbp::Same }, Step::Rsp { cfa: 8, rbp: 0 }),
-            (Rule::Frame { cfa: Cfa::Rsp(16376), rbp: SavedRbp::AtCfa(-16) }, Step::Rsp { cfa: 16376, rbp: 16 }),
+            (
+                Rule::Frame { cfa: Cfa::Rsp(16376), rbp: SavedRbp::AtCfa(-16) },
+                Step::Rsp { cfa: 16376, rbp: 16 },
+            ),
             (Rule::Frame { cfa: Cfa::Rbp(16), rbp: SavedRbp::AtCfa(-128) }, Step::Rbp { cfa: 16, rbp: 128 }),
             (Rule::Frame { cfa: Cfa::AtRbp(-8), rbp: SavedRbp::AtRbp(0) }, Step::AtRbp { below: 8 }),
             (Rule::End, Step::End),

@@ -17,10 +17,13 @@ const ID_MASK: u64 = MAX_STACK as u64;
 
 #[repr(C)]
 struct NodeCell {
+    /// pc 48 | generation 16
     pc: AtomicU64,
-    /// parent 32 | generation 32
+    /// parent 32 | low bits of the hash 32, which a cell of the map does not keep
     parent: AtomicU64,
 }
+
+const PC_BITS: u32 = 48;
 
 #[repr(C)]
 struct Map {
@@ -34,7 +37,7 @@ struct Map {
 pub struct Node {
     /// Node of the caller, 0 at the root.
     pub parent: u32,
-    /// Module generation in which it was stored.
+    /// Module generation in which it was stored; 16 bits.
     pub generation: u32,
     /// Return address.
     pub pc: u64,
@@ -70,7 +73,6 @@ impl StackStore {
         loop {
             let bits = map.cell(at).load(Ordering::Acquire);
             if (bits ^ hash) & !ID_MASK == 0 {
-                #[expect(clippy::cast_possible_truncation, reason = "26 bits")]
                 return Some((bits & ID_MASK) as u32);
             }
             if bits == 0 {
@@ -89,22 +91,28 @@ impl StackStore {
         }
         let id = self.nodes.fetch_add(1, Ordering::Relaxed) + 1;
         let cell = self.node_cell(id, true)?;
-        cell.pc.store(node.pc, Ordering::Relaxed);
-        cell.parent.store((u64::from(node.parent) << 32) | u64::from(node.generation), Ordering::Release);
+        cell.pc.store(
+            (node.pc & ((1 << PC_BITS) - 1)) | (u64::from(node.generation) << PC_BITS),
+            Ordering::Relaxed,
+        );
+        cell.parent.store((u64::from(node.parent) << 32) | (hash & u64::from(u32::MAX)), Ordering::Release);
         self.publish(hash, id)?;
         Some(id)
     }
 
     /// The node with this id.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "two 32-bit halves")]
     pub fn node(&self, id: u32) -> Option<Node> {
         if id == 0 || id > self.nodes.load(Ordering::Acquire) {
             return None;
         }
         let cell = self.node_cell(id, false)?;
         let parent = cell.parent.load(Ordering::Acquire);
-        Some(Node { parent: (parent >> 32) as u32, generation: parent as u32, pc: cell.pc.load(Ordering::Relaxed) })
+        Some(Node {
+            parent: (parent >> 32) as u32,
+            generation: parent as u32,
+            pc: cell.pc.load(Ordering::Relaxed),
+        })
     }
 
     /// Nodes stored so far.
@@ -128,7 +136,12 @@ impl StackStore {
             }
             let bytes = CHUNK_NODES * size_of::<NodeCell>();
             let new = sys::map(bytes)?;
-            match chunk.compare_exchange(ptr::null_mut(), new.as_ptr().cast(), Ordering::AcqRel, Ordering::Acquire) {
+            match chunk.compare_exchange(
+                ptr::null_mut(),
+                new.as_ptr().cast(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
                 Ok(_) => at = new.as_ptr().cast(),
                 Err(other) => {
                     // SAFETY: this mapping was never published.
@@ -138,7 +151,7 @@ impl StackStore {
             }
         }
         // SAFETY: a published chunk has CHUNK_NODES cells and is never unmapped.
-        Some(unsafe { &*at.add(id as usize % CHUNK_NODES) })
+        Some(unsafe { &*at.wrapping_add(id as usize % CHUNK_NODES) })
     }
 
     fn publish(&self, hash: u64, id: u32) -> Option<()> {
@@ -173,11 +186,9 @@ impl StackStore {
                 if let Some(old) = old {
                     for i in 0..=old.mask {
                         let bits = old.cell(i).load(Ordering::Acquire);
-                        #[expect(clippy::cast_possible_truncation, reason = "26 bits")]
                         let id = (bits & ID_MASK) as u32;
-                        // The low bits of the hash are lost in a cell, so it is computed again from the nodes.
-                        if bits != 0 {
-                            new.put(self.hash_of(id), id);
+                        if let Some(node) = self.node_cell(id, false).filter(|_| bits != 0) {
+                            new.put((bits & !ID_MASK) | (node.parent.load(Ordering::Acquire) & ID_MASK), id);
                         }
                     }
                 }
@@ -185,26 +196,6 @@ impl StackStore {
             }
         }
         self.growing.store(false, Ordering::Release);
-    }
-
-    fn hash_of(&self, id: u32) -> u64 {
-        // Walks towards the root twice: the hash is built from the root on, and there is no room for a list here.
-        let mut depth = 0_u32;
-        let mut at = id;
-        while let Some(node) = self.node(at) {
-            depth += 1;
-            at = node.parent;
-        }
-        let generation = self.node(id).map_or(0, |n| n.generation);
-        let mut hash = root_hash(generation);
-        for level in (0..depth).rev() {
-            let mut at = id;
-            for _ in 0..level {
-                at = self.node(at).map_or(0, |n| n.parent);
-            }
-            hash = extend_hash(hash, self.node(at).map_or(0, |n| n.pc));
-        }
-        hash
     }
 }
 
@@ -242,7 +233,7 @@ impl Map {
     #[inline(always)]
     fn cell(&self, at: u64) -> &AtomicU64 {
         // SAFETY: `mask + 1` cells lie behind the header, and `at` is masked by every caller.
-        unsafe { &*ptr::from_ref(self).add(1).cast::<AtomicU64>().add(at as usize) }
+        unsafe { &*ptr::from_ref(self).wrapping_add(1).cast::<AtomicU64>().wrapping_add(at as usize) }
     }
 
     fn put(&self, hash: u64, id: u32) {
@@ -291,7 +282,8 @@ mod tests {
     #[test]
     fn equal_stacks_share_an_id_also_after_the_map_has_grown() {
         let store: &StackStore = Box::leak(Box::new(StackStore::new()));
-        let stacks: Vec<Vec<u64>> = (0..30_000_u64).map(|i| std::vec![0x40_0000, 0x40_1000 + i % 7, 0x50_0000 + i]).collect();
+        let stacks: Vec<Vec<u64>> =
+            (0..30_000_u64).map(|i| std::vec![0x40_0000, 0x40_1000 + i % 7, 0x50_0000 + i]).collect();
         let first: Vec<u32> = stacks.iter().map(|s| intern(store, s)).collect();
         let again: Vec<u32> = stacks.iter().map(|s| intern(store, s)).collect();
         assert_eq!(first, again);

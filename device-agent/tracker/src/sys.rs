@@ -59,10 +59,15 @@ pub fn readable(address: usize) -> bool {
     let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: FUTEX_WAIT only reads the word; the zero timeout bounds the wait; a bad address is an error value.
     let result = unsafe {
-        libc::syscall(libc::SYS_futex, address & !3, libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, 0x5a5a_a5a5_u32, &raw const no_time)
+        libc::syscall(
+            libc::SYS_futex,
+            address & !3,
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            0x5a5a_a5a5_u32,
+            &raw const no_time,
+        )
     };
-    // SAFETY: errno of this thread.
-    let fault = result != 0 && unsafe { *libc::__errno_location() } == libc::EFAULT;
+    let fault = result != 0 && Errno::save().0 == libc::EFAULT;
     errno.restore();
     !fault
 }
@@ -71,17 +76,28 @@ pub fn readable(address: usize) -> bool {
 pub struct Errno(i32);
 
 impl Errno {
+    /// A given value, to be set by [`Errno::restore`].
+    #[must_use]
+    pub const fn of(code: i32) -> Self {
+        Self(code)
+    }
+
     /// Remembers it.
     #[must_use]
     pub fn save() -> Self {
         // SAFETY: errno of this thread.
-        Self(unsafe { *libc::__errno_location() })
+        Self(unsafe { Self::place().read() })
     }
 
     /// Puts it back.
     pub fn restore(self) {
         // SAFETY: errno of this thread.
-        unsafe { *libc::__errno_location() = self.0 };
+        unsafe { Self::place().write(self.0) };
+    }
+
+    fn place() -> *mut i32 {
+        // SAFETY: always succeeds.
+        unsafe { libc::__errno_location() }
     }
 }
 
@@ -91,7 +107,9 @@ impl Errno {
 pub fn thread_pointer() -> usize {
     let base: usize;
     // SAFETY: on x86-64 Linux the word at fs:0 holds the thread pointer itself (psABI, TLS variant II).
-    unsafe { core::arch::asm!("mov {}, fs:[0]", out(reg) base, options(pure, readonly, nostack, preserves_flags)) };
+    unsafe {
+        core::arch::asm!("mov {}, fs:[0]", out(reg) base, options(pure, readonly, nostack, preserves_flags))
+    };
     base
 }
 
@@ -111,10 +129,8 @@ mod tests {
 
     #[test]
     fn errno_survives_a_mapping() {
-        // SAFETY: errno of this thread.
-        unsafe { *libc::__errno_location() = 4711 };
+        Errno(4711).restore();
         assert!(map(usize::MAX / 2).is_none());
-        // SAFETY: errno of this thread.
-        assert_eq!(unsafe { *libc::__errno_location() }, 4711);
+        assert_eq!(Errno::save().0, 4711);
     }
 }

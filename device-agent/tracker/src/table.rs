@@ -46,13 +46,17 @@ pub struct Entry {
 impl Entry {
     /// The slot's bits; never 0, because `epoch` is not.
     const fn pack(self) -> Option<u64> {
-        if self.size >> SIZE_BITS != 0 || self.stack > MAX_STACK || self.epoch == 0 || self.epoch > MAX_EPOCH {
+        if self.size >> SIZE_BITS != 0 || self.stack > MAX_STACK || self.epoch == 0 || self.epoch > MAX_EPOCH
+        {
             return None;
         }
-        Some(((self.stack as u64) << (EPOCH_BITS + SIZE_BITS)) | ((self.epoch as u64) << SIZE_BITS) | self.size)
+        Some(
+            ((self.stack as u64) << (EPOCH_BITS + SIZE_BITS))
+                | ((self.epoch as u64) << SIZE_BITS)
+                | self.size,
+        )
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the fields are masked to their widths")]
     const fn unpack(bits: u64) -> Self {
         Self {
             size: bits & ((1 << SIZE_BITS) - 1),
@@ -119,7 +123,6 @@ impl Table {
         let page = slot / PAGE_SLOTS;
         // SAFETY: `slot` < SLOTS, so `page` < PAGES.
         let touched = unsafe { leaf.touched.get_unchecked(page) };
-        #[expect(clippy::cast_possible_truncation, reason = "an epoch has 14 bits")]
         let epoch = entry.epoch as u16;
         // A thread that still works with the previous epoch must not lower the stamp of the present one.
         if touched.load(Ordering::Relaxed) < epoch {
@@ -135,15 +138,14 @@ impl Table {
     /// Forgets an allocation; `None`: it was not in the table.
     #[inline(always)]
     pub fn remove(&self, address: usize) -> Option<Entry> {
-        if address & 15 == 0 && address >> ADDRESS_BITS == 0 {
-            if let Some((leaf, slot)) = self.slot(address) {
-                // SAFETY: `slot` < SLOTS by its mask.
-                let cell = unsafe { leaf.slots.get_unchecked(slot) };
-                let before = cell.load(Ordering::Relaxed);
-                if before != 0 {
-                    cell.store(0, Ordering::Relaxed);
-                    return Some(Entry::unpack(before));
-                }
+        let fits = address & 15 == 0 && address >> ADDRESS_BITS == 0;
+        if let (true, Some((leaf, slot))) = (fits, self.slot(address)) {
+            // SAFETY: `slot` < SLOTS by its mask.
+            let cell = unsafe { leaf.slots.get_unchecked(slot) };
+            let before = cell.load(Ordering::Relaxed);
+            if before != 0 {
+                cell.store(0, Ordering::Relaxed);
+                return Some(Entry::unpack(before));
             }
         }
         self.spill.remove(address)
@@ -182,7 +184,6 @@ impl Table {
         while let Some(leaf) = unsafe { at.as_ref() } {
             for touched in &leaf.touched {
                 if touched.load(Ordering::Relaxed) != 0 {
-                    #[expect(clippy::cast_possible_truncation, reason = "an epoch has 14 bits")]
                     touched.store(keep as u16, Ordering::Relaxed);
                 }
             }
@@ -211,10 +212,14 @@ impl Table {
     #[inline(always)]
     fn slot(&self, address: usize) -> Option<(&Leaf, usize)> {
         let (top, mid, slot) = self.indices(address);
-        // SAFETY: masked below TOP_ENTRIES; mids are mapped once and never given back.
-        let mids = unsafe { self.top.get_unchecked(top).load(Ordering::Acquire).as_ref() }?;
-        // SAFETY: masked below MID_ENTRIES; leaves are mapped once and never given back.
-        let leaf = unsafe { mids.leaves.get_unchecked(mid).load(Ordering::Acquire).as_ref() }?;
+        // SAFETY: masked below TOP_ENTRIES.
+        let mids = unsafe { self.top.get_unchecked(top) }.load(Ordering::Acquire);
+        // SAFETY: mids are mapped once and never given back.
+        let mids = unsafe { mids.as_ref() }?;
+        // SAFETY: masked below MID_ENTRIES.
+        let leaf = unsafe { mids.leaves.get_unchecked(mid) }.load(Ordering::Acquire);
+        // SAFETY: leaves are mapped once and never given back.
+        let leaf = unsafe { leaf.as_ref() }?;
         Some((leaf, slot))
     }
 
@@ -239,7 +244,8 @@ impl Table {
         loop {
             // SAFETY: only this thread links this leaf, and readers reach it only after the exchange below.
             unsafe { (*leaf.as_ptr()).next = head };
-            match self.leaves.compare_exchange_weak(head, leaf.as_ptr(), Ordering::AcqRel, Ordering::Relaxed) {
+            match self.leaves.compare_exchange_weak(head, leaf.as_ptr(), Ordering::AcqRel, Ordering::Relaxed)
+            {
                 Ok(_) => return,
                 Err(now) => head = now,
             }
@@ -311,7 +317,7 @@ impl Spill {
         let base = self.segments.get(segment).map_or(ptr::null_mut(), |s| s.load(Ordering::Acquire));
         (0..if base.is_null() { 0 } else { SPILL_PROBES }).map(move |i| {
             // SAFETY: a published segment has `mask + 1` zeroed cells and is never unmapped.
-            unsafe { &*base.add((first + i) & mask) }
+            unsafe { &*base.wrapping_add((first + i) & mask) }
         })
     }
 
@@ -324,7 +330,15 @@ impl Spill {
             if cell.load(Ordering::Acquire).is_null() {
                 let bytes = Self::cells(segment) * size_of::<SpillCell>();
                 let new = sys::map(bytes).ok_or(Full)?;
-                if cell.compare_exchange(ptr::null_mut(), new.as_ptr().cast(), Ordering::AcqRel, Ordering::Acquire).is_err() {
+                if cell
+                    .compare_exchange(
+                        ptr::null_mut(),
+                        new.as_ptr().cast(),
+                        Ordering::AcqRel,
+                        Ordering::Acquire,
+                    )
+                    .is_err()
+                {
                     // SAFETY: this mapping was never published.
                     unsafe { sys::unmap(new, bytes) };
                 }
@@ -337,7 +351,8 @@ impl Spill {
                 // Claim the cell with a key that matches no pointer, fill it, then publish.
                 if cell.key.compare_exchange(key, u64::MAX, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                     cell.size.store(entry.size, Ordering::Relaxed);
-                    cell.origin.store((u64::from(entry.stack) << 32) | u64::from(entry.epoch), Ordering::Relaxed);
+                    cell.origin
+                        .store((u64::from(entry.stack) << 32) | u64::from(entry.epoch), Ordering::Relaxed);
                     cell.key.store(address as u64, Ordering::Release);
                     return Ok(before);
                 }
@@ -374,7 +389,7 @@ impl Spill {
             }
             for i in 0..Self::cells(segment) {
                 // SAFETY: a published segment has that many cells and is never unmapped.
-                let cell = unsafe { &*base.add(i) };
+                let cell = unsafe { &*base.wrapping_add(i) };
                 let key = cell.key.load(Ordering::Acquire);
                 if key > TOMBSTONE as u64 && key != u64::MAX {
                     visit(cell);
@@ -403,7 +418,6 @@ impl Spill {
 }
 
 impl SpillCell {
-    #[expect(clippy::cast_possible_truncation, reason = "two 32-bit halves")]
     fn entry(&self) -> Entry {
         let origin = self.origin.load(Ordering::Relaxed);
         Entry { size: self.size.load(Ordering::Relaxed), stack: (origin >> 32) as u32, epoch: origin as u32 }
@@ -438,7 +452,13 @@ mod tests {
     #[test]
     fn what_is_inserted_is_removed_once() {
         let t = table(false);
-        for (address, size) in [(0x7f00_1234_5670, 0), (0x1000, 37), (0x7f00_0000_0008, 8), (0x20_0000, 1 << 24), (0x20_0010, u64::MAX)] {
+        for (address, size) in [
+            (0x7f00_1234_5670, 0),
+            (0x1000, 37),
+            (0x7f00_0000_0008, 8),
+            (0x20_0000, 1 << 24),
+            (0x20_0010, u64::MAX),
+        ] {
             let e = entry(size, 7, 3);
             assert_eq!(t.insert(address, e), Ok(None), "{address:x}");
             assert_eq!(t.remove(address), Some(e), "{address:x}");
@@ -488,7 +508,9 @@ mod tests {
                     s.spawn(move || {
                         let (mut mine, mut x) = (BTreeMap::new(), w as u64 + 1);
                         for _ in 0..50_000 {
-                            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                            x = x
+                                .wrapping_mul(6_364_136_223_846_793_005)
+                                .wrapping_add(1_442_695_040_888_963_407);
                             // Every thread owns every fourth 8-byte cell, so slots, pages and spill chains are shared.
                             let address = 0x7f00_0000_0000 + 8 * (4 * (x >> 40 & 0xfff) as usize + w);
                             let size = x >> 33 & 0x1ff_ffff;

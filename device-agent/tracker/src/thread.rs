@@ -312,10 +312,13 @@ mod tests {
     fn re_entry_gets_a_spare_state() {
         let states = states();
         std::thread::spawn(|| {
-            let outer = states.with(|| {}, |s, _| {
-                let inner = states.with(|| {}, |t, _| ptr::from_ref(t)).unwrap();
-                assert_ne!(inner, ptr::from_ref(s));
-            });
+            let outer = states.with(
+                || {},
+                |s, _| {
+                    let inner = states.with(|| {}, |t, _| ptr::from_ref(t)).unwrap();
+                    assert_ne!(inner, ptr::from_ref(s));
+                },
+            );
             assert!(outer.is_some());
             states.thread_ends();
         })

@@ -80,8 +80,16 @@ impl Tracker {
     }
 
     /// Tells where stacks lie and how unwind tables are found. Before the first event.
-    pub fn prepare(&self, layout: StackLayout, find_object: Option<FindObject>, wide_granule: bool, thread_starts: fn()) {
-        for (word, value) in self.layout.iter().zip([layout.main_thread, layout.main_top, layout.thread_bytes]) {
+    pub fn prepare(
+        &self,
+        layout: StackLayout,
+        find_object: Option<FindObject>,
+        wide_granule: bool,
+        thread_starts: fn(),
+    ) {
+        for (word, value) in
+            self.layout.iter().zip([layout.main_thread, layout.main_top, layout.thread_bytes])
+        {
             word.store(value, Ordering::Relaxed);
         }
         if let Some(find) = find_object {
@@ -176,7 +184,8 @@ impl Tracker {
     /// Allocations of this recent epoch that are still alive. 0 means that no scan is needed.
     #[must_use]
     pub fn alive_in(&self, epoch: u32) -> i64 {
-        let base = self.epoch_base.get(epoch as usize % RECENT_EPOCHS).map_or(0, |b| b.load(Ordering::Relaxed));
+        let base =
+            self.epoch_base.get(epoch as usize % RECENT_EPOCHS).map_or(0, |b| b.load(Ordering::Relaxed));
         self.balance_of(epoch) - base
     }
 
@@ -195,7 +204,8 @@ impl Tracker {
 
     /// A module was unloaded: rules and remembered stacks are void, later stacks get new nodes. Returns the new generation.
     pub fn modules_changed(&self) -> u32 {
-        let generation = self.generation.fetch_add(1, Ordering::SeqCst) + 1;
+        let generation = (self.generation.load(Ordering::SeqCst) + 1) & 0xffff;
+        self.generation.store(generation, Ordering::SeqCst);
         self.rules.clear();
         generation
     }
@@ -318,7 +328,7 @@ impl Tracker {
         bump(&state.counters.freed_bytes, entry.size);
         let now = self.epoch.load(Ordering::Relaxed);
         // An older epoch's place in the ring belongs to a younger one by now.
-        if now.wrapping_sub(entry.epoch) < RECENT_EPOCHS as u32 - 2 {
+        if (now.wrapping_sub(entry.epoch) as usize) < RECENT_EPOCHS - 2 {
             self.balance(state, entry.epoch, -1);
         }
     }
@@ -333,7 +343,11 @@ impl Tracker {
     fn balance_of(&self, epoch: u32) -> i64 {
         let mut sum = 0;
         self.threads.each(|state| {
-            sum += state.counters.balance.get(epoch as usize % RECENT_EPOCHS).map_or(0, |b| b.load(Ordering::Relaxed));
+            sum += state
+                .counters
+                .balance
+                .get(epoch as usize % RECENT_EPOCHS)
+                .map_or(0, |b| b.load(Ordering::Relaxed));
         });
         sum
     }
@@ -346,14 +360,16 @@ impl Tracker {
             return;
         }
         let c = &state.counters;
-        for (i, (now, published)) in
-            [&c.allocations, &c.frees, &c.allocated_bytes, &c.freed_bytes].into_iter().zip(&c.published).enumerate()
+        for (i, (now, published)) in [&c.allocations, &c.frees, &c.allocated_bytes, &c.freed_bytes]
+            .into_iter()
+            .zip(&c.published)
+            .enumerate()
         {
             let now = now.load(Ordering::Relaxed);
             let delta = now.wrapping_sub(published.load(Ordering::Relaxed));
             published.store(now, Ordering::Relaxed);
             // SAFETY: `publish_to` was promised four words.
-            unsafe { (*words.add(i)).fetch_add(delta, Ordering::Relaxed) };
+            unsafe { &*words.wrapping_add(i) }.fetch_add(delta, Ordering::Relaxed);
         }
     }
 

@@ -18,6 +18,7 @@ pub const MAX_BODY_BYTES: usize = 1 << 20;
 const BODY_VERSION: u8 = 1;
 
 /// What [`decode`] found at the start of its input.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once, never stored")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
     /// A frame.
@@ -69,7 +70,9 @@ impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "damaged frame at byte {}: ", self.offset)?;
         match &self.kind {
-            DecodeErrorKind::TooLong(n) => write!(f, "its body claims {n} bytes, {MAX_BODY_BYTES} are allowed"),
+            DecodeErrorKind::TooLong(n) => {
+                write!(f, "its body claims {n} bytes, {MAX_BODY_BYTES} are allowed")
+            }
             DecodeErrorKind::Checksum => write!(f, "its checksum does not fit"),
             DecodeErrorKind::Body(t) => write!(f, "its body is not that of a {t:?} frame"),
         }
@@ -86,7 +89,9 @@ pub fn encode(frame: &Frame, t_ns: u64, out: &mut Vec<u8>) -> usize {
     let at = out.len();
     let frame_type = frame.frame_type();
     let Some(body) = body(frame) else { return 0 };
-    let Some(length) = u32::try_from(body.len()).ok().filter(|_| body.len() <= MAX_BODY_BYTES) else { return 0 };
+    let Some(length) = u32::try_from(body.len()).ok().filter(|_| body.len() <= MAX_BODY_BYTES) else {
+        return 0;
+    };
     let mut head = [0_u8; 16];
     let [l0, l1, l2, l3] = length.to_le_bytes();
     let [t0, t1] = (frame_type as u16).to_le_bytes();

@@ -100,7 +100,8 @@ impl Extent {
 /// The live counters of a control page, in the order allocations, frees, allocated bytes, freed bytes.
 #[must_use]
 pub fn live_counters(page: &[u8]) -> [u64; 4] {
-    [offset::ALLOCATIONS, offset::FREES, offset::ALLOCATED_BYTES, offset::FREED_BYTES].map(|at| word64(page, at))
+    [offset::ALLOCATIONS, offset::FREES, offset::ALLOCATED_BYTES, offset::FREED_BYTES]
+        .map(|at| word64(page, at))
 }
 
 fn word32(page: &[u8], at: usize) -> u32 {
