@@ -217,7 +217,11 @@ impl Scratch {
                 return Found { fresh, reused: 0, forget };
             }
             let step = context.rules.step(pc).step();
-            let mut frame = Walked { sp, rbp, pc, cfa: 0, rbp_at: 0, cfa_at: 0, uses_rbp: false };
+            // Filled in place, field by field: a copy would read 16 bytes that were just written as two words, and stall.
+            // SAFETY: the walk stops at MAX_FRAMES + 1 frames.
+            let frame = unsafe { self.walked.get_unchecked_mut(fresh) };
+            (frame.sp, frame.rbp, frame.pc) = (sp, rbp, pc);
+            (frame.cfa, frame.rbp_at, frame.cfa_at, frame.uses_rbp) = (0, 0, 0, false);
             let next = match step {
                 Step::Rsp { cfa, rbp: saved } => {
                     frame.cfa = sp + cfa;
@@ -241,7 +245,6 @@ impl Scratch {
                 Step::Unknown => Caller::Unknown,
                 Step::Slow => frame.slow_caller(&mut bounds, context, &mut forget),
             };
-            *self.walked_mut(fresh) = frame;
             fresh += 1;
             match next {
                 Caller::Frame(registers) => Registers { pc, sp, rbp } = registers,
@@ -293,32 +296,32 @@ impl Scratch {
             d => (self.frame(d - 1).hash, usize::from(self.frame(d - 1).checks)),
         };
         for i in (0..found.fresh).rev() {
-            let w = *self.walked_mut(i);
-            hash = extend_hash(hash, w.pc as u64);
-            let outer = if depth > 0 { Some(*self.frame(depth - 1)) } else { None };
-            let outer_needs_rbp = outer.is_some_and(|o| o.needs_rbp);
-            if let (Some(outer), true) = (outer, w.cfa != 0) {
-                // Pushed outermost read first, because checks are compared from the end.
-                if w.rbp_at != 0 && outer_needs_rbp {
-                    self.push_check(&mut checks, w.rbp_at, outer.rbp);
-                }
-                self.push_check(&mut checks, w.cfa - 8, outer.pc);
-                if w.cfa_at != 0 {
-                    self.push_check(&mut checks, w.cfa_at, w.cfa);
+            // SAFETY: `fresh` frames were walked.
+            let w = unsafe { self.walked.get_unchecked(i) };
+            let (sp, rbp, pc) = (w.sp, w.rbp, w.pc);
+            let (cfa, rbp_at, cfa_at, uses_rbp) = (w.cfa, w.rbp_at, w.cfa_at, w.uses_rbp);
+            hash = extend_hash(hash, pc as u64);
+            let mut outer_needs_rbp = false;
+            if depth > 0 {
+                let outer = self.frame(depth - 1);
+                let (outer_pc, outer_rbp) = (outer.pc, outer.rbp);
+                outer_needs_rbp = outer.needs_rbp;
+                if cfa != 0 {
+                    // Pushed outermost read first, because checks are compared from the end.
+                    if rbp_at != 0 && outer_needs_rbp {
+                        self.push_check(&mut checks, rbp_at, outer_rbp);
+                    }
+                    self.push_check(&mut checks, cfa - 8, outer_pc);
+                    if cfa_at != 0 {
+                        self.push_check(&mut checks, cfa_at, cfa);
+                    }
                 }
             }
-            let needs_rbp = w.uses_rbp || (w.rbp_at == 0 && outer_needs_rbp);
-            let frame = Remembered {
-                sp: w.sp,
-                rbp: w.rbp,
-                pc: w.pc,
-                hash,
-                node: 0,
-                checks: checks as u16,
-                needs_rbp,
-            };
             // SAFETY: `capture` keeps fresh + reused within MAX_FRAMES.
-            unsafe { *self.frames.get_unchecked_mut(depth) = frame };
+            let frame = unsafe { self.frames.get_unchecked_mut(depth) };
+            (frame.sp, frame.rbp, frame.pc, frame.hash, frame.node) = (sp, rbp, pc, hash, 0);
+            frame.checks = checks as u16;
+            frame.needs_rbp = uses_rbp || (rbp_at == 0 && outer_needs_rbp);
             depth += 1;
         }
         self.remembered = depth;
@@ -337,7 +340,7 @@ impl Scratch {
         if depth == 0 {
             return 0;
         }
-        let top = *self.frame(depth - 1);
+        let top = self.frame(depth - 1);
         if top.node != 0 {
             return top.node;
         }
