@@ -107,12 +107,9 @@ impl StackStore {
             return None;
         }
         let cell = self.node_cell(id, false)?;
-        let parent = cell.parent.load(Ordering::Acquire);
-        Some(Node {
-            parent: (parent >> 32) as u32,
-            generation: parent as u32,
-            pc: cell.pc.load(Ordering::Relaxed),
-        })
+        let parent = (cell.parent.load(Ordering::Acquire) >> 32) as u32;
+        let pc = cell.pc.load(Ordering::Relaxed);
+        Some(Node { parent, generation: (pc >> PC_BITS) as u32, pc: pc & ((1 << PC_BITS) - 1) })
     }
 
     /// Nodes stored so far.
@@ -290,6 +287,16 @@ mod tests {
         assert_eq!(store.len(), 30_000 + 7 + 1);
         for (stack, id) in stacks.iter().zip(first) {
             assert_eq!(&pcs(store, id), stack);
+        }
+    }
+
+    #[test]
+    fn a_node_comes_back_as_it_was_stored() {
+        let store: &StackStore = Box::leak(Box::new(StackStore::new()));
+        for (i, generation) in [0, 1, 0xffff].into_iter().enumerate() {
+            let node = Node { parent: i as u32, generation, pc: 0x7fff_ffff_f000 + i as u64 };
+            let id = store.store(u64::MAX - i as u64, node).unwrap();
+            assert_eq!(store.node(id), Some(node));
         }
     }
 
