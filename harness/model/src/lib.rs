@@ -1,14 +1,17 @@
 //! What a run found: metric vocabulary, leaks, verdicts, and the one value every reporter renders.
 //!
 //! Data flow: `analysis` fills a [`RunReport`], `reports` turns it into bytes, nothing flows back. The types are the
-//! JSON of `report.json` (schema in `config/report.schema.json`); a change of shape raises [`SCHEMA_VERSION`].
+//! JSON of `report.json` (schema in `reports/report.schema.json`); a change of shape raises [`SCHEMA_VERSION`].
 #![forbid(unsafe_code)]
 
+mod format;
 mod metric;
 mod report;
 
-pub use metric::{Metric, Per, Unit};
+pub use format::{format_bytes, format_count, format_value};
+pub use metric::{Metric, Per, Unit, UnknownMetric};
 pub use report::{
     AgentCost, BoundaryQuality, CurvePoint, Frame, HolderStep, Leak, LeakKind, Level, MetricValue, Outcome,
-    Problem, RunReport, SCHEMA_VERSION, SuiteReport, TestReport, Threshold, Verdict, WaiverReport, WaiverState,
+    Problem, RunReport, SCHEMA_VERSION, SuiteReport, TestReport, Threshold, Verdict, WaiverReport,
+    WaiverState,
 };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::metric::{Metric, Per, Unit};
 
@@ -24,6 +24,14 @@ pub enum Verdict {
     Error,
     /// Leaks more than its threshold.
     Fail,
+}
+
+impl Verdict {
+    /// The worst of several; `None` where there is none, because no data is never a pass.
+    #[must_use]
+    pub fn worst(verdicts: impl IntoIterator<Item = Self>) -> Option<Self> {
+        verdicts.into_iter().max()
+    }
 }
 
 /// How the user's own test ended.
@@ -59,7 +67,7 @@ pub enum BoundaryQuality {
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunReport {
-    /// [`SCHEMA_VERSION`].
+    /// Version of this shape; a reader refuses any other.
     pub schema_version: u32,
     /// Worst verdict of all suites, and of the run itself.
     pub verdict: Verdict,
@@ -112,6 +120,7 @@ pub struct SuiteReport {
     /// Why the suite as a whole is not a pass, else empty.
     pub reason: String,
     /// Metrics of the suite as a whole (thresholds `per: suite`).
+    #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
     pub metrics: BTreeMap<Metric, MetricValue>,
     /// Its tests, in the order they ran.
     pub tests: Vec<TestReport>,
@@ -133,12 +142,14 @@ pub struct TestReport {
     /// Was it run again, alone?
     pub confirmed: bool,
     /// Figures with the threshold that was applied.
+    #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
     pub metrics: BTreeMap<Metric, MetricValue>,
     /// What grows, largest first.
     pub leaks: Vec<Leak>,
     /// What was allocated once and stayed: reported, not failed.
     pub one_time: Vec<Leak>,
-    /// Values over time.
+    /// Values over time, as `[t_ns, metric, value]`.
+    #[schemars(with = "Vec<(u64, Metric, f64)>")]
     pub curve: Vec<CurvePoint>,
 }
 
@@ -151,9 +162,14 @@ pub struct MetricValue {
     pub unit: Unit,
     /// Per what.
     pub per: Per,
-    /// Lower bound of the confidence interval; equal to `value` where there is none.
+    /// Lower bound of the confidence interval; equal to `value` where there is none; minus infinity, `null` in JSON,
+    /// where it is open.
+    #[serde(serialize_with = "finite_or_null", deserialize_with = "open_low")]
+    #[schemars(with = "Option<f64>")]
     pub low: f64,
-    /// Upper bound.
+    /// Upper bound; infinity, `null` in JSON, where it is open.
+    #[serde(serialize_with = "finite_or_null", deserialize_with = "open_high")]
+    #[schemars(with = "Option<f64>")]
     pub high: f64,
     /// Iterations it rests on, after warm-up; 1 for a screen.
     pub iterations: u32,
@@ -256,8 +272,9 @@ pub struct HolderStep {
     pub class: String,
 }
 
-/// A value at a moment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// A value at a moment: `[t_ns, metric, value]` in JSON, as there are many.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(u64, Metric, f64)", into = "(u64, Metric, f64)")]
 pub struct CurvePoint {
     /// Nanoseconds since the start of the process the point comes from.
     pub t_ns: u64,
@@ -265,6 +282,18 @@ pub struct CurvePoint {
     pub metric: Metric,
     /// Value in the metric's unit.
     pub value: f64,
+}
+
+impl From<(u64, Metric, f64)> for CurvePoint {
+    fn from((t_ns, metric, value): (u64, Metric, f64)) -> Self {
+        Self { t_ns, metric, value }
+    }
+}
+
+impl From<CurvePoint> for (u64, Metric, f64) {
+    fn from(CurvePoint { t_ns, metric, value }: CurvePoint) -> Self {
+        (t_ns, metric, value)
+    }
 }
 
 /// State of one waiver.
@@ -305,4 +334,62 @@ pub struct Problem {
     pub what: String,
     /// What to do, else empty.
     pub hint: String,
+}
+
+/// JSON knows no infinity.
+fn finite_or_null<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    value.is_finite().then_some(*value).serialize(serializer)
+}
+
+fn open_low<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NEG_INFINITY))
+}
+
+fn open_high<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_verdict_of_nothing_is_not_a_pass() {
+        assert_eq!(Verdict::worst([]), None);
+        assert_eq!(Verdict::worst([Verdict::Error, Verdict::Fail, Verdict::Warn]), Some(Verdict::Fail));
+        assert_eq!(Verdict::worst([Verdict::Warn, Verdict::Error]), Some(Verdict::Error));
+        assert_eq!(Verdict::worst([Verdict::Pass, Verdict::NotJudged]), Some(Verdict::NotJudged));
+    }
+
+    #[test]
+    fn open_bounds_survive_json() {
+        let open = MetricValue {
+            value: 3.0,
+            unit: Unit::Bytes,
+            per: Per::Iteration,
+            low: f64::NEG_INFINITY,
+            high: f64::INFINITY,
+            iterations: 2,
+            confidence: 0.99,
+            threshold: None,
+        };
+        let json = serde_json::to_string(&open).unwrap();
+        assert!(json.contains(r#""low":null,"high":null"#), "{json}");
+        assert_eq!(serde_json::from_str::<MetricValue>(&json).unwrap(), open);
+    }
+
+    #[test]
+    fn metrics_are_keys_by_their_name_and_points_are_triples() {
+        let metrics: BTreeMap<Metric, u32> = Metric::ALL.into_iter().zip(0..).collect();
+        let json = serde_json::to_string(&metrics).unwrap();
+        assert_eq!(
+            json,
+            r#"{"native.live_bytes":0,"native.live_allocations":1,"os.rss":2,"os.pss":3,"os.threads":4,"os.fds":5}"#
+        );
+        assert_eq!(serde_json::from_str::<BTreeMap<Metric, u32>>(&json).unwrap(), metrics);
+        let point = CurvePoint { t_ns: 7, metric: Metric::OsRss, value: 4096.0 };
+        let json = serde_json::to_string(&point).unwrap();
+        assert_eq!(json, r#"[7,"os.rss",4096.0]"#);
+        assert_eq!(serde_json::from_str::<CurvePoint>(&json).unwrap(), point);
+    }
 }

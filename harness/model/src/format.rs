@@ -1,0 +1,99 @@
+//! Figures as people read them. One wording for the terminal, reasons of verdicts and every report.
+
+use crate::metric::{Metric, Unit};
+
+const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/// Bytes with a binary unit: `0 B`, `148 B`, `0.5 B`, `48.0 KiB`, `-1.5 MiB`; `unknown` for what is no number.
+#[must_use]
+pub fn format_bytes(bytes: f64) -> String {
+    if bytes.is_nan() {
+        return "unknown".to_owned();
+    }
+    if bytes.is_infinite() {
+        return if bytes > 0.0 { "∞ B" } else { "-∞ B" }.to_owned();
+    }
+    let (mut amount, mut unit) = (bytes, 0);
+    // 1023.95 would round to `1024.0 KiB`; whole bytes are exact up to 1023.
+    while amount.abs() >= if unit == 0 { 1023.5 } else { 1023.95 } && unit + 1 < UNITS.len() {
+        amount /= 1024.0;
+        unit += 1;
+    }
+    let name = UNITS[unit];
+    if unit == 0 { format!("{} {name}", format_count(amount)) } else { format!("{amount:.1} {name}") }
+}
+
+/// A count without needless decimals: `12`, `0.5`, `-3`; `unknown` for what is no number.
+#[must_use]
+pub fn format_count(count: f64) -> String {
+    if count.is_nan() {
+        return "unknown".to_owned();
+    }
+    if count.is_infinite() {
+        return if count > 0.0 { "∞" } else { "-∞" }.to_owned();
+    }
+    let whole = (count * 10.0).round() / 10.0;
+    if whole == 0.0 && count != 0.0 {
+        // A slope of 0.02 is growth all the same: never shown as 0.
+        return if count > 0.0 { "<0.1" } else { ">-0.1" }.to_owned();
+    }
+    if whole.fract() == 0.0 { format!("{:.0}", whole + 0.0) } else { format!("{whole:.1}") }
+}
+
+/// A value in the unit of its metric.
+#[must_use]
+pub fn format_value(metric: Metric, value: f64) -> String {
+    match metric.unit() {
+        Unit::Bytes => format_bytes(value),
+        Unit::Count => format_count(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_read_as_people_write_them() {
+        for (bytes, text) in [
+            (0.0, "0 B"),
+            (-0.0, "0 B"),
+            (148.0, "148 B"),
+            (0.5, "0.5 B"),
+            (0.01, "<0.1 B"),
+            (-0.01, ">-0.1 B"),
+            (1023.0, "1023 B"),
+            (1023.7, "1.0 KiB"),
+            (1024.0, "1.0 KiB"),
+            (49152.0, "48.0 KiB"),
+            (1_048_575.0, "1.0 MiB"),
+            (1_572_864.0, "1.5 MiB"),
+            (-1_572_864.0, "-1.5 MiB"),
+            (-12.0, "-12 B"),
+            (3.0 * 1024f64.powi(3), "3.0 GiB"),
+            (5000.0 * 1024f64.powi(4), "5000.0 TiB"),
+            (f64::NAN, "unknown"),
+            (f64::INFINITY, "∞ B"),
+            (f64::NEG_INFINITY, "-∞ B"),
+        ] {
+            assert_eq!(format_bytes(bytes), text, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn counts_keep_a_decimal_only_where_it_says_something() {
+        for (count, text) in [
+            (0.0, "0"),
+            (12.0, "12"),
+            (0.5, "0.5"),
+            (11.99, "12"),
+            (-3.0, "-3"),
+            (0.02, "<0.1"),
+            (f64::NAN, "unknown"),
+        ] {
+            assert_eq!(format_count(count), text, "{count}");
+        }
+        assert_eq!(format_value(Metric::OsFds, 2.0), "2");
+        assert_eq!(format_value(Metric::OsRss, 2048.0), "2.0 KiB");
+    }
+}

@@ -1,0 +1,422 @@
+//! The report as text for people: what ran, what leaks and where, what to do about it, and one line at the end.
+//!
+//! Data flow: `figures` puts metrics into words, `stack` aligns frames, `block` joins them for one test (JUnit shows
+//! the same text), this file orders the blocks: the worst stand last, next to the prompt.
+
+mod block;
+mod figures;
+mod paint;
+mod stack;
+
+use std::collections::BTreeMap;
+
+use memgate_model::{
+    AgentCost, BoundaryQuality, Leak, Outcome, Problem, RunReport, SuiteReport, TestReport, Verdict,
+    WaiverReport, WaiverState, format_bytes,
+};
+
+use block::leak_stack;
+pub(crate) use block::{BlockStyle, own_outcome, suite_block, test_block, test_body};
+pub(crate) use figures::{GAP, suite_figures, test_figures};
+pub(crate) use paint::Paint;
+use stack::width;
+
+use crate::visible::visible;
+
+/// Names listed in one line before the rest is counted.
+const NAMES: usize = 10;
+
+/// What the caller knows about the place the text goes to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HumanOptions {
+    /// Write ANSI colours.
+    pub colour: bool,
+    /// Columns of the terminal; `None` for a file or a pipe: nothing is cut.
+    pub width: Option<usize>,
+    /// Show every leak group and frame, and the stacks of one-time allocations.
+    pub verbose: bool,
+    /// Where the full report stands, for the last line.
+    pub report_path: Option<String>,
+}
+
+/// The whole report as text.
+#[must_use]
+pub fn human(report: &RunReport, options: &HumanOptions) -> String {
+    let style = BlockStyle {
+        paint: Paint::new(options.colour),
+        width: options.width,
+        verbose: options.verbose,
+        until: waive_until(&report.started),
+    };
+    let mut sections = vec![suites(report)];
+    sections.extend(blocks(report, &style));
+    if options.verbose {
+        sections.push(one_time_stacks(report, &style));
+    }
+    sections.push(waivers(&report.waivers, &style));
+    sections.push(problems(&report.errors, &style));
+    let closing = [
+        one_time(report),
+        not_judged(report),
+        agent_cost(&report.agent_cost),
+        summary(report, options, &style),
+    ];
+    sections.push(closing.concat());
+    sections.retain(|section| !section.is_empty());
+    sections.join("\n")
+}
+
+/// The first of a month, three to four months after the run: long enough to repair it, short enough to remember.
+pub(crate) fn waive_until(started: &str) -> String {
+    let month = || {
+        let (year, month) = (started.get(..4)?.parse::<u16>().ok()?, started.get(5..7)?.parse::<u16>().ok()?);
+        let later = (started.get(4..5)? == "-" && (1..=12).contains(&month)).then_some(month + 3)?;
+        Some(format!("{:04}-{:02}-01", year + later / 12, later % 12 + 1))
+    };
+    month().unwrap_or_else(|| "YYYY-MM-DD".to_owned())
+}
+
+/// Two lines for each suite: what ran, what was looked at again.
+fn suites(report: &RunReport) -> String {
+    let column = report.suites.iter().map(|suite| width(&visible(&suite.name))).max().unwrap_or(0);
+    report.suites.iter().map(|suite| suite_lines(suite, column)).collect()
+}
+
+fn suite_lines(suite: &SuiteReport, column: usize) -> String {
+    let survivors = suite.tests.iter().filter(|test| test.confirmed || left_something(test)).count();
+    let survivors =
+        if survivors == 0 { "none with survivors".to_owned() } else { format!("{survivors} with survivors") };
+    let boundary = match suite.boundary {
+        BoundaryQuality::Exact => "",
+        BoundaryQuality::Class => ", boundaries of classes only",
+        BoundaryQuality::Observed => ", boundaries observed from outside",
+        BoundaryQuality::Process => ", the process is the test",
+    };
+    let (name, tests) = (visible(&suite.name), counted(suite.tests.len(), "test"));
+    let line =
+        format!("{name:column$}  {tests}  screened in {:.1} s, {survivors}{boundary}\n", suite.screened_s);
+    line + &confirmations(&suite.tests)
+}
+
+fn left_something(test: &TestReport) -> bool {
+    !test.leaks.is_empty() || !test.one_time.is_empty()
+}
+
+/// `confirming 9: 8 one-time, 1 grows`.
+fn confirmations(tests: &[TestReport]) -> String {
+    const KINDS: [&str; 7] =
+        ["one-time", "clean", "waived or allowed", "not judged", "inconclusive", "not measured", "grows"];
+    let mut counts = [0_usize; KINDS.len()];
+    for test in tests.iter().filter(|test| test.confirmed) {
+        let kind = match test.verdict {
+            Verdict::Pass if !test.leaks.is_empty() => 2,
+            Verdict::Pass if test.one_time.is_empty() => 1,
+            Verdict::Pass => 0,
+            Verdict::NotJudged => 3,
+            Verdict::Warn => 4,
+            Verdict::Error => 5,
+            Verdict::Fail => 6,
+        };
+        counts[kind] += 1;
+    }
+    let all: usize = counts.iter().sum();
+    if all == 0 {
+        return String::new();
+    }
+    let found: Vec<_> = KINDS
+        .into_iter()
+        .zip(counts)
+        .filter(|(_, count)| *count > 0)
+        .map(|(kind, count)| format!("{count} {}", if kind == "grows" && count > 1 { "grow" } else { kind }))
+        .collect();
+    format!("confirming {all}: {}\n", found.join(", "))
+}
+
+/// The tests and suites that did not pass, the worst last.
+fn blocks(report: &RunReport, style: &BlockStyle) -> Vec<String> {
+    let mut blocks = Vec::new();
+    for suite in &report.suites {
+        for test in &suite.tests {
+            if matches!(test.verdict, Verdict::Warn | Verdict::Error | Verdict::Fail) {
+                blocks.push((test.verdict, test_block(test, &qualified(report, suite, test), style)));
+            }
+        }
+        blocks.extend(suite_block(suite, style));
+    }
+    blocks.sort_by_key(|(verdict, _)| *verdict);
+    blocks.into_iter().map(|(_, block)| block).collect()
+}
+
+/// `engine::MapCache.scroll`, as thresholds name it, where there are several suites.
+fn qualified(report: &RunReport, suite: &SuiteReport, test: &TestReport) -> String {
+    let id = visible(&test.id);
+    if report.suites.len() > 1 { format!("{}::{id}", visible(&suite.name)) } else { id.into_owned() }
+}
+
+/// Every one-time allocation once, with the tests it was seen in.
+fn one_time_stacks(report: &RunReport, style: &BlockStyle) -> String {
+    one_time_groups(report)
+        .values()
+        .map(|(leak, tests)| {
+            let others = match tests.len() {
+                1 => String::new(),
+                more => format!(", also in {}", counted(more - 1, "other test")),
+            };
+            let (first, bytes) = (style.paint.strong(&tests[0]), format_bytes(leak.bytes_per_iteration));
+            format!("one-time  {first}{others}   {bytes}\n{}", leak_stack(leak, style))
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// A cache shared by tests is seen in each that is confirmed alone: it counts once, at its largest.
+fn one_time_groups(report: &RunReport) -> BTreeMap<(&str, &str), (&Leak, Vec<String>)> {
+    let mut groups: BTreeMap<_, (&Leak, Vec<String>)> = BTreeMap::new();
+    for suite in &report.suites {
+        for test in &suite.tests {
+            for leak in &test.one_time {
+                let name = qualified(report, suite, test);
+                let (largest, tests) = groups
+                    .entry((suite.name.as_str(), leak.id.as_str()))
+                    .or_insert_with(|| (leak, Vec::new()));
+                if leak.bytes_per_iteration > largest.bytes_per_iteration {
+                    *largest = leak;
+                }
+                if tests.last() != Some(&name) {
+                    tests.push(name);
+                }
+            }
+        }
+    }
+    groups
+}
+
+fn one_time(report: &RunReport) -> String {
+    let bytes: f64 = one_time_groups(report).values().map(|(leak, _)| leak.bytes_per_iteration).sum();
+    let tests =
+        report.suites.iter().flat_map(|suite| &suite.tests).filter(|test| !test.one_time.is_empty()).count();
+    if tests == 0 {
+        return String::new();
+    }
+    format!(
+        "one-time: {} in {}, allocated once and kept: not a leak\n",
+        format_bytes(bytes),
+        counted(tests, "test")
+    )
+}
+
+fn waivers(waivers: &[WaiverReport], style: &BlockStyle) -> String {
+    let column = waivers.iter().map(|waiver| width(&visible(&waiver.matches))).max().unwrap_or(0);
+    waivers.iter().map(|waiver| waiver_line(waiver, column, style)).collect()
+}
+
+fn waiver_line(waiver: &WaiverReport, column: usize, style: &BlockStyle) -> String {
+    let until = visible(&waiver.until);
+    let (verdict, label, state) = match waiver.state {
+        WaiverState::InForce if until == "never" => (Verdict::Pass, "waived", "for good".to_owned()),
+        WaiverState::InForce => (Verdict::Pass, "waived", format!("until {until}")),
+        WaiverState::Expired => (Verdict::Warn, "expired", format!("ended {until}, covers nothing any more")),
+        WaiverState::Unused => (Verdict::Warn, "unused", "matches nothing, remove it".to_owned()),
+    };
+    let used =
+        if waiver.used > 0 { format!("{}, ", counted(waiver.used as usize, "leak")) } else { String::new() };
+    let owner = waiver.owner.as_ref().map_or_else(String::new, |owner| format!(", {}", visible(owner)));
+    let label = style.paint.verdict(verdict, format!("{label:7}"));
+    let matches = visible(&waiver.matches);
+    let why = style.paint.faint(format!("{}{owner}", visible(&waiver.reason)));
+    format!("{label}  {matches:column$}  {used}{state}: {why}\n")
+}
+
+fn problems(problems: &[Problem], style: &BlockStyle) -> String {
+    problems
+        .iter()
+        .map(|Problem { r#where, what, hint }| {
+            let label = style.paint.verdict(Verdict::Error, "error");
+            let hint = if hint.is_empty() { String::new() } else { format!("hint:  {}\n", visible(hint)) };
+            format!("{label}  {}: {}\n{hint}", style.paint.strong(visible(r#where)), visible(what))
+        })
+        .collect()
+}
+
+/// The user's own failures: their runner has shown them, here it only says that they were not judged.
+fn not_judged(report: &RunReport) -> String {
+    let mut names: Vec<String> = Vec::new();
+    let mut skipped = 0;
+    for suite in &report.suites {
+        for test in suite.tests.iter().filter(|test| test.verdict == Verdict::NotJudged) {
+            match test.outcome {
+                Outcome::Skipped => skipped += 1,
+                outcome => {
+                    names.push(format!("{} ({})", qualified(report, suite, test), own_outcome(outcome)))
+                }
+            }
+        }
+    }
+    if names.len() > NAMES {
+        let rest = names.len() - NAMES;
+        names.truncate(NAMES);
+        names.push(format!("{rest} more"));
+    }
+    if skipped > 0 {
+        names.push(format!("{skipped} skipped"));
+    }
+    if names.is_empty() { String::new() } else { format!("not judged for leaks: {}\n", names.join(", ")) }
+}
+
+/// What measuring cost; nothing where nothing was measured.
+fn agent_cost(cost: &AgentCost) -> String {
+    let AgentCost { cpu_ratio, peak_bytes, boundary_s, truncated_stacks } = *cost;
+    if *cost == AgentCost::default() {
+        return String::new();
+    }
+    let cpu = cpu_ratio.map_or_else(String::new, |ratio| format!("{ratio:.2} × CPU time, "));
+    #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+    let peak = format_bytes(peak_bytes as f64);
+    let truncated = match truncated_stacks {
+        0 => String::new(),
+        #[expect(clippy::cast_possible_truncation, reason = "a count of stacks")]
+        stacks => format!(", {} not unwound to the root", counted(stacks as usize, "stack")),
+    };
+    format!("agent: {cpu}{peak} at most, {boundary_s:.1} s at boundaries{truncated}\n")
+}
+
+/// `1 of 214 tests leaks · report: PATH`.
+fn summary(report: &RunReport, options: &HumanOptions, style: &BlockStyle) -> String {
+    let tests = || report.suites.iter().flat_map(|suite| &suite.tests);
+    let with = |verdict| tests().filter(|test| test.verdict == verdict).count();
+    let all = counted(tests().count(), "test");
+    let mut text = match (tests().count(), with(Verdict::Fail)) {
+        (0, _) => "no test ran".to_owned(),
+        (_, 0) => format!("no leak in {all}"),
+        (_, 1) => format!("1 of {all} leaks"),
+        (_, failed) => format!("{failed} of {all} leak"),
+    };
+    let own = |test: &&TestReport| test.verdict == Verdict::NotJudged && test.outcome != Outcome::Skipped;
+    let suites = report.suites.iter().filter(|suite| suite_figures(suite).1 == Some(Verdict::Fail)).count();
+    for (count, what) in [
+        (suites, "over the threshold of the suite"),
+        (with(Verdict::Error), "not measured"),
+        (with(Verdict::Warn), "to look at"),
+        (tests().filter(own).count(), "failed by itself"),
+    ] {
+        if count > 0 {
+            text += &format!(", {count} {what}");
+        }
+    }
+    if report.verdict == Verdict::Error && with(Verdict::Error) == 0 && tests().count() > 0 {
+        text += ", not everything was measured";
+    }
+    let path =
+        options.report_path.as_ref().map_or_else(String::new, |path| format!(" · report: {}", visible(path)));
+    format!("{}{path}\n", style.paint.verdict(report.verdict, text))
+}
+
+/// `1 test`, `214 tests`.
+fn counted(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    fn options() -> HumanOptions {
+        HumanOptions {
+            report_path: Some(".memgate/latest/report.html".to_owned()),
+            ..HumanOptions::default()
+        }
+    }
+
+    #[test]
+    fn a_leak_reads_as_promised() {
+        insta::assert_snapshot!(human(&sample::leak(), &options()));
+    }
+
+    #[test]
+    fn a_holder_stands_before_the_stack_and_a_waived_group_says_why() {
+        insta::assert_snapshot!(human(&sample::held(), &options()));
+    }
+
+    #[test]
+    fn a_clean_run_is_two_lines() {
+        insta::assert_snapshot!(human(&sample::clean(), &options()));
+    }
+
+    #[test]
+    fn every_verdict_waiver_and_problem_is_told() {
+        insta::assert_snapshot!(human(&sample::mixed(), &options()));
+    }
+
+    #[test]
+    fn a_terminal_of_100_columns_gets_shorter_names() {
+        let text = human(&sample::mixed(), &HumanOptions { width: Some(100), ..options() });
+        let stacks = text.lines().skip_while(|line| !line.contains("2 × 128 B")).take(4);
+        insta::assert_snapshot!(stacks.collect::<Vec<_>>().join("\n"));
+    }
+
+    #[test]
+    fn verbose_shows_every_frame_and_each_one_time_stack_once() {
+        let text = human(&sample::mixed(), &HumanOptions { verbose: true, ..options() });
+        assert!(text.contains("recurse29()") && !text.contains("more frames"), "{text}");
+        let one_time: Vec<_> =
+            text.lines().skip_while(|line| !line.starts_with("one-time  ")).take(3).collect();
+        insta::assert_snapshot!(one_time.join("\n"));
+        assert_eq!(text.matches("FcInit()").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn nothing_measured_is_not_a_clean_run() {
+        insta::assert_snapshot!(human(&sample::nothing(), &options()));
+    }
+
+    #[test]
+    fn colours_only_add_styles() {
+        let colour = human(&sample::mixed(), &HumanOptions { colour: true, ..options() });
+        let plain = human(&sample::mixed(), &options());
+        assert!(!plain.contains('\u{1b}'));
+        assert!(colour.contains("\u{1b}[1m\u{1b}[31mFAIL"), "{colour:?}");
+        let mut stripped = String::new();
+        for part in colour.split("\u{1b}[") {
+            let text = if stripped.is_empty() { part } else { part.split_once('m').unwrap().1 };
+            stripped.push_str(text);
+        }
+        assert_eq!(stripped, plain);
+    }
+
+    #[test]
+    fn hostile_names_cannot_act_on_the_terminal() {
+        let text = human(&sample::hostile(), &HumanOptions { verbose: true, width: Some(0), ..options() });
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+        assert!(!text.contains(['\u{202e}', '\u{fffe}']));
+        assert!(text.contains(r"a\u{0}b\u{1b}[31mred"), "shown, not dropped");
+    }
+
+    #[test]
+    fn the_waiver_hint_ends_three_to_four_months_after_the_run() {
+        for (started, until) in [
+            ("2026-11-21T10:15:00+01:00", "2027-03-01"),
+            ("2026-01-31T00:00:00Z", "2026-05-01"),
+            ("2026-08-01T00:00:00Z", "2026-12-01"),
+            ("2026-09-01T00:00:00Z", "2027-01-01"),
+            ("2026-12-31T23:59:59Z", "2027-04-01"),
+            ("2026-13-01", "YYYY-MM-DD"),
+            ("20261121T101500Z", "YYYY-MM-DD"),
+            ("", "YYYY-MM-DD"),
+            ("größe", "YYYY-MM-DD"),
+        ] {
+            assert_eq!(waive_until(started), until, "{started}");
+        }
+    }
+
+    #[test]
+    fn the_last_line_counts_what_did_not_pass() {
+        let line =
+            |report: &RunReport| human(report, &HumanOptions::default()).lines().last().unwrap().to_owned();
+        assert_eq!(line(&sample::clean()), "no leak in 3 tests");
+        assert_eq!(line(&sample::leak()), "1 of 2 tests leaks");
+        let mut lost = sample::clean();
+        lost.verdict = Verdict::Error;
+        assert_eq!(line(&lost), "no leak in 3 tests, not everything was measured");
+    }
+}

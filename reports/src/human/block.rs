@@ -1,0 +1,180 @@
+//! One judged test as text: headline, reason, leak groups with their stacks.
+
+use memgate_model::{Leak, Metric, Outcome, SuiteReport, TestReport, Verdict, format_bytes};
+
+use crate::human::figures::{GAP, amount_of, suite_figures, test_figures};
+use crate::human::paint::Paint;
+use crate::human::stack::{stack_lines, width};
+use crate::visible::visible;
+
+/// Leak groups and frames shown unless everything is asked for.
+const GROUPS: usize = 10;
+const INNER_FRAMES: usize = 16;
+/// The test's own frames are the outermost ones.
+const OUTER_FRAMES: usize = 4;
+const INDENT: &str = "      ";
+/// Titles longer than this stand on a line of their own.
+const WIDEST_TITLE: usize = 24;
+
+/// How blocks are written.
+#[derive(Debug, Clone)]
+pub(crate) struct BlockStyle {
+    pub(crate) paint: Paint,
+    /// Columns of the terminal; `None`: nothing is cut.
+    pub(crate) width: Option<usize>,
+    /// All groups and frames.
+    pub(crate) verbose: bool,
+    /// Date for the hint that waives a leak.
+    pub(crate) until: String,
+}
+
+/// The block of a test that did not pass, under the name to show for it.
+pub(crate) fn test_block(test: &TestReport, name: &str, style: &BlockStyle) -> String {
+    let mut figures = test_figures(test).into_iter();
+    let mut block = headline(test.verdict, name, figures.next(), style);
+    figures.for_each(|figure| push(&mut block, &figure));
+    block.push_str(&test_body(test, style));
+    block
+}
+
+/// The block of a suite that is not a pass by itself, whatever its tests are, with the verdict of that.
+pub(crate) fn suite_block(suite: &SuiteReport, style: &BlockStyle) -> Option<(Verdict, String)> {
+    let (figures, verdict) = suite_figures(suite);
+    let verdict = match verdict {
+        Some(verdict) if suite.verdict != Verdict::Error => verdict,
+        None if suite.reason.is_empty() => return None,
+        _ => suite.verdict,
+    };
+    let mut figures = figures.into_iter();
+    let mut block = headline(verdict, &format!("{} (suite)", visible(&suite.name)), figures.next(), style);
+    figures.for_each(|figure| push(&mut block, &figure));
+    push_some(&mut block, &visible(&suite.reason));
+    Some((verdict, block))
+}
+
+/// What stands below the headline: reason, curve, leak groups.
+pub(crate) fn test_body(test: &TestReport, style: &BlockStyle) -> String {
+    let mut body = String::new();
+    push_some(&mut body, &visible(&test.reason));
+    if test.verdict == Verdict::Error {
+        push_some(&mut body, &last_known_curve(test));
+    }
+    let shown = if style.verbose { test.leaks.len() } else { GROUPS };
+    for leak in test.leaks.iter().take(shown) {
+        body.push_str(&leak_group(leak, style));
+    }
+    if let Some(hidden @ [_, ..]) = test.leaks.get(shown..) {
+        let bytes = hidden.iter().map(|leak| leak.bytes_per_iteration).sum();
+        push(
+            &mut body,
+            &format!("and {} smaller groups, {} per iteration", hidden.len(), format_bytes(bytes)),
+        );
+    }
+    body
+}
+
+/// A leak group with its stack and the way to waive it.
+fn leak_group(leak: &Leak, style: &BlockStyle) -> String {
+    let mut text = leak_stack(leak, style);
+    let id = visible(&leak.id);
+    let advice = match &leak.waiver {
+        Some(reason) => format!("waived: {}", visible(reason)),
+        None => format!("to accept it for now: memgate waive {id} --reason \"…\" --until {}", style.until),
+    };
+    push(&mut text, &format!("leak {}{GAP}{}", style.paint.strong(&id), style.paint.faint(advice)));
+    text
+}
+
+/// Title, holder and stack of a leak group.
+pub(crate) fn leak_stack(leak: &Leak, style: &BlockStyle) -> String {
+    let title = visible(&leak.title);
+    let beside = width(&title) <= WIDEST_TITLE && leak.holder.is_empty();
+    let column = if beside { width(&title) + 2 } else { 4 };
+    let room = style.width.map(|columns| columns.saturating_sub(INDENT.len() + column));
+    let mut lines = stack_lines(&leak.frames, room, style.paint);
+    if !style.verbose && lines.len() > INNER_FRAMES + OUTER_FRAMES {
+        let hidden = INNER_FRAMES..lines.len() - OUTER_FRAMES;
+        let more = style.paint.faint(format!("… {} more frames", hidden.len()));
+        lines.splice(hidden, [more]);
+    }
+    if leak.truncated {
+        lines.push(style.paint.faint("… cut off: not unwound to its root"));
+    }
+
+    let mut text = String::new();
+    let mut lines = lines.into_iter();
+    let first = if beside { lines.next() } else { None };
+    push(&mut text, &first.map_or_else(|| title.to_string(), |line| format!("{title}  {line}")));
+    push_some(&mut text, &holder(leak));
+    lines.for_each(|line| push(&mut text, &format!("{:column$}{line}", "")));
+    text
+}
+
+/// `held by  static com.example.Registry.cache → java.util.HashMap.table[x]`; empty where nothing is known.
+fn holder(leak: &Leak) -> String {
+    let steps: Vec<_> = leak
+        .holder
+        .iter()
+        .enumerate()
+        .map(|(index, step)| {
+            // The kind of the root tells why it stays; of the others the name does.
+            let kind = if index == 0 { format!("{} ", visible(&step.kind)) } else { String::new() };
+            format!("{kind}{}.{}", visible(&step.owner), visible(&step.name))
+        })
+        .collect();
+    if steps.is_empty() { String::new() } else { format!("held by  {}", steps.join(" → ")) }
+}
+
+/// The memory curve of a test that did not come to its end.
+fn last_known_curve(test: &TestReport) -> String {
+    let Some(metric) =
+        Metric::ALL.into_iter().find(|metric| test.curve.iter().any(|point| point.metric == *metric))
+    else {
+        return String::new();
+    };
+    let points: Vec<_> = test.curve.iter().filter(|point| point.metric == metric).collect();
+    let ([first, ..], [.., last]) = (points.as_slice(), points.as_slice()) else { return String::new() };
+    let peak = points.iter().map(|point| point.value).fold(f64::NEG_INFINITY, f64::max);
+    let [first_amount, peak, last_amount] =
+        [first.value, peak, last.value].map(|value| amount_of(metric, value));
+    // Exact enough: a curve of a hundred days has fewer nanoseconds than an f64 has whole numbers.
+    #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+    let seconds = last.t_ns.saturating_sub(first.t_ns) as f64 / 1e9;
+    format!("{metric}: {first_amount} → {last_amount} in its last {seconds:.1} s, at most {peak}")
+}
+
+fn headline(verdict: Verdict, name: &str, figure: Option<String>, style: &BlockStyle) -> String {
+    let label = match verdict {
+        Verdict::Fail => "FAIL",
+        Verdict::Warn => "WARN",
+        Verdict::Error => "ERROR",
+        Verdict::NotJudged => "NOT JUDGED",
+        Verdict::Pass => "PASS",
+    };
+    let label = style.paint.verdict(verdict, format!("{label:4}"));
+    let figure = figure.map_or_else(String::new, |figure| format!("{GAP}{figure}"));
+    format!("{label}  {}{figure}\n", style.paint.strong(name))
+}
+
+/// What became of a test by itself, in words that fit after its name.
+pub(crate) const fn own_outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Passed => "passed",
+        Outcome::Failed => "failed by itself",
+        Outcome::Skipped => "skipped itself",
+        Outcome::Crashed => "crashed",
+        Outcome::TimedOut => "timed out",
+    }
+}
+
+fn push(text: &mut String, line: &str) {
+    text.push_str(INDENT);
+    text.push_str(line);
+    text.push('\n');
+}
+
+fn push_some(text: &mut String, line: &str) {
+    if !line.is_empty() {
+        push(text, line);
+    }
+}

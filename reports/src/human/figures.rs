@@ -1,0 +1,188 @@
+//! A metric's value in words: `48.0 KiB per iteration (allowed 0 B)`.
+
+use std::collections::BTreeMap;
+
+use memgate_model::{
+    Level, Metric, MetricValue, Per, SuiteReport, TestReport, Threshold, Unit, Verdict, format_count,
+    format_value,
+};
+
+use crate::visible::visible;
+
+/// How clearly a value is above its threshold, the clearest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Excess {
+    /// The whole interval is above.
+    Certain,
+    /// The best estimate is.
+    Likely,
+    /// Only the upper bound is.
+    Possible,
+}
+
+/// The figures of a test's headline, the most telling one first; empty where nothing exceeds a threshold.
+pub(crate) fn test_figures(test: &TestReport) -> Vec<String> {
+    let mut figures = exceeding(&test.metrics);
+    if let Some(bytes) = figures.first_mut().filter(|figure| figure.metric == Metric::NativeLiveBytes) {
+        // The number of allocations belongs to their bytes, on the same line.
+        bytes.count = test
+            .metrics
+            .get(&Metric::NativeLiveAllocations)
+            .map(|count| amount_of(Metric::NativeLiveAllocations, count.value));
+        figures.retain(|figure| figure.metric != Metric::NativeLiveAllocations);
+    }
+    figures.iter().map(Figure::text).collect()
+}
+
+/// The figures of a suite as a whole that exceed their threshold, and what that means.
+pub(crate) fn suite_figures(suite: &SuiteReport) -> (Vec<String>, Option<Verdict>) {
+    let exceeding = exceeding(&suite.metrics);
+    let verdict = Verdict::worst(exceeding.iter().map(|figure| match figure.level {
+        Level::Warn => Verdict::Warn,
+        Level::Fail => Verdict::Fail,
+    }));
+    (exceeding.iter().map(Figure::text).collect(), verdict)
+}
+
+/// `12 allocations`, `1 descriptor`, `48.0 KiB`, `12.0 MiB RSS`.
+pub(crate) fn amount_of(metric: Metric, value: f64) -> String {
+    let amount = format_value(metric, value);
+    match (noun(metric), metric.unit()) {
+        ("", _) => amount,
+        (noun, Unit::Count) if amount != "1" => format!("{amount} {noun}s"),
+        (noun, _) => format!("{amount} {noun}"),
+    }
+}
+
+/// Between the parts of a headline.
+pub(crate) const GAP: &str = "   ";
+
+/// One metric of a headline in its parts.
+struct Figure {
+    metric: Metric,
+    level: Level,
+    /// `48.0 KiB per iteration (allowed 0 B)`.
+    amount: String,
+    /// `12 allocations`.
+    count: Option<String>,
+    /// `35 iterations, 99 % interval 48.0–48.0 KiB`.
+    basis: Option<String>,
+}
+
+impl Figure {
+    fn new(metric: Metric, value: &MetricValue, threshold: &Threshold) -> Self {
+        let Threshold { limit, level, source } = threshold;
+        let source = if source == "default" { String::new() } else { format!(", {}", visible(source)) };
+        let (amount, limit) = (amount_of(metric, value.value), format_value(metric, *limit));
+        let amount = format!("{amount} per {} (allowed {limit}{source})", per(value.per));
+        Self { metric, level: *level, amount, count: None, basis: basis(metric, value) }
+    }
+
+    fn text(&self) -> String {
+        let parts = [Some(&self.amount), self.count.as_ref(), self.basis.as_ref()];
+        parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(GAP)
+    }
+}
+
+/// What exceeds its threshold as clearly as the clearest, in the order of [`Metric::ALL`].
+fn exceeding(metrics: &BTreeMap<Metric, MetricValue>) -> Vec<Figure> {
+    let found = metrics.iter().filter_map(|(metric, value)| {
+        let threshold = value.threshold.as_ref()?;
+        Some((excess(value, threshold.limit)?, Figure::new(*metric, value, threshold)))
+    });
+    let found: Vec<_> = found.collect();
+    let clearest = found.iter().map(|(excess, _)| *excess).min();
+    found.into_iter().filter(|(excess, _)| Some(*excess) == clearest).map(|(_, figure)| figure).collect()
+}
+
+fn excess(value: &MetricValue, limit: f64) -> Option<Excess> {
+    if value.low > limit {
+        Some(Excess::Certain)
+    } else if value.value > limit {
+        Some(Excess::Likely)
+    } else {
+        (value.high > limit).then_some(Excess::Possible)
+    }
+}
+
+/// What the figure rests on; nothing to say for a single execution.
+fn basis(metric: Metric, value: &MetricValue) -> Option<String> {
+    let MetricValue { iterations, confidence, low, high, .. } = *value;
+    (iterations > 1).then(|| {
+        if confidence <= 0.0 {
+            return format!("{iterations} iterations");
+        }
+        let percent = format_count(confidence * 100.0);
+        format!("{iterations} iterations, {percent} % interval {}", interval(metric, low, high))
+    })
+}
+
+fn interval(metric: Metric, low: f64, high: f64) -> String {
+    let (from, to) = (format_value(metric, low), format_value(metric, high));
+    match (low.is_finite(), high.is_finite()) {
+        (false, false) => "open".to_owned(),
+        (false, true) => format!("up to {to}"),
+        (true, false) => format!("from {from}"),
+        (true, true) => {
+            let same_unit = from.split_once(' ').zip(to.split_once(' ')).filter(|((_, a), (_, b))| a == b);
+            let from = same_unit.map_or(from.as_str(), |((from, _), _)| from);
+            // A dash beside a minus cannot be read.
+            let dash = if low < 0.0 { " to " } else { "–" };
+            format!("{from}{dash}{to}")
+        }
+    }
+}
+
+const fn noun(metric: Metric) -> &'static str {
+    match metric {
+        Metric::NativeLiveBytes => "",
+        Metric::NativeLiveAllocations => "allocation",
+        Metric::OsRss => "RSS",
+        Metric::OsPss => "PSS",
+        Metric::OsThreads => "thread",
+        Metric::OsFds => "descriptor",
+    }
+}
+
+const fn per(per: Per) -> &'static str {
+    match per {
+        Per::Iteration => "iteration",
+        Per::Test => "test",
+        Per::Suite => "suite",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_name_what_is_counted() {
+        for (metric, value, text) in [
+            (Metric::NativeLiveBytes, 49152.0, "48.0 KiB"),
+            (Metric::NativeLiveAllocations, 1.0, "1 allocation"),
+            (Metric::NativeLiveAllocations, 0.5, "0.5 allocations"),
+            (Metric::OsThreads, 2.0, "2 threads"),
+            (Metric::OsFds, 1.0, "1 descriptor"),
+            (Metric::OsRss, 1.0, "1 B RSS"),
+        ] {
+            assert_eq!(amount_of(metric, value), text);
+        }
+    }
+
+    #[test]
+    fn intervals_share_their_unit() {
+        for (low, high, text) in [
+            (49152.0, 49152.0, "48.0–48.0 KiB"),
+            (0.0, 256.0, "0–256 B"),
+            (512.0, 2048.0, "512 B–2.0 KiB"),
+            (-16.0, 16.0, "-16 to 16 B"),
+            (f64::NEG_INFINITY, 16.0, "up to 16 B"),
+            (16.0, f64::INFINITY, "from 16 B"),
+            (f64::NEG_INFINITY, f64::INFINITY, "open"),
+        ] {
+            assert_eq!(interval(Metric::NativeLiveBytes, low, high), text);
+        }
+        assert_eq!(interval(Metric::OsFds, 1.0, 2.0), "1–2");
+    }
+}

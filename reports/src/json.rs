@@ -1,0 +1,149 @@
+//! `report.json`: the run report itself, its schema, and the way back for `memgate report`.
+
+use memgate_model::{RunReport, SCHEMA_VERSION};
+use serde::Deserialize;
+
+use crate::registry::RenderError;
+
+/// The report as indented JSON.
+///
+/// # Errors
+/// When serialising fails.
+pub fn json(report: &RunReport) -> Result<String, RenderError> {
+    let mut text = serde_json::to_string_pretty(report).map_err(RenderError::Json)?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// The JSON Schema of `report.json`, as committed in `reports/report.schema.json`.
+#[must_use]
+pub fn schema() -> String {
+    format!("{:#}\n", schemars::schema_for!(RunReport).as_value())
+}
+
+/// Reads a `report.json` again.
+///
+/// # Errors
+/// When it is not a report, or one of another schema version.
+pub fn from_json(bytes: &[u8]) -> Result<RunReport, ReadError> {
+    /// The version alone, so that a report of another shape is named as what it is.
+    #[derive(Deserialize)]
+    struct Version {
+        schema_version: Option<u64>,
+    }
+    let Version { schema_version } = serde_json::from_slice(bytes).map_err(ReadError::Json)?;
+    match schema_version {
+        None => Err(ReadError::NoReport),
+        Some(found) if found != u64::from(SCHEMA_VERSION) => Err(ReadError::OtherVersion { found }),
+        Some(_) => serde_json::from_slice(bytes).map_err(ReadError::Shape),
+    }
+}
+
+/// Why a `report.json` could not be read. The text fits after the file's name.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// Broken, or cut off.
+    #[error("is not JSON of a report")]
+    Json(#[source] serde_json::Error),
+    /// JSON of something else.
+    #[error("has no `schema_version`: not a report of memgate")]
+    NoReport,
+    /// Written by another memgate.
+    #[error("has schema version {found}, this memgate reads version {SCHEMA_VERSION}")]
+    OtherVersion {
+        /// Its version.
+        found: u64,
+    },
+    /// The version is right, the content is not.
+    #[error("does not have the shape of schema version {SCHEMA_VERSION}")]
+    Shape(#[source] serde_json::Error),
+}
+
+impl ReadError {
+    /// What to do about it, for the `hint:` line; empty where there is nothing to say.
+    #[must_use]
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Json(_) | Self::Shape(_) => "judge the session again: memgate gate SESSION",
+            Self::NoReport => "",
+            Self::OtherVersion { found } if *found > SCHEMA_VERSION as u64 => {
+                "it comes from a newer memgate: update this one"
+            }
+            Self::OtherVersion { .. } => {
+                "it comes from an older memgate: judge its session again: memgate gate SESSION"
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn a_report_reads_back_as_it_was_written() {
+        for (name, report) in sample::all() {
+            let text = json(&report).unwrap();
+            assert_eq!(from_json(text.as_bytes()).unwrap(), report, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_json_people_script_against() {
+        insta::assert_snapshot!(json(&sample::leak()).unwrap());
+    }
+
+    #[test]
+    fn what_is_no_report_of_this_version_is_refused_with_the_reason() {
+        for (text, error, hint) in [
+            (
+                r#"{"schema_version": 2, "suites": "elsewhere"}"#,
+                "has schema version 2, this memgate reads version 1",
+                "it comes from a newer memgate: update this one",
+            ),
+            (
+                r#"{"schema_version": 0}"#,
+                "has schema version 0, this memgate reads version 1",
+                "it comes from an older memgate: judge its session again: memgate gate SESSION",
+            ),
+            ("{}", "has no `schema_version`: not a report of memgate", ""),
+            (r#"["a"]"#, "is not JSON of a report", "judge the session again: memgate gate SESSION"),
+            ("", "is not JSON of a report", "judge the session again: memgate gate SESSION"),
+            (
+                r#"{"schema_version": -1}"#,
+                "is not JSON of a report",
+                "judge the session again: memgate gate SESSION",
+            ),
+            (
+                r#"{"schema_version": 1}"#,
+                "does not have the shape of schema version 1",
+                "judge the session again: memgate gate SESSION",
+            ),
+        ] {
+            let read = from_json(text.as_bytes()).unwrap_err();
+            assert_eq!((read.to_string().as_str(), read.hint()), (error, hint), "{text}");
+        }
+        let cut = from_json(br#"{"schema_version": 1, "verdict": "pa"#).unwrap_err();
+        assert!(cut.source().unwrap().to_string().contains("line 1 column 36"), "{:?}", cut.source());
+        assert!(
+            from_json(&"[".repeat(100_000).into_bytes()).is_err(),
+            "deep nesting is refused, not a stack overflow"
+        );
+    }
+
+    #[test]
+    fn the_committed_schema_is_the_one_of_the_code() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/report.schema.json");
+        if std::env::var_os("UPDATE_SCHEMA").is_some() {
+            std::fs::write(path, schema()).unwrap();
+        }
+        let committed = std::fs::read_to_string(path).unwrap();
+        assert!(
+            committed == schema(),
+            "{path} is out of date: UPDATE_SCHEMA=1 cargo test -p memgate-reports schema"
+        );
+    }
+}

@@ -1,0 +1,267 @@
+//! JUnit XML, as Jenkins, GitLab and the others read it.
+//!
+//! Data flow: each test becomes one [`TestCase`] whose text is the block people read on the terminal; junit-report
+//! writes them; `enrich` completes the document. Three guards stand around junit-report 0.9.1, which writes control
+//! characters and `]]>` as they come, nanosecond times, and neither `skipped`, totals nor properties: `sanitise` cleans
+//! every string, times are whole milliseconds, `enrich` adds the rest.
+
+mod enrich;
+mod sanitise;
+
+use junit_report::{Duration, OffsetDateTime, Report, TestCase, TestCaseBuilder, TestSuite};
+use memgate_model::{Outcome, Problem, RunReport, SuiteReport, TestReport, Verdict};
+
+use crate::human::{
+    BlockStyle, GAP, Paint, own_outcome, suite_block, suite_figures, test_block, test_body, test_figures,
+    waive_until,
+};
+use crate::registry::RenderError;
+use enrich::{Extra, Extras, enrich};
+use sanitise::{attribute, cdata};
+
+/// How much of JUnit's many dialects is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Flavour {
+    /// Only what the schema of Jenkins' xUnit plugin (`junit-10.xsd`) allows.
+    Strict,
+    /// Also figures as properties of each test, `skipped` on the root, and the file of a leaking test.
+    #[default]
+    Extended,
+}
+
+/// The report as JUnit XML.
+///
+/// # Errors
+/// When the XML cannot be written.
+pub fn junit(report: &RunReport, flavour: Flavour) -> Result<Vec<u8>, RenderError> {
+    let style = BlockStyle {
+        paint: Paint::new(false),
+        width: None,
+        verbose: false,
+        until: waive_until(&report.started),
+    };
+    let mut suites: Vec<Suite> =
+        report.suites.iter().map(|suite| Suite::new(suite, flavour, &style)).collect();
+    suites.extend(run_suite(report, &suites));
+
+    let mut document = Report::new();
+    let mut extras = Extras { root: root_extra(report, &suites, flavour), ..Extras::default() };
+    for Suite { name, properties, cases } in suites {
+        let mut suite = TestSuite::new(&name);
+        suite.package = attribute(&report.project);
+        suite.timestamp = OffsetDateTime::UNIX_EPOCH;
+        for (case, properties) in cases {
+            suite.add_testcase(case);
+            extras.cases.push_back(Extra { properties, ..Extra::default() });
+        }
+        extras.suites.push_back(suite_extra(report, &suite, properties));
+        document.add_testsuite(suite);
+    }
+    let mut xml = Vec::new();
+    document.write_xml(&mut xml).map_err(RenderError::Junit)?;
+    enrich(&xml, extras).map_err(RenderError::Xml)
+}
+
+type Properties = Vec<(String, String)>;
+
+/// A suite, cleaned and ready to be written.
+struct Suite {
+    name: String,
+    properties: Properties,
+    cases: Vec<(TestCase, Properties)>,
+}
+
+impl Suite {
+    fn new(suite: &SuiteReport, flavour: Flavour, style: &BlockStyle) -> Self {
+        let mut cases: Vec<_> =
+            suite.tests.iter().map(|test| test_case(suite, test, flavour, style)).collect();
+        if let Some(case) = whole_suite_case(suite, style) {
+            cases.push((case, Properties::new()));
+        }
+        let properties = [
+            ("memgate.verdict", word(&suite.verdict)),
+            ("memgate.runner", suite.runner.clone()),
+            ("memgate.boundary", word(&suite.boundary)),
+        ];
+        Self { name: attribute(&suite.name), properties: cleaned(properties), cases }
+    }
+}
+
+/// One test. A leak and a failed measurement come first, then what the user's own test did.
+fn test_case(
+    suite: &SuiteReport,
+    test: &TestReport,
+    flavour: Flavour,
+    style: &BlockStyle,
+) -> (TestCase, Properties) {
+    let (class, name) = class_and_name(suite, test);
+    let (name, time) = (attribute(name), milliseconds(test.duration_s));
+    let figure = test_figures(test).into_iter().next().map(|figure| figure.replace(GAP, ", "));
+    let message =
+        attribute(&figure.filter(|_| test.verdict == Verdict::Fail).unwrap_or_else(|| reason(test)));
+    let mut case = match (test.verdict, test.outcome) {
+        (Verdict::Fail, _) => TestCaseBuilder::failure(&name, time, "leak", &message),
+        (_, Outcome::Crashed) => TestCaseBuilder::error(&name, time, "crashed", &message),
+        (_, Outcome::TimedOut) => TestCaseBuilder::error(&name, time, "timed out", &message),
+        (Verdict::Error, _) => TestCaseBuilder::error(&name, time, "not measured", &message),
+        (_, Outcome::Failed) => TestCaseBuilder::failure(&name, time, "test", &message),
+        (_, Outcome::Skipped) => TestCaseBuilder::skipped_with_cause(&name, "skipped", &message),
+        (Verdict::Pass | Verdict::Warn | Verdict::NotJudged, Outcome::Passed) => {
+            TestCaseBuilder::success(&name, time)
+        }
+    };
+    case.set_classname(&attribute(&class));
+    let text = match test.verdict {
+        Verdict::Pass | Verdict::NotJudged => test_body(test, style),
+        _ => test_block(test, &test.id, style),
+    };
+    if case.testcase.is_error() || case.testcase.is_failure() {
+        case.set_trace(&cdata(&text));
+    } else if !text.is_empty() {
+        case.set_system_out(&cdata(&text));
+    }
+    if flavour == Flavour::Strict {
+        return (case.build(), Properties::new());
+    }
+    if let Some(file) = test_file(test) {
+        case.set_filepath(&attribute(file));
+    }
+    (case.build(), test_properties(test))
+}
+
+/// GoogleTest's `Suite.Test` becomes class and name, below the suite it ran in.
+fn class_and_name<'a>(suite: &SuiteReport, test: &'a TestReport) -> (String, &'a str) {
+    match test.id.rsplit_once('.').filter(|_| suite.runner != "command") {
+        Some((class, name)) => (format!("{}.{class}", suite.name), name),
+        None => (suite.name.clone(), &test.id),
+    }
+}
+
+fn reason(test: &TestReport) -> String {
+    if test.reason.is_empty() { own_outcome(test.outcome).to_owned() } else { test.reason.clone() }
+}
+
+/// Where the test itself stands: the outermost frame of its first leak. Only relative paths mean something elsewhere.
+fn test_file(test: &TestReport) -> Option<&str> {
+    let frames = &test.leaks.first()?.frames;
+    frames.iter().rev().find_map(|frame| frame.file.as_deref()).filter(|file| !file.starts_with('/'))
+}
+
+fn test_properties(test: &TestReport) -> Properties {
+    let mut properties = vec![("memgate.verdict".to_owned(), word(&test.verdict))];
+    for (metric, value) in &test.metrics {
+        properties.push((format!("{metric}.per_{}", word(&value.per)), value.value.to_string()));
+    }
+    properties.extend(test.leaks.iter().map(|leak| ("memgate.leak".to_owned(), leak.id.clone())));
+    cleaned(properties)
+}
+
+/// What is wrong with a suite as a whole, as a case of its own: viewers show nothing else.
+fn whole_suite_case(suite: &SuiteReport, style: &BlockStyle) -> Option<TestCase> {
+    let (verdict, block) = suite_block(suite, style)?;
+    let message = suite_figures(suite).0.into_iter().next().unwrap_or_else(|| suite.reason.clone());
+    let (name, time, message) = ("(suite)", Duration::ZERO, attribute(&message.replace(GAP, ", ")));
+    let mut case = match verdict {
+        Verdict::Fail => TestCaseBuilder::failure(name, time, "leak", &message),
+        Verdict::Error => TestCaseBuilder::error(name, time, "not measured", &message),
+        _ => TestCaseBuilder::success(name, time),
+    };
+    case.set_classname(&attribute(&suite.name));
+    match verdict {
+        Verdict::Fail | Verdict::Error => case.set_trace(&cdata(&block)),
+        _ => case.set_system_out(&cdata(&block)),
+    };
+    Some(case.build())
+}
+
+/// Problems outside the suites; and whatever else made the run fail, so that no red run has a green document.
+fn run_suite(report: &RunReport, suites: &[Suite]) -> Option<Suite> {
+    let red = report.exit_code != 0;
+    let mut cases: Vec<_> =
+        report.errors.iter().map(|problem| (problem_case(problem, red), Properties::new())).collect();
+    let explained =
+        suites.iter().flat_map(|suite| &suite.cases).any(|(case, _)| case.is_error() || case.is_failure());
+    if red && !explained && cases.is_empty() {
+        let message = format!("exit code {}, verdict {}", report.exit_code, word(&report.verdict));
+        cases.push((TestCase::error("run", Duration::ZERO, "run", &message), Properties::new()));
+    }
+    for (case, _) in &mut cases {
+        case.set_classname("memgate");
+    }
+    (!cases.is_empty()).then(|| Suite { name: "memgate".to_owned(), properties: Properties::new(), cases })
+}
+
+fn problem_case(Problem { r#where, what, hint }: &Problem, red: bool) -> TestCase {
+    let (name, what_line) = (attribute(r#where), attribute(what));
+    let text = cdata(&format!("{}: {what}\n{hint}", r#where));
+    if red {
+        TestCaseBuilder::error(&name, Duration::ZERO, "problem", &what_line).set_trace(&text).build()
+    } else {
+        TestCaseBuilder::success(&name, Duration::ZERO).set_system_out(&text).build()
+    }
+}
+
+fn root_extra(report: &RunReport, suites: &[Suite], flavour: Flavour) -> Extra {
+    let count = |is: fn(&TestCase) -> bool| {
+        Some(suites.iter().flat_map(|suite| &suite.cases).filter(|(case, _)| is(case)).count().to_string())
+    };
+    let mut attributes = vec![
+        ("name", Some(attribute(&report.project))),
+        ("time", Some(milliseconds(report.duration_s).as_seconds_f64().to_string())),
+        ("tests", count(|_| true)),
+        ("failures", count(TestCase::is_failure)),
+        ("errors", count(TestCase::is_error)),
+    ];
+    if flavour == Flavour::Extended {
+        attributes.push(("skipped", count(TestCase::is_skipped)));
+    }
+    Extra { attributes, properties: Properties::new() }
+}
+
+fn suite_extra(report: &RunReport, suite: &TestSuite, properties: Properties) -> Extra {
+    let started = Some(attribute(&report.started)).filter(|started| is_rfc3339(started));
+    // junit-report's `localhost` is a guess, and its time stamp the clock's.
+    let attributes =
+        vec![("skipped", Some(suite.skipped().to_string())), ("timestamp", started), ("hostname", None)];
+    Extra { attributes, properties }
+}
+
+/// `2026-11-21T10:15:00…`: readers give up on a whole file for a time stamp they do not understand.
+fn is_rfc3339(text: &str) -> bool {
+    let shape = |shape: &str, text: &[u8]| {
+        shape.len() == text.len()
+            && shape.bytes().zip(text).all(|(s, t)| if s == b'0' { t.is_ascii_digit() } else { s == *t })
+    };
+    let bytes = text.as_bytes();
+    let Some((date, rest)) = bytes.split_at_checked("0000-00-00T00:00:00".len()) else { return false };
+    let fraction = if rest.first() == Some(&b'.') {
+        1 + rest[1..].iter().take_while(|b| b.is_ascii_digit()).count()
+    } else {
+        0
+    };
+    let zone = &rest[fraction..];
+    shape("0000-00-00T00:00:00", date)
+        && fraction != 1
+        && (zone == b"Z" || shape("+00:00", zone) || shape("-00:00", zone))
+}
+
+/// Whole milliseconds, never negative: the schema allows no more, and a sum of them stays one.
+fn milliseconds(seconds: f64) -> Duration {
+    /// Ten thousand years; more is damage.
+    const MOST: f64 = 3.2e14;
+    #[expect(clippy::cast_possible_truncation, reason = "clamped before")]
+    let milliseconds = (seconds.clamp(0.0, MOST / 1000.0) * 1000.0).round() as i64;
+    Duration::milliseconds(milliseconds)
+}
+
+/// The word that stands for a value in `report.json`.
+fn word(value: &impl serde::Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+fn cleaned(properties: impl IntoIterator<Item = (impl AsRef<str>, String)>) -> Properties {
+    properties.into_iter().map(|(name, value)| (attribute(name.as_ref()), attribute(&value))).collect()
+}
+
+#[cfg(test)]
+mod tests;
