@@ -1,1 +1,39 @@
-//! memgate.yaml: settings, checks, JSON Schema
+//! `memgate.yaml`: what the user writes, checked, with every mistake shown at once.
+//!
+//! Data flow: text → [`yaml`](self) tree with positions → *file* types that mirror each table (declared once, by the
+//! `table!` macro: keys, JSON Schema and reference page come from the same lines) → *checked* types that cannot be wrong
+//! ([`Config`]). Mistakes are gathered on the way as [`Diagnostics`], which render like rustc's.
+//!
+//! The crate is pure: it reads no file, no environment and no clock; the caller hands in text and a look-up function.
+#![forbid(unsafe_code)]
+
+mod baseline;
+mod config;
+mod diagnostic;
+mod read;
+mod reference;
+mod schema;
+mod settings;
+mod source;
+mod template;
+#[cfg(test)]
+mod test_support;
+mod value;
+mod waive;
+mod yaml;
+
+pub use baseline::{BASELINE_VERSION, Baseline, BaselineError, Figure, SuiteBaseline, TestBaseline};
+pub use config::{Config, DEFAULT_BASELINE, DEFAULT_WAIVERS_FILE, FileRef, Later, LaterKind};
+pub use diagnostic::{Diagnostic, Diagnostics, Severity};
+pub use reference::reference;
+pub use schema::schema;
+pub use settings::measure::{Measure, Screen};
+pub use settings::reports::{JunitFlavour, JunitReport, Reports};
+pub use settings::suites::{Runner, Suite};
+pub use settings::thresholds::{Limit, Override, Rule, Threshold, Thresholds};
+pub use settings::waivers::{Until, Waiver, WaiverTarget};
+pub use source::Place;
+pub use template::{Facts, ProjectKind, SuiteFact, init_template};
+pub use value::glob::{FrameGlob, Glob, TargetGlob, TestGlob};
+pub use value::size::format_size;
+pub use waive::{NewWaiver, WaiveError, append_waiver};

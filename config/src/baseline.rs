@@ -1,0 +1,242 @@
+//! The baseline: figures a team accepted, by suite, test and metric. Written by `memgate baseline accept`, read by thresholds
+//! that are relative. JSON with sorted keys, so that a change reads well in a merge request.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use memgate_model::{Metric, MetricValue, Per, RunReport, Verdict};
+use serde::{Deserialize, Serialize};
+
+/// Version of the shape of [`Baseline`].
+pub const BASELINE_VERSION: u32 = 1;
+
+/// Accepted figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Baseline {
+    /// [`BASELINE_VERSION`].
+    pub schema_version: u32,
+    /// Accepted figures by suite.
+    pub suites: BTreeMap<String, SuiteBaseline>,
+}
+
+/// Accepted figures of a suite.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SuiteBaseline {
+    /// Of the suite as a whole.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<Metric, Figure>,
+    /// Of its tests.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tests: BTreeMap<String, TestBaseline>,
+}
+
+/// Accepted figures of a test.
+pub type TestBaseline = BTreeMap<Metric, Figure>;
+
+/// An accepted figure.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// In the metric's unit.
+    pub value: f64,
+    /// Per what it was measured.
+    pub per: Per,
+}
+
+/// Why a text is no baseline.
+#[derive(Debug)]
+pub enum BaselineError {
+    /// Not the JSON it should be.
+    Json(serde_json::Error),
+    /// Written by another version.
+    Version(u32),
+}
+
+impl fmt::Display for BaselineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Json(error) => write!(f, "the baseline cannot be read: {error}"),
+            Self::Version(found) => write!(
+                f,
+                "the baseline has version {found}, this memgate reads {BASELINE_VERSION}\nhint: write it anew with `memgate baseline accept`"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for BaselineError {}
+
+impl Default for Baseline {
+    fn default() -> Self {
+        Self { schema_version: BASELINE_VERSION, suites: BTreeMap::new() }
+    }
+}
+
+impl Baseline {
+    /// Reads what [`Baseline::to_json`] wrote.
+    ///
+    /// # Errors
+    /// The text is not JSON of this shape and version.
+    pub fn from_json(text: &str) -> Result<Self, BaselineError> {
+        // The version is looked at first: another version's shape would only give a confusing message.
+        #[derive(Deserialize)]
+        struct Head {
+            schema_version: u32,
+        }
+        let head: Head = serde_json::from_str(text).map_err(BaselineError::Json)?;
+        if head.schema_version != BASELINE_VERSION {
+            return Err(BaselineError::Version(head.schema_version));
+        }
+        serde_json::from_str(text).map_err(BaselineError::Json)
+    }
+
+    /// The text of the file.
+    ///
+    /// # Errors
+    /// A figure is no number (JSON has no infinity).
+    pub fn to_json(&self) -> Result<String, BaselineError> {
+        serde_json::to_string_pretty(self).map(|json| json + "\n").map_err(BaselineError::Json)
+    }
+
+    /// Takes today's figures of every suite in the report; suites that did not run keep theirs. A test that was not judged or
+    /// could not be measured keeps its figures too.
+    pub fn accept(&mut self, report: &RunReport) {
+        for suite in &report.suites {
+            let accepted = self.suites.entry(suite.name.clone()).or_default();
+            accepted.metrics.extend(figures(&suite.metrics));
+            for test in &suite.tests {
+                if !matches!(test.verdict, Verdict::Error | Verdict::NotJudged) {
+                    accepted.tests.insert(test.id.clone(), figures(&test.metrics).collect());
+                }
+            }
+            // A suite that was measured completely forgets tests that are gone.
+            if suite.verdict != Verdict::Error {
+                accepted.tests.retain(|id, _| suite.tests.iter().any(|test| test.id == *id));
+            }
+        }
+    }
+
+    /// The accepted figure of a test, if it was measured per the same.
+    #[must_use]
+    pub fn test_figure(&self, suite: &str, test: &str, metric: Metric, per: Per) -> Option<f64> {
+        figure(self.suites.get(suite)?.tests.get(test)?, metric, per)
+    }
+
+    /// The accepted figure of a suite.
+    #[must_use]
+    pub fn suite_figure(&self, suite: &str, metric: Metric) -> Option<f64> {
+        figure(&self.suites.get(suite)?.metrics, metric, Per::Suite)
+    }
+}
+
+fn figures(metrics: &BTreeMap<Metric, MetricValue>) -> impl Iterator<Item = (Metric, Figure)> + '_ {
+    let finite = metrics.iter().filter(|(_, value)| value.value.is_finite());
+    finite.map(|(metric, value)| (*metric, Figure { value: value.value, per: value.per }))
+}
+
+fn figure(figures: &BTreeMap<Metric, Figure>, metric: Metric, per: Per) -> Option<f64> {
+    figures.get(&metric).filter(|figure| figure.per == per).map(|figure| figure.value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(json: serde_json::Value) -> RunReport {
+        serde_json::from_value(json).unwrap()
+    }
+
+    fn run(tests: &[(&str, &str, f64)]) -> RunReport {
+        let metric = |value: f64, per: &str| {
+            serde_json::json!({ "value": value, "unit": "bytes", "per": per, "low": value, "high": value,
+                "iterations": 1, "confidence": 0.0, "threshold": null })
+        };
+        let tests = tests
+            .iter()
+            .map(|(id, verdict, bytes)| {
+                serde_json::json!({ "id": id, "outcome": "passed", "verdict": verdict, "reason": "", "duration_s": 0.1,
+                    "confirmed": false, "metrics": { "native.live_bytes": metric(*bytes, "iteration") },
+                    "leaks": [], "one_time": [], "curve": [] })
+            })
+            .collect::<Vec<_>>();
+        report(serde_json::json!({
+            "schema_version": 1, "verdict": "pass", "exit_code": 0, "project": "tiles", "session": "s",
+            "started": "2026-11-21T10:00:00Z", "duration_s": 1.0,
+            "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
+            "suites": [{ "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "pass", "screened_s": 1.0,
+                "reason": "", "metrics": { "os.rss": metric(4096.0, "suite") }, "tests": tests }],
+            "waivers": [], "errors": []
+        }))
+    }
+
+    #[test]
+    fn accepted_figures_survive_the_file() {
+        let mut baseline = Baseline::default();
+        baseline.accept(&run(&[("MapCache.scroll", "fail", 49_152.0)]));
+        let json = baseline.to_json().unwrap();
+        insta::assert_snapshot!(json, @r#"
+        {
+          "schema_version": 1,
+          "suites": {
+            "engine": {
+              "metrics": {
+                "os.rss": {
+                  "value": 4096.0,
+                  "per": "suite"
+                }
+              },
+              "tests": {
+                "MapCache.scroll": {
+                  "native.live_bytes": {
+                    "value": 49152.0,
+                    "per": "iteration"
+                  }
+                }
+              }
+            }
+          }
+        }
+        "#);
+        let read = Baseline::from_json(&json).unwrap();
+        assert_eq!(read, baseline);
+        let bytes = Metric::NativeLiveBytes;
+        assert_eq!(read.test_figure("engine", "MapCache.scroll", bytes, Per::Iteration), Some(49_152.0));
+        assert_eq!(
+            read.test_figure("engine", "MapCache.scroll", bytes, Per::Test),
+            None,
+            "measured per something else"
+        );
+        assert_eq!(read.suite_figure("engine", Metric::OsRss), Some(4096.0));
+        assert_eq!(read.suite_figure("loaders", Metric::OsRss), None);
+    }
+
+    #[test]
+    fn what_was_not_measured_keeps_its_accepted_figures_and_what_is_gone_goes() {
+        let mut baseline = Baseline::default();
+        baseline.accept(&run(&[("A.a", "pass", 1.0), ("B.b", "pass", 2.0)]));
+        baseline.accept(&run(&[("A.a", "not_judged", 100.0)]));
+        let figure = |test| baseline.test_figure("engine", test, Metric::NativeLiveBytes, Per::Iteration);
+        assert_eq!(figure("A.a"), Some(1.0));
+        assert_eq!(figure("B.b"), None);
+    }
+
+    #[test]
+    fn a_broken_baseline_says_why() {
+        for (text, expected) in [
+            ("", "the baseline cannot be read: EOF while parsing a value at line 1 column 0"),
+            ("{", "the baseline cannot be read: EOF while parsing an object at line 1 column 1"),
+            (
+                r#"{"schema_version": 7}"#,
+                "the baseline has version 7, this memgate reads 1\nhint: write it anew with `memgate baseline accept`",
+            ),
+            (
+                r#"{"schema_version": 1}"#,
+                "the baseline cannot be read: missing field `suites` at line 1 column 21",
+            ),
+        ] {
+            assert_eq!(Baseline::from_json(text).unwrap_err().to_string(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The whole configuration: the root table, and how its parts are joined.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::read::{At, Env, Named, Read, Reader, table};
+use crate::settings::measure::{Measure, MeasureFile};
+use crate::settings::reports::{Reports, ReportsFile};
+use crate::settings::suites::{Suite, SuiteFile};
+use crate::settings::thresholds::{Thresholds, ThresholdsFile};
+use crate::settings::waivers::{Waiver, WaiverFile, WaiversFile};
+use crate::source::{Place, Source, Span};
+use crate::value::number::Count;
+use crate::value::text::Words;
+use crate::yaml::{self, Node};
+
+/// Where accepted figures are kept if the file does not say.
+pub const DEFAULT_BASELINE: &str = "memgate-baseline.json";
+/// Where `memgate waive` writes if the file does not say.
+pub const DEFAULT_WAIVERS_FILE: &str = "memgate-waivers.yaml";
+const VERSION: u32 = 1;
+
+table! {
+    /// Settings of memgate: `memgate.yaml`.
+    ConfigFile {
+        /// Version of the file's shape.
+        #[schemars(required, extend("const" = VERSION))]
+        version: At<Count>,
+        /// Name of the project, for reports. Default: the name of the directory.
+        project: Words,
+        /// What is run, by name.
+        suites: Named<At<SuiteFile>>,
+        /// How tests are measured.
+        measure: MeasureFile,
+        /// How much of what is allowed.
+        thresholds: ThresholdsFile,
+        /// File with the accepted figures of an earlier run, written by `memgate baseline accept`.
+        #[schemars(extend("default" = DEFAULT_BASELINE))]
+        baseline: At<Words>,
+        /// File `memgate waive` appends to.
+        #[schemars(extend("default" = DEFAULT_WAIVERS_FILE))]
+        waivers_file: At<Words>,
+        /// Known leaks that are accepted for a time.
+        waivers: Vec<At<WaiverFile>>,
+        /// Files to write besides the session's own `report.json`.
+        reports: ReportsFile,
+    }
+}
+
+/// Checked settings. [`Config::default`] is what holds without a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Name of the project, if the file gives one.
+    pub project: Option<String>,
+    /// What is run, in the order of the file.
+    pub suites: Vec<Suite>,
+    /// How tests are measured.
+    pub measure: Measure,
+    /// How much of what is allowed.
+    pub thresholds: Thresholds,
+    /// Accepted figures.
+    pub baseline: FileRef,
+    /// The file `memgate waive` appends to.
+    pub waivers_file: FileRef,
+    /// Known leaks: the file's own, then those of the waivers file.
+    pub waivers: Vec<Waiver>,
+    /// What is written where.
+    pub reports: Reports,
+    /// What the file asks for and this version cannot do.
+    pub later: Vec<Later>,
+}
+
+/// A file the configuration names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileRef {
+    /// As written: relative to the directory of the configuration.
+    pub path: PathBuf,
+    /// Where it is named; [`Place::Default`]: nowhere, and the file may be missing.
+    pub place: Place,
+}
+
+/// Something the file asks for and a later version does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Later {
+    /// What kind of thing.
+    pub kind: LaterKind,
+    /// Its name in the file: `app`, `html`, `java.live_objects`.
+    pub name: String,
+    /// For a suite: its runner.
+    pub detail: &'static str,
+    /// Where it stands.
+    pub place: Place,
+}
+
+/// What a later version does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaterKind {
+    /// Runs this suite. A run that should include it has not measured everything: an error, never a pass.
+    Suite,
+    /// Measures this metric.
+    Metric,
+    /// Writes this report.
+    Report,
+}
+
+impl fmt::Display for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, name, detail, place } = self;
+        match kind {
+            LaterKind::Suite => write!(f, "suite `{name}` (runner `{detail}`, {place})"),
+            LaterKind::Metric => write!(f, "metric `{name}` ({place})"),
+            LaterKind::Report => write!(f, "report `{name}` ({place})"),
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let file = |path: &str| FileRef { path: path.into(), place: Place::Default };
+        Self {
+            project: None,
+            suites: Vec::new(),
+            measure: Measure::default(),
+            thresholds: Thresholds::default(),
+            baseline: file(DEFAULT_BASELINE),
+            waivers_file: file(DEFAULT_WAIVERS_FILE),
+            waivers: Vec::new(),
+            reports: Reports::default(),
+            later: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// Checks `memgate.yaml`, and the waivers file if there is one (name and text).
+    ///
+    /// # Errors
+    /// Every mistake of both files.
+    pub fn parse(
+        source: &str,
+        file_name: &str,
+        env: &dyn Fn(&str) -> Option<String>,
+        waivers_source: Option<(&str, &str)>,
+    ) -> Result<Self, Diagnostics> {
+        let mut found = Vec::new();
+        let mut config = read_main(Source::new(file_name, source), env, &mut found).unwrap_or_default();
+        if let Some((name, text)) = waivers_source {
+            config.waivers.extend(read_waivers(Source::new(name, text), env, &mut found));
+        }
+        if found.is_empty() { Ok(config) } else { Err(Diagnostics::new(found)) }
+    }
+
+    /// Where a configuration keeps its waivers file, found out before the whole is checked; the default if it does not say
+    /// or cannot be read.
+    #[must_use]
+    pub fn waivers_file_of(source: &str, env: &dyn Fn(&str) -> Option<String>) -> FileRef {
+        read_main(Source::new("", source), env, &mut Vec::new()).unwrap_or_default().waivers_file
+    }
+
+    /// One line that names what the file asks for and this version does not do.
+    #[must_use]
+    pub fn later_warning(&self) -> Option<String> {
+        if self.later.is_empty() {
+            return None;
+        }
+        let names = self.later.iter().map(Later::to_string).collect::<Vec<_>>();
+        Some(format!("not done by this version of memgate: {}", names.join(", ")))
+    }
+}
+
+/// The settings of a file, defaults where they have mistakes; what is wrong goes to `found`.
+fn read_main(source: Source, env: &Env<'_>, found: &mut Vec<Diagnostic>) -> Option<Config> {
+    let mut reader = Reader::new(Arc::new(source), env);
+    let config = root(&mut reader, "run `memgate init` to write one, or begin with `version: 1`")
+        .and_then(|root| ConfigFile::read(&root, &mut reader))
+        .map(|file| check(file, &mut reader));
+    found.append(&mut reader.finish());
+    config
+}
+
+pub(crate) fn read_waivers(source: Source, env: &Env<'_>, found: &mut Vec<Diagnostic>) -> Vec<Waiver> {
+    if source.text.trim().is_empty() {
+        return Vec::new();
+    }
+    let mut reader = Reader::new(Arc::new(source), env);
+    let file = root(&mut reader, "add `waivers:`, or remove the file")
+        .and_then(|root| WaiversFile::read(&root, &mut reader))
+        .unwrap_or_default();
+    let WaiversFile { version, waivers } = file;
+    if let Some(version) = version {
+        check_version(&version, &mut reader);
+    }
+    let waivers = check_waivers(waivers.unwrap_or_default(), &mut reader);
+    found.append(&mut reader.finish());
+    waivers
+}
+
+fn root(reader: &mut Reader<'_>, when_empty: &str) -> Option<std::rc::Rc<Node>> {
+    let source = reader.source.clone();
+    match yaml::parse(&source) {
+        Ok(Some(root)) => Some(root),
+        Ok(None) => {
+            reader.error(&(0..0), "the file is empty").label("no settings here").hint(Some(when_empty));
+            None
+        }
+        Err(error) => {
+            reader.error(&error.span, error.title).label(error.label).hint(error.hint);
+            None
+        }
+    }
+}
+
+fn check(file: ConfigFile, reader: &mut Reader<'_>) -> Config {
+    let ConfigFile {
+        version,
+        project,
+        suites,
+        measure,
+        thresholds,
+        baseline,
+        waivers_file,
+        waivers,
+        reports,
+    } = file;
+    match &version {
+        Some(version) => check_version(version, reader),
+        None if reader.found.is_empty() => {
+            reader.error(&(0..0), "the file does not say its version").hint(Some("begin with `version: 1`"));
+        }
+        None => {}
+    }
+    let default = Config::default();
+    let mut later = Vec::new();
+    let suites = suites.unwrap_or_default().0;
+    let suites =
+        suites.into_iter().filter_map(|(name, file)| Suite::check(&name, file, &mut later, reader)).collect();
+    Config {
+        project: project.map(|Words(project)| project),
+        suites,
+        measure: Measure::check(measure.unwrap_or_default(), reader),
+        thresholds: Thresholds::check(thresholds.unwrap_or_default(), &mut later, reader),
+        baseline: file_ref(baseline, default.baseline, reader),
+        waivers_file: file_ref(waivers_file, default.waivers_file, reader),
+        waivers: check_waivers(waivers.unwrap_or_default(), reader),
+        reports: Reports::check(reports.unwrap_or_default(), &mut later, reader),
+        later,
+    }
+}
+
+fn check_version(version: &At<Count>, reader: &mut Reader<'_>) {
+    let At { value: Count(value), span } = version;
+    if *value != VERSION {
+        let title = format!("version {value} of the file is not known");
+        let hint = format!("this memgate reads version {VERSION}; a newer one may be needed");
+        reader.error(span, title).label(format!("expected {VERSION}")).hint(Some(hint));
+    }
+}
+
+fn file_ref(given: Option<At<Words>>, default: FileRef, reader: &Reader<'_>) -> FileRef {
+    given.map_or(default, |At { value: Words(path), span }| FileRef {
+        path: path.into(),
+        place: reader.place(&span),
+    })
+}
+
+/// A leak waived twice would leave open which date holds.
+fn check_waivers(files: Vec<At<WaiverFile>>, reader: &mut Reader<'_>) -> Vec<Waiver> {
+    let mut seen = std::collections::BTreeMap::<String, Span>::new();
+    let mut waivers = Vec::new();
+    for file in files {
+        let span = file.span.clone();
+        let Some(waiver) = Waiver::check(file, reader) else { continue };
+        let name = waiver.target.to_string();
+        match seen.get(&name) {
+            Some(first) => {
+                reader
+                    .error(&span, format!("{name} is waived twice"))
+                    .label("again here")
+                    .context(first, "first here")
+                    .hint(Some("keep the one that holds"));
+            }
+            None => {
+                seen.insert(name, span);
+                waivers.push(waiver);
+            }
+        }
+    }
+    waivers
+}

@@ -1,0 +1,221 @@
+//! Mistakes with their position, rendered like rustc's.
+//!
+//! A diagnostic shows the line it is about. Values that look like secrets are masked in that line, and values that came
+//! from the environment are never part of a message.
+
+use std::fmt;
+use std::sync::Arc;
+
+use annotate_snippets::renderer::DecorStyle;
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+use crate::source::{Source, Span};
+
+/// More are counted, not shown: nobody reads them, and a hostile file could have millions.
+const SHOWN: usize = 100;
+const WIDTH: usize = 120;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// The file cannot be used.
+    Error,
+    /// Something to know.
+    Warning,
+}
+
+/// One mistake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    pub(crate) source: Arc<Source>,
+    pub(crate) severity: Severity,
+    pub(crate) title: String,
+    pub(crate) span: Span,
+    pub(crate) label: String,
+    /// Another place of the same file that explains this one.
+    pub(crate) context: Option<(Span, String)>,
+    pub(crate) hint: Option<String>,
+}
+
+impl Diagnostic {
+    /// What is wrong, in one line.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.title
+    }
+
+    /// Advice, where there is some.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// Name of the file.
+    #[must_use]
+    pub fn file(&self) -> &str {
+        &self.source.name
+    }
+
+    /// Line, from 1.
+    #[must_use]
+    pub fn line(&self) -> usize {
+        self.source.line(self.span.start)
+    }
+
+    /// Column in characters, from 1.
+    #[must_use]
+    pub fn column(&self) -> usize {
+        self.source.column(self.span.start)
+    }
+
+    /// How bad it is.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        self.severity
+    }
+
+    fn render(&self, renderer: &Renderer) -> String {
+        let first =
+            self.context.as_ref().map_or(self.span.start, |(span, _)| span.start.min(self.span.start));
+        let last = self.context.as_ref().map_or(self.span.start, |(span, _)| span.start.max(self.span.start));
+        let window = self.source.line_range(first).start..self.source.line_range(last).end;
+        let text = mask_secrets(self.source.text.get(window.clone()).unwrap_or(""));
+        let within = |span: &Span| {
+            let line = self.source.line_range(span.start);
+            let start = span.start.min(line.end);
+            let end = span.end.clamp(start, line.end);
+            start - window.start..end - window.start
+        };
+        let mut snippet = Snippet::source(text)
+            .path(self.source.name.as_ref())
+            .line_start(self.source.line(first))
+            .annotation(AnnotationKind::Primary.span(within(&self.span)).label(self.label.as_str()));
+        if let Some((span, label)) = &self.context {
+            snippet = snippet.annotation(AnnotationKind::Context.span(within(span)).label(label.as_str()));
+        }
+        let level = match self.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let mut group: Group<'_> = level.primary_title(self.title.as_str()).element(snippet);
+        if let Some(hint) = &self.hint {
+            group = group.element(Level::HELP.with_name("hint").message(hint.as_str()));
+        }
+        renderer.render(&[group])
+    }
+}
+
+/// All mistakes of a file, in the order they stand in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Diagnostics {
+    items: Vec<Diagnostic>,
+}
+
+impl Diagnostics {
+    /// Takes them in order; what an alias repeats is said once.
+    pub(crate) fn new(mut items: Vec<Diagnostic>) -> Self {
+        items.dedup_by(|a, b| a.span == b.span && a.title == b.title && a.source.name == b.source.name);
+        Self { items }
+    }
+
+    /// Every mistake.
+    pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.items.iter()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Is there none?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The text to print; with `colour` it has terminal colours.
+    #[must_use]
+    pub fn render(&self, colour: bool) -> String {
+        let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+        let renderer = renderer.term_width(WIDTH).decor_style(DecorStyle::Ascii);
+        let mut blocks = self.items.iter().take(SHOWN).map(|d| d.render(&renderer)).collect::<Vec<_>>();
+        if let Some(more) = self.items.len().checked_sub(SHOWN).filter(|&more| more > 0) {
+            blocks.push(format!("… and {more} more"));
+        }
+        blocks.join("\n\n")
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+const SECRET_KEYS: [&str; 4] = ["password", "secret", "token", "webhook"];
+
+/// Replaces what follows a key that names a secret by as many `*`, byte by byte so that positions stay. References to the
+/// environment (`${…}`) are kept: they say nothing and help.
+fn mask_secrets(text: &str) -> String {
+    text.split_inclusive('\n').map(mask_line).collect()
+}
+
+fn mask_line(line: &str) -> String {
+    let lower = line.to_ascii_lowercase();
+    let value_at = SECRET_KEYS.iter().filter_map(|key| {
+        let key_end = lower.find(key)? + key.len();
+        Some(key_end + lower.get(key_end..)?.find(':')? + 1)
+    });
+    let user_info = lower.find("://").and_then(|at| {
+        let authority = at + 3;
+        let end = authority + lower.get(authority..)?.find('@')?;
+        let colon = authority + lower.get(authority..end)?.find(':')?;
+        Some((colon + 1, end))
+    });
+    let mut masked = line.to_owned();
+    for from in value_at {
+        let rest = line.get(from..).unwrap_or("");
+        let end = rest.find([',', '}', '\n', '\r']).unwrap_or(rest.len());
+        if !rest.contains("${") {
+            masked = cover(&masked, from, from + end);
+        }
+    }
+    if let Some((from, to)) = user_info {
+        masked = cover(&masked, from, to);
+    }
+    masked
+}
+
+fn cover(text: &str, from: usize, to: usize) -> String {
+    let keep = |c: char| c == ' ' || c == '"' || c == '\'';
+    text.char_indices()
+        .flat_map(|(at, c)| {
+            let hidden = (from..to).contains(&at) && !keep(c);
+            std::iter::repeat_n(if hidden { '*' } else { c }, if hidden { c.len_utf8() } else { 1 })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_in_the_shown_line_are_masked_and_positions_stay() {
+        for (line, expected) in [
+            ("  password: hunter2", "  password: *******"),
+            ("mail: { password: \"hünter\", when: x }", "mail: { password: \"*******\", when: x }"),
+            ("  password: ${SMTP}", "  password: ${SMTP}"),
+            ("server: smtps://ci:pw@host", "server: smtps://ci:**@host"),
+            ("server: smtps://ci@host", "server: smtps://ci@host"),
+            ("SLACK_TOKEN: abc", "SLACK_TOKEN: ***"),
+        ] {
+            assert_eq!(mask_secrets(line), expected);
+            assert_eq!(mask_secrets(line).len(), line.len(), "{line}");
+        }
+    }
+}

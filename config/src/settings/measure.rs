@@ -1,0 +1,170 @@
+//! `measure`: how often and how long.
+
+use std::time::Duration;
+
+use memgate_model::Level;
+
+use crate::read::{At, Reader, choice, table};
+use crate::value::duration::Time;
+use crate::value::number::{Count, Share};
+
+const WARM_UP: u32 = 3;
+const ITERATIONS: u32 = 10;
+const CONFIDENCE: f64 = 0.99;
+const TIMEOUT: Duration = Duration::from_secs(60);
+const INTERVAL: Duration = Duration::from_millis(250);
+const SETTLE: Duration = Duration::from_millis(50);
+/// A slope with an interval needs some points.
+const FEWEST_ITERATIONS: u32 = 5;
+const MOST_ITERATIONS: u32 = 100_000;
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+const LONGEST_SETTLE: Duration = Duration::from_secs(60);
+
+table! {
+    /// How tests are measured.
+    MeasureFile {
+        /// Executions of a suspect before the first that counts.
+        #[schemars(extend("default" = WARM_UP))]
+        warm_up: At<Count>,
+        /// Executions that count, at least: more while they are cheap (2 s) and where these leave it open (40); fewer for
+        /// one-time costs.
+        #[schemars(extend("default" = ITERATIONS))]
+        iterations: At<Count>,
+        /// What growth is that cannot be confirmed, because the suite cannot be repeated or the test fails alone.
+        #[schemars(extend("default" = "warn"))]
+        unconfirmed: LevelFile,
+        /// How a JVM suite is screened. Native suites need no choice: one pass is exact.
+        #[schemars(extend("default" = "baseline"))]
+        screen: Screen,
+        /// Confidence of the interval a verdict rests on.
+        #[schemars(extend("default" = CONFIDENCE))]
+        confidence: At<Share>,
+        /// Longest time of one test.
+        #[schemars(extend("default" = "60s"))]
+        timeout: At<Time>,
+        /// Time between two samples of the operating system's figures.
+        #[schemars(extend("default" = "250ms"))]
+        interval: At<Time>,
+        /// Longest wait for late frees at the end of a test that left something; `0s`: none.
+        #[schemars(extend("default" = "50ms"))]
+        settle: At<Time>,
+    }
+}
+
+choice! {
+    /// What something is taken for.
+    pub(crate) enum LevelFile ("a level") {
+        /// Shown, does not fail.
+        Warn = "warn",
+        /// Fails the build.
+        Fail = "fail",
+    }
+}
+
+choice! {
+    /// How a JVM suite is screened.
+    pub enum Screen ("a way to screen") {
+        /// Rounds of the whole suite.
+        Thorough = "thorough",
+        /// Rounds only where the build's own run differs from the baseline.
+        Baseline = "baseline",
+        /// No rounds.
+        Off = "off",
+    }
+}
+
+/// How tests are measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measure {
+    /// Executions before the first that counts.
+    pub warm_up: u32,
+    /// Executions that count, at least.
+    pub iterations: u32,
+    /// What growth is that cannot be confirmed.
+    pub unconfirmed: Level,
+    /// How a JVM suite is screened.
+    pub screen: Screen,
+    /// Confidence of the interval, from 0.5 to below 1.
+    pub confidence: f64,
+    /// Longest time of one test.
+    pub timeout: Duration,
+    /// Time between two samples of the operating system's figures.
+    pub interval: Duration,
+    /// Longest wait for late frees; zero: none.
+    pub settle: Duration,
+}
+
+impl Default for Measure {
+    fn default() -> Self {
+        Self {
+            warm_up: WARM_UP,
+            iterations: ITERATIONS,
+            unconfirmed: Level::Warn,
+            screen: Screen::Baseline,
+            confidence: CONFIDENCE,
+            timeout: TIMEOUT,
+            interval: INTERVAL,
+            settle: SETTLE,
+        }
+    }
+}
+
+impl Measure {
+    pub(crate) fn check(file: MeasureFile, reader: &mut Reader<'_>) -> Self {
+        let MeasureFile { warm_up, iterations, unconfirmed, screen, confidence, timeout, interval, settle } =
+            file;
+        let default = Self::default();
+        let mut within = |given: Option<At<Count>>, low: u32, high: u32, default: u32| {
+            given.map_or(default, |At { value: Count(value), span }| {
+                if !(low..=high).contains(&value) {
+                    reader
+                        .error(&span, format!("`{value}` is out of range"))
+                        .label(format!("expected {low} to {high}"));
+                }
+                value
+            })
+        };
+        Self {
+            warm_up: within(warm_up, 0, MOST_ITERATIONS, default.warm_up),
+            iterations: within(iterations, FEWEST_ITERATIONS, MOST_ITERATIONS, default.iterations),
+            unconfirmed: unconfirmed.map_or(default.unconfirmed, |level| match level {
+                LevelFile::Warn => Level::Warn,
+                LevelFile::Fail => Level::Fail,
+            }),
+            screen: screen.unwrap_or(default.screen),
+            confidence: confidence.map_or(default.confidence, |given| check_confidence(&given, reader)),
+            timeout: timeout.map_or(default.timeout, |given| check_timeout(&given, reader)),
+            interval: interval.map_or(default.interval, |At { value: Time(value), span }| {
+                if value < SHORTEST_INTERVAL {
+                    reader.error(&span, "the sampling interval is too short").label("expected 10ms or more");
+                }
+                value
+            }),
+            settle: settle.map_or(default.settle, |At { value: Time(value), span }| {
+                if value > LONGEST_SETTLE {
+                    reader.error(&span, "the time to settle is too long").label("expected 60s or less");
+                }
+                value
+            }),
+        }
+    }
+}
+
+fn check_confidence(given: &At<Share>, reader: &mut Reader<'_>) -> f64 {
+    let Share(value) = given.value;
+    if !(0.5..1.0).contains(&value) {
+        reader
+            .error(&given.span, "the confidence must be from 0.5 to below 1")
+            .label("out of range")
+            .hint(Some("1 would ask for certainty, which no measurement gives: write `0.99`"));
+    }
+    value
+}
+
+pub(crate) fn check_timeout(given: &At<Time>, reader: &mut Reader<'_>) -> Duration {
+    let Time(value) = given.value;
+    if value.is_zero() {
+        reader.error(&given.span, "a timeout of nothing stops every test").label("expected more than 0");
+    }
+    value
+}

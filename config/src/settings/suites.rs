@@ -1,0 +1,211 @@
+//! `suites`: what is run.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::{Later, LaterKind};
+use crate::read::{Anything, At, Named, Reader, choice, table};
+use crate::settings::measure::check_timeout;
+use crate::source::{Place, Span};
+use crate::value::duration::Time;
+use crate::value::glob::TargetGlob;
+use crate::value::text::{Argument, Words};
+
+/// In an argument: how often the program repeats its work.
+const REPETITIONS: &str = "{n}";
+
+table! {
+    /// One suite: a command, and how its tests are told apart.
+    SuiteFile {
+        /// Program and arguments. With the runner `command` an argument may contain `{n}`: how often the program repeats its
+        /// work; it is then judged by the slope over runs of different length.
+        run: At<Vec<At<Argument>>>,
+        /// Who tells the tests apart. Without it GoogleTest is recognised by itself, and a program without tests is one test.
+        runner: At<RunnerFile>,
+        /// Executables below the command that count as suites. Without it: the program itself, and every GoogleTest
+        /// executable it starts.
+        targets: Vec<At<TargetGlob>>,
+        /// Variables added to the environment of the command.
+        env: Named<Argument>,
+        /// Directory the command runs in; relative to the one memgate runs in.
+        cwd: Words,
+        /// Longest time of one test of this suite, instead of `measure.timeout`.
+        timeout: At<Time>,
+        /// For the runner `instrumentation` (a later version): the test package.
+        package: At<Anything>,
+        /// For the runner `instrumentation` (a later version): the devices to run on.
+        devices: At<Anything>,
+    }
+}
+
+choice! {
+    /// Who tells the tests apart.
+    pub(crate) enum RunnerFile ("a runner") {
+        /// GoogleTest.
+        Gtest = "gtest",
+        /// The process is the test.
+        Command = "command",
+        /// A later version.
+        Junit = "junit",
+        /// A later version.
+        Instrumentation = "instrumentation",
+    }
+}
+
+/// Who tells the tests apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runner {
+    /// Found out from the program.
+    Auto,
+    /// GoogleTest.
+    Gtest,
+    /// The process is the test.
+    Command,
+}
+
+/// A suite to run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Suite {
+    /// Its name.
+    pub name: String,
+    /// Program and arguments, at least one; see [`Suite::command`].
+    pub run: Vec<String>,
+    /// Who tells the tests apart.
+    pub runner: Runner,
+    /// Executables that count as suites; empty: the program, and what is recognised below it.
+    pub targets: Vec<TargetGlob>,
+    /// Variables added to the environment, in the order of the file.
+    pub env: Vec<(String, String)>,
+    /// Directory to run in.
+    pub cwd: Option<PathBuf>,
+    /// Longest time of one test, if it is not the one of `measure`.
+    pub timeout: Option<Duration>,
+    /// Where it stands.
+    pub place: Place,
+}
+
+impl Suite {
+    /// Does an argument say how often the work is repeated?
+    #[must_use]
+    pub fn repeats(&self) -> bool {
+        self.run.iter().any(|argument| argument.contains(REPETITIONS))
+    }
+
+    /// Program and arguments that repeat the work `repetitions` times.
+    #[must_use]
+    pub fn command(&self, repetitions: u32) -> Vec<String> {
+        self.run.iter().map(|argument| argument.replace(REPETITIONS, &repetitions.to_string())).collect()
+    }
+
+    /// `None`: it has mistakes, or belongs to a later version.
+    pub(crate) fn check(
+        name: &At<String>,
+        file: At<SuiteFile>,
+        later: &mut Vec<Later>,
+        reader: &mut Reader<'_>,
+    ) -> Option<Self> {
+        let At { value: file, span } = file;
+        let SuiteFile { run, runner, targets, env, cwd, timeout, package, devices } = file;
+        check_name(name, reader);
+        if let Some(At { value: value @ (RunnerFile::Junit | RunnerFile::Instrumentation), .. }) = &runner {
+            let (name, place) = (name.value.clone(), reader.place(&name.span));
+            later.push(Later { kind: LaterKind::Suite, name, detail: value.name(), place });
+            return None;
+        }
+        for (key, given) in [("package", package), ("devices", devices)] {
+            if let Some(given) = given {
+                reader
+                    .error(&given.span, format!("`{key}` is for the runner `instrumentation`"))
+                    .label("has no meaning here")
+                    .hint(Some("remove it, or add `runner: instrumentation`"));
+            }
+        }
+        let timeout = timeout.map(|given| check_timeout(&given, reader));
+        let env = check_env(env.unwrap_or_default(), reader);
+        let run = check_run(name, &span, run, reader)?;
+        let repeating = run.iter().find(|argument| argument.value.0.contains(REPETITIONS));
+        let runner = match (runner, repeating) {
+            (None, None) => Runner::Auto,
+            (None, Some(_)) => Runner::Command,
+            (Some(At { value: RunnerFile::Gtest, .. }), None) => Runner::Gtest,
+            (Some(At { value: RunnerFile::Gtest, span }), Some(argument)) => {
+                reader
+                    .error(&argument.span, "`{n}` is for the runner `command`")
+                    .label("a GoogleTest suite is repeated by memgate itself")
+                    .context(&span, "this suite has another runner")
+                    .hint(Some("remove the argument"));
+                Runner::Gtest
+            }
+            (Some(_), _) => Runner::Command,
+        };
+        Some(Self {
+            name: name.value.clone(),
+            run: run.into_iter().map(|argument| argument.value.0).collect(),
+            runner,
+            targets: targets.unwrap_or_default().into_iter().map(|target| target.value).collect(),
+            env,
+            cwd: cwd.map(|Words(path)| PathBuf::from(path)),
+            timeout,
+            place: reader.place(&name.span),
+        })
+    }
+}
+
+/// Names appear in test globs (`suite::Test`), on the command line and in file names.
+fn check_name(name: &At<String>, reader: &mut Reader<'_>) {
+    let allowed = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+    if name.value.is_empty() || !name.value.chars().all(allowed) || name.value.starts_with(['-', '.']) {
+        reader
+            .error(&name.span, format!("`{}` cannot be the name of a suite", name.value.escape_debug()))
+            .label("not a name")
+            .hint(Some("use letters, digits, `_`, `-` and `.`"));
+    }
+}
+
+fn check_run(
+    name: &At<String>,
+    suite: &Span,
+    run: Option<At<Vec<At<Argument>>>>,
+    reader: &mut Reader<'_>,
+) -> Option<Vec<At<Argument>>> {
+    let Some(At { value: run, span }) = run else {
+        if !reader.has_error_below(suite) {
+            reader
+                .error(&name.span, format!("the suite `{}` has no `run`", name.value))
+                .label("what does it run?")
+                .hint(Some("add `run: [build/engine_tests]`"));
+        }
+        return None;
+    };
+    match run.first() {
+        None if reader.has_error_below(&span) => None,
+        None => {
+            reader
+                .error(&span, "`run` is empty")
+                .label("expected a program")
+                .hint(Some("write `run: [build/engine_tests]`"));
+            None
+        }
+        Some(program) if program.value.0.is_empty() => {
+            reader.error(&program.span, "the program of this suite is empty").label("expected a path");
+            None
+        }
+        Some(_) => Some(run),
+    }
+}
+
+fn check_env(env: Named<Argument>, reader: &mut Reader<'_>) -> Vec<(String, String)> {
+    let mut checked = Vec::new();
+    for (name, Argument(value)) in env.0 {
+        if name.value.is_empty() || name.value.contains(['=', '\0']) {
+            reader
+                .error(
+                    &name.span,
+                    format!("`{}` cannot be the name of a variable", name.value.escape_debug()),
+                )
+                .label("not a name");
+        }
+        checked.push((name.value, value));
+    }
+    checked
+}

@@ -1,0 +1,290 @@
+//! `thresholds`: how much of what is allowed.
+
+mod file;
+
+use std::collections::BTreeMap;
+
+use memgate_model::{Metric, Per, Unit};
+
+pub(crate) use self::file::ThresholdsFile;
+use self::file::{EntryAt, EntryFile, LimitFile, MetricName, OverrideFile, PerFile};
+use crate::config::{Later, LaterKind};
+use crate::read::{At, Reader};
+use crate::source::{Place, Span};
+use crate::value::amount::{Amount, LimitOrOff, Quantity};
+use crate::value::glob::TestGlob;
+
+/// What holds where nothing is said: nothing may grow.
+const ZERO_BY_DEFAULT: [Metric; 3] = [Metric::NativeLiveBytes, Metric::OsFds, Metric::OsThreads];
+
+/// How much is allowed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Limit {
+    /// This much, in the metric's unit.
+    Absolute(u64),
+    /// The baseline's figure and this much more.
+    AboveBaseline(u64),
+    /// The baseline's figure and this many percent more.
+    PercentAboveBaseline(f64),
+}
+
+impl Limit {
+    /// The largest allowed figure; `None`: it is relative and there is no baseline.
+    #[must_use]
+    pub fn resolve(self, baseline: Option<f64>) -> Option<f64> {
+        #[expect(clippy::cast_precision_loss, reason = "a limit above 2⁵³ bytes is no limit")]
+        match self {
+            Self::Absolute(limit) => Some(limit as f64),
+            Self::AboveBaseline(more) => baseline.map(|figure| figure + more as f64),
+            Self::PercentAboveBaseline(percent) => baseline.map(|figure| figure * (1.0 + percent / 100.0)),
+        }
+    }
+}
+
+/// What is allowed of one metric. At least one of the limits is there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Threshold {
+    /// What is limited.
+    pub metric: Metric,
+    /// What the figure is per.
+    pub per: Per,
+    /// More than this fails.
+    pub fail: Option<Limit>,
+    /// More than this is a warning.
+    pub warn: Option<Limit>,
+    /// Where it stands.
+    pub place: Place,
+}
+
+/// Other limits for some tests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Override {
+    /// The tests.
+    pub tests: TestGlob,
+    /// Their limits; `None`: switched off.
+    pub limits: BTreeMap<Metric, Option<Threshold>>,
+    /// Where it stands.
+    pub place: Place,
+}
+
+/// One line of the thresholds in their order of precedence.
+#[derive(Debug, Clone, Copy)]
+pub struct Rule<'t> {
+    /// The tests; `None`: all.
+    pub tests: Option<&'t TestGlob>,
+    /// What is limited.
+    pub metric: Metric,
+    /// The limits; `None`: switched off.
+    pub threshold: Option<&'t Threshold>,
+}
+
+/// All thresholds, defaults included.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Thresholds {
+    overrides: Vec<Override>,
+    general: BTreeMap<Metric, Threshold>,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        let zero = |metric| Threshold {
+            metric,
+            per: Per::Iteration,
+            fail: Some(Limit::Absolute(0)),
+            warn: None,
+            place: Place::Default,
+        };
+        Self {
+            overrides: Vec::new(),
+            general: ZERO_BY_DEFAULT.into_iter().map(|metric| (metric, zero(metric))).collect(),
+        }
+    }
+}
+
+impl Thresholds {
+    /// What holds for a metric of one test: per iteration or per execution.
+    #[must_use]
+    pub fn for_test(&self, suite: &str, test: &str, metric: Metric) -> Option<&Threshold> {
+        self.rules()
+            .find(|rule| rule.metric == metric && rule.tests.is_none_or(|tests| tests.matches(suite, test)))?
+            .threshold
+            .filter(|threshold| threshold.per != Per::Suite)
+    }
+
+    /// What holds for suites as a whole.
+    pub fn for_suite(&self) -> impl Iterator<Item = &Threshold> {
+        self.general.values().filter(|threshold| threshold.per == Per::Suite)
+    }
+
+    /// Every rule; for a metric of a test the first that applies counts.
+    pub fn rules(&self) -> impl Iterator<Item = Rule<'_>> {
+        let overrides = self.overrides.iter().flat_map(|entry| {
+            entry.limits.iter().map(|(metric, threshold)| Rule {
+                tests: Some(&entry.tests),
+                metric: *metric,
+                threshold: threshold.as_ref(),
+            })
+        });
+        let general = self.general.values().map(|threshold| Rule {
+            tests: None,
+            metric: threshold.metric,
+            threshold: Some(threshold),
+        });
+        overrides.chain(general)
+    }
+
+    /// The entries of `tests`, in their order.
+    #[must_use]
+    pub fn overrides(&self) -> &[Override] {
+        &self.overrides
+    }
+
+    /// Is any limit relative to the baseline?
+    #[must_use]
+    pub fn need_baseline(&self) -> bool {
+        let relative = |limit: &Limit| !matches!(limit, Limit::Absolute(_));
+        self.rules()
+            .filter_map(|rule| rule.threshold)
+            .any(|threshold| threshold.fail.iter().chain(&threshold.warn).any(relative))
+    }
+
+    pub(crate) fn check(file: ThresholdsFile, later: &mut Vec<Later>, reader: &mut Reader<'_>) -> Self {
+        let ThresholdsFile { entries, tests } = file;
+        let mut thresholds = Self::default();
+        for (metric, threshold) in check_entries(entries, false, later, reader) {
+            match threshold {
+                Some(threshold) => thresholds.general.insert(metric, threshold),
+                None => thresholds.general.remove(&metric),
+            };
+        }
+        for OverrideFile { tests, entries, place } in tests {
+            let limits = check_entries(entries, true, later, reader).into_iter().collect();
+            thresholds.overrides.push(Override { tests, limits, place });
+        }
+        thresholds
+    }
+}
+
+fn check_entries(
+    entries: Vec<EntryAt>,
+    of_tests: bool,
+    later: &mut Vec<Later>,
+    reader: &mut Reader<'_>,
+) -> Vec<(Metric, Option<Threshold>)> {
+    let mut checked = Vec::new();
+    for entry in entries {
+        let EntryAt { metric, name_span, value, value_span } = entry;
+        let place = reader.place(&name_span);
+        let found = reader.found.len();
+        let parts = parts(metric, value, &value_span, of_tests, reader);
+        match metric {
+            MetricName::Later(name, _) => {
+                later.push(Later { kind: LaterKind::Metric, name: name.to_owned(), detail: "", place });
+            }
+            MetricName::Known(metric) if reader.found.len() == found => {
+                let threshold = parts.map(|(per, fail, warn)| Threshold { metric, per, fail, warn, place });
+                checked.push((metric, threshold));
+            }
+            MetricName::Known(_) => {}
+        }
+    }
+    checked
+}
+
+type Parts = (Per, Option<Limit>, Option<Limit>);
+
+/// `None`: switched off.
+fn parts(
+    metric: MetricName,
+    value: EntryFile,
+    span: &Span,
+    of_tests: bool,
+    reader: &mut Reader<'_>,
+) -> Option<Parts> {
+    let LimitFile { fail, limit, warn, per, against } = match value {
+        EntryFile::Short(LimitOrOff::Off) => return None,
+        EntryFile::Short(LimitOrOff::Limit(amount)) => {
+            let at = At { value: amount, span: span.clone() };
+            let limit = check_limit(metric, &at, false, reader);
+            return Some((Per::Iteration, limit, None));
+        }
+        EntryFile::Table(file) => file,
+    };
+    if let (Some(fail), Some(limit)) = (&fail, &limit) {
+        reader
+            .error(&limit.span, "`limit` and `fail` mean the same")
+            .label("again here")
+            .context(&fail.span, "first here")
+            .hint(Some("keep one of them"));
+    }
+    if fail.is_none() && limit.is_none() && warn.is_none() && !reader.has_error_below(span) {
+        reader
+            .error(span, format!("the threshold of `{}` has no limit", metric.name()))
+            .label("expected `fail` or `warn`")
+            .hint(Some("write `{ fail: 64 KiB }`, or `off` for no threshold"));
+    }
+    let relative = against.is_some();
+    let failing = fail.or(limit);
+    let checked_fail = failing.as_ref().and_then(|amount| check_limit(metric, amount, relative, reader));
+    let checked_warn = warn.as_ref().and_then(|amount| check_limit(metric, amount, relative, reader));
+    if let (Some(Limit::Absolute(fails)), Some(Limit::Absolute(warns)), Some(failing), Some(warning)) =
+        (checked_fail, checked_warn, &failing, &warn)
+        && warns >= fails
+    {
+        reader
+            .error(&warning.span, "this warning is never given")
+            .label("not below the limit that fails")
+            .context(&failing.span, "fails here already")
+            .hint(Some("make `warn` smaller than `fail`"));
+    }
+    let per = match per {
+        None => Per::Iteration,
+        Some(At { value: PerFile::Iteration, .. }) => Per::Iteration,
+        Some(At { value: PerFile::Test, .. }) => Per::Test,
+        Some(At { value: PerFile::Suite, span }) => {
+            if of_tests {
+                reader
+                    .error(&span, "a limit for some tests cannot be per suite")
+                    .label("a suite has one figure for all its tests")
+                    .hint(Some("write `per: test` or `per: iteration`, or move it out of `tests`"));
+            }
+            Per::Suite
+        }
+    };
+    Some((per, checked_fail, checked_warn))
+}
+
+fn check_limit(
+    metric: MetricName,
+    at: &At<Amount>,
+    relative: bool,
+    reader: &mut Reader<'_>,
+) -> Option<Limit> {
+    let At { value: Amount { added, quantity }, span } = at;
+    if matches!(quantity, Quantity::Size(_)) && metric.unit() == Unit::Count {
+        reader
+            .error(span, format!("`{}` counts things, not bytes", metric.name()))
+            .label("this is a size")
+            .hint(Some("write a plain number"));
+        return None;
+    }
+    match (*quantity, added, relative) {
+        (Quantity::Number(number) | Quantity::Size(number), false, _) => Some(Limit::Absolute(number)),
+        (Quantity::Number(number) | Quantity::Size(number), true, true) => Some(Limit::AboveBaseline(number)),
+        (Quantity::Percent(percent), true, true) => Some(Limit::PercentAboveBaseline(percent)),
+        (Quantity::Percent(_), false, _) => {
+            reader
+                .error(span, "a percentage must be added to something")
+                .label("percent of what?")
+                .hint(Some("write `+10%` together with `against: baseline`"));
+            None
+        }
+        (_, true, false) => {
+            reader
+                .error(span, "this limit is relative, but does not say to what")
+                .label("added to what?")
+                .hint(Some("write a table: `{ fail: +10%, against: baseline }`"));
+            None
+        }
+    }
+}

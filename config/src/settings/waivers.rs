@@ -1,0 +1,151 @@
+//! `waivers`: known leaks that are accepted, for a reason and for a time.
+
+use memgate_model::{HolderStep, Leak};
+
+use crate::read::{At, Reader, table};
+use crate::source::{Place, Span};
+pub use crate::value::date::Until;
+use crate::value::glob::{FrameGlob, Glob};
+use crate::value::text::{LeakId, Words};
+
+table! {
+    /// A known leak that is accepted for a time. Exactly one of `leak`, `frame`, `class` and `holder` says which.
+    WaiverFile {
+        /// The id of the leak, as the report prints it.
+        leak: At<LeakId>,
+        /// A frame of the stack that allocated it, as `module!function`.
+        frame: At<FrameGlob>,
+        /// The class that leaks (Java).
+        class: At<Glob>,
+        /// A step of the path that holds it, as `class.field` (Java).
+        holder: At<Glob>,
+        /// Why it is accepted.
+        #[schemars(required)]
+        reason: Words,
+        /// Who answers for it.
+        owner: Words,
+        /// The last day it holds, or `never`.
+        #[schemars(required)]
+        until: At<Until>,
+    }
+}
+
+table! {
+    /// The file `memgate waive` appends to.
+    WaiversFile {
+        /// Version of the file's shape.
+        #[schemars(extend("const" = 1))]
+        version: At<crate::value::number::Count>,
+        /// Known leaks.
+        waivers: Vec<At<WaiverFile>>,
+    }
+}
+
+/// A known leak.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waiver {
+    /// What it names.
+    pub target: WaiverTarget,
+    /// Why it is accepted.
+    pub reason: String,
+    /// Who answers for it.
+    pub owner: Option<String>,
+    /// How long.
+    pub until: Until,
+    /// Where it stands.
+    pub place: Place,
+}
+
+/// What a waiver names.
+#[derive(Debug, Clone, PartialEq)]
+pub enum WaiverTarget {
+    /// One leak by its id.
+    Leak(String),
+    /// Native leaks with such a frame.
+    Frame(FrameGlob),
+    /// Java leaks of such a class.
+    Class(Glob),
+    /// Java leaks with such a step in their holder path.
+    Holder(Glob),
+}
+
+impl WaiverTarget {
+    /// Does it name this leak? Dates are not looked at.
+    #[must_use]
+    pub fn names(&self, leak: &Leak) -> bool {
+        match self {
+            Self::Leak(id) => leak.id == *id,
+            Self::Frame(glob) => {
+                leak.frames.iter().any(|frame| glob.matches(&frame.module, frame.function.as_deref()))
+            }
+            Self::Class(glob) => leak.class.as_deref().is_some_and(|class| glob.matches(class)),
+            Self::Holder(glob) => leak.holder.iter().any(|step| glob.matches(&holder_name(step))),
+        }
+    }
+}
+
+impl std::fmt::Display for WaiverTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Leak(id) => write!(f, "leak {id}"),
+            Self::Frame(glob) => write!(f, "frame {}", glob.text()),
+            Self::Class(glob) => write!(f, "class {}", glob.text()),
+            Self::Holder(glob) => write!(f, "holder {}", glob.text()),
+        }
+    }
+}
+
+fn holder_name(step: &HolderStep) -> String {
+    format!("{}.{}", step.owner, step.name)
+}
+
+impl Waiver {
+    pub(crate) fn check(file: At<WaiverFile>, reader: &mut Reader<'_>) -> Option<Self> {
+        let At { value: WaiverFile { leak, frame, class, holder, reason, owner, until }, span } = file;
+        // A value that could not be read was reported: what is missing because of it is not reported again.
+        let complete = !reader.has_error_below(&span);
+        let targets = [
+            leak.map(|At { value: LeakId(id), span }| (WaiverTarget::Leak(id), span)),
+            frame.map(|At { value, span }| (WaiverTarget::Frame(value), span)),
+            class.map(|At { value, span }| (WaiverTarget::Class(value), span)),
+            holder.map(|At { value, span }| (WaiverTarget::Holder(value), span)),
+        ];
+        let target = one_target(targets.into_iter().flatten().collect(), &span, complete, reader);
+        let missing = [
+            (reason.is_none(), "`reason`", "say why it is accepted, in a sentence: `reason: …`"),
+            (until.is_none(), "`until`", "add the last day it holds, `until: 2027-03-01`, or `until: never`"),
+        ];
+        for (_, key, hint) in missing.iter().filter(|(missing, ..)| complete && *missing) {
+            reader.error(&span, format!("this waiver has no {key}")).label("waived here").hint(Some(*hint));
+        }
+        Some(Self {
+            target: target?,
+            reason: reason?.0,
+            owner: owner.map(|Words(owner)| owner),
+            until: until?.value,
+            place: reader.place(&span),
+        })
+    }
+}
+
+fn one_target(
+    mut targets: Vec<(WaiverTarget, Span)>,
+    span: &Span,
+    complete: bool,
+    reader: &mut Reader<'_>,
+) -> Option<WaiverTarget> {
+    if targets.is_empty() && complete {
+        reader
+            .error(span, "this waiver does not say what it waives")
+            .label("waived here")
+            .hint(Some("add one of `leak`, `frame`, `class` and `holder`"));
+    }
+    if let [(_, first), (_, second), ..] = targets.as_slice() {
+        reader
+            .error(second, "this waiver names two things")
+            .label("and this")
+            .context(first, "this")
+            .hint(Some("keep one, or write two waivers"));
+    }
+    (!targets.is_empty()).then(|| targets.swap_remove(0).0)
+}

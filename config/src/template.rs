@@ -1,0 +1,199 @@
+//! The `memgate.yaml` that `memgate init` writes: every setting with its default, as comments, around the suites it found.
+
+use crate::waive::quote;
+
+/// What kind of project stands in the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProjectKind {
+    /// `CMakeLists.txt`.
+    Cmake,
+    /// `Cargo.toml`.
+    Cargo,
+    /// `pom.xml`.
+    Maven,
+    /// `build.gradle` or `build.gradle.kts`.
+    Gradle,
+    /// None of them.
+    Plain,
+}
+
+/// What was found out about the project.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Its name.
+    pub project: String,
+    /// Suites that were found; empty: those usual for the kind of project are written.
+    pub suites: Vec<SuiteFact>,
+}
+
+/// A suite that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SuiteFact {
+    /// Its name: letters, digits, `_`, `-` and `.`.
+    pub name: String,
+    /// Program and arguments.
+    pub run: Vec<String>,
+}
+
+/// The text of a new `memgate.yaml`.
+#[must_use]
+pub fn init_template(kind: ProjectKind, facts: &Facts) -> String {
+    let suites =
+        if facts.suites.is_empty() { usual_suites(kind).to_owned() } else { found_suites(&facts.suites) };
+    format!(
+        "\
+# yaml-language-server: $schema=.memgate/memgate.schema.json
+# The line above gives an editor completion and checks: memgate schema > .memgate/memgate.schema.json
+version: 1
+project: {project}
+
+# What is run. GoogleTest is recognised by itself, also in executables that ctest, make or a script start.
+suites:
+{suites}
+# How tests are measured: each once, and the suspects again, alone, in iterations. These are the defaults.
+# measure:
+#   warm_up: 3            # executions before the first that counts
+#   iterations: 10        # at least
+#   unconfirmed: warn     # growth that cannot be confirmed: warn | fail
+#   confidence: 0.99
+#   timeout: 60s          # per test
+
+# How much one more iteration of a test may leave behind. The first matching entry of `tests` wins.
+thresholds:
+  native.live_bytes: 0
+  os.fds: 0
+  os.threads: 0
+  # os.rss: {{ per: suite, warn: +10%, against: baseline }}   # accepted by `memgate baseline accept`
+  # tests:
+  #   - match: \"suite::MapCache.*\"
+  #     native.live_bytes: 64 KiB
+
+# Known leaks; `memgate waive` writes to {waivers} instead.
+# waivers:
+#   - frame: \"libfontconfig.so*!FcInit*\"
+#     reason: initialises once per process
+#     until: never
+
+# reports:
+#   junit: {{ path: {junit} }}
+",
+        project = if facts.project.trim().is_empty() { "unnamed".to_owned() } else { quote(&facts.project) },
+        waivers = crate::DEFAULT_WAIVERS_FILE,
+        junit = junit_path(kind),
+    )
+}
+
+fn found_suites(suites: &[SuiteFact]) -> String {
+    let line = |SuiteFact { name, run }: &SuiteFact| {
+        let run = run.iter().map(|argument| quote(argument)).collect::<Vec<_>>().join(", ");
+        format!("  {}: {{ run: [{run}] }}\n", quote(name))
+    };
+    suites.iter().map(line).collect()
+}
+
+fn usual_suites(kind: ProjectKind) -> &'static str {
+    match kind {
+        ProjectKind::Cmake => {
+            "  unit: { run: [ctest, --test-dir, build, --output-on-failure] }
+  # or one executable:
+  # engine: { run: [build/engine_tests] }
+"
+        }
+        ProjectKind::Cargo => {
+            "  # A Rust test executable is one test as a whole. Name one whose argument repeats its work, and it is judged by the slope.
+  unit: { run: [cargo, test], targets: [\"target/*/deps/*\"] }
+  # replay: { run: [target/debug/replay, \"--count={n}\"], runner: command }
+"
+        }
+        ProjectKind::Maven => {
+            "  # JVM suites come with a later version of memgate; native executables work today.
+  # unit: { run: [mvn, -q, test], runner: junit }
+  # native: { run: [target/native/tests] }
+"
+        }
+        ProjectKind::Gradle => {
+            "  # JVM suites come with a later version of memgate; native executables work today.
+  # unit: { run: [./gradlew, test], runner: junit }
+  # native: { run: [build/native/tests] }
+"
+        }
+        ProjectKind::Plain => {
+            "  # engine: { run: [build/engine_tests] }
+  # replay: { run: [build/replay, \"--count={n}\"], runner: command }   # {n}: how often the work is repeated
+"
+        }
+    }
+}
+
+fn junit_path(kind: ProjectKind) -> &'static str {
+    match kind {
+        ProjectKind::Cmake | ProjectKind::Gradle | ProjectKind::Plain => "build/memgate-junit.xml",
+        ProjectKind::Cargo | ProjectKind::Maven => "target/memgate-junit.xml",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    const KINDS: [ProjectKind; 5] =
+        [ProjectKind::Cmake, ProjectKind::Cargo, ProjectKind::Maven, ProjectKind::Gradle, ProjectKind::Plain];
+
+    fn parse(text: &str) -> Config {
+        Config::parse(text, "memgate.yaml", &|_| None, None).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    }
+
+    #[test]
+    fn every_template_parses_and_says_the_defaults() {
+        for kind in KINDS {
+            let config =
+                parse(&init_template(kind, &Facts { project: "tiles".to_owned(), suites: Vec::new() }));
+            assert_eq!(config.project.as_deref(), Some("tiles"));
+            let limits = |config: &Config| {
+                config
+                    .thresholds
+                    .rules()
+                    .map(|rule| rule.threshold.map(|t| (t.metric, t.per, t.fail)))
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(limits(&config), limits(&Config::default()));
+            assert_eq!(config.measure, Config::default().measure);
+        }
+    }
+
+    /// The comments are settings to be switched on: they must be right too.
+    #[test]
+    fn templates_parse_with_their_comments_switched_on() {
+        for kind in KINDS {
+            let text = init_template(kind, &Facts { project: "tiles".to_owned(), suites: Vec::new() });
+            let is_setting = |line: &str| {
+                let Some(inner) = line.trim_start().strip_prefix("# ") else { return false };
+                let key = inner.trim_start().trim_start_matches("- ").split(':').next().unwrap_or("");
+                inner.contains(':') && !key.contains([' ', '`']) && !line.contains("yaml-language-server")
+            };
+            let on = text
+                .lines()
+                .map(|line| if is_setting(line) { line.replacen("# ", "", 1) } else { line.to_owned() })
+                .collect::<Vec<_>>()
+                .join("\n");
+            let config = parse(&on);
+            assert!(config.reports.junit.is_some(), "{on}");
+            assert_eq!(config.waivers.len(), 1);
+            assert_eq!(config.thresholds.overrides().len(), 1);
+        }
+    }
+
+    #[test]
+    fn found_suites_and_odd_names_are_written_so_that_they_are_read_back() {
+        let run =
+            vec!["build/a b".to_owned(), "--filter=${X}:*".to_owned(), "{n}".to_owned(), "null".to_owned()];
+        let facts = Facts {
+            project: "#1: \"tiles\"".to_owned(),
+            suites: vec![SuiteFact { name: "engine".to_owned(), run: run.clone() }],
+        };
+        let config = parse(&init_template(ProjectKind::Cmake, &facts));
+        assert_eq!(config.project, Some(facts.project));
+        assert_eq!(config.suites[0].run, run);
+    }
+}

@@ -1,0 +1,227 @@
+//! Globs, compiled when they are read. `*` also crosses `/`: test and function names contain it.
+
+use globset::{GlobBuilder, GlobMatcher};
+
+use crate::read::{Fault, Value};
+use crate::value::value_schema;
+
+/// A pattern with `*`, `?`, `[…]` and `{a,b}`.
+#[derive(Debug, Clone)]
+pub struct Glob {
+    text: String,
+    matcher: GlobMatcher,
+}
+
+impl Glob {
+    /// As written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Does the whole of `name` match?
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        self.matcher.is_match(name)
+    }
+}
+
+impl PartialEq for Glob {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+value_schema!(Glob, "Glob", { "type": "string", "minLength": 1 });
+
+impl Value for Glob {
+    const WHAT: &'static str = "a pattern";
+    const HINT: &'static str =
+        "`*` is any text, `?` one character; write `\\[` or `?` for a bracket that means itself";
+
+    fn parse(text: &str) -> Result<Self, Fault> {
+        if text.is_empty() {
+            return Err(Fault::new("empty: it would match nothing"));
+        }
+        let glob = GlobBuilder::new(text)
+            .backslash_escape(true)
+            .build()
+            .map_err(|error| Fault::new(error.kind().to_string()))?;
+        Ok(Self { text: text.to_owned(), matcher: glob.compile_matcher() })
+    }
+}
+
+/// A pattern over `suite::Test.name`; without `::` it stands for the test in every suite.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TestGlob(Glob);
+
+impl TestGlob {
+    /// As written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        self.0.text()
+    }
+
+    /// Does it name this test of this suite?
+    #[must_use]
+    pub fn matches(&self, suite: &str, test: &str) -> bool {
+        self.0.matches(&format!("{suite}::{test}")) || (!self.text().contains("::") && self.0.matches(test))
+    }
+}
+
+value_schema!(TestGlob, "TestGlob", { "type": "string", "minLength": 1, "examples": ["engine::MapCache.*"] });
+
+impl Value for TestGlob {
+    const WHAT: &'static str = Glob::WHAT;
+    const HINT: &'static str = Glob::HINT;
+
+    fn parse(text: &str) -> Result<Self, Fault> {
+        Glob::parse(text).map(Self)
+    }
+}
+
+/// A pattern over one frame: `module!function`, or a function in any module.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FrameGlob {
+    text: String,
+    module: Option<Glob>,
+    function: Glob,
+}
+
+impl FrameGlob {
+    /// As written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Does it name this frame? Without a symbol only the module can match, by `module!*`.
+    #[must_use]
+    pub fn matches(&self, module: &str, function: Option<&str>) -> bool {
+        self.module.as_ref().is_none_or(|glob| glob.matches(module))
+            && match function {
+                Some(function) => self.function.matches(function),
+                None => self.module.is_some() && self.function.text() == "*",
+            }
+    }
+}
+
+value_schema!(FrameGlob, "FrameGlob", { "type": "string", "minLength": 1, "examples": ["libfontconfig.so*!FcInit*"] });
+
+impl Value for FrameGlob {
+    const WHAT: &'static str = "a pattern of a frame";
+    const HINT: &'static str =
+        "write `module!function`, such as `libfontconfig.so*!FcInit*`; `?` stands for any one character";
+
+    fn parse(text: &str) -> Result<Self, Fault> {
+        // `operator!=` has a `!` too: a module is what stands before the first one, and has no space or parenthesis.
+        let (module, function) = match text.split_once('!') {
+            Some((module, function)) if !module.contains(['(', ' ']) && !module.ends_with("operator") => {
+                (Some(Glob::parse(module)?), function)
+            }
+            _ => (None, text),
+        };
+        Ok(Self { text: text.to_owned(), module, function: Glob::parse(function)? })
+    }
+}
+
+/// A pattern over the path of an executable. The agent matches it inside the tested process, where only `*` and `?` exist.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TargetGlob(Glob);
+
+impl TargetGlob {
+    /// As written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        self.0.text()
+    }
+
+    /// The pattern for absolute paths: one that is not absolute is taken below `directory`, and one without `/` anywhere.
+    #[must_use]
+    pub fn absolute(&self, directory: &str) -> String {
+        let text = self.text();
+        if text.starts_with('/') || text.starts_with('*') {
+            text.to_owned()
+        } else if text.contains('/') {
+            format!("{}/{}", directory.trim_end_matches('/'), text.trim_start_matches("./"))
+        } else {
+            format!("*/{text}")
+        }
+    }
+}
+
+value_schema!(TargetGlob, "TargetGlob", { "type": "string", "minLength": 1, "examples": ["build/*_tests"] });
+
+impl Value for TargetGlob {
+    const WHAT: &'static str = "a pattern of an executable";
+    const HINT: &'static str = "write a path such as `build/*_tests`; `*` is any text, `?` one character";
+
+    fn parse(text: &str) -> Result<Self, Fault> {
+        if text.contains(['[', ']', '{', '}', '\\', ';']) {
+            return Err(Fault::new("only `*` and `?` are special here"));
+        }
+        Glob::parse(text).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test(text: &str) -> TestGlob {
+        TestGlob::parse(text).ok().unwrap()
+    }
+
+    fn frame(text: &str) -> FrameGlob {
+        FrameGlob::parse(text).ok().unwrap()
+    }
+
+    #[test]
+    fn tests_are_named_with_or_without_their_suite() {
+        assert!(test("engine::MapCache.*").matches("engine", "MapCache.scroll"));
+        assert!(!test("engine::MapCache.*").matches("other", "MapCache.scroll"));
+        assert!(test("MapCache.*").matches("other", "MapCache.scroll"));
+        assert!(test("*/MyTest.works/*").matches("engine", "Instances/MyTest.works/3"), "`*` crosses `/`");
+        assert!(test("*").matches("engine", "tests::it_works"));
+        assert!(!test("MapCache").matches("engine", "MapCache.scroll"), "the whole name must match");
+    }
+
+    #[test]
+    fn frames_are_named_by_module_and_function() {
+        assert!(frame("libfontconfig.so*!FcInit*").matches("libfontconfig.so.1", Some("FcInitLoadConfig")));
+        assert!(!frame("libfontconfig.so*!FcInit*").matches("libother.so", Some("FcInitLoadConfig")));
+        assert!(frame("MapCache::insert(*)").matches("engine_tests", Some("MapCache::insert(Tile const&)")));
+        assert!(frame("libdriver.so!*").matches("libdriver.so", None));
+        assert!(!frame("*").matches("libdriver.so", None));
+        assert!(frame("A::operator!=*").matches("m", Some("A::operator!=(A const&)")));
+        assert!(
+            frame("std::vector?int?::operator\\[\\]*")
+                .matches("m", Some("std::vector<int>::operator[](int)"))
+        );
+    }
+
+    #[test]
+    fn targets_become_absolute() {
+        for (text, expected) in [
+            ("build/*_tests", "/src/tiles/build/*_tests"),
+            ("./build/x", "/src/tiles/build/x"),
+            ("/opt/x", "/opt/x"),
+            ("*_tests", "*_tests"),
+            ("engine_tests", "*/engine_tests"),
+        ] {
+            assert_eq!(TargetGlob::parse(text).ok().unwrap().absolute("/src/tiles"), expected);
+        }
+    }
+
+    #[test]
+    fn bad_globs_say_why() {
+        for (text, label) in [
+            ("", "empty: it would match nothing"),
+            ("a[b", "unclosed character class; missing ']'"),
+            ("a{b", "unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)"),
+        ] {
+            assert_eq!(Glob::parse(text).err().map(|f| f.label), Some(label.to_owned()), "{text}");
+        }
+        assert!(TargetGlob::parse("build/{a,b}").is_err());
+    }
+}

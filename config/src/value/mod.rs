@@ -1,0 +1,31 @@
+//! Values written as text: sizes, durations, dates, globs. Each parses itself, says what it is in the JSON Schema, and has a
+//! table of right and wrong spellings as its test.
+
+pub(crate) mod amount;
+pub(crate) mod date;
+pub(crate) mod duration;
+pub(crate) mod env;
+pub(crate) mod glob;
+pub(crate) mod number;
+pub(crate) mod size;
+pub(crate) mod text;
+
+/// `JsonSchema` of a value type, written in place.
+macro_rules! value_schema {
+    ($name:ty, $title:literal, $($json:tt)+) => {
+        impl schemars::JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                $title.into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!($($json)+)
+            }
+        }
+    };
+}
+pub(crate) use value_schema;

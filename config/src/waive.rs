@@ -1,0 +1,416 @@
+//! Adds a waiver to the waivers file, as text: comments and entries written by hand stay as they are.
+//!
+//! The place is found in the parsed tree, the new entry is written there, and the result is parsed again before it is
+//! handed out.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
+use crate::read::Value as _;
+use crate::source::{Source, Span};
+use crate::value::date::Until;
+use crate::value::text::LeakId;
+use crate::yaml::{self, Kind, Node};
+
+const HEADER: &str = "\
+# Leaks that are accepted for a time. `memgate waive` adds to the end; edit freely.
+version: 1
+";
+
+/// A waiver to add.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewWaiver {
+    /// Id of the leak.
+    pub leak: String,
+    /// Why it is accepted.
+    pub reason: String,
+    /// Who answers for it.
+    pub owner: Option<String>,
+    /// How long.
+    pub until: Until,
+    /// What the leak is, for a comment above the entry.
+    pub comment: Option<String>,
+}
+
+/// Why a waiver cannot be added.
+#[derive(Debug)]
+pub enum WaiveError {
+    /// The file is no YAML.
+    Broken(Diagnostics),
+    /// The leak is waived already, at this line.
+    Known {
+        /// Line in the waivers file.
+        line: usize,
+    },
+    /// The id is none.
+    NotALeak(String),
+    /// No reason was given.
+    NoReason,
+    /// The file is YAML, but laid out so that nothing can be added to it.
+    Layout,
+}
+
+impl fmt::Display for WaiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Broken(diagnostics) => diagnostics.fmt(f),
+            Self::Known { line } => {
+                write!(f, "the leak is waived already (line {line})\nhint: change the date there")
+            }
+            Self::NotALeak(id) => write!(f, "`{}` is not {}\nhint: {}", id.escape_debug(), LeakId::WHAT, LeakId::HINT),
+            Self::NoReason => f.write_str("a waiver needs a reason\nhint: say why the leak is accepted: --reason \"…\""),
+            Self::Layout => f.write_str(
+                "nothing can be added to the waivers file\nhint: give it a table with `waivers:` and one `- leak: …` per entry",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for WaiveError {}
+
+/// The text of the waivers file with one more entry at its end.
+///
+/// # Errors
+/// The file cannot be added to, the leak is waived already, or the waiver itself is incomplete.
+pub fn append_waiver(existing: &str, file_name: &str, waiver: &NewWaiver) -> Result<String, WaiveError> {
+    if LeakId::parse(&waiver.leak).is_err() {
+        return Err(WaiveError::NotALeak(waiver.leak.clone()));
+    }
+    if printable(&waiver.reason).is_empty() {
+        return Err(WaiveError::NoReason);
+    }
+    let source = Source::new(file_name, existing);
+    let root = parse(&source)?;
+    let known = root.as_deref().map(leaks).unwrap_or_default();
+    if let Some((_, span)) = known.iter().find(|(leak, _)| *leak == waiver.leak) {
+        return Err(WaiveError::Known { line: source.line(span.start) });
+    }
+    let insertion = place(existing, root.as_deref(), waiver).ok_or(WaiveError::Layout)?;
+    let newline = if existing.contains("\r\n") { "\r\n" } else { "\n" };
+    let Insertion { replaced, text } = insertion;
+    let before = existing.get(..replaced.start).ok_or(WaiveError::Layout)?;
+    let after = existing.get(replaced.end..).ok_or(WaiveError::Layout)?;
+    let result = format!("{before}{}{after}", text.replace('\n', newline));
+    let added = parse(&Source::new(file_name, &result)).ok().flatten();
+    let added = added.as_deref().map(leaks).unwrap_or_default();
+    let expected = known.iter().map(|(leak, _)| leak.as_str()).chain([waiver.leak.as_str()]);
+    if added.iter().map(|(leak, _)| leak.as_str()).eq(expected) {
+        Ok(result)
+    } else {
+        Err(WaiveError::Layout)
+    }
+}
+
+fn parse(source: &Source) -> Result<Option<Rc<Node>>, WaiveError> {
+    yaml::parse(source).map_err(|error| {
+        let source = Arc::new(Source::new(&source.name, &source.text));
+        let yaml::SyntaxError { span, title, label, hint } = error;
+        let diagnostic =
+            Diagnostic { source, severity: Severity::Error, title, span, label, context: None, hint };
+        WaiveError::Broken(Diagnostics::new(vec![diagnostic]))
+    })
+}
+
+/// The value of a key.
+fn get<'n>(node: &'n Node, name: &str) -> Option<(&'n Node, &'n Node)> {
+    let Kind::Mapping(pairs) = &node.kind else { return None };
+    let found = pairs.iter().find(|(key, _)| matches!(&key.kind, Kind::Scalar(text) if text == name));
+    found.map(|(key, value)| (key.as_ref(), value.as_ref()))
+}
+
+/// Every `leak` of the file with its position.
+fn leaks(root: &Node) -> Vec<(String, Span)> {
+    let Some(Kind::Sequence(items)) = get(root, "waivers").map(|(_, waivers)| &waivers.kind) else {
+        return Vec::new();
+    };
+    let leak = |item: &Rc<Node>| match get(item, "leak")?.1 {
+        Node { kind: Kind::Scalar(text), span, .. } => Some((text.clone(), span.clone())),
+        _ => None,
+    };
+    items.iter().filter_map(leak).collect()
+}
+
+struct Insertion {
+    replaced: Span,
+    text: String,
+}
+
+/// Where the entry goes and how it is written there; `None`: nowhere.
+fn place(existing: &str, root: Option<&Node>, waiver: &NewWaiver) -> Option<Insertion> {
+    let at_end = |text: String| {
+        let separator = if existing.is_empty() || existing.ends_with('\n') { "" } else { "\n" };
+        Some(Insertion { replaced: existing.len()..existing.len(), text: format!("{separator}{text}") })
+    };
+    let entry = block_entry(waiver, "  ");
+    let Some(root) = root else {
+        return at_end(format!("{HEADER}\nwaivers:{entry}\n"));
+    };
+    if !matches!(root.kind, Kind::Mapping(_)) {
+        return None;
+    }
+    let Some((key, waivers)) = get(root, "waivers") else {
+        return if root.flow { None } else { at_end(format!("\nwaivers:{entry}\n")) };
+    };
+    match &waivers.kind {
+        Kind::Null if !root.flow => {
+            let line_end = line_end(existing, key.span.end);
+            Some(Insertion { replaced: line_end..line_end, text: entry })
+        }
+        Kind::Sequence(items) if waivers.flow => match items.last() {
+            Some(last) => {
+                let at = last.span.end;
+                Some(Insertion { replaced: at..at, text: format!(", {}", flow_entry(waiver)) })
+            }
+            None => {
+                Some(Insertion { replaced: waivers.span.clone(), text: format!("[{}]", flow_entry(waiver)) })
+            }
+        },
+        Kind::Sequence(items) => {
+            let indent = dash_indent(existing, items.first()?.span.start)?;
+            let content_end = existing.get(..last_byte(items.last()?))?.trim_end().len();
+            let at = line_end(existing, content_end);
+            Some(Insertion { replaced: at..at, text: block_entry(waiver, indent) })
+        }
+        _ => None,
+    }
+}
+
+/// What stands before the dash of a list's first item.
+fn dash_indent(text: &str, item: usize) -> Option<&str> {
+    let before = text.get(..item)?;
+    let dash = before.rfind('-')?;
+    let indent = before.get(before[..dash].rfind('\n').map_or(0, |at| at + 1)..dash)?;
+    indent.bytes().all(|b| b == b' ').then_some(indent)
+}
+
+fn line_end(text: &str, at: usize) -> usize {
+    let rest = text.get(at..).unwrap_or("");
+    at + rest.find('\n').map_or(rest.len(), |end| rest[..end].trim_end_matches('\r').len())
+}
+
+/// Where the last value of a node ends: the end of a block collection itself is where the next token begins.
+fn last_byte(node: &Node) -> usize {
+    match &node.kind {
+        _ if node.flow => node.span.end,
+        Kind::Null | Kind::Scalar(_) => node.span.end,
+        Kind::Sequence(items) => items.iter().map(|item| last_byte(item)).max().unwrap_or(node.span.start),
+        Kind::Mapping(pairs) => pairs
+            .iter()
+            .map(|(key, value)| last_byte(key).max(last_byte(value)))
+            .max()
+            .unwrap_or(node.span.start),
+    }
+}
+
+fn fields(waiver: &NewWaiver) -> Vec<(&'static str, String)> {
+    let NewWaiver { leak, reason, owner, until, comment: _ } = waiver;
+    let mut fields = vec![("leak", leak.clone()), ("reason", quote(&printable(reason)))];
+    fields.extend(owner.as_deref().map(|owner| ("owner", quote(&printable(owner)))));
+    fields.push(("until", until.to_string()));
+    fields
+}
+
+/// Begins with a line break and ends without one.
+fn block_entry(waiver: &NewWaiver, indent: &str) -> String {
+    let mut text = String::new();
+    for line in waiver.comment.iter().flat_map(|comment| comment.lines()) {
+        text.push_str(&format!("\n{indent}# {}", printable(line)));
+    }
+    for (at, (key, value)) in fields(waiver).into_iter().enumerate() {
+        let dash = if at == 0 { "- " } else { "  " };
+        text.push_str(&format!("\n{indent}{dash}{key}: {value}"));
+    }
+    text
+}
+
+/// Without what a terminal would obey; lines stay.
+fn printable(text: &str) -> String {
+    let kept = text.chars().filter(|&c| c == '\n' || !c.is_control()).collect::<String>();
+    kept.trim().to_owned()
+}
+
+fn flow_entry(waiver: &NewWaiver) -> String {
+    let fields = fields(waiver).into_iter().map(|(key, value)| format!("{key}: {value}"));
+    format!("{{ {} }}", fields.collect::<Vec<_>>().join(", "))
+}
+
+/// A text as YAML: bare where it cannot be mistaken, else in double quotes. A dollar sign is doubled (`value::env`).
+pub(crate) fn quote(text: &str) -> String {
+    let bare = text.starts_with(|c: char| c.is_alphabetic())
+        && text
+            .chars()
+            .all(|c| c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | '/' | '(' | ')' | '+'))
+        && !text.ends_with(' ')
+        && !matches!(
+            text.to_ascii_lowercase().as_str(),
+            "null" | "true" | "false" | "yes" | "no" | "on" | "off"
+        );
+    if bare {
+        return text.to_owned();
+    }
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '$' => quoted.push_str("$$"),
+            '\n' => quoted.push_str("\\n"),
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}') => {
+                quoted.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    fn waiver() -> NewWaiver {
+        NewWaiver {
+            leak: "n1-5f1c09a2b47d1e03".to_owned(),
+            reason: "upstream #1234: \"cache\", costs $5".to_owned(),
+            owner: Some("@maps".to_owned()),
+            until: Until::parse("2027-03-01").ok().unwrap(),
+            comment: Some("MapCache.scroll, 48.0 KiB per iteration".to_owned()),
+        }
+    }
+
+    /// Appends, and reads the result back as the program would.
+    fn append(existing: &str) -> String {
+        let text = append_waiver(existing, "memgate-waivers.yaml", &waiver()).unwrap();
+        let config =
+            Config::parse("version: 1", "memgate.yaml", &|_| None, Some(("memgate-waivers.yaml", &text)));
+        let added = config.unwrap_or_else(|error| panic!("{error}\n{text}")).waivers.pop().unwrap();
+        assert_eq!((added.reason, added.owner), (waiver().reason, waiver().owner));
+        text
+    }
+
+    #[test]
+    fn a_new_file_gets_a_header() {
+        insta::assert_snapshot!(append(""), @r#"
+        # Leaks that are accepted for a time. `memgate waive` adds to the end; edit freely.
+        version: 1
+
+        waivers:
+          # MapCache.scroll, 48.0 KiB per iteration
+          - leak: n1-5f1c09a2b47d1e03
+            reason: "upstream #1234: \"cache\", costs $$5"
+            owner: "@maps"
+            until: 2027-03-01
+        "#);
+    }
+
+    #[test]
+    fn entries_and_comments_written_by_hand_stay() {
+        let existing = "\
+# ours
+version: 1
+waivers:
+- frame: \"libfontconfig.so*!FcInit*\"   # by hand
+  reason: |
+    initialises
+    once
+  until: never   # really
+
+# the end
+";
+        let text = append(existing);
+        for line in existing.lines() {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        insta::assert_snapshot!(text, @r##"
+        # ours
+        version: 1
+        waivers:
+        - frame: "libfontconfig.so*!FcInit*"   # by hand
+          reason: |
+            initialises
+            once
+          until: never   # really
+        # MapCache.scroll, 48.0 KiB per iteration
+        - leak: n1-5f1c09a2b47d1e03
+          reason: "upstream #1234: \"cache\", costs $$5"
+          owner: "@maps"
+          until: 2027-03-01
+
+        # the end
+        "##);
+    }
+
+    #[test]
+    fn every_layout_of_the_list_can_be_added_to() {
+        let one = "{ frame: a, reason: r, until: never }";
+        for existing in [
+            "# only a comment".to_owned(),
+            "version: 1".to_owned(),
+            "waivers:\n".to_owned(),
+            "waivers: # none yet\nversion: 1\n".to_owned(),
+            "waivers: []\n".to_owned(),
+            "{ waivers: [] }".to_owned(),
+            format!("waivers: [{one}]\nversion: 1\n"),
+            format!("waivers: [\n  {one}, # c\n]\n"),
+            format!("waivers:\n    - {one}\nversion: 1\n"),
+            "waivers:\n  -\n    frame: a\n    until: never\n    reason: >-\n      folded\n      text\n\n\nversion: 1\n".to_owned(),
+            "waivers:\n  - frame: a\n    until: never\n    reason: |\n      text\n  # tail\n".to_owned(),
+            "waivers:\r\n  - frame: a\r\n    reason: r\r\n    until: never\r\n".to_owned(),
+            "---\nwaivers:\n  - frame: a-b\n    reason: r\n    until: never".to_owned(),
+        ] {
+            let text = append(&existing);
+            assert_eq!(text.contains("\r\n"), existing.contains("\r\n"));
+            assert!(!existing.contains("\r\n") || text.lines().count() == text.matches("\r\n").count(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_second_waiver_follows_the_first() {
+        let mut second = waiver();
+        second.leak = "n1-0000000000000001".to_owned();
+        let text = append_waiver(&append(""), "w.yaml", &second).unwrap();
+        let first_at = text.find(&waiver().leak).unwrap();
+        assert!(text.find(&second.leak).unwrap() > first_at);
+    }
+
+    #[test]
+    fn what_cannot_be_added_says_why() {
+        let error = |existing: &str, waiver: &NewWaiver| {
+            append_waiver(existing, "w.yaml", waiver).unwrap_err().to_string()
+        };
+        let twice = append("");
+        assert_eq!(
+            error(&twice, &waiver()),
+            "the leak is waived already (line 6)\nhint: change the date there"
+        );
+        assert!(error("waivers: [", &waiver()).starts_with("error: `[` is never closed"));
+        assert!(error("waivers: some", &waiver()).starts_with("nothing can be added"));
+        assert!(error("- a\n", &waiver()).starts_with("nothing can be added"));
+        assert!(error("waivers: []\n...\n---\n", &waiver()).starts_with("error: the file has two documents"));
+        assert!(
+            error("", &NewWaiver { leak: "x\u{1b}".to_owned(), ..waiver() }).starts_with("`x\\u{1b}` is not")
+        );
+        assert!(
+            error("", &NewWaiver { reason: " ".to_owned(), ..waiver() })
+                .starts_with("a waiver needs a reason")
+        );
+    }
+
+    #[test]
+    fn any_text_survives_quoting() {
+        for reason in
+            ["plain words", "null", "a: b", "- x", "#", "ünï → 漢字 😀", "line\nline", "${X}", "'", "\\"]
+        {
+            let new = NewWaiver { reason: reason.to_owned(), comment: Some(reason.to_owned()), ..waiver() };
+            let text = append_waiver("", "w.yaml", &new).unwrap();
+            let config =
+                Config::parse("version: 1", "memgate.yaml", &|_| None, Some(("w.yaml", &text))).unwrap();
+            assert_eq!(config.waivers[0].reason, reason);
+        }
+        let hostile = NewWaiver { reason: "\u{1b}[31m\u{7f}red".to_owned(), ..waiver() };
+        assert!(append_waiver("", "w.yaml", &hostile).unwrap().contains("reason: \"[31mred\""));
+    }
+}

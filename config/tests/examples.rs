@@ -1,0 +1,173 @@
+//! The committed examples, and what they mean.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use memgate_config::{Config, FileRef, LaterKind, Limit, Place, Runner, Until, WaiverTarget};
+use memgate_model::{Level, Metric, Per};
+
+fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples")
+}
+
+fn parse(source: &str) -> Config {
+    Config::parse(source, "memgate.yaml", &|_| None, None).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn example(name: &str) -> Config {
+    parse(&std::fs::read_to_string(directory().join(name)).expect("the example is there"))
+}
+
+#[test]
+fn every_example_parses_and_names_its_schema() {
+    let mut examples = 0;
+    for entry in std::fs::read_dir(directory()).unwrap() {
+        let path = entry.unwrap().path();
+        let source = std::fs::read_to_string(&path).unwrap();
+        let first = source.lines().next().unwrap();
+        let schema = first.strip_prefix("# yaml-language-server: $schema=").unwrap();
+        assert!(directory().join(schema).is_file(), "{}: {schema}", path.display());
+        parse(&source);
+        examples += 1;
+    }
+    assert!(examples >= 4);
+}
+
+#[test]
+fn a_file_that_says_nothing_means_the_defaults() {
+    let config = parse("version: 1\n");
+    assert_eq!(config, Config::default());
+    let zero = |metric| {
+        config.thresholds.for_test("engine", "A.a", metric).map(|t| (t.per, t.fail, t.warn, t.place.clone()))
+    };
+    let fails_above_zero = Some((Per::Iteration, Some(Limit::Absolute(0)), None, Place::Default));
+    assert_eq!(zero(Metric::NativeLiveBytes), fails_above_zero);
+    assert_eq!(zero(Metric::OsFds), fails_above_zero);
+    assert_eq!(zero(Metric::OsThreads), fails_above_zero);
+    assert_eq!(zero(Metric::OsRss), None);
+    assert_eq!(config.thresholds.for_suite().count(), 0);
+    assert_eq!((config.measure.warm_up, config.measure.iterations), (3, 10));
+    assert_eq!(config.measure.unconfirmed, Level::Warn);
+    assert_eq!(config.measure.timeout, Duration::from_secs(60));
+}
+
+#[test]
+fn the_full_example_means_what_it_says() {
+    let config = example("full.yaml");
+    assert_eq!(config.project.as_deref(), Some("tiles"));
+    let suites = config.suites.iter().map(|s| (s.name.as_str(), s.runner, s.repeats())).collect::<Vec<_>>();
+    assert_eq!(suites, [("engine", Runner::Auto, false), ("replay", Runner::Command, true)]);
+    assert_eq!(config.suites[1].command(7), ["build/replay", "--count=7"]);
+    assert_eq!(config.suites[1].place.to_string(), "memgate.yaml:8");
+
+    let limit = |test, metric| config.thresholds.for_test("engine", test, metric).unwrap();
+    let map_cache = limit("MapCache.scroll", Metric::NativeLiveBytes);
+    assert_eq!(map_cache.fail, Some(Limit::Absolute(65_536)));
+    assert_eq!(map_cache.place.to_string(), "memgate.yaml:33");
+    assert_eq!(limit("Other.test", Metric::NativeLiveBytes).fail, Some(Limit::Absolute(0)));
+    assert_eq!(limit("MapCache.scroll", Metric::OsFds).fail, Some(Limit::Absolute(0)));
+    let rss = config.thresholds.for_suite().next().unwrap();
+    assert_eq!(
+        (rss.metric, rss.fail, rss.warn),
+        (Metric::OsRss, None, Some(Limit::PercentAboveBaseline(10.0)))
+    );
+    assert!(config.thresholds.need_baseline());
+    assert!((rss.warn.unwrap().resolve(Some(1000.0)).unwrap() - 1100.0).abs() < 1e-6);
+    assert_eq!(rss.warn.unwrap().resolve(None), None);
+
+    let targets = config.waivers.iter().map(|w| w.target.to_string()).collect::<Vec<_>>();
+    assert_eq!(targets, ["leak n1-5f1c09a2b47d1e03", "frame libfontconfig.so*!FcInit*"]);
+    assert_eq!(config.waivers[0].owner.as_deref(), Some("@maps"));
+    assert_eq!(config.waivers[0].until.to_string(), "2027-03-01");
+    assert_eq!(config.waivers[1].until, Until::Never);
+    assert_eq!(config.reports.junit.as_ref().unwrap().path, PathBuf::from("target/memgate/junit.xml"));
+    let baseline = Place::File { file: "memgate.yaml".into(), line: 35 };
+    assert_eq!(config.baseline, FileRef { path: "memgate-baseline.json".into(), place: baseline });
+
+    // The password of `mail` comes from a variable that is not set: what is not used is not looked up.
+    let later = |kind| {
+        config.later.iter().filter(move |l| l.kind == kind).map(|l| l.name.as_str()).collect::<Vec<_>>()
+    };
+    assert_eq!(later(LaterKind::Suite), ["loaders", "app"]);
+    assert_eq!(later(LaterKind::Metric), ["java.live_objects", "java.direct_bytes", "java.jni_globals"]);
+    assert_eq!(later(LaterKind::Report), ["html", "mail"]);
+    insta::assert_snapshot!(config.later_warning().unwrap());
+}
+
+#[test]
+fn the_first_entry_that_names_the_metric_wins() {
+    let config = parse(
+        "version: 1\nthresholds:\n  os.fds: 1\n  tests:\n    - { match: \"*::A.*\", os.threads: off }\n    - { match: \"A.a\", os.threads: 5, os.fds: 2 }\n    - { match: \"engine::*\", os.fds: { fail: 3, per: test } }\n",
+    );
+    let fails = |suite, test, metric| {
+        config.thresholds.for_test(suite, test, metric).map(|t| (t.fail.unwrap(), t.per))
+    };
+    assert_eq!(fails("engine", "A.a", Metric::OsThreads), None, "switched off by the first entry");
+    assert_eq!(fails("engine", "A.a", Metric::OsFds), Some((Limit::Absolute(2), Per::Iteration)));
+    assert_eq!(fails("engine", "B.b", Metric::OsFds), Some((Limit::Absolute(3), Per::Test)));
+    assert_eq!(fails("other", "B.b", Metric::OsFds), Some((Limit::Absolute(1), Per::Iteration)));
+    assert_eq!(fails("other", "B.b", Metric::OsThreads), Some((Limit::Absolute(0), Per::Iteration)));
+}
+
+#[test]
+fn variables_anchors_and_merges_are_filled_in() {
+    let env = |name: &str| (name == "BUILD").then(|| "/tmp/b".to_owned());
+    let source = "version: 1\nsuites:\n  a: &a { run: [\"${BUILD}/a\", \"$$x\", 5], env: { N: 1, E: \"\" }, timeout: 1m }\n  b: { <<: *a, run: [\"${OTHER:-b}\"] }\n";
+    let config = Config::parse(source, "memgate.yaml", &env, None).unwrap();
+    assert_eq!(config.suites[0].run, ["/tmp/b/a", "$x", "5"]);
+    assert_eq!(config.suites[0].env, [("N".to_owned(), "1".to_owned()), ("E".to_owned(), String::new())]);
+    assert_eq!(config.suites[1].run, ["b"]);
+    assert_eq!(config.suites[1].timeout, Some(Duration::from_secs(60)));
+}
+
+#[test]
+fn empty_tables_count_as_absent() {
+    let config = parse("version: 1\nsuites:\n# none yet\nmeasure:\nthresholds:\nwaivers:\nreports:\n");
+    assert_eq!(config, Config::default());
+}
+
+#[test]
+fn the_waivers_file_comes_after_the_ones_written_by_hand() {
+    let main =
+        "version: 1\nwaivers_file: ci/waivers.yaml\nwaivers:\n  - { frame: a, reason: r, until: never }\n";
+    let waivers_file = Config::waivers_file_of(main, &|_| None);
+    assert_eq!(waivers_file.path, PathBuf::from("ci/waivers.yaml"));
+    let second = "version: 1\nwaivers:\n  - { class: com.example.Tile, reason: s, until: 2027-03-01 }\n";
+    let config = Config::parse(main, "memgate.yaml", &|_| None, Some(("ci/waivers.yaml", second))).unwrap();
+    assert!(matches!(config.waivers[0].target, WaiverTarget::Frame(_)));
+    assert!(matches!(config.waivers[1].target, WaiverTarget::Class(_)));
+    assert_eq!(config.waivers[1].place.to_string(), "ci/waivers.yaml:3");
+    assert_eq!(Config::waivers_file_of("version: [", &|_| None), Config::default().waivers_file);
+}
+
+#[test]
+fn waivers_name_leaks_by_id_frame_class_and_holder() {
+    let leak: memgate_model::Leak = serde_json::from_value(serde_json::json!({
+        "id": "n1-5f1c09a2b47d1e03", "kind": "native", "title": "", "bytes_per_iteration": 1.0, "count_per_iteration": 1.0,
+        "class": "com.example.Tile",
+        "frames": [{ "function": "MapCache::insert(Tile const&)", "file": null, "line": null, "module": "engine_tests", "offset": 1, "inlined": false }],
+        "holder": [{ "kind": "static", "owner": "com.example.Registry", "name": "cache", "class": "java.util.HashMap" }]
+    }))
+    .unwrap();
+    for (entry, names) in [
+        ("leak: n1-5f1c09a2b47d1e03", true),
+        ("leak: n1-0000000000000000", false),
+        ("frame: \"engine_*!MapCache::*\"", true),
+        ("frame: \"MapCache::remove*\"", false),
+        ("class: com.example.*", true),
+        ("class: Tile", false),
+        ("holder: \"*.Registry.cache\"", true),
+        ("holder: \"*.Registry.map\"", false),
+    ] {
+        let config = parse(&format!("version: 1\nwaivers:\n  - {entry}\n    reason: r\n    until: never\n"));
+        assert_eq!(config.waivers[0].target.names(&leak), names, "{entry}");
+    }
+}
+
+#[test]
+fn windows_line_ends_and_a_byte_order_mark_do_no_harm() {
+    let source = "\u{feff}version: 1\r\nproject: tiles\r\nsuites:\r\n  a: { run: [x] }\r\n";
+    let config = parse(source);
+    assert_eq!(config.project.as_deref(), Some("tiles"));
+    assert_eq!(config.suites[0].place.to_string(), "memgate.yaml:4");
+}
