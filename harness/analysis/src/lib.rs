@@ -1,1 +1,38 @@
-//! From frames to verdicts: deltas, growth, leak groups, signatures, the gate
+//! From frames to verdicts: deltas, growth, leak groups, signatures, the gate.
+//!
+//! Data flow: [`Observer`] turns the frames of one process into a [`ProcessRecord`] (windows, survivors, what the
+//! operating system said). [`screen`] names the tests that left something behind. While such a test runs again,
+//! alone, [`Confirmation`] says when enough iterations have been seen. [`judge`] puts all records of a run against
+//! a [`GatePolicy`] and returns the report. Symbols come in through [`Resolve`].
+//!
+//! The rules are those of `architecture.md`, "What makes a verdict trustworthy"; `growth` holds the heart of them.
+//! Everything here is a function from values to values: no file, clock, environment or thread.
+#![forbid(unsafe_code)]
+
+mod confirm;
+#[cfg(test)]
+mod dsl;
+mod groups;
+mod growth;
+mod input;
+mod judge;
+mod observer;
+mod os_names;
+mod policy;
+mod record;
+mod resolve;
+mod screen;
+mod signature;
+pub mod stats;
+mod text;
+
+pub use confirm::{Confirmation, Next};
+pub use input::{ConfirmationInput, Ending, ProcessInput, Repetition, RunInput, SuiteInput};
+pub use judge::judge;
+pub use observer::{Limits, Observer};
+pub use policy::{Baseline, Bound, FramePattern, GatePolicy, Limit, NamePattern, Rule, Waiver, WaiverMatch};
+pub use record::{
+    CurveSample, Names, OpenTest, OsState, ProcessEnd, ProcessRecord, SeenError, StackStep, Window,
+};
+pub use resolve::{Resolve, ResolvedStack};
+pub use screen::{Suspect, screen};

@@ -1,0 +1,289 @@
+//! When a test that runs again, alone, has run often enough.
+//!
+//! As a one-time cost when nothing has changed since the first iteration; as a leak only after the iterations and
+//! the time the policy asks for, because a bounded cache that is still filling grows by the same amount every
+//! time; in between until every series is decided or the limits are reached.
+
+use std::time::Duration;
+
+use memgate_model::{Frame, Metric, Per};
+use memgate_wire::{Counters, Outcome};
+
+use crate::groups::{self, Places};
+use crate::growth::{Allowed, Finding, Growth, is_over, judge_series};
+use crate::policy::{GatePolicy, smallest_limit};
+use crate::record::{OsState, ProcessRecord, Window};
+use crate::resolve::{Resolve, ResolvedStack};
+use crate::screen::os_value;
+
+/// Nothing may change for this many iterations, or for [`ONE_TIME_AFTER`] where they are slow, before a one-time
+/// cost is called one: a leak in every third iteration, or a vector on its way to the next doubling, shows by then.
+const ONE_TIME_ITERATIONS: usize = 8;
+const ONE_TIME_AFTER: Duration = Duration::from_millis(250);
+/// Growth that has paused is watched for up to this many times the usual limits: a cache that has just filled up
+/// shows itself as one.
+const PAUSED_FACTOR: u32 = 3;
+
+/// Watches the repetitions of one test.
+#[derive(Debug)]
+pub struct Confirmation {
+    test: String,
+    limits: Vec<(Metric, f64)>,
+    warm_up: usize,
+    confidence: f64,
+    iterations: usize,
+    max_iterations: usize,
+    iteration_cap: usize,
+    min_run: Duration,
+    /// Windows of the record that were looked at.
+    looked_at: usize,
+    /// Ends of the test among them, and the last one.
+    ends: usize,
+    last: Option<Counters>,
+    last_os: Option<OsState>,
+    failed: bool,
+    /// Iteration that last changed anything.
+    changed: usize,
+    next_check: usize,
+}
+
+/// Go on?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Another iteration is needed.
+    Continue,
+    /// Enough is known, or more would not help.
+    Stop,
+}
+
+impl Confirmation {
+    /// For the test `test` of `suite`.
+    #[must_use]
+    pub fn new(policy: &GatePolicy, suite: &str, test: &str) -> Self {
+        let limit = |metric| Some((metric, smallest_limit(policy, suite, test, metric, Per::Iteration)?));
+        let warm_up = policy.warm_up as usize;
+        let iterations = warm_up + policy.iterations.max(2) as usize;
+        Self {
+            test: test.to_owned(),
+            limits: Metric::ALL.into_iter().filter_map(limit).collect(),
+            warm_up,
+            confidence: policy.confidence,
+            iterations,
+            max_iterations: (warm_up + policy.max_iterations as usize).max(iterations),
+            iteration_cap: (policy.iteration_cap as usize).max(iterations),
+            min_run: policy.min_run,
+            looked_at: 0,
+            ends: 0,
+            last: None,
+            last_os: None,
+            failed: false,
+            changed: 0,
+            next_check: 0,
+        }
+    }
+
+    /// To be asked after each end of the test (after its OS sample, where one is taken). `elapsed` is the time
+    /// since the first iteration began.
+    pub fn observe(&mut self, record: &ProcessRecord, elapsed: Duration) -> Next {
+        for window in record.windows.get(self.looked_at..).unwrap_or_default() {
+            if window.id() == self.test {
+                self.look_at(window);
+            }
+        }
+        self.looked_at = record.windows.len();
+        if self.enough(record, elapsed) { Next::Stop } else { Next::Continue }
+    }
+
+    fn look_at(&mut self, window: &Window) {
+        self.ends += 1;
+        self.failed |= window.outcome.is_some_and(|o| o != Outcome::Passed);
+        let live = |c: &Counters| (c.live_bytes(), c.live_allocations());
+        let same = self.last.as_ref().is_some_and(|last| live(last) == live(&window.end))
+            && window.changes.is_empty()
+            && self.same_os(window.os_end.as_ref());
+        if !same {
+            self.changed = self.ends;
+        }
+        self.last = Some(window.end);
+        self.last_os = window.os_end.clone().or(self.last_os.take());
+    }
+
+    /// Resident memory is never quite still; it counts by its slope alone.
+    fn same_os(&self, now: Option<&OsState>) -> bool {
+        match (&self.last_os, now) {
+            (Some(last), Some(now)) => last.fds == now.fds && last.threads == now.threads,
+            _ => true,
+        }
+    }
+
+    fn enough(&mut self, record: &ProcessRecord, elapsed: Duration) -> bool {
+        if self.failed || record.damaged.is_some() || self.ends >= self.iteration_cap {
+            return true;
+        }
+        let unchanged = self.changed <= 1 && self.ends >= 3;
+        if unchanged && (self.ends >= ONE_TIME_ITERATIONS || elapsed >= ONE_TIME_AFTER) {
+            return true;
+        }
+        if self.ends < self.iterations.max(self.next_check) || elapsed < self.min_run {
+            return false;
+        }
+        self.next_check = self.ends + (self.ends / 8).max(1);
+        let growths = self.growths(record);
+        let paused = growths.iter().any(|g| g.paused);
+        if paused && elapsed < self.min_run * PAUSED_FACTOR {
+            return false;
+        }
+        let decided = growths.iter().all(|g| g.finding != Finding::Open);
+        decided || self.ends >= self.max_iterations
+    }
+
+    /// Every series the verdict will rest on, with single stacks in place of the groups they will belong to.
+    fn growths(&self, record: &ProcessRecord) -> Vec<Growth> {
+        let windows: Vec<_> = record.windows_of(&self.test).collect();
+        let states = groups::os_states(&windows);
+        let mut by_stack = ByStack;
+        let groups = groups::series(&self.test, &mut Places::new(record, &mut by_stack));
+        let block = groups::smallest_block(&groups);
+        let mut growths = Vec::new();
+        for &(metric, limit) in &self.limits {
+            let mut judge = |values: &[f64], block: f64| {
+                let allowed = Allowed { limit, block, warm_up: self.warm_up, confidence: self.confidence };
+                growths.push(judge_series(values, allowed));
+            };
+            match metric {
+                Metric::NativeLiveBytes => {
+                    judge(&groups::totals(&windows, Counters::live_bytes), block);
+                    let open = groups.iter().filter(|g| !is_over(&g.bytes, self.warm_up));
+                    open.for_each(|g| judge(&g.bytes, g.block));
+                }
+                Metric::NativeLiveAllocations => {
+                    judge(&groups::totals(&windows, Counters::live_allocations), 1.0);
+                }
+                _ => {
+                    let values: Vec<_> = states.iter().filter_map(|os| os_value(os, metric)).collect();
+                    if !values.is_empty() {
+                        judge(
+                            &values,
+                            if metric == Metric::OsRss || metric == Metric::OsPss { 0.0 } else { 1.0 },
+                        );
+                    }
+                }
+            }
+        }
+        growths
+    }
+}
+
+/// Symbols are not needed to see whether something grows.
+struct ByStack;
+
+impl Resolve for ByStack {
+    fn frames(&mut self, _: &ProcessRecord, stack: u32) -> ResolvedStack {
+        let frame = Frame {
+            function: None,
+            file: None,
+            line: None,
+            module: String::new(),
+            offset: u64::from(stack),
+            inlined: false,
+        };
+        ResolvedStack { frames: vec![frame], truncated: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dsl::Process;
+    use crate::observer::Observer;
+
+    /// Iterations until it stops, for a test that takes this long.
+    fn stops_after(iteration_ms: u64, body: impl Fn(&mut Process, u32)) -> usize {
+        let mut p = Process::confirm();
+        let mut observer = Observer::new();
+        let mut confirmation = Confirmation::new(&GatePolicy::default(), "engine", "A.a");
+        for i in 0..10_000 {
+            p.run("A.a", i, |p| body(p, i));
+            p.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            let elapsed = Duration::from_millis(iteration_ms * u64::from(i + 1));
+            if confirmation.observe(observer.record(), elapsed) == Next::Stop {
+                return i as usize + 1;
+            }
+        }
+        panic!("never stops")
+    }
+
+    #[test]
+    fn a_one_time_cost_is_told_quickly() {
+        let once = |p: &mut Process, i: u32| {
+            if i == 0 {
+                p.alloc(1, 12 * 1024, 1)
+            }
+        };
+        assert_eq!(stops_after(1, once), 8);
+        assert_eq!(stops_after(100, once), 3);
+        assert_eq!(stops_after(1000, once), 3);
+        assert_eq!(stops_after(1, |_, _| ()), 8);
+    }
+
+    #[test]
+    fn a_leak_takes_ten_iterations_and_two_seconds() {
+        let leak = |p: &mut Process, _: u32| p.alloc(1, 37, 1);
+        assert_eq!(stops_after(1, leak), 2000);
+        assert_eq!(stops_after(10, leak), 200);
+        assert_eq!(stops_after(1000, leak), 13);
+    }
+
+    #[test]
+    fn a_leak_in_every_third_iteration_is_not_taken_for_a_one_time_cost() {
+        let third = |p: &mut Process, i: u32| {
+            if i.is_multiple_of(3) {
+                p.alloc(1, 37, 1)
+            }
+        };
+        assert!(stops_after(10, third) >= 200);
+    }
+
+    #[test]
+    fn a_descriptor_or_a_thread_more_is_a_change() {
+        assert!(stops_after(10, |p, _| p.fds.push("/tmp/log")) >= 200);
+        assert!(stops_after(10, |p, _| p.threads.push("worker")) >= 200);
+    }
+
+    /// Full after 80 iterations of 25 ms: 2 s. Watched on until it has been flat for long enough.
+    #[test]
+    fn a_cache_that_has_just_filled_up_is_watched_longer() {
+        let lru = |p: &mut Process, i: u32| {
+            p.alloc(1, 56, 5);
+            if i >= 70 {
+                p.free(1, 56, 5);
+            }
+        };
+        let iterations = stops_after(20, lru);
+        assert!((150..200).contains(&iterations), "{iterations}");
+    }
+
+    #[test]
+    fn a_slow_undecided_test_is_given_up_at_forty() {
+        // A new high now and then, and no way back: neither a trend nor none.
+        let wander = [5, 3, 8, 1, 9, 4, 2, 7, 6, 3, 8, 2, 5, 1, 9, 4];
+        let body = |p: &mut Process, i: u32| {
+            let level = wander[i as usize % 16] + u64::from(i / 12);
+            p.alloc(1, level * 1000 + u64::from(i), 1);
+            if i > 0 {
+                let before = wander[(i as usize - 1) % 16] + u64::from((i - 1) / 12);
+                p.free(1, before * 1000 + u64::from(i - 1), 1);
+            }
+        };
+        let iterations = stops_after(1000, body);
+        assert!((13..=43).contains(&iterations), "{iterations}");
+    }
+
+    #[test]
+    fn a_test_that_fails_alone_is_not_repeated() {
+        let mut p = Process::confirm().outcome(Outcome::Failed);
+        p.run("A.a", 0, |_| ());
+        let mut confirmation = Confirmation::new(&GatePolicy::default(), "engine", "A.a");
+        assert_eq!(confirmation.observe(&p.cut(), Duration::ZERO), Next::Stop);
+    }
+}

@@ -1,0 +1,218 @@
+//! Leak groups: allocations with one signature, at one moment or over the iterations of a test.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use memgate_model::Metric;
+use memgate_wire::SnapshotRecord;
+
+use crate::record::{OsState, ProcessRecord, Window, total_bytes};
+use crate::resolve::Resolve;
+use crate::signature::{Place, place};
+use crate::text::Sizes;
+
+/// Different sizes of one group that are remembered; that they differ is all that matters then.
+const MAX_SIZES: usize = 2;
+
+/// The places of one record's stacks: every stack is resolved once.
+pub(crate) struct Places<'a> {
+    pub(crate) record: &'a ProcessRecord,
+    resolve: &'a mut dyn Resolve,
+    known: HashMap<u32, Rc<Place>>,
+}
+
+impl<'a> Places<'a> {
+    pub(crate) fn new(record: &'a ProcessRecord, resolve: &'a mut dyn Resolve) -> Self {
+        Self { record, resolve, known: HashMap::new() }
+    }
+
+    fn of(&mut self, stack: u32) -> Rc<Place> {
+        let (record, resolve) = (self.record, &mut self.resolve);
+        let place = self.known.entry(stack).or_insert_with(|| Rc::new(place(&resolve.frames(record, stack))));
+        Rc::clone(place)
+    }
+}
+
+/// What one signature holds at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub(crate) place: Rc<Place>,
+    pub(crate) bytes: f64,
+    pub(crate) count: f64,
+    pub(crate) sizes: Sizes,
+}
+
+/// Snapshot records by signature, largest first.
+pub(crate) fn held(records: &[SnapshotRecord], places: &mut Places<'_>) -> Vec<Held> {
+    let mut groups = BTreeMap::<String, Held>::new();
+    for record in records.iter().filter(|r| r.count > 0) {
+        let place = places.of(record.stack);
+        let group = groups.entry(place.id.clone()).or_insert_with(|| Held {
+            place,
+            bytes: 0.0,
+            count: 0.0,
+            sizes: Sizes::new(),
+        });
+        group.bytes += float(total_bytes(std::slice::from_ref(record)));
+        group.count += float(record.count);
+        remember(&mut group.sizes, record.size);
+    }
+    let mut groups: Vec<_> = groups.into_values().collect();
+    groups.sort_by(|a, b| b.bytes.total_cmp(&a.bytes));
+    groups
+}
+
+/// One signature over the iterations of a test.
+#[derive(Debug, Clone)]
+pub(crate) struct Series {
+    pub(crate) place: Rc<Place>,
+    pub(crate) bytes: Vec<f64>,
+    pub(crate) counts: Vec<f64>,
+    /// Sizes of which there are more at the end than after the first iteration.
+    pub(crate) sizes: Sizes,
+    /// The smallest size that changed.
+    pub(crate) block: f64,
+}
+
+/// Live counts of one (stack, size), where they changed: iteration and count.
+type Steps = Vec<(usize, u64)>;
+
+/// Groups whose live bytes changed after the first end of the test, by the `Changes` of all its ends.
+pub(crate) fn series(test: &str, places: &mut Places<'_>) -> Vec<Series> {
+    let (steps, iterations) = steps(places.record, test);
+    let mut groups = BTreeMap::<String, Series>::new();
+    let mut changing: Vec<_> = steps.into_iter().filter(|(_, s)| s.len() > 1 || s[0].0 > 0).collect();
+    changing.sort_unstable_by_key(|(key, _)| *key);
+    for ((stack, size), steps) in changing {
+        let place = places.of(stack);
+        let group = groups.entry(place.id.clone()).or_insert_with(|| Series {
+            place,
+            bytes: vec![0.0; iterations],
+            counts: vec![0.0; iterations],
+            sizes: Sizes::new(),
+            block: f64::INFINITY,
+        });
+        add(group, size, &steps);
+    }
+    groups.into_values().collect()
+}
+
+/// The smallest size that changed in any group, 0 where none did.
+pub(crate) fn smallest_block(series: &[Series]) -> f64 {
+    series.iter().map(|s| s.block).min_by(f64::total_cmp).unwrap_or(0.0)
+}
+
+/// Applies the changes of every window in turn (they are relative to the one before, whatever test it belongs to)
+/// and notes the state at the ends of `test`.
+fn steps(record: &ProcessRecord, test: &str) -> (HashMap<(u32, u64), Steps>, usize) {
+    let mut all = HashMap::<(u32, u64), Steps>::new();
+    let mut iteration = 0;
+    for window in &record.windows {
+        for change in &window.changes {
+            let steps = all.entry((change.stack, change.size)).or_default();
+            match steps.last_mut() {
+                Some((at, count)) if *at == iteration => *count = change.count,
+                _ => steps.push((iteration, change.count)),
+            }
+        }
+        iteration += usize::from(window.id() == test);
+    }
+    // Changes behind the last end of the test belong to no iteration of it.
+    all.retain(|_, steps| {
+        steps.retain(|(at, _)| *at < iteration);
+        !steps.is_empty()
+    });
+    (all, iteration)
+}
+
+fn add(group: &mut Series, size: u64, steps: &Steps) {
+    let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([group.bytes.len()]);
+    for (&(from, count), to) in steps.iter().zip(ends) {
+        for i in from..to {
+            group.bytes[i] += float(size) * float(count);
+            group.counts[i] += float(count);
+        }
+    }
+    let first = steps.first().filter(|(at, _)| *at == 0).map_or(0, |(_, count)| *count);
+    if steps.last().is_some_and(|(_, last)| *last > first) {
+        remember(&mut group.sizes, size);
+    }
+    group.block = group.block.min(float(size));
+}
+
+fn remember(sizes: &mut Sizes, size: u64) {
+    if sizes.len() < MAX_SIZES {
+        sizes.insert(size);
+    }
+}
+
+/// Descriptors or threads of one name over the iterations of a test.
+#[derive(Debug, Clone)]
+pub(crate) struct OsSeries {
+    pub(crate) name: String,
+    pub(crate) counts: Vec<f64>,
+}
+
+/// What a process holds open, of one kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OsKind {
+    Descriptor,
+    Thread,
+}
+
+impl OsKind {
+    pub(crate) fn noun(self) -> &'static str {
+        match self {
+            Self::Descriptor => "descriptor",
+            Self::Thread => "thread",
+        }
+    }
+
+    pub(crate) fn metric(self) -> Metric {
+        match self {
+            Self::Descriptor => Metric::OsFds,
+            Self::Thread => Metric::OsThreads,
+        }
+    }
+
+    pub(crate) fn names(self, os: &OsState) -> &[(String, u32)] {
+        match self {
+            Self::Descriptor => &os.fds,
+            Self::Thread => &os.threads,
+        }
+    }
+
+    pub(crate) fn count(self, os: &OsState) -> u64 {
+        match self {
+            Self::Descriptor => os.fd_count(),
+            Self::Thread => os.thread_count(),
+        }
+    }
+}
+
+/// Counts by name at each of these moments, for names whose count is not always the same.
+pub(crate) fn os_series(states: &[&OsState], kind: OsKind) -> Vec<OsSeries> {
+    let mut all = BTreeMap::<&str, Vec<f64>>::new();
+    for (i, state) in states.iter().enumerate() {
+        for (name, count) in kind.names(state) {
+            all.entry(name).or_insert_with(|| vec![0.0; states.len()])[i] = f64::from(*count);
+        }
+    }
+    all.retain(|_, counts| counts.windows(2).any(|pair| pair[0] != pair[1]));
+    all.into_iter().map(|(name, counts)| OsSeries { name: name.to_owned(), counts }).collect()
+}
+
+/// Live bytes or allocations at the end of every window.
+pub(crate) fn totals(windows: &[&Window], of: fn(&memgate_wire::Counters) -> u64) -> Vec<f64> {
+    windows.iter().map(|w| float(of(&w.end))).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rounded byte count above 2^53 changes no verdict")]
+pub(crate) fn float(value: u64) -> f64 {
+    value as f64
+}
+
+/// The state at the end of every window that has one.
+pub(crate) fn os_states<'a>(windows: &[&'a Window]) -> Vec<&'a OsState> {
+    windows.iter().filter_map(|w| w.os_end.as_ref()).collect()
+}

@@ -1,0 +1,282 @@
+//! Does one series grow? The rule every verdict rests on.
+//!
+//! A series holds the value at the end of each iteration, the first one included. The slope is estimated over what
+//! follows the warm-up. Growth that is over (a cache that is full, noise that falls back) is told from growth
+//! that goes on by when the series last set a new high.
+
+use crate::stats::{Slope, theil_sen, thin};
+
+/// A series counts as settled when it has set no new high for this share of its iterations, counted from the very
+/// first. A vector that doubles is flat for at most half of them, one that grows by 1.5 for a third; so neither is
+/// ever taken for a cache that was filled.
+const SETTLED_SHARE: f64 = 0.55;
+/// Flat for this long it may be about to settle, and is worth watching longer.
+const PAUSED_SHARE: f64 = 0.25;
+/// Theil–Sen looks at every pair of points.
+const MAX_POINTS: usize = 300;
+
+/// What a series is held against.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Allowed {
+    /// Largest allowed slope.
+    pub(crate) limit: f64,
+    /// The smallest thing that can leak here, 0 where it is not known: less than one of it over all iterations is
+    /// nothing.
+    pub(crate) block: f64,
+    /// Iterations that do not count.
+    pub(crate) warm_up: usize,
+    /// Of the interval.
+    pub(crate) confidence: f64,
+}
+
+/// What a series does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// By no more than is allowed, or no longer.
+    Still,
+    /// By more than is allowed, and it goes on.
+    Grows,
+    /// It cannot be told yet.
+    Open,
+}
+
+/// A judged series.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Growth {
+    pub(crate) finding: Finding,
+    pub(crate) slope: Slope,
+    /// Points after warm-up.
+    pub(crate) iterations: usize,
+    /// It grew, and has not for a while: more iterations may show that it is over.
+    pub(crate) paused: bool,
+}
+
+/// Judges the values at the end of every iteration.
+pub(crate) fn judge_series(values: &[f64], allowed: Allowed) -> Growth {
+    let counted = values.get(allowed.warm_up..).unwrap_or_default();
+    let quiet = quiet_share(values, allowed.warm_up);
+    let over = is_over(values, allowed.warm_up);
+    decide(&thin(counted, MAX_POINTS), counted.len(), quiet, over, allowed)
+}
+
+/// Judges values at the end of runs of different length, in the order of their lengths: `(length, value)`.
+pub(crate) fn judge_points(points: &[(f64, f64)], allowed: Allowed) -> Growth {
+    let values: Vec<f64> = points.iter().map(|(_, y)| *y).collect();
+    let last = points.last().map_or(0.0, |(x, _)| *x);
+    let quiet = points.get(last_high(&values, 0)).map_or(0.0, |(x, _)| (last - x) / last);
+    let over = quiet >= SETTLED_SHARE || fell_back(&values, 0);
+    decide(points, points.len(), quiet, over, allowed)
+}
+
+fn decide(points: &[(f64, f64)], iterations: usize, quiet: f64, over: bool, allowed: Allowed) -> Growth {
+    let Some(slope) = theil_sen(points, allowed.confidence) else {
+        let slope = Slope { slope: 0.0, low: 0.0, high: 0.0 };
+        return Growth { finding: Finding::Open, slope, iterations, paused: false };
+    };
+    // Everything that leaks is at least one block, so less than one block over the whole run is noise.
+    let noise = allowed.block / as_f64(iterations);
+    let finding = if slope.high <= allowed.limit || over {
+        Finding::Still
+    } else if slope.low > allowed.limit {
+        Finding::Grows
+    } else if slope.high < allowed.limit + noise {
+        Finding::Still
+    } else {
+        Finding::Open
+    };
+    let paused = finding == Finding::Grows && quiet >= PAUSED_SHARE;
+    Growth { finding, slope, iterations, paused }
+}
+
+/// Whatever it did before, it has not grown for long enough: far cheaper than a slope, and enough for the many
+/// groups of a test that come and go.
+pub(crate) fn is_over(values: &[f64], warm_up: usize) -> bool {
+    quiet_share(values, warm_up) >= SETTLED_SHARE || fell_back(values, warm_up)
+}
+
+/// The share of all iterations that has passed since the last new high. Highs of the warm-up do not count: a
+/// buffer that is given back after it would hide everything below.
+fn quiet_share(values: &[f64], warm_up: usize) -> f64 {
+    as_f64(values.len().saturating_sub(last_high(values, warm_up))) / as_f64(values.len().max(1))
+}
+
+fn last_high(values: &[f64], warm_up: usize) -> usize {
+    let mut last_high = warm_up;
+    for (i, value) in values.iter().enumerate().skip(warm_up) {
+        if *value > values[last_high] {
+            last_high = i;
+        }
+    }
+    last_high
+}
+
+/// In its last third it came down to where it was in the first part: what is freed late, or toggles, does; what
+/// leaks never does.
+fn fell_back(values: &[f64], warm_up: usize) -> bool {
+    let n = values.len();
+    let lowest = |part: &[f64]| part.iter().copied().min_by(f64::total_cmp);
+    let early = values.get(warm_up..n * 45 / 100).and_then(lowest);
+    let late = lowest(&values[n - n / 3..]);
+    matches!((early, late), (Some(early), Some(late)) if late <= early)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "iterations are far below 2^52")]
+pub(crate) fn as_f64(n: usize) -> f64 {
+    n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALLOWED: Allowed = Allowed { limit: 0.0, block: 0.0, warm_up: 3, confidence: 0.99 };
+
+    type Value = Box<dyn Fn(usize) -> f64>;
+
+    fn series(n: usize, at_end_of: impl Fn(usize) -> f64) -> Vec<f64> {
+        (1..=n).map(at_end_of).collect()
+    }
+
+    fn finding(values: &[f64]) -> Finding {
+        judge_series(values, ALLOWED).finding
+    }
+
+    /// Capacity in elements after `pushes`, multiplied by `factor` when full.
+    fn capacity(pushes: usize, factor: f64) -> f64 {
+        let mut capacity = 1.0_f64;
+        while capacity < as_f64(pushes) {
+            capacity = (capacity * factor).ceil();
+        }
+        capacity
+    }
+
+    /// Repeatable noise between 0 and `below`.
+    fn noise(i: usize, below: usize) -> f64 {
+        let mut x = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        x = (x ^ (x >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        as_f64(usize::try_from((x ^ (x >> 29)) % below as u64).expect("small"))
+    }
+
+    #[test]
+    fn leaks_grow() {
+        let cases: [(&str, Value); 9] = [
+            ("every iteration", Box::new(|i| 48.0 * 1024.0 * as_f64(i))),
+            ("one byte", Box::new(as_f64)),
+            ("every third iteration", Box::new(|i| 37.0 * as_f64(i / 3))),
+            ("every fifth iteration", Box::new(|i| 37.0 * as_f64(i / 5))),
+            ("a vector that doubles", Box::new(|i| 4.0 * capacity(i, 2.0))),
+            ("a vector that doubles, five a time", Box::new(|i| 4.0 * capacity(5 * i, 2.0))),
+            ("a vector that grows by 1.5", Box::new(|i| 8.0 * capacity(i, 1.5))),
+            ("below noise that is freed late", Box::new(|i| 100.0 * as_f64(i) + 32.0 * noise(i, 4))),
+            ("below a block that toggles", Box::new(|i| 64.0 * as_f64(i) + 500.0 * as_f64(i % 2))),
+        ];
+        for (what, value) in cases {
+            for n in (13..200).step_by(3) {
+                assert_ne!(finding(&series(n, &value)), Finding::Still, "{what}, {n} iterations");
+            }
+            for n in (43..200).step_by(5).chain([500, 1999]) {
+                assert_eq!(finding(&series(n, &value)), Finding::Grows, "{what}, {n} iterations");
+            }
+        }
+    }
+
+    #[test]
+    fn ten_iterations_after_warm_up_tell_a_plain_leak() {
+        for n in 6..14 {
+            let growth = judge_series(&series(n, |i| 48.0 * as_f64(i)), ALLOWED);
+            assert_eq!(growth.finding, Finding::Grows, "{n}");
+            assert_eq!((growth.slope.low, growth.slope.slope, growth.slope.high), (48.0, 48.0, 48.0));
+            assert_eq!(growth.iterations, n - 3);
+        }
+    }
+
+    #[test]
+    fn what_does_not_leak_is_still() {
+        let cases: [(&str, Value); 10] = [
+            ("nothing at all", Box::new(|_| 0.0)),
+            ("12 KiB in the first iteration", Box::new(|_| 12.0 * 1024.0)),
+            ("one-time costs in the warm-up", Box::new(|i| 4096.0 * as_f64(i.min(3)))),
+            ("the last value is kept", Box::new(|i| 100.0 + 8.0 * as_f64(i % 3))),
+            ("a block that toggles", Box::new(|i| 4096.0 * as_f64(i % 2))),
+            ("freed late by another thread", Box::new(|i| 1e6 + 37.0 * noise(i, 3))),
+            ("freed late, many blocks", Box::new(|i| 1e6 + 37.0 * noise(i, 12))),
+            ("a buffer given back after the warm-up", Box::new(|i| if i < 8 { 1e6 } else { 0.0 })),
+            ("a cache that is cleared when full", Box::new(|i| 64.0 * as_f64(i % 7))),
+            ("shrinks", Box::new(|i| 1e6 - 10.0 * as_f64(i))),
+        ];
+        for (what, value) in cases {
+            for n in (13..200).step_by(3) {
+                assert_ne!(finding(&series(n, &value)), Finding::Grows, "{what}, {n} iterations");
+            }
+            for n in [100, 160, 500, 1999] {
+                assert_eq!(finding(&series(n, &value)), Finding::Still, "{what}, {n} iterations");
+            }
+        }
+    }
+
+    /// An LRU of 400 entries that takes 5 in every iteration is full after 80: before that nothing tells it from a
+    /// leak, which is why a leak is called one only after two seconds.
+    #[test]
+    fn a_bounded_cache_is_still_once_it_has_been_full_for_long_enough() {
+        let lru = |i: usize| 56.0 * as_f64((5 * i).min(400));
+        assert_eq!(finding(&series(60, lru)), Finding::Grows);
+        let filling = judge_series(&series(120, lru), ALLOWED);
+        assert!(filling.paused, "worth watching longer");
+        for n in [180, 200, 500, 2000] {
+            assert_eq!(finding(&series(n, lru)), Finding::Still, "{n}");
+        }
+    }
+
+    #[test]
+    fn a_steady_leak_is_not_paused() {
+        assert!(!judge_series(&series(40, as_f64), ALLOWED).paused);
+        assert!(!judge_series(&series(40, |i| as_f64(i / 3)), ALLOWED).paused);
+    }
+
+    #[test]
+    fn growth_up_to_the_limit_is_still() {
+        let allowed = Allowed { limit: 64.0, ..ALLOWED };
+        for (leak, expected) in [(63.0, Finding::Still), (64.0, Finding::Still), (65.0, Finding::Grows)] {
+            let values = series(20, |i| leak * as_f64(i));
+            assert_eq!(judge_series(&values, allowed).finding, expected, "{leak}");
+        }
+    }
+
+    /// A new high late and no way back, but the interval's end is less than a block over the whole run.
+    #[test]
+    fn less_than_one_block_over_the_whole_run_is_noise() {
+        let mut values = series(103, |i| 100.0 + noise(i, 40));
+        values[3] = 90.0;
+        values[100] = 200.0;
+        assert_eq!(finding(&values), Finding::Open);
+        assert_eq!(judge_series(&values, Allowed { block: 64.0, ..ALLOWED }).finding, Finding::Still);
+    }
+
+    #[test]
+    fn too_short_a_series_is_open() {
+        for n in 0..5 {
+            assert_eq!(finding(&series(n, as_f64)), Finding::Open, "{n}");
+        }
+        assert_eq!(judge_series(&[], Allowed { warm_up: 0, ..ALLOWED }).finding, Finding::Open);
+    }
+
+    /// Values that never repeat stay below the half percent that the interval promises; counts of a few blocks
+    /// that wait to be freed come back to where they were.
+    #[test]
+    fn noise_hardly_ever_grows() {
+        for (values, most) in [(1000, 5), (4, 0), (12, 1)] {
+            let grows =
+                |seed: &usize| finding(&series(43, |i| noise(i + 1000 * seed, values))) == Finding::Grows;
+            let wolves = (0..1000).filter(grows).count();
+            assert!(wolves <= most, "{wolves} of 1000 with {values} values");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_values_have_a_finding(values in proptest::collection::vec(proptest::num::f64::NORMAL, 0..400)) {
+            let growth = judge_series(&values, ALLOWED);
+            proptest::prop_assert_eq!(growth.iterations, values.len().saturating_sub(3));
+        }
+    }
+}

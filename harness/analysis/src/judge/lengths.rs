@@ -1,0 +1,136 @@
+//! A process as the test: the slope over runs that repeat their work a different number of times.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use memgate_model::{Metric, Per, Verdict};
+
+use super::test::{Judgement, exceeded};
+use super::{Court, leaks, measured};
+use crate::groups::{Held, Places, float, held};
+use crate::growth::{Allowed, Finding, judge_points};
+use crate::input::Repetition;
+use crate::policy::thresholds;
+use crate::screen::too_much;
+use crate::signature::Place;
+use crate::text::{self, Sizes};
+
+/// Fewer different lengths show no slope worth the name.
+const MIN_LENGTHS: usize = 3;
+
+/// A group at every length.
+struct Group {
+    place: Rc<Place>,
+    bytes: Vec<f64>,
+    counts: Vec<f64>,
+    sizes: Sizes,
+}
+
+/// Judges what one more repetition adds to what is alive at the end of the process.
+pub(super) fn judge(court: &mut Court<'_>, suite: &str, test: &str, runs: &[Repetition], j: &mut Judgement) {
+    let mut runs: Vec<&Repetition> = runs.iter().collect();
+    runs.sort_by_key(|run| run.n);
+    runs.dedup_by_key(|run| run.n);
+    for run in &runs {
+        if let Some(why) = broken(run) {
+            return j.raise(Verdict::Error, format!("with {} repetitions: {why}", run.n));
+        }
+    }
+    if runs.len() < MIN_LENGTHS {
+        let why = format!("it ran with {} different lengths, {MIN_LENGTHS} are needed", runs.len());
+        return j.unconfirmed(court.policy, &why);
+    }
+    j.confirmed = true;
+    let n: Vec<f64> = runs.iter().map(|run| float(run.n)).collect();
+    let ends: Vec<_> = runs.iter().filter_map(|run| run.process.record.end.as_ref()).collect();
+    let totals: Vec<f64> = ends.iter().map(|end| float(end.counters.live_bytes())).collect();
+    let counts: Vec<f64> = ends.iter().map(|end| float(end.counters.live_allocations())).collect();
+    let confidence = court.policy.confidence;
+    let slope = |values: &[f64], limit: f64| {
+        let points: Vec<_> = n.iter().copied().zip(values.iter().copied()).collect();
+        judge_points(&points, Allowed { limit, block: 0.0, warm_up: 0, confidence })
+    };
+
+    let (mut waived_bytes, mut waived_counts) = (vec![0.0; n.len()], vec![0.0; n.len()]);
+    let mut kept = Vec::new();
+    for group in groups(court, &runs) {
+        let growth = slope(&group.bytes, 0.0);
+        if growth.finding != Finding::Grows {
+            continue;
+        }
+        let per_n = slope(&group.counts, 0.0).slope.slope;
+        let mut leak = leaks::growing(&group.place, growth.slope.slope, per_n, &group.sizes);
+        leak.waiver = court.waivers.cover(&leak.id, &group.place.names);
+        if leak.waiver.is_some() {
+            waived_bytes.iter_mut().zip(&group.bytes).for_each(|(sum, b)| *sum += b);
+            waived_counts.iter_mut().zip(&group.counts).for_each(|(sum, c)| *sum += c);
+        } else {
+            kept.push(group.bytes);
+        }
+        j.leaks.push(leak);
+    }
+
+    let without =
+        |values: &[f64], waived: &[f64]| values.iter().zip(waived).map(|(v, w)| v - w).collect::<Vec<_>>();
+    let native = [
+        (Metric::NativeLiveBytes, without(&totals, &waived_bytes)),
+        (Metric::NativeLiveAllocations, without(&counts, &waived_counts)),
+    ];
+    for (metric, values) in native {
+        let limits = thresholds(court.policy, suite, test, metric, Per::Iteration);
+        for threshold in &limits {
+            let total = slope(&values, threshold.limit);
+            let by_group = metric == Metric::NativeLiveBytes
+                && kept.iter().any(|g| slope(g, threshold.limit).finding == Finding::Grows);
+            let allowed = text::figure(threshold.limit, metric.unit());
+            if total.finding == Finding::Grows || by_group && total.slope.high > threshold.limit {
+                let reason = too_much(metric, total.slope.slope, "per repetition", threshold.limit);
+                j.raise(exceeded(threshold.level), reason);
+            } else if total.finding == Finding::Open {
+                let between = interval(metric, total.slope.low, total.slope.high);
+                j.raise(Verdict::Warn, format!("inconclusive: {between} per repetition (allowed {allowed})"));
+            }
+        }
+        j.figure(metric, Per::Iteration, &slope(&values, 0.0), confidence, &limits);
+    }
+}
+
+/// `between 0 B and 12 B`.
+pub(super) fn interval(metric: Metric, low: f64, high: f64) -> String {
+    format!("between {} and {}", text::figure(low, metric.unit()), text::figure(high, metric.unit()))
+}
+
+fn broken(run: &Repetition) -> Option<String> {
+    let record = &run.process.record;
+    measured::unmeasured(record, None)
+        .or_else(|| record.damaged.as_ref().map(|d| format!("its recording is damaged: {d}")))
+        .or_else(|| match &record.end {
+            None => Some(measured::broken_off(&run.process).1),
+            Some(end) if end.incomplete => Some("part of what was recorded at its end is missing".to_owned()),
+            Some(_) => None,
+        })
+        .or_else(|| {
+            let status = measured::status(&run.process).filter(|s| *s != 0)?;
+            Some(format!("it ended with status {status}"))
+        })
+}
+
+fn groups(court: &mut Court<'_>, runs: &[&Repetition]) -> Vec<Group> {
+    let mut groups = BTreeMap::<String, Group>::new();
+    for (i, run) in runs.iter().enumerate() {
+        let record = &run.process.record;
+        let survivors = record.end.as_ref().map_or(&[][..], |end| &end.survivors);
+        for Held { place, bytes, count, sizes } in held(survivors, &mut Places::new(record, court.resolve)) {
+            let group = groups.entry(place.id.clone()).or_insert_with(|| Group {
+                place,
+                bytes: vec![0.0; runs.len()],
+                counts: vec![0.0; runs.len()],
+                sizes: Sizes::new(),
+            });
+            group.bytes[i] = bytes;
+            group.counts[i] = count;
+            group.sizes.extend(sizes);
+        }
+    }
+    groups.into_values().collect()
+}

@@ -1,0 +1,108 @@
+//! What could not be measured, and why: never a pass.
+
+use memgate_model::Outcome;
+use memgate_wire::{ErrorCode, GoodbyeReason, WIRE_VERSION};
+
+use crate::input::{Ending, ProcessInput};
+use crate::record::{ProcessRecord, Window};
+
+/// Threads that are named where a process hung or died.
+const MAX_THREADS: usize = 6;
+
+/// Why a record, or one window of it, tells nothing; `None`: it was measured.
+pub(crate) fn unmeasured(record: &ProcessRecord, window: Option<&Window>) -> Option<String> {
+    if let Some(hello) = &record.hello {
+        if hello.wire_version != WIRE_VERSION {
+            let (theirs, agent) = (hello.wire_version, &hello.agent_version);
+            return Some(format!("not measured: agent {agent} writes version {theirs} of the stream"));
+        }
+        if let Some(blind) = &hello.blind {
+            return Some(format!("not measured: {blind}"));
+        }
+    } else {
+        return Some("not measured: nothing readable was recorded".to_owned());
+    }
+    let until_ns = window.map_or(u64::MAX, |w| w.end_ns);
+    let stopped = |code| {
+        use ErrorCode::{BadOption, Blind, Carrier, OutOfMemory, OutOfTable};
+        matches!(code, BadOption | Blind | Carrier | OutOfMemory | OutOfTable)
+    };
+    if let Some(seen) = record.errors.iter().find(|e| stopped(e.error.code) && e.t_ns <= until_ns) {
+        return Some(format!("not measured: {}", seen.error.text));
+    }
+    let window = window?;
+    if window.open_tests > 1 {
+        let tests = window.open_tests;
+        return Some(format!(
+            "not measured: {tests} tests ran at the same time, what each left cannot be told apart"
+        ));
+    }
+    window.incomplete.then(|| "not measured: part of what was recorded at its end is missing".to_owned())
+}
+
+/// A process that ended in the middle of a test: what that is for the test, and in words.
+pub(super) fn broken_off(process: &ProcessInput) -> (Outcome, String) {
+    let record = &process.record;
+    if let Some(goodbye) = &record.goodbye {
+        let how = match goodbye.reason {
+            GoodbyeReason::QuickExit => "the test ended its process with _exit",
+            GoodbyeReason::Exit => "the test ended its process with exit",
+            GoodbyeReason::Exec => "the test replaced its process by another program",
+            GoodbyeReason::Stopped => "memgate stopped its process",
+        };
+        return (Outcome::Crashed, how.to_owned());
+    }
+    let at = threads(record);
+    match (process.ending, &record.damaged) {
+        (Ending::TimedOut(limit), _) => {
+            let limit = crate::text::number(limit.as_secs_f64());
+            (Outcome::TimedOut, format!("still running after {limit} s{at}"))
+        }
+        (Ending::Signalled(signal), _) => {
+            (Outcome::Crashed, format!("its process was ended by signal {signal}{}{at}", signal_name(signal)))
+        }
+        // Nothing says that the test did anything wrong: only the recording of it is broken.
+        (_, Some(damage)) => (Outcome::Passed, format!("not measured: its recording breaks off: {damage}")),
+        (Ending::Exited(status), None) => {
+            (Outcome::Crashed, format!("its process ended in the middle of it, with status {status}{at}"))
+        }
+        (Ending::Unknown, None) => (Outcome::Crashed, format!("its process ended in the middle of it{at}")),
+    }
+}
+
+/// The status a process ended with, where anybody knows it; a signal counts as 128 and its number, as in a shell.
+pub(super) fn status(process: &ProcessInput) -> Option<i32> {
+    match process.ending {
+        Ending::Exited(status) => Some(status),
+        Ending::Signalled(signal) => Some(128 + signal),
+        Ending::TimedOut(_) => None,
+        Ending::Unknown => process.record.goodbye.as_ref().and_then(|g| g.status),
+    }
+}
+
+fn threads(record: &ProcessRecord) -> String {
+    let place = |t: &memgate_wire::ThreadEntry| match t.waits_in.as_str() {
+        "" | "0" => t.name.clone(),
+        waits_in => format!("{} in {waits_in}", t.name),
+    };
+    let named: Vec<_> = record.last_threads.iter().take(MAX_THREADS).map(place).collect();
+    if named.is_empty() {
+        return String::new();
+    }
+    let more = record.last_threads.len() - named.len();
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("; last seen: {}{rest}", named.join(", "))
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        15 => " (SIGTERM)",
+        _ => "",
+    }
+}

@@ -1,0 +1,115 @@
+//! From a run to its report: every test against its thresholds, every suite, the run.
+//!
+//! A test is judged by its screening windows and by what came of running it again (`test`, `repeated`, `lengths`);
+//! what could not be measured is said and never passes (`measured`). Suites and the run take the worst of what they
+//! hold.
+
+mod curve;
+mod leaks;
+mod lengths;
+mod measured;
+mod repeated;
+mod suite;
+mod test;
+#[cfg(test)]
+mod tests;
+
+use memgate_model::{AgentCost, Outcome, RunReport, SCHEMA_VERSION, SuiteReport, Verdict};
+
+use crate::input::{ConfirmationInput, ProcessInput, RunInput};
+use crate::policy::{GatePolicy, Waivers};
+use crate::resolve::Resolve;
+
+pub(crate) use measured::unmeasured;
+
+/// What every judgement needs.
+struct Court<'a> {
+    policy: &'a GatePolicy,
+    waivers: Waivers<'a>,
+    resolve: &'a mut dyn Resolve,
+}
+
+/// Judges a run. `resolve` is asked only for the stacks that the report will show or a waiver may cover.
+#[must_use]
+pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -> RunReport {
+    let mut court = Court { policy, waivers: Waivers::new(policy), resolve };
+    let judged: Vec<_> = input.suites.iter().map(|suite| suite::judge(&mut court, suite)).collect();
+    let users_failed = input.command_status.is_some_and(|status| status != 0)
+        || judged
+            .iter()
+            .any(|(report, failed)| *failed || report.tests.iter().any(|t| has_failed(t.outcome)));
+    let suites: Vec<SuiteReport> = judged.into_iter().map(|(report, _)| report).collect();
+    let nothing_ran = input.suites.is_empty() && input.errors.is_empty();
+    let broken = if input.errors.is_empty() && !nothing_ran { Verdict::Pass } else { Verdict::Error };
+    let verdict = suites.iter().map(|s| s.verdict).fold(broken, Verdict::max);
+    let mut errors = input.errors.clone();
+    if nothing_ran {
+        errors.push(suite::problem(
+            "run",
+            "no tests were seen",
+            "is the program one that memgate can look into? `memgate doctor` says",
+        ));
+    }
+    RunReport {
+        schema_version: SCHEMA_VERSION,
+        verdict,
+        exit_code: exit_code(verdict, users_failed && !policy.ignore_test_failures),
+        project: input.project.clone(),
+        session: input.session.clone(),
+        started: input.started.clone(),
+        duration_s: input.duration.as_secs_f64(),
+        agent_cost: agent_cost(input),
+        suites,
+        waivers: court.waivers.report(input.partial),
+        errors,
+    }
+}
+
+fn has_failed(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Failed | Outcome::Crashed | Outcome::TimedOut)
+}
+
+/// 0: nothing failed; 1: a gate or the user's own tests failed; 2: something could not be measured.
+fn exit_code(verdict: Verdict, users_failed: bool) -> i32 {
+    match verdict {
+        Verdict::Fail => 1,
+        _ if users_failed => 1,
+        Verdict::Error => 2,
+        Verdict::Pass | Verdict::NotJudged | Verdict::Warn => 0,
+    }
+}
+
+/// Every process of a run, confirming ones included.
+fn processes(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
+    input.suites.iter().flat_map(|suite| {
+        let confirming = suite.confirmations.values().flat_map(|c| -> Vec<&ProcessInput> {
+            match c {
+                ConfirmationInput::Repeated(process) => vec![process],
+                ConfirmationInput::Lengths(runs) => runs.iter().map(|run| &run.process).collect(),
+                ConfirmationInput::Impossible(_) | ConfirmationInput::Broken(_) => Vec::new(),
+            }
+        });
+        suite.screen.iter().chain(confirming)
+    })
+}
+
+/// The ratio counts what boundaries cost, where the process's own CPU time is known; what the hooks in allocation
+/// functions cost cannot be seen from inside.
+fn agent_cost(input: &RunInput) -> AgentCost {
+    let mut cost = AgentCost::default();
+    let (mut with_agent_ns, mut boundaries_ns) = (0_u64, 0_u64);
+    for process in processes(input) {
+        let told = &process.record.cost;
+        cost.peak_bytes = cost.peak_bytes.max(told.mapped_bytes);
+        cost.truncated_stacks = cost.truncated_stacks.saturating_add(told.truncated_stacks);
+        cost.boundary_s += std::time::Duration::from_nanos(told.boundary_ns).as_secs_f64();
+        if let Some(cpu_ns) = process.record.cpu_ns {
+            with_agent_ns = with_agent_ns.saturating_add(cpu_ns);
+            boundaries_ns = boundaries_ns.saturating_add(told.boundary_ns);
+        }
+    }
+    let without_ns = with_agent_ns.saturating_sub(boundaries_ns);
+    let float = crate::groups::float;
+    cost.cpu_ratio = (without_ns > 0).then(|| float(with_agent_ns) / float(without_ns));
+    cost
+}

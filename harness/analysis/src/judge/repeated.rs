@@ -1,0 +1,326 @@
+//! A test that ran many times in one process: the slope over the ends of its iterations.
+//!
+//! Where the agent wrote what changed between the ends (a confirming run), every group is a series of its own.
+//! Where it wrote survivors (the user's own `--gtest_repeat`), the totals decide and the survivors name culprits.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use memgate_model::{Leak, Metric, Per, Threshold, Verdict};
+use memgate_wire::Counters;
+
+use super::lengths::interval;
+use super::test::{Judgement, exceeded};
+use super::{Court, curve, leaks};
+use crate::groups::{self, Held, OsKind, Places, Series};
+use crate::growth::{Allowed, Finding, Growth, as_f64, is_over, judge_series};
+use crate::policy::thresholds;
+use crate::record::{ProcessRecord, Window};
+use crate::screen::{ENOUGH_REPETITIONS, os_value, too_much};
+use crate::signature::Place;
+use crate::text::{self, Sizes};
+
+/// What a group kept for good, as far as the iterations tell.
+pub(super) struct Kept {
+    pub(super) place: Rc<Place>,
+    /// Live after the first iteration.
+    pub(super) first: (f64, f64),
+    /// The least that was live in the last third of the iterations: bytes and allocations.
+    pub(super) floor: (f64, f64),
+    pub(super) sizes: Sizes,
+}
+
+/// One metric: the total, what the test itself did to it, and the groups of which one is enough.
+struct Measured<'a> {
+    metric: Metric,
+    /// From end to end.
+    total: Vec<f64>,
+    /// Only what happened inside the windows of the test, where that can be told: what other tests and the set-up of
+    /// the suite do in between is theirs.
+    own: Option<Vec<f64>>,
+    /// No other test ran in the process.
+    alone: bool,
+    groups: Vec<(&'a [f64], f64)>,
+    block: f64,
+}
+
+impl Measured<'_> {
+    fn of_os(metric: Metric, total: Vec<f64>, block: f64) -> Self {
+        Self { metric, total, own: None, alone: true, groups: Vec::new(), block }
+    }
+
+    /// From end to end, and what the test itself did.
+    fn growths(&self, allowed: Allowed) -> (Growth, Growth) {
+        let allowed = Allowed { block: self.block, ..allowed };
+        let total = judge_series(&self.total, allowed);
+        (total, self.own.as_ref().map_or(total, |own| judge_series(own, allowed)))
+    }
+
+    /// The growth the verdict rests on: of both the lesser one; of equal ones, beside other tests what the test
+    /// itself did, and alone the total, which knows what its threads did after its end.
+    fn growth(&self, allowed: Allowed) -> Growth {
+        let rank = |g: &Growth| match g.finding {
+            Finding::Still => 0,
+            Finding::Open => 1,
+            Finding::Grows => 2,
+        };
+        let (total, own) = self.growths(allowed);
+        if rank(&own) < rank(&total) || !self.alone && rank(&own) == rank(&total) { own } else { total }
+    }
+}
+
+/// Judges the iterations of `test` and returns what its groups that do not grow have kept.
+pub(super) fn judge(
+    court: &mut Court<'_>,
+    suite: &str,
+    test: &str,
+    record: &ProcessRecord,
+    j: &mut Judgement,
+) -> Vec<Kept> {
+    let windows: Vec<&Window> = record.windows_of(test).collect();
+    // Of few repetitions, most have to count.
+    let warm_up = (court.policy.warm_up as usize).min(windows.len() / 3);
+    let allowed = Allowed { limit: 0.0, block: 0.0, warm_up, confidence: court.policy.confidence };
+    j.confirmed = true;
+    j.curve = curve::of_iterations(record, &windows);
+
+    let by_changes = record.windows.iter().any(|w| !w.changes.is_empty());
+    let groups = groups::series(test, &mut Places::new(record, court.resolve));
+    let sorted = sort_groups(court, &groups, allowed, j);
+
+    let block = groups::smallest_block(&groups);
+    let without = |mut values: Vec<f64>, of: fn(&Series) -> &[f64]| {
+        for group in &sorted.waived {
+            values.iter_mut().zip(of(group)).for_each(|(value, waived)| *value -= waived);
+        }
+        values
+    };
+    let alone = windows.len() == record.windows.len();
+    let bytes = Measured {
+        metric: Metric::NativeLiveBytes,
+        total: without(groups::totals(&windows, Counters::live_bytes), |g| &g.bytes),
+        own: Some(without(own_doing(&windows, Counters::live_bytes), |g| &g.bytes)),
+        alone,
+        groups: sorted.unwaived.iter().map(|g| (g.bytes.as_slice(), g.block)).collect(),
+        block,
+    };
+    let allocations = Measured {
+        metric: Metric::NativeLiveAllocations,
+        total: without(groups::totals(&windows, Counters::live_allocations), |g| &g.counts),
+        own: Some(without(own_doing(&windows, Counters::live_allocations), |g| &g.counts)),
+        alone,
+        groups: Vec::new(),
+        block: 1.0,
+    };
+    if !by_changes && judge_series(&bytes.total, allowed).finding == Finding::Grows {
+        j.leaks.extend(culprits(court, record, &windows[warm_up..]));
+    }
+    let all_waived = !by_changes && !j.leaks.is_empty() && j.leaks.iter().all(|l| l.waiver.is_some());
+    for measured in [bytes, allocations] {
+        hold(court, suite, test, &measured, allowed, all_waived, j);
+    }
+    for kind in [OsKind::Descriptor, OsKind::Thread] {
+        judge_os(court, suite, test, &windows, kind, allowed, j);
+    }
+    for metric in [Metric::OsRss, Metric::OsPss] {
+        let states = groups::os_states(&windows);
+        let values: Vec<_> = states.iter().filter_map(|os| os_value(os, metric)).collect();
+        let has_limit = !court.policy.limits(suite, test, metric, Per::Iteration).is_empty();
+        if has_limit && !values.is_empty() {
+            let measured = Measured::of_os(metric, values, 0.0);
+            hold(court, suite, test, &measured, allowed, false, j);
+        }
+    }
+    sorted.kept
+}
+
+/// The groups of a test by what is to be done with them.
+#[derive(Default)]
+struct Sorted<'a> {
+    /// May grow, and nothing covers them.
+    unwaived: Vec<&'a Series>,
+    /// Grow, and are covered.
+    waived: Vec<&'a Series>,
+    /// What those that do not grow have kept.
+    kept: Vec<Kept>,
+}
+
+/// Lists the groups that grow as leaks and sorts all of them.
+fn sort_groups<'a>(
+    court: &mut Court<'_>,
+    groups: &'a [Series],
+    allowed: Allowed,
+    j: &mut Judgement,
+) -> Sorted<'a> {
+    let mut sorted = Sorted::default();
+    for group in groups {
+        if is_over(&group.bytes, allowed.warm_up) {
+            sorted.kept.push(floor_of(group));
+            continue;
+        }
+        let growth = judge_series(&group.bytes, Allowed { block: group.block, ..allowed });
+        if growth.finding != Finding::Grows {
+            sorted.kept.push(floor_of(group));
+            sorted.unwaived.push(group);
+            continue;
+        }
+        let count = judge_series(&group.counts, allowed).slope.slope;
+        let mut leak = leaks::growing(&group.place, growth.slope.slope, count, &group.sizes);
+        leak.waiver = court.waivers.cover(&leak.id, &group.place.names);
+        let list = if leak.waiver.is_some() { &mut sorted.waived } else { &mut sorted.unwaived };
+        list.push(group);
+        j.leaks.push(leak);
+    }
+    sorted
+}
+
+/// Live bytes or allocations that the windows added, one after the other.
+fn own_doing(windows: &[&Window], of: fn(&Counters) -> u64) -> Vec<f64> {
+    let mut sum = 0.0;
+    let added = |w: &&Window| {
+        sum += groups::float(of(&w.end)) - groups::float(of(&w.start));
+        sum
+    };
+    windows.iter().map(added).collect()
+}
+
+/// Holds a metric against its thresholds.
+fn hold(
+    court: &Court<'_>,
+    suite: &str,
+    test: &str,
+    measured: &Measured<'_>,
+    allowed: Allowed,
+    waived: bool,
+    j: &mut Judgement,
+) {
+    let limits = thresholds(court.policy, suite, test, measured.metric, Per::Iteration);
+    for threshold in limits.iter().filter(|_| !waived) {
+        against(measured, threshold, allowed, j);
+    }
+    let total = measured.growth(allowed);
+    j.figure(measured.metric, Per::Iteration, &total, allowed.confidence, &limits);
+}
+
+fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: &mut Judgement) {
+    let allowed = Allowed { limit: threshold.limit, ..allowed };
+    let metric = measured.metric;
+    let (end_to_end, own) = measured.growths(allowed);
+    if measured.alone && end_to_end.finding == Finding::Grows && own.slope.high <= threshold.limit {
+        let what =
+            "per iteration outside of the test itself, in the set-up of its suite or in another thread";
+        return j.raise(Verdict::Warn, too_much(metric, end_to_end.slope.slope, what, threshold.limit));
+    }
+    let total = measured.growth(allowed);
+    let judged =
+        measured.groups.iter().map(|&(values, block)| judge_series(values, Allowed { block, ..allowed }));
+    let judged: Vec<Growth> = judged.collect();
+    let largest = judged
+        .iter()
+        .filter(|g| g.finding == Finding::Grows)
+        .max_by(|a, b| a.slope.slope.total_cmp(&b.slope.slope));
+    let limit = text::figure(threshold.limit, metric.unit());
+    let over =
+        |slope: f64, place: &str| too_much(metric, slope, &format!("per iteration{place}"), threshold.limit);
+    let undecided = |why: &str| {
+        let between = interval(metric, total.slope.low, total.slope.high);
+        format!(
+            "inconclusive: {between} per iteration after {} iterations{why} (allowed {limit})",
+            total.iterations
+        )
+    };
+    let still = total.slope.high <= threshold.limit;
+    let few = total.iterations + allowed.warm_up < ENOUGH_REPETITIONS;
+    match (total.finding, largest) {
+        (Finding::Grows, _) | (_, Some(_)) if few => {
+            j.raise(Verdict::Warn, undecided(", too few to call it a leak"))
+        }
+        (Finding::Grows, _) => j.raise(exceeded(threshold.level), over(total.slope.slope, "")),
+        // One place takes over what another gives back, as in a ring buffer that was filled before.
+        (_, Some(_)) if still => {
+            j.raise(Verdict::Warn, undecided(", one place grows while another shrinks by as much"));
+        }
+        (_, Some(group)) => j.raise(exceeded(threshold.level), over(group.slope.slope, " in one place")),
+        (Finding::Open, None) => j.raise(Verdict::Warn, undecided("")),
+        (Finding::Still, None) if !still && judged.iter().any(|g| g.finding == Finding::Open) => {
+            j.raise(Verdict::Warn, undecided(" in one place"));
+        }
+        (Finding::Still, None) => {}
+    }
+}
+
+/// Survivors of the iterations that count, by group: what an iteration leaves on average.
+fn culprits(court: &mut Court<'_>, record: &ProcessRecord, windows: &[&Window]) -> Vec<Leak> {
+    let survivors: Vec<_> = windows.iter().flat_map(|w| w.survivors.iter().copied()).collect();
+    let iterations = as_f64(windows.len().max(1));
+    let groups = groups::held(&survivors, &mut Places::new(record, court.resolve));
+    let leak = |Held { place, bytes, count, sizes }: Held| {
+        let mut leak = leaks::growing(&place, bytes / iterations, count / iterations, &sizes);
+        leak.waiver = court.waivers.cover(&leak.id, &place.names);
+        leak
+    };
+    groups.into_iter().take(leaks::MAX_LISTED).map(leak).collect()
+}
+
+fn judge_os(
+    court: &mut Court<'_>,
+    suite: &str,
+    test: &str,
+    windows: &[&Window],
+    kind: OsKind,
+    allowed: Allowed,
+    j: &mut Judgement,
+) {
+    let states = groups::os_states(windows);
+    if states.is_empty() {
+        return;
+    }
+    let allowed = Allowed { block: 1.0, ..allowed };
+    let mut total: Vec<f64> = states.iter().map(|os| groups::float(kind.count(os))).collect();
+    let grows = judge_series(&total, allowed).finding == Finding::Grows;
+    for series in groups::os_series(&states, kind) {
+        let growth = judge_series(&series.counts, allowed);
+        if !grows || growth.finding != Finding::Grows {
+            continue;
+        }
+        let mut leak = leaks::of_os(kind, &series.name, growth.slope.slope);
+        leak.waiver = court.waivers.cover(&leak.id, &[]);
+        if leak.waiver.is_some() {
+            total.iter_mut().zip(&series.counts).for_each(|(value, waived)| *value -= waived);
+        }
+        j.leaks.push(leak);
+    }
+    let measured = Measured::of_os(kind.metric(), total, 1.0);
+    hold(court, suite, test, &measured, allowed, false, j);
+}
+
+fn floor_of(group: &Series) -> Kept {
+    let n = group.bytes.len();
+    let lowest = (n - n.div_ceil(3)..n).min_by(|a, b| group.bytes[*a].total_cmp(&group.bytes[*b]));
+    let at = |i: usize| (group.bytes[i], group.counts[i]);
+    Kept {
+        place: Rc::clone(&group.place),
+        first: at(0),
+        floor: lowest.map_or((0.0, 0.0), at),
+        sizes: group.sizes.clone(),
+    }
+}
+
+/// What was kept once and for good: what the screen saw survive, corrected by what the iterations show, and what
+/// they show to have been filled later.
+pub(super) fn one_time(screened: Vec<Held>, kept: Vec<Kept>, leaking: &BTreeSet<String>) -> Vec<Held> {
+    let mut one_time: Vec<Held> = screened.into_iter().filter(|h| !leaking.contains(&h.place.id)).collect();
+    for Kept { place, first, floor, sizes } in kept {
+        if let Some(held) = one_time.iter_mut().find(|h| h.place.id == place.id) {
+            let later = |held: f64, first: f64, floor: f64| (held + floor - first).min(floor).max(0.0);
+            held.bytes = later(held.bytes, first.0, floor.0);
+            held.count = later(held.count, first.1, floor.1);
+            held.sizes.extend(sizes);
+        } else {
+            let (bytes, count) = ((floor.0 - first.0).max(0.0), (floor.1 - first.1).max(0.0));
+            one_time.push(Held { place, bytes, count, sizes });
+        }
+    }
+    one_time.retain(|h| h.bytes > 0.0);
+    one_time
+}

@@ -1,0 +1,183 @@
+//! One suite: its tests in the order they ran, and what concerns it as a whole.
+
+use std::collections::{BTreeMap, HashMap};
+
+use memgate_model::{BoundaryQuality, Metric, MetricValue, Per, Problem, SuiteReport, TestReport, Verdict};
+use memgate_wire::{GoodbyeReason, Outcome};
+
+use super::test::{Executions, applied, exceeded};
+use super::{Court, has_failed, measured, test};
+use crate::groups::float;
+use crate::input::{ProcessInput, SuiteInput};
+use crate::policy::thresholds;
+use crate::record::{OpenTest, ProcessRecord, Window};
+use crate::screen::too_much;
+
+/// A problem with its place.
+pub(super) fn problem(r#where: &str, what: &str, hint: &str) -> Problem {
+    Problem { r#where: r#where.to_owned(), what: what.to_owned(), hint: hint.to_owned() }
+}
+
+/// Judges a suite; tells too whether its processes failed though no test of theirs did.
+pub(super) fn judge(court: &mut Court<'_>, suite: &SuiteInput) -> (SuiteReport, bool) {
+    let as_tests: Vec<(Vec<Window>, Vec<OpenTest>)> =
+        suite.screen.iter().map(|p| whole_process(suite, p)).collect();
+    let tests: Vec<TestReport> =
+        executions(suite, &as_tests).iter().map(|(id, runs)| test::judge(court, suite, id, runs)).collect();
+    let mut said: Vec<(Verdict, String)> =
+        suite.problems.iter().map(|p| (Verdict::Error, p.what.clone())).collect();
+    said.extend(suite.screen.iter().filter_map(of_process).map(|what| (Verdict::Error, what)));
+    if tests.is_empty() && said.is_empty() {
+        said.push((Verdict::Error, "no test ran".to_owned()));
+    }
+    let failed_status = failed_without_a_test(suite, &tests);
+    if let Some(status) = failed_status {
+        let what = format!("its process ended with status {status} though no test failed");
+        said.push((Verdict::NotJudged, what));
+    }
+    let metrics = metrics(court, suite, &mut said);
+    let own = said.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Pass);
+    let mut reasons: Vec<String> = said.into_iter().map(|(_, what)| what).collect();
+    reasons.dedup();
+    let report = SuiteReport {
+        name: suite.name.clone(),
+        runner: suite.runner.clone(),
+        boundary: suite.boundary,
+        verdict: tests.iter().map(|t| t.verdict).fold(own, Verdict::max),
+        screened_s: suite.screened.as_secs_f64(),
+        reason: reasons.join("; "),
+        metrics,
+        tests,
+    };
+    (report, failed_status.is_some())
+}
+
+/// Executions of every test, in the order the tests first came.
+fn executions<'a>(
+    suite: &'a SuiteInput,
+    as_tests: &'a [(Vec<Window>, Vec<OpenTest>)],
+) -> Vec<(String, Executions<'a>)> {
+    let mut order: Vec<(String, Executions<'a>)> = Vec::new();
+    let mut known = HashMap::<String, usize>::new();
+    let mut at = |id: String, order: &mut Vec<(String, Executions<'a>)>| {
+        *known.entry(id.clone()).or_insert_with(|| {
+            order.push((id, Executions::default()));
+            order.len() - 1
+        })
+    };
+    for (process, whole) in suite.screen.iter().zip(as_tests).filter(|(p, _)| p.record.is_main()) {
+        let record = &process.record;
+        let (windows, open) = match suite.boundary {
+            BoundaryQuality::Process => (&whole.0, &whole.1),
+            _ => (&record.windows, &record.open),
+        };
+        for window in windows {
+            let index = at(window.id(), &mut order);
+            order[index].1.ended.push((process, window));
+        }
+        for test in open {
+            let index = at(test.id.clone(), &mut order);
+            order[index].1.broken_off.push((process, test));
+        }
+    }
+    order
+}
+
+/// The process as one execution of a test of the suite's name. A process that became another program is told by
+/// that program's own record.
+fn whole_process(suite: &SuiteInput, process: &ProcessInput) -> (Vec<Window>, Vec<OpenTest>) {
+    let record = &process.record;
+    if record.goodbye.as_ref().is_some_and(|g| g.reason == GoodbyeReason::Exec) {
+        return (Vec::new(), Vec::new());
+    }
+    let mut window =
+        Window { test: suite.name.clone(), start_ns: record.first_ns, open_tests: 1, ..Window::default() };
+    let Some(end) = &record.end else {
+        return (Vec::new(), vec![OpenTest { id: window.id(), window }]);
+    };
+    let failed = measured::status(process).is_some_and(|status| status != 0);
+    window.end_ns = end.t_ns;
+    window.end = end.counters;
+    window.outcome = Some(if failed { Outcome::Failed } else { Outcome::Passed });
+    window.survivors.clone_from(&end.survivors);
+    window.survivor_count = end.survivor_count;
+    window.survivors_known = !end.incomplete;
+    window.incomplete = end.incomplete;
+    (vec![window], Vec::new())
+}
+
+/// What concerns a process and none of its tests.
+fn of_process(process: &ProcessInput) -> Option<String> {
+    let record = &process.record;
+    if !record.is_main() {
+        return None;
+    }
+    if let Some(damage) = &record.damaged {
+        return Some(format!("its recording is damaged: {damage}"));
+    }
+    if record.windows.is_empty() && record.open.is_empty() {
+        return measured::unmeasured(record, None);
+    }
+    let lost = record.goodbye.is_none() && record.open.is_empty();
+    lost.then(|| {
+        let (_, how) = measured::broken_off(process);
+        let last = record.windows.last().map(Window::id).unwrap_or_default();
+        format!("after {last}, {}", how.replace("in the middle of it", "without a word"))
+    })
+}
+
+/// A status other than 0 that no failed or crashed test explains.
+fn failed_without_a_test(suite: &SuiteInput, tests: &[TestReport]) -> Option<i32> {
+    if tests.iter().any(|t| has_failed(t.outcome)) {
+        return None;
+    }
+    let main = suite.screen.iter().filter(|p| p.record.is_main());
+    main.filter_map(measured::status).find(|status| *status != 0)
+}
+
+/// Peaks over the processes of the suite, against the thresholds of the suite as a whole.
+fn metrics(
+    court: &Court<'_>,
+    suite: &SuiteInput,
+    said: &mut Vec<(Verdict, String)>,
+) -> BTreeMap<Metric, MetricValue> {
+    let mut metrics = BTreeMap::new();
+    for metric in Metric::ALL {
+        let peaks = suite.screen.iter().filter_map(|p| peak(&p.record, metric));
+        let Some(value) = peaks.max().map(float) else { continue };
+        let limits = thresholds(court.policy, &suite.name, "", metric, Per::Suite);
+        for threshold in limits.iter().filter(|t| value > t.limit) {
+            let reason = too_much(metric, value, "at the peak", threshold.limit);
+            said.push((exceeded(threshold.level), reason));
+        }
+        if court.policy.limits(&suite.name, "", metric, Per::Suite).len() > limits.len() {
+            said.push((Verdict::Pass, format!("the baseline has no {metric} of this suite: not judged")));
+        }
+        let unit = metric.unit();
+        let threshold = applied(&limits, value);
+        let figure = MetricValue {
+            value,
+            unit,
+            per: Per::Suite,
+            low: value,
+            high: value,
+            iterations: 1,
+            confidence: 0.0,
+            threshold,
+        };
+        metrics.insert(metric, figure);
+    }
+    metrics
+}
+
+fn peak(record: &ProcessRecord, metric: Metric) -> Option<u64> {
+    let peak = &record.peak;
+    match metric {
+        Metric::NativeLiveBytes => peak.live_bytes,
+        Metric::NativeLiveAllocations => peak.live_allocations,
+        Metric::OsRss => peak.rss_bytes,
+        Metric::OsPss => peak.pss_bytes,
+        Metric::OsThreads => peak.threads,
+        Metric::OsFds => peak.fds,
+    }
+}

@@ -1,0 +1,382 @@
+//! One test: its screening windows, what came of running it again, its verdict.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memgate_model::{
+    CurvePoint, Leak, Level, Metric, MetricValue, Outcome, Per, TestReport, Threshold, Verdict,
+};
+
+use super::{Court, curve, leaks, lengths, measured, repeated};
+use crate::groups::{OsKind, Places, float, held};
+use crate::growth::Growth;
+use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};
+use crate::policy::{GatePolicy, smallest_limit, thresholds};
+use crate::record::{OpenTest, Window};
+use crate::screen::{ENOUGH_REPETITIONS, described, left, left_too_much, too_much};
+use crate::text;
+
+/// All executions of one test in the screening pass.
+#[derive(Default)]
+pub(super) struct Executions<'a> {
+    pub(super) ended: Vec<(&'a ProcessInput, &'a Window)>,
+    pub(super) broken_off: Vec<(&'a ProcessInput, &'a OpenTest)>,
+}
+
+/// A verdict in the making.
+#[derive(Default)]
+pub(super) struct Judgement {
+    reasons: Vec<(Verdict, String)>,
+    /// What one execution left: `48.0 KiB in 12 allocations`.
+    left: String,
+    pub(super) confirmed: bool,
+    pub(super) metrics: BTreeMap<Metric, MetricValue>,
+    pub(super) leaks: Vec<Leak>,
+    pub(super) one_time: Vec<Leak>,
+    pub(super) curve: Vec<CurvePoint>,
+}
+
+impl Judgement {
+    /// A reason for a verdict this bad.
+    pub(super) fn raise(&mut self, verdict: Verdict, reason: String) {
+        self.reasons.push((verdict, reason));
+    }
+
+    /// Something is left, and nobody can say whether it grows.
+    pub(super) fn unconfirmed(&mut self, policy: &GatePolicy, why: &str) {
+        let reason = format!("unconfirmed: left {} in one execution; {why}", self.left);
+        self.raise(exceeded(policy.unconfirmed), reason);
+    }
+
+    /// A figure with the threshold that was applied: the worst one it exceeds, else the strictest.
+    pub(super) fn figure(
+        &mut self,
+        metric: Metric,
+        per: Per,
+        growth: &Growth,
+        confidence: f64,
+        limits: &[Threshold],
+    ) {
+        let iterations = u32::try_from(growth.iterations).unwrap_or(u32::MAX);
+        let value = MetricValue {
+            value: growth.slope.slope,
+            unit: metric.unit(),
+            per,
+            low: growth.slope.low,
+            high: growth.slope.high,
+            iterations,
+            confidence,
+            threshold: applied(limits, growth.slope.low),
+        };
+        self.metrics.insert(metric, value);
+    }
+
+    fn verdict(&self) -> Verdict {
+        self.reasons.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Pass)
+    }
+
+    /// Everything that led to the verdict, in one sentence.
+    fn reason(&self) -> String {
+        let verdict = self.verdict();
+        let of_it = self.reasons.iter().filter(|(v, _)| *v == verdict).map(|(_, reason)| reason.as_str());
+        of_it.collect::<Vec<_>>().join("; ")
+    }
+
+    fn report(self, id: String, outcome: Outcome, duration_s: f64) -> TestReport {
+        TestReport {
+            id,
+            outcome,
+            verdict: self.verdict(),
+            reason: self.reason(),
+            duration_s,
+            confirmed: self.confirmed,
+            metrics: self.metrics,
+            leaks: leaks::sorted(self.leaks),
+            one_time: leaks::sorted(self.one_time),
+            curve: self.curve,
+        }
+    }
+}
+
+/// What exceeding a threshold means for a verdict.
+pub(super) fn exceeded(level: Level) -> Verdict {
+    match level {
+        Level::Warn => Verdict::Warn,
+        Level::Fail => Verdict::Fail,
+    }
+}
+
+/// The threshold to show beside a value: the worst one it exceeds, else the strictest.
+pub(super) fn applied(limits: &[Threshold], value: f64) -> Option<Threshold> {
+    let exceeded = limits.iter().filter(|t| value > t.limit).max_by_key(|t| t.level == Level::Fail);
+    exceeded.or_else(|| limits.iter().min_by(|a, b| a.limit.total_cmp(&b.limit))).cloned()
+}
+
+/// Judges one test of a suite.
+pub(super) fn judge(
+    court: &mut Court<'_>,
+    suite: &SuiteInput,
+    id: &str,
+    runs: &Executions<'_>,
+) -> TestReport {
+    let mut j = Judgement::default();
+    let duration_s = runs.ended.iter().map(|(_, w)| seconds(w)).fold(0.0, f64::max);
+    let outcome = outcome(runs);
+    if let Some((process, open)) = runs.broken_off.first() {
+        let (outcome, how) = measured::broken_off(process);
+        j.curve = curve::of_the_end(&process.record, open.window.start_ns);
+        j.raise(Verdict::Error, how);
+        let until_ns = process.record.last_ns.saturating_sub(open.window.start_ns);
+        let duration_s = std::time::Duration::from_nanos(until_ns).as_secs_f64();
+        return j.report(id.to_owned(), outcome, duration_s);
+    }
+    let unmeasured = runs.ended.iter().find_map(|(p, w)| measured::unmeasured(&p.record, Some(w)));
+    match (outcome, unmeasured) {
+        (Outcome::Failed, _) => {
+            j.raise(Verdict::NotJudged, "the test itself failed: not judged for leaks".to_owned());
+        }
+        (Outcome::Skipped, _) => j.raise(Verdict::NotJudged, "the test was skipped".to_owned()),
+        (_, Some(why)) => j.raise(Verdict::Error, why),
+        (_, None) => measure(court, suite, id, runs, &mut j),
+    }
+    j.report(id.to_owned(), outcome, duration_s)
+}
+
+fn seconds(window: &Window) -> f64 {
+    std::time::Duration::from_nanos(window.end_ns.saturating_sub(window.start_ns)).as_secs_f64()
+}
+
+/// The worst of all executions; skipped only where it never ran.
+fn outcome(runs: &Executions<'_>) -> Outcome {
+    let of = |window: &Window| match window.outcome {
+        Some(memgate_wire::Outcome::Failed) => Outcome::Failed,
+        Some(memgate_wire::Outcome::Skipped) => Outcome::Skipped,
+        Some(memgate_wire::Outcome::Passed) | None => Outcome::Passed,
+    };
+    let all: Vec<_> = runs.ended.iter().map(|(_, w)| of(w)).collect();
+    [Outcome::Failed, Outcome::Passed].into_iter().find(|o| all.contains(o)).unwrap_or(Outcome::Skipped)
+}
+
+/// A test that passed and was measured.
+fn measure(court: &mut Court<'_>, suite: &SuiteInput, id: &str, runs: &Executions<'_>, j: &mut Judgement) {
+    let Some(&(process, worst)) =
+        runs.ended.iter().max_by_key(|(_, w)| (w.left_bytes(), w.left_allocations()))
+    else {
+        return;
+    };
+    screened_figures(court.policy, &suite.name, id, runs, j);
+    per_test(court, suite, id, runs, j);
+
+    let is_process = suite.boundary == memgate_model::BoundaryQuality::Process;
+    let excess = runs.ended.iter().find_map(|(_, w)| left_too_much(w, &suite.name, id, court.policy));
+    let confirmation = suite.confirmations.get(id);
+    j.left = excess.clone().unwrap_or_else(|| described(Metric::NativeLiveBytes, float(worst.left_bytes())));
+    let repetitions = process.record.windows_of(id).count();
+    match confirmation {
+        Some(ConfirmationInput::Repeated(again)) => match unusable(again, id) {
+            Some((Verdict::Warn, why)) => unconfirmed(court, suite, id, process, worst, &why, j),
+            Some((verdict, why)) => j.raise(verdict, format!("when it was repeated: {why}")),
+            None => judge_repeated(court, suite, id, again, (process, worst), j),
+        },
+        Some(ConfirmationInput::Lengths(runs)) => lengths::judge(court, &suite.name, id, runs, j),
+        Some(ConfirmationInput::Impossible(why)) => unconfirmed(court, suite, id, process, worst, why, j),
+        Some(ConfirmationInput::Broken(why)) => {
+            j.raise(Verdict::Error, format!("when it was repeated: {why}"))
+        }
+        None if excess.is_none() => {}
+        None if is_process => {
+            if worst.left_bytes() > 0 {
+                let reason = format!("{} alive at exit, not judged: nothing repeats its work", j.left);
+                j.raise(Verdict::Pass, reason);
+            }
+        }
+        None if repetitions >= ENOUGH_REPETITIONS => {
+            judge_repeated(court, suite, id, process, (process, worst), j);
+        }
+        None => unconfirmed(court, suite, id, process, worst, "it ran only once", j),
+    }
+}
+
+/// Why the repetitions of a test cannot be judged: an error, or (a warning) because the test does not allow it.
+fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, String)> {
+    let record = &again.record;
+    let windows: Vec<_> = record.windows_of(id).collect();
+    if windows.iter().any(|w| w.outcome.is_some_and(|o| o != memgate_wire::Outcome::Passed)) {
+        return Some((Verdict::Warn, "it fails when it runs alone, again and again".to_owned()));
+    }
+    let error = |why| Some((Verdict::Error, why));
+    if let Some(why) = measured::unmeasured(record, None)
+        .or_else(|| windows.iter().find_map(|w| measured::unmeasured(record, Some(w))))
+        .or_else(|| record.damaged.clone())
+    {
+        return error(why);
+    }
+    if !record.open.is_empty() {
+        let (_, how) = measured::broken_off(again);
+        return error(format!("after {} iterations {how}", windows.len()));
+    }
+    match windows.len() {
+        0 => error("no iteration of it was recorded".to_owned()),
+        1 | 2 => Some((Verdict::Warn, "it cannot be repeated in one process".to_owned())),
+        _ => None,
+    }
+}
+
+/// The iterations decide; what stays of the screen's survivors is a one-time cost.
+fn judge_repeated(
+    court: &mut Court<'_>,
+    suite: &SuiteInput,
+    id: &str,
+    again: &ProcessInput,
+    (screened, window): (&ProcessInput, &Window),
+    j: &mut Judgement,
+) {
+    let kept = repeated::judge(court, &suite.name, id, &again.record, j);
+    let leaking: BTreeSet<String> = j.leaks.iter().map(|l| l.id.clone()).collect();
+    let survivors = held(&window.survivors, &mut Places::new(&screened.record, court.resolve));
+    let one_time = repeated::one_time(survivors, kept, &leaking);
+    let bytes: f64 = one_time.iter().map(|h| h.bytes).sum();
+    for held in &one_time {
+        let mut leak = leaks::in_all(held);
+        leak.waiver = court.waivers.cover(&leak.id, &held.place.names);
+        j.one_time.push(leak);
+    }
+    let mut said = Vec::new();
+    if bytes > 0.0 {
+        said.push(text::bytes(bytes));
+    }
+    for (kind, name, count) in os_left(window) {
+        let mut leak = leaks::of_os(kind, &name, count);
+        if !leaking.contains(&leak.id) {
+            leak.waiver = court.waivers.cover(&leak.id, &[]);
+            said.push(text::counted(count, kind.noun()));
+            j.one_time.push(leak);
+        }
+    }
+    let waived = j.leaks.iter().filter(|l| l.waiver.is_some()).count();
+    if waived > 0 {
+        j.raise(Verdict::Pass, format!("{} waived", text::counted(float(waived as u64), "leak")));
+    }
+    if !said.is_empty() {
+        j.raise(Verdict::Pass, format!("one-time: {}", said.join(", ")));
+    }
+}
+
+/// Descriptors and threads that one execution left, by name.
+fn os_left(window: &Window) -> Vec<(OsKind, String, f64)> {
+    let Some((start, end)) = window.os_start.as_ref().zip(window.os_end.as_ref()) else { return Vec::new() };
+    let mut left = Vec::new();
+    for kind in [OsKind::Descriptor, OsKind::Thread] {
+        let before: BTreeMap<&str, u32> = kind.names(start).iter().map(|(n, c)| (n.as_str(), *c)).collect();
+        for (name, count) in kind.names(end) {
+            let more = count.saturating_sub(before.get(name.as_str()).copied().unwrap_or(0));
+            if more > 0 {
+                left.push((kind, name.clone(), f64::from(more)));
+            }
+        }
+    }
+    left
+}
+
+/// What one execution left is all there is: a warning, or a failure by policy, unless waivers cover it.
+fn unconfirmed(
+    court: &mut Court<'_>,
+    suite: &SuiteInput,
+    id: &str,
+    process: &ProcessInput,
+    window: &Window,
+    why: &str,
+    j: &mut Judgement,
+) {
+    let unwaived = left_by_group(court, process, window, j);
+    let too_much = |metric| {
+        let limit = smallest_limit(court.policy, &suite.name, id, metric, Per::Iteration);
+        limit.zip(unwaived.get(&metric)).is_some_and(|(limit, value)| *value > limit)
+    };
+    if Metric::ALL.into_iter().any(too_much) {
+        j.unconfirmed(court.policy, why);
+    } else if j.leaks.iter().any(|l| l.waiver.is_some()) {
+        j.raise(Verdict::Pass, format!("left {}, waived", j.left));
+    }
+}
+
+/// Lists what a window left by group and returns what of each metric no waiver covers.
+fn left_by_group(
+    court: &mut Court<'_>,
+    process: &ProcessInput,
+    window: &Window,
+    j: &mut Judgement,
+) -> BTreeMap<Metric, f64> {
+    let mut unwaived: BTreeMap<Metric, f64> =
+        Metric::ALL.into_iter().filter_map(|metric| Some((metric, left(window, metric)?))).collect();
+    let mut waived = |metric, value| {
+        unwaived.entry(metric).and_modify(|left| *left -= value);
+    };
+    let groups = held(&window.survivors, &mut Places::new(&process.record, court.resolve));
+    for group in &groups {
+        let mut leak = leaks::in_all(group);
+        leak.waiver = court.waivers.cover(&leak.id, &group.place.names);
+        if leak.waiver.is_some() {
+            waived(Metric::NativeLiveBytes, group.bytes);
+            waived(Metric::NativeLiveAllocations, group.count);
+        }
+        j.leaks.push(leak);
+    }
+    for (kind, name, count) in os_left(window) {
+        let mut leak = leaks::of_os(kind, &name, count);
+        leak.waiver = court.waivers.cover(&leak.id, &[]);
+        if leak.waiver.is_some() {
+            waived(kind.metric(), count);
+        }
+        j.leaks.push(leak);
+    }
+    unwaived
+}
+
+/// What the screen saw, as the figures of a test that needs no other.
+fn screened_figures(policy: &GatePolicy, suite: &str, id: &str, runs: &Executions<'_>, j: &mut Judgement) {
+    for metric in Metric::ALL {
+        let values = runs.ended.iter().filter_map(|(_, w)| left(w, metric));
+        let Some(value) = values.max_by(f64::total_cmp) else { continue };
+        let mut per = Per::Iteration;
+        let mut limits = thresholds(policy, suite, id, metric, per);
+        if limits.is_empty() {
+            per = Per::Test;
+            limits = thresholds(policy, suite, id, metric, per);
+        }
+        let unit = metric.unit();
+        let threshold = applied(&limits, value);
+        let figure = MetricValue {
+            value,
+            unit,
+            per,
+            low: value,
+            high: value,
+            iterations: 1,
+            confidence: 0.0,
+            threshold,
+        };
+        j.metrics.insert(metric, figure);
+    }
+}
+
+/// Thresholds per execution: no repetition is needed to judge them.
+fn per_test(court: &mut Court<'_>, suite: &SuiteInput, id: &str, runs: &Executions<'_>, j: &mut Judgement) {
+    for metric in Metric::ALL {
+        for threshold in thresholds(court.policy, &suite.name, id, metric, Per::Test) {
+            let worst = runs.ended.iter().filter_map(|(p, w)| Some((p, w, left(w, metric)?)));
+            let Some((process, window, mut value)) = worst.max_by(|a, b| a.2.total_cmp(&b.2)) else {
+                continue;
+            };
+            if value <= threshold.limit {
+                continue;
+            }
+            if matches!(metric, Metric::NativeLiveBytes | Metric::NativeLiveAllocations) {
+                value = left_by_group(court, process, window, j).get(&metric).copied().unwrap_or(value);
+            }
+            if value > threshold.limit {
+                let reason = too_much(metric, value, "left by one execution", threshold.limit);
+                j.raise(exceeded(threshold.level), reason);
+            }
+        }
+    }
+}

@@ -1,0 +1,815 @@
+//! Whole runs, told as streams, and the verdicts they must have.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use memgate_model::Outcome as Ended;
+use memgate_model::{BoundaryQuality, Level, Metric, Per, RunReport, TestReport, Verdict, WaiverState};
+use memgate_wire::{ErrorCode, ErrorFrame, Frame, GoodbyeReason, Hello, Outcome, ProcessRole};
+
+use super::judge;
+use crate::dsl::{ByNumber, Process, hello};
+use crate::input::{ConfirmationInput, Ending, ProcessInput, Repetition, RunInput, SuiteInput};
+use crate::policy::{Baseline, Bound, FramePattern, GatePolicy, Limit, Waiver, WaiverMatch};
+use crate::record::ProcessRecord;
+
+const TEST: &str = "Map.insert";
+
+fn suite(screen: Vec<ProcessInput>) -> SuiteInput {
+    SuiteInput {
+        name: "engine".to_owned(),
+        runner: "gtest".to_owned(),
+        boundary: BoundaryQuality::Exact,
+        screened: Duration::from_millis(1240),
+        screen,
+        confirmations: BTreeMap::new(),
+        problems: Vec::new(),
+    }
+}
+
+fn run_of(suite: SuiteInput) -> RunInput {
+    RunInput { project: "tiles".to_owned(), suites: vec![suite], ..RunInput::default() }
+}
+
+fn report(input: &RunInput, policy: &GatePolicy) -> RunReport {
+    judge(input, policy, &mut ByNumber)
+}
+
+/// The screen of one test, and the same test again alone.
+fn screened_and_repeated(iterations: u32, body: impl Fn(&mut Process, u32)) -> RunInput {
+    let mut screen = Process::screen();
+    screen.run(TEST, 0, |p| body(p, 0));
+    let mut again = Process::confirm();
+    (0..iterations).for_each(|i| again.run(TEST, i, |p| body(p, i)));
+    confirmed_by(screen.end(), ConfirmationInput::Repeated(Box::new(again.end().into())))
+}
+
+fn confirmed_by(screen: ProcessRecord, confirmation: ConfirmationInput) -> RunInput {
+    let mut suite = suite(vec![screen.into()]);
+    suite.confirmations.insert(TEST.to_owned(), confirmation);
+    run_of(suite)
+}
+
+fn only(report: &RunReport) -> &TestReport {
+    let [suite] = report.suites.as_slice() else { panic!("one suite") };
+    let [test] = suite.tests.as_slice() else { panic!("one test: {:?}", suite.tests) };
+    test
+}
+
+fn assert_verdict(input: &RunInput, policy: &GatePolicy, verdict: Verdict, reason: &str, exit_code: i32) {
+    let report = report(input, policy);
+    let test = only(&report);
+    assert_eq!((test.verdict, test.reason.as_str()), (verdict, reason));
+    assert_eq!(report.exit_code, exit_code, "{reason}");
+    assert_eq!(report.verdict, verdict.max(report.suites[0].verdict), "{reason}");
+}
+
+type Body = Box<dyn Fn(&mut Process, u32)>;
+
+/// The ways to leak and not to leak, from streams to verdict and words.
+#[test]
+fn every_way_to_leak_and_not_to_leak() {
+    let cases: Vec<(&str, u32, Body, Verdict, &str)> = vec![
+        (
+            "leaks every time",
+            13,
+            Box::new(|p, _| p.alloc(3, 4096, 12)),
+            Verdict::Fail,
+            "48.0 KiB per iteration (allowed 0 B)",
+        ),
+        (
+            "leaks every third time",
+            40,
+            Box::new(|p, i| {
+                if i.is_multiple_of(3) {
+                    p.alloc(3, 37, 1)
+                }
+            }),
+            Verdict::Fail,
+            "12.3 B per iteration (allowed 0 B)",
+        ),
+        (
+            "a vector that doubles",
+            64,
+            Box::new(|p, i| {
+                let capacity = |pushes: u32| u64::from(pushes.next_power_of_two());
+                p.alloc(3, 4 * capacity(i + 1), 1);
+                if i > 0 {
+                    p.free(3, 4 * capacity(i), 1);
+                }
+            }),
+            Verdict::Fail,
+            "4.1 B per iteration (allowed 0 B)",
+        ),
+        (
+            "a cache made the first time",
+            8,
+            Box::new(|p, i| {
+                if i == 0 {
+                    p.alloc(3, 12 * 1024, 1)
+                }
+            }),
+            Verdict::Pass,
+            "one-time: 12.0 KiB",
+        ),
+        (
+            "a cache of 400 entries that takes 5",
+            200,
+            Box::new(|p, i| {
+                if i < 80 {
+                    p.alloc(3, 56, 5)
+                }
+            }),
+            Verdict::Pass,
+            "one-time: 21.9 KiB",
+        ),
+        (
+            "a block that toggles",
+            100,
+            Box::new(|p, i| if i % 2 == 0 { p.alloc(3, 64, 1) } else { p.free(3, 64, 1) }),
+            Verdict::Pass,
+            "",
+        ),
+        (
+            "the last value is kept",
+            100,
+            Box::new(|p, i| {
+                let size = |i: u32| 100 + 8 * u64::from(i % 3);
+                p.alloc(3, size(i), 1);
+                if i > 0 {
+                    p.free(3, size(i - 1), 1);
+                }
+            }),
+            Verdict::Pass,
+            "one-time: 100 B",
+        ),
+        (
+            "freed late by another thread",
+            100,
+            Box::new(|p, i| {
+                p.alloc(3, 37, 3);
+                let late = |i: u32| u64::from(i * i % 3);
+                p.free(3, 37, 3 - late(i));
+                if i > 0 {
+                    p.free(3, 37, late(i - 1));
+                }
+            }),
+            Verdict::Pass,
+            "",
+        ),
+        (
+            "a descriptor every time",
+            13,
+            Box::new(|p, _| p.fds.push("/tmp/log")),
+            Verdict::Fail,
+            "1 descriptor per iteration (allowed 0)",
+        ),
+        (
+            "a parked thread every time",
+            13,
+            Box::new(|p, _| p.threads.push("worker-3")),
+            Verdict::Fail,
+            "1 thread per iteration (allowed 0)",
+        ),
+        (
+            "a descriptor opened once",
+            8,
+            Box::new(|p, i| {
+                if i == 0 {
+                    p.fds.push("/tmp/log")
+                }
+            }),
+            Verdict::Pass,
+            "one-time: 1 descriptor",
+        ),
+    ];
+    for (what, iterations, body, verdict, reason) in cases {
+        let input = screened_and_repeated(iterations, body);
+        let report = report(&input, &GatePolicy::default());
+        let test = only(&report);
+        assert_eq!((test.verdict, test.reason.as_str()), (verdict, reason), "{what}");
+        assert!(test.confirmed, "{what}");
+        assert_eq!(report.exit_code, i32::from(verdict == Verdict::Fail), "{what}");
+        assert_eq!(test.leaks.is_empty(), verdict == Verdict::Pass, "{what}: {:?}", test.leaks);
+        assert!(!test.curve.is_empty() && test.curve.len() <= 500, "{what}");
+    }
+}
+
+#[test]
+fn a_leak_names_place_size_and_interval() {
+    let input = screened_and_repeated(38, |p, _| p.alloc(3, 4096, 12));
+    let report = report(&input, &GatePolicy::default());
+    let test = only(&report);
+    let [leak] = test.leaks.as_slice() else { panic!("one leak: {:?}", test.leaks) };
+    assert_eq!(leak.title, "12 × 4096 B");
+    assert_eq!((leak.bytes_per_iteration, leak.count_per_iteration), (49152.0, 12.0));
+    assert!(leak.id.starts_with("n1-"));
+    let functions: Vec<_> = leak.frames.iter().filter_map(|f| f.function.as_deref()).collect();
+    assert_eq!(functions, ["leak_3(int)", "Suite_test_Test::TestBody()"]);
+    let figure = &test.metrics[&Metric::NativeLiveBytes];
+    assert_eq!((figure.low, figure.value, figure.high), (49152.0, 49152.0, 49152.0));
+    assert_eq!((figure.iterations, figure.confidence, figure.per), (35, 0.99, Per::Iteration));
+    assert_eq!(figure.threshold.as_ref().map(|t| (t.limit, t.source.as_str())), Some((0.0, "default")));
+    assert!(test.one_time.is_empty());
+}
+
+#[test]
+fn a_leak_beside_a_one_time_cost_is_told_from_it() {
+    let input = screened_and_repeated(20, |p, i| {
+        if i == 0 {
+            p.alloc(5, 1_000_000, 1);
+        }
+        p.alloc(3, 37, 1);
+    });
+    let report = report(&input, &GatePolicy::default());
+    let test = only(&report);
+    assert_eq!(test.reason, "37 B per iteration (allowed 0 B)");
+    assert_eq!(test.leaks.len(), 1);
+    assert_eq!(test.leaks[0].title, "1 × 37 B");
+    assert_eq!(test.one_time.len(), 1);
+    assert_eq!(test.one_time[0].title, "1 × 1000000 B");
+}
+
+/// What `SetUpTestSuite` leaks in every repetition is not the test's, and not hidden either.
+#[test]
+fn growth_between_the_windows_is_not_the_tests() {
+    let mut screen = Process::screen();
+    screen.run(TEST, 0, |p| p.alloc(5, 100, 1));
+    let mut again = Process::confirm();
+    for i in 0..20 {
+        again.alloc(3, 64, 1);
+        again.run(TEST, i, |p| {
+            if i == 0 {
+                p.alloc(5, 100, 1)
+            }
+        });
+    }
+    let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Box::new(again.end().into())));
+    let reason = "64 B per iteration outside of the test itself, in the set-up of its suite or in another thread (allowed 0 B)";
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason, 0);
+}
+
+/// Handed to a thread that frees it after the test has ended, before the next iteration begins.
+#[test]
+fn what_is_freed_between_the_windows_does_not_grow() {
+    let mut screen = Process::screen();
+    screen.run(TEST, 0, |p| p.alloc(3, 64, 1));
+    let mut again = Process::confirm();
+    for i in 0..20 {
+        again.run(TEST, i, |p| p.alloc(3, 64, 1));
+        again.free(3, 64, 1);
+    }
+    let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Box::new(again.end().into())));
+    let report = report(&input, &GatePolicy::default());
+    assert_eq!((only(&report).verdict, only(&report).leaks.len()), (Verdict::Pass, 0));
+}
+
+#[test]
+fn titles_tell_how_a_group_grows() {
+    let title = |body: Body| {
+        let report = report(&screened_and_repeated(64, body), &GatePolicy::default());
+        only(&report).leaks[0].title.clone()
+    };
+    assert_eq!(
+        title(Box::new(|p, i| if i.is_multiple_of(3) {
+            p.alloc(3, 37, 1)
+        })),
+        "1 × 37 B every 3 iterations"
+    );
+    assert_eq!(title(Box::new(|p, i| p.alloc(3, 37 + u64::from(i), 2))), "2 allocations, 141 B");
+    let buffer: Body = Box::new(|p, i| {
+        p.alloc(3, 100 * u64::from(i + 1), 1);
+        if i > 0 {
+            p.free(3, 100 * u64::from(i), 1);
+        }
+    });
+    assert_eq!(title(buffer), "growing allocation, 100 B more per iteration");
+}
+
+/// A buffer that is given back in the middle of the run must not hide the leak behind it.
+#[test]
+fn a_leak_is_seen_though_the_total_shrinks() {
+    let input = screened_and_repeated(40, |p, i| {
+        if i == 0 {
+            p.alloc(5, 1_000_000, 1);
+        }
+        if i == 15 {
+            p.free(5, 1_000_000, 1);
+        }
+        p.alloc(3, 37, 1);
+    });
+    assert_verdict(
+        &input,
+        &GatePolicy::default(),
+        Verdict::Fail,
+        "37 B per iteration in one place (allowed 0 B)",
+        1,
+    );
+}
+
+/// A ring of 400 that was filled from another place: its new entries grow while the old ones go.
+#[test]
+fn a_ring_buffer_that_was_filled_before_is_no_leak() {
+    let ring = |iterations| {
+        let mut screen = Process::screen();
+        screen.alloc(9, 64, 400);
+        screen.run(TEST, 0, |p| {
+            p.alloc(3, 64, 5);
+            p.free(9, 64, 5);
+        });
+        let mut again = Process::confirm();
+        again.alloc(9, 64, 400);
+        for i in 0..iterations {
+            again.run(TEST, i, |p| {
+                p.alloc(3, 64, 5);
+                p.free(if i < 80 { 9 } else { 3 }, 64, 5);
+            });
+        }
+        confirmed_by(screen.end(), ConfirmationInput::Repeated(Box::new(again.end().into())))
+    };
+    let settled = report(&ring(200), &GatePolicy::default());
+    assert_eq!(only(&settled).verdict, Verdict::Pass);
+    assert!(only(&settled).leaks.is_empty());
+    assert_verdict(
+        &ring(40),
+        &GatePolicy::default(),
+        Verdict::Warn,
+        "inconclusive: between 0 B and 0 B per iteration after 37 iterations, one place grows while another shrinks by as much (allowed 0 B)",
+        0,
+    );
+}
+
+#[test]
+fn thresholds_decide_and_are_named() {
+    let input = screened_and_repeated(20, |p, _| p.alloc(3, 4096, 1));
+    let policy = |limit: Limit| GatePolicy { defaults: vec![limit], ..GatePolicy::default() };
+    let bytes = |limit| Limit::fail(Metric::NativeLiveBytes, limit, "memgate.yaml:24");
+    assert_verdict(&input, &policy(bytes(4096.0)), Verdict::Pass, "", 0);
+    assert_verdict(&input, &policy(bytes(4095.0)), Verdict::Fail, "4096 B per iteration (allowed 4095 B)", 1);
+    let warn = Limit { level: Level::Warn, ..bytes(0.0) };
+    assert_verdict(&input, &policy(warn), Verdict::Warn, "4.0 KiB per iteration (allowed 0 B)", 0);
+    let per_test = Limit { per: Per::Test, ..bytes(1024.0) };
+    assert_verdict(
+        &input,
+        &policy(per_test),
+        Verdict::Fail,
+        "4.0 KiB left by one execution (allowed 1.0 KiB)",
+        1,
+    );
+    let counts = Limit::fail(Metric::NativeLiveAllocations, 0.0, "memgate.yaml:25");
+    assert_verdict(&input, &policy(counts), Verdict::Fail, "1 allocation per iteration (allowed 0)", 1);
+}
+
+#[test]
+fn what_is_left_within_the_threshold_needs_no_second_run() {
+    let mut screen = Process::screen();
+    screen.run(TEST, 0, |p| p.alloc(3, 100, 1));
+    let input = run_of(suite(vec![screen.end().into()]));
+    let policy = GatePolicy {
+        defaults: vec![Limit::fail(Metric::NativeLiveBytes, 100.0, "memgate.yaml:24")],
+        ..GatePolicy::default()
+    };
+    assert_verdict(&input, &policy, Verdict::Pass, "", 0);
+    let report = report(&input, &policy);
+    let test = only(&report);
+    assert!(!test.confirmed && test.curve.is_empty());
+    assert_eq!(test.metrics[&Metric::NativeLiveBytes].value, 100.0);
+    assert_eq!(test.metrics[&Metric::NativeLiveBytes].iterations, 1);
+}
+
+#[test]
+fn growth_that_cannot_be_confirmed_warns_or_fails_by_choice() {
+    let screen = || {
+        let mut screen = Process::screen();
+        screen.run(TEST, 0, |p| p.alloc(3, 4096, 12));
+        screen.end()
+    };
+    let reason =
+        "unconfirmed: left 48.0 KiB in 12 allocations in one execution; the suite cannot be repeated";
+    let input =
+        confirmed_by(screen(), ConfirmationInput::Impossible("the suite cannot be repeated".to_owned()));
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason, 0);
+    let strict = GatePolicy { unconfirmed: Level::Fail, ..GatePolicy::default() };
+    assert_verdict(&input, &strict, Verdict::Fail, reason, 1);
+    let report = report(&input, &strict);
+    assert!(!only(&report).confirmed);
+    assert_eq!(only(&report).leaks[0].title, "12 × 4096 B");
+
+    let id = only(&report).leaks[0].id.clone();
+    let waived = GatePolicy { waivers: vec![waiver(WaiverMatch::Leak(id), None)], ..strict };
+    assert_verdict(&input, &waived, Verdict::Pass, "left 48.0 KiB in 12 allocations, waived", 0);
+
+    let once = run_of(suite(vec![screen().into()]));
+    let reason = "unconfirmed: left 48.0 KiB in 12 allocations in one execution; it ran only once";
+    assert_verdict(&once, &GatePolicy::default(), Verdict::Warn, reason, 0);
+
+    let mut alone = Process::confirm().outcome(Outcome::Failed);
+    alone.run(TEST, 0, |_| ());
+    let input = confirmed_by(screen(), ConfirmationInput::Repeated(Box::new(alone.end().into())));
+    let reason = "unconfirmed: left 48.0 KiB in 12 allocations in one execution; it fails when it runs alone, again and again";
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason, 0);
+}
+
+#[test]
+fn a_confirming_run_that_breaks_is_an_error() {
+    let screen = || {
+        let mut screen = Process::screen();
+        screen.run(TEST, 0, |p| p.alloc(3, 100, 1));
+        screen.end()
+    };
+    let input = confirmed_by(screen(), ConfirmationInput::Broken("its program is gone".to_owned()));
+    assert_verdict(
+        &input,
+        &GatePolicy::default(),
+        Verdict::Error,
+        "when it was repeated: its program is gone",
+        2,
+    );
+
+    let mut again = Process::confirm();
+    (0..4).for_each(|i| again.run(TEST, i, |p| p.alloc(3, 100, 1)));
+    again.start(TEST, 4);
+    let crashed = ProcessInput { record: again.cut(), ending: Ending::Signalled(11) };
+    let input = confirmed_by(screen(), ConfirmationInput::Repeated(Box::new(crashed)));
+    let reason = "when it was repeated: after 4 iterations its process was ended by signal 11 (SIGSEGV); last seen: main in futex_wait";
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason, 2);
+
+    let input =
+        confirmed_by(screen(), ConfirmationInput::Repeated(Box::new(Process::confirm().end().into())));
+    let reason = "when it was repeated: no iteration of it was recorded";
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason, 2);
+}
+
+#[test]
+fn few_iterations_are_no_proof_of_a_leak() {
+    let input = screened_and_repeated(4, |p, _| p.alloc(3, 100, 1));
+    let reason = "inconclusive: between 100 B and 100 B per iteration after 3 iterations, too few to call it a leak (allowed 0 B)";
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason, 0);
+}
+
+/// `--gtest_repeat=12` by the user, of two tests in turn: each has its own growth and no other's.
+#[test]
+fn repetitions_by_the_user_are_judged_by_what_each_test_did() {
+    let mut p = Process::screen();
+    for i in 0..12 {
+        p.run("Map.leaks", i, |p| p.alloc(3, 64, 2));
+        p.run("Map.clean", i, |_| ());
+        p.run("Map.keeps_last", i, |p| {
+            p.alloc(4, 24, 1);
+            if i > 0 {
+                p.free(4, 24, 1);
+            }
+        });
+    }
+    let report = report(&run_of(suite(vec![p.end().into()])), &GatePolicy::default());
+    let found: Vec<_> =
+        report.suites[0].tests.iter().map(|t| (t.id.as_str(), t.verdict, t.reason.as_str())).collect();
+    assert_eq!(
+        found,
+        [
+            ("Map.leaks", Verdict::Fail, "128 B per iteration (allowed 0 B)"),
+            ("Map.clean", Verdict::Pass, ""),
+            ("Map.keeps_last", Verdict::Pass, "one-time: 24 B"),
+        ]
+    );
+    let leaks = &report.suites[0].tests[0].leaks;
+    assert_eq!(leaks.iter().map(|l| l.title.as_str()).collect::<Vec<_>>(), ["2 × 64 B"]);
+}
+
+fn waiver(matches: WaiverMatch, until: Option<&str>) -> Waiver {
+    Waiver { matches, reason: "upstream issue 1234".to_owned(), owner: None, until: until.map(str::to_owned) }
+}
+
+#[test]
+fn a_waiver_covers_its_leak_until_its_day_has_passed() {
+    let input = screened_and_repeated(20, |p, _| p.alloc(3, 37, 1));
+    let id = only(&report(&input, &GatePolicy::default())).leaks[0].id.clone();
+    let fails = (Verdict::Fail, "37 B per iteration (allowed 0 B)");
+    let passes = (Verdict::Pass, "1 leak waived");
+    let frame =
+        || WaiverMatch::Frame(FramePattern::new("engine*!leak_3", |name| name == "engine_tests!leak_3"));
+    let cases = [
+        (waiver(WaiverMatch::Leak(id.clone()), None), passes, WaiverState::InForce, 1),
+        (waiver(WaiverMatch::Leak(id.clone()), Some("2026-11-21")), passes, WaiverState::InForce, 1),
+        (waiver(WaiverMatch::Leak(id), Some("2026-11-20")), fails, WaiverState::Expired, 0),
+        (waiver(frame(), None), passes, WaiverState::InForce, 1),
+        (waiver(WaiverMatch::Leak("n1-0000000000000000".to_owned()), None), fails, WaiverState::Unused, 0),
+    ];
+    for (waiver, expected, state, used) in cases {
+        let policy =
+            GatePolicy { waivers: vec![waiver], today: "2026-11-21".to_owned(), ..GatePolicy::default() };
+        let report = report(&input, &policy);
+        let test = only(&report);
+        assert_eq!((test.verdict, test.reason.as_str()), expected);
+        assert_eq!((report.waivers[0].state, report.waivers[0].used), (state, used));
+        let reason = (expected == passes).then(|| "upstream issue 1234".to_owned());
+        assert_eq!(test.leaks[0].waiver, reason);
+    }
+}
+
+#[test]
+fn a_waiver_covers_one_leak_and_not_the_one_beside_it() {
+    let input = screened_and_repeated(20, |p, _| {
+        p.alloc(3, 1000, 1);
+        p.alloc(4, 37, 1);
+    });
+    let pattern = FramePattern::new("*!leak_3", |name| name.ends_with("!leak_3"));
+    let policy =
+        GatePolicy { waivers: vec![waiver(WaiverMatch::Frame(pattern), None)], ..GatePolicy::default() };
+    assert_verdict(&input, &policy, Verdict::Fail, "37 B per iteration (allowed 0 B)", 1);
+}
+
+#[test]
+fn in_a_partial_run_a_waiver_that_matches_nothing_may_still_be_needed() {
+    let mut input = screened_and_repeated(8, |_, _| ());
+    let unused = waiver(WaiverMatch::Leak("n1-0000000000000000".to_owned()), None);
+    let policy = GatePolicy { waivers: vec![unused], ..GatePolicy::default() };
+    assert_eq!(report(&input, &policy).waivers[0].state, WaiverState::Unused);
+    input.partial = true;
+    assert_eq!(report(&input, &policy).waivers[0].state, WaiverState::InForce);
+}
+
+#[test]
+fn the_users_own_failures_are_not_judged_and_never_hidden() {
+    let leaking = |outcome| {
+        let mut screen = Process::screen().outcome(outcome);
+        screen.run(TEST, 0, |p| p.alloc(3, 4096, 12));
+        run_of(suite(vec![screen.end().into()]))
+    };
+    let failed = leaking(Outcome::Failed);
+    let reason = "the test itself failed: not judged for leaks";
+    assert_verdict(&failed, &GatePolicy::default(), Verdict::NotJudged, reason, 1);
+    let lenient = GatePolicy { ignore_test_failures: true, ..GatePolicy::default() };
+    assert_verdict(&failed, &lenient, Verdict::NotJudged, reason, 0);
+    assert_verdict(
+        &leaking(Outcome::Skipped),
+        &GatePolicy::default(),
+        Verdict::NotJudged,
+        "the test was skipped",
+        0,
+    );
+
+    let mut screen = Process::screen();
+    screen.run(TEST, 0, |_| ());
+    let input = run_of(suite(vec![screen.end_with(GoodbyeReason::Exit, Some(3)).into()]));
+    let report_ = report(&input, &GatePolicy::default());
+    assert_eq!((report_.verdict, report_.exit_code), (Verdict::NotJudged, 1));
+    assert_eq!(report_.suites[0].reason, "its process ended with status 3 though no test failed");
+
+    let mut screen = Process::screen();
+    screen.run(TEST, 0, |_| ());
+    let mut input = run_of(suite(vec![screen.end().into()]));
+    input.command_status = Some(8);
+    assert_eq!(report(&input, &GatePolicy::default()).exit_code, 1);
+}
+
+#[test]
+fn a_test_that_does_not_end_is_an_error_with_its_last_curve() {
+    let broken = |ending| {
+        let mut screen = Process::screen();
+        screen.run("Map.first", 0, |_| ());
+        screen.start(TEST, 0);
+        screen.alloc(3, 1 << 20, 1);
+        screen.os_sample(0);
+        run_of(suite(vec![ProcessInput { record: screen.cut(), ending }]))
+    };
+    let cases = [
+        (
+            Ending::Signalled(11),
+            Ended::Crashed,
+            "its process was ended by signal 11 (SIGSEGV); last seen: main in futex_wait",
+        ),
+        (
+            Ending::TimedOut(Duration::from_secs(60)),
+            Ended::TimedOut,
+            "still running after 60 s; last seen: main in futex_wait",
+        ),
+        (
+            Ending::Unknown,
+            Ended::Crashed,
+            "its process ended in the middle of it; last seen: main in futex_wait",
+        ),
+    ];
+    for (ending, outcome, reason) in cases {
+        let report = report(&broken(ending), &GatePolicy::default());
+        let tests = &report.suites[0].tests;
+        assert_eq!((tests[0].verdict, tests[1].verdict), (Verdict::Pass, Verdict::Error));
+        assert_eq!((tests[1].outcome, tests[1].reason.as_str()), (outcome, reason));
+        assert!(tests[1].curve.iter().any(|p| p.metric == Metric::OsRss && p.value > 1e6));
+        assert_eq!(report.exit_code, 1, "the user's own test did not pass");
+        let lenient = GatePolicy { ignore_test_failures: true, ..GatePolicy::default() };
+        assert_eq!(super::judge(&broken(ending), &lenient, &mut ByNumber).exit_code, 2);
+    }
+}
+
+#[test]
+fn a_test_that_ends_its_own_process_is_an_error() {
+    let mut screen = Process::screen();
+    screen.start(TEST, 0);
+    let record = screen.end_with(GoodbyeReason::QuickExit, Some(0));
+    let reason = "the test ended its process with _exit";
+    assert_verdict(&run_of(suite(vec![record.into()])), &GatePolicy::default(), Verdict::Error, reason, 1);
+}
+
+#[test]
+fn what_was_not_measured_never_passes() {
+    let measured_with = |change: &dyn Fn(&mut Hello), error: Option<ErrorCode>| {
+        let mut screen = Process::screen();
+        if let Some(code) = error {
+            screen.frame(Frame::Error(ErrorFrame { code, text: "the table is full".to_owned() }));
+        }
+        screen.run(TEST, 0, |_| ());
+        if let Frame::Hello(hello) = &mut screen.frames[0].0 {
+            change(hello);
+        }
+        run_of(suite(vec![screen.end().into()]))
+    };
+    let blind = |h: &mut Hello| h.blind = Some("the program brings its own allocator".to_owned());
+    let other = |h: &mut Hello| (h.wire_version, h.agent_version) = (9, "9.0".to_owned());
+    let same = |_: &mut Hello| ();
+    let cases: [(RunInput, &str); 4] = [
+        (measured_with(&blind, None), "not measured: the program brings its own allocator"),
+        (measured_with(&other, None), "not measured: agent 9.0 writes version 9 of the stream"),
+        (measured_with(&same, Some(ErrorCode::OutOfTable)), "not measured: the table is full"),
+        (
+            {
+                let mut screen = Process::screen().overlapping();
+                screen.run(TEST, 0, |_| ());
+                run_of(suite(vec![screen.end().into()]))
+            },
+            "not measured: 2 tests ran at the same time, what each left cannot be told apart",
+        ),
+    ];
+    for (input, reason) in cases {
+        assert_verdict(&input, &GatePolicy::default(), Verdict::Error, reason, 2);
+    }
+    assert_verdict(
+        &measured_with(&same, Some(ErrorCode::Other)),
+        &GatePolicy::default(),
+        Verdict::Pass,
+        "",
+        0,
+    );
+}
+
+#[test]
+fn a_suite_without_a_test_is_an_error() {
+    let reason = |suite: SuiteInput| {
+        let report = report(&run_of(suite), &GatePolicy::default());
+        assert_eq!((report.verdict, report.exit_code), (Verdict::Error, 2));
+        report.suites[0].reason.clone()
+    };
+    assert_eq!(reason(suite(vec![])), "no test ran");
+    assert_eq!(reason(suite(vec![Process::screen().end().into()])), "no test ran");
+    let blind = {
+        let mut p = Process::screen();
+        p.frames[0].0 = Frame::Hello(Hello { blind: Some("it is linked statically".to_owned()), ..hello() });
+        p.end()
+    };
+    assert_eq!(reason(suite(vec![blind.into()])), "not measured: it is linked statically");
+    let nothing = report(&RunInput::default(), &GatePolicy::default());
+    assert_eq!((nothing.verdict, nothing.exit_code, nothing.errors.len()), (Verdict::Error, 2, 1));
+}
+
+#[test]
+fn a_process_that_vanishes_after_its_tests_is_an_error_of_the_suite() {
+    let mut p = Process::screen();
+    p.run(TEST, 0, |_| ());
+    let lost = ProcessInput { record: p.without_os().cut(), ending: Ending::Signalled(9) };
+    let report = report(&run_of(suite(vec![lost])), &GatePolicy::default());
+    assert_eq!(report.verdict, Verdict::Error);
+    assert!(
+        report.suites[0].reason.starts_with("after Map.insert, its process was ended by signal 9 (SIGKILL)")
+    );
+    assert_eq!(only(&report).verdict, Verdict::Pass, "the test itself was measured");
+}
+
+#[test]
+fn damage_is_an_error_and_what_was_read_before_is_used() {
+    let mut p = Process::screen();
+    p.run(TEST, 0, |p| p.alloc(3, 100, 1));
+    let mut record = p.end();
+    record.damaged = Some("damaged frame at byte 4711".to_owned());
+    let report = report(&run_of(suite(vec![record.into()])), &GatePolicy::default());
+    assert_eq!((report.verdict, report.exit_code), (Verdict::Error, 2));
+    assert_eq!(report.suites[0].reason, "its recording is damaged: damaged frame at byte 4711");
+    assert_eq!(only(&report).verdict, Verdict::Warn);
+}
+
+#[test]
+fn children_that_a_test_forked_are_no_tests() {
+    let mut p = Process::screen();
+    p.run(TEST, 0, |_| ());
+    let mut child = Process::screen();
+    child.frames[0].0 = Frame::Hello(Hello { role: ProcessRole::ForkChild, ..hello() });
+    child.start(TEST, 0);
+    let child = ProcessInput { record: child.cut(), ending: Ending::Signalled(6) };
+    let report = report(&run_of(suite(vec![p.end().into(), child])), &GatePolicy::default());
+    assert_eq!((report.verdict, report.exit_code), (Verdict::Pass, 0));
+}
+
+fn process_suite(screen: ProcessRecord, lengths: &[(u64, u64)]) -> RunInput {
+    let run = |&(n, live): &(u64, u64)| {
+        let mut p = Process::screen();
+        p.alloc(3, 8, live);
+        p.alloc(5, 4096, 1);
+        Repetition { n, process: p.end().into() }
+    };
+    let mut suite = SuiteInput { boundary: BoundaryQuality::Process, ..suite(vec![screen.into()]) };
+    if !lengths.is_empty() {
+        let runs = lengths.iter().map(run).collect();
+        suite.confirmations.insert("engine".to_owned(), ConfirmationInput::Lengths(runs));
+    }
+    run_of(suite)
+}
+
+#[test]
+fn a_whole_process_is_judged_by_runs_of_different_length() {
+    let screen = || {
+        let mut p = Process::screen();
+        p.alloc(3, 8, 10);
+        p.end()
+    };
+    let default = GatePolicy::default();
+    let reason = "80 B in 10 allocations alive at exit, not judged: nothing repeats its work";
+    assert_verdict(&process_suite(screen(), &[]), &default, Verdict::Pass, reason, 0);
+    let leaks = [(10, 10), (20, 20), (30, 30), (40, 40), (50, 50)];
+    assert_verdict(
+        &process_suite(screen(), &leaks),
+        &default,
+        Verdict::Fail,
+        "8 B per repetition (allowed 0 B)",
+        1,
+    );
+    let report = report(&process_suite(screen(), &leaks), &default);
+    let titles: Vec<_> = only(&report).leaks.iter().map(|l| l.title.as_str()).collect();
+    assert_eq!(titles, ["1 × 8 B"]);
+    let still = [(10, 7), (20, 7), (30, 7), (40, 7), (50, 7)];
+    assert_verdict(&process_suite(screen(), &still), &default, Verdict::Pass, "", 0);
+    let fills_up = [(10, 10), (20, 20), (30, 20), (40, 20), (50, 20)];
+    assert_verdict(&process_suite(screen(), &fills_up), &default, Verdict::Pass, "", 0);
+    let two = [(10, 10), (20, 20)];
+    let reason = "unconfirmed: left 80 B in 10 allocations in one execution; it ran with 2 different lengths, 3 are needed";
+    assert_verdict(&process_suite(screen(), &two), &default, Verdict::Warn, reason, 0);
+}
+
+#[test]
+fn a_process_that_fails_is_not_judged() {
+    let record = Process::screen().end_with(GoodbyeReason::Exit, Some(2));
+    let reason = "the test itself failed: not judged for leaks";
+    assert_verdict(&process_suite(record, &[]), &GatePolicy::default(), Verdict::NotJudged, reason, 1);
+}
+
+#[test]
+fn suite_thresholds_are_absolute_or_against_a_baseline() {
+    let mut p = Process::screen();
+    p.run(TEST, 0, |_| ());
+    let input = run_of(suite(vec![p.end().into()]));
+    let limit = |bound| Limit {
+        metric: Metric::OsRss,
+        per: Per::Suite,
+        bound,
+        level: Level::Warn,
+        source: "memgate.yaml:20".to_owned(),
+    };
+    let baseline = |rss| Baseline {
+        values: BTreeMap::from([(
+            ("engine".to_owned(), String::new()),
+            BTreeMap::from([(Metric::OsRss, rss)]),
+        )]),
+    };
+    let more = Bound::OverBaseline { percent: 10.0 };
+    // The stream's peak is 10 000 000 bytes.
+    let cases = [
+        (Bound::Absolute(10e6), None, Verdict::Pass, ""),
+        (
+            Bound::Absolute(8e6),
+            None,
+            Verdict::Warn,
+            "9.5 MiB of resident memory at the peak (allowed 7.6 MiB)",
+        ),
+        (more, Some(baseline(9.5e6)), Verdict::Pass, ""),
+        (
+            more,
+            Some(baseline(8e6)),
+            Verdict::Warn,
+            "9.5 MiB of resident memory at the peak (allowed 8.4 MiB)",
+        ),
+        (more, None, Verdict::Pass, "the baseline has no os.rss of this suite: not judged"),
+    ];
+    for (bound, baseline, verdict, reason) in cases {
+        let policy = GatePolicy { defaults: vec![limit(bound)], baseline, ..GatePolicy::default() };
+        let report = report(&input, &policy);
+        assert_eq!((report.suites[0].verdict, report.suites[0].reason.as_str()), (verdict, reason));
+        assert_eq!(report.suites[0].metrics[&Metric::OsRss].value, 10e6);
+    }
+}
+
+#[test]
+fn the_cost_of_measuring_is_told() {
+    let mut p = Process::screen();
+    p.run(TEST, 0, |_| ());
+    let report = report(&run_of(suite(vec![p.end().into()])), &GatePolicy::default());
+    let ratio = report.agent_cost.cpu_ratio.expect("CPU time is known");
+    assert!(ratio > 1.0 && ratio < 1.1, "{ratio}");
+}

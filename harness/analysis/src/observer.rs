@@ -1,0 +1,650 @@
+//! From the frames of one process to its record, in bounded memory.
+//!
+//! Snapshot parts wait until the boundary they belong to; a boundary opens or closes a window; a sample of the
+//! operating system finds its boundary by number, whichever of the two comes first. Whatever the frames claim,
+//! a record holds no more than its [`Limits`]; what is dropped makes the record damaged, never silently smaller.
+
+use std::collections::{BTreeMap, HashMap, hash_map::Entry};
+use std::sync::Arc;
+
+use memgate_wire::{
+    AgentCost, Boundary, BoundaryKind, Counters, Frame, LogLevel, Modules, NativeSnapshot, OsSample,
+    SnapshotRecord, SnapshotScope, Stacks,
+};
+
+use crate::os_names;
+use crate::record::{
+    CurveSample, Names, Node, OpenTest, OsState, ProcessEnd, ProcessRecord, SeenError, Window,
+};
+
+/// How much one record may hold. Beyond it frames are dropped and the record says so in `damaged`.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Snapshot records over all windows, 24 bytes each.
+    pub records: usize,
+    /// Windows.
+    pub windows: usize,
+    /// Stack nodes.
+    pub stacks: usize,
+    /// Names of descriptors and threads, where they differ from one boundary to the next.
+    pub names: usize,
+    /// Mapped modules over all generations.
+    pub modules: usize,
+}
+
+impl Default for Limits {
+    /// A few hundred MiB at the very most.
+    fn default() -> Self {
+        Self { records: 4_000_000, windows: 200_000, stacks: 2_000_000, names: 1_000_000, modules: 50_000 }
+    }
+}
+
+/// Errors and warnings that are kept; later ones say nothing new.
+const MAX_LINES: usize = 100;
+/// Tests that may be open, and snapshots that may wait for their boundary, at one time.
+const MAX_PENDING: usize = 1000;
+/// How far back the first end of an execution is looked for when a second one comes.
+const SETTLE_REACH: usize = 64;
+/// Points of the curve before every second one is dropped.
+const MAX_CURVE: usize = 4096;
+
+/// Reads the frames of one process.
+#[derive(Debug, Default)]
+pub struct Observer {
+    record: ProcessRecord,
+    limits: Limits,
+    used: Used,
+    /// Snapshot parts whose boundary has not come, by its number.
+    snapshots: BTreeMap<u32, Snapshot>,
+    /// Samples whose boundary has not come, by its number.
+    samples: BTreeMap<u32, OsState>,
+    /// Windows by the numbers of their boundaries, for samples that come after their end.
+    window_of: HashMap<u32, (usize, Side)>,
+    end_sequence: Option<u32>,
+    last_os: OsState,
+    curve_stride: usize,
+    curve_skipped: usize,
+    seen_any: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    Start,
+    End,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    records: usize,
+    names: usize,
+    modules: usize,
+}
+
+/// The parts of one snapshot.
+#[derive(Debug, Default)]
+struct Snapshot {
+    parts: u32,
+    survivors: Vec<SnapshotRecord>,
+    changes: Vec<SnapshotRecord>,
+    has_survivors: bool,
+    truncated: bool,
+}
+
+impl Observer {
+    /// With the default limits.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_limits(Limits::default())
+    }
+
+    /// With these limits.
+    #[must_use]
+    pub fn with_limits(limits: Limits) -> Self {
+        Self { limits, curve_stride: 1, ..Self::default() }
+    }
+
+    /// A frame of the stream the agent wrote.
+    pub fn push(&mut self, frame: Frame, t_ns: u64) {
+        self.tick(t_ns);
+        match frame {
+            Frame::Hello(hello) => {
+                self.record.hello.get_or_insert(hello);
+            }
+            Frame::Counters(counters) => self.curve(CurveSample { t_ns, ..counted(&counters) }),
+            Frame::Boundary(boundary) => self.boundary(boundary, t_ns),
+            Frame::NativeSnapshot(snapshot) => self.snapshot_part(snapshot),
+            Frame::Modules(modules) => self.modules(modules),
+            Frame::Stacks(stacks) => self.stacks(&stacks),
+            Frame::Log(log) if log.level != LogLevel::Debug && self.record.warnings.len() < MAX_LINES => {
+                self.record.warnings.push(log.text);
+            }
+            Frame::Error(error) if self.record.errors.len() < MAX_LINES => {
+                self.record.errors.push(SeenError { t_ns, error });
+            }
+            Frame::Goodbye(goodbye) => {
+                self.curve(CurveSample { t_ns, ..counted(&goodbye.counters) });
+                self.record.cost = later(self.record.cost, goodbye.cost);
+                self.record.goodbye = Some(goodbye);
+            }
+            Frame::OsSample(sample) => self.os_sample(sample, t_ns),
+            Frame::Event(_) | Frame::Order(_) | Frame::Log(_) | Frame::Error(_) => {}
+        }
+    }
+
+    /// A frame of the stream the harness wrote beside it (`NAME.os.mgf`); its hello is not the process's. Samples
+    /// find their boundary by its number, so this stream may come after, before or between the frames of the other.
+    pub fn push_os(&mut self, frame: Frame, t_ns: u64) {
+        if let Frame::OsSample(sample) = frame {
+            self.tick(t_ns);
+            self.os_sample(sample, t_ns);
+        }
+    }
+
+    /// The stream is damaged: what was read so far stays. The first damage is the one that is told.
+    pub fn damage(&mut self, what: impl Into<String>) {
+        self.record.damaged.get_or_insert_with(|| what.into());
+    }
+
+    /// The record so far.
+    #[must_use]
+    pub fn record(&self) -> &ProcessRecord {
+        &self.record
+    }
+
+    /// The record.
+    #[must_use]
+    pub fn into_record(self) -> ProcessRecord {
+        self.record
+    }
+
+    fn tick(&mut self, t_ns: u64) {
+        if !self.seen_any {
+            self.seen_any = true;
+            self.record.first_ns = t_ns;
+        }
+        self.record.first_ns = self.record.first_ns.min(t_ns);
+        self.record.last_ns = self.record.last_ns.max(t_ns);
+    }
+
+    fn modules(&mut self, modules: Modules) {
+        let list = self.record.modules.entry(modules.generation).or_default();
+        for module in modules.modules {
+            // Within a generation nothing is unloaded, so an address stays the same module's.
+            let Err(at) = list.binary_search_by_key(&module.start, |m| m.start) else { continue };
+            if self.used.modules >= self.limits.modules {
+                return self
+                    .damage(format!("more than {} modules: the rest was not read", self.limits.modules));
+            }
+            self.used.modules += 1;
+            list.insert(at, module);
+        }
+    }
+
+    /// Nodes come after their parents and once each, so that following parents always ends.
+    fn stacks(&mut self, stacks: &Stacks) {
+        for node in &stacks.nodes {
+            if node.id == 0 || (node.parent != 0 && !self.record.stacks.contains_key(&node.parent)) {
+                continue;
+            }
+            if self.record.stacks.len() >= self.limits.stacks {
+                return self
+                    .damage(format!("more than {} stack nodes: the rest was not read", self.limits.stacks));
+            }
+            if let Entry::Vacant(entry) = self.record.stacks.entry(node.id) {
+                entry.insert(Node { node: *node, generation: stacks.generation });
+            }
+        }
+    }
+
+    fn snapshot_part(&mut self, part: NativeSnapshot) {
+        if self.snapshots.len() >= MAX_PENDING && !self.snapshots.contains_key(&part.boundary) {
+            return self.damage(format!("more than {MAX_PENDING} snapshots without a boundary"));
+        }
+        let room = self.limits.records.saturating_sub(self.used.records);
+        let kept = part.records.len().min(room);
+        let dropped = kept < part.records.len();
+        self.used.records += kept;
+        let snapshot = self.snapshots.entry(part.boundary).or_default();
+        snapshot.parts = snapshot.parts.saturating_add(1);
+        snapshot.truncated |= dropped;
+        let records = part.records.into_iter().take(kept);
+        match part.scope {
+            SnapshotScope::Survivors => {
+                snapshot.has_survivors = true;
+                snapshot.survivors.extend(records);
+            }
+            SnapshotScope::Changes => snapshot.changes.extend(records),
+            SnapshotScope::All => self.used.records -= kept,
+        }
+        if dropped {
+            self.damage(format!("more than {} snapshot records: the rest was not read", self.limits.records));
+        }
+    }
+
+    fn boundary(&mut self, boundary: Boundary, t_ns: u64) {
+        self.record.cost = later(self.record.cost, boundary.cost);
+        self.curve(CurveSample { t_ns, ..counted(&boundary.counters) });
+        let snapshot = self.snapshots.remove(&boundary.sequence).unwrap_or_default();
+        // What belongs to boundaries that never came is of no use.
+        self.snapshots = self.snapshots.split_off(&boundary.sequence);
+        match boundary.kind {
+            BoundaryKind::TestStart => self.test_start(boundary, t_ns),
+            BoundaryKind::TestEnd => self.test_end(&boundary, snapshot, t_ns),
+            BoundaryKind::ProcessEnd => self.process_end(&boundary, snapshot, t_ns),
+            BoundaryKind::IterationStart => {
+                self.record.iterations = self.record.iterations.max(boundary.iteration.saturating_add(1));
+            }
+            BoundaryKind::ProcessStart | BoundaryKind::Mark => {}
+        }
+    }
+
+    fn test_start(&mut self, boundary: Boundary, t_ns: u64) {
+        if self.record.open.len() >= MAX_PENDING {
+            return self.damage(format!("more than {MAX_PENDING} tests open at once: the rest was not read"));
+        }
+        if self.record.open.len() + self.record.windows.len() >= self.limits.windows {
+            let limit = self.limits.windows;
+            return self.damage(format!("more than {limit} executions of tests: the rest was not read"));
+        }
+        for open in &mut self.record.open {
+            open.window.open_tests = open.window.open_tests.max(boundary.open_tests);
+        }
+        let window = Window {
+            iteration: boundary.iteration,
+            start_sequence: boundary.sequence,
+            start_ns: t_ns,
+            start: boundary.counters,
+            open_tests: boundary.open_tests,
+            os_start: self.samples.remove(&boundary.sequence),
+            suite: boundary.suite,
+            test: boundary.test,
+            ..Window::default()
+        };
+        self.record.open.push(OpenTest { id: window.id(), window });
+    }
+
+    fn test_end(&mut self, boundary: &Boundary, snapshot: Snapshot, t_ns: u64) {
+        let is_it = |w: &Window| {
+            w.iteration == boundary.iteration && w.test == boundary.test && w.suite == boundary.suite
+        };
+        let settled = self.record.windows.len().saturating_sub(SETTLE_REACH);
+        if let Some(at) = self.record.open.iter().rposition(|o| is_it(&o.window)) {
+            let mut window = self.record.open.remove(at).window;
+            self.window_of.insert(window.start_sequence, (self.record.windows.len(), Side::Start));
+            self.window_of.insert(boundary.sequence, (self.record.windows.len(), Side::End));
+            self.close(&mut window, boundary, snapshot, t_ns);
+            self.record.windows.push(window);
+        } else if let Some(at) = self.record.windows[settled..].iter().rposition(is_it) {
+            // A second end of the same execution: it has settled since, and this one counts.
+            let at = settled + at;
+            self.window_of.insert(boundary.sequence, (at, Side::End));
+            let mut window = std::mem::take(&mut self.record.windows[at]);
+            self.used.records -= window.survivors.len();
+            self.close(&mut window, boundary, snapshot, t_ns);
+            self.record.windows[at] = window;
+        } else if self.record.open.len() + self.record.windows.len() < self.limits.windows {
+            let mut window = Window {
+                iteration: boundary.iteration,
+                start_ns: t_ns,
+                start: boundary.counters,
+                suite: boundary.suite.clone(),
+                test: boundary.test.clone(),
+                ..Window::default()
+            };
+            self.window_of.insert(boundary.sequence, (self.record.windows.len(), Side::End));
+            self.close(&mut window, boundary, snapshot, t_ns);
+            window.incomplete = true;
+            self.record.windows.push(window);
+        }
+    }
+
+    /// Fills in the end of a window. Changes add to those of an earlier end: they are relative to them.
+    fn close(&mut self, window: &mut Window, boundary: &Boundary, snapshot: Snapshot, t_ns: u64) {
+        window.incomplete |= snapshot.truncated || snapshot.parts != boundary.snapshot_parts;
+        window.end_sequence = boundary.sequence;
+        window.end_ns = t_ns;
+        window.end = boundary.counters;
+        window.outcome = boundary.outcome;
+        window.open_tests = window.open_tests.max(boundary.open_tests);
+        window.survivor_count = boundary.survivors;
+        window.survivors_known =
+            snapshot.has_survivors || (boundary.survivors == 0 && boundary.snapshot_parts == 0);
+        window.survivors = snapshot.survivors;
+        window.changes.extend(snapshot.changes);
+        window.os_end = self.samples.remove(&boundary.sequence).or(window.os_end.take());
+    }
+
+    fn process_end(&mut self, boundary: &Boundary, snapshot: Snapshot, t_ns: u64) {
+        self.end_sequence = Some(boundary.sequence);
+        self.record.end = Some(ProcessEnd {
+            t_ns,
+            counters: boundary.counters,
+            incomplete: snapshot.truncated || snapshot.parts != boundary.snapshot_parts,
+            survivors: snapshot.survivors,
+            survivor_count: boundary.survivors,
+            os: self.samples.remove(&boundary.sequence),
+        });
+    }
+
+    fn os_sample(&mut self, sample: OsSample, t_ns: u64) {
+        let live = sample.counters.as_ref().map(counted).unwrap_or_default();
+        self.curve(CurveSample {
+            t_ns,
+            rss_bytes: Some(sample.rss_bytes),
+            pss_bytes: sample.pss_bytes,
+            threads: Some(sample.threads.len() as u64),
+            fds: Some(sample.fds.len() as u64),
+            ..live
+        });
+        self.record.cpu_ns = self.record.cpu_ns.max(Some(sample.cpu_ns));
+        let sequence = sample.boundary;
+        let state = self.os_state(&sample);
+        self.record.last_threads = sample.threads;
+        if sequence != 0 {
+            self.attach(sequence, state);
+        }
+    }
+
+    /// Lists that did not change since the sample before are shared with it.
+    fn os_state(&mut self, sample: &OsSample) -> OsState {
+        let fds = os_names::count(sample.fds.iter().map(|f| os_names::descriptor(&f.target)));
+        let threads = os_names::count(sample.threads.iter().map(|t| os_names::thread(&t.name)));
+        let fds = self.share(fds, |os| &os.fds);
+        let threads = self.share(threads, |os| &os.threads);
+        let state = OsState { rss_bytes: sample.rss_bytes, pss_bytes: sample.pss_bytes, fds, threads };
+        self.last_os = state.clone();
+        state
+    }
+
+    fn share(&mut self, names: Vec<(String, u32)>, of: fn(&OsState) -> &Names) -> Names {
+        let last = of(&self.last_os);
+        if **last == names {
+            return Arc::clone(last);
+        }
+        if self.used.names.saturating_add(names.len()) > self.limits.names {
+            let last = Arc::clone(last);
+            self.damage(format!("more than {} names of descriptors and threads", self.limits.names));
+            return last;
+        }
+        self.used.names += names.len();
+        Arc::new(names)
+    }
+
+    fn attach(&mut self, sequence: u32, state: OsState) {
+        let record = &mut self.record;
+        if let Some(open) = record.open.iter_mut().find(|o| o.window.start_sequence == sequence) {
+            open.window.os_start = Some(state);
+        } else if let Some(&(at, side)) = self.window_of.get(&sequence) {
+            match side {
+                Side::Start => record.windows[at].os_start = Some(state),
+                Side::End => record.windows[at].os_end = Some(state),
+            }
+        } else if self.end_sequence == Some(sequence)
+            && let Some(end) = &mut record.end
+        {
+            end.os = Some(state);
+        } else if self.samples.len() < self.limits.windows {
+            self.samples.insert(sequence, state);
+        }
+    }
+
+    fn curve(&mut self, sample: CurveSample) {
+        self.record.peak = highest(self.record.peak, sample);
+        if self.curve_skipped + 1 < self.curve_stride {
+            self.curve_skipped += 1;
+            return;
+        }
+        self.curve_skipped = 0;
+        if self.record.curve.len() >= MAX_CURVE {
+            let mut index = 0;
+            self.record.curve.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            self.curve_stride = self.curve_stride.saturating_mul(2);
+        }
+        self.record.curve.push(sample);
+    }
+}
+
+fn counted(counters: &Counters) -> CurveSample {
+    CurveSample {
+        live_bytes: Some(counters.live_bytes()),
+        live_allocations: Some(counters.live_allocations()),
+        ..CurveSample::default()
+    }
+}
+
+fn highest(a: CurveSample, b: CurveSample) -> CurveSample {
+    CurveSample {
+        t_ns: a.t_ns.max(b.t_ns),
+        live_bytes: a.live_bytes.max(b.live_bytes),
+        live_allocations: a.live_allocations.max(b.live_allocations),
+        rss_bytes: a.rss_bytes.max(b.rss_bytes),
+        pss_bytes: a.pss_bytes.max(b.pss_bytes),
+        threads: a.threads.max(b.threads),
+        fds: a.fds.max(b.fds),
+    }
+}
+
+/// Costs only ever rise; boundaries of two threads may come in either order.
+fn later(a: AgentCost, b: AgentCost) -> AgentCost {
+    AgentCost {
+        boundary_ns: a.boundary_ns.max(b.boundary_ns),
+        mapped_bytes: a.mapped_bytes.max(b.mapped_bytes),
+        stack_nodes: a.stack_nodes.max(b.stack_nodes),
+        truncated_stacks: a.truncated_stacks.max(b.truncated_stacks),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dsl::{MS, Process};
+    use memgate_wire::{Goodbye, GoodbyeReason, Module, Outcome, StackNode};
+
+    #[test]
+    fn a_test_becomes_a_window_with_its_survivors() {
+        let mut p = Process::screen();
+        p.run("Map.insert", 0, |p| p.alloc(3, 37, 2));
+        let record = p.end();
+        let [window] = record.windows.as_slice() else { panic!("one window") };
+        assert_eq!(window.id(), "Map.insert");
+        assert_eq!(window.survivors, [SnapshotRecord { stack: 3, size: 37, count: 2 }]);
+        assert_eq!((window.left_bytes(), window.left_allocations()), (74, 2));
+        assert_eq!(window.outcome, Some(Outcome::Passed));
+        assert_eq!(window.os_start.as_ref().map(OsState::fd_count), Some(3));
+        assert_eq!(window.os_end.as_ref().map(OsState::thread_count), Some(1));
+        assert!(window.survivors_known && !window.incomplete);
+        assert_eq!(record.end.as_ref().map(|e| e.survivor_count), Some(2));
+        assert!(record.goodbye.is_some() && record.open.is_empty() && record.damaged.is_none());
+    }
+
+    #[test]
+    fn a_test_without_an_end_stays_open() {
+        let mut p = Process::screen();
+        p.run("Map.insert", 0, |_| ());
+        p.start("Map.crash", 0);
+        let record = p.cut();
+        assert_eq!(record.windows.len(), 1);
+        assert_eq!(record.open[0].id, "Map.crash");
+        assert!(record.goodbye.is_none());
+    }
+
+    #[test]
+    fn a_second_end_replaces_the_first() {
+        let mut p = Process::screen();
+        p.run("Map.late", 0, |p| p.alloc(1, 100, 1));
+        let mut observer = Observer::new();
+        for (frame, t_ns) in p.frames.clone() {
+            observer.push(frame, t_ns);
+        }
+        assert_eq!(observer.record().windows[0].left_bytes(), 100);
+        let settled = p.frames.iter().rev().find_map(|(f, _)| match f {
+            Frame::Boundary(b) => {
+                Some(Boundary { sequence: 9, survivors: 0, snapshot_parts: 0, ..b.clone() })
+            }
+            _ => None,
+        });
+        observer.push(Frame::Boundary(settled.expect("an end")), p.t_ns);
+        let record = observer.into_record();
+        assert_eq!(record.windows.len(), 1);
+        assert_eq!((record.windows[0].left_bytes(), record.windows[0].end_sequence), (0, 9));
+    }
+
+    #[test]
+    fn samples_find_their_boundary_whichever_stream_is_read_first() {
+        let mut p = Process::screen();
+        p.run("Map.insert", 0, |p| p.fds.push("/tmp/log"));
+        let is_os = |f: &Frame| matches!(f, Frame::OsSample(_));
+        let expected = p.frames.clone();
+        for os_first in [true, false] {
+            let mut observer = Observer::new();
+            for os in [os_first, !os_first] {
+                for (frame, t_ns) in expected.iter().filter(|(f, _)| is_os(f) == os).cloned() {
+                    if os { observer.push_os(frame, t_ns) } else { observer.push(frame, t_ns) }
+                }
+            }
+            let window = &observer.record().windows[0];
+            assert_eq!(window.os_start.as_ref().map(OsState::fd_count), Some(3), "os_first {os_first}");
+            assert_eq!(window.os_end.as_ref().map(OsState::fd_count), Some(4), "os_first {os_first}");
+        }
+    }
+
+    #[test]
+    fn an_end_without_a_start_or_with_missing_parts_is_incomplete() {
+        let mut p = Process::screen();
+        p.run("Map.insert", 0, |p| p.alloc(3, 37, 2));
+        for missing in ["start", "snapshot"] {
+            let mut observer = Observer::new();
+            for (frame, t_ns) in p.frames.clone() {
+                let skip = match &frame {
+                    Frame::Boundary(b) => missing == "start" && b.kind == BoundaryKind::TestStart,
+                    Frame::NativeSnapshot(_) => missing == "snapshot",
+                    _ => false,
+                };
+                if !skip {
+                    observer.push(frame, t_ns);
+                }
+            }
+            assert!(observer.record().windows[0].incomplete, "without its {missing}");
+        }
+    }
+
+    #[test]
+    fn what_exceeds_the_limits_is_dropped_and_said() {
+        let limits = Limits { records: 3, ..Limits::default() };
+        let mut p = Process::screen();
+        p.run("A.a", 0, |p| (1..=4).for_each(|stack| p.alloc(stack, 8, 1)));
+        let mut observer = Observer::with_limits(limits);
+        for (frame, t_ns) in p.frames {
+            observer.push(frame, t_ns);
+        }
+        let record = observer.into_record();
+        assert_eq!(record.damaged.as_deref(), Some("more than 3 snapshot records: the rest was not read"));
+        assert_eq!(record.windows[0].survivors.len(), 3);
+        assert!(record.windows[0].incomplete);
+
+        let mut observer = Observer::with_limits(Limits { windows: 2, ..Limits::default() });
+        let mut p = Process::screen();
+        (0..4).for_each(|i| p.run("A.a", i, |_| ()));
+        for (frame, t_ns) in p.frames {
+            observer.push(frame, t_ns);
+        }
+        let said = observer.record().damaged.as_deref();
+        assert_eq!(said, Some("more than 2 executions of tests: the rest was not read"));
+        assert_eq!(observer.record().windows.len(), 2);
+    }
+
+    #[test]
+    fn a_stack_ends_at_its_root_at_a_gap_and_never_loops() {
+        let mut observer = Observer::new();
+        let node = |id, parent, pc| StackNode { id, parent, pc };
+        let nodes = vec![
+            node(5, 6, 50), // its parent never came before it: dropped
+            node(1, 0, 10),
+            node(2, 1, 20),
+            node(1, 2, 99), // would close a loop: the first one stays
+            node(3, 0, memgate_wire::TRUNCATED_PC),
+            node(4, 3, 40),
+        ];
+        observer.push(Frame::Stacks(Stacks { generation: 2, nodes }), 1);
+        let record = observer.into_record();
+        let pcs = |id| {
+            let (steps, truncated) = record.stack(id);
+            (steps.iter().map(|s| s.pc).collect::<Vec<_>>(), truncated)
+        };
+        assert_eq!(pcs(2), (vec![20, 10], false));
+        assert_eq!(pcs(4), (vec![40], true));
+        assert_eq!(pcs(5), (vec![], true));
+        assert_eq!(pcs(0), (vec![], false));
+    }
+
+    #[test]
+    fn a_later_module_list_extends_the_earlier_one() {
+        let module = |start, path: &str| Module {
+            start,
+            end: start + 1,
+            bias: start,
+            path: path.to_owned(),
+            build_id: Vec::new(),
+        };
+        let mut observer = Observer::new();
+        for modules in [vec![module(10, "a")], vec![module(5, "b"), module(10, "a")]] {
+            observer.push(Frame::Modules(Modules { generation: 1, modules }), 1);
+        }
+        let paths: Vec<_> = observer.record().modules(1).iter().map(|m| m.path.as_str()).collect();
+        assert_eq!(paths, ["b", "a"]);
+        assert!(observer.record().modules(2).is_empty());
+    }
+
+    #[test]
+    fn the_curve_stays_small_and_keeps_the_peak() {
+        let mut observer = Observer::new();
+        for i in 0..100_000_u64 {
+            let live = if i == 4321 { 1 << 40 } else { i };
+            let counters = Counters { allocated_bytes: live, ..Counters::default() };
+            observer.push(Frame::Counters(counters), i * MS);
+        }
+        let record = observer.into_record();
+        assert!(record.curve.len() <= MAX_CURVE && record.curve.len() > MAX_CURVE / 4);
+        assert!(record.curve.is_sorted_by_key(|s| s.t_ns));
+        assert_eq!(record.peak.live_bytes, Some(1 << 40));
+        assert_eq!((record.first_ns, record.last_ns), (0, 99_999 * MS));
+    }
+
+    proptest::proptest! {
+        /// Boundaries in any order, of any number, never panic; what is stored stays within the limits.
+        #[test]
+        fn no_order_of_boundaries_panics(
+            steps in proptest::collection::vec((0_u8..5, 0_u32..4, 0_u32..3, 0_usize..4), 0..60)
+        ) {
+            let limits = Limits { records: 10, windows: 5, ..Limits::default() };
+            let mut observer = Observer::with_limits(limits);
+            for (what, sequence, iteration, records) in steps {
+                let records = vec![SnapshotRecord { stack: 1, size: u64::MAX, count: u64::MAX }; records];
+                let scope = if iteration == 0 { SnapshotScope::Survivors } else { SnapshotScope::Changes };
+                let kind = if what == 0 { BoundaryKind::TestStart } else { BoundaryKind::TestEnd };
+                let boundary = Boundary {
+                    sequence, kind, iteration, suite: String::new(), test: "t".to_owned(), outcome: None,
+                    thread_id: 1, open_tests: 1, counters: Counters::default(), survivors: u64::MAX,
+                    snapshot_parts: 1, cost: AgentCost::default(),
+                };
+                observer.push(match what {
+                    0 | 1 => Frame::Boundary(boundary),
+                    2 => Frame::NativeSnapshot(NativeSnapshot { boundary: sequence, scope, part: 0, records }),
+                    3 => Frame::OsSample(OsSample { boundary: sequence, ..OsSample::default() }),
+                    _ => Frame::Goodbye(Goodbye {
+                        reason: GoodbyeReason::Exit, status: None,
+                        counters: Counters::default(), cost: AgentCost::default(),
+                    }),
+                }, 1);
+            }
+            let record = observer.into_record();
+            proptest::prop_assert!(record.windows.len() <= 5);
+            let stored: usize = record.windows.iter().map(|w| w.survivors.len() + w.changes.len()).sum();
+            proptest::prop_assert!(stored <= 10);
+            let _bytes: u64 = record.windows.iter().map(Window::left_bytes).fold(0, u64::saturating_add);
+        }
+    }
+}

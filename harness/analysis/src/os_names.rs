@@ -1,0 +1,100 @@
+//! Names of descriptors and threads with what differs from run to run taken out, so that two descriptors of the
+//! same kind count as one leak and its id survives the next run.
+
+use std::collections::BTreeMap;
+
+/// Stands for what was taken out.
+const GAP: char = '…';
+
+/// A descriptor's target: `socket:[…]`, `/tmp/log…`, `/proc/…/stat`.
+pub(crate) fn descriptor(target: &str) -> String {
+    let target = target.strip_suffix(" (deleted)").unwrap_or(target);
+    if !target.starts_with('/') {
+        return without_numbers(target);
+    }
+    let temporary =
+        ["/tmp/", "/var/tmp/", "/dev/shm/", "/proc/", "/memfd:"].iter().any(|t| target.starts_with(t));
+    let last = target.matches('/').count();
+    let part = |(i, part): (usize, &str)| {
+        if temporary {
+            without_numbers(&without_random_suffix(part))
+        } else if i == last {
+            without_numbers(part)
+        } else {
+            part.to_owned()
+        }
+    };
+    target.split('/').enumerate().map(part).collect::<Vec<_>>().join("/")
+}
+
+/// A thread's name: `worker-…`.
+pub(crate) fn thread(name: &str) -> String {
+    without_numbers(name)
+}
+
+/// Each name once, with how often it came, sorted.
+pub(crate) fn count(names: impl Iterator<Item = String>) -> Vec<(String, u32)> {
+    let mut counts = BTreeMap::<String, u32>::new();
+    for name in names {
+        *counts.entry(name).or_default() += 1;
+    }
+    counts.into_iter().collect()
+}
+
+fn without_numbers(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if !c.is_ascii_digit() {
+            out.push(c);
+        } else if !out.ends_with(GAP) {
+            out.push(GAP);
+        }
+    }
+    out
+}
+
+/// The six letters and digits that `mkstemp` and `mkdtemp` put at the end of a name.
+fn without_random_suffix(part: &str) -> String {
+    let bytes = part.as_bytes();
+    let Some(at) = bytes.len().checked_sub(6) else { return part.to_owned() };
+    let suffix = &bytes[at..];
+    let any = |test: fn(&u8) -> bool| suffix.iter().any(test);
+    let random = suffix.iter().all(u8::is_ascii_alphanumeric)
+        && (any(u8::is_ascii_digit) || any(u8::is_ascii_uppercase) && any(u8::is_ascii_lowercase));
+    if random { format!("{}{GAP}", &part[..at]) } else { part.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_out_what_differs_from_run_to_run() {
+        let cases = [
+            ("socket:[12345]", "socket:[…]"),
+            ("anon_inode:[eventfd]", "anon_inode:[eventfd]"),
+            ("/tmp/x123", "/tmp/x…"),
+            ("/tmp/cacheQw3rTy/part", "/tmp/cache…/part"),
+            ("/tmp/session", "/tmp/session"),
+            ("/var/log/app.7.log (deleted)", "/var/log/app.….log"),
+            (
+                "/usr/lib/x86_64-linux-gnu/gconv/gconv-modules.cache",
+                "/usr/lib/x86_64-linux-gnu/gconv/gconv-modules.cache",
+            ),
+            ("/proc/4711/stat", "/proc/…/stat"),
+            ("/dev/null", "/dev/null"),
+            ("/tmp/naïveté", "/tmp/naïveté"),
+            ("", ""),
+        ];
+        for (target, expected) in cases {
+            assert_eq!(descriptor(target), expected, "{target}");
+        }
+        assert_eq!(thread("worker-12"), "worker-…");
+    }
+
+    #[test]
+    fn counts_each_name() {
+        let names = ["b", "a", "b"].map(str::to_owned).into_iter();
+        assert_eq!(count(names), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
+    }
+}

@@ -1,0 +1,312 @@
+//! The gate's policy: how to measure, what is allowed, what is waived. No YAML and no glob: the caller compiles
+//! its configuration into these types.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memgate_model::{Level, Metric, Per, Threshold, WaiverReport, WaiverState};
+
+/// How to measure and what is allowed.
+#[derive(Debug, Clone)]
+pub struct GatePolicy {
+    /// Iterations that are run but do not count.
+    pub warm_up: u32,
+    /// Iterations after warm-up before anything but a one-time cost may be decided.
+    pub iterations: u32,
+    /// Iterations at which an open question is given up, unless [`Self::min_run`] has not passed.
+    pub max_iterations: u32,
+    /// A leak is not called one before the test has been repeated this long.
+    pub min_run: Duration,
+    /// Iterations never exceeded, so that the stream of a very fast test stays small.
+    pub iteration_cap: u32,
+    /// Confidence of the slope's interval, two-sided.
+    pub confidence: f64,
+    /// What growth that could not be confirmed means.
+    pub unconfirmed: Level,
+    /// The user's own failing tests do not decide the exit code.
+    pub ignore_test_failures: bool,
+    /// Entries for tests by name, in order; for each metric the first entry that matches and names it wins.
+    pub rules: Vec<Rule>,
+    /// Limits where no rule names the metric.
+    pub defaults: Vec<Limit>,
+    /// Accepted figures of an earlier run.
+    pub baseline: Option<Baseline>,
+    /// Known leaks.
+    pub waivers: Vec<Waiver>,
+    /// Today, ISO 8601 (`2026-11-21`).
+    pub today: String,
+}
+
+impl Default for GatePolicy {
+    /// No growth at all is allowed for native bytes, descriptors and threads.
+    fn default() -> Self {
+        let zero = |metric| Limit::fail(metric, 0.0, "default");
+        Self {
+            warm_up: 3,
+            iterations: 10,
+            max_iterations: 40,
+            min_run: Duration::from_secs(2),
+            iteration_cap: 2000,
+            confidence: 0.99,
+            unconfirmed: Level::Warn,
+            ignore_test_failures: false,
+            rules: Vec::new(),
+            defaults: [Metric::NativeLiveBytes, Metric::OsFds, Metric::OsThreads].map(zero).to_vec(),
+            baseline: None,
+            waivers: Vec::new(),
+            today: String::new(),
+        }
+    }
+}
+
+impl GatePolicy {
+    /// Limits of `metric` per `per` for a test; several where a warning and a failure have their own.
+    #[must_use]
+    pub fn limits(&self, suite: &str, test: &str, metric: Metric, per: Per) -> Vec<&Limit> {
+        let name = format!("{suite}::{test}");
+        let of = |limits: &'_ [Limit]| limits.iter().any(|l| l.metric == metric && l.per == per);
+        let chosen = self
+            .rules
+            .iter()
+            .find(|rule| rule.matches.is_match(&name) && of(&rule.limits))
+            .map_or(&self.defaults, |rule| &rule.limits);
+        chosen.iter().filter(|l| l.metric == metric && l.per == per).collect()
+    }
+}
+
+/// The thresholds of a metric, relative ones only where the baseline has a figure for them.
+pub(crate) fn thresholds(
+    policy: &GatePolicy,
+    suite: &str,
+    test: &str,
+    metric: Metric,
+    per: Per,
+) -> Vec<Threshold> {
+    let limits = policy.limits(suite, test, metric, per);
+    limits.into_iter().filter_map(|l| l.threshold(policy.baseline.as_ref(), suite, test)).collect()
+}
+
+/// The smallest threshold of a metric.
+pub(crate) fn smallest_limit(
+    policy: &GatePolicy,
+    suite: &str,
+    test: &str,
+    metric: Metric,
+    per: Per,
+) -> Option<f64> {
+    thresholds(policy, suite, test, metric, per).into_iter().map(|t| t.limit).min_by(f64::total_cmp)
+}
+
+/// An entry of thresholds for the tests its pattern matches.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    /// Which tests.
+    pub matches: NamePattern,
+    /// What is allowed for them.
+    pub limits: Vec<Limit>,
+}
+
+/// Decides on a test by its name.
+#[derive(Clone)]
+pub struct NamePattern(Arc<dyn Fn(&str) -> bool + Send + Sync>);
+
+impl NamePattern {
+    /// `matches` is asked with `suite::Test.name`.
+    pub fn new(matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(matches))
+    }
+
+    fn is_match(&self, name: &str) -> bool {
+        (self.0)(name)
+    }
+}
+
+impl fmt::Debug for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NamePattern")
+    }
+}
+
+/// One limit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limit {
+    /// Of what.
+    pub metric: Metric,
+    /// Per what.
+    pub per: Per,
+    /// How much is allowed.
+    pub bound: Bound,
+    /// What exceeding it means.
+    pub level: Level,
+    /// Where it stands: `memgate.yaml:24`, or `default`.
+    pub source: String,
+}
+
+impl Limit {
+    /// A failure when one more iteration adds more than `limit`.
+    #[must_use]
+    pub fn fail(metric: Metric, limit: f64, source: &str) -> Self {
+        Self {
+            metric,
+            per: Per::Iteration,
+            bound: Bound::Absolute(limit),
+            level: Level::Fail,
+            source: source.to_owned(),
+        }
+    }
+
+    /// The limit in the metric's unit. A relative one needs the baseline's value for `suite` and `test` (empty for
+    /// the suite as a whole); `None`: there is no such value.
+    fn threshold(&self, baseline: Option<&Baseline>, suite: &str, test: &str) -> Option<Threshold> {
+        let limit = match self.bound {
+            Bound::Absolute(limit) => limit,
+            Bound::OverBaseline { percent } => {
+                baseline?.value(suite, test, self.metric)? * (1.0 + percent / 100.0)
+            }
+        };
+        Some(Threshold { limit, level: self.level, source: self.source.clone() })
+    }
+}
+
+/// How much is allowed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Bound {
+    /// This much, in the metric's unit.
+    Absolute(f64),
+    /// The baseline's value and this many percent more.
+    OverBaseline {
+        /// Percent.
+        percent: f64,
+    },
+}
+
+/// Accepted figures of an earlier run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Baseline {
+    /// By suite and test (empty for the suite as a whole), then metric.
+    pub values: BTreeMap<(String, String), BTreeMap<Metric, f64>>,
+}
+
+impl Baseline {
+    fn value(&self, suite: &str, test: &str, metric: Metric) -> Option<f64> {
+        self.values.get(&(suite.to_owned(), test.to_owned()))?.get(&metric).copied()
+    }
+}
+
+/// A known leak that does not fail the build for now.
+#[derive(Debug, Clone)]
+pub struct Waiver {
+    /// Which leaks.
+    pub matches: WaiverMatch,
+    /// Why.
+    pub reason: String,
+    /// Who answers for it.
+    pub owner: Option<String>,
+    /// Last day it holds, ISO 8601; `None`: never expires.
+    pub until: Option<String>,
+}
+
+impl Waiver {
+    /// Has its last day passed?
+    #[must_use]
+    pub fn expired(&self, today: &str) -> bool {
+        self.until.as_deref().is_some_and(|until| until < today)
+    }
+
+    fn text(&self) -> String {
+        match &self.matches {
+            WaiverMatch::Leak(id) => format!("leak {id}"),
+            WaiverMatch::Frame(pattern) => format!("frame {}", pattern.text),
+            WaiverMatch::Class(pattern) => format!("class {pattern}"),
+            WaiverMatch::Holder(pattern) => format!("holder {pattern}"),
+        }
+    }
+}
+
+/// What a waiver names.
+#[derive(Debug, Clone)]
+pub enum WaiverMatch {
+    /// A leak by its id.
+    Leak(String),
+    /// Leaks with a matching frame.
+    Frame(FramePattern),
+    /// Leaks of a Java class: native suites have none.
+    Class(String),
+    /// Leaks by their Java holder: native suites have none.
+    Holder(String),
+}
+
+/// Decides on a leak by one of its frames.
+#[derive(Clone)]
+pub struct FramePattern {
+    text: String,
+    matches: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+}
+
+impl FramePattern {
+    /// `text` is what the user wrote; `matches` is asked with `module!function`: as the report shows it, and with
+    /// the normalised names a signature is made of.
+    pub fn new(text: impl Into<String>, matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self { text: text.into(), matches: Arc::new(matches) }
+    }
+}
+
+impl fmt::Debug for FramePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FramePattern({:?})", self.text)
+    }
+}
+
+/// The waivers of one run, and how often each was used.
+#[derive(Debug)]
+pub(crate) struct Waivers<'a> {
+    policy: &'a GatePolicy,
+    used: Vec<u32>,
+}
+
+impl<'a> Waivers<'a> {
+    pub(crate) fn new(policy: &'a GatePolicy) -> Self {
+        Self { policy, used: vec![0; policy.waivers.len()] }
+    }
+
+    /// The reason of the first waiver in force that covers this leak; counts its use.
+    pub(crate) fn cover(&mut self, id: &str, frame_names: &[String]) -> Option<String> {
+        let hit = |waiver: &Waiver| match &waiver.matches {
+            WaiverMatch::Leak(leak) => leak == id,
+            WaiverMatch::Frame(pattern) => frame_names.iter().any(|name| (pattern.matches)(name)),
+            WaiverMatch::Class(_) | WaiverMatch::Holder(_) => false,
+        };
+        let waivers = &self.policy.waivers;
+        let index = waivers.iter().position(|w| !w.expired(&self.policy.today) && hit(w))?;
+        self.used[index] += 1;
+        Some(waivers[index].reason.clone())
+    }
+
+    /// The state of every waiver. In a partial run one that matched nothing may still be needed.
+    pub(crate) fn report(&self, partial: bool) -> Vec<WaiverReport> {
+        let state = |waiver: &Waiver, used: u32| {
+            if waiver.expired(&self.policy.today) {
+                WaiverState::Expired
+            } else if used > 0 || partial {
+                WaiverState::InForce
+            } else {
+                WaiverState::Unused
+            }
+        };
+        self.policy
+            .waivers
+            .iter()
+            .zip(&self.used)
+            .map(|(waiver, &used)| WaiverReport {
+                matches: waiver.text(),
+                state: state(waiver, used),
+                reason: waiver.reason.clone(),
+                owner: waiver.owner.clone(),
+                until: waiver.until.clone().unwrap_or_else(|| "never".to_owned()),
+                used,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,265 @@
+//! What is known of one process after its frames were read.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use memgate_wire::{
+    AgentCost, Counters, ErrorFrame, Goodbye, Hello, Module, Outcome, SnapshotRecord, StackNode,
+    TRUNCATED_PC, ThreadEntry,
+};
+
+/// One process, as its stream tells it.
+#[derive(Debug, Clone, Default)]
+pub struct ProcessRecord {
+    /// Who wrote the stream; `None`: nothing readable came.
+    pub hello: Option<Hello>,
+    /// Time of its first frame, the zero of the curves.
+    pub first_ns: u64,
+    /// Time of its last frame.
+    pub last_ns: u64,
+    /// Tests that ended, in that order.
+    pub windows: Vec<Window>,
+    /// Tests that began and have not ended, in the order they began.
+    pub open: Vec<OpenTest>,
+    /// Iterations of its whole selection the runner has begun.
+    pub iterations: u32,
+    /// The orderly end, with everything that was still alive.
+    pub end: Option<ProcessEnd>,
+    /// Values over time, at most a few thousand of them, evenly thinned.
+    pub curve: Vec<CurveSample>,
+    /// Largest values seen in any frame, thinned or not.
+    pub peak: CurveSample,
+    /// The last thing the operating system said of its threads.
+    pub last_threads: Vec<ThreadEntry>,
+    /// What the agent could not do.
+    pub errors: Vec<SeenError>,
+    /// Lines for the reader of the report.
+    pub warnings: Vec<String>,
+    /// The last frame of an orderly stream.
+    pub goodbye: Option<Goodbye>,
+    /// Cost of measuring, as last told.
+    pub cost: AgentCost,
+    /// CPU time of the process, as last told by the operating system.
+    pub cpu_ns: Option<u64>,
+    /// What of the stream is missing, and why: the record is then good only up to there. The reader of the stream
+    /// sets it too ([`crate::Observer::damage`]).
+    pub damaged: Option<String>,
+    pub(crate) modules: BTreeMap<u32, Vec<Module>>,
+    pub(crate) stacks: HashMap<u32, Node>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Node {
+    pub(crate) node: StackNode,
+    pub(crate) generation: u32,
+}
+
+/// One address of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StackStep {
+    /// Return address: look up `pc - 1`.
+    pub pc: u64,
+    /// Module list it resolves against, see [`ProcessRecord::modules`].
+    pub generation: u32,
+}
+
+impl ProcessRecord {
+    /// The modules of a generation.
+    #[must_use]
+    pub fn modules(&self, generation: u32) -> &[Module] {
+        self.modules.get(&generation).map_or(&[], Vec::as_slice)
+    }
+
+    /// The stack whose innermost node is `stack`, innermost first, and whether it stops short of its root. An
+    /// unknown node, or a parent that does not come before its child, ends it there.
+    #[must_use]
+    pub fn stack(&self, stack: u32) -> (Vec<StackStep>, bool) {
+        let mut steps = Vec::new();
+        let mut id = stack;
+        while id != 0 {
+            let Some(Node { node, generation }) = self.stacks.get(&id) else { return (steps, true) };
+            if node.pc == TRUNCATED_PC {
+                return (steps, true);
+            }
+            steps.push(StackStep { pc: node.pc, generation: *generation });
+            id = node.parent;
+        }
+        (steps, false)
+    }
+
+    /// Executions of one test, in the order they ended.
+    pub fn windows_of<'a>(&'a self, test: &'a str) -> impl Iterator<Item = &'a Window> {
+        self.windows.iter().filter(move |w| w.id() == test)
+    }
+
+    /// Is it the program itself, not a child it forked (of a death test, say)?
+    #[must_use]
+    pub fn is_main(&self) -> bool {
+        self.hello.as_ref().is_none_or(|h| h.role == memgate_wire::ProcessRole::Main)
+    }
+}
+
+/// One execution of a test.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Window {
+    /// Suite as the runner names it.
+    pub suite: String,
+    /// Test within it.
+    pub test: String,
+    /// Iteration of the runner, from 0.
+    pub iteration: u32,
+    /// Sequence number of the boundary that opened it; 0: it was not seen.
+    pub start_sequence: u32,
+    /// Sequence number of the boundary that closed it (the last one, where it settled).
+    pub end_sequence: u32,
+    /// When it began.
+    pub start_ns: u64,
+    /// When it ended.
+    pub end_ns: u64,
+    /// How the user's own test ended, where the runner tells.
+    pub outcome: Option<Outcome>,
+    /// Counters as it began.
+    pub start: Counters,
+    /// Counters as it ended.
+    pub end: Counters,
+    /// Allocations born in it and alive at its end, where the agent screens.
+    pub survivors: Vec<SnapshotRecord>,
+    /// How many they are (told even where no snapshot was written).
+    pub survivor_count: u64,
+    /// A snapshot of survivors belongs to it, or there were none.
+    pub survivors_known: bool,
+    /// Pairs of stack and size whose live count differs from the window before, with the count now, where the
+    /// agent confirms.
+    pub changes: Vec<SnapshotRecord>,
+    /// Largest number of tests that were open during it: more than 1 means that what it left cannot be told from
+    /// what another test left.
+    pub open_tests: u32,
+    /// Parts of its snapshot are missing.
+    pub incomplete: bool,
+    /// The process as it began.
+    pub os_start: Option<OsState>,
+    /// The process as it ended.
+    pub os_end: Option<OsState>,
+}
+
+impl Window {
+    /// `Suite.Test`, as GoogleTest prints it; without a suite just the test.
+    #[must_use]
+    pub fn id(&self) -> String {
+        test_id(&self.suite, &self.test)
+    }
+
+    /// Bytes it left behind: its exact survivors, or the difference of the counters where there is no snapshot.
+    #[must_use]
+    pub fn left_bytes(&self) -> u64 {
+        if self.survivors_known {
+            total_bytes(&self.survivors)
+        } else {
+            self.end.live_bytes().saturating_sub(self.start.live_bytes())
+        }
+    }
+
+    /// Allocations it left behind.
+    #[must_use]
+    pub fn left_allocations(&self) -> u64 {
+        if self.survivors_known {
+            self.survivor_count
+        } else {
+            self.end.live_allocations().saturating_sub(self.start.live_allocations())
+        }
+    }
+}
+
+/// Bytes of snapshot records. Records come from a file: the sum saturates.
+pub(crate) fn total_bytes(records: &[SnapshotRecord]) -> u64 {
+    records.iter().fold(0, |sum, r| sum.saturating_add(r.size.saturating_mul(r.count)))
+}
+
+/// `Suite.Test`, as GoogleTest prints it; without a suite just the test.
+pub(crate) fn test_id(suite: &str, test: &str) -> String {
+    if suite.is_empty() { test.to_owned() } else { format!("{suite}.{test}") }
+}
+
+/// A test that began and has not ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenTest {
+    /// `Suite.Test`.
+    pub id: String,
+    /// What is known of its window.
+    pub window: Window,
+}
+
+/// Everything still alive at the orderly end of a process.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ProcessEnd {
+    /// When.
+    pub t_ns: u64,
+    /// Counters.
+    pub counters: Counters,
+    /// Allocations born since tracking began and still alive.
+    pub survivors: Vec<SnapshotRecord>,
+    /// How many they are.
+    pub survivor_count: u64,
+    /// Parts of the snapshot are missing.
+    pub incomplete: bool,
+    /// The process as it ended.
+    pub os: Option<OsState>,
+}
+
+/// Names, each with how many of it there are, sorted.
+pub type Names = Arc<Vec<(String, u32)>>;
+
+/// What the operating system said of a process at a boundary. Equal lists are shared between windows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OsState {
+    /// Resident bytes.
+    pub rss_bytes: u64,
+    /// Proportional set size, where it was read.
+    pub pss_bytes: Option<u64>,
+    /// Open descriptors by normalised target.
+    pub fds: Names,
+    /// Threads by normalised name.
+    pub threads: Names,
+}
+
+impl OsState {
+    /// Open descriptors.
+    #[must_use]
+    pub fn fd_count(&self) -> u64 {
+        self.fds.iter().map(|(_, n)| u64::from(*n)).sum()
+    }
+
+    /// Threads.
+    #[must_use]
+    pub fn thread_count(&self) -> u64 {
+        self.threads.iter().map(|(_, n)| u64::from(*n)).sum()
+    }
+}
+
+/// Values at one moment; a value that was not read then is `None`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CurveSample {
+    /// When.
+    pub t_ns: u64,
+    /// Live native bytes.
+    pub live_bytes: Option<u64>,
+    /// Live native allocations.
+    pub live_allocations: Option<u64>,
+    /// Resident bytes.
+    pub rss_bytes: Option<u64>,
+    /// Proportional set size.
+    pub pss_bytes: Option<u64>,
+    /// Threads.
+    pub threads: Option<u64>,
+    /// Open descriptors.
+    pub fds: Option<u64>,
+}
+
+/// What the agent could not do, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenError {
+    /// When.
+    pub t_ns: u64,
+    /// What.
+    pub error: ErrorFrame,
+}

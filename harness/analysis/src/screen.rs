@@ -1,0 +1,224 @@
+//! The screen: which tests left something behind and are to run again, alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memgate_model::{Metric, Per, Unit};
+
+use crate::groups::float;
+use crate::policy::{GatePolicy, smallest_limit};
+use crate::record::{OsState, ProcessRecord, Window};
+use crate::text;
+
+/// A test that is to run again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Suspect {
+    /// Its id within the suite.
+    pub test: String,
+    /// What it left: `48.0 KiB in 12 allocations`, `1 descriptor`.
+    pub why: String,
+    /// It already ran often enough in one process to be judged without another run.
+    pub repeated: bool,
+    /// The record it was found in: the process to start again.
+    pub record: usize,
+}
+
+/// So often in one process, and a test needs no run of its own.
+pub(crate) const ENOUGH_REPETITIONS: usize = 5;
+
+/// Tests of `suite` that left more than their thresholds allow, in the order they ran. Tests that failed, were
+/// skipped or could not be measured are not among them: nothing would be judged.
+#[must_use]
+pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> Vec<Suspect> {
+    let mut suspects = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (index, record) in records.iter().enumerate().filter(|(_, r)| r.is_main()) {
+        let mut runs = BTreeMap::<String, usize>::new();
+        for window in &record.windows {
+            *runs.entry(window.id()).or_default() += 1;
+        }
+        for window in &record.windows {
+            let test = window.id();
+            if seen.contains(&test) || !judged(record, window) {
+                continue;
+            }
+            if let Some(why) = left_too_much(window, suite, &test, policy) {
+                seen.insert(test.clone());
+                let repeated = runs.get(&test).is_some_and(|n| *n >= ENOUGH_REPETITIONS);
+                suspects.push(Suspect { test, why, repeated, record: index });
+            }
+        }
+    }
+    suspects
+}
+
+fn judged(record: &ProcessRecord, window: &Window) -> bool {
+    let failed = |o| matches!(o, memgate_wire::Outcome::Failed | memgate_wire::Outcome::Skipped);
+    !window.outcome.is_some_and(failed) && crate::judge::unmeasured(record, Some(window)).is_none()
+}
+
+/// What a window left above the limits per iteration of its test.
+pub(crate) fn left_too_much(window: &Window, suite: &str, test: &str, policy: &GatePolicy) -> Option<String> {
+    let exceeds = |metric| {
+        let limit = smallest_limit(policy, suite, test, metric, Per::Iteration)?;
+        left(window, metric).filter(|left| *left > limit)
+    };
+    if let Some(left) = exceeds(Metric::NativeLiveBytes).or_else(|| exceeds(Metric::NativeLiveAllocations)) {
+        let allocations = text::counted(float(window.left_allocations()), "allocation");
+        let in_bytes = float(window.left_bytes());
+        return Some(if in_bytes > 0.0 || left <= 0.0 {
+            format!("{} in {allocations}", text::bytes(in_bytes))
+        } else {
+            allocations
+        });
+    }
+    [Metric::OsFds, Metric::OsThreads, Metric::OsRss, Metric::OsPss]
+        .into_iter()
+        .find_map(|metric| exceeds(metric).map(|left| described(metric, left)))
+}
+
+/// A figure with the noun of its metric: `1 descriptor`, `2 threads`, `48.0 KiB`, `3 allocations`.
+pub(crate) fn described(metric: Metric, value: f64) -> String {
+    match metric {
+        Metric::OsFds => text::counted(value, "descriptor"),
+        Metric::OsThreads => text::counted(value, "thread"),
+        Metric::NativeLiveAllocations => text::counted(value, "allocation"),
+        Metric::OsRss => format!("{} of resident memory", text::bytes(value)),
+        Metric::OsPss => format!("{} of proportional memory", text::bytes(value)),
+        Metric::NativeLiveBytes => text::figure(value, Unit::Bytes),
+    }
+}
+
+/// `48.0 KiB per iteration (allowed 0 B)`. Where rounding would make the two look alike, in bytes.
+pub(crate) fn too_much(metric: Metric, value: f64, per: &str, limit: f64) -> String {
+    let allowed = text::figure(limit, metric.unit());
+    if text::figure(value, metric.unit()) == allowed {
+        return format!("{} B {per} (allowed {} B)", text::number(value), text::number(limit));
+    }
+    format!("{} {per} (allowed {allowed})", described(metric, value))
+}
+
+/// What one execution left of a metric; `None`: not measured.
+pub(crate) fn left(window: &Window, metric: Metric) -> Option<f64> {
+    match metric {
+        Metric::NativeLiveBytes => Some(float(window.left_bytes())),
+        Metric::NativeLiveAllocations => Some(float(window.left_allocations())),
+        _ => {
+            let (start, end) = window.os_start.as_ref().zip(window.os_end.as_ref())?;
+            Some((os_value(end, metric)? - os_value(start, metric)?).max(0.0))
+        }
+    }
+}
+
+/// The value of a metric of the operating system.
+pub(crate) fn os_value(os: &OsState, metric: Metric) -> Option<f64> {
+    match metric {
+        Metric::OsRss => Some(float(os.rss_bytes)),
+        Metric::OsPss => os.pss_bytes.map(float),
+        Metric::OsThreads => Some(float(os.thread_count())),
+        Metric::OsFds => Some(float(os.fd_count())),
+        Metric::NativeLiveBytes | Metric::NativeLiveAllocations => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dsl::Process;
+    use crate::policy::{Limit, NamePattern, Rule};
+    use memgate_wire::Outcome;
+
+    fn why(record: &ProcessRecord, policy: &GatePolicy) -> Vec<(String, String)> {
+        screen(&[record], "engine", policy).into_iter().map(|s| (s.test, s.why)).collect()
+    }
+
+    fn named(test: &str, why: &str) -> (String, String) {
+        (test.to_owned(), why.to_owned())
+    }
+
+    #[test]
+    fn names_what_each_test_left_and_not_what_the_next_one_did() {
+        let mut p = Process::screen();
+        p.run("Map.clean", 0, |p| {
+            p.alloc(1, 100, 1);
+            p.free(1, 100, 1);
+        });
+        p.run("Map.leak", 0, |p| p.alloc(2, 4096, 12));
+        p.run("Map.frees_the_leak", 0, |p| p.free(2, 4096, 12));
+        p.run("Map.fd", 0, |p| p.fds.push("/tmp/log"));
+        p.run("Map.thread", 0, |p| p.threads.push("worker"));
+        let found = why(&p.end(), &GatePolicy::default());
+        assert_eq!(
+            found,
+            [
+                named("Map.leak", "48.0 KiB in 12 allocations"),
+                named("Map.fd", "1 descriptor"),
+                named("Map.thread", "1 thread")
+            ]
+        );
+    }
+
+    #[test]
+    fn an_empty_block_matters_only_where_allocations_have_a_limit() {
+        let mut p = Process::screen();
+        p.run("Map.empty", 0, |p| p.alloc(1, 0, 3));
+        let record = p.end();
+        let mut policy = GatePolicy::default();
+        assert_eq!(why(&record, &policy), []);
+        policy.defaults.push(Limit::fail(Metric::NativeLiveAllocations, 2.0, "default"));
+        assert_eq!(why(&record, &policy), [named("Map.empty", "3 allocations")]);
+    }
+
+    #[test]
+    fn the_first_matching_rule_that_names_the_metric_decides() {
+        let mut p = Process::screen();
+        p.run("Map.leak", 0, |p| p.alloc(2, 4096, 12));
+        let record = p.end();
+        let rule = |pattern: &'static str, metric, limit| Rule {
+            matches: NamePattern::new(move |name| name == pattern),
+            limits: vec![Limit::fail(metric, limit, "memgate.yaml:24")],
+        };
+        let cases = [
+            (vec![rule("engine::Map.leak", Metric::NativeLiveBytes, 65536.0)], 0),
+            (vec![rule("engine::Map.leak", Metric::NativeLiveBytes, 4096.0)], 1),
+            (vec![rule("engine::Other.test", Metric::NativeLiveBytes, 65536.0)], 1),
+            (
+                vec![
+                    rule("engine::Map.leak", Metric::OsFds, 1.0),
+                    rule("engine::Map.leak", Metric::NativeLiveBytes, 65536.0),
+                ],
+                0,
+            ),
+        ];
+        for (rules, suspects) in cases {
+            let policy = GatePolicy { rules, ..GatePolicy::default() };
+            assert_eq!(why(&record, &policy).len(), suspects, "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn tests_that_are_not_judged_are_not_suspects() {
+        let leak = |p: Process| {
+            let mut p = p;
+            p.run("Map.leak", 0, |p| p.alloc(2, 4096, 12));
+            p.end()
+        };
+        for record in [
+            leak(Process::screen().outcome(Outcome::Failed)),
+            leak(Process::screen().outcome(Outcome::Skipped)),
+            leak(Process::screen().overlapping()),
+        ] {
+            assert_eq!(why(&record, &GatePolicy::default()), []);
+        }
+    }
+
+    #[test]
+    fn a_test_the_user_repeated_needs_no_run_of_its_own() {
+        for (repetitions, repeated) in [(4, false), (5, true)] {
+            let mut p = Process::screen();
+            (0..repetitions).for_each(|i| p.run("Map.leak", i, |p| p.alloc(2, 4096, 12)));
+            let suspects = screen(&[&p.end()], "engine", &GatePolicy::default());
+            assert_eq!(suspects.len(), 1);
+            assert_eq!(suspects[0].repeated, repeated);
+        }
+    }
+}

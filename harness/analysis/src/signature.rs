@@ -1,0 +1,385 @@
+//! What a leak is called: an id from its stack that survives rebuilds, address randomisation and a new libc.
+//!
+//! From a resolved stack the frames that are the project's own are kept: not libc's, the language runtime's, the
+//! test runner's or the agent's. Their names, with everything taken out that a compiler or another version of
+//! a library may change, make up the id; the same frames, unchanged, are what the report shows.
+
+mod function_name;
+
+use memgate_model::Frame;
+
+use crate::resolve::ResolvedStack;
+pub(crate) use function_name::normalised;
+
+/// Where allocations with one signature were made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// `n1-…`.
+    pub(crate) id: String,
+    /// The project's own frames, innermost first.
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) truncated: bool,
+    /// `module!function` of every frame, as shown and normalised, for waivers.
+    pub(crate) names: Vec<String>,
+}
+
+/// Names the place of a stack.
+pub(crate) fn place(stack: &ResolvedStack) -> Place {
+    let known: Vec<Known<'_>> = stack.frames.iter().map(Known::new).collect();
+    let inside = &known[..runner_begins(&known)];
+    let kept = |part: &'_ [Known<'_>], kinds: &[Kind]| -> Vec<usize> {
+        (0..part.len()).filter(|i| kinds.contains(&part[*i].kind)).collect()
+    };
+    let near = [Kind::Own, Kind::Library];
+    let any = [Kind::Own, Kind::Library, Kind::System, Kind::Runner];
+    let kept = [kept(inside, &[Kind::Own]), kept(inside, &near), kept(inside, &any), kept(&known, &any)]
+        .into_iter()
+        .find(|kept| !kept.is_empty())
+        .unwrap_or_default();
+    let kept: Vec<&Known<'_>> = kept.into_iter().map(|i| &known[i]).collect();
+    let keys = kept.iter().map(|k| k.key.as_str());
+    let names = known.iter().flat_map(|k| {
+        let shown = k.frame.function.as_deref().map(|f| format!("{}!{f}", k.frame.module));
+        shown.into_iter().chain([k.key.clone()])
+    });
+    Place {
+        id: id("n1-", keys),
+        names: names.collect(),
+        frames: kept.into_iter().map(|k| k.frame.clone()).collect(),
+        truncated: stack.truncated,
+    }
+}
+
+/// Id of what a process holds open: `kind` is `descriptor` or `thread`, `name` its normalised name.
+pub(crate) fn os_id(kind: &str, name: &str) -> String {
+    id("o1-", [kind, name].into_iter())
+}
+
+fn id<'a>(prefix: &str, parts: impl Iterator<Item = &'a str>) -> String {
+    format!("{prefix}{:016x}", hash(parts))
+}
+
+/// FNV-1a over the parts, each ended by a byte that no name contains, with the finalizer of MurmurHash3 so that
+/// similar names differ in every digit. Part of the format of ids: it cannot change.
+fn hash<'a>(parts: impl Iterator<Item = &'a str>) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for part in parts {
+        for byte in part.bytes().chain([0]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
+}
+
+/// Whose code a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The project's, or a library's it uses.
+    Own,
+    /// The language's standard library or an allocation function, in whatever module it was inlined.
+    Library,
+    /// libc, the loader.
+    System,
+    /// GoogleTest.
+    Runner,
+    /// memgate.
+    Agent,
+}
+
+/// A frame with its normalised names.
+#[derive(Debug)]
+struct Known<'a> {
+    frame: &'a Frame,
+    kind: Kind,
+    /// Starts the test: it and everything outward is the runner's.
+    starts_test: bool,
+    /// `module!function`, or `module+offset` where there is no symbol.
+    key: String,
+}
+
+impl<'a> Known<'a> {
+    fn new(frame: &'a Frame) -> Self {
+        let module = normalised_module(&frame.module);
+        let function = frame.function.as_deref().map(normalised);
+        let kind = kind(&module, function.as_deref());
+        let starts_test = function.as_deref().is_some_and(starts_test);
+        let key = match function {
+            Some(function) => format!("{module}!{function}"),
+            None => format!("{module}+{:#x}", frame.offset),
+        };
+        Self { frame, kind, starts_test, key }
+    }
+}
+
+/// File name without the version: `libfoo.so.1.2` and `libfoo-1.2.so` are `libfoo.so`.
+fn normalised_module(module: &str) -> String {
+    let name = module.rsplit('/').next().unwrap_or(module);
+    let Some(at) = name.find(".so").filter(|at| matches!(name.as_bytes().get(at + 3), None | Some(b'.')))
+    else {
+        return name.to_owned();
+    };
+    let stem = &name[..at];
+    let unversioned = stem.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let stem = unversioned.strip_suffix('-').filter(|_| unversioned.len() < stem.len()).unwrap_or(stem);
+    format!("{stem}.so")
+}
+
+fn kind(module: &str, function: Option<&str>) -> Kind {
+    const SYSTEM: [&str; 16] = [
+        "libc",
+        "libstdc++",
+        "libc++",
+        "libc++abi",
+        "libgcc_s",
+        "libpthread",
+        "libdl",
+        "librt",
+        "libm",
+        "libasan",
+        "[vdso]",
+        "linux-vdso",
+        "libunwind",
+        "libresolv",
+        "libnss_files",
+        "libutil",
+    ];
+    let stem = module.strip_suffix(".so").unwrap_or(module);
+    if stem == "libmemgate_agent" {
+        Kind::Agent
+    } else if stem.starts_with("libgtest") || stem.starts_with("libgmock") {
+        Kind::Runner
+    } else if stem == "ld" || stem.starts_with("ld-") || SYSTEM.contains(&stem) {
+        Kind::System
+    } else {
+        function.map_or(Kind::Own, kind_of_function)
+    }
+}
+
+fn kind_of_function(function: &str) -> Kind {
+    const LIBRARY: [&str; 9] = [
+        "std::",
+        "__gnu_cxx::",
+        "__cxxabiv1::",
+        "core::",
+        "alloc::",
+        "hashbrown::",
+        "operator new",
+        "__cxa_",
+        "__rust_",
+    ];
+    const ALLOCATION: [&str; 20] = [
+        "malloc",
+        "calloc",
+        "realloc",
+        "reallocarray",
+        "free",
+        "posix_memalign",
+        "aligned_alloc",
+        "memalign",
+        "valloc",
+        "pvalloc",
+        "strdup",
+        "strndup",
+        "wcsdup",
+        "asprintf",
+        "vasprintf",
+        "getline",
+        "getdelim",
+        "__rdl_alloc",
+        "__rg_alloc",
+        "operator delete",
+    ];
+    const SYSTEM: [&str; 7] = [
+        "_start",
+        "__libc_start_main",
+        "__libc_start_call_main",
+        "start_thread",
+        "clone",
+        "clone3",
+        "__clone",
+    ];
+    if function.starts_with("testing::") {
+        Kind::Runner
+    } else if SYSTEM.contains(&function) {
+        Kind::System
+    } else if LIBRARY.iter().any(|l| function.starts_with(l)) || ALLOCATION.contains(&function) {
+        Kind::Library
+    } else {
+        Kind::Own
+    }
+}
+
+/// The functions of GoogleTest that call a test, and nothing a test calls.
+fn starts_test(function: &str) -> bool {
+    const RUNNER: [&str; 9] = [
+        "testing::Test::Run",
+        "testing::TestInfo::Run",
+        "testing::TestSuite::Run",
+        "testing::TestCase::Run",
+        "testing::UnitTest::Run",
+        "testing::internal::UnitTestImpl::RunAllTests",
+        "testing::internal::HandleExceptionsInMethodIfSupported",
+        "testing::internal::HandleSehExceptionsInMethodIfSupported",
+        "RUN_ALL_TESTS",
+    ];
+    RUNNER.contains(&function)
+}
+
+/// Index of the innermost frame with which the runner calls the test: the test's own frames lie before it.
+fn runner_begins(known: &[Known<'_>]) -> usize {
+    known.iter().position(|k| k.starts_test).unwrap_or(known.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dsl::frame;
+
+    fn stack(frames: &[(&str, &str)]) -> ResolvedStack {
+        let frames = frames.iter().map(|(module, function)| frame(module, function)).collect();
+        ResolvedStack { frames, truncated: false }
+    }
+
+    fn kept(frames: &[(&str, &str)]) -> Vec<String> {
+        let place = place(&stack(frames));
+        place.frames.into_iter().map(|f| f.function.unwrap_or_default()).collect()
+    }
+
+    const GTEST_MAIN: [(&str, &str); 6] = [
+        (
+            "t",
+            "void testing::internal::HandleExceptionsInMethodIfSupported<testing::Test, void>(testing::Test*)",
+        ),
+        ("t", "testing::Test::Run()"),
+        ("t", "testing::UnitTest::Run()"),
+        ("t", "main"),
+        ("libc.so.6", "__libc_start_main"),
+        ("t", "_start"),
+    ];
+
+    #[test]
+    fn keeps_the_projects_own_frames_up_to_the_test_body() {
+        let mut frames = vec![
+            ("libmemgate_agent.so", "malloc"),
+            ("libstdc++.so.6", "operator new(unsigned long)"),
+            ("t", "__gnu_cxx::new_allocator<int>::allocate(unsigned long, void const*)"),
+            ("t", "std::vector<int, std::allocator<int> >::push_back(int const&)"),
+            ("t", "MapCache::insert(Tile const&)"),
+            ("libtiles.so.2", "tiles::each(std::function<void (int)> const&)"),
+            ("t", "MapCache_scroll_Test::TestBody()"),
+        ];
+        frames.extend(GTEST_MAIN);
+        assert_eq!(
+            kept(&frames),
+            [
+                "MapCache::insert(Tile const&)",
+                "tiles::each(std::function<void (int)> const&)",
+                "MapCache_scroll_Test::TestBody()"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_mock_the_test_calls_is_not_the_runner_that_calls_the_test() {
+        let mut frames = vec![
+            ("libc.so.6", "malloc"),
+            ("t", "testing::internal::FunctionMocker<void (int)>::Invoke(int)"),
+            ("t", "Engine::step()"),
+            ("t", "Engine_steps_Test::TestBody()"),
+        ];
+        frames.extend(GTEST_MAIN);
+        assert_eq!(kept(&frames), ["Engine::step()", "Engine_steps_Test::TestBody()"]);
+    }
+
+    #[test]
+    fn a_thread_has_no_runner_frames() {
+        let frames = [
+            ("libc.so.6", "malloc"),
+            ("t", "Worker::run()"),
+            ("t", "std::thread::_State_impl<std::thread::_Invoker<std::tuple<void (*)()> > >::_M_run()"),
+            ("libstdc++.so.6", "execute_native_thread_routine"),
+            ("libc.so.6", "start_thread"),
+        ];
+        assert_eq!(kept(&frames), ["Worker::run()"]);
+    }
+
+    #[test]
+    fn falls_back_to_the_nearest_frames_there_are() {
+        assert_eq!(kept(&[("libc.so.6", "malloc"), ("libc.so.6", "fopen")]), ["malloc", "fopen"]);
+        let library = [("libc.so.6", "malloc"), ("t", "std::string::append(char const*)"), ("t", "_start")];
+        assert_eq!(kept(&library), ["std::string::append(char const*)"]);
+        assert_eq!(kept(&GTEST_MAIN[..3]).len(), 3);
+        assert_eq!(kept(&[]), [""; 0]);
+    }
+
+    fn id_of(frames: &[(&str, &str)]) -> String {
+        place(&stack(frames)).id
+    }
+
+    #[test]
+    fn an_id_survives_another_build_and_another_libc() {
+        let one = id_of(&[
+            ("libc.so.6", "malloc"),
+            ("libtiles.so.2.1", "MapCache::insert(Tile const&)"),
+            ("t", "go()::{lambda(int)#1}::operator()(int) const"),
+        ]);
+        let other = id_of(&[
+            ("libc-2.31.so", "__libc_malloc"),
+            ("libstdc++.so.6", "operator new(unsigned long)"),
+            ("libtiles.so.3", "MapCache::insert(Tile const&) [clone .isra.0]"),
+            ("t", "go()::{lambda(int)#2}::operator()(int) const"),
+        ]);
+        assert_eq!(one, other);
+        assert!(one.starts_with("n1-") && one.len() == 19);
+        assert_ne!(one, id_of(&[("libtiles.so", "MapCache::insert(Tile const&)")]));
+    }
+
+    /// The ids in users' waivers: a change of this value breaks them.
+    #[test]
+    fn the_hash_is_part_of_the_format() {
+        let frames = [("t", "MapCache::insert(Tile const&)"), ("t", "MapCache_scroll_Test::TestBody()")];
+        assert_eq!(id_of(&frames), "n1-439569219cc7ab51");
+        assert_eq!(os_id("descriptor", "/tmp/log"), "o1-36cb3740d127b118");
+    }
+
+    #[test]
+    fn without_symbols_the_offset_in_the_module_names_the_place() {
+        let at = |offset| {
+            let mut stripped = stack(&[("libtiles.so.2", "")]);
+            stripped.frames[0].offset = offset;
+            place(&stripped)
+        };
+        assert_eq!(at(0x1f0).names, ["libtiles.so+0x1f0"]);
+        assert_ne!(at(0x1f0).id, at(0x1f4).id);
+    }
+
+    #[test]
+    fn waivers_see_every_frame_as_shown_and_normalised() {
+        let place = place(&stack(&[("libc.so.6", "malloc"), ("libfontconfig.so.1", "FcInit(int)")]));
+        let names = [
+            "libc.so.6!malloc",
+            "libc.so!malloc",
+            "libfontconfig.so.1!FcInit(int)",
+            "libfontconfig.so!FcInit",
+        ];
+        assert_eq!(place.names, names);
+    }
+
+    #[test]
+    fn modules_lose_their_version() {
+        let cases = [
+            ("/usr/lib/libfoo.so.1.2", "libfoo.so"),
+            ("libc-2.31.so", "libc.so"),
+            ("libstdc++.so.6.0.30", "libstdc++.so"),
+            ("engine_tests", "engine_tests"),
+            ("libmpg123.so.0", "libmpg123.so"),
+            ("app.sources", "app.sources"),
+            ("ld-linux-x86-64.so.2", "ld-linux-x86.so"),
+        ];
+        for (module, expected) in cases {
+            assert_eq!(normalised_module(module), expected);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Fewer points of a long series, for methods that look at every pair.
+
+/// At most `keep` points of `values` with their indices: evenly spread, first and last among them.
+#[must_use]
+pub fn thin(values: &[f64], keep: usize) -> Vec<(f64, f64)> {
+    let point = |i: usize| (as_f64(i), values[i]);
+    if values.len() <= keep {
+        return (0..values.len()).map(point).collect();
+    }
+    match keep {
+        0 => Vec::new(),
+        1 => vec![point(0)],
+        _ => (0..keep).map(|k| point(k * (values.len() - 1) / (keep - 1))).collect(),
+    }
+}
+
+/// Indices are far below 2^52.
+#[expect(clippy::cast_precision_loss, reason = "indices are far below 2^52")]
+fn as_f64(i: usize) -> f64 {
+    i as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_both_ends_and_spreads_evenly() {
+        let values: Vec<f64> = (0..11).map(as_f64).collect();
+        assert_eq!(thin(&values, 3), [(0.0, 0.0), (5.0, 5.0), (10.0, 10.0)]);
+        assert_eq!(thin(&values, 20).len(), 11);
+        assert_eq!(thin(&values, 1), [(0.0, 0.0)]);
+        assert_eq!(thin(&values, 0), []);
+        assert_eq!(thin(&[], 3), []);
+    }
+}
