@@ -1,0 +1,100 @@
+//! The best file for a module: same build id, and knowing as much as can be had.
+//!
+//! Order: the path the loader knew, the user's symbol folders (indexed once, by build id), the system's debug folders.
+//! The first that knows lines ends the search. Debug links inside a file are followed later, by blazesym.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::elf::{ElfError, ElfInfo, Knows};
+use crate::symbolizer::{ModuleRef, NotSymbolised};
+
+/// Where distributions put files with symbols.
+pub(crate) const SYSTEM_DEBUG_DIRS: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];
+
+/// Most entries of the symbol folders looked at, so that a folder given by mistake (`/`) ends.
+const MAX_ENTRIES: usize = 200_000;
+
+/// A file to take symbols from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
+    pub(crate) info: ElfInfo,
+}
+
+/// Finds files by module.
+#[derive(Debug)]
+pub(crate) struct Finder {
+    symbol_dirs: Vec<PathBuf>,
+    index: Option<BTreeMap<Vec<u8>, PathBuf>>,
+}
+
+impl Finder {
+    pub(crate) fn new(symbol_dirs: Vec<PathBuf>) -> Self {
+        Self { symbol_dirs, index: None }
+    }
+
+    /// The file that knows most about this build of `module`.
+    pub(crate) fn find(&mut self, module: &ModuleRef) -> Result<Found, NotSymbolised> {
+        let own = match_build(&module.path, module);
+        if own.as_ref().is_ok_and(|own| own.info.knows == Knows::Lines) {
+            return own;
+        }
+        let mut best = own;
+        for path in self.by_build_id(&module.build_id) {
+            let Ok(other) = match_build(&path, module) else { continue };
+            if best.as_ref().map_or(true, |best| best.info.knows < other.info.knows) {
+                best = Ok(other);
+            }
+        }
+        best
+    }
+
+    fn by_build_id(&mut self, id: &[u8]) -> Vec<PathBuf> {
+        let Some((first, rest)) = id.split_first() else { return Vec::new() };
+        let index = self.index.get_or_insert_with(|| index(&self.symbol_dirs));
+        let hex: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let system =
+            SYSTEM_DEBUG_DIRS.map(|dir| Path::new(dir).join(format!(".build-id/{first:02x}/{hex}.debug")));
+        index.get(id).cloned().into_iter().chain(system).collect()
+    }
+}
+
+/// The file at `path`, if it is this build of `module`.
+fn match_build(path: &Path, module: &ModuleRef) -> Result<Found, NotSymbolised> {
+    match ElfInfo::read(path) {
+        Ok(info) if info.build_id == module.build_id => Ok(Found { path: path.to_owned(), info }),
+        Ok(_) => Err(NotSymbolised::BuildIdDiffers),
+        Err(ElfError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(NotSymbolised::Missing)
+        }
+        Err(error) => Err(NotSymbolised::Unreadable(error.to_string())),
+    }
+}
+
+/// Every ELF file with a build id below `dirs`; of several with the same id the one that knows most. Folders behind
+/// symbolic links are not entered (they may lead in circles), and what cannot be read is passed over.
+fn index(dirs: &[PathBuf]) -> BTreeMap<Vec<u8>, PathBuf> {
+    let mut found: BTreeMap<Vec<u8>, (Knows, PathBuf)> = BTreeMap::new();
+    let mut open: Vec<PathBuf> = dirs.iter().rev().cloned().collect();
+    let mut entries = 0;
+    'search: while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            entries += 1;
+            if entries > MAX_ENTRIES {
+                break 'search;
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                open.push(entry.path());
+                continue;
+            }
+            let Ok(info) = ElfInfo::read(&entry.path()) else { continue };
+            let better = found.get(&info.build_id).is_none_or(|(knows, _)| *knows < info.knows);
+            if better && !info.build_id.is_empty() {
+                found.insert(info.build_id, (info.knows, entry.path()));
+            }
+        }
+    }
+    found.into_iter().map(|(id, (_, path))| (id, path)).collect()
+}

@@ -1,0 +1,233 @@
+//! The public types, and the one place where blazesym is called.
+
+use std::collections::BTreeMap;
+use std::panic::{self, AssertUnwindSafe};
+use std::path::PathBuf;
+
+use blazesym::symbolize::source::{Elf, Source};
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer as Reader};
+
+use crate::demangle::readable;
+use crate::find::{Finder, Found, SYSTEM_DEBUG_DIRS};
+
+/// Files kept open are closed, and their indexes dropped, when they are larger than this together.
+const MAX_OPEN_BYTES: u64 = 1 << 30;
+
+/// Where files with symbols are looked for.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Folders with unstripped or `.debug` files, in any order below them: found by build id.
+    pub symbol_dirs: Vec<PathBuf>,
+}
+
+/// A module as the agent recorded it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ModuleRef {
+    /// Path as the loader knew it.
+    pub path: PathBuf,
+    /// GNU build id; empty where there is none: then only a file at the path without one fits.
+    pub build_id: Vec<u8>,
+}
+
+/// One function at an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Symbol {
+    /// Demangled function; never empty.
+    pub function: String,
+    /// Source file as the debug information names it.
+    pub file: Option<String>,
+    /// Line in it: of the call for all but the innermost function.
+    pub line: Option<u32>,
+    /// Was it inlined into the next one?
+    pub inlined: bool,
+}
+
+/// Why a module has no symbols. The text is for a report: "not symbolised: {error}".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotSymbolised {
+    /// No file at the path, and none with its build id elsewhere.
+    #[error("no such file")]
+    Missing,
+    /// There is a file, but of another build.
+    #[error("build id differs")]
+    BuildIdDiffers,
+    /// The file cannot be read or makes no sense.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+/// Resolves addresses. Which file a module's symbols come from is decided once, at its first look-up.
+///
+/// Not `Send`: one per thread.
+#[derive(Debug)]
+pub struct Symbolizer {
+    finder: Finder,
+    debug_dirs: Vec<PathBuf>,
+    modules: BTreeMap<ModuleRef, Result<File, NotSymbolised>>,
+    reader: Reader,
+    open_bytes: u64,
+}
+
+/// A file in use.
+#[derive(Debug)]
+struct File {
+    found: Found,
+    /// Is its debug information of use, or only its symbol table?
+    debug: bool,
+    /// Is it among those the reader keeps open?
+    open: bool,
+}
+
+impl Symbolizer {
+    /// A symbolizer that also looks into the folders of `options`.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        let mut debug_dirs = options.symbol_dirs.clone();
+        debug_dirs.extend(SYSTEM_DEBUG_DIRS.map(PathBuf::from));
+        Self {
+            reader: reader(&debug_dirs),
+            finder: Finder::new(options.symbol_dirs),
+            debug_dirs,
+            modules: BTreeMap::new(),
+            open_bytes: 0,
+        }
+    }
+
+    /// The functions at each of `addresses` (virtual addresses of the file: `pc - 1 - bias`), innermost first;
+    /// an empty list where the file knows none.
+    ///
+    /// # Errors
+    /// When there is no file of this build, or it cannot be read. The same module gives the same error again.
+    pub fn resolve(
+        &mut self,
+        module: &ModuleRef,
+        addresses: &[u64],
+    ) -> Result<Vec<Vec<Symbol>>, NotSymbolised> {
+        self.close_if_many();
+        let Self { finder, debug_dirs, modules, reader: shared, open_bytes } = self;
+        let entry = modules
+            .entry(module.clone())
+            .or_insert_with(|| finder.find(module).map(|found| File { found, debug: true, open: false }));
+        let file = entry.as_mut().map_err(|error| error.clone())?;
+        if !file.open {
+            file.open = true;
+            *open_bytes = open_bytes.saturating_add(file.found.info.size);
+        }
+        loop {
+            let why = match file.read(shared, addresses) {
+                Ok(symbols) => return Ok(symbols),
+                Err(Failure::Refused(why)) => why,
+                Err(Failure::Panicked) => {
+                    // It may have been interrupted in the middle of a change.
+                    *shared = reader(debug_dirs);
+                    "its symbols contradict themselves".to_owned()
+                }
+            };
+            if !file.debug {
+                let error = NotSymbolised::Unreadable(why);
+                *entry = Err(error.clone());
+                return Err(error);
+            }
+            // Damaged debug information, or a debug link to a file of another build: the symbol table may do.
+            file.debug = false;
+        }
+    }
+
+    fn close_if_many(&mut self) {
+        if self.open_bytes > MAX_OPEN_BYTES {
+            self.reader = reader(&self.debug_dirs);
+            self.open_bytes = 0;
+            self.modules.values_mut().flatten().for_each(|file| file.open = false);
+        }
+    }
+}
+
+impl File {
+    fn read(&self, reader: &Reader, addresses: &[u64]) -> Result<Vec<Vec<Symbol>>, Failure> {
+        // Outside of code blazesym would name whatever symbol comes last.
+        let has_code = |address: &&u64| self.found.info.code.iter().any(|code| code.contains(address));
+        let known: Vec<u64> = addresses.iter().filter(has_code).copied().collect();
+        let mut symbols = self.read_known(reader, &known)?.into_iter();
+        let resolved = addresses.iter().map(|address| {
+            let next = if has_code(&address) { symbols.next() } else { None };
+            next.unwrap_or_default()
+        });
+        Ok(resolved.collect())
+    }
+
+    fn read_known(&self, reader: &Reader, addresses: &[u64]) -> Result<Vec<Vec<Symbol>>, Failure> {
+        let source = |debug| {
+            let mut elf = Elf::new(&self.found.path);
+            elf.debug_syms = debug;
+            Source::Elf(elf)
+        };
+        guard(|| {
+            let found = reader.symbolize(&source(self.debug), Input::VirtOffset(addresses))?;
+            let linked = reader.symbolize(&source(false), Input::VirtOffset(addresses))?;
+            Ok(found.iter().zip(&linked).map(|(found, linked)| symbols(found, linked)).collect())
+        })
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Failure {
+    Refused(String),
+    Panicked,
+}
+
+/// Every call of blazesym goes through here. It is written for files one trusts: DWARF that contradicts itself, such
+/// as a line of a source file that is not in its table, makes it panic.
+fn guard<T>(call: impl FnOnce() -> blazesym::Result<T>) -> Result<T, Failure> {
+    match panic::catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => result.map_err(|error| Failure::Refused(error.to_string())),
+        Err(_panic) => Err(Failure::Panicked),
+    }
+}
+
+fn reader(debug_dirs: &[PathBuf]) -> Reader {
+    Reader::builder()
+        .enable_auto_reload(false)
+        .enable_code_info(true)
+        .enable_inlined_fns(true)
+        // Names are ours to read, bounded: see `demangle`.
+        .enable_demangling(false)
+        .set_debug_dirs(Some(debug_dirs))
+        .build()
+}
+
+/// Innermost first; blazesym gives the function and then what is inlined into it, outermost first.
+fn symbols(found: &Symbolized<'_>, linked: &Symbolized<'_>) -> Vec<Symbol> {
+    let Symbolized::Sym(Sym { name, code_info, inlined, .. }) = found else { return Vec::new() };
+    let inner =
+        inlined.iter().rev().map(|function| symbol(&function.name, function.code_info.as_ref(), true));
+    let mut outer = symbol(name, code_info.as_deref(), false);
+    // DWARF has the bare `load` where a function is static or in an unnamed namespace; the linker's name has all of it.
+    if let Symbolized::Sym(linked) = linked {
+        let full = readable(&linked.name);
+        if full != linked.name && full.contains(name.as_ref()) {
+            outer.function = full;
+        }
+    }
+    inner.chain([outer]).filter(|symbol| !symbol.function.is_empty()).collect()
+}
+
+fn symbol(name: &str, place: Option<&CodeInfo<'_>>, inlined: bool) -> Symbol {
+    Symbol {
+        function: readable(name),
+        file: place.map(|place| place.to_path().to_string_lossy().into_owned()),
+        line: place.and_then(|place| place.line),
+        inlined,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_the_reader_is_an_error_value() {
+        assert_eq!(guard::<()>(|| panic!("index out of bounds")), Err(Failure::Panicked));
+        let io = || Err(std::io::Error::other("no such luck").into());
+        assert_eq!(guard::<()>(io), Err(Failure::Refused("no such luck".to_owned())));
+    }
+}
