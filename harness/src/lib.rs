@@ -1,1 +1,21 @@
-//! Keeps memory leaks out of the main branch: runs the tests, measures what each leaves behind, judges
+//! Everything of memgate that touches the outside world, as a library below the program.
+//!
+//! Data flow: [`suite`] looks at what is to be run, [`device`] starts it with the agent ([`embedded`]) inside,
+//! [`recorder`] follows the spools that appear and puts them, with the operating system's figures ([`proc_fs`]), into the
+//! session folder ([`store`]), and [`stream`] reads them again, live or long after. Judging is not done here
+//! (`memgate-analysis`), nor is anything rendered (`memgate-reports`).
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod commands;
+pub mod device;
+pub mod embedded;
+pub mod exit;
+pub mod output;
+pub mod plan;
+pub mod proc_fs;
+pub mod recorder;
+pub mod run;
+pub mod store;
+pub mod stream;
+pub mod suite;

@@ -1,0 +1,294 @@
+//! What is typed: clap types and the help texts. No meaning here, see `request`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "memgate",
+    version,
+    about = "Stops memory leaks at the merge button",
+    long_about = "Runs a test suite with an agent inside the tested process, measures what each test left behind, \
+                  and fails when that is more than allowed.",
+    after_long_help = HELP_EXAMPLES,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub(super) struct Cli {
+    /// When to use colours (NO_COLOR and CLICOLOR_FORCE are honoured too).
+    #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
+    pub(super) color: ColorChoice,
+    #[command(subcommand)]
+    pub(super) command: TypedCommand,
+}
+
+const HELP_EXAMPLES: &str = "\
+Examples:
+  memgate run -- build/engine_tests          one GoogleTest binary, nothing to set up
+  memgate run -- ctest --test-dir build      every GoogleTest executable below ctest is a suite
+  memgate init && memgate run                the suites of memgate.yaml
+  memgate demo                               see it find planted leaks
+
+Exit codes:
+  0    everything is within its thresholds (warnings allowed)
+  1    a gate failed, or the wrapped tests failed
+  2    nothing failed, but something could not be measured
+  130  interrupted";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum TypedCommand {
+    /// Run tests, measure what each leaves behind, judge and report
+    Run(RunArgs),
+    /// Judge what was recorded, without running anything
+    Gate(GateArgs),
+    /// Build and run the built-in leaking suite: the main job in one minute
+    Demo(DemoArgs),
+    /// Render the report of a session again, also in other formats
+    Report(ReportArgs),
+    /// Accept a leak for a time
+    Waive(WaiveArgs),
+    /// Work with the accepted figures of an earlier run
+    #[command(subcommand)]
+    Baseline(BaselineCommand),
+    /// Write a commented memgate.yaml for the project found here
+    Init(InitArgs),
+    /// Say what is missing here and how to get it
+    Doctor,
+    /// Print a JSON Schema
+    Schema(SchemaArgs),
+    /// Print a completion script
+    #[command(
+        after_long_help = "Examples:\n  memgate completions bash > ~/.local/share/bash-completion/completions/memgate\n  memgate completions zsh > ~/.zfunc/_memgate"
+    )]
+    Completions {
+        /// For which shell.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page (roff)
+    #[command(after_long_help = "Example:\n  memgate man | man -l -")]
+    Man,
+}
+
+/// Where the configuration is.
+#[derive(Debug, Args)]
+pub(super) struct ConfigArgs {
+    /// Configuration to use; without it `memgate.yaml`, where there is one.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) config: Option<PathBuf>,
+}
+
+/// Where the sessions are.
+#[derive(Debug, Args)]
+pub(super) struct OutputArgs {
+    /// Folder of the sessions.
+    #[arg(long, value_name = "DIR", default_value = ".memgate", value_hint = ValueHint::DirPath)]
+    pub(super) output_dir: PathBuf,
+}
+
+const RUN_HELP: &str = "\
+The output of the tests is untouched: their stdout stays theirs alone, all that memgate says goes to stderr, and the \
+report to the session folder (.memgate/latest).
+
+Examples:
+  memgate run -- build/engine_tests --gtest_shuffle
+  memgate run -- ctest --test-dir build -j4
+  memgate run -- make check
+  memgate run --target '*/build/*_test' -- ./run_all.sh
+  memgate run -- build/replay recording.bin       a plain program: the process is the test
+  memgate run --suite engine --filter 'MapCache.*'
+
+Exit codes: 0 within the thresholds · 1 a gate or the tests failed · 2 something was not measured · 130 interrupted";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = RUN_HELP)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
+    /// Run this suite of the configuration only (repeatable).
+    #[arg(long, value_name = "SUITE", conflicts_with = "program")]
+    pub(super) suite: Vec<String>,
+    /// Run only tests whose name matches, as GoogleTest reads it (`MapCache.*:-*.slow`).
+    #[arg(long, value_name = "GLOB")]
+    pub(super) filter: Option<String>,
+    /// Judge leaks only: tests that fail by themselves do not fail the run.
+    #[arg(long)]
+    pub(super) ignore_test_failures: bool,
+    /// Show every leak group and frame, and the stacks of one-time allocations.
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+    /// Iterations of a confirming run that count, at least [default: 10].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(5..=100_000))]
+    pub(super) iterations: Option<u32>,
+    /// Iterations before those, not counted [default: 3].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pub(super) warm_up: Option<u32>,
+    /// Longest time one test may take (`60s`, `5m`) [default: 60s].
+    #[arg(long, value_name = "TIME")]
+    pub(super) timeout: Option<String>,
+    /// Screen only: what would be confirmed is told as a warning.
+    #[arg(long)]
+    pub(super) no_confirm: bool,
+    /// Measure every executable whose absolute path matches, besides GoogleTest (repeatable).
+    #[arg(long, value_name = "GLOB")]
+    pub(super) target: Vec<String>,
+    /// The test command and its arguments.
+    #[arg(last = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
+    pub(super) program: Vec<OsString>,
+}
+
+const GATE_HELP: &str = "\
+A session is a folder below .memgate, a file is a spool or bare stream of frames (*.mgf), for example one copied out of a \
+broken CI job. The figures are those of the recording, the thresholds those of today's memgate.yaml.
+
+Examples:
+  memgate gate .memgate/latest
+  memgate gate -c strict.yaml .memgate/latest
+  memgate gate ci-artifacts/frames/*.mgf --format junit > leaks.xml";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = GATE_HELP)]
+pub(super) struct GateArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// What to print.
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+    /// Show every leak group and frame, and the stacks of one-time allocations.
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+    /// Judge leaks only: tests that failed by themselves do not fail the gate.
+    #[arg(long)]
+    pub(super) ignore_test_failures: bool,
+    /// Session folders or files.
+    #[arg(required = true, value_name = "SESSION|FILE", value_hint = ValueHint::AnyPath)]
+    pub(super) inputs: Vec<PathBuf>,
+}
+
+const DEMO_HELP: &str = "\
+Needs a C++17 compiler (CXX, c++, g++ or clang++) and GoogleTest. Ends with 1, because leaks are planted in it.
+
+Examples:
+  memgate demo
+  CXX=clang++ memgate demo --keep";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = DEMO_HELP)]
+pub(super) struct DemoArgs {
+    /// Keep the sources and the built suite, and say where they are.
+    #[arg(long)]
+    pub(super) keep: bool,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_long_help = "Examples:\n  memgate report\n  memgate report .memgate/latest --format junit > leaks.xml"
+)]
+pub(super) struct ReportArgs {
+    /// Session folder, or a report.json.
+    #[arg(value_name = "SESSION", default_value = ".memgate/latest", value_hint = ValueHint::AnyPath)]
+    pub(super) session: PathBuf,
+    /// What to print.
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    pub(super) format: Format,
+    /// Show every leak group and frame, and the stacks of one-time allocations.
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+}
+
+const WAIVE_HELP: &str = "\
+The waiver is appended to the waivers file of the configuration (memgate-waivers.yaml). An expired waiver fails again, \
+one that matches nothing any more is reported.
+
+Examples:
+  memgate waive n1-5f1c09a2b47d1e03 --reason 'upstream issue 1234' --until 2027-03-01
+  memgate waive n1-5f1c09a2b47d1e03 --reason 'initialised once' --until never --owner @maps";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = WAIVE_HELP)]
+pub(super) struct WaiveArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// Id of the leak, as the report shows it.
+    #[arg(value_name = "ID")]
+    pub(super) leak: String,
+    /// Why it is accepted.
+    #[arg(long)]
+    pub(super) reason: String,
+    /// Last day it is accepted (2027-03-01), or `never`.
+    #[arg(long, value_name = "DATE|never")]
+    pub(super) until: String,
+    /// Who answers for it.
+    #[arg(long)]
+    pub(super) owner: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum BaselineCommand {
+    /// Accept the figures of a session as the baseline that relative thresholds compare with
+    #[command(
+        after_long_help = "Example:\n  memgate baseline accept .memgate/latest && git add memgate-baseline.json"
+    )]
+    Accept {
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// Session folder, or a report.json.
+        #[arg(value_name = "SESSION", default_value = ".memgate/latest", value_hint = ValueHint::AnyPath)]
+        session: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_long_help = "Finds CMake, Cargo, Maven and Gradle projects.\n\nExample:\n  memgate init && $EDITOR memgate.yaml && memgate run"
+)]
+pub(super) struct InitArgs {
+    /// Overwrite an existing memgate.yaml.
+    #[arg(long)]
+    pub(super) force: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:\n  memgate schema report > report.schema.json")]
+pub(super) struct SchemaArgs {
+    /// Of what.
+    #[arg(value_enum, default_value_t = SchemaName::Config)]
+    pub(super) name: SchemaName,
+}
+
+/// Which schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SchemaName {
+    /// memgate.yaml
+    Config,
+    /// report.json
+    Report,
+}
+
+/// In which form a report is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For a person
+    Human,
+    /// report.json
+    Json,
+    /// JUnit XML
+    Junit,
+}
+
+/// When to use colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ColorChoice {
+    /// On a terminal
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}

@@ -1,0 +1,347 @@
+//! What the command line means: plain structs, checked, without clap.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::CommandFactory as _;
+use clap::error::ErrorKind;
+use memgate_config::Until;
+
+use super::args::{
+    BaselineCommand, Cli, ColorChoice, DemoArgs, Format, GateArgs, InitArgs, ReportArgs, RunArgs, SchemaName,
+    TypedCommand, WaiveArgs,
+};
+
+/// A checked command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// When to use colours.
+    pub color: ColorChoice,
+    /// What to do.
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// `memgate run`
+    Run(RunRequest),
+    /// `memgate gate`
+    Gate(GateRequest),
+    /// `memgate demo`
+    Demo(DemoRequest),
+    /// `memgate report`
+    Report(ReportRequest),
+    /// `memgate waive`
+    Waive(WaiveRequest),
+    /// `memgate baseline accept`
+    Accept(AcceptRequest),
+    /// `memgate init`
+    Init(InitRequest),
+    /// `memgate doctor`
+    Doctor,
+    /// `memgate schema`
+    Schema(SchemaName),
+    /// `memgate completions`
+    Completions(clap_complete::Shell),
+    /// `memgate man`
+    Man,
+}
+
+/// What `run` was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RunRequest {
+    /// Configuration named on the command line.
+    pub config: Option<PathBuf>,
+    /// Folder of the sessions.
+    pub output_dir: PathBuf,
+    /// Suites of the configuration to run; empty: all.
+    pub suites: Vec<String>,
+    /// GoogleTest filter.
+    pub filter: Option<String>,
+    /// Do the tests' own failures count?
+    pub ignore_test_failures: bool,
+    /// Show everything in the human report?
+    pub verbose: bool,
+    /// Overrides `measure.iterations`.
+    pub iterations: Option<u32>,
+    /// Overrides `measure.warm_up`.
+    pub warm_up: Option<u32>,
+    /// Overrides `measure.timeout`.
+    pub timeout: Option<Duration>,
+    /// Confirm suspects?
+    pub confirm: bool,
+    /// Globs of executables to measure besides GoogleTest.
+    pub targets: Vec<String>,
+    /// The wrapped command; empty: the suites of the configuration.
+    pub program: Vec<OsString>,
+}
+
+/// What `gate` was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateRequest {
+    /// Configuration named on the command line.
+    pub config: Option<PathBuf>,
+    /// What to print.
+    pub format: Format,
+    /// Show everything in the human report?
+    pub verbose: bool,
+    /// Do the tests' own failures count?
+    pub ignore_test_failures: bool,
+    /// Session folders or files.
+    pub inputs: Vec<PathBuf>,
+}
+
+/// What `demo` was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DemoRequest {
+    /// Keep what was built?
+    pub keep: bool,
+    /// Folder of the sessions.
+    pub output_dir: PathBuf,
+}
+
+/// What `report` was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportRequest {
+    /// Session folder or report file.
+    pub session: PathBuf,
+    /// What to print.
+    pub format: Format,
+    /// Show everything in the human report?
+    pub verbose: bool,
+}
+
+/// What `waive` was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaiveRequest {
+    /// Configuration named on the command line.
+    pub config: Option<PathBuf>,
+    /// Id of the leak.
+    pub leak: String,
+    /// Why.
+    pub reason: String,
+    /// How long.
+    pub until: Until,
+    /// Who answers for it.
+    pub owner: Option<String>,
+}
+
+/// What `baseline accept` was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcceptRequest {
+    /// Configuration named on the command line.
+    pub config: Option<PathBuf>,
+    /// Session folder or report file.
+    pub session: PathBuf,
+}
+
+/// What `init` was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InitRequest {
+    /// Overwrite?
+    pub force: bool,
+}
+
+impl TryFrom<Cli> for Request {
+    type Error = clap::Error;
+
+    fn try_from(Cli { color, command }: Cli) -> Result<Self, Self::Error> {
+        let command = match command {
+            TypedCommand::Run(typed) => Command::Run(typed.try_into()?),
+            TypedCommand::Gate(typed) => Command::Gate(typed.into()),
+            TypedCommand::Demo(DemoArgs { keep, output }) => {
+                Command::Demo(DemoRequest { keep, output_dir: output.output_dir })
+            }
+            TypedCommand::Report(ReportArgs { session, format, verbose }) => {
+                Command::Report(ReportRequest { session, format, verbose })
+            }
+            TypedCommand::Waive(typed) => Command::Waive(typed.try_into()?),
+            TypedCommand::Baseline(BaselineCommand::Accept { config, session }) => {
+                Command::Accept(AcceptRequest { config: config.config, session })
+            }
+            TypedCommand::Init(InitArgs { force }) => Command::Init(InitRequest { force }),
+            TypedCommand::Doctor => Command::Doctor,
+            TypedCommand::Schema(schema) => Command::Schema(schema.name),
+            TypedCommand::Completions { shell } => Command::Completions(shell),
+            TypedCommand::Man => Command::Man,
+        };
+        Ok(Self { color, command })
+    }
+}
+
+impl TryFrom<RunArgs> for RunRequest {
+    type Error = clap::Error;
+
+    fn try_from(typed: RunArgs) -> Result<Self, Self::Error> {
+        let RunArgs {
+            config,
+            output,
+            suite,
+            filter,
+            ignore_test_failures,
+            verbose,
+            iterations,
+            warm_up,
+            timeout,
+            no_confirm,
+            target,
+            program,
+        } = typed;
+        let timeout = timeout.as_deref().map(duration).transpose()?;
+        Ok(Self {
+            config: config.config,
+            output_dir: output.output_dir,
+            suites: suite,
+            filter,
+            ignore_test_failures,
+            verbose,
+            iterations,
+            warm_up,
+            timeout,
+            confirm: !no_confirm,
+            targets: target,
+            program,
+        })
+    }
+}
+
+impl From<GateArgs> for GateRequest {
+    fn from(GateArgs { config, format, verbose, ignore_test_failures, inputs }: GateArgs) -> Self {
+        Self { config: config.config, format, verbose, ignore_test_failures, inputs }
+    }
+}
+
+impl TryFrom<WaiveArgs> for WaiveRequest {
+    type Error = clap::Error;
+
+    fn try_from(WaiveArgs { config, leak, reason, until, owner }: WaiveArgs) -> Result<Self, Self::Error> {
+        if reason.trim().is_empty() {
+            return Err(wrong("`--reason` is empty: say why the leak is accepted"));
+        }
+        Ok(Self { config: config.config, leak: leak_id(leak)?, reason, until: until_date(&until)?, owner })
+    }
+}
+
+fn leak_id(typed: String) -> Result<String, clap::Error> {
+    let hash = ["n1-", "j1-", "o1-"].iter().find_map(|prefix| typed.strip_prefix(prefix));
+    match hash {
+        Some(hash) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => Ok(typed),
+        _ => Err(wrong(&format!("`{typed}` is no id of a leak: they look like n1-5f1c09a2b47d1e03"))),
+    }
+}
+
+fn until_date(typed: &str) -> Result<Until, clap::Error> {
+    if typed == "never" {
+        return Ok(Until::Never);
+    }
+    typed.parse().map(Until::Date).map_err(|why| {
+        wrong(&format!("`--until {typed}` is neither a date such as 2027-03-01 nor `never` ({why})"))
+    })
+}
+
+/// `250ms`, `60s`, `5m`, as in memgate.yaml.
+fn duration(typed: &str) -> Result<Duration, clap::Error> {
+    let digits = typed.len() - typed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = typed.split_at(digits);
+    let milliseconds = match unit {
+        "ms" => Some(1),
+        "s" => Some(1000),
+        "m" => Some(60_000),
+        _ => None,
+    };
+    let value = number.parse::<u64>().ok().zip(milliseconds).and_then(|(n, unit)| n.checked_mul(unit));
+    match value {
+        Some(milliseconds) if milliseconds > 0 => Ok(Duration::from_millis(milliseconds)),
+        _ => Err(wrong(&format!("`{typed}` is no duration: write 250ms, 60s or 5m"))),
+    }
+}
+
+fn wrong(text: &str) -> clap::Error {
+    Cli::command().error(ErrorKind::ValueValidation, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Command, String> {
+        super::super::parse(line.split(' ').map(OsString::from))
+            .map(|request| request.command)
+            .map_err(|e| e.render().to_string())
+    }
+
+    fn run(line: &str) -> RunRequest {
+        match parse(line) {
+            Ok(Command::Run(request)) => request,
+            other => panic!("`{line}` gave {other:?}"),
+        }
+    }
+
+    #[test]
+    fn everything_behind_the_dashes_belongs_to_the_program() {
+        let request = run("memgate run --filter A.* -- ./tests --filter B --suite x");
+        assert_eq!(request.filter.as_deref(), Some("A.*"));
+        assert_eq!(request.program, ["./tests", "--filter", "B", "--suite", "x"]);
+        assert!(request.suites.is_empty() && request.confirm);
+    }
+
+    #[test]
+    fn durations_carry_their_unit() {
+        for (typed, milliseconds) in [("250ms", 250), ("60s", 60_000), ("5m", 300_000)] {
+            let request = run(&format!("memgate run --timeout {typed} -- x"));
+            assert_eq!(request.timeout, Some(Duration::from_millis(milliseconds)), "{typed}");
+        }
+        for typed in ["60", "s", "0s", "-1s", "1h", "99999999999999999999s", "18446744073709551615m"] {
+            let error = parse(&format!("memgate run --timeout={typed} -- x")).unwrap_err();
+            assert!(error.contains("is no duration: write 250ms, 60s or 5m"), "{typed}: {error}");
+        }
+    }
+
+    #[test]
+    fn wrong_command_lines_are_told_with_the_reason() {
+        for (line, text) in [
+            ("memgate run --suite engine -- ./tests", "cannot be used with"),
+            ("memgate run ./tests", "unexpected argument './tests' found"),
+            ("memgate run --iterations 1", "1 is not in 5..=100000"),
+            ("memgate gate", "required"),
+            ("memgate waive leak --reason r --until never", "`leak` is no id of a leak"),
+            ("memgate waive n1-5f1c09a2b47d1e03 --reason r --until soon", "neither a date"),
+            ("memgate waive n1-5f1c09a2b47d1e03 --reason r --until 2027-02-30", "neither a date"),
+            ("memgate report --format pdf", "[possible values: human, json, junit]"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(text), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_waiver_may_last_for_ever_or_until_a_day() {
+        for (until, want) in
+            [("never", Until::Never), ("2027-03-01", Until::Date(jiff::civil::date(2027, 3, 1)))]
+        {
+            let line =
+                format!("memgate waive n1-5f1c09a2b47d1e03 --reason known --until {until} --owner @maps");
+            match parse(&line) {
+                Ok(Command::Waive(waive)) => {
+                    assert_eq!((waive.until, waive.owner.as_deref()), (want, Some("@maps")));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_session_is_meant_where_none_is_named() {
+        let Ok(Command::Report(report)) = parse("memgate report") else { panic!("not a report") };
+        assert_eq!(report.session, PathBuf::from(".memgate/latest"));
+        let Ok(Command::Accept(accept)) = parse("memgate baseline accept") else { panic!("not accept") };
+        assert_eq!(accept.session, PathBuf::from(".memgate/latest"));
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        super::super::command().debug_assert();
+    }
+}

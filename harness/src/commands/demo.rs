@@ -1,0 +1,153 @@
+//! `memgate demo`: the sample suite with planted leaks, built here and run like any other.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use super::packages::{Package, install_hint};
+use super::run;
+use crate::cli::{DemoRequest, RunRequest};
+use crate::exit::ExpectedError;
+use crate::output::Console;
+
+/// The samples, as they lie in the repository.
+const SOURCES: [(&str, &str); 4] = [
+    ("leaks.cc", include_str!("../../../tests/samples/native/leaks.cc")),
+    ("clean.cc", include_str!("../../../tests/samples/native/clean.cc")),
+    ("sample.h", include_str!("../../../tests/samples/native/sample.h")),
+    ("escape.h", include_str!("../../../tests/samples/native/escape.h")),
+];
+
+const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
+const SUITE: &str = "demo_tests";
+
+pub(super) fn demo(request: &DemoRequest, console: &Console) -> Result<u8, ExpectedError> {
+    let folder = std::env::temp_dir().join(format!("memgate-demo-{}", std::process::id()));
+    let outcome = build_and_run(&folder, request, console);
+    if request.keep {
+        console.line(&format!("the demo's sources and its suite are in {}", folder.display()));
+    } else if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(ExpectedError::file("remove", &folder))?;
+    }
+    outcome
+}
+
+fn build_and_run(folder: &Path, request: &DemoRequest, console: &Console) -> Result<u8, ExpectedError> {
+    console.line("building the demo: tests with planted leaks, and tests that only look as if they leaked");
+    let suite = build(folder)?;
+    let request = RunRequest {
+        output_dir: request.output_dir.clone(),
+        confirm: true,
+        program: vec![suite.into_os_string()],
+        ..RunRequest::default()
+    };
+    run::run_without_configuration(&request, console)
+}
+
+/// Unpacks and compiles the samples; tells what to install where something is missing.
+fn build(folder: &Path) -> Result<PathBuf, ExpectedError> {
+    fs::create_dir_all(folder).map_err(ExpectedError::file("create", folder))?;
+    for (name, text) in SOURCES {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(ExpectedError::file("write", &path))?;
+    }
+    let cxx = std::env::var_os("CXX");
+    let compiler = compiler(cxx.as_deref(), std::env::var_os("PATH").as_deref()).ok_or_else(|| {
+        ExpectedError::Missing {
+            what: match &cxx {
+                Some(cxx) => format!(
+                    "the demo needs a C++ compiler, and CXX={} cannot be found",
+                    cxx.to_string_lossy()
+                ),
+                None => "the demo needs a C++ compiler, and none of c++, g++ and clang++ is here".to_owned(),
+            },
+            hint: install_hint(Package::Compiler),
+        }
+    })?;
+    let suite = folder.join(SUITE);
+    let output = Command::new(&compiler)
+        .args([
+            "-std=c++17",
+            "-O1",
+            "-g",
+            "leaks.cc",
+            "clean.cc",
+            "-o",
+            SUITE,
+            "-lgtest",
+            "-lgtest_main",
+            "-lpthread",
+        ])
+        .current_dir(folder)
+        .output()
+        .map_err(ExpectedError::file("run", &compiler))?;
+    if output.status.success() { Ok(suite) } else { Err(not_built(&compiler, &output)) }
+}
+
+fn not_built(compiler: &Path, output: &Output) -> ExpectedError {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if said.contains("gtest/gtest.h") || said.contains("lgtest") {
+        return ExpectedError::Missing {
+            what: "the demo needs GoogleTest, headers and libraries, and the compiler does not find it"
+                .to_owned(),
+            hint: install_hint(Package::GoogleTest),
+        };
+    }
+    ExpectedError::Missing {
+        what: format!("{} cannot build the demo:\n{}", compiler.display(), said.trim_end()),
+        hint: "it needs C++17; choose another compiler by CXX=…".to_owned(),
+    }
+}
+
+/// The compiler to use: `CXX` where it is set (without its arguments), else the first that is found.
+pub(super) fn compiler(cxx: Option<&OsStr>, path: Option<&OsStr>) -> Option<PathBuf> {
+    let here = Path::new("/");
+    let find = |name: &OsStr| crate::suite::inspect(name, path, here).ok().map(|program| program.path);
+    match cxx.filter(|cxx| !cxx.is_empty()) {
+        Some(cxx) => find(cxx),
+        None => COMPILERS.iter().find_map(|name| find(name.as_ref())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_compiler_of_the_environment_is_used_and_no_other_in_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["g++", "my-c++"] {
+            let path = folder.path().join(name);
+            fs::write(&path, "#!/bin/sh\n").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let path = Some(folder.path().as_os_str());
+        assert_eq!(compiler(None, path), Some(folder.path().join("g++")));
+        assert_eq!(compiler(Some("my-c++".as_ref()), path), Some(folder.path().join("my-c++")));
+        assert_eq!(compiler(Some("gone".as_ref()), path), None);
+        assert_eq!(compiler(None, Some("/nowhere".as_ref())), None);
+    }
+
+    #[test]
+    fn a_missing_library_is_told_from_a_broken_compiler() {
+        use std::os::unix::process::ExitStatusExt as _;
+        let output = |said: &str| Output {
+            status: std::process::ExitStatus::from_raw(256),
+            stdout: Vec::new(),
+            stderr: said.as_bytes().to_vec(),
+        };
+        for (said, text) in [
+            ("sample.h:4:10: fatal error: gtest/gtest.h: No such file or directory", "needs GoogleTest"),
+            ("/usr/bin/ld: cannot find -lgtest: No such file", "needs GoogleTest"),
+            ("unrecognized command line option '-std=c++17'", "cannot build the demo"),
+        ] {
+            let error = not_built(Path::new("/usr/bin/c++"), &output(said));
+            assert!(error.to_string().contains(text), "{error}");
+            assert!(error.hint().is_some());
+            assert_eq!(error.exit_code(), 2);
+        }
+    }
+}

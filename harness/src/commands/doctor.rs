@@ -1,0 +1,158 @@
+//! `memgate doctor`: what memgate needs here, what it found, and how to get the rest.
+
+use std::fs;
+use std::path::Path;
+
+use super::demo;
+use super::packages::{Package, install_hint};
+use super::settings;
+use crate::exit::{self, ExpectedError};
+use crate::output::Console;
+use crate::recorder::chain;
+
+/// What was found out about one thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Finding {
+    what: &'static str,
+    state: State,
+    detail: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Good,
+    /// Not needed for everything; what to do.
+    Weak(String),
+    /// Nothing works without it; what to do.
+    Bad(String),
+}
+
+pub(super) fn doctor(console: &Console) -> Result<u8, ExpectedError> {
+    let findings =
+        [machine(), agent(), inspection(), spool_room(), configuration(console), compiler(), google_test()];
+    console.result(rendered(&findings).as_bytes())?;
+    let bad = findings.iter().any(|finding| matches!(finding.state, State::Bad(_)));
+    Ok(if bad { exit::NOT_MEASURED } else { exit::PASS })
+}
+
+fn rendered(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for Finding { what, state, detail } in findings {
+        let (mark, hint) = match state {
+            State::Good => ("ok     ", None),
+            State::Weak(hint) => ("missing", Some(hint)),
+            State::Bad(hint) => ("BROKEN ", Some(hint)),
+        };
+        text.push_str(&format!("{mark}  {what}: {detail}\n"));
+        if let Some(hint) = hint.filter(|hint| !hint.is_empty()) {
+            text.push_str(&format!("         {hint}\n"));
+        }
+    }
+    text
+}
+
+fn finding(what: &'static str, state: State, detail: impl Into<String>) -> Finding {
+    Finding { what, state, detail: detail.into() }
+}
+
+fn machine() -> Finding {
+    let machine = crate::store::Machine::this();
+    let detail = format!("{} on {}, {}", machine.system, machine.kernel, machine.architecture);
+    finding("machine", State::Good, detail)
+}
+
+fn agent() -> Finding {
+    match crate::embedded::agent() {
+        Ok(path) => finding("agent", State::Good, path.display().to_string()),
+        Err(why) => finding(
+            "agent",
+            State::Bad("set MEMGATE_AGENT to the library, or XDG_CACHE_HOME to a writable folder".into()),
+            chain(&why),
+        ),
+    }
+}
+
+/// The harness reads /proc of the processes it starts.
+fn inspection() -> Finding {
+    let can_read = crate::proc_fs::environ(std::process::id()).is_some();
+    match (can_read, fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default().trim()) {
+        (false, _) => finding("/proc", State::Bad("mount /proc: without it nothing can be measured".into()), "cannot be read"),
+        (true, "3") => finding(
+            "/proc",
+            State::Weak("descriptors, threads and environment of tests may be hidden: kernel.yama.ptrace_scope below 3".into()),
+            "ptrace_scope is 3",
+        ),
+        (true, _) => finding("/proc", State::Good, "descriptors, threads and memory of tests can be read"),
+    }
+}
+
+fn spool_room() -> Finding {
+    let here = Path::new(".");
+    match rustix::fs::statvfs(here) {
+        Ok(stat) => {
+            let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+            let detail = format!("{} free for sessions here", memgate_config::format_size(free));
+            let state = if free < 64 << 20 {
+                State::Bad("free some space, or name another folder by --output-dir".into())
+            } else {
+                State::Good
+            };
+            finding("disk", state, detail)
+        }
+        Err(why) => finding("disk", State::Weak(String::new()), format!("cannot be looked at: {why}")),
+    }
+}
+
+fn configuration(console: &Console) -> Finding {
+    match settings::load(None, console) {
+        Ok(settings) => match settings.file {
+            Some(file) => {
+                let suites = settings.config.suites.len();
+                finding("configuration", State::Good, format!("{}, {suites} suites", file.display()))
+            }
+            None => {
+                finding("configuration", State::Good, "none: the defaults hold (`memgate init` writes one)")
+            }
+        },
+        Err(why) => finding("configuration", State::Bad(why.hint().unwrap_or_default()), why.to_string()),
+    }
+}
+
+fn compiler() -> Finding {
+    match demo::compiler(std::env::var_os("CXX").as_deref(), std::env::var_os("PATH").as_deref()) {
+        Some(path) => finding("C++ compiler (for `memgate demo`)", State::Good, path.display().to_string()),
+        None => finding(
+            "C++ compiler (for `memgate demo`)",
+            State::Weak(install_hint(Package::Compiler)),
+            "none found",
+        ),
+    }
+}
+
+fn google_test() -> Finding {
+    let what = "GoogleTest (for `memgate demo`)";
+    let found = ["/usr/include", "/usr/local/include"]
+        .into_iter()
+        .map(|folder| Path::new(folder).join("gtest/gtest.h"))
+        .find(|header| header.is_file());
+    match found {
+        Some(header) => finding(what, State::Good, header.display().to_string()),
+        None => finding(what, State::Weak(install_hint(Package::GoogleTest)), "gtest/gtest.h not found"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_comes_with_what_to_do() {
+        let text = rendered(&[
+            finding("agent", State::Good, "/c/agent.so"),
+            finding("compiler", State::Weak("install it: apt install g++".into()), "none found"),
+            finding("disk", State::Bad(String::new()), "full"),
+        ]);
+        let want = "ok       agent: /c/agent.so\nmissing  compiler: none found\n         install it: apt install g++\nBROKEN   disk: full\n";
+        assert_eq!(text, want);
+    }
+}

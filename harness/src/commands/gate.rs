@@ -1,0 +1,249 @@
+//! `memgate gate`: judges what was recorded, by today's settings, without running anything.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use memgate_analysis::ProcessRecord;
+use memgate_model::BoundaryQuality;
+
+use super::settings;
+use crate::cli::GateRequest;
+use crate::exit::{self, ExpectedError};
+use crate::output::Console;
+use crate::plan;
+use crate::recorder::chain;
+use crate::run::facts::{ConfirmationFacts, EndingFacts, Facts, ProcessFacts, SuiteFacts};
+use crate::run::judge::{Records, judge};
+use crate::run::label::Label;
+use crate::run::resolve::Symbols;
+use crate::run::{deliver, naming, problem, streams};
+use crate::store::Session;
+use crate::stream;
+use crate::suite::gtest::SuiteId;
+
+pub(super) fn gate(request: &GateRequest, console: &Console) -> Result<u8, ExpectedError> {
+    let settings = settings::load(request.config.as_deref(), console)?;
+    let policy = plan::policy(&settings, request.ignore_test_failures, settings::world()?.today);
+    let mut symbols = Symbols::new(Vec::new());
+    let (facts, records) = gather(&request.inputs, &mut symbols)?;
+    let report = judge(&facts, records, Path::new(""), &policy, &mut symbols);
+    let screen = console.stdout_screen(request.verbose);
+    console.result(&deliver::rendered(&report, request.format, None, screen)?)?;
+    Ok(exit::of_report(&report))
+}
+
+/// Facts and records of everything that was named, as of one run.
+fn gather(inputs: &[PathBuf], symbols: &mut Symbols) -> Result<(Facts, Records), ExpectedError> {
+    let mut all: Option<Facts> = None;
+    let mut records = Records::new();
+    let mut files = Vec::new();
+    for input in inputs {
+        if input.is_file() && input.file_name().is_none_or(|name| name != "session.json") {
+            files.push(input.clone());
+            continue;
+        }
+        let session = Session::open(input).map_err(|why| ExpectedError::Session {
+            path: input.clone(),
+            why: chain(&why),
+            hint: "name a folder below .memgate, or files with frames (*.mgf)".to_owned(),
+        })?;
+        symbols.recall(session.folder())?;
+        join(&mut all, of_session(&session, &mut records)?);
+    }
+    if !files.is_empty() {
+        join(&mut all, of_streams("files", files, &mut records));
+    }
+    Ok((all.unwrap_or_else(|| Facts::new("", "", String::new())), records))
+}
+
+fn join(all: &mut Option<Facts>, more: Facts) {
+    match all {
+        None => *all = Some(more),
+        Some(all) => {
+            all.session = format!("{}, {}", all.session, more.session);
+            all.duration_s += more.duration_s;
+            all.partial |= more.partial;
+            if let Some(status) = more.command_status {
+                all.command_ended(status);
+            }
+            all.suites.extend(more.suites);
+            all.errors.extend(more.errors);
+        }
+    }
+}
+
+fn of_session(session: &Session, records: &mut Records) -> Result<Facts, ExpectedError> {
+    let frames = session.frames();
+    if let Some(mut facts) = Facts::load(session)? {
+        facts.streams_mut().for_each(|stream| *stream = frames.join(&*stream).to_string_lossy().into_owned());
+        return Ok(facts);
+    }
+    let streams = stream::streams_in(&frames).map_err(ExpectedError::file("list", &frames))?;
+    let mut facts = of_streams(&session.name(), streams, records);
+    if let Ok(info) = session.info() {
+        facts.started = info.started;
+        facts.project = info.project;
+    }
+    let what = "the run was ended before it was complete: this is what had been recorded".to_owned();
+    facts.errors.push(problem(&session.name(), what, "run it again"));
+    Ok(facts)
+}
+
+/// What streams say by themselves: who wrote them, and what they were recorded for.
+fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records) -> Facts {
+    let mut facts = Facts::new("", name, String::new());
+    let mut screens: Vec<(String, SuiteId, Vec<ProcessFacts>)> = Vec::new();
+    let mut repeated: Vec<(String, String, Option<u64>, ProcessFacts)> = Vec::new();
+    for file in files {
+        let record = streams::read_record(&file);
+        let stream = file.to_string_lossy().into_owned();
+        let Some(hello) = record.hello.clone() else {
+            let why = record.damaged.clone().unwrap_or_else(|| "nothing was recorded in it".to_owned());
+            facts.errors.push(problem(
+                &stream,
+                format!("not measured: {why}"),
+                "is it a file of frames (*.mgf)?",
+            ));
+            continue;
+        };
+        let process = ProcessFacts { stream: stream.clone(), ending: EndingFacts::Unknown, as_test: None };
+        if record.is_main() {
+            match Label::from_text(&hello.label) {
+                Label::Confirm { suite, test } => repeated.push((suite, test, None, process)),
+                Label::Length { suite, test, n } => repeated.push((suite, test, Some(n), process)),
+                Label::Screen { suite } => {
+                    let id = SuiteId::of(&hello);
+                    match screens.iter_mut().find(|(name, known, _)| (name, known) == (&suite, &id)) {
+                        Some((.., processes)) => processes.push(process),
+                        None => screens.push((suite, id, vec![process])),
+                    }
+                }
+            }
+        }
+        records.insert(stream, record);
+    }
+    facts.suites = screened(screens, records);
+    for (suite, test, n, process) in repeated {
+        add_repeated(&mut facts.suites, suite, test, n, process);
+    }
+    facts
+}
+
+fn screened(screens: Vec<(String, SuiteId, Vec<ProcessFacts>)>, records: &Records) -> Vec<SuiteFacts> {
+    let mut by_command: BTreeMap<String, Vec<(SuiteId, Vec<ProcessFacts>)>> = BTreeMap::new();
+    for (command, id, processes) in screens {
+        by_command.entry(command).or_default().push((id, processes));
+    }
+    let mut suites = Vec::new();
+    for (command, groups) in by_command {
+        let ids: Vec<SuiteId> = groups.iter().map(|(id, _)| id.clone()).collect();
+        let names = naming::suite_names((!command.is_empty()).then_some(command.as_str()), &ids);
+        suites.extend(names.into_iter().zip(groups).map(|(name, (_, screen))| {
+            let has_tests = |process: &ProcessFacts| records.get(&process.stream).is_some_and(ran_tests);
+            let gtest = screen.iter().any(has_tests);
+            SuiteFacts {
+                runner: if gtest { "gtest" } else { "command" }.to_owned(),
+                boundary: if gtest { BoundaryQuality::Exact } else { BoundaryQuality::Process },
+                screened_s: 0.0,
+                confirmations: BTreeMap::new(),
+                problems: Vec::new(),
+                name,
+                screen,
+            }
+        }));
+    }
+    suites
+}
+
+fn ran_tests(record: &ProcessRecord) -> bool {
+    !record.windows.is_empty() || !record.open.is_empty()
+}
+
+/// A confirming run finds its suite; where the screen was not copied along, it stands for itself.
+fn add_repeated(
+    suites: &mut Vec<SuiteFacts>,
+    suite: String,
+    test: String,
+    n: Option<u64>,
+    process: ProcessFacts,
+) {
+    let known = suites.iter_mut().find(|known| known.name == suite);
+    let Some(known) = known else {
+        suites.push(SuiteFacts {
+            name: suite,
+            runner: if n.is_some() { "command" } else { "gtest" }.to_owned(),
+            boundary: if n.is_some() { BoundaryQuality::Process } else { BoundaryQuality::Exact },
+            screened_s: 0.0,
+            screen: vec![process],
+            confirmations: BTreeMap::new(),
+            problems: Vec::new(),
+        });
+        return;
+    };
+    match (n, known.confirmations.get_mut(&test)) {
+        (Some(n), Some(ConfirmationFacts::Lengths(runs))) => runs.push((n, process)),
+        (Some(n), _) => {
+            known.confirmations.insert(test, ConfirmationFacts::Lengths(vec![(n, process)]));
+        }
+        (None, _) => {
+            known.confirmations.insert(test, ConfirmationFacts::Repeated(process));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(stream: &str) -> ProcessFacts {
+        ProcessFacts { stream: stream.into(), ending: EndingFacts::Unknown, as_test: None }
+    }
+
+    #[test]
+    fn runs_of_different_length_come_together() {
+        let mut suites = Vec::new();
+        for n in [4, 8, 12] {
+            add_repeated(
+                &mut suites,
+                "replay".into(),
+                "replay".into(),
+                Some(n),
+                process(&format!("{n}.mgf")),
+            );
+        }
+        assert_eq!(suites.len(), 1, "the first stands for the screen that is missing");
+        let Some(ConfirmationFacts::Lengths(runs)) = suites[0].confirmations.get("replay") else {
+            panic!("{suites:?}")
+        };
+        assert_eq!(runs.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [8, 12]);
+    }
+
+    #[test]
+    fn a_file_that_is_no_stream_is_an_error_of_the_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("1-1.mgf");
+        std::fs::write(&file, "hello").unwrap();
+        let (facts, _) = gather(&[file], &mut Symbols::new(Vec::new())).unwrap();
+        assert_eq!(facts.errors.len(), 1);
+        assert!(facts.errors[0].what.starts_with("not measured"), "{:?}", facts.errors);
+    }
+
+    #[test]
+    fn a_session_that_was_interrupted_is_never_a_pass() {
+        let root = tempfile::tempdir().unwrap();
+        let info = crate::store::SessionInfo::now(vec!["memgate".into()], "1.0.0");
+        let session = Session::create(root.path(), &info).unwrap();
+        let (facts, records) = gather(&[session.folder().to_owned()], &mut Symbols::new(Vec::new())).unwrap();
+        let policy = memgate_analysis::GatePolicy::default();
+        let report = judge(&facts, records, Path::new(""), &policy, &mut Symbols::new(Vec::new()));
+        assert_eq!(report.exit_code, 2);
+        assert!(report.errors[0].what.contains("ended before it was complete"), "{:?}", report.errors);
+    }
+
+    #[test]
+    fn what_is_neither_session_nor_file_is_told_with_a_hint() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = gather(&[folder.path().to_owned()], &mut Symbols::new(Vec::new())).unwrap_err();
+        assert!(error.hint().unwrap().contains("*.mgf"));
+    }
+}

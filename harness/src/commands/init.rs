@@ -1,0 +1,88 @@
+//! `memgate init`: a commented memgate.yaml for the project in this folder.
+
+use std::path::Path;
+
+use memgate_config::{Facts, ProjectKind, init_template};
+
+use super::settings;
+use crate::cli::InitRequest;
+use crate::exit::{self, ExpectedError};
+use crate::output::Console;
+use crate::recorder::chain;
+use crate::store::write_atomically;
+
+const FILE: &str = "memgate.yaml";
+
+/// What tells the kind of a project, the most telling first.
+const MARKS: [(&str, ProjectKind); 5] = [
+    ("CMakeLists.txt", ProjectKind::Cmake),
+    ("Cargo.toml", ProjectKind::Cargo),
+    ("pom.xml", ProjectKind::Maven),
+    ("build.gradle", ProjectKind::Gradle),
+    ("build.gradle.kts", ProjectKind::Gradle),
+];
+
+pub(super) fn init(request: InitRequest, console: &Console) -> Result<u8, ExpectedError> {
+    let folder = settings::world()?.directory;
+    let kind = write(&folder, request.force)?;
+    let found = match kind {
+        ProjectKind::Cmake => "a CMake project",
+        ProjectKind::Cargo => "a Cargo project",
+        ProjectKind::Maven => "a Maven project",
+        ProjectKind::Gradle => "a Gradle project",
+        ProjectKind::Plain => "no build system it knows",
+    };
+    console.line(&format!("found {found}, wrote {FILE}"));
+    console.hint("look at its suites, then: memgate run");
+    Ok(exit::PASS)
+}
+
+fn write(folder: &Path, force: bool) -> Result<ProjectKind, ExpectedError> {
+    let path = folder.join(FILE);
+    if path.exists() && !force {
+        return Err(ExpectedError::Usage {
+            what: format!("{FILE} exists already"),
+            hint: "overwrite it with --force".to_owned(),
+        });
+    }
+    let kind = kind_of(folder);
+    let project = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let text = init_template(kind, &Facts { project, suites: Vec::new() });
+    write_atomically(&path, text.as_bytes()).map_err(|why| ExpectedError::Machinery {
+        what: format!("failed to {}", chain(&why)),
+        hint: String::new(),
+    })?;
+    Ok(kind)
+}
+
+fn kind_of(folder: &Path) -> ProjectKind {
+    MARKS.iter().find(|(mark, _)| folder.join(mark).is_file()).map_or(ProjectKind::Plain, |(_, kind)| *kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_config::Config;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_project_gets_a_file_that_is_right() {
+        for (mark, kind) in MARKS.into_iter().chain([("README", ProjectKind::Plain)]) {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join(mark), "").unwrap();
+            assert_eq!(write(folder.path(), false).unwrap(), kind, "{mark}");
+            let text = std::fs::read_to_string(folder.path().join(FILE)).unwrap();
+            Config::parse(&text, FILE, &|_| None, None).unwrap_or_else(|e| panic!("{mark}: {e}\n{text}"));
+        }
+    }
+
+    #[test]
+    fn an_existing_file_is_only_overwritten_when_asked_to() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(FILE), "mine").unwrap();
+        assert!(write(folder.path(), false).unwrap_err().hint().unwrap().contains("--force"));
+        assert_eq!(std::fs::read_to_string(folder.path().join(FILE)).unwrap(), "mine");
+        write(folder.path(), true).unwrap();
+        assert_ne!(std::fs::read_to_string(folder.path().join(FILE)).unwrap(), "mine");
+    }
+}

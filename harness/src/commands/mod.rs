@@ -1,0 +1,38 @@
+//! One file per command: request in, exit code out.
+
+mod baseline;
+mod demo;
+mod doctor;
+mod gate;
+mod init;
+mod packages;
+mod report;
+mod run;
+mod schema;
+mod settings;
+mod shell;
+mod waive;
+
+use crate::cli::Command;
+use crate::exit::ExpectedError;
+use crate::output::Console;
+
+/// Does what was asked for.
+///
+/// # Errors
+/// What kept it from being done; `error.exit_code()` is then the exit code.
+pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError> {
+    match command {
+        Command::Run(request) => run::run(&request, console),
+        Command::Gate(request) => gate::gate(&request, console),
+        Command::Demo(request) => demo::demo(&request, console),
+        Command::Report(request) => report::report(&request, console),
+        Command::Waive(request) => waive::waive(&request, console),
+        Command::Accept(request) => baseline::accept(&request, console),
+        Command::Init(request) => init::init(request, console),
+        Command::Doctor => doctor::doctor(console),
+        Command::Schema(name) => schema::schema(name, console),
+        Command::Completions(shell) => shell::completions(shell, console),
+        Command::Man => shell::man(console),
+    }
+}

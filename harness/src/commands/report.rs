@@ -1,0 +1,47 @@
+//! `memgate report`: renders the report of a session again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use memgate_model::RunReport;
+
+use crate::cli::ReportRequest;
+use crate::exit::{self, ExpectedError};
+use crate::output::Console;
+use crate::run::deliver;
+
+pub(super) fn report(request: &ReportRequest, console: &Console) -> Result<u8, ExpectedError> {
+    let (report, file) = read(&request.session)?;
+    let screen = console.stdout_screen(request.verbose);
+    console.result(&deliver::rendered(&report, request.format, Some(&file), screen)?)?;
+    Ok(exit::PASS)
+}
+
+/// The report of a session folder, or a report file itself, and where it is.
+pub(super) fn read(session: &Path) -> Result<(RunReport, PathBuf), ExpectedError> {
+    let file = if session.is_dir() { session.join("report.json") } else { session.to_owned() };
+    let wrong =
+        |why: String, hint: &str| ExpectedError::Session { path: file.clone(), why, hint: hint.to_owned() };
+    let bytes = fs::read(&file).map_err(|why| {
+        wrong(
+            why.to_string(),
+            "`memgate run` records a session; `memgate gate` judges one that was interrupted",
+        )
+    })?;
+    let report = memgate_reports::from_json(&bytes).map_err(|why| wrong(format!("it {why}"), ""))?;
+    Ok((report, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_report_is_told_as_such() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = read(folder.path()).unwrap_err();
+        assert!(error.hint().unwrap().contains("memgate run"), "an empty session says how to get a report");
+        fs::write(folder.path().join("report.json"), "{\"schema_version\": 99}").unwrap();
+        assert!(read(folder.path()).unwrap_err().to_string().contains("schema version 99"));
+    }
+}

@@ -1,0 +1,134 @@
+//! Reads the files a command depends on: memgate.yaml, the waivers file, the baseline. The one place that hands the
+//! environment to the configuration.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use memgate_config::{Baseline, Config, FileRef};
+
+use crate::exit::ExpectedError;
+use crate::output::Console;
+use crate::plan::{Settings, World};
+
+/// Used where no other is named.
+const DEFAULT_FILE: &str = "memgate.yaml";
+
+/// Reads what `named` says, or memgate.yaml where there is one, or takes the defaults.
+pub(super) fn load(named: Option<&Path>, console: &Console) -> Result<Settings, ExpectedError> {
+    let Some((file, source)) = read_config(named)? else { return Ok(Settings::default()) };
+    let root = file.parent().unwrap_or(Path::new("")).to_owned();
+    let waivers = waivers(&root, &Config::waivers_file_of(&source, &variable))?;
+    let named_waivers = waivers.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
+    let shown = file.display().to_string();
+    let config = Config::parse(&source, &shown, &variable, named_waivers).map_err(|mistakes| {
+        ExpectedError::Configuration(mistakes.render(console.stderr_screen(false).colour))
+    })?;
+    let baseline = baseline(&root, &config.baseline)?;
+    Ok(Settings { config, file: Some(file), root, baseline })
+}
+
+/// Where the waivers are kept that `memgate waive` writes.
+pub(super) fn waivers_file(named: Option<&Path>) -> Result<PathBuf, ExpectedError> {
+    Ok(match read_config(named)? {
+        Some((file, source)) => {
+            let root = file.parent().unwrap_or(Path::new("")).to_owned();
+            root.join(Config::waivers_file_of(&source, &variable).path)
+        }
+        None => Config::default().waivers_file.path,
+    })
+}
+
+/// Today and here.
+pub(super) fn world() -> Result<World, ExpectedError> {
+    let directory =
+        std::env::current_dir().map_err(ExpectedError::file("find", "the working directory".as_ref()))?;
+    Ok(World { today: jiff::Zoned::now().date(), directory })
+}
+
+fn read_config(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, ExpectedError> {
+    let path = named.unwrap_or(Path::new(DEFAULT_FILE));
+    match fs::read_to_string(path) {
+        Ok(source) => Ok(Some((path.to_owned(), source))),
+        Err(why) if why.kind() == ErrorKind::NotFound && named.is_none() => Ok(None),
+        Err(why) => Err(ExpectedError::file("read", path)(why)),
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Name and text; a file that is nowhere named may be missing.
+fn waivers(root: &Path, file: &FileRef) -> Result<Option<(String, String)>, ExpectedError> {
+    Ok(optional(root, file)?.map(|text| (root.join(&file.path).display().to_string(), text)))
+}
+
+fn baseline(root: &Path, file: &FileRef) -> Result<Option<Baseline>, ExpectedError> {
+    let Some(text) = optional(root, file)? else { return Ok(None) };
+    let path = root.join(&file.path);
+    Baseline::from_json(&text).map(Some).map_err(|why| {
+        let why = why.to_string();
+        let (why, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
+        ExpectedError::Session { path, why: why.to_owned(), hint: hint.to_owned() }
+    })
+}
+
+/// A baseline or waivers file that was never written is no mistake, even where its name is configured.
+fn optional(root: &Path, file: &FileRef) -> Result<Option<String>, ExpectedError> {
+    let path = root.join(&file.path);
+    match fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text)),
+        Err(why) if why.kind() == ErrorKind::NotFound => Ok(None),
+        Err(why) => Err(ExpectedError::file("read", &path)(why)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::ColorChoice;
+
+    fn loaded(files: &[(&str, &str)]) -> Result<Settings, ExpectedError> {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        load(Some(&folder.path().join("memgate.yaml")), &Console::new(ColorChoice::Never))
+    }
+
+    #[test]
+    fn waivers_and_baseline_are_read_beside_the_configuration() {
+        let waivers = "waivers: [{ leak: n1-5f1c09a2b47d1e03, reason: known, until: never }]";
+        let settings = loaded(&[
+            ("memgate.yaml", "version: 1\nproject: tiles"),
+            ("memgate-waivers.yaml", waivers),
+            ("memgate-baseline.json", r#"{"schema_version": 1, "suites": {}}"#),
+        ])
+        .unwrap();
+        assert_eq!(settings.config.project.as_deref(), Some("tiles"));
+        assert_eq!(settings.config.waivers.len(), 1);
+        assert!(settings.baseline.is_some());
+    }
+
+    #[test]
+    fn a_mistake_is_shown_with_its_line_and_ends_with_two() {
+        let error = loaded(&[("memgate.yaml", "version: 1\nsuits: {}")]).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let text = error.to_string();
+        assert!(text.contains("suits") && text.contains("memgate.yaml:2"), "{text}");
+    }
+
+    #[test]
+    fn a_configuration_that_was_named_must_be_there() {
+        let error = loaded(&[]).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read") && error.contains("memgate.yaml"), "{error}");
+    }
+
+    #[test]
+    fn a_broken_baseline_is_an_error_with_advice() {
+        let files = [("memgate.yaml", "version: 1"), ("memgate-baseline.json", r#"{"schema_version": 7}"#)];
+        let error = loaded(&files).unwrap_err();
+        assert!(error.hint().unwrap().contains("memgate baseline accept"));
+    }
+}

@@ -1,0 +1,84 @@
+//! `memgate waive`: appends a waiver to the waivers file.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use memgate_config::{NewWaiver, append_waiver};
+
+use super::{report, settings};
+use crate::cli::WaiveRequest;
+use crate::exit::{self, ExpectedError};
+use crate::output::Console;
+use crate::recorder::chain;
+use crate::store::{LATEST, ROOT, write_atomically};
+
+pub(super) fn waive(request: &WaiveRequest, console: &Console) -> Result<u8, ExpectedError> {
+    let file = settings::waivers_file(request.config.as_deref())?;
+    add(request, &file, title(&request.leak))?;
+    console.line(&format!("waived {} until {} in {}", request.leak, request.until, file.display()));
+    Ok(exit::PASS)
+}
+
+fn add(request: &WaiveRequest, file: &Path, comment: Option<String>) -> Result<(), ExpectedError> {
+    let existing = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(why) if why.kind() == ErrorKind::NotFound => String::new(),
+        Err(why) => return Err(ExpectedError::file("read", file)(why)),
+    };
+    let waiver = NewWaiver {
+        leak: request.leak.clone(),
+        reason: request.reason.clone(),
+        owner: request.owner.clone(),
+        until: request.until,
+        comment,
+    };
+    let text = append_waiver(&existing, &file.display().to_string(), &waiver).map_err(|why| {
+        let why = why.to_string();
+        let (what, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
+        ExpectedError::Usage { what: format!("cannot waive: {what}"), hint: hint.to_owned() }
+    })?;
+    write_atomically(file, text.as_bytes()).map_err(|why| ExpectedError::Machinery {
+        what: format!("failed to {}", chain(&why)),
+        hint: String::new(),
+    })
+}
+
+/// What the leak is, as the last session knows it; `None`: it knows no such leak.
+fn title(leak: &str) -> Option<String> {
+    let (report, _) = report::read(&Path::new(ROOT).join(LATEST)).ok()?;
+    report.suites.iter().find_map(|suite| {
+        suite.tests.iter().find_map(|test| {
+            let mut leaks = test.leaks.iter().chain(&test.one_time);
+            let found = leaks.find(|known| known.id == leak)?;
+            Some(format!("{}::{}: {}", suite.name, test.id, found.title))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_config::{Config, Until};
+
+    use super::*;
+
+    #[test]
+    fn a_waiver_is_added_once_and_is_then_in_the_configuration() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("memgate-waivers.yaml");
+        let request = WaiveRequest {
+            config: None,
+            leak: "n1-5f1c09a2b47d1e03".into(),
+            reason: "upstream: \"1234\"".into(),
+            until: Until::Never,
+            owner: Some("@maps".into()),
+        };
+        add(&request, &file, Some("engine::A.b: 1 × 7 B".into())).unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        let config = Config::parse("version: 1", "memgate.yaml", &|_| None, Some(("w.yaml", &text))).unwrap();
+        assert_eq!(config.waivers[0].reason, "upstream: \"1234\"");
+        let again = add(&request, &file, None).unwrap_err();
+        assert!(again.to_string().contains("waived already"), "{again}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), text, "and the file is as it was");
+    }
+}

@@ -1,0 +1,10 @@
+//! Where the tested processes run, and how the agent gets into them.
+//!
+//! A [`local::Launch`] plus [`AgentOptions`] becomes a process on this machine; a [`socket::Endpoint`] is an agent that
+//! listens elsewhere. Both leave streams in a frames folder, and nothing after them knows which it was.
+
+pub mod local;
+mod options;
+pub mod socket;
+
+pub use options::{AgentOptions, Detail, OPTIONS_VARIABLE, PRELOAD_VARIABLE, PreloadError, Target, preload};

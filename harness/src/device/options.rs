@@ -1,0 +1,205 @@
+//! What the agent is told through the environment.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::socket::Endpoint;
+
+/// The variable that carries the agent's options.
+pub const OPTIONS_VARIABLE: &str = "MEMGATE_AGENT_OPTIONS";
+
+/// The variable by which the dynamic linker learns of the agent.
+pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+
+/// The processes the agent wakes up in; in all others it stays dormant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Any executable in which GoogleTest is recognised.
+    GTest,
+    /// This executable, by its exact absolute path.
+    Executable(PathBuf),
+    /// Executables whose absolute path matches.
+    Glob(String),
+    /// Every process.
+    All,
+}
+
+/// What is recorded at the end of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// What the test left behind: for the screen.
+    Survivors,
+    /// What changed since the end before: for the confirmation.
+    Growth,
+}
+
+/// The agent's options.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentOptions {
+    /// Absolute folder for spools.
+    pub directory: PathBuf,
+    /// Any of these matches.
+    pub targets: Vec<Target>,
+    /// What is recorded.
+    pub detail: Detail,
+    /// Free text for the hello.
+    pub label: String,
+    /// Whether a recorder watches: the agent then waits for it before `main`.
+    pub harness: bool,
+    /// How long the agent waits for the recorder at most.
+    pub wait: Duration,
+    /// Frames of a stack at most; `None`: the agent's default.
+    pub stack_depth: Option<u32>,
+    /// Where the agent listens; `None`: it writes a spool.
+    pub carrier: Option<Endpoint>,
+    /// The secret a client of the socket must know.
+    pub token: Option<String>,
+}
+
+/// Why the agent cannot be preloaded from where it lies.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("preload {}: the dynamic linker splits LD_PRELOAD at spaces and colons", .0.display())]
+pub struct PreloadError(pub PathBuf);
+
+impl AgentOptions {
+    /// Options for the screen of GoogleTest executables, watched by a recorder.
+    #[must_use]
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            targets: vec![Target::GTest],
+            detail: Detail::Survivors,
+            label: String::new(),
+            harness: true,
+            wait: Duration::from_secs(2),
+            stack_depth: None,
+            carrier: None,
+            token: None,
+        }
+    }
+
+    /// The value of [`OPTIONS_VARIABLE`].
+    #[must_use]
+    pub fn to_env(&self) -> OsString {
+        let Self { directory, targets, detail, label, harness, wait, stack_depth, carrier, token } = self;
+        let mut value = Pairs::default();
+        value.add("dir", directory.as_os_str().as_bytes());
+        for target in targets {
+            match target {
+                Target::GTest => value.add("target", b"gtest"),
+                Target::Executable(path) => {
+                    value.add("target", &[b"exe:", path.as_os_str().as_bytes()].concat())
+                }
+                Target::Glob(glob) => value.add("target", format!("glob:{glob}").as_bytes()),
+                Target::All => value.add("target", b"all"),
+            }
+        }
+        value.add("detail", if *detail == Detail::Growth { b"growth" } else { b"survivors" });
+        if !label.is_empty() {
+            value.add("label", label.as_bytes());
+        }
+        value.add("wait_ms", wait.as_millis().to_string().as_bytes());
+        if *harness {
+            value.add("harness", b"1");
+        }
+        if let Some(depth) = stack_depth {
+            value.add("stack_depth", depth.to_string().as_bytes());
+        }
+        if let Some(carrier) = carrier {
+            value.add("carrier", carrier.to_string().as_bytes());
+        }
+        if let Some(token) = token {
+            value.add("token", token.as_bytes());
+        }
+        OsString::from_vec(value.0)
+    }
+}
+
+/// The value of `LD_PRELOAD` that puts the agent before everything that is there already.
+///
+/// # Errors
+/// A path that the dynamic linker would split.
+pub fn preload(agent: &Path, existing: Option<&OsStr>) -> Result<OsString, PreloadError> {
+    let ours = agent.as_os_str();
+    if ours.as_bytes().iter().any(|b| matches!(b, b' ' | b':')) {
+        return Err(PreloadError(agent.into()));
+    }
+    let mut value = ours.to_os_string();
+    let existing = existing.unwrap_or_default().as_bytes();
+    for other in
+        existing.split(|b| matches!(b, b' ' | b':')).filter(|o| !o.is_empty() && *o != ours.as_bytes())
+    {
+        value.push(":");
+        value.push(OsStr::from_bytes(other));
+    }
+    Ok(value)
+}
+
+/// `key=value;key=value`, with the characters that mean something written as `%XX`.
+#[derive(Default)]
+struct Pairs(Vec<u8>);
+
+impl Pairs {
+    fn add(&mut self, key: &str, value: &[u8]) {
+        if !self.0.is_empty() {
+            self.0.push(b';');
+        }
+        self.0.extend_from_slice(key.as_bytes());
+        self.0.push(b'=');
+        for byte in value {
+            match byte {
+                b';' | b'%' | b'=' | 0..=0x1f | 0x7f => {
+                    self.0.extend_from_slice(format!("%{byte:02X}").as_bytes())
+                }
+                _ => self.0.push(*byte),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_a_screen() {
+        let value = AgentOptions::new("/tmp/frames").to_env();
+        assert_eq!(value, "dir=/tmp/frames;target=gtest;detail=survivors;wait_ms=2000;harness=1");
+    }
+
+    #[test]
+    fn every_option_is_told_and_what_would_end_it_is_escaped() {
+        let options = AgentOptions {
+            directory: PathBuf::from(OsString::from_vec(b"/a;b=c%d\xff".to_vec())),
+            targets: vec![Target::Executable("/bin/x y".into()), Target::Glob("*/t?".into()), Target::All],
+            detail: Detail::Growth,
+            label: "confirm\n3".into(),
+            harness: false,
+            wait: Duration::ZERO,
+            stack_depth: Some(64),
+            carrier: Some(Endpoint::Abstract("gate".into())),
+            token: Some("t=1".into()),
+        };
+        let want: &[u8] =
+            b"dir=/a%3Bb%3Dc%25d\xff;target=exe:/bin/x y;target=glob:*/t?;target=all;detail=growth;\
+            label=confirm%0A3;wait_ms=0;stack_depth=64;carrier=unix:@gate;token=t%3D1";
+        assert_eq!(options.to_env().as_bytes(), want, "{:?}", options.to_env());
+    }
+
+    #[test]
+    fn the_agent_comes_first_and_only_once() {
+        let agent = Path::new("/c/agent.so");
+        for (existing, want) in [
+            (None, "/c/agent.so"),
+            (Some(""), "/c/agent.so"),
+            (Some("/x.so"), "/c/agent.so:/x.so"),
+            (Some("/x.so:/c/agent.so /y.so"), "/c/agent.so:/x.so:/y.so"),
+        ] {
+            assert_eq!(preload(agent, existing.map(OsStr::new)).unwrap(), want, "{existing:?}");
+        }
+        let text = preload(Path::new("/my cache/a.so"), None).unwrap_err().to_string();
+        assert_eq!(text, "preload /my cache/a.so: the dynamic linker splits LD_PRELOAD at spaces and colons");
+    }
+}

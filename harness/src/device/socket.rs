@@ -1,0 +1,465 @@
+//! Client of the agent's socket: for guests in which a thread is normal, and for other machines behind a forwarded port.
+//!
+//! The agent listens and sends the frames it would put into a spool, whole frames in binary messages (`memgate.v1`). They
+//! are written to a bare stream in the frames folder as they come and delivered to the same [`Follow`] as a spool's, so
+//! that everything after this sees no difference. At a boundary the guest waits for an `Order` frame.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use memgate_wire::{
+    Counters, Decoded, ErrorCode, ErrorFrame, Frame, Hello, Order, OsSample, WEBSOCKET_PROTOCOL, decode,
+    encode,
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout_at};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+
+use crate::proc_fs;
+use crate::recorder::{
+    End, Follow, MIN_INTERVAL, Observe, Occasion, Options, Process, ProcessEnd, ProcessKey, Sampler, chain,
+    now_ns,
+};
+use crate::stream::os_path;
+
+/// What the agent keeps for a slow reader is no more than this, so no message is longer.
+const MAX_MESSAGE_BYTES: usize = 65 << 20;
+
+/// The thread that serves the socket in the guest.
+const AGENT_THREAD: &str = "memgate-agent";
+
+/// Nothing tells when a listener appears: it is looked for so often.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// Keys of processes behind sockets, apart from those a recorder gives.
+static NEXT_KEY: AtomicU64 = AtomicU64::new(1 << 48);
+
+/// Where an agent listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A Unix socket with a path: `unix:/path`.
+    Unix(PathBuf),
+    /// A Unix socket with a name of its own: `unix:@name`.
+    Abstract(String),
+    /// A port of this machine: `tcp:127.0.0.1:PORT`.
+    Tcp(SocketAddr),
+}
+
+/// A text that names no endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("read the endpoint {0:?}: it is neither unix:/path, unix:@name nor tcp:127.0.0.1:PORT")]
+pub struct EndpointError(pub String);
+
+/// Why nothing could be recorded from a socket.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// Nobody listens there.
+    #[error("connect to {endpoint}")]
+    Connect {
+        /// Where.
+        endpoint: Endpoint,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Who listens there is no agent, or refuses us.
+    #[error("speak with the agent at {endpoint}")]
+    Handshake {
+        /// Where.
+        endpoint: Endpoint,
+        /// Why not.
+        source: Box<tungstenite::Error>,
+    },
+    /// The token cannot be sent.
+    #[error("speak with the agent at {0}: the token holds a control character")]
+    Token(Endpoint),
+    /// What comes is no stream.
+    #[error("record from {endpoint}: {what}")]
+    NoHello {
+        /// Where.
+        endpoint: Endpoint,
+        /// What came instead.
+        what: String,
+    },
+    /// The frames cannot be kept.
+    #[error("write {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        let wrong = || EndpointError(text.to_owned());
+        if let Some(name) = text.strip_prefix("unix:@").filter(|name| !name.is_empty()) {
+            return Ok(Self::Abstract(name.to_owned()));
+        }
+        if let Some(path) = text.strip_prefix("unix:/") {
+            return Ok(Self::Unix(Path::new("/").join(path)));
+        }
+        let address: SocketAddr =
+            text.strip_prefix("tcp:").and_then(|address| address.parse().ok()).ok_or_else(wrong)?;
+        if address.ip().is_loopback() { Ok(Self::Tcp(address)) } else { Err(wrong()) }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Abstract(name) => write!(f, "unix:@{name}"),
+            Self::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+/// Records one process to its end. The agent may not listen yet: `patience` is how long it is waited for.
+///
+/// Callbacks run on the task that polls this: give it one of its own.
+///
+/// # Errors
+/// There is no agent, it refuses us, or its frames cannot be kept. A connection that is lost later is not an error here but
+/// an error frame in the stream, and told in the [`ProcessEnd`].
+pub async fn record(
+    endpoint: &Endpoint,
+    token: &str,
+    patience: Duration,
+    frames: &Path,
+    options: &Options,
+    observe: &dyn Observe,
+) -> Result<ProcessEnd, SocketError> {
+    let until = Instant::now() + patience;
+    let connected = match endpoint {
+        Endpoint::Tcp(address) => retry(until, || TcpStream::connect(address)).await.map(Connection::from),
+        Endpoint::Unix(path) => retry(until, || UnixStream::connect(path)).await.map(Connection::from),
+        Endpoint::Abstract(name) => {
+            let name = format!("\0{name}");
+            retry(until, || UnixStream::connect(&name)).await.map(Connection::from)
+        }
+    };
+    let connection =
+        connected.map_err(|source| SocketError::Connect { endpoint: endpoint.clone(), source })?;
+    let peer = connection.peer;
+    let socket = shake_hands(endpoint, token, connection.stream, until).await?;
+    Recording::new(endpoint, peer, frames, options, observe).run(socket).await
+}
+
+trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
+
+type Socket = WebSocketStream<Box<dyn Bytes>>;
+
+struct Connection {
+    stream: Box<dyn Bytes>,
+    /// The process that listens, where the system tells.
+    peer: Option<u32>,
+}
+
+impl From<UnixStream> for Connection {
+    fn from(stream: UnixStream) -> Self {
+        let peer = stream.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok());
+        Self { stream: Box::new(stream), peer }
+    }
+}
+
+impl From<TcpStream> for Connection {
+    fn from(stream: TcpStream) -> Self {
+        Self { stream: Box::new(stream), peer: None }
+    }
+}
+
+async fn retry<T, F: Future<Output = io::Result<T>>>(
+    until: Instant,
+    connect: impl Fn() -> F,
+) -> io::Result<T> {
+    loop {
+        match connect().await {
+            Ok(stream) => return Ok(stream),
+            Err(e) if Instant::now() + RETRY >= until => return Err(e),
+            Err(_not_yet) => sleep_until(Instant::now() + RETRY).await,
+        }
+    }
+}
+
+async fn shake_hands(
+    endpoint: &Endpoint,
+    token: &str,
+    stream: Box<dyn Bytes>,
+    until: Instant,
+) -> Result<Socket, SocketError> {
+    let failed = |source| SocketError::Handshake { endpoint: endpoint.clone(), source: Box::new(source) };
+    let mut request = "ws://localhost/".into_client_request().map_err(failed)?;
+    let bearer = HeaderValue::from_str(&format!("Bearer {token}"));
+    let bearer = bearer.map_err(|_invalid| SocketError::Token(endpoint.clone()))?;
+    request.headers_mut().insert("authorization", bearer);
+    request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(WEBSOCKET_PROTOCOL));
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MAX_MESSAGE_BYTES))
+        .max_frame_size(Some(MAX_MESSAGE_BYTES));
+    let shaken = timeout_at(
+        until.max(Instant::now() + RETRY),
+        client_async_with_config(request, stream, Some(config)),
+    );
+    match shaken.await {
+        Ok(answer) => answer.map(|(socket, _response)| socket).map_err(failed),
+        Err(_elapsed) => Err(failed(tungstenite::Error::Io(io::ErrorKind::TimedOut.into()))),
+    }
+}
+
+/// One process behind a socket, from its first message to its end.
+struct Recording<'a> {
+    endpoint: &'a Endpoint,
+    peer: Option<u32>,
+    folder: &'a Path,
+    options: &'a Options,
+    observe: &'a dyn Observe,
+    /// Known once the hello came.
+    guest: Option<Guest>,
+    frames: u64,
+    unknown_frames: u64,
+    counters: Option<Counters>,
+    said_goodbye: bool,
+    /// Why the last order could not be sent.
+    unanswered: Option<String>,
+}
+
+struct Guest {
+    follow: Box<dyn Follow>,
+    path: PathBuf,
+    file: File,
+    sampler: Option<Sampler>,
+}
+
+/// Why no more frames come.
+enum Stop {
+    /// Nobody can go on: the connection or the stream is broken.
+    Broken(String),
+    /// We cannot.
+    Failed(SocketError),
+}
+
+impl From<SocketError> for Stop {
+    fn from(error: SocketError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl<'a> Recording<'a> {
+    fn new(
+        endpoint: &'a Endpoint,
+        peer: Option<u32>,
+        folder: &'a Path,
+        options: &'a Options,
+        observe: &'a dyn Observe,
+    ) -> Self {
+        let (guest, counters, unanswered) = (None, None, None);
+        let (frames, unknown_frames, said_goodbye) = (0, 0, false);
+        Self {
+            endpoint,
+            peer,
+            folder,
+            options,
+            observe,
+            guest,
+            frames,
+            unknown_frames,
+            counters,
+            said_goodbye,
+            unanswered,
+        }
+    }
+
+    async fn run(mut self, mut socket: Socket) -> Result<ProcessEnd, SocketError> {
+        let interval = self.options.interval.max(MIN_INTERVAL);
+        let mut ticks = interval_at(Instant::now() + interval, interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let damage = loop {
+            let next = tokio::select! {
+                message = socket.next() => message,
+                _ = ticks.tick() => {
+                    self.sample_between();
+                    continue;
+                }
+            };
+            let outcome = match next {
+                Some(Ok(Message::Binary(bytes))) => self.take_in(&bytes, &mut socket).await,
+                None | Some(Ok(Message::Close(_))) => break None,
+                Some(Ok(_)) => Ok(()),
+                Some(Err(e)) => Err(Stop::Broken(chain(&e))),
+            };
+            match outcome {
+                Ok(()) => {}
+                Err(Stop::Broken(text)) => break Some(text),
+                Err(Stop::Failed(error)) => return Err(error),
+            }
+        };
+        self.end(damage)
+    }
+
+    /// The frames of one message.
+    async fn take_in(&mut self, message: &[u8], socket: &mut Socket) -> Result<(), Stop> {
+        let mut at = 0;
+        while let Some(rest) = message.get(at..).filter(|rest| !rest.is_empty()) {
+            let (frame, t_ns, bytes) = match decode(rest, at as u64) {
+                Ok(Decoded::Frame { frame, t_ns, bytes }) => (Some(frame), t_ns, bytes),
+                Ok(Decoded::Unknown { bytes, .. }) => (None, 0, bytes),
+                Ok(Decoded::Incomplete { .. }) => {
+                    return Err(Stop::Broken(format!("a message ends inside the frame at its byte {at}")));
+                }
+                Err(e) => return Err(Stop::Broken(format!("a message holds a {e}"))),
+            };
+            let raw = rest.get(..bytes).unwrap_or_default();
+            at += bytes;
+            match frame {
+                Some(frame) => self.frame(frame, t_ns, raw, socket).await?,
+                None => {
+                    self.keep(raw)?;
+                    self.unknown_frames += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn frame(&mut self, frame: Frame, t_ns: u64, raw: &[u8], socket: &mut Socket) -> Result<(), Stop> {
+        // The guest waits from here on: first what it is waiting for.
+        let sample = matches!(frame, Frame::Boundary(_)).then(|| self.sample(Occasion::Boundary)).flatten();
+        if self.guest.is_none() {
+            let Frame::Hello(hello) = &frame else {
+                let what = format!("its first frame is a {:?}, not a hello", frame.frame_type());
+                return Err(SocketError::NoHello { endpoint: self.endpoint.clone(), what }.into());
+            };
+            self.guest = Some(self.introduce(hello, t_ns)?);
+        }
+        self.keep(raw)?;
+        self.frames += 1;
+        let boundary = match &frame {
+            Frame::Boundary(boundary) => Some(boundary.clone()),
+            Frame::Counters(counters) => {
+                self.counters = Some(*counters);
+                None
+            }
+            Frame::Goodbye(goodbye) => {
+                self.counters = Some(goodbye.counters);
+                self.said_goodbye = true;
+                None
+            }
+            _ => None,
+        };
+        self.deliver(frame, t_ns);
+        let Some(boundary) = boundary else { return Ok(()) };
+        self.counters = Some(boundary.counters);
+        if let Some((mut sample, t_ns)) = sample {
+            sample.boundary = boundary.sequence;
+            self.record_sample(sample, t_ns)?;
+        }
+        let bits = self.guest.as_mut().map_or(0, |guest| guest.follow.orders(&boundary));
+        let mut bytes = Vec::new();
+        encode(&Frame::Order(Order { boundary: boundary.sequence, bits }), now_ns(), &mut bytes);
+        if let Err(e) = socket.send(Message::binary(bytes)).await {
+            // A guest that ends does not wait for an answer; what it said last is still to be read.
+            self.unanswered = Some(chain(&e));
+        }
+        Ok(())
+    }
+
+    fn introduce(&self, hello: &Hello, t_ns: u64) -> Result<Guest, SocketError> {
+        let path = self.folder.join(format!("{}-{t_ns}.mgf", hello.pid));
+        let write = |source| SocketError::Write { path: path.clone(), source };
+        let file = File::create_new(&path).map_err(write)?;
+        let pid = self.peer.unwrap_or(hello.pid);
+        let visible = proc_fs::runs(pid, &hello.executable);
+        let sampler = visible.then(|| Sampler::create(&path, pid, hello, &self.options.version));
+        let sampler = sampler.transpose().map_err(write)?;
+        let process = Process {
+            key: ProcessKey(NEXT_KEY.fetch_add(1, Ordering::Relaxed)),
+            file: path.clone(),
+            hello: hello.clone(),
+            environ: if visible { proc_fs::environ(pid) } else { None },
+            visible,
+        };
+        Ok(Guest { follow: self.observe.started(&process), path, file, sampler })
+    }
+
+    fn keep(&mut self, raw: &[u8]) -> Result<(), SocketError> {
+        let Some(guest) = &mut self.guest else { return Ok(()) };
+        guest.file.write_all(raw).map_err(|source| SocketError::Write { path: guest.path.clone(), source })
+    }
+
+    fn deliver(&mut self, frame: Frame, t_ns: u64) {
+        if let Some(guest) = &mut self.guest {
+            guest.follow.frame(frame, t_ns);
+        }
+    }
+
+    fn sample(&mut self, occasion: Occasion) -> Option<(OsSample, u64)> {
+        let (mut sample, t_ns) = self.guest.as_mut()?.sampler.as_mut()?.take(occasion)?;
+        // Nothing of ours is counted. Its descriptors stay the same from start to end and so are in no difference.
+        sample.threads.retain(|thread| thread.name != AGENT_THREAD);
+        Some((sample, t_ns))
+    }
+
+    fn sample_between(&mut self) {
+        if let Some((sample, t_ns)) = self.sample(Occasion::Interval)
+            && self.record_sample(sample, t_ns).is_err()
+            && let Some(guest) = &mut self.guest
+        {
+            // The stream itself is what matters; without its samples the figures of the system are missing.
+            guest.sampler = None;
+        }
+    }
+
+    fn record_sample(&mut self, sample: OsSample, t_ns: u64) -> Result<(), SocketError> {
+        let Some(guest) = &mut self.guest else { return Ok(()) };
+        let frame = Frame::OsSample(sample);
+        if let Some(sampler) = &mut guest.sampler {
+            let failed = |source| SocketError::Write { path: os_path(&guest.path), source };
+            sampler.write(&frame, t_ns).map_err(failed)?;
+        }
+        guest.follow.frame(frame, t_ns);
+        Ok(())
+    }
+
+    fn end(mut self, damage: Option<String>) -> Result<ProcessEnd, SocketError> {
+        if self.guest.is_none() {
+            let what = damage.unwrap_or_else(|| "the connection ended before the hello".to_owned());
+            return Err(SocketError::NoHello { endpoint: self.endpoint.clone(), what });
+        }
+        let how = if self.said_goodbye { End::Closed } else { End::Died };
+        let damage = damage.or(self.unanswered.take()).filter(|_| !self.said_goodbye);
+        if !self.said_goodbye {
+            let why = damage.as_deref().unwrap_or("it was closed without a goodbye");
+            let text = format!("the connection to {} was lost: {why}", self.endpoint);
+            let frame = Frame::Error(ErrorFrame { code: ErrorCode::Carrier, text });
+            let (mut bytes, t_ns) = (Vec::new(), now_ns());
+            encode(&frame, t_ns, &mut bytes);
+            self.keep(&bytes)?;
+            self.deliver(frame, t_ns);
+        }
+        let Self { frames, unknown_frames, counters, .. } = self;
+        let end = ProcessEnd { how, damage, frames, unknown_frames, counters };
+        if let Some(guest) = &mut self.guest {
+            guest.follow.ended(&end);
+        }
+        Ok(end)
+    }
+}
+
+#[cfg(test)]
+mod tests;

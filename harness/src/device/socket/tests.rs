@@ -1,0 +1,310 @@
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use memgate_wire::spool::order;
+use memgate_wire::{AgentCost, Boundary, BoundaryKind, Goodbye, GoodbyeReason, ProcessRole, Runtime};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinHandle;
+use tokio_tungstenite::accept_hdr_async;
+use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+
+use super::*;
+use crate::stream::{os_path, read_process};
+
+const LONG: Duration = Duration::from_secs(30);
+
+fn options() -> Options {
+    Options { interval: LONG, wait: LONG, version: "test".into() }
+}
+
+fn hello() -> Frame {
+    Frame::Hello(Hello {
+        wire_version: 1,
+        agent_version: "guest".into(),
+        pid: std::process::id(),
+        parent_pid: 1,
+        abi: String::new(),
+        pointer_bytes: 8,
+        runtime: Runtime::Native,
+        role: ProcessRole::Main,
+        executable: std::env::current_exe().unwrap().to_string_lossy().into_owned(),
+        arguments: Vec::new(),
+        working_directory: "/".into(),
+        realtime_offset_ns: 0,
+        capabilities: Vec::new(),
+        blind: None,
+        label: String::new(),
+    })
+}
+
+fn boundary(sequence: u32) -> Frame {
+    Frame::Boundary(Boundary {
+        sequence,
+        kind: BoundaryKind::TestEnd,
+        suite: "S".into(),
+        test: "t".into(),
+        iteration: 0,
+        outcome: None,
+        thread_id: 1,
+        open_tests: 1,
+        counters: Counters { allocations: 3, ..Counters::default() },
+        survivors: 0,
+        snapshot_parts: 0,
+        cost: AgentCost::default(),
+    })
+}
+
+fn goodbye() -> Frame {
+    let (counters, cost) = (Counters { allocations: 4, ..Counters::default() }, AgentCost::default());
+    Frame::Goodbye(Goodbye { reason: GoodbyeReason::Exit, status: Some(0), counters, cost })
+}
+
+/// What an agent of this test sends next.
+enum Step {
+    /// Frames, with the time at which they are sent.
+    Frames(Vec<Frame>),
+    /// Just this.
+    Raw(Message),
+}
+
+fn frames<const N: usize>(frames: [Frame; N]) -> Step {
+    Step::Frames(frames.into())
+}
+
+const CLOSE: Step = Step::Raw(Message::Close(None));
+
+fn encoded(frames: &[Frame]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for frame in frames {
+        encode(frame, now_ns(), &mut bytes);
+    }
+    bytes
+}
+
+/// An agent that wants the token `secret`, then plays a script; after a boundary it waits for the order. Gives the bits of
+/// the orders.
+async fn agent(stream: impl Bytes, script: Vec<Step>) -> Vec<u32> {
+    #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
+    let check = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
+        let header = |name: &str| request.headers().get(name).unwrap().to_str().unwrap();
+        assert_eq!(header("sec-websocket-protocol"), WEBSOCKET_PROTOCOL);
+        if header("authorization") != "Bearer secret" {
+            let mut refused = ErrorResponse::new(None);
+            *refused.status_mut() = tungstenite::http::StatusCode::UNAUTHORIZED;
+            return Err(refused);
+        }
+        let protocol = HeaderValue::from_static(WEBSOCKET_PROTOCOL);
+        response.headers_mut().insert("sec-websocket-protocol", protocol);
+        Ok(response)
+    };
+    let Ok(mut socket) = accept_hdr_async(stream, check).await else { return Vec::new() };
+    let mut orders = Vec::new();
+    for step in script {
+        let (message, waits) = match step {
+            Step::Frames(frames) => {
+                let waits = frames.iter().any(|frame| matches!(frame, Frame::Boundary(_)));
+                (Message::binary(encoded(&frames)), waits)
+            }
+            Step::Raw(message) => (message, false),
+        };
+        socket.send(message).await.unwrap();
+        if !waits {
+            continue;
+        }
+        loop {
+            let Some(Ok(answer)) = socket.next().await else { return orders };
+            if let Ok(Decoded::Frame { frame: Frame::Order(order), .. }) = decode(&answer.into_data(), 0) {
+                orders.push(order.bits);
+                break;
+            }
+        }
+    }
+    // Dropped without a closing handshake unless the script holds one.
+    orders
+}
+
+struct Tell(Mutex<Sender<Frame>>);
+
+impl Observe for Tell {
+    fn started(&self, process: &Process) -> Box<dyn Follow> {
+        assert!(process.visible, "the guest is this very program");
+        Box::new(TellOf(self.0.lock().unwrap().clone()))
+    }
+}
+
+struct TellOf(Sender<Frame>);
+
+impl Follow for TellOf {
+    fn frame(&mut self, frame: Frame, _t_ns: u64) {
+        self.0.send(frame).unwrap();
+    }
+    fn orders(&mut self, boundary: &Boundary) -> u32 {
+        if boundary.sequence == 2 { order::STOP } else { 0 }
+    }
+    fn ended(&mut self, _end: &ProcessEnd) {}
+}
+
+fn observer() -> (Tell, Receiver<Frame>) {
+    let (tell, told) = channel();
+    (Tell(Mutex::new(tell)), told)
+}
+
+/// Plays the script on a Unix socket and records it.
+async fn play(
+    folder: &Path,
+    token: &str,
+    script: Vec<Step>,
+) -> (Result<ProcessEnd, SocketError>, Vec<Frame>, JoinHandle<Vec<u32>>) {
+    let path = folder.join("agent.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let agent = tokio::spawn(async move { agent(listener.accept().await.unwrap().0, script).await });
+    let (tell, told) = observer();
+    let end = record(&Endpoint::Unix(path), token, LONG, folder, &options(), &tell).await;
+    drop(tell);
+    (end, told.try_iter().collect(), agent)
+}
+
+fn stream_of(folder: &Path) -> PathBuf {
+    crate::stream::streams_in(folder).unwrap().pop().unwrap()
+}
+
+#[tokio::test]
+async fn a_whole_stream_is_kept_delivered_and_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let script =
+        vec![frames([hello()]), frames([boundary(1)]), frames([boundary(2)]), frames([goodbye()]), CLOSE];
+    let (end, live, agent) = play(folder.path(), "secret", script).await;
+    let end = end.unwrap();
+    assert_eq!((end.how, &end.damage, end.frames), (End::Closed, &None, 4));
+    assert_eq!(end.counters.unwrap().allocations, 4);
+    assert_eq!(agent.await.unwrap(), [0, order::STOP]);
+    let sampled: Vec<_> = live
+        .iter()
+        .filter_map(|f| if let Frame::OsSample(s) = f { Some(s.boundary) } else { None })
+        .collect();
+    assert_eq!(sampled, [1, 2]);
+
+    let stream = stream_of(folder.path());
+    let mut again = Vec::new();
+    read_process(&stream, |frame, _| again.push(frame)).unwrap();
+    assert_eq!(again, live);
+    assert!(os_path(&stream).exists());
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_an_error_frame_behind_what_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = vec![frames([hello()]), frames([boundary(1)])];
+    let (end, live, _agent) = play(folder.path(), "secret", script).await;
+    let end = end.unwrap();
+    assert_eq!(end.how, End::Died);
+    let Some(Frame::Error(error)) = live.last() else { panic!("{live:?}") };
+    assert_eq!(error.code, ErrorCode::Carrier);
+    assert!(error.text.contains("was lost"), "{}", error.text);
+    let mut last = None;
+    crate::stream::read(&stream_of(folder.path()), |frame, _| last = Some(frame)).unwrap();
+    assert_eq!(last.as_ref(), live.last());
+}
+
+#[tokio::test]
+async fn an_agent_that_ends_without_waiting_for_its_order_is_still_read_to_its_goodbye() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = Vec::new();
+    for frame in [hello(), boundary(1), goodbye()] {
+        let message = encoded(&[frame]);
+        // A binary message from a server: final, type 2, unmasked, 16-bit length.
+        bytes.extend_from_slice(&[0x82, 126]);
+        bytes.extend_from_slice(&u16::try_from(message.len()).unwrap().to_be_bytes());
+        bytes.extend_from_slice(&message);
+    }
+    let path = folder.path().join("agent.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let agent = tokio::spawn(async move {
+        let stream = listener.accept().await.unwrap().0;
+        let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(socket.get_mut(), &bytes).await.unwrap();
+    });
+    let socket = UnixStream::connect(&path).await.unwrap();
+    let request = "ws://localhost/".into_client_request().unwrap();
+    let stream: Box<dyn Bytes> = Box::new(socket);
+    let (socket, _) = client_async_with_config(request, stream, None).await.unwrap();
+    // The agent has sent everything and is gone before the first frame is looked at.
+    agent.await.unwrap();
+    let (endpoint, options, (tell, _told)) = (Endpoint::Unix(path), options(), observer());
+    let recording = Recording::new(&endpoint, None, folder.path(), &options, &tell);
+    let end = recording.run(socket).await.unwrap();
+    assert_eq!((end.how, end.damage, end.frames), (End::Closed, None, 3));
+}
+
+#[tokio::test]
+async fn a_damaged_message_keeps_what_precedes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = encoded(&[hello(), goodbye()]);
+    *bytes.last_mut().unwrap() ^= 0x40;
+    let (end, live, _agent) = play(folder.path(), "secret", vec![Step::Raw(Message::binary(bytes))]).await;
+    let end = end.unwrap();
+    assert!(end.damage.unwrap().starts_with("a message holds a damaged frame at byte "));
+    assert!(matches!(live.as_slice(), [Frame::Hello(_), Frame::Error(_)]));
+}
+
+#[tokio::test]
+async fn a_wrong_token_is_refused_and_nothing_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let (end, live, _agent) = play(folder.path(), "guess", Vec::new()).await;
+    let error = end.unwrap_err();
+    assert!(matches!(error, SocketError::Handshake { .. }));
+    assert!(chain(&error).contains("401"), "{}", chain(&error));
+    assert!(live.is_empty());
+}
+
+#[tokio::test]
+async fn a_stream_without_a_hello_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let (end, ..) = play(folder.path(), "secret", vec![frames([goodbye()])]).await;
+    let text = end.unwrap_err().to_string();
+    assert!(text.ends_with("its first frame is a Goodbye, not a hello"), "{text}");
+}
+
+#[tokio::test]
+async fn abstract_and_tcp_endpoints_work_too_and_a_late_listener_is_waited_for() {
+    let name = format!("memgate-test-{}-{}", std::process::id(), now_ns());
+    let script = || vec![frames([hello()]), frames([goodbye()]), CLOSE];
+    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let tcp_endpoint = Endpoint::Tcp(tcp.local_addr().unwrap());
+    let tcp_script = script();
+    tokio::spawn(async move { agent(tcp.accept().await.unwrap().0, tcp_script).await });
+    for (endpoint, late) in [(tcp_endpoint, false), (Endpoint::Abstract(name.clone()), true)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (tell, _told) = observer();
+        let (recorded, options) = (Arc::new(tell), options());
+        let recording = record(&endpoint, "secret", LONG, folder.path(), &options, &*recorded);
+        let agent = async {
+            if late {
+                let address = format!("\0{name}");
+                let listener = UnixListener::bind(&address).unwrap();
+                agent(listener.accept().await.unwrap().0, script()).await;
+            }
+        };
+        let (end, ()) = tokio::join!(recording, agent);
+        assert_eq!(end.unwrap().how, End::Closed, "{endpoint}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_listening_is_an_error_that_names_the_endpoint() {
+    let endpoint = Endpoint::Unix("/nowhere/agent.sock".into());
+    let (tell, _told) = observer();
+    let error = record(&endpoint, "x", Duration::ZERO, Path::new("/"), &options(), &tell).await.unwrap_err();
+    assert_eq!(error.to_string(), "connect to unix:/nowhere/agent.sock");
+}
+
+#[test]
+fn endpoints_are_read_as_they_are_written() {
+    for text in ["unix:/run/a b.sock", "unix:@name", "tcp:127.0.0.1:4711", "tcp:[::1]:1"] {
+        assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
+    }
+    for text in ["", "unix:", "unix:@", "unix:relative", "tcp:10.0.0.1:80", "tcp:127.0.0.1", "http://x"] {
+        let error = text.parse::<Endpoint>().unwrap_err();
+        assert!(error.to_string().contains("tcp:127.0.0.1:PORT"), "{text}");
+    }
+}

@@ -1,0 +1,234 @@
+//! The agent inside this program, and the file it becomes.
+//!
+//! `build.rs` puts the shared library in; the dynamic linker needs it as a file. It is unpacked to a cache folder named by
+//! its hash, once, and used again only when it is ours and byte for byte what is embedded: whoever could replace that file
+//! would run code in every tested process.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{OFlags, StatVfsMountFlags};
+use sha2::{Digest, Sha256};
+
+/// Names another agent to use instead of the embedded one.
+pub const AGENT_VARIABLE: &str = "MEMGATE_AGENT";
+
+const LIBRARY: &str = "libmemgate_agent.so";
+
+const AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libmemgate_agent.so"));
+
+/// Hexadecimal digits of the hash that name the folder.
+const HASH_DIGITS: usize = 16;
+
+/// Write permission for others than the owner.
+const OTHERS_MAY_WRITE: u32 = 0o022;
+
+/// Why there is no agent to preload.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbeddedError {
+    /// The one that was asked for is not there.
+    #[error("use the agent that {AGENT_VARIABLE} names, {}", path.display())]
+    Named {
+        /// Its path.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// No folder can take it.
+    #[error("unpack the agent: {}", .0.join("; "))]
+    NoFolder(Vec<String>),
+}
+
+/// The path of an agent that can be preloaded.
+///
+/// # Errors
+/// No cache folder can take it, with what was wrong with each.
+pub fn agent() -> Result<PathBuf, EmbeddedError> {
+    if let Some(path) = env::var_os(AGENT_VARIABLE).filter(|path| !path.is_empty()) {
+        let path = PathBuf::from(path);
+        let named = |source| EmbeddedError::Named { path: path.clone(), source };
+        let absolute = fs::canonicalize(&path).map_err(named)?;
+        File::open(&absolute).map_err(named)?;
+        return Ok(absolute);
+    }
+    unpack(AGENT, &cache_folders(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME")))
+}
+
+/// Hash of the embedded agent: two programs with the same one measure alike.
+#[must_use]
+pub fn agent_hash() -> String {
+    hash(AGENT)
+}
+
+fn cache_folders(xdg_cache_home: Option<OsString>, home: Option<OsString>) -> Vec<PathBuf> {
+    let xdg = xdg_cache_home.map(PathBuf::from);
+    let home = home.map(|home| Path::new(&home).join(".cache"));
+    // The last one is shared with other users: a name of our own.
+    let own = format!("memgate-{}", rustix::process::geteuid().as_raw());
+    let shared = [env::temp_dir().join(own)];
+    let private = [xdg, home].into_iter().flatten().map(|folder| folder.join("memgate"));
+    private.chain(shared).filter(|folder| folder.is_absolute()).collect()
+}
+
+fn unpack(agent: &[u8], folders: &[PathBuf]) -> Result<PathBuf, EmbeddedError> {
+    let mut problems = Vec::new();
+    for folder in folders {
+        match unpack_into(agent, &folder.join(hash(agent))) {
+            Ok(path) => return Ok(path),
+            Err(e) => problems.push(format!("{}: {e}", folder.display())),
+        }
+    }
+    Err(EmbeddedError::NoFolder(problems))
+}
+
+fn unpack_into(agent: &[u8], folder: &Path) -> io::Result<PathBuf> {
+    let path = folder.join(LIBRARY);
+    if path.as_os_str().as_bytes().iter().any(|b| matches!(b, b' ' | b':')) {
+        return Err(io::Error::other("the dynamic linker splits LD_PRELOAD at spaces and colons"));
+    }
+    if is_current(agent, &path) {
+        return usable(path);
+    }
+    fs::create_dir_all(folder)?;
+    for folder in [Some(folder), folder.parent()].into_iter().flatten() {
+        if !is_ours(&fs::symlink_metadata(folder)?) {
+            return Err(io::Error::other("the folder belongs to somebody else, or others may write there"));
+        }
+    }
+    write(agent, &path)?;
+    usable(path)
+}
+
+/// A library that lies where nothing may be executed cannot be loaded.
+fn usable(path: PathBuf) -> io::Result<PathBuf> {
+    let mount = rustix::fs::statvfs(&path)?;
+    if mount.f_flag.contains(StatVfsMountFlags::NOEXEC) {
+        return Err(io::Error::other("it is mounted noexec"));
+    }
+    Ok(path)
+}
+
+/// Whether the file is ours and holds exactly the agent.
+fn is_current(agent: &[u8], path: &Path) -> bool {
+    let no_follow = OFlags::NOFOLLOW.bits().cast_signed();
+    let Ok(file) = File::options().read(true).custom_flags(no_follow).open(path) else { return false };
+    let Ok(metadata) = file.metadata() else { return false };
+    let mut contents = Vec::new();
+    is_ours(&metadata)
+        && metadata.len() == agent.len() as u64
+        && file.take(metadata.len()).read_to_end(&mut contents).is_ok()
+        && contents == agent
+}
+
+fn is_ours(metadata: &fs::Metadata) -> bool {
+    let owner = metadata.uid();
+    (owner == rustix::process::geteuid().as_raw() || owner == 0) && metadata.mode() & OTHERS_MAY_WRITE == 0
+}
+
+fn write(agent: &[u8], path: &Path) -> io::Result<()> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let new = path.with_extension(format!("so.{}-{number}.new", std::process::id()));
+    let written = File::options().write(true).create_new(true).mode(0o755).open(&new).and_then(|mut file| {
+        file.write_all(agent)?;
+        // Whatever the umask took away: guests may run as another user.
+        file.set_permissions(Permissions::from_mode(0o755))?;
+        fs::rename(&new, path)
+    });
+    if written.is_err() {
+        // Perhaps it was never made.
+        drop(fs::remove_file(&new));
+    }
+    written
+}
+
+fn hash(agent: &[u8]) -> String {
+    Sha256::digest(agent).iter().take(HASH_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = folder.path().join("memgate");
+        (folder, cache)
+    }
+
+    #[test]
+    fn it_is_unpacked_once_and_then_used_again() {
+        let (_folder, cache) = cache();
+        let path = unpack(b"agent", std::slice::from_ref(&cache)).unwrap();
+        let first = fs::metadata(&path).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"agent");
+        assert_eq!(first.mode() & 0o777, 0o755);
+        assert_eq!(unpack(b"agent", std::slice::from_ref(&cache)).unwrap(), path);
+        assert_eq!(fs::metadata(&path).unwrap().ino(), first.ino(), "the same file");
+        assert_ne!(unpack(b"other", &[cache]).unwrap(), path, "another agent lies elsewhere");
+    }
+
+    #[test]
+    fn a_file_of_other_content_or_open_to_others_is_replaced() {
+        let (_folder, cache) = cache();
+        let path = unpack(b"agent", std::slice::from_ref(&cache)).unwrap();
+        fs::write(&path, b"agenT").unwrap();
+        assert_eq!(unpack(b"agent", std::slice::from_ref(&cache)).unwrap(), path);
+        assert_eq!(fs::read(&path).unwrap(), b"agent");
+
+        fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+        unpack(b"agent", std::slice::from_ref(&cache)).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o755);
+
+        fs::remove_file(&path).unwrap();
+        let elsewhere = cache.join("elsewhere");
+        fs::write(&elsewhere, b"agent").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        unpack(b"agent", std::slice::from_ref(&cache)).unwrap();
+        assert!(fs::symlink_metadata(&path).unwrap().is_file(), "a link is not followed");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_take_it_is_passed_over_and_named_when_it_is_the_last() {
+        let (folder, cache) = cache();
+        let taken = folder.path().join("taken");
+        fs::write(&taken, b"a file").unwrap();
+        let open = folder.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
+        let spaced = folder.path().join("my cache");
+        let bad = [taken.clone(), open.clone(), spaced.clone()];
+        let good = [bad.as_slice(), std::slice::from_ref(&cache)].concat();
+        assert!(unpack(b"agent", &good).unwrap().starts_with(&cache));
+
+        let Err(EmbeddedError::NoFolder(problems)) = unpack(b"agent", &bad) else { panic!() };
+        let [first, second, third] = problems.as_slice() else { panic!("{problems:?}") };
+        assert!(first.starts_with(&*taken.to_string_lossy()), "{first}");
+        assert!(
+            second.ends_with("the folder belongs to somebody else, or others may write there"),
+            "{second}"
+        );
+        assert!(third.ends_with("the dynamic linker splits LD_PRELOAD at spaces and colons"), "{third}");
+    }
+
+    #[test]
+    fn the_folders_are_those_of_the_user_and_then_a_shared_one() {
+        let uid = rustix::process::geteuid().as_raw();
+        let shared = env::temp_dir().join(format!("memgate-{uid}"));
+        let folders =
+            |xdg: Option<&str>, home: Option<&str>| cache_folders(xdg.map(Into::into), home.map(Into::into));
+        assert_eq!(
+            folders(Some("/x"), Some("/h")),
+            [PathBuf::from("/x/memgate"), "/h/.cache/memgate".into(), shared.clone()]
+        );
+        for unusable in [folders(Some("relative"), None), folders(None, Some(""))] {
+            assert_eq!(unusable, std::slice::from_ref(&shared));
+        }
+    }
+}

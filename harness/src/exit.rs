@@ -1,0 +1,203 @@
+//! Exit codes, the rule that chooses one, and the errors a user can expect, each with its code.
+//!
+//! Data flow: a command returns `Result<u8, ExpectedError>`; `main.rs` prints the error (`error:` and `hint:` lines,
+//! through `output`) and exits with its code.
+
+use std::path::PathBuf;
+
+use memgate_model::RunReport;
+
+/// Everything was measured and within its thresholds (warnings allowed).
+pub const PASS: u8 = 0;
+/// A gate failed, or the wrapped tests themselves failed.
+pub const FAIL: u8 = 1;
+/// Nothing failed, but something could not be measured, or memgate was asked something it cannot do.
+pub const NOT_MEASURED: u8 = 2;
+/// Ended by the user (SIGINT, SIGTERM).
+pub const INTERRUPTED: u8 = 130;
+
+/// The exit code of a judged run.
+///
+/// `analysis` applies the rule, which is: 1 when a gate failed, or the wrapped command or one of its tests did (unless
+/// `--ignore-test-failures` was given); else 2 when something could not be measured; else 0. So the wrapped command's own
+/// failure is never hidden, and what was not measured is never a pass.
+#[must_use]
+pub fn of_report(report: &RunReport) -> u8 {
+    u8::try_from(report.exit_code).unwrap_or(NOT_MEASURED)
+}
+
+/// An error that is the user's to solve. The text fits behind `error: `; what to do is in [`ExpectedError::hint`].
+#[derive(Debug, thiserror::Error)]
+pub enum ExpectedError {
+    /// The configuration has mistakes; the text shows all of them with their lines.
+    #[error("{0}")]
+    Configuration(String),
+    /// There is neither a configuration nor a program to run.
+    #[error("nothing to run: there is no `{}`, and no program after `--`", .0.display())]
+    NothingToRun(PathBuf),
+    /// The configuration has no suites, and there is no program to run.
+    #[error("{} has no suites", .0.display())]
+    NoSuites(PathBuf),
+    /// `--suite` names none of the configured suites.
+    #[error("there is no suite `{name}` in {}", file.display())]
+    UnknownSuite {
+        /// What was asked for.
+        name: String,
+        /// Where it was looked up.
+        file: PathBuf,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The program to run cannot be found or executed.
+    #[error("cannot run `{program}`: {why}")]
+    Program {
+        /// As it was typed.
+        program: String,
+        /// What is wrong with it.
+        why: String,
+        /// What to do.
+        hint: String,
+    },
+    /// Something typed does not mean anything.
+    #[error("{what}")]
+    Usage {
+        /// What is wrong.
+        what: String,
+        /// What to do, may be empty.
+        hint: String,
+    },
+    /// A file or folder could not be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File {
+        /// `read`, `write`, `create`, …
+        action: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A session or a stream cannot be used.
+    #[error("cannot use {}: {why}", path.display())]
+    Session {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
+        /// What to do, may be empty.
+        hint: String,
+    },
+    /// Something needed is not installed.
+    #[error("{what}")]
+    Missing {
+        /// What is missing.
+        what: String,
+        /// How to get it.
+        hint: String,
+    },
+    /// The machinery around the run failed: launching, recording, the agent file.
+    #[error("{what}")]
+    Machinery {
+        /// What failed.
+        what: String,
+        /// What to do, may be empty.
+        hint: String,
+    },
+    /// The user ended the run; the session is kept.
+    #[error("interrupted; what was recorded so far is in {}", .0.display())]
+    Interrupted(PathBuf),
+}
+
+impl ExpectedError {
+    /// The exit code of this error.
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Interrupted(_) => INTERRUPTED,
+            Self::Configuration(_)
+            | Self::NothingToRun(_)
+            | Self::NoSuites(_)
+            | Self::UnknownSuite { .. }
+            | Self::Program { .. }
+            | Self::Usage { .. }
+            | Self::File { .. }
+            | Self::Session { .. }
+            | Self::Missing { .. }
+            | Self::Machinery { .. } => NOT_MEASURED,
+        }
+    }
+
+    /// What the user can do, where there is something to say.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NothingToRun(_) => Some(
+                "wrap a test command (`memgate run -- build/my_tests`), or write a configuration with `memgate init`"
+                    .to_owned(),
+            ),
+            Self::NoSuites(_) => Some("add `suites:`, or wrap a test command: `memgate run -- build/my_tests`".to_owned()),
+            Self::UnknownSuite { known, .. } => Some(format!("it has: {}", known.join(", "))),
+            Self::Interrupted(session) => {
+                Some(format!("judge it as it is: memgate gate {}", session.display()))
+            }
+            Self::Program { hint, .. }
+            | Self::Usage { hint, .. }
+            | Self::Session { hint, .. }
+            | Self::Missing { hint, .. }
+            | Self::Machinery { hint, .. } => (!hint.is_empty()).then(|| hint.clone()),
+            Self::Configuration(_) | Self::File { .. } => None,
+        }
+    }
+
+    /// For `map_err` behind file operations.
+    pub(crate) fn file(action: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { action, path, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_analysis::{GatePolicy, ProcessRecord, Resolve, ResolvedStack, RunInput, judge};
+
+    use super::*;
+
+    struct NoSymbols;
+
+    impl Resolve for NoSymbols {
+        fn frames(&mut self, _: &ProcessRecord, _: u32) -> ResolvedStack {
+            ResolvedStack::default()
+        }
+    }
+
+    #[test]
+    fn a_failing_command_is_never_hidden_and_nothing_measured_is_no_pass() {
+        for (status, ignore, code, why) in [
+            (Some(0), false, 2, "nothing was measured"),
+            (None, false, 2, "nothing was measured, and nobody knows how it ended"),
+            (Some(8), false, 1, "the command failed"),
+            (Some(139), false, 1, "the command crashed"),
+            (Some(8), true, 2, "its failure is ignored by choice, nothing was measured all the same"),
+        ] {
+            let input = RunInput { command_status: status, ..RunInput::default() };
+            let policy = GatePolicy { ignore_test_failures: ignore, ..GatePolicy::default() };
+            assert_eq!(of_report(&judge(&input, &policy, &mut NoSymbols)), code, "{why}");
+        }
+    }
+
+    #[test]
+    fn errors_end_with_two_and_an_interruption_with_130() {
+        assert_eq!(ExpectedError::NothingToRun("memgate.yaml".into()).exit_code(), 2);
+        assert_eq!(ExpectedError::Interrupted(".memgate/s".into()).exit_code(), 130);
+    }
+
+    #[test]
+    fn an_error_says_what_to_do() {
+        let error = ExpectedError::UnknownSuite {
+            name: "engin".into(),
+            file: "memgate.yaml".into(),
+            known: vec!["engine".into(), "replay".into()],
+        };
+        assert_eq!(error.to_string(), "there is no suite `engin` in memgate.yaml");
+        assert_eq!(error.hint().as_deref(), Some("it has: engine, replay"));
+    }
+}

@@ -1,0 +1,129 @@
+//! Lines on stderr, results on stdout, colours where they are wanted.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
+
+use anstream::stream::RawStream;
+use anstyle::{AnsiColor, Style};
+use indicatif::ProgressBar;
+
+use crate::cli::ColorChoice;
+use crate::exit::ExpectedError;
+use crate::run::deliver::Screen;
+
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const WARNING: Style = AnsiColor::Yellow.on_default().bold();
+const HINT: Style = AnsiColor::Cyan.on_default().bold();
+
+/// Where everything is printed.
+#[derive(Debug)]
+pub struct Console {
+    /// A bar must be lifted while a line is printed.
+    bar: Mutex<Option<ProgressBar>>,
+    live: bool,
+    stdout_is_terminal: bool,
+}
+
+impl Console {
+    /// Prints to this process's stderr and stdout.
+    #[must_use]
+    pub fn new(color: ColorChoice) -> Self {
+        match color {
+            ColorChoice::Auto => anstream::ColorChoice::Auto,
+            ColorChoice::Always => anstream::ColorChoice::Always,
+            ColorChoice::Never => anstream::ColorChoice::Never,
+        }
+        .write_global();
+        let in_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false");
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let live = io::stderr().is_terminal() && !in_ci && !dumb;
+        Self { bar: Mutex::new(None), live, stdout_is_terminal: io::stdout().is_terminal() }
+    }
+
+    /// Can a bar be drawn?
+    pub(super) const fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Can a bar be drawn while the tests write to the same stdout? Not where that is the same terminal.
+    #[must_use]
+    pub const fn is_live_beside_tests(&self) -> bool {
+        self.live && !self.stdout_is_terminal
+    }
+
+    /// How a report looks that is printed by [`Console::line`].
+    #[must_use]
+    pub fn stderr_screen(&self, verbose: bool) -> Screen {
+        screen(&io::stderr(), verbose)
+    }
+
+    /// How a report looks that is printed by [`Console::result`].
+    #[must_use]
+    pub fn stdout_screen(&self, verbose: bool) -> Screen {
+        screen(&io::stdout(), verbose)
+    }
+
+    /// A line about the work, to stderr.
+    pub fn line(&self, text: &str) {
+        self.above_bar(|| {
+            // Nobody can be told that stderr is gone.
+            drop(writeln!(anstream::stderr().lock(), "{text}"));
+        });
+    }
+
+    /// Something to look at, to stderr.
+    pub fn warning(&self, text: &str) {
+        self.line(&format!("{WARNING}warning:{WARNING:#} {text}"));
+    }
+
+    /// What to do, to stderr.
+    pub fn hint(&self, text: &str) {
+        self.line(&format!("{HINT}hint:{HINT:#} {text}"));
+    }
+
+    /// An error with its hint, to stderr. A configuration's mistakes come rendered and are printed as they are.
+    pub fn error(&self, error: &ExpectedError) {
+        match error {
+            ExpectedError::Configuration(rendered) => self.line(rendered.trim_end()),
+            other => self.line(&format!("{ERROR}error:{ERROR:#} {other}")),
+        }
+        if let Some(hint) = error.hint() {
+            self.hint(&hint);
+        }
+    }
+
+    /// What was asked for, to stdout.
+    ///
+    /// # Errors
+    /// When stdout cannot be written to, except that nobody reads it any more (`memgate report | head`).
+    pub fn result(&self, bytes: &[u8]) -> Result<(), ExpectedError> {
+        let mut stdout = anstream::stdout().lock();
+        match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(ExpectedError::file("write", "stdout".as_ref())(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn set_bar(&self, bar: Option<ProgressBar>) {
+        *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = bar;
+    }
+
+    fn above_bar(&self, print: impl FnOnce()) {
+        match &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+}
+
+fn screen(stream: &(impl RawStream + AsFd), verbose: bool) -> Screen {
+    let size = rustix::termios::tcgetwinsize(stream).ok();
+    Screen {
+        colour: anstream::AutoStream::choice(stream) != anstream::ColorChoice::Never,
+        width: size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0),
+        verbose,
+    }
+}

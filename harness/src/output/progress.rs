@@ -1,0 +1,158 @@
+//! Progress of one pass over the tests: a bar on a terminal, a plain line now and then elsewhere.
+//!
+//! The tests of the screening pass write to the terminal themselves; a bar between their lines would tear both, so
+//! there too plain lines tell what runs, and only when it takes longer.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::Console;
+
+/// Nothing is said about what is over sooner.
+const QUIET: Duration = Duration::from_secs(2);
+/// Time between two plain lines.
+const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
+
+/// One pass.
+#[derive(Debug)]
+pub struct Progress<'a> {
+    console: &'a Console,
+    title: String,
+    total: Option<u64>,
+    done: u64,
+    shown: Shown,
+    started: Instant,
+}
+
+#[derive(Debug)]
+enum Shown {
+    Bar(ProgressBar),
+    Lines { next: Instant },
+}
+
+impl<'a> Progress<'a> {
+    /// Of a pass whose tests write to our own terminal, or may do so.
+    #[must_use]
+    pub fn beside_tests(console: &'a Console, title: &str, total: Option<u64>) -> Self {
+        Self::new(console, title, total, console.is_live_beside_tests())
+    }
+
+    /// Of a pass whose tests are silent.
+    #[must_use]
+    pub fn of_silent_tests(console: &'a Console, title: &str, total: u64) -> Self {
+        Self::new(console, title, Some(total), console.is_live())
+    }
+
+    fn new(console: &'a Console, title: &str, total: Option<u64>, live: bool) -> Self {
+        let started = Instant::now();
+        let shown = if live {
+            let bar = bar(title, total);
+            console.set_bar(Some(bar.clone()));
+            Shown::Bar(bar)
+        } else {
+            Shown::Lines { next: started + QUIET }
+        };
+        Self { console, title: title.to_owned(), total, done: 0, shown, started }
+    }
+
+    /// `done` tests are over; `status` says what runs now and the verdict so far.
+    pub fn update(&mut self, done: u64, status: &str) {
+        self.done = done;
+        match &mut self.shown {
+            Shown::Bar(bar) => {
+                bar.set_position(done);
+                bar.set_message(printable(status));
+            }
+            Shown::Lines { next } if Instant::now() >= *next => {
+                *next = Instant::now() + PLAIN_INTERVAL;
+                self.console.line(&plain_line(
+                    &self.title,
+                    done,
+                    self.total,
+                    &printable(status),
+                    self.started.elapsed(),
+                ));
+            }
+            Shown::Lines { .. } => {}
+        }
+    }
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        if let Shown::Bar(bar) = &self.shown {
+            self.console.set_bar(None);
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(title: &str, total: Option<u64>) -> ProgressBar {
+    let template = match total {
+        Some(_) => "{prefix} {wide_bar:.cyan/dim} {pos}/{len}  {msg:.bold}  {eta} left",
+        None => "{spinner} {prefix} {pos}  {msg:.bold}  {elapsed}",
+    };
+    // The template is ours: a mistake in it shows in the tests below, and costs a user only the colours.
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(10)).with_style(style);
+    bar.set_prefix(title.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+fn plain_line(title: &str, done: u64, total: Option<u64>, status: &str, elapsed: Duration) -> String {
+    let of = total.map_or_else(String::new, |total| format!(" of {total}"));
+    let left = time_left(done, total, elapsed)
+        .map_or_else(String::new, |left| format!(", about {} s left", left.as_secs()));
+    format!("{title}: {done}{of}, {status}, {} s{left}", elapsed.as_secs())
+}
+
+fn time_left(done: u64, total: Option<u64>, elapsed: Duration) -> Option<Duration> {
+    let left = total?.checked_sub(done)?;
+    let done = u32::try_from(done).ok().filter(|done| *done > 0)?;
+    (elapsed / done).checked_mul(u32::try_from(left).ok()?)
+}
+
+/// A test's name comes from the tested process: it must not steer the terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_line_tells_how_far_it_is_and_what_is_left() {
+        let line = plain_line("confirming", 3, Some(9), "MapCache.scroll", Duration::from_secs(6));
+        assert_eq!(line, "confirming: 3 of 9, MapCache.scroll, 6 s, about 12 s left");
+        let line = plain_line("screening", 0, None, "A.b", Duration::from_secs(2));
+        assert_eq!(line, "screening: 0, A.b, 2 s");
+    }
+
+    #[test]
+    fn names_cannot_steer_the_terminal() {
+        assert_eq!(printable("a\x1b[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+    }
+
+    #[test]
+    fn both_templates_are_well_formed() {
+        for total in [Some(3), None] {
+            assert_eq!(bar("x", total).length(), total);
+        }
+        assert!(
+            ProgressStyle::with_template(
+                "{prefix} {wide_bar:.cyan/dim} {pos}/{len}  {msg:.bold}  {eta} left"
+            )
+            .is_ok()
+        );
+    }
+
+    #[test]
+    fn nothing_is_left_to_tell_of_an_unknown_end() {
+        assert_eq!(time_left(3, None, Duration::from_secs(1)), None);
+        assert_eq!(time_left(0, Some(3), Duration::from_secs(1)), None);
+        assert_eq!(time_left(5, Some(3), Duration::from_secs(1)), None);
+    }
+}

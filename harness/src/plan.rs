@@ -1,0 +1,555 @@
+//! From checked settings and a request to what is run and how it is judged. Pure: the day, the folder and the files'
+//! contents come in as values.
+//!
+//! `analysis` does not know the configuration; [`policy`] is the one place where one becomes the other.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::civil::Date;
+use memgate_analysis::{Bound, FramePattern, GatePolicy, Limit, NamePattern, Rule, Waiver, WaiverMatch};
+use memgate_config::{
+    Baseline, Config, Later, LaterKind, Runner, Suite, TestGlob, Threshold, Until, WaiverTarget,
+};
+use memgate_model::{Level, Metric, Per, Problem};
+
+use crate::cli::RunRequest;
+use crate::exit::ExpectedError;
+
+/// What was read before anything is planned.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Checked configuration; the defaults where there is no file.
+    pub config: Config,
+    /// The file it comes from.
+    pub file: Option<PathBuf>,
+    /// Folder its relative paths start at.
+    pub root: PathBuf,
+    /// Accepted figures, where there are some.
+    pub baseline: Option<Baseline>,
+}
+
+/// The world a plan is made in.
+#[derive(Debug, Clone)]
+pub struct World {
+    /// Today, for waivers.
+    pub today: Date,
+    /// Working directory.
+    pub directory: PathBuf,
+}
+
+/// What is run, and how it is measured and judged.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Name of the project.
+    pub project: String,
+    /// Folder of the sessions.
+    pub output_dir: PathBuf,
+    /// What is run, in this order.
+    pub suites: Vec<PlannedSuite>,
+    /// How it is judged.
+    pub policy: GatePolicy,
+    /// Confirm suspects?
+    pub confirm: bool,
+    /// GoogleTest filter for all suites.
+    pub filter: Option<String>,
+    /// Only part of the tests is asked for.
+    pub partial: bool,
+    /// Time between two samples of the operating system's figures.
+    pub interval: Duration,
+    /// Longest wait for late frees at the end of a test; zero: none.
+    pub settle: Duration,
+    /// Asked for, but not measured by this version: errors of the run.
+    pub unmeasured: Vec<Problem>,
+    /// Things to tell before the run.
+    pub warnings: Vec<String>,
+    /// Reports to write besides those of the session; paths are complete.
+    pub reports: memgate_config::Reports,
+}
+
+/// One command to run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedSuite {
+    /// Its name in the configuration; `None`: the wrapped command.
+    pub name: Option<String>,
+    /// Program and arguments, repeating once where they can repeat.
+    pub command: Vec<OsString>,
+    /// The command with `{n}` in it, where the program repeats its work.
+    pub repeating: Option<Vec<String>>,
+    /// Directory to run in; `None`: ours.
+    pub directory: Option<PathBuf>,
+    /// Variables to add.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Who tells the tests apart.
+    pub runner: Runner,
+    /// Globs of executables to measure besides what is recognised.
+    pub targets: Vec<String>,
+    /// Longest time of one test.
+    pub timeout: Duration,
+}
+
+/// Plans a run.
+///
+/// # Errors
+/// When there is nothing to run, or a suite that was asked for is not there.
+pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<Plan, ExpectedError> {
+    let config = &settings.config;
+    let suites = suites(settings, request, world)?;
+    let mut policy = policy(settings, request.ignore_test_failures, world.today);
+    policy.warm_up = request.warm_up.unwrap_or(policy.warm_up);
+    policy.iterations = request.iterations.unwrap_or(policy.iterations);
+    policy.max_iterations = policy.max_iterations.max(policy.iterations);
+    policy.iteration_cap = policy.iteration_cap.max(policy.iterations.saturating_add(policy.warm_up));
+    Ok(Plan {
+        project: project(config, &world.directory),
+        output_dir: request.output_dir.clone(),
+        partial: is_partial(settings, request),
+        suites,
+        policy,
+        confirm: request.confirm,
+        filter: request.filter.clone(),
+        interval: config.measure.interval,
+        settle: config.measure.settle,
+        unmeasured: unmeasured(config, request),
+        warnings: warnings(settings),
+        reports: reports(settings),
+    })
+}
+
+/// How a run is judged.
+#[must_use]
+pub fn policy(settings: &Settings, ignore_test_failures: bool, today: Date) -> GatePolicy {
+    let config = &settings.config;
+    let default = GatePolicy::default();
+    GatePolicy {
+        warm_up: config.measure.warm_up,
+        iterations: config.measure.iterations,
+        max_iterations: default.max_iterations.max(config.measure.iterations),
+        iteration_cap: default
+            .iteration_cap
+            .max(config.measure.iterations.saturating_add(config.measure.warm_up)),
+        confidence: config.measure.confidence,
+        unconfirmed: config.measure.unconfirmed,
+        ignore_test_failures,
+        rules: rules(settings),
+        // Every limit, the built-in ones too, is a rule: see `rules`.
+        defaults: Vec::new(),
+        // Relative limits are resolved in `rules`, where it is known what a figure is per.
+        baseline: None,
+        waivers: config.waivers.iter().map(waiver).collect(),
+        today: today.to_string(),
+        ..default
+    }
+}
+
+fn project(config: &Config, directory: &Path) -> String {
+    config.project.clone().unwrap_or_else(|| {
+        directory.file_name().map_or_else(|| "project".to_owned(), |name| name.to_string_lossy().into_owned())
+    })
+}
+
+fn suites(
+    settings: &Settings,
+    request: &RunRequest,
+    world: &World,
+) -> Result<Vec<PlannedSuite>, ExpectedError> {
+    let config = &settings.config;
+    if !request.program.is_empty() {
+        return Ok(vec![wrapped(config, request, world)]);
+    }
+    let file = settings.file.clone().ok_or_else(|| ExpectedError::NothingToRun("memgate.yaml".into()))?;
+    let later = |l: &&Later| l.kind == LaterKind::Suite;
+    let known: Vec<String> = (config.suites.iter().map(|suite| suite.name.clone()))
+        .chain(config.later.iter().filter(later).map(|l| l.name.clone()))
+        .collect();
+    if known.is_empty() {
+        return Err(ExpectedError::NoSuites(file));
+    }
+    if let Some(name) = request.suites.iter().find(|name| !known.contains(name)) {
+        return Err(ExpectedError::UnknownSuite { name: name.clone(), file, known });
+    }
+    let chosen = config.suites.iter().filter(|suite| is_chosen(request, &suite.name));
+    Ok(chosen.map(|suite| configured(config, suite, request, world)).collect())
+}
+
+fn is_chosen(request: &RunRequest, suite: &str) -> bool {
+    request.suites.is_empty() || request.suites.iter().any(|name| name == suite)
+}
+
+fn wrapped(config: &Config, request: &RunRequest, world: &World) -> PlannedSuite {
+    PlannedSuite {
+        name: None,
+        command: request.program.clone(),
+        repeating: None,
+        directory: None,
+        environment: Vec::new(),
+        runner: Runner::Auto,
+        targets: request.targets.iter().map(|glob| absolute(glob, &world.directory)).collect(),
+        timeout: request.timeout.unwrap_or(config.measure.timeout),
+    }
+}
+
+fn configured(config: &Config, suite: &Suite, request: &RunRequest, world: &World) -> PlannedSuite {
+    let directory = suite.cwd.as_ref().map(|cwd| world.directory.join(cwd));
+    let globs_start = directory.as_ref().unwrap_or(&world.directory).to_string_lossy().into_owned();
+    let targets = (suite.targets.iter().map(|target| target.absolute(&globs_start)))
+        .chain(request.targets.iter().map(|glob| absolute(glob, &world.directory)));
+    PlannedSuite {
+        name: Some(suite.name.clone()),
+        command: suite.command(1).into_iter().map(OsString::from).collect(),
+        repeating: suite.repeats().then(|| suite.run.clone()),
+        directory,
+        environment: suite.env.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        runner: suite.runner,
+        targets: targets.collect(),
+        timeout: request.timeout.or(suite.timeout).unwrap_or(config.measure.timeout),
+    }
+}
+
+/// The glob of `--target` for absolute paths, as the configuration's `targets` are read.
+fn absolute(glob: &str, directory: &Path) -> String {
+    match glob {
+        _ if glob.starts_with(['/', '*']) => glob.to_owned(),
+        _ if glob.contains('/') => {
+            format!("{}/{}", directory.to_string_lossy().trim_end_matches('/'), glob.trim_start_matches("./"))
+        }
+        _ => format!("*/{glob}"),
+    }
+}
+
+/// A waiver that matches nothing is only reported when everything ran.
+fn is_partial(settings: &Settings, request: &RunRequest) -> bool {
+    let filtered = |argument: &OsString| argument.to_string_lossy().starts_with("--gtest_filter");
+    request.filter.is_some()
+        || !request.suites.is_empty()
+        || request.program.iter().any(filtered)
+        || (!request.program.is_empty() && !settings.config.suites.is_empty())
+}
+
+fn unmeasured(config: &Config, request: &RunRequest) -> Vec<Problem> {
+    let wanted =
+        |l: &&Later| l.kind == LaterKind::Suite && request.program.is_empty() && is_chosen(request, &l.name);
+    let problem = |l: &Later| Problem {
+        r#where: format!("suite {}", l.name),
+        what: format!("not measured: this version has no runner `{}` ({})", l.detail, l.place),
+        hint: "run the others with --suite, or take it out of the configuration".to_owned(),
+    };
+    config.later.iter().filter(wanted).map(problem).collect()
+}
+
+fn warnings(settings: &Settings) -> Vec<String> {
+    let config = &settings.config;
+    let without_effect = config.later.iter().filter(|later| later.kind != LaterKind::Suite);
+    let mut warnings: Vec<String> =
+        without_effect.map(|later| format!("not done by this version of memgate: {later}")).collect();
+    if settings.baseline.is_none() && config.thresholds.need_baseline() {
+        warnings.push(
+            "there is no baseline: thresholds relative to it do not apply (`memgate baseline accept` makes one)"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
+fn reports(settings: &Settings) -> memgate_config::Reports {
+    let mut reports = settings.config.reports.clone();
+    if let Some(junit) = &mut reports.junit {
+        junit.path = settings.root.join(&junit.path);
+    }
+    reports.json = reports.json.map(|path| settings.root.join(path));
+    reports
+}
+
+/// Decides on a test by `suite::Test.name`.
+type Names = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// For a metric of a test the first entry that names both wins, whatever it is per, and `off` is an entry too. So each
+/// rule refuses the tests that an earlier entry for the same metric took.
+fn rules(settings: &Settings) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    let mut earlier: Vec<(Metric, Option<TestGlob>)> = Vec::new();
+    for entry in settings.config.thresholds.rules() {
+        let taken: Vec<Option<TestGlob>> = earlier
+            .iter()
+            .filter(|(metric, _)| *metric == entry.metric)
+            .map(|(_, glob)| glob.clone())
+            .collect();
+        let tests = entry.tests.cloned();
+        earlier.push((entry.metric, tests.clone()));
+        let Some(threshold) = entry.threshold else { continue };
+        let pattern: Names = Arc::new(move |name| {
+            let hit = |glob: &Option<TestGlob>| {
+                let (suite, test) = name.split_once("::").unwrap_or(("", name));
+                glob.as_ref().is_none_or(|glob| glob.matches(suite, test))
+            };
+            hit(&tests) && !taken.iter().any(hit)
+        });
+        rules.extend(limits_of(threshold, &pattern, settings.baseline.as_ref()));
+    }
+    rules
+}
+
+/// The rules of one threshold: one for every test, and where a limit is relative one for each test of the baseline.
+fn limits_of(threshold: &Threshold, pattern: &Names, baseline: Option<&Baseline>) -> Vec<Rule> {
+    let limits = |figure: Option<f64>| {
+        [(threshold.fail, Level::Fail), (threshold.warn, Level::Warn)]
+            .into_iter()
+            .filter_map(|(limit, level)| Some((limit?.resolve(figure)?, level)))
+            .map(|(limit, level)| Limit {
+                metric: threshold.metric,
+                per: threshold.per,
+                bound: Bound::Absolute(limit),
+                level,
+                source: threshold.place.to_string(),
+            })
+            .collect::<Vec<_>>()
+    };
+    let relative = [threshold.fail, threshold.warn].into_iter().flatten().any(|l| l.resolve(None).is_none());
+    let accepted =
+        baseline.filter(|_| relative).map(|baseline| accepted(baseline, threshold)).unwrap_or_default();
+    let of_accepted = accepted.into_iter().map(|(name, figure)| {
+        let pattern = Arc::clone(pattern);
+        let matches = NamePattern::new(move |asked| asked == name && pattern(asked));
+        Rule { matches, limits: limits(Some(figure)) }
+    });
+    let pattern_of_all = Arc::clone(pattern);
+    let matches = NamePattern::new(move |asked| pattern_of_all(asked));
+    let general = Rule { matches, limits: limits(None) };
+    of_accepted.chain([general]).collect()
+}
+
+/// The accepted figures a threshold compares with, by the name its tests are asked for.
+fn accepted(baseline: &Baseline, threshold: &Threshold) -> Vec<(String, f64)> {
+    let Threshold { metric, per, .. } = *threshold;
+    let mut figures = Vec::new();
+    for (suite, accepted) in &baseline.suites {
+        if per == Per::Suite {
+            figures.extend(baseline.suite_figure(suite, metric).map(|figure| (format!("{suite}::"), figure)));
+        } else {
+            figures.extend(accepted.tests.keys().filter_map(|test| {
+                let figure = baseline.test_figure(suite, test, metric, per)?;
+                Some((format!("{suite}::{test}"), figure))
+            }));
+        }
+    }
+    figures
+}
+
+fn waiver(waiver: &memgate_config::Waiver) -> Waiver {
+    Waiver {
+        matches: match &waiver.target {
+            WaiverTarget::Leak(id) => WaiverMatch::Leak(id.clone()),
+            WaiverTarget::Frame(glob) => {
+                let compiled = glob.clone();
+                WaiverMatch::Frame(FramePattern::new(glob.text(), move |frame| {
+                    let (module, function) = frame.split_once('!').unwrap_or(("", frame));
+                    compiled.matches(module, (!function.is_empty()).then_some(function))
+                }))
+            }
+            WaiverTarget::Class(glob) => WaiverMatch::Class(glob.text().to_owned()),
+            WaiverTarget::Holder(glob) => WaiverMatch::Holder(glob.text().to_owned()),
+        },
+        reason: waiver.reason.clone(),
+        owner: waiver.owner.clone(),
+        until: match waiver.until {
+            Until::Date(last) => Some(last.to_string()),
+            Until::Never => None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const YAML: &str = r#"
+version: 1
+project: tiles
+suites:
+  engine: { run: [build/engine_tests], targets: ["build/*_tests"], timeout: 5s, env: { MODE: fast } }
+  replay: { run: [build/replay, "--count={n}"], cwd: data }
+  app: { run: [x], runner: junit }
+measure: { warm_up: 2, iterations: 20, unconfirmed: fail }
+thresholds:
+  native.live_bytes: 100
+  os.rss: { per: suite, warn: +10%, against: baseline }
+  os.fds: off
+  tests:
+    - match: "engine::MapCache.*"
+      native.live_bytes: { limit: 64 KiB, per: test }
+    - match: "Noisy.*"
+      native.live_bytes: off
+    - match: "engine::*"
+      native.live_bytes: 7
+waivers:
+  - { frame: "libfontconfig.so*!FcInit*", reason: once, until: never }
+  - { leak: n1-5f1c09a2b47d1e03, reason: known, until: 2027-03-01, owner: "@maps" }
+reports:
+  junit: { path: out/junit.xml }
+"#;
+
+    fn settings(yaml: &str) -> Settings {
+        let config = Config::parse(yaml, "memgate.yaml", &|_| None, None).unwrap_or_else(|e| panic!("{e}"));
+        Settings { config, file: Some("memgate.yaml".into()), root: "/project".into(), baseline: None }
+    }
+
+    fn world() -> World {
+        World { today: jiff::civil::date(2026, 11, 21), directory: "/project".into() }
+    }
+
+    fn planned(request: &RunRequest) -> Plan {
+        plan(&settings(YAML), request, &world()).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    fn request() -> RunRequest {
+        RunRequest { confirm: true, output_dir: ".memgate".into(), ..RunRequest::default() }
+    }
+
+    fn limit(policy: &GatePolicy, suite: &str, test: &str, metric: Metric, per: Per) -> Vec<(Bound, String)> {
+        policy.limits(suite, test, metric, per).into_iter().map(|l| (l.bound, l.source.clone())).collect()
+    }
+
+    #[test]
+    fn the_first_entry_that_names_test_and_metric_wins_whatever_it_is_per() {
+        let policy = policy(&settings(YAML), false, world().today);
+        let bytes = Metric::NativeLiveBytes;
+        for (suite, test, per, want) in [
+            ("engine", "MapCache.scroll", Per::Test, Some(65536.0)),
+            ("engine", "MapCache.scroll", Per::Iteration, None),
+            ("engine", "Noisy.one", Per::Iteration, None),
+            ("other", "Noisy.one", Per::Iteration, None),
+            ("engine", "Other.x", Per::Iteration, Some(7.0)),
+            ("other", "Other.x", Per::Iteration, Some(100.0)),
+        ] {
+            let found = limit(&policy, suite, test, bytes, per);
+            let bounds: Vec<Bound> = found.into_iter().map(|(bound, _)| bound).collect();
+            assert_eq!(
+                bounds,
+                want.map(Bound::Absolute).into_iter().collect::<Vec<_>>(),
+                "{suite}::{test} {per:?}"
+            );
+        }
+        assert!(limit(&policy, "engine", "A.b", Metric::OsFds, Per::Iteration).is_empty(), "switched off");
+        let threads = limit(&policy, "engine", "A.b", Metric::OsThreads, Per::Iteration);
+        assert_eq!(
+            threads,
+            [(Bound::Absolute(0.0), "default".to_owned())],
+            "and what is not named keeps its default"
+        );
+    }
+
+    #[test]
+    fn relative_limits_need_an_accepted_figure() {
+        let mut settings = settings(YAML);
+        let rss = |settings: &Settings| {
+            limit(&policy(settings, false, world().today), "engine", "", Metric::OsRss, Per::Suite)
+        };
+        assert!(rss(&settings).is_empty());
+        let json = r#"{"schema_version":1,"suites":{"engine":{"metrics":{"os.rss":{"value":1000.0,"per":"suite"}}}}}"#;
+        settings.baseline = Some(Baseline::from_json(json).unwrap());
+        let found = rss(&settings);
+        assert_eq!(found.len(), 1);
+        assert!(matches!(found[0].0, Bound::Absolute(limit) if (limit - 1100.0).abs() < 1e-6), "{found:?}");
+    }
+
+    #[test]
+    fn a_missing_baseline_is_said_where_it_is_needed() {
+        let warnings = planned(&request()).warnings;
+        assert!(warnings.iter().any(|w| w.contains("memgate baseline accept")), "{warnings:?}");
+        let plain = plan(&settings("version: 1\nsuites: { a: { run: [x] } }"), &request(), &world()).unwrap();
+        assert!(plain.warnings.is_empty());
+    }
+
+    #[test]
+    fn a_configured_suite_carries_its_settings() {
+        let plan = planned(&request());
+        let [engine, replay] = plan.suites.as_slice() else { panic!("{:?}", plan.suites) };
+        assert_eq!(engine.targets, ["/project/build/*_tests"]);
+        assert_eq!(engine.timeout, Duration::from_secs(5));
+        assert_eq!(engine.environment, [("MODE".into(), "fast".into())]);
+        assert_eq!(replay.command, ["build/replay", "--count=1"]);
+        assert_eq!(replay.directory.as_deref(), Some(Path::new("/project/data")));
+        assert!(replay.repeating.is_some());
+        assert_eq!(plan.project, "tiles");
+        assert_eq!((plan.policy.warm_up, plan.policy.iterations), (2, 20));
+        assert_eq!(plan.reports.junit.unwrap().path, Path::new("/project/out/junit.xml"));
+    }
+
+    #[test]
+    fn a_suite_of_a_later_version_is_an_error_unless_it_was_not_asked_for() {
+        assert_eq!(planned(&request()).unmeasured.len(), 1);
+        let only = RunRequest { suites: vec!["engine".into()], ..request() };
+        assert!(planned(&only).unmeasured.is_empty());
+        let app = planned(&RunRequest { suites: vec!["app".into()], ..request() });
+        assert!(
+            app.suites.is_empty() && app.unmeasured[0].what.contains("runner `junit`"),
+            "{:?}",
+            app.unmeasured
+        );
+    }
+
+    #[test]
+    fn what_is_typed_wins_over_the_file() {
+        let typed = RunRequest {
+            iterations: Some(50),
+            warm_up: Some(0),
+            timeout: Some(Duration::from_secs(1)),
+            targets: vec!["./t/*".into(), "*_test".into(), "exact".into()],
+            suites: vec!["engine".into()],
+            ..request()
+        };
+        let plan = planned(&typed);
+        assert_eq!((plan.policy.warm_up, plan.policy.iterations, plan.policy.max_iterations), (0, 50, 50));
+        assert_eq!(plan.suites[0].timeout, Duration::from_secs(1));
+        assert_eq!(plan.suites[0].targets, ["/project/build/*_tests", "/project/t/*", "*_test", "*/exact"]);
+    }
+
+    #[test]
+    fn a_wrapped_command_needs_no_configuration() {
+        let bare = Settings { root: "/project".into(), ..Settings::default() };
+        let wrapped = RunRequest { program: vec!["./tests".into(), "-x".into()], ..request() };
+        let plan = plan(&bare, &wrapped, &world()).unwrap();
+        assert_eq!(plan.project, "project", "the folder's name");
+        assert_eq!(plan.suites[0].command, ["./tests", "-x"]);
+        assert_eq!((plan.suites[0].runner, plan.suites[0].timeout), (Runner::Auto, Duration::from_secs(60)));
+        assert!(!plan.partial);
+    }
+
+    #[test]
+    fn a_run_of_a_part_is_known_as_one() {
+        let part = |change: fn(&mut RunRequest)| {
+            let mut request = request();
+            change(&mut request);
+            planned(&request).partial
+        };
+        assert!(!part(|_| {}));
+        assert!(part(|r| r.filter = Some("A.*".into())));
+        assert!(part(|r| r.suites.push("engine".into())));
+        assert!(part(|r| r.program.push("./other".into())), "the file has suites that do not run now");
+    }
+
+    #[test]
+    fn nothing_to_run_is_an_error_that_says_what_there_is() {
+        let none = plan(&Settings::default(), &request(), &world()).unwrap_err();
+        assert!(matches!(none, ExpectedError::NothingToRun(_)));
+        let empty = plan(&settings("version: 1"), &request(), &world()).unwrap_err();
+        assert_eq!(empty.to_string(), "memgate.yaml has no suites");
+        let typo = RunRequest { suites: vec!["engin".into()], ..request() };
+        let typo = plan(&settings(YAML), &typo, &world()).unwrap_err();
+        assert_eq!(typo.hint().as_deref(), Some("it has: engine, replay, app"));
+    }
+
+    #[test]
+    fn waivers_keep_who_why_and_until_when() {
+        let policy = policy(&settings(YAML), false, world().today);
+        let texts: Vec<String> =
+            policy.waivers.iter().map(|w| format!("{:?} {:?}", w.matches, w.until)).collect();
+        assert_eq!(texts.len(), 2);
+        assert!(texts[0].contains("FcInit") && texts[0].ends_with("None"), "{texts:?}");
+        assert!(texts[1].contains("n1-5f1c09a2b47d1e03") && texts[1].contains("2027-03-01"), "{texts:?}");
+        assert_eq!(policy.waivers[1].owner.as_deref(), Some("@maps"));
+        assert_eq!(policy.today, "2026-11-21");
+    }
+}

@@ -1,0 +1,266 @@
+//! What `/proc` says of a tested process: memory, threads, descriptors, environment.
+//!
+//! Read at every boundary while the guest waits, so the ordinary sample costs one small file for memory, one for time, two
+//! calls per thread and one per descriptor. Everything here is bounded and nothing fails: a process that is gone, or that
+//! may not be looked at, gives `None` or an empty list.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use memgate_wire::{FdEntry, OsSample, ThreadEntry};
+
+/// More threads or descriptors than this are not listed.
+const MAX_ENTRIES: usize = 4096;
+
+/// The kernel keeps an environment below this (a third of a stack of 8 MiB at most).
+const MAX_ENVIRON_BYTES: u64 = 8 << 20;
+
+/// How much is read for a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Depth {
+    /// PSS and private dirty bytes: the kernel walks all page tables for them.
+    pub proportional: bool,
+    /// Where each thread waits in the kernel.
+    pub waits: bool,
+}
+
+/// A sample of the process as it stands; `None` where it cannot be seen.
+#[must_use]
+pub fn os_sample(pid: u32, depth: Depth) -> Option<OsSample> {
+    let rss_bytes = resident_bytes(&read(pid, "statm")?)?;
+    let (pss_bytes, private_dirty_bytes) = if depth.proportional {
+        proportional(&read(pid, "smaps_rollup").unwrap_or_default())
+    } else {
+        (None, None)
+    };
+    Some(OsSample {
+        pid,
+        boundary: 0,
+        rss_bytes,
+        pss_bytes,
+        private_dirty_bytes,
+        cpu_ns: read(pid, "stat").and_then(|stat| cpu_ns(&stat)).unwrap_or(0),
+        threads: threads(pid, depth.waits),
+        fds: descriptors(pid),
+        counters: None,
+    })
+}
+
+/// The threads of a process in the order of their ids, with `waits` also where each stands in the kernel.
+#[must_use]
+pub fn threads(pid: u32, waits: bool) -> Vec<ThreadEntry> {
+    let mut threads: Vec<_> = numbers(&folder(pid).join("task"))
+        .map(|id| ThreadEntry {
+            id,
+            name: read(pid, &format!("task/{id}/comm")).map(|name| line(&name)).unwrap_or_default(),
+            waits_in: if waits { waits_in(pid, id) } else { String::new() },
+        })
+        .collect();
+    threads.sort_unstable_by_key(|t| t.id);
+    threads
+}
+
+/// The environment the process was started with. It is for memory only: it may hold secrets.
+#[must_use]
+pub fn environ(pid: u32) -> Option<Vec<(OsString, OsString)>> {
+    Some(environ_entries(&read(pid, "environ")?))
+}
+
+/// Whether `/proc/PID` is the process that has the spool of this name mapped. Another process namespace may use the same
+/// number for another process.
+#[must_use]
+pub fn has_mapped(pid: u32, spool: &Path) -> bool {
+    let Some(name) = spool.file_name() else { return false };
+    let Ok(maps) = File::open(folder(pid).join("maps")) else { return false };
+    let mut maps = std::io::BufReader::new(maps);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match std::io::BufRead::read_until(&mut maps, b'\n', &mut line) {
+            Ok(0) | Err(_) => return false,
+            Ok(_) => {}
+        }
+        let path = line.trim_ascii_end();
+        // The agent maps it before it gets its final name; which of both is shown depends on the file system.
+        let path = path.strip_suffix(b".new").unwrap_or(path);
+        let before = path.strip_suffix(name.as_bytes());
+        if before.is_some_and(|before| before.ends_with(b"/")) {
+            return true;
+        }
+    }
+}
+
+/// Whether `/proc/PID` runs this executable.
+#[must_use]
+pub fn runs(pid: u32, executable: &str) -> bool {
+    fs::read_link(folder(pid).join("exe")).is_ok_and(|exe| exe == Path::new(executable))
+}
+
+fn folder(pid: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}"))
+}
+
+fn read(pid: u32, name: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = File::open(folder(pid).join(name)).ok()?;
+    file.take(MAX_ENVIRON_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// The names in a folder of /proc that are numbers.
+fn numbers(folder: &Path) -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).take(MAX_ENTRIES)
+}
+
+fn descriptors(pid: u32) -> Vec<FdEntry> {
+    let folder = folder(pid).join("fd");
+    let mut fds: Vec<_> = numbers(&folder)
+        .filter_map(|fd| {
+            let target = fs::read_link(folder.join(fd.to_string())).ok()?;
+            Some(FdEntry { fd, target: target.to_string_lossy().into_owned() })
+        })
+        .collect();
+    fds.sort_unstable_by_key(|entry| entry.fd);
+    fds
+}
+
+/// The kernel function a thread sleeps in and the system call it made, as far as the kernel tells.
+fn waits_in(pid: u32, thread: u32) -> String {
+    let text = |name: &str| read(pid, &format!("task/{thread}/{name}")).map(|t| line(&t)).unwrap_or_default();
+    let wchan = text("wchan");
+    // "running", or: number, six arguments, stack pointer, program counter.
+    let syscall = text("syscall");
+    let call = syscall.split(' ').next().unwrap_or_default();
+    match (wchan.as_str(), call) {
+        ("" | "0", "") => String::new(),
+        ("" | "0", "running") => "running".to_owned(),
+        ("" | "0", number) => format!("system call {number}"),
+        (function, "" | "running") => function.to_owned(),
+        (function, number) => format!("{function} (system call {number})"),
+    }
+}
+
+fn line(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.trim_ascii_end()).into_owned()
+}
+
+/// `statm`: sizes in pages, the second is what is resident.
+fn resident_bytes(statm: &[u8]) -> Option<u64> {
+    let pages: u64 = std::str::from_utf8(statm).ok()?.split(' ').nth(1)?.parse().ok()?;
+    pages.checked_mul(rustix::param::page_size() as u64)
+}
+
+/// `stat`: the fields behind the name, which may itself hold spaces and brackets, begin with the third; the fourteenth and
+/// fifteenth are user and system time in ticks.
+fn cpu_ns(stat: &[u8]) -> Option<u64> {
+    let behind_name = stat.rsplitn(2, |b| *b == b')').next()?;
+    let mut fields = std::str::from_utf8(behind_name).ok()?.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    let ns_per_tick = 1_000_000_000_u64.checked_div(rustix::param::clock_ticks_per_second())?;
+    user.checked_add(system)?.checked_mul(ns_per_tick)
+}
+
+/// `smaps_rollup`: `Pss:` and `Private_Dirty:` in KiB.
+fn proportional(rollup: &[u8]) -> (Option<u64>, Option<u64>) {
+    let text = String::from_utf8_lossy(rollup);
+    let bytes = |key: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(key))?;
+        value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    };
+    (bytes("Pss:"), bytes("Private_Dirty:"))
+}
+
+/// Entries end with NUL; what has no `=` is not a variable.
+fn environ_entries(bytes: &[u8]) -> Vec<(OsString, OsString)> {
+    bytes
+        .split(|b| *b == 0)
+        .filter_map(|entry| {
+            // A name may begin with `=` (a shell on another system left it there), but is never empty.
+            let at = entry.iter().skip(1).position(|b| *b == b'=')?.checked_add(1)?;
+            let (name, value) = entry.split_at_checked(at)?;
+            let value = OsStr::from_bytes(value.get(1..)?);
+            Some((OsString::from_vec(name.to_vec()), value.to_os_string()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    const ALL: Depth = Depth { proportional: true, waits: true };
+
+    #[test]
+    fn a_sample_of_this_process_shows_its_memory_threads_and_descriptors() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let (runs, running) = std::sync::mpsc::channel();
+        let park = move || {
+            runs.send(()).unwrap();
+            wait.recv()
+        };
+        let parked = std::thread::Builder::new().name("parked-7".into()).spawn(park).unwrap();
+        running.recv().unwrap();
+        let sample = os_sample(std::process::id(), ALL).unwrap();
+        assert!(sample.rss_bytes > 100_000, "{}", sample.rss_bytes);
+        assert!(sample.pss_bytes.unwrap() > 0 && sample.pss_bytes.unwrap() <= sample.rss_bytes * 2);
+        assert!(sample.private_dirty_bytes.unwrap() > 0);
+        assert!(sample.threads.iter().any(|t| t.name == "parked-7"), "{:?}", sample.threads);
+        let path = file.path().to_string_lossy();
+        assert!(sample.fds.iter().any(|fd| fd.target == path), "{path} {:?}", sample.fds);
+        drop(go);
+        assert!(parked.join().unwrap().is_err());
+    }
+
+    #[test]
+    fn a_process_that_is_gone_gives_nothing() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        assert_eq!(os_sample(pid, ALL), None);
+        assert_eq!(environ(pid), None);
+        assert!(threads(pid, true).is_empty());
+        assert!(!has_mapped(pid, Path::new("/x/1-1.mgf")));
+    }
+
+    #[test]
+    fn the_environment_of_a_child_is_what_it_was_started_with() {
+        let mut child = Command::new("sleep")
+            .arg("60")
+            .env_clear()
+            .env("A", "1=2")
+            .env("EMPTY", "")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        // `spawn` returns when the child has made its exec.
+        let environ = environ(child.id()).unwrap();
+        let stands = threads(child.id(), true);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(environ, [("A".into(), "1=2".into()), ("EMPTY".into(), "".into())]);
+        assert_eq!(stands.len(), 1);
+    }
+
+    #[test]
+    fn a_name_with_brackets_and_spaces_does_not_hide_the_time() {
+        let ticks = rustix::param::clock_ticks_per_second();
+        let stat = b"7 (a) b (c)) S 1 7 7 0 -1 4194304 100 0 0 0 3 4 0 0 20 0 1 0 9 1 1";
+        assert_eq!(cpu_ns(stat), Some(7 * (1_000_000_000 / ticks)));
+        assert_eq!(cpu_ns(b"7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn rollup_figures_are_read_by_name() {
+        let text = b"5584-7ffd ---p 00000000 00:00 0   [rollup]\nRss: 9 kB\nPss:   1500 kB\nPss_Dirty: 7 kB\nPrivate_Dirty:  12 kB\n";
+        assert_eq!(proportional(text), (Some(1_536_000), Some(12_288)));
+        assert_eq!(proportional(b"Pss: many kB\n"), (None, None));
+    }
+}

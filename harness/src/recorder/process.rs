@@ -1,0 +1,373 @@
+//! One tracked process: the handshake at its boundaries, its samples, its end.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use memgate_map::{Bell, ControlPage, Woken};
+use memgate_wire::spool::{self, Extent, offset, state};
+use memgate_wire::{Boundary, Counters, Frame, OsSample};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::sampler::{Occasion, Sampler, now_ns};
+use super::{End, Follow, Options, Process, ProcessEnd, ProcessKey, Shared, chain, lock};
+use crate::proc_fs;
+use crate::stream::{Reader, StreamError};
+
+/// Shortest interval between samples.
+pub(crate) const MIN_INTERVAL: Duration = Duration::from_millis(1);
+
+/// A process as other threads see it.
+pub(super) struct Tracked {
+    page: ControlPage,
+    /// Ends the wait of the thread that follows the process.
+    bell: Bell,
+    pid: u32,
+    /// Whether `/proc/PID` is this process.
+    visible: bool,
+    /// Also `None` where the system has no pidfds or forbids them.
+    pidfd: Option<OwnedFd>,
+    died: AtomicBool,
+    stopping: AtomicBool,
+    captures: Mutex<Vec<mpsc::Sender<OsSample>>>,
+}
+
+/// The pid in the control page of a spool; `None`: the file is not a spool.
+pub(super) fn writer_of(file: &File) -> io::Result<Option<u32>> {
+    let mut start = [0; 64];
+    let got = file.read_at(&mut start, 0)?;
+    let extent = Extent::of(start.get(..got).unwrap_or_default());
+    Ok(extent.end.map(|_| extent.pid))
+}
+
+impl Tracked {
+    /// Tells the guest that we are there. From now on it waits for us at boundaries.
+    pub(super) fn attach(page: ControlPage, path: &Path, pid: u32, options: &Options) -> io::Result<Self> {
+        page.store_u32(offset::WAIT_MS, u32::try_from(options.wait.as_millis()).unwrap_or(u32::MAX))?;
+        page.store_u32(offset::HARNESS, 1)?;
+        page.wake(offset::HARNESS)?;
+        // First the pidfd, then the look at what it is: between both the number cannot pass to another process.
+        let handle = pid.try_into().ok().and_then(Pid::from_raw);
+        let pidfd = handle.filter(|_| pid != std::process::id());
+        let pidfd = pidfd.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let visible = pid != std::process::id() && proc_fs::has_mapped(pid, path);
+        Ok(Self {
+            page,
+            bell: Bell::default(),
+            pid,
+            visible,
+            pidfd: pidfd.filter(|_| visible),
+            died: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            captures: Mutex::default(),
+        })
+    }
+
+    pub(super) const fn pidfd(&self) -> Option<&OwnedFd> {
+        self.pidfd.as_ref()
+    }
+
+    pub(super) fn process_died(&self) {
+        self.died.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    pub(super) fn recorder_stops(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    pub(super) fn ask(&self, answer: mpsc::Sender<OsSample>) {
+        lock(&self.captures).push(answer);
+        self.ring();
+    }
+
+    pub(super) fn kill(&self) -> bool {
+        self.pidfd.as_ref().is_some_and(|pidfd| pidfd_send_signal(pidfd, Signal::KILL).is_ok())
+    }
+
+    fn ring(&self) {
+        // A page that is gone ends the other thread's wait by itself.
+        drop(self.page.ring(&self.bell, offset::BOUNDARY));
+    }
+
+    /// Whether the process is known to be gone.
+    fn is_dead(&self) -> bool {
+        let by_pidfd = |pidfd| {
+            let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+            matches!(poll(&mut fds, Some(&rustix::event::Timespec::default())), Ok(1..))
+        };
+        self.died.load(Ordering::Acquire) || self.pidfd.as_ref().is_some_and(by_pidfd)
+    }
+
+    fn counters(&self) -> io::Result<Counters> {
+        let mut page = [0; spool::CONTROL_BYTES];
+        self.page.file().read_exact_at(&mut page, 0)?;
+        let [allocations, frees, allocated_bytes, freed_bytes] = spool::live_counters(&page);
+        Ok(Counters { allocations, frees, allocated_bytes, freed_bytes, ..Counters::default() })
+    }
+
+    /// Lets the guest go on for good: it waits for nobody any more.
+    fn detach(&self) {
+        let free = || {
+            self.page.store_u32(offset::HARNESS, 0)?;
+            self.page.wake(offset::HARNESS)?;
+            self.acknowledge(self.page.load_u32(offset::BOUNDARY)?, 0)
+        };
+        // A page that is gone has no guest waiting on it.
+        drop(free());
+    }
+
+    fn acknowledge(&self, boundary: u32, orders: u32) -> io::Result<()> {
+        self.page.store_u32(offset::ORDERS, orders)?;
+        self.page.store_u32(offset::ACKNOWLEDGED, boundary)?;
+        self.page.wake(offset::ACKNOWLEDGED)
+    }
+}
+
+/// Frees the guest however the thread that follows it ends.
+struct Attached<'a>(&'a Tracked);
+
+impl Drop for Attached<'_> {
+    fn drop(&mut self) {
+        self.0.detach();
+        lock(&self.0.captures).clear();
+    }
+}
+
+/// The thread of one process, from its attachment to its end.
+pub(super) fn follow(shared: &Shared, key: ProcessKey, tracked: &Arc<Tracked>, path: &Path) {
+    let attached = Attached(tracked);
+    let outcome = Following::new(shared, key, tracked, path).map(|mut following| following.run());
+    drop(attached);
+    lock(&shared.tracked).remove(&key);
+    match outcome {
+        Ok(true) => {}
+        Ok(false) => shared.problem(format!("{}: it ends before its hello", path.display())),
+        Err(e) => shared.problem(chain(&e)),
+    }
+}
+
+struct Following<'a> {
+    shared: &'a Shared,
+    key: ProcessKey,
+    tracked: &'a Tracked,
+    path: &'a Path,
+    reader: Reader,
+    /// Known once the hello was read.
+    guest: Option<Guest>,
+    /// The last boundary that was read, with its time.
+    boundary: Option<(Boundary, u64)>,
+    /// The last boundary that was answered.
+    answered: u32,
+}
+
+struct Guest {
+    follow: Box<dyn Follow>,
+    sampler: Option<Sampler>,
+}
+
+impl<'a> Following<'a> {
+    fn new(
+        shared: &'a Shared,
+        key: ProcessKey,
+        tracked: &'a Tracked,
+        path: &'a Path,
+    ) -> Result<Self, StreamError> {
+        let read = |source| StreamError::Open { path: path.into(), source };
+        let reader = Reader::new(tracked.page.file().try_clone().map_err(read)?, path)?;
+        Ok(Self { shared, key, tracked, path, reader, guest: None, boundary: None, answered: 0 })
+    }
+
+    /// Follows to the end; `false`: the process never said hello.
+    fn run(&mut self) -> bool {
+        let interval = self.shared.options.interval.max(MIN_INTERVAL);
+        let mut next_tick = Instant::now() + interval;
+        let (how, damage) = loop {
+            match self.step(next_tick) {
+                Ok(None) => {}
+                Ok(Some(how)) => break (how, None),
+                Err(e) => break (self.end_without_goodbye(), Some(chain(&e))),
+            }
+            if Instant::now() >= next_tick {
+                self.sample(Occasion::Interval, 0);
+                next_tick = Instant::now() + interval;
+            }
+        };
+        let end = self.reader.end();
+        let counters = self.tracked.counters().ok();
+        let end =
+            ProcessEnd { how, damage, frames: end.frames, unknown_frames: end.unknown_frames, counters };
+        match &mut self.guest {
+            Some(guest) => guest.follow.ended(&end),
+            None => return false,
+        }
+        true
+    }
+
+    /// Deals with what has happened by now, else waits until something does or the next sample is due.
+    fn step(&mut self, next_tick: Instant) -> Result<Option<End>, StreamError> {
+        // Looked at first: what was written before is then read below.
+        let (dead, stopping) = (self.tracked.is_dead(), self.tracked.stopping.load(Ordering::Acquire));
+        let reached = self.word(offset::BOUNDARY)?;
+        let recording = !matches!(self.word(offset::STATE)?, state::CLOSED | state::STOPPED | state::FULL);
+        if reached != self.answered && !dead && !stopping && recording {
+            self.at_boundary(reached)?;
+            return Ok(None);
+        }
+        if dead || stopping || !recording {
+            self.deliver()?;
+            return Ok(Some(self.end_of(dead)));
+        }
+        let asked = std::mem::take(&mut *lock(&self.tracked.captures));
+        if !asked.is_empty() {
+            self.capture(&asked);
+            return Ok(None);
+        }
+        let timeout = next_tick.saturating_duration_since(Instant::now());
+        let woken = self.tracked.page.wait(offset::BOUNDARY, self.answered, &self.tracked.bell, timeout);
+        match woken.map_err(|e| self.page_error(e))? {
+            Woken::Timeout => self.at_interval()?,
+            Woken::Page | Woken::Bell => {}
+        }
+        Ok(None)
+    }
+
+    /// The guest waits until this returns (or until it has waited long enough).
+    fn at_boundary(&mut self, reached: u32) -> Result<(), StreamError> {
+        let sample = self.take(Occasion::Boundary);
+        self.deliver()?;
+        let at = self.boundary.clone().filter(|(boundary, _)| boundary.sequence == reached);
+        if let Some((mut sample, t_ns)) = sample {
+            // A guest that was tired of waiting has gone on: the sample is then one of in between.
+            let waits = at.as_ref().is_some_and(|(_, since)| {
+                Duration::from_nanos(t_ns.saturating_sub(*since)) < self.shared.options.wait
+            });
+            sample.boundary = if waits { reached } else { 0 };
+            self.record(sample, t_ns);
+        }
+        let orders = match (&at, &mut self.guest) {
+            (Some((boundary, _)), Some(guest)) => guest.follow.orders(boundary),
+            _ => 0,
+        };
+        self.tracked.acknowledge(reached, orders).map_err(|e| self.page_error(e))?;
+        self.answered = reached;
+        Ok(())
+    }
+
+    fn at_interval(&mut self) -> Result<(), StreamError> {
+        if self.tracked.visible
+            && self.tracked.pidfd.is_none()
+            && !proc_fs::has_mapped(self.tracked.pid, self.path)
+        {
+            // Only where the system has no pidfds.
+            self.tracked.died.store(true, Ordering::Release);
+        }
+        self.deliver()
+    }
+
+    /// Delivers every frame that is whole by now.
+    fn deliver(&mut self) -> Result<(), StreamError> {
+        self.reader.advance()?;
+        while let Some((frame, t_ns)) = self.reader.next_frame()? {
+            if let Frame::Boundary(boundary) = &frame {
+                self.boundary = Some((boundary.clone(), t_ns));
+            }
+            if self.guest.is_none() {
+                let Frame::Hello(hello) = &frame else { continue };
+                self.guest = Some(self.introduce(hello.clone()));
+            }
+            if let Some(guest) = &mut self.guest {
+                guest.follow.frame(frame, t_ns);
+            }
+        }
+        Ok(())
+    }
+
+    fn introduce(&self, hello: memgate_wire::Hello) -> Guest {
+        let Tracked { pid, visible, .. } = *self.tracked;
+        lock(&self.shared.summary).processes += 1;
+        let sampler = visible.then(|| Sampler::create(self.path, pid, &hello, &self.shared.options.version));
+        let sampler = match sampler.transpose() {
+            Ok(sampler) => sampler,
+            Err(e) => {
+                self.shared.problem(format!("{}: write its samples: {e}", self.path.display()));
+                None
+            }
+        };
+        let environ = if visible { proc_fs::environ(pid) } else { None };
+        let process = Process { key: self.key, file: self.path.into(), hello, environ, visible };
+        Guest { follow: self.shared.observe.started(&process), sampler }
+    }
+
+    fn take(&mut self, occasion: Occasion) -> Option<(OsSample, u64)> {
+        let (mut sample, t_ns) = match &mut self.guest {
+            Some(guest) => guest.sampler.as_mut()?.take(occasion)?,
+            // The first boundary comes before its hello was read.
+            None if self.tracked.visible => {
+                let depth = proc_fs::Depth { proportional: false, waits: false };
+                (proc_fs::os_sample(self.tracked.pid, depth)?, now_ns())
+            }
+            None => return None,
+        };
+        sample.counters = self.tracked.counters().ok();
+        Some((sample, t_ns))
+    }
+
+    fn sample(&mut self, occasion: Occasion, boundary: u32) -> Option<OsSample> {
+        let (mut sample, t_ns) = self.take(occasion)?;
+        sample.boundary = boundary;
+        self.record(sample.clone(), t_ns);
+        Some(sample)
+    }
+
+    /// Writes a sample to the folder, then delivers it.
+    fn record(&mut self, sample: OsSample, t_ns: u64) {
+        let Some(guest) = &mut self.guest else { return };
+        let frame = Frame::OsSample(sample);
+        if let Some(sampler) = &mut guest.sampler
+            && let Err(e) = sampler.write(&frame, t_ns)
+        {
+            guest.sampler = None;
+            self.shared.problem(format!("{}: write its samples: {e}", self.path.display()));
+        }
+        guest.follow.frame(frame, t_ns);
+    }
+
+    fn capture(&mut self, asked: &[mpsc::Sender<OsSample>]) {
+        let Some(sample) = self.sample(Occasion::Request, 0) else { return };
+        for answer in asked {
+            // Who no longer waits for the answer does not need it.
+            drop(answer.send(sample.clone()));
+        }
+    }
+
+    fn end_of(&self, dead: bool) -> End {
+        match self.tracked.page.load_u32(offset::STATE) {
+            Ok(state::CLOSED) => End::Closed,
+            Ok(state::STOPPED) => End::Stopped,
+            Ok(state::FULL) => End::Full,
+            _ if dead => End::Died,
+            _ => self.end_without_goodbye(),
+        }
+    }
+
+    /// A process that `/proc` never showed and that did not say goodbye until the end of the recording is taken for dead.
+    fn end_without_goodbye(&self) -> End {
+        if self.tracked.is_dead() || !self.tracked.visible { End::Died } else { End::Abandoned }
+    }
+
+    fn word(&self, at: usize) -> Result<u32, StreamError> {
+        self.tracked.page.load_u32(at).map_err(|e| self.page_error(e))
+    }
+
+    fn page_error(&self, source: io::Error) -> StreamError {
+        StreamError::Read { path: self.path.into(), offset: 0, source }
+    }
+}

@@ -1,0 +1,84 @@
+//! Samples of `/proc` for one process, written beside its stream.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use memgate_wire::{Frame, Hello, OsSample, WIRE_VERSION, encode};
+
+use crate::proc_fs::{self, Depth};
+use crate::stream::os_path;
+
+/// PSS is read once in this time at most…
+const PROPORTIONAL_EVERY: Duration = Duration::from_secs(1);
+
+/// …and so that reading it takes no more than one part in this many of the time.
+const PROPORTIONAL_SHARE: u32 = 50;
+
+/// Takes samples of one process and writes them to `NAME.os.mgf`.
+pub(crate) struct Sampler {
+    pid: u32,
+    file: File,
+    next_proportional: Instant,
+}
+
+/// When a sample is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    /// The guest waits: as little as possible.
+    Boundary,
+    /// Between boundaries.
+    Interval,
+    /// Somebody asks where it hangs.
+    Request,
+}
+
+impl Sampler {
+    /// Begins the stream of samples that belongs to `stream`. `pid` is the process as `/proc` shows it here.
+    pub(crate) fn create(stream: &Path, pid: u32, hello: &Hello, version: &str) -> io::Result<Self> {
+        let ours = Hello {
+            wire_version: WIRE_VERSION,
+            agent_version: version.to_owned(),
+            capabilities: vec!["os".to_owned()],
+            blind: None,
+            label: "os".to_owned(),
+            ..hello.clone()
+        };
+        let file = File::create(os_path(stream))?;
+        let mut sampler = Self { pid, file, next_proportional: Instant::now() };
+        sampler.write(&Frame::Hello(ours), now_ns())?;
+        Ok(sampler)
+    }
+
+    /// A sample with its time; `None` once the process is gone.
+    pub(crate) fn take(&mut self, occasion: Occasion) -> Option<(OsSample, u64)> {
+        let begun = Instant::now();
+        let due = occasion == Occasion::Interval && begun >= self.next_proportional;
+        let depth = Depth {
+            proportional: due || occasion == Occasion::Request,
+            waits: occasion != Occasion::Boundary,
+        };
+        let t_ns = now_ns();
+        let sample = proc_fs::os_sample(self.pid, depth)?;
+        if depth.proportional {
+            let pause = begun.elapsed().saturating_mul(PROPORTIONAL_SHARE).max(PROPORTIONAL_EVERY);
+            self.next_proportional = Instant::now() + pause;
+        }
+        Some((sample, t_ns))
+    }
+
+    /// Appends a frame.
+    pub(crate) fn write(&mut self, frame: &Frame, t_ns: u64) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        encode(frame, t_ns, &mut bytes);
+        self.file.write_all(&bytes)
+    }
+}
+
+/// CLOCK_MONOTONIC, as the guest's frames have it.
+pub(crate) fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+}

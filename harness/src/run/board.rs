@@ -1,0 +1,288 @@
+//! What goes on in the processes of a run: which test is open since when, what is over. No clock, no process: times come
+//! in, decisions go out.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use memgate_analysis::ProcessRecord;
+use memgate_wire::{Hello, ProcessRole};
+
+use super::facts::EndingFacts;
+use super::watch::Seen;
+use crate::recorder::{Process, ProcessKey};
+
+/// What counts as one test, for its timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Clocked {
+    /// What lies between its boundaries.
+    Test,
+    /// The whole process.
+    Process,
+    /// As `Test`; but there is one test only, and the time before and after it counts too.
+    Alone,
+}
+
+/// A process whose recording is over.
+#[derive(Debug)]
+pub(super) struct Finished {
+    /// Who it was.
+    pub(super) process: Process,
+    /// What it wrote.
+    pub(super) record: ProcessRecord,
+    /// How it ended, as far as is known by now.
+    pub(super) ending: EndingFacts,
+}
+
+impl Finished {
+    /// Its first frame.
+    pub(super) fn hello(&self) -> &Hello {
+        &self.process.hello
+    }
+
+    /// File name of its stream.
+    pub(super) fn stream(&self) -> String {
+        self.process.file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Its environment, to start it again.
+    pub(super) fn environment(&self) -> Option<&Vec<(OsString, OsString)>> {
+        self.process.environ.as_ref()
+    }
+
+    /// A program of its own, not forked from a measured one.
+    pub(super) fn is_main(&self) -> bool {
+        self.hello().role == ProcessRole::Main
+    }
+}
+
+#[derive(Debug)]
+struct Live {
+    process: Process,
+    /// Since when it has been doing what it does.
+    since: Instant,
+    open: Option<String>,
+    timed_out: bool,
+}
+
+/// All processes of a run.
+#[derive(Debug)]
+pub(super) struct Board {
+    clocked: Clocked,
+    timeout: Duration,
+    live: BTreeMap<ProcessKey, Live>,
+    finished: Vec<Finished>,
+    tests: u64,
+    with_survivors: u64,
+    newest: String,
+}
+
+impl Board {
+    /// Nothing has happened yet.
+    pub(super) fn new(clocked: Clocked, timeout: Duration) -> Self {
+        Self {
+            clocked,
+            timeout,
+            live: BTreeMap::new(),
+            finished: Vec::new(),
+            tests: 0,
+            with_survivors: 0,
+            newest: String::new(),
+        }
+    }
+
+    /// Takes note.
+    pub(super) fn note(&mut self, seen: Seen, now: Instant) {
+        match seen {
+            Seen::Started(process) => {
+                let live = Live { process: *process, since: now, open: None, timed_out: false };
+                self.live.insert(live.process.key, live);
+            }
+            Seen::TestBegan { key, test } => {
+                self.newest.clone_from(&test);
+                self.with_live(key, |live| {
+                    live.open = Some(test);
+                    live.since = now;
+                });
+            }
+            Seen::TestEnded { key, survivors } => {
+                let was_open = self.live.get(&key).is_some_and(|live| live.open.is_some());
+                // The second end of a test that settled is no second test.
+                if was_open {
+                    self.tests += 1;
+                    self.with_survivors += u64::from(survivors > 0);
+                }
+                self.with_live(key, |live| {
+                    live.open = None;
+                    live.since = now;
+                });
+            }
+            Seen::Ended { key, record } => self.ended(key, *record),
+        }
+    }
+
+    fn with_live(&mut self, key: ProcessKey, change: impl FnOnce(&mut Live)) {
+        if let Some(live) = self.live.get_mut(&key) {
+            change(live);
+        }
+    }
+
+    fn ended(&mut self, key: ProcessKey, record: ProcessRecord) {
+        let Some(live) = self.live.remove(&key) else { return };
+        let ending = if live.timed_out {
+            EndingFacts::TimedOut(self.timeout.as_secs_f64())
+        } else {
+            EndingFacts::Unknown
+        };
+        self.finished.push(Finished { process: live.process, record, ending });
+    }
+
+    fn deadline(&self, live: &Live) -> Option<Instant> {
+        let counts = match self.clocked {
+            Clocked::Test => live.open.is_some(),
+            Clocked::Process | Clocked::Alone => live.process.hello.role == ProcessRole::Main,
+        };
+        (counts && !live.timed_out).then(|| live.since.checked_add(self.timeout)).flatten()
+    }
+
+    /// When the next test will have taken too long.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.live.values().filter_map(|live| self.deadline(live)).min()
+    }
+
+    /// Processes in which a test has taken too long, each once, with what it was doing.
+    pub(super) fn overdue(&mut self, now: Instant) -> Vec<(ProcessKey, String)> {
+        let late: Vec<ProcessKey> = self
+            .live
+            .iter()
+            .filter(|(_, live)| self.deadline(live).is_some_and(|deadline| deadline <= now))
+            .map(|(key, _)| *key)
+            .collect();
+        let mut overdue = Vec::new();
+        for key in late {
+            self.with_live(key, |live| {
+                live.timed_out = true;
+                let what = live.open.clone().unwrap_or_else(|| live.process.hello.executable.clone());
+                overdue.push((key, what));
+            });
+        }
+        overdue
+    }
+
+    /// Is a test open in some process?
+    pub(super) fn has_open_tests(&self) -> bool {
+        self.live.values().any(|live| live.open.is_some() && !live.timed_out)
+    }
+
+    /// Tests that are over.
+    pub(super) const fn tests(&self) -> u64 {
+        self.tests
+    }
+
+    /// What runs now, and the verdict so far.
+    pub(super) fn status(&self) -> String {
+        match self.with_survivors {
+            0 => self.newest.clone(),
+            n => format!("{} ({n} with survivors)", self.newest),
+        }
+    }
+
+    /// Everything that is over, in the order it began to record.
+    pub(super) fn into_finished(mut self) -> Vec<Finished> {
+        self.finished.sort_by_key(|finished| finished.process.key);
+        self.finished
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_wire::Runtime;
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    fn process(key: u64, role: ProcessRole) -> Seen {
+        let hello = Hello {
+            wire_version: 1,
+            agent_version: String::new(),
+            pid: 7,
+            parent_pid: 1,
+            abi: String::new(),
+            pointer_bytes: 8,
+            runtime: Runtime::Native,
+            role,
+            executable: "/b/tests".into(),
+            arguments: Vec::new(),
+            working_directory: "/".into(),
+            realtime_offset_ns: 0,
+            capabilities: Vec::new(),
+            blind: None,
+            label: String::new(),
+        };
+        let file = format!("/s/{key}-1.mgf").into();
+        Seen::Started(Box::new(Process { key: ProcessKey(key), file, hello, environ: None, visible: true }))
+    }
+
+    fn began(key: u64, test: &str) -> Seen {
+        Seen::TestBegan { key: ProcessKey(key), test: test.into() }
+    }
+
+    fn ended(key: u64) -> Seen {
+        Seen::TestEnded { key: ProcessKey(key), survivors: 1 }
+    }
+
+    fn gone(key: u64) -> Seen {
+        Seen::Ended { key: ProcessKey(key), record: Box::default() }
+    }
+
+    #[test]
+    fn a_test_that_takes_too_long_is_overdue_once() {
+        let start = Instant::now();
+        let mut board = Board::new(Clocked::Test, TIMEOUT);
+        board.note(process(1, ProcessRole::Main), start);
+        assert_eq!(board.next_deadline(), None, "no test is open");
+        board.note(began(1, "A.b"), start + Duration::from_secs(5));
+        assert_eq!(board.next_deadline(), Some(start + Duration::from_secs(65)));
+        assert!(board.overdue(start + Duration::from_secs(64)).is_empty());
+        let late = start + Duration::from_secs(65);
+        assert_eq!(board.overdue(late), [(ProcessKey(1), "A.b".to_owned())]);
+        assert!(board.overdue(late).is_empty() && board.next_deadline().is_none());
+        assert!(!board.has_open_tests(), "nobody waits for it any more");
+        board.note(gone(1), late);
+        assert_eq!(board.into_finished()[0].ending, EndingFacts::TimedOut(60.0));
+    }
+
+    #[test]
+    fn a_process_as_the_test_is_clocked_from_its_start_but_its_children_are_not() {
+        let start = Instant::now();
+        let mut board = Board::new(Clocked::Process, TIMEOUT);
+        board.note(process(2, ProcessRole::ForkChild), start);
+        assert_eq!(board.next_deadline(), None);
+        board.note(process(1, ProcessRole::Main), start);
+        assert_eq!(board.next_deadline(), Some(start + TIMEOUT));
+        assert_eq!(board.overdue(start + TIMEOUT), [(ProcessKey(1), "/b/tests".to_owned())]);
+    }
+
+    #[test]
+    fn a_test_that_settles_counts_once() {
+        let now = Instant::now();
+        let mut board = Board::new(Clocked::Test, TIMEOUT);
+        board.note(process(1, ProcessRole::Main), now);
+        for seen in [began(1, "A.b"), ended(1), ended(1), began(1, "A.c"), ended(1)] {
+            board.note(seen, now);
+        }
+        assert_eq!((board.tests(), board.status()), (2, "A.c (2 with survivors)".to_owned()));
+    }
+
+    #[test]
+    fn processes_are_given_back_in_the_order_they_began() {
+        let now = Instant::now();
+        let mut board = Board::new(Clocked::Test, TIMEOUT);
+        for seen in [process(1, ProcessRole::Main), process(2, ProcessRole::ForkChild), gone(2), gone(1)] {
+            board.note(seen, now);
+        }
+        let streams: Vec<String> = board.into_finished().iter().map(Finished::stream).collect();
+        assert_eq!(streams, ["1-1.mgf", "2-1.mgf"]);
+    }
+}

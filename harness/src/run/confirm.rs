@@ -1,0 +1,230 @@
+//! Running suspects again, each alone: the screen chooses, this decides who leaks.
+//!
+//! Data flow: screened suites → `analysis::screen` → for every suspect a process of its own that repeats this one test, with
+//! `analysis::Confirmation` deciding at each end whether to go on → facts of the suite. Programs that are a test as a whole
+//! are run with growing numbers of repetitions instead.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use memgate_analysis::{Confirmation, Next, ProcessRecord, Suspect};
+use memgate_model::BoundaryQuality;
+use memgate_wire::spool::order;
+use memgate_wire::{Boundary, ProcessRole};
+
+use super::board::{Clocked, Finished};
+use super::facts::{ConfirmationFacts, ProcessFacts};
+use super::label::Label;
+use super::screen::{LIST_TIMEOUT, Screened, Setting};
+use super::series;
+use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
+use super::watch::{Orders, Settle};
+use crate::device::local::{Launch, Stream};
+use crate::device::{AgentOptions, Detail, Target};
+use crate::exit::ExpectedError;
+use crate::output::Progress;
+use crate::recorder::chain;
+use crate::suite::gtest::{self, Repeat};
+
+/// Output of a confirming run that is kept.
+pub(super) const OUTPUT_BYTES: usize = 1 << 20;
+/// Folder of that output in the session.
+const FOLDER: &str = "confirm";
+
+/// Confirms everything that needs it.
+pub(super) async fn confirm(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suites: &mut [Screened],
+) -> Result<Vec<Finished>, Stopped> {
+    let mut finished = Vec::new();
+    let suspects: Vec<Vec<Suspect>> = suites.iter().map(|suite| suspects(setting, suite)).collect();
+    let total: usize = suspects.iter().map(Vec::len).sum();
+    if total > 0 && setting.plan.confirm {
+        around.console.line(&format!("confirming {total}, each alone"));
+    }
+    let mut progress = Progress::of_silent_tests(around.console, "confirming", total as u64);
+    let mut done = 0;
+    for (suite, suspects) in suites.iter_mut().zip(suspects) {
+        let mut all_tests = AllTests::default();
+        for suspect in suspects {
+            progress.update(done, &suspect.test);
+            let outcome = if setting.plan.confirm {
+                let mut show = |_: &_| progress.update(done, &suspect.test);
+                confirm_one(around, setting, suite, &suspect, &mut all_tests, &mut finished, &mut show)
+                    .await?
+            } else {
+                ConfirmationFacts::Impossible("--no-confirm was given".to_owned())
+            };
+            suite.facts.confirmations.insert(suspect.test, outcome);
+            done += 1;
+        }
+    }
+    drop(progress);
+    for suite in suites.iter_mut().filter(|suite| suite.one_by_one) {
+        finished.extend(series::one_by_one(around, setting, suite).await?);
+    }
+    for suite in suites.iter_mut().filter(|suite| suite.repeating.is_some() && setting.plan.confirm) {
+        finished.extend(series::repeat_program(around, setting, suite).await?);
+    }
+    Ok(finished)
+}
+
+fn suspects(setting: Setting<'_>, suite: &Screened) -> Vec<Suspect> {
+    if suite.facts.boundary == BoundaryQuality::Process || suite.one_by_one {
+        return Vec::new();
+    }
+    let mut suspects = memgate_analysis::screen(&suite.records(), &suite.facts.name, &setting.plan.policy);
+    suspects.retain(|suspect| !suspect.repeated);
+    suspects
+}
+
+/// The tests of the executables of one suite, listed when the first is needed.
+#[derive(Debug, Default)]
+struct AllTests(BTreeMap<usize, Result<Vec<String>, String>>);
+
+impl AllTests {
+    async fn of(&mut self, index: usize, process: &Finished) -> &Result<Vec<String>, String> {
+        if let std::collections::btree_map::Entry::Vacant(entry) = self.0.entry(index) {
+            let listing = gtest::list(process.hello(), process.environment().map(Vec::as_slice));
+            let listed = gtest::list_tests(listing, LIST_TIMEOUT).await;
+            entry.insert(listed.map_err(|why| format!("failed to {}", chain(&why))));
+        }
+        &self.0[&index]
+    }
+}
+
+async fn confirm_one(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &Screened,
+    suspect: &Suspect,
+    all_tests: &mut AllTests,
+    finished: &mut Vec<Finished>,
+    show: &mut dyn FnMut(&super::board::Board),
+) -> Result<ConfirmationFacts, Stopped> {
+    let Some(process) = suite.processes.get(suspect.record) else {
+        return Ok(ConfirmationFacts::Broken("the process it ran in is not known".to_owned()));
+    };
+    let Some(environment) = process.environment() else {
+        let why = "the environment it ran in cannot be read (another process namespace?)";
+        return Ok(ConfirmationFacts::Impossible(why.to_owned()));
+    };
+    let filter = match all_tests.of(suspect.record, process).await {
+        Ok(all) => gtest::filter_for(&suspect.test, all).map_err(|why| format!("failed to {why}")),
+        Err(why) => Err(why.clone()),
+    };
+    let filter = match filter {
+        Ok(filter) => filter,
+        Err(why) => return Ok(ConfirmationFacts::Impossible(why)),
+    };
+    let launch = silent(gtest::confirm(process.hello(), Some(environment), &filter, Repeat::Forever));
+    let job = job(setting, suite, suspect, &process.hello().executable, launch);
+    let done = supervise(around, job, show).await?;
+    let output = keep_output(setting, &suspect.test, &done)?;
+    Ok(outcome(done, &suspect.test, &output, finished))
+}
+
+/// What it prints is kept in the session: on the terminal it would only confuse.
+pub(super) fn silent(launch: Launch) -> Launch {
+    let capture = Stream::Capture { limit: OUTPUT_BYTES };
+    Launch { stdin: Stream::Null, stdout: capture, stderr: capture, ..launch }
+}
+
+fn job(setting: Setting<'_>, suite: &Screened, suspect: &Suspect, executable: &str, launch: Launch) -> Job {
+    let mut options = AgentOptions::new(setting.session.frames());
+    options.targets = vec![Target::Executable(executable.into())];
+    options.detail = Detail::Growth;
+    options.label = Label::Confirm { suite: suite.facts.name.clone(), test: suspect.test.clone() }.to_text();
+    let policy = setting.plan.policy.clone();
+    let (name, test) = (suite.facts.name.clone(), suspect.test.clone());
+    let settles = !setting.plan.settle.is_zero();
+    Job {
+        launch,
+        options,
+        orders: Box::new(move |process| match process.hello.role {
+            ProcessRole::Main => Box::new(Confirming {
+                confirmation: Confirmation::new(&policy, &name, &test),
+                settle: Settle::new(settles),
+            }),
+            ProcessRole::ForkChild => Box::new(Settle::new(false)),
+        }),
+        clocked: Clocked::Alone,
+        timeout: suite.timeout,
+    }
+}
+
+/// Goes on until enough is known.
+struct Confirming {
+    confirmation: Confirmation,
+    settle: Settle,
+}
+
+impl Orders for Confirming {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+        if self.settle.again(boundary, record) {
+            return order::SETTLE;
+        }
+        match self.confirmation.observe(record, elapsed(record)) {
+            Next::Continue => 0,
+            Next::Stop => order::STOP,
+        }
+    }
+}
+
+/// Since the first iteration began.
+fn elapsed(record: &ProcessRecord) -> Duration {
+    let begin = record.windows.first().map_or(0, |window| window.start_ns);
+    let end = record.windows.last().map_or(0, |window| window.end_ns);
+    Duration::from_nanos(end.saturating_sub(begin))
+}
+
+/// Writes what a confirming run printed, and tells where.
+fn keep_output(setting: Setting<'_>, test: &str, done: &Done) -> Result<String, ExpectedError> {
+    let folder = setting.session.folder().join(FOLDER);
+    fs::create_dir_all(&folder).map_err(ExpectedError::file("create", &folder))?;
+    let printable: String = test
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' })
+        .take(100)
+        .collect();
+    let number = fs::read_dir(&folder).map_err(ExpectedError::file("list", &folder))?.count() + 1;
+    let name = format!("{number:04}-{printable}.log");
+    let path = folder.join(&name);
+    let bytes = [done.ended.stdout.as_slice(), &done.ended.stderr].concat();
+    fs::write(&path, bytes).map_err(ExpectedError::file("write", &path))?;
+    Ok(format!("{FOLDER}/{name}"))
+}
+
+fn outcome(done: Done, test: &str, output: &str, finished: &mut Vec<Finished>) -> ConfirmationFacts {
+    let exit = done.ended.exit;
+    let ran = |process: &Finished| {
+        process.record.windows.iter().any(|w| w.id() == test)
+            || process.record.open.iter().any(|open| open.id == test)
+    };
+    let Some(process) = done.finished.into_iter().find(|process| process.is_main() && ran(process)) else {
+        return ConfirmationFacts::Broken(format!(
+            "alone, the test did not run ({exit}; its output: {output})"
+        ));
+    };
+    let facts = ProcessFacts::of(&process);
+    finished.push(process);
+    ConfirmationFacts::Repeated(facts)
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_analysis::Window;
+
+    use super::*;
+
+    #[test]
+    fn time_counts_from_the_first_iteration_on() {
+        let window = |start_ns, end_ns| Window { start_ns, end_ns, ..Window::default() };
+        let mut record = ProcessRecord::default();
+        record.windows = vec![window(100, 200), window(300, 1100)];
+        assert_eq!(elapsed(&record), Duration::from_nanos(1000));
+        assert_eq!(elapsed(&ProcessRecord::default()), Duration::ZERO);
+    }
+}

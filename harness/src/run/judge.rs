@@ -1,0 +1,28 @@
+//! From facts and records to the report, in the same way for a run that has just ended and for one of last week.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use memgate_analysis::{GatePolicy, ProcessRecord};
+use memgate_model::RunReport;
+
+use super::facts::Facts;
+use super::resolve::Symbols;
+use super::streams;
+
+/// Records by the name of their stream.
+pub type Records = BTreeMap<String, ProcessRecord>;
+
+/// Judges. Records that are not at hand are read from `frames`; names of streams may also be absolute paths.
+#[must_use]
+pub fn judge(
+    facts: &Facts,
+    mut at_hand: Records,
+    frames: &Path,
+    policy: &GatePolicy,
+    symbols: &mut Symbols,
+) -> RunReport {
+    let input = facts
+        .input(|stream| at_hand.remove(stream).unwrap_or_else(|| streams::read_record(&frames.join(stream))));
+    memgate_analysis::judge(&input, policy, symbols)
+}

@@ -1,0 +1,87 @@
+//! The label a process is started with, so that a stream says by itself what it was recorded for: a session whose run
+//! was interrupted, or a file copied out of one, can still be judged.
+
+/// What a process was started for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Label {
+    /// The screening pass of a configured suite (empty: of the wrapped command).
+    Screen {
+        /// The suite's name in the configuration, or empty.
+        suite: String,
+    },
+    /// Running one test again, alone.
+    Confirm {
+        /// The suite's name in the report.
+        suite: String,
+        /// The test's id in it.
+        test: String,
+    },
+    /// One of several runs of a process that repeats its work `n` times.
+    Length {
+        /// The suite's name in the report.
+        suite: String,
+        /// The test's id in it.
+        test: String,
+        /// How many times.
+        n: u64,
+    },
+}
+
+/// Cannot be part of a name that `Display` made: names are printable.
+const SEPARATOR: char = '\t';
+
+impl Label {
+    /// For the agent's options.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        match self {
+            Self::Screen { suite } => format!("screen{SEPARATOR}{suite}"),
+            Self::Confirm { suite, test } => format!("confirm{SEPARATOR}{suite}{SEPARATOR}{test}"),
+            Self::Length { suite, test, n } => {
+                format!("length{SEPARATOR}{suite}{SEPARATOR}{test}{SEPARATOR}{n}")
+            }
+        }
+    }
+
+    /// From a hello. What memgate did not write is a screen.
+    #[must_use]
+    pub fn from_text(text: &str) -> Self {
+        let parts: Vec<&str> = text.split(SEPARATOR).collect();
+        match parts.as_slice() {
+            ["screen", suite] => Self::Screen { suite: (*suite).to_owned() },
+            ["confirm", suite, test @ ..] if !test.is_empty() => {
+                Self::Confirm { suite: (*suite).to_owned(), test: test.join("\t") }
+            }
+            ["length", suite, test @ .., n] if !test.is_empty() => match n.parse() {
+                Ok(n) => Self::Length { suite: (*suite).to_owned(), test: test.join("\t"), n },
+                Err(_) => Self::Screen { suite: String::new() },
+            },
+            _ => Self::Screen { suite: String::new() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_survive_the_way_through_the_agent() {
+        for label in [
+            Label::Screen { suite: String::new() },
+            Label::Screen { suite: "engine".into() },
+            Label::Confirm { suite: "engine".into(), test: "A/B.c/0".into() },
+            Label::Confirm { suite: "engine".into(), test: "A.with\ttab".into() },
+            Label::Length { suite: "replay".into(), test: "replay".into(), n: 12 },
+        ] {
+            assert_eq!(Label::from_text(&label.to_text()), label);
+        }
+    }
+
+    #[test]
+    fn a_foreign_label_is_a_screen() {
+        for text in ["", "anything", "confirm", "length\ta\tb\tmany"] {
+            assert_eq!(Label::from_text(text), Label::Screen { suite: String::new() }, "{text:?}");
+        }
+    }
+}

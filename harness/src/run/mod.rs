@@ -1,0 +1,160 @@
+//! A run: screen, confirm, judge, report.
+//!
+//! Data flow: `Plan` → [`screen`] (every command once, with the agent inside) → [`confirm`] (suspects alone) → [`Facts`] in
+//! the session → [`judge`] with symbols from [`resolve`] → [`deliver`]. `memgate gate` enters at `judge`. Only `supervise`
+//! starts processes; only `output` prints.
+
+mod board;
+mod choose;
+mod confirm;
+pub mod deliver;
+pub mod facts;
+mod interrupt;
+pub mod judge;
+pub mod label;
+pub mod naming;
+pub mod resolve;
+mod screen;
+mod series;
+pub mod streams;
+mod supervise;
+mod watch;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Instant;
+
+use memgate_model::{Problem, RunReport};
+
+use crate::exit::ExpectedError;
+use crate::output::Console;
+use crate::plan::{Plan, PlannedSuite};
+use crate::recorder::chain;
+use crate::store::{Session, SessionInfo};
+use crate::suite::{InspectError, Program, inspect};
+use board::Finished;
+use facts::Facts;
+use interrupt::Interrupts;
+use judge::Records;
+use resolve::Symbols;
+use screen::{Screened, Setting};
+use supervise::{Stopped, Surroundings};
+
+/// A run that was judged.
+#[derive(Debug)]
+pub struct Judged {
+    /// What it found.
+    pub report: RunReport,
+    /// Where it is kept.
+    pub session: Session,
+}
+
+/// Runs a plan. `command_line` is memgate's own, for the session.
+///
+/// # Errors
+/// When it could not be run at all, or the user ended it; the session is kept then too.
+pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<Judged, ExpectedError> {
+    let programs = programs(plan)?;
+    let agent = crate::embedded::agent().map_err(|why| failed(&why, "`memgate doctor` says more"))?;
+    let mut info = SessionInfo::now(command_line, env!("CARGO_PKG_VERSION"));
+    info.project.clone_from(&plan.project);
+    let root =
+        std::path::absolute(&plan.output_dir).map_err(ExpectedError::file("find", &plan.output_dir))?;
+    let session =
+        Session::create(&root, &info).map_err(|why| failed(&why, "name another folder with --output-dir"))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(ExpectedError::file("start", "the runtime".as_ref()))?;
+    let recorded = runtime.block_on(record(plan, console, &session, &programs, &agent));
+    let (facts, records) = match recorded {
+        Ok(recorded) => recorded,
+        Err(Stopped::Interrupted) => return Err(ExpectedError::Interrupted(session.folder().to_owned())),
+        Err(Stopped::Failed(error)) => return Err(error),
+    };
+    facts.save(&session)?;
+    let mut symbols = Symbols::new(Vec::new());
+    let report = judge::judge(&facts, records, &session.frames(), &plan.policy, &mut symbols);
+    symbols.remember(session.folder())?;
+    tell_missing_symbols(&symbols, console);
+    Ok(Judged { report, session })
+}
+
+/// Looks at every program before the first is started: a mistake in the last suite is told at once.
+fn programs(plan: &Plan) -> Result<Vec<Program>, ExpectedError> {
+    let here =
+        std::env::current_dir().map_err(ExpectedError::file("find", "the working directory".as_ref()))?;
+    plan.suites.iter().map(|suite| program(suite, &here)).collect()
+}
+
+fn program(suite: &PlannedSuite, here: &Path) -> Result<Program, ExpectedError> {
+    let typed: OsString = suite.command.first().cloned().unwrap_or_default();
+    let name = suite.name.as_ref().map_or_else(String::new, |name| format!(" (suite {name})"));
+    let wrong = |why: String, hint: &str| ExpectedError::Program {
+        program: typed.to_string_lossy().into_owned(),
+        why: format!("{why}{name}"),
+        hint: hint.to_owned(),
+    };
+    let folder = choose::start_folder(suite, here);
+    let mut program = inspect(&typed, choose::search_path(suite).as_deref(), folder).map_err(|why| {
+        let (text, hint) = match &why {
+            InspectError::NoFile(_) => ("no such file".to_owned(), "is it built? Relative paths start in the working directory"),
+            InspectError::NotInPath(_) if folder.join(&typed).exists() => {
+                ("it is not in PATH".to_owned(), "a program of this folder is called with `./`")
+            }
+            InspectError::NotInPath(_) => ("it is not in PATH".to_owned(), "is it installed?"),
+            InspectError::NotAProgram { what, .. } => (format!("it is {what}"), ""),
+            InspectError::Read { source, .. } => (source.to_string(), ""),
+        };
+        wrong(text, hint)
+    })?;
+    // The agent compares with what /proc/self/exe says.
+    program.path = std::fs::canonicalize(&program.path).map_err(|why| wrong(why.to_string(), ""))?;
+    Ok(program)
+}
+
+async fn record(
+    plan: &Plan,
+    console: &Console,
+    session: &Session,
+    programs: &[Program],
+    agent: &Path,
+) -> Result<(Facts, Records), Stopped> {
+    let began = Instant::now();
+    let mut interrupts = Interrupts::listen()?;
+    let mut around = Surroundings { console, agent, interrupts: &mut interrupts, interval: plan.interval };
+    let setting = Setting { plan, session };
+    let started = jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();
+    let mut facts = Facts::new(&plan.project, &session.name(), started);
+    facts.partial = plan.partial;
+    facts.errors.extend(plan.unmeasured.iter().cloned());
+    let mut suites: Vec<Screened> = Vec::new();
+    for (planned, program) in plan.suites.iter().zip(programs) {
+        suites.extend(screen::screen(&mut around, setting, planned, program, &mut facts).await?);
+    }
+    let mut finished: Vec<Finished> = confirm::confirm(&mut around, setting, &mut suites).await?;
+    for suite in suites {
+        finished.extend(suite.processes);
+        facts.suites.push(suite.facts);
+    }
+    facts.duration_s = began.elapsed().as_secs_f64();
+    let records = finished.into_iter().map(|process| (process.stream(), process.record)).collect();
+    Ok((facts, records))
+}
+
+/// Without symbols a leak is still found; that its lines are missing has a reason the user can do something about.
+fn tell_missing_symbols(symbols: &Symbols, console: &Console) {
+    for (module, why) in symbols.failures() {
+        console.warning(&format!("no symbols for {module}: {why}"));
+    }
+}
+
+fn failed(why: &dyn std::error::Error, hint: &str) -> ExpectedError {
+    ExpectedError::Machinery { what: format!("failed to {}", chain(why)), hint: hint.to_owned() }
+}
+
+/// A problem that belongs to no suite.
+pub(crate) fn problem(r#where: &str, what: String, hint: &str) -> Problem {
+    Problem { r#where: r#where.to_owned(), what, hint: hint.to_owned() }
+}

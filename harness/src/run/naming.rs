@@ -1,0 +1,87 @@
+//! Names of suites: as short as they can be while different suites have different names.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::suite::gtest::SuiteId;
+
+/// Names for the suites of one command. The only one of a configured command has the configured name; where it ran
+/// several, that name comes before theirs.
+#[must_use]
+pub fn suite_names(configured: Option<&str>, keys: &[SuiteId]) -> Vec<String> {
+    match (configured, keys) {
+        (None, _) => names(keys),
+        (Some(name), [_]) => vec![name.to_owned()],
+        (Some(name), _) => names(keys).into_iter().map(|own| format!("{name}/{own}")).collect(),
+    }
+}
+
+/// A name for each suite. The file name is enough for most; folders are added from the right while two executables
+/// share it, then arguments where one executable runs with several.
+fn names(keys: &[SuiteId]) -> Vec<String> {
+    let shown: Vec<String> = keys.iter().map(|key| short_path(key, keys)).collect();
+    let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
+    for name in &shown {
+        *seen.entry(name).or_default() += 1;
+    }
+    keys.iter()
+        .zip(&shown)
+        .map(|(key, name)| match seen.get(name.as_str()) {
+            Some(2..) if !key.arguments.is_empty() => format!("{name} {}", key.arguments.join(" ")),
+            _ => name.clone(),
+        })
+        .collect()
+}
+
+fn short_path(key: &SuiteId, keys: &[SuiteId]) -> String {
+    let parts = Path::new(&key.executable).components().count();
+    (1..=parts)
+        .map(|count| tail(&key.executable, count))
+        .find(|short| {
+            keys.iter()
+                .all(|other| other.executable == key.executable || !ends_with(&other.executable, short))
+        })
+        .unwrap_or_else(|| key.executable.clone())
+}
+
+/// The last `count` components of a path.
+fn tail(path: &str, count: usize) -> String {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    parts[parts.len().saturating_sub(count)..].join("/")
+}
+
+fn ends_with(path: &str, short: &str) -> bool {
+    path.strip_suffix(short).is_some_and(|before| before.is_empty() || before.ends_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configured_name_stands_before_those_of_several_executables() {
+        let key = |executable: &str| SuiteId { executable: executable.to_owned(), arguments: Vec::new() };
+        assert_eq!(suite_names(Some("unit"), &[key("/b/one")]), ["unit"]);
+        assert_eq!(suite_names(Some("unit"), &[key("/b/one"), key("/b/two")]), ["unit/one", "unit/two"]);
+        assert_eq!(suite_names(None, &[key("/b/one")]), ["one"]);
+    }
+
+    #[test]
+    fn names_are_short_and_different() {
+        let key = |executable: &str, arguments: &[&str]| SuiteId {
+            executable: executable.to_owned(),
+            arguments: arguments.iter().map(|&a| a.to_owned()).collect(),
+        };
+        for (keys, want) in [
+            (vec![key("/b/engine_tests", &[])], vec!["engine_tests"]),
+            (vec![key("/b/one", &["--fast"]), key("/b/two", &[])], vec!["one", "two"]),
+            (vec![key("/b/a/tests", &[]), key("/b/c/tests", &[])], vec!["a/tests", "c/tests"]),
+            (vec![key("/x/a/tests", &[]), key("/y/a/tests", &[])], vec!["x/a/tests", "y/a/tests"]),
+            (vec![key("/b/tests", &[]), key("/b/tests", &["--slow"])], vec!["tests", "tests --slow"]),
+            (vec![key("/tests", &[]), key("/a/tests", &[])], vec!["/tests", "a/tests"]),
+            (vec![key("", &[])], vec![""]),
+        ] {
+            assert_eq!(names(&keys), want, "{keys:?}");
+        }
+    }
+}

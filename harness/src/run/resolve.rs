@@ -1,0 +1,258 @@
+//! Stacks to frames with functions and lines, and the memory of what was resolved.
+//!
+//! Data flow: a stack of a `ProcessRecord` → (module, address) pairs → what the session remembers, else
+//! `memgate-symbols` → model frames. What was resolved when the run was recorded is written to `symbols.json`, so that
+//! a session can be judged again after a rebuild, and on another machine.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use memgate_analysis::{ProcessRecord, Resolve, ResolvedStack, StackStep};
+use memgate_model::Frame;
+use memgate_symbols::{ModuleRef, Options, Symbol, Symbolizer};
+use memgate_wire::Module;
+use serde::{Deserialize, Serialize};
+
+use crate::exit::ExpectedError;
+
+/// Name of the file in the session folder.
+const FILE: &str = "symbols.json";
+
+/// Shown where an address belongs to no mapped file: generated code.
+const NO_MODULE: &str = "[unknown]";
+
+/// Resolves stacks, one look-up per address.
+#[derive(Debug)]
+pub struct Symbols {
+    symbolizer: Symbolizer,
+    known: BTreeMap<ModuleKey, BTreeMap<u64, Vec<Known>>>,
+    failures: BTreeMap<String, String>,
+}
+
+/// A build of a module.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct ModuleKey {
+    path: String,
+    build_id: Vec<u8>,
+}
+
+/// A function as it is remembered.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Known {
+    function: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    inlined: bool,
+}
+
+/// One module in `symbols.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredModule {
+    path: String,
+    build_id: String,
+    addresses: BTreeMap<u64, Vec<Known>>,
+}
+
+impl Symbols {
+    /// Looks for symbols in the modules themselves, in the system's debug folders and in `symbol_dirs`.
+    #[must_use]
+    pub fn new(symbol_dirs: Vec<PathBuf>) -> Self {
+        Self {
+            symbolizer: Symbolizer::new(Options { symbol_dirs }),
+            known: BTreeMap::new(),
+            failures: BTreeMap::new(),
+        }
+    }
+
+    /// Takes over what was resolved when `session` was recorded.
+    ///
+    /// # Errors
+    /// When the session's file is there and cannot be read.
+    pub fn recall(&mut self, session: &Path) -> Result<(), ExpectedError> {
+        let path = session.join(FILE);
+        if !path.is_file() {
+            return Ok(());
+        }
+        let bytes = fs::read(&path).map_err(ExpectedError::file("read", &path))?;
+        let stored: Vec<StoredModule> =
+            serde_json::from_slice(&bytes).map_err(|why| ExpectedError::Session {
+                path,
+                why: why.to_string(),
+                hint: "delete it: the symbols are then looked up again".to_owned(),
+            })?;
+        for module in stored {
+            let key = ModuleKey { path: module.path, build_id: from_hex(&module.build_id) };
+            self.known.entry(key).or_default().extend(module.addresses);
+        }
+        Ok(())
+    }
+
+    /// Writes what was resolved into `session`.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn remember(&self, session: &Path) -> Result<(), ExpectedError> {
+        let stored: Vec<_> = self
+            .known
+            .iter()
+            .map(|(key, addresses)| StoredModule {
+                path: key.path.clone(),
+                build_id: to_hex(&key.build_id),
+                addresses: addresses
+                    .iter()
+                    .filter(|(_, found)| !found.is_empty())
+                    .map(|(a, f)| (*a, f.clone()))
+                    .collect(),
+            })
+            .filter(|module| !module.addresses.is_empty())
+            .collect();
+        let path = session.join(FILE);
+        let bytes = serde_json::to_vec(&stored).map_err(|why| ExpectedError::Machinery {
+            what: format!("cannot write symbols: {why}"),
+            hint: String::new(),
+        })?;
+        fs::write(&path, bytes).map_err(ExpectedError::file("write", &path))
+    }
+
+    /// Modules of which no symbols could be had, each with the reason.
+    pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.failures.iter().map(|(module, why)| (module.as_str(), why.as_str()))
+    }
+
+    fn look_up(&mut self, module: &Module, address: u64) -> &[Known] {
+        let key = ModuleKey { path: module.path.clone(), build_id: module.build_id.clone() };
+        let Self { symbolizer, known, failures } = self;
+        known.entry(key).or_default().entry(address).or_insert_with(|| {
+            let module = ModuleRef { path: PathBuf::from(&module.path), build_id: module.build_id.clone() };
+            match symbolizer.resolve(&module, &[address]) {
+                Ok(found) => found.into_iter().flatten().map(Known::from).collect(),
+                Err(why) => {
+                    failures.entry(module.path.display().to_string()).or_insert_with(|| why.to_string());
+                    Vec::new()
+                }
+            }
+        })
+    }
+
+    fn step(&mut self, modules: &[Module], step: StackStep) -> Vec<Frame> {
+        // A return address: the call is before it.
+        let pc = step.pc.saturating_sub(1);
+        let Some(module) = modules.iter().find(|m| (m.start..m.end).contains(&pc)) else {
+            return vec![Frame { offset: pc, ..unnamed(NO_MODULE) }];
+        };
+        let offset = pc.wrapping_sub(module.bias);
+        let name = file_name(&module.path);
+        let found = self.look_up(module, offset);
+        if found.is_empty() {
+            return vec![Frame { offset, ..unnamed(&name) }];
+        }
+        found
+            .iter()
+            .map(|known| Frame {
+                function: Some(known.function.clone()),
+                file: known.file.clone(),
+                line: known.line,
+                module: name.clone(),
+                offset,
+                inlined: known.inlined,
+            })
+            .collect()
+    }
+}
+
+impl Resolve for Symbols {
+    fn frames(&mut self, record: &ProcessRecord, stack: u32) -> ResolvedStack {
+        let (steps, truncated) = record.stack(stack);
+        let frames =
+            steps.into_iter().flat_map(|step| self.step(record.modules(step.generation), step)).collect();
+        ResolvedStack { frames, truncated }
+    }
+}
+
+impl From<Symbol> for Known {
+    fn from(Symbol { function, file, line, inlined }: Symbol) -> Self {
+        Self { function, file, line, inlined }
+    }
+}
+
+fn unnamed(module: &str) -> Frame {
+    Frame { function: None, file: None, line: None, module: module.to_owned(), offset: 0, inlined: false }
+}
+
+fn file_name(path: &str) -> String {
+    Path::new(path).file_name().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// What is no hex gives a build id that no module has, and so is never used.
+fn from_hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> =
+        text.chars().filter_map(|c| c.to_digit(16)).filter_map(|d| u8::try_from(d).ok()).collect();
+    digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module() -> Module {
+        Module {
+            start: 0x1000,
+            end: 0x2000,
+            bias: 0x1000,
+            path: "/gone/bin/tests".into(),
+            build_id: vec![0xab, 1],
+        }
+    }
+
+    #[test]
+    fn an_address_without_symbols_keeps_its_module_and_offset() {
+        let mut symbols = Symbols::new(Vec::new());
+        let frames = symbols.step(&[module()], StackStep { pc: 0x1235, generation: 0 });
+        assert_eq!(frames, [Frame { offset: 0x234, ..unnamed("tests") }]);
+        assert!(
+            symbols.failures().any(|(module, _)| module == "/gone/bin/tests"),
+            "and the reader is told why"
+        );
+    }
+
+    #[test]
+    fn an_address_outside_of_every_module_is_generated_code() {
+        let frames = Symbols::new(Vec::new()).step(&[module()], StackStep { pc: 0x9001, generation: 0 });
+        assert_eq!(frames, [Frame { offset: 0x9000, ..unnamed("[unknown]") }]);
+    }
+
+    #[test]
+    fn what_was_resolved_serves_after_the_module_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut recorded = Symbols::new(Vec::new());
+        let key = ModuleKey { path: module().path, build_id: module().build_id };
+        let known =
+            Known { function: "leak()".into(), file: Some("a.cpp".into()), line: Some(7), inlined: false };
+        recorded.known.entry(key).or_default().insert(0x234, vec![known]);
+        recorded.remember(folder.path()).unwrap();
+
+        let mut later = Symbols::new(Vec::new());
+        later.recall(folder.path()).unwrap();
+        let frames = later.step(&[module()], StackStep { pc: 0x1235, generation: 0 });
+        assert_eq!(frames[0].function.as_deref(), Some("leak()"));
+        let rebuilt = Module { build_id: vec![0xcd], ..module() };
+        let frames = later.step(&[rebuilt], StackStep { pc: 0x1235, generation: 0 });
+        assert_eq!(frames[0].function, None, "another build's symbols are not used");
+    }
+
+    #[test]
+    fn a_broken_symbols_file_is_an_error_with_a_way_out() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(FILE), "{").unwrap();
+        let error = Symbols::new(Vec::new()).recall(folder.path()).unwrap_err();
+        assert!(error.hint().unwrap().contains("delete it"));
+    }
+}

@@ -1,0 +1,344 @@
+//! The screening pass: one command, run as the user would run it, with the agent inside.
+//!
+//! Data flow: planned suite → [`choose`] → `supervise` → its processes, grouped into [`Screened`] suites. What could not be
+//! measured becomes a problem of its suite, with what to do about it: it is never left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::IsTerminal as _;
+use std::path::Path;
+use std::time::Duration;
+
+use memgate_analysis::ProcessRecord;
+use memgate_model::{BoundaryQuality, Problem};
+
+use super::board::{Clocked, Finished};
+use super::choose::{self, Choice, Mode};
+use super::facts::{Facts, ProcessFacts, SuiteFacts};
+use super::label::Label;
+use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
+use super::watch::Settle;
+use super::{naming, problem};
+use crate::device::AgentOptions;
+use crate::device::local::{Environment, Exit, Launch, Stream};
+use crate::output::Progress;
+use crate::plan::{Plan, PlannedSuite};
+use crate::recorder::chain;
+use crate::store::Session;
+use crate::suite::Program;
+use crate::suite::gtest::{self, SuiteId};
+
+/// Longest time an executable may take to list its tests.
+pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Tests named where many did not run.
+const SHOWN_TESTS: usize = 10;
+
+/// A suite after its screening pass.
+#[derive(Debug)]
+pub(super) struct Screened {
+    pub(super) facts: SuiteFacts,
+    /// Its processes, in the order of `facts.screen`.
+    pub(super) processes: Vec<Finished>,
+    /// The program with the argument that repeats its work.
+    pub(super) repeating: Option<PlannedSuite>,
+    /// Its tests have no boundaries, and the executable can run each in a process of its own.
+    pub(super) one_by_one: bool,
+    /// Longest time of one test.
+    pub(super) timeout: Duration,
+}
+
+impl Screened {
+    /// What its processes wrote.
+    pub(super) fn records(&self) -> Vec<&ProcessRecord> {
+        self.processes.iter().map(|process| &process.record).collect()
+    }
+}
+
+/// What every command of a run shares.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) session: &'a Session,
+}
+
+/// Runs one command of the plan.
+pub(super) async fn screen(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    planned: &PlannedSuite,
+    program: &Program,
+    facts: &mut Facts,
+) -> Result<Vec<Screened>, Stopped> {
+    let choice = choose::choose(planned, program);
+    around.console.line(&choice.text);
+    let mut progress = Progress::beside_tests(around.console, "screening", None);
+    let job = job(setting, planned, &choice);
+    let mut done =
+        supervise(around, job, &mut |board| progress.update(board.tests(), &board.status())).await?;
+    drop(progress);
+    facts.command_ended(status(done.ended.exit));
+    facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
+    if done.finished.is_empty() {
+        not_measured(planned, program, &choice, &done, facts);
+        return Ok(Vec::new());
+    }
+    let mut suites = suites(setting, planned, program, choice.mode, done);
+    for suite in &mut suites {
+        missing_tests(suite).await;
+    }
+    // A filter may leave some executables of a tree without a test, which is then no mistake.
+    suites.retain(|suite| setting.plan.filter.is_none() || has_something(suite));
+    Ok(suites)
+}
+
+fn job(setting: Setting<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
+    let mut options = AgentOptions::new(setting.session.frames());
+    options.targets.clone_from(&choice.targets);
+    options.label = Label::Screen { suite: planned.name.clone().unwrap_or_default() }.to_text();
+    let settles = !setting.plan.settle.is_zero();
+    Job {
+        launch: launch(planned, setting.plan.filter.as_deref()),
+        options,
+        orders: Box::new(move |_| Box::new(Settle::new(settles))),
+        clocked: if choice.mode == Mode::Process { Clocked::Process } else { Clocked::Test },
+        timeout: planned.timeout,
+    }
+}
+
+/// The command as the user would run it. Reading from the terminal is the one thing it cannot do: it is not in the
+/// foreground, so that Ctrl-C reaches memgate alone.
+pub(super) fn launch(planned: &PlannedSuite, filter: Option<&str>) -> Launch {
+    let (program, arguments) =
+        planned.command.split_first().map(|(p, a)| (p.clone(), a.to_vec())).unwrap_or_default();
+    let mut launch = Launch::new(program, arguments);
+    launch.directory.clone_from(&planned.directory);
+    let mut set = planned.environment.clone();
+    set.extend(filter.map(|filter| ("GTEST_FILTER".into(), filter.into())));
+    launch.environment = Environment::Inherit { set, remove: Vec::new() };
+    launch.stdin = if std::io::stdin().is_terminal() { Stream::Null } else { Stream::Inherit };
+    launch
+}
+
+/// As a shell tells it.
+fn status(exit: Exit) -> i32 {
+    match exit {
+        Exit::Code(code) => code,
+        Exit::Signal { number, .. } => 128 + number,
+    }
+}
+
+fn typed(planned: &PlannedSuite) -> String {
+    planned.command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// No process said hello.
+fn not_measured(planned: &PlannedSuite, program: &Program, choice: &Choice, done: &Done, facts: &mut Facts) {
+    let name = planned.name.clone().unwrap_or_else(|| file_name(&program.path));
+    let (what, hint) = match (program.blind(), choice.mode) {
+        (Some(why), _) => (format!("not measured: {why}"), choose::remedy(program).to_owned()),
+        (None, Mode::Tree) => (
+            format!("not measured: no GoogleTest executable ran below `{}`", typed(planned)),
+            "measure other executables with --target GLOB; ones that are linked statically cannot be measured".to_owned(),
+        ),
+        (None, Mode::Direct | Mode::Process) => (
+            format!("not measured: the agent did not report from it ({})", done.ended.exit),
+            "`memgate doctor` says whether the agent can work here; a wrapper script needs --target GLOB".to_owned(),
+        ),
+    };
+    if choice.mode == Mode::Tree {
+        facts.errors.push(problem(&name, what, &hint));
+        return;
+    }
+    // A suite's problem has one line in the report.
+    let problem = problem(&name, format!("{what}; {hint}"), "");
+    facts.suites.push(SuiteFacts {
+        name,
+        runner: runner(choice.mode == Mode::Direct),
+        boundary: BoundaryQuality::Process,
+        screened_s: done.elapsed.as_secs_f64(),
+        screen: Vec::new(),
+        confirmations: BTreeMap::new(),
+        problems: vec![problem],
+    });
+}
+
+fn runner(gtest: bool) -> String {
+    if gtest { "gtest" } else { "command" }.to_owned()
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn ran_tests(record: &ProcessRecord) -> bool {
+    !record.windows.is_empty() || !record.open.is_empty()
+}
+
+fn has_something(suite: &Screened) -> bool {
+    suite.facts.boundary == BoundaryQuality::Process
+        || suite.one_by_one
+        || suite.processes.iter().any(|p| ran_tests(&p.record))
+}
+
+/// Groups processes: the same executable with the same arguments is one suite. What a measured process itself started
+/// belongs to that one, unless it runs tests of its own.
+fn suites(
+    setting: Setting<'_>,
+    planned: &PlannedSuite,
+    program: &Program,
+    mode: Mode,
+    done: Done,
+) -> Vec<Screened> {
+    let Done { finished, elapsed, .. } = done;
+    let measured: BTreeSet<u32> = finished.iter().map(|process| process.hello().pid).collect();
+    let mut groups: Vec<(SuiteId, Vec<Finished>)> = Vec::new();
+    for process in finished {
+        let belongs_to_its_parent = measured.contains(&process.hello().parent_pid);
+        if !process.is_main() || belongs_to_its_parent && !ran_tests(&process.record) {
+            continue;
+        }
+        let id = SuiteId::of(process.hello());
+        match groups.iter_mut().find(|(known, _)| *known == id) {
+            Some((_, processes)) => processes.push(process),
+            None => groups.push((id, vec![process])),
+        }
+    }
+    let ids: Vec<SuiteId> = groups.iter().map(|(id, _)| id.clone()).collect();
+    let names = naming::suite_names(planned.name.as_deref(), &ids);
+    names
+        .into_iter()
+        .zip(groups)
+        .map(|(name, (_, processes))| suite(setting, planned, program, mode, name, processes, elapsed))
+        .collect()
+}
+
+fn suite(
+    setting: Setting<'_>,
+    planned: &PlannedSuite,
+    program: &Program,
+    mode: Mode,
+    name: String,
+    processes: Vec<Finished>,
+    elapsed: Duration,
+) -> Screened {
+    let tests = processes.iter().any(|process| ran_tests(&process.record));
+    let hooked = processes.iter().any(|p| p.hello().capabilities.iter().any(|c| c == "boundary.gtest"));
+    let gtest = mode != Mode::Process && (tests || hooked || mode == Mode::Direct);
+    let one_by_one = gtest && !tests && !hooked && program.is_gtest();
+    let mut problems = Vec::new();
+    if gtest && !tests && !one_by_one && setting.plan.filter.is_none() {
+        problems.push(no_test(&name, hooked));
+    }
+    let facts = SuiteFacts {
+        runner: runner(gtest),
+        boundary: if gtest { BoundaryQuality::Exact } else { BoundaryQuality::Process },
+        screened_s: elapsed.as_secs_f64(),
+        screen: processes.iter().map(ProcessFacts::of).collect(),
+        confirmations: BTreeMap::new(),
+        problems,
+        name,
+    };
+    let repeating = (!gtest && planned.repeating.is_some()).then(|| planned.clone());
+    Screened { facts, processes, repeating, one_by_one, timeout: planned.timeout }
+}
+
+fn no_test(suite: &str, hooked: bool) -> Problem {
+    let (what, hint) = if hooked {
+        ("it ran no test", "look at its filter and its arguments")
+    } else {
+        (
+            "it ran no test whose boundaries could be seen",
+            "use `runner: command`, or include memgate.h's listener in it",
+        )
+    };
+    problem(suite, format!("{what}; {hint}"), "")
+}
+
+/// Tests that were to run in a process that ended before them.
+async fn missing_tests(suite: &mut Screened) {
+    let ran: BTreeSet<String> = suite
+        .processes
+        .iter()
+        .flat_map(|p| {
+            p.record.windows.iter().map(|w| w.id()).chain(p.record.open.iter().map(|open| open.id.clone()))
+        })
+        .collect();
+    let mut problems = Vec::new();
+    for process in suite.processes.iter().filter(|process| !process.record.open.is_empty()) {
+        let ended_in = process.record.open.first().map(|open| open.id.clone()).unwrap_or_default();
+        let missing = match gtest::list_tests(listing(process), LIST_TIMEOUT).await {
+            Ok(all) => did_not_run(
+                &ended_in,
+                all.into_iter().filter(|test| !ran.contains(test) && !is_disabled(test)).collect(),
+            ),
+            Err(why) => Some(format!(
+                "the process ended in {ended_in}; which tests did not run is not known: failed to {}",
+                chain(&why)
+            )),
+        };
+        problems.extend(missing.map(|what| problem(&suite.facts.name, what, "")));
+    }
+    suite.facts.problems.extend(problems);
+}
+
+/// The listing of what this very process was to run: with its filter.
+pub(super) fn listing(process: &Finished) -> Launch {
+    let mut listing = gtest::list(process.hello(), process.environment().map(Vec::as_slice));
+    let is_filter = |argument: &&String| argument.trim_start_matches('-').starts_with("gtest_filter=");
+    listing.arguments.extend(process.hello().arguments.iter().filter(is_filter).map(Into::into));
+    let filter = process.environment().and_then(|all| all.iter().find(|(name, _)| name == "GTEST_FILTER"));
+    if let Some((name, value)) = filter {
+        listing.environment.set(name.clone(), value.clone());
+    }
+    listing
+}
+
+/// GoogleTest lists disabled tests and does not run them.
+pub(super) fn is_disabled(test: &str) -> bool {
+    test.split(['.', '/']).any(|part| part.starts_with("DISABLED_"))
+}
+
+fn did_not_run(ended_in: &str, missing: Vec<String>) -> Option<String> {
+    let count = missing.len();
+    let shown = missing.into_iter().take(SHOWN_TESTS).collect::<Vec<_>>().join(", ");
+    let more = if count > SHOWN_TESTS { format!(" and {} more", count - SHOWN_TESTS) } else { String::new() };
+    match count {
+        0 => None,
+        1 => Some(format!("{shown} did not run: the process ended in {ended_in}")),
+        _ => Some(format!("{count} tests did not run: the process ended in {ended_in} ({shown}{more})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_that_did_not_run_are_named_and_counted() {
+        let names = |count: usize| (0..count).map(|i| format!("A.t{i}")).collect::<Vec<_>>();
+        assert_eq!(did_not_run("A.x", names(0)), None);
+        assert_eq!(did_not_run("A.x", names(1)).unwrap(), "A.t0 did not run: the process ended in A.x");
+        let many = did_not_run("A.x", names(12)).unwrap();
+        assert!(many.starts_with("12 tests did not run: the process ended in A.x (A.t0, "), "{many}");
+        assert!(many.ends_with("A.t9 and 2 more)"), "{many}");
+    }
+
+    #[test]
+    fn disabled_tests_were_not_to_run() {
+        for (test, disabled) in [
+            ("A.DISABLED_b", true),
+            ("DISABLED_A.b", true),
+            ("Inst/DISABLED_A.b/0", true),
+            ("A.b", false),
+            ("A.not_DISABLED_b", false),
+        ] {
+            assert_eq!(is_disabled(test), disabled, "{test}");
+        }
+    }
+
+    #[test]
+    fn a_signal_is_told_as_a_shell_tells_it() {
+        assert_eq!(status(Exit::Code(8)), 8);
+        assert_eq!(status(Exit::Signal { number: 11, core_dumped: false }), 139);
+    }
+}

@@ -1,0 +1,250 @@
+//! Runs one command with the agent inside and follows it to its end: the common half of screening and confirming.
+//!
+//! Data flow: [`Job`] → child process and recorder → [`Board`] → [`Done`]. Three things end a run early: a test that takes
+//! too long ends its process, the user's signal ends everything, and a command that cannot be started is the user's to mend.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use memgate_wire::{OsSample, ThreadEntry};
+use tokio::sync::mpsc;
+use tokio::task::block_in_place;
+
+use super::board::{Board, Clocked, Finished};
+use super::facts::EndingFacts;
+use super::interrupt::Interrupts;
+use super::watch::{MakeOrders, Seen, Watch};
+use crate::device::AgentOptions;
+use crate::device::local::{Ended, Exit, Launch, LaunchError, Running};
+use crate::exit::ExpectedError;
+use crate::output::Console;
+use crate::recorder::{self, ProcessKey, Recorder, chain};
+
+/// How often progress is looked at.
+const TICK: Duration = Duration::from_millis(250);
+/// How long processes get to end by themselves after the user's first signal.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long the guest waits for the recorder at a boundary.
+const BOUNDARY_WAIT: Duration = Duration::from_secs(2);
+/// Threads named where a test hung.
+const SHOWN_THREADS: usize = 8;
+
+/// What every command of a run needs.
+#[derive(Debug)]
+pub(super) struct Surroundings<'a> {
+    pub(super) console: &'a Console,
+    /// The agent's library.
+    pub(super) agent: &'a Path,
+    pub(super) interrupts: &'a mut Interrupts,
+    /// Time between two samples.
+    pub(super) interval: Duration,
+}
+
+/// One command.
+pub(super) struct Job {
+    pub(super) launch: Launch,
+    pub(super) options: AgentOptions,
+    pub(super) orders: MakeOrders,
+    pub(super) clocked: Clocked,
+    pub(super) timeout: Duration,
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) ended: Ended,
+    /// Processes that were measured, in the order they began.
+    pub(super) finished: Vec<Finished>,
+    pub(super) elapsed: Duration,
+    /// What the recorder could not do.
+    pub(super) problems: Vec<String>,
+}
+
+/// Why a run is over before its end.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// By the user. Everything that was recorded is in the session.
+    Interrupted,
+    /// By an error.
+    Failed(ExpectedError),
+}
+
+impl From<ExpectedError> for Stopped {
+    fn from(error: ExpectedError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Runs `job`; `show` is called now and then.
+pub(super) async fn supervise(
+    around: &mut Surroundings<'_>,
+    job: Job,
+    show: &mut dyn FnMut(&Board),
+) -> Result<Done, Stopped> {
+    let Job { mut launch, options, orders, clocked, timeout } = job;
+    let (sender, seen) = mpsc::unbounded_channel();
+    launch.with_agent(around.agent, &options).map_err(|why| machinery(&why))?;
+    let recorder_options = recorder::Options {
+        interval: around.interval,
+        wait: BOUNDARY_WAIT,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let watch = Arc::new(Watch { seen: sender, orders });
+    let recorder =
+        Recorder::start(&options.directory, recorder_options, watch).map_err(|why| machinery(&why))?;
+    let started = Instant::now();
+    let program = launch.program.clone();
+    let running = launch.start().map_err(|why| cannot_start(&program, &why))?;
+    let mut following =
+        Following { running, recorder: Some(recorder), seen, board: Board::new(clocked, timeout), timeout };
+    let ended = match following.follow(around, show).await {
+        Ok(ended) => ended,
+        Err(stopped) => {
+            following.end_recording();
+            return Err(stopped);
+        }
+    };
+    let pid = following.running.pid();
+    let problems = following.end_recording();
+    let mut finished = following.board.into_finished();
+    for process in finished.iter_mut().filter(|p| p.hello().pid == pid && p.ending == EndingFacts::Unknown) {
+        process.ending = match ended.exit {
+            Exit::Code(code) => EndingFacts::Exited(code),
+            Exit::Signal { number, .. } => EndingFacts::Signalled(number),
+        };
+    }
+    Ok(Done { ended, finished, elapsed: started.elapsed(), problems })
+}
+
+struct Following {
+    running: Running,
+    recorder: Option<Recorder>,
+    seen: mpsc::UnboundedReceiver<Seen>,
+    board: Board,
+    timeout: Duration,
+}
+
+impl Following {
+    /// Until the command has ended and no test is open any more in what it left running.
+    async fn follow(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        show: &mut dyn FnMut(&Board),
+    ) -> Result<Ended, Stopped> {
+        let mut ticks = tokio::time::interval(TICK);
+        let mut ended = None;
+        loop {
+            let deadline = self.board.next_deadline();
+            tokio::select! {
+                Some(seen) = self.seen.recv() => self.board.note(seen, Instant::now()),
+                end = self.running.wait(), if ended.is_none() => ended = Some(end.map_err(|why| machinery(&why))?),
+                () = at(deadline) => self.end_overdue(around.console),
+                () = around.interrupts.next() => {
+                    self.end_by_user(around).await;
+                    return Err(Stopped::Interrupted);
+                }
+                _ = ticks.tick() => show(&self.board),
+            }
+            if let Some(ended) = ended.take_if(|_| !self.board.has_open_tests()) {
+                return Ok(ended);
+            }
+        }
+    }
+
+    fn end_overdue(&mut self, console: &Console) {
+        for (key, what) in self.board.overdue(Instant::now()) {
+            let Some(recorder) = &self.recorder else { return };
+            let stands = block_in_place(|| recorder.capture(key));
+            console.warning(&format!(
+                "{what} has not ended after {} s{}",
+                self.timeout.as_secs_f64(),
+                where_it_hangs(stands.as_ref())
+            ));
+            self.kill(key);
+        }
+    }
+
+    /// The process alone, so that the rest of the tree goes on; the whole group where only that is possible.
+    fn kill(&self, key: ProcessKey) {
+        let killed = self.recorder.as_ref().is_some_and(|recorder| recorder.kill(key));
+        if !killed {
+            self.running.kill();
+        }
+    }
+
+    async fn end_by_user(&mut self, around: &mut Surroundings<'_>) {
+        around.console.line("stopping the tests; once more kills them");
+        let patient = tokio::select! {
+            _ = self.running.stop(GRACE) => true,
+            () = around.interrupts.next() => false,
+        };
+        if !patient {
+            self.running.kill();
+        }
+    }
+
+    /// What is written by now is read, and the board knows all of it.
+    fn end_recording(&mut self) -> Vec<String> {
+        let Some(recorder) = self.recorder.take() else { return Vec::new() };
+        let summary = block_in_place(|| recorder.stop());
+        while let Ok(seen) = self.seen.try_recv() {
+            self.board.note(seen, Instant::now());
+        }
+        summary.problems
+    }
+}
+
+/// Never, where there is no such time.
+async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Where the threads of a process stand, as one line's end.
+fn where_it_hangs(sample: Option<&OsSample>) -> String {
+    let Some(sample) = sample.filter(|sample| !sample.threads.is_empty()) else { return String::new() };
+    let stands = |thread: &ThreadEntry| {
+        let place = if thread.waits_in.is_empty() { "running" } else { &thread.waits_in };
+        format!("{} ({place})", thread.name)
+    };
+    let mut shown: Vec<String> = sample.threads.iter().take(SHOWN_THREADS).map(stands).collect();
+    let more = sample.threads.len().saturating_sub(SHOWN_THREADS);
+    if more > 0 {
+        shown.push(format!("{more} more"));
+    }
+    format!("; its threads: {}", shown.join(", "))
+}
+
+fn machinery(why: &dyn std::error::Error) -> ExpectedError {
+    ExpectedError::Machinery { what: format!("failed to {}", chain(why)), hint: String::new() }
+}
+
+fn cannot_start(program: &Path, why: &LaunchError) -> ExpectedError {
+    let reason = match why {
+        LaunchError::Start { source, .. } => source.to_string(),
+        other => chain(other),
+    };
+    ExpectedError::Program { program: program.display().to_string(), why: reason, hint: String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hang_is_told_with_the_place_of_every_thread() {
+        let thread =
+            |name: &str, waits_in: &str| ThreadEntry { id: 1, name: name.into(), waits_in: waits_in.into() };
+        let sample = OsSample {
+            threads: vec![thread("main", "futex_do_wait"), thread("spin", "")],
+            ..OsSample::default()
+        };
+        assert_eq!(where_it_hangs(Some(&sample)), "; its threads: main (futex_do_wait), spin (running)");
+        let many = OsSample { threads: vec![thread("t", ""); 10], ..OsSample::default() };
+        assert!(where_it_hangs(Some(&many)).ends_with("t (running), 2 more"));
+        assert_eq!(where_it_hangs(None), "");
+    }
+}

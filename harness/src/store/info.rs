@@ -1,0 +1,111 @@
+//! `session.json`: what ran, with which versions, on which machine. No environment and no secret.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of `session.json`.
+pub const SESSION_SCHEMA_VERSION: u32 = 1;
+
+/// What ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionInfo {
+    /// [`SESSION_SCHEMA_VERSION`] of the writer.
+    pub schema_version: u32,
+    /// Version of memgate.
+    pub memgate_version: String,
+    /// When it began, RFC 3339.
+    pub started: String,
+    /// memgate's own command line.
+    pub command: Vec<String>,
+    /// Where it was called.
+    pub working_directory: String,
+    /// Name of the project, empty where none was given.
+    pub project: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What the program keeps for judging the session again.
+    #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
+    pub run: serde_json::Value,
+}
+
+/// A machine, as far as it matters to figures.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// For example `x86_64`.
+    pub architecture: String,
+    /// For example `Linux 6.1.0-18-amd64`.
+    pub kernel: String,
+    /// For example `Debian GNU/Linux 12 (bookworm)`, empty where unknown.
+    pub system: String,
+    /// Processors this program may use.
+    pub processors: usize,
+}
+
+impl SessionInfo {
+    /// A run that begins now, here.
+    #[must_use]
+    pub fn now(command: Vec<String>, memgate_version: &str) -> Self {
+        Self {
+            schema_version: SESSION_SCHEMA_VERSION,
+            memgate_version: memgate_version.to_owned(),
+            started: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            command,
+            working_directory: std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned(),
+            project: String::new(),
+            machine: Machine::this(),
+            run: serde_json::Value::Null,
+        }
+    }
+}
+
+impl Machine {
+    /// The machine this program runs on.
+    #[must_use]
+    pub fn this() -> Self {
+        let uname = rustix::system::uname();
+        let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
+        Self {
+            architecture: text(uname.machine()),
+            kernel: format!("{} {}", text(uname.sysname()), text(uname.release())),
+            system: std::fs::read_to_string("/etc/os-release").map(|t| pretty_name(&t)).unwrap_or_default(),
+            processors: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+/// `PRETTY_NAME` of an os-release file.
+fn pretty_name(os_release: &str) -> String {
+    let value = os_release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).unwrap_or_default();
+    value.trim_matches('"').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_the_system_is_read_with_and_without_quotes() {
+        assert_eq!(pretty_name("ID=debian\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n"), "Debian GNU/Linux 12");
+        assert_eq!(pretty_name("PRETTY_NAME=Alpine\n"), "Alpine");
+        assert_eq!(pretty_name("ID=x\n"), "");
+    }
+
+    #[test]
+    fn no_variable_of_the_environment_is_kept() {
+        let text = serde_json::to_string(&SessionInfo::now(vec!["memgate".into()], "1.0.0")).unwrap();
+        let info: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let keys: Vec<_> = info.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut want = [
+            "schema_version",
+            "memgate_version",
+            "started",
+            "command",
+            "working_directory",
+            "project",
+            "machine",
+        ];
+        want.sort_unstable();
+        let mut keys = keys;
+        keys.sort_unstable();
+        assert_eq!(keys, want);
+    }
+}

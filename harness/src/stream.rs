@@ -1,0 +1,546 @@
+//! Reads the frames of a spool or of a bare stream, whatever its size, through a window of at most two frames.
+//!
+//! Bytes come by `pread` from a file that another process may still be writing: a spool is read up to what its control
+//! page calls committed, a bare stream up to its end. A damaged frame ends the reading with its offset; everything before
+//! it was delivered. Frames of an unknown type or version are skipped and counted. What the frames mean is not known here.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use memgate_wire::spool::{self, Extent};
+use memgate_wire::{DecodeError, Decoded, Frame, HEADER_BYTES, MAX_BODY_BYTES, OsSample};
+
+/// The longest frame there can be.
+const FRAME_BYTES: usize = HEADER_BYTES + MAX_BODY_BYTES;
+
+/// Bytes asked of the file at once.
+const READ_BYTES: usize = 256 << 10;
+
+/// Reads of a control page that may disagree before the last one is believed.
+const AGREEMENT_ATTEMPTS: usize = 16;
+
+/// What the name of a file with the harness's own samples ends in: `NAME.os.mgf` belongs to `NAME.mgf`.
+pub const OS_SUFFIX: &str = ".os.mgf";
+
+/// Reads frames one after the other.
+#[derive(Debug)]
+pub struct Reader {
+    file: File,
+    path: PathBuf,
+    extent: Extent,
+    /// Offset behind the last byte that may be read.
+    limit: u64,
+    /// Offset of `window[used]`.
+    position: u64,
+    window: Vec<u8>,
+    used: usize,
+    frames: u64,
+    unknown_frames: u64,
+}
+
+/// What was read, once everything was.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StreamEnd {
+    /// Frames delivered.
+    pub frames: u64,
+    /// Frames skipped because their type or version is not known here.
+    pub unknown_frames: u64,
+    /// Offset behind the last whole frame.
+    pub bytes: u64,
+    /// [`spool::state`] of a spool, 0 for a bare stream.
+    pub state: u32,
+}
+
+/// Why a stream could not be read to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// The file could not be opened.
+    #[error("open {}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file could not be read.
+    #[error("read {} at byte {offset}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+        /// Why.
+        source: io::Error,
+    },
+    /// A frame is damaged.
+    #[error("read {}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Which frame, and what is wrong with it.
+        source: DecodeError,
+    },
+    /// The stream ends inside a frame.
+    #[error("read {}: it ends inside the frame at byte {offset}", path.display())]
+    Cut {
+        /// The file.
+        path: PathBuf,
+        /// Where that frame begins.
+        offset: u64,
+    },
+    /// The control page calls bytes whole that are not there.
+    #[error(
+        "read {}: its control page claims frames up to byte {committed}, possible is {possible}",
+        path.display()
+    )]
+    Committed {
+        /// The file.
+        path: PathBuf,
+        /// What the control page says.
+        committed: u64,
+        /// What would have been possible.
+        possible: String,
+    },
+}
+
+impl StreamError {
+    /// Offset of the damage, where the bytes are what is wrong.
+    #[must_use]
+    pub const fn offset(&self) -> Option<u64> {
+        match self {
+            Self::Open { .. } => None,
+            Self::Read { offset, .. } | Self::Cut { offset, .. } => Some(*offset),
+            Self::Damaged { source, .. } => Some(source.offset),
+            Self::Committed { committed, .. } => Some(*committed),
+        }
+    }
+}
+
+impl Reader {
+    /// Opens a spool or a bare stream.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its control page is impossible.
+    pub fn open(path: &Path) -> Result<Self, StreamError> {
+        let file = File::open(path).map_err(|source| StreamError::Open { path: path.into(), source })?;
+        Self::new(file, path)
+    }
+
+    /// Reads `file`; `path` is only told in errors.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn new(file: File, path: &Path) -> Result<Self, StreamError> {
+        let extent = Extent { start: 0, end: None, state: 0, pid: 0 };
+        let mut reader = Self {
+            file,
+            path: path.into(),
+            extent,
+            limit: 0,
+            position: 0,
+            window: Vec::new(),
+            used: 0,
+            frames: 0,
+            unknown_frames: 0,
+        };
+        reader.advance()?;
+        reader.position = reader.extent.start;
+        Ok(reader)
+    }
+
+    /// Looks how far the writer has come meanwhile: [`Reader::next_frame`] then goes on from where it ended.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its control page claims more bytes than there are, or fewer than before.
+    pub fn advance(&mut self) -> Result<(), StreamError> {
+        self.extent = self.read_extent().map_err(|e| self.read_error(0, e))?;
+        let length = self.file.metadata().map_err(|e| self.read_error(0, e))?.len();
+        self.limit = match self.extent.end {
+            None => length,
+            Some(end) if end < self.position.max(self.extent.start) => {
+                return Err(self.committed(end, format!("{} or more", self.position.max(self.extent.start))));
+            }
+            Some(end) if end > length => return Err(self.committed(end, format!("{length} at most"))),
+            Some(end) => end,
+        };
+        Ok(())
+    }
+
+    /// The next frame with its time; `None` when everything that is whole by now was read.
+    ///
+    /// # Errors
+    /// Damage. It is not passed over: the next call says the same.
+    pub fn next_frame(&mut self) -> Result<Option<(Frame, u64)>, StreamError> {
+        let mut wanted = HEADER_BYTES;
+        loop {
+            let input = self.window.get(self.used..).unwrap_or_default();
+            if input.len() < wanted {
+                let available = self.limit.saturating_sub(self.position);
+                if available == 0 {
+                    return Ok(None);
+                }
+                if available < wanted as u64 {
+                    return self.cut();
+                }
+                self.fill(wanted)?;
+                continue;
+            }
+            let decoded = memgate_wire::decode(input, self.position)
+                .map_err(|source| StreamError::Damaged { path: self.path.clone(), source })?;
+            match decoded {
+                Decoded::Frame { frame, t_ns, bytes } => {
+                    self.consume(bytes);
+                    self.frames += 1;
+                    return Ok(Some((frame, t_ns)));
+                }
+                Decoded::Unknown { bytes, .. } => {
+                    self.consume(bytes);
+                    self.unknown_frames += 1;
+                    wanted = HEADER_BYTES;
+                }
+                Decoded::Incomplete { bytes } => wanted = bytes.max(wanted),
+            }
+        }
+    }
+
+    /// What was read so far.
+    #[must_use]
+    pub const fn end(&self) -> StreamEnd {
+        StreamEnd {
+            frames: self.frames,
+            unknown_frames: self.unknown_frames,
+            bytes: self.position,
+            state: self.extent.state,
+        }
+    }
+
+    /// A guest may store `committed` while it is copied: two reads in a row must agree.
+    fn read_extent(&self) -> io::Result<Extent> {
+        let mut before = None;
+        for _ in 0..AGREEMENT_ATTEMPTS {
+            let mut page = [0_u8; spool::CONTROL_BYTES];
+            let got = read_up_to(&self.file, &mut page, 0)?;
+            let extent = Extent::of(page.get(..got).unwrap_or_default());
+            if extent.end.is_none() || before.replace(extent) == Some(extent) {
+                return Ok(extent);
+            }
+        }
+        before.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Makes the window hold `wanted` bytes, which the limit allows.
+    fn fill(&mut self, wanted: usize) -> Result<(), StreamError> {
+        debug_assert!(wanted <= FRAME_BYTES, "{wanted}");
+        self.window.drain(..self.used);
+        self.used = 0;
+        let kept = self.window.len();
+        let room = self.limit.saturating_sub(self.position).min(wanted.max(READ_BYTES) as u64);
+        self.window.resize(usize::try_from(room).unwrap_or(FRAME_BYTES), 0);
+        let from = self.position + kept as u64;
+        let outcome = read_up_to(&self.file, self.window.get_mut(kept..).unwrap_or_default(), from);
+        let got = *outcome.as_ref().unwrap_or(&0);
+        self.window.truncate(kept + got);
+        outcome.map_err(|e| self.read_error(from, e))?;
+        if self.window.len() < wanted {
+            // Shortened since the limit was looked up.
+            return self.cut().map(|_: Option<(Frame, u64)>| ());
+        }
+        Ok(())
+    }
+
+    const fn consume(&mut self, bytes: usize) {
+        self.used += bytes;
+        self.position += bytes as u64;
+    }
+
+    fn cut<T>(&self) -> Result<Option<T>, StreamError> {
+        Err(StreamError::Cut { path: self.path.clone(), offset: self.position })
+    }
+
+    fn read_error(&self, offset: u64, source: io::Error) -> StreamError {
+        StreamError::Read { path: self.path.clone(), offset, source }
+    }
+
+    fn committed(&self, committed: u64, possible: String) -> StreamError {
+        StreamError::Committed { path: self.path.clone(), committed, possible }
+    }
+}
+
+/// Reads a whole stream.
+///
+/// # Errors
+/// Damage; everything before it was given to `each`.
+pub fn read(path: &Path, mut each: impl FnMut(Frame, u64)) -> Result<StreamEnd, StreamError> {
+    let mut reader = Reader::open(path)?;
+    while let Some((frame, t_ns)) = reader.next_frame()? {
+        each(frame, t_ns);
+    }
+    Ok(reader.end())
+}
+
+/// Reads a whole stream together with the samples the harness took of that process (`NAME.os.mgf`), ordered by time, as
+/// they were delivered while it ran.
+///
+/// # Errors
+/// Damage in the stream itself. Damaged samples end with their last whole one.
+pub fn read_process(path: &Path, mut each: impl FnMut(Frame, u64)) -> Result<StreamEnd, StreamError> {
+    let mut samples = Reader::open(&os_path(path)).ok();
+    let mut waiting = next_sample(&mut samples);
+    let mut reader = Reader::open(path)?;
+    loop {
+        let next = reader.next_frame();
+        let until = next.as_ref().ok().and_then(Option::as_ref).map_or(u64::MAX, |(_, t_ns)| *t_ns);
+        while let Some((sample, t_ns)) = waiting.take_if(|(_, t_ns)| *t_ns < until) {
+            each(Frame::OsSample(sample), t_ns);
+            waiting = next_sample(&mut samples);
+        }
+        match next? {
+            Some((frame, t_ns)) => each(frame, t_ns),
+            None => return Ok(reader.end()),
+        }
+    }
+}
+
+/// The streams of a frames folder in the order of their names, without the harness's own samples.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn streams_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut streams = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if is_stream_name(&path) {
+            streams.push(path);
+        }
+    }
+    streams.sort();
+    Ok(streams)
+}
+
+/// Whether a finished stream of a tested process has such a name.
+pub(crate) fn is_stream_name(path: &Path) -> bool {
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    path.extension().is_some_and(|e| e == spool::EXTENSION) && !name.ends_with(OS_SUFFIX)
+}
+
+/// Where the samples that belong to a stream lie.
+#[must_use]
+pub fn os_path(stream: &Path) -> PathBuf {
+    let mut name = stream.file_stem().unwrap_or_default().to_os_string();
+    name.push(OS_SUFFIX);
+    stream.with_file_name(name)
+}
+
+fn next_sample(samples: &mut Option<Reader>) -> Option<(OsSample, u64)> {
+    let reader = samples.as_mut()?;
+    loop {
+        match reader.next_frame() {
+            Ok(Some((Frame::OsSample(sample), t_ns))) => return Some((sample, t_ns)),
+            Ok(Some(_)) => {}
+            Ok(None) | Err(_) => return None,
+        }
+    }
+}
+
+/// Fills `buffer` from `offset` on, up to the end of the file.
+fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut got = 0;
+    while let Some(rest) = buffer.get_mut(got..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, offset + got as u64) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(got)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use memgate_wire::spool::offset;
+    use memgate_wire::{Log, LogLevel, encode};
+
+    use super::*;
+
+    /// CRC-32C of the header of [`unknown_frames_are_skipped_and_counted`], computed apart from this program.
+    const CRC_OF_EMPTY_999: u32 = 0xf7e1c83a;
+
+    fn log(text: &str) -> Frame {
+        Frame::Log(Log { level: LogLevel::Info, text: text.into() })
+    }
+
+    fn bytes(frames: &[(&str, u64)]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (text, t_ns) in frames {
+            encode(&log(text), *t_ns, &mut out);
+        }
+        out
+    }
+
+    fn spool(committed: u64, frames: &[u8]) -> Vec<u8> {
+        let mut file = vec![0; spool::CONTROL_BYTES];
+        file[..8].copy_from_slice(&spool::MAGIC);
+        file[offset::STATE] = 1;
+        file[offset::COMMITTED..offset::COMMITTED + 8].copy_from_slice(&committed.to_le_bytes());
+        file.extend_from_slice(frames);
+        file
+    }
+
+    fn file(contents: &[u8]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(contents).unwrap();
+        file
+    }
+
+    fn texts(path: &Path) -> (Vec<String>, Result<StreamEnd, StreamError>) {
+        let mut texts = Vec::new();
+        let end = read(path, |frame, t_ns| {
+            let Frame::Log(line) = frame else { panic!("{frame:?}") };
+            texts.push(format!("{} {t_ns}", line.text));
+        });
+        (texts, end)
+    }
+
+    #[test]
+    fn a_bare_stream_and_a_spool_give_the_same_frames() {
+        let frames = bytes(&[("a", 1), ("b", 2)]);
+        let mut behind = frames.clone();
+        behind.extend_from_slice(&[0xff; 999]);
+        let committed = (spool::CONTROL_BYTES + frames.len()) as u64;
+        for (contents, state) in [(frames, 0), (spool(committed, &behind), 1)] {
+            let file = file(&contents);
+            let (texts, end) = texts(file.path());
+            assert_eq!(texts, ["a 1", "b 2"]);
+            let end = end.unwrap();
+            assert_eq!((end.frames, end.unknown_frames, end.state), (2, 0, state));
+        }
+    }
+
+    #[test]
+    fn damage_is_an_error_with_its_offset_and_what_precedes_it_is_delivered() {
+        let mut contents = bytes(&[("good", 1), ("bad", 2)]);
+        let at = bytes(&[("good", 1)]).len();
+        contents[at + 16] ^= 1;
+        let file = file(&contents);
+        let (texts, end) = texts(file.path());
+        assert_eq!(texts, ["good 1"]);
+        let error = end.unwrap_err();
+        assert_eq!(error.offset(), Some(at as u64));
+        assert_eq!(error.to_string(), format!("read {}", file.path().display()));
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert_eq!(source, format!("damaged frame at byte {at}: its checksum does not fit"));
+    }
+
+    #[test]
+    fn a_stream_that_ends_inside_a_frame_says_where_that_frame_began() {
+        let whole = bytes(&[("first", 1), ("second", 2)]);
+        let at = bytes(&[("first", 1)]).len();
+        for end in at + 1..whole.len() {
+            let file = file(&whole[..end]);
+            let (texts, outcome) = texts(file.path());
+            assert_eq!(texts, ["first 1"], "{end}");
+            assert!(matches!(outcome, Err(StreamError::Cut { offset, .. }) if offset == at as u64), "{end}");
+        }
+    }
+
+    #[test]
+    fn a_control_page_that_claims_the_impossible_is_an_error() {
+        let frames = bytes(&[("a", 1)]);
+        for committed in [0, 4095, 4096 + frames.len() as u64 + 1, 1 << 40, u64::MAX] {
+            let file = file(&spool(committed, &frames));
+            let (texts, outcome) = texts(file.path());
+            assert!(texts.is_empty());
+            let claimed = outcome.unwrap_err();
+            assert!(matches!(claimed, StreamError::Committed { .. }), "{committed}: {claimed}");
+        }
+        let cut_page = file(&spool(4096, &[])[..100]);
+        assert!(texts(cut_page.path()).1.is_err());
+    }
+
+    #[test]
+    fn committed_inside_a_frame_is_an_error() {
+        let frames = bytes(&[("a", 1)]);
+        let file = file(&spool(4096 + frames.len() as u64 - 1, &frames));
+        assert!(matches!(texts(file.path()).1, Err(StreamError::Cut { offset: 4096, .. })));
+    }
+
+    #[test]
+    fn unknown_frames_are_skipped_and_counted() {
+        let mut contents = bytes(&[("a", 1)]);
+        // An empty frame of type 999 with its true checksum.
+        let mut head = [0_u8; 16];
+        head[4..6].copy_from_slice(&999_u16.to_le_bytes());
+        contents.extend_from_slice(&head);
+        contents.extend_from_slice(&CRC_OF_EMPTY_999.to_le_bytes());
+        contents.extend_from_slice(&bytes(&[("b", 2)]));
+        let file = file(&contents);
+        let (texts, end) = texts(file.path());
+        assert_eq!(texts, ["a 1", "b 2"]);
+        assert_eq!(end.unwrap().unknown_frames, 1);
+    }
+
+    #[test]
+    fn a_large_stream_passes_through_a_small_window() {
+        let text = "x".repeat(1_000_000);
+        let one = bytes(&[(&text, 1)]);
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        for _ in 0..40 {
+            file.write_all(&one).unwrap();
+        }
+        let mut reader = Reader::open(file.path()).unwrap();
+        let mut frames = 0;
+        while reader.next_frame().unwrap().is_some() {
+            frames += 1;
+            assert!(reader.window.capacity() <= 2 << 20, "{}", reader.window.capacity());
+        }
+        assert_eq!((frames, reader.end().bytes), (40, 40 * one.len() as u64));
+    }
+
+    #[test]
+    fn a_spool_of_gigabytes_of_nothing_is_damage_at_its_first_frame() {
+        let file = file(&spool(8 << 30, &[]));
+        file.as_file().set_len(8 << 30).unwrap();
+        let (texts, outcome) = texts(file.path());
+        assert!(texts.is_empty());
+        assert_eq!(outcome.unwrap_err().offset(), Some(4096));
+    }
+
+    #[test]
+    fn a_growing_spool_goes_on_where_it_ended() {
+        let (first, second) = (bytes(&[("a", 1)]), bytes(&[("b", 2)]));
+        let all = [first.clone(), second].concat();
+        let file = file(&spool(4096 + first.len() as u64, &all));
+        let mut reader = Reader::open(file.path()).unwrap();
+        assert_eq!(reader.next_frame().unwrap(), Some((log("a"), 1)));
+        assert_eq!(reader.next_frame().unwrap(), None);
+        let committed = (4096 + all.len() as u64).to_le_bytes();
+        file.as_file().write_all_at(&committed, offset::COMMITTED as u64).unwrap();
+        assert_eq!(reader.next_frame().unwrap(), None, "not before it was asked to look");
+        reader.advance().unwrap();
+        assert_eq!(reader.next_frame().unwrap(), Some((log("b"), 2)));
+        file.as_file().write_all_at(&4096_u64.to_le_bytes(), offset::COMMITTED as u64).unwrap();
+        assert!(matches!(reader.advance(), Err(StreamError::Committed { .. })), "it cannot go back");
+    }
+
+    #[test]
+    fn samples_are_merged_by_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let stream = folder.path().join("7-1.mgf");
+        std::fs::write(&stream, bytes(&[("a", 10), ("b", 20)])).unwrap();
+        let mut samples = Vec::new();
+        for (t_ns, boundary) in [(5, 0), (11, 1), (30, 0)] {
+            encode(&Frame::OsSample(OsSample { boundary, ..OsSample::default() }), t_ns, &mut samples);
+        }
+        std::fs::write(os_path(&stream), samples).unwrap();
+        let mut times = Vec::new();
+        let end = read_process(&stream, |_, t_ns| times.push(t_ns)).unwrap();
+        assert_eq!(times, [5, 10, 11, 20, 30]);
+        assert_eq!(end.frames, 2);
+        assert_eq!(streams_in(folder.path()).unwrap(), [stream]);
+    }
+}

@@ -1,0 +1,281 @@
+//! GoogleTest: which processes are one suite, and how one of its tests is run alone.
+//!
+//! What the screen recorded of a process (its hello and environment) becomes the command line that repeats one test of it:
+//! the same executable, arguments, directory and environment, without everything by which GoogleTest selects, orders,
+//! repeats or reports tests, and with a filter for this one test.
+//!
+//! Only flags that every GoogleTest knows are added: an unknown one makes it print its help and run nothing.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use memgate_wire::Hello;
+
+use crate::device::OPTIONS_VARIABLE;
+use crate::device::local::{Environment, Exit, Launch, LaunchError, Stream, output};
+
+/// Flags that select, order, repeat or report tests. The others (`death_test_style`, `also_run_disabled_tests`, …) say how
+/// a test runs and stay.
+const DROPPED_FLAGS: [&str; 13] = [
+    "brief",
+    "break_on_failure",
+    "color",
+    "fail_fast",
+    "filter",
+    "internal_run_death_test",
+    "list_tests",
+    "output",
+    "print_time",
+    "random_seed",
+    "repeat",
+    "shuffle",
+    "stream_result_to",
+];
+
+/// Variables that do the same without being named after a flag: shards, and what Bazel sets.
+const DROPPED_VARIABLES: [&str; 9] = [
+    "GTEST_TOTAL_SHARDS",
+    "GTEST_SHARD_INDEX",
+    "GTEST_SHARD_STATUS_FILE",
+    "TEST_TOTAL_SHARDS",
+    "TEST_SHARD_INDEX",
+    "TESTBRIDGE_TEST_ONLY",
+    "TESTBRIDGE_TEST_RUNNER_FAIL_FAST",
+    "TEST_PREMATURE_EXIT_FILE",
+    "XML_OUTPUT_FILE",
+];
+
+/// Bytes of a listing that are kept.
+const LIST_BYTES: usize = 64 << 20;
+
+/// What GoogleTest puts between a name and its comment.
+const COMMENT: &str = "  # ";
+
+/// A suite: an executable with its own arguments. Processes with the same id are one suite.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SuiteId {
+    /// Absolute path.
+    pub executable: String,
+    /// Arguments without GoogleTest's.
+    pub arguments: Vec<String>,
+}
+
+/// How often a test is repeated in one process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeat {
+    /// So often.
+    Times(u32),
+    /// Until the process is told to stop.
+    Forever,
+}
+
+/// Why the tests of an executable could not be listed.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    /// It could not be run.
+    #[error("list the tests")]
+    Run(#[source] LaunchError),
+    /// It ended otherwise than by success.
+    #[error("list the tests: it ended with {0}")]
+    Failed(Exit),
+    /// Its output ends in the middle.
+    #[error("list the tests: the listing ends in the middle of line {line}")]
+    Cut {
+        /// The last line.
+        line: usize,
+    },
+    /// Its output is not kept whole.
+    #[error("list the tests: the listing is longer than {LIST_BYTES} bytes")]
+    TooLong,
+}
+
+/// Why a test cannot be selected alone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    /// The executable does not list it.
+    #[error("select {0:?}: the executable lists no such test")]
+    NotListed(String),
+    /// No filter selects it without another.
+    #[error("select {id:?}: no filter tells it from {other:?}")]
+    Ambiguous {
+        /// The wanted test.
+        id: String,
+        /// The other one.
+        other: String,
+    },
+}
+
+impl SuiteId {
+    /// The suite this process belongs to.
+    #[must_use]
+    pub fn of(hello: &Hello) -> Self {
+        let arguments = hello.arguments.iter().skip(1).filter(|a| flag_name(a).is_none()).cloned().collect();
+        Self { executable: hello.executable.clone(), arguments }
+    }
+}
+
+impl fmt::Display for SuiteId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.executable)?;
+        self.arguments.iter().try_for_each(|argument| write!(f, " {argument}"))
+    }
+}
+
+/// The process that repeats what `filter` selects, without the agent, which is put in by [`Launch::with_agent`].
+#[must_use]
+pub fn confirm(
+    hello: &Hello,
+    environ: Option<&[(OsString, OsString)]>,
+    filter: &str,
+    repeat: Repeat,
+) -> Launch {
+    let repeat = match repeat {
+        Repeat::Times(times) => times.to_string(),
+        Repeat::Forever => "-1".to_owned(),
+    };
+    again(hello, environ, [format!("--gtest_filter={filter}"), format!("--gtest_repeat={repeat}")])
+}
+
+/// The process that lists all tests of the executable.
+#[must_use]
+pub fn list(hello: &Hello, environ: Option<&[(OsString, OsString)]>) -> Launch {
+    let stdout = Stream::Capture { limit: LIST_BYTES };
+    Launch { stdout, stderr: Stream::Null, ..again(hello, environ, ["--gtest_list_tests".to_owned()]) }
+}
+
+/// Runs [`list`] and reads its output.
+///
+/// # Errors
+/// It cannot be run, fails, or its output is not whole.
+pub async fn list_tests(listing: Launch, limit: Duration) -> Result<Vec<String>, ListError> {
+    let ended = output(listing, limit).await.map_err(ListError::Run)?;
+    if !ended.exit.is_success() {
+        return Err(ListError::Failed(ended.exit));
+    }
+    if ended.cut {
+        return Err(ListError::TooLong);
+    }
+    parse_list(&ended.stdout)
+}
+
+/// Reads the output of `--gtest_list_tests`: the tests as `Suite.Test`, in its order.
+///
+/// A suite stands on a line of its own and ends with a full stop, its tests follow, indented by two spaces; both may carry
+/// a comment with the type or value parameter. What the program itself prints around it is passed over.
+///
+/// # Errors
+/// The output stops in the middle.
+pub fn parse_list(output: &[u8]) -> Result<Vec<String>, ListError> {
+    let text = String::from_utf8_lossy(output);
+    let lines = text.lines().count();
+    let mut tests = Vec::new();
+    let mut suite = None;
+    let mut suite_is_empty = false;
+    for line in text.lines() {
+        let line = line.trim_end_matches('\r');
+        let (name, _comment) = line.split_once(COMMENT).unwrap_or((line, ""));
+        if let (Some(test), Some(suite)) = (name.strip_prefix("  ").filter(|t| !t.is_empty()), suite) {
+            tests.push(format!("{suite}{test}"));
+            suite_is_empty = false;
+        } else {
+            let is_suite = name.len() > 1 && name.ends_with('.');
+            suite = is_suite.then_some(name);
+            // A sentence of the program may end with a full stop too; a suite's name holds no space.
+            suite_is_empty = is_suite && !name.contains(char::is_whitespace);
+        }
+    }
+    if suite_is_empty || !(text.is_empty() || text.ends_with('\n')) {
+        return Err(ListError::Cut { line: lines });
+    }
+    Ok(tests)
+}
+
+/// A filter that selects `id` and none of the others in `all`.
+///
+/// A filter has no escape: `*`, `?`, `:` and `-` in a name become `?`, which stands for any character, and tests that this
+/// selects as well are excluded by name.
+///
+/// # Errors
+/// The test is not among `all`, or cannot be told from another one.
+pub fn filter_for(id: &str, all: &[String]) -> Result<String, FilterError> {
+    if !all.iter().any(|test| test == id) {
+        return Err(FilterError::NotListed(id.to_owned()));
+    }
+    let pattern = pattern_of(id);
+    let mut excluded = BTreeSet::new();
+    let mut itself = 0;
+    for other in all.iter().filter(|test| matches(&pattern, test)) {
+        let negative = pattern_of(other);
+        if other == id {
+            itself += 1;
+        }
+        if (other == id && itself > 1) || (other != id && matches(&negative, id)) {
+            return Err(FilterError::Ambiguous { id: id.to_owned(), other: other.clone() });
+        }
+        if other != id {
+            excluded.insert(negative);
+        }
+    }
+    if excluded.is_empty() {
+        return Ok(pattern);
+    }
+    Ok(format!("{pattern}-{}", excluded.into_iter().collect::<Vec<_>>().join(":")))
+}
+
+/// The same executable in the same surroundings, with other selecting flags.
+fn again<const N: usize>(
+    hello: &Hello,
+    environ: Option<&[(OsString, OsString)]>,
+    flags: [String; N],
+) -> Launch {
+    let kept = hello.arguments.iter().skip(1).filter(|a| !flag_name(a).is_some_and(is_dropped)).cloned();
+    let mut launch = Launch::new(&hello.executable, kept.chain(flags));
+    launch.arg0 = hello.arguments.first().map(OsString::from);
+    launch.directory = Some(PathBuf::from(&hello.working_directory)).filter(|d| d.is_absolute());
+    launch.environment = environment(environ);
+    launch
+}
+
+fn environment(environ: Option<&[(OsString, OsString)]>) -> Environment {
+    let ours = |name: &OsStr| name == OPTIONS_VARIABLE;
+    if let Some(environ) = environ {
+        let kept = environ.iter().filter(|(name, _)| !is_dropped_variable(name) && !ours(name));
+        return Environment::Exactly(kept.cloned().collect());
+    }
+    let flags = DROPPED_FLAGS.iter().map(|flag| format!("GTEST_{}", flag.to_ascii_uppercase()));
+    let remove = flags.chain(DROPPED_VARIABLES.map(str::to_owned)).map(OsString::from).collect();
+    Environment::Inherit { set: Vec::new(), remove }
+}
+
+/// The name of the GoogleTest flag an argument sets, without prefix and value.
+fn flag_name(argument: &str) -> Option<&str> {
+    let name = ["--gtest_", "-gtest_", "/gtest_"].iter().find_map(|prefix| argument.strip_prefix(prefix))?;
+    name.split('=').next()
+}
+
+fn is_dropped(flag: &str) -> bool {
+    DROPPED_FLAGS.contains(&flag)
+}
+
+fn is_dropped_variable(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    let by_flag = |flag: &str| is_dropped(&flag.to_ascii_lowercase());
+    DROPPED_VARIABLES.contains(&name) || name.strip_prefix("GTEST_").is_some_and(by_flag)
+}
+
+fn pattern_of(id: &str) -> String {
+    id.replace(['*', '?', ':', '-'], "?")
+}
+
+/// GoogleTest's matching for patterns of [`pattern_of`]: byte by byte.
+fn matches(pattern: &str, name: &str) -> bool {
+    let (pattern, name) = (OsStr::new(pattern).as_bytes(), OsStr::new(name).as_bytes());
+    pattern.len() == name.len() && pattern.iter().zip(name).all(|(p, n)| *p == b'?' || p == n)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+//! The program under test and the agent it carries, built once.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::samples::successful;
+
+/// Names another `memgate` to test, for example an installed one.
+const PROGRAM_VARIABLE: &str = "MEMGATE_E2E_PROGRAM";
+
+/// `TARGET/PROFILE`, where this test was built.
+pub(crate) fn profile_folder() -> PathBuf {
+    let test = env::current_exe().unwrap();
+    test.parent().and_then(Path::parent).unwrap().to_owned()
+}
+
+/// The built `memgate`. Cargo is asked once, so that it is neither missing nor older than its sources.
+#[must_use]
+pub fn memgate() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        if let Some(program) = env::var_os(PROGRAM_VARIABLE) {
+            return program.into();
+        }
+        let folder = profile_folder();
+        let profile = match folder.file_name().and_then(|name| name.to_str()).unwrap() {
+            "debug" => "dev",
+            other => other,
+        };
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--locked", "--package", "memgate", "--profile", profile, "--target-dir"]);
+        cargo.arg(folder.parent().unwrap()).current_dir(crate::repository());
+        // Set for this package by the cargo that runs us: another value for another package means another build.
+        for (name, _) in env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+                cargo.env_remove(&name);
+            }
+        }
+        successful(&mut cargo);
+        folder.join("memgate")
+    })
+}
+
+/// The agent as `memgate` unpacks it for its users.
+#[must_use]
+pub fn agent() -> &'static Path {
+    static AGENT: OnceLock<PathBuf> = OnceLock::new();
+    AGENT.get_or_init(|| {
+        let told = successful(Command::new(memgate()).arg("doctor").current_dir(env::temp_dir()));
+        let line = told.lines().find_map(|line| line.split_once("agent: ").map(|(_, path)| path));
+        PathBuf::from(line.unwrap_or_else(|| panic!("doctor names no agent:\n{told}")))
+    })
+}
