@@ -158,7 +158,8 @@ fn kind(module: &str, function: Option<&str>) -> Kind {
 }
 
 fn kind_of_function(function: &str) -> Kind {
-    const LIBRARY: [&str; 9] = [
+    // The last ones are names a demangler could not read.
+    const LIBRARY: [&str; 14] = [
         "std::",
         "__gnu_cxx::",
         "__cxxabiv1::",
@@ -168,6 +169,11 @@ fn kind_of_function(function: &str) -> Kind {
         "operator new",
         "__cxa_",
         "__rust_",
+        "_ZSt",
+        "_ZNSt",
+        "_ZNKSt",
+        "_ZN9__gnu_cxx",
+        "_ZNK9__gnu_cxx",
     ];
     const ALLOCATION: [&str; 20] = [
         "malloc",
@@ -266,6 +272,10 @@ mod tests {
             ("libstdc++.so.6", "operator new(unsigned long)"),
             ("t", "__gnu_cxx::new_allocator<int>::allocate(unsigned long, void const*)"),
             ("t", "std::vector<int, std::allocator<int> >::push_back(int const&)"),
+            (
+                "t",
+                "_ZSt11make_sharedIN5tiles4TileEJEESt10shared_ptrINSt9enable_ifIXntsrSt8is_arrayIT_E5valueES5_E4typeEEDpOT0_",
+            ),
             ("t", "MapCache::insert(Tile const&)"),
             ("libtiles.so.2", "tiles::each(std::function<void (int)> const&)"),
             ("t", "MapCache_scroll_Test::TestBody()"),

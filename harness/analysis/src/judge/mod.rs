@@ -41,7 +41,9 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
     let suites: Vec<SuiteReport> = judged.into_iter().map(|(report, _)| report).collect();
     let nothing_ran = input.suites.is_empty() && input.errors.is_empty();
     let broken = if input.errors.is_empty() && !nothing_ran { Verdict::Pass } else { Verdict::Error };
-    let verdict = suites.iter().map(|s| s.verdict).fold(broken, Verdict::max);
+    // A test that is not judged is nothing against the run: the user's own result has its say in the exit code.
+    let judged = suites.iter().map(|s| s.verdict).filter(|v| *v != Verdict::NotJudged);
+    let verdict = judged.fold(broken, Verdict::max);
     let mut errors = input.errors.clone();
     if nothing_ran {
         errors.push(suite::problem(
