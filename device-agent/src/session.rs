@@ -257,8 +257,11 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
             session.boundary_ns += process::thread_cpu_ns().saturating_sub(started);
             session.meeting(kind)
         };
+        let waited = waiting.is_some();
         let orders = waiting.and_then(|w| w.wait());
-        if orders.is_some_and(|Orders(bits)| bits & order::STOP != 0) {
+        // A confirming run repeats its test until it is told to stop: without a harness that would be for ever.
+        let abandoned = waited && orders.is_none() && kind == BoundaryKind::TestEnd && is_confirming();
+        if abandoned || orders.is_some_and(|Orders(bits)| bits & order::STOP != 0) {
             process::exit(0);
         }
         if !settled
@@ -275,6 +278,10 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
         session.windows.retain(|w| w.suite != suite || w.test != test);
         TRACKER.begin_epoch();
     }
+}
+
+fn is_confirming() -> bool {
+    SESSION.lock().as_ref().is_some_and(|s| s.options.detail == Detail::Growth && s.options.harness)
 }
 
 struct Waiting {

@@ -90,7 +90,7 @@ pub(super) struct OutputArgs {
 
 const RUN_HELP: &str = "\
 The output of the tests is untouched: their stdout stays theirs alone, all that memgate says goes to stderr, and the \
-report to the session folder (.memgate/latest).
+report to the session folder (.memgate/latest). Input from a file or a pipe is theirs too; from a terminal there is none.
 
 Examples:
   memgate run -- build/engine_tests --gtest_shuffle

@@ -28,3 +28,34 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, c
 pub fn command() -> clap::Command {
     args::Cli::command()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is read by everybody who types `--help`: a change of it shall be seen.
+    fn help(of: &[&str]) -> String {
+        let line = [&["memgate"], of, &["--help"]].concat();
+        let told = command().term_width(100).try_get_matches_from(line).err();
+        told.map(|told| told.render().to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn the_help_of_the_program() {
+        insta::assert_snapshot!(help(&[]));
+    }
+
+    #[test]
+    fn the_help_of_run() {
+        insta::assert_snapshot!(help(&["run"]));
+    }
+
+    #[test]
+    fn every_command_has_examples_or_needs_none() {
+        for sub in command().get_subcommands().filter(|sub| !["doctor", "help"].contains(&sub.get_name())) {
+            let name = sub.get_name();
+            let path = if name == "baseline" { vec![name, "accept"] } else { vec![name] };
+            assert!(help(&path).contains("Example"), "{name}");
+        }
+    }
+}

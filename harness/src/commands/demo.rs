@@ -23,7 +23,7 @@ const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
 const SUITE: &str = "demo_tests";
 
 pub(super) fn demo(request: &DemoRequest, console: &Console) -> Result<u8, ExpectedError> {
-    let folder = std::env::temp_dir().join(format!("memgate-demo-{}", std::process::id()));
+    let folder = cache().join(format!("demo-{}", std::process::id()));
     let outcome = build_and_run(&folder, request, console);
     if request.keep {
         console.line(&format!("the demo's sources and its suite are in {}", folder.display()));
@@ -33,9 +33,16 @@ pub(super) fn demo(request: &DemoRequest, console: &Console) -> Result<u8, Expec
     outcome
 }
 
+/// The user's cache; the folder for temporary files where there is none.
+fn cache() -> PathBuf {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || absolute("HOME").map(|home| home.join(".cache"));
+    absolute("XDG_CACHE_HOME").or_else(home).unwrap_or_else(std::env::temp_dir).join("memgate")
+}
+
 fn build_and_run(folder: &Path, request: &DemoRequest, console: &Console) -> Result<u8, ExpectedError> {
     console.line("building the demo: tests with planted leaks, and tests that only look as if they leaked");
-    let suite = build(folder)?;
+    let suite = build(folder, request.keep)?;
     let request = RunRequest {
         output_dir: request.output_dir.clone(),
         confirm: true,
@@ -46,7 +53,7 @@ fn build_and_run(folder: &Path, request: &DemoRequest, console: &Console) -> Res
 }
 
 /// Unpacks and compiles the samples; tells what to install where something is missing.
-fn build(folder: &Path) -> Result<PathBuf, ExpectedError> {
+fn build(folder: &Path, keep: bool) -> Result<PathBuf, ExpectedError> {
     fs::create_dir_all(folder).map_err(ExpectedError::file("create", folder))?;
     for (name, text) in SOURCES {
         let path = folder.join(name);
@@ -66,19 +73,12 @@ fn build(folder: &Path) -> Result<PathBuf, ExpectedError> {
         }
     })?;
     let suite = folder.join(SUITE);
+    // The folder's name would only be noise where it is gone when the report is read.
+    let shown = if keep { folder } else { Path::new("demo") };
     let output = Command::new(&compiler)
-        .args([
-            "-std=c++17",
-            "-O1",
-            "-g",
-            "leaks.cc",
-            "clean.cc",
-            "-o",
-            SUITE,
-            "-lgtest",
-            "-lgtest_main",
-            "-lpthread",
-        ])
+        .args(["-std=c++17", "-O1", "-g", "leaks.cc", "clean.cc", "-o", SUITE])
+        .arg(format!("-fdebug-prefix-map={}={}", folder.display(), shown.display()))
+        .args(["-lgtest", "-lgtest_main", "-lpthread"])
         .current_dir(folder)
         .output()
         .map_err(ExpectedError::file("run", &compiler))?;

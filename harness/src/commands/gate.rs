@@ -37,7 +37,9 @@ fn gather(inputs: &[PathBuf], symbols: &mut Symbols) -> Result<(Facts, Records),
     let mut all: Option<Facts> = None;
     let mut records = Records::new();
     let mut files = Vec::new();
-    for input in inputs {
+    // `frames/*.mgf` names the harness's own samples too: they are read with the stream they belong to.
+    let is_stream = |input: &&PathBuf| !input.to_string_lossy().ends_with(stream::OS_SUFFIX);
+    for input in inputs.iter().filter(is_stream) {
         if input.is_file() && input.file_name().is_none_or(|name| name != "session.json") {
             files.push(input.clone());
             continue;

@@ -13,19 +13,30 @@ use crate::plan::{Settings, World};
 
 /// Used where no other is named.
 const DEFAULT_FILE: &str = "memgate.yaml";
+/// What holds where there is none.
+const EMPTY: &str = "version: 1\n";
 
 /// Reads what `named` says, or memgate.yaml where there is one, or takes the defaults.
 pub(super) fn load(named: Option<&Path>, console: &Console) -> Result<Settings, ExpectedError> {
-    let Some((file, source)) = read_config(named)? else { return Ok(Settings::default()) };
-    let root = file.parent().unwrap_or(Path::new("")).to_owned();
-    let waivers = waivers(&root, &Config::waivers_file_of(&source, &variable))?;
+    let (file, source) = match read_config(named)? {
+        Some((file, source)) => (Some(file), source),
+        // `memgate waive` and `memgate baseline accept` need no configuration, so what they wrote holds without one too.
+        None => (None, EMPTY.to_owned()),
+    };
+    let shown = file.as_deref().unwrap_or(Path::new(DEFAULT_FILE));
+    let root = shown.parent().unwrap_or(Path::new("")).to_owned();
+    parsed(&source, shown, root, console).map(|settings| Settings { file, ..settings })
+}
+
+fn parsed(source: &str, shown: &Path, root: PathBuf, console: &Console) -> Result<Settings, ExpectedError> {
+    let waivers = waivers(&root, &Config::waivers_file_of(source, &variable))?;
     let named_waivers = waivers.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
-    let shown = file.display().to_string();
-    let config = Config::parse(&source, &shown, &variable, named_waivers).map_err(|mistakes| {
+    let shown = shown.display().to_string();
+    let config = Config::parse(source, &shown, &variable, named_waivers).map_err(|mistakes| {
         ExpectedError::Configuration(mistakes.render(console.stderr_screen(false).colour))
     })?;
     let baseline = baseline(&root, &config.baseline)?;
-    Ok(Settings { config, file: Some(file), root, baseline })
+    Ok(Settings { config, file: None, root, baseline })
 }
 
 /// Where the waivers are kept that `memgate waive` writes.
@@ -109,6 +120,16 @@ mod tests {
         assert_eq!(settings.config.project.as_deref(), Some("tiles"));
         assert_eq!(settings.config.waivers.len(), 1);
         assert!(settings.baseline.is_some());
+    }
+
+    #[test]
+    fn what_was_waived_holds_without_a_configuration_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let waivers = "waivers: [{ leak: n1-5f1c09a2b47d1e03, reason: known, until: never }]";
+        fs::write(folder.path().join("memgate-waivers.yaml"), waivers).unwrap();
+        let console = Console::new(ColorChoice::Never);
+        let settings = parsed(EMPTY, Path::new(DEFAULT_FILE), folder.path().to_owned(), &console).unwrap();
+        assert_eq!(settings.config.waivers.len(), 1);
     }
 
     #[test]

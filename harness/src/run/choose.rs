@@ -53,7 +53,9 @@ pub(super) fn choose(suite: &PlannedSuite, program: &Program) -> Choice {
         Mode::Process if suite.targets.is_empty() => {
             let judged = match suite.repeating {
                 Some(_) => "",
-                None => "; its growth is judged where memgate.yaml names the argument that repeats its work, as {n}",
+                None => {
+                    "; its growth is judged where memgate.yaml names the argument that repeats its work, as {n}"
+                }
             };
             (vec![itself()], format!("{typed}: a plain program, the process is the test{judged}"))
         }

@@ -5,10 +5,11 @@
 //! are run with growing numbers of repetitions instead.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::time::Duration;
 
-use memgate_analysis::{Confirmation, Next, ProcessRecord, Suspect};
+use memgate_analysis::{Confirmation, Next, ProcessRecord, Suspect, Window};
 use memgate_model::BoundaryQuality;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, ProcessRole};
@@ -24,7 +25,6 @@ use crate::device::local::{Launch, Stream};
 use crate::device::{AgentOptions, Detail, Target};
 use crate::exit::ExpectedError;
 use crate::output::Progress;
-use crate::recorder::chain;
 use crate::suite::gtest::{self, Repeat};
 
 /// Output of a confirming run that is kept.
@@ -82,14 +82,22 @@ fn suspects(setting: Setting<'_>, suite: &Screened) -> Vec<Suspect> {
 
 /// The tests of the executables of one suite, listed when the first is needed.
 #[derive(Debug, Default)]
-struct AllTests(BTreeMap<usize, Result<Vec<String>, String>>);
+struct AllTests(BTreeMap<usize, Vec<String>>);
 
 impl AllTests {
-    async fn of(&mut self, index: usize, process: &Finished) -> &Result<Vec<String>, String> {
-        if let std::collections::btree_map::Entry::Vacant(entry) = self.0.entry(index) {
+    /// What `process` lists and what was seen to run. A listing is text: a name with a line break in it spoils what
+    /// follows, and a program may refuse to list. A name that did not survive the way here selects nothing.
+    async fn of(&mut self, index: usize, process: &Finished) -> &[String] {
+        if let Entry::Vacant(entry) = self.0.entry(index) {
             let listing = gtest::list(process.hello(), process.environment().map(Vec::as_slice));
-            let listed = gtest::list_tests(listing, LIST_TIMEOUT).await;
-            entry.insert(listed.map_err(|why| format!("failed to {}", chain(&why))));
+            let mut all = gtest::list_tests(listing, LIST_TIMEOUT).await.unwrap_or_default();
+            let seen = process.record.windows.iter().map(Window::id);
+            for test in seen.filter(|test| !test.contains(char::REPLACEMENT_CHARACTER)) {
+                if !all.contains(&test) {
+                    all.push(test);
+                }
+            }
+            entry.insert(all);
         }
         &self.0[&index]
     }
@@ -111,13 +119,10 @@ async fn confirm_one(
         let why = "the environment it ran in cannot be read (another process namespace?)";
         return Ok(ConfirmationFacts::Impossible(why.to_owned()));
     };
-    let filter = match all_tests.of(suspect.record, process).await {
-        Ok(all) => gtest::filter_for(&suspect.test, all).map_err(|why| format!("failed to {why}")),
-        Err(why) => Err(why.clone()),
-    };
-    let filter = match filter {
+    let all = all_tests.of(suspect.record, process).await;
+    let filter = match gtest::filter_for(&suspect.test, all) {
         Ok(filter) => filter,
-        Err(why) => return Ok(ConfirmationFacts::Impossible(why)),
+        Err(why) => return Ok(ConfirmationFacts::Impossible(format!("failed to {why}"))),
     };
     let launch = silent(gtest::confirm(process.hello(), Some(environment), &filter, Repeat::Forever));
     let job = job(setting, suite, suspect, &process.hello().executable, launch);
@@ -215,8 +220,6 @@ fn outcome(done: Done, test: &str, output: &str, finished: &mut Vec<Finished>) -
 
 #[cfg(test)]
 mod tests {
-    use memgate_analysis::Window;
-
     use super::*;
 
     #[test]

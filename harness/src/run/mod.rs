@@ -99,7 +99,9 @@ fn program(suite: &PlannedSuite, here: &Path) -> Result<Program, ExpectedError> 
     let folder = choose::start_folder(suite, here);
     let mut program = inspect(&typed, choose::search_path(suite).as_deref(), folder).map_err(|why| {
         let (text, hint) = match &why {
-            InspectError::NoFile(_) => ("no such file".to_owned(), "is it built? Relative paths start in the working directory"),
+            InspectError::NoFile(_) => {
+                ("no such file".to_owned(), "is it built? Relative paths start in the working directory")
+            }
             InspectError::NotInPath(_) if folder.join(&typed).exists() => {
                 ("it is not in PATH".to_owned(), "a program of this folder is called with `./`")
             }
