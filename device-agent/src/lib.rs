@@ -17,6 +17,7 @@ mod entry;
 mod native;
 mod options;
 mod session;
+mod tls;
 mod unwind_stubs;
 
 #[global_allocator]

@@ -306,7 +306,9 @@ impl Session {
     fn open(options: Options, role: ProcessRole, gtest: bool) -> Option<Self> {
         let carrier = match &options.carrier {
             CarrierKind::Spool => {
-                let spool = Spool::create(&options.directory, options.harness).ok()?;
+                let spool =
+                    Spool::create(&options.directory, options.harness, role == ProcessRole::ForkChild)
+                        .ok()?;
                 entry::publish_to(spool.live_counters());
                 Carrier::Spool(spool)
             }
@@ -610,10 +612,11 @@ extern "C" fn after_fork_in_child() {
     let _inside = Inside::enter();
     let Some(parent) = SESSION.lock().take() else { return };
     let options = Options { complaints: Vec::new(), ..parent.options.clone() };
+    // In a confirming run only the process that repeats the test is of interest.
+    let followed = matches!(parent.carrier, Carrier::Spool(_)) && options.detail == Detail::Survivors;
     // Dropping it unmaps the child's view of the parent's spool and closes nothing, because nothing is open.
-    let spooled = matches!(parent.carrier, Carrier::Spool(_));
     drop(parent);
-    if !spooled {
+    if !followed {
         hooks::stop();
         return;
     }

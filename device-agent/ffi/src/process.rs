@@ -1,6 +1,6 @@
 //! The process, its clocks, its limits.
 
-use core::ffi::{CStr, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
 use core::time::Duration;
 use std::ffi::CString;
@@ -142,15 +142,22 @@ pub fn at_exit(handler: extern "C" fn()) -> bool {
     unsafe { libc::atexit(handler) == 0 }
 }
 
-/// Registers handlers around `fork`.
+/// Registers handlers around `fork`. Found by name: glibc and musl spell it differently, and a symbol that is
+/// missing where the library is loaded would end a musl program before it begins.
 #[must_use]
 pub fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> bool {
-    let of = |f: extern "C" fn()| {
-        // SAFETY: only the ABI's spelling differs: a function without arguments or result, safe to call.
-        Some(unsafe { core::mem::transmute::<extern "C" fn(), unsafe extern "C" fn()>(f) })
-    };
+    type Register =
+        unsafe extern "C" fn(extern "C" fn(), extern "C" fn(), extern "C" fn(), *mut c_void) -> c_int;
+    // musl's function takes three arguments and ignores the fourth register.
+    let at = [c"__register_atfork", c"pthread_atfork"]
+        .into_iter()
+        .map(|name| symbol(name, false))
+        .find(|&at| at != 0);
+    let Some(at) = at else { return false };
+    // SAFETY: a function of either name takes these arguments.
+    let register = unsafe { core::mem::transmute::<usize, Register>(at) };
     // SAFETY: the handlers live as long as the library.
-    unsafe { libc::pthread_atfork(of(prepare), of(parent), of(child)) == 0 }
+    unsafe { register(prepare, parent, child, ptr::null_mut()) == 0 }
 }
 
 /// A key whose destructor runs when a thread ends that set it.

@@ -15,6 +15,8 @@ use memgate_wire::spool::{CONTROL_BYTES, MAGIC, offset, state};
 use super::Orders;
 
 const FIRST_WINDOW: usize = 64 << 10;
+/// A forked child says little, and there may be thousands.
+const FIRST_WINDOW_OF_CHILD: usize = 8 << 10;
 const LARGEST_WINDOW: usize = 16 << 20;
 
 /// The control page.
@@ -32,13 +34,14 @@ pub(crate) struct Spool {
 
 impl Spool {
     /// Creates `PID-NANOSECONDS.mgf` in `directory`.
-    pub(crate) fn create(directory: &str, harness: bool) -> io::Result<Self> {
+    pub(crate) fn create(directory: &str, harness: bool, child: bool) -> io::Result<Self> {
+        let first = if child { FIRST_WINDOW_OF_CHILD } else { FIRST_WINDOW };
         let path = format!("{directory}/{}-{}.mgf", process::pid(), process::monotonic_ns());
         let unfinished = format!("{path}.new");
         let file = BriefFile::create(&unfinished)?;
-        file.allocate(0, (CONTROL_BYTES + FIRST_WINDOW) as u64)?;
+        file.allocate(0, (CONTROL_BYTES + first) as u64)?;
         let control = Control(file.map(0, CONTROL_BYTES)?);
-        let window = file.map(CONTROL_BYTES as u64, FIRST_WINDOW)?;
+        let window = file.map(CONTROL_BYTES as u64, first)?;
         drop(file);
         control.set(offset::PID, process::pid());
         control.set(offset::STATE, state::RECORDING);

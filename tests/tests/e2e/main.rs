@@ -1,7 +1,16 @@
 //! Drives the built `memgate` against real processes. One test program, so that its modules share the sessions that take long.
 #![forbid(unsafe_code)]
 
+mod agent_elf;
+mod config;
+mod crash;
+mod gate;
+mod ids;
 mod leaks;
+mod spool;
+mod tree;
+mod waivers;
+mod wire_fixture;
 
 use std::sync::OnceLock;
 

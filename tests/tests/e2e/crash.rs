@@ -1,0 +1,167 @@
+//! A suite that ends badly is an error or a failure that says where, never a pass; the rest is judged all the same.
+
+use std::fs;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use memgate_e2e::truth::{self, Culprit};
+use memgate_e2e::{Project, Run, samples};
+use memgate_model::{Outcome, Verdict};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Longer than anything here takes.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+fn culprit(suite: &str, test: &str) -> Culprit {
+    truth::of_test(suite, test).culprit.unwrap()
+}
+
+#[track_caller]
+fn says_that_after_did_not_run(run: &Run, ended_in: &str) {
+    let told = run.problems();
+    let want = format!("Crash.After did not run: the process ended in {ended_in}");
+    assert!(told.contains(&want), "`{want}` is missing:\n{told}");
+}
+
+#[test]
+fn a_segmentation_fault_is_an_error_where_it_happened_and_what_ran_before_is_judged() {
+    let run = Project::new("crash-segv").run(&samples::suite("crash_segv"));
+    // The wrapped tests failed, as they do without memgate.
+    run.ends_with(1);
+    let crashed = run.test("Crash.Segfault");
+    assert_eq!((crashed.outcome, crashed.verdict), (Outcome::Crashed, Verdict::Error), "{}", crashed.reason);
+    assert!(crashed.reason.contains("SIGSEGV") || crashed.reason.contains("signal 11"), "{}", crashed.reason);
+    let before = truth::of_test("crash_segv", "Crash.Before");
+    assert_eq!(before.differences(&run.test("Crash.Before")), [""; 0]);
+    says_that_after_did_not_run(&run, "Crash.Segfault");
+}
+
+#[test]
+fn an_abort_is_an_error_and_the_tests_after_it_are_named() {
+    let run = Project::new("crash-abort").run(&samples::suite("crash_abort"));
+    run.ends_with(1);
+    let crashed = run.test("Crash.Abort");
+    assert_eq!((crashed.outcome, crashed.verdict), (Outcome::Crashed, Verdict::Error), "{}", crashed.reason);
+    assert!(crashed.reason.contains("SIGABRT") || crashed.reason.contains("signal 6"), "{}", crashed.reason);
+    assert_eq!(run.test("Crash.Before").verdict, Verdict::Pass);
+    says_that_after_did_not_run(&run, "Crash.Abort");
+}
+
+#[test]
+fn leaving_in_the_middle_with_status_zero_is_no_pass() {
+    let run = Project::new("exit-early").run(&samples::suite("exit_early"));
+    // Its test did not pass, whatever the status says.
+    run.ends_with(1);
+    let left = run.test("Crash.Exit");
+    assert_eq!((left.outcome, left.verdict), (Outcome::Crashed, Verdict::Error), "{}", left.reason);
+    assert_eq!(run.test("Crash.Before").verdict, Verdict::Pass);
+    says_that_after_did_not_run(&run, "Crash.Exit");
+}
+
+#[test]
+fn a_test_that_hangs_is_ended_and_says_where_it_hung() {
+    let project = Project::new("hang");
+    let program = samples::suite("hang");
+    let begun = Instant::now();
+    let run = project.memgate(&["run", "--timeout", "2s", "--", program.to_str().unwrap()]);
+    assert!(begun.elapsed() < DEADLINE, "it took {:?}", begun.elapsed());
+    run.ends_with(1);
+    let hung = run.test("Crash.Hang");
+    assert_eq!((hung.outcome, hung.verdict), (Outcome::TimedOut, Verdict::Error));
+    let where_it_hung = culprit("hang", "Crash.Hang").function;
+    assert!(
+        hung.reason.contains(&where_it_hung) || hung.reason.contains("pause"),
+        "it does not say where it hung: {}",
+        hung.reason
+    );
+    assert_eq!(run.test("Crash.Before").verdict, Verdict::Pass);
+}
+
+#[test]
+fn the_wrapped_tests_own_failure_is_never_hidden_and_not_judged_for_leaks() {
+    let project = Project::new("failing");
+    let program = samples::suite("failing");
+    let run = project.run(&program);
+    run.ends_with(1);
+    assert_eq!(run.test("Failing.Passes").verdict, Verdict::Pass);
+    let failed = run.test("Failing.Fails");
+    assert_eq!((failed.outcome, failed.verdict), (Outcome::Failed, Verdict::NotJudged));
+    assert!(run.stdout.contains("[  FAILED  ] Failing.Fails"), "their output is untouched:\n{run}");
+
+    let ignoring = project.memgate(&["run", "--ignore-test-failures", "--", program.to_str().unwrap()]);
+    ignoring.ends_with(0);
+}
+
+#[test]
+fn a_filter_that_matches_nothing_is_an_error() {
+    let run = Project::new("no-test").run_filtered("Nothing.*", &samples::suite("clean"));
+    run.ends_with(2);
+    assert_eq!(run.report().verdict, Verdict::Error, "{}", run.problems());
+}
+
+#[test]
+fn a_program_that_runs_no_test_is_an_error() {
+    let project = Project::new("no-test-of-its-own");
+    let program = samples::suite("clean");
+    let run = project.memgate(&["run", "--", program.to_str().unwrap(), "--gtest_filter=Nothing.*"]);
+    run.ends_with(2);
+    assert!(run.problems().contains("ran no test"), "{}", run.problems());
+}
+
+#[test]
+fn a_missing_program_is_told_with_a_hint() {
+    let project = Project::new("missing-program");
+    for program in ["./engine_tests", "engine-tests-nobody-has"] {
+        let run = project.memgate(&["run", "--", program]);
+        run.ends_with(2).says(program).says("hint:");
+        assert!(!project.session().exists(), "nothing ran, so there is no session");
+    }
+}
+
+#[test]
+fn ctrl_c_stops_the_tests_and_keeps_the_session() {
+    let project = Project::new("interrupted");
+    let program = samples::suite("hang");
+    let mut memgate = project
+        .command(&["run", "--", program.to_str().unwrap()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let guest = until("the test hangs", || hanging(&project));
+    kill_process(pid(&memgate), Signal::INT).unwrap();
+    let status = until("memgate ends", || memgate.try_wait().unwrap());
+    assert_eq!(status.code(), Some(130));
+    until("the tests have ended", || (!fs::exists(format!("/proc/{guest}")).unwrap()).then_some(()));
+
+    let gate = project.memgate(&["gate", "--format", "json", ".memgate/latest"]);
+    gate.ends_with(1);
+    assert_eq!(gate.report().verdict, Verdict::Error);
+    assert_eq!(gate.test("Crash.Before").verdict, Verdict::Pass, "what had ended is judged");
+    assert_eq!(gate.test("Crash.Hang").verdict, Verdict::Error);
+}
+
+/// Process id of a guest that has begun the test which hangs, from its spool.
+fn hanging(project: &Project) -> Option<u32> {
+    let frames = fs::read_dir(project.session().join("frames")).ok()?;
+    let name = frames.flatten().map(|entry| entry.path()).find(|path| {
+        fs::read(path).is_ok_and(|bytes| bytes.windows(4).any(|word| word == b"Hang"))
+    })?;
+    name.file_name()?.to_str()?.split('-').next()?.parse().ok()
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+fn until<T>(what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(value) = ready() {
+            return value;
+        }
+        assert!(begun.elapsed() < DEADLINE, "waited for {DEADLINE:?} until {what}");
+        // Another process's doing: there is no event of ours to wait for.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

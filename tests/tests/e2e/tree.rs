@@ -1,0 +1,112 @@
+//! The same suites below ctest, make and a shell script: every GoogleTest executable is measured, nothing else is.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
+use std::process::Command;
+
+use memgate_e2e::samples::successful;
+use memgate_e2e::{Project, Run, has_tool, samples, truth};
+use memgate_model::{BoundaryQuality, Verdict};
+
+const FILTER: &str = "Leaks.Strdup:Leaks.ArrayNew:Levels/*";
+
+#[track_caller]
+fn is_right(run: &Run, suites: &[&str]) {
+    run.ends_with(1);
+    let report = run.report();
+    let mut names: Vec<&str> = report.suites.iter().map(|suite| suite.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, suites, "{run}");
+    assert!(report.suites.iter().all(|suite| suite.boundary == BoundaryQuality::Exact), "{run}");
+    for id in ["Leaks.Strdup", "Leaks.ArrayNew", "Levels/OneParameter.Loads/0", "Levels/OneParameter.Loads/2"] {
+        let wrong = truth::of_test("leaks", id).differences(&run.test(id));
+        assert!(wrong.is_empty(), "{}\n{run}", wrong.join("\n"));
+    }
+    let failed: Vec<&str> = report
+        .suites
+        .iter()
+        .flat_map(|suite| &suite.tests)
+        .filter(|test| test.verdict == Verdict::Fail)
+        .map(|test| test.id.as_str())
+        .collect();
+    assert_eq!(failed.len(), 3, "{failed:?}");
+}
+
+#[test]
+fn ctest_with_a_process_for_each_test_gives_one_suite() {
+    if !has_tool("cmake") || !has_tool("ctest") {
+        return;
+    }
+    let project = Project::new("ctest");
+    let sources = samples::sources();
+    let sources = sources.display();
+    project.write(
+        "CMakeLists.txt",
+        format!(
+            "cmake_minimum_required(VERSION 3.22)\nproject(tiles CXX)\nset(CMAKE_CXX_STANDARD 17)\n\
+             set(CMAKE_CXX_FLAGS \"-O1 -g\")\nfind_package(GTest REQUIRED)\ninclude(GoogleTest)\nenable_testing()\n\
+             add_executable(leaks {sources}/leaks.cc)\ntarget_link_libraries(leaks GTest::gtest_main)\n\
+             gtest_discover_tests(leaks TEST_FILTER {FILTER})\n\
+             add_test(NAME says COMMAND ${{CMAKE_COMMAND}} -E echo nothing to measure)\n"
+        ),
+    );
+    successful(Command::new("cmake").args(["-S", ".", "-B", "build"]).current_dir(project.folder()));
+    successful(Command::new("cmake").args(["--build", "build"]).current_dir(project.folder()));
+    let run = project.memgate(&["run", "--", "ctest", "--test-dir", "build"]);
+    is_right(&run, &["leaks"]);
+    assert_eq!(run.suite().tests.len(), 6, "{run}");
+    assert!(run.stdout.contains("100% tests passed"), "its own result is untouched:\n{run}");
+    // One spool for each test and one for each confirmation: neither ctest nor cmake left one.
+    assert_eq!(project.streams().len(), 6 + 3);
+}
+
+#[test]
+fn a_shell_script_and_make_are_looked_below() {
+    let project = Project::new("script");
+    let (leaks, clean) = (samples::suite("leaks"), samples::suite("clean"));
+    let (leaks, clean) = (leaks.display(), clean.display());
+    let script = project.write(
+        "run_all.sh",
+        format!(
+            "#!/bin/sh\nset -e\necho begin | cat\n{leaks} '--gtest_filter={FILTER}'\n\
+             sh -c 'exec {clean} --gtest_filter=Clean.Churn:Clean.NothingAtAll'\n"
+        ),
+    );
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let run = project.memgate(&["run", "--", "./run_all.sh"]);
+    is_right(&run, &["clean", "leaks"]);
+    assert_eq!(project.streams().len(), 2 + 3, "the shell, cat and echo stay dormant");
+
+    if !has_tool("make") {
+        return;
+    }
+    project.write("Makefile", "check:\n\t@./run_all.sh\n");
+    let make = project.memgate(&["run", "--no-confirm", "--", "make", "check"]);
+    make.ends_with(0);
+    assert_eq!(project.streams().len(), 2, "make stays dormant");
+    assert_eq!(make.test("Leaks.Strdup").verdict, Verdict::Warn, "not confirmed by choice");
+    assert_eq!(make.test("Clean.Churn").verdict, Verdict::Pass);
+}
+
+#[test]
+fn a_failing_script_is_not_hidden() {
+    let project = Project::new("failing-script");
+    let clean = samples::suite("clean");
+    let run = project.memgate(&[
+        "run",
+        "--",
+        "sh",
+        "-c",
+        &format!("{} --gtest_filter=Clean.Churn; exit 3", clean.display()),
+    ]);
+    run.ends_with(1);
+    assert_eq!(run.test("Clean.Churn").verdict, Verdict::Pass);
+}
+
+#[test]
+fn a_tree_without_a_suite_is_an_error() {
+    let run = Project::new("no-suite").memgate(&["run", "--", "sh", "-c", "echo nothing here"]);
+    run.ends_with(2);
+    assert!(run.problems().contains("no GoogleTest executable ran"), "{}", run.problems());
+    assert_eq!(run.stdout, "nothing here\n");
+}
