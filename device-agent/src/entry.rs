@@ -230,11 +230,29 @@ pub(crate) fn publish_to(words: *mut AtomicU64) {
     unsafe { hooks::TRACKER.publish_to(words) };
 }
 
-/// Why this process's allocations do not come through here, if they do not.
+/// Why this process's allocations do not come through here, if they do not. Recording must be on: this allocates.
 pub(crate) fn blind() -> Option<String> {
     let first = process::symbol(c"malloc", false);
-    (first != malloc as unsafe extern "C" fn() as usize)
-        .then(|| "the program brings its own malloc, which comes before the agent's".to_owned())
+    if first != malloc as unsafe extern "C" fn() as usize {
+        return Some("the program brings its own malloc, which comes before the agent's".to_owned());
+    }
+    let (new, delete) = (process::symbol(c"_Znwm", false), process::symbol(c"_ZdlPv", false));
+    if new == 0 || delete == 0 {
+        return None;
+    }
+    let seen = hooks::TRACKER.totals().allocations;
+    // SAFETY: `operator new(unsigned long)` of whatever library comes first.
+    let new = unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(usize) -> Pointer>(new) };
+    // SAFETY: a plain request.
+    let block = unsafe { new(61) };
+    let passed = hooks::TRACKER.totals().allocations != seen;
+    // SAFETY: `operator delete(void*)`, its counterpart.
+    let delete = unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(Pointer)>(delete) };
+    // SAFETY: the block just allocated.
+    unsafe { delete(block) };
+    let why =
+        "operator new does not pass through malloc here (a sanitizer, or an allocator of the program's own)";
+    (!passed).then(|| why.to_owned())
 }
 
 unsafe fn text(from: *const c_char) -> String {

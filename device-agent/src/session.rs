@@ -54,6 +54,13 @@ struct Session {
     harness_silent: bool,
 }
 
+/// What the hello tells beside the process itself.
+#[derive(Default)]
+struct Offers {
+    gtest: bool,
+    blind: Option<String>,
+}
+
 /// A test that has begun and not ended.
 struct Window {
     suite: String,
@@ -106,8 +113,10 @@ pub(crate) fn start() {
         thread_bytes: process::default_thread_stack_bytes(),
     };
     TRACKER.prepare(layout, entry::find_object(), next::is_glibc(), thread_starts);
+    let blind = self_test();
     let gtest = gtest::install(&executable());
-    let Some(session) = Session::open(options, ProcessRole::Main, gtest.is_ok()) else { return };
+    let offers = Offers { gtest: gtest.is_ok(), blind };
+    let Some(session) = Session::open(options, ProcessRole::Main, offers) else { return };
     *SESSION.lock() = Some(session);
     if let Err(why) = gtest {
         log(LogLevel::Debug, &format!("no GoogleTest boundaries: {why}"));
@@ -115,6 +124,14 @@ pub(crate) fn start() {
     hooks::start();
     TRACKER.begin_epoch();
     reach(BoundaryKind::ProcessStart, "", "", None);
+}
+
+/// Allocates once with recording on, as the guest would.
+fn self_test() -> Option<String> {
+    hooks::start();
+    let blind = Inside::suspended(entry::blind);
+    hooks::stop();
+    blind
 }
 
 fn thread_key() -> Option<ThreadKey> {
@@ -303,7 +320,7 @@ impl Waiting {
 }
 
 impl Session {
-    fn open(options: Options, role: ProcessRole, gtest: bool) -> Option<Self> {
+    fn open(options: Options, role: ProcessRole, offers: Offers) -> Option<Self> {
         let carrier = match &options.carrier {
             CarrierKind::Spool => {
                 let spool =
@@ -330,18 +347,18 @@ impl Session {
             harness_silent: false,
             options,
         };
-        session.append_hello(gtest);
+        session.append_hello(offers);
         session.append_modules();
         session.flush();
         Some(session)
     }
 
-    fn append_hello(&mut self, gtest: bool) {
+    fn append_hello(&mut self, offers: Offers) {
         let mut capabilities = vec!["native.live".to_owned(), "boundary.c_api".to_owned()];
         if entry::find_object().is_some() {
             capabilities.push("native.stacks".to_owned());
         }
-        if gtest {
+        if offers.gtest {
             capabilities.push("boundary.gtest".to_owned());
         }
         let hello = Hello {
@@ -360,7 +377,7 @@ impl Session {
                 .unwrap_or_default(),
             realtime_offset_ns: process::realtime_offset_ns(),
             capabilities,
-            blind: entry::blind(),
+            blind: offers.blind,
             label: self.options.label.clone(),
         };
         self.append(&Frame::Hello(hello));
@@ -620,7 +637,7 @@ extern "C" fn after_fork_in_child() {
         hooks::stop();
         return;
     }
-    match Session::open(options, ProcessRole::ForkChild, false) {
+    match Session::open(options, ProcessRole::ForkChild, Offers::default()) {
         Some(mut child) => {
             child.append(&Frame::Event(Event { name: "fork".to_owned(), detail: String::new() }));
             child.append_boundary(BoundaryKind::ProcessStart, ("", ""), None, (0, 0));

@@ -260,6 +260,16 @@ impl Inside {
         Self(())
     }
 
+    /// Runs `work` as if this thread were the guest's own.
+    pub fn suspended<R>(work: impl FnOnce() -> R) -> R {
+        // SAFETY: this thread's words.
+        let depth = unsafe { core::mem::replace(&mut (*words()).inside, 0) };
+        let result = work();
+        // SAFETY: as above.
+        unsafe { (*words()).inside = depth };
+        result
+    }
+
     /// Is this thread inside?
     #[inline(always)]
     #[must_use]

@@ -21,6 +21,8 @@ use tokio::task::JoinHandle;
 
 use super::options::{AgentOptions, OPTIONS_VARIABLE, PRELOAD_VARIABLE, PreloadError, preload};
 
+const ASAN_VARIABLE: &str = "ASAN_OPTIONS";
+
 /// How long a process that has ended is waited for whose output somebody else still holds open.
 const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 
@@ -168,6 +170,13 @@ impl Launch {
         let existing = self.environment.get(OsStr::new(PRELOAD_VARIABLE));
         let value = preload(agent, existing.as_deref())?;
         self.environment.set(PRELOAD_VARIABLE.into(), value);
+        // AddressSanitizer ends programs that have any library before its own; ours forwards to it, so that is no harm.
+        let mut asan = self.environment.get(OsStr::new(ASAN_VARIABLE)).unwrap_or_default();
+        if !asan.is_empty() {
+            asan.push(":");
+        }
+        asan.push("verify_asan_link_order=0");
+        self.environment.set(ASAN_VARIABLE.into(), asan);
         self.environment.set(OPTIONS_VARIABLE.into(), options.to_env());
         Ok(())
     }

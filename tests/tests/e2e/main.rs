@@ -2,11 +2,14 @@
 #![forbid(unsafe_code)]
 
 mod agent_elf;
+mod boundaries;
 mod config;
 mod crash;
 mod gate;
 mod ids;
+mod junit;
 mod leaks;
+mod socket;
 mod spool;
 mod tree;
 mod waivers;
@@ -32,6 +35,16 @@ fn clean_session() -> &'static (Project, Run) {
     SESSION.get_or_init(|| {
         let project = Project::new("clean");
         let run = project.run(&samples::suite("clean"));
+        (project, run)
+    })
+}
+
+/// The sample `names`, run once.
+fn names_session() -> &'static (Project, Run) {
+    static SESSION: OnceLock<(Project, Run)> = OnceLock::new();
+    SESSION.get_or_init(|| {
+        let project = Project::new("names");
+        let run = project.run(&samples::suite("names"));
         (project, run)
     })
 }

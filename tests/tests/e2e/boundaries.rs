@@ -1,0 +1,183 @@
+//! Boundaries in unmodified programs, however they are linked, repeated, shuffled, sharded and named.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use memgate_e2e::{Project, Run, repository, samples, say, truth};
+use memgate_model::{BoundaryQuality, Metric, RunReport, Verdict};
+use memgate_wire::{Boundary, BoundaryKind, Frame};
+
+use crate::{clean_session, names_session, spool};
+
+/// One test that leaks 157 bytes, one that does not.
+const TINY: &str = "#include <gtest/gtest.h>\nchar* volatile lost;\n\
+                    __attribute__((noinline)) void lose() { lost = new char[157]; }\n\
+                    TEST(Tiny, Leaks) { lose(); }\nTEST(Tiny, Idle) {}\n";
+
+const BUNDLED: &str = "/usr/src/googletest/googletest";
+
+fn tiny() -> PathBuf {
+    samples::own_suite("tiny", TINY)
+}
+
+#[track_caller]
+fn tiny_is_right(run: &Run) {
+    run.ends_with(1);
+    assert_eq!(run.suite().boundary, BoundaryQuality::Exact);
+    let leaks = run.test("Tiny.Leaks");
+    assert_eq!(leaks.verdict, Verdict::Fail, "{run}");
+    assert_eq!(leaks.metrics[&Metric::NativeLiveBytes].value, 157.0);
+    assert_eq!(run.test("Tiny.Idle").verdict, Verdict::Pass);
+    assert_eq!(run.suite().tests.len(), 2, "{run}");
+}
+
+#[test]
+fn two_idle_boundaries_differ_by_nothing() {
+    let (project, run) = clean_session();
+    let frames = spool::frames(&screen(project));
+    let idle = |kind| -> Boundary {
+        let found = frames.iter().find_map(|frame| match frame {
+            Frame::Boundary(b) if b.kind == kind && b.test == "NothingAtAll" => Some(b.clone()),
+            _ => None,
+        });
+        found.unwrap()
+    };
+    let (start, end) = (idle(BoundaryKind::TestStart), idle(BoundaryKind::TestEnd));
+    assert_eq!(start.counters, end.counters);
+    assert_eq!((end.survivors, end.snapshot_parts), (0, 0));
+    let test = run.test("Clean.NothingAtAll");
+    assert_eq!((test.metrics[&Metric::NativeLiveBytes].value, test.confirmed), (0.0, false));
+}
+
+/// The stream with the most tests: the screen's.
+fn screen(project: &Project) -> PathBuf {
+    let is_screen = |path: &PathBuf| {
+        spool::frames(path).iter().any(|frame| matches!(frame, Frame::Hello(hello) if hello.label.starts_with("screen")))
+    };
+    project.streams().into_iter().find(is_screen).unwrap()
+}
+
+#[test]
+fn a_shared_googletest_is_found() {
+    let Some(library) = shared_gtest() else { return };
+    let folder = library.parent().unwrap().display().to_string();
+    let (search, run_path) = (format!("-L{folder}"), format!("-Wl,-rpath,{folder}"));
+    let flags = ["-std=c++17", "-O1", "-g", &search, &run_path, "-lshared_gtest", "-lpthread"];
+    let program = samples::own("tiny_shared", "cc", TINY, "c++", &flags);
+    tiny_is_right(&Project::new("shared-gtest").run(&program));
+}
+
+fn shared_gtest() -> Option<PathBuf> {
+    let all = format!("{BUNDLED}/src/gtest-all.cc");
+    if !fs::exists(&all).unwrap() {
+        say(&format!("skipped: there is no {all} (package googletest)"));
+        return None;
+    }
+    let main = format!("{BUNDLED}/src/gtest_main.cc");
+    let (root, include) = (format!("-I{BUNDLED}"), format!("-I{BUNDLED}/include"));
+    let arguments =
+        ["-std=c++17", "-O0", "-shared", "-fPIC", &root, &include, &all, &main, "-Wl,-soname,libshared_gtest.so"];
+    Some(samples::compile("libshared_gtest.so", "c++", &arguments, &[]))
+}
+
+#[test]
+fn repeating_and_shuffling_the_suite_changes_no_verdict() {
+    let project = Project::new("repeat-shuffle");
+    let program = tiny();
+    let program = program.to_str().unwrap();
+    tiny_is_right(&project.memgate(&["run", "--", program, "--gtest_repeat=3", "--gtest_shuffle"]));
+}
+
+#[test]
+fn a_shard_is_judged_by_what_it_ran_and_confirmed_though_it_is_one() {
+    let project = Project::new("shard");
+    let program = tiny();
+    let shard = |index: &str| {
+        let mut command = project.command(&["run", "--", program.to_str().unwrap()]);
+        command.env("GTEST_TOTAL_SHARDS", "2").env("GTEST_SHARD_INDEX", index);
+        project.finish(&mut command)
+    };
+    let first = shard("0");
+    first.ends_with(1);
+    assert_eq!(first.suite().tests.len(), 1);
+    assert_eq!(first.test("Tiny.Leaks").verdict, Verdict::Fail);
+    let second = shard("1");
+    second.ends_with(0);
+    assert_eq!(second.suite().tests.len(), 1);
+    assert_eq!(second.test("Tiny.Idle").verdict, Verdict::Pass);
+}
+
+#[test]
+fn names_no_macro_lets_through_are_measured_and_told() {
+    let (_, run) = names_session();
+    let suite = run.suite();
+    assert_eq!(suite.tests.len(), 11, "{run}");
+    let wrong: Vec<String> =
+        truth::of("names").iter().flat_map(|expected| expected.differences(&run.test(&expected.id))).collect();
+    assert!(wrong.is_empty(), "{}\n{run}", wrong.join("\n"));
+    let long = suite.tests.iter().find(|test| test.id.len() > 5000).unwrap();
+    assert_eq!(long.verdict, Verdict::Pass);
+    assert!(!run.stderr.contains(['\u{7}', '\u{1b}', '\u{1}']), "no control character of theirs reaches the terminal");
+}
+
+#[test]
+fn a_stripped_static_binary_is_never_passed_silently() {
+    let flags = ["-std=c++17", "-O1", "-static", "-s", "-lgtest", "-lgtest_main", "-lpthread"];
+    let program = samples::own("tiny_static", "cc", TINY, "c++", &flags);
+    let run = Project::new("static").run(&program);
+    run.ends_with(2).says("static");
+    assert_eq!(run.report().verdict, Verdict::Error);
+    assert!(run.problems().contains("not measured"), "{}", run.problems());
+    assert!(run.stdout.contains("[  PASSED  ] 2 tests."), "it ran all the same:\n{run}");
+}
+
+#[test]
+fn a_stripped_suite_has_its_boundaries_by_the_listener_of_the_header() {
+    let source = samples::sources().join("listener.cc");
+    let include = format!("-I{}", repository().join("device-agent/include").display());
+    let arguments = ["-std=c++17", "-O1", "-s", &include, source.to_str().unwrap(), "-lgtest", "-lpthread"];
+    let program = samples::compile("listener", "c++", &arguments, &[]);
+    let run = Project::new("listener").run(&program);
+    run.ends_with(1);
+    assert_eq!(run.suite().boundary, BoundaryQuality::Exact);
+    assert_eq!(run.test("Listener.Leaks").metrics[&Metric::NativeLiveBytes].value, 251.0);
+    assert_eq!(run.test("Listener.Clean").verdict, Verdict::Pass);
+}
+
+fn api() -> PathBuf {
+    let source = samples::sources().join("api.c");
+    let include = format!("-I{}", repository().join("device-agent/include").display());
+    samples::compile("api", "cc", &["-std=c11", "-O1", "-g", &include, source.to_str().unwrap()], &[])
+}
+
+#[test]
+fn a_program_with_the_c_api_runs_unchanged_without_the_agent() {
+    let output = Command::new(api()).output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "passed, not recorded\n");
+}
+
+#[test]
+fn a_program_with_the_c_api_tells_its_own_boundaries() {
+    let project = Project::new("c-api");
+    let program = api();
+    project.write(
+        "memgate.yaml",
+        format!("version: 1\nsuites:\n  api: {{ run: [{}, \"--count={{n}}\"], runner: command }}\n", program.display()),
+    );
+    let run = project.memgate(&["run"]);
+    assert!(run.stdout.contains("passed, recorded"), "{run}");
+    assert_api(&run);
+}
+
+#[track_caller]
+fn assert_api(run: &Run) {
+    run.ends_with(1);
+    let report: RunReport = run.report();
+    assert_ne!(report.verdict, Verdict::Pass);
+    let expected = truth::of_test("api", "Api.stores");
+    let wrong = expected.differences(&run.test("Api.stores"));
+    assert!(wrong.is_empty(), "{}\n{run}", wrong.join("\n"));
+    assert_eq!(run.test("Api.formats").verdict, Verdict::Pass);
+}
