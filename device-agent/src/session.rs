@@ -585,7 +585,7 @@ impl Session {
     }
 }
 
-fn counters() -> Counters {
+pub(crate) fn counters() -> Counters {
     let t = TRACKER.totals();
     Counters {
         allocations: t.allocations,

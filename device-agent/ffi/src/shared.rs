@@ -204,22 +204,38 @@ pub fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
     if status == 0 { Ok(who.uid) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Waits until one of two descriptors can be read (or has ended); tells which.
+/// What [`poll`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Polled {
+    /// The first descriptor can be read, or has ended.
+    pub heard: bool,
+    /// The second can be read.
+    pub rung: bool,
+    /// The first takes more bytes.
+    pub writable: bool,
+}
+
+/// Waits until one of two descriptors can be read, at most for `limit`.
 ///
 /// # Errors
 /// As poll(2), interruptions excepted.
-pub fn poll_readable(a: BorrowedFd<'_>, b: BorrowedFd<'_>) -> io::Result<(bool, bool)> {
-    let of = |fd: BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let mut both = [of(a), of(b)];
-    loop {
+pub fn poll(a: BorrowedFd<'_>, b: BorrowedFd<'_>, limit: Duration) -> io::Result<Polled> {
+    let of = |fd: BorrowedFd<'_>, events| libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+    let wait = |fds: &mut [libc::pollfd; 2], limit: Duration| loop {
+        let ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: two structures.
-        if unsafe { libc::poll(both.as_mut_ptr(), 2, -1) } >= 0 {
-            let [a, b] = both;
-            return Ok((a.revents != 0, b.revents != 0));
+        if unsafe { libc::poll(fds.as_mut_ptr(), 2, ms) } >= 0 {
+            return Ok(());
         }
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
             return Err(error);
         }
-    }
+    };
+    let mut readable = [of(a, libc::POLLIN), of(b, libc::POLLIN)];
+    wait(&mut readable, limit)?;
+    let mut writable = [of(a, libc::POLLOUT), of(b, 0)];
+    wait(&mut writable, Duration::ZERO)?;
+    let ([a, b], [out, _]) = (readable, writable);
+    Ok(Polled { heard: a.revents != 0, rung: b.revents != 0, writable: out.revents & libc::POLLOUT != 0 })
 }

@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use memgate_ffi::lock::Lock;
 use memgate_ffi::process;
-use memgate_ffi::shared::{event_fd, futex_wait, peer_user, poll_readable, store_and_wake};
+use memgate_ffi::shared::{Polled, event_fd, futex_wait, peer_user, poll, store_and_wake};
 use memgate_tracker::thread::Inside;
-use memgate_wire::{Decoded, Frame, WEBSOCKET_PROTOCOL, decode};
+use memgate_wire::{Counters, Decoded, Frame, WEBSOCKET_PROTOCOL, decode, encode};
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tungstenite::http::{HeaderValue, StatusCode};
 use tungstenite::protocol::WebSocketConfig;
@@ -27,9 +27,12 @@ use tungstenite::{Message, WebSocket};
 
 use super::Orders;
 use crate::options::CarrierKind;
+use crate::session;
 
 /// More than this waiting for a reader that does not read means that recording stops.
 const MOST_QUEUED_BYTES: usize = 64 << 20;
+/// How often a peer gets the live counters.
+const COUNTERS_EVERY: Duration = Duration::from_millis(250);
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Handle of the guest's side.
@@ -44,6 +47,7 @@ struct Shared {
     orders: AtomicU32,
     connected: AtomicU32,
     drained: AtomicU32,
+    dropped: AtomicU32,
 }
 
 #[derive(Default)]
@@ -68,6 +72,7 @@ impl Socket {
             orders: AtomicU32::new(0),
             connected: AtomicU32::new(0),
             drained: AtomicU32::new(0),
+            dropped: AtomicU32::new(0),
         });
         let (server, token) = (Arc::clone(&shared), token.to_owned());
         std::thread::Builder::new().name("memgate-agent".to_owned()).spawn(move || {
@@ -170,9 +175,17 @@ impl Shared {
                     None => break,
                 }
             }
-            let Ok((heard, rung)) = poll_readable(socket.get_ref().as_fd(), self.bell.as_fd()) else {
+            let Ok(polled) = poll(socket.get_ref().as_fd(), self.bell.as_fd(), COUNTERS_EVERY) else {
                 return;
             };
+            let Polled { heard, rung, writable } = polled;
+            if !heard && !rung {
+                // Counters are the only frames that may be lost: a reader that does not keep up is told how many were.
+                let sent = if writable { self.send_counters(socket) } else { Ok(self.count_dropped()) };
+                if sent.is_err() {
+                    return;
+                }
+            }
             if rung {
                 let mut count = [0; 8];
                 if (&self.bell).read_exact(&mut count).is_err() {
@@ -187,6 +200,18 @@ impl Shared {
                 }
             }
         }
+    }
+
+    fn count_dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn send_counters(&self, socket: &mut WebSocket<Stream>) -> tungstenite::Result<()> {
+        let dropped_frames = self.dropped.load(Ordering::Relaxed).into();
+        let frame = Frame::Counters(Counters { dropped_frames, ..session::counters() });
+        let mut bytes = Vec::new();
+        encode(&frame, process::monotonic_ns(), &mut bytes);
+        socket.send(Message::binary(bytes))
     }
 
     fn obey(&self, bytes: &[u8]) {
