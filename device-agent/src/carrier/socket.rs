@@ -181,8 +181,9 @@ impl Shared {
             let Polled { heard, rung, writable } = polled;
             if !heard && !rung {
                 // Counters are the only frames that may be lost: a reader that does not keep up is told how many were.
-                let sent = if writable { self.send_counters(socket) } else { Ok(self.count_dropped()) };
-                if sent.is_err() {
+                if !writable {
+                    self.dropped.fetch_add(1, Ordering::Relaxed);
+                } else if self.send_counters(socket).is_err() {
                     return;
                 }
             }
@@ -200,10 +201,6 @@ impl Shared {
                 }
             }
         }
-    }
-
-    fn count_dropped(&self) {
-        self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
     fn send_counters(&self, socket: &mut WebSocket<Stream>) -> tungstenite::Result<()> {
