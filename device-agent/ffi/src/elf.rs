@@ -29,14 +29,11 @@ pub fn find_symbols(path: &str, names: &[&str]) -> io::Result<Vec<Option<Symbol>
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not a 64-bit little-endian ELF file"));
     }
     let (sections, count) = (word64(&header, 40), word16(&header, 60));
-    for i in 0..u64::from(count) {
-        let section: [u8; 64] = read(&file, sections.saturating_add(i * 64))?;
-        if word32(&section, 4) != SHT_SYMTAB {
-            continue;
-        }
-        let strings: [u8; 64] = read(&file, sections.saturating_add(u64::from(word32(&section, 40)) * 64))?;
-        let symbols = read_all(&file, word64(&section, 24), word64(&section, 32))?;
-        let text = read_all(&file, word64(&strings, 24), word64(&strings, 32))?;
+    let sections = read_all(&file, sections, u64::from(count) * 64)?;
+    for section in sections.chunks_exact(64).filter(|s| word32(s, 4) == SHT_SYMTAB) {
+        let strings = sections.chunks_exact(64).nth(word32(section, 40) as usize).unwrap_or_default();
+        let symbols = read_all(&file, word64(section, 24), word64(section, 32))?;
+        let text = read_all(&file, word64(strings, 24), word64(strings, 32))?;
         for symbol in symbols.chunks_exact(24) {
             let (name, address) = (word32(symbol, 0) as usize, word64(symbol, 8));
             // All names looked for are C++ ones; most symbols are decided by their first bytes.
