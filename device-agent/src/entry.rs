@@ -165,7 +165,7 @@ pub unsafe extern "C" fn dlclose(handle: Pointer) -> c_int {
     // SAFETY: the loader's own function.
     let real = unsafe { core::mem::transmute::<Pointer, unsafe extern "C" fn(Pointer) -> c_int>(real) };
     let tracked = hooks::MODE.load(Ordering::Relaxed) == hooks::TRACKING && !Inside::now();
-    let before = tracked.then(session::module_unloads);
+    let before = if tracked { session::module_unloads() } else { None };
     // SAFETY: the caller's handle.
     let status = unsafe { real(handle) };
     if let Some(before) = before {
@@ -224,10 +224,10 @@ pub(crate) fn stack_end() -> usize {
     if at.is_null() { 0 } else { unsafe { at.read() } }
 }
 
-/// Lets the tracker publish its counters to four words of a control page.
-pub(crate) fn publish_to(words: *mut AtomicU64) {
-    // SAFETY: control pages stay mapped until the process ends or, in a forked child, until the pointer is replaced.
-    unsafe { hooks::TRACKER.publish_to(words) };
+/// Lets the tracker publish its counters to the four words this place points at.
+pub(crate) fn publish_to(place: &'static AtomicPtr<AtomicU64>) {
+    // SAFETY: the place is static; control pages it points at stay mapped until the process ends or the pointer is replaced.
+    unsafe { hooks::TRACKER.publish_to(core::ptr::from_ref(place).cast_mut()) };
 }
 
 /// Why this process's allocations do not come through here, if they do not. Recording must be on: this allocates.
@@ -272,7 +272,6 @@ pub extern "C" fn memgate_active() -> c_int {
 /// See `memgate.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memgate_test_begin(suite: *const c_char, test: *const c_char) {
-    let _inside = Inside::enter();
     // SAFETY: the contract of `memgate.h`.
     let suite = unsafe { text(suite) };
     // SAFETY: as above.
@@ -282,7 +281,6 @@ pub unsafe extern "C" fn memgate_test_begin(suite: *const c_char, test: *const c
 /// See `memgate.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memgate_test_end(suite: *const c_char, test: *const c_char, outcome: c_int) {
-    let _inside = Inside::enter();
     let outcome = match outcome {
         0 => Outcome::Passed,
         2 => Outcome::Skipped,
@@ -303,7 +301,6 @@ pub extern "C" fn memgate_iteration(iteration: u32) {
 /// See `memgate.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memgate_mark(name: *const c_char) {
-    let _inside = Inside::enter();
     // SAFETY: the contract of `memgate.h`.
     session::mark(&unsafe { text(name) });
 }

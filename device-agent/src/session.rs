@@ -10,14 +10,14 @@ use core::time::Duration;
 
 use memgate_ffi::lock::Lock;
 use memgate_ffi::modules;
-use memgate_ffi::process::{self, ThreadKey};
+use memgate_ffi::process::{self, ForkMark, ThreadKey};
 use memgate_tracker::capture::StackLayout;
 use memgate_tracker::thread::Inside;
 use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, Event, Frame, Goodbye, GoodbyeReason, Log, LogLevel, Outcome, ProcessRole};
 
 pub(crate) use self::stream::counters;
-use self::stream::{Offers, Session, arguments, executable};
+use self::stream::{Known, Offers, Session, arguments, executable};
 use crate::carrier::{Carrier, Meeting, Orders};
 use crate::native::hooks::{self, TRACKER};
 use crate::options::{CarrierKind, Detail, Options, Target, fits};
@@ -30,6 +30,8 @@ static SESSION: Lock<Option<Session>> = Lock::new(None);
 static PENDING: Lock<Option<Options>> = Lock::new(None);
 /// The thread key, plus one; 0: none. Read by hooks, so no lock.
 static THREAD_KEY: AtomicU32 = AtomicU32::new(0);
+/// Set in the process whose stream this is: a child that was forked past our handlers has nothing to say in it.
+static OWN: ForkMark = ForkMark::new();
 /// Test boundaries reached so far: zero means that the process is the test.
 static TESTS: AtomicU64 = AtomicU64::new(0);
 
@@ -80,7 +82,11 @@ pub(crate) fn start() {
     let blind = self_test();
     let gtest = gtest::install(&executable());
     let offers = Offers { gtest: gtest.is_ok(), blind };
-    let Some(session) = Session::open(options, ProcessRole::Main, offers) else { return };
+    if !OWN.set() {
+        return;
+    }
+    let Some(session) = Session::open(options, ProcessRole::Main, offers, Known::default()) else { return };
+    publish(&session);
     *SESSION.lock() = Some(session);
     if let Err(why) = gtest {
         log(LogLevel::Debug, &format!("no GoogleTest boundaries: {why}"));
@@ -88,6 +94,12 @@ pub(crate) fn start() {
     hooks::start();
     TRACKER.begin_epoch();
     reach(BoundaryKind::ProcessStart, "", "", None);
+}
+
+/// Begins work of our own. `None`: this thread is at such work already (a signal handler came in between, and what it
+/// interrupted may hold a lock), or this process is not the one that is recorded.
+fn begin() -> Option<Inside> {
+    (!Inside::now() && OWN.holds()).then(Inside::enter)
 }
 
 /// Allocates once with recording on, as the guest would.
@@ -118,20 +130,20 @@ pub(crate) fn thread_ends(round: usize) {
 
 /// A test begins.
 pub(crate) fn test_begins(suite: &str, test: &str) {
-    let _inside = Inside::enter();
+    let Some(_inside) = begin() else { return };
     TESTS.fetch_add(1, Ordering::Relaxed);
     reach(BoundaryKind::TestStart, suite, test, None);
 }
 
 /// A test ended; `outcome` overrides what was noted while it ran.
 pub(crate) fn test_ends(suite: &str, test: &str, outcome: Option<Outcome>) {
-    let _inside = Inside::enter();
+    let Some(_inside) = begin() else { return };
     reach(BoundaryKind::TestEnd, suite, test, outcome);
 }
 
 /// Something happened to the test that is open: the worst of what was noted counts.
 pub(crate) fn note_outcome(outcome: Outcome) {
-    let _inside = Inside::enter();
+    let Some(_inside) = begin() else { return };
     let mut session = SESSION.lock();
     let window = session.as_mut().and_then(|s| s.windows.last_mut());
     if let Some(window) = window.filter(|w| w.outcome != Some(Outcome::Failed)) {
@@ -141,7 +153,7 @@ pub(crate) fn note_outcome(outcome: Outcome) {
 
 /// The runner begins an iteration.
 pub(crate) fn iteration_begins(iteration: u32) {
-    let _inside = Inside::enter();
+    let Some(_inside) = begin() else { return };
     if let Some(session) = SESSION.lock().as_mut() {
         session.iteration = iteration;
     }
@@ -150,13 +162,18 @@ pub(crate) fn iteration_begins(iteration: u32) {
 
 /// The program set a mark.
 pub(crate) fn mark(name: &str) {
-    let _inside = Inside::enter();
+    let Some(_inside) = begin() else { return };
     reach(BoundaryKind::Mark, "", name, None);
 }
 
 /// Waits, bounded, until other threads have stopped freeing and allocating.
 pub(crate) fn settle() {
-    let _inside = Inside::enter();
+    if let Some(_inside) = begin() {
+        wait_until_quiet();
+    }
+}
+
+fn wait_until_quiet() {
     let (mut last, mut quiet) = (TRACKER.totals(), 0);
     for _ in 0..SETTLE_STEPS {
         // No event tells that a background thread is done: only its counters, standing still, do.
@@ -172,18 +189,13 @@ pub(crate) fn settle() {
 
 /// Is this process recorded?
 pub(crate) fn is_active() -> bool {
-    let _inside = Inside::enter();
-    SESSION.lock().is_some()
+    begin().is_some_and(|_inside| SESSION.lock().is_some())
 }
 
 /// The process ends in an orderly way.
 pub(crate) fn ends(reason: GoodbyeReason, status: Option<i32>) {
-    let _inside = Inside::enter();
-    let main = match SESSION.lock().as_ref() {
-        // A child that came about without our fork handlers has nothing to say in its parent's stream.
-        Some(session) if session.pid == process::pid() => session.role == ProcessRole::Main,
-        _ => return,
-    };
+    let Some(_inside) = begin() else { return };
+    let Some(main) = SESSION.lock().as_ref().map(|s| s.role == ProcessRole::Main) else { return };
     TRACKER.publish();
     if main && TESTS.load(Ordering::Relaxed) == 0 {
         reach(BoundaryKind::ProcessEnd, "", "", None);
@@ -201,22 +213,22 @@ pub(crate) fn ends(reason: GoodbyeReason, status: Option<i32>) {
     core::mem::forget(session);
 }
 
-/// A module was unloaded.
-pub(crate) fn module_unloaded(before: (u64, u64)) {
-    let _inside = Inside::enter();
-    if modules::counts().1 != before.1 {
-        TRACKER.modules_changed();
-    }
-}
-
-/// A module is about to be unloaded: stacks through it must stay nameable.
-pub(crate) fn module_unloads() -> (u64, u64) {
-    let _inside = Inside::enter();
+/// A module is about to be unloaded: stacks through it must stay nameable. Returns the loader's counts, if they matter.
+pub(crate) fn module_unloads() -> Option<(u64, u64)> {
+    let _inside = begin()?;
     if let Some(session) = SESSION.lock().as_mut() {
         session.append_modules();
         session.flush();
     }
-    modules::counts()
+    Some(modules::counts())
+}
+
+/// It was, unless somebody else still uses it.
+pub(crate) fn module_unloaded(before: (u64, u64)) {
+    let Some(_inside) = begin() else { return };
+    if modules::counts().1 != before.1 {
+        TRACKER.modules_changed();
+    }
 }
 
 /// Writes a line for a person.
@@ -232,10 +244,10 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
     loop {
         let waiting = {
             let mut guard = SESSION.lock();
-            let Some(session) = guard.as_mut().filter(|s| s.pid == process::pid()) else { return };
-            let started = process::thread_cpu_ns();
+            let Some(session) = guard.as_mut() else { return };
+            let started = process::monotonic_ns();
             session.boundary(kind, suite, test, outcome);
-            session.boundary_ns += process::thread_cpu_ns().saturating_sub(started);
+            session.boundary_ns += process::monotonic_ns().saturating_sub(started);
             Waiting::of(session, kind)
         };
         let waited = waiting.is_some();
@@ -243,14 +255,15 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
         // A confirming run repeats its test until it is told to stop: without a harness that would be for ever.
         let abandoned = waited && orders.is_none() && kind == BoundaryKind::TestEnd && is_confirming();
         if abandoned || orders.is_some_and(|Orders(bits)| bits & order::STOP != 0) {
-            process::exit(0);
+            // The guest's own exit handlers run now, and the agent's last words.
+            Inside::suspended(|| process::exit(0));
         }
         if !settled
             && kind == BoundaryKind::TestEnd
             && orders.is_some_and(|Orders(bits)| bits & order::SETTLE != 0)
         {
             settled = true;
-            settle();
+            wait_until_quiet();
             continue;
         }
         break;
@@ -299,39 +312,59 @@ extern "C" fn at_exit() {
     ends(GoodbyeReason::Exit, None);
 }
 
+/// A fork in a signal handler that interrupted our own work cannot take its locks: its child stays silent.
 extern "C" fn before_fork() {
-    SESSION.raw().acquire();
-    HEAP.lock().acquire();
+    if !Inside::now() {
+        SESSION.raw().acquire();
+        HEAP.lock().acquire();
+    }
 }
 
 extern "C" fn after_fork_in_parent() {
-    HEAP.lock().release();
-    SESSION.raw().release();
+    if !Inside::now() {
+        HEAP.lock().release();
+        SESSION.raw().release();
+    }
 }
 
-/// The child keeps its copy of the table and gets a stream of its own; what stands in the parent's pages is not touched.
+/// The child keeps its copy of the table and gets a stream of its own; what stands in the parent's pages is not touched. The
+/// loader is not asked for anything here: another thread of the parent may have held its lock.
 extern "C" fn after_fork_in_child() {
     TRACKER.after_fork();
-    HEAP.lock().release();
-    SESSION.raw().release();
-    let _inside = Inside::enter();
-    let Some(parent) = SESSION.lock().take() else { return };
-    let options = Options { complaints: Vec::new(), ..parent.options.clone() };
-    // In a confirming run only the process that repeats the test is of interest.
-    let followed = matches!(parent.carrier, Carrier::Spool(_)) && options.detail == Detail::Survivors;
-    // Dropping it unmaps the child's view of the parent's spool and closes nothing, because nothing is open.
-    drop(parent);
-    if !followed {
+    if Inside::now() {
         hooks::stop();
         return;
     }
-    match Session::open(options, ProcessRole::ForkChild, Offers::default()) {
-        Some(mut child) => {
-            child.append(&Frame::Event(Event { name: "fork".to_owned(), detail: String::new() }));
-            child.append_boundary(BoundaryKind::ProcessStart, ("", ""), None, (0, 0));
-            child.flush();
-            *SESSION.lock() = Some(child);
-        }
-        None => hooks::stop(),
+    HEAP.lock().release();
+    SESSION.raw().release();
+    let _inside = Inside::enter();
+    let Some(mut parent) = SESSION.lock().take() else { return };
+    let options = Options { complaints: Vec::new(), ..parent.options.clone() };
+    // In a confirming run only the process that repeats the test is of interest.
+    let followed = matches!(parent.carrier, Carrier::Spool(_)) && options.detail == Detail::Survivors;
+    let known = core::mem::take(&mut parent.known);
+    // Dropping it unmaps the child's view of the parent's spool and closes nothing, because nothing is open.
+    drop(parent);
+    let child = if followed {
+        Session::open(options, ProcessRole::ForkChild, Offers::default(), known)
+    } else {
+        None
+    };
+    let Some(mut child) = child.filter(|_| OWN.set()) else {
+        hooks::stop();
+        return;
+    };
+    publish(&child);
+    child.append(&Frame::Event(Event { name: "fork".to_owned(), detail: String::new() }));
+    child.append_boundary(BoundaryKind::ProcessStart, ("", ""), None, (0, 0));
+    child.flush();
+    *SESSION.lock() = Some(child);
+}
+
+/// From now on threads add to the live counters in the stream's first page.
+fn publish(session: &Session) {
+    if let (Carrier::Spool(spool), Some(place)) = (&session.carrier, OWN.pointer()) {
+        place.store(spool.live_counters(), Ordering::Release);
+        entry::publish_to(place);
     }
 }

@@ -23,17 +23,32 @@ fn every_option_is_understood() {
 
 #[test]
 fn what_is_not_understood_is_told_and_changes_nothing() {
-    for bad in ["nonsense", "wait_ms=-1", "detail=all", "target=", "carrier=tcp:0.0.0.0:80", "carrier=tcp:127.0.0.1:x", "=", "dir"] {
+    for bad in [
+        "nonsense",
+        "wait_ms=-1",
+        "detail=all",
+        "target=",
+        "carrier=tcp:0.0.0.0:80",
+        "carrier=tcp:127.0.0.1:x",
+        "=",
+        "dir",
+    ] {
         let o = Options::parse(bad);
         let told = !o.complaints.is_empty();
         assert_eq!(told, bad != "dir", "{bad}");
-        assert_eq!((o.carrier, o.detail, o.wait), (CarrierKind::Spool, Detail::Survivors, Duration::from_secs(2)), "{bad}");
+        assert_eq!(
+            (o.carrier, o.detail, o.wait),
+            (CarrierKind::Spool, Detail::Survivors, Duration::from_secs(2)),
+            "{bad}"
+        );
     }
 }
 
 #[test]
 fn broken_escapes_stay_as_they_are() {
-    for (text, want) in [("%", "%"), ("%4", "%4"), ("%zz", "%zz"), ("a%00b", "a\0b"), ("%ff", "\u{fffd}"), ("%C3%A4", "ä")] {
+    for (text, want) in
+        [("%", "%"), ("%4", "%4"), ("%zz", "%zz"), ("a%00b", "a\0b"), ("%ff", "\u{fffd}"), ("%C3%A4", "ä")]
+    {
         assert_eq!(Options::parse(&format!("label={text}")).label, want);
     }
 }

@@ -2,6 +2,7 @@
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use core::time::Duration;
 use std::ffi::CString;
 
@@ -9,12 +10,6 @@ use std::ffi::CString;
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
-}
-
-/// CPU nanoseconds of the calling thread.
-#[must_use]
-pub fn thread_cpu_ns() -> u64 {
-    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// Unix time minus monotonic time, nanoseconds.
@@ -184,4 +179,94 @@ impl ThreadKey {
 pub fn exit(status: i32) -> ! {
     // SAFETY: never returns.
     unsafe { libc::exit(status) }
+}
+
+/// Memory that only this very process has: in a child it reads as zero, however the child was made (`fork`, `_Fork`, a bare
+/// `clone`), so that a child does not take its parent's shared pages for its own. It needs no system call to look at.
+pub struct ForkMark(AtomicPtr<Marked>);
+
+#[repr(C)]
+struct Marked {
+    mark: AtomicU64,
+    pointer: AtomicPtr<AtomicU64>,
+}
+
+impl ForkMark {
+    /// Not set.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// Marks this process as the one that `holds`; again in a child that is followed. False: the kernel has no such memory.
+    #[must_use]
+    pub fn set(&self) -> bool {
+        let mut at = self.0.load(Ordering::Acquire);
+        if at.is_null() {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            // SAFETY: an anonymous mapping at an address of the kernel's choice.
+            let page = unsafe {
+                libc::mmap(ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+            };
+            if page == libc::MAP_FAILED {
+                return false;
+            }
+            // SAFETY: the page just mapped. Since Linux 4.14.
+            if unsafe { libc::madvise(page, 4096, libc::MADV_WIPEONFORK) } != 0 {
+                return false;
+            }
+            at = page.cast();
+            self.0.store(at, Ordering::Release);
+        }
+        // SAFETY: mapped once, never unmapped; zero is a valid value.
+        unsafe { &*at }.mark.store(1, Ordering::Release);
+        true
+    }
+
+    /// Is this the process that set the mark?
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.marked().is_some_and(|m| m.mark.load(Ordering::Acquire) != 0)
+    }
+
+    /// A pointer that is null in every child.
+    #[must_use]
+    pub fn pointer(&self) -> Option<&AtomicPtr<AtomicU64>> {
+        self.marked().map(|m| &m.pointer)
+    }
+
+    fn marked(&self) -> Option<&Marked> {
+        // SAFETY: null, or mapped once and never unmapped.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+}
+
+impl Default for ForkMark {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_clone_does_not_hold_its_parents_mark() {
+        static MARK: ForkMark = ForkMark::new();
+        assert!(!MARK.holds());
+        assert!(MARK.set() && MARK.holds());
+        // SAFETY: the child makes one system call.
+        let child = unsafe { libc::syscall(libc::SYS_fork) };
+        if child == 0 {
+            let status = i32::from(MARK.holds());
+            // SAFETY: never returns.
+            unsafe { libc::syscall(libc::SYS_exit_group, status) };
+        }
+        let mut status = -1;
+        // SAFETY: our own child.
+        unsafe { libc::waitpid(i32::try_from(child).unwrap_or(-1), &raw mut status, 0) };
+        assert_eq!(status, 0, "the child found the mark");
+        assert!(MARK.holds());
+    }
 }

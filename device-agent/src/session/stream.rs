@@ -21,19 +21,27 @@ const NODES_PER_FRAME: usize = 8192;
 pub(super) struct Session {
     pub(super) options: Options,
     pub(super) role: ProcessRole,
-    pub(super) pid: u32,
+    pid: u32,
+    executable: String,
+    main_thread: usize,
     pub(super) carrier: Carrier,
     pub(super) buffer: Vec<u8>,
     pub(super) sequence: u32,
     pub(super) iteration: u32,
     pub(super) windows: Vec<Window>,
-    /// Loads and unloads the last module list was made at.
-    pub(super) modules_at: Option<(u64, u64)>,
+    pub(super) known: Known,
     pub(super) sent_nodes: Vec<u64>,
     pub(super) last_counts: Counts,
     pub(super) boundary_ns: u64,
     pub(super) told_stop: bool,
     pub(super) harness_silent: bool,
+}
+
+/// The modules as last written, and the loader's counts of loads and unloads at that time.
+#[derive(Default)]
+pub(super) struct Known {
+    at: Option<(u64, u64)>,
+    modules: Vec<Module>,
 }
 
 /// What the hello tells beside the process itself.
@@ -52,26 +60,26 @@ pub(super) struct Window {
 }
 
 impl Session {
-    pub(super) fn open(options: Options, role: ProcessRole, offers: Offers) -> Option<Self> {
+    /// `known`: modules of the parent, in a forked child.
+    pub(super) fn open(options: Options, role: ProcessRole, offers: Offers, known: Known) -> Option<Self> {
         let carrier = match &options.carrier {
             CarrierKind::Spool => {
-                let spool =
-                    Spool::create(&options.directory, options.harness, role == ProcessRole::ForkChild)
-                        .ok()?;
-                entry::publish_to(spool.live_counters());
-                Carrier::Spool(spool)
+                let child = role == ProcessRole::ForkChild;
+                Carrier::Spool(Spool::create(&options.directory, options.harness, child).ok()?)
             }
             kind => Carrier::Socket(Socket::serve(kind, &options.token).ok()?),
         };
         let mut session = Self {
             role,
             pid: process::pid(),
+            executable: executable(),
+            main_thread: memgate_tracker::sys::thread_pointer(),
             carrier,
             buffer: Vec::new(),
             sequence: 0,
             iteration: 0,
             windows: Vec::new(),
-            modules_at: None,
+            known,
             sent_nodes: Vec::new(),
             last_counts: Counts::default(),
             boundary_ns: 0,
@@ -80,7 +88,10 @@ impl Session {
             options,
         };
         session.append_hello(offers);
-        session.append_modules();
+        match role {
+            ProcessRole::Main => session.append_modules(),
+            ProcessRole::ForkChild => session.append_known_modules(),
+        }
         session.flush();
         Some(session)
     }
@@ -102,7 +113,7 @@ impl Session {
             pointer_bytes: 8,
             runtime: Runtime::Native,
             role: self.role,
-            executable: executable(),
+            executable: self.executable.clone(),
             arguments: arguments(),
             working_directory: std::env::current_dir()
                 .map(|d| d.to_string_lossy().into_owned())
@@ -228,23 +239,34 @@ impl Session {
 
     /// The module list, if it has changed since it was last written.
     pub(super) fn append_modules(&mut self) {
-        if self.modules_at == Some(modules::counts()) {
+        if self.known.at == Some(modules::counts()) {
             return;
         }
         let (loaded, adds, subs) = modules::loaded();
-        self.modules_at = Some((adds, subs));
-        let own = executable();
-        let modules = loaded
-            .into_iter()
-            .map(|m| Module {
-                start: m.start,
-                end: m.end,
-                bias: m.bias,
-                path: if m.path.is_empty() { own.clone() } else { m.path },
-                build_id: m.build_id,
-            })
-            .collect();
+        let own = &self.executable;
+        let modules = loaded.into_iter().map(|m| Module {
+            start: m.start,
+            end: m.end,
+            bias: m.bias,
+            path: if m.path.is_empty() { own.clone() } else { m.path },
+            build_id: m.build_id,
+        });
+        self.known = Known { modules: modules.collect(), at: Some((adds, subs)) };
+        self.append_known_modules();
+    }
+
+    fn append_known_modules(&mut self) {
+        let modules = self.known.modules.clone();
         self.append(&Frame::Modules(Modules { generation: TRACKER.generation(), modules }));
+    }
+
+    /// Without a system call in the main thread: it may be under a filter by now that forbids all but a few.
+    fn thread_id(&self) -> u32 {
+        if memgate_tracker::sys::thread_pointer() == self.main_thread {
+            self.pid
+        } else {
+            process::thread_id()
+        }
     }
 
     pub(super) fn append_boundary(
@@ -262,7 +284,7 @@ impl Session {
             test: test.to_owned(),
             iteration: self.iteration,
             outcome,
-            thread_id: process::thread_id(),
+            thread_id: self.thread_id(),
             open_tests: u32::try_from(self.windows.len()).unwrap_or(u32::MAX),
             counters: counters(),
             survivors,

@@ -96,7 +96,7 @@ impl StackStore {
             Ordering::Relaxed,
         );
         cell.parent.store((u64::from(node.parent) << 32) | (hash & u64::from(u32::MAX)), Ordering::Release);
-        self.publish(hash, id)?;
+        self.publish(hash, id);
         Some(id)
     }
 
@@ -151,7 +151,9 @@ impl StackStore {
         Some(unsafe { &*at.wrapping_add(id as usize % CHUNK_NODES) })
     }
 
-    fn publish(&self, hash: u64, id: u32) -> Option<()> {
+    /// Makes a node findable. While another thread makes the first map, or the map is full because one is copying it, the
+    /// stack stays unfindable and is stored again the next time.
+    fn publish(&self, hash: u64, id: u32) {
         let mut at = self.map.load(Ordering::Acquire);
         // SAFETY: maps are mapped once and never given back.
         let crowded = unsafe { at.as_ref() }.is_none_or(|m| m.used.load(Ordering::Relaxed) * 2 > m.mask);
@@ -160,12 +162,10 @@ impl StackStore {
             at = self.map.load(Ordering::Acquire);
         }
         // SAFETY: as above.
-        let map = unsafe { at.as_ref() }?;
-        // While another thread grows the map this one may fill up: then the stack stays unfindable and is stored again later.
-        if map.used.load(Ordering::Relaxed) * 8 < map.mask * 7 {
+        if let Some(map) = unsafe { at.as_ref() }.filter(|m| m.used.load(Ordering::Relaxed) * 8 < m.mask * 7)
+        {
             map.put(hash, id);
         }
-        Some(())
     }
 
     /// Replaces the map by one four times as large. Only one thread does it; nobody waits for it. What is stored while it copies
@@ -297,6 +297,24 @@ mod tests {
             let node = Node { parent: i as u32, generation, pc: 0x7fff_ffff_f000 + i as u64 };
             let id = store.store(u64::MAX - i as u64, node).unwrap();
             assert_eq!(store.node(id), Some(node));
+        }
+    }
+
+    /// Once, a thread that stored while another one made the first map was told that there is no memory.
+    #[test]
+    fn threads_that_begin_together_all_get_ids() {
+        for _ in 0..200 {
+            let store: &StackStore = Box::leak(Box::new(StackStore::new()));
+            let start = std::sync::Barrier::new(4);
+            std::thread::scope(|s| {
+                for t in 0..4_u64 {
+                    let start = &start;
+                    s.spawn(move || {
+                        start.wait();
+                        assert_ne!(intern(store, &[1000 + t, 2000]), 0);
+                    });
+                }
+            });
         }
     }
 

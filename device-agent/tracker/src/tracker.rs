@@ -55,7 +55,7 @@ pub struct Tracker {
     stopped: AtomicU32,
     layout: [AtomicUsize; 3],
     thread_starts: AtomicUsize,
-    live_counters: AtomicPtr<AtomicU64>,
+    live_counters: AtomicPtr<AtomicPtr<AtomicU64>>,
     epoch_base: [AtomicI64; RECENT_EPOCHS],
 }
 
@@ -262,12 +262,14 @@ impl Tracker {
         sum
     }
 
-    /// Four words (allocations, frees, allocated bytes, freed bytes) that every thread adds to now and then; null: none.
+    /// The place of a pointer to four words (allocations, frees, allocated bytes, freed bytes) that every thread adds to now
+    /// and then; the pointer may be null.
     ///
     /// # Safety
-    /// The words must stay mapped and writable until another pointer is set and no hook runs with the old one any more.
-    pub unsafe fn publish_to(&self, words: *mut AtomicU64) {
-        self.live_counters.store(words, Ordering::Release);
+    /// The place must stay. The words it points at must stay mapped and writable until another pointer is there and no hook
+    /// works with the old one any more.
+    pub unsafe fn publish_to(&self, place: *mut AtomicPtr<AtomicU64>) {
+        self.live_counters.store(place, Ordering::Release);
     }
 
     /// Publishes what the calling thread has not yet published.
@@ -283,7 +285,6 @@ impl Tracker {
 
     /// In a forked child, before anything else.
     pub fn after_fork(&self) {
-        self.live_counters.store(ptr::null_mut(), Ordering::Relaxed);
         self.threads.after_fork();
     }
 
@@ -355,7 +356,9 @@ impl Tracker {
     #[cold]
     #[inline(never)]
     fn publish_state(&self, state: &ThreadState) {
-        let words = self.live_counters.load(Ordering::Acquire);
+        // SAFETY: `publish_to` was promised a place that stays.
+        let Some(place) = (unsafe { self.live_counters.load(Ordering::Acquire).as_ref() }) else { return };
+        let words = place.load(Ordering::Acquire);
         if words.is_null() {
             return;
         }

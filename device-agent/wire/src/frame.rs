@@ -179,7 +179,7 @@ pub enum Outcome {
 /// What measuring has cost so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentCost {
-    /// CPU time spent at boundaries (scans, writing), nanoseconds.
+    /// Time spent at boundaries (scans, writing), waiting for the harness left out, nanoseconds.
     pub boundary_ns: u64,
     /// Bytes the agent has mapped for itself.
     pub mapped_bytes: u64,
