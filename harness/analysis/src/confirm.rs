@@ -24,6 +24,10 @@ const ONE_TIME_AFTER: Duration = Duration::from_millis(250);
 /// shows itself as one.
 const PAUSED_FACTOR: u32 = 3;
 
+/// A test that has grown by this much is not repeated until the memory of the machine, or of its container, ends: from then on
+/// allocations fail, and growth would seem to come to rest.
+const ENOUGH_BYTES: u64 = 256 << 20;
+
 /// Watches the repetitions of one test.
 #[derive(Debug)]
 pub struct Confirmation {
@@ -39,6 +43,7 @@ pub struct Confirmation {
     looked_at: usize,
     /// Ends of the test among them, and the last one.
     ends: usize,
+    first: Option<Counters>,
     last: Option<Counters>,
     last_os: Option<OsState>,
     failed: bool,
@@ -74,6 +79,7 @@ impl Confirmation {
             min_run: policy.min_run,
             looked_at: 0,
             ends: 0,
+            first: None,
             last: None,
             last_os: None,
             failed: false,
@@ -86,7 +92,7 @@ impl Confirmation {
     /// since the first iteration began.
     pub fn observe(&mut self, record: &ProcessRecord, elapsed: Duration) -> Next {
         for window in record.windows.get(self.looked_at..).unwrap_or_default() {
-            if window.id() == self.test {
+            if window.is(&self.test) {
                 self.look_at(window);
             }
         }
@@ -104,6 +110,7 @@ impl Confirmation {
         if !same {
             self.changed = self.ends;
         }
+        self.first.get_or_insert(window.end);
         self.last = Some(window.end);
         self.last_os = window.os_end.clone().or(self.last_os.take());
     }
@@ -124,6 +131,9 @@ impl Confirmation {
         if unchanged && (self.ends >= ONE_TIME_ITERATIONS || elapsed >= ONE_TIME_AFTER) {
             return true;
         }
+        if self.ends >= self.iterations && self.grown_bytes() > ENOUGH_BYTES {
+            return true;
+        }
         if self.ends < self.iterations.max(self.next_check) || elapsed < self.min_run {
             return false;
         }
@@ -135,6 +145,11 @@ impl Confirmation {
         }
         let decided = growths.iter().all(|g| g.finding != Finding::Open);
         decided || self.ends >= self.max_iterations
+    }
+
+    fn grown_bytes(&self) -> u64 {
+        let live = |counters: &Option<Counters>| counters.as_ref().map_or(0, Counters::live_bytes);
+        live(&self.last).saturating_sub(live(&self.first))
     }
 
     /// Every series the verdict will rest on, with single stacks in place of the groups they will belong to.
@@ -232,6 +247,12 @@ mod tests {
         assert_eq!(stops_after(1, leak), 2000);
         assert_eq!(stops_after(10, leak), 200);
         assert_eq!(stops_after(1000, leak), 13);
+    }
+
+    #[test]
+    fn a_large_leak_is_not_repeated_until_memory_ends() {
+        assert_eq!(stops_after(1, |p, _| p.alloc(1, 20 << 20, 1)), 14);
+        assert_eq!(stops_after(1, |p, _| p.alloc(1, 1 << 30, 1)), 13);
     }
 
     #[test]

@@ -115,7 +115,7 @@ fn steps(record: &ProcessRecord, test: &str) -> (HashMap<(u32, u64), Steps>, usi
                 _ => steps.push((iteration, change.count)),
             }
         }
-        iteration += usize::from(window.id() == test);
+        iteration += usize::from(window.is(test));
     }
     // Changes behind the last end of the test belong to no iteration of it.
     all.retain(|_, steps| {

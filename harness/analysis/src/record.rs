@@ -89,7 +89,7 @@ impl ProcessRecord {
 
     /// Executions of one test, in the order they ended.
     pub fn windows_of<'a>(&'a self, test: &'a str) -> impl Iterator<Item = &'a Window> {
-        self.windows.iter().filter(move |w| w.id() == test)
+        self.windows.iter().filter(move |w| w.is(test))
     }
 
     /// Is it the program itself, not a child it forked (of a death test, say)?
@@ -147,6 +147,17 @@ impl Window {
     #[must_use]
     pub fn id(&self) -> String {
         test_id(&self.suite, &self.test)
+    }
+
+    /// Is this its id? Asked for every pair of tests and windows, so it makes no text.
+    #[must_use]
+    pub fn is(&self, id: &str) -> bool {
+        if self.suite.is_empty() {
+            return self.test == id;
+        }
+        id.strip_prefix(self.suite.as_str())
+            .and_then(|rest| rest.strip_prefix('.'))
+            .is_some_and(|test| test == self.test)
     }
 
     /// Bytes it left behind: its exact survivors, or the difference of the counters where there is no snapshot.

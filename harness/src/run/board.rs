@@ -15,7 +15,7 @@ use crate::recorder::{Process, ProcessKey};
 /// What counts as one test, for its timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clocked {
-    /// What lies between its boundaries.
+    /// What lies between its boundaries; and from the first test on what lies between two tests, and behind the last one.
     Test,
     /// The whole process.
     Process,
@@ -62,6 +62,8 @@ struct Live {
     /// Since when it has been doing what it does.
     since: Instant,
     open: Option<String>,
+    /// A test has begun in it.
+    tested: bool,
     timed_out: bool,
 }
 
@@ -95,13 +97,14 @@ impl Board {
     pub(super) fn note(&mut self, seen: Seen, now: Instant) {
         match seen {
             Seen::Started(process) => {
-                let live = Live { process: *process, since: now, open: None, timed_out: false };
+                let live = Live { process: *process, since: now, open: None, tested: false, timed_out: false };
                 self.live.insert(live.process.key, live);
             }
             Seen::TestBegan { key, test } => {
                 self.newest.clone_from(&test);
                 self.with_live(key, |live| {
                     live.open = Some(test);
+                    live.tested = true;
                     live.since = now;
                 });
             }
@@ -139,7 +142,7 @@ impl Board {
 
     fn deadline(&self, live: &Live) -> Option<Instant> {
         let counts = match self.clocked {
-            Clocked::Test => live.open.is_some(),
+            Clocked::Test => live.tested,
             Clocked::Process | Clocked::Alone => live.process.hello.role == ProcessRole::Main,
         };
         (counts && !live.timed_out).then(|| live.since.checked_add(self.timeout)).flatten()

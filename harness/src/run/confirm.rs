@@ -86,13 +86,12 @@ struct AllTests(BTreeMap<usize, Vec<String>>);
 
 impl AllTests {
     /// What `process` lists and what was seen to run. A listing is text: a name with a line break in it spoils what
-    /// follows, and a program may refuse to list. A name that did not survive the way here selects nothing.
+    /// follows, and a program may refuse to list.
     async fn of(&mut self, index: usize, process: &Finished) -> &[String] {
         if let Entry::Vacant(entry) = self.0.entry(index) {
             let listing = gtest::list(process.hello(), process.environment().map(Vec::as_slice));
             let mut all = gtest::list_tests(listing, LIST_TIMEOUT).await.unwrap_or_default();
-            let seen = process.record.windows.iter().map(Window::id);
-            for test in seen.filter(|test| !test.contains(char::REPLACEMENT_CHARACTER)) {
+            for test in process.record.windows.iter().map(Window::id) {
                 if !all.contains(&test) {
                     all.push(test);
                 }
@@ -205,7 +204,7 @@ fn keep_output(setting: Setting<'_>, test: &str, done: &Done) -> Result<String, 
 fn outcome(done: Done, test: &str, output: &str, finished: &mut Vec<Finished>) -> ConfirmationFacts {
     let exit = done.ended.exit;
     let ran = |process: &Finished| {
-        process.record.windows.iter().any(|w| w.id() == test)
+        process.record.windows.iter().any(|w| w.is(test))
             || process.record.open.iter().any(|open| open.id == test)
     };
     let Some(process) = done.finished.into_iter().find(|process| process.is_main() && ran(process)) else {

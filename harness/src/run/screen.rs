@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use memgate_analysis::ProcessRecord;
+use memgate_config::Runner;
 use memgate_model::{BoundaryQuality, Problem};
 
 use super::board::{Clocked, Finished};
@@ -223,7 +224,9 @@ fn suite(
 ) -> Screened {
     let tests = processes.iter().any(|process| ran_tests(&process.record));
     let hooked = processes.iter().any(|p| p.hello().capabilities.iter().any(|c| c == "boundary.gtest"));
-    let gtest = mode != Mode::Process && (tests || hooked || mode == Mode::Direct);
+    // A plain program may tell boundaries of its own, by the C API.
+    let told = tests && planned.runner == Runner::Auto && planned.repeating.is_none();
+    let gtest = told || mode != Mode::Process && (tests || hooked || mode == Mode::Direct);
     let one_by_one = gtest && !tests && !hooked && program.is_gtest();
     let mut problems = Vec::new();
     if gtest && !tests && !one_by_one && setting.plan.filter.is_none() {

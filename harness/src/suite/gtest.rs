@@ -9,7 +9,6 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -196,8 +195,8 @@ pub fn parse_list(output: &[u8]) -> Result<Vec<String>, ListError> {
 
 /// A filter that selects `id` and none of the others in `all`.
 ///
-/// A filter has no escape: `*`, `?`, `:` and `-` in a name become `?`, which stands for any character, and tests that this
-/// selects as well are excluded by name.
+/// A filter has no escape: `*`, `?`, `:` and `-` in a name become `?`, which stands for any character, what was not UTF-8
+/// becomes `*`, and tests that this selects as well are excluded by name.
 ///
 /// # Errors
 /// The test is not among `all`, or cannot be told from another one.
@@ -268,13 +267,29 @@ fn is_dropped_variable(name: &OsStr) -> bool {
 }
 
 fn pattern_of(id: &str) -> String {
-    id.replace(['*', '?', ':', '-'], "?")
+    id.replace(['*', '?', ':', '-'], "?").replace(char::REPLACEMENT_CHARACTER, "*")
 }
 
-/// GoogleTest's matching for patterns of [`pattern_of`]: byte by byte.
+/// GoogleTest's matching of one pattern: byte by byte, `?` is any, `*` any number of them.
 fn matches(pattern: &str, name: &str) -> bool {
-    let (pattern, name) = (OsStr::new(pattern).as_bytes(), OsStr::new(name).as_bytes());
-    pattern.len() == name.len() && pattern.iter().zip(name).all(|(p, n)| *p == b'?' || p == n)
+    let (mut pattern, mut name) = (pattern.as_bytes(), name.as_bytes());
+    // Behind the last `*`, and the first byte it has not swallowed yet.
+    let mut star: Option<(&[u8], &[u8])> = None;
+    loop {
+        match (pattern.split_first(), name.split_first()) {
+            (Some((b'*', behind)), _) => {
+                star = Some((behind, name));
+                pattern = behind;
+            }
+            (Some((p, more)), Some((n, rest))) if *p == b'?' || p == n => (pattern, name) = (more, rest),
+            (None, None) => return true,
+            _ => {
+                let Some((behind, [_, rest @ ..])) = star else { return false };
+                star = Some((behind, rest));
+                (pattern, name) = (behind, rest);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

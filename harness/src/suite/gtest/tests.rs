@@ -124,6 +124,7 @@ fn a_filter_selects_one_test_whatever_its_name() {
         ("A.b-1", &["A.b-1", "A.b_1", "A.b+1"], "A.b?1-A.b+1:A.b_1"),
         ("A.b*", &["A.b*", "A.bc", "A.bcd"], "A.b?-A.bc"),
         ("A:B.c", &["A:B.c"], "A?B.c"),
+        ("A.\u{fffd}b\u{fffd}", &["A.\u{fffd}b\u{fffd}", "A.b", "A.bc", "A.c"], "A.*b*-A.b:A.bc"),
     ] {
         assert_eq!(filter_for(id, &names(all)).unwrap(), want, "{id}");
     }
