@@ -170,7 +170,7 @@ fn measure(court: &mut Court<'_>, suite: &SuiteInput, id: &str, runs: &Execution
     let excess = runs.ended.iter().find_map(|(_, w)| left_too_much(w, &suite.name, id, court.policy));
     let confirmation = suite.confirmations.get(id);
     j.left = excess.clone().unwrap_or_else(|| described(Metric::NativeLiveBytes, float(worst.left_bytes())));
-    let repetitions = process.record.windows_of(id).count();
+    let repetitions = runs.ended.iter().filter(|(p, _)| std::ptr::eq(*p, process)).count();
     match confirmation {
         Some(ConfirmationInput::Repeated(again)) => match unusable(again, id) {
             Some((Verdict::Warn, why)) => unconfirmed(court, suite, id, process, worst, &why, j),
