@@ -11,10 +11,9 @@ use crate::memgate;
 use crate::program::profile_folder;
 
 /// Variables of the caller that would change what is measured or said.
-const REMOVED: [&str; 9] = [
+const REMOVED: [&str; 8] = [
     "LD_PRELOAD",
     "LD_LIBRARY_PATH",
-    "MEMGATE_AGENT",
     "MEMGATE_AGENT_OPTIONS",
     "GTEST_FILTER",
     "CLICOLOR_FORCE",
@@ -91,7 +90,13 @@ impl Project {
 
     /// Types `memgate run --filter FILTER -- PROGRAM`.
     pub fn run_filtered(&self, filter: &str, program: &Path) -> Run {
-        self.memgate(&["run".as_ref(), "--filter".as_ref(), filter.as_ref(), "--".as_ref(), program.as_os_str()])
+        self.memgate(&[
+            "run".as_ref(),
+            "--filter".as_ref(),
+            filter.as_ref(),
+            "--".as_ref(),
+            program.as_os_str(),
+        ])
     }
 
     /// Runs a prepared command to its end.
@@ -101,7 +106,7 @@ impl Project {
         let output = command.output().unwrap();
         // A report that was there before is not what this command wrote.
         let written = fs::canonicalize(&report).ok().filter(|after| Some(after) != before.as_ref());
-        Run::of(output, written.as_deref())
+        Run::of(&output, written.as_deref())
     }
 
     /// The streams of the newest session, without those of the harness's own samples.
@@ -133,7 +138,7 @@ pub struct Run {
 }
 
 impl Run {
-    fn of(output: Output, report: Option<&Path>) -> Self {
+    fn of(output: &Output, report: Option<&Path>) -> Self {
         Self {
             code: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -155,7 +160,8 @@ impl Run {
     #[must_use]
     pub fn suite(&self) -> SuiteReport {
         let suites = self.report().suites;
-        let [suite] = <[SuiteReport; 1]>::try_from(suites).unwrap_or_else(|_| panic!("not one suite:\n{self}"));
+        let [suite] =
+            <[SuiteReport; 1]>::try_from(suites).unwrap_or_else(|_| panic!("not one suite:\n{self}"));
         suite
     }
 

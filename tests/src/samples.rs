@@ -30,6 +30,13 @@ pub fn suite(name: &str) -> PathBuf {
     compile(name, "c++", &[SUITE, &[source.to_str().unwrap()], GTEST].concat(), &[])
 }
 
+/// One of the plain programs of the samples, by its name without `.cc`.
+#[must_use]
+pub fn command(name: &str) -> PathBuf {
+    let source = sources().join(format!("{name}.cc"));
+    compile(name, "c++", &[SUITE, &[source.to_str().unwrap()]].concat(), &[])
+}
+
 /// A GoogleTest suite of a test's own.
 #[must_use]
 pub fn own_suite(name: &str, source: &str) -> PathBuf {
@@ -108,8 +115,10 @@ fn hash(name: &str, compiler: &str, arguments: &[&str], files: &[(&str, &str)]) 
 }
 
 fn sorted(folder: &Path) -> Vec<PathBuf> {
-    let code = |path: &PathBuf| path.extension().is_some_and(|e| ["c", "cc", "h"].iter().any(|code| e == *code));
-    let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(code).collect();
+    let code =
+        |path: &PathBuf| path.extension().is_some_and(|e| ["c", "cc", "h"].iter().any(|code| e == *code));
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(code).collect();
     paths.sort();
     paths
 }

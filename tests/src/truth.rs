@@ -68,11 +68,17 @@ impl Expected {
         }
         let (low, high) = self.bytes.unwrap_or_default();
         let value = |metric: &str| {
-            test.metrics.iter().find(|(known, _)| metric_name(**known) == metric).map(|(_, value)| value.value)
+            test.metrics
+                .iter()
+                .find(|(known, _)| metric_name(**known) == metric)
+                .map(|(_, value)| value.value)
         };
         let within = |bytes: f64| bytes >= low * 0.99 && bytes <= high * 1.01;
         let bytes = value("native.live_bytes");
-        check(bytes.is_some_and(within) || high == 0.0 && bytes.is_none(), format!("{bytes:?} bytes, {low} to {high} are right"));
+        check(
+            bytes.is_some_and(within) || high == 0.0 && bytes.is_none(),
+            format!("{bytes:?} bytes, {low} to {high} are right"),
+        );
         let native = || test.leaks.iter().filter(|leak| leak.kind == LeakKind::Native);
         let sum: f64 = native().map(|leak| leak.bytes_per_iteration).sum();
         check(within(sum), format!("its leaks sum up to {sum} bytes"));
@@ -82,10 +88,20 @@ impl Expected {
             check(value(metric) == Some(*per_iteration), format!("{:?} {metric}", value(metric)));
             let leak = test.leaks.iter().find(|leak| leak.kind == LeakKind::Os);
             let title = leak.map(|leak| leak.title.clone()).unwrap_or_default();
-            check(title.contains(self.target.as_deref().unwrap_or("")) && leak.is_some(), format!("title `{title}`"));
+            check(
+                title.contains(self.target.as_deref().unwrap_or("")) && leak.is_some(),
+                format!("title `{title}`"),
+            );
         }
-        let named = native().all(|leak| self.culprit.as_ref().is_none_or(|culprit| culprit.is_in(&leak.frames)));
-        check(named, format!("the culprit is not in every stack: {:#?}", native().map(|leak| &leak.frames).collect::<Vec<_>>()));
+        let named =
+            native().all(|leak| self.culprit.as_ref().is_none_or(|culprit| culprit.is_in(&leak.frames)));
+        check(
+            named,
+            format!(
+                "the culprit is not in every stack: {:#?}",
+                native().map(|leak| &leak.frames).collect::<Vec<_>>()
+            ),
+        );
         wrong
     }
 }

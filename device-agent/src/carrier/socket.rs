@@ -193,14 +193,25 @@ impl Shared {
                     return;
                 }
             }
-            if heard {
-                match socket.read() {
-                    Ok(Message::Binary(bytes)) => self.obey(&bytes),
-                    Ok(Message::Close(_)) | Err(_) => return,
-                    Ok(_) => {}
-                }
+            if heard && self.listen(socket).is_err() {
+                return;
             }
         }
+    }
+
+    /// Takes every order that has come. One that tungstenite has read ahead would not be told by the next poll.
+    fn listen(&self, socket: &mut WebSocket<Stream>) -> tungstenite::Result<()> {
+        socket.get_ref().set_nonblocking(true)?;
+        loop {
+            match socket.read() {
+                Ok(Message::Binary(bytes)) => self.obey(&bytes),
+                Ok(Message::Close(_)) => return Err(tungstenite::Error::ConnectionClosed),
+                Ok(_) => {}
+                Err(tungstenite::Error::Io(e)) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(socket.get_ref().set_nonblocking(false)?)
     }
 
     fn send_counters(&self, socket: &mut WebSocket<Stream>) -> tungstenite::Result<()> {
@@ -293,6 +304,12 @@ impl Listener {
 }
 
 impl Stream {
+    fn set_nonblocking(&self, on: bool) -> io::Result<()> {
+        match self {
+            Self::Unix(s) => s.set_nonblocking(on),
+            Self::Tcp(s) => s.set_nonblocking(on),
+        }
+    }
     fn limit(&self, time: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Unix(s) => s.set_read_timeout(time).and_then(|()| s.set_write_timeout(time)),

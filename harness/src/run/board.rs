@@ -97,7 +97,8 @@ impl Board {
     pub(super) fn note(&mut self, seen: Seen, now: Instant) {
         match seen {
             Seen::Started(process) => {
-                let live = Live { process: *process, since: now, open: None, tested: false, timed_out: false };
+                let live =
+                    Live { process: *process, since: now, open: None, tested: false, timed_out: false };
                 self.live.insert(live.process.key, live);
             }
             Seen::TestBegan { key, test } => {

@@ -9,16 +9,51 @@ use memgate_e2e::{Project, agent, has_tool};
 
 /// The C library's functions it stands in for, and its own API. Another symbol would take over a guest's own.
 const EXPORTED: &[&str] = &[
-    "_Exit", "_exit", "quick_exit", "__libc_start_main", "dlclose",
-    "malloc", "calloc", "realloc", "reallocarray", "free", "cfree", "posix_memalign", "aligned_alloc", "memalign",
-    "valloc", "pvalloc", "free_sized", "free_aligned_sized", "malloc_usable_size",
-    "memgate_active", "memgate_free_malloc_leak_info", "memgate_get_malloc_leak_info", "memgate_has_gtest_listener",
-    "memgate_iteration", "memgate_mark", "memgate_settle", "memgate_test_begin", "memgate_test_end",
+    "_Exit",
+    "_exit",
+    "quick_exit",
+    "__libc_start_main",
+    "dlclose",
+    "malloc",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "free",
+    "cfree",
+    "posix_memalign",
+    "aligned_alloc",
+    "memalign",
+    "valloc",
+    "pvalloc",
+    "free_sized",
+    "free_aligned_sized",
+    "malloc_usable_size",
+    "memgate_active",
+    "memgate_free_malloc_leak_info",
+    "memgate_get_malloc_leak_info",
+    "memgate_has_gtest_listener",
+    "memgate_iteration",
+    "memgate_mark",
+    "memgate_settle",
+    "memgate_test_begin",
+    "memgate_test_end",
 ];
 
 const ALLOCATION: &[&str] = &[
-    "malloc", "calloc", "realloc", "reallocarray", "free", "cfree", "posix_memalign", "aligned_alloc", "memalign",
-    "valloc", "pvalloc", "free_sized", "free_aligned_sized", "malloc_usable_size",
+    "malloc",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "free",
+    "cfree",
+    "posix_memalign",
+    "aligned_alloc",
+    "memalign",
+    "valloc",
+    "pvalloc",
+    "free_sized",
+    "free_aligned_sized",
+    "malloc_usable_size",
 ];
 
 const MOST_BYTES: u64 = 1 << 20;
@@ -211,7 +246,9 @@ int main(void) {
     assert!(tracked(&project, &program).status.success());
     let spool = fs::read_dir(project.folder()).unwrap().next().unwrap().unwrap().path();
     let survived = crate::spool::frames(&spool).into_iter().any(|frame| match frame {
-        memgate_wire::Frame::NativeSnapshot(part) => part.records.iter().any(|r| (r.size, r.count) == (4711, 1)),
+        memgate_wire::Frame::NativeSnapshot(part) => {
+            part.records.iter().any(|r| (r.size, r.count) == (4711, 1))
+        }
         _ => false,
     });
     assert!(survived, "4711 bytes were alive at the end");

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use memgate_e2e::{Project, Run, repository, samples, say, truth};
-use memgate_model::{BoundaryQuality, Metric, RunReport, Verdict};
-use memgate_wire::{Boundary, BoundaryKind, Frame};
+use memgate_model::{BoundaryQuality, Metric, Verdict};
+use memgate_wire::{BoundaryKind, Frame};
 
-use crate::{clean_session, names_session, spool};
+use crate::{names_session, spool};
 
 /// One test that leaks 157 bytes, one that does not.
 const TINY: &str = "#include <gtest/gtest.h>\nchar* volatile lost;\n\
@@ -34,28 +34,27 @@ fn tiny_is_right(run: &Run) {
 
 #[test]
 fn two_idle_boundaries_differ_by_nothing() {
-    let (project, run) = clean_session();
-    let frames = spool::frames(&screen(project));
-    let idle = |kind| -> Boundary {
-        let found = frames.iter().find_map(|frame| match frame {
-            Frame::Boundary(b) if b.kind == kind && b.test == "NothingAtAll" => Some(b.clone()),
+    let project = Project::new("idle");
+    let program = tiny();
+    let idle = ["run", "--", program.to_str().unwrap(), "--gtest_filter=Tiny.Idle", "--gtest_repeat=3"];
+    let run = project.memgate(&idle);
+    run.ends_with(0);
+    let live = |wanted: BoundaryKind| -> Vec<_> {
+        let frames = spool::frames(&project.streams()[0]).into_iter();
+        let boundaries = frames.filter_map(|frame| match frame {
+            Frame::Boundary(boundary) if boundary.kind == wanted => Some(boundary),
             _ => None,
         });
-        found.unwrap()
+        boundaries.map(|b| (b.counters.live_bytes(), b.counters.live_allocations(), b.survivors)).collect()
     };
-    let (start, end) = (idle(BoundaryKind::TestStart), idle(BoundaryKind::TestEnd));
-    assert_eq!(start.counters, end.counters);
-    assert_eq!((end.survivors, end.snapshot_parts), (0, 0));
-    let test = run.test("Clean.NothingAtAll");
+    let ends = live(BoundaryKind::TestEnd);
+    assert_eq!(ends.len(), 3);
+    // The fixture comes and goes in between.
+    assert_eq!(ends, live(BoundaryKind::TestStart));
+    assert_eq!(ends[1], ends[2], "nor from one iteration to the next");
+    assert!(ends.iter().all(|(.., survivors)| *survivors == 0));
+    let test = run.test("Tiny.Idle");
     assert_eq!((test.metrics[&Metric::NativeLiveBytes].value, test.confirmed), (0.0, false));
-}
-
-/// The stream with the most tests: the screen's.
-fn screen(project: &Project) -> PathBuf {
-    let is_screen = |path: &PathBuf| {
-        spool::frames(path).iter().any(|frame| matches!(frame, Frame::Hello(hello) if hello.label.starts_with("screen")))
-    };
-    project.streams().into_iter().find(is_screen).unwrap()
 }
 
 #[test]
@@ -63,7 +62,7 @@ fn a_shared_googletest_is_found() {
     let Some(library) = shared_gtest() else { return };
     let folder = library.parent().unwrap().display().to_string();
     let (search, run_path) = (format!("-L{folder}"), format!("-Wl,-rpath,{folder}"));
-    let flags = ["-std=c++17", "-O1", "-g", &search, &run_path, "-lshared_gtest", "-lpthread"];
+    let flags = ["-std=c++17", "-O1", "-g", &search, &run_path, "-lgtest", "-lpthread"];
     let program = samples::own("tiny_shared", "cc", TINY, "c++", &flags);
     tiny_is_right(&Project::new("shared-gtest").run(&program));
 }
@@ -77,8 +76,8 @@ fn shared_gtest() -> Option<PathBuf> {
     let main = format!("{BUNDLED}/src/gtest_main.cc");
     let (root, include) = (format!("-I{BUNDLED}"), format!("-I{BUNDLED}/include"));
     let arguments =
-        ["-std=c++17", "-O0", "-shared", "-fPIC", &root, &include, &all, &main, "-Wl,-soname,libshared_gtest.so"];
-    Some(samples::compile("libshared_gtest.so", "c++", &arguments, &[]))
+        ["-std=c++17", "-O0", "-shared", "-fPIC", &root, &include, &all, &main, "-Wl,-soname,libgtest.so"];
+    Some(samples::compile("libgtest.so", "c++", &arguments, &[]))
 }
 
 #[test]
@@ -113,12 +112,17 @@ fn names_no_macro_lets_through_are_measured_and_told() {
     let (_, run) = names_session();
     let suite = run.suite();
     assert_eq!(suite.tests.len(), 11, "{run}");
-    let wrong: Vec<String> =
-        truth::of("names").iter().flat_map(|expected| expected.differences(&run.test(&expected.id))).collect();
+    let wrong: Vec<String> = truth::of("names")
+        .iter()
+        .flat_map(|expected| expected.differences(&run.test(&expected.id)))
+        .collect();
     assert!(wrong.is_empty(), "{}\n{run}", wrong.join("\n"));
     let long = suite.tests.iter().find(|test| test.id.len() > 5000).unwrap();
     assert_eq!(long.verdict, Verdict::Pass);
-    assert!(!run.stderr.contains(['\u{7}', '\u{1b}', '\u{1}']), "no control character of theirs reaches the terminal");
+    assert!(
+        !run.stderr.contains(['\u{7}', '\u{1b}', '\u{1}']),
+        "no control character of theirs reaches the terminal"
+    );
 }
 
 #[test]
@@ -130,6 +134,22 @@ fn a_stripped_static_binary_is_never_passed_silently() {
     assert_eq!(run.report().verdict, Verdict::Error);
     assert!(run.problems().contains("not measured"), "{}", run.problems());
     assert!(run.stdout.contains("[  PASSED  ] 2 tests."), "it ran all the same:\n{run}");
+}
+
+#[test]
+fn a_program_with_an_allocator_of_its_own_is_never_passed_silently() {
+    // Blocks of one big array: `new` never reaches malloc.
+    let own_new = "#include <cstddef>\n#include <new>\nalignas(64) static char arena[64 << 20];\n\
+                   static size_t used;\n\
+                   void* operator new(size_t n) { used = (used + 63) & ~size_t(63); char* p = arena + used; used += n; return p; }\n\
+                   void* operator new[](size_t n) { return operator new(n); }\n\
+                   void operator delete(void*) noexcept {}\nvoid operator delete(void*, size_t) noexcept {}\n\
+                   void operator delete[](void*) noexcept {}\nvoid operator delete[](void*, size_t) noexcept {}\n";
+    let run =
+        Project::new("own-allocator").run(&samples::own_suite("tiny_own_new", &format!("{own_new}{TINY}")));
+    run.ends_with(2);
+    assert_eq!(run.report().verdict, Verdict::Error);
+    assert!(run.stderr.contains("not measured"), "{run}");
 }
 
 #[test]
@@ -162,22 +182,45 @@ fn a_program_with_the_c_api_runs_unchanged_without_the_agent() {
 fn a_program_with_the_c_api_tells_its_own_boundaries() {
     let project = Project::new("c-api");
     let program = api();
-    project.write(
-        "memgate.yaml",
-        format!("version: 1\nsuites:\n  api: {{ run: [{}, \"--count={{n}}\"], runner: command }}\n", program.display()),
-    );
-    let run = project.memgate(&["run"]);
-    assert!(run.stdout.contains("passed, recorded"), "{run}");
-    assert_api(&run);
+    let program = program.to_str().unwrap();
+    let run = project.memgate(&["run", "--", program, "--count=30"]);
+    run.ends_with(1);
+    assert_eq!(run.stdout, "passed, recorded\n");
+    assert_eq!(run.suite().boundary, BoundaryQuality::Exact);
+    for expected in truth::of("api") {
+        let wrong = expected.differences(&run.test(&expected.id));
+        assert!(wrong.is_empty(), "{}\n{run}", wrong.join("\n"));
+    }
+
+    // What ran once and cannot be repeated is no pass either.
+    let once = project.memgate(&["run", "--", program]);
+    once.ends_with(0);
+    assert_eq!(once.test("Api.stores").verdict, Verdict::Warn);
+    assert_eq!(once.test("Api.formats").verdict, Verdict::Pass);
 }
 
-#[track_caller]
-fn assert_api(run: &Run) {
+#[test]
+fn the_argument_that_repeats_the_work_tells_the_growth_of_a_whole_program() {
+    let project = Project::new("repeating-argument");
+    let clean = samples::command("command_clean");
+    let leaks = samples::command("command_leaks");
+    project.write(
+        "memgate.yaml",
+        format!(
+            "version: 1\nsuites:\n  clean: {{ run: [{}, \"--count={{n}}\"], runner: command }}\n  \
+             leaks: {{ run: [{}, \"--count={{n}}\"], runner: command }}\n",
+            clean.display(),
+            leaks.display()
+        ),
+    );
+    let run = project.memgate(&["run"]);
     run.ends_with(1);
-    let report: RunReport = run.report();
-    assert_ne!(report.verdict, Verdict::Pass);
-    let expected = truth::of_test("api", "Api.stores");
-    let wrong = expected.differences(&run.test("Api.stores"));
-    assert!(wrong.is_empty(), "{}\n{run}", wrong.join("\n"));
-    assert_eq!(run.test("Api.formats").verdict, Verdict::Pass);
+    let verdicts: Vec<_> =
+        run.report().suites.iter().map(|suite| (suite.name.clone(), suite.verdict)).collect();
+    assert_eq!(verdicts, [("clean".to_owned(), Verdict::Pass), ("leaks".to_owned(), Verdict::Fail)]);
+    let leaking = run.test("leaks");
+    // The process is measured when it has cleaned up behind itself: the list of orders, freed by its destructor, is no leak.
+    assert_eq!(leaking.metrics[&Metric::NativeLiveBytes].value, 67.0);
+    let [leak] = leaking.leaks.as_slice() else { panic!("{run}") };
+    assert_eq!(leak.frames[0].function.as_deref(), Some("command::print_receipt()"));
 }

@@ -19,7 +19,11 @@ fn refused(name: &str, yaml: &str, told: &[&str]) {
 
 #[test]
 fn broken_yaml_is_shown_with_its_line() {
-    refused("broken-yaml", "version: 1\nthresholds: {\n  native.live_bytes: 0\n", &["error", "memgate.yaml:"]);
+    refused(
+        "broken-yaml",
+        "version: 1\nthresholds: {\n  native.live_bytes: 0\n",
+        &["error", "memgate.yaml:"],
+    );
 }
 
 #[test]
@@ -105,6 +109,14 @@ fn doctor_says_what_it_found() {
     for what in ["agent: ", "C++ compiler", "GoogleTest", "/proc"] {
         assert!(run.stdout.contains(what), "{what}:\n{run}");
     }
+}
+
+#[test]
+fn the_demo_says_what_to_install_where_a_compiler_is_missing() {
+    let project = Project::new("demo-without-compiler");
+    let mut demo = project.command(&["demo"]);
+    let run = project.finish(demo.env("PATH", "/nowhere").env_remove("CXX"));
+    run.ends_with(2).says("hint:").says("g++");
 }
 
 #[test]

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use memgate_e2e::{Project, Run, repository};
+use memgate_e2e::{Project, Run, repository, samples};
 use memgate_model::Verdict;
 use memgate_wire::spool::{CONTROL_BYTES, offset};
-use memgate_wire::{Boundary, BoundaryKind, Counters, Decoded, Frame, Log, LogLevel, Outcome, decode, encode};
+use memgate_wire::{
+    Boundary, BoundaryKind, Counters, Decoded, Frame, Log, LogLevel, Outcome, decode, encode,
+};
 
 use crate::{clean_session, leaks_session};
 
@@ -58,7 +60,10 @@ fn is_boundary(frame: &Frame, kind: BoundaryKind, test: &str) -> bool {
 }
 
 fn tests_that_ended(frames: &[(usize, Frame)]) -> usize {
-    frames.iter().filter(|(_, frame)| matches!(frame, Frame::Boundary(b) if b.kind == BoundaryKind::TestEnd)).count()
+    frames
+        .iter()
+        .filter(|(_, frame)| matches!(frame, Frame::Boundary(b) if b.kind == BoundaryKind::TestEnd))
+        .count()
 }
 
 #[test]
@@ -69,7 +74,10 @@ fn a_session_is_judged_again_with_the_same_result() {
         let (before, after) = (run.report(), again.report());
         assert_eq!(before.suites.len(), after.suites.len());
         for (before, after) in before.suites.iter().zip(&after.suites) {
-            assert_eq!((&before.name, before.verdict, &before.tests), (&after.name, after.verdict, &after.tests));
+            assert_eq!(
+                (&before.name, before.verdict, &before.tests),
+                (&after.name, after.verdict, &after.tests)
+            );
         }
     }
 }
@@ -121,7 +129,8 @@ fn a_truncated_file_is_told_with_the_offset_of_the_frame_it_cuts() {
 fn what_a_killed_process_left_behind_is_used_up_to_its_last_whole_frame() {
     let mut spool = fixture();
     let frames = frames(&spool);
-    let open = frames.iter().position(|(_, frame)| is_boundary(frame, BoundaryKind::TestStart, "Getline")).unwrap();
+    let open =
+        frames.iter().position(|(_, frame)| is_boundary(frame, BoundaryKind::TestStart, "Getline")).unwrap();
     set_committed(&mut spool, frames[open + 1].0 as u64);
     let run = gate("killed", &spool);
     // Its test ended the process, as far as anybody knows: it did not pass.
@@ -150,7 +159,9 @@ fn garbage_and_nothing_at_all_are_errors() {
     })
     .take(100_000)
     .collect();
-    for (name, bytes) in [("garbage", garbage.as_slice()), ("empty", b""), ("text", b"hello\n"), ("magic", b"MGSPOOL1")] {
+    for (name, bytes) in
+        [("garbage", garbage.as_slice()), ("empty", b""), ("text", b"hello\n"), ("magic", b"MGSPOOL1")]
+    {
         let run = gate(name, bytes);
         run.ends_with(2);
         assert_eq!(run.report().verdict, Verdict::Error, "{name}");
@@ -195,6 +206,54 @@ fn frames_of_another_version_and_of_unknown_types_are_skipped() {
         tests.map(|test| (test.id, test.verdict)).collect::<Vec<_>>()
     };
     assert_eq!(verdicts(&run), verdicts(&plain));
+}
+
+#[test]
+fn a_stream_whose_first_word_nobody_here_understands_is_an_error() {
+    let spool = fixture();
+    let (second, _) = frames(&spool)[1];
+    let mut newer = spool[..CONTROL_BYTES].to_vec();
+    newer.extend_from_slice(&raw_frame(1, 99, b"hello from the future"));
+    newer.extend_from_slice(&spool[second..]);
+    let committed = newer.len() as u64;
+    set_committed(&mut newer, committed);
+    let run = gate("newer-hello", &newer);
+    run.ends_with(2);
+    assert!(run.problems().contains("not measured"), "{}", run.problems());
+}
+
+#[test]
+fn a_program_of_another_build_lends_no_names() {
+    let project = Project::new("another-build");
+    let program = project.folder().join("tests");
+    fs::copy(samples::suite("leaks"), &program).unwrap();
+    let run = project.memgate(&["run", "--no-confirm", "--filter", "Leaks.Strdup", "--", "./tests"]);
+    assert_eq!(run.test("Leaks.Strdup").leaks[0].frames[0].function.as_deref(), Some("leaks::copy_title()"));
+
+    let stream = project.streams().remove(0);
+    let gated = || project.memgate(&["gate", "--format", "json", stream.to_str().unwrap()]);
+    assert_eq!(gated().test("Leaks.Strdup").leaks, run.test("Leaks.Strdup").leaks);
+    fs::remove_file(&program).unwrap();
+    fs::copy(samples::suite("clean"), &program).unwrap();
+    let frames = gated().test("Leaks.Strdup").leaks[0].frames.clone();
+    let own: Vec<_> = frames.iter().filter(|frame| frame.module == "tests").collect();
+    assert!(!own.is_empty(), "module and offset are told: {frames:#?}");
+    assert!(own.iter().all(|frame| frame.function.is_none() && frame.line.is_none()), "{own:#?}");
+}
+
+#[test]
+fn the_environment_stays_out_of_the_session() {
+    let project = Project::new("secret");
+    let program = samples::suite("leaks");
+    let run = ["run", "--filter", "Leaks.Strdup", "--", program.to_str().unwrap()];
+    project.finish(project.command(&run).env("DEPLOY_TOKEN", "hunter2-hunter2")).ends_with(1);
+    let told = std::process::Command::new("grep")
+        .args(["-rl", "hunter2", ".memgate"])
+        .current_dir(project.folder())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&told.stdout), "");
+    assert_eq!(project.read(".memgate/.gitignore"), "*\n");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The JUnit file is one that CI systems read, whatever the tests are called.
 
-use std::process::{Command, Stdio};
 use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 use memgate_e2e::{Project, has_tool, samples};
 use quick_junit::{Report, TestCaseStatus};
@@ -32,8 +32,14 @@ fn a_leak_is_a_failure_with_its_culprit_and_a_pass_is_a_pass() {
     assert_eq!((report.tests, report.failures, report.errors), (20, 17, 0));
     let cases: Vec<_> = report.test_suites.iter().flat_map(|suite| &suite.test_cases).collect();
     let strdup = cases.iter().find(|case| case.name.as_str().ends_with("Strdup")).unwrap();
-    let TestCaseStatus::NonSuccess { message, description, .. } = &strdup.status else { panic!("{strdup:?}") };
-    let told = format!("{} {}", message.as_ref().map_or("", |m| m.as_str()), description.as_ref().map_or("", |d| d.as_str()));
+    let TestCaseStatus::NonSuccess { message, description, .. } = &strdup.status else {
+        panic!("{strdup:?}")
+    };
+    let told = format!(
+        "{} {}",
+        message.as_ref().map_or("", |m| m.as_str()),
+        description.as_ref().map_or("", |d| d.as_str())
+    );
     assert!(told.contains("61 B per iteration") && told.contains("leaks::copy_title"), "{told}");
     assert!(cases.iter().any(|case| matches!(case.status, TestCaseStatus::Success { .. })));
 }

@@ -1,5 +1,10 @@
 //! Drives the built `memgate` against real processes. One test program, so that its modules share the sessions that take long.
+//!
+//! `MEMGATE_E2E_LONG=1` runs the clean suite twenty times, `MEMGATE_E2E_PROGRAM=/path/to/memgate` tests another program than
+//! the one built here, `MEMGATE_AGENT=/path/to/libmemgate_agent.so` another agent. What a test left behind lies in
+//! `target/PROFILE/e2e-projects/NAME` until it runs again.
 #![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "what a test cannot do without fails it")]
 
 mod agent_elf;
 mod boundaries;

@@ -10,11 +10,14 @@ use std::time::{Duration, Instant};
 use memgate_e2e::{Project, agent, samples};
 use memgate_wire::{BoundaryKind, Decoded, Frame, Order, WEBSOCKET_PROTOCOL, decode, encode};
 use tungstenite::client::IntoClientRequest as _;
+use tungstenite::handshake::client::Request;
 use tungstenite::http::{HeaderValue, StatusCode};
 use tungstenite::{Error, HandshakeError, Message, WebSocket};
 
 const TOKEN: &str = "correct-horse-battery-staple";
 const DEADLINE: Duration = Duration::from_secs(20);
+/// The guest goes on by itself after [`DEADLINE`]: whatever takes half of that was not answered.
+const PROMPT: Duration = Duration::from_secs(10);
 
 /// Starts two tests of the sample `leaks` with an agent that listens and waits for somebody.
 fn guest(carrier: &str) -> Child {
@@ -23,7 +26,7 @@ fn guest(carrier: &str) -> Child {
         .env("LD_PRELOAD", agent())
         .env(
             "MEMGATE_AGENT_OPTIONS",
-            format!("target=all;harness=1;wait_ms=20000;carrier={carrier};token={TOKEN}"),
+            format!("target=all;harness=1;wait_ms={};carrier={carrier};token={TOKEN}", DEADLINE.as_millis()),
         )
         .env_remove("LD_LIBRARY_PATH")
         .stdout(Stdio::piped())
@@ -44,19 +47,29 @@ fn connected<S>(connect: impl Fn() -> std::io::Result<S>) -> S {
     }
 }
 
-/// The upgrade request with these headers; the socket, or the status of the refusal.
-fn shake_hands<S: Read + Write>(stream: S, headers: &[(&'static str, String)]) -> Result<WebSocket<S>, StatusCode> {
+type Headers<'a> = &'a [(&'static str, String)];
+
+fn request(headers: Headers<'_>) -> Request {
     let mut request = "ws://localhost/".into_client_request().unwrap();
     for (name, value) in headers {
         request.headers_mut().insert(*name, HeaderValue::from_str(value).unwrap());
     }
-    match tungstenite::client(request, stream) {
-        Ok((socket, response)) => {
-            assert_eq!(response.headers()["sec-websocket-protocol"], WEBSOCKET_PROTOCOL);
-            Ok(socket)
-        }
-        Err(HandshakeError::Failure(Error::Http(response))) => Err(response.status()),
+    request
+}
+
+fn let_in<S: Read + Write>(stream: S) -> WebSocket<S> {
+    let (socket, response) = tungstenite::client(request(&[protocol(), bearer(TOKEN)]), stream)
+        .unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(response.headers()["sec-websocket-protocol"], WEBSOCKET_PROTOCOL);
+    socket
+}
+
+/// The status of the refusal.
+fn refused<S: Read + Write>(stream: S, headers: Headers<'_>) -> StatusCode {
+    match tungstenite::client(request(headers), stream) {
+        Err(HandshakeError::Failure(Error::Http(response))) => response.status(),
         Err(other) => panic!("{other}"),
+        Ok(_) => panic!("let in with {headers:?}"),
     }
 }
 
@@ -68,14 +81,22 @@ fn bearer(token: &str) -> (&'static str, String) {
     ("authorization", format!("Bearer {token}"))
 }
 
-/// Takes the stream to its end and lets the guest go on at each boundary.
+/// Takes the stream to its end and lets the guest go on at each boundary, by two orders that arrive together: one for the
+/// boundary before, and the one it waits for.
 fn taken<S: Read + Write>(mut socket: WebSocket<S>) -> Vec<Frame> {
-    let mut frames = Vec::new();
+    let (begun, mut frames) = (Instant::now(), Vec::new());
     loop {
-        let bytes = match socket.read() {
+        let read = socket.read();
+        assert!(begun.elapsed() < PROMPT, "an order was not taken: {:?}", frames.last());
+        let bytes = match read {
             Ok(Message::Binary(bytes)) => bytes,
             Ok(_) => continue,
-            Err(Error::ConnectionClosed) => return frames,
+            // The process is gone before it has read our answer to its last word.
+            Err(Error::ConnectionClosed | Error::Io(_))
+                if matches!(frames.last(), Some(Frame::Goodbye(_))) =>
+            {
+                return frames;
+            }
             Err(other) => panic!("{other} after {frames:#?}"),
         };
         let mut at = 0;
@@ -85,9 +106,14 @@ fn taken<S: Read + Write>(mut socket: WebSocket<S>) -> Vec<Frame> {
             };
             at += length;
             if let Frame::Boundary(boundary) = &frame {
-                let mut order = Vec::new();
-                encode(&Frame::Order(Order { boundary: boundary.sequence, bits: 0 }), 1, &mut order);
-                socket.send(Message::binary(order)).unwrap();
+                for sequence in [boundary.sequence - 1, boundary.sequence] {
+                    let mut order = Vec::new();
+                    encode(&Frame::Order(Order { boundary: sequence, bits: 0 }), 1, &mut order);
+                    socket.write(Message::binary(order)).unwrap();
+                }
+                // Nobody waits for the answer at the end of the process.
+                let sent = socket.flush();
+                assert!(sent.is_ok() || boundary.kind == BoundaryKind::ProcessEnd, "{sent:?} {boundary:?}");
             }
             frames.push(frame);
         }
@@ -130,13 +156,11 @@ fn a_wrong_token_gets_401_and_the_right_one_afterwards_still_the_whole_stream() 
         vec![protocol(), bearer(&format!("{TOKEN}x"))],
         vec![protocol(), ("authorization", format!("Basic {TOKEN}"))],
     ] {
-        let refused = shake_hands(connect(), &wrong).map(|_| "let in").unwrap_err();
-        assert_eq!(refused, StatusCode::UNAUTHORIZED, "{wrong:?}");
+        assert_eq!(refused(connect(), &wrong), StatusCode::UNAUTHORIZED, "{wrong:?}");
     }
-    let refused = shake_hands(connect(), &[bearer(TOKEN)]).map(|_| "let in").unwrap_err();
-    assert_eq!(refused, StatusCode::BAD_REQUEST, "without the protocol");
+    assert_eq!(refused(connect(), &[bearer(TOKEN)]), StatusCode::BAD_REQUEST, "without the protocol");
 
-    is_complete(&taken(shake_hands(connect(), &[protocol(), bearer(TOKEN)]).unwrap()));
+    is_complete(&taken(let_in(connect())));
     passes(guest);
 }
 
@@ -157,7 +181,7 @@ fn a_peer_that_talks_nonsense_is_dropped() {
         assert!(!String::from_utf8_lossy(&answer).contains("101 Switching"), "{answer:?}");
     }
     let stream = connected(|| UnixStream::connect(&path));
-    is_complete(&taken(shake_hands(stream, &[protocol(), bearer(TOKEN)]).unwrap()));
+    is_complete(&taken(let_in(stream)));
     passes(guest);
 }
 
@@ -167,13 +191,13 @@ fn abstract_names_and_loopback_ports_carry_the_same_stream() {
     let by_name = guest(&format!("unix:@{name}"));
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let stream = connected(|| UnixStream::connect_addr(&address));
-    is_complete(&taken(shake_hands(stream, &[protocol(), bearer(TOKEN)]).unwrap()));
+    is_complete(&taken(let_in(stream)));
     passes(by_name);
 
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let by_port = guest(&format!("tcp:127.0.0.1:{port}"));
     let connect = || connected(|| TcpStream::connect(("127.0.0.1", port)));
-    assert_eq!(shake_hands(connect(), &[protocol()]).map(|_| "let in").unwrap_err(), StatusCode::UNAUTHORIZED);
-    is_complete(&taken(shake_hands(connect(), &[protocol(), bearer(TOKEN)]).unwrap()));
+    assert_eq!(refused(connect(), &[protocol()]), StatusCode::UNAUTHORIZED);
+    is_complete(&taken(let_in(connect())));
     passes(by_port);
 }

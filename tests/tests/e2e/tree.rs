@@ -1,7 +1,7 @@
 //! The same suites below ctest, make and a shell script: every GoogleTest executable is measured, nothing else is.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use memgate_e2e::samples::successful;
@@ -18,7 +18,8 @@ fn is_right(run: &Run, suites: &[&str]) {
     names.sort_unstable();
     assert_eq!(names, suites, "{run}");
     assert!(report.suites.iter().all(|suite| suite.boundary == BoundaryQuality::Exact), "{run}");
-    for id in ["Leaks.Strdup", "Leaks.ArrayNew", "Levels/OneParameter.Loads/0", "Levels/OneParameter.Loads/2"] {
+    for id in ["Leaks.Strdup", "Leaks.ArrayNew", "Levels/OneParameter.Loads/0", "Levels/OneParameter.Loads/2"]
+    {
         let wrong = truth::of_test("leaks", id).differences(&run.test(id));
         assert!(wrong.is_empty(), "{}\n{run}", wrong.join("\n"));
     }

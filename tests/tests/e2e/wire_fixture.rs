@@ -4,7 +4,9 @@ use std::fs;
 
 use memgate_e2e::repository;
 use memgate_wire::spool::{CONTROL_BYTES, Extent, state};
-use memgate_wire::{BoundaryKind, Decoded, Frame, Outcome, ProcessRole, Runtime, SnapshotScope, WIRE_VERSION, decode};
+use memgate_wire::{
+    BoundaryKind, Decoded, Frame, Outcome, ProcessRole, Runtime, SnapshotScope, WIRE_VERSION, decode,
+};
 
 fn frames() -> Vec<Frame> {
     let spool = fs::read(repository().join("tests/fixtures/v1.mgf")).unwrap();
@@ -75,7 +77,11 @@ fn every_stack_of_a_survivor_goes_to_its_root_in_modules_that_are_told() {
         .filter_map(|frame| if let Frame::Modules(modules) = frame { Some(&modules.modules) } else { None })
         .flatten()
         .collect();
-    assert!(modules.iter().any(|module| module.path == "/tmp/memgate-fixture/leaks" && !module.build_id.is_empty()));
+    assert!(
+        modules
+            .iter()
+            .any(|module| module.path == "/tmp/memgate-fixture/leaks" && !module.build_id.is_empty())
+    );
     let mut walked = 0;
     for frame in &frames {
         let Frame::NativeSnapshot(snapshot) = frame else { continue };
