@@ -11,7 +11,7 @@ namespace command {
 std::list<int> orders;
 
 NOINLINE void take_order(int number) {
-    orders.push_back(number);  // LEAK: order
+    orders.push_back(number);
 }
 
 NOINLINE void print_receipt() {
