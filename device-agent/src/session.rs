@@ -81,6 +81,7 @@ pub(crate) fn start() {
     TRACKER.prepare(layout, entry::find_object(), next::is_glibc(), thread_starts);
     let blind = self_test();
     let gtest = gtest::install(&executable());
+    let seeing = blind.is_none();
     let offers = Offers { gtest: gtest.is_ok(), blind };
     if !OWN.set() {
         return;
@@ -91,7 +92,9 @@ pub(crate) fn start() {
     if let Err(why) = gtest {
         log(LogLevel::Debug, &format!("no GoogleTest boundaries: {why}"));
     }
-    hooks::start();
+    if seeing {
+        hooks::start();
+    }
     TRACKER.begin_epoch();
     reach(BoundaryKind::ProcessStart, "", "", None);
 }
@@ -302,7 +305,7 @@ impl Waiting {
         let orders = self.meeting.wait(self.sequence, self.limit, self.expected);
         if let Some(session) = SESSION.lock().as_mut() {
             // One full wait without an answer is enough: from then on only a harness that answers is waited for.
-            session.harness_silent = orders.is_none() && !self.limit.is_zero();
+            session.harness_silent = orders.is_none() && (session.harness_silent || !self.limit.is_zero());
         }
         orders
     }

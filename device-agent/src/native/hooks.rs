@@ -85,7 +85,7 @@ pub(crate) unsafe extern "C" fn reallocarray(
 pub(crate) unsafe extern "C" fn plain_reallocarray(block: Pointer, count: usize, bytes: usize) -> Pointer {
     match count.checked_mul(bytes) {
         // SAFETY: the caller's request.
-        Some(total) => unsafe { next::realloc(block, total) },
+        Some(total) => unsafe { next::outer_realloc(block, total) },
         None => out_of_memory(),
     }
 }

@@ -48,7 +48,11 @@ macro_rules! callers {
     )* };
 }
 
+/// The first `realloc` in the program's scope: not ours where the program brings its own allocator but no `reallocarray`.
+static OUTER_REALLOC: AtomicPtr<c_void> = AtomicPtr::new(boot_realloc as Pointer);
+
 callers! {
+    outer_realloc(block: Pointer, bytes: usize) -> Pointer = OUTER_REALLOC;
     malloc(bytes: usize) -> Pointer = MALLOC;
     calloc(count: usize, bytes: usize) -> Pointer = CALLOC;
     realloc(block: Pointer, bytes: usize) -> Pointer = REALLOC;
@@ -108,6 +112,10 @@ pub(crate) fn bind() {
     REALLOC.store(direct(&REAL_REALLOC, looking_realloc as Pointer), Ordering::Relaxed);
     FREE.store(direct(&REAL_FREE, looking_free as Pointer), Ordering::Relaxed);
     USABLE_SIZE.store(direct(&REAL_USABLE_SIZE, looking_usable_size as Pointer), Ordering::Relaxed);
+    let first = process::symbol(c"realloc", false);
+    let ours = process::object_of(first) == process::object_of(bind as fn() as usize);
+    let outer = if ours || first == 0 { REALLOC.load(Ordering::Relaxed) } else { first as Pointer };
+    OUTER_REALLOC.store(outer, Ordering::Relaxed);
     STATE.store(BOUND, Ordering::Release);
 }
 

@@ -103,7 +103,7 @@ impl<'a> Known<'a> {
     fn new(frame: &'a Frame) -> Self {
         let module = normalised_module(&frame.module);
         let function = frame.function.as_deref().map(normalised);
-        let kind = kind(&module, function.as_deref());
+        let kind = if is_library_source(frame) { Kind::Library } else { kind(&module, function.as_deref()) };
         let starts_test = function.as_deref().is_some_and(starts_test);
         let key = match function {
             Some(function) => format!("{module}!{function}"),
@@ -111,6 +111,11 @@ impl<'a> Known<'a> {
         };
         Self { frame, kind, starts_test, key }
     }
+}
+
+/// Inlined functions of a header-only library: the debug information names them without their namespace (`allocate`).
+fn is_library_source(frame: &Frame) -> bool {
+    frame.inlined && frame.file.as_deref().is_some_and(|file| file.contains("/include/c++/"))
 }
 
 /// File name without the version: `libfoo.so.1.2` and `libfoo-1.2.so` are `libfoo.so`.
