@@ -1,14 +1,15 @@
-//! SIGINT and SIGTERM, as something to wait for. From the first run on they no longer end memgate by themselves.
+//! SIGINT, SIGTERM and SIGHUP (the terminal is gone), as something to wait for. From the first run on they no longer end memgate by themselves.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::ExpectedError;
 
-/// Both signals.
+/// The signals.
 #[derive(Debug)]
 pub(super) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
+    hang_up: Signal,
 }
 
 impl Interrupts {
@@ -20,7 +21,11 @@ impl Interrupts {
                 hint: String::new(),
             })
         };
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hang_up: listen(SignalKind::hangup())?,
+        })
     }
 
     /// Waits for the next one. May be cancelled.
@@ -28,6 +33,7 @@ impl Interrupts {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            _ = self.hang_up.recv() => {}
         }
     }
 }
