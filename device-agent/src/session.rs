@@ -273,7 +273,7 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
     }
     if let Some(session) = SESSION.lock().as_mut().filter(|_| kind == BoundaryKind::TestEnd) {
         session.windows.retain(|w| w.suite != suite || w.test != test);
-        TRACKER.begin_epoch();
+        session.next_epoch();
     }
 }
 

@@ -55,6 +55,7 @@ pub(super) struct Offers {
 pub(super) struct Window {
     pub(super) suite: String,
     pub(super) test: String,
+    /// Epoch it began with; 0: so long ago that nobody knows.
     pub(super) epoch: u32,
     pub(super) outcome: Option<Outcome>,
 }
@@ -131,7 +132,7 @@ impl Session {
 
     pub(super) fn boundary(&mut self, kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
         if kind == BoundaryKind::TestStart {
-            let epoch = TRACKER.begin_epoch();
+            let epoch = self.next_epoch();
             let window = Window { suite: suite.to_owned(), test: test.to_owned(), epoch, outcome: None };
             self.windows.push(window);
         }
@@ -157,6 +158,16 @@ impl Session {
         self.append_boundary(kind, (suite, test), outcome, (survivors, parts));
         self.tell_stop();
         self.flush();
+    }
+
+    /// A new epoch begins. When the count starts again, a window that is open belongs to no epoch any more: at its end
+    /// everything alive is taken for its own, which can only send it to be confirmed.
+    pub(super) fn next_epoch(&mut self) -> u32 {
+        let epoch = TRACKER.begin_epoch();
+        for window in self.windows.iter_mut().filter(|w| w.epoch > epoch) {
+            window.epoch = 0;
+        }
+        epoch
     }
 
     /// The survivors of a window, or in detail `growth` what changed: (survivors, parts written).

@@ -193,7 +193,7 @@ impl Tracker {
     #[must_use]
     pub fn alive_since(&self, epoch: u32) -> Option<i64> {
         let now = self.epoch.load(Ordering::Relaxed);
-        let known = now >= epoch && ((now - epoch) as usize) < RECENT_EPOCHS - 2;
+        let known = epoch != 0 && now >= epoch && ((now - epoch) as usize) < RECENT_EPOCHS - 2;
         known.then(|| (epoch..=now).map(|e| self.alive_in(e)).sum())
     }
 
