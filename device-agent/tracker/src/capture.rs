@@ -216,34 +216,21 @@ impl Scratch {
             if fresh > MAX_FRAMES {
                 return Found { fresh, reused: 0, forget };
             }
-            let step = context.rules.step(pc).step();
+            let rule = context.rules.step(pc);
             // Filled in place, field by field: a copy would read 16 bytes that were just written as two words, and stall.
             // SAFETY: the walk stops at MAX_FRAMES + 1 frames.
             let frame = unsafe { self.walked.get_unchecked_mut(fresh) };
             (frame.sp, frame.rbp, frame.pc) = (sp, rbp, pc);
             (frame.cfa, frame.rbp_at, frame.cfa_at, frame.uses_rbp) = (0, 0, 0, false);
-            let next = match step {
-                Step::Rsp { cfa, rbp: saved } => {
-                    frame.cfa = sp + cfa;
-                    frame.rbp_at = if saved == 0 { 0 } else { frame.cfa - saved };
+            let next = match rule.plain() {
+                // Nearly every frame: no jump table, whose target the processor would have to guess.
+                Some(plain) => {
+                    frame.uses_rbp = plain.from_rbp;
+                    frame.cfa = if plain.from_rbp { rbp } else { sp }.wrapping_add(plain.cfa);
+                    frame.rbp_at = if plain.rbp == 0 { 0 } else { frame.cfa.wrapping_sub(plain.rbp) };
                     frame.caller(&mut bounds)
                 }
-                Step::Rbp { cfa, rbp: saved } => {
-                    frame.uses_rbp = true;
-                    frame.cfa = rbp.wrapping_add(cfa);
-                    frame.rbp_at = if saved == 0 { 0 } else { frame.cfa.wrapping_sub(saved) };
-                    frame.caller(&mut bounds)
-                }
-                Step::AtRbp { below } => {
-                    frame.uses_rbp = true;
-                    frame.cfa_at = rbp.wrapping_sub(below);
-                    frame.rbp_at = rbp;
-                    frame.cfa = bounds.read(frame.cfa_at, sp).unwrap_or(0);
-                    frame.caller(&mut bounds)
-                }
-                Step::End => Caller::None,
-                Step::Unknown => Caller::Unknown,
-                Step::Slow => frame.slow_caller(&mut bounds, context, &mut forget),
+                None => frame.other_caller(rule.step(), &mut bounds, context, &mut forget),
             };
             fresh += 1;
             match next {
@@ -452,6 +439,29 @@ impl Walked {
             }
         };
         if pc == 0 { Caller::None } else { Caller::Frame(Registers { pc, sp: self.cfa, rbp }) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn other_caller(
+        &mut self,
+        step: Step,
+        bounds: &mut Bounds,
+        context: &Context<'_>,
+        forget: &mut bool,
+    ) -> Caller {
+        match step {
+            Step::AtRbp { below } => {
+                self.uses_rbp = true;
+                self.cfa_at = self.rbp.wrapping_sub(below);
+                self.rbp_at = self.rbp;
+                self.cfa = bounds.read(self.cfa_at, self.sp).unwrap_or(0);
+                self.caller(bounds)
+            }
+            Step::End => Caller::None,
+            Step::Unknown => Caller::Unknown,
+            Step::Slow => self.slow_caller(bounds, context, forget),
+        }
     }
 
     #[cold]

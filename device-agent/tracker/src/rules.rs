@@ -30,23 +30,20 @@ pub struct RuleCache {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packed(u64);
 
-/// [`Packed`], taken apart.
+/// The common rules: the CFA is a register plus an offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plain {
+    /// Is the register rbp (else rsp)?
+    pub from_rbp: bool,
+    /// Bytes from the register to the CFA.
+    pub cfa: usize,
+    /// The caller's rbp lies this many bytes below the CFA; 0: unchanged.
+    pub rbp: usize,
+}
+
+/// The other rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// CFA = rsp + `cfa`.
-    Rsp {
-        /// Bytes from rsp to the CFA.
-        cfa: usize,
-        /// Caller's rbp lies this many bytes below the CFA; 0: unchanged.
-        rbp: usize,
-    },
-    /// CFA = rbp + `cfa`.
-    Rbp {
-        /// Bytes from rbp to the CFA.
-        cfa: usize,
-        /// As above.
-        rbp: usize,
-    },
     /// CFA = word at rbp - `below`; the caller's rbp is the word at rbp.
     AtRbp {
         /// Bytes below rbp.
@@ -135,25 +132,40 @@ impl Default for RuleCache {
 }
 
 impl Packed {
-    /// Takes it apart.
+    /// The rule, if it is a common one.
     #[inline(always)]
     #[must_use]
-    pub const fn step(self) -> Step {
-        let far = (self.0 >> 4 & 0x7ff) as usize * 8;
+    pub const fn plain(self) -> Option<Plain> {
+        let kind = self.kind();
+        if kind != KIND_RSP && kind != KIND_RBP {
+            return None;
+        }
         let rbp = match self.0 & 15 {
             0 => 0,
             n => (n as usize + 1) * 8,
         };
-        match self.0 >> 15 & 3 {
-            KIND_RSP => Step::Rsp { cfa: far, rbp },
-            KIND_RBP => Step::Rbp { cfa: far, rbp },
-            KIND_AT_RBP => Step::AtRbp { below: far },
-            _ => match self.0 & 15 {
-                OTHER_END => Step::End,
-                OTHER_UNKNOWN => Step::Unknown,
-                _ => Step::Slow,
-            },
+        Some(Plain { from_rbp: kind == KIND_RBP, cfa: self.far(), rbp })
+    }
+
+    /// The rule, if it is none of the common ones.
+    #[must_use]
+    pub const fn step(self) -> Step {
+        match (self.kind(), self.0 & 15) {
+            (KIND_AT_RBP, _) => Step::AtRbp { below: self.far() },
+            (_, OTHER_END) => Step::End,
+            (_, OTHER_UNKNOWN) => Step::Unknown,
+            _ => Step::Slow,
         }
+    }
+
+    #[inline(always)]
+    const fn kind(self) -> u64 {
+        self.0 >> 15 & 3
+    }
+
+    #[inline(always)]
+    const fn far(self) -> usize {
+        (self.0 >> 4 & 0x7ff) as usize * 8
     }
 }
 
@@ -196,25 +208,24 @@ mod tests {
 
     #[test]
     fn rules_survive_packing() {
+        let plain = |from_rbp, cfa, rbp| Ok(Plain { from_rbp, cfa, rbp });
         let cases = [
-            (Rule::Frame { cfa: Cfa::Rsp(8), rbp: SavedRbp::Same }, Step::Rsp { cfa: 8, rbp: 0 }),
-            (
-                Rule::Frame { cfa: Cfa::Rsp(16376), rbp: SavedRbp::AtCfa(-16) },
-                Step::Rsp { cfa: 16376, rbp: 16 },
-            ),
-            (Rule::Frame { cfa: Cfa::Rbp(16), rbp: SavedRbp::AtCfa(-128) }, Step::Rbp { cfa: 16, rbp: 128 }),
-            (Rule::Frame { cfa: Cfa::AtRbp(-8), rbp: SavedRbp::AtRbp(0) }, Step::AtRbp { below: 8 }),
-            (Rule::End, Step::End),
-            (Rule::Unknown, Step::Unknown),
-            (Rule::Frame { cfa: Cfa::Rsp(16384), rbp: SavedRbp::Same }, Step::Slow),
-            (Rule::Frame { cfa: Cfa::Rsp(12), rbp: SavedRbp::Same }, Step::Slow),
-            (Rule::Frame { cfa: Cfa::Rsp(-8), rbp: SavedRbp::Same }, Step::Slow),
-            (Rule::Frame { cfa: Cfa::Rsp(64), rbp: SavedRbp::AtCfa(-136) }, Step::Slow),
-            (Rule::Frame { cfa: Cfa::Rsp(64), rbp: SavedRbp::AtCfa(-8) }, Step::Slow),
-            (Rule::Signal { rsp: 160, rbp: 120, rip: 168 }, Step::Slow),
+            (Rule::Frame { cfa: Cfa::Rsp(8), rbp: SavedRbp::Same }, plain(false, 8, 0)),
+            (Rule::Frame { cfa: Cfa::Rsp(16376), rbp: SavedRbp::AtCfa(-16) }, plain(false, 16376, 16)),
+            (Rule::Frame { cfa: Cfa::Rbp(16), rbp: SavedRbp::AtCfa(-128) }, plain(true, 16, 128)),
+            (Rule::Frame { cfa: Cfa::AtRbp(-8), rbp: SavedRbp::AtRbp(0) }, Err(Step::AtRbp { below: 8 })),
+            (Rule::End, Err(Step::End)),
+            (Rule::Unknown, Err(Step::Unknown)),
+            (Rule::Frame { cfa: Cfa::Rsp(16384), rbp: SavedRbp::Same }, Err(Step::Slow)),
+            (Rule::Frame { cfa: Cfa::Rsp(12), rbp: SavedRbp::Same }, Err(Step::Slow)),
+            (Rule::Frame { cfa: Cfa::Rsp(-8), rbp: SavedRbp::Same }, Err(Step::Slow)),
+            (Rule::Frame { cfa: Cfa::Rsp(64), rbp: SavedRbp::AtCfa(-136) }, Err(Step::Slow)),
+            (Rule::Frame { cfa: Cfa::Rsp(64), rbp: SavedRbp::AtCfa(-8) }, Err(Step::Slow)),
+            (Rule::Signal { rsp: 160, rbp: 120, rip: 168 }, Err(Step::Slow)),
         ];
-        for (rule, step) in cases {
-            assert_eq!(Packed(pack(rule)).step(), step, "{rule:?}");
+        for (rule, want) in cases {
+            let packed = Packed(pack(rule));
+            assert_eq!(packed.plain().ok_or_else(|| packed.step()), want, "{rule:?}");
         }
     }
 }
