@@ -25,6 +25,9 @@ pub fn futex_wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }
 
+/// Where a descriptor of ours is put for the moment it lives.
+const HIGH_NUMBER: libc::c_int = 500;
+
 /// A file that is open only as long as this value lives: guests get no descriptor of ours to trip over.
 pub struct BriefFile(OwnedFd);
 
@@ -56,7 +59,13 @@ impl BriefFile {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: just opened, owned by nobody else.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        let low = unsafe { OwnedFd::from_raw_fd(fd) };
+        // The lowest free number is what the guest's next open would get, or what it is about to close: out of its way.
+        // SAFETY: an open descriptor.
+        let high = unsafe { libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH_NUMBER) };
+        // With a low limit on descriptors there is no high number: then this one has to do.
+        // SAFETY: just made, owned by nobody else.
+        Ok(Self(if high < 0 { low } else { unsafe { OwnedFd::from_raw_fd(high) } }))
     }
 
     /// Makes sure that blocks exist for the whole range: writing to a mapped hole on a full disk would kill the guest
