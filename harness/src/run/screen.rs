@@ -232,6 +232,12 @@ fn suite(
     if gtest && !tests && !one_by_one && setting.plan.filter.is_none() {
         problems.push(no_test(&name, hooked));
     }
+    if processes.iter().any(|process| process.environment().is_none()) {
+        // A suite's problem has one line in the report.
+        let what = "descriptors and threads were not measured: /proc does not show its process here (a pid namespace of its own?); \
+                    run memgate inside of it";
+        problems.push(problem(&name, what.to_owned(), ""));
+    }
     let facts = SuiteFacts {
         runner: runner(gtest),
         boundary: if gtest { BoundaryQuality::Exact } else { BoundaryQuality::Process },

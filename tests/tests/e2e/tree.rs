@@ -111,3 +111,21 @@ fn a_tree_without_a_suite_is_an_error() {
     assert!(run.problems().contains("no GoogleTest executable ran"), "{}", run.problems());
     assert_eq!(run.stdout, "nothing here\n");
 }
+
+#[test]
+fn what_proc_does_not_show_is_not_measured_and_never_a_pass() {
+    let namespace = ["-U", "-p", "-f", "--mount-proc"];
+    let possible = Command::new("unshare").args(namespace).arg("true").output();
+    if !possible.is_ok_and(|output| output.status.success()) {
+        memgate_e2e::say("skipped: unshare cannot make a pid namespace here");
+        return;
+    }
+    let project = Project::new("namespace");
+    let clean = samples::suite("clean").display().to_string();
+    let mut arguments = vec!["run", "--filter", "Clean.Churn", "--", "unshare"];
+    arguments.extend(namespace);
+    arguments.push(&clean);
+    let run = project.memgate(&arguments);
+    run.ends_with(2);
+    assert!(run.stderr.contains("descriptors and threads were not measured"), "{run}");
+}
