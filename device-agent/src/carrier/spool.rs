@@ -1,7 +1,7 @@
 //! The spool: a mapped file, see `memgate_wire::spool` for its layout and the handshake.
 //!
 //! Windows of growing size are allocated, mapped and closed again as frames need them; only the control page stays mapped all
-//! the time. A frame that does not fit is not begun; `committed` moves only behind whole frames.
+//! the time. A frame may lie across two windows; `committed` moves only behind whole frames, so one that could not be finished is not seen.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;

@@ -35,7 +35,7 @@ impl Hasher for Mix {
 /// Counts what is alive and was born in epoch `from` or later (0: everything).
 pub(crate) fn count(from: u32) -> Counts {
     let mut counts = Counts::default();
-    TRACKER.scan(from, &mut |_, entry| *counts.entry((entry.stack, entry.size)).or_default() += 1);
+    TRACKER.scan(from, &mut |entry| *counts.entry((entry.stack, entry.size)).or_default() += 1);
     counts
 }
 

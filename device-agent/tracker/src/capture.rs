@@ -6,8 +6,6 @@
 //! are compared from the inside out and only while they agree, so memory is read only where a fresh walk would read it: stacks
 //! that were switched away or unmapped are not touched.
 
-use core::sync::atomic::Ordering;
-
 use crate::cfi::{Cfa, Rule, SavedRbp};
 use crate::rules::{RuleCache, Step};
 use crate::stacks::{Node, StackStore, extend_hash, root_hash};
@@ -410,11 +408,6 @@ impl Scratch {
         // SAFETY: the walk stops at MAX_FRAMES + 1 frames and adds at most one pseudo-frame.
         unsafe { self.walked.get_unchecked_mut(i) }
     }
-
-    /// Forgets the remembered stack.
-    pub fn forget(&mut self) {
-        self.remembered = 0;
-    }
 }
 
 enum Caller {
@@ -513,9 +506,3 @@ impl Walked {
 }
 
 const _: () = assert!(size_of::<Check>() == 16 && size_of::<Remembered>() == 40);
-
-/// Truncated stacks of a thread so far.
-#[must_use]
-pub fn truncated(counters: &ThreadCounters) -> u64 {
-    counters.truncated.load(Ordering::Relaxed)
-}

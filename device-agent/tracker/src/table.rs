@@ -152,7 +152,7 @@ impl Table {
     }
 
     /// Calls `visit` with every live allocation whose epoch is `from` or later (`from` 0: all).
-    pub fn scan(&self, from: u32, visit: &mut dyn FnMut(usize, Entry)) {
+    pub fn scan(&self, from: u32, visit: &mut dyn FnMut(Entry)) {
         let mut at = self.leaves.load(Ordering::Acquire);
         // SAFETY: leaves are mapped once and never given back.
         while let Some(leaf) = unsafe { at.as_ref() } {
@@ -166,8 +166,7 @@ impl Table {
                     if bits != 0 {
                         let entry = Entry::unpack(bits);
                         if entry.epoch >= from {
-                            // The address is not needed by any caller so far, so the slot's own stands for it.
-                            visit(ptr::from_ref(slot) as usize, entry);
+                            visit(entry);
                         }
                     }
                 }
@@ -398,11 +397,11 @@ impl Spill {
         }
     }
 
-    fn scan(&self, from: u32, visit: &mut dyn FnMut(usize, Entry)) {
+    fn scan(&self, from: u32, visit: &mut dyn FnMut(Entry)) {
         self.each(&mut |cell| {
             let entry = cell.entry();
             if entry.epoch >= from {
-                visit(ptr::from_ref(cell) as usize, entry);
+                visit(entry);
             }
         });
     }
@@ -444,7 +443,7 @@ mod tests {
 
     fn live(table: &Table, from: u32) -> Vec<Entry> {
         let mut all = Vec::new();
-        table.scan(from, &mut |_, e| all.push(e));
+        table.scan(from, &mut |e| all.push(e));
         all.sort_by_key(|e| (e.epoch, e.size));
         all
     }

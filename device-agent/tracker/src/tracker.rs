@@ -197,8 +197,8 @@ impl Tracker {
         known.then(|| (epoch..=now).map(|e| self.alive_in(e)).sum())
     }
 
-    /// Visits every live allocation born in `from` or later; 0: all. (address of its record, entry)
-    pub fn scan(&self, from: u32, visit: &mut dyn FnMut(usize, Entry)) {
+    /// Visits every live allocation born in `from` or later; 0: all.
+    pub fn scan(&self, from: u32, visit: &mut dyn FnMut(Entry)) {
         self.table.scan(from, visit);
     }
 
@@ -502,7 +502,7 @@ mod tests {
         }
         assert_eq!((t.alive_in(before), t.alive_in(window)), (0, 3));
         let mut sizes = Vec::new();
-        t.scan(window, &mut |_, e| sizes.push(e.size));
+        t.scan(window, &mut |e| sizes.push(e.size));
         assert_eq!(sizes, [148; 3]);
         let totals = t.totals();
         assert_eq!((totals.allocations, totals.frees), (20, 17));
@@ -533,7 +533,7 @@ mod tests {
         let window = t.begin_epoch();
         t.record_alloc(0x40_0040, 2, here());
         let mut sizes = Vec::new();
-        t.scan(window, &mut |_, e| sizes.push(e.size));
+        t.scan(window, &mut |e| sizes.push(e.size));
         assert_eq!((t.alive_in(window), sizes), (1, std::vec![2]));
     }
 }

@@ -23,7 +23,7 @@
 //! # Version history
 //!
 //! - **1**: hello, counters, boundary, native snapshot, modules, stacks, event, log, error, goodbye, OS sample,
-//!   order. Types 32 to 63 are reserved for the Java frames. `fixtures/v1.mgf` is a captured stream.
+//!   order. Types 32 to 63 are reserved for the Java frames. `tests/fixtures/v1.mgf` (at the top of the project) is a captured stream.
 //!
 //! A field may be added only by raising the version of its frame type and keeping the older decoder.
 #![forbid(unsafe_code)]

@@ -36,8 +36,6 @@ pub mod offset {
     pub const HARNESS: usize = 32;
     /// u32: [`super::order`] bits, read by the agent after each wait.
     pub const ORDERS: usize = 36;
-    /// u32: how long the agent waits for the harness at a boundary, milliseconds; set by the harness.
-    pub const WAIT_MS: usize = 40;
     /// u64: allocations, live within a few hundred events per thread, exact at boundaries.
     pub const ALLOCATIONS: usize = 64;
     /// u64: frees.

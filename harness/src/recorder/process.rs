@@ -16,7 +16,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::sampler::{Occasion, Sampler, now_ns};
-use super::{End, Follow, Options, Process, ProcessEnd, ProcessKey, Shared, chain, lock};
+use super::{End, Follow, Process, ProcessEnd, ProcessKey, Shared, chain, lock};
 use crate::proc_fs;
 use crate::stream::{Reader, StreamError};
 
@@ -48,8 +48,7 @@ pub(super) fn writer_of(file: &File) -> io::Result<Option<u32>> {
 
 impl Tracked {
     /// Tells the guest that we are there. From now on it waits for us at boundaries.
-    pub(super) fn attach(page: ControlPage, path: &Path, pid: u32, options: &Options) -> io::Result<Self> {
-        page.store_u32(offset::WAIT_MS, u32::try_from(options.wait.as_millis()).unwrap_or(u32::MAX))?;
+    pub(super) fn attach(page: ControlPage, path: &Path, pid: u32) -> io::Result<Self> {
         page.store_u32(offset::HARNESS, 1)?;
         page.wake(offset::HARNESS)?;
         // First the pidfd, then the look at what it is: between both the number cannot pass to another process.

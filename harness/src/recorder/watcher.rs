@@ -136,8 +136,7 @@ impl Watcher {
             return Ok(());
         };
         let page = ControlPage::map(file).map_err(|e| chain(&e))?;
-        let tracked =
-            Arc::new(Tracked::attach(page, path, pid, &self.shared.options).map_err(|e| chain(&e))?);
+        let tracked = Arc::new(Tracked::attach(page, path, pid).map_err(|e| chain(&e))?);
         if tracked.pidfd().is_some() {
             self.alive.push(Arc::clone(&tracked));
         }

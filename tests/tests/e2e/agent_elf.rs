@@ -14,20 +14,6 @@ const EXPORTED: &[&str] = &[
     "quick_exit",
     "__libc_start_main",
     "dlclose",
-    "malloc",
-    "calloc",
-    "realloc",
-    "reallocarray",
-    "free",
-    "cfree",
-    "posix_memalign",
-    "aligned_alloc",
-    "memalign",
-    "valloc",
-    "pvalloc",
-    "free_sized",
-    "free_aligned_sized",
-    "malloc_usable_size",
     "memgate_active",
     "memgate_free_malloc_leak_info",
     "memgate_get_malloc_leak_info",
@@ -39,6 +25,7 @@ const EXPORTED: &[&str] = &[
     "memgate_test_end",
 ];
 
+/// The allocation functions, exported as well.
 const ALLOCATION: &[&str] = &[
     "malloc",
     "calloc",
@@ -66,7 +53,8 @@ fn it_exports_what_it_stands_in_for_and_nothing_else() {
     }
     let listed = successful(Command::new("nm").args(["-D", "--defined-only"]).arg(agent()));
     let exported: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().last()).collect();
-    let others: Vec<&&str> = exported.iter().filter(|name| !EXPORTED.contains(name)).collect();
+    let others: Vec<&&str> =
+        exported.iter().filter(|name| !EXPORTED.contains(name) && !ALLOCATION.contains(name)).collect();
     assert!(others.is_empty(), "{others:?}");
     let missing: Vec<&&str> = ALLOCATION.iter().filter(|name| !exported.contains(name)).collect();
     assert!(missing.is_empty(), "allocations through {missing:?} would not be seen");
