@@ -3,7 +3,11 @@
 //! The agent is a workspace member with a profile of its own (no unwinding, one code unit), and a `cdylib` that exports
 //! `malloc` must not be linked into anything else: so it is built by a cargo of its own into a target folder of its own,
 //! `memgate-agent` below ours, where it stays cached for all profiles. `MEMGATE_AGENT_SO` names a finished one instead.
+//! The Java part is compiled where a `javac` is found; without one this memgate refuses JUnit suites.
 #![expect(clippy::print_stderr, reason = "this is how a build script fails")]
+
+#[path = "build/jars.rs"]
+mod jars;
 
 use std::env;
 use std::fs;
@@ -50,8 +54,12 @@ fn embed() -> Result<(), String> {
         None => build()?,
     };
     println!("cargo::rerun-if-changed={}", agent.display());
-    let into = variable("OUT_DIR")?.join(LIBRARY);
-    fs::copy(&agent, &into).map_err(|e| format!("embed the agent {}: {e}", agent.display()))?;
+    let out = variable("OUT_DIR")?;
+    fs::copy(&agent, out.join(LIBRARY)).map_err(|e| format!("embed the agent {}: {e}", agent.display()))?;
+    let java = variable("CARGO_MANIFEST_DIR")?.join("../device-agent/java");
+    if let Some(missing) = jars::build(&java, &out)? {
+        println!("cargo::warning={missing}");
+    }
     Ok(())
 }
 

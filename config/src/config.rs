@@ -86,7 +86,7 @@ pub struct FileRef {
 pub struct Later {
     /// What kind of thing.
     pub kind: LaterKind,
-    /// Its name in the file: `app`, `html`, `java.live_objects`.
+    /// Its name in the file: `app`, `html`.
     pub name: String,
     /// For a suite: its runner.
     pub detail: &'static str,
@@ -99,8 +99,6 @@ pub struct Later {
 pub enum LaterKind {
     /// Runs this suite. A run that should include it has not measured everything: an error, never a pass.
     Suite,
-    /// Measures this metric.
-    Metric,
     /// Writes this report.
     Report,
 }
@@ -110,7 +108,6 @@ impl fmt::Display for Later {
         let Self { kind, name, detail, place } = self;
         match kind {
             LaterKind::Suite => write!(f, "suite `{name}` (runner `{detail}`, {place})"),
-            LaterKind::Metric => write!(f, "metric `{name}` ({place})"),
             LaterKind::Report => write!(f, "report `{name}` ({place})"),
         }
     }
@@ -240,7 +237,7 @@ fn check(file: ConfigFile, reader: &mut Reader<'_>) -> Config {
         project: project.map(|Words(project)| project),
         suites,
         measure: Measure::check(measure.unwrap_or_default(), reader),
-        thresholds: Thresholds::check(thresholds.unwrap_or_default(), &mut later, reader),
+        thresholds: Thresholds::check(thresholds.unwrap_or_default(), reader),
         baseline: file_ref(baseline, default.baseline, reader),
         waivers_file: file_ref(waivers_file, default.waivers_file, reader),
         waivers: check_waivers(waivers.unwrap_or_default(), reader),

@@ -58,9 +58,11 @@ static inline void MemgateSettle(void) {
   if (memgate_settle) memgate_settle();
 }
 
-/* Everything alive, in the layout of bionic's get_malloc_leak_info: *overall_size / *info_size records of
- * {size_t size; size_t count; uintptr_t return_addresses[*backtrace_size]}, unused addresses 0, *total_memory the sum of
- * size * count. All five results are always written; a null *info means that nothing is alive or nothing is recorded. */
+/* Everything alive, by the contract of bionic's get_malloc_leak_info: *overall_size / *info_size records of
+ * {size_t size; size_t count; uintptr_t pcs[*backtrace_size]}, largest first, one for each size and stack, *total_memory the sum
+ * of size * count. Program counters lie inside the call (the return address less one byte), the innermost first; unused ones are
+ * 0. Bit 31 of size, which marks what a child of Android's zygote allocated, is never set below 2 GiB. All five results
+ * are written (a null pointer for any of them: none is); a null *info means that nothing is alive or nothing is recorded. */
 static inline void MemgateGetMallocLeakInfo(uint8_t **info, size_t *overall_size, size_t *info_size, size_t *total_memory,
                                             size_t *backtrace_size) {
   *info = NULL;

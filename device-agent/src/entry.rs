@@ -7,7 +7,7 @@
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use memgate_ffi::process;
 use memgate_tracker::cfi::FindObject;
@@ -174,6 +174,111 @@ pub unsafe extern "C" fn dlclose(handle: Pointer) -> c_int {
     status
 }
 
+static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static DLMOPEN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// `RTLD_DEEPBIND` of glibc and of musl, which ignores it.
+const DEEPBIND: c_int = 8;
+
+/// C's `dlopen`. A jump leaves the caller's return address where the loader looks for it: it searches the caller's run path and
+/// name space. With RTLD_DEEPBIND a library looks for `malloc` in the C library before it looks here.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlopen() {
+    naked_asm!(
+        "test esi, {deepbind}",
+        "je 2f",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "xor esi, esi",
+        "call {note}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "2:",
+        "mov rax, qword ptr [rip + {slot}]",
+        "test rax, rax",
+        "jne 3f",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {find}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "3:",
+        "jmp rax",
+        deepbind = const DEEPBIND,
+        note = sym bypassing_library,
+        slot = sym DLOPEN,
+        find = sym find_dlopen,
+    )
+}
+
+/// C's `dlmopen`: a library of another name space brings a C library of its own.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlmopen() {
+    naked_asm!(
+        "test rdi, rdi",
+        "jne 1f",
+        "test edx, {deepbind}",
+        "je 2f",
+        "1:",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "xchg rdi, rsi",
+        "call {note}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "2:",
+        "mov rax, qword ptr [rip + {slot}]",
+        "test rax, rax",
+        "jne 3f",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {find}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "3:",
+        "jmp rax",
+        deepbind = const DEEPBIND,
+        note = sym bypassing_library,
+        slot = sym DLMOPEN,
+        find = sym find_dlmopen,
+    )
+}
+
+extern "C" fn find_dlopen() -> Pointer {
+    found_or_none(next_of(&DLOPEN, c"dlopen"))
+}
+
+extern "C" fn find_dlmopen() -> Pointer {
+    found_or_none(next_of(&DLMOPEN, c"dlmopen"))
+}
+
+/// Where the C library has no such function, the call gives nothing.
+fn found_or_none(found: Pointer) -> Pointer {
+    extern "C" fn none() -> Pointer {
+        core::ptr::null_mut()
+    }
+    if found.is_null() { none as extern "C" fn() -> Pointer as Pointer } else { found }
+}
+
+/// `name_space`: 0 is the process's own.
+unsafe extern "C" fn bypassing_library(path: *const c_char, name_space: isize) {
+    // SAFETY: the loader's contract: a terminated string, or null for the program itself.
+    let path = unsafe { text(path) };
+    if !path.is_empty() {
+        session::library_bypasses(path, name_space != 0);
+    }
+}
+
 type Exit = unsafe extern "C" fn(c_int) -> !;
 
 fn leave(slot: &AtomicPtr<c_void>, name: &CStr, status: c_int) -> ! {
@@ -230,29 +335,80 @@ pub(crate) fn publish_to(place: &'static AtomicPtr<AtomicU64>) {
     unsafe { hooks::TRACKER.publish_to(core::ptr::from_ref(place).cast_mut()) };
 }
 
+/// Allocates with one function and frees with its counterpart: does the tracker hear of it?
+fn is_seen(allocate: usize, free: usize) -> bool {
+    if allocate == 0 || free == 0 {
+        return false;
+    }
+    let seen = hooks::TRACKER.totals().allocations;
+    // SAFETY: `malloc`, or `operator new(unsigned long)`, of whatever library comes first.
+    let allocate = unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(usize) -> Pointer>(allocate) };
+    // SAFETY: a plain request.
+    let block = unsafe { allocate(61) };
+    let passed = hooks::TRACKER.totals().allocations != seen;
+    // SAFETY: `free`, or `operator delete(void*)`, its counterpart.
+    let free = unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(Pointer)>(free) };
+    // SAFETY: the block just allocated.
+    unsafe { free(block) };
+    passed
+}
+
 /// Why this process's allocations do not come through here, if they do not. Recording must be on: this allocates.
 pub(crate) fn blind() -> Option<String> {
     let first = process::symbol(c"malloc", false);
-    if first != malloc as unsafe extern "C" fn() as usize {
-        return Some("the program brings its own malloc, which comes before the agent's".to_owned());
+    // Not compared with our own `malloc` by name: that name means the first one here, too.
+    let is_ours = process::object_of(first) == process::object_of(blind as fn() -> Option<String> as usize);
+    // A program that is linked to a fixed address has stubs of its own, which come first and lead here.
+    if !is_ours && !is_seen(first, process::symbol(c"free", false)) {
+        return Some(format!(
+            "the malloc of {} comes before the agent's; build or run it without that allocator for the gate",
+            process::path_of(first)
+        ));
     }
-    let (new, delete) = (process::symbol(c"_Znwm", false), process::symbol(c"_ZdlPv", false));
-    if new == 0 || delete == 0 {
+    let [new, delete, _] = weak();
+    if new == 0 || delete == 0 || is_stock_library(&process::path_of(new)) {
         return None;
     }
-    let seen = hooks::TRACKER.totals().allocations;
-    // SAFETY: `operator new(unsigned long)` of whatever library comes first.
-    let new = unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(usize) -> Pointer>(new) };
-    // SAFETY: a plain request.
-    let block = unsafe { new(61) };
-    let passed = hooks::TRACKER.totals().allocations != seen;
-    // SAFETY: `operator delete(void*)`, its counterpart.
-    let delete = unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(Pointer)>(delete) };
-    // SAFETY: the block just allocated.
-    unsafe { delete(block) };
-    let why =
-        "operator new does not pass through malloc here (a sanitizer, or an allocator of the program's own)";
-    (!passed).then(|| why.to_owned())
+    (!is_seen(new, delete)).then(|| {
+        format!(
+            "operator new of {} does not pass through malloc (a sanitizer, or an allocator of the program's own); \
+             build or run it without that for the gate",
+            process::path_of(new)
+        )
+    })
+}
+
+/// Do these pass through `malloc` for certain? Then the guest's heap stays untouched.
+fn is_stock_library(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    ["libstdc++.so", "libc++.so", "libc++abi.so"].iter().any(|stock| name.starts_with(stock))
+}
+
+core::arch::global_asm!(
+    ".weak _Znwm",
+    ".weak _ZdlPv",
+    ".weak _ZN7testing8UnitTest11GetInstanceEv",
+    ".pushsection .data.rel.ro.memgate_weak,\"aw\",@progbits",
+    ".p2align 3",
+    ".hidden memgate_weak",
+    ".globl memgate_weak",
+    "memgate_weak:",
+    ".quad _Znwm",
+    ".quad _ZdlPv",
+    ".quad _ZN7testing8UnitTest11GetInstanceEv",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    static memgate_weak: [AtomicUsize; 3];
+}
+
+/// Addresses of `operator new`, `operator delete` and GoogleTest's `UnitTest::GetInstance` in the global scope; 0: none. The
+/// loader filled them in: asking it by `dlsym` for a name that is missing would leave the error's text in the guest's heap.
+pub(crate) fn weak() -> [usize; 3] {
+    // SAFETY: words of this library that are only read.
+    let words = unsafe { &memgate_weak };
+    [0, 1, 2].map(|i| words.get(i).map_or(0, |word| word.load(Ordering::Relaxed)))
 }
 
 unsafe fn text(from: *const c_char) -> String {
@@ -328,7 +484,7 @@ pub unsafe extern "C" fn memgate_get_malloc_leak_info(
     {
         return;
     }
-    let taken = leak_info::take();
+    let taken = session::is_active().then(leak_info::take).flatten();
     // SAFETY: the caller passes a place for the address.
     unsafe { *info = taken.as_ref().map_or(core::ptr::null(), |t| t.words) };
     let sizes = taken.map_or([0; 4], |t| [t.overall_bytes, t.info_bytes, t.total_bytes, t.backtrace_size]);
@@ -348,4 +504,19 @@ pub extern "C" fn memgate_free_malloc_leak_info(info: *const u64) {
 #[unsafe(no_mangle)]
 pub extern "C" fn memgate_has_gtest_listener() -> c_int {
     c_int::from(crate::native::gtest::is_installed())
+}
+
+/// The virtual machine loads the agent (`-agentpath`). Always succeeds: a virtual machine whose agent fails does not start.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Agent_OnLoad(
+    vm: *mut jni::sys::JavaVM,
+    options: *const c_char,
+    _reserved: Pointer,
+) -> jni::sys::jint {
+    // SAFETY: the virtual machine's own interface.
+    if let Some(jvmti) = unsafe { memgate_jvmti::Jvmti::of(vm) } {
+        // SAFETY: the virtual machine passes a terminated text, or null.
+        crate::jvm::on_load(jvmti, &unsafe { text(options) });
+    }
+    jni::sys::JNI_OK
 }

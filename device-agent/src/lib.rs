@@ -14,6 +14,7 @@
 
 mod carrier;
 mod entry;
+mod jvm;
 mod native;
 mod options;
 mod session;

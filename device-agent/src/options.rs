@@ -47,7 +47,14 @@ pub(crate) struct Options {
     pub(crate) wait: Duration,
     pub(crate) harness: bool,
     pub(crate) token: String,
+    /// The Java part may wake up.
+    pub(crate) java: bool,
+    /// Folder of the jars it needs.
+    pub(crate) jars: String,
     pub(crate) carrier: CarrierKind,
+    /// One capture in this many is compared with the system unwinder; 0: none.
+    #[cfg(feature = "crosscheck")]
+    pub(crate) crosscheck: u64,
     /// What was not understood.
     pub(crate) complaints: Vec<String>,
 }
@@ -63,7 +70,11 @@ impl Options {
             wait: Duration::from_secs(2),
             harness: false,
             token: String::new(),
+            java: false,
+            jars: String::new(),
             carrier: CarrierKind::Spool,
+            #[cfg(feature = "crosscheck")]
+            crosscheck: 0,
             complaints: Vec::new(),
         };
         for pair in text.split(';').filter(|p| !p.is_empty()) {
@@ -80,6 +91,8 @@ impl Options {
             "dir" => self.directory = value,
             "label" => self.label = value,
             "token" => self.token = value,
+            "java" => self.java = value == "1",
+            "jars" => self.jars = value,
             "harness" => self.harness = value == "1",
             "detail" => match value.as_str() {
                 "survivors" => self.detail = Detail::Survivors,
@@ -88,6 +101,11 @@ impl Options {
             },
             "wait_ms" => match value.parse::<u32>() {
                 Ok(ms) => self.wait = Duration::from_millis(ms.min(60_000).into()),
+                Err(_) => return false,
+            },
+            #[cfg(feature = "crosscheck")]
+            "crosscheck" => match value.parse() {
+                Ok(every) => self.crosscheck = every,
                 Err(_) => return false,
             },
             "target" => match parse_target(&value) {

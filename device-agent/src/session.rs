@@ -3,43 +3,61 @@
 //! State behind one lock that no hook takes. A thread at a boundary writes its frames under the lock, gives it back,
 //! and waits for the harness outside it. `fork` holds the lock, so that the child finds everything whole.
 
+mod java;
 mod stream;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
+use memgate_ffi::calm::{CancelHeld, SignalsHeld};
 use memgate_ffi::lock::Lock;
-use memgate_ffi::modules;
 use memgate_ffi::process::{self, ForkMark, ThreadKey};
+use memgate_ffi::{modules, stack};
 use memgate_tracker::capture::StackLayout;
 use memgate_tracker::thread::Inside;
+use memgate_wire::handshake::Answer;
 use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, Event, Frame, Goodbye, GoodbyeReason, Log, LogLevel, Outcome, ProcessRole};
 
+pub(crate) use self::java::{fails, java_growing, java_info, java_is_blind, java_test_ends, start_java};
 pub(crate) use self::stream::counters;
-use self::stream::{Known, Offers, Session, arguments, executable};
-use crate::carrier::{Carrier, Meeting, Orders};
+use self::stream::{Bypassing, Known, Offers, Session, arguments, executable};
+use crate::carrier::{Carrier, Meeting};
 use crate::native::hooks::{self, TRACKER};
 use crate::options::{CarrierKind, Detail, Options, Target, fits};
-use crate::{HEAP, entry, native::gtest, native::next};
+use crate::{HEAP, entry, native::gtest, native::leak_info, native::next};
 
 const SETTLE_STEPS: u32 = 50;
 
+/// Room that the agent's heap must have before the options are read, before a stream is opened, and in a forked child. Without
+/// it nothing is recorded, which the harness tells: a failed allocation of ours would end the guest.
+const LOAD_ROOM: usize = 32 << 10;
+const OPEN_ROOM: usize = 256 << 10;
+const CHILD_ROOM: usize = 128 << 10;
+
 static SESSION: Lock<Option<Session>> = Lock::new(None);
-/// Options of a process that is a target, between load and start.
-static PENDING: Lock<Option<Options>> = Lock::new(None);
+/// Options of a process that is a target, and the nanoseconds that loading took, between load and start.
+static PENDING: Lock<Option<(Options, u64)>> = Lock::new(None);
 /// The thread key, plus one; 0: none. Read by hooks, so no lock.
 static THREAD_KEY: AtomicU32 = AtomicU32::new(0);
 /// Set in the process whose stream this is: a child that was forked past our handlers has nothing to say in it.
 static OWN: ForkMark = ForkMark::new();
+/// The loader's count of loads, plus one, when a library of the guest's constructors was about to bind past us; 0: none.
+static EARLY_BYPASS: AtomicU64 = AtomicU64::new(0);
+/// The signals of the thread that forks, as long as it holds the locks.
+static FORKING: Lock<Option<SignalsHeld>> = Lock::new(None);
 /// Test boundaries reached so far: zero means that the process is the test.
 static TESTS: AtomicU64 = AtomicU64::new(0);
 
 /// The constructor: binds the next allocator and decides whether this process is a target.
 pub(crate) fn load() {
     next::bind();
+    if !process::has_variable(c"MEMGATE_AGENT_OPTIONS") || !HEAP.has_room(LOAD_ROOM) {
+        return;
+    }
     let Some(text) = process::variable(c"MEMGATE_AGENT_OPTIONS") else { return };
-    let _inside = Inside::enter();
+    let (_work, _held) = (Work::new(), SignalsHeld::new());
+    let began_ns = process::thread_cpu_ns();
     let options = Options::parse(&text);
     if options.directory.is_empty() && options.carrier == CarrierKind::Spool {
         return;
@@ -49,7 +67,9 @@ pub(crate) fn load() {
     }
     // Registered before the guest registers anything, so that it runs after everything else at exit.
     if process::at_exit(at_exit) && process::at_fork(before_fork, after_fork_in_parent, after_fork_in_child) {
-        *PENDING.lock() = Some(options);
+        // Early for a low number: glibc allocates in every thread for keys beyond the 32nd.
+        THREAD_KEY.store(ThreadKey::new(entry::thread_ends).map_or(0, |key| key.0 + 1), Ordering::Relaxed);
+        *PENDING.lock() = Some((options, process::thread_cpu_ns().saturating_sub(began_ns)));
     }
 }
 
@@ -70,25 +90,46 @@ fn is_target(options: &Options) -> bool {
 
 /// Runs in the wrapped `main`, after the guest's constructors: opens the carrier, says hello, begins recording.
 pub(crate) fn start() {
-    let Some(options) = PENDING.lock().take() else { return };
-    let _inside = Inside::enter();
-    THREAD_KEY.store(ThreadKey::new(entry::thread_ends).map_or(0, |key| key.0 + 1), Ordering::Relaxed);
+    let Some((options, loading_ns)) = PENDING.lock().take() else { return };
+    let began_ns = process::thread_cpu_ns();
+    let (_work, held) = (Work::new(), SignalsHeld::new());
+    if !HEAP.has_room(OPEN_ROOM) {
+        return;
+    }
     let layout = StackLayout {
         main_thread: memgate_tracker::sys::thread_pointer(),
         main_top: entry::stack_end(),
         thread_bytes: process::default_thread_stack_bytes(),
     };
+    stack::set_main(layout.main_top, layout.thread_bytes);
     TRACKER.prepare(layout, entry::find_object(), next::is_glibc(), thread_starts);
+    #[cfg(feature = "crosscheck")]
+    let crosschecks = options.crosscheck == 0
+        || memgate_tracker::crosscheck::start(options.crosscheck, &options.directory, entry::find_object());
     let blind = self_test();
     let gtest = gtest::install(&executable());
     let seeing = blind.is_none();
-    let offers = Offers { gtest: gtest.is_ok(), blind };
+    let offers = Offers { gtest: gtest.is_ok(), blind, ..Offers::default() };
     if !OWN.set() {
         return;
     }
-    let Some(session) = Session::open(options, ProcessRole::Main, offers, Known::default()) else { return };
+    let repeats = is_repeating(&options);
+    let Some(mut session) = Session::open(options, ProcessRole::Main, offers, Known::default()) else {
+        if repeats {
+            drop(held);
+            Inside::suspended(|| process::exit(0));
+        }
+        return;
+    };
+    let early = EARLY_BYPASS.load(Ordering::Relaxed).checked_sub(1);
+    session.bypassing = early.map(|loads| Bypassing { loads, path: String::new(), own_name_space: true });
     publish(&session);
+    session.boundary_ns = loading_ns + process::thread_cpu_ns().saturating_sub(began_ns);
     *SESSION.lock() = Some(session);
+    #[cfg(feature = "crosscheck")]
+    if !crosschecks {
+        log(LogLevel::Warn, "libgcc's unwinder was not found: nothing is compared");
+    }
     if let Err(why) = gtest {
         log(LogLevel::Debug, &format!("no GoogleTest boundaries: {why}"));
     }
@@ -96,13 +137,26 @@ pub(crate) fn start() {
         hooks::start();
     }
     TRACKER.begin_epoch();
+    drop(held);
     reach(BoundaryKind::ProcessStart, "", "", None);
 }
 
 /// Begins work of our own. `None`: this thread is at such work already (a signal handler came in between, and what it
 /// interrupted may hold a lock), or this process is not the one that is recorded.
-fn begin() -> Option<Inside> {
-    (!Inside::now() && OWN.holds()).then(Inside::enter)
+fn begin() -> Option<Work> {
+    (!Inside::now() && OWN.holds()).then(Work::new)
+}
+
+/// While it lives, this thread does our own work: what it allocates is not the guest's, and it is not cancelled in the midst of it.
+struct Work {
+    _inside: Inside,
+    _cancel: CancelHeld,
+}
+
+impl Work {
+    fn new() -> Self {
+        Self { _inside: Inside::enter(), _cancel: CancelHeld::new() }
+    }
 }
 
 /// Allocates once with recording on, as the guest would.
@@ -133,20 +187,20 @@ pub(crate) fn thread_ends(round: usize) {
 
 /// A test begins.
 pub(crate) fn test_begins(suite: &str, test: &str) {
-    let Some(_inside) = begin() else { return };
+    let Some(_work) = begin() else { return };
     TESTS.fetch_add(1, Ordering::Relaxed);
     reach(BoundaryKind::TestStart, suite, test, None);
 }
 
 /// A test ended; `outcome` overrides what was noted while it ran.
 pub(crate) fn test_ends(suite: &str, test: &str, outcome: Option<Outcome>) {
-    let Some(_inside) = begin() else { return };
+    let Some(_work) = begin() else { return };
     reach(BoundaryKind::TestEnd, suite, test, outcome);
 }
 
 /// Something happened to the test that is open: the worst of what was noted counts.
 pub(crate) fn note_outcome(outcome: Outcome) {
-    let Some(_inside) = begin() else { return };
+    let Some(_work) = begin() else { return };
     let mut session = SESSION.lock();
     let window = session.as_mut().and_then(|s| s.windows.last_mut());
     if let Some(window) = window.filter(|w| w.outcome != Some(Outcome::Failed)) {
@@ -156,7 +210,7 @@ pub(crate) fn note_outcome(outcome: Outcome) {
 
 /// The runner begins an iteration.
 pub(crate) fn iteration_begins(iteration: u32) {
-    let Some(_inside) = begin() else { return };
+    let Some(_work) = begin() else { return };
     if let Some(session) = SESSION.lock().as_mut() {
         session.iteration = iteration;
     }
@@ -165,13 +219,13 @@ pub(crate) fn iteration_begins(iteration: u32) {
 
 /// The program set a mark.
 pub(crate) fn mark(name: &str) {
-    let Some(_inside) = begin() else { return };
+    let Some(_work) = begin() else { return };
     reach(BoundaryKind::Mark, "", name, None);
 }
 
 /// Waits, bounded, until other threads have stopped freeing and allocating.
 pub(crate) fn settle() {
-    if let Some(_inside) = begin() {
+    if let Some(_work) = begin() {
         wait_until_quiet();
     }
 }
@@ -192,13 +246,21 @@ fn wait_until_quiet() {
 
 /// Is this process recorded?
 pub(crate) fn is_active() -> bool {
-    begin().is_some_and(|_inside| SESSION.lock().is_some())
+    begin().is_some_and(|_work| SESSION.lock().is_some())
 }
 
-/// The process ends in an orderly way.
+/// The process ends in an orderly way, on whatever stack: handlers of fatal signals call `_exit`.
 pub(crate) fn ends(reason: GoodbyeReason, status: Option<i32>) {
-    let Some(_inside) = begin() else { return };
-    let Some(main) = SESSION.lock().as_ref().map(|s| s.role == ProcessRole::Main) else { return };
+    if let Some(_work) = begin() {
+        stack::with_room(|| say_goodbye(reason, status));
+    }
+}
+
+fn say_goodbye(reason: GoodbyeReason, status: Option<i32>) {
+    let ours = |session: &&Session| session.is_this_process();
+    let Some(main) = SESSION.lock().as_ref().filter(ours).map(|s| s.role == ProcessRole::Main) else {
+        return;
+    };
     TRACKER.publish();
     if main && TESTS.load(Ordering::Relaxed) == 0 {
         reach(BoundaryKind::ProcessEnd, "", "", None);
@@ -207,19 +269,23 @@ pub(crate) fn ends(reason: GoodbyeReason, status: Option<i32>) {
         session.flush();
     }
     hooks::stop();
+    #[cfg(feature = "crosscheck")]
+    memgate_tracker::crosscheck::finish();
     let Some(mut session) = SESSION.lock().take() else { return };
     let goodbye = Goodbye { reason, status, counters: counters(), cost: session.cost() };
     session.append(&Frame::Goodbye(goodbye));
     session.flush();
     // The words stay mapped: a thread that is still in a hook may be publishing.
-    session.carrier.close();
+    let limit = session.options.wait;
+    session.carrier.close(limit);
     core::mem::forget(session);
 }
 
 /// A module is about to be unloaded: stacks through it must stay nameable. Returns the loader's counts, if they matter.
 pub(crate) fn module_unloads() -> Option<(u64, u64)> {
-    let _inside = begin()?;
+    let _work = begin()?;
     if let Some(session) = SESSION.lock().as_mut() {
+        session.tell_bypassing();
         session.append_modules();
         session.flush();
     }
@@ -228,14 +294,29 @@ pub(crate) fn module_unloads() -> Option<(u64, u64)> {
 
 /// It was, unless somebody else still uses it.
 pub(crate) fn module_unloaded(before: (u64, u64)) {
-    let Some(_inside) = begin() else { return };
+    let Some(_work) = begin() else { return };
     if modules::counts().1 != before.1 {
         TRACKER.modules_changed();
     }
 }
 
+/// A library is about to be loaded that binds `malloc` past us; the next boundary sees whether it was.
+pub(crate) fn library_bypasses(path: String, own_name_space: bool) {
+    let loads = modules::counts().0;
+    if hooks::MODE.load(Ordering::Relaxed) != hooks::TRACKING {
+        EARLY_BYPASS.store(loads + 1, Ordering::Relaxed);
+        return;
+    }
+    let Some(_inside) = begin() else { return };
+    if let Some(session) = SESSION.lock().as_mut() {
+        // What an earlier one has to say is said before.
+        session.tell_bypassing();
+        session.bypassing = Some(Bypassing { loads, path, own_name_space });
+    }
+}
+
 /// Writes a line for a person.
-fn log(level: LogLevel, text: &str) {
+pub(crate) fn log(level: LogLevel, text: &str) {
     if let Some(session) = SESSION.lock().as_mut() {
         session.append(&Frame::Log(Log { level, text: text.to_owned() }));
     }
@@ -257,14 +338,11 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
         let orders = waiting.and_then(|w| w.wait());
         // A confirming run repeats its test until it is told to stop: without a harness that would be for ever.
         let abandoned = waited && orders.is_none() && kind == BoundaryKind::TestEnd && is_confirming();
-        if abandoned || orders.is_some_and(|Orders(bits)| bits & order::STOP != 0) {
+        if abandoned || orders.is_some_and(|bits| bits & order::STOP != 0) {
             // The guest's own exit handlers run now, and the agent's last words.
             Inside::suspended(|| process::exit(0));
         }
-        if !settled
-            && kind == BoundaryKind::TestEnd
-            && orders.is_some_and(|Orders(bits)| bits & order::SETTLE != 0)
-        {
+        if !settled && kind == BoundaryKind::TestEnd && orders.is_some_and(|bits| bits & order::SETTLE != 0) {
             settled = true;
             wait_until_quiet();
             continue;
@@ -272,13 +350,18 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
         break;
     }
     if let Some(session) = SESSION.lock().as_mut().filter(|_| kind == BoundaryKind::TestEnd) {
-        session.windows.retain(|w| w.suite != suite || w.test != test);
+        session.close_window(suite, test);
         session.next_epoch();
     }
 }
 
 fn is_confirming() -> bool {
-    SESSION.lock().as_ref().is_some_and(|s| s.options.detail == Detail::Growth && s.options.harness)
+    SESSION.lock().as_ref().is_some_and(|session| is_repeating(&session.options))
+}
+
+/// Started by the harness to repeat one test until it says that it is enough: of no use to anybody without it.
+fn is_repeating(options: &Options) -> bool {
+    options.detail == Detail::Growth && options.harness
 }
 
 struct Waiting {
@@ -298,16 +381,26 @@ impl Waiting {
         }
         let first = kind == BoundaryKind::ProcessStart && session.options.harness;
         let limit = if session.harness_silent { Duration::ZERO } else { session.options.wait };
-        Some(Self { meeting: session.carrier.meeting(), sequence: session.sequence, limit, expected: first })
+        let meeting = session.carrier.meeting();
+        meeting.announce(session.sequence);
+        Some(Self { meeting, sequence: session.sequence, limit, expected: first })
     }
 
-    fn wait(&self) -> Option<Orders> {
-        let orders = self.meeting.wait(self.sequence, self.limit, self.expected);
+    /// The orders; `None`: nobody gave any.
+    fn wait(&self) -> Option<u32> {
+        let answer = self.meeting.wait(self.sequence, self.limit, self.expected);
         if let Some(session) = SESSION.lock().as_mut() {
             // One full wait without an answer is enough: from then on only a harness that answers is waited for.
-            session.harness_silent = orders.is_none() && (session.harness_silent || !self.limit.is_zero());
+            session.harness_silent = match answer {
+                Answer::Orders(_) => false,
+                Answer::Silence => session.harness_silent || !self.limit.is_zero(),
+                Answer::Nobody => session.harness_silent,
+            };
         }
-        orders
+        match answer {
+            Answer::Orders(bits) => Some(bits),
+            Answer::Silence | Answer::Nobody => None,
+        }
     }
 }
 
@@ -316,9 +409,13 @@ extern "C" fn at_exit() {
 }
 
 /// A fork in a signal handler that interrupted our own work cannot take its locks: its child stays silent.
+/// Signals wait meanwhile: a handler of the guest's that comes in between and ends the process would wait for these locks for ever.
 extern "C" fn before_fork() {
     if !Inside::now() {
+        let held = SignalsHeld::new();
         SESSION.raw().acquire();
+        *FORKING.lock() = Some(held);
+        leak_info::raw_lock().acquire();
         HEAP.lock().acquire();
     }
 }
@@ -326,6 +423,8 @@ extern "C" fn before_fork() {
 extern "C" fn after_fork_in_parent() {
     if !Inside::now() {
         HEAP.lock().release();
+        leak_info::raw_lock().release();
+        let _held = FORKING.lock().take();
         SESSION.raw().release();
     }
 }
@@ -339,17 +438,30 @@ extern "C" fn after_fork_in_child() {
         return;
     }
     HEAP.lock().release();
+    leak_info::raw_lock().release();
+    let _held = FORKING.lock().take();
     SESSION.raw().release();
-    let _inside = Inside::enter();
+    let _work = Work::new();
+    stack::with_room(follow_fork);
+}
+
+/// Opens the child's own stream.
+fn follow_fork() {
     let Some(mut parent) = SESSION.lock().take() else { return };
+    if !HEAP.has_room(CHILD_ROOM) {
+        hooks::stop();
+        return;
+    }
     let options = Options { complaints: Vec::new(), ..parent.options.clone() };
     // In a confirming run only the process that repeats the test is of interest.
     let followed = matches!(parent.carrier, Carrier::Spool(_)) && options.detail == Detail::Survivors;
     let known = core::mem::take(&mut parent.known);
+    let blind = parent.blind.take();
     // Dropping it unmaps the child's view of the parent's spool and closes nothing, because nothing is open.
     drop(parent);
     let child = if followed {
-        Session::open(options, ProcessRole::ForkChild, Offers::default(), known)
+        let offers = Offers { blind, ..Offers::default() };
+        Session::open(options, ProcessRole::ForkChild, offers, known)
     } else {
         None
     };

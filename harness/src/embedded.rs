@@ -1,8 +1,8 @@
-//! The agent inside this program, and the file it becomes.
+//! The agent inside this program, and the files it becomes.
 //!
-//! `build.rs` puts the shared library in; the dynamic linker needs it as a file. It is unpacked to a cache folder named by
-//! its hash, once, and used again only when it is ours and byte for byte what is embedded: whoever could replace that file
-//! would run code in every tested process.
+//! `build.rs` puts the shared library and the jars of its Java part in; the dynamic linker and the virtual machine need files.
+//! They are unpacked to a cache folder named by their hash, once, and used again only when they are ours and byte for byte what
+//! is embedded: whoever could replace such a file would run code in every tested process.
 
 use std::env;
 use std::ffi::OsString;
@@ -23,6 +23,16 @@ const LIBRARY: &str = "libmemgate_agent.so";
 
 const AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libmemgate_agent.so"));
 
+/// The Java part. Empty where no `javac` was there when this program was built.
+const JARS: [(&str, &[u8]); 3] = [
+    ("memgate-agent-java.jar", include_bytes!(concat!(env!("OUT_DIR"), "/memgate-agent-java.jar"))),
+    ("memgate-junit-platform.jar", include_bytes!(concat!(env!("OUT_DIR"), "/memgate-junit-platform.jar"))),
+    (LAUNCHER_JAR, include_bytes!(concat!(env!("OUT_DIR"), "/memgate-launcher.jar"))),
+];
+
+/// File name of the jar that runs tests again.
+pub const LAUNCHER_JAR: &str = "memgate-launcher.jar";
+
 /// Hexadecimal digits of the hash that name the folder.
 const HASH_DIGITS: usize = 16;
 
@@ -40,6 +50,9 @@ pub enum EmbeddedError {
         /// Why not.
         source: io::Error,
     },
+    /// There are no jars.
+    #[error("measure a Java virtual machine: this memgate was built where no javac was found")]
+    NoJava,
     /// No folder can take it.
     #[error("unpack the agent: {}", .0.join("; "))]
     NoFolder(Vec<String>),
@@ -57,13 +70,29 @@ pub fn agent() -> Result<PathBuf, EmbeddedError> {
         File::open(&absolute).map_err(named)?;
         return Ok(absolute);
     }
-    unpack(AGENT, &cache_folders(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME")))
+    let folder = unpack(&[(LIBRARY, AGENT)], &own_cache_folders())?;
+    Ok(folder.join(LIBRARY))
+}
+
+/// The folder with the jars of the Java part.
+///
+/// # Errors
+/// They were not built, or no cache folder can take them.
+pub fn jars() -> Result<PathBuf, EmbeddedError> {
+    if JARS.iter().any(|(_, jar)| jar.is_empty()) {
+        return Err(EmbeddedError::NoJava);
+    }
+    unpack(&JARS, &own_cache_folders())
 }
 
 /// Hash of the embedded agent: two programs with the same one measure alike.
 #[must_use]
 pub fn agent_hash() -> String {
-    hash(AGENT)
+    hash(&[(LIBRARY, AGENT)])
+}
+
+fn own_cache_folders() -> Vec<PathBuf> {
+    cache_folders(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))
 }
 
 fn cache_folders(xdg_cache_home: Option<OsString>, home: Option<OsString>) -> Vec<PathBuf> {
@@ -76,24 +105,29 @@ fn cache_folders(xdg_cache_home: Option<OsString>, home: Option<OsString>) -> Ve
     private.chain(shared).filter(|folder| folder.is_absolute()).collect()
 }
 
-fn unpack(agent: &[u8], folders: &[PathBuf]) -> Result<PathBuf, EmbeddedError> {
+/// A file by its name.
+type Embedded<'a> = (&'a str, &'a [u8]);
+
+/// The folder in which all of `files` lie.
+fn unpack(files: &[Embedded<'_>], folders: &[PathBuf]) -> Result<PathBuf, EmbeddedError> {
     let mut problems = Vec::new();
     for folder in folders {
-        match unpack_into(agent, &folder.join(hash(agent))) {
-            Ok(path) => return Ok(path),
+        let own = folder.join(hash(files));
+        match files.iter().try_for_each(|file| unpack_into(*file, &own)) {
+            Ok(()) => return Ok(own),
             Err(e) => problems.push(format!("{}: {e}", folder.display())),
         }
     }
     Err(EmbeddedError::NoFolder(problems))
 }
 
-fn unpack_into(agent: &[u8], folder: &Path) -> io::Result<PathBuf> {
-    let path = folder.join(LIBRARY);
+fn unpack_into((name, contents): Embedded<'_>, folder: &Path) -> io::Result<()> {
+    let path = folder.join(name);
     if path.as_os_str().as_bytes().iter().any(|b| matches!(b, b' ' | b':')) {
         return Err(io::Error::other("the dynamic linker splits LD_PRELOAD at spaces and colons"));
     }
-    if is_current(agent, &path) {
-        return usable(path);
+    if is_current(contents, &path) {
+        return usable(&path);
     }
     fs::create_dir_all(folder)?;
     for folder in [Some(folder), folder.parent()].into_iter().flatten() {
@@ -101,29 +135,29 @@ fn unpack_into(agent: &[u8], folder: &Path) -> io::Result<PathBuf> {
             return Err(io::Error::other("the folder belongs to somebody else, or others may write there"));
         }
     }
-    write(agent, &path)?;
-    usable(path)
+    write(contents, &path)?;
+    usable(&path)
 }
 
 /// A library that lies where nothing may be executed cannot be loaded.
-fn usable(path: PathBuf) -> io::Result<PathBuf> {
-    let mount = rustix::fs::statvfs(&path)?;
+fn usable(path: &Path) -> io::Result<()> {
+    let mount = rustix::fs::statvfs(path)?;
     if mount.f_flag.contains(StatVfsMountFlags::NOEXEC) {
         return Err(io::Error::other("it is mounted noexec"));
     }
-    Ok(path)
+    Ok(())
 }
 
-/// Whether the file is ours and holds exactly the agent.
-fn is_current(agent: &[u8], path: &Path) -> bool {
+/// Whether the file is ours and holds exactly what is embedded.
+fn is_current(contents: &[u8], path: &Path) -> bool {
     let no_follow = OFlags::NOFOLLOW.bits().cast_signed();
     let Ok(file) = File::options().read(true).custom_flags(no_follow).open(path) else { return false };
     let Ok(metadata) = file.metadata() else { return false };
-    let mut contents = Vec::new();
+    let mut found = Vec::new();
     is_ours(&metadata)
-        && metadata.len() == agent.len() as u64
-        && file.take(metadata.len()).read_to_end(&mut contents).is_ok()
-        && contents == agent
+        && metadata.len() == contents.len() as u64
+        && file.take(metadata.len()).read_to_end(&mut found).is_ok()
+        && found == contents
 }
 
 fn is_ours(metadata: &fs::Metadata) -> bool {
@@ -131,12 +165,12 @@ fn is_ours(metadata: &fs::Metadata) -> bool {
     (owner == rustix::process::geteuid().as_raw() || owner == 0) && metadata.mode() & OTHERS_MAY_WRITE == 0
 }
 
-fn write(agent: &[u8], path: &Path) -> io::Result<()> {
+fn write(contents: &[u8], path: &Path) -> io::Result<()> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let new = path.with_extension(format!("so.{}-{number}.new", std::process::id()));
+    let new = path.with_extension(format!("{}-{number}.new", std::process::id()));
     let written = File::options().write(true).create_new(true).mode(0o755).open(&new).and_then(|mut file| {
-        file.write_all(agent)?;
+        file.write_all(contents)?;
         // Whatever the umask took away: guests may run as another user.
         file.set_permissions(Permissions::from_mode(0o755))?;
         fs::rename(&new, path)
@@ -148,8 +182,12 @@ fn write(agent: &[u8], path: &Path) -> io::Result<()> {
     written
 }
 
-fn hash(agent: &[u8]) -> String {
-    Sha256::digest(agent).iter().take(HASH_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
+fn hash(files: &[Embedded<'_>]) -> String {
+    let mut hash = Sha256::new();
+    for (_, contents) in files {
+        hash.update(contents);
+    }
+    hash.finalize().iter().take(HASH_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -162,35 +200,39 @@ mod tests {
         (folder, cache)
     }
 
+    fn one(agent: &[u8], cache: &PathBuf) -> PathBuf {
+        unpack(&[(LIBRARY, agent)], std::slice::from_ref(cache)).unwrap().join(LIBRARY)
+    }
+
     #[test]
     fn it_is_unpacked_once_and_then_used_again() {
         let (_folder, cache) = cache();
-        let path = unpack(b"agent", std::slice::from_ref(&cache)).unwrap();
+        let path = one(b"agent", &cache);
         let first = fs::metadata(&path).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"agent");
         assert_eq!(first.mode() & 0o777, 0o755);
-        assert_eq!(unpack(b"agent", std::slice::from_ref(&cache)).unwrap(), path);
+        assert_eq!(one(b"agent", &cache), path);
         assert_eq!(fs::metadata(&path).unwrap().ino(), first.ino(), "the same file");
-        assert_ne!(unpack(b"other", &[cache]).unwrap(), path, "another agent lies elsewhere");
+        assert_ne!(one(b"other", &cache), path, "another agent lies elsewhere");
     }
 
     #[test]
     fn a_file_of_other_content_or_open_to_others_is_replaced() {
         let (_folder, cache) = cache();
-        let path = unpack(b"agent", std::slice::from_ref(&cache)).unwrap();
+        let path = one(b"agent", &cache);
         fs::write(&path, b"agenT").unwrap();
-        assert_eq!(unpack(b"agent", std::slice::from_ref(&cache)).unwrap(), path);
+        assert_eq!(one(b"agent", &cache), path);
         assert_eq!(fs::read(&path).unwrap(), b"agent");
 
         fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
-        unpack(b"agent", std::slice::from_ref(&cache)).unwrap();
+        one(b"agent", &cache);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o755);
 
         fs::remove_file(&path).unwrap();
         let elsewhere = cache.join("elsewhere");
         fs::write(&elsewhere, b"agent").unwrap();
         std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
-        unpack(b"agent", std::slice::from_ref(&cache)).unwrap();
+        one(b"agent", &cache);
         assert!(fs::symlink_metadata(&path).unwrap().is_file(), "a link is not followed");
     }
 
@@ -205,9 +247,9 @@ mod tests {
         let spaced = folder.path().join("my cache");
         let bad = [taken.clone(), open.clone(), spaced.clone()];
         let good = [bad.as_slice(), std::slice::from_ref(&cache)].concat();
-        assert!(unpack(b"agent", &good).unwrap().starts_with(&cache));
+        assert!(unpack(&[(LIBRARY, b"agent")], &good).unwrap().starts_with(&cache));
 
-        let Err(EmbeddedError::NoFolder(problems)) = unpack(b"agent", &bad) else { panic!() };
+        let Err(EmbeddedError::NoFolder(problems)) = unpack(&[(LIBRARY, b"agent")], &bad) else { panic!() };
         let [first, second, third] = problems.as_slice() else { panic!("{problems:?}") };
         assert!(first.starts_with(&*taken.to_string_lossy()), "{first}");
         assert!(

@@ -9,9 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::civil::Date;
-use memgate_analysis::{Bound, FramePattern, GatePolicy, Limit, NamePattern, Rule, Waiver, WaiverMatch};
+use memgate_analysis::{
+    Bound, FramePattern, GatePolicy, Limit, NamePattern, Rule, TextPattern, Waiver, WaiverMatch,
+};
 use memgate_config::{
-    Baseline, Config, Later, LaterKind, Runner, Suite, TestGlob, Threshold, Until, WaiverTarget,
+    Baseline, Config, Later, LaterKind, Runner, Screen, Suite, TestGlob, Threshold, Until, WaiverTarget,
 };
 use memgate_model::{Level, Metric, Per, Problem};
 
@@ -53,6 +55,8 @@ pub struct Plan {
     pub policy: GatePolicy,
     /// Confirm suspects?
     pub confirm: bool,
+    /// How JVM suites are screened.
+    pub screen: Screen,
     /// GoogleTest filter for all suites.
     pub filter: Option<String>,
     /// Only part of the tests is asked for.
@@ -109,6 +113,7 @@ pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<
         suites,
         policy,
         confirm: request.confirm,
+        screen: config.measure.screen,
         filter: request.filter.clone(),
         interval: config.measure.interval,
         settle: config.measure.settle,
@@ -348,8 +353,8 @@ fn waiver(waiver: &memgate_config::Waiver) -> Waiver {
                     compiled.matches(module, (!function.is_empty()).then_some(function))
                 }))
             }
-            WaiverTarget::Class(glob) => WaiverMatch::Class(glob.text().to_owned()),
-            WaiverTarget::Holder(glob) => WaiverMatch::Holder(glob.text().to_owned()),
+            WaiverTarget::Class(glob) => WaiverMatch::Class(text_pattern(glob)),
+            WaiverTarget::Holder(glob) => WaiverMatch::Holder(text_pattern(glob)),
         },
         reason: waiver.reason.clone(),
         owner: waiver.owner.clone(),
@@ -358,6 +363,11 @@ fn waiver(waiver: &memgate_config::Waiver) -> Waiver {
             Until::Never => None,
         },
     }
+}
+
+fn text_pattern(glob: &memgate_config::Glob) -> TextPattern {
+    let compiled = glob.clone();
+    TextPattern::new(glob.text(), move |text| compiled.matches(text))
 }
 
 #[cfg(test)]
@@ -370,7 +380,7 @@ project: tiles
 suites:
   engine: { run: [build/engine_tests], targets: ["build/*_tests"], timeout: 5s, env: { MODE: fast } }
   replay: { run: [build/replay, "--count={n}"], cwd: data }
-  app: { run: [x], runner: junit }
+  app: { runner: instrumentation }
 measure: { warm_up: 2, iterations: 20, unconfirmed: fail }
 thresholds:
   native.live_bytes: 100
@@ -484,7 +494,7 @@ reports:
         assert!(planned(&only).unmeasured.is_empty());
         let app = planned(&RunRequest { suites: vec!["app".into()], ..request() });
         assert!(
-            app.suites.is_empty() && app.unmeasured[0].what.contains("runner `junit`"),
+            app.suites.is_empty() && app.unmeasured[0].what.contains("runner `instrumentation`"),
             "{:?}",
             app.unmeasured
         );

@@ -269,7 +269,8 @@ fn agent_cost(cost: &AgentCost) -> String {
     if *cost == AgentCost::default() {
         return String::new();
     }
-    let cpu = cpu_ratio.map_or_else(String::new, |ratio| format!("{ratio:.2} × CPU time, "));
+    let cpu =
+        cpu_ratio.map_or_else(String::new, |ratio| format!("{:.0} % CPU time, ", 100.0 * (ratio - 1.0)));
     #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
     let peak = format_bytes(peak_bytes as f64);
     let truncated = match truncated_stacks {
@@ -277,7 +278,7 @@ fn agent_cost(cost: &AgentCost) -> String {
         #[expect(clippy::cast_possible_truncation, reason = "a count of stacks")]
         stacks => format!(", {} not unwound to the root", counted(stacks as usize, "stack")),
     };
-    format!("agent: {cpu}{peak} at most, {boundary_s:.1} s at boundaries{truncated}\n")
+    format!("cost of measuring: {cpu}{peak} at most, {boundary_s:.1} s at boundaries{truncated}\n")
 }
 
 /// `1 of 214 tests leaks · report: PATH`.

@@ -91,6 +91,15 @@ mod tests {
         }
     }
 
+    /// Found by the fuzz target `session`: a figure that comes back a little larger exceeds a baseline made of itself.
+    #[test]
+    fn a_figure_reads_back_to_its_last_digit() {
+        let mut report = sample::leak();
+        report.agent_cost.cpu_ratio = Some(1.038_421_599_169_263);
+        let again = from_json(json(&report).unwrap().as_bytes()).unwrap();
+        assert_eq!(again.agent_cost.cpu_ratio, report.agent_cost.cpu_ratio);
+    }
+
     #[test]
     fn the_json_people_script_against() {
         insta::assert_snapshot!(json(&sample::leak()).unwrap());

@@ -129,8 +129,16 @@ fn test_case(
     (case.build(), test_properties(test))
 }
 
-/// GoogleTest's `Suite.Test` becomes class and name, below the suite it ran in.
+/// GoogleTest's `Suite.Test` becomes class and name, below the suite it ran in. JUnit's own class stays as it is, so that
+/// viewers join both; its methods may have parameters with dots in them.
 fn class_and_name<'a>(suite: &SuiteReport, test: &'a TestReport) -> (String, &'a str) {
+    if suite.runner == "junit" {
+        let name_ends = test.id.find(['(', '[']).unwrap_or(test.id.len());
+        return match test.id[..name_ends].rfind('.') {
+            Some(dot) => (test.id[..dot].to_owned(), &test.id[dot + 1..]),
+            None => (suite.name.clone(), &test.id),
+        };
+    }
     match test.id.rsplit_once('.').filter(|_| suite.runner != "command") {
         Some((class, name)) => (format!("{}.{class}", suite.name), name),
         None => (suite.name.clone(), &test.id),

@@ -295,21 +295,35 @@ pub(crate) fn held() -> RunReport {
         holder: vec![
             step("static", "com.example.Registry", "cache", "java.util.HashMap"),
             step("field", "java.util.HashMap", "table[x]", "java.util.HashMap$Node"),
-            step("field", "HashMap$Node", "value", "com.example.Tile"),
+            step("field", "java.util.HashMap$Node", "value", "com.example.Tile"),
         ],
         frames: vec![frame("com.example.TileLoader.load", "TileLoader.java", 31)],
         ..insert_leak("j1-5f1c09a2b47d1e03")
     };
     let waived =
         Leak { waiver: Some("upstream issue 1234".to_owned()), ..insert_leak("n1-00000000000000dd") };
+    let java = |value, metric| MetricValue {
+        low: value,
+        high: value,
+        iterations: 21,
+        confidence: 0.99,
+        threshold: limit(0.0, Level::Fail, "default"),
+        ..self::value(value, metric, Per::Iteration)
+    };
+    let metrics = [Metric::JavaLiveBytes, Metric::JavaLiveObjects];
     let evicts = TestReport {
         verdict: Verdict::Fail,
         confirmed: true,
-        metrics: growth(49152.0, 49152.0, 49152.0, 12.0, 35),
+        metrics: metrics.into_iter().zip([49152.0, 48.0]).map(|(m, value)| (m, java(value, m))).collect(),
         leaks: vec![tiles, waived],
-        ..test("TileCacheTest.evicts")
+        ..test("com.example.TileCacheTest.evicts")
     };
-    run(Verdict::Fail, 1, vec![suite("loaders", Verdict::Fail, vec![evicts])])
+    let loaders = SuiteReport {
+        runner: "junit".to_owned(),
+        boundary: BoundaryQuality::Class,
+        ..suite("loaders", Verdict::Fail, vec![evicts])
+    };
+    run(Verdict::Fail, 1, vec![loaders])
 }
 
 fn inconclusive() -> TestReport {

@@ -45,7 +45,7 @@ choice! {
         Gtest = "gtest",
         /// The process is the test.
         Command = "command",
-        /// A later version.
+        /// JUnit: Maven, Gradle, or a launcher of JUnit itself.
         Junit = "junit",
         /// A later version.
         Instrumentation = "instrumentation",
@@ -61,6 +61,8 @@ pub enum Runner {
     Gtest,
     /// The process is the test.
     Command,
+    /// JUnit, in the Java virtual machines that the command starts.
+    Junit,
 }
 
 /// A suite to run.
@@ -107,7 +109,7 @@ impl Suite {
         let At { value: file, span } = file;
         let SuiteFile { run, runner, targets, env, cwd, timeout, package, devices } = file;
         check_name(name, reader);
-        if let Some(At { value: value @ (RunnerFile::Junit | RunnerFile::Instrumentation), .. }) = &runner {
+        if let Some(At { value: value @ RunnerFile::Instrumentation, .. }) = &runner {
             let (name, place) = (name.value.clone(), reader.place(&name.span));
             later.push(Later { kind: LaterKind::Suite, name, detail: value.name(), place });
             return None;
@@ -128,13 +130,18 @@ impl Suite {
             (None, None) => Runner::Auto,
             (None, Some(_)) => Runner::Command,
             (Some(At { value: RunnerFile::Gtest, .. }), None) => Runner::Gtest,
-            (Some(At { value: RunnerFile::Gtest, span }), Some(argument)) => {
+            (Some(At { value: RunnerFile::Junit, .. }), None) => Runner::Junit,
+            (Some(At { value: value @ (RunnerFile::Gtest | RunnerFile::Junit), span }), Some(argument)) => {
+                let (runner, what) = match value {
+                    RunnerFile::Junit => (Runner::Junit, "a JUnit suite"),
+                    _ => (Runner::Gtest, "a GoogleTest suite"),
+                };
                 reader
                     .error(&argument.span, "`{n}` is for the runner `command`")
-                    .label("a GoogleTest suite is repeated by memgate itself")
+                    .label(format!("{what} is repeated by memgate itself"))
                     .context(&span, "this suite has another runner")
                     .hint(Some("remove the argument"));
-                Runner::Gtest
+                runner
             }
             (Some(_), _) => Runner::Command,
         };

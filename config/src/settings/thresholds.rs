@@ -8,14 +8,21 @@ use memgate_model::{Metric, Per, Unit};
 
 pub(crate) use self::file::ThresholdsFile;
 use self::file::{EntryAt, EntryFile, LimitFile, MetricName, OverrideFile, PerFile};
-use crate::config::{Later, LaterKind};
 use crate::read::{At, Reader};
 use crate::source::{Place, Span};
 use crate::value::amount::{Amount, LimitOrOff, Quantity};
 use crate::value::glob::TestGlob;
 
 /// What holds where nothing is said: nothing may grow.
-const ZERO_BY_DEFAULT: [Metric; 3] = [Metric::NativeLiveBytes, Metric::OsFds, Metric::OsThreads];
+const ZERO_BY_DEFAULT: [Metric; 7] = [
+    Metric::NativeLiveBytes,
+    Metric::JavaLiveBytes,
+    Metric::JavaLiveObjects,
+    Metric::JavaDirectBytes,
+    Metric::JavaThreads,
+    Metric::OsFds,
+    Metric::OsThreads,
+];
 
 /// How much is allowed.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -148,17 +155,17 @@ impl Thresholds {
             .any(|threshold| threshold.fail.iter().chain(&threshold.warn).any(relative))
     }
 
-    pub(crate) fn check(file: ThresholdsFile, later: &mut Vec<Later>, reader: &mut Reader<'_>) -> Self {
+    pub(crate) fn check(file: ThresholdsFile, reader: &mut Reader<'_>) -> Self {
         let ThresholdsFile { entries, tests } = file;
         let mut thresholds = Self::default();
-        for (metric, threshold) in check_entries(entries, false, later, reader) {
+        for (metric, threshold) in check_entries(entries, false, reader) {
             match threshold {
                 Some(threshold) => thresholds.general.insert(metric, threshold),
                 None => thresholds.general.remove(&metric),
             };
         }
         for OverrideFile { tests, entries, place } in tests {
-            let limits = check_entries(entries, true, later, reader).into_iter().collect();
+            let limits = check_entries(entries, true, reader).into_iter().collect();
             thresholds.overrides.push(Override { tests, limits, place });
         }
         thresholds
@@ -168,7 +175,6 @@ impl Thresholds {
 fn check_entries(
     entries: Vec<EntryAt>,
     of_tests: bool,
-    later: &mut Vec<Later>,
     reader: &mut Reader<'_>,
 ) -> Vec<(Metric, Option<Threshold>)> {
     let mut checked = Vec::new();
@@ -177,15 +183,10 @@ fn check_entries(
         let place = reader.place(&name_span);
         let found = reader.found.len();
         let parts = parts(metric, value, &value_span, of_tests, reader);
-        match metric {
-            MetricName::Later(name, _) => {
-                later.push(Later { kind: LaterKind::Metric, name: name.to_owned(), detail: "", place });
-            }
-            MetricName::Known(metric) if reader.found.len() == found => {
-                let threshold = parts.map(|(per, fail, warn)| Threshold { metric, per, fail, warn, place });
-                checked.push((metric, threshold));
-            }
-            MetricName::Known(_) => {}
+        if reader.found.len() == found {
+            let MetricName(metric) = metric;
+            let threshold = parts.map(|(per, fail, warn)| Threshold { metric, per, fail, warn, place });
+            checked.push((metric, threshold));
         }
     }
     checked

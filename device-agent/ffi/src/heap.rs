@@ -80,6 +80,22 @@ impl Heap {
         &self.lock
     }
 
+    /// Makes sure that `bytes` more are here, to be had in smaller pieces. False: the system gives no more, and who asked all
+    /// the same would end the process.
+    #[must_use]
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.locked(|heap| {
+            // SAFETY: a plain request.
+            let at = unsafe { heap.malloc(bytes, 16) };
+            if at.is_null() {
+                return false;
+            }
+            // SAFETY: just allocated with this size and alignment. The heap keeps what it has mapped.
+            unsafe { heap.free(at, bytes, 16) };
+            true
+        })
+    }
+
     fn locked<R>(&self, work: impl FnOnce(&mut Dlmalloc<Pages>) -> R) -> R {
         self.lock.acquire();
         // SAFETY: the lock is held.

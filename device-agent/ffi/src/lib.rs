@@ -5,9 +5,11 @@
 #![expect(unsafe_code, reason = "this crate is a fence: raw calls in, safe functions out")]
 #![cfg(target_os = "linux")]
 
+pub mod calm;
 pub mod elf;
 pub mod heap;
 pub mod lock;
 pub mod modules;
 pub mod process;
 pub mod shared;
+pub mod stack;

@@ -2,7 +2,7 @@
 
 use core::ffi::{CStr, c_int, c_void};
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use std::ffi::CString;
 
@@ -10,6 +10,12 @@ use std::ffi::CString;
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// CPU time of the calling thread so far. A system call: for the start only, no guest's filter may be known to allow it later.
+#[must_use]
+pub fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// Unix time minus monotonic time, nanoseconds.
@@ -46,11 +52,41 @@ pub fn thread_id() -> u32 {
     u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).unwrap_or(0)
 }
 
+/// Thread id, told by a futex: it is among the few system calls that `malloc` makes too, so no filter of the guest's
+/// forbids it. `None`: the kernel has no such futexes.
+#[must_use]
+pub fn thread_id_by_futex() -> Option<u32> {
+    let word = AtomicU32::new(0);
+    let nothing = ptr::null::<libc::timespec>();
+    // Taking a free lock of this kind writes the taker's thread id into the word; nobody else knows the word.
+    // SAFETY: the word outlives the call.
+    let status = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_LOCK_PI | libc::FUTEX_PRIVATE_FLAG,
+            0,
+            nothing,
+        )
+    };
+    (status == 0).then(|| word.load(Ordering::Relaxed) & FUTEX_TID_MASK)
+}
+
+/// Bits of a futex word that hold a thread id (`linux/futex.h`).
+const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
+
 /// Own user id.
 #[must_use]
 pub fn user_id() -> u32 {
     // SAFETY: always succeeds.
     unsafe { libc::getuid() }
+}
+
+/// Is there such an environment variable?
+#[must_use]
+pub fn has_variable(name: &CStr) -> bool {
+    // SAFETY: a terminated name.
+    !unsafe { libc::getenv(name.as_ptr()) }.is_null()
 }
 
 /// An environment variable.
@@ -115,6 +151,20 @@ pub fn object_of(address: usize) -> usize {
     info.dli_fbase as usize
 }
 
+/// Path of the object that `address` lies in, as the loader knows it.
+#[must_use]
+pub fn path_of(address: usize) -> String {
+    // SAFETY: all-zero is a valid structure of pointers.
+    let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
+    // SAFETY: writes the structure; the address is only looked up.
+    let found = unsafe { libc::dladdr(address as *const c_void, &raw mut info) } != 0;
+    if !found || info.dli_fname.is_null() {
+        return String::new();
+    }
+    // SAFETY: a terminated string of the loader, which is not unloading anything of this scope.
+    unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned()
+}
+
 /// Renames a file.
 ///
 /// # Errors
@@ -127,6 +177,14 @@ pub fn rename(from: &str, to: &str) -> std::io::Result<()> {
         Ok(())
     } else {
         Err(std::io::Error::last_os_error())
+    }
+}
+
+/// Removes a file, if there is one.
+pub fn remove(path: &str) {
+    if let Ok(path) = CString::new(path) {
+        // SAFETY: a terminated string.
+        unsafe { libc::unlink(path.as_ptr()) };
     }
 }
 
@@ -250,6 +308,13 @@ impl Default for ForkMark {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_futex_tells_the_id_that_the_kernel_tells() {
+        let told = std::thread::spawn(|| (thread_id_by_futex(), thread_id())).join().unwrap();
+        assert_eq!(told.0, Some(told.1));
+        assert_eq!(thread_id_by_futex(), Some(thread_id()));
+    }
 
     #[test]
     fn a_bare_clone_does_not_hold_its_parents_mark() {

@@ -7,6 +7,8 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use crate::calm::SignalsHeld;
+
 /// Sleeps while the word holds `expected`, at most for `timeout`; may also return for no reason.
 /// The word may lie in memory shared with another process.
 pub fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
@@ -53,6 +55,8 @@ impl BriefFile {
 
     fn open_with(path: &str, flags: libc::c_int) -> io::Result<Self> {
         let path = CString::new(path).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        // No signal handler sees the low number in use.
+        let held = SignalsHeld::new();
         // SAFETY: a terminated string.
         let fd = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
         if fd < 0 {
@@ -65,7 +69,9 @@ impl BriefFile {
         let high = unsafe { libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH_NUMBER) };
         // With a low limit on descriptors there is no high number: then this one has to do.
         // SAFETY: just made, owned by nobody else.
-        Ok(Self(if high < 0 { low } else { unsafe { OwnedFd::from_raw_fd(high) } }))
+        let file = if high < 0 { low } else { unsafe { OwnedFd::from_raw_fd(high) } };
+        drop(held);
+        Ok(Self(file))
     }
 
     /// Makes sure that blocks exist for the whole range: writing to a mapped hole on a full disk would kill the guest
@@ -74,12 +80,7 @@ impl BriefFile {
     /// # Errors
     /// No room, or the limit is lower.
     pub fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: writes the structure.
-        let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
-        if known && limit.rlim_cur != libc::RLIM_INFINITY && offset + bytes > limit.rlim_cur {
-            return Err(io::Error::from_raw_os_error(libc::EFBIG));
-        }
+        within_limit(offset + bytes)?;
         let (at, n) = (offset.cast_signed(), bytes.cast_signed());
         // SAFETY: an open descriptor.
         match unsafe { libc::posix_fallocate(self.0.as_raw_fd(), at, n) } {
@@ -110,6 +111,17 @@ impl BriefFile {
             _ => Err(io::Error::last_os_error()),
         }
     }
+}
+
+/// Would a file of this size exceed RLIMIT_FSIZE? That would be a signal.
+fn within_limit(bytes: u64) -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes the structure.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
+    if known && limit.rlim_cur != libc::RLIM_INFINITY && bytes > limit.rlim_cur {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
+    Ok(())
 }
 
 /// A mapped part of a file. Dropping it unmaps.
@@ -150,6 +162,43 @@ impl SharedMap {
             unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.address(offset), n) };
         }
         n
+    }
+
+    /// Makes this the mapping of the `bytes` that follow in the file; it ends at `end` now. The file is lengthened by its path and the
+    /// mapping moved: no descriptor is needed. The bytes may be a hole: see [`SharedMap::populate`].
+    ///
+    /// # Errors
+    /// As truncate(2) and mremap(2); the mapping is as it was then.
+    pub fn slide(&mut self, path: &str, end: u64, bytes: usize) -> io::Result<()> {
+        let path = CString::new(path).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        let length = end + bytes as u64;
+        within_limit(length)?;
+        // SAFETY: a terminated string.
+        if unsafe { libc::truncate(path.as_ptr(), length.cast_signed()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let old = self.start.as_ptr().cast();
+        // SAFETY: the mapping belongs to this value, and nobody holds an address in it.
+        let at = unsafe { libc::mremap(old, self.bytes, self.bytes + bytes, libc::MREMAP_MAYMOVE) };
+        let next = NonNull::new(at.cast::<u8>().wrapping_add(self.bytes)).filter(|_| at != libc::MAP_FAILED);
+        let Some(next) = next else { return Err(io::Error::last_os_error()) };
+        // SAFETY: the front part, which was written.
+        unsafe { libc::munmap(at, self.bytes) };
+        (self.start, self.bytes) = (next, bytes);
+        Ok(())
+    }
+
+    /// Makes sure that blocks exist for a page-aligned part, as [`BriefFile::allocate`], without a descriptor.
+    ///
+    /// # Errors
+    /// No room, or a kernel before 5.14.
+    pub fn populate(&self, offset: usize, bytes: usize) -> io::Result<()> {
+        if offset.checked_add(bytes).is_none_or(|end| end > self.bytes) {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        // SAFETY: inside the mapping; a fault that would be a signal is an error value here.
+        let status = unsafe { libc::madvise(self.address(offset).cast(), bytes, libc::MADV_POPULATE_WRITE) };
+        if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Address of a byte of the mapping.

@@ -5,6 +5,8 @@ mod spool;
 
 use core::time::Duration;
 
+use memgate_wire::handshake::{self, Answer};
+
 pub(crate) use socket::Socket;
 pub(crate) use spool::Spool;
 
@@ -15,10 +17,6 @@ pub(crate) enum Carrier {
     /// A WebSocket served by a thread of our own.
     Socket(Socket),
 }
-
-/// What came back from the harness at a boundary.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Orders(pub(crate) u32);
 
 impl Carrier {
     /// Hands over the bytes of whole frames. False: they could not be recorded, and nothing after them will be.
@@ -37,11 +35,11 @@ impl Carrier {
         }
     }
 
-    /// The stream is complete.
-    pub(crate) fn close(&mut self) {
+    /// The stream is complete. A peer is given `limit` to read what is left of it.
+    pub(crate) fn close(&mut self, limit: Duration) {
         match self {
             Self::Spool(spool) => spool.close(),
-            Self::Socket(socket) => socket.close(),
+            Self::Socket(socket) => socket.close(limit),
         }
     }
 
@@ -63,12 +61,20 @@ pub(crate) enum Meeting {
 }
 
 impl Meeting {
-    /// Tells the harness that boundary `sequence` is reached and waits for its answer, at most `limit`.
-    /// `expected`: wait even if no harness has shown up yet. `None`: nobody answered.
-    pub(crate) fn wait(&self, sequence: u32, limit: Duration, expected: bool) -> Option<Orders> {
-        match self {
-            Self::Spool(control) => control.wait(sequence, limit, expected),
-            Self::Socket(socket) => socket.wait(sequence, limit, expected),
-        }
+    /// Tells the harness that boundary `sequence` is reached. Under the session's lock: in the order of the numbers.
+    pub(crate) fn announce(&self, sequence: u32) {
+        let Ok(()) = match self {
+            Self::Spool(control) => handshake::announce(&**control, sequence),
+            Self::Socket(socket) => handshake::announce(socket, sequence),
+        };
+    }
+
+    /// Waits for the answer to boundary `sequence`, at most `limit`. `expected`: also if no harness has shown up yet.
+    pub(crate) fn wait(&self, sequence: u32, limit: Duration, expected: bool) -> Answer {
+        let Ok(answer) = match self {
+            Self::Spool(control) => handshake::meet(&**control, sequence, limit, expected),
+            Self::Socket(socket) => handshake::meet(socket, sequence, limit, expected),
+        };
+        answer
     }
 }

@@ -4,7 +4,8 @@
 //! frames back. Nobody else gets in: the upgrade request must carry the token (compared in constant time), a Unix peer must be
 //! our own user or root, TCP listens on 127.0.0.1 only.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::convert::Infallible;
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,15 +18,16 @@ use std::sync::Arc;
 
 use memgate_ffi::lock::Lock;
 use memgate_ffi::process;
-use memgate_ffi::shared::{Polled, event_fd, futex_wait, peer_user, poll, store_and_wake};
+use memgate_ffi::shared::{Polled, event_fd, futex_wait, futex_wake, peer_user, poll, store_and_wake};
 use memgate_tracker::thread::Inside;
+use memgate_wire::handshake::{self, Waiting, Words};
+use memgate_wire::spool::offset;
 use memgate_wire::{Counters, Decoded, Frame, WEBSOCKET_PROTOCOL, decode, encode};
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tungstenite::http::{HeaderValue, StatusCode};
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Message, WebSocket};
 
-use super::Orders;
 use crate::options::CarrierKind;
 use crate::session;
 
@@ -33,7 +35,12 @@ use crate::session;
 const MOST_QUEUED_BYTES: usize = 64 << 20;
 /// How often a peer gets the live counters.
 const COUNTERS_EVERY: Duration = Duration::from_millis(250);
+/// A peer that has not shown its token by then is sent away, however busily it talks: others wait behind it.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
+/// Longest wait at the end of the process for a peer to read what is queued.
+const DRAIN_LIMIT: Duration = Duration::from_secs(2);
+/// Messages taken in a row before what is queued is looked at again: a flood of orders must not hold up the frames.
+const MESSAGES_AT_ONCE: u32 = 64;
 
 /// Handle of the guest's side.
 #[derive(Clone)]
@@ -96,30 +103,12 @@ impl Socket {
         true
     }
 
-    pub(crate) fn wait(&self, sequence: u32, limit: Duration, expected: bool) -> Option<Orders> {
-        self.0.boundary.store(sequence, Ordering::Release);
-        if !expected && self.0.connected.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        let end = process::monotonic_ns() + u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX >> 1);
-        loop {
-            let seen = self.0.acknowledged.load(Ordering::Acquire);
-            if seen == sequence {
-                return Some(Orders(self.0.orders.load(Ordering::Acquire)));
-            }
-            let now = process::monotonic_ns();
-            if now >= end {
-                return None;
-            }
-            futex_wait(&self.0.acknowledged, seen, Some(Duration::from_nanos(end - now)));
-        }
-    }
-
-    /// Waits a moment until what is queued has been sent: the process is about to end.
-    pub(crate) fn close(&self) {
+    /// Waits a moment, at most `limit`, until what is queued has been sent: the process is about to end.
+    pub(crate) fn close(&self, limit: Duration) {
         self.0.queue.lock().closed = true;
         self.0.ring();
-        let end = process::monotonic_ns() + 2_000_000_000;
+        let limit = u64::try_from(limit.min(DRAIN_LIMIT).as_nanos()).unwrap_or(0);
+        let end = process::monotonic_ns() + limit;
         while self.0.connected.load(Ordering::Acquire) != 0 && self.0.drained.load(Ordering::Acquire) == 0 {
             let now = process::monotonic_ns();
             if now >= end {
@@ -130,7 +119,76 @@ impl Socket {
     }
 }
 
+impl Words for Socket {
+    type Error = Infallible;
+
+    fn load(&self, offset: usize) -> Result<u32, Infallible> {
+        self.0.load(offset)
+    }
+
+    fn store(&self, offset: usize, value: u32) -> Result<(), Infallible> {
+        self.0.store(offset, value)
+    }
+
+    fn wake(&self, offset: usize) -> Result<(), Infallible> {
+        self.0.wake(offset)
+    }
+
+    fn barrier(&self) {
+        self.0.barrier();
+    }
+}
+
+impl Waiting for Socket {
+    fn wait(&self, offset: usize, seen: u32, limit: Duration) {
+        if let Some(word) = self.0.word(offset) {
+            futex_wait(word, seen, Some(limit));
+        }
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_nanos(process::monotonic_ns())
+    }
+}
+
+/// The words of the spool's control page that the handshake needs.
+impl Words for Shared {
+    type Error = Infallible;
+
+    fn load(&self, offset: usize) -> Result<u32, Infallible> {
+        Ok(self.word(offset).map_or(0, |word| word.load(Ordering::Acquire)))
+    }
+
+    fn store(&self, offset: usize, value: u32) -> Result<(), Infallible> {
+        if let Some(word) = self.word(offset) {
+            word.store(value, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn wake(&self, offset: usize) -> Result<(), Infallible> {
+        if let Some(word) = self.word(offset) {
+            futex_wake(word);
+        }
+        Ok(())
+    }
+
+    fn barrier(&self) {
+        fence(Ordering::SeqCst);
+    }
+}
+
 impl Shared {
+    const fn word(&self, at: usize) -> Option<&AtomicU32> {
+        match at {
+            offset::BOUNDARY => Some(&self.boundary),
+            offset::ACKNOWLEDGED => Some(&self.acknowledged),
+            offset::ORDERS => Some(&self.orders),
+            offset::HARNESS => Some(&self.connected),
+            _ => None,
+        }
+    }
+
     fn ring(&self) {
         // A full counter means that the thread is awake anyway.
         let rung = (&self.bell).write(&1_u64.to_ne_bytes());
@@ -143,15 +201,15 @@ impl Shared {
             if let Some(mut socket) = shake_hands(stream, token) {
                 self.connected.store(1, Ordering::Release);
                 self.talk(&mut socket);
-                self.connected.store(0, Ordering::Release);
                 // Whoever waits at a boundary must not wait for a peer that has gone.
-                store_and_wake(&self.acknowledged, self.boundary.load(Ordering::Acquire));
+                let Ok(()) = handshake::detach(self);
             }
         }
     }
 
     /// Sends what is queued and takes orders until the peer goes or the stream is complete.
     fn talk(&self, socket: &mut WebSocket<Stream>) {
+        let mut unread = false;
         loop {
             loop {
                 let (message, closed) = {
@@ -175,11 +233,12 @@ impl Shared {
                     None => break,
                 }
             }
-            let Ok(polled) = poll(socket.get_ref().as_fd(), self.bell.as_fd(), COUNTERS_EVERY) else {
+            let pause = if unread { Duration::ZERO } else { COUNTERS_EVERY };
+            let Ok(polled) = poll(socket.get_ref().as_fd(), self.bell.as_fd(), pause) else {
                 return;
             };
             let Polled { heard, rung, writable } = polled;
-            if !heard && !rung {
+            if !heard && !rung && !unread {
                 // Counters are the only frames that may be lost: a reader that does not keep up is told how many were.
                 if !writable {
                     self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -193,25 +252,31 @@ impl Shared {
                     return;
                 }
             }
-            if heard && self.listen(socket).is_err() {
-                return;
+            if heard || unread {
+                let Ok(more) = self.listen(socket) else { return };
+                unread = more;
             }
         }
     }
 
-    /// Takes every order that has come. One that tungstenite has read ahead would not be told by the next poll.
-    fn listen(&self, socket: &mut WebSocket<Stream>) -> tungstenite::Result<()> {
+    /// Takes the orders that have come; true: there may be more. One that tungstenite has read ahead would not be told by the next poll.
+    fn listen(&self, socket: &mut WebSocket<Stream>) -> tungstenite::Result<bool> {
         socket.get_ref().set_nonblocking(true)?;
-        loop {
+        let mut more = true;
+        for _ in 0..MESSAGES_AT_ONCE {
             match socket.read() {
                 Ok(Message::Binary(bytes)) => self.obey(&bytes),
                 Ok(Message::Close(_)) => return Err(tungstenite::Error::ConnectionClosed),
                 Ok(_) => {}
-                Err(tungstenite::Error::Io(e)) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(tungstenite::Error::Io(e)) if e.kind() == io::ErrorKind::WouldBlock => {
+                    more = false;
+                    break;
+                }
                 Err(e) => return Err(e),
             }
         }
-        Ok(socket.get_ref().set_nonblocking(false)?)
+        socket.get_ref().set_nonblocking(false)?;
+        Ok(more)
     }
 
     fn send_counters(&self, socket: &mut WebSocket<Stream>) -> tungstenite::Result<()> {
@@ -224,14 +289,13 @@ impl Shared {
 
     fn obey(&self, bytes: &[u8]) {
         if let Ok(Decoded::Frame { frame: Frame::Order(order), .. }) = decode(bytes, 0) {
-            self.orders.store(order.bits, Ordering::Release);
-            store_and_wake(&self.acknowledged, order.boundary);
+            let Ok(()) = handshake::acknowledge(self, order.boundary, order.bits);
         }
     }
 }
 
-fn shake_hands(stream: Stream, token: &str) -> Option<WebSocket<Stream>> {
-    stream.limit(Some(HANDSHAKE_LIMIT)).ok()?;
+fn shake_hands(mut stream: Stream, token: &str) -> Option<WebSocket<Stream>> {
+    stream.until_ns = process::monotonic_ns() + u64::try_from(HANDSHAKE_LIMIT.as_nanos()).ok()?;
     #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
     let check = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
         let refuse = |status: StatusCode| {
@@ -255,8 +319,9 @@ fn shake_hands(stream: Stream, token: &str) -> Option<WebSocket<Stream>> {
         .read_buffer_size(8 << 10)
         .max_message_size(Some(64 << 10))
         .max_frame_size(Some(64 << 10));
-    let socket = tungstenite::accept_hdr_with_config(stream, check, Some(config)).ok()?;
-    socket.get_ref().limit(None).ok()?;
+    let mut socket = tungstenite::accept_hdr_with_config(stream, check, Some(config)).ok()?;
+    socket.get_mut().until_ns = 0;
+    socket.get_ref().peer.limit(None).ok()?;
     Some(socket)
 }
 
@@ -270,7 +335,13 @@ enum Listener {
     Tcp(TcpListener),
 }
 
-enum Stream {
+/// A connection, and until when it may take its time; 0: as long as it likes.
+struct Stream {
+    peer: Peer,
+    until_ns: u64,
+}
+
+enum Peer {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
@@ -291,11 +362,11 @@ impl Listener {
     fn accept(&self) -> io::Result<Stream> {
         loop {
             match self {
-                Self::Tcp(listener) => return listener.accept().map(|(s, _)| Stream::Tcp(s)),
+                Self::Tcp(listener) => return listener.accept().map(|(s, _)| Stream::new(Peer::Tcp(s))),
                 Self::Unix(listener) => {
                     let (stream, _) = listener.accept()?;
                     if peer_user(stream.as_fd()).is_ok_and(|user| user == 0 || user == process::user_id()) {
-                        return Ok(Stream::Unix(stream));
+                        return Ok(Stream::new(Peer::Unix(stream)));
                     }
                 }
             }
@@ -304,12 +375,30 @@ impl Listener {
 }
 
 impl Stream {
+    const fn new(peer: Peer) -> Self {
+        Self { peer, until_ns: 0 }
+    }
+
     fn set_nonblocking(&self, on: bool) -> io::Result<()> {
-        match self {
-            Self::Unix(s) => s.set_nonblocking(on),
-            Self::Tcp(s) => s.set_nonblocking(on),
+        match &self.peer {
+            Peer::Unix(s) => s.set_nonblocking(on),
+            Peer::Tcp(s) => s.set_nonblocking(on),
         }
     }
+
+    /// What is left of its time becomes the limit of the next call.
+    fn hurry(&self) -> io::Result<()> {
+        if self.until_ns == 0 {
+            return Ok(());
+        }
+        match self.until_ns.saturating_sub(process::monotonic_ns()) {
+            0 => Err(io::ErrorKind::TimedOut.into()),
+            left => self.peer.limit(Some(Duration::from_nanos(left))),
+        }
+    }
+}
+
+impl Peer {
     fn limit(&self, time: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Unix(s) => s.set_read_timeout(time).and_then(|()| s.set_write_timeout(time)),
@@ -320,28 +409,30 @@ impl Stream {
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Unix(s) => s.as_fd(),
-            Self::Tcp(s) => s.as_fd(),
+        match &self.peer {
+            Peer::Unix(s) => s.as_fd(),
+            Peer::Tcp(s) => s.as_fd(),
         }
     }
 }
 
 impl Read for Stream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Unix(s) => s.read(into),
-            Self::Tcp(s) => s.read(into),
+        self.hurry()?;
+        match &mut self.peer {
+            Peer::Unix(s) => s.read(into),
+            Peer::Tcp(s) => s.read(into),
         }
     }
 }
 
 impl Write for Stream {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        match self {
+        self.hurry()?;
+        match &mut self.peer {
             // std's sockets send with MSG_NOSIGNAL: a peer that has gone is an error, not a SIGPIPE in the guest.
-            Self::Unix(s) => s.write(from),
-            Self::Tcp(s) => s.write(from),
+            Peer::Unix(s) => s.write(from),
+            Peer::Tcp(s) => s.write(from),
         }
     }
     fn flush(&mut self) -> io::Result<()> {

@@ -1,23 +1,27 @@
 //! The spool: a mapped file, see `memgate_wire::spool` for its layout and the handshake.
 //!
-//! Windows of growing size are allocated, mapped and closed again as frames need them; only the control page stays mapped all
-//! the time. A frame may lie across two windows; `committed` moves only behind whole frames, so one that could not be finished is not seen.
+//! Windows of growing size follow each other as frames need them; only the control page stays mapped all the time. The file is
+//! opened once, at start; later windows are made of the present one without a descriptor, because a guest with threads would see
+//! its number taken. A frame may lie across two windows; `committed` moves only behind whole frames, so one that could not be
+//! finished is not seen.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::convert::Infallible;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
 
 use memgate_ffi::process;
-use memgate_ffi::shared::{BriefFile, SharedMap, futex_wait, store_and_wake};
+use memgate_ffi::shared::{BriefFile, SharedMap, futex_wait, futex_wake};
+use memgate_wire::handshake::{Waiting, Words};
 use memgate_wire::spool::{CONTROL_BYTES, MAGIC, offset, state};
-
-use super::Orders;
 
 const FIRST_WINDOW: usize = 64 << 10;
 /// A forked child says little, and there may be thousands.
 const FIRST_WINDOW_OF_CHILD: usize = 8 << 10;
 const LARGEST_WINDOW: usize = 16 << 20;
+/// Blocks of a later window are made sure of in steps, because that makes its pages resident.
+const STEP: usize = 256 << 10;
 
 /// The control page.
 pub(crate) struct Control(SharedMap);
@@ -28,6 +32,8 @@ pub(crate) struct Spool {
     control: Arc<Control>,
     window: SharedMap,
     window_start: u64,
+    /// Bytes of the window that can be written to without a fault for want of blocks.
+    ready: usize,
     committed: u64,
     full: bool,
 }
@@ -39,7 +45,7 @@ impl Spool {
         let path = format!("{directory}/{}-{}.mgf", process::pid(), process::monotonic_ns());
         let unfinished = format!("{path}.new");
         let file = BriefFile::create(&unfinished)?;
-        file.allocate(0, (CONTROL_BYTES + first) as u64)?;
+        file.allocate(0, (CONTROL_BYTES + first) as u64).inspect_err(|_| process::remove(&unfinished))?;
         let control = Control(file.map(0, CONTROL_BYTES)?);
         let window = file.map(CONTROL_BYTES as u64, first)?;
         drop(file);
@@ -54,6 +60,7 @@ impl Spool {
             control: Arc::new(control),
             window,
             window_start: CONTROL_BYTES as u64,
+            ready: first,
             committed: CONTROL_BYTES as u64,
             full: false,
         })
@@ -81,15 +88,16 @@ impl Spool {
         let mut at = self.committed;
         while !frames.is_empty() {
             let inside = usize::try_from(at - self.window_start).unwrap_or(usize::MAX);
-            let written = self.window.write(inside, frames);
-            if written == 0 {
-                if self.next_window(at).is_err() {
+            if inside >= self.ready {
+                if self.make_ready(at).is_err() {
                     self.full = true;
                     self.control.set(offset::STATE, state::FULL);
                     return false;
                 }
                 continue;
             }
+            let fitting = frames.len().min(self.ready - inside);
+            let written = self.window.write(inside, frames.get(..fitting).unwrap_or_default());
             at += written as u64;
             frames = frames.get(written..).unwrap_or_default();
         }
@@ -104,13 +112,25 @@ impl Spool {
         }
     }
 
-    /// Maps the window that begins at `at`, which is where the present one ends.
-    fn next_window(&mut self, at: u64) -> io::Result<()> {
-        let bytes = (self.window.len() * 4).min(LARGEST_WINDOW);
-        let file = BriefFile::open(&self.path)?;
-        file.allocate(at, bytes as u64)?;
-        self.window = file.map(at, bytes)?;
-        self.window_start = at;
+    /// Makes room at `at`, which is where what is ready ends.
+    fn make_ready(&mut self, at: u64) -> io::Result<()> {
+        if self.ready >= self.window.len() {
+            let bytes = (self.window.len() * 4).min(LARGEST_WINDOW);
+            if self.window.slide(&self.path, at, bytes).is_err() {
+                let file = BriefFile::open(&self.path)?;
+                file.allocate(at, bytes as u64)?;
+                self.window = file.map(at, bytes)?;
+                (self.window_start, self.ready) = (at, bytes);
+                return Ok(());
+            }
+            (self.window_start, self.ready) = (at, 0);
+        }
+        let step = STEP.min(self.window.len() - self.ready);
+        if self.window.populate(self.ready, step).is_err() {
+            // An old kernel, or no room: this tells.
+            BriefFile::open(&self.path)?.allocate(at, step as u64)?;
+        }
+        self.ready += step;
         Ok(())
     }
 }
@@ -127,33 +147,40 @@ impl Control {
             word.store(value, Ordering::Release);
         }
     }
+}
 
-    fn get(&self, at: usize) -> u32 {
-        self.0.word(at).map_or(0, |w| w.load(Ordering::Acquire))
+impl Words for Control {
+    type Error = Infallible;
+
+    fn load(&self, offset: usize) -> Result<u32, Infallible> {
+        Ok(self.0.word(offset).map_or(0, |w| w.load(Ordering::Acquire)))
     }
 
-    /// See [`super::Meeting::wait`].
-    pub(crate) fn wait(&self, sequence: u32, limit: Duration, expected: bool) -> Option<Orders> {
-        let (Some(boundary), Some(acknowledged)) =
-            (self.0.word(offset::BOUNDARY), self.0.word(offset::ACKNOWLEDGED))
-        else {
-            return None;
-        };
-        store_and_wake(boundary, sequence);
-        if !expected && self.get(offset::HARNESS) == 0 {
-            return None;
+    fn store(&self, offset: usize, value: u32) -> Result<(), Infallible> {
+        self.set(offset, value);
+        Ok(())
+    }
+
+    fn wake(&self, offset: usize) -> Result<(), Infallible> {
+        if let Some(word) = self.0.word(offset) {
+            futex_wake(word);
         }
-        let end = process::monotonic_ns() + u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX >> 1);
-        loop {
-            let seen = acknowledged.load(Ordering::Acquire);
-            if seen == sequence {
-                return Some(Orders(self.get(offset::ORDERS)));
-            }
-            let now = process::monotonic_ns();
-            if now >= end {
-                return None;
-            }
-            futex_wait(acknowledged, seen, Some(Duration::from_nanos(end - now)));
+        Ok(())
+    }
+
+    fn barrier(&self) {
+        fence(Ordering::SeqCst);
+    }
+}
+
+impl Waiting for Control {
+    fn wait(&self, offset: usize, seen: u32, limit: Duration) {
+        if let Some(word) = self.0.word(offset) {
+            futex_wait(word, seen, Some(limit));
         }
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_nanos(process::monotonic_ns())
     }
 }

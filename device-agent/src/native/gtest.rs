@@ -14,7 +14,7 @@ use memgate_ffi::elf::find_symbols;
 use memgate_ffi::{modules, process};
 use memgate_wire::Outcome;
 
-use crate::session;
+use crate::{entry, session};
 
 const NAMES: [&str; 8] = [
     "_ZN7testing8UnitTest11GetInstanceEv",
@@ -46,7 +46,8 @@ pub(crate) fn is_present(executable: &str) -> bool {
 fn find(executable: &str) -> Found {
     let mut found = Found { address: [0; NAMES.len()], vtable_bytes: 0 };
     let shared = |name: &str| CString::new(name).map_or(0, |n| process::symbol(&n, false));
-    if shared(NAMES[0]) != 0 {
+    let [.., instance] = entry::weak();
+    if instance != 0 {
         for (address, name) in found.address.iter_mut().zip(NAMES) {
             *address = shared(name);
         }

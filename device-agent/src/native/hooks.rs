@@ -7,8 +7,8 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use memgate_tracker::Tracker;
 use memgate_tracker::capture::Registers;
+use memgate_tracker::{Removed, Tracker};
 
 use super::next;
 
@@ -25,8 +25,9 @@ pub(crate) static TRACKER: Tracker = Tracker::new();
 
 type Pointer = *mut c_void;
 
-/// `sp`: the stack pointer at the call's first instruction, where the return address lies.
-#[inline(always)]
+/// `sp`: the stack pointer at the call's first instruction, where the return address lies. One copy for all hooks, whose own
+/// frames on the guest's stack stay small.
+#[inline(never)]
 unsafe fn note(block: Pointer, bytes: usize, sp: usize, rbp: usize) {
     // SAFETY: the trampoline was entered by a call: its return address lies at `sp`.
     let pc = unsafe { (sp as *const usize).read() };
@@ -54,8 +55,14 @@ pub(crate) unsafe extern "C" fn calloc(count: usize, bytes: usize, sp: usize, rb
     block
 }
 
+/// As [`note`], with its frame given back before the allocator is called.
+#[inline(never)]
+fn forget(block: Pointer) -> Removed {
+    TRACKER.record_free(block as usize)
+}
+
 pub(crate) unsafe extern "C" fn realloc(block: Pointer, bytes: usize, sp: usize, rbp: usize) -> Pointer {
-    let removed = if block.is_null() { None } else { TRACKER.record_free(block as usize) };
+    let removed = if block.is_null() { None } else { forget(block) };
     // SAFETY: the caller's request.
     let new = unsafe { next::realloc(block, bytes) };
     if !new.is_null() {

@@ -1,4 +1,6 @@
 //! From live allocations to snapshot records.
+//!
+//! How many there are nobody knows before: nothing here may end the guest where the memory for them is not to be had.
 
 use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::HashMap;
@@ -32,31 +34,40 @@ impl Hasher for Mix {
     }
 }
 
-/// Counts what is alive and was born in epoch `from` or later (0: everything).
-pub(crate) fn count(from: u32) -> Counts {
+/// Counts what is alive and was born in epoch `from` or later (0: everything). `None`: no memory.
+pub(crate) fn count(from: u32) -> Option<Counts> {
     let mut counts = Counts::default();
-    TRACKER.scan(from, &mut |entry| *counts.entry((entry.stack, entry.size)).or_default() += 1);
-    counts
+    let mut enough = true;
+    TRACKER.scan(from, &mut |entry| {
+        enough &= counts.len() < counts.capacity() || counts.try_reserve(1).is_ok();
+        if enough {
+            *counts.entry((entry.stack, entry.size)).or_default() += 1;
+        }
+    });
+    enough.then_some(counts)
 }
 
-/// All of them, in a stable order.
-pub(crate) fn records(counts: &Counts) -> Vec<SnapshotRecord> {
-    sorted(counts.iter().map(|(&(stack, size), &count)| SnapshotRecord { stack, size, count }).collect())
+/// All of them, in a stable order. `None`: no memory.
+pub(crate) fn records(counts: &Counts) -> Option<Vec<SnapshotRecord>> {
+    sorted(counts.len(), counts.iter().map(|(&(stack, size), &count)| SnapshotRecord { stack, size, count }))
 }
 
-/// Those that differ between two counts, with their count now.
-pub(crate) fn changes(before: &Counts, now: &Counts) -> Vec<SnapshotRecord> {
-    let mut out: Vec<SnapshotRecord> = now
+/// Those that differ between two counts, with their count now. `None`: no memory.
+pub(crate) fn changes(before: &Counts, now: &Counts) -> Option<Vec<SnapshotRecord>> {
+    let changed = now
         .iter()
         .filter(|(key, count)| before.get(key) != Some(count))
-        .map(|(&(stack, size), &count)| SnapshotRecord { stack, size, count })
-        .collect();
+        .map(|(&(stack, size), &count)| SnapshotRecord { stack, size, count });
     let gone = before.keys().filter(|key| !now.contains_key(key));
-    out.extend(gone.map(|&(stack, size)| SnapshotRecord { stack, size, count: 0 }));
-    sorted(out)
+    let gone = gone.map(|&(stack, size)| SnapshotRecord { stack, size, count: 0 });
+    let all = changed.chain(gone);
+    sorted(all.clone().count(), all)
 }
 
-fn sorted(mut records: Vec<SnapshotRecord>) -> Vec<SnapshotRecord> {
-    records.sort_unstable_by_key(|r| (r.stack, r.size));
-    records
+fn sorted(count: usize, records: impl Iterator<Item = SnapshotRecord>) -> Option<Vec<SnapshotRecord>> {
+    let mut sorted = Vec::new();
+    sorted.try_reserve_exact(count).ok()?;
+    sorted.extend(records);
+    sorted.sort_unstable_by_key(|r| (r.stack, r.size));
+    Some(sorted)
 }

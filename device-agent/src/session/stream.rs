@@ -1,13 +1,18 @@
 //! The stream of one process: what is known goes in, encoded frames come out at the carrier.
+//!
+//! A failed allocation of Rust's ends the process, and this one is the guest's: what has no bound known before (snapshots, stacks)
+//! is asked for in a way that can be refused, and the rest only after a look at whether the heap has room.
 
 use memgate_ffi::{heap, modules, process};
 use memgate_tracker::StopReason;
+use memgate_tracker::cost::ticks;
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, Counters, ErrorCode, ErrorFrame, Frame, Hello, Module, Modules,
     NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode, Stacks,
     WIRE_VERSION, encode,
 };
 
+use super::java::KnownClasses;
 use crate::carrier::{Carrier, Socket, Spool};
 use crate::entry;
 use crate::native::hooks::TRACKER;
@@ -16,6 +21,11 @@ use crate::options::{CarrierKind, Detail, Options};
 
 const RECORDS_PER_PART: usize = 4096;
 const NODES_PER_FRAME: usize = 8192;
+/// Room in the agent's heap for what a boundary says without its snapshot.
+const BOUNDARY_ROOM: usize = 32 << 10;
+/// Room for one module of a list, and for one record or stack node of a frame: they, a copy, and their bytes while the buffer grows.
+const MODULE_ROOM: usize = 1 << 10;
+const RECORD_ROOM: usize = 128;
 
 /// Everything that is written goes through one of these.
 pub(super) struct Session {
@@ -23,6 +33,8 @@ pub(super) struct Session {
     pub(super) role: ProcessRole,
     pid: u32,
     executable: String,
+    /// Why allocations cannot be seen here; a forked child inherits it.
+    pub(super) blind: Option<String>,
     main_thread: usize,
     pub(super) carrier: Carrier,
     pub(super) buffer: Vec<u8>,
@@ -33,20 +45,38 @@ pub(super) struct Session {
     pub(super) sent_nodes: Vec<u64>,
     pub(super) last_counts: Counts,
     pub(super) boundary_ns: u64,
+    clock: Clock,
     pub(super) told_stop: bool,
+    pub(super) bypassing: Option<Bypassing>,
+    /// Given up when memory runs out, so that there is some to say so.
+    reserve: Vec<u8>,
     pub(super) harness_silent: bool,
+    pub(super) classes: KnownClasses,
 }
 
 /// The modules as last written, and the loader's counts of loads and unloads at that time.
 #[derive(Default)]
 pub(super) struct Known {
     at: Option<(u64, u64)>,
+    /// The tracker's at that time.
+    generation: u32,
     modules: Vec<Module>,
+}
+
+/// A library that was about to be loaded past us.
+pub(super) struct Bypassing {
+    /// The loader's count of loads before.
+    pub(super) loads: u64,
+    /// As it was asked for; empty: that was too early to note it.
+    pub(super) path: String,
+    /// In a name space that our list of modules does not show.
+    pub(super) own_name_space: bool,
 }
 
 /// What the hello tells beside the process itself.
 #[derive(Default)]
 pub(super) struct Offers {
+    pub(super) java: bool,
     pub(super) gtest: bool,
     pub(super) blind: Option<String>,
 }
@@ -55,6 +85,8 @@ pub(super) struct Offers {
 pub(super) struct Window {
     pub(super) suite: String,
     pub(super) test: String,
+    /// The thread that began it.
+    thread: usize,
     /// Epoch it began with; 0: so long ago that nobody knows.
     pub(super) epoch: u32,
     pub(super) outcome: Option<Outcome>,
@@ -74,6 +106,7 @@ impl Session {
             role,
             pid: process::pid(),
             executable: executable(),
+            blind: offers.blind,
             main_thread: memgate_tracker::sys::thread_pointer(),
             carrier,
             buffer: Vec::new(),
@@ -84,11 +117,15 @@ impl Session {
             sent_nodes: Vec::new(),
             last_counts: Counts::default(),
             boundary_ns: 0,
+            clock: Clock::start(),
             told_stop: false,
+            bypassing: None,
+            reserve: Vec::with_capacity(BOUNDARY_ROOM),
             harness_silent: false,
+            classes: KnownClasses::default(),
             options,
         };
-        session.append_hello(offers);
+        session.append_hello(offers.gtest, offers.java);
         match role {
             ProcessRole::Main => session.append_modules(),
             ProcessRole::ForkChild => session.append_known_modules(),
@@ -97,12 +134,14 @@ impl Session {
         Some(session)
     }
 
-    fn append_hello(&mut self, offers: Offers) {
-        let mut capabilities = vec!["native.live".to_owned(), "boundary.c_api".to_owned()];
-        if entry::find_object().is_some() {
-            capabilities.push("native.stacks".to_owned());
-        }
-        if offers.gtest {
+    fn append_hello(&mut self, gtest: bool, java: bool) {
+        let names: &[&str] = match (java, entry::find_object()) {
+            (true, _) => &["java.histogram", "boundary.junit"],
+            (false, Some(_)) => &["native.live", "boundary.c_api", "native.stacks"],
+            (false, None) => &["native.live", "boundary.c_api"],
+        };
+        let mut capabilities: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        if gtest {
             capabilities.push("boundary.gtest".to_owned());
         }
         let hello = Hello {
@@ -112,7 +151,7 @@ impl Session {
             parent_pid: process::parent_pid(),
             abi: "x86_64-linux-gnu".to_owned(),
             pointer_bytes: 8,
-            runtime: Runtime::Native,
+            runtime: if java { Runtime::HotSpot } else { Runtime::Native },
             role: self.role,
             executable: self.executable.clone(),
             arguments: arguments(),
@@ -121,7 +160,7 @@ impl Session {
                 .unwrap_or_default(),
             realtime_offset_ns: process::realtime_offset_ns(),
             capabilities,
-            blind: offers.blind,
+            blind: self.blind.clone(),
             label: self.options.label.clone(),
         };
         self.append(&Frame::Hello(hello));
@@ -133,31 +172,48 @@ impl Session {
     pub(super) fn boundary(&mut self, kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
         if kind == BoundaryKind::TestStart {
             let epoch = self.next_epoch();
-            let window = Window { suite: suite.to_owned(), test: test.to_owned(), epoch, outcome: None };
+            let thread = memgate_tracker::sys::thread_pointer();
+            let window =
+                Window { suite: suite.to_owned(), test: test.to_owned(), thread, epoch, outcome: None };
             self.windows.push(window);
         }
         TRACKER.publish();
+        self.make_room(BOUNDARY_ROOM);
         let sequence = self.sequence + 1;
         let (mut survivors, mut parts, mut outcome) = (0, 0, outcome);
         match kind {
             BoundaryKind::TestEnd => {
-                let window = self.windows.iter().rposition(|w| w.suite == suite && w.test == test);
+                let window = self.window(suite, test);
                 if let Some(window) = window.and_then(|i| self.windows.get(i)) {
                     outcome = outcome.or(window.outcome).or(Some(Outcome::Passed));
                     let epoch = window.epoch;
                     (survivors, parts) = self.append_test_snapshot(sequence, epoch);
                 }
             }
-            BoundaryKind::ProcessEnd => {
-                let counts = snapshot::count(0);
-                survivors = counts.values().sum();
-                parts = self.append_records(sequence, SnapshotScope::Survivors, &snapshot::records(&counts));
-            }
+            BoundaryKind::ProcessEnd => (survivors, parts) = self.append_survivors(sequence, 0),
             _ => {}
         }
-        self.append_boundary(kind, (suite, test), outcome, (survivors, parts));
+        // Before the boundary: what could not be recorded is missing in the test that ends with it.
         self.tell_stop();
+        self.tell_bypassing();
+        self.append_boundary(kind, (suite, test), outcome, (survivors, parts));
         self.flush();
+    }
+
+    /// The open window that this thread means: its own one of that name, else the newest.
+    fn window(&self, suite: &str, test: &str) -> Option<usize> {
+        let thread = memgate_tracker::sys::thread_pointer();
+        let is_named = |w: &Window| w.suite == suite && w.test == test;
+        let own = self.windows.iter().rposition(|w| w.thread == thread && is_named(w));
+        own.or_else(|| self.windows.iter().rposition(is_named))
+    }
+
+    /// A test ended: its window closes, with those of that name that the same thread began and never ended. The same test in
+    /// another thread stays open.
+    pub(super) fn close_window(&mut self, suite: &str, test: &str) {
+        let window = self.window(suite, test).and_then(|i| self.windows.get(i));
+        let Some(thread) = window.map(|w| w.thread) else { return };
+        self.windows.retain(|w| w.thread != thread || w.suite != suite || w.test != test);
     }
 
     /// A new epoch begins. When the count starts again, a window that is open belongs to no epoch any more: at its end
@@ -175,37 +231,63 @@ impl Session {
         let alive = TRACKER.alive_since(epoch);
         match self.options.detail {
             Detail::Survivors if alive == Some(0) => (0, 0),
-            Detail::Survivors => {
-                let counts = snapshot::count(epoch);
-                let survivors = counts.values().sum();
-                (
-                    survivors,
-                    self.append_records(sequence, SnapshotScope::Survivors, &snapshot::records(&counts)),
-                )
-            }
+            Detail::Survivors => self.append_survivors(sequence, epoch),
             Detail::Growth => {
-                let now = snapshot::count(0);
-                let changes = snapshot::changes(&self.last_counts, &now);
+                let counts = recording().then(|| snapshot::count(0)).flatten();
+                let changes = counts.as_ref().and_then(|now| snapshot::changes(&self.last_counts, now));
+                let (Some(now), Some(changes)) = (counts, changes) else { return self.gives_up() };
                 self.last_counts = now;
-                let survivors = alive.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+                let survivors = alive.unwrap_or(0);
                 (survivors, self.append_records(sequence, SnapshotScope::Changes, &changes))
             }
         }
     }
 
+    /// What was born in `epoch` or later and is alive: (survivors, parts written).
+    fn append_survivors(&mut self, sequence: u32, epoch: u32) -> (u64, u32) {
+        let counts = recording().then(|| snapshot::count(epoch)).flatten();
+        let records = counts.as_ref().and_then(snapshot::records);
+        let (Some(counts), Some(records)) = (counts, records) else { return self.gives_up() };
+        let survivors = counts.values().sum();
+        drop(counts);
+        (survivors, self.append_records(sequence, SnapshotScope::Survivors, &records))
+    }
+
+    /// There is no memory for a snapshot, or recording had stopped before: none is written.
+    fn gives_up(&mut self) -> (u64, u32) {
+        TRACKER.stop(StopReason::Memory);
+        self.reserve = Vec::new();
+        (0, 0)
+    }
+
+    /// Makes sure that this much more memory is to be had, else recording stops: asking for it would end the guest.
+    fn make_room(&mut self, bytes: usize) -> bool {
+        let enough = crate::HEAP.has_room(bytes);
+        if !enough {
+            self.gives_up();
+        }
+        enough
+    }
+
+    /// Returns the parts written. Where there is no memory for all of them, recording stops.
     fn append_records(&mut self, boundary: u32, scope: SnapshotScope, records: &[SnapshotRecord]) -> u32 {
-        if !records.is_empty() {
+        let modules = usize::try_from(modules::counts().0).unwrap_or(usize::MAX);
+        if !records.is_empty() && self.make_room(modules.saturating_mul(MODULE_ROOM)) {
             self.append_modules();
             self.append_stacks(records);
         }
         let mut part = 0;
         for chunk in records.chunks(RECORDS_PER_PART) {
+            if !recording() || !self.make_room(BOUNDARY_ROOM + chunk.len() * RECORD_ROOM) {
+                break;
+            }
             self.append(&Frame::NativeSnapshot(NativeSnapshot {
                 boundary,
                 scope,
                 part,
                 records: chunk.to_vec(),
             }));
+            self.flush();
             part += 1;
         }
         part
@@ -218,27 +300,43 @@ impl Session {
             let mut id = record.stack;
             while id != 0 && self.mark_sent(id) {
                 let Some(node) = TRACKER.stack_node(id) else { break };
-                path.push((node.generation, StackNode { id, parent: node.parent, pc: node.pc }));
+                let step = (node.generation, StackNode { id, parent: node.parent, pc: node.pc });
+                if !push(&mut path, step) {
+                    self.gives_up();
+                    return;
+                }
                 id = node.parent;
             }
             while let Some((generation, node)) = path.pop() {
-                match by_generation.iter_mut().find(|(g, _)| *g == generation) {
-                    Some((_, nodes)) => nodes.push(node),
-                    None => by_generation.push((generation, vec![node])),
+                if !by_generation.iter().any(|(g, _)| *g == generation) {
+                    by_generation.push((generation, Vec::new()));
+                }
+                let nodes = by_generation.iter_mut().find(|(g, _)| *g == generation);
+                if !nodes.is_some_and(|(_, nodes)| push(nodes, node)) {
+                    self.gives_up();
+                    return;
                 }
             }
         }
         for (generation, nodes) in by_generation {
             for chunk in nodes.chunks(NODES_PER_FRAME) {
+                if !self.make_room(BOUNDARY_ROOM + chunk.len() * RECORD_ROOM) {
+                    return;
+                }
                 self.append(&Frame::Stacks(Stacks { generation, nodes: chunk.to_vec() }));
+                self.flush();
             }
         }
     }
 
-    /// True the first time a node is asked for.
+    /// True the first time a node is asked for. Where that cannot be noted, recording stops.
     fn mark_sent(&mut self, id: u32) -> bool {
         let (word, bit) = (id as usize / 64, 1_u64 << (id % 64));
-        if word >= self.sent_nodes.len() {
+        if let Some(more @ 1..) = (word + 1).checked_sub(self.sent_nodes.len()) {
+            if self.sent_nodes.try_reserve(more).is_err() {
+                self.gives_up();
+                return false;
+            }
             self.sent_nodes.resize(word + 1, 0);
         }
         self.sent_nodes.get_mut(word).is_some_and(|w| {
@@ -250,7 +348,14 @@ impl Session {
 
     /// The module list, if it has changed since it was last written.
     pub(super) fn append_modules(&mut self) {
-        if self.known.at == Some(modules::counts()) {
+        let now = modules::counts();
+        // An unloading that the agent's `dlclose` was not asked for.
+        let untold =
+            self.known.at.is_some_and(|at| at.1 != now.1 && self.known.generation == TRACKER.generation());
+        if untold {
+            TRACKER.modules_changed();
+        }
+        if self.known.at == Some(now) && self.known.generation == TRACKER.generation() {
             return;
         }
         let (loaded, adds, subs) = modules::loaded();
@@ -262,7 +367,8 @@ impl Session {
             path: if m.path.is_empty() { own.clone() } else { m.path },
             build_id: m.build_id,
         });
-        self.known = Known { modules: modules.collect(), at: Some((adds, subs)) };
+        let generation = TRACKER.generation();
+        self.known = Known { modules: modules.collect(), at: Some((adds, subs)), generation };
         self.append_known_modules();
     }
 
@@ -277,6 +383,15 @@ impl Session {
             self.pid
         } else {
             process::thread_id()
+        }
+    }
+
+    /// A child that shares our memory (`vfork`, `clone(CLONE_VM)`) works with our state, but its end is not ours.
+    pub(super) fn is_this_process(&self) -> bool {
+        if memgate_tracker::sys::thread_pointer() == self.main_thread {
+            process::thread_id_by_futex().is_none_or(|id| id == self.pid)
+        } else {
+            process::pid() == self.pid
         }
     }
 
@@ -310,11 +425,32 @@ impl Session {
         let Some(reason) = TRACKER.stopped().filter(|_| !self.told_stop) else { return };
         self.told_stop = true;
         let (code, text) = match reason {
-            StopReason::Memory => (ErrorCode::OutOfMemory, "no memory for a thread's state"),
+            StopReason::Memory => {
+                (ErrorCode::OutOfMemory, "no memory for the state of a thread or a snapshot")
+            }
             StopReason::Table => (ErrorCode::OutOfTable, "no memory for the table of live allocations"),
-            StopReason::Stacks => (ErrorCode::OutOfTable, "no memory for call stacks"),
+            StopReason::Stacks => (ErrorCode::OutOfTable, "no memory, or no number, for another call stack"),
         };
-        self.append(&Frame::Error(ErrorFrame { code, text: format!("recording stopped: {text}") }));
+        let remedy = "raise its limit of memory (ulimit -v, ulimit -d, the container's), or run fewer tests in one process";
+        let text = format!("recording stopped: {text}; {remedy}");
+        self.append(&Frame::Error(ErrorFrame { code, text }));
+    }
+
+    /// A library has allocated, or will, past the agent, and may free what the agent has seen: nothing is exact from here on.
+    pub(super) fn tell_bypassing(&mut self) {
+        let Some(Bypassing { loads, path, own_name_space }) = self.bypassing.take() else { return };
+        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let is_listed = || modules::loaded().0.iter().any(|module| name(&module.path) == name(&path));
+        // It may not have been found.
+        if modules::counts().0 == loads || !own_name_space && !is_listed() {
+            return;
+        }
+        let path = if path.is_empty() { "a library" } else { path.as_str() };
+        let text = format!(
+            "{path} was loaded with RTLD_DEEPBIND or into a name space of its own: its malloc is not the process's; \
+             load it without that for the gate"
+        );
+        self.append(&Frame::Error(ErrorFrame { code: ErrorCode::Blind, text }));
     }
 
     pub(super) fn cost(&self) -> AgentCost {
@@ -325,6 +461,7 @@ impl Session {
                 + self.carrier.mapped_bytes(),
             stack_nodes: TRACKER.stack_nodes().into(),
             truncated_stacks: TRACKER.totals().truncated_stacks,
+            recording_ns: self.clock.recording_ns(),
         }
     }
 
@@ -336,6 +473,46 @@ impl Session {
         self.carrier.write(&self.buffer);
         self.buffer.clear();
     }
+}
+
+/// What recording took since the stream began; a forked child's tracker also knows what the parent's took.
+struct Clock {
+    began: (u64, u64),
+    before: (u64, u32),
+}
+
+impl Clock {
+    /// What the guest loses later for each new stack node, because nodes, their places in the map and the page tables of both push its
+    /// own memory out of the caches: so much is missing in the sum of the hooks where stacks are many (`device-agent/benches`, cc1plus).
+    const EVICTION_NS: u64 = 120;
+
+    fn start() -> Self {
+        let before = (TRACKER.recording_ticks(), TRACKER.stack_nodes());
+        Self { began: (ticks(), process::monotonic_ns()), before }
+    }
+
+    fn recording_ns(&self) -> u64 {
+        let passed_ticks = u128::from(ticks().saturating_sub(self.began.0));
+        let passed_ns = u128::from(process::monotonic_ns().saturating_sub(self.began.1));
+        let recording = u128::from(TRACKER.recording_ticks().saturating_sub(self.before.0));
+        let ns = (recording * passed_ns).checked_div(passed_ticks).unwrap_or(0);
+        let nodes = u64::from(TRACKER.stack_nodes().saturating_sub(self.before.1));
+        u64::try_from(ns).unwrap_or(u64::MAX).saturating_add(nodes * Self::EVICTION_NS)
+    }
+}
+
+/// Is everything recorded so far?
+fn recording() -> bool {
+    TRACKER.stopped().is_none()
+}
+
+/// False: no memory.
+fn push<T>(to: &mut Vec<T>, item: T) -> bool {
+    let enough = to.try_reserve(1).is_ok();
+    if enough {
+        to.push(item);
+    }
+    enough
 }
 
 pub(crate) fn counters() -> Counters {

@@ -6,20 +6,23 @@
 //! are compared from the inside out and only while they agree, so memory is read only where a fresh walk would read it: stacks
 //! that were switched away or unmapped are not touched.
 
-use crate::cfi::{Cfa, Rule, SavedRbp};
+use crate::cfi::{Cfa, Room, Rule, SavedRbp};
 use crate::rules::{RuleCache, Step};
 use crate::stacks::{Node, StackStore, extend_hash, root_hash};
+use crate::sync::sized;
 use crate::sys;
 use crate::thread::{ThreadCounters, bump};
 
 /// Deeper stacks keep their innermost frames and say that they are cut.
-pub const MAX_FRAMES: usize = 512;
+pub const MAX_FRAMES: usize = sized(512, 4);
 
 /// `pc` of the pseudo-frame at the root of a stack that could not be followed to its end.
 pub const TRUNCATED_PC: usize = 1;
 
 const CHECKS_PER_FRAME: usize = 3;
 const PAGE: usize = 4096;
+/// Bytes below the stack pointer that the kernel leaves alone when it delivers a signal (psABI §3.2.2).
+const RED_ZONE: usize = 128;
 /// Nothing else is mapped this close below the top of the main thread's stack (the kernel's minimal mmap gap).
 const MAIN_STACK_BYTES: usize = 128 << 20;
 
@@ -65,9 +68,12 @@ struct Walked {
 pub struct Scratch {
     remembered: usize,
     generation: u32,
+    /// Does what is remembered begin with a truncation mark?
+    cut: bool,
     frames: [Remembered; MAX_FRAMES + 2],
     checks: [Check; CHECKS_PER_FRAME * (MAX_FRAMES + 2)],
     walked: [Walked; MAX_FRAMES + 2],
+    room: Room,
 }
 
 /// Where stacks can lie, told once by the agent.
@@ -112,6 +118,8 @@ struct Bounds {
     end: usize,
     /// The end is where the stack ends: nothing may be read beyond. Otherwise the next page may be asked for.
     known: bool,
+    /// A signal came in: the frame it interrupted may have left words in the red zone below its stack pointer.
+    interrupted: bool,
 }
 
 impl Bounds {
@@ -123,9 +131,9 @@ impl Bounds {
             (thread, layout.thread_bytes)
         };
         if sp < top && top - sp < bytes {
-            Self { end: top, known: true }
+            Self { end: top, known: true, interrupted: false }
         } else {
-            Self { end: (sp & !(PAGE - 1)) + PAGE, known: false }
+            Self { end: (sp & !(PAGE - 1)) + PAGE, known: false, interrupted: false }
         }
     }
 
@@ -140,6 +148,15 @@ impl Bounds {
         }
         // SAFETY: [sp, end) is mapped: it is this thread's stack, or every page of it was asked for.
         Some(unsafe { (address as *const usize).read() })
+    }
+
+    /// A saved register that is not in the stack any more: compilers do not tell in a function's last instructions that it
+    /// was restored, because its slot keeps the value until a call or a signal handler writes there.
+    #[cold]
+    #[inline(never)]
+    fn read_below(&mut self, address: usize, sp: usize) -> Option<usize> {
+        let in_red_zone = self.interrupted && address < sp && sp - address <= RED_ZONE;
+        if in_red_zone { self.read(address, address) } else { None }
     }
 
     #[cold]
@@ -180,6 +197,9 @@ pub fn capture(at: Registers, scratch: &mut Scratch, context: &Context<'_>) -> u
     }
     let total = scratch.remember(&found, context);
     let id = scratch.id_of_top(total, context);
+    if scratch.cut {
+        bump(&context.counters.truncated, 1);
+    }
     if found.forget {
         scratch.remembered = 0;
     }
@@ -214,7 +234,7 @@ impl Scratch {
             if fresh > MAX_FRAMES {
                 return Found { fresh, reused: 0, forget };
             }
-            let rule = context.rules.step(pc);
+            let rule = context.rules.step(pc, &mut self.room);
             // Filled in place, field by field: a copy would read 16 bytes that were just written as two words, and stall.
             // SAFETY: the walk stops at MAX_FRAMES + 1 frames.
             let frame = unsafe { self.walked.get_unchecked_mut(fresh) };
@@ -228,18 +248,24 @@ impl Scratch {
                     frame.rbp_at = if plain.rbp == 0 { 0 } else { frame.cfa.wrapping_sub(plain.rbp) };
                     frame.caller(&mut bounds)
                 }
-                None => frame.other_caller(rule.step(), &mut bounds, context, &mut forget),
+                None => {
+                    let innermost = fresh == 0;
+                    frame.other_caller(
+                        rule.step(),
+                        innermost,
+                        &mut bounds,
+                        context,
+                        &mut forget,
+                        &mut self.room,
+                    )
+                }
             };
             fresh += 1;
             match next {
                 Caller::Frame(registers) => Registers { pc, sp, rbp } = registers,
-                Caller::None => {
-                    self.walked_mut(fresh - 1).cfa = 0;
-                    return Found { fresh, reused: 0, forget };
-                }
+                Caller::None => return Found { fresh, reused: 0, forget },
                 Caller::Unknown => {
                     self.walked_mut(fresh - 1).cfa = 0;
-                    bump(&context.counters.truncated, 1);
                     // A pseudo-frame no walk can meet, because no stack pointer has this value.
                     *self.walked_mut(fresh) = Walked {
                         sp: usize::MAX,
@@ -301,6 +327,12 @@ impl Scratch {
                         self.push_check(&mut checks, cfa_at, cfa);
                     }
                 }
+            } else if cfa != 0 {
+                // A root by a zero return address: another stack may have a caller in this place.
+                self.push_check(&mut checks, cfa - 8, 0);
+                if cfa_at != 0 {
+                    self.push_check(&mut checks, cfa_at, cfa);
+                }
             }
             // SAFETY: `capture` keeps fresh + reused within MAX_FRAMES.
             let frame = unsafe { self.frames.get_unchecked_mut(depth) };
@@ -308,6 +340,10 @@ impl Scratch {
             frame.checks = checks as u16;
             frame.needs_rbp = uses_rbp || (rbp_at == 0 && outer_needs_rbp);
             depth += 1;
+        }
+        if found.reused == 0 {
+            // Walked to its end, which is one frame at least.
+            self.cut = self.walked_mut(found.fresh - 1).pc == TRUNCATED_PC;
         }
         self.remembered = depth;
         depth
@@ -426,7 +462,7 @@ impl Walked {
         let rbp = if self.rbp_at == 0 {
             self.rbp
         } else {
-            match bounds.read(self.rbp_at, self.sp) {
+            match bounds.read(self.rbp_at, self.sp).or_else(|| bounds.read_below(self.rbp_at, self.sp)) {
                 Some(saved) => saved,
                 None => return Caller::Unknown,
             }
@@ -439,9 +475,11 @@ impl Walked {
     fn other_caller(
         &mut self,
         step: Step,
+        innermost: bool,
         bounds: &mut Bounds,
         context: &Context<'_>,
         forget: &mut bool,
+        room: &mut Room,
     ) -> Caller {
         match step {
             Step::AtRbp { below } => {
@@ -453,14 +491,32 @@ impl Walked {
             }
             Step::End => Caller::None,
             Step::Unknown => Caller::Unknown,
-            Step::Slow => self.slow_caller(bounds, context, forget),
+            Step::Slow => self.slow_caller(bounds, context, forget, room),
+            Step::Loader => {
+                if innermost {
+                    // Not remembered, so that the next allocation here comes this way as well.
+                    *forget = true;
+                    if context.rules.objects_gone(room) {
+                        context.rules.next_generation();
+                    }
+                } else if let Some(rule) = context.rules.exact(self.pc, room) {
+                    context.rules.loader_calls(self.pc, rule);
+                }
+                self.slow_caller(bounds, context, forget, room)
+            }
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn slow_caller(&mut self, bounds: &mut Bounds, context: &Context<'_>, forget: &mut bool) -> Caller {
-        match context.rules.exact(self.pc) {
+    fn slow_caller(
+        &mut self,
+        bounds: &mut Bounds,
+        context: &Context<'_>,
+        forget: &mut bool,
+        room: &mut Room,
+    ) -> Caller {
+        match context.rules.exact(self.pc, room) {
             Some(Rule::Frame { cfa, rbp }) => {
                 self.cfa = match cfa {
                     Cfa::Rsp(offset) => self.sp.wrapping_add_signed(offset as isize),
@@ -495,7 +551,7 @@ impl Walked {
                 let (Some(sp), Some(rbp), Some(pc)) = (at(rsp), at(rbp), at(rip)) else {
                     return Caller::Unknown;
                 };
-                *bounds = Bounds::of(sp, &context.layout);
+                *bounds = Bounds { interrupted: true, ..Bounds::of(sp, &context.layout) };
                 // The interrupted instruction itself, told as a return address would be: one behind.
                 Caller::Frame(Registers { pc: pc.wrapping_add(1), sp, rbp })
             }

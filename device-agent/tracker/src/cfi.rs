@@ -4,6 +4,9 @@
 //! consumes. What is not understood is [`Rule::Unknown`], and the stack is cut there.
 
 use core::ffi::c_void;
+use core::mem::MaybeUninit;
+use core::ops::Range;
+use core::ptr;
 
 const RBP: u64 = 6;
 const RSP: u64 = 7;
@@ -86,19 +89,46 @@ struct DlFindObject {
 /// glibc's lock-free, async-signal-safe lookup `_dl_find_object`.
 pub type FindObject = unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32;
 
+/// Room for one lookup. A hook passes mapped memory of its thread, because on the guest's stack this would be a large part of
+/// what a hook may use. Nothing in it outlives the lookup, so any bytes are valid.
+#[repr(C)]
+pub struct Room {
+    found: MaybeUninit<DlFindObject>,
+    cie: MaybeUninit<Cie>,
+    rows: [MaybeUninit<State>; 3 + NESTED],
+}
+
+impl Room {
+    /// Room for one lookup.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            found: MaybeUninit::uninit(),
+            cie: MaybeUninit::uninit(),
+            rows: [const { MaybeUninit::uninit() }; 3 + NESTED],
+        }
+    }
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Asks the C library which object `pc` lies in.
 #[must_use]
-pub fn find_object(find: FindObject, pc: usize) -> Option<Object> {
-    let mut found = DlFindObject {
+pub fn find_object(find: FindObject, pc: usize, room: &mut Room) -> Option<Object> {
+    let found = room.found.write(DlFindObject {
         flags: 0,
-        map_start: core::ptr::null_mut(),
-        map_end: core::ptr::null_mut(),
-        link_map: core::ptr::null_mut(),
-        eh_frame: core::ptr::null_mut(),
+        map_start: ptr::null_mut(),
+        map_end: ptr::null_mut(),
+        link_map: ptr::null_mut(),
+        eh_frame: ptr::null_mut(),
         reserved: [0; 16],
-    };
+    });
     // SAFETY: the function writes at most the structure, which is larger than the one it knows.
-    let status = unsafe { find(pc as *mut c_void, (&raw mut found).cast()) };
+    let status = unsafe { find(pc as *mut c_void, ptr::from_mut(found).cast()) };
     if status != 0 || found.eh_frame.is_null() {
         return None;
     }
@@ -200,36 +230,53 @@ impl Reader {
 
 /// The rule at `pc` (an address inside the instruction, that is: return address - 1).
 #[must_use]
-pub fn rule(object: &Object, pc: usize) -> Rule {
-    lookup(object, pc).unwrap_or(Rule::Unknown)
+pub fn rule(object: &Object, pc: usize, room: &mut Room) -> Rule {
+    lookup(object, pc, room).unwrap_or(Rule::Unknown)
 }
 
-fn lookup(object: &Object, pc: usize) -> Option<Rule> {
-    let fde = search(object, pc)?;
-    let (mut fde, at) = record(object, fde)?;
-    let back = fde.u32()?;
-    let cie = at.checked_add(4)?.checked_sub(back as usize).filter(|&c| back != 0 && c >= object.start)?;
-    let cie = parse_cie(record(object, cie)?.0)?;
-    let start = fde.pointer(cie.encoding, 0)?;
-    let range = fde.pointer(cie.encoding & 0x0f, 0)?;
-    if (pc as u64) < start || (pc as u64) >= start.checked_add(range)? {
-        return None;
-    }
+fn lookup(object: &Object, pc: usize, room: &mut Room) -> Option<Rule> {
+    let Room { cie, rows, .. } = room;
+    let found = description(object, pc, cie).filter(|(_, _, range)| range.contains(&(pc as u64)));
+    let Some((mut fde, cie, Range { start, .. })) = found else {
+        // Behind every described function, at the entry of the next one: no call returns there. It is where a stack that
+        // was made by hand begins (`makecontext` leaves the address of glibc's `__start_context`).
+        let entry = description(object, pc.checked_add(1)?, &mut room.cie)?.2.start;
+        return (entry == pc as u64 + 1).then_some(Rule::End);
+    };
     if cie.augmented {
         let n = fde.uleb()?;
         fde.skip(n)?;
     }
-    let initial = State { cfa: CfaState::None, rbp: RbpState::Same, rip: RipState::AtCfa(-8) };
-    let mut state = initial;
-    let mut machine = Machine { cie: &cie, location: start, pc: pc as u64 };
-    machine.run(cie.instructions, &mut state, &initial, true)?;
-    let after_cie = state;
+    let [initial, state, after_cie, saved @ ..] = rows;
+    let initial = initial.write(State { cfa: CfaState::None, rbp: RbpState::Same, rip: RipState::AtCfa(-8) });
+    let state = state.write(*initial);
+    let mut machine = Machine { cie, location: start, pc: pc as u64 };
+    machine.run(cie.instructions, state, initial, saved, true)?;
+    let after_cie = after_cie.write(*state);
     machine.location = start;
-    machine.run(fde, &mut state, &after_cie, false)?;
+    machine.run(fde, state, after_cie, saved, false)?;
     Some(state.rule(cie.signal))
 }
 
+/// The last FDE that begins at `pc` or before (what stands behind its range), its CIE, and the range.
+#[inline(never)]
+fn description<'a>(
+    object: &Object,
+    pc: usize,
+    cie: &'a mut MaybeUninit<Cie>,
+) -> Option<(Reader, &'a Cie, Range<u64>)> {
+    let (mut fde, at) = record(object, search(object, pc)?)?;
+    let back = fde.u32()?;
+    let above = at.checked_add(4)?.checked_sub(back as usize).filter(|&c| back != 0 && c >= object.start)?;
+    let cie = parse_cie(record(object, above)?.0, cie)?;
+    let start = fde.pointer(cie.encoding, 0)?;
+    let range = fde.pointer(cie.encoding & 0x0f, 0)?;
+    Some((fde, cie, start..start.checked_add(range)?))
+}
+
 /// Binary search in `.eh_frame_hdr`: address of the FDE that may cover `pc`.
+// Not inlined, as `parse_cie`: what it needs of the stack is given back before the deepest call.
+#[inline(never)]
 fn search(object: &Object, pc: usize) -> Option<usize> {
     let mut header = Reader { at: object.eh_frame_hdr, end: object.end };
     let [version, frame_encoding, count_encoding, table_encoding] = header.bytes::<4>()?;
@@ -278,7 +325,8 @@ struct Cie {
     instructions: Reader,
 }
 
-fn parse_cie(mut r: Reader) -> Option<Cie> {
+#[inline(never)]
+fn parse_cie(mut r: Reader, into: &mut MaybeUninit<Cie>) -> Option<&Cie> {
     if r.u32()? != 0 {
         return None;
     }
@@ -292,8 +340,14 @@ fn parse_cie(mut r: Reader) -> Option<Cie> {
     } else {
         r.uleb()?
     };
-    let mut cie =
-        Cie { code_align, data_align, encoding: 0, augmented: false, signal: false, instructions: r };
+    let cie = into.write(Cie {
+        code_align,
+        data_align,
+        encoding: 0,
+        augmented: false,
+        signal: false,
+        instructions: r,
+    });
     if letters.u8()? == b'z' {
         cie.augmented = true;
         let n = r.uleb()?;
@@ -421,6 +475,9 @@ fn plt(mut e: Reader) -> Option<u8> {
         .then(|| lit - 0x30)
 }
 
+/// Rows that call frame instructions may have put aside at a time.
+const NESTED: usize = 3;
+
 struct Machine<'a> {
     cie: &'a Cie,
     location: u64,
@@ -429,8 +486,14 @@ struct Machine<'a> {
 
 impl Machine<'_> {
     /// Runs call frame instructions up to the row of `pc`. `whole`: the CIE's, which hold for all rows.
-    fn run(&mut self, mut r: Reader, s: &mut State, initial: &State, whole: bool) -> Option<()> {
-        let mut saved: [Option<State>; 3] = [None; 3];
+    fn run(
+        &mut self,
+        mut r: Reader,
+        s: &mut State,
+        initial: &State,
+        saved: &mut [MaybeUninit<State>; NESTED],
+        whole: bool,
+    ) -> Option<()> {
         let mut depth = 0_usize;
         while r.at < r.end {
             let op = r.u8()?;
@@ -492,12 +555,13 @@ impl Machine<'_> {
                     Self::lose(s, register);
                 }
                 0x0a => {
-                    *saved.get_mut(depth)? = Some(*s);
+                    saved.get_mut(depth)?.write(*s);
                     depth += 1;
                 }
                 0x0b => {
                     depth = depth.checked_sub(1)?;
-                    *s = (*saved.get(depth)?)?;
+                    // SAFETY: those below `depth` were written in this run.
+                    *s = unsafe { saved.get(depth)?.assume_init() };
                 }
                 0x0c => s.cfa = CfaState::Register(r.uleb()?, i64::try_from(r.uleb()?).ok()?),
                 0x0d => {
@@ -600,10 +664,10 @@ mod tests {
     #[test]
     fn compiled_functions_have_a_rule_and_data_has_none() {
         let pc = compiled_functions_have_a_rule_and_data_has_none as fn() as usize + 1;
-        let object = find_object(_dl_find_object, pc).unwrap();
-        assert!(matches!(rule(&object, pc), Rule::Frame { cfa: Cfa::Rsp(_), .. }));
-        assert_eq!(rule(&object, object.start), Rule::Unknown);
-        assert!(find_object(_dl_find_object, 16).is_none());
+        let object = find_object(_dl_find_object, pc, &mut Room::new()).unwrap();
+        assert!(matches!(rule(&object, pc, &mut Room::new()), Rule::Frame { cfa: Cfa::Rsp(_), .. }));
+        assert_eq!(rule(&object, object.start, &mut Room::new()), Rule::Unknown);
+        assert!(find_object(_dl_find_object, 16, &mut Room::new()).is_none());
     }
 
     #[test]
@@ -612,7 +676,7 @@ mod tests {
         let start = garbage.as_ptr() as usize;
         for at in 0..200 {
             let object = Object { start, end: start + 256, eh_frame_hdr: start + at };
-            assert_eq!(rule(&object, start + 5), Rule::Unknown);
+            assert_eq!(rule(&object, start + 5, &mut Room::new()), Rule::Unknown);
         }
     }
 
@@ -637,13 +701,16 @@ mod tests {
         image[116..120].copy_from_slice(&(20_i32 - 100).to_le_bytes());
         let object = Object { start: base, end: base + 128, eh_frame_hdr: base + 100 };
         let frame = |n| Rule::Frame { cfa: Cfa::Rsp(n), rbp: SavedRbp::Same };
-        assert_eq!(rule(&object, base + 65), frame(8));
-        assert_eq!(rule(&object, base + 70), frame(16));
-        assert_eq!(rule(&object, base + 96), Rule::Unknown);
+        assert_eq!(rule(&object, base + 65, &mut Room::new()), frame(8));
+        assert_eq!(rule(&object, base + 70, &mut Room::new()), frame(16));
+        assert_eq!(rule(&object, base + 96, &mut Room::new()), Rule::Unknown);
+        // A return address that is a function's entry, with nothing described before it: a stack made by hand begins there.
+        assert_eq!(rule(&object, base + 63, &mut Room::new()), Rule::End);
+        assert_eq!(rule(&object, base + 62, &mut Room::new()), Rule::Unknown);
         let mut changed = 0;
         for bit in 0..40 * 8 {
             image[bit / 8] ^= 1 << (bit % 8);
-            changed += u32::from(rule(&object, base + 70) != frame(16));
+            changed += u32::from(rule(&object, base + 70, &mut Room::new()) != frame(16));
             image[bit / 8] ^= 1 << (bit % 8);
         }
         assert!(changed > 50, "{changed}");

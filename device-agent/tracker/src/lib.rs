@@ -14,7 +14,7 @@
 //!
 //! This crate is one of the two unsafe fences of the agent: raw pointers are its subject. It is `no_std` and depends on
 //! nothing but `libc` types.
-#![no_std]
+#![cfg_attr(not(loom), no_std)]
 #![expect(
     unsafe_code,
     reason = "an allocation tracker reads stacks and maps its own tables; see the rules above"
@@ -25,13 +25,21 @@
 )]
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 extern crate std;
 
 pub mod capture;
 pub mod cfi;
+pub mod cost;
+#[cfg(feature = "crosscheck")]
+pub mod crosscheck;
 pub mod rules;
+mod spill;
 pub mod stacks;
+#[cfg(not(loom))]
+mod sync;
+#[cfg(loom)]
+pub mod sync;
 pub mod sys;
 pub mod table;
 pub mod thread;

@@ -3,12 +3,18 @@
 //! A word is `pc 47 | kind 2 | cfa/8 11 | rbp 4`. A lost race costs a second computation, never a wrong rule: an entry is
 //! written whole and carries its key. Addresses outside every loaded object are not remembered, because a library may be
 //! loaded there later; everything is forgotten when a library is unloaded.
+//!
+//! Not every unloading is told: the C library unloads its own plug-ins, and a library with RTLD_DEEPBIND calls a `dlclose` that
+//! is not the agent's. But whoever loads a library in the place of another allocates first, in the loader. So the cache knows
+//! the objects whose rules it holds, and where the caller of an allocation lies in the loader, it looks whether all are still there.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use crate::cfi::{self, Cfa, FindObject, Rule, SavedRbp};
+use crate::cfi::{self, Cfa, FindObject, Object, Room, Rule, SavedRbp};
+use crate::sync::sized;
+use crate::sys;
 
-const BITS: u32 = 14;
+const BITS: u32 = sized(14, 2);
 const ENTRIES: usize = (1 << BITS) + 1;
 const PAYLOAD_BITS: u32 = 17;
 
@@ -19,11 +25,22 @@ const KIND_OTHER: u64 = 3;
 const OTHER_END: u64 = 0;
 const OTHER_UNKNOWN: u64 = 1;
 const OTHER_SLOW: u64 = 2;
+const OTHER_LOADER: u64 = 3;
+
+/// Objects that can be watched.
+const OBJECTS: usize = 1024;
+/// The place of an object that is gone.
+const GONE: usize = 1;
 
 /// The cache. One lives in a static of the agent; all-zero is empty.
 pub struct RuleCache {
     entries: [AtomicU64; ENTRIES],
     find_object: AtomicUsize,
+    generation: AtomicU32,
+    /// Start of the loader.
+    loader: AtomicUsize,
+    /// Starts of the objects that rules were taken from: a hash table. One that stands in it twice does no harm.
+    objects: [AtomicUsize; OBJECTS],
 }
 
 /// A rule as the walker uses it.
@@ -55,35 +72,51 @@ pub enum Step {
     Unknown,
     /// Ask [`RuleCache::exact`] each time.
     Slow,
+    /// An address in the loader: as `Slow`, but ask [`RuleCache::objects_gone`] first if the loader is what allocates.
+    Loader,
 }
 
 impl RuleCache {
     /// An empty cache that knows no objects.
     #[must_use]
     pub const fn new() -> Self {
-        Self { entries: [const { AtomicU64::new(0) }; ENTRIES], find_object: AtomicUsize::new(0) }
+        Self {
+            entries: [const { AtomicU64::new(0) }; ENTRIES],
+            find_object: AtomicUsize::new(0),
+            generation: AtomicU32::new(0),
+            loader: AtomicUsize::new(0),
+            objects: [const { AtomicUsize::new(0) }; OBJECTS],
+        }
     }
 
     /// Sets the C library's `_dl_find_object`. Without it no address has a rule.
     pub fn set_find_object(&self, find: FindObject) {
         self.find_object.store(find as usize, Ordering::Relaxed);
+        let loader = self.object(sys::loader(), &mut Room::new());
+        self.loader.store(loader.map_or(0, |object| object.start), Ordering::Relaxed);
     }
 
-    /// Forgets everything.
-    pub fn clear(&self) {
+    /// The present module generation, 16 bits.
+    #[inline(always)]
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Forgets everything: a module was unloaded. Returns the new generation.
+    pub fn next_generation(&self) -> u32 {
+        let generation = (self.generation.load(Ordering::SeqCst) + 1) & 0xffff;
+        self.generation.store(generation, Ordering::SeqCst);
         for entry in &self.entries {
             entry.store(0, Ordering::Relaxed);
         }
+        generation
     }
 
     /// The rule for a return address.
     #[inline(always)]
-    pub fn step(&self, pc: usize) -> Packed {
-        let slot = ((pc as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - BITS)) as usize;
-        // SAFETY: 14 bits index at most 2^14 - 1.
-        let first = unsafe { self.entries.get_unchecked(slot) };
-        // SAFETY: there is one entry more.
-        let second = unsafe { self.entries.get_unchecked(slot + 1) };
+    pub fn step(&self, pc: usize, room: &mut Room) -> Packed {
+        let [first, second] = self.places(pc);
         let bits = first.load(Ordering::Relaxed);
         if bits >> PAYLOAD_BITS == pc as u64 {
             return Packed(bits);
@@ -92,28 +125,90 @@ impl RuleCache {
         if bits >> PAYLOAD_BITS == pc as u64 {
             return Packed(bits);
         }
-        self.miss(pc, first, second)
+        self.miss(pc, room)
+    }
+
+    /// The two entries that may hold an address.
+    #[inline(always)]
+    fn places(&self, pc: usize) -> [&AtomicU64; 2] {
+        let slot = ((pc as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - BITS)) as usize;
+        // SAFETY: 14 bits index at most 2^14 - 1.
+        let first = unsafe { self.entries.get_unchecked(slot) };
+        // SAFETY: there is one entry more.
+        let second = unsafe { self.entries.get_unchecked(slot + 1) };
+        [first, second]
+    }
+
+    /// The loaded object that an address lies in.
+    fn object(&self, address: usize, room: &mut Room) -> Option<Object> {
+        let find = self.find_object.load(Ordering::Relaxed);
+        if find == 0 {
+            return None;
+        }
+        // SAFETY: only `set_find_object` writes the word, and it is not 0.
+        let find = unsafe { core::mem::transmute::<usize, FindObject>(find) };
+        cfi::find_object(find, address, room)
     }
 
     /// The rule for a return address, computed now.
     #[cold]
     #[inline(never)]
-    pub fn exact(&self, pc: usize) -> Option<Rule> {
-        let find = self.find_object.load(Ordering::Relaxed);
-        if find == 0 || pc == 0 {
-            return None;
+    pub fn exact(&self, pc: usize, room: &mut Room) -> Option<Rule> {
+        let object = self.object(pc.checked_sub(1)?, room)?;
+        Some(cfi::rule(&object, pc - 1, room))
+    }
+
+    /// Stores the rule of an address in the loader like any other: it is no place where the loader allocates.
+    #[cold]
+    #[inline(never)]
+    pub fn loader_calls(&self, pc: usize, rule: Rule) {
+        self.store(pc, pack(rule));
+    }
+
+    /// Is an object gone whose rules were taken? It is not watched any more.
+    #[cold]
+    #[inline(never)]
+    pub fn objects_gone(&self, room: &mut Room) -> bool {
+        let mut gone = false;
+        for place in &self.objects {
+            let start = place.load(Ordering::Relaxed);
+            if start > GONE && self.object(start, room).is_none_or(|object| object.start != start) {
+                place.store(GONE, Ordering::Relaxed);
+                gone = true;
+            }
         }
-        // SAFETY: only `set_find_object` writes the word, and it is not 0.
-        let find = unsafe { core::mem::transmute::<usize, FindObject>(find) };
-        let object = cfi::find_object(find, pc - 1)?;
-        Some(cfi::rule(&object, pc - 1))
+        gone
+    }
+
+    fn watch(&self, object: usize) {
+        let first = (object >> 12).wrapping_mul(0x9E37_79B1) % OBJECTS;
+        for i in 0..OBJECTS {
+            let Some(place) = self.objects.get((first + i) % OBJECTS) else { return };
+            let known = place.load(Ordering::Relaxed);
+            let free = known <= GONE;
+            if known == object
+                || free && place.compare_exchange(known, object, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            {
+                return;
+            }
+        }
     }
 
     #[cold]
     #[inline(never)]
-    fn miss(&self, pc: usize, first: &AtomicU64, second: &AtomicU64) -> Packed {
-        let Some(rule) = self.exact(pc) else { return Packed(pack_other(OTHER_UNKNOWN)) };
-        let bits = ((pc as u64) << PAYLOAD_BITS) | pack(rule);
+    fn miss(&self, pc: usize, room: &mut Room) -> Packed {
+        let object = pc.checked_sub(1).and_then(|address| self.object(address, room));
+        let Some(object) = object else { return Packed(pack_other(OTHER_UNKNOWN)) };
+        if object.start == self.loader.load(Ordering::Relaxed) {
+            return self.store(pc, pack_other(OTHER_LOADER));
+        }
+        self.watch(object.start);
+        self.store(pc, pack(cfi::rule(&object, pc - 1, room)))
+    }
+
+    fn store(&self, pc: usize, payload: u64) -> Packed {
+        let [first, second] = self.places(pc);
+        let bits = ((pc as u64) << PAYLOAD_BITS) | payload;
         if bits >> PAYLOAD_BITS == pc as u64 {
             let evicted = first.load(Ordering::Relaxed);
             if evicted != 0 {
@@ -154,6 +249,7 @@ impl Packed {
             (KIND_AT_RBP, _) => Step::AtRbp { below: self.far() },
             (_, OTHER_END) => Step::End,
             (_, OTHER_UNKNOWN) => Step::Unknown,
+            (_, OTHER_LOADER) => Step::Loader,
             _ => Step::Slow,
         }
     }
@@ -204,7 +300,47 @@ fn pack_frame(cfa: Cfa, rbp: SavedRbp) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use core::ffi::c_void;
+    use core::sync::atomic::AtomicBool;
+
     use super::*;
+
+    static LOADED: AtomicBool = AtomicBool::new(true);
+    static IMAGE: [u8; 4096] = [0; 4096];
+
+    /// A loader that knows one object, while it is loaded.
+    unsafe extern "C" fn find(_: *mut c_void, out: *mut c_void) -> i32 {
+        let start = IMAGE.as_ptr() as usize;
+        let found = [0, start, start + IMAGE.len(), 0, start + 8];
+        // SAFETY: the structure begins with these five words.
+        unsafe { out.cast::<[usize; 5]>().write(found) };
+        if LOADED.load(Ordering::Relaxed) { 0 } else { -1 }
+    }
+
+    #[test]
+    fn an_object_that_is_gone_is_noticed_once() {
+        let cache = RuleCache::new();
+        let room = &mut Room::new();
+        cache.set_find_object(find);
+        // For the cache the image is not the loader.
+        cache.loader.store(0, Ordering::Relaxed);
+        assert_eq!(cache.step(IMAGE.as_ptr() as usize + 50, room).step(), Step::Unknown);
+        assert!(!cache.objects_gone(room));
+        LOADED.store(false, Ordering::Relaxed);
+        assert!(cache.objects_gone(room));
+        assert!(!cache.objects_gone(room));
+    }
+
+    #[test]
+    fn more_objects_than_are_watched_do_no_harm() {
+        let cache = RuleCache::new();
+        for object in 1..=OBJECTS + 10 {
+            cache.watch(object * 4096);
+        }
+        assert!(cache.objects_gone(&mut Room::new()));
+        cache.watch(4096);
+        assert!(cache.objects_gone(&mut Room::new()));
+    }
 
     #[test]
     fn rules_survive_packing() {

@@ -5,14 +5,15 @@
 //! succeed with different ids: the reader merges by content, so that costs a node, not exactness.
 
 use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use crate::sys;
+use crate::sync::{
+    self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, Zeroed, sized, zero_constructor,
+};
 use crate::table::MAX_STACK;
 
-const CHUNK_NODES: usize = 1 << 16;
+const CHUNK_NODES: usize = sized(1 << 16, 4);
 const CHUNKS: usize = (MAX_STACK as usize + 1) / CHUNK_NODES;
-const FIRST_CELLS: u64 = 1 << 12;
+const FIRST_CELLS: usize = sized(1 << 12, 4);
 const ID_MASK: u64 = MAX_STACK as u64;
 
 #[repr(C)]
@@ -52,15 +53,8 @@ pub struct StackStore {
 }
 
 impl StackStore {
-    /// An empty store.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            chunks: [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS],
-            nodes: AtomicU32::new(0),
-            map: AtomicPtr::new(ptr::null_mut()),
-            growing: AtomicBool::new(false),
-        }
+    zero_constructor! {
+        /// An empty store.
     }
 
     /// Id of the stack with this rolling hash, if it was stored.
@@ -72,11 +66,11 @@ impl StackStore {
         // A map always keeps empty cells, so the probe ends.
         loop {
             let bits = map.cell(at).load(Ordering::Acquire);
-            if (bits ^ hash) & !ID_MASK == 0 {
-                return Some((bits & ID_MASK) as u32);
-            }
             if bits == 0 {
                 return None;
+            }
+            if (bits ^ hash) & !ID_MASK == 0 {
+                return Some((bits & ID_MASK) as u32);
             }
             at = (at + 1) & map.mask;
         }
@@ -98,6 +92,12 @@ impl StackStore {
         cell.parent.store((u64::from(node.parent) << 32) | (hash & u64::from(u32::MAX)), Ordering::Release);
         self.publish(hash, id);
         Some(id)
+    }
+
+    /// Leaves this many ids, as if all the others were taken.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn leave(&self, ids: u32) {
+        self.nodes.store(MAX_STACK - ids, Ordering::Relaxed);
     }
 
     /// The node with this id.
@@ -124,28 +124,16 @@ impl StackStore {
         self.len() == 0
     }
 
+    /// In a forked child: a thread that made a larger map does not exist here.
+    pub fn after_fork(&self) {
+        self.growing.store(false, Ordering::Relaxed);
+    }
+
     fn node_cell(&self, id: u32, make: bool) -> Option<&NodeCell> {
         let chunk = self.chunks.get(id as usize / CHUNK_NODES)?;
-        let mut at = chunk.load(Ordering::Acquire);
+        let at = if make { sync::get_or_map(chunk, CHUNK_NODES)? } else { chunk.load(Ordering::Acquire) };
         if at.is_null() {
-            if !make {
-                return None;
-            }
-            let bytes = CHUNK_NODES * size_of::<NodeCell>();
-            let new = sys::map(bytes)?;
-            match chunk.compare_exchange(
-                ptr::null_mut(),
-                new.as_ptr().cast(),
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
-                Ok(_) => at = new.as_ptr().cast(),
-                Err(other) => {
-                    // SAFETY: this mapping was never published.
-                    unsafe { sys::unmap(new, bytes) };
-                    at = other;
-                }
-            }
+            return None;
         }
         // SAFETY: a published chunk has CHUNK_NODES cells and is never unmapped.
         Some(unsafe { &*at.wrapping_add(id as usize % CHUNK_NODES) })
@@ -156,14 +144,13 @@ impl StackStore {
     fn publish(&self, hash: u64, id: u32) {
         let mut at = self.map.load(Ordering::Acquire);
         // SAFETY: maps are mapped once and never given back.
-        let crowded = unsafe { at.as_ref() }.is_none_or(|m| m.used.load(Ordering::Relaxed) * 2 > m.mask);
+        let crowded = unsafe { at.as_ref() }.is_none_or(Map::is_crowded);
         if crowded {
             self.grow();
             at = self.map.load(Ordering::Acquire);
         }
         // SAFETY: as above.
-        if let Some(map) = unsafe { at.as_ref() }.filter(|m| m.used.load(Ordering::Relaxed) * 8 < m.mask * 7)
-        {
+        if let Some(map) = unsafe { at.as_ref() } {
             map.put(hash, id);
         }
     }
@@ -177,8 +164,8 @@ impl StackStore {
         let old = self.map.load(Ordering::Acquire);
         // SAFETY: maps are mapped once and never given back.
         let old = unsafe { old.as_ref() };
-        if old.is_none_or(|m| m.used.load(Ordering::Relaxed) * 2 > m.mask) {
-            let cells = old.map_or(FIRST_CELLS, |m| (m.mask + 1) * 4);
+        if old.is_none_or(Map::is_crowded) {
+            let cells = old.map_or(FIRST_CELLS, |m| (m.mask as usize + 1) * 4);
             if let Some(new) = Map::with_cells(cells) {
                 if let Some(old) = old {
                     for i in 0..=old.mask {
@@ -218,13 +205,16 @@ pub const fn extend_hash(hash: u64, pc: u64) -> u64 {
 }
 
 impl Map {
-    fn with_cells(cells: u64) -> Option<&'static Self> {
-        let bytes = size_of::<Self>() + usize::try_from(cells).ok()? * size_of::<AtomicU64>();
-        let at = sys::map(bytes)?.cast::<Self>();
+    fn with_cells(cells: usize) -> Option<&'static Self> {
+        let at = sync::map::<Self, AtomicU64>(cells, true)?;
         // SAFETY: fresh zeroed memory of this thread alone.
-        unsafe { (*at.as_ptr()).mask = cells - 1 };
+        unsafe { (*at.as_ptr()).mask = cells as u64 - 1 };
         // SAFETY: never unmapped.
         Some(unsafe { at.as_ref() })
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.used.load(Ordering::Relaxed) * 2 > self.mask
     }
 
     #[inline(always)]
@@ -233,17 +223,46 @@ impl Map {
         unsafe { &*ptr::from_ref(self).wrapping_add(1).cast::<AtomicU64>().wrapping_add(at as usize) }
     }
 
+    /// Puts an id in, unless the map is full: an eighth of its cells stays empty, so that every probe ends.
     fn put(&self, hash: u64, id: u32) {
+        // Counted before it is there: however many threads come at once, they do not fill the map together.
+        if self.used.fetch_add(1, Ordering::Relaxed) * 8 >= self.mask * 7 {
+            self.used.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
         let bits = (hash & !ID_MASK) | u64::from(id);
         let mut at = hash & self.mask;
-        loop {
-            match self.cell(at).compare_exchange(0, bits, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => {
-                    self.used.fetch_add(1, Ordering::Relaxed);
-                    return;
-                }
-                Err(_) => at = (at + 1) & self.mask,
-            }
+        while self.cell(at).compare_exchange(0, bits, Ordering::Release, Ordering::Relaxed).is_err() {
+            at = (at + 1) & self.mask;
+        }
+    }
+}
+
+// SAFETY: atomics; all-zero is an empty cell.
+unsafe impl Zeroed for NodeCell {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self { pc: Zeroed::zeroed(), parent: Zeroed::zeroed() }
+    }
+}
+
+// SAFETY: numbers; the mask is set before the map is published.
+unsafe impl Zeroed for Map {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self { mask: 0, used: Zeroed::zeroed() }
+    }
+}
+
+// SAFETY: all-zero is empty.
+unsafe impl Zeroed for StackStore {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self {
+            chunks: Zeroed::zeroed(),
+            nodes: Zeroed::zeroed(),
+            map: Zeroed::zeroed(),
+            growing: Zeroed::zeroed(),
         }
     }
 }
@@ -298,6 +317,20 @@ mod tests {
             let id = store.store(u64::MAX - i as u64, node).unwrap();
             assert_eq!(store.node(id), Some(node));
         }
+    }
+
+    #[test]
+    fn ids_that_have_run_out_are_refused_and_the_last_one_is_whole() {
+        let store: &StackStore = Box::leak(Box::new(StackStore::new()));
+        store.leave(2);
+        let node = |pc| Node { parent: 7, generation: 3, pc };
+        let [first, last] = [1, 2].map(|n| store.store(n << 40, node(n)).unwrap());
+        assert_eq!((first, last), (MAX_STACK - 1, MAX_STACK));
+        for n in 3..10 {
+            assert_eq!(store.store(n << 40, node(n)), None);
+        }
+        assert_eq!((store.node(last), store.find(2 << 40)), (Some(node(2)), Some(last)));
+        assert_eq!((store.len(), store.node(MAX_STACK + 1)), (MAX_STACK, None));
     }
 
     /// Once, a thread that stored while another one made the first map was told that there is no memory.

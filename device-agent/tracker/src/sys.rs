@@ -17,8 +17,19 @@ pub fn mapped_bytes() -> u64 {
 /// touched page. It is a flag of `mmap`, so no further system call is needed that a guest's seccomp filter could refuse.
 #[must_use]
 pub fn map(bytes: usize) -> Option<NonNull<u8>> {
+    map_with(bytes, 0)
+}
+
+/// As [`map`], with all pages there at once: for memory whose pages are all used soon, in random order, that is cheaper than
+/// two page faults for each (the first read, then the first write).
+#[must_use]
+pub fn map_populated(bytes: usize) -> Option<NonNull<u8>> {
+    map_with(bytes, libc::MAP_POPULATE)
+}
+
+fn map_with(bytes: usize, more: libc::c_int) -> Option<NonNull<u8>> {
     let errno = Errno::save();
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK | more;
     // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
     let at = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     errno.restore();
@@ -27,15 +38,6 @@ pub fn map(bytes: usize) -> Option<NonNull<u8>> {
     }
     MAPPED_BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
     NonNull::new(at.cast())
-}
-
-/// Maps a zeroed `T`.
-///
-/// # Safety
-/// All-zero bytes must be a valid `T`.
-#[must_use]
-pub unsafe fn map_zeroed<T>() -> Option<NonNull<T>> {
-    map(size_of::<T>()).map(NonNull::cast)
 }
 
 /// Gives memory back that [`map`] gave.
@@ -70,6 +72,16 @@ pub fn readable(address: usize) -> bool {
     let fault = result != 0 && Errno::save().0 == libc::EFAULT;
     errno.restore();
     !fault
+}
+
+/// An address in the loader that started this program.
+#[must_use]
+pub fn loader() -> usize {
+    // SAFETY: looks the value up among those the kernel gave.
+    let base = unsafe { libc::getauxval(libc::AT_BASE) };
+    // 0: the loader was called by its name, and is what the kernel entered.
+    // SAFETY: as above.
+    if base != 0 { base as usize } else { unsafe { libc::getauxval(libc::AT_ENTRY) as usize } }
 }
 
 /// The value `errno` had, to be put back.

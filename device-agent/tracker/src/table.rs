@@ -8,20 +8,19 @@
 //! Each 512 slots (one shadow page) carry the epoch in which they were last written, so that a boundary scans only
 //! what its window touched.
 
-use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
+use crate::spill::Spill;
+use crate::sync::{self, AtomicPtr, AtomicU16, AtomicU64, Ordering, Zeroed, sized, zero_constructor};
 
-use crate::sys;
-
-const STACK_BITS: u32 = 26;
-const EPOCH_BITS: u32 = 14;
+const STACK_BITS: u32 = sized(26, 4);
+const EPOCH_BITS: u32 = sized(14, 3);
 const SIZE_BITS: u32 = 24;
-const SLOTS: usize = 1 << 16;
-const PAGE_SLOTS: usize = 512;
+const SLOT_BITS: u32 = sized(16, 2);
+const MID_BITS: u32 = sized(13, 1);
+const TOP_BITS: u32 = sized(14, 1);
+const SLOTS: usize = 1 << SLOT_BITS;
+const PAGE_SLOTS: usize = sized(512, 2);
 const PAGES: usize = SLOTS / PAGE_SLOTS;
-const MID_ENTRIES: usize = 1 << 13;
-const TOP_ENTRIES: usize = 1 << 14;
-const ADDRESS_BITS: u32 = 47;
+const ADDRESS_BITS: u32 = 4 + SLOT_BITS + MID_BITS + TOP_BITS;
 
 /// Largest stack id a slot can hold.
 pub const MAX_STACK: u32 = (1 << STACK_BITS) - 1;
@@ -70,36 +69,25 @@ impl Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full;
 
+/// The slots come first, so that the 512 of one stamp are one page of memory.
 #[repr(C)]
 struct Leaf {
-    next: *mut Leaf,
-    touched: [AtomicU16; PAGES],
     slots: [AtomicU64; SLOTS],
+    touched: [AtomicU16; PAGES],
 }
 
-#[repr(C)]
-struct Mid {
-    leaves: [AtomicPtr<Leaf>; MID_ENTRIES],
-}
+type Mid = Directory<Leaf, { 1 << MID_BITS }>;
 
 /// The table. One lives in a static of the agent; all-zero is empty.
 pub struct Table {
-    top: [AtomicPtr<Mid>; TOP_ENTRIES],
-    leaves: AtomicPtr<Leaf>,
+    top: Directory<Mid, { 1 << TOP_BITS }>,
     granule_shift: AtomicU64,
     spill: Spill,
 }
 
 impl Table {
-    /// An empty table. [`Table::set_granule`] comes before the first insert.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            top: [const { AtomicPtr::new(ptr::null_mut()) }; TOP_ENTRIES],
-            leaves: AtomicPtr::new(ptr::null_mut()),
-            granule_shift: AtomicU64::new(0),
-            spill: Spill::new(),
-        }
+    zero_constructor! {
+        /// An empty table. [`Table::set_granule`] comes before the first insert.
     }
 
     /// Sets the granule: 32 bytes where no two live pointers can share as many, else 16, which is right for every allocator.
@@ -125,13 +113,17 @@ impl Table {
         let touched = unsafe { leaf.touched.get_unchecked(page) };
         let epoch = entry.epoch as u16;
         // A thread that still works with the previous epoch must not lower the stamp of the present one.
-        if touched.load(Ordering::Relaxed) < epoch {
-            touched.fetch_max(epoch, Ordering::Relaxed);
-        }
+        let stamp = touched.load(Ordering::Relaxed);
         // SAFETY: `slot` < SLOTS by its mask.
         let cell = unsafe { leaf.slots.get_unchecked(slot) };
+        if stamp < epoch && touched.fetch_max(epoch, Ordering::Relaxed) == 0 {
+            // Nothing was ever written to this page: reading first would cost a page fault of its own.
+            cell.store(bits, Ordering::Release);
+            return Ok(None);
+        }
         let before = cell.load(Ordering::Relaxed);
-        cell.store(bits, Ordering::Relaxed);
+        // Whoever scans and finds the id of a stack finds the stack.
+        cell.store(bits, Ordering::Release);
         if before == 0 { Ok(None) } else { Ok(Some(Entry::unpack(before))) }
     }
 
@@ -151,36 +143,34 @@ impl Table {
         self.spill.remove(address)
     }
 
-    /// Calls `visit` with every live allocation whose epoch is `from` or later (`from` 0: all).
-    pub fn scan(&self, from: u32, visit: &mut dyn FnMut(Entry)) {
-        let mut at = self.leaves.load(Ordering::Acquire);
-        // SAFETY: leaves are mapped once and never given back.
-        while let Some(leaf) = unsafe { at.as_ref() } {
+    /// Calls `visit` with every live allocation born in the epochs `from` to `to` (`from` 0: all).
+    pub fn scan(&self, from: u32, to: u32, visit: &mut dyn FnMut(Entry)) {
+        let mut choose = |entry: Entry| {
+            // Later than `to`: born before the count started again, by a thread that had not noticed yet.
+            if from == 0 || (from..=to).contains(&entry.epoch) {
+                visit(entry);
+            }
+        };
+        self.each_leaf(&mut |leaf| {
             for (page, touched) in leaf.touched.iter().enumerate() {
                 let stamp = u32::from(touched.load(Ordering::Relaxed));
                 if stamp == 0 || stamp < from {
                     continue;
                 }
                 for slot in leaf.slots.iter().skip(page * PAGE_SLOTS).take(PAGE_SLOTS) {
-                    let bits = slot.load(Ordering::Relaxed);
+                    let bits = slot.load(Ordering::Acquire);
                     if bits != 0 {
-                        let entry = Entry::unpack(bits);
-                        if entry.epoch >= from {
-                            visit(entry);
-                        }
+                        choose(Entry::unpack(bits));
                     }
                 }
             }
-            at = leaf.next;
-        }
-        self.spill.scan(from, visit);
+        });
+        self.spill.scan(&mut choose);
     }
 
     /// Makes every entry ancient, before the epoch count starts again. Runs while no new epoch can begin.
     pub fn age(&self, keep: u32) {
-        let mut at = self.leaves.load(Ordering::Acquire);
-        // SAFETY: leaves are mapped once and never given back.
-        while let Some(leaf) = unsafe { at.as_ref() } {
+        self.each_leaf(&mut |leaf| {
             for touched in &leaf.touched {
                 if touched.load(Ordering::Relaxed) != 0 {
                     touched.store(keep as u16, Ordering::Relaxed);
@@ -197,58 +187,32 @@ impl Table {
                     }
                 }
             }
-            at = leaf.next;
-        }
+        });
         self.spill.age(keep);
+    }
+
+    fn each_leaf(&self, visit: &mut dyn FnMut(&Leaf)) {
+        self.top.each(&mut |mid| mid.each(visit));
     }
 
     #[inline(always)]
     fn indices(&self, address: usize) -> (usize, usize, usize) {
         let granule = address >> self.granule_shift.load(Ordering::Relaxed);
-        (granule >> 29 & (TOP_ENTRIES - 1), granule >> 16 & (MID_ENTRIES - 1), granule & (SLOTS - 1))
+        (granule >> (SLOT_BITS + MID_BITS), granule >> SLOT_BITS, granule & (SLOTS - 1))
     }
 
     #[inline(always)]
     fn slot(&self, address: usize) -> Option<(&Leaf, usize)> {
         let (top, mid, slot) = self.indices(address);
-        // SAFETY: masked below TOP_ENTRIES.
-        let mids = unsafe { self.top.get_unchecked(top) }.load(Ordering::Acquire);
-        // SAFETY: mids are mapped once and never given back.
-        let mids = unsafe { mids.as_ref() }?;
-        // SAFETY: masked below MID_ENTRIES.
-        let leaf = unsafe { mids.leaves.get_unchecked(mid) }.load(Ordering::Acquire);
-        // SAFETY: leaves are mapped once and never given back.
-        let leaf = unsafe { leaf.as_ref() }?;
-        Some((leaf, slot))
+        Some((self.top.get(top)?.get(mid)?, slot))
     }
 
     #[cold]
     #[inline(never)]
     fn make_slot(&self, address: usize) -> Result<(&Leaf, usize), Full> {
         let (top, mid, slot) = self.indices(address);
-        // SAFETY: masked below TOP_ENTRIES.
-        let top = unsafe { self.top.get_unchecked(top) };
-        // SAFETY: all-zero is an empty Mid; the value is never dropped.
-        let mids = unsafe { get_or_map(top, |_| {}) }.ok_or(Full)?;
-        // SAFETY: masked below MID_ENTRIES.
-        let cell = unsafe { mids.leaves.get_unchecked(mid) };
-        // SAFETY: all-zero is an empty Leaf; the value is never dropped.
-        let leaf = unsafe { get_or_map(cell, |new| self.link(new)) }.ok_or(Full)?;
-        Ok((leaf, slot))
-    }
-
-    /// Puts a leaf that just won its place into the list of all leaves.
-    fn link(&self, leaf: NonNull<Leaf>) {
-        let mut head = self.leaves.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: only this thread links this leaf, and readers reach it only after the exchange below.
-            unsafe { (*leaf.as_ptr()).next = head };
-            match self.leaves.compare_exchange_weak(head, leaf.as_ptr(), Ordering::AcqRel, Ordering::Relaxed)
-            {
-                Ok(_) => return,
-                Err(now) => head = now,
-            }
-        }
+        let leaf = self.top.get_or_map(top).and_then(|mid_level| mid_level.get_or_map(mid));
+        leaf.map(|leaf| (leaf, slot)).ok_or(Full)
     }
 }
 
@@ -258,168 +222,72 @@ impl Default for Table {
     }
 }
 
-/// Loads the pointer, or maps a zeroed `T` and publishes it; `won` runs for the mapping that was published.
-///
-/// # Safety
-/// All-zero must be a valid `T`, and nobody may ever unmap what the pointer holds.
-unsafe fn get_or_map<T>(cell: &AtomicPtr<T>, won: impl FnOnce(NonNull<T>)) -> Option<&T> {
-    let mut at = cell.load(Ordering::Acquire);
-    if at.is_null() {
-        // SAFETY: promised by the caller.
-        let new = unsafe { sys::map_zeroed::<T>() }?;
-        match cell.compare_exchange(ptr::null_mut(), new.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {
-                won(new);
-                at = new.as_ptr();
-            }
-            Err(other) => {
-                // SAFETY: this mapping was never published.
-                unsafe { sys::unmap(new.cast(), size_of::<T>()) };
-                at = other;
-            }
-        }
-    }
-    // SAFETY: published pointers stay mapped.
-    unsafe { at.as_ref() }
-}
-
-const SPILL_SEGMENTS: usize = 12;
-const SPILL_FIRST: usize = 1 << 8;
-const SPILL_PROBES: usize = 64;
-const TOMBSTONE: usize = 1;
-
+/// Pointers to mappings that are made when they are needed and never given back.
 #[repr(C)]
-struct SpillCell {
-    key: AtomicU64,
-    size: AtomicU64,
-    /// stack 32 | epoch 32
-    origin: AtomicU64,
+struct Directory<T, const N: usize> {
+    entries: [AtomicPtr<T>; N],
+    /// Of 64 groups of neighbours, those that may hold something. Marked before anything is there, so that whoever was given
+    /// an entry finds it when it scans.
+    groups: AtomicU64,
 }
 
-/// Entries that do not fit into a slot: segments of growing size, each probed a bounded number of cells.
-struct Spill {
-    segments: [AtomicPtr<SpillCell>; SPILL_SEGMENTS],
-}
+impl<T: Zeroed, const N: usize> Directory<T, N> {
+    const GROUP: usize = N.div_ceil(64);
 
-impl Spill {
-    const fn new() -> Self {
-        Self { segments: [const { AtomicPtr::new(ptr::null_mut()) }; SPILL_SEGMENTS] }
+    /// The entry at `index`, of which the low bits count.
+    #[inline(always)]
+    fn get(&self, index: usize) -> Option<&T> {
+        // SAFETY: N is a power of two, as its users have it.
+        let entry = unsafe { self.entries.get_unchecked(index & (N - 1)) };
+        // SAFETY: what is published stays mapped.
+        unsafe { entry.load(Ordering::Acquire).as_ref() }
     }
 
-    const fn cells(segment: usize) -> usize {
-        SPILL_FIRST << (2 * segment)
+    fn get_or_map(&self, index: usize) -> Option<&T> {
+        let index = index & (N - 1);
+        self.groups.fetch_or(1 << (index / Self::GROUP), Ordering::Relaxed);
+        let at = sync::get_or_map(self.entries.get(index)?, 1)?;
+        // SAFETY: what is published stays mapped.
+        unsafe { at.as_ref() }
     }
 
-    fn probe(&self, segment: usize, address: usize) -> impl Iterator<Item = &SpillCell> {
-        let mask = Self::cells(segment) - 1;
-        let first = (address >> 3).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
-        let base = self.segments.get(segment).map_or(ptr::null_mut(), |s| s.load(Ordering::Acquire));
-        (0..if base.is_null() { 0 } else { SPILL_PROBES }).map(move |i| {
-            // SAFETY: a published segment has `mask + 1` zeroed cells and is never unmapped.
-            unsafe { &*base.wrapping_add((first + i) & mask) }
-        })
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn insert(&self, address: usize, entry: Entry) -> Result<Option<Entry>, Full> {
-        let before = self.remove(address);
-        for segment in 0..SPILL_SEGMENTS {
-            let Some(cell) = self.segments.get(segment) else { break };
-            if cell.load(Ordering::Acquire).is_null() {
-                let bytes = Self::cells(segment) * size_of::<SpillCell>();
-                let new = sys::map(bytes).ok_or(Full)?;
-                if cell
-                    .compare_exchange(
-                        ptr::null_mut(),
-                        new.as_ptr().cast(),
-                        Ordering::AcqRel,
-                        Ordering::Acquire,
-                    )
-                    .is_err()
-                {
-                    // SAFETY: this mapping was never published.
-                    unsafe { sys::unmap(new, bytes) };
-                }
+    fn each(&self, visit: &mut dyn FnMut(&T)) {
+        let groups = self.groups.load(Ordering::Relaxed);
+        for (i, group) in self.entries.chunks(Self::GROUP).enumerate() {
+            if groups >> i & 1 == 0 {
+                continue;
             }
-            for cell in self.probe(segment, address) {
-                let key = cell.key.load(Ordering::Relaxed);
-                if key > TOMBSTONE as u64 {
-                    continue;
-                }
-                // Claim the cell with a key that matches no pointer, fill it, then publish.
-                if cell.key.compare_exchange(key, u64::MAX, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                    cell.size.store(entry.size, Ordering::Relaxed);
-                    cell.origin
-                        .store((u64::from(entry.stack) << 32) | u64::from(entry.epoch), Ordering::Relaxed);
-                    cell.key.store(address as u64, Ordering::Release);
-                    return Ok(before);
-                }
-            }
-        }
-        Err(Full)
-    }
-
-    fn remove(&self, address: usize) -> Option<Entry> {
-        for segment in 0..SPILL_SEGMENTS {
-            if self.segments.get(segment)?.load(Ordering::Acquire).is_null() {
-                return None;
-            }
-            for cell in self.probe(segment, address) {
-                let key = cell.key.load(Ordering::Acquire);
-                if key == address as u64 {
-                    let entry = cell.entry();
-                    cell.key.store(TOMBSTONE as u64, Ordering::Release);
-                    return Some(entry);
-                }
-                if key == 0 {
-                    break;
-                }
-            }
-        }
-        None
-    }
-
-    fn each(&self, visit: &mut dyn FnMut(&SpillCell)) {
-        for (segment, base) in self.segments.iter().enumerate() {
-            let base = base.load(Ordering::Acquire);
-            if base.is_null() {
-                return;
-            }
-            for i in 0..Self::cells(segment) {
-                // SAFETY: a published segment has that many cells and is never unmapped.
-                let cell = unsafe { &*base.wrapping_add(i) };
-                let key = cell.key.load(Ordering::Acquire);
-                if key > TOMBSTONE as u64 && key != u64::MAX {
-                    visit(cell);
+            for entry in group {
+                // SAFETY: what is published stays mapped.
+                if let Some(value) = unsafe { entry.load(Ordering::Acquire).as_ref() } {
+                    visit(value);
                 }
             }
         }
     }
+}
 
-    fn scan(&self, from: u32, visit: &mut dyn FnMut(Entry)) {
-        self.each(&mut |cell| {
-            let entry = cell.entry();
-            if entry.epoch >= from {
-                visit(entry);
-            }
-        });
-    }
-
-    fn age(&self, keep: u32) {
-        self.each(&mut |cell| {
-            let origin = cell.origin.load(Ordering::Relaxed);
-            if origin & 0xffff_ffff != u64::from(keep) {
-                cell.origin.store(origin >> 32 << 32 | u64::from(ANCIENT), Ordering::Relaxed);
-            }
-        });
+// SAFETY: atomics; all-zero is an empty leaf.
+unsafe impl Zeroed for Leaf {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self { slots: Zeroed::zeroed(), touched: Zeroed::zeroed() }
     }
 }
 
-impl SpillCell {
-    fn entry(&self) -> Entry {
-        let origin = self.origin.load(Ordering::Relaxed);
-        Entry { size: self.size.load(Ordering::Relaxed), stack: (origin >> 32) as u32, epoch: origin as u32 }
+// SAFETY: all-zero is an empty directory.
+unsafe impl<T, const N: usize> Zeroed for Directory<T, N> {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self { entries: Zeroed::zeroed(), groups: Zeroed::zeroed() }
+    }
+}
+
+// SAFETY: all-zero is an empty table.
+unsafe impl Zeroed for Table {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self { top: Zeroed::zeroed(), granule_shift: Zeroed::zeroed(), spill: Zeroed::zeroed() }
     }
 }
 
@@ -443,7 +311,7 @@ mod tests {
 
     fn live(table: &Table, from: u32) -> Vec<Entry> {
         let mut all = Vec::new();
-        table.scan(from, &mut |e| all.push(e));
+        table.scan(from, MAX_EPOCH, &mut |e| all.push(e));
         all.sort_by_key(|e| (e.epoch, e.size));
         all
     }

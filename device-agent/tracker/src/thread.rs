@@ -6,14 +6,16 @@
 
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use core::sync::atomic::compiler_fence;
 
 use crate::capture::Scratch;
-use crate::sys;
+use crate::cost::{Timed, ticks};
+use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, Ordering, Zeroed, sized, zero_constructor};
 
 /// Epochs whose live counts are kept apart in a thread's state.
-pub const RECENT_EPOCHS: usize = 8;
+pub const RECENT_EPOCHS: usize = sized(8, 4);
 
+#[cfg(not(loom))]
 core::arch::global_asm!(
     ".section .tbss,\"awT\",@nobits",
     ".p2align 3",
@@ -36,6 +38,7 @@ struct ThreadWords {
     ended: u32,
 }
 
+#[cfg(not(loom))]
 #[inline(always)]
 fn words() -> *mut ThreadWords {
     let at: *mut ThreadWords;
@@ -48,6 +51,16 @@ fn words() -> *mut ThreadWords {
         );
     }
     at
+}
+
+/// A thread of a model has its words from the model.
+#[cfg(loom)]
+fn words() -> *mut ThreadWords {
+    loom::thread_local! {
+        static WORDS: UnsafeCell<ThreadWords> =
+            UnsafeCell::new(ThreadWords { state: ptr::null_mut(), inside: 0, ended: 0 });
+    }
+    WORDS.with(UnsafeCell::get)
 }
 
 /// Counters of one thread. Only the owning thread writes, with plain stores; anybody reads.
@@ -65,45 +78,100 @@ pub struct ThreadCounters {
     pub unknown_frees: AtomicU64,
     /// Stacks that did not reach their root.
     pub truncated: AtomicU64,
-    /// Live allocations per recent epoch, modulo [`RECENT_EPOCHS`].
-    pub balance: [AtomicI64; RECENT_EPOCHS],
+    /// Allocations of recent epochs.
+    pub born: RecentCounts,
+    /// Frees of allocations of recent epochs.
+    pub died: RecentCounts,
+    /// What some events took.
+    pub timed: Timed,
     /// What was published of the first four.
     pub published: [AtomicU64; 4],
 }
 
-/// Adds to a counter that only this thread writes.
+/// Adds to a counter that only this thread writes. Who sees the new value sees what was done before it.
 #[inline(always)]
 pub fn bump(counter: &AtomicU64, by: u64) -> u64 {
     let now = counter.load(Ordering::Relaxed).wrapping_add(by);
-    counter.store(now, Ordering::Relaxed);
+    counter.store(now, Ordering::Release);
     now
+}
+
+const COUNT_BITS: u32 = 36;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+
+/// Counts of recent epochs, modulo [`RECENT_EPOCHS`], each `epoch 28 | count 36`: a place that still holds an older epoch counts
+/// nothing for the one that is asked for.
+#[derive(Default)]
+pub struct RecentCounts([AtomicU64; RECENT_EPOCHS]);
+
+impl RecentCounts {
+    /// Counts one more. Epochs here never start again; only the owning thread calls this.
+    #[inline(always)]
+    pub fn add(&self, epoch: u32) {
+        // SAFETY: the remainder indexes an array of that length.
+        let cell = unsafe { self.0.get_unchecked(epoch as usize % RECENT_EPOCHS) };
+        let tag = u64::from(epoch) << COUNT_BITS;
+        let now = cell.load(Ordering::Relaxed);
+        let count = if now & !COUNT_MASK == tag { now } else { tag };
+        cell.store(count + 1, Ordering::Release);
+    }
+
+    /// What was counted in the epochs `from` to `to`.
+    #[must_use]
+    pub fn sum(&self, from: u32, to: u32) -> u64 {
+        let tags = u64::from(from) << COUNT_BITS..=u64::from(to) << COUNT_BITS | COUNT_MASK;
+        let counts = self.0.iter().map(|cell| cell.load(Ordering::Acquire));
+        counts.filter(|now| tags.contains(now)).map(|now| now & COUNT_MASK).sum()
+    }
 }
 
 /// State of one thread.
 #[repr(C)]
 pub struct ThreadState {
-    next_of_all: *mut ThreadState,
+    next_of_all: AtomicPtr<ThreadState>,
     next_free: AtomicPtr<ThreadState>,
+    /// [`FREE`], [`BUSY`], [`TIMED`], or above that how many events are left to the timed one.
     busy: AtomicU32,
+    /// What `busy` is after the present event.
+    next_mark: AtomicU32,
     /// Counters.
     pub counters: ThreadCounters,
     scratch: UnsafeCell<Scratch>,
 }
 
+/// The thread is at no event.
+const FREE: u32 = 0;
+/// It is at one.
+const BUSY: u32 = 1;
+/// It is at none, and its next one is timed, see [`crate::cost`].
+const TIMED: u32 = 2;
+/// A sample is one of this many events after the one that asked for it (as a power of two).
+const DRAWN_BITS: u32 = 4;
+
+impl ThreadState {
+    /// One of the events that follow soon is timed. Only the owning thread calls this, during its event number `event`.
+    #[cold]
+    #[inline(never)]
+    pub fn draw(&self, event: u64) {
+        // Multiples of the golden ratio spread evenly, whatever the rhythm of the numbers.
+        let drawn = event.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - DRAWN_BITS);
+        // One at least goes before it, which brings the code for timed events into the cache.
+        self.next_mark.store(TIMED + 1 + drawn as u32, Ordering::Relaxed);
+    }
+}
+
 /// All states of the process. One lives in a static of the agent.
 pub struct ThreadStates {
     all: AtomicPtr<ThreadState>,
-    /// tag 16 | address 48: the tag makes a state that left and came back distinguishable (ABA).
+    /// tag 16 | address 48: the tag counts what was given back, so that a state which left and came back is told apart (ABA).
     free: AtomicU64,
 }
 
 const ADDRESS: u64 = (1 << 48) - 1;
 
 impl ThreadStates {
-    /// No states.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self { all: AtomicPtr::new(ptr::null_mut()), free: AtomicU64::new(0) }
+    zero_constructor! {
+        /// No states.
     }
 
     /// Runs `work` with the calling thread's state. A thread that is inside already (a signal handler that allocates) or
@@ -116,21 +184,62 @@ impl ThreadStates {
             own = self.adopt(first)?;
         }
         // SAFETY: states are never unmapped.
-        let state = unsafe { &*own };
-        if state.busy.load(Ordering::Relaxed) != 0 {
-            return self.with_spare(work);
-        }
-        state.busy.store(1, Ordering::Relaxed);
+        let mark = unsafe { &*own }.busy.load(Ordering::Relaxed);
+        let at = if mark == FREE { own } else { self.special_begins(own, mark)? };
+        // SAFETY: states are never unmapped, and a taken one belongs to its taker.
+        let state = unsafe { &*at };
+        state.busy.store(BUSY, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
+        // One call for all cases, because more would be a frame more on the guest's stack.
         // SAFETY: `busy` keeps every other user of this thread out; other threads never touch the scratch.
         let result = work(state, unsafe { &mut *state.scratch.get() });
         compiler_fence(Ordering::SeqCst);
-        state.busy.store(0, Ordering::Relaxed);
+        state.busy.store(state.next_mark.load(Ordering::Relaxed), Ordering::Relaxed);
+        if mark != FREE {
+            // Here and not in the call: that code is seldom in the cache.
+            self.special_ends(own, at, ticks());
+        // SAFETY: this thread's words.
+        } else if unsafe { (*words()).ended } != 0 {
+            self.release();
+        }
+        Some(result)
+    }
+
+    /// Begins an event unlike most: its thread is at another one already, or this one is timed, or one that follows soon will be.
+    #[cold]
+    #[inline(never)]
+    fn special_begins(&self, own: *mut ThreadState, mark: u32) -> Option<*mut ThreadState> {
+        if mark == BUSY {
+            return self.take();
+        }
+        // SAFETY: states are never unmapped.
+        let state = unsafe { &*own };
+        if mark == TIMED {
+            state.next_mark.store(FREE, Ordering::Relaxed);
+            state.counters.timed.begin(&state.counters.allocations);
+        } else {
+            state.next_mark.store(mark - 1, Ordering::Relaxed);
+        }
+        Some(own)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn special_ends(&self, own: *mut ThreadState, at: *mut ThreadState, now: u64) {
+        if at != own {
+            self.give(at);
+            return;
+        }
+        // SAFETY: states are never unmapped.
+        let state = unsafe { &*own };
+        if state.counters.timed.end(now, &state.counters.allocations) {
+            state.next_mark.store(TIMED, Ordering::Relaxed);
+            state.busy.store(TIMED, Ordering::Relaxed);
+        }
         // SAFETY: this thread's words.
         if unsafe { (*words()).ended } != 0 {
             self.release();
         }
-        Some(result)
     }
 
     /// Gives the calling thread's state back; `ended`: for good, later events use spare states.
@@ -146,7 +255,7 @@ impl ThreadStates {
         let own = unsafe { (*words()).state };
         // SAFETY: states are never unmapped.
         if let Some(state) = unsafe { own.as_ref() } {
-            state.busy.store(0, Ordering::Relaxed);
+            state.busy.store(FREE, Ordering::Relaxed);
         }
     }
 
@@ -156,7 +265,7 @@ impl ThreadStates {
         // SAFETY: states are never unmapped.
         while let Some(state) = unsafe { at.as_ref() } {
             visit(state);
-            at = state.next_of_all;
+            at = state.next_of_all.load(Ordering::Relaxed);
         }
     }
 
@@ -186,16 +295,6 @@ impl ThreadStates {
 
     #[cold]
     #[inline(never)]
-    fn with_spare<R>(&self, work: impl FnOnce(&ThreadState, &mut Scratch) -> R) -> Option<R> {
-        let spare = self.take()?;
-        // SAFETY: states are never unmapped, and a taken one belongs to its taker.
-        let state = unsafe { &*spare };
-        // SAFETY: as above.
-        let result = work(state, unsafe { &mut *state.scratch.get() });
-        self.give(spare);
-        Some(result)
-    }
-
     fn take(&self) -> Option<*mut ThreadState> {
         let mut head = self.free.load(Ordering::Acquire);
         loop {
@@ -203,21 +302,27 @@ impl ThreadStates {
             // SAFETY: states are never unmapped.
             let Some(state) = (unsafe { at.as_ref() }) else { break };
             let next = state.next_free.load(Ordering::Relaxed) as u64;
-            let tagged = next | (head & !ADDRESS).wrapping_add(ADDRESS + 1);
+            let tagged = next | (head & !ADDRESS);
             match self.free.compare_exchange_weak(head, tagged, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
-                    state.busy.store(0, Ordering::Relaxed);
+                    state.busy.store(FREE, Ordering::Relaxed);
+                    state.next_mark.store(FREE, Ordering::Relaxed);
                     return Some(at);
                 }
                 Err(now) => head = now,
             }
         }
-        // SAFETY: all-zero is a valid ThreadState.
-        let new = unsafe { sys::map_zeroed::<ThreadState>() }?.as_ptr();
+        let new = sync::map::<ThreadState, ()>(0, false)?.as_ptr();
+        // In a model no event is timed: nothing there depends on it.
+        let mark = sized(TIMED, FREE);
+        // SAFETY: fresh memory.
+        unsafe { (*new).busy.store(mark, Ordering::Relaxed) };
+        // SAFETY: fresh memory.
+        unsafe { (*new).next_mark.store(mark, Ordering::Relaxed) };
         let mut head = self.all.load(Ordering::Relaxed);
         loop {
-            // SAFETY: nobody else knows the new state yet.
-            unsafe { (*new).next_of_all = head };
+            // SAFETY: fresh memory.
+            unsafe { (*new).next_of_all.store(head, Ordering::Relaxed) };
             match self.all.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return Some(new),
                 Err(now) => head = now,
@@ -225,6 +330,8 @@ impl ThreadStates {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn give(&self, state: *mut ThreadState) {
         let mut head = self.free.load(Ordering::Relaxed);
         loop {
@@ -242,6 +349,30 @@ impl ThreadStates {
 impl Default for ThreadStates {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+// SAFETY: all-zero is a state of no thread that remembers nothing.
+unsafe impl Zeroed for ThreadState {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self {
+            next_of_all: Zeroed::zeroed(),
+            next_free: Zeroed::zeroed(),
+            busy: Zeroed::zeroed(),
+            next_mark: Zeroed::zeroed(),
+            counters: ThreadCounters::default(),
+            // SAFETY: plain numbers.
+            scratch: unsafe { core::mem::zeroed() },
+        }
+    }
+}
+
+// SAFETY: all-zero is no states.
+unsafe impl Zeroed for ThreadStates {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self { all: Zeroed::zeroed(), free: Zeroed::zeroed() }
     }
 }
 

@@ -1,12 +1,13 @@
 //! The tracker as the agent's hooks and boundaries see it.
 
-use core::ptr;
-use core::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::AtomicUsize;
 
 use crate::capture::{self, Context, Registers, StackLayout};
 use crate::cfi::FindObject;
+use crate::cost::{Reckoning, excess};
 use crate::rules::RuleCache;
 use crate::stacks::{Node, StackStore};
+use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Zeroed, sized, zero_constructor};
 use crate::table::{Entry, FIRST_EPOCH, MAX_EPOCH, Table};
 use crate::thread::{Inside, RECENT_EPOCHS, ThreadState, ThreadStates, bump};
 
@@ -41,8 +42,8 @@ pub struct Totals {
     pub truncated_stacks: u64,
 }
 
-/// Events between two publications of a thread's counters, minus one.
-const PUBLISH_MASK: u64 = 0xff;
+/// Events between two publications of a thread's counters, and between two samples of what events take, minus one.
+const PUBLISH_MASK: u64 = sized(0xff, 1);
 
 /// Everything there is. One lives in a static of the agent.
 pub struct Tracker {
@@ -50,33 +51,18 @@ pub struct Tracker {
     stacks: StackStore,
     rules: RuleCache,
     threads: ThreadStates,
+    /// Times the count started again 18 | epoch 14: one number that only grows.
     epoch: AtomicU32,
-    generation: AtomicU32,
     stopped: AtomicU32,
     layout: [AtomicUsize; 3],
     thread_starts: AtomicUsize,
     live_counters: AtomicPtr<AtomicPtr<AtomicU64>>,
-    epoch_base: [AtomicI64; RECENT_EPOCHS],
 }
 
 impl Tracker {
-    /// A tracker that has seen nothing: all zero, so that its static takes no room in the library's file.
-    /// [`Tracker::prepare`] comes before the first event.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            table: Table::new(),
-            stacks: StackStore::new(),
-            rules: RuleCache::new(),
-            threads: ThreadStates::new(),
-            epoch: AtomicU32::new(0),
-            generation: AtomicU32::new(0),
-            stopped: AtomicU32::new(0),
-            layout: [const { AtomicUsize::new(0) }; 3],
-            thread_starts: AtomicUsize::new(0),
-            live_counters: AtomicPtr::new(ptr::null_mut()),
-            epoch_base: [const { AtomicI64::new(0) }; RECENT_EPOCHS],
-        }
+    zero_constructor! {
+        /// A tracker that has seen nothing: all zero, so that its static takes no room in the library's file.
+        /// [`Tracker::prepare`] comes before the first event.
     }
 
     /// Tells where stacks lie and how unwind tables are found. Before the first event.
@@ -111,7 +97,7 @@ impl Tracker {
                 rules: &self.rules,
                 store: &self.stacks,
                 layout: self.layout(),
-                generation: self.generation.load(Ordering::Relaxed),
+                generation: self.generation(),
                 counters: &state.counters,
             };
             let stack = capture::capture(at, scratch, &context);
@@ -119,6 +105,8 @@ impl Tracker {
                 self.stop(StopReason::Stacks);
                 return;
             }
+            #[cfg(feature = "crosscheck")]
+            crate::crosscheck::captured(self, at, stack);
             self.enter(state, address, size, stack);
         });
         if done.is_none() {
@@ -128,8 +116,8 @@ impl Tracker {
 
     #[inline(always)]
     fn enter(&self, state: &ThreadState, address: usize, size: u64, stack: u32) {
-        let epoch = self.epoch.load(Ordering::Relaxed);
-        match self.table.insert(address, Entry { size, stack, epoch }) {
+        let now = self.epoch.load(Ordering::Relaxed);
+        match self.table.insert(address, Entry { size, stack, epoch: now & MAX_EPOCH }) {
             Ok(None) => {}
             Ok(Some(lost)) => self.count_free(state, lost),
             Err(_) => {
@@ -137,20 +125,29 @@ impl Tracker {
                 return;
             }
         }
-        self.count_alloc(state, size, epoch);
+        self.count_alloc(state, size, now);
     }
 
     /// Notes that `address` is about to be freed.
     #[inline(always)]
     pub fn record_free(&self, address: usize) -> Removed {
-        let removed = self.table.remove(address);
-        self.threads.with(self.first(), |state, _| match removed {
-            Some(entry) => self.count_free(state, entry),
-            None => {
-                bump(&state.counters.unknown_frees, 1);
+        let known = self.threads.with(self.first(), |state, _| {
+            let removed = self.table.remove(address);
+            match removed {
+                Some(entry) => self.count_free(state, entry),
+                None => {
+                    bump(&state.counters.unknown_frees, 1);
+                }
             }
+            removed
         });
-        removed
+        known.unwrap_or_else(|| self.remove_uncounted(address))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn remove_uncounted(&self, address: usize) -> Removed {
+        self.table.remove(address)
     }
 
     /// Takes a free back that did not happen (a failed `realloc`).
@@ -159,7 +156,9 @@ impl Tracker {
         self.threads.with(self.first(), |state, _| {
             bump(&state.counters.frees, u64::MAX);
             bump(&state.counters.freed_bytes, entry.size.wrapping_neg());
-            self.balance(state, entry.epoch, 1);
+            if let Some(epoch) = self.recent(entry) {
+                state.counters.born.add(epoch);
+            }
         });
         if self.table.insert(address, entry).is_err() {
             self.stop(StopReason::Table);
@@ -168,58 +167,55 @@ impl Tracker {
 
     /// A new epoch begins; allocations from now on belong to it. Only one thread at a time calls this.
     pub fn begin_epoch(&self) -> u32 {
-        let mut next = self.epoch.load(Ordering::Relaxed) + 1;
-        if next > MAX_EPOCH {
-            next = FIRST_EPOCH;
-            self.epoch.store(next, Ordering::SeqCst);
-            self.table.age(next);
-        }
-        if let Some(base) = self.epoch_base.get(next as usize % RECENT_EPOCHS) {
-            base.store(self.balance_of(next), Ordering::Relaxed);
-        }
-        self.epoch.store(next, Ordering::SeqCst);
-        next
-    }
-
-    /// Allocations of this recent epoch that are still alive. 0 means that no scan is needed.
-    #[must_use]
-    pub fn alive_in(&self, epoch: u32) -> i64 {
-        let base =
-            self.epoch_base.get(epoch as usize % RECENT_EPOCHS).map_or(0, |b| b.load(Ordering::Relaxed));
-        self.balance_of(epoch) - base
-    }
-
-    /// Allocations born since this epoch began that are still alive; `None`: it is too long ago, only a scan can tell.
-    #[must_use]
-    pub fn alive_since(&self, epoch: u32) -> Option<i64> {
         let now = self.epoch.load(Ordering::Relaxed);
-        let known = epoch != 0 && now >= epoch && ((now - epoch) as usize) < RECENT_EPOCHS - 2;
-        known.then(|| (epoch..=now).map(|e| self.alive_in(e)).sum())
+        if now & MAX_EPOCH != MAX_EPOCH {
+            self.epoch.store(now + 1, Ordering::SeqCst);
+            return (now + 1) & MAX_EPOCH;
+        }
+        self.epoch.store(now.wrapping_add(1 + FIRST_EPOCH), Ordering::SeqCst);
+        self.table.age(FIRST_EPOCH);
+        FIRST_EPOCH
+    }
+
+    /// Allocations born since this epoch began that are still alive; `None`: it is too long ago, only a scan can tell. Zero means
+    /// that a scan would find nothing. Another thread's events of this very moment may make the number too large, never too small.
+    #[must_use]
+    pub fn alive_since(&self, epoch: u32) -> Option<u64> {
+        let now = self.epoch.load(Ordering::Relaxed);
+        let from = self.recent_at(now, epoch).filter(|_| epoch != 0)?;
+        let (mut died, mut born) = (0, 0_u64);
+        // Who sees a free sees the allocation before it, so that a block which passes from thread to thread meanwhile hides no other.
+        self.threads.each(|state| died += state.counters.died.sum(from, now));
+        self.threads.each(|state| born += state.counters.born.sum(from, now));
+        Some(born.saturating_sub(died))
     }
 
     /// Visits every live allocation born in `from` or later; 0: all.
     pub fn scan(&self, from: u32, visit: &mut dyn FnMut(Entry)) {
-        self.table.scan(from, visit);
+        self.table.scan(from, self.epoch.load(Ordering::Relaxed) & MAX_EPOCH, visit);
     }
 
     /// A module was unloaded: rules and remembered stacks are void, later stacks get new nodes. Returns the new generation.
     pub fn modules_changed(&self) -> u32 {
-        let generation = (self.generation.load(Ordering::SeqCst) + 1) & 0xffff;
-        self.generation.store(generation, Ordering::SeqCst);
-        self.rules.clear();
-        generation
+        self.rules.next_generation()
     }
 
     /// The present module generation.
     #[must_use]
     pub fn generation(&self) -> u32 {
-        self.generation.load(Ordering::Relaxed)
+        self.rules.generation()
     }
 
     /// A stored frame.
     #[must_use]
     pub fn stack_node(&self, id: u32) -> Option<Node> {
         self.stacks.node(id)
+    }
+
+    /// The unwind rule for a return address.
+    #[cfg(feature = "crosscheck")]
+    pub(crate) fn rule_of(&self, pc: usize) -> Option<crate::cfi::Rule> {
+        self.rules.exact(pc, &mut crate::cfi::Room::new())
     }
 
     /// Stored frames.
@@ -249,17 +245,29 @@ impl Tracker {
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut sum = Totals::default();
+        let add = |to: &mut u64, from: &AtomicU64| *to = to.wrapping_add(from.load(Ordering::Acquire));
+        // Frees first: none is counted without its allocation.
+        self.threads.each(|state| {
+            add(&mut sum.frees, &state.counters.frees);
+            add(&mut sum.freed_bytes, &state.counters.freed_bytes);
+        });
         self.threads.each(|state| {
             let c = &state.counters;
-            let add = |to: &mut u64, from: &AtomicU64| *to = to.wrapping_add(from.load(Ordering::Relaxed));
             add(&mut sum.allocations, &c.allocations);
-            add(&mut sum.frees, &c.frees);
             add(&mut sum.allocated_bytes, &c.allocated_bytes);
-            add(&mut sum.freed_bytes, &c.freed_bytes);
             add(&mut sum.unknown_frees, &c.unknown_frees);
             add(&mut sum.truncated_stacks, &c.truncated);
         });
         sum
+    }
+
+    /// Time-stamp ticks that all events took, reckoned from those that were timed.
+    #[must_use]
+    pub fn recording_ticks(&self) -> u64 {
+        let mut reckoning = Reckoning::default();
+        self.threads.each(|state| reckoning.add(&state.counters.timed));
+        let totals = self.totals();
+        reckoning.total(totals.allocations, totals.frees.wrapping_add(totals.unknown_frees), excess())
     }
 
     /// The place of a pointer to four words (allocations, frees, allocated bytes, freed bytes) that every thread adds to now
@@ -286,6 +294,9 @@ impl Tracker {
     /// In a forked child, before anything else.
     pub fn after_fork(&self) {
         self.threads.after_fork();
+        self.stacks.after_fork();
+        #[cfg(feature = "crosscheck")]
+        crate::crosscheck::after_fork();
     }
 
     /// Why recording stopped, if it did.
@@ -315,42 +326,38 @@ impl Tracker {
     }
 
     #[inline(always)]
-    fn count_alloc(&self, state: &ThreadState, size: u64, epoch: u32) {
+    fn count_alloc(&self, state: &ThreadState, size: u64, now: u32) {
         bump(&state.counters.allocated_bytes, size);
-        self.balance(state, epoch, 1);
-        if bump(&state.counters.allocations, 1) & PUBLISH_MASK == 0 {
+        state.counters.born.add(now);
+        let count = bump(&state.counters.allocations, 1);
+        if count & PUBLISH_MASK == 0 {
+            state.draw(count);
             self.publish_state(state);
         }
     }
 
     #[inline(always)]
     fn count_free(&self, state: &ThreadState, entry: Entry) {
-        bump(&state.counters.frees, 1);
+        let count = bump(&state.counters.frees, 1);
+        if count & PUBLISH_MASK == 0 {
+            state.draw(count);
+        }
         bump(&state.counters.freed_bytes, entry.size);
-        let now = self.epoch.load(Ordering::Relaxed);
-        // An older epoch's place in the ring belongs to a younger one by now.
-        if (now.wrapping_sub(entry.epoch) as usize) < RECENT_EPOCHS - 2 {
-            self.balance(state, entry.epoch, -1);
+        if let Some(epoch) = self.recent(entry) {
+            state.counters.died.add(epoch);
         }
     }
 
+    /// The epoch of an allocation as it is counted by, if it is recent.
     #[inline(always)]
-    fn balance(&self, state: &ThreadState, epoch: u32, by: i64) {
-        // SAFETY: the remainder indexes an array of that length.
-        let cell = unsafe { state.counters.balance.get_unchecked(epoch as usize % RECENT_EPOCHS) };
-        cell.store(cell.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    fn recent(&self, entry: Entry) -> Option<u32> {
+        self.recent_at(self.epoch.load(Ordering::Relaxed), entry.epoch)
     }
 
-    fn balance_of(&self, epoch: u32) -> i64 {
-        let mut sum = 0;
-        self.threads.each(|state| {
-            sum += state
-                .counters
-                .balance
-                .get(epoch as usize % RECENT_EPOCHS)
-                .map_or(0, |b| b.load(Ordering::Relaxed));
-        });
-        sum
+    #[inline(always)]
+    fn recent_at(&self, now: u32, epoch: u32) -> Option<u32> {
+        let age = (now & MAX_EPOCH).wrapping_sub(epoch);
+        ((age as usize) < RECENT_EPOCHS - 2).then(|| now.wrapping_sub(age))
     }
 
     #[cold]
@@ -403,6 +410,24 @@ impl Default for Tracker {
     }
 }
 
+// SAFETY: all-zero has seen nothing.
+unsafe impl Zeroed for Tracker {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self {
+            table: Zeroed::zeroed(),
+            stacks: Zeroed::zeroed(),
+            rules: RuleCache::new(),
+            threads: Zeroed::zeroed(),
+            epoch: Zeroed::zeroed(),
+            stopped: Zeroed::zeroed(),
+            layout: Default::default(),
+            thread_starts: AtomicUsize::new(0),
+            live_counters: Zeroed::zeroed(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::boxed::Box;
@@ -436,6 +461,21 @@ mod tests {
         };
         t.prepare(layout, Some(_dl_find_object), true, || {});
         t
+    }
+
+    #[test]
+    fn when_the_numbers_for_stacks_run_out_recording_stops_and_what_was_recorded_stays_exact() {
+        let t = tracker();
+        t.record_alloc(0x10_0000, 11, here());
+        t.stacks.leave(0);
+        // From another line, and thus with another stack.
+        t.record_alloc(0x20_0000, 13, here());
+        assert_eq!(t.stopped(), Some(StopReason::Stacks));
+        t.record_alloc(0x30_0000, 17, here());
+        assert_eq!(t.record_free(0x10_0000).map(|entry| entry.size), Some(11));
+        assert_eq!(t.record_free(0x30_0000), None);
+        let totals = t.totals();
+        assert_eq!((totals.allocations, totals.frees, totals.unknown_frees), (1, 1, 1));
     }
 
     fn pcs(t: &Tracker, mut id: u32) -> Vec<u64> {
@@ -500,7 +540,7 @@ mod tests {
         for i in 0..7 {
             t.record_free(0x20_0000 + 64 * i);
         }
-        assert_eq!((t.alive_in(before), t.alive_in(window)), (0, 3));
+        assert_eq!((t.alive_since(before), t.alive_since(window)), (Some(3), Some(3)));
         let mut sizes = Vec::new();
         t.scan(window, &mut |e| sizes.push(e.size));
         assert_eq!(sizes, [148; 3]);
@@ -516,9 +556,9 @@ mod tests {
         t.record_alloc(0x30_0000, 1003, here());
         let totals = t.totals();
         let removed = t.record_free(0x30_0000);
-        assert_eq!(t.alive_in(window), 0);
+        assert_eq!(t.alive_since(window), Some(0));
         t.restore(0x30_0000, removed);
-        assert_eq!((t.alive_in(window), t.totals()), (1, totals));
+        assert_eq!((t.alive_since(window), t.totals()), (Some(1), totals));
         assert_eq!(t.record_free(0x30_0000), removed);
     }
 
@@ -528,12 +568,12 @@ mod tests {
         t.record_alloc(0x40_0000, 1, here());
         for _ in 0..40_000 {
             let window = t.begin_epoch();
-            assert_eq!(t.alive_in(window), 0);
+            assert_eq!(t.alive_since(window), Some(0));
         }
         let window = t.begin_epoch();
         t.record_alloc(0x40_0040, 2, here());
         let mut sizes = Vec::new();
         t.scan(window, &mut |e| sizes.push(e.size));
-        assert_eq!((t.alive_in(window), sizes), (1, std::vec![2]));
+        assert_eq!((t.alive_since(window), sizes), (Some(1), std::vec![2]));
     }
 }

@@ -1,4 +1,4 @@
-//! Captured stacks against the system's own unwinder, frame by frame.
+//! Captured stacks against the system's own unwinder, frame by frame. `tests/proofs/stacks` does the same inside other programs.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #![expect(unsafe_code, reason = "calls the system unwinder and reads registers")]
 #![allow(missing_docs, reason = "a test")]
@@ -142,4 +142,107 @@ fn boxed_closures_of_many_depths() {
     for i in 0..500_usize {
         all[i * 17 % 30]();
     }
+}
+
+// memgate_enter(function, top): calls the function on another stack, whose rules take the word below `top` for the return address.
+std::arch::global_asm!(
+    "memgate_enter:",
+    "push rbp",
+    "mov [rsi - 16], rsp",
+    "lea rsp, [rsi - 16]",
+    "call 2f",
+    "pop rsp",
+    "pop rbp",
+    "ret",
+    "2:",
+    ".cfi_startproc",
+    ".cfi_def_cfa_offset 24",
+    "sub rsp, 24",
+    ".cfi_def_cfa_offset 48",
+    "call rdi",
+    "add rsp, 24",
+    ".cfi_def_cfa_offset 24",
+    "ret",
+    ".cfi_endproc",
+);
+
+unsafe extern "C" {
+    fn memgate_enter(function: extern "C" fn(), top: *mut usize);
+    fn getcontext(context: *mut libc::ucontext_t) -> i32;
+    fn makecontext(context: *mut libc::ucontext_t, function: extern "C" fn(), count: i32, ...);
+    fn swapcontext(from: *mut libc::ucontext_t, to: *const libc::ucontext_t) -> i32;
+}
+
+const TRUNCATED: u64 = memgate_tracker::capture::TRUNCATED_PC as u64;
+
+thread_local! {
+    /// The outermost two addresses of the last stack, and how many it has.
+    static ROOT: Cell<[u64; 3]> = const { Cell::new([0; 3]) };
+}
+
+extern "C" fn note_root() {
+    let (pc, sp, rbp): (usize, usize, usize);
+    // SAFETY: reads registers only.
+    unsafe {
+        std::arch::asm!("lea {0}, [rip + 2f]", "mov {1}, rsp", "mov {2}, rbp", "2:", "nop", out(reg) pc, out(reg) sp, out(reg) rbp);
+    }
+    let mut id = TRACKER.stack_of(Registers { pc: pc + 1, sp, rbp });
+    let mut root = [0; 3];
+    while let Some(node) = TRACKER.stack_node(id) {
+        root = [root[1], node.pc, root[2] + 1];
+        id = node.parent;
+    }
+    ROOT.set(root);
+}
+
+/// The cause was a root that was remembered without the word that made it one.
+#[test]
+fn a_stack_that_takes_the_place_of_a_whole_one_is_not_taken_for_it() {
+    static DATA: [u64; 4] = [0; 4];
+    // Made on a stack with room for it.
+    LazyLock::force(&TRACKER);
+    #[repr(align(16))]
+    struct Room([usize; 8192]);
+    let mut room = Box::new(Room([0; 8192]));
+    let data = DATA.as_ptr() as usize + 8;
+    for word in [0, data, 0, 0, data, data, 0] {
+        room.0[8189] = word;
+        // SAFETY: the first 8190 words are the stack.
+        unsafe { memgate_enter(note_root, room.0.as_mut_ptr().wrapping_add(8190)) };
+        let [outer, root, frames] = ROOT.get();
+        if word == 0 {
+            assert_eq!(frames, 2, "{outer:#x} {root:#x}");
+            assert_ne!(root, TRUNCATED);
+        } else {
+            assert_eq!([outer, root, frames], [data as u64, TRUNCATED, 4]);
+        }
+    }
+}
+
+extern "C" fn coroutine() {
+    for _ in 0..2 {
+        note_root();
+        note_root();
+    }
+}
+
+#[test]
+fn a_coroutine_of_makecontext_has_a_whole_stack() {
+    LazyLock::force(&TRACKER);
+    let mut stack = vec![0_u8; 64 << 10];
+    // SAFETY: all-zero is a valid context.
+    let mut own: libc::ucontext_t = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    let mut other: libc::ucontext_t = unsafe { std::mem::zeroed() };
+    // SAFETY: fills the context.
+    assert_eq!(unsafe { getcontext(&raw mut other) }, 0);
+    other.uc_stack.ss_sp = stack.as_mut_ptr().cast();
+    other.uc_stack.ss_size = stack.len();
+    other.uc_link = &raw mut own;
+    // SAFETY: a context that was filled, with a stack that lives on.
+    unsafe { makecontext(&raw mut other, coroutine, 0) };
+    // SAFETY: it comes back through the link.
+    assert_eq!(unsafe { swapcontext(&raw mut own, &raw const other) }, 0);
+    let [_, root, frames] = ROOT.get();
+    assert!(frames >= 3 && root != TRUNCATED, "{frames} {root:#x}");
 }

@@ -14,8 +14,13 @@ pub const HEADER_BYTES: usize = 20;
 /// A longer body is refused: snapshots are written in parts that stay far below.
 pub const MAX_BODY_BYTES: usize = 1 << 20;
 
-/// The body version this crate writes, for every type.
-const BODY_VERSION: u8 = 1;
+/// The body version this crate writes.
+const fn body_version(frame_type: FrameType) -> u8 {
+    match frame_type {
+        FrameType::Boundary | FrameType::Goodbye => 2,
+        _ => 1,
+    }
+}
 
 /// What [`decode`] found at the start of its input.
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once, never stored")]
@@ -96,7 +101,24 @@ pub fn encode(frame: &Frame, t_ns: u64, out: &mut Vec<u8>) -> usize {
     let [l0, l1, l2, l3] = length.to_le_bytes();
     let [t0, t1] = (frame_type as u16).to_le_bytes();
     let [n0, n1, n2, n3, n4, n5, n6, n7] = t_ns.to_le_bytes();
-    head.copy_from_slice(&[l0, l1, l2, l3, t0, t1, BODY_VERSION, 0, n0, n1, n2, n3, n4, n5, n6, n7]);
+    head.copy_from_slice(&[
+        l0,
+        l1,
+        l2,
+        l3,
+        t0,
+        t1,
+        body_version(frame_type),
+        0,
+        n0,
+        n1,
+        n2,
+        n3,
+        n4,
+        n5,
+        n6,
+        n7,
+    ]);
     let crc = crc32c::crc32c_append(crc32c::crc32c(&head), &body);
     out.extend_from_slice(&head);
     out.extend_from_slice(&crc.to_le_bytes());
@@ -126,9 +148,10 @@ pub fn decode(input: &[u8], offset: u64) -> Result<Decoded, DecodeError> {
     if crc32c::crc32c_append(crc32c::crc32c(checked), body) != u32::from_le_bytes([c0, c1, c2, c3]) {
         return Err(fail(DecodeErrorKind::Checksum));
     }
-    let known = FrameType::from_number(frame_type).filter(|_| version == BODY_VERSION && flags == 0);
+    let known = FrameType::from_number(frame_type)
+        .filter(|known| (1..=body_version(*known)).contains(&version) && flags == 0);
     let Some(known) = known else { return Ok(Decoded::Unknown { frame_type, version, bytes }) };
-    let frame = parse(known, body).ok_or_else(|| fail(DecodeErrorKind::Body(known)))?;
+    let frame = parse(known, version, body).ok_or_else(|| fail(DecodeErrorKind::Body(known)))?;
     Ok(Decoded::Frame { frame, t_ns: u64::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, n7]), bytes })
 }
 
@@ -149,10 +172,17 @@ fn body(frame: &Frame) -> Option<Vec<u8>> {
         Frame::Goodbye(f) => bytes(f),
         Frame::OsSample(f) => bytes(f),
         Frame::Order(f) => bytes(f),
+        Frame::JvmInfo(f) => bytes(f),
+        Frame::Classes(f) => bytes(f),
+        Frame::HeapHistogram(f) => bytes(f),
+        Frame::JavaState(f) => bytes(f),
+        Frame::JavaStacks(f) => bytes(f),
+        Frame::JavaSites(f) => bytes(f),
+        Frame::Holders(f) => bytes(f),
     }
 }
 
-fn parse(frame_type: FrameType, body: &[u8]) -> Option<Frame> {
+fn parse(frame_type: FrameType, version: u8, body: &[u8]) -> Option<Frame> {
     /// The whole body must be used: bytes left over mean another layout.
     fn all<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
         match postcard::take_from_bytes(body) {
@@ -160,19 +190,30 @@ fn parse(frame_type: FrameType, body: &[u8]) -> Option<Frame> {
             _ => None,
         }
     }
+    /// Version 1 lacks the last number of version 2, `recording_ns`: with a 0 behind it, it is one.
+    fn with_cost<T: DeserializeOwned>(version: u8, body: &[u8]) -> Option<T> {
+        if version == 1 { all(&[body, &[0]].concat()) } else { all(body) }
+    }
     Some(match frame_type {
         FrameType::Hello => Frame::Hello(all(body)?),
         FrameType::Counters => Frame::Counters(all(body)?),
-        FrameType::Boundary => Frame::Boundary(all(body)?),
+        FrameType::Boundary => Frame::Boundary(with_cost(version, body)?),
         FrameType::NativeSnapshot => Frame::NativeSnapshot(all(body)?),
         FrameType::Modules => Frame::Modules(all(body)?),
         FrameType::Stacks => Frame::Stacks(all(body)?),
         FrameType::Event => Frame::Event(all(body)?),
         FrameType::Log => Frame::Log(all(body)?),
         FrameType::Error => Frame::Error(all(body)?),
-        FrameType::Goodbye => Frame::Goodbye(all(body)?),
+        FrameType::Goodbye => Frame::Goodbye(with_cost(version, body)?),
         FrameType::OsSample => Frame::OsSample(all(body)?),
         FrameType::Order => Frame::Order(all(body)?),
+        FrameType::JvmInfo => Frame::JvmInfo(all(body)?),
+        FrameType::Classes => Frame::Classes(all(body)?),
+        FrameType::HeapHistogram => Frame::HeapHistogram(all(body)?),
+        FrameType::JavaState => Frame::JavaState(all(body)?),
+        FrameType::JavaStacks => Frame::JavaStacks(all(body)?),
+        FrameType::JavaSites => Frame::JavaSites(all(body)?),
+        FrameType::Holders => Frame::Holders(all(body)?),
     })
 }
 
@@ -193,6 +234,13 @@ impl Frame {
             Self::Goodbye(_) => FrameType::Goodbye,
             Self::OsSample(_) => FrameType::OsSample,
             Self::Order(_) => FrameType::Order,
+            Self::JvmInfo(_) => FrameType::JvmInfo,
+            Self::Classes(_) => FrameType::Classes,
+            Self::HeapHistogram(_) => FrameType::HeapHistogram,
+            Self::JavaState(_) => FrameType::JavaState,
+            Self::JavaStacks(_) => FrameType::JavaStacks,
+            Self::JavaSites(_) => FrameType::JavaSites,
+            Self::Holders(_) => FrameType::Holders,
         }
     }
 }
@@ -214,6 +262,13 @@ impl FrameType {
             10 => Self::Goodbye,
             11 => Self::OsSample,
             12 => Self::Order,
+            32 => Self::JvmInfo,
+            33 => Self::Classes,
+            34 => Self::HeapHistogram,
+            35 => Self::JavaState,
+            36 => Self::JavaStacks,
+            37 => Self::JavaSites,
+            38 => Self::Holders,
             _ => return None,
         })
     }
@@ -228,7 +283,7 @@ mod tests {
 
     use super::*;
     use crate::frame::{Log, LogLevel, SnapshotRecord};
-    use crate::{NativeSnapshot, SnapshotScope};
+    use crate::{AgentCost, Counters, Goodbye, GoodbyeReason, NativeSnapshot, SnapshotScope};
 
     fn log(text: &str) -> Frame {
         Frame::Log(Log { level: LogLevel::Info, text: String::from(text) })
@@ -275,7 +330,10 @@ mod tests {
 
     /// A frame as a later version would write it: same framing, other type or body.
     fn foreign(frame_type: u16, version: u8) -> Vec<u8> {
-        let body = b"from the future";
+        framed(frame_type, version, b"from the future")
+    }
+
+    fn framed(frame_type: u16, version: u8, body: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(&u32::try_from(body.len()).unwrap().to_le_bytes());
         bytes.extend_from_slice(&frame_type.to_le_bytes());
@@ -289,11 +347,29 @@ mod tests {
 
     #[test]
     fn unknown_types_and_versions_are_skipped_by_their_length() {
-        for (t, v) in [(40, 1), (u16::MAX, 9), (FrameType::Log as u16, 2)] {
+        for (t, v) in [(60, 1), (u16::MAX, 9), (FrameType::Log as u16, 2)] {
             let bytes = foreign(t, v);
             let want = Decoded::Unknown { frame_type: t, version: v, bytes: bytes.len() };
             assert_eq!(decode(&bytes, 0), Ok(want));
         }
+    }
+
+    #[test]
+    fn a_goodbye_of_version_1_told_no_cost_of_recording() {
+        let cost = AgentCost { boundary_ns: 300, truncated_stacks: 2, ..AgentCost::default() };
+        let goodbye = |cost| {
+            let counters = Counters::default();
+            Frame::Goodbye(Goodbye { reason: GoodbyeReason::Exit, status: Some(3), counters, cost })
+        };
+        let body = body(&goodbye(cost)).unwrap();
+        let old = framed(FrameType::Goodbye as u16, 1, &body[..body.len() - 1]);
+        let want = Decoded::Frame { frame: goodbye(cost), t_ns: 5, bytes: old.len() };
+        assert_eq!(decode(&old, 0), Ok(want));
+        let mixed = framed(FrameType::Goodbye as u16, 1, &body);
+        assert_eq!(decode(&mixed, 0).unwrap_err().kind, DecodeErrorKind::Body(FrameType::Goodbye));
+        let (mut new, cost) = (Vec::new(), AgentCost { recording_ns: 77, ..cost });
+        let bytes = encode(&goodbye(cost), 5, &mut new);
+        assert_eq!(decode(&new, 0), Ok(Decoded::Frame { frame: goodbye(cost), t_ns: 5, bytes }));
     }
 
     #[test]
@@ -320,7 +396,7 @@ mod tests {
         }
 
         #[test]
-        fn a_garbage_body_with_a_true_checksum_never_panics(t in 0_u16..14, body in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn a_garbage_body_with_a_true_checksum_never_panics(t in 0_u16..42, body in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = Vec::new();
             bytes.extend_from_slice(&u32::try_from(body.len()).unwrap().to_le_bytes());
             bytes.extend_from_slice(&t.to_le_bytes());

@@ -4,6 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+use crate::java::{Classes, HeapHistogram, Holders, JavaSites, JavaStacks, JavaState, JvmInfo};
+
 /// One frame of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
@@ -31,6 +33,20 @@ pub enum Frame {
     OsSample(OsSample),
     /// From the harness to the agent (socket carrier; on a spool orders are words of the control page).
     Order(Order),
+    /// Where the stream comes from, if it is a Java virtual machine.
+    JvmInfo(JvmInfo),
+    /// Classes that later frames refer to.
+    Classes(Classes),
+    /// Part of a class histogram.
+    HeapHistogram(HeapHistogram),
+    /// What the virtual machine says of itself.
+    JavaState(JavaState),
+    /// Java stack nodes that later frames refer to.
+    JavaStacks(JavaStacks),
+    /// Where surviving objects were allocated.
+    JavaSites(JavaSites),
+    /// Who holds what grew.
+    Holders(Holders),
 }
 
 /// Numeric type of a frame on the wire.
@@ -61,6 +77,20 @@ pub enum FrameType {
     OsSample = 11,
     /// [`Frame::Order`]
     Order = 12,
+    /// [`Frame::JvmInfo`]
+    JvmInfo = 32,
+    /// [`Frame::Classes`]
+    Classes = 33,
+    /// [`Frame::HeapHistogram`]
+    HeapHistogram = 34,
+    /// [`Frame::JavaState`]
+    JavaState = 35,
+    /// [`Frame::JavaStacks`]
+    JavaStacks = 36,
+    /// [`Frame::JavaSites`]
+    JavaSites = 37,
+    /// [`Frame::Holders`]
+    Holders = 38,
 }
 
 /// What runs the tested code.
@@ -179,7 +209,7 @@ pub enum Outcome {
 /// What measuring has cost so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentCost {
-    /// Time spent at boundaries (scans, writing), waiting for the harness left out, nanoseconds.
+    /// Time spent at the start and at boundaries (scans, writing), waiting for the harness left out, nanoseconds.
     pub boundary_ns: u64,
     /// Bytes the agent has mapped for itself.
     pub mapped_bytes: u64,
@@ -187,6 +217,8 @@ pub struct AgentCost {
     pub stack_nodes: u64,
     /// Stacks that could not be unwound to their root.
     pub truncated_stacks: u64,
+    /// CPU time that recording took between boundaries, reckoned from samples, nanoseconds; 0 before version 2.
+    pub recording_ns: u64,
 }
 
 /// A boundary. All snapshot parts that belong to it precede it in the stream.

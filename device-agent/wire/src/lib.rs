@@ -23,7 +23,8 @@
 //! # Version history
 //!
 //! - **1**: hello, counters, boundary, native snapshot, modules, stacks, event, log, error, goodbye, OS sample,
-//!   order. Types 32 to 63 are reserved for the Java frames. `tests/fixtures/v1.mgf` (at the top of the project) is a captured stream.
+//!   order; from number 32 on the Java frames ([`java`]). `tests/fixtures/v1.mgf` (at the top of the project) is a captured stream.
+//! - **2**: boundary and goodbye, version 2: `recording_ns` behind their costs. `tests/fixtures/v2.mgf`.
 //!
 //! A field may be added only by raising the version of its frame type and keeping the older decoder.
 #![forbid(unsafe_code)]
@@ -34,6 +35,8 @@ extern crate alloc;
 
 mod codec;
 mod frame;
+pub mod handshake;
+pub mod java;
 pub mod spool;
 
 pub use codec::{DecodeError, DecodeErrorKind, Decoded, HEADER_BYTES, MAX_BODY_BYTES, decode, encode};
@@ -44,7 +47,7 @@ pub use frame::{
 };
 
 /// Version of the stream as a whole, told in the hello.
-pub const WIRE_VERSION: u16 = 1;
+pub const WIRE_VERSION: u16 = 2;
 
 /// Name of the WebSocket sub-protocol that carries this stream.
 pub const WEBSOCKET_PROTOCOL: &str = "memgate.v1";

@@ -5,9 +5,9 @@
 //! follow from [`CONTROL_BYTES`] on. `committed` moves only when a frame is whole, so a process that is killed
 //! leaves a file that is complete up to its last whole frame.
 //!
-//! Handshake at a boundary: the agent stores the new `boundary` number and wakes it; if `harness` is set it waits, bounded,
-//! until `acknowledged` equals that number. The harness, waiting on `boundary`, takes its sample of the process, writes
-//! `orders`, stores `acknowledged` and wakes it. All words are u32 or u64, little endian, naturally aligned.
+//! Handshake at a boundary ([`crate::handshake`]): the agent stores the new `boundary` number and wakes it; if `harness` is set it
+//! waits, bounded, until `acknowledged` has come up to that number. The harness, waiting on `boundary`, takes its sample of the process,
+//! writes `orders`, stores `acknowledged` and wakes it. All words are u32 or u64, little endian, naturally aligned.
 
 /// First bytes of a spool file. A file without them is a bare stream of frames.
 pub const MAGIC: [u8; 8] = *b"MGSPOOL1";
@@ -34,7 +34,7 @@ pub mod offset {
     pub const ACKNOWLEDGED: usize = 28;
     /// u32: 1 while a harness watches; the agent waits only then.
     pub const HARNESS: usize = 32;
-    /// u32: [`super::order`] bits, read by the agent after each wait.
+    /// u32: low 24 bits of the boundary they are for, then 8 [`super::order`] bits; read by the agent after each wait.
     pub const ORDERS: usize = 36;
     /// u64: allocations, live within a few hundred events per thread, exact at boundaries.
     pub const ALLOCATIONS: usize = 64;
@@ -64,6 +64,8 @@ pub mod order {
     pub const SETTLE: u32 = 1;
     /// End the process in an orderly way (`exit(0)`): enough was measured.
     pub const STOP: u32 = 2;
+    /// Find out who holds the instances of the Java classes that grew, and write it as `Holders` frames of one more boundary.
+    pub const EXPLAIN: u32 = 4;
 }
 
 /// Where the frames of a file are.

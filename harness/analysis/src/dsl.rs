@@ -153,7 +153,11 @@ impl Process {
             counters: self.counters,
             survivors,
             snapshot_parts: parts,
-            cost: AgentCost { boundary_ns: u64::from(sequence) * 1000, ..AgentCost::default() },
+            cost: AgentCost {
+                boundary_ns: u64::from(sequence) * 1000,
+                recording_ns: u64::from(sequence) * 3000,
+                ..AgentCost::default()
+            },
         }));
         if self.os {
             self.os_sample(sequence);

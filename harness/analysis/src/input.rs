@@ -33,7 +33,7 @@ pub struct RunInput {
 pub struct SuiteInput {
     /// Its name in reports, and before `::` in the names that rules match.
     pub name: String,
-    /// `gtest` or `command`.
+    /// `gtest`, `command` or `junit`.
     pub runner: String,
     /// How exactly its boundaries are known. With [`BoundaryQuality::Process`] the process is the one test.
     pub boundary: BoundaryQuality,
@@ -45,6 +45,18 @@ pub struct SuiteInput {
     pub confirmations: BTreeMap<String, ConfirmationInput>,
     /// Why the suite as a whole could not be measured. Any of them makes the suite an error.
     pub problems: Vec<Problem>,
+    /// What the launcher's runs of a JVM suite add; `None`: no JVM suite. [`Self::screen`] is then the build's own run,
+    /// whose tests are not measured one by one.
+    pub java: Option<JavaInput>,
+}
+
+/// How a JVM suite was screened.
+#[derive(Debug, Default)]
+pub struct JavaInput {
+    /// The processes of the launcher's rounds.
+    pub rounds: Vec<ProcessInput>,
+    /// Why some or all of its classes did not need rounds (`screen: off`); `None`: all had to run in them.
+    pub not_screened: Option<String>,
 }
 
 /// One process and how it ended, as far as the harness knows.

@@ -2,7 +2,8 @@
 //!
 //! Data flow: [`Observer`] turns the frames of one process into a [`ProcessRecord`] (windows, survivors, what the
 //! operating system said). [`screen`] names the tests that left something behind. While such a test runs again,
-//! alone, [`Confirmation`] says when enough iterations have been seen. [`judge`] puts all records of a run against
+//! alone, [`Confirmation`] says when enough iterations have been seen. JVM suites are screened by rounds
+//! ([`screen_rounds`]) and confirmed class by class ([`JavaConfirmation`]). [`judge`] puts all records of a run against
 //! a [`GatePolicy`] and returns the report. Symbols come in through [`Resolve`].
 //!
 //! The rules are those of `architecture.md`, "What makes a verdict trustworthy"; `growth` holds the heart of them.
@@ -15,6 +16,7 @@ mod dsl;
 mod groups;
 mod growth;
 mod input;
+mod java;
 mod judge;
 mod observer;
 mod os_names;
@@ -27,10 +29,13 @@ pub mod stats;
 mod text;
 
 pub use confirm::{Confirmation, Next};
-pub use input::{ConfirmationInput, Ending, ProcessInput, Repetition, RunInput, SuiteInput};
+pub use input::{ConfirmationInput, Ending, JavaInput, ProcessInput, Repetition, RunInput, SuiteInput};
+pub use java::{JavaConfirmation, JavaRecord, JavaSnapshot, JavaSuspect, JavaWindow, screen_rounds};
 pub use judge::judge;
 pub use observer::{Limits, Observer};
-pub use policy::{Baseline, Bound, FramePattern, GatePolicy, Limit, NamePattern, Rule, Waiver, WaiverMatch};
+pub use policy::{
+    Baseline, Bound, FramePattern, GatePolicy, Limit, NamePattern, Rule, TextPattern, Waiver, WaiverMatch,
+};
 pub use record::{
     CurveSample, Names, OpenTest, OsState, ProcessEnd, ProcessRecord, SeenError, StackStep, Window,
 };

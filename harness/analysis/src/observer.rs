@@ -12,9 +12,10 @@ use memgate_wire::{
     SnapshotRecord, SnapshotScope, Stacks,
 };
 
+use crate::java::{JavaReader, JavaWindow};
 use crate::os_names;
 use crate::record::{
-    CurveSample, Names, Node, OpenTest, OsState, ProcessEnd, ProcessRecord, SeenError, Window,
+    CurveSample, Names, Node, OpenTest, OsState, ProcessEnd, ProcessRecord, SeenError, Window, test_id,
 };
 
 /// How much one record may hold. Beyond it frames are dropped and the record says so in `damaged`.
@@ -62,6 +63,7 @@ pub struct Observer {
     window_of: HashMap<u32, (usize, Side)>,
     end_sequence: Option<u32>,
     last_os: OsState,
+    java: JavaReader,
     curve_stride: usize,
     curve_skipped: usize,
     seen_any: bool,
@@ -128,7 +130,37 @@ impl Observer {
             }
             Frame::OsSample(sample) => self.os_sample(sample, t_ns),
             Frame::Event(_) | Frame::Order(_) | Frame::Log(_) | Frame::Error(_) => {}
+            Frame::JvmInfo(_)
+            | Frame::Classes(_)
+            | Frame::HeapHistogram(_)
+            | Frame::JavaState(_)
+            | Frame::JavaStacks(_)
+            | Frame::JavaSites(_)
+            | Frame::Holders(_) => {
+                if let Err(damage) = self.java_frame(frame) {
+                    self.damage(damage);
+                }
+            }
         }
+    }
+
+    fn java_frame(&mut self, frame: Frame) -> Result<(), String> {
+        let record = self.record.java.get_or_insert_default();
+        let room = self.limits.records.saturating_sub(self.used.records);
+        match frame {
+            Frame::JvmInfo(info) => self.java.jvm(record, info),
+            Frame::Classes(classes) => self.java.classes(record, classes)?,
+            Frame::HeapHistogram(part) => self.used.records += self.java.histogram(record, part, room)?,
+            Frame::JavaSites(sites) => self.used.records += self.java.sites(sites, room)?,
+            Frame::JavaState(state) => {
+                let names = self.limits.names.saturating_sub(self.used.names);
+                self.used.names += self.java.state(&state, names)?;
+            }
+            Frame::JavaStacks(stacks) => self.java.stacks(record, stacks)?,
+            Frame::Holders(holders) => self.java.holders(record, holders)?,
+            _ => {}
+        }
+        Ok(())
     }
 
     /// A frame of the stream the harness wrote beside it (`NAME.os.mgf`); its hello is not the process's. Samples
@@ -227,9 +259,14 @@ impl Observer {
         let snapshot = self.snapshots.remove(&boundary.sequence).unwrap_or_default();
         // What belongs to boundaries that never came is of no use.
         self.snapshots = self.snapshots.split_off(&boundary.sequence);
+        let ends_test = boundary.kind == BoundaryKind::TestEnd;
+        let java = self.java.take(boundary.sequence, ends_test).unwrap_or_else(|damage| {
+            self.damage(damage);
+            None
+        });
         match boundary.kind {
             BoundaryKind::TestStart => self.test_start(boundary, t_ns),
-            BoundaryKind::TestEnd => self.test_end(&boundary, snapshot, t_ns),
+            BoundaryKind::TestEnd => self.test_end(&boundary, snapshot, java, t_ns),
             BoundaryKind::ProcessEnd => self.process_end(&boundary, snapshot, t_ns),
             BoundaryKind::IterationStart => {
                 self.record.iterations = self.record.iterations.max(boundary.iteration.saturating_add(1));
@@ -260,10 +297,11 @@ impl Observer {
             test: boundary.test,
             ..Window::default()
         };
-        self.record.open.push(OpenTest { id: window.id(), window });
+        let id = test_id(&window.suite, &window.test, self.record.java.is_some());
+        self.record.open.push(OpenTest { id, window });
     }
 
-    fn test_end(&mut self, boundary: &Boundary, snapshot: Snapshot, t_ns: u64) {
+    fn test_end(&mut self, boundary: &Boundary, snapshot: Snapshot, java: Option<JavaWindow>, t_ns: u64) {
         let is_it = |w: &Window| {
             w.iteration == boundary.iteration && w.test == boundary.test && w.suite == boundary.suite
         };
@@ -272,7 +310,7 @@ impl Observer {
             let mut window = self.record.open.remove(at).window;
             self.window_of.insert(window.start_sequence, (self.record.windows.len(), Side::Start));
             self.window_of.insert(boundary.sequence, (self.record.windows.len(), Side::End));
-            self.close(&mut window, boundary, snapshot, t_ns);
+            self.close(&mut window, boundary, snapshot, java, t_ns);
             self.record.windows.push(window);
         } else if let Some(at) = self.record.windows[settled..].iter().rposition(is_it) {
             // A second end of the same execution: it has settled since, and this one counts.
@@ -280,7 +318,7 @@ impl Observer {
             self.window_of.insert(boundary.sequence, (at, Side::End));
             let mut window = std::mem::take(&mut self.record.windows[at]);
             self.used.records -= window.survivors.len();
-            self.close(&mut window, boundary, snapshot, t_ns);
+            self.close(&mut window, boundary, snapshot, java, t_ns);
             self.record.windows[at] = window;
         } else if self.record.open.len() + self.record.windows.len() < self.limits.windows {
             let mut window = Window {
@@ -292,15 +330,30 @@ impl Observer {
                 ..Window::default()
             };
             self.window_of.insert(boundary.sequence, (self.record.windows.len(), Side::End));
-            self.close(&mut window, boundary, snapshot, t_ns);
+            self.close(&mut window, boundary, snapshot, java, t_ns);
             window.incomplete = true;
             self.record.windows.push(window);
         }
     }
 
     /// Fills in the end of a window. Changes add to those of an earlier end: they are relative to them.
-    fn close(&mut self, window: &mut Window, boundary: &Boundary, snapshot: Snapshot, t_ns: u64) {
-        window.incomplete |= snapshot.truncated || snapshot.parts != boundary.snapshot_parts;
+    fn close(
+        &mut self,
+        window: &mut Window,
+        boundary: &Boundary,
+        snapshot: Snapshot,
+        java: Option<JavaWindow>,
+        t_ns: u64,
+    ) {
+        // An agent may count the parts of a class histogram, or leave them out.
+        let with_java = snapshot.parts.saturating_add(java.as_ref().map_or(0, |java| java.parts));
+        let complete = [snapshot.parts, with_java].contains(&boundary.snapshot_parts);
+        window.incomplete |= snapshot.truncated || !complete;
+        match (&mut window.java, java) {
+            (Some(before), Some(now)) => before.settle(now),
+            (before @ None, Some(now)) => *before = Some(Box::new(now)),
+            (_, None) => {}
+        }
         window.end_sequence = boundary.sequence;
         window.end_ns = t_ns;
         window.end = boundary.counters;
@@ -434,6 +487,7 @@ fn later(a: AgentCost, b: AgentCost) -> AgentCost {
         mapped_bytes: a.mapped_bytes.max(b.mapped_bytes),
         stack_nodes: a.stack_nodes.max(b.stack_nodes),
         truncated_stacks: a.truncated_stacks.max(b.truncated_stacks),
+        recording_ns: a.recording_ns.max(b.recording_ns),
     }
 }
 

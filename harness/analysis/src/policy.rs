@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memgate_model::{Level, Metric, Per, Threshold, WaiverReport, WaiverState};
+use memgate_model::{HolderStep, Leak, Level, Metric, Per, Threshold, WaiverReport, WaiverState};
 
 /// How to measure and what is allowed.
 #[derive(Debug, Clone)]
@@ -39,8 +39,18 @@ pub struct GatePolicy {
     pub today: String,
 }
 
+const ZERO_BY_DEFAULT: [Metric; 7] = [
+    Metric::NativeLiveBytes,
+    Metric::JavaLiveBytes,
+    Metric::JavaLiveObjects,
+    Metric::JavaDirectBytes,
+    Metric::JavaThreads,
+    Metric::OsFds,
+    Metric::OsThreads,
+];
+
 impl Default for GatePolicy {
-    /// No growth at all is allowed for native bytes, descriptors and threads.
+    /// No growth at all is allowed for native bytes, Java objects and buffers, descriptors and threads.
     fn default() -> Self {
         let zero = |metric| Limit::fail(metric, 0.0, "default");
         Self {
@@ -53,7 +63,7 @@ impl Default for GatePolicy {
             unconfirmed: Level::Warn,
             ignore_test_failures: false,
             rules: Vec::new(),
-            defaults: [Metric::NativeLiveBytes, Metric::OsFds, Metric::OsThreads].map(zero).to_vec(),
+            defaults: ZERO_BY_DEFAULT.map(zero).to_vec(),
             baseline: None,
             waivers: Vec::new(),
             today: String::new(),
@@ -219,8 +229,8 @@ impl Waiver {
         match &self.matches {
             WaiverMatch::Leak(id) => format!("leak {id}"),
             WaiverMatch::Frame(pattern) => format!("frame {}", pattern.text),
-            WaiverMatch::Class(pattern) => format!("class {pattern}"),
-            WaiverMatch::Holder(pattern) => format!("holder {pattern}"),
+            WaiverMatch::Class(pattern) => format!("class {}", pattern.0.text),
+            WaiverMatch::Holder(pattern) => format!("holder {}", pattern.0.text),
         }
     }
 }
@@ -233,9 +243,9 @@ pub enum WaiverMatch {
     /// Leaks with a matching frame.
     Frame(FramePattern),
     /// Leaks of a Java class: native suites have none.
-    Class(String),
-    /// Leaks by their Java holder: native suites have none.
-    Holder(String),
+    Class(TextPattern),
+    /// Leaks by a step of their Java holder path: native suites have none.
+    Holder(TextPattern),
 }
 
 /// Decides on a leak by one of its frames.
@@ -259,6 +269,21 @@ impl fmt::Debug for FramePattern {
     }
 }
 
+/// Decides on the name of a class, or on a step of a holder path.
+#[derive(Debug, Clone)]
+pub struct TextPattern(FramePattern);
+
+impl TextPattern {
+    /// `text` is what the user wrote; `matches` is asked with the class, or with `owner.name` of a step.
+    pub fn new(text: impl Into<String>, matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self(FramePattern::new(text, matches))
+    }
+
+    fn is_match(&self, text: &str) -> bool {
+        (self.0.matches)(text)
+    }
+}
+
 /// The waivers of one run, and how often each was used.
 #[derive(Debug)]
 pub(crate) struct Waivers<'a> {
@@ -278,6 +303,29 @@ impl<'a> Waivers<'a> {
             WaiverMatch::Frame(pattern) => frame_names.iter().any(|name| (pattern.matches)(name)),
             WaiverMatch::Class(_) | WaiverMatch::Holder(_) => false,
         };
+        self.first(hit)
+    }
+
+    /// The same for a leak of Java objects.
+    pub(crate) fn cover_java(&mut self, leak: &Leak) -> Option<String> {
+        let holds = |step: &HolderStep, pattern: &TextPattern| {
+            let name = format!("{}.{}", step.owner, step.name);
+            pattern.is_match(&name) || pattern.is_match(name.trim_end_matches("[x]"))
+        };
+        let calls = |pattern: &FramePattern| {
+            let functions = leak.frames.iter().filter_map(|frame| frame.function.as_deref());
+            functions.into_iter().any(|function| (pattern.matches)(&format!("!{function}")))
+        };
+        let hit = |waiver: &Waiver| match &waiver.matches {
+            WaiverMatch::Leak(id) => *id == leak.id,
+            WaiverMatch::Frame(pattern) => calls(pattern),
+            WaiverMatch::Class(pattern) => leak.class.as_deref().is_some_and(|class| pattern.is_match(class)),
+            WaiverMatch::Holder(pattern) => leak.holder.iter().any(|step| holds(step, pattern)),
+        };
+        self.first(hit)
+    }
+
+    fn first(&mut self, hit: impl Fn(&Waiver) -> bool) -> Option<String> {
         let waivers = &self.policy.waivers;
         let index = waivers.iter().position(|w| !w.expired(&self.policy.today) && hit(w))?;
         self.used[index] += 1;

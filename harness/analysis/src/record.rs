@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::java::{JavaRecord, JavaWindow};
 use memgate_wire::{
     AgentCost, Counters, ErrorFrame, Goodbye, Hello, Module, Outcome, SnapshotRecord, StackNode,
     TRUNCATED_PC, ThreadEntry,
@@ -44,6 +45,8 @@ pub struct ProcessRecord {
     /// What of the stream is missing, and why: the record is then good only up to there. The reader of the stream
     /// sets it too ([`crate::Observer::damage`]).
     pub damaged: Option<String>,
+    /// What a Java virtual machine told of itself; `None`: none did.
+    pub java: Option<JavaRecord>,
     pub(crate) modules: BTreeMap<u32, Vec<Module>>,
     pub(crate) stacks: HashMap<u32, Node>,
 }
@@ -90,6 +93,14 @@ impl ProcessRecord {
     /// Executions of one test, in the order they ended.
     pub fn windows_of<'a>(&'a self, test: &'a str) -> impl Iterator<Item = &'a Window> {
         self.windows.iter().filter(move |w| w.is(test))
+    }
+
+    /// Does it run Java code that no native tracker looks behind? Its native figures are then nobody's.
+    #[must_use]
+    pub fn is_java_only(&self) -> bool {
+        let is_java = |h: &Hello| h.runtime != memgate_wire::Runtime::Native;
+        let tracked = |h: &Hello| h.capabilities.iter().any(|c| c == "native.live");
+        self.hello.as_ref().is_some_and(|h| is_java(h) && !tracked(h))
     }
 
     /// Is it the program itself, not a child it forked (of a death test, say)?
@@ -140,13 +151,16 @@ pub struct Window {
     pub os_start: Option<OsState>,
     /// The process as it ended.
     pub os_end: Option<OsState>,
+    /// The Java virtual machine as it ended.
+    pub java: Option<Box<JavaWindow>>,
 }
 
 impl Window {
-    /// `Suite.Test`, as GoogleTest prints it; without a suite just the test.
+    /// `Suite.Test`, as GoogleTest prints it; without a suite just the test, and without a test (the window is a whole
+    /// Java test class) just the suite.
     #[must_use]
     pub fn id(&self) -> String {
-        test_id(&self.suite, &self.test)
+        test_id(&self.suite, &self.test, self.java.is_some())
     }
 
     /// Is this its id? Asked for every pair of tests and windows, so it makes no text.
@@ -154,6 +168,9 @@ impl Window {
     pub fn is(&self, id: &str) -> bool {
         if self.suite.is_empty() {
             return self.test == id;
+        }
+        if self.test.is_empty() && self.java.is_some() {
+            return self.suite == id;
         }
         id.strip_prefix(self.suite.as_str())
             .and_then(|rest| rest.strip_prefix('.'))
@@ -186,9 +203,14 @@ pub(crate) fn total_bytes(records: &[SnapshotRecord]) -> u64 {
     records.iter().fold(0, |sum, r| sum.saturating_add(r.size.saturating_mul(r.count)))
 }
 
-/// `Suite.Test`, as GoogleTest prints it; without a suite just the test.
-pub(crate) fn test_id(suite: &str, test: &str) -> String {
-    if suite.is_empty() { test.to_owned() } else { format!("{suite}.{test}") }
+/// See [`Window::id`].
+pub(crate) fn test_id(suite: &str, test: &str, java: bool) -> String {
+    match (suite, test) {
+        ("", test) => test.to_owned(),
+        // GoogleTest lets a test have no name.
+        (suite, "") if java => suite.to_owned(),
+        (suite, test) => format!("{suite}.{test}"),
+    }
 }
 
 /// A test that began and has not ended.

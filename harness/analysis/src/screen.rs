@@ -85,6 +85,14 @@ pub(crate) fn described(metric: Metric, value: f64) -> String {
         Metric::OsRss => format!("{} of resident memory", text::bytes(value)),
         Metric::OsPss => format!("{} of proportional memory", text::bytes(value)),
         Metric::NativeLiveBytes => text::figure(value, Unit::Bytes),
+        Metric::JavaLiveBytes => format!("{} of Java objects", text::bytes(value)),
+        Metric::JavaLiveObjects => text::counted(value, "object"),
+        Metric::JavaDirectBytes => format!("{} of direct buffers", text::bytes(value)),
+        Metric::JavaThreads => text::counted(value, "Java thread"),
+        Metric::JavaJniGlobals => text::counted(value, "JNI global reference"),
+        Metric::JavaClassesLoaded => format!("{} more of loaded classes", text::number(value)),
+        Metric::JavaMetaspace => format!("{} of metaspace", text::bytes(value)),
+        Metric::JavaAllocatedBytes => format!("{} allocated", text::bytes(value)),
     }
 }
 
@@ -116,7 +124,7 @@ pub(crate) fn os_value(os: &OsState, metric: Metric) -> Option<f64> {
         Metric::OsPss => os.pss_bytes.map(float),
         Metric::OsThreads => Some(float(os.thread_count())),
         Metric::OsFds => Some(float(os.fd_count())),
-        Metric::NativeLiveBytes | Metric::NativeLiveAllocations => None,
+        _ => None,
     }
 }
 

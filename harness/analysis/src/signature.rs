@@ -55,6 +55,11 @@ pub(crate) fn os_id(kind: &str, name: &str) -> String {
     id("o1-", [kind, name].into_iter())
 }
 
+/// Id of a leak of Java objects: class and steps of the holder path (or frames), normalised.
+pub(crate) fn java_id<'a>(class: &'a str, place: impl Iterator<Item = &'a str>) -> String {
+    id("j1-", std::iter::once(class).chain(place))
+}
+
 fn id<'a>(prefix: &str, parts: impl Iterator<Item = &'a str>) -> String {
     format!("{prefix}{:016x}", hash(parts))
 }

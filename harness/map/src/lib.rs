@@ -11,7 +11,7 @@
 //! only the *address* that a futex needs, and there a missing page is `EFAULT`, not a signal. What remains:
 //!
 //! - `pread` and `pwrite` of one aligned word are copies, without a promise to be atomic. [`ControlPage::load_u64`] reads
-//!   until two reads agree. A torn store of a number cannot equal that number, which is all the guest compares with.
+//!   until two reads agree. A guest that met a torn number would at worst go on too early.
 //! - A store into a shortened file makes it longer again. Nobody reads such a file as whole: `committed` lies behind its end.
 //! - A file system that serves mappings and `pread` from different caches does not work (none of those that can hold a
 //!   shared mapping at all do so on Linux).
@@ -24,6 +24,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
+use memgate_wire::handshake::Words;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
@@ -145,9 +146,8 @@ impl ControlPage {
     /// # Errors
     /// The page is no longer backed by its file.
     pub fn wait(&self, offset: usize, seen: u32, bell: &Bell, timeout: Duration) -> io::Result<Woken> {
-        let silent = bell.0.load(Ordering::Acquire);
-        if silent != 0 {
-            bell.0.store(0, Ordering::Release);
+        // Taken in one step: a plain store could wipe out a ring whose reason is not yet visible here.
+        if bell.0.swap(0, Ordering::AcqRel) != 0 {
             return Ok(Woken::Bell);
         }
         let address = self.word_address(offset)?;
@@ -217,6 +217,26 @@ impl ControlPage {
         // SAFETY: aligned and inside a mapping that lives as long as `self`; other processes change it, which is what an
         // atomic is for; it is passed to the kernel only, which answers EFAULT where the page is gone.
         Ok(unsafe { AtomicU32::from_ptr(address.as_ptr()) })
+    }
+}
+
+impl Words for ControlPage {
+    type Error = io::Error;
+
+    fn load(&self, offset: usize) -> io::Result<u32> {
+        self.load_u32(offset)
+    }
+
+    fn store(&self, offset: usize, value: u32) -> io::Result<()> {
+        self.store_u32(offset, value)
+    }
+
+    fn wake(&self, offset: usize) -> io::Result<()> {
+        Self::wake(self, offset)
+    }
+
+    fn barrier(&self) {
+        fence(Ordering::SeqCst);
     }
 }
 

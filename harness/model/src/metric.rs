@@ -15,6 +15,30 @@ pub enum Metric {
     /// Live native allocations.
     #[serde(rename = "native.live_allocations")]
     NativeLiveAllocations,
+    /// Bytes of live Java objects.
+    #[serde(rename = "java.live_bytes")]
+    JavaLiveBytes,
+    /// Live Java objects.
+    #[serde(rename = "java.live_objects")]
+    JavaLiveObjects,
+    /// Bytes of direct buffers.
+    #[serde(rename = "java.direct_bytes")]
+    JavaDirectBytes,
+    /// Live Java threads.
+    #[serde(rename = "java.threads")]
+    JavaThreads,
+    /// JNI global references.
+    #[serde(rename = "java.jni_globals")]
+    JavaJniGlobals,
+    /// Loaded Java classes.
+    #[serde(rename = "java.classes_loaded")]
+    JavaClassesLoaded,
+    /// Bytes of metaspace.
+    #[serde(rename = "java.metaspace")]
+    JavaMetaspace,
+    /// Bytes of Java objects allocated, freed or not.
+    #[serde(rename = "java.allocated_bytes")]
+    JavaAllocatedBytes,
     /// Resident set size.
     #[serde(rename = "os.rss")]
     OsRss,
@@ -31,9 +55,17 @@ pub enum Metric {
 
 impl Metric {
     /// Every metric, in the order reports show them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 14] = [
         Self::NativeLiveBytes,
         Self::NativeLiveAllocations,
+        Self::JavaLiveBytes,
+        Self::JavaLiveObjects,
+        Self::JavaDirectBytes,
+        Self::JavaThreads,
+        Self::JavaJniGlobals,
+        Self::JavaClassesLoaded,
+        Self::JavaMetaspace,
+        Self::JavaAllocatedBytes,
         Self::OsRss,
         Self::OsPss,
         Self::OsThreads,
@@ -46,6 +78,14 @@ impl Metric {
         match self {
             Self::NativeLiveBytes => "native.live_bytes",
             Self::NativeLiveAllocations => "native.live_allocations",
+            Self::JavaLiveBytes => "java.live_bytes",
+            Self::JavaLiveObjects => "java.live_objects",
+            Self::JavaDirectBytes => "java.direct_bytes",
+            Self::JavaThreads => "java.threads",
+            Self::JavaJniGlobals => "java.jni_globals",
+            Self::JavaClassesLoaded => "java.classes_loaded",
+            Self::JavaMetaspace => "java.metaspace",
+            Self::JavaAllocatedBytes => "java.allocated_bytes",
             Self::OsRss => "os.rss",
             Self::OsPss => "os.pss",
             Self::OsThreads => "os.threads",
@@ -53,12 +93,40 @@ impl Metric {
         }
     }
 
+    /// Of a Java virtual machine?
+    #[must_use]
+    pub const fn is_java(self) -> bool {
+        matches!(
+            self,
+            Self::JavaLiveBytes
+                | Self::JavaLiveObjects
+                | Self::JavaDirectBytes
+                | Self::JavaThreads
+                | Self::JavaJniGlobals
+                | Self::JavaClassesLoaded
+                | Self::JavaMetaspace
+                | Self::JavaAllocatedBytes
+        )
+    }
+
     /// What it counts.
     #[must_use]
     pub const fn unit(self) -> Unit {
         match self {
-            Self::NativeLiveBytes | Self::OsRss | Self::OsPss => Unit::Bytes,
-            Self::NativeLiveAllocations | Self::OsThreads | Self::OsFds => Unit::Count,
+            Self::NativeLiveBytes
+            | Self::JavaLiveBytes
+            | Self::JavaDirectBytes
+            | Self::JavaMetaspace
+            | Self::JavaAllocatedBytes
+            | Self::OsRss
+            | Self::OsPss => Unit::Bytes,
+            Self::NativeLiveAllocations
+            | Self::JavaLiveObjects
+            | Self::JavaThreads
+            | Self::JavaJniGlobals
+            | Self::JavaClassesLoaded
+            | Self::OsThreads
+            | Self::OsFds => Unit::Count,
         }
     }
 }

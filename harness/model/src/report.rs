@@ -98,7 +98,7 @@ pub struct AgentCost {
     pub cpu_ratio: Option<f64>,
     /// Largest memory the agent mapped in one process, bytes.
     pub peak_bytes: u64,
-    /// CPU time spent at boundaries, seconds.
+    /// Time spent at the start of processes and at boundaries, seconds.
     pub boundary_s: f64,
     /// Stacks that could not be unwound to their root, over all processes.
     pub truncated_stacks: u64,
@@ -109,7 +109,7 @@ pub struct AgentCost {
 pub struct SuiteReport {
     /// Its name in the configuration, else its executable's file name.
     pub name: String,
-    /// `gtest` or `command`.
+    /// `gtest`, `command` or `junit`.
     pub runner: String,
     /// How exactly the boundaries are known.
     pub boundary: BoundaryQuality,
@@ -384,7 +384,11 @@ mod tests {
         let json = serde_json::to_string(&metrics).unwrap();
         assert_eq!(
             json,
-            r#"{"native.live_bytes":0,"native.live_allocations":1,"os.rss":2,"os.pss":3,"os.threads":4,"os.fds":5}"#
+            concat!(
+                r#"{"native.live_bytes":0,"native.live_allocations":1,"java.live_bytes":2,"java.live_objects":3,"#,
+                r#""java.direct_bytes":4,"java.threads":5,"java.jni_globals":6,"java.classes_loaded":7,"#,
+                r#""java.metaspace":8,"java.allocated_bytes":9,"os.rss":10,"os.pss":11,"os.threads":12,"os.fds":13}"#
+            )
         );
         assert_eq!(serde_json::from_str::<BTreeMap<Metric, u32>>(&json).unwrap(), metrics);
         let point = CurvePoint { t_ns: 7, metric: Metric::OsRss, value: 4096.0 };

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use memgate_analysis::ProcessRecord;
 use memgate_model::BoundaryQuality;
+use memgate_wire::Hello;
 
 use super::settings;
 use crate::cli::GateRequest;
@@ -12,7 +13,7 @@ use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 use crate::plan;
 use crate::recorder::chain;
-use crate::run::facts::{ConfirmationFacts, EndingFacts, Facts, ProcessFacts, SuiteFacts};
+use crate::run::facts::{ConfirmationFacts, EndingFacts, Facts, JavaFacts, ProcessFacts, SuiteFacts};
 use crate::run::judge::{Records, judge};
 use crate::run::label::Label;
 use crate::run::resolve::Symbols;
@@ -20,6 +21,7 @@ use crate::run::{deliver, naming, problem, streams};
 use crate::store::Session;
 use crate::stream;
 use crate::suite::gtest::SuiteId;
+use crate::suite::junit::JvmSuiteId;
 
 pub(super) fn gate(request: &GateRequest, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.as_deref(), console)?;
@@ -94,7 +96,8 @@ fn of_session(session: &Session, records: &mut Records) -> Result<Facts, Expecte
 /// What streams say by themselves: who wrote them, and what they were recorded for.
 fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records) -> Facts {
     let mut facts = Facts::new("", name, String::new());
-    let mut screens: Vec<(String, SuiteId, Vec<ProcessFacts>)> = Vec::new();
+    let mut screens: Vec<(String, GroupId, Vec<ProcessFacts>)> = Vec::new();
+    let mut rounds: Vec<(String, ProcessFacts)> = Vec::new();
     let mut repeated: Vec<(String, String, Option<u64>, ProcessFacts)> = Vec::new();
     for file in files {
         let record = streams::read_record(&file);
@@ -113,8 +116,9 @@ fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records) -> Facts {
             match Label::from_text(&hello.label) {
                 Label::Confirm { suite, test } => repeated.push((suite, test, None, process)),
                 Label::Length { suite, test, n } => repeated.push((suite, test, Some(n), process)),
+                Label::Rounds { suite } => rounds.push((suite, process)),
                 Label::Screen { suite } => {
-                    let id = SuiteId::of(&hello);
+                    let id = GroupId::of(&record, &hello);
                     match screens.iter_mut().find(|(name, known, _)| (name, known) == (&suite, &id)) {
                         Some((.., processes)) => processes.push(process),
                         None => screens.push((suite, id, vec![process])),
@@ -125,28 +129,62 @@ fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records) -> Facts {
         records.insert(stream, record);
     }
     facts.suites = screened(screens, records);
+    for (suite, process) in rounds {
+        add_rounds(&mut facts.suites, &suite, process);
+    }
     for (suite, test, n, process) in repeated {
         add_repeated(&mut facts.suites, suite, test, n, process);
     }
     facts
 }
 
-fn screened(screens: Vec<(String, SuiteId, Vec<ProcessFacts>)>, records: &Records) -> Vec<SuiteFacts> {
-    let mut by_command: BTreeMap<String, Vec<(SuiteId, Vec<ProcessFacts>)>> = BTreeMap::new();
+/// What makes processes one suite.
+#[derive(Debug, Clone, PartialEq)]
+enum GroupId {
+    Native(SuiteId),
+    Jvm(JvmSuiteId),
+}
+
+impl GroupId {
+    fn of(record: &ProcessRecord, hello: &Hello) -> Self {
+        let jvm = record.java.as_ref().and_then(|java| java.jvm.as_ref());
+        match jvm {
+            Some(jvm) => Self::Jvm(JvmSuiteId::of(hello, jvm)),
+            None => Self::Native(SuiteId::of(hello)),
+        }
+    }
+}
+
+fn screened(screens: Vec<(String, GroupId, Vec<ProcessFacts>)>, records: &Records) -> Vec<SuiteFacts> {
+    type Groups<Id> = (Vec<Id>, Vec<Vec<ProcessFacts>>);
+    let mut by_command: BTreeMap<String, (Groups<SuiteId>, Groups<JvmSuiteId>)> = BTreeMap::new();
     for (command, id, processes) in screens {
-        by_command.entry(command).or_default().push((id, processes));
+        let (native, jvm) = by_command.entry(command).or_default();
+        match id {
+            GroupId::Native(id) => {
+                native.0.push(id);
+                native.1.push(processes);
+            }
+            GroupId::Jvm(id) => {
+                jvm.0.push(id);
+                jvm.1.push(processes);
+            }
+        }
     }
     let mut suites = Vec::new();
-    for (command, groups) in by_command {
-        let ids: Vec<SuiteId> = groups.iter().map(|(id, _)| id.clone()).collect();
-        let names = naming::suite_names((!command.is_empty()).then_some(command.as_str()), &ids);
-        suites.extend(names.into_iter().zip(groups).map(|(name, (_, screen))| {
+    for (command, ((ids, groups), (jvm_ids, jvm_groups))) in by_command {
+        let configured = (!command.is_empty()).then_some(command.as_str());
+        let names = naming::jvm_suite_names(configured, &jvm_ids);
+        suites.extend(names.into_iter().zip(jvm_groups).map(|(name, screen)| jvm_suite(name, screen)));
+        let names = naming::suite_names(configured, &ids);
+        suites.extend(names.into_iter().zip(groups).map(|(name, screen)| {
             let has_tests = |process: &ProcessFacts| records.get(&process.stream).is_some_and(ran_tests);
             let gtest = screen.iter().any(has_tests);
             SuiteFacts {
                 runner: if gtest { "gtest" } else { "command" }.to_owned(),
                 boundary: if gtest { BoundaryQuality::Exact } else { BoundaryQuality::Process },
                 screened_s: 0.0,
+                java: None,
                 confirmations: BTreeMap::new(),
                 problems: Vec::new(),
                 name,
@@ -155,6 +193,30 @@ fn screened(screens: Vec<(String, SuiteId, Vec<ProcessFacts>)>, records: &Record
         }));
     }
     suites
+}
+
+fn jvm_suite(name: String, screen: Vec<ProcessFacts>) -> SuiteFacts {
+    SuiteFacts {
+        name,
+        runner: "junit".to_owned(),
+        boundary: BoundaryQuality::Class,
+        screened_s: 0.0,
+        screen,
+        java: Some(JavaFacts::default()),
+        confirmations: BTreeMap::new(),
+        problems: Vec::new(),
+    }
+}
+
+/// Rounds find their suite; where the screen was not copied along, they stand alone.
+fn add_rounds(suites: &mut Vec<SuiteFacts>, suite: &str, process: ProcessFacts) {
+    if !suites.iter().any(|known| known.name == suite) {
+        suites.push(jvm_suite(suite.to_owned(), Vec::new()));
+    }
+    let known = suites.iter_mut().find(|known| known.name == suite);
+    if let Some(java) = known.map(|known| known.java.get_or_insert_with(JavaFacts::default)) {
+        java.rounds.push(process);
+    }
 }
 
 fn ran_tests(record: &ProcessRecord) -> bool {
@@ -177,6 +239,7 @@ fn add_repeated(
             boundary: if n.is_some() { BoundaryQuality::Process } else { BoundaryQuality::Exact },
             screened_s: 0.0,
             screen: vec![process],
+            java: None,
             confirmations: BTreeMap::new(),
             problems: Vec::new(),
         });

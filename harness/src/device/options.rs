@@ -56,6 +56,8 @@ pub struct AgentOptions {
     pub carrier: Option<Endpoint>,
     /// The secret a client of the socket must know.
     pub token: Option<String>,
+    /// Folder of the jars: the agent may wake up in Java virtual machines that run tests, and only there.
+    pub java: Option<PathBuf>,
 }
 
 /// Why the agent cannot be preloaded from where it lies.
@@ -77,13 +79,21 @@ impl AgentOptions {
             stack_depth: None,
             carrier: None,
             token: None,
+            java: None,
         }
+    }
+
+    /// Options for the Java virtual machines that run tests.
+    #[must_use]
+    pub fn of_java(directory: impl Into<PathBuf>, jars: impl Into<PathBuf>) -> Self {
+        Self { targets: Vec::new(), java: Some(jars.into()), ..Self::new(directory) }
     }
 
     /// The value of [`OPTIONS_VARIABLE`].
     #[must_use]
     pub fn to_env(&self) -> OsString {
-        let Self { directory, targets, detail, label, harness, wait, stack_depth, carrier, token } = self;
+        let Self { directory, targets, detail, label, harness, wait, stack_depth, carrier, token, java } =
+            self;
         let mut value = Pairs::default();
         value.add("dir", directory.as_os_str().as_bytes());
         for target in targets {
@@ -112,6 +122,10 @@ impl AgentOptions {
         }
         if let Some(token) = token {
             value.add("token", token.as_bytes());
+        }
+        if let Some(jars) = java {
+            value.add("java", b"1");
+            value.add("jars", jars.as_os_str().as_bytes());
         }
         OsString::from_vec(value.0)
     }
@@ -181,10 +195,12 @@ mod tests {
             stack_depth: Some(64),
             carrier: Some(Endpoint::Abstract("gate".into())),
             token: Some("t=1".into()),
+            java: Some("/c/jars".into()),
         };
         let want: &[u8] =
             b"dir=/a%3Bb%3Dc%25d\xff;target=exe:/bin/x y;target=glob:*/t?;target=all;detail=growth;\
-            label=confirm%0A3;wait_ms=0;stack_depth=64;carrier=unix:@gate;token=t%3D1";
+            label=confirm%0A3;wait_ms=0;stack_depth=64;carrier=unix:@gate;token=t%3D1;\
+            java=1;jars=/c/jars";
         assert_eq!(options.to_env().as_bytes(), want, "{:?}", options.to_env());
     }
 

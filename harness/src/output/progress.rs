@@ -105,7 +105,9 @@ fn plain_line(title: &str, done: u64, total: Option<u64>, status: &str, elapsed:
     let of = total.map_or_else(String::new, |total| format!(" of {total}"));
     let left = time_left(done, total, elapsed)
         .map_or_else(String::new, |left| format!(", about {} s left", left.as_secs()));
-    format!("{title}: {done}{of}, {status}, {} s{left}", elapsed.as_secs())
+    // Before the first test there is nothing to name.
+    let status = if status.is_empty() { String::new() } else { format!(", {status}") };
+    format!("{title}: {done}{of}{status}, {} s{left}", elapsed.as_secs())
 }
 
 fn time_left(done: u64, total: Option<u64>, elapsed: Duration) -> Option<Duration> {
@@ -129,6 +131,7 @@ mod tests {
         assert_eq!(line, "confirming: 3 of 9, MapCache.scroll, 6 s, about 12 s left");
         let line = plain_line("screening", 0, None, "A.b", Duration::from_secs(2));
         assert_eq!(line, "screening: 0, A.b, 2 s");
+        assert_eq!(plain_line("screening", 0, None, "", Duration::from_secs(2)), "screening: 0, 2 s");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use memgate_map::{Bell, ControlPage, Woken};
+use memgate_wire::handshake;
 use memgate_wire::spool::{self, Extent, offset, state};
 use memgate_wire::{Boundary, Counters, Frame, OsSample};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -49,8 +50,7 @@ pub(super) fn writer_of(file: &File) -> io::Result<Option<u32>> {
 impl Tracked {
     /// Tells the guest that we are there. From now on it waits for us at boundaries.
     pub(super) fn attach(page: ControlPage, path: &Path, pid: u32) -> io::Result<Self> {
-        page.store_u32(offset::HARNESS, 1)?;
-        page.wake(offset::HARNESS)?;
+        handshake::attach(&page)?;
         // First the pidfd, then the look at what it is: between both the number cannot pass to another process.
         let handle = pid.try_into().ok().and_then(Pid::from_raw);
         let pidfd = handle.filter(|_| pid != std::process::id());
@@ -114,19 +114,8 @@ impl Tracked {
 
     /// Lets the guest go on for good: it waits for nobody any more.
     fn detach(&self) {
-        let free = || {
-            self.page.store_u32(offset::HARNESS, 0)?;
-            self.page.wake(offset::HARNESS)?;
-            self.acknowledge(self.page.load_u32(offset::BOUNDARY)?, 0)
-        };
         // A page that is gone has no guest waiting on it.
-        drop(free());
-    }
-
-    fn acknowledge(&self, boundary: u32, orders: u32) -> io::Result<()> {
-        self.page.store_u32(offset::ORDERS, orders)?;
-        self.page.store_u32(offset::ACKNOWLEDGED, boundary)?;
-        self.page.wake(offset::ACKNOWLEDGED)
+        drop(handshake::detach(&self.page));
     }
 }
 
@@ -255,7 +244,7 @@ impl<'a> Following<'a> {
             (Some((boundary, _)), Some(guest)) => guest.follow.orders(boundary),
             _ => 0,
         };
-        self.tracked.acknowledge(reached, orders).map_err(|e| self.page_error(e))?;
+        handshake::acknowledge(&self.tracked.page, reached, orders).map_err(|e| self.page_error(e))?;
         self.answered = reached;
         Ok(())
     }

@@ -99,7 +99,8 @@ impl Guest {
         self.page.store_u32(offset::BOUNDARY, self.sequence).unwrap();
         self.page.wake(offset::BOUNDARY).unwrap();
         self.wait_until(offset::ACKNOWLEDGED, self.sequence);
-        self.page.load_u32(offset::ORDERS).unwrap()
+        // Behind the boundary they are for.
+        self.page.load_u32(offset::ORDERS).unwrap() & 0xff
     }
 
     fn wait_until(&self, word: usize, value: u32) {

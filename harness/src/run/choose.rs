@@ -7,7 +7,7 @@ use memgate_config::Runner;
 
 use crate::device::Target;
 use crate::plan::PlannedSuite;
-use crate::suite::{Kind, Program};
+use crate::suite::{Kind, Program, junit};
 
 /// How a command is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub(super) enum Mode {
     Direct,
     /// The program starts the executables that are measured: each is a suite.
     Tree,
+    /// The program starts Java virtual machines, and those that run tests are measured.
+    Jvm,
     /// The process is the test.
     Process,
 }
@@ -50,6 +52,10 @@ pub(super) fn choose(suite: &PlannedSuite, program: &Program) -> Choice {
             let text = format!("{typed}: measuring the executables below it that contain GoogleTest{also}");
             (std::iter::once(Target::GTest).chain(globs).collect(), text)
         }
+        Mode::Jvm => (
+            Vec::new(),
+            format!("{typed}: measuring the Java virtual machines below it that run JUnit tests"),
+        ),
         Mode::Process if suite.targets.is_empty() => {
             let judged = match suite.repeating {
                 Some(_) => "",
@@ -68,10 +74,17 @@ pub(super) fn choose(suite: &PlannedSuite, program: &Program) -> Choice {
     Choice { mode, targets, text }
 }
 
+/// Are Java virtual machines measured?
+pub(super) fn is_java(suite: &PlannedSuite, program: &Program) -> bool {
+    choose(suite, program).mode == Mode::Jvm
+}
+
 fn mode(suite: &PlannedSuite, program: &Program, typed: &str) -> Mode {
     let starts_others = !matches!(program.kind, Kind::Elf(_)) || is_tool(program, typed);
     match suite.runner {
         Runner::Command => Mode::Process,
+        Runner::Junit => Mode::Jvm,
+        Runner::Auto if suite.targets.is_empty() && junit::starts_jvms(typed, program) => Mode::Jvm,
         _ if program.is_gtest() && suite.targets.is_empty() => Mode::Direct,
         _ if starts_others || !suite.targets.is_empty() => Mode::Tree,
         Runner::Gtest => Mode::Direct,
@@ -141,12 +154,13 @@ mod tests {
 
     #[test]
     fn what_a_program_is_decides_how_it_is_measured() {
-        use Runner::{Auto, Command, Gtest};
+        use Runner::{Auto, Command, Gtest, Junit};
         let script = Program {
             path: "/p/run_all.sh".into(),
             kind: Kind::Script { interpreter: "/bin/sh".into() },
             privileged: false,
         };
+        let mvn = Program { path: "/usr/share/maven/bin/mvn".into(), ..script.clone() };
         let own = "/p/build/tests";
         for (typed, program, runner, targets, want) in [
             ("build/tests", elf(own, Some(Evidence::Symbol)), Auto, &[][..], Mode::Direct),
@@ -158,7 +172,10 @@ mod tests {
             ("ctest", elf("/usr/bin/ctest", None), Auto, &[], Mode::Tree),
             ("/usr/bin/make", elf("/usr/bin/make", None), Auto, &[], Mode::Tree),
             ("cargo", elf("/home/me/.cargo/bin/cargo", None), Auto, &[], Mode::Tree),
-            ("./run_all.sh", script, Auto, &[], Mode::Tree),
+            ("./run_all.sh", script.clone(), Auto, &[], Mode::Tree),
+            ("./run_all.sh", script, Junit, &[], Mode::Jvm),
+            ("mvn", mvn.clone(), Auto, &[], Mode::Jvm),
+            ("mvn", mvn, Auto, &["*/t_*"], Mode::Tree),
         ] {
             let choice = choose(&suite(typed, runner, targets), &program);
             assert_eq!(choice.mode, want, "{typed} {runner:?}");

@@ -16,6 +16,7 @@ use memgate_wire::{Boundary, ProcessRole};
 
 use super::board::{Clocked, Finished};
 use super::facts::{ConfirmationFacts, ProcessFacts};
+use super::junit;
 use super::label::Label;
 use super::screen::{LIST_TIMEOUT, Screened, Setting};
 use super::series;
@@ -62,6 +63,9 @@ pub(super) async fn confirm(
         }
     }
     drop(progress);
+    for suite in suites.iter_mut().filter(|suite| suite.java.is_some()) {
+        finished.extend(junit::confirm(around, setting, suite).await?);
+    }
     for suite in suites.iter_mut().filter(|suite| suite.one_by_one) {
         finished.extend(series::one_by_one(around, setting, suite).await?);
     }
@@ -72,7 +76,7 @@ pub(super) async fn confirm(
 }
 
 fn suspects(setting: Setting<'_>, suite: &Screened) -> Vec<Suspect> {
-    if suite.facts.boundary == BoundaryQuality::Process || suite.one_by_one {
+    if suite.facts.boundary == BoundaryQuality::Process || suite.one_by_one || suite.java.is_some() {
         return Vec::new();
     }
     let mut suspects = memgate_analysis::screen(&suite.records(), &suite.facts.name, &setting.plan.policy);
@@ -147,6 +151,7 @@ fn job(setting: Setting<'_>, suite: &Screened, suspect: &Suspect, executable: &s
     Job {
         launch,
         options,
+        preload: true,
         orders: Box::new(move |process| match process.hello.role {
             ProcessRole::Main => Box::new(Confirming {
                 confirmation: Confirmation::new(&policy, &name, &test),
@@ -171,21 +176,21 @@ impl Orders for Confirming {
             return order::SETTLE;
         }
         match self.confirmation.observe(record, elapsed(record)) {
-            Next::Continue => 0,
+            Next::Continue | Next::Explain => 0,
             Next::Stop => order::STOP,
         }
     }
 }
 
 /// Since the first iteration began.
-fn elapsed(record: &ProcessRecord) -> Duration {
+pub(super) fn elapsed(record: &ProcessRecord) -> Duration {
     let begin = record.windows.first().map_or(0, |window| window.start_ns);
     let end = record.windows.last().map_or(0, |window| window.end_ns);
     Duration::from_nanos(end.saturating_sub(begin))
 }
 
 /// Writes what a confirming run printed, and tells where.
-fn keep_output(setting: Setting<'_>, test: &str, done: &Done) -> Result<String, ExpectedError> {
+pub(super) fn keep_output(setting: Setting<'_>, test: &str, done: &Done) -> Result<String, ExpectedError> {
     let folder = setting.session.folder().join(FOLDER);
     fs::create_dir_all(&folder).map_err(ExpectedError::file("create", &folder))?;
     let printable: String = test
@@ -201,7 +206,12 @@ fn keep_output(setting: Setting<'_>, test: &str, done: &Done) -> Result<String, 
     Ok(format!("{FOLDER}/{name}"))
 }
 
-fn outcome(done: Done, test: &str, output: &str, finished: &mut Vec<Finished>) -> ConfirmationFacts {
+pub(super) fn outcome(
+    done: Done,
+    test: &str,
+    output: &str,
+    finished: &mut Vec<Finished>,
+) -> ConfirmationFacts {
     let exit = done.ended.exit;
     let ran = |process: &Finished| {
         process.record.windows.iter().any(|w| w.is(test))

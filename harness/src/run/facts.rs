@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use memgate_analysis::{
-    ConfirmationInput, Ending, OpenTest, ProcessInput, ProcessRecord, Repetition, RunInput, SuiteInput,
-    Window,
+    ConfirmationInput, Ending, JavaInput, OpenTest, ProcessInput, ProcessRecord, Repetition, RunInput,
+    SuiteInput, Window,
 };
 use memgate_model::{BoundaryQuality, Problem};
 use memgate_wire::Outcome;
@@ -58,10 +58,22 @@ pub struct SuiteFacts {
     pub screened_s: f64,
     /// Its processes in the screening pass.
     pub screen: Vec<ProcessFacts>,
+    /// For a JVM suite: its rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub java: Option<JavaFacts>,
     /// What came of running suspects again, by test id.
     pub confirmations: BTreeMap<String, ConfirmationFacts>,
     /// Why it could not be measured as a whole.
     pub problems: Vec<Problem>,
+}
+
+/// How a JVM suite was screened.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct JavaFacts {
+    /// The processes that ran its tests in rounds.
+    pub rounds: Vec<ProcessFacts>,
+    /// Why there were none on purpose.
+    pub not_screened: Option<String>,
 }
 
 /// One process.
@@ -173,8 +185,9 @@ impl Facts {
     /// The name of every stream, to say where it lies.
     pub fn streams_mut(&mut self) -> impl Iterator<Item = &mut String> {
         self.suites.iter_mut().flat_map(|suite| {
+            let rounds = suite.java.iter_mut().flat_map(|java| &mut java.rounds);
             let confirming = suite.confirmations.values_mut().flat_map(ConfirmationFacts::processes_mut);
-            suite.screen.iter_mut().chain(confirming).map(|process| &mut process.stream)
+            suite.screen.iter_mut().chain(rounds).chain(confirming).map(|process| &mut process.stream)
         })
     }
 
@@ -207,6 +220,10 @@ impl SuiteFacts {
                 .map(|(test, c)| (test.clone(), c.input(record)))
                 .collect(),
             problems: self.problems.clone(),
+            java: self.java.as_ref().map(|java| JavaInput {
+                rounds: java.rounds.iter().map(|process| process.input(record)).collect(),
+                not_screened: java.not_screened.clone(),
+            }),
         }
     }
 }
@@ -301,6 +318,10 @@ mod tests {
             boundary: BoundaryQuality::Exact,
             screened_s: 1.5,
             screen: vec![process("1-1.mgf", EndingFacts::TimedOut(60.0))],
+            java: Some(JavaFacts {
+                rounds: vec![process("3-1.mgf", EndingFacts::Exited(0))],
+                not_screened: None,
+            }),
             confirmations: BTreeMap::from([
                 ("A.b".into(), ConfirmationFacts::Repeated(process("2-1.mgf", EndingFacts::Exited(0)))),
                 ("A.c".into(), ConfirmationFacts::Broken("no".into())),
@@ -340,7 +361,7 @@ mod tests {
             read.push(stream.to_owned());
             ProcessRecord::default()
         });
-        assert_eq!(read, ["1-1.mgf", "2-1.mgf"]);
+        assert_eq!(read, ["1-1.mgf", "2-1.mgf", "3-1.mgf"]);
         assert_eq!(input.suites[0].screen[0].ending, Ending::TimedOut(Duration::from_secs(60)));
         assert!(matches!(input.suites[0].confirmations["A.c"], ConfirmationInput::Broken(_)));
     }

@@ -10,7 +10,12 @@ pub(super) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
     hang_up: Signal,
+    /// Not waited for: a write beyond the limit on the size of files is an error to tell, not the end of the run.
+    _file_size: Signal,
 }
+
+/// SIGXFSZ, which Rust leaves to the system: it ends the process.
+const FILE_SIZE: i32 = rustix::process::Signal::XFSZ.as_raw();
 
 impl Interrupts {
     /// Begins to listen. Must be called inside the runtime.
@@ -25,6 +30,7 @@ impl Interrupts {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
             hang_up: listen(SignalKind::hangup())?,
+            _file_size: listen(SignalKind::from_raw(FILE_SIZE))?,
         })
     }
 

@@ -9,6 +9,11 @@ pub enum Label {
         /// The suite's name in the configuration, or empty.
         suite: String,
     },
+    /// memgate's rounds over the tests of a JVM suite.
+    Rounds {
+        /// The suite's name in the report.
+        suite: String,
+    },
     /// Running one test again, alone.
     Confirm {
         /// The suite's name in the report.
@@ -36,6 +41,7 @@ impl Label {
     pub fn to_text(&self) -> String {
         match self {
             Self::Screen { suite } => format!("screen{SEPARATOR}{suite}"),
+            Self::Rounds { suite } => format!("rounds{SEPARATOR}{suite}"),
             Self::Confirm { suite, test } => format!("confirm{SEPARATOR}{suite}{SEPARATOR}{test}"),
             Self::Length { suite, test, n } => {
                 format!("length{SEPARATOR}{suite}{SEPARATOR}{test}{SEPARATOR}{n}")
@@ -49,6 +55,7 @@ impl Label {
         let parts: Vec<&str> = text.split(SEPARATOR).collect();
         match parts.as_slice() {
             ["screen", suite] => Self::Screen { suite: (*suite).to_owned() },
+            ["rounds", suite] => Self::Rounds { suite: (*suite).to_owned() },
             ["confirm", suite, test @ ..] if !test.is_empty() => {
                 Self::Confirm { suite: (*suite).to_owned(), test: test.join("\t") }
             }
@@ -70,6 +77,7 @@ mod tests {
         for label in [
             Label::Screen { suite: String::new() },
             Label::Screen { suite: "engine".into() },
+            Label::Rounds { suite: "loaders".into() },
             Label::Confirm { suite: "engine".into(), test: "A/B.c/0".into() },
             Label::Confirm { suite: "engine".into(), test: "A.with\ttab".into() },
             Label::Length { suite: "replay".into(), test: "replay".into(), n: 12 },

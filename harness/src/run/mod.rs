@@ -11,6 +11,7 @@ pub mod deliver;
 pub mod facts;
 mod interrupt;
 pub mod judge;
+mod junit;
 pub mod label;
 pub mod naming;
 pub mod resolve;
@@ -21,11 +22,12 @@ mod supervise;
 mod watch;
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use memgate_model::{Problem, RunReport};
 
+use crate::embedded::EmbeddedError;
 use crate::exit::ExpectedError;
 use crate::output::Console;
 use crate::plan::{Plan, PlannedSuite};
@@ -56,6 +58,7 @@ pub struct Judged {
 pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<Judged, ExpectedError> {
     let programs = programs(plan)?;
     let agent = crate::embedded::agent().map_err(|why| failed(&why, "`memgate doctor` says more"))?;
+    let jars = jars(plan, &programs)?;
     let mut info = SessionInfo::now(command_line, env!("CARGO_PKG_VERSION"));
     info.project.clone_from(&plan.project);
     let root =
@@ -67,7 +70,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         .enable_all()
         .build()
         .map_err(ExpectedError::file("start", "the runtime".as_ref()))?;
-    let recorded = runtime.block_on(record(plan, console, &session, &programs, &agent));
+    let recorded = runtime.block_on(record(plan, console, &session, &programs, (&agent, jars.as_deref())));
     let (facts, records) = match recorded {
         Ok(recorded) => recorded,
         Err(Stopped::Interrupted) => return Err(ExpectedError::Interrupted(session.folder().to_owned())),
@@ -116,16 +119,32 @@ fn program(suite: &PlannedSuite, here: &Path) -> Result<Program, ExpectedError> 
     Ok(program)
 }
 
+/// The Java part, where a suite needs it.
+fn jars(plan: &Plan, programs: &[Program]) -> Result<Option<PathBuf>, ExpectedError> {
+    if !plan.suites.iter().zip(programs).any(|(suite, program)| choose::is_java(suite, program)) {
+        return Ok(None);
+    }
+    match crate::embedded::jars() {
+        Ok(jars) => Ok(Some(jars)),
+        Err(why @ EmbeddedError::NoJava) => Err(ExpectedError::Missing {
+            what: format!("failed to {why}"),
+            hint: "install a JDK (its javac in PATH, or JAVA_HOME) and build memgate again".to_owned(),
+        }),
+        Err(why) => Err(failed(&why, "`memgate doctor` says more")),
+    }
+}
+
 async fn record(
     plan: &Plan,
     console: &Console,
     session: &Session,
     programs: &[Program],
-    agent: &Path,
+    (agent, jars): (&Path, Option<&Path>),
 ) -> Result<(Facts, Records), Stopped> {
     let began = Instant::now();
     let mut interrupts = Interrupts::listen()?;
-    let mut around = Surroundings { console, agent, interrupts: &mut interrupts, interval: plan.interval };
+    let mut around =
+        Surroundings { console, agent, jars, interrupts: &mut interrupts, interval: plan.interval };
     let setting = Setting { plan, session };
     let started = jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();
     let mut facts = Facts::new(&plan.project, &session.name(), started);
@@ -138,6 +157,7 @@ async fn record(
     let mut finished: Vec<Finished> = confirm::confirm(&mut around, setting, &mut suites).await?;
     for suite in suites {
         finished.extend(suite.processes);
+        finished.extend(suite.java.into_iter().flat_map(|java| java.rounds));
         facts.suites.push(suite.facts);
     }
     facts.duration_s = began.elapsed().as_secs_f64();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::suite::gtest::SuiteId;
+use crate::suite::junit::JvmSuiteId;
 
 /// Names for the suites of one command. The only one of a configured command has the configured name; where it ran
 /// several, that name comes before theirs.
@@ -14,6 +15,33 @@ pub fn suite_names(configured: Option<&str>, keys: &[SuiteId]) -> Vec<String> {
         (Some(name), [_]) => vec![name.to_owned()],
         (Some(name), _) => names(keys).into_iter().map(|own| format!("{name}/{own}")).collect(),
     }
+}
+
+/// Names for the JVM suites of one command: the folder each runs in, by as many of its last parts as tell it from the others.
+#[must_use]
+pub fn jvm_suite_names(configured: Option<&str>, ids: &[JvmSuiteId]) -> Vec<String> {
+    if let (Some(name), [_]) = (configured, ids) {
+        return vec![name.to_owned()];
+    }
+    let folders: Vec<SuiteId> = ids
+        .iter()
+        .map(|id| SuiteId {
+            executable: id.directory.trim_end_matches('/').to_owned(),
+            arguments: Vec::new(),
+        })
+        .collect();
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    folders
+        .iter()
+        .map(|folder| {
+            let own = short_path(folder, &folders);
+            let name = configured.map_or_else(|| own.clone(), |name| format!("{name}/{own}"));
+            // The same folder with another class path: unit and integration tests.
+            let count = seen.entry(name.clone()).or_default();
+            *count += 1;
+            if *count > 1 { format!("{name} ({count})") } else { name }
+        })
+        .collect()
 }
 
 /// A name for each suite. The file name is enough for most; folders are added from the right while two executables
@@ -64,6 +92,21 @@ mod tests {
         assert_eq!(suite_names(Some("unit"), &[key("/b/one")]), ["unit"]);
         assert_eq!(suite_names(Some("unit"), &[key("/b/one"), key("/b/two")]), ["unit/one", "unit/two"]);
         assert_eq!(suite_names(None, &[key("/b/one")]), ["one"]);
+    }
+
+    #[test]
+    fn jvm_suites_are_called_like_their_folders() {
+        let id = |directory: &str, jar: &str| JvmSuiteId {
+            directory: directory.to_owned(),
+            class_path: vec![jar.to_owned()],
+        };
+        assert_eq!(jvm_suite_names(None, &[id("/p/tiles", "")]), ["tiles"]);
+        assert_eq!(jvm_suite_names(Some("unit"), &[id("/p/tiles", "")]), ["unit"]);
+        let many = [id("/p/core", "a"), id("/p/core", "b"), id("/p/x/api", "c"), id("/p/y/api/", "d")];
+        assert_eq!(
+            jvm_suite_names(Some("unit"), &many),
+            ["unit/core", "unit/core (2)", "unit/x/api", "unit/y/api"]
+        );
     }
 
     #[test]

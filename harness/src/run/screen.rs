@@ -15,6 +15,7 @@ use memgate_model::{BoundaryQuality, Problem};
 use super::board::{Clocked, Finished};
 use super::choose::{self, Choice, Mode};
 use super::facts::{Facts, ProcessFacts, SuiteFacts};
+use super::junit::{self, JavaSuite};
 use super::label::Label;
 use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
 use super::watch::Settle;
@@ -44,6 +45,8 @@ pub(super) struct Screened {
     pub(super) repeating: Option<PlannedSuite>,
     /// Its tests have no boundaries, and the executable can run each in a process of its own.
     pub(super) one_by_one: bool,
+    /// For a JVM suite: how its tests run again.
+    pub(super) java: Option<JavaSuite>,
     /// Longest time of one test.
     pub(super) timeout: Duration,
 }
@@ -72,6 +75,9 @@ pub(super) async fn screen(
 ) -> Result<Vec<Screened>, Stopped> {
     let choice = choose::choose(planned, program);
     around.console.line(&choice.text);
+    if choice.mode == Mode::Jvm {
+        return junit::screen(around, setting, planned, facts).await;
+    }
     let mut progress = Progress::beside_tests(around.console, "screening", None);
     let job = job(setting, planned, &choice);
     let mut done =
@@ -100,6 +106,7 @@ fn job(setting: Setting<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
     Job {
         launch: launch(planned, setting.plan.filter.as_deref()),
         options,
+        preload: true,
         orders: Box::new(move |_| Box::new(Settle::new(settles))),
         clocked: if choice.mode == Mode::Process { Clocked::Process } else { Clocked::Test },
         timeout: planned.timeout,
@@ -121,14 +128,14 @@ pub(super) fn launch(planned: &PlannedSuite, filter: Option<&str>) -> Launch {
 }
 
 /// As a shell tells it.
-fn status(exit: Exit) -> i32 {
+pub(super) fn status(exit: Exit) -> i32 {
     match exit {
         Exit::Code(code) => code,
         Exit::Signal { number, .. } => 128 + number,
     }
 }
 
-fn typed(planned: &PlannedSuite) -> String {
+pub(super) fn typed(planned: &PlannedSuite) -> String {
     planned.command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
@@ -141,7 +148,7 @@ fn not_measured(planned: &PlannedSuite, program: &Program, choice: &Choice, done
             format!("not measured: no GoogleTest executable ran below `{}`", typed(planned)),
             "measure other executables with --target GLOB; ones that are linked statically cannot be measured".to_owned(),
         ),
-        (None, Mode::Direct | Mode::Process) => (
+        (None, Mode::Direct | Mode::Process | Mode::Jvm) => (
             format!("not measured: the agent did not report from it ({})", done.ended.exit),
             "`memgate doctor` says whether the agent can work here; a wrapper script needs --target GLOB".to_owned(),
         ),
@@ -158,6 +165,7 @@ fn not_measured(planned: &PlannedSuite, program: &Program, choice: &Choice, done
         boundary: BoundaryQuality::Process,
         screened_s: done.elapsed.as_secs_f64(),
         screen: Vec::new(),
+        java: None,
         confirmations: BTreeMap::new(),
         problems: vec![problem],
     });
@@ -171,7 +179,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn ran_tests(record: &ProcessRecord) -> bool {
+pub(super) fn ran_tests(record: &ProcessRecord) -> bool {
     !record.windows.is_empty() || !record.open.is_empty()
 }
 
@@ -243,12 +251,13 @@ fn suite(
         boundary: if gtest { BoundaryQuality::Exact } else { BoundaryQuality::Process },
         screened_s: elapsed.as_secs_f64(),
         screen: processes.iter().map(ProcessFacts::of).collect(),
+        java: None,
         confirmations: BTreeMap::new(),
         problems,
         name,
     };
     let repeating = (!gtest && planned.repeating.is_some()).then(|| planned.clone());
-    Screened { facts, processes, repeating, one_by_one, timeout: planned.timeout }
+    Screened { facts, processes, repeating, one_by_one, java: None, timeout: planned.timeout }
 }
 
 fn no_test(suite: &str, hooked: bool) -> Problem {

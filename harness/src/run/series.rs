@@ -188,6 +188,7 @@ fn job(setting: Setting<'_>, work: &Work<'_>, n: u32) -> Job {
     Job {
         launch: (work.launch)(n),
         options,
+        preload: true,
         orders: Box::new(|_| Box::new(Settle::new(false))),
         clocked: Clocked::Process,
         timeout: work.timeout.saturating_mul(n),

@@ -9,6 +9,10 @@ use memgate_wire::spool::state;
 use crate::recorder::chain;
 use crate::stream;
 
+/// What is wrong with a stream whose carrier could take no more.
+pub(super) const NO_ROOM: &str = "recording stopped: there was no room to write \
+                                  (a full disk, a limit of file sizes or memory, or a folder out of reach since)";
+
 /// Gives a frame to the observer, from whichever side it comes.
 pub(super) fn push(observer: &mut Observer, frame: Frame, t_ns: u64) {
     match frame {
@@ -23,7 +27,7 @@ pub fn read_record(path: &Path) -> ProcessRecord {
     let mut observer = Observer::new();
     match stream::read_process(path, |frame, t_ns| push(&mut observer, frame, t_ns)) {
         Ok(end) => match end.state {
-            state::FULL => observer.damage("recording stopped: there was no room to write".to_owned()),
+            state::FULL => observer.damage(NO_ROOM),
             state::STOPPED if observer.record().errors.is_empty() => {
                 observer.damage("recording stopped early".to_owned());
             }

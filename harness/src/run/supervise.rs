@@ -36,6 +36,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) console: &'a Console,
     /// The agent's library.
     pub(super) agent: &'a Path,
+    /// Folder with the jars of its Java part, where a suite needs them.
+    pub(super) jars: Option<&'a Path>,
     pub(super) interrupts: &'a mut Interrupts,
     /// Time between two samples.
     pub(super) interval: Duration,
@@ -45,6 +47,8 @@ pub(super) struct Surroundings<'a> {
 pub(super) struct Job {
     pub(super) launch: Launch,
     pub(super) options: AgentOptions,
+    /// Is the agent preloaded? Else `launch` names it already, as Java virtual machines want it.
+    pub(super) preload: bool,
     pub(super) orders: MakeOrders,
     pub(super) clocked: Clocked,
     pub(super) timeout: Duration,
@@ -82,9 +86,11 @@ pub(super) async fn supervise(
     job: Job,
     show: &mut dyn FnMut(&Board),
 ) -> Result<Done, Stopped> {
-    let Job { mut launch, options, orders, clocked, timeout } = job;
+    let Job { mut launch, options, preload, orders, clocked, timeout } = job;
     let (sender, seen) = mpsc::unbounded_channel();
-    launch.with_agent(around.agent, &options).map_err(|why| machinery(&why))?;
+    if preload {
+        launch.with_agent(around.agent, &options).map_err(|why| machinery(&why))?;
+    }
     let recorder_options = recorder::Options {
         interval: around.interval,
         wait: BOUNDARY_WAIT,
@@ -96,8 +102,11 @@ pub(super) async fn supervise(
     let started = Instant::now();
     let program = launch.program.clone();
     let running = launch.start().map_err(|why| cannot_start(&program, &why))?;
-    let mut following =
-        Following { running, recorder: Some(recorder), seen, board: Board::new(clocked, timeout), timeout };
+    // Repeats its test until it is told to: one from which nothing comes would do so for ever.
+    let repeats = preload && clocked == Clocked::Alone;
+    let board = Board::new(clocked, timeout);
+    let unseen_since = repeats.then_some(started);
+    let mut following = Following { running, recorder: Some(recorder), seen, board, timeout, unseen_since };
     let ended = match following.follow(around, show).await {
         Ok(ended) => ended,
         Err(stopped) => {
@@ -123,6 +132,8 @@ struct Following {
     seen: mpsc::UnboundedReceiver<Seen>,
     board: Board,
     timeout: Duration,
+    /// Since when nothing has come from a process that ends only when it is told to.
+    unseen_since: Option<Instant>,
 }
 
 impl Following {
@@ -135,9 +146,9 @@ impl Following {
         let mut ticks = tokio::time::interval(TICK);
         let mut ended = None;
         loop {
-            let deadline = self.board.next_deadline();
+            let deadline = self.board.next_deadline().or_else(|| self.unseen_deadline());
             tokio::select! {
-                Some(seen) = self.seen.recv() => self.board.note(seen, Instant::now()),
+                Some(seen) = self.seen.recv() => self.note(seen),
                 end = self.running.wait(), if ended.is_none() => ended = Some(end.map_err(|why| machinery(&why))?),
                 () = at(deadline) => self.end_overdue(around.console),
                 () = around.interrupts.next() => {
@@ -152,7 +163,27 @@ impl Following {
         }
     }
 
+    fn note(&mut self, seen: Seen) {
+        let now = Instant::now();
+        self.board.note(seen, now);
+        self.unseen_since = self.unseen_since.map(|_| now);
+    }
+
+    /// No process is known to live: it never said hello, or could not go on recording.
+    fn unseen_deadline(&self) -> Option<Instant> {
+        self.unseen_since?.checked_add(self.timeout)
+    }
+
     fn end_overdue(&mut self, console: &Console) {
+        let unseen = self.board.next_deadline().is_none().then(|| self.unseen_deadline()).flatten();
+        if unseen.is_some_and(|deadline| deadline <= Instant::now()) {
+            self.unseen_since = None;
+            console.warning(&format!(
+                "nothing was recorded for {} s from a test that is repeated: it is ended",
+                self.timeout.as_secs_f64()
+            ));
+            self.running.kill();
+        }
         for (key, what) in self.board.overdue(Instant::now()) {
             let Some(recorder) = &self.recorder else { return };
             let stands = block_in_place(|| recorder.capture(key));

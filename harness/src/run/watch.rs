@@ -83,7 +83,7 @@ impl Follow for Follower {
         let mut observer = std::mem::take(&mut self.observer);
         match (&end.damage, end.how) {
             (Some(damage), _) => observer.damage(format!("failed to {damage}")),
-            (None, End::Full) => observer.damage("recording stopped: there was no room to write"),
+            (None, End::Full) => observer.damage(streams::NO_ROOM),
             (None, End::Stopped) if observer.record().errors.is_empty() => {
                 observer.damage("recording stopped early");
             }
@@ -97,7 +97,12 @@ impl Follow for Follower {
 /// `Suite.Test`, as GoogleTest prints it.
 fn test_id(boundary: &Boundary) -> String {
     let Boundary { suite, test, .. } = boundary;
-    if suite.is_empty() { test.clone() } else { format!("{suite}.{test}") }
+    match (suite.is_empty(), test.is_empty()) {
+        (true, _) => test.clone(),
+        // A window over a whole test class.
+        (false, true) => suite.clone(),
+        (false, false) => format!("{suite}.{test}"),
+    }
 }
 
 /// Lets late frees happen: once for a test that left something while other threads ran.

@@ -1,6 +1,6 @@
 //! One judged test as text: headline, reason, leak groups with their stacks.
 
-use memgate_model::{Leak, Metric, Outcome, SuiteReport, TestReport, Verdict, format_bytes};
+use memgate_model::{Leak, LeakKind, Metric, Outcome, SuiteReport, TestReport, Verdict, format_bytes};
 
 use crate::human::figures::{GAP, amount_of, suite_figures, test_figures};
 use crate::human::paint::Paint;
@@ -91,6 +91,9 @@ fn leak_group(leak: &Leak, style: &BlockStyle) -> String {
 /// Title, holder and stack of a leak group.
 pub(crate) fn leak_stack(leak: &Leak, style: &BlockStyle) -> String {
     let title = visible(&leak.title);
+    if leak.kind == LeakKind::Java {
+        return java_leak(leak, style);
+    }
     let beside = width(&title) <= WIDEST_TITLE && leak.holder.is_empty();
     let column = if beside { width(&title) + 2 } else { 4 };
     let room = style.width.map(|columns| columns.saturating_sub(INDENT.len() + column));
@@ -113,6 +116,30 @@ pub(crate) fn leak_stack(leak: &Leak, style: &BlockStyle) -> String {
     text
 }
 
+/// Class, holder, and the first frame of the project that allocates it; in verbose reports all frames.
+fn java_leak(leak: &Leak, style: &BlockStyle) -> String {
+    let mut text = String::new();
+    let bytes = format_bytes(leak.bytes_per_iteration);
+    push(&mut text, &format!("{}, {bytes} per iteration", visible(&leak.title)));
+    push_some(&mut text, &holder(leak));
+    let jdk = |function: &str| ["java.", "jdk.", "sun."].iter().any(|package| function.starts_with(package));
+    let own = leak.frames.iter().position(|frame| !frame.function.as_deref().is_none_or(jdk));
+    let frames = if style.verbose { leak.frames.as_slice() } else { &leak.frames[own.unwrap_or(0)..] };
+    let shown = if style.verbose { frames.len() } else { 1 };
+    for (frame, label) in
+        frames.iter().take(shown).zip(std::iter::once("allocated at").chain(std::iter::repeat("")))
+    {
+        let place = match (&frame.file, frame.line) {
+            (Some(file), Some(line)) => format!("({}:{line})", visible(file)),
+            (Some(file), None) => format!("({})", visible(file)),
+            (None, _) => String::new(),
+        };
+        let function = frame.function.as_deref().map_or_else(String::new, |name| visible(name).into_owned());
+        push(&mut text, &format!("{label:12}  {function}{}", style.paint.faint(place)));
+    }
+    text
+}
+
 /// `held by  static com.example.Registry.cache → java.util.HashMap.table[x]`; empty where nothing is known.
 fn holder(leak: &Leak) -> String {
     let steps: Vec<_> = leak
@@ -122,10 +149,23 @@ fn holder(leak: &Leak) -> String {
         .map(|(index, step)| {
             // The kind of the root tells why it stays; of the others the name does.
             let kind = if index == 0 { format!("{} ", visible(&step.kind)) } else { String::new() };
-            format!("{kind}{}.{}", visible(&step.owner), visible(&step.name))
+            let before = index.checked_sub(1).and_then(|before| leak.holder.get(before));
+            let same_package = before.is_some_and(|before| package(&before.owner) == package(&step.owner));
+            let owner = if same_package { &step.owner[package(&step.owner).len()..] } else { &step.owner };
+            let owner = visible(owner.trim_start_matches('.'));
+            match step.name.as_str() {
+                "" => format!("{kind}{owner}"),
+                name if name.starts_with('[') => format!("{kind}{owner}{}", visible(name)),
+                name => format!("{kind}{owner}.{}", visible(name)),
+            }
         })
         .collect();
     if steps.is_empty() { String::new() } else { format!("held by  {}", steps.join(" → ")) }
+}
+
+/// `java.util` of `java.util.HashMap$Node`; empty in the default package.
+fn package(class: &str) -> &str {
+    class.rsplit_once('.').map_or("", |(package, _)| package)
 }
 
 /// The memory curve of a test that did not come to its end.

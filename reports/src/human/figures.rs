@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use memgate_model::{
-    Level, Metric, MetricValue, Per, SuiteReport, TestReport, Threshold, Unit, Verdict, format_count,
-    format_value,
+    LeakKind, Level, Metric, MetricValue, Per, SuiteReport, TestReport, Threshold, Unit, Verdict,
+    format_count, format_value,
 };
 
 use crate::visible::visible;
@@ -31,6 +31,19 @@ pub(crate) fn test_figures(test: &TestReport) -> Vec<String> {
             .map(|count| amount_of(Metric::NativeLiveAllocations, count.value));
         figures.retain(|figure| figure.metric != Metric::NativeLiveAllocations);
     }
+    if let Some(bytes) = figures.first_mut().filter(|figure| figure.metric == Metric::JavaLiveBytes) {
+        // `12 × com.example.Tile, 48.0 KiB per iteration (allowed 0 B)` says what the count of all objects would.
+        if let Some(leak) =
+            test.leaks.iter().find(|leak| leak.kind == LeakKind::Java && leak.waiver.is_none())
+        {
+            let more =
+                test.leaks.iter().filter(|l| l.kind == LeakKind::Java && l.waiver.is_none()).count() - 1;
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            bytes.amount =
+                format!("{}{more}, {}", visible(&leak.title), bytes.amount.replace(" of Java objects", ""));
+            figures.retain(|figure| figure.metric != Metric::JavaLiveObjects);
+        }
+    }
     figures.iter().map(Figure::text).collect()
 }
 
@@ -49,7 +62,9 @@ pub(crate) fn amount_of(metric: Metric, value: f64) -> String {
     let amount = format_value(metric, value);
     match (noun(metric), metric.unit()) {
         ("", _) => amount,
-        (noun, Unit::Count) if amount != "1" => format!("{amount} {noun}s"),
+        (noun, Unit::Count) if amount != "1" && metric != Metric::JavaClassesLoaded => {
+            format!("{amount} {noun}s")
+        }
         (noun, _) => format!("{amount} {noun}"),
     }
 }
@@ -137,6 +152,14 @@ const fn noun(metric: Metric) -> &'static str {
     match metric {
         Metric::NativeLiveBytes => "",
         Metric::NativeLiveAllocations => "allocation",
+        Metric::JavaLiveBytes => "of Java objects",
+        Metric::JavaLiveObjects => "object",
+        Metric::JavaDirectBytes => "of direct buffers",
+        Metric::JavaThreads => "Java thread",
+        Metric::JavaJniGlobals => "JNI global reference",
+        Metric::JavaClassesLoaded => "more of loaded classes",
+        Metric::JavaMetaspace => "of metaspace",
+        Metric::JavaAllocatedBytes => "allocated",
         Metric::OsRss => "RSS",
         Metric::OsPss => "PSS",
         Metric::OsThreads => "thread",
@@ -165,6 +188,9 @@ mod tests {
             (Metric::OsThreads, 2.0, "2 threads"),
             (Metric::OsFds, 1.0, "1 descriptor"),
             (Metric::OsRss, 1.0, "1 B RSS"),
+            (Metric::JavaLiveBytes, 2048.0, "2.0 KiB of Java objects"),
+            (Metric::JavaThreads, 2.0, "2 Java threads"),
+            (Metric::JavaClassesLoaded, 2.0, "2 more of loaded classes"),
         ] {
             assert_eq!(amount_of(metric, value), text);
         }

@@ -286,3 +286,19 @@ fn xmllint_finds_every_document_well_formed() {
         }
     }
 }
+
+#[test]
+fn a_java_test_keeps_its_class_whatever_its_parameters_are() {
+    for (id, class, name) in [
+        ("com.example.TileCacheTest.evicts", "com.example.TileCacheTest", "evicts"),
+        ("com.example.A.b(java.lang.String)[2]", "com.example.A", "b(java.lang.String)[2]"),
+        ("com.example.A.b[1.5]", "com.example.A", "b[1.5]"),
+        ("Alone", "loaders", "Alone"),
+    ] {
+        let java = SuiteReport {
+            runner: "junit".to_owned(),
+            ..sample::suite("loaders", Verdict::Pass, vec![sample::test(id)])
+        };
+        assert_eq!(class_and_name(&java, &java.tests[0]), (class.to_owned(), name), "{id}");
+    }
+}

@@ -9,11 +9,14 @@ use memgate_e2e::{Project, agent, has_tool};
 
 /// The C library's functions it stands in for, and its own API. Another symbol would take over a guest's own.
 const EXPORTED: &[&str] = &[
+    "Agent_OnLoad",
     "_Exit",
     "_exit",
     "quick_exit",
     "__libc_start_main",
     "dlclose",
+    "dlmopen",
+    "dlopen",
     "memgate_active",
     "memgate_free_malloc_leak_info",
     "memgate_get_malloc_leak_info",
@@ -44,6 +47,7 @@ const ALLOCATION: &[&str] = &[
 ];
 
 const MOST_BYTES: u64 = 1 << 20;
+/// The tracker's two words, and what Rust's standard library keeps.
 const MOST_TLS_BYTES: u64 = 256;
 
 #[test]
@@ -79,6 +83,46 @@ fn it_needs_the_c_library_alone_and_little_thread_local_storage() {
     });
     assert!(bytes <= MOST_TLS_BYTES, "{bytes} bytes of the static TLS block, which is small");
     assert!(fs::metadata(agent()).unwrap().len() <= MOST_BYTES);
+}
+
+/// In a hook nothing may be left for the loader to do: binding a function late takes its lock and 3 KiB of stack.
+#[test]
+fn nothing_of_it_is_bound_late_writable_code_or_an_executable_stack() {
+    if !has_tool("readelf") {
+        return;
+    }
+    let dynamic = successful(Command::new("readelf").arg("-dW").arg(agent()));
+    assert!(dynamic.contains("BIND_NOW") && dynamic.contains("STATIC_TLS"), "{dynamic}");
+    assert!(!dynamic.contains("TEXTREL"), "{dynamic}");
+    let headers = successful(Command::new("readelf").arg("-lW").arg(agent()));
+    let flags = |kind: &str| -> Vec<String> {
+        let lines = headers.lines().filter(|line| line.split_whitespace().next() == Some(kind));
+        // What stands between the sizes and the alignment.
+        let letters = |word: &&str| !word.starts_with(|c: char| c.is_ascii_digit());
+        lines.map(|line| line.split_whitespace().skip(6).filter(letters).collect()).collect()
+    };
+    assert_eq!(flags("GNU_STACK"), ["RW"], "{headers}");
+    assert!(flags("LOAD").iter().all(|f| !(f.contains('W') && f.contains('E'))), "{headers}");
+}
+
+/// A library's general-dynamic access would call the loader's `__tls_get_addr`, which may allocate in the guest's heap. The one
+/// module number below is for this library's own stand-in of that name.
+#[test]
+fn its_thread_local_storage_is_at_a_fixed_distance() {
+    if !has_tool("readelf") || !has_tool("nm") {
+        return;
+    }
+    let relocations = successful(Command::new("readelf").arg("-rW").arg(agent()));
+    let number = |kind: &str| relocations.matches(kind).count();
+    assert!(number("R_X86_64_TPOFF64") >= 1, "{relocations}");
+    assert_eq!((number("TLSDESC"), number("R_X86_64_DTPOFF64")), (0, 0), "{relocations}");
+    assert!(number("R_X86_64_DTPMOD64") <= 1, "{relocations}");
+    let undefined = successful(Command::new("nm").args(["-D", "--undefined-only"]).arg(agent()));
+    assert!(!undefined.contains("__tls_get_addr"), "{undefined}");
+    // A name that is missing where it is loaded (musl, a program without C++) must not end that program.
+    let strong = undefined.lines().filter(|line| line.split_whitespace().next() == Some("U"));
+    let foreign: Vec<&str> = strong.filter(|line| line.contains(" _Z") || line.contains(" _dl_")).collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
 }
 
 /// Runs a program with the agent recording into `project`, but without a harness.

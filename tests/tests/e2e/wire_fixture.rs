@@ -1,4 +1,4 @@
-//! The captured stream of version 1 is read frame by frame, for ever.
+//! The captured streams of all versions are read frame by frame, for ever.
 
 use std::fs;
 
@@ -8,8 +8,13 @@ use memgate_wire::{
     BoundaryKind, Decoded, Frame, Outcome, ProcessRole, Runtime, SnapshotScope, WIRE_VERSION, decode,
 };
 
-fn frames() -> Vec<Frame> {
-    let spool = fs::read(repository().join("tests/fixtures/v1.mgf")).unwrap();
+/// Each version's stream, of the same program.
+fn streams() -> impl Iterator<Item = (u16, Vec<Frame>)> {
+    (1..=WIRE_VERSION).map(|version| (version, frames(version)))
+}
+
+fn frames(version: u16) -> Vec<Frame> {
+    let spool = fs::read(repository().join(format!("tests/fixtures/v{version}.mgf"))).unwrap();
     let extent = Extent::of(&spool);
     assert_eq!(extent.start, CONTROL_BYTES as u64);
     assert_eq!(extent.end, Some(spool.len() as u64), "it is trimmed to what is committed");
@@ -17,7 +22,7 @@ fn frames() -> Vec<Frame> {
     let (mut at, mut before, mut frames) = (CONTROL_BYTES, 0, Vec::new());
     while at < spool.len() {
         let Decoded::Frame { frame, t_ns, bytes } = decode(&spool[at..], at as u64).unwrap() else {
-            panic!("byte {at} is no frame of version 1");
+            panic!("byte {at} is no frame of version {version}");
         };
         assert!(t_ns >= before, "time runs backwards at byte {at}");
         before = t_ns;
@@ -29,73 +34,80 @@ fn frames() -> Vec<Frame> {
 
 #[test]
 fn it_begins_with_who_wrote_it_and_ends_with_a_goodbye() {
-    let frames = frames();
-    let Some(Frame::Hello(hello)) = frames.first() else { panic!("no hello first") };
-    assert_eq!((hello.wire_version, WIRE_VERSION), (1, 1));
-    assert_eq!((hello.runtime, hello.role, hello.pointer_bytes), (Runtime::Native, ProcessRole::Main, 8));
-    assert_eq!(hello.executable, "/tmp/memgate-fixture/leaks");
-    assert_eq!(hello.working_directory, "/tmp/memgate-fixture");
-    assert!(hello.arguments[0].ends_with("leaks"), "{:?}", hello.arguments);
-    assert!(hello.capabilities.iter().any(|name| name == "boundary.gtest"), "{:?}", hello.capabilities);
-    assert_eq!((hello.blind.as_deref(), hello.label.as_str()), (None, "fixture"));
-    let Some(Frame::Goodbye(goodbye)) = frames.last() else { panic!("no goodbye last") };
-    assert!(goodbye.counters.allocations > goodbye.counters.frees, "{goodbye:?}");
+    for (version, frames) in streams() {
+        let Some(Frame::Hello(hello)) = frames.first() else { panic!("no hello first") };
+        assert_eq!(hello.wire_version, version);
+        assert_eq!((hello.runtime, hello.role, hello.pointer_bytes), (Runtime::Native, ProcessRole::Main, 8));
+        assert_eq!(hello.executable, "/tmp/memgate-fixture/leaks");
+        assert_eq!(hello.working_directory, "/tmp/memgate-fixture");
+        assert!(hello.arguments[0].ends_with("leaks"), "{:?}", hello.arguments);
+        assert!(hello.capabilities.iter().any(|name| name == "boundary.gtest"), "{:?}", hello.capabilities);
+        assert_eq!((hello.blind.as_deref(), hello.label.as_str()), (None, "fixture"));
+        let Some(Frame::Goodbye(goodbye)) = frames.last() else { panic!("no goodbye last") };
+        assert!(goodbye.counters.allocations > goodbye.counters.frees, "{goodbye:?}");
+        assert_eq!(goodbye.cost.recording_ns > 0, version >= 2, "{goodbye:?}");
+    }
 }
 
 #[test]
 fn it_holds_every_test_in_its_order_with_what_it_left_behind() {
-    let frames = frames();
-    let ends: Vec<_> = frames
-        .iter()
-        .filter_map(|frame| match frame {
-            Frame::Boundary(b) if b.kind == BoundaryKind::TestEnd => Some(b),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(ends.len(), 20);
-    assert_eq!((ends[0].suite.as_str(), ends[0].test.as_str()), ("Leaks", "NodeLeftInContainer"));
-    assert!(ends.iter().all(|end| end.outcome == Some(Outcome::Passed) && end.open_tests == 1));
-    let strdup = ends.iter().find(|end| end.test == "Strdup").unwrap();
-    assert_eq!(survivors(&frames, strdup.sequence), [(61, 1)]);
-    let exception = ends.iter().find(|end| end.test == "ExceptionPath").unwrap();
-    assert!(survivors(&frames, exception.sequence).contains(&(1003, 1)));
-    let idle = ends.iter().find(|end| end.suite == "Levels/OneParameter" && end.test == "Loads/0").unwrap();
-    assert_eq!((idle.survivors, idle.snapshot_parts), (0, 0));
+    for (_, frames) in streams() {
+        let ends: Vec<_> = frames
+            .iter()
+            .filter_map(|frame| match frame {
+                Frame::Boundary(b) if b.kind == BoundaryKind::TestEnd => Some(b),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(ends.len(), 20);
+        assert_eq!((ends[0].suite.as_str(), ends[0].test.as_str()), ("Leaks", "NodeLeftInContainer"));
+        assert!(ends.iter().all(|end| end.outcome == Some(Outcome::Passed) && end.open_tests == 1));
+        let strdup = ends.iter().find(|end| end.test == "Strdup").unwrap();
+        assert_eq!(survivors(&frames, strdup.sequence), [(61, 1)]);
+        let exception = ends.iter().find(|end| end.test == "ExceptionPath").unwrap();
+        assert!(survivors(&frames, exception.sequence).contains(&(1003, 1)));
+        let idle =
+            ends.iter().find(|end| end.suite == "Levels/OneParameter" && end.test == "Loads/0").unwrap();
+        assert_eq!((idle.survivors, idle.snapshot_parts), (0, 0));
+    }
 }
 
 #[test]
 fn every_stack_of_a_survivor_goes_to_its_root_in_modules_that_are_told() {
-    let frames = frames();
-    let nodes: std::collections::BTreeMap<u32, (u32, u64)> = frames
-        .iter()
-        .filter_map(|frame| if let Frame::Stacks(stacks) = frame { Some(&stacks.nodes) } else { None })
-        .flatten()
-        .map(|node| (node.id, (node.parent, node.pc)))
-        .collect();
-    let modules: Vec<_> = frames
-        .iter()
-        .filter_map(|frame| if let Frame::Modules(modules) = frame { Some(&modules.modules) } else { None })
-        .flatten()
-        .collect();
-    assert!(
-        modules
+    for (_, frames) in streams() {
+        let nodes: std::collections::BTreeMap<u32, (u32, u64)> = frames
             .iter()
-            .any(|module| module.path == "/tmp/memgate-fixture/leaks" && !module.build_id.is_empty())
-    );
-    let mut walked = 0;
-    for frame in &frames {
-        let Frame::NativeSnapshot(snapshot) = frame else { continue };
-        assert_eq!(snapshot.scope, SnapshotScope::Survivors);
-        for record in &snapshot.records {
-            let mut id = record.stack;
-            while id != 0 {
-                let (parent, pc) = nodes[&id];
-                assert!(modules.iter().any(|m| (m.start..m.end).contains(&(pc - 1))), "{pc:#x}");
-                (id, walked) = (parent, walked + 1);
+            .filter_map(|frame| if let Frame::Stacks(stacks) = frame { Some(&stacks.nodes) } else { None })
+            .flatten()
+            .map(|node| (node.id, (node.parent, node.pc)))
+            .collect();
+        let modules: Vec<_> = frames
+            .iter()
+            .filter_map(
+                |frame| if let Frame::Modules(modules) = frame { Some(&modules.modules) } else { None },
+            )
+            .flatten()
+            .collect();
+        assert!(
+            modules
+                .iter()
+                .any(|module| module.path == "/tmp/memgate-fixture/leaks" && !module.build_id.is_empty())
+        );
+        let mut walked = 0;
+        for frame in &frames {
+            let Frame::NativeSnapshot(snapshot) = frame else { continue };
+            assert_eq!(snapshot.scope, SnapshotScope::Survivors);
+            for record in &snapshot.records {
+                let mut id = record.stack;
+                while id != 0 {
+                    let (parent, pc) = nodes[&id];
+                    assert!(modules.iter().any(|m| (m.start..m.end).contains(&(pc - 1))), "{pc:#x}");
+                    (id, walked) = (parent, walked + 1);
+                }
             }
         }
+        assert!(walked > 100, "{walked}");
     }
-    assert!(walked > 100, "{walked}");
 }
 
 /// (size, count) of what survived that boundary.

@@ -12,43 +12,25 @@ use crate::value::amount::{Amount, LimitOrOff};
 use crate::value::glob::TestGlob;
 use crate::yaml::{Kind, Node};
 
-/// Metrics a later version measures: their thresholds are read and checked, but not applied.
-const LATER: [(&str, Unit); 5] = [
-    ("java.live_objects", Unit::Count),
-    ("java.live_bytes", Unit::Bytes),
-    ("java.direct_bytes", Unit::Bytes),
-    ("java.jni_globals", Unit::Count),
-    ("java.classes", Unit::Count),
-];
-
+/// A metric by the name the file gives it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum MetricName {
-    Known(Metric),
-    Later(&'static str, Unit),
-}
+pub(crate) struct MetricName(pub(crate) Metric);
 
 impl MetricName {
     fn find(name: &str) -> Option<Self> {
-        let later = || LATER.iter().find(|(later, _)| *later == name);
-        name.parse().ok().map(Self::Known).or_else(|| later().map(|(name, unit)| Self::Later(name, *unit)))
+        name.parse().ok().map(Self)
     }
 
     fn names() -> Vec<&'static str> {
-        Metric::ALL.iter().map(|metric| metric.name()).chain(LATER.iter().map(|(name, _)| *name)).collect()
+        Metric::ALL.iter().map(|metric| metric.name()).collect()
     }
 
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Known(metric) => metric.name(),
-            Self::Later(name, _) => name,
-        }
+        self.0.name()
     }
 
     pub(crate) fn unit(self) -> Unit {
-        match self {
-            Self::Known(metric) => metric.unit(),
-            Self::Later(_, unit) => unit,
-        }
+        self.0.unit()
     }
 }
 
@@ -219,12 +201,10 @@ fn metrics_schema(generator: &mut SchemaGenerator, description: &str, with_defau
         "type": "object", "description": description, "properties": {}, "additionalProperties": false
     });
     for name in MetricName::names() {
-        let metric = MetricName::find(name);
-        let default = matches!(metric, Some(MetricName::Known(metric)) if ZERO_BY_DEFAULT.contains(&metric));
-        let later =
-            if matches!(metric, Some(MetricName::Later(..))) { " A later version measures it." } else { "" };
+        let default =
+            MetricName::find(name).is_some_and(|MetricName(metric)| ZERO_BY_DEFAULT.contains(&metric));
         let mut property = json_schema!({
-            "description": format!("{}{later}", describe(name)),
+            "description": describe(name),
             "anyOf": [short, { "const": "off" }, limit],
         });
         if default && with_defaults {
@@ -249,10 +229,13 @@ fn describe(metric: &str) -> &'static str {
         "os.pss" => "Proportional set size.",
         "os.threads" => "Threads.",
         "os.fds" => "Open file descriptors.",
-        "java.live_objects" => "Live Java objects.",
         "java.live_bytes" => "Bytes of live Java objects.",
+        "java.live_objects" => "Live Java objects.",
         "java.direct_bytes" => "Bytes of direct buffers.",
+        "java.threads" => "Live Java threads.",
         "java.jni_globals" => "JNI global references.",
-        _ => "Loaded Java classes.",
+        "java.classes_loaded" => "Loaded Java classes.",
+        "java.metaspace" => "Bytes of metaspace.",
+        _ => "Bytes of Java objects allocated, freed or not.",
     }
 }

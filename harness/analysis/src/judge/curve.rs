@@ -23,6 +23,14 @@ pub(super) fn of_iterations(record: &ProcessRecord, windows: &[&Window]) -> Vec<
     points(record.first_ns, series)
 }
 
+/// The heap of a Java virtual machine at the ends of a repeated test.
+pub(super) fn of_java(record: &ProcessRecord, windows: &[&Window]) -> Vec<CurvePoint> {
+    let heaps = crate::java::values(windows, Metric::JavaLiveBytes);
+    let points_of = if heaps.len() == windows.len() { windows } else { &[] };
+    let heap = points_of.iter().map(|w| w.end_ns).zip(heaps).collect();
+    points(record.first_ns, std::iter::once((Metric::JavaLiveBytes, heap)))
+}
+
 /// The last known values before a process broke off.
 pub(super) fn of_the_end(record: &ProcessRecord, from_ns: u64) -> Vec<CurvePoint> {
     let value = |s: &CurveSample, metric| match metric {
@@ -30,7 +38,7 @@ pub(super) fn of_the_end(record: &ProcessRecord, from_ns: u64) -> Vec<CurvePoint
         Metric::OsRss => s.rss_bytes,
         Metric::OsThreads => s.threads,
         Metric::OsFds => s.fds,
-        Metric::NativeLiveAllocations | Metric::OsPss => None,
+        _ => None,
     };
     // The last sample before the test is the level it began from.
     let begin = record.curve.partition_point(|s| s.t_ns < from_ns).saturating_sub(1);

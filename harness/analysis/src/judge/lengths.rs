@@ -106,6 +106,7 @@ fn broken(run: &Repetition) -> Option<String> {
         .or_else(|| record.damaged.as_ref().map(|d| format!("its recording is damaged: {d}")))
         .or_else(|| match &record.end {
             None => Some(measured::broken_off(&run.process).1),
+            Some(_) if record.goodbye.is_none() => Some(measured::broken_off(&run.process).1),
             Some(end) if end.incomplete => Some("part of what was recorded at its end is missing".to_owned()),
             Some(_) => None,
         })

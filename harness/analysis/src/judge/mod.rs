@@ -2,9 +2,12 @@
 //!
 //! A test is judged by its screening windows and by what came of running it again (`test`, `repeated`, `lengths`);
 //! what could not be measured is said and never passes (`measured`). Suites and the run take the worst of what they
-//! hold.
+//! hold. JVM suites go their own way between the two (`java`).
 
 mod curve;
+mod java;
+#[cfg(test)]
+mod java_tests;
 mod leaks;
 mod lengths;
 mod measured;
@@ -91,15 +94,15 @@ fn processes(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
                 ConfirmationInput::Impossible(_) | ConfirmationInput::Broken(_) => Vec::new(),
             }
         });
-        suite.screen.iter().chain(confirming)
+        let rounds = suite.java.iter().flat_map(|java| &java.rounds);
+        suite.screen.iter().chain(rounds).chain(confirming)
     })
 }
 
-/// The ratio counts what boundaries cost, where the process's own CPU time is known; what the hooks in allocation
-/// functions cost cannot be seen from inside.
+/// The ratio counts what the agents say, where the processes' own CPU time is known.
 fn agent_cost(input: &RunInput) -> AgentCost {
     let mut cost = AgentCost::default();
-    let (mut with_agent_ns, mut boundaries_ns) = (0_u64, 0_u64);
+    let (mut with_agent_ns, mut agent_ns) = (0_u64, 0_u64);
     for process in processes(input) {
         let told = &process.record.cost;
         cost.peak_bytes = cost.peak_bytes.max(told.mapped_bytes);
@@ -107,10 +110,10 @@ fn agent_cost(input: &RunInput) -> AgentCost {
         cost.boundary_s += std::time::Duration::from_nanos(told.boundary_ns).as_secs_f64();
         if let Some(cpu_ns) = process.record.cpu_ns {
             with_agent_ns = with_agent_ns.saturating_add(cpu_ns);
-            boundaries_ns = boundaries_ns.saturating_add(told.boundary_ns);
+            agent_ns = agent_ns.saturating_add(told.boundary_ns).saturating_add(told.recording_ns);
         }
     }
-    let without_ns = with_agent_ns.saturating_sub(boundaries_ns);
+    let without_ns = with_agent_ns.saturating_sub(agent_ns);
     let float = crate::groups::float;
     cost.cpu_ratio = (without_ns > 0).then(|| float(with_agent_ns) / float(without_ns));
     cost

@@ -31,7 +31,7 @@ pub(super) struct Kept {
 }
 
 /// One metric: the total, what the test itself did to it, and the groups of which one is enough.
-struct Measured<'a> {
+pub(super) struct Measured<'a> {
     metric: Metric,
     /// From end to end.
     total: Vec<f64>,
@@ -45,7 +45,7 @@ struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    fn of_os(metric: Metric, total: Vec<f64>, block: f64) -> Self {
+    pub(super) fn of_os(metric: Metric, total: Vec<f64>, block: f64) -> Self {
         Self { metric, total, own: None, alone: true, groups: Vec::new(), block }
     }
 
@@ -185,7 +185,7 @@ fn own_doing(windows: &[&Window], of: fn(&Counters) -> u64) -> Vec<f64> {
 }
 
 /// Holds a metric against its thresholds.
-fn hold(
+pub(super) fn hold(
     court: &Court<'_>,
     suite: &str,
     test: &str,
@@ -262,7 +262,7 @@ fn culprits(court: &mut Court<'_>, record: &ProcessRecord, windows: &[&Window]) 
     groups.into_iter().take(leaks::MAX_LISTED).map(leak).collect()
 }
 
-fn judge_os(
+pub(super) fn judge_os(
     court: &mut Court<'_>,
     suite: &str,
     test: &str,

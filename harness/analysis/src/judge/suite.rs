@@ -6,7 +6,7 @@ use memgate_model::{BoundaryQuality, Metric, MetricValue, Per, Problem, SuiteRep
 use memgate_wire::{GoodbyeReason, Outcome};
 
 use super::test::{Executions, applied, exceeded};
-use super::{Court, has_failed, measured, test};
+use super::{Court, has_failed, java, measured, test};
 use crate::groups::float;
 use crate::input::{ProcessInput, SuiteInput};
 use crate::policy::thresholds;
@@ -22,10 +22,13 @@ pub(super) fn problem(r#where: &str, what: &str, hint: &str) -> Problem {
 pub(super) fn judge(court: &mut Court<'_>, suite: &SuiteInput) -> (SuiteReport, bool) {
     let as_tests: Vec<(Vec<Window>, Vec<OpenTest>)> =
         suite.screen.iter().map(|p| whole_process(suite, p)).collect();
-    let tests: Vec<TestReport> =
-        executions(suite, &as_tests).iter().map(|(id, runs)| test::judge(court, suite, id, runs)).collect();
     let mut said: Vec<(Verdict, String)> =
         suite.problems.iter().map(|p| (Verdict::Error, p.what.clone())).collect();
+    let runs = executions(suite, &as_tests);
+    let tests: Vec<TestReport> = match &suite.java {
+        Some(java) => java::tests(court, suite, java, &runs, &mut said),
+        None => runs.iter().map(|(id, runs)| test::judge(court, suite, id, runs)).collect(),
+    };
     said.extend(suite.screen.iter().filter_map(of_process).map(|what| (Verdict::Error, what)));
     if tests.is_empty() && said.is_empty() {
         said.push((Verdict::Error, "no test ran".to_owned()));
@@ -71,11 +74,13 @@ fn executions<'a>(
             BoundaryQuality::Process => (&whole.0, &whole.1),
             _ => (&record.windows, &record.open),
         };
-        for window in windows {
+        // A window of a whole Java test class is no test.
+        let is_test = |w: &Window| suite.java.is_none() || !w.test.is_empty();
+        for window in windows.iter().filter(|w| is_test(w)) {
             let index = at(window.id(), &mut order);
             order[index].1.ended.push((process, window));
         }
-        for test in open {
+        for test in open.iter().filter(|open| is_test(&open.window)) {
             let index = at(test.id.clone(), &mut order);
             order[index].1.broken_off.push((process, test));
         }
@@ -92,7 +97,8 @@ fn whole_process(suite: &SuiteInput, process: &ProcessInput) -> (Vec<Window>, Ve
     }
     let mut window =
         Window { test: suite.name.clone(), start_ns: record.first_ns, open_tests: 1, ..Window::default() };
-    let Some(end) = &record.end else {
+    // Killed behind its last boundary, it may have had more to say.
+    let Some(end) = record.end.as_ref().filter(|_| record.goodbye.is_some()) else {
         return (Vec::new(), vec![OpenTest { id: window.id(), window }]);
     };
     let failed = measured::status(process).is_some_and(|status| status != 0);
@@ -173,11 +179,13 @@ fn metrics(
 fn peak(record: &ProcessRecord, metric: Metric) -> Option<u64> {
     let peak = &record.peak;
     match metric {
+        Metric::NativeLiveBytes | Metric::NativeLiveAllocations if record.is_java_only() => None,
         Metric::NativeLiveBytes => peak.live_bytes,
         Metric::NativeLiveAllocations => peak.live_allocations,
         Metric::OsRss => peak.rss_bytes,
         Metric::OsPss => peak.pss_bytes,
         Metric::OsThreads => peak.threads,
         Metric::OsFds => peak.fds,
+        _ => None,
     }
 }

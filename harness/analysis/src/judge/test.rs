@@ -27,7 +27,7 @@ pub(super) struct Executions<'a> {
 pub(super) struct Judgement {
     reasons: Vec<(Verdict, String)>,
     /// What one execution left: `48.0 KiB in 12 allocations`.
-    left: String,
+    pub(super) left: String,
     pub(super) confirmed: bool,
     pub(super) metrics: BTreeMap<Metric, MetricValue>,
     pub(super) leaks: Vec<Leak>,
@@ -44,6 +44,12 @@ impl Judgement {
     /// Something is left, and nobody can say whether it grows.
     pub(super) fn unconfirmed(&mut self, policy: &GatePolicy, why: &str) {
         let reason = format!("unconfirmed: left {} in one execution; {why}", self.left);
+        self.raise(exceeded(policy.unconfirmed), reason);
+    }
+
+    /// The same for what grew in each of the last rounds of a JVM suite.
+    pub(super) fn unconfirmed_in_rounds(&mut self, policy: &GatePolicy, why: &str) {
+        let reason = format!("unconfirmed: {} in each of the last rounds; {why}", self.left);
         self.raise(exceeded(policy.unconfirmed), reason);
     }
 
@@ -70,7 +76,8 @@ impl Judgement {
         self.metrics.insert(metric, value);
     }
 
-    fn verdict(&self) -> Verdict {
+    /// The worst of it.
+    pub(super) fn verdict(&self) -> Verdict {
         self.reasons.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Pass)
     }
 
@@ -81,7 +88,7 @@ impl Judgement {
         of_it.collect::<Vec<_>>().join("; ")
     }
 
-    fn report(self, id: String, outcome: Outcome, duration_s: f64) -> TestReport {
+    pub(super) fn report(self, id: String, outcome: Outcome, duration_s: f64) -> TestReport {
         TestReport {
             id,
             outcome,
@@ -121,13 +128,8 @@ pub(super) fn judge(
     let mut j = Judgement::default();
     let duration_s = runs.ended.iter().map(|(_, w)| seconds(w)).fold(0.0, f64::max);
     let outcome = outcome(runs);
-    if let Some((process, open)) = runs.broken_off.first() {
-        let (outcome, how) = measured::broken_off(process);
-        j.curve = curve::of_the_end(&process.record, open.window.start_ns);
-        j.raise(Verdict::Error, how);
-        let until_ns = process.record.last_ns.saturating_sub(open.window.start_ns);
-        let duration_s = std::time::Duration::from_nanos(until_ns).as_secs_f64();
-        return j.report(id.to_owned(), outcome, duration_s);
+    if let Some(report) = broken_off(id, runs) {
+        return report;
     }
     let unmeasured = runs.ended.iter().find_map(|(p, w)| measured::unmeasured(&p.record, Some(w)));
     match (outcome, unmeasured) {
@@ -137,6 +139,37 @@ pub(super) fn judge(
         (Outcome::Skipped, _) => j.raise(Verdict::NotJudged, "the test was skipped".to_owned()),
         (_, Some(why)) => j.raise(Verdict::Error, why),
         (_, None) => measure(court, suite, id, runs, &mut j),
+    }
+    j.report(id.to_owned(), outcome, duration_s)
+}
+
+/// The verdict on a test whose process ended in the middle of it.
+fn broken_off(id: &str, runs: &Executions<'_>) -> Option<TestReport> {
+    let (process, open) = runs.broken_off.first()?;
+    let mut j = Judgement::default();
+    let (outcome, how) = measured::broken_off(process);
+    j.curve = curve::of_the_end(&process.record, open.window.start_ns);
+    j.raise(Verdict::Error, how);
+    let until_ns = process.record.last_ns.saturating_sub(open.window.start_ns);
+    let duration_s = std::time::Duration::from_nanos(until_ns).as_secs_f64();
+    Some(j.report(id.to_owned(), outcome, duration_s))
+}
+
+/// A test of a run in which tests are not measured one by one: what is known of it is in `j`.
+pub(super) fn judge_unmeasured_run(id: &str, runs: &Executions<'_>, mut j: Judgement) -> TestReport {
+    if let Some(report) = broken_off(id, runs) {
+        return report;
+    }
+    let duration_s = runs.ended.iter().map(|(_, w)| seconds(w)).fold(0.0, f64::max);
+    let outcome = outcome(runs);
+    let unmeasured = runs.ended.iter().find_map(|(p, _)| measured::unmeasured(&p.record, None));
+    match (outcome, unmeasured) {
+        (Outcome::Failed, _) => {
+            j.raise(Verdict::NotJudged, "the test itself failed: not judged for leaks".to_owned());
+        }
+        (Outcome::Skipped, _) => j.raise(Verdict::NotJudged, "the test was skipped".to_owned()),
+        (_, Some(why)) => j.raise(Verdict::Error, why),
+        (_, None) => {}
     }
     j.report(id.to_owned(), outcome, duration_s)
 }
@@ -197,7 +230,7 @@ fn measure(court: &mut Court<'_>, suite: &SuiteInput, id: &str, runs: &Execution
 }
 
 /// Why the repetitions of a test cannot be judged: an error, or (a warning) because the test does not allow it.
-fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, String)> {
+pub(super) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, String)> {
     let record = &again.record;
     let windows: Vec<_> = record.windows_of(id).collect();
     if windows.iter().any(|w| w.outcome.is_some_and(|o| o != memgate_wire::Outcome::Passed)) {
@@ -210,7 +243,7 @@ fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, String)> {
     {
         return error(why);
     }
-    if !record.open.is_empty() {
+    if !record.open.is_empty() || record.goodbye.is_none() {
         let (_, how) = measured::broken_off(again);
         return error(format!("after {} iterations {how}", windows.len()));
     }

@@ -1,0 +1,425 @@
+//! Calls through the function table, with owned results.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::{mem, ptr, slice};
+
+use jni::Env;
+use jni::objects::{JClass, JObject};
+use jni::sys::{JavaVM, jfieldID, jint, jlong, jmethodID, jobject};
+
+use crate::raw::{self, function as f};
+
+/// The tool interface of the virtual machine this process has.
+#[derive(Debug, Clone, Copy)]
+pub struct Jvmti {
+    pub(crate) env: raw::Env,
+    /// Last place of its function table.
+    last: usize,
+}
+
+// SAFETY: a JVMTI environment may be used by every thread (JVMTI specification, "Environments").
+unsafe impl Send for Jvmti {}
+// SAFETY: as above.
+unsafe impl Sync for Jvmti {}
+
+/// Why a call gave nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The virtual machine's answer, a `jvmtiError`.
+    #[error("the virtual machine answers with JVMTI error {0}")]
+    Code(jint),
+    /// The virtual machine does not have this function.
+    #[error("the virtual machine does not offer this")]
+    NotThere,
+}
+
+/// A method. It can be asked for its name as long as its class is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Method(pub(crate) jmethodID);
+
+// SAFETY: a number to everybody but the virtual machine, which takes it from any thread.
+unsafe impl Send for Method {}
+// SAFETY: as above.
+unsafe impl Sync for Method {}
+
+/// A frame of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StackFrame {
+    /// The method.
+    pub method: Method,
+    /// Bytecode index; negative in native methods.
+    pub location: i64,
+}
+
+/// Where a line begins in a method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line {
+    /// First bytecode index.
+    pub from: i64,
+    /// Number.
+    pub number: u32,
+}
+
+/// A field of a class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// Name.
+    pub name: String,
+    /// Static?
+    pub is_static: bool,
+}
+
+const ACC_STATIC: jint = 8;
+
+impl Jvmti {
+    /// Asks the virtual machine for its tool interface. Once per agent: each answer has a tag map of its own.
+    ///
+    /// # Safety
+    /// `vm` must be the `JavaVM` that the virtual machine gave to the agent.
+    pub unsafe fn of(vm: *mut JavaVM) -> Option<Self> {
+        for version in raw::VERSIONS {
+            let mut env: *mut c_void = ptr::null_mut();
+            // SAFETY: promised by the caller: a pointer to the table of the invocation interface.
+            let table = unsafe { *vm };
+            // SAFETY: as above.
+            let table = unsafe { &*table };
+            // SAFETY: `GetEnv` is there since version 1.2.
+            let get_env = unsafe { table.v1_2 }.GetEnv;
+            // SAFETY: as above; the answer goes into a word of ours.
+            let status = unsafe { get_env(vm, &raw mut env, version) };
+            if status == jni::sys::JNI_OK && !env.is_null() {
+                let last = if version == raw::VERSIONS[0] {
+                    raw::SET_HEAP_SAMPLING_INTERVAL
+                } else {
+                    raw::LAST_OF_1_2
+                };
+                return Some(Self { env: env.cast(), last });
+            }
+        }
+        None
+    }
+
+    pub(crate) const fn from_env(env: raw::Env) -> Self {
+        Self { env, last: raw::LAST_OF_1_2 }
+    }
+
+    /// The function at a place of the table.
+    ///
+    /// # Safety
+    /// `F` must be the type of the function at that place.
+    pub(crate) unsafe fn function<F: Copy>(self, slot: usize) -> Result<F, Error> {
+        const { assert!(size_of::<F>() == size_of::<*const c_void>()) };
+        if slot > self.last {
+            return Err(Error::NotThere);
+        }
+        // SAFETY: an environment points at its table.
+        let table = unsafe { *self.env };
+        // SAFETY: places up to `last` are in the table, the first one at its start.
+        let entry = unsafe { table.wrapping_add(slot - 1).read() };
+        if entry.is_null() {
+            return Err(Error::NotThere);
+        }
+        // SAFETY: promised by the caller; a function pointer is a pointer here.
+        Ok(unsafe { mem::transmute_copy::<*const c_void, F>(&entry) })
+    }
+
+    /// Asks for the named capabilities, those that are offered. Returns the ones it could not have.
+    pub fn add_capabilities(self, wanted: &[usize]) -> Result<Vec<usize>, Error> {
+        let mut offered = raw::Capabilities::default();
+        // SAFETY: the type of this place.
+        let get = unsafe { self.function::<f::GetCapabilities>(raw::GET_POTENTIAL_CAPABILITIES) }?;
+        // SAFETY: the answer goes into 128 bits of ours.
+        check(unsafe { get(self.env, &raw mut offered) })?;
+        let has =
+            |set: &raw::Capabilities, bit: usize| set.get(bit / 32).is_some_and(|w| w >> (bit % 32) & 1 == 1);
+        let mut asked = raw::Capabilities::default();
+        for &bit in wanted.iter().filter(|&&bit| has(&offered, bit)) {
+            if let Some(word) = asked.get_mut(bit / 32) {
+                *word |= 1 << (bit % 32);
+            }
+        }
+        // SAFETY: the type of this place.
+        let add = unsafe { self.function::<f::AddCapabilities>(raw::ADD_CAPABILITIES) }?;
+        // SAFETY: 128 bits of ours.
+        check(unsafe { add(self.env, &raw const asked) })?;
+        Ok(wanted.iter().copied().filter(|&bit| !has(&asked, bit)).collect())
+    }
+
+    /// A system property as the virtual machine knows it at start.
+    #[must_use]
+    pub fn system_property(self, name: &CStr) -> Option<String> {
+        let mut text = ptr::null_mut();
+        // SAFETY: the type of this place.
+        let get = unsafe { self.function::<f::GetSystemProperty>(raw::GET_SYSTEM_PROPERTY) }.ok()?;
+        // SAFETY: a terminated name; the answer goes into a word of ours.
+        check(unsafe { get(self.env, name.as_ptr(), &raw mut text) }).ok()?;
+        self.text(text)
+    }
+
+    /// Puts a jar behind the boot loader's classes.
+    pub fn add_to_boot_search(self, jar: &CStr) -> Result<(), Error> {
+        self.add_to_search(raw::ADD_TO_BOOTSTRAP_CLASS_LOADER_SEARCH, jar)
+    }
+
+    /// Puts a jar behind the system loader's class path.
+    pub fn add_to_system_search(self, jar: &CStr) -> Result<(), Error> {
+        self.add_to_search(raw::ADD_TO_SYSTEM_CLASS_LOADER_SEARCH, jar)
+    }
+
+    fn add_to_search(self, slot: usize, jar: &CStr) -> Result<(), Error> {
+        // SAFETY: both callers name a place of this type.
+        let add = unsafe { self.function::<f::AddToSearch>(slot) }?;
+        // SAFETY: a terminated path.
+        check(unsafe { add(self.env, jar.as_ptr()) })
+    }
+
+    /// Forces a full collection.
+    pub fn collect(self) -> Result<(), Error> {
+        // SAFETY: the type of this place.
+        let force = unsafe { self.function::<f::Plain>(raw::FORCE_GARBAGE_COLLECTION) }?;
+        // SAFETY: no arguments.
+        check(unsafe { force(self.env) })
+    }
+
+    /// Every loaded class, arrays included, as local references: run it in a local frame.
+    pub fn loaded_classes<'local>(self, env: &Env<'local>) -> Result<Vec<JClass<'local>>, Error> {
+        let raw = self.list(raw::GET_LOADED_CLASSES)?;
+        // SAFETY: local references of this thread's present frame.
+        Ok(raw.into_iter().map(|class| unsafe { JClass::from_raw(env, class) }).collect())
+    }
+
+    /// Every live thread, as local references.
+    pub fn threads<'local>(self, env: &Env<'local>) -> Result<Vec<JObject<'local>>, Error> {
+        let raw = self.list(raw::GET_ALL_THREADS)?;
+        // SAFETY: local references of this thread's present frame.
+        Ok(raw.into_iter().map(|thread| unsafe { JObject::from_raw(env, thread) }).collect())
+    }
+
+    fn list(self, slot: usize) -> Result<Vec<jobject>, Error> {
+        let (mut count, mut at) = (0, ptr::null_mut());
+        // SAFETY: both callers name a place of this type.
+        let get = unsafe { self.function::<f::List>(slot) }?;
+        // SAFETY: the answers go into words of ours.
+        check(unsafe { get(self.env, &raw mut count, &raw mut at) })?;
+        Ok(self.owned(at, count))
+    }
+
+    /// Name of a thread.
+    pub fn thread_name(self, env: &Env<'_>, thread: &JObject<'_>) -> Result<String, Error> {
+        let mut info = raw::ThreadInfo {
+            name: ptr::null_mut(),
+            priority: 0,
+            is_daemon: false,
+            thread_group: ptr::null_mut(),
+            context_class_loader: ptr::null_mut(),
+        };
+        // SAFETY: the type of this place.
+        let get = unsafe { self.function::<f::GetThreadInfo>(raw::GET_THREAD_INFO) }?;
+        // SAFETY: a reference that lives; the answer goes into a structure of ours.
+        check(unsafe { get(self.env, thread.as_raw(), &raw mut info) })?;
+        for reference in [info.thread_group, info.context_class_loader] {
+            // SAFETY: a new local reference (or null) that is ours to give back.
+            env.delete_local_ref(unsafe { JObject::from_raw(env, reference) });
+        }
+        Ok(self.text(info.name).unwrap_or_default())
+    }
+
+    /// Signature of a class: `Ljava/lang/String;`, `[[I`.
+    pub fn class_signature(self, class: &JObject<'_>) -> Result<String, Error> {
+        let mut text = ptr::null_mut();
+        // SAFETY: the type of this place.
+        let get = unsafe { self.function::<f::GetClassSignature>(raw::GET_CLASS_SIGNATURE) }?;
+        // SAFETY: a reference that lives; the generic signature is not asked for.
+        check(unsafe { get(self.env, class.as_raw(), &raw mut text, ptr::null_mut()) })?;
+        Ok(self.text(text).unwrap_or_default())
+    }
+
+    /// Source file of a class, where it is known.
+    #[must_use]
+    pub fn source_file(self, class: &JObject<'_>) -> Option<String> {
+        let mut text = ptr::null_mut();
+        // SAFETY: the type of this place.
+        let get = unsafe { self.function::<f::TextOf>(raw::GET_SOURCE_FILE_NAME) }.ok()?;
+        // SAFETY: a reference that lives.
+        check(unsafe { get(self.env, class.as_raw(), &raw mut text) }).ok()?;
+        self.text(text)
+    }
+
+    /// The fields that a class itself declares, in the order in which references number them.
+    pub fn fields(self, class: &JObject<'_>) -> Result<Vec<Field>, Error> {
+        let (mut count, mut at) = (0, ptr::null_mut());
+        // SAFETY: the type of this place.
+        let get = unsafe { self.function::<f::GetClassFields>(raw::GET_CLASS_FIELDS) }?;
+        // SAFETY: a reference that lives; the answers go into words of ours.
+        check(unsafe { get(self.env, class.as_raw(), &raw mut count, &raw mut at) })?;
+        let ids: Vec<jfieldID> = self.owned(at, count);
+        ids.into_iter().map(|id| self.field(class, id)).collect()
+    }
+
+    fn field(self, class: &JObject<'_>, id: jfieldID) -> Result<Field, Error> {
+        let (mut text, mut modifiers) = (ptr::null_mut(), 0);
+        // SAFETY: the type of this place.
+        let name = unsafe { self.function::<f::GetFieldName>(raw::GET_FIELD_NAME) }?;
+        let none = ptr::null_mut();
+        // SAFETY: a field of this class; the signatures are not asked for.
+        check(unsafe { name(self.env, class.as_raw(), id, &raw mut text, none, none) })?;
+        let name = self.text(text).unwrap_or_default();
+        // SAFETY: the type of this place.
+        let get = unsafe { self.function::<f::GetFieldModifiers>(raw::GET_FIELD_MODIFIERS) }?;
+        // SAFETY: a field of this class.
+        check(unsafe { get(self.env, class.as_raw(), id, &raw mut modifiers) })?;
+        Ok(Field { name, is_static: modifiers & ACC_STATIC != 0 })
+    }
+
+    /// The interfaces that a class itself implements (or an interface extends), as local references.
+    pub fn interfaces<'local>(
+        self,
+        env: &Env<'local>,
+        class: &JObject<'_>,
+    ) -> Result<Vec<JClass<'local>>, Error> {
+        let (mut count, mut at) = (0, ptr::null_mut());
+        // SAFETY: the type of this place.
+        let get = unsafe { self.function::<f::ListOf>(raw::GET_IMPLEMENTED_INTERFACES) }?;
+        // SAFETY: a reference that lives; the answers go into words of ours.
+        check(unsafe { get(self.env, class.as_raw(), &raw mut count, &raw mut at) })?;
+        let raw: Vec<jobject> = self.owned(at, count);
+        // SAFETY: local references of this thread's present frame.
+        Ok(raw.into_iter().map(|class| unsafe { JClass::from_raw(env, class) }).collect())
+    }
+
+    /// The tag of an object in this environment; 0: none.
+    pub fn tag(self, object: &JObject<'_>) -> Result<i64, Error> {
+        let mut tag = 0;
+        // SAFETY: the type of this place.
+        let get = unsafe { self.function::<f::LongOf>(raw::GET_TAG) }?;
+        // SAFETY: a reference that lives.
+        check(unsafe { get(self.env, object.as_raw(), &raw mut tag) })?;
+        Ok(tag)
+    }
+
+    /// Tags an object; 0 takes its tag away.
+    pub fn set_tag(self, object: &JObject<'_>, tag: i64) -> Result<(), Error> {
+        // SAFETY: the type of this place.
+        let set = unsafe { self.function::<f::SetTag>(raw::SET_TAG) }?;
+        // SAFETY: a reference that lives.
+        check(unsafe { set(self.env, object.as_raw(), tag) })
+    }
+
+    /// The live objects that have one of these tags, as local references, with their tags.
+    pub fn objects_with_tags<'local>(
+        self,
+        env: &Env<'local>,
+        tags: &[i64],
+    ) -> Result<Vec<(JObject<'local>, i64)>, Error> {
+        let (mut count, mut objects, mut found) = (0, ptr::null_mut(), ptr::null_mut());
+        let asked = jint::try_from(tags.len()).map_err(|_too_many| Error::NotThere)?;
+        // SAFETY: the type of this place.
+        let get = unsafe { self.function::<f::GetObjectsWithTags>(raw::GET_OBJECTS_WITH_TAGS) }?;
+        // SAFETY: as many tags as told; the answers go into words of ours.
+        check(unsafe {
+            get(self.env, asked, tags.as_ptr(), &raw mut count, &raw mut objects, &raw mut found)
+        })?;
+        let objects: Vec<jobject> = self.owned(objects, count);
+        let found: Vec<jlong> = self.owned(found, count);
+        // SAFETY: local references of this thread's present frame.
+        Ok(objects.into_iter().map(|o| unsafe { JObject::from_raw(env, o) }).zip(found).collect())
+    }
+
+    /// The innermost frames of the calling thread.
+    pub fn own_stack(self, limit: usize) -> Result<Vec<StackFrame>, Error> {
+        let mut frames = vec![raw::FrameInfo { method: ptr::null_mut(), location: 0 }; limit];
+        let mut count = 0;
+        let room = jint::try_from(limit).map_err(|_too_many| Error::NotThere)?;
+        // SAFETY: the type of this place.
+        let get = unsafe { self.function::<f::GetStackTrace>(raw::GET_STACK_TRACE) }?;
+        // SAFETY: null is the calling thread; room for as many frames as told.
+        check(unsafe { get(self.env, ptr::null_mut(), 0, room, frames.as_mut_ptr(), &raw mut count) })?;
+        frames.truncate(usize::try_from(count).unwrap_or(0));
+        Ok(frames
+            .into_iter()
+            .map(|x| StackFrame { method: Method(x.method), location: x.location })
+            .collect())
+    }
+
+    /// Name of a method.
+    pub fn method_name(self, method: Method) -> Result<String, Error> {
+        let mut text = ptr::null_mut();
+        let none = ptr::null_mut();
+        // SAFETY: the type of this place.
+        let get = unsafe { self.function::<f::GetMethodName>(raw::GET_METHOD_NAME) }?;
+        // SAFETY: a method of a loaded class; the signatures are not asked for.
+        check(unsafe { get(self.env, method.0, &raw mut text, none, none) })?;
+        Ok(self.text(text).unwrap_or_default())
+    }
+
+    /// The class that declares a method, as a local reference.
+    pub fn declaring_class<'local>(self, env: &Env<'local>, method: Method) -> Result<JClass<'local>, Error> {
+        let mut class = ptr::null_mut();
+        // SAFETY: the type of this place.
+        let get = unsafe { self.function::<f::GetMethodDeclaringClass>(raw::GET_METHOD_DECLARING_CLASS) }?;
+        // SAFETY: a method of a loaded class.
+        check(unsafe { get(self.env, method.0, &raw mut class) })?;
+        // SAFETY: a local reference of this thread's present frame.
+        Ok(unsafe { JClass::from_raw(env, class) })
+    }
+
+    /// Where the lines of a method begin.
+    pub fn lines(self, method: Method) -> Result<Vec<Line>, Error> {
+        let (mut count, mut at) = (0, ptr::null_mut());
+        // SAFETY: the type of this place.
+        let get = unsafe { self.function::<f::GetLineNumberTable>(raw::GET_LINE_NUMBER_TABLE) }?;
+        // SAFETY: a method of a loaded class; the answers go into words of ours.
+        check(unsafe { get(self.env, method.0, &raw mut count, &raw mut at) })?;
+        let lines: Vec<raw::LineNumberEntry> = self.owned(at, count);
+        let line = |l: raw::LineNumberEntry| Line {
+            from: l.start_location,
+            number: u32::try_from(l.line_number).unwrap_or(0),
+        };
+        Ok(lines.into_iter().map(line).collect())
+    }
+
+    /// Mean bytes between two sampled allocations. The interval is one for the whole virtual machine.
+    pub fn set_sampling_interval(self, bytes: u32) -> Result<(), Error> {
+        let bytes = jint::try_from(bytes).map_err(|_too_large| Error::NotThere)?;
+        // SAFETY: the type of this place.
+        let set = unsafe { self.function::<f::SetHeapSamplingInterval>(raw::SET_HEAP_SAMPLING_INTERVAL) }?;
+        // SAFETY: a plain number.
+        check(unsafe { set(self.env, bytes) })
+    }
+
+    /// Copies an array that the virtual machine allocated, and gives it back.
+    fn owned<T: Copy>(self, at: *mut T, count: jint) -> Vec<T> {
+        let count = usize::try_from(count).unwrap_or(0);
+        if at.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: the virtual machine told how many there are.
+        let copy = unsafe { slice::from_raw_parts(at, count) }.to_vec();
+        self.give_back(at.cast());
+        copy
+    }
+
+    /// Copies a text (modified UTF-8) that the virtual machine allocated, and gives it back.
+    fn text(self, at: *mut c_char) -> Option<String> {
+        if at.is_null() {
+            return None;
+        }
+        // SAFETY: texts of the virtual machine are terminated.
+        let text = String::from_utf8_lossy(unsafe { CStr::from_ptr(at) }.to_bytes()).into_owned();
+        self.give_back(at.cast());
+        Some(text)
+    }
+
+    fn give_back(self, at: *mut u8) {
+        // SAFETY: the type of this place.
+        if let Ok(deallocate) = unsafe { self.function::<f::Deallocate>(raw::DEALLOCATE) } {
+            // SAFETY: memory that the virtual machine allocated for an answer.
+            let _always_succeeds = unsafe { deallocate(self.env, at) };
+        }
+    }
+}
+
+/// The virtual machine's answer as a result.
+pub(crate) const fn check(code: raw::Code) -> Result<(), Error> {
+    if code == raw::ERROR_NONE { Ok(()) } else { Err(Error::Code(code)) }
+}

@@ -1,0 +1,182 @@
+//! Events: the virtual machine calls one of the functions here, which calls the one [`Events`] value of the agent.
+
+use core::ffi::{CStr, c_char, c_uchar, c_void};
+use core::{ptr, slice};
+use std::sync::OnceLock;
+
+use jni::EnvUnowned;
+use jni::objects::JObject;
+use jni::sys::{JNIEnv, jclass, jint, jlong, jobject};
+
+use crate::calls::{Error, Jvmti, check};
+use crate::raw::{self, function as f};
+
+/// What the agent hears. No lock of the agent may be held across a call back into the virtual machine.
+pub trait Events: Sync {
+    /// The virtual machine is ready to run Java code; the main class is not yet loaded.
+    fn vm_init(&self, env: &mut EnvUnowned<'_>);
+
+    /// The virtual machine is about to end; Java code can still run.
+    fn vm_death(&self, env: &mut EnvUnowned<'_>);
+
+    /// A class (`java/lang/String`) is being defined; an answer replaces its bytes.
+    fn class_loads(&self, name: &str, bytes: &[u8]) -> Option<Vec<u8>>;
+
+    /// Out of heap or of threads: bits of `JVMTI_RESOURCE_EXHAUSTED_*`, and what the virtual machine says.
+    fn exhausted(&self, flags: u32, what: &str);
+
+    /// An allocation was sampled.
+    fn sampled(&self, env: &mut EnvUnowned<'_>, object: &JObject<'_>, class: &JObject<'_>, bytes: u64);
+
+    /// A tagged object is gone. Comes late, from a thread of the virtual machine: nothing of JNI or JVMTI may be called.
+    fn freed(&self, tag: i64);
+}
+
+/// An event that can be switched on and off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Event {
+    /// [`Events::vm_init`]
+    VmInit = 50,
+    /// [`Events::vm_death`]
+    VmDeath = 51,
+    /// [`Events::class_loads`]
+    ClassFileLoadHook = 54,
+    /// [`Events::exhausted`]
+    ResourceExhausted = 80,
+    /// [`Events::freed`]
+    ObjectFree = 83,
+    /// [`Events::sampled`]; on ART this number is another event, so the virtual machine is asked for the capability first.
+    SampledObjectAlloc = 86,
+}
+
+static LISTENER: OnceLock<&'static dyn Events> = OnceLock::new();
+
+impl Jvmti {
+    /// Sends all events to `listener`, for the life of the process. Events are off until [`Jvmti::enable`].
+    pub fn listen(self, listener: &'static dyn Events) -> Result<(), Error> {
+        LISTENER.get_or_init(|| listener);
+        let callbacks = raw::EventCallbacks {
+            vm_init: Some(vm_init),
+            vm_death: Some(vm_death),
+            class_file_load_hook: Some(class_file_load_hook),
+            resource_exhausted: Some(resource_exhausted),
+            object_free: Some(object_free),
+            sampled_object_alloc: Some(sampled_object_alloc),
+            ..raw::EventCallbacks::default()
+        };
+        let bytes = jint::try_from(size_of::<raw::EventCallbacks>()).map_err(|_never| Error::NotThere)?;
+        // SAFETY: the type of this place.
+        let set = unsafe { self.function::<f::SetEventCallbacks>(raw::SET_EVENT_CALLBACKS) }?;
+        // SAFETY: the virtual machine copies as many bytes as it knows.
+        check(unsafe { set(self.env, &raw const callbacks, bytes) })
+    }
+
+    /// Switches an event on or off, for all threads.
+    pub fn enable(self, event: Event, on: bool) -> Result<(), Error> {
+        // SAFETY: the type of this place.
+        let set = unsafe { self.function::<f::SetEventNotificationMode>(raw::SET_EVENT_NOTIFICATION_MODE) }?;
+        // SAFETY: null means all threads.
+        check(unsafe { set(self.env, jint::from(on), event as jint, ptr::null_mut()) })
+    }
+}
+
+fn listener() -> Option<&'static dyn Events> {
+    LISTENER.get().copied()
+}
+
+unsafe extern "system" fn vm_init(_: raw::Env, env: *mut JNIEnv, _: jobject) {
+    if let Some(listener) = listener() {
+        // SAFETY: the virtual machine's own, for this call.
+        listener.vm_init(&mut unsafe { EnvUnowned::from_raw(env) });
+    }
+}
+
+unsafe extern "system" fn vm_death(_: raw::Env, env: *mut JNIEnv) {
+    if let Some(listener) = listener() {
+        // SAFETY: the virtual machine's own, for this call.
+        listener.vm_death(&mut unsafe { EnvUnowned::from_raw(env) });
+    }
+}
+
+unsafe extern "system" fn class_file_load_hook(
+    jvmti: raw::Env,
+    _: *mut JNIEnv,
+    redefined: jclass,
+    _: jobject,
+    name: *const c_char,
+    _: jobject,
+    length: jint,
+    bytes: *const c_uchar,
+    new_length: *mut jint,
+    new_bytes: *mut *mut c_uchar,
+) {
+    let Some(listener) = listener().filter(|_| redefined.is_null() && !name.is_null()) else { return };
+    // SAFETY: a terminated name.
+    let Ok(name) = unsafe { CStr::from_ptr(name) }.to_str() else { return };
+    // SAFETY: as many bytes as told.
+    let bytes = unsafe { slice::from_raw_parts(bytes, usize::try_from(length).unwrap_or(0)) };
+    let Some(replaced) = listener.class_loads(name, bytes) else { return };
+    let (Ok(size), Ok(length)) = (jlong::try_from(replaced.len()), jint::try_from(replaced.len())) else {
+        return;
+    };
+    let mut room = ptr::null_mut();
+    // SAFETY: the type of this place.
+    let Ok(allocate) = (unsafe { Jvmti::from_env(jvmti).function::<f::Allocate>(raw::ALLOCATE) }) else {
+        return;
+    };
+    // SAFETY: the answer goes into a word of ours.
+    if check(unsafe { allocate(jvmti, size, &raw mut room) }).is_err() || room.is_null() {
+        return;
+    }
+    // SAFETY: room for as many bytes was just given.
+    unsafe { ptr::copy_nonoverlapping(replaced.as_ptr(), room, replaced.len()) };
+    // SAFETY: the virtual machine's words for the answer.
+    unsafe { new_bytes.write(room) };
+    // SAFETY: as above.
+    unsafe { new_length.write(length) };
+}
+
+unsafe extern "system" fn resource_exhausted(
+    _: raw::Env,
+    _: *mut JNIEnv,
+    flags: jint,
+    _: *const c_void,
+    what: *const c_char,
+) {
+    let Some(listener) = listener() else { return };
+    // SAFETY: a terminated text, or null.
+    let what = if what.is_null() { c"" } else { unsafe { CStr::from_ptr(what) } };
+    listener.exhausted(flags.cast_unsigned(), &what.to_string_lossy());
+}
+
+unsafe extern "system" fn object_free(_: raw::Env, tag: jlong) {
+    if let Some(listener) = listener() {
+        listener.freed(tag);
+    }
+}
+
+unsafe extern "system" fn sampled_object_alloc(
+    _: raw::Env,
+    env: *mut JNIEnv,
+    _: jobject,
+    object: jobject,
+    class: jclass,
+    size: jlong,
+) {
+    let Some(listener) = listener() else { return };
+    // SAFETY: the virtual machine's own, for this call.
+    let mut unowned = unsafe { EnvUnowned::from_raw(env) };
+    let bytes = u64::try_from(size).unwrap_or(0);
+    let work = |env: &mut jni::Env<'_>| -> Result<(), jni::errors::Error> {
+        // SAFETY: local references of this call.
+        let object = unsafe { JObject::from_raw(env, object) };
+        // SAFETY: as above.
+        let class = unsafe { JObject::from_raw(env, class) };
+        // SAFETY: the same environment, for this call.
+        let mut inner = unsafe { EnvUnowned::from_raw(env.get_raw()) };
+        listener.sampled(&mut inner, &object, &class, bytes);
+        Ok(())
+    };
+    let _nothing_fails_here = unowned.with_env_no_catch(work).into_outcome();
+}

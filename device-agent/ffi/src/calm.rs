@@ -1,0 +1,70 @@
+//! Moments in which the guest's own code must not come in between.
+
+use core::ffi::c_int;
+use core::mem::MaybeUninit;
+use core::ptr;
+
+/// While it lives, no signal handler runs in this thread.
+pub struct SignalsHeld(libc::sigset_t);
+
+impl SignalsHeld {
+    /// Begins.
+    #[must_use]
+    pub fn new() -> Self {
+        let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::zeroed());
+        // SAFETY: fills the set.
+        unsafe { libc::sigfillset(all.as_mut_ptr()) };
+        // SAFETY: two sets; it cannot fail. On Linux it concerns the calling thread alone.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+        // SAFETY: all-zero is a set, and the call wrote another.
+        Self(unsafe { before.assume_init() })
+    }
+}
+
+impl Default for SignalsHeld {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for SignalsHeld {
+    fn drop(&mut self) {
+        // SAFETY: the set as it was.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// `PTHREAD_CANCEL_DISABLE`, in glibc and musl.
+const DISABLE: c_int = 1;
+
+/// While it lives, this thread is not cancelled: our calls would be cancellation points (open, close) in the midst of a function of
+/// the guest's that is none, and would leave with our locks held.
+pub struct CancelHeld(c_int);
+
+impl CancelHeld {
+    /// Begins.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut before = 0;
+        // SAFETY: writes the state before; makes no system call.
+        unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+        Self(before)
+    }
+}
+
+impl Default for CancelHeld {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for CancelHeld {
+    fn drop(&mut self) {
+        // SAFETY: the state as it was.
+        unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
+    }
+}

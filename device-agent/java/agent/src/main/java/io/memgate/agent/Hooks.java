@@ -1,0 +1,164 @@
+package io.memgate.agent;
+
+import java.io.File;
+import java.io.IOException;
+import java.lang.reflect.Method;
+import java.net.URI;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.jar.Attributes;
+import java.util.jar.JarFile;
+
+/**
+ * The way from Java to memgate's agent. The agent puts this class on the boot class path, binds its native methods, and edits JUnit 4's
+ * notifier to call {@link #junit4Started} and {@link #junit4Finished}; listeners and the launcher call the others.
+ *
+ * <p>It knows no test framework, so that every class loader can see it, and no method here ever throws.
+ */
+public final class Hooks {
+    /** Outcomes of a test, as the agent numbers them. */
+    public static final int PASSED = 0, FAILED = 1, SKIPPED = 2;
+
+    /** Orders of the harness, the bits that {@link #window} returns. */
+    public static final int STOP = 2, EXPLAIN = 4;
+
+    private static final AtomicBoolean TOLD = new AtomicBoolean();
+    /** JUnit 4 tells failures between start and end, in the thread of the test. */
+    private static final ThreadLocal<Integer> OUTCOME = new ThreadLocal<>();
+    /** Somebody else than JUnit 4's notifier tells of the tests. */
+    private static volatile boolean platform;
+    private static volatile boolean launcher;
+    /** Told like a system property, and none. */
+    private static final String WORKER_CLASS_PATH = "memgate.worker.class.path";
+
+    private Hooks() {}
+
+    /** Is this process measured? */
+    public static native boolean active();
+
+    /** A test begins. */
+    public static native void testStarted(String suite, String test);
+
+    /** A test ended. */
+    public static native void testFinished(String suite, String test, int outcome);
+
+    /** The launcher begins a round or an iteration. */
+    public static native void iteration(int number);
+
+    /** A window ends: the agent collects, counts, and returns the orders of the harness. */
+    public static native int window(String suite, String test, int outcome);
+
+    private static native void listener(String name, String properties);
+
+    /** Does memgate's launcher run the tests? Then it tells of them, and nobody else. */
+    public static boolean isLauncher() {
+        return launcher;
+    }
+
+    /** Says once what reports the tests, and with which system properties they run. */
+    public static void reportedBy(String name) {
+        if (!name.equals("junit4")) {
+            platform = true;
+        }
+        if (name.equals("launcher")) {
+            launcher = true;
+        }
+        if (!TOLD.compareAndSet(false, true)) {
+            return;
+        }
+        StringBuilder text = new StringBuilder();
+        Properties properties = System.getProperties();
+        synchronized (properties) {
+            for (Map.Entry<Object, Object> entry : properties.entrySet()) {
+                if (entry.getKey() instanceof String && entry.getValue() instanceof String) {
+                    text.append((String) entry.getKey()).append('\0').append((String) entry.getValue()).append('\0');
+                }
+            }
+        }
+        String paths = workerClassPath();
+        if (!paths.isEmpty()) {
+            text.append(WORKER_CLASS_PATH).append('\0').append(paths).append('\0');
+        }
+        listener(name, text.toString());
+    }
+
+    /**
+     * The class path that Surefire's worker really has, with what the manifest of its booter jar names instead of that jar: the tests
+     * and what Surefire put beside them (JUnit Platform's launcher), which {@code java.class.path} leaves out. The jar is gone when the
+     * tests are over.
+     */
+    private static String workerClassPath() {
+        StringBuilder paths = new StringBuilder();
+        try {
+            String real = System.getProperty("surefire.real.class.path", "");
+            for (String path : real.split(File.pathSeparator)) {
+                String behind = new File(path).getName().startsWith("surefirebooter") ? behindBooter(path) : path;
+                paths.append(behind.isEmpty() || paths.length() == 0 ? "" : File.pathSeparator).append(behind);
+            }
+        } catch (Exception why) {
+            // Without it the class path is that of the tests.
+            return "";
+        }
+        return paths.toString();
+    }
+
+    private static String behindBooter(String jar) throws IOException {
+        StringBuilder paths = new StringBuilder();
+        try (JarFile booter = new JarFile(jar)) {
+            String entries = booter.getManifest().getMainAttributes().getValue(Attributes.Name.CLASS_PATH);
+            URI folder = new File(jar).toURI();
+            for (String entry : entries == null ? new String[0] : entries.trim().split(" +")) {
+                paths.append(paths.length() == 0 ? "" : File.pathSeparator).append(new File(folder.resolve(entry)).getPath());
+            }
+        }
+        return paths.toString();
+    }
+
+    /** Called by JUnit 4's {@code RunNotifier} behind all other listeners. */
+    public static void junit4Started(Object description) {
+        // JUnit Platform's vintage engine runs JUnit 4 too: its listener has the better names.
+        if (platform) {
+            return;
+        }
+        try {
+            reportedBy("junit4");
+            OUTCOME.set(PASSED);
+            testStarted(call(description, "getClassName"), methodOf(description));
+        } catch (Throwable why) {
+            // The tests go on whatever happens to us.
+        }
+    }
+
+    /** Called by JUnit 4's {@code RunNotifier} before all other listeners. */
+    public static void junit4Finished(Object description) {
+        if (platform) {
+            return;
+        }
+        try {
+            Integer outcome = OUTCOME.get();
+            OUTCOME.remove();
+            testFinished(call(description, "getClassName"), methodOf(description), outcome == null ? PASSED : outcome);
+        } catch (Throwable why) {
+            // As above.
+        }
+    }
+
+    /** Called by JUnit 4's {@code RunNotifier} when a test fails. */
+    public static void junit4Failed(Object failure) {
+        if (!platform) {
+            OUTCOME.set(FAILED);
+        }
+    }
+
+    private static String methodOf(Object description) throws ReflectiveOperationException {
+        String method = call(description, "getMethodName");
+        return method.isEmpty() ? call(description, "getDisplayName") : method;
+    }
+
+    private static String call(Object target, String name) throws ReflectiveOperationException {
+        Method method = target.getClass().getMethod(name);
+        Object value = method.invoke(target);
+        return value == null ? "" : value.toString();
+    }
+}

@@ -1,0 +1,78 @@
+package io.memgate.junit;
+
+/**
+ * The name of a test, made from its unique id: the same in every run, whatever its display name.
+ *
+ * <p>{@code [engine:junit-jupiter]/[class:com.example.ATest]/[nested-class:Inner]/[test-template:scroll(int)]/[test-template-invocation:#2]}
+ * is {@code scroll(int)[2]} of {@code com.example.ATest$Inner}.
+ */
+public final class TestName {
+    public final String suite;
+    public final String test;
+
+    private TestName(String suite, String test) {
+        this.suite = suite;
+        this.test = test;
+    }
+
+    public static TestName of(String uniqueId) {
+        StringBuilder suite = new StringBuilder();
+        StringBuilder test = new StringBuilder();
+        for (String segment : uniqueId.split("\\]/\\[")) {
+            String plain = segment.replaceFirst("^\\[", "").replaceFirst("\\]$", "");
+            int colon = plain.indexOf(':');
+            String type = colon < 0 ? "" : plain.substring(0, colon);
+            String value = decode(plain.substring(colon + 1));
+            switch (type) {
+                case "engine":
+                    break;
+                case "class":
+                case "runner":
+                    suite.append(value);
+                    break;
+                case "nested-class":
+                    suite.append('$').append(value);
+                    break;
+                case "test-template-invocation":
+                case "dynamic-test":
+                case "dynamic-container":
+                    test.append('[').append(value.replace("#", "")).append(']');
+                    break;
+                case "test":
+                    // Vintage: test:method(com.example.ATest)
+                    String of = "(" + suite + ")";
+                    append(test, value.endsWith(of) ? value.substring(0, value.length() - of.length()) : value);
+                    break;
+                default:
+                    append(test, value);
+            }
+        }
+        String name = test.toString();
+        return new TestName(suite.toString(), name.endsWith("()") ? name.substring(0, name.length() - 2) : name);
+    }
+
+    private static void append(StringBuilder to, String value) {
+        if (to.length() > 0) {
+            to.append('/');
+        }
+        to.append(value);
+    }
+
+    /** Unique ids percent-encode their own separators. */
+    private static String decode(String value) {
+        StringBuilder out = new StringBuilder();
+        for (int i = 0; i < value.length(); i++) {
+            char c = value.charAt(i);
+            if (c == '%' && i + 2 < value.length()) {
+                int code = Character.digit(value.charAt(i + 1), 16) * 16 + Character.digit(value.charAt(i + 2), 16);
+                if (code > 0) {
+                    out.append((char) code);
+                    i += 2;
+                    continue;
+                }
+            }
+            out.append(c == '+' ? ' ' : c);
+        }
+        return out.toString();
+    }
+}

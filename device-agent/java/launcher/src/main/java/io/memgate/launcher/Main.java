@@ -1,0 +1,89 @@
+package io.memgate.launcher;
+
+import io.memgate.agent.Hooks;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * Runs tests again inside one virtual machine, so that what they leave behind can be compared with itself.
+ *
+ * <p>{@code Main PLAN}, a UTF-8 file of lines:
+ *
+ * <pre>
+ * mode rounds 6          every class, six times over; a window ends behind each class
+ * mode repeat            one selection, until the harness has seen enough; a window ends behind each execution
+ * class com.example.ATest
+ * test com.example.ATest scroll(int)[2]
+ * </pre>
+ *
+ * Exit status: 0 when the plan was carried out, whatever the tests said; 2 when it could not be.
+ */
+public final class Main {
+    /** Nobody needs more; without a harness that says stop it would be for ever. */
+    private static final int MOST_ITERATIONS = 100_000;
+
+    private final List<Selection> selections = new ArrayList<>();
+    private int rounds;
+
+    private Main() {}
+
+    public static void main(String[] arguments) {
+        int status = 2;
+        try {
+            Main main = new Main();
+            main.read(Paths.get(arguments[0]));
+            // Before JUnit looks for listeners: they are silent here.
+            Hooks.reportedBy("launcher");
+            main.run(TestRunner.find());
+            status = 0;
+        } catch (Exception | LinkageError why) {
+            System.err.println("memgate-launcher: " + why);
+        }
+        // Threads that a test left running do not keep the virtual machine alive.
+        System.exit(status);
+    }
+
+    private void read(Path plan) throws IOException {
+        for (String line : Files.readAllLines(plan, StandardCharsets.UTF_8)) {
+            String[] words = line.split(" ", 3);
+            switch (words[0]) {
+                case "mode":
+                    rounds = words[1].equals("rounds") ? Integer.parseInt(words[2]) : 0;
+                    break;
+                case "class":
+                    selections.add(new Selection(words[1], ""));
+                    break;
+                case "test":
+                    selections.add(new Selection(words[1], words[2]));
+                    break;
+                case "":
+                    break;
+                default:
+                    throw new IOException("the plan has a line that is not understood: " + line);
+            }
+        }
+        if (selections.isEmpty()) {
+            throw new IOException("the plan selects nothing: " + plan);
+        }
+    }
+
+    private void run(TestRunner runner) {
+        int last = rounds > 0 ? rounds : MOST_ITERATIONS;
+        for (int round = 0; round < last; round++) {
+            Hooks.iteration(round);
+            for (Selection selection : selections) {
+                Hooks.testStarted(selection.suite, selection.test);
+                int outcome = runner.run(selection);
+                int orders = Hooks.window(selection.suite, selection.test, outcome);
+                if ((orders & Hooks.STOP) != 0) {
+                    return;
+                }
+            }
+        }
+    }
+}

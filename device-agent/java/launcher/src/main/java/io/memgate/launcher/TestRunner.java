@@ -1,0 +1,26 @@
+package io.memgate.launcher;
+
+/** What runs tests: JUnit Platform where it is on the class path, else JUnit 4. */
+interface TestRunner {
+    /** Runs a selection; returns its outcome as the agent numbers them. */
+    int run(Selection selection);
+
+    static TestRunner find() throws ClassNotFoundException {
+        if (isThere("org.junit.platform.launcher.core.LauncherFactory")) {
+            return new PlatformRunner();
+        }
+        if (isThere("org.junit.runner.JUnitCore")) {
+            return new JUnit4Runner();
+        }
+        throw new ClassNotFoundException("neither JUnit Platform's launcher nor JUnit 4 is on the class path");
+    }
+
+    static boolean isThere(String name) {
+        try {
+            Class.forName(name, false, TestRunner.class.getClassLoader());
+            return true;
+        } catch (ClassNotFoundException | LinkageError missing) {
+            return false;
+        }
+    }
+}

@@ -1,0 +1,18 @@
+package org.junit.platform.launcher.core;
+
+import org.junit.platform.engine.DiscoverySelector;
+import org.junit.platform.launcher.LauncherDiscoveryRequest;
+
+public final class LauncherDiscoveryRequestBuilder {
+    public static LauncherDiscoveryRequestBuilder request() {
+        return null;
+    }
+
+    public LauncherDiscoveryRequestBuilder selectors(DiscoverySelector... selectors) {
+        return null;
+    }
+
+    public LauncherDiscoveryRequest build() {
+        return null;
+    }
+}

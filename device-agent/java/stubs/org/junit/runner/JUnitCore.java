@@ -1,0 +1,7 @@
+package org.junit.runner;
+
+public class JUnitCore {
+    public Result run(Request request) {
+        return null;
+    }
+}

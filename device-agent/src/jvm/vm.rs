@@ -1,0 +1,233 @@
+//! Questions to the virtual machine, in the cheapest way that exists: diagnostic commands and management natives, called by JNI on
+//! objects that are never initialised, so that no management bean, no JMX server and no thread of theirs comes to life in the guest.
+//!
+//! One diagnostic command collects and counts in one safepoint: nothing that is made in between can pass for a survivor.
+
+use jni::objects::{Global, JClass, JObject, JString, JValue};
+use jni::strings::JNIStr;
+use jni::{Env, jni_sig, jni_str};
+use memgate_jvmti::Jvmti;
+use memgate_wire::java::JavaState;
+
+/// Why an answer is missing.
+pub(crate) type Failure = jni::errors::Error;
+
+/// The virtual machine, as far as it answers.
+pub(crate) struct Vm {
+    jvmti: Jvmti,
+    diagnostics: Global<JObject<'static>>,
+    /// `sun.management.VMManagementImpl` and `ThreadImpl`: the module may be left out of a small runtime image.
+    management: Option<Global<JObject<'static>>>,
+    threads: Option<Global<JClass<'static>>>,
+    /// The histogram command alone does not collect here.
+    collect_first: bool,
+    pub(crate) collector: &'static str,
+}
+
+/// Live instances of a class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Live {
+    pub(crate) class: String,
+    pub(crate) instances: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Vm {
+    /// Makes the objects that are asked. The virtual machine is initialised.
+    pub(crate) fn new(env: &mut Env<'_>, jvmti: Jvmti, version: u32) -> Result<Self, Failure> {
+        // Their initialisers load the libraries of the native methods that are called here.
+        env.find_class(jni_str!("com/sun/management/internal/PlatformMBeanProviderImpl"))?;
+        let loaded = env.find_class(jni_str!("java/lang/management/ManagementFactory"));
+        optional(env, loaded);
+        let diagnostics = object(env, jni_str!("com/sun/management/internal/DiagnosticCommandImpl"))?;
+        let management = object(env, jni_str!("sun/management/VMManagementImpl"));
+        let management = optional(env, management);
+        let threads =
+            env.find_class(jni_str!("sun/management/ThreadImpl")).and_then(|c| env.new_global_ref(c));
+        let threads = optional(env, threads);
+        let mut vm = Self { jvmti, diagnostics, management, threads, collect_first: false, collector: "" };
+        vm.collector = collector(&vm.command(env, "VM.flags")?);
+        vm.collect_first = version < 25 && matches!(vm.collector, "Z" | "Shenandoah");
+        Ok(vm)
+    }
+
+    /// The answer to a diagnostic command.
+    pub(crate) fn command(&self, env: &mut Env<'_>, command: &str) -> Result<String, Failure> {
+        clearing(env, |env| {
+            let text = env.new_string(command)?;
+            let answer = env.call_method(
+                &self.diagnostics,
+                jni_str!("executeDiagnosticCommand"),
+                jni_sig!("(Ljava/lang/String;)Ljava/lang/String;"),
+                &[JValue::Object(&text)],
+            )?;
+            env.cast_local::<JString<'_>>(answer.l()?)?.try_to_string(env)
+        })
+    }
+
+    /// Collects, and counts what is alive.
+    pub(crate) fn histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure> {
+        if self.collect_first {
+            // A collector that does not answer leaves floating garbage, which can only send a test to be confirmed.
+            let _counted_anyway = self.jvmti.collect();
+        }
+        Ok(parse_histogram(&self.command(env, "GC.class_histogram")?))
+    }
+
+    /// Lets finalizers run.
+    pub(crate) fn run_finalizers(&self, env: &mut Env<'_>) -> Result<(), Failure> {
+        clearing(env, |env| {
+            let system = env.find_class(jni_str!("java/lang/System"))?;
+            env.call_static_method(system, jni_str!("runFinalization"), jni_sig!("()V"), &[])?;
+            Ok(())
+        })
+    }
+
+    /// What it says of itself now. What it does not answer stays open.
+    pub(crate) fn state(&self, env: &mut Env<'_>) -> JavaState {
+        let loaded = self.management_long(env, jni_str!("getTotalClassCount"));
+        let unloaded = self.management_long(env, jni_str!("getUnloadedClassCount"));
+        let mut thread_names = self.thread_names(env).unwrap_or_default();
+        thread_names.sort();
+        JavaState {
+            heap_used: heap_used(env),
+            metaspace_bytes: self.number(env, "VM.metaspace basic scale=1", "Both:"),
+            classes_loaded: loaded.zip(unloaded).map(|(all, gone)| all.saturating_sub(gone)),
+            allocated_bytes: self.allocated(env),
+            threads: u32::try_from(thread_names.len()).ok(),
+            thread_names,
+            direct_bytes: bits(env, jni_str!("RESERVED_MEMORY")),
+            direct_buffers: bits(env, jni_str!("COUNT")),
+            jni_globals: self.number(env, "Thread.print", "JNI global refs:"),
+            ..JavaState::default()
+        }
+    }
+
+    /// The number behind `label` in the answer to a command.
+    fn number(&self, env: &mut Env<'_>, command: &str, label: &str) -> Option<u64> {
+        number_behind(&self.command(env, command).ok()?, label)
+    }
+
+    fn management_long(&self, env: &mut Env<'_>, method: &JNIStr) -> Option<u64> {
+        let management = self.management.as_ref()?;
+        let value =
+            clearing(env, |env| env.call_method(management, method, jni_sig!("()J"), &[])?.j()).ok()?;
+        u64::try_from(value).ok()
+    }
+
+    fn allocated(&self, env: &mut Env<'_>) -> Option<u64> {
+        let threads = self.threads.as_ref()?;
+        let total = jni_str!("getTotalThreadAllocatedMemory");
+        let value =
+            clearing(env, |env| env.call_static_method(threads, total, jni_sig!("()J"), &[])?.j()).ok()?;
+        u64::try_from(value).ok()
+    }
+
+    fn thread_names(&self, env: &mut Env<'_>) -> Option<Vec<String>> {
+        let jvmti = self.jvmti;
+        env.with_local_frame(64, |env| -> Result<_, Failure> {
+            let threads = jvmti.threads(env).unwrap_or_default();
+            Ok(threads.iter().filter_map(|thread| jvmti.thread_name(env, thread).ok()).collect())
+        })
+        .ok()
+    }
+}
+
+/// A new object of a class whose constructor does not run.
+fn object(env: &mut Env<'_>, class: &JNIStr) -> Result<Global<JObject<'static>>, Failure> {
+    clearing(env, |env| {
+        let class = env.find_class(class)?;
+        let object = env.alloc_object(class)?;
+        env.new_global_ref(object)
+    })
+}
+
+fn optional<T>(env: &mut Env<'_>, result: Result<T, Failure>) -> Option<T> {
+    if result.is_err() {
+        env.exception_clear();
+    }
+    result.ok()
+}
+
+/// Runs `work` in a local frame; no exception is left behind for the guest.
+fn clearing<T>(
+    env: &mut Env<'_>,
+    work: impl FnOnce(&mut Env<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let result = env.with_local_frame(16, work);
+    if result.is_err() {
+        env.exception_clear();
+    }
+    result
+}
+
+/// A counter of `java.nio.Bits`, which keeps the books of direct buffers.
+fn bits(env: &mut Env<'_>, field: &JNIStr) -> Option<u64> {
+    let value = clearing(env, |env| {
+        let class = env.find_class(jni_str!("java/nio/Bits"))?;
+        let signature = jni_sig!("Ljava/util/concurrent/atomic/AtomicLong;");
+        let counter = env.get_static_field(class, field, signature)?.l()?;
+        env.call_method(counter, jni_str!("get"), jni_sig!("()J"), &[])?.j()
+    });
+    u64::try_from(value.ok()?).ok()
+}
+
+/// The collector that the answer to `VM.flags` names.
+fn collector(flags: &str) -> &'static str {
+    ["G1", "Parallel", "Serial", "Z", "Shenandoah", "Epsilon"]
+        .into_iter()
+        .find(|name| flags.split_whitespace().any(|flag| flag == format!("-XX:+Use{name}GC")))
+        .unwrap_or("")
+}
+
+/// Lines such as `   1:         12345        1234567  [B (java.base@17.0.15)`.
+fn parse_histogram(text: &str) -> Vec<Live> {
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            words.next()?.strip_suffix(':')?.parse::<u32>().ok()?;
+            let instances = words.next()?.parse().ok()?;
+            let bytes = words.next()?.parse().ok()?;
+            Some(Live { class: class_name(words.next()?), instances, bytes })
+        })
+        .collect()
+}
+
+/// A class as the source names it: `[Ljava.lang.String;` is `java.lang.String[]`.
+pub(crate) fn class_name(internal: &str) -> String {
+    let element = internal.trim_start_matches('[');
+    let dimensions = internal.len() - element.len();
+    if dimensions == 0 {
+        return internal.to_owned();
+    }
+    let name = match element {
+        "B" => "byte",
+        "C" => "char",
+        "D" => "double",
+        "F" => "float",
+        "I" => "int",
+        "J" => "long",
+        "S" => "short",
+        "Z" => "boolean",
+        other => other.strip_prefix('L').and_then(|o| o.strip_suffix(';')).unwrap_or(other),
+    };
+    name.to_owned() + &"[]".repeat(dimensions)
+}
+
+/// Used bytes of the heap.
+fn heap_used(env: &mut Env<'_>) -> Option<u64> {
+    let used = clearing(env, |env| {
+        let class = env.find_class(jni_str!("java/lang/Runtime"))?;
+        let get = jni_sig!("()Ljava/lang/Runtime;");
+        let runtime = env.call_static_method(class, jni_str!("getRuntime"), get, &[])?.l()?;
+        let total = env.call_method(&runtime, jni_str!("totalMemory"), jni_sig!("()J"), &[])?.j()?;
+        let free = env.call_method(&runtime, jni_str!("freeMemory"), jni_sig!("()J"), &[])?.j()?;
+        Ok(total.saturating_sub(free))
+    });
+    u64::try_from(used.ok()?).ok()
+}
+
+fn number_behind(text: &str, label: &str) -> Option<u64> {
+    let figure = text.split_once(label)?.1.trim_start();
+    figure.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}

@@ -1,0 +1,165 @@
+//! The meeting at a boundary, both halves: what the words of the control page mean to whoever reads and writes them.
+//!
+//! Data flow: a thread of the guest announces a boundary ([`announce`]) and waits, bounded, for its answer ([`meet`]). The harness, which
+//! waits for the boundary's word to change, comes ([`attach`]), answers ([`acknowledge`]) and leaves ([`detach`]). Words, futexes and the clock are the
+//! caller's: a mapped page in the agent, reads and writes of a file in the harness, a model checker in the proofs.
+//!
+//! - Boundaries are announced in the order of their numbers (the agent holds its session's lock).
+//! - Threads may wait for different boundaries at once. An answer to a later boundary ends the wait for an earlier one, which
+//!   the harness then never saw; orders carry the number of their boundary, so that no other thread takes them.
+//! - Nobody waits longer than its limit, whatever becomes of the other side.
+
+use core::time::Duration;
+
+use crate::spool::offset;
+
+const ORDER_BITS: u32 = 8;
+
+/// The words of a control page.
+pub trait Words {
+    /// What can go wrong with one.
+    type Error;
+    /// Reads a word; what was written before it is seen from now on.
+    ///
+    /// # Errors
+    /// The page is gone.
+    fn load(&self, offset: usize) -> Result<u32, Self::Error>;
+    /// Writes a word, after everything that was written before.
+    ///
+    /// # Errors
+    /// The page is gone.
+    fn store(&self, offset: usize, value: u32) -> Result<(), Self::Error>;
+    /// Wakes everybody who waits for a word to change.
+    ///
+    /// # Errors
+    /// The page is gone.
+    fn wake(&self, offset: usize) -> Result<(), Self::Error>;
+    /// What was written before is seen by everybody before anything is read that follows.
+    fn barrier(&self);
+}
+
+/// The guest's side: words, and time.
+pub trait Waiting: Words {
+    /// Sleeps while the word holds `seen`, at most for `limit`; may also return for no reason.
+    fn wait(&self, offset: usize, seen: u32, limit: Duration);
+    /// Time on a clock that never goes back.
+    fn now(&self) -> Duration;
+}
+
+/// How a meeting ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// The harness answered, with these [`crate::spool::order`] bits.
+    Orders(u32),
+    /// It did not within the limit.
+    Silence,
+    /// There is none.
+    Nobody,
+}
+
+/// Tells the harness that boundary `sequence` is reached.
+///
+/// # Errors
+/// The page is gone.
+pub fn announce<W: Words>(words: &W, sequence: u32) -> Result<(), W::Error> {
+    words.store(offset::BOUNDARY, sequence)?;
+    words.wake(offset::BOUNDARY)
+}
+
+/// Waits for the answer to boundary `sequence`, at most `limit`. `expected`: also if no harness has shown up yet.
+///
+/// # Errors
+/// The page is gone.
+pub fn meet<W: Waiting>(
+    words: &W,
+    sequence: u32,
+    limit: Duration,
+    expected: bool,
+) -> Result<Answer, W::Error> {
+    // A harness that leaves takes its word back, then looks for a boundary: one of both sees the other.
+    words.barrier();
+    if !expected && words.load(offset::HARNESS)? == 0 {
+        return Ok(Answer::Nobody);
+    }
+    let began = words.now();
+    loop {
+        let seen = words.load(offset::ACKNOWLEDGED)?;
+        if has_reached(seen, sequence) {
+            return Ok(Answer::Orders(bits_for(sequence, words.load(offset::ORDERS)?)));
+        }
+        let left = limit.saturating_sub(words.now().saturating_sub(began));
+        if left.is_zero() {
+            return Ok(Answer::Silence);
+        }
+        words.wait(offset::ACKNOWLEDGED, seen, left);
+    }
+}
+
+/// Answers boundary `sequence`, and every earlier one that was not answered.
+///
+/// # Errors
+/// The page is gone.
+pub fn acknowledge<W: Words>(words: &W, sequence: u32, bits: u32) -> Result<(), W::Error> {
+    words.store(offset::ORDERS, sequence << ORDER_BITS | bits & ((1 << ORDER_BITS) - 1))?;
+    words.store(offset::ACKNOWLEDGED, sequence)?;
+    words.wake(offset::ACKNOWLEDGED)
+}
+
+/// Comes: from now on the guest waits at boundaries.
+///
+/// # Errors
+/// The page is gone.
+pub fn attach<W: Words>(words: &W) -> Result<(), W::Error> {
+    words.store(offset::HARNESS, 1)?;
+    words.wake(offset::HARNESS)
+}
+
+/// Leaves: whoever waits goes on, and nobody waits any more.
+///
+/// # Errors
+/// The page is gone, and with it whoever could wait.
+pub fn detach<W: Words>(words: &W) -> Result<(), W::Error> {
+    words.store(offset::HARNESS, 0)?;
+    words.barrier();
+    acknowledge(words, words.load(offset::BOUNDARY)?, 0)?;
+    words.wake(offset::HARNESS)
+}
+
+/// Is `seen` the number of this boundary or of a later one? Numbers may start again.
+const fn has_reached(seen: u32, sequence: u32) -> bool {
+    seen.wrapping_sub(sequence) < 1 << 31
+}
+
+/// The orders, if they are for this boundary.
+const fn bits_for(sequence: u32, orders: u32) -> u32 {
+    if orders >> ORDER_BITS == sequence << ORDER_BITS >> ORDER_BITS {
+        orders & ((1 << ORDER_BITS) - 1)
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_for_its_boundary_and_those_before() {
+        for (seen, sequence, reached) in [
+            (0, 1, false),
+            (1, 1, true),
+            (7, 5, true),
+            (5, 7, false),
+            (2, u32::MAX, true),
+            (u32::MAX, 2, false),
+        ] {
+            assert_eq!(has_reached(seen, sequence), reached, "{seen} {sequence}");
+        }
+    }
+
+    #[test]
+    fn orders_for_another_boundary_are_none() {
+        let word = 0x0300_0005_u32 << ORDER_BITS | 2;
+        assert_eq!([5, 0x0300_0005, 6, 4].map(|sequence| bits_for(sequence, word)), [2, 2, 0, 0]);
+    }
+}

@@ -1,0 +1,205 @@
+//! The frames of a Java virtual machine. Sizes are bytes, times nanoseconds.
+//!
+//! Class names are those of the source: `java.lang.String`, `byte[]`, `com.example.Tile$1`, `com.example.Tile[][]`. Classes that the
+//! virtual machine names itself (lambdas, proxies, accessors) keep that name here.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// The virtual machine and what it was started with. Once per stream, behind the hello.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JvmInfo {
+    /// `java.vm.name` and `java.vm.version`.
+    pub vm: String,
+    /// `java.specification.version`: `17`, `25`, `1.8`.
+    pub version: String,
+    /// `java.home`.
+    pub home: String,
+    /// Name of the collector: `G1`, `Parallel`, `Serial`, `Z`, `Shenandoah`, `Epsilon`, or empty where it could not be told.
+    pub collector: String,
+    /// `sun.java.command`: main class (or jar) and its arguments.
+    pub command: String,
+    /// Arguments of the virtual machine itself, without those that loaded the agent.
+    pub vm_arguments: Vec<String>,
+    /// The class path the tests run with, in order, absolute; for Surefire that of the tests, not that of its booter.
+    pub class_path: Vec<String>,
+    /// The module path, in order.
+    pub module_path: Vec<String>,
+    /// System properties that were set on the command line or by the build.
+    pub properties: Vec<(String, String)>,
+    /// What reported the tests: `junit-platform`, `junit4`, `launcher`; empty until it is known.
+    pub listener: String,
+}
+
+/// A class that later frames refer to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassName {
+    /// Number in this stream, from 1.
+    pub id: u32,
+    /// Name.
+    pub name: String,
+}
+
+/// Classes, each once per stream, before the first frame that refers to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Classes {
+    /// The classes.
+    pub classes: Vec<ClassName>,
+}
+
+/// Which classes a histogram holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HistogramScope {
+    /// Every class with a live instance.
+    All,
+    /// Every class whose figures differ from the previous histogram of this stream, with its figures now (0 instances: none left).
+    Changes,
+}
+
+/// Live instances of one class name (classes of the same name from several loaders are one).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassCount {
+    /// [`ClassName::id`].
+    pub class: u32,
+    /// Live instances after a collection.
+    pub instances: u64,
+    /// Their bytes, as the virtual machine lays them out.
+    pub bytes: u64,
+}
+
+/// One part of a class histogram, taken after a collection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeapHistogram {
+    /// The [`crate::Boundary::sequence`] it belongs to.
+    pub boundary: u32,
+    /// Number of this part, from 0.
+    pub part: u32,
+    /// Which classes.
+    pub scope: HistogramScope,
+    /// The records; a class does not repeat within one histogram.
+    pub records: Vec<ClassCount>,
+}
+
+/// What the virtual machine says of itself at a boundary. `None`: it could not be asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JavaState {
+    /// The [`crate::Boundary::sequence`] it belongs to; 0: taken in between.
+    pub boundary: u32,
+    /// Used heap; after a collection where the boundary has a histogram.
+    pub heap_used: Option<u64>,
+    /// Bytes all threads, ended ones included, have allocated since the start.
+    pub allocated_bytes: Option<u64>,
+    /// Live threads (platform threads of Java).
+    pub threads: Option<u32>,
+    /// Names of the live threads, sorted.
+    pub thread_names: Vec<String>,
+    /// Classes loaded at this moment.
+    pub classes_loaded: Option<u64>,
+    /// Bytes of metaspace used.
+    pub metaspace_bytes: Option<u64>,
+    /// Bytes of direct buffers.
+    pub direct_bytes: Option<u64>,
+    /// Number of direct buffers.
+    pub direct_buffers: Option<u64>,
+    /// JNI global references, weak ones not counted.
+    pub jni_globals: Option<u64>,
+    /// Collections so far, all kinds.
+    pub collections: Option<u64>,
+    /// Time this boundary took (collection, histogram), nanoseconds.
+    pub boundary_ns: u64,
+}
+
+/// A frame of a Java stack, as a node of a tree whose root is id 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JavaStackNode {
+    /// Id, never 0.
+    pub id: u32,
+    /// The caller's node; 0 for the outermost frame.
+    pub parent: u32,
+    /// [`JavaMethod::id`].
+    pub method: u32,
+    /// Line; 0: not known.
+    pub line: u32,
+}
+
+/// A method that stack nodes refer to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JavaMethod {
+    /// Number in this stream, from 1.
+    pub id: u32,
+    /// Name of its class.
+    pub class: String,
+    /// Its name.
+    pub name: String,
+    /// Source file, without folders; empty: not known.
+    pub file: String,
+}
+
+/// Methods and stack nodes, each once per stream, before the first record that needs it, parents first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JavaStacks {
+    /// The methods.
+    pub methods: Vec<JavaMethod>,
+    /// The nodes.
+    pub nodes: Vec<JavaStackNode>,
+}
+
+/// Sampled allocations of one class at one stack that are still alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JavaSite {
+    /// [`JavaStackNode::id`] of the innermost frame.
+    pub stack: u32,
+    /// [`ClassName::id`].
+    pub class: u32,
+    /// Samples that are alive.
+    pub samples: u64,
+    /// Bytes they stand for (each sample for the mean interval, or its own size where that is larger).
+    pub bytes: u64,
+}
+
+/// Allocation sites of sampled objects that were born in the window and are alive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JavaSites {
+    /// The [`crate::Boundary::sequence`] they belong to.
+    pub boundary: u32,
+    /// The records.
+    pub records: Vec<JavaSite>,
+}
+
+/// One reference on the way from a root to an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HolderLink {
+    /// `static`, `field`, `array`, `thread`, `stack`, `jni global`, `class loader`, …
+    pub kind: String,
+    /// Class that owns the reference, or the name of the thread.
+    pub owner: String,
+    /// Name of the field, `[x]` for an array, method of a stack frame.
+    pub name: String,
+    /// Class of the object it refers to.
+    pub class: String,
+}
+
+/// A way from a root to instances of a class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HolderPath {
+    /// Instances that are held in this way.
+    pub instances: u64,
+    /// From the root on; the last link refers to the instance.
+    pub links: Vec<HolderLink>,
+}
+
+/// Who holds the instances of a class that grew.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holders {
+    /// The [`crate::Boundary::sequence`] they belong to.
+    pub boundary: u32,
+    /// [`ClassName::id`].
+    pub class: u32,
+    /// Instances whose holders were looked for.
+    pub instances: u64,
+    /// Ways, most instances first.
+    pub paths: Vec<HolderPath>,
+    /// Why the search was cut, if it was.
+    pub cut: Option<String>,
+}

@@ -1,0 +1,224 @@
+//! When a Java test that runs again, alone, has run often enough.
+//!
+//! The limits are those of native tests, and so is what a series has to do to be called a leak. What differs: a virtual
+//! machine is never quite still, so that an early end needs every class to have stopped growing for a while; and once
+//! something is known to grow, the agent is asked who holds it before the virtual machine ends.
+
+use std::time::Duration;
+
+use memgate_model::{Metric, Per};
+use memgate_wire::Outcome;
+
+use super::findings::Findings;
+use super::series::{histograms, values};
+use crate::confirm::Next;
+use crate::growth::{Allowed, Finding, judge_series};
+use crate::policy::{GatePolicy, smallest_limit};
+use crate::record::{ProcessRecord, Window};
+
+/// Nothing may have grown for this many iterations before that is called the end of it: a leak in every third or fifth one
+/// shows by then.
+const QUIET_ITERATIONS: usize = 6;
+/// And no sooner than after this many.
+const ONE_TIME_ITERATIONS: usize = 8;
+/// Growth that has paused is watched for up to this many times the usual limits.
+const PAUSED_FACTOR: u32 = 3;
+/// A test that has grown by this much is not repeated until the heap ends.
+const ENOUGH_BYTES: f64 = (128_u64 << 20) as f64;
+
+/// Watches the repetitions of one test, or of one test class.
+#[derive(Debug)]
+pub struct JavaConfirmation {
+    test: String,
+    limits: Vec<(Metric, f64)>,
+    warm_up: usize,
+    confidence: f64,
+    iterations: usize,
+    max_iterations: usize,
+    iteration_cap: usize,
+    min_run: Duration,
+    next_check: usize,
+    done: bool,
+    leaks: bool,
+}
+
+impl JavaConfirmation {
+    /// For the test or test class `test` of `suite`.
+    #[must_use]
+    pub fn new(policy: &GatePolicy, suite: &str, test: &str) -> Self {
+        let limit = |metric| Some((metric, smallest_limit(policy, suite, test, metric, Per::Iteration)?));
+        let warm_up = policy.warm_up as usize;
+        let iterations = warm_up + policy.iterations.max(2) as usize;
+        Self {
+            test: test.to_owned(),
+            limits: Metric::ALL.into_iter().filter(|metric| metric.is_java()).filter_map(limit).collect(),
+            warm_up,
+            confidence: policy.confidence,
+            iterations,
+            max_iterations: (warm_up + policy.max_iterations as usize).max(iterations),
+            iteration_cap: (policy.iteration_cap as usize).max(iterations),
+            min_run: policy.min_run,
+            next_check: 0,
+            done: false,
+            leaks: false,
+        }
+    }
+
+    /// To be asked after each end of the test, and again after the end that brings the holders. `elapsed` is the time
+    /// since the first iteration began.
+    pub fn observe(&mut self, record: &ProcessRecord, elapsed: Duration) -> Next {
+        if self.done {
+            return Next::Stop;
+        }
+        let next = self.decide(record, elapsed);
+        self.done = next != Next::Continue;
+        next
+    }
+
+    fn decide(&mut self, record: &ProcessRecord, elapsed: Duration) -> Next {
+        let failed = |w: &Window| w.outcome.is_some_and(|o| o != Outcome::Passed);
+        if record.damaged.is_some() || record.windows_of(&self.test).any(failed) {
+            return Next::Stop;
+        }
+        let ends = histograms(record, &self.test).len();
+        if ends < ONE_TIME_ITERATIONS.min(self.iterations) || ends < self.next_check {
+            return Next::Continue;
+        }
+        self.next_check = ends + (ends / 8).max(1);
+        let findings = Findings::of(record, &self.test, self.warm_up, self.confidence);
+        let counters = self.counters(record);
+        if !self.enough(&findings, &counters, elapsed) {
+            return Next::Continue;
+        }
+        self.leaks = !findings.growing.is_empty() || counters.contains(&Finding::Grows);
+        if self.leaks || !findings.open.is_empty() { Next::Explain } else { Next::Stop }
+    }
+
+    /// Did it go on growing, when it was stopped?
+    #[must_use]
+    pub fn leaks(&self) -> bool {
+        self.leaks
+    }
+
+    fn enough(&self, findings: &Findings, counters: &[Finding], elapsed: Duration) -> bool {
+        let ends = findings.ends;
+        if ends >= self.iteration_cap {
+            return true;
+        }
+        let still = counters.iter().all(|finding| *finding == Finding::Still);
+        let settled = findings.growing.is_empty() && findings.open.is_empty();
+        let quiet = settled && findings.quiet >= QUIET_ITERATIONS;
+        if still && quiet && ends >= ONE_TIME_ITERATIONS {
+            return true;
+        }
+        if ends >= self.iterations && findings.grown_bytes > ENOUGH_BYTES {
+            return true;
+        }
+        if ends < self.iterations || elapsed < self.min_run {
+            return false;
+        }
+        if findings.paused && elapsed < self.min_run * PAUSED_FACTOR {
+            return false;
+        }
+        // Where something leaks for certain, the rest need not be known.
+        let objects = findings.open.is_empty() || !findings.growing.is_empty();
+        let decided = objects && counters.iter().all(|finding| *finding != Finding::Open);
+        decided || ends >= self.max_iterations
+    }
+
+    /// What threads, buffers and the like do, where they have a limit.
+    fn counters(&self, record: &ProcessRecord) -> Vec<Finding> {
+        let windows = histograms(record, &self.test);
+        let counted = self
+            .limits
+            .iter()
+            .filter(|(metric, _)| !matches!(metric, Metric::JavaLiveBytes | Metric::JavaLiveObjects));
+        let judged = counted.filter_map(|&(metric, limit)| {
+            let values = values(&windows, metric);
+            let allowed = Allowed { limit, block: 1.0, warm_up: self.warm_up, confidence: self.confidence };
+            (!values.is_empty()).then(|| judge_series(&values, allowed).finding)
+        });
+        judged.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::java::dsl::Jvm;
+    use crate::observer::Observer;
+
+    /// What it asks for, and after how many iterations of this length.
+    fn asks(iteration_ms: u64, body: impl Fn(&mut Jvm, u32)) -> (Next, usize) {
+        let mut jvm = Jvm::new();
+        let mut observer = Observer::new();
+        let mut confirmation = JavaConfirmation::new(&GatePolicy::default(), "loaders", "A.a");
+        for i in 0..3000 {
+            jvm.window("A", "a", i, |jvm| body(jvm, i));
+            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            let elapsed = Duration::from_millis(iteration_ms * u64::from(i + 1));
+            let next = confirmation.observe(observer.record(), elapsed);
+            if next != Next::Continue {
+                assert_eq!(confirmation.leaks(), next == Next::Explain);
+                assert_eq!(confirmation.observe(observer.record(), elapsed), Next::Stop);
+                return (next, i as usize + 1);
+            }
+        }
+        panic!("never stops")
+    }
+
+    #[test]
+    fn what_comes_to_rest_is_told_quickly() {
+        assert_eq!(asks(100, |_, _| ()), (Next::Stop, 8));
+        assert_eq!(
+            asks(100, |jvm, i| if i < 2 {
+                jvm.tiles(12)
+            }),
+            (Next::Stop, 8)
+        );
+        let (next, iterations) = asks(100, |jvm, i| {
+            if i < 7 {
+                jvm.tiles(1)
+            }
+        });
+        assert_eq!(next, Next::Stop);
+        assert!(iterations <= 16, "{iterations}");
+    }
+
+    #[test]
+    fn a_leak_takes_ten_iterations_and_two_seconds_and_is_explained_once() {
+        let (next, iterations) = asks(100, |jvm, _| jvm.tiles(12));
+        assert_eq!(next, Next::Explain);
+        assert!((20..=23).contains(&iterations), "{iterations}");
+        assert_eq!(asks(1000, |jvm, _| jvm.tiles(12)).1, 13);
+        assert_eq!(asks(100, |jvm, i| jvm.threads.push(format!("w{i}"))).0, Next::Explain);
+        assert_eq!(
+            asks(100, |jvm, i| if i % 3 == 0 {
+                jvm.tiles(1)
+            })
+            .0,
+            Next::Explain
+        );
+    }
+
+    #[test]
+    fn a_bounded_cache_is_watched_until_it_is_full() {
+        let (next, iterations) = asks(100, |jvm, i| {
+            if i < 14 {
+                jvm.add("com.example.Tile", 5, 24)
+            }
+        });
+        assert_eq!(next, Next::Stop);
+        assert!((24..60).contains(&iterations), "{iterations}");
+    }
+
+    #[test]
+    fn a_test_that_fails_alone_is_not_repeated() {
+        let mut jvm = Jvm::new();
+        jvm.outcome = Outcome::Failed;
+        jvm.window("A", "a", 0, |_| ());
+        let mut confirmation = JavaConfirmation::new(&GatePolicy::default(), "loaders", "A.a");
+        assert_eq!(confirmation.observe(&jvm.cut(), Duration::ZERO), Next::Stop);
+        assert!(!confirmation.leaks());
+    }
+}

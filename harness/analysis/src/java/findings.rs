@@ -1,0 +1,248 @@
+//! Which classes go on growing from iteration to iteration, and which of them are the virtual machine's own noise.
+
+use std::collections::BTreeMap;
+
+use memgate_wire::java::{HolderPath, Holders};
+
+use super::names::is_literal;
+use super::series::{ClassSeries, grown, histograms};
+use crate::growth::{Allowed, Finding, Growth, as_f64, judge_series};
+use crate::record::ProcessRecord;
+
+/// Objects are a multiple of this large.
+const ALIGNMENT: f64 = 8.0;
+/// Steps of a series that must be equal before they stand for all of them.
+const USUAL_SHARE: f64 = 0.5;
+/// Strings that a compiler resolves come irregularly: a leak's series stays this near to its line, as a share of its slope.
+const REGULAR_SHARE: f64 = 0.25;
+
+/// The classes of a test that did not come to rest.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    /// Go on growing, and nothing speaks against a leak.
+    pub(crate) growing: Vec<Growing>,
+    /// Go on growing, but are not leaks, with why.
+    pub(crate) noise: Vec<(String, Noise)>,
+    /// Cannot be told yet.
+    pub(crate) open: Vec<String>,
+    /// Growth has paused: more iterations may show that it is over.
+    pub(crate) paused: bool,
+    /// Iterations since any class was higher than ever before.
+    pub(crate) quiet: usize,
+    /// Bytes by which the growing classes grew in all.
+    pub(crate) grown_bytes: f64,
+    /// Ends with a histogram.
+    pub(crate) ends: usize,
+}
+
+/// A class that goes on growing.
+#[derive(Debug, Clone)]
+pub(crate) struct Growing {
+    pub(crate) series: ClassSeries,
+    /// Instances per iteration; 0: only their bytes grow.
+    pub(crate) count: f64,
+    /// Bytes per iteration.
+    pub(crate) bytes: f64,
+    /// What is known of who holds it.
+    pub(crate) held: Held,
+}
+
+/// Who holds a class.
+#[derive(Debug, Clone)]
+pub(crate) enum Held {
+    /// Nobody looked, or the search was cut before it found any.
+    Unknown,
+    /// These ways, those of the virtual machine left out.
+    By(Vec<HolderPath>),
+}
+
+/// Why a class that grows is no leak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Noise {
+    /// Constant pools and system classes alone hold it.
+    Literals,
+    /// Nothing holds it: it waits to be finalized or was on its way out.
+    Unheld,
+    /// Strings without a known holder that come now and then.
+    Irregular,
+}
+
+impl Findings {
+    /// Judges every class at the ends of `test`.
+    pub(crate) fn of(record: &ProcessRecord, test: &str, warm_up: usize, confidence: f64) -> Self {
+        let ends = histograms(record, test).len();
+        let explained = holders(record, test);
+        let mut findings = Self { ends, quiet: ends, ..Self::default() };
+        // By bytes alone, and by count: a table between two doublings has not paused while its entries grow.
+        let (mut paused, mut counted) = ([false; 2], false);
+        for series in grown(record, test) {
+            let instances = judge(&series.instances, 1.0, warm_up, confidence);
+            let bytes = judge(&series.bytes, ALIGNMENT, warm_up, confidence);
+            findings.quiet = findings.quiet.min(quiet(&series));
+            let grows = [&instances, &bytes].map(|growth| growth.finding == Finding::Grows);
+            if grows == [false, false] {
+                let open = [&instances, &bytes].iter().any(|growth| growth.finding == Finding::Open);
+                if open && !is_literal(&series.class) {
+                    findings.open.push(series.class);
+                }
+                continue;
+            }
+            let growth = if grows[0] { &instances } else { &bytes };
+            paused[usize::from(grows[0])] |= growth.paused;
+            counted |= grows[0];
+            findings.sort(series, grows[0], &instances, &bytes, &explained, warm_up);
+        }
+        findings.paused = paused[usize::from(counted)];
+        findings
+    }
+
+    fn sort(
+        &mut self,
+        series: ClassSeries,
+        by_count: bool,
+        instances: &Growth,
+        bytes: &Growth,
+        explained: &BTreeMap<&str, Vec<&Holders>>,
+        warm_up: usize,
+    ) {
+        let held = match held(explained.get(series.class.as_str()).map_or(&[], Vec::as_slice)) {
+            Ok(held) => held,
+            Err(noise) => return self.noise.push((series.class, noise)),
+        };
+        let figures = if by_count { &series.instances } else { &series.bytes };
+        let slope = if by_count { instances.slope.slope } else { bytes.slope.slope };
+        if matches!(held, Held::Unknown) && is_literal(&series.class) && !is_regular(figures, slope, warm_up)
+        {
+            return self.noise.push((series.class, Noise::Irregular));
+        }
+        let grew = |values: &[f64]| values.last().unwrap_or(&0.0) - values.first().unwrap_or(&0.0);
+        self.grown_bytes += grew(&series.bytes).max(0.0);
+        let count = if by_count { usual(&series.instances, warm_up, instances.slope.slope) } else { 0.0 };
+        let bytes = usual(&series.bytes, warm_up, bytes.slope.slope).max(0.0);
+        self.growing.push(Growing { series, count, bytes, held });
+    }
+}
+
+fn judge(values: &[f64], block: f64, warm_up: usize, confidence: f64) -> Growth {
+    judge_series(values, Allowed { limit: 0.0, block, warm_up, confidence })
+}
+
+/// Ends since the class was higher than at any end before, the first end left out.
+fn quiet(series: &ClassSeries) -> usize {
+    let since_high = |values: &[f64]| {
+        let mut high = 0;
+        for (i, value) in values.iter().enumerate() {
+            if *value > values[high] {
+                high = i;
+            }
+        }
+        values.len() - high
+    };
+    since_high(&series.instances).min(since_high(&series.bytes))
+}
+
+/// What an iteration usually adds: the step that at least half of them take, else the slope. Exact where noise of the
+/// virtual machine comes on top of a leak now and then.
+fn usual(values: &[f64], warm_up: usize, slope: f64) -> f64 {
+    let counted = values.get(warm_up..).unwrap_or_default();
+    let mut steps: Vec<f64> = counted.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    steps.sort_by(f64::total_cmp);
+    let needed = as_f64(steps.len()) * USUAL_SHARE;
+    let Some(&middle) = steps.get(steps.len() / 2) else { return slope };
+    let same = steps.iter().filter(|step| **step == middle).count();
+    if middle > 0.0 && as_f64(same) >= needed { middle } else { slope }
+}
+
+/// Stays the series near to its line?
+fn is_regular(values: &[f64], slope: f64, warm_up: usize) -> bool {
+    let counted = values.get(warm_up..).unwrap_or_default();
+    let mut rests: Vec<f64> =
+        counted.iter().enumerate().map(|(i, value)| value - slope * as_f64(i)).collect();
+    rests.sort_by(f64::total_cmp);
+    let spread = rests.last().unwrap_or(&0.0) - rests.first().unwrap_or(&0.0);
+    spread <= 1.0 + 2.0 * REGULAR_SHARE * slope
+}
+
+/// What was said of each class, the last word of each.
+fn holders<'a>(record: &'a ProcessRecord, test: &'a str) -> BTreeMap<&'a str, Vec<&'a Holders>> {
+    let mut by_class = BTreeMap::<&str, (u32, Vec<&Holders>)>::new();
+    let Some(java) = &record.java else { return BTreeMap::new() };
+    for window in record.windows_of(test) {
+        for holders in window.java.iter().flat_map(|java| &java.holders) {
+            let Some(class) = java.class(holders.class) else { continue };
+            let (boundary, told) = by_class.entry(class).or_default();
+            if *boundary != holders.boundary {
+                *boundary = holders.boundary;
+                told.clear();
+            }
+            told.push(holders);
+        }
+    }
+    by_class.into_iter().map(|(class, (_, told))| (class, told)).collect()
+}
+
+/// The ways to a class that can be a leak's, or why there are none.
+fn held(told: &[&Holders]) -> Result<Held, Noise> {
+    let paths = || told.iter().flat_map(|holders| &holders.paths);
+    let leaking: Vec<HolderPath> = paths().filter(|path| !is_of_the_machine(path)).cloned().collect();
+    if !leaking.is_empty() {
+        return Ok(Held::By(leaking));
+    }
+    if told.is_empty() || told.iter().any(|holders| holders.cut.is_some()) {
+        return Ok(Held::Unknown);
+    }
+    Err(if paths().next().is_some() { Noise::Literals } else { Noise::Unheld })
+}
+
+/// Held by what the virtual machine resolved or is made of, and by nothing that a program assigned.
+fn is_of_the_machine(path: &HolderPath) -> bool {
+    let is = |kinds: &[&str], kind: &str| kinds.iter().any(|k| kind.eq_ignore_ascii_case(k));
+    let literal = path.links.iter().any(|link| is(&["constant pool", "string table"], &link.kind));
+    let machine = |kind: &str| is(&["system class", "class", "class loader", "other"], kind);
+    literal || path.links.iter().all(|link| machine(&link.kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_step_is_exact_below_noise() {
+        let series = |steps: &[f64]| {
+            let mut sum = 0.0;
+            steps
+                .iter()
+                .map(|step| {
+                    sum += step;
+                    sum
+                })
+                .collect::<Vec<f64>>()
+        };
+        for (steps, slope, expected) in [
+            (&[12.0; 12][..], 12.0, 12.0),
+            (&[50.0, 9.0, 0.0, 12.0, 12.0, 14.0, 12.0, 12.0, 13.0, 12.0], 12.3, 12.0),
+            (&[0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0], 0.33, 0.33),
+            (&[3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], 4.0, 4.0),
+            (&[], 0.0, 0.0),
+        ] {
+            assert_eq!(usual(&series(steps), 3, slope), expected, "{steps:?}");
+        }
+    }
+
+    #[test]
+    fn strings_that_come_now_and_then_are_not_regular() {
+        let regular: Vec<f64> = (0..20).map(|i| 2.0 * as_f64(i)).collect();
+        assert!(is_regular(&regular, 2.0, 3));
+        let third: Vec<f64> = (0..20).map(|i| as_f64(i / 3)).collect();
+        assert!(is_regular(&third, 1.0 / 3.0, 3));
+        let mut sum = 0.0;
+        let noise: Vec<f64> = [2, 0, 5, 1, 6, 0, 0, 3, 1, 6, 0, 4, 0, 0, 1, 5]
+            .iter()
+            .map(|step| {
+                sum += f64::from(*step);
+                sum
+            })
+            .collect();
+        assert!(!is_regular(&noise, 2.0, 3));
+    }
+}

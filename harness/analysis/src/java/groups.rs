@@ -1,0 +1,289 @@
+//! From growing classes to leaks: what is held through one another is one leak.
+//!
+//! A map that is never cleared grows by nodes, keys, values and what the values refer to. The way from the root to each
+//! of them begins with the way to the one that holds it, so classes are joined where one way continues another. A leak
+//! is titled by the project's own class nearest to the root; the JDK's are named only where nothing else grew.
+
+use std::collections::BTreeMap;
+
+use memgate_model::{Frame, HolderStep};
+use memgate_wire::java::{HolderLink, HolderPath};
+
+use super::findings::{Findings, Growing, Held};
+use super::names::{is_inside_collection, is_own, normalised};
+use crate::os_names;
+use crate::record::ProcessRecord;
+use crate::signature::java_id;
+
+/// A way that holds less than this share of what grew does not explain it.
+const EXPLAINING_SHARE: f64 = 0.3;
+/// Ways of one class that are looked at.
+const MAX_PATHS: usize = 16;
+
+/// Objects that are held through one another and grow together.
+#[derive(Debug, Clone)]
+pub(crate) struct JavaLeak {
+    /// `j1-…`.
+    pub(crate) id: String,
+    /// What it is called by.
+    pub(crate) class: String,
+    /// Instances of [`Self::class`] per iteration; 0: only their bytes grow.
+    pub(crate) count: f64,
+    /// Bytes of all its classes per iteration.
+    pub(crate) bytes: f64,
+    /// From the root to [`Self::class`]; empty: not known.
+    pub(crate) holder: Vec<HolderStep>,
+    /// Where it is allocated, innermost first.
+    pub(crate) frames: Vec<Frame>,
+    /// Live instances of all its classes at the ends of the test.
+    pub(crate) instances: Vec<f64>,
+    /// Their bytes.
+    pub(crate) live_bytes: Vec<f64>,
+}
+
+/// One way to a class.
+#[derive(Debug, Clone)]
+struct Way {
+    /// In the list of growing classes.
+    class: usize,
+    instances: f64,
+    steps: Vec<HolderStep>,
+}
+
+/// The leaks of `test`, of which these classes grow, the largest first.
+pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> Vec<JavaLeak> {
+    let growing = &findings.growing;
+    let ways = chosen(growing, findings.ends);
+    let mut groups = joined(&ways);
+    let unheld: Vec<usize> =
+        (0..growing.len()).filter(|class| !ways.iter().any(|way| way.class == *class)).collect();
+    let mut leaks = Vec::new();
+    let mut left = unheld;
+    if groups.is_empty() {
+        if !left.is_empty() {
+            let members: Vec<_> = left.drain(..).map(|class| (class, 1.0)).collect();
+            leaks.push(leak(record, test, growing, &members, &[]));
+        }
+        return leaks;
+    }
+    // What nobody looked for grows together with something: with what grows by the same number, else with the largest.
+    groups.sort_by(|a, b| total(growing, &shares(b, &ways)).total_cmp(&total(growing, &shares(a, &ways))));
+    let mut extra = vec![Vec::new(); groups.len()];
+    for class in left {
+        let same = |group: &Vec<usize>| {
+            group.iter().any(|way| growing[ways[*way].class].count == growing[class].count)
+        };
+        let at = groups.iter().position(same).unwrap_or(0);
+        extra[at].push((class, 1.0));
+    }
+    for (group, extra) in groups.iter().zip(extra) {
+        let mut members = shares(group, &ways);
+        members.extend(extra);
+        let of_group: Vec<&Way> = group.iter().map(|way| &ways[*way]).collect();
+        leaks.push(leak(record, test, growing, &members, &of_group));
+    }
+    leaks.sort_by(|a, b| b.bytes.total_cmp(&a.bytes).then_with(|| a.id.cmp(&b.id)));
+    leaks
+}
+
+/// The ways that explain the growth of each class. A class of the JDK that is held in many ways besides belongs to what it
+/// is held through.
+fn chosen(growing: &[Growing], ends: usize) -> Vec<Way> {
+    let all: Vec<Vec<Way>> =
+        growing.iter().enumerate().map(|(class, g)| explaining(class, g, ends)).collect();
+    let mut chosen: Vec<Way> = Vec::new();
+    let mut waiting: Vec<usize> = Vec::new();
+    for (class, ways) in all.iter().enumerate() {
+        if is_own(&growing[class].series.class) {
+            chosen.extend(ways.iter().cloned())
+        } else {
+            waiting.push(class)
+        }
+    }
+    // Nearest to the root first, so that a node is known before its key and value.
+    waiting.sort_by_key(|class| all[*class].iter().map(|way| way.steps.len()).min());
+    loop {
+        let mut found = false;
+        waiting.retain(|class| {
+            let through: Vec<Way> = all[*class]
+                .iter()
+                .filter(|way| chosen.iter().any(|known| continues(known, way)))
+                .cloned()
+                .collect();
+            found |= !through.is_empty();
+            let wait = through.is_empty();
+            chosen.extend(through);
+            wait
+        });
+        if found {
+            continue;
+        }
+        let next = waiting.iter().position(|class| !all[*class].is_empty());
+        let Some(class) = next.map(|at| waiting.remove(at)) else { return chosen };
+        let expected = expected(&growing[class], ends);
+        let nearest =
+            |a: &&Way, b: &&Way| (a.instances - expected).abs().total_cmp(&(b.instances - expected).abs());
+        chosen.extend(all[class].iter().min_by(nearest).cloned());
+    }
+}
+
+fn expected(growing: &Growing, ends: usize) -> f64 {
+    growing.count * crate::growth::as_f64(ends)
+}
+
+fn explaining(class: usize, growing: &Growing, ends: usize) -> Vec<Way> {
+    let Held::By(paths) = &growing.held else { return Vec::new() };
+    let mut ways: Vec<Way> = paths.iter().take(MAX_PATHS).map(|path| way(class, path)).collect();
+    let most = ways.iter().map(|way| way.instances).fold(0.0, f64::max);
+    let enough = (EXPLAINING_SHARE * expected(growing, ends)).min(most);
+    ways.retain(|way| way.instances >= enough);
+    ways
+}
+
+fn way(class: usize, path: &HolderPath) -> Way {
+    let mut steps: Vec<HolderStep> = Vec::new();
+    for link in &path.links {
+        let step = step(link);
+        let element = link.kind == "array" || step.name == "[x]";
+        if let Some(before) = steps.last_mut().filter(|before| element && !before.name.is_empty()) {
+            before.name.push_str("[x]");
+            before.class = step.class;
+            continue;
+        }
+        // A list's nodes refer to one another: how many are passed on the way says nothing.
+        let linked = steps.last().is_some_and(|before| before.class == step.owner);
+        if linked && step.kind == "field" && step.owner == step.class {
+            continue;
+        }
+        steps.push(step);
+    }
+    Way { class, instances: crate::groups::float(path.instances), steps }
+}
+
+fn step(link: &HolderLink) -> HolderStep {
+    let owner = if link.kind == "thread" { os_names::thread(&link.owner) } else { normalised(&link.owner) };
+    HolderStep { kind: link.kind.clone(), owner, name: link.name.clone(), class: normalised(&link.class) }
+}
+
+/// Is one of them the beginning of the other?
+fn continues(a: &Way, b: &Way) -> bool {
+    let same = |(a, b): (&HolderStep, &HolderStep)| {
+        let (long, short) = if a.name.len() > b.name.len() { (&a.name, &b.name) } else { (&b.name, &a.name) };
+        // The table of a map, and what is in it.
+        let within =
+            long.strip_prefix(short.as_str()).is_some_and(|rest| rest.split("[x]").all(str::is_empty));
+        a.kind == b.kind && a.owner == b.owner && within
+    };
+    !a.steps.is_empty() && !b.steps.is_empty() && a.steps.iter().zip(&b.steps).all(same)
+}
+
+/// Ways that continue one another, directly or through a third.
+fn joined(ways: &[Way]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (i, way) in ways.iter().enumerate() {
+        let (touching, mut rest): (Vec<_>, Vec<_>) =
+            groups.into_iter().partition(|group| group.iter().any(|other| continues(&ways[*other], way)));
+        let mut group: Vec<usize> = touching.into_iter().flatten().collect();
+        group.push(i);
+        rest.push(group);
+        groups = rest;
+    }
+    groups
+}
+
+/// The classes of a group, each with the share of its growth that is held there.
+fn shares(group: &[usize], ways: &[Way]) -> Vec<(usize, f64)> {
+    let mut here = BTreeMap::<usize, f64>::new();
+    for way in group {
+        *here.entry(ways[*way].class).or_default() += ways[*way].instances;
+    }
+    let all =
+        |class: usize| ways.iter().filter(|way| way.class == class).map(|way| way.instances).sum::<f64>();
+    here.into_iter().map(|(class, n)| (class, if n > 0.0 { n / all(class) } else { 1.0 })).collect()
+}
+
+fn total(growing: &[Growing], members: &[(usize, f64)]) -> f64 {
+    members.iter().map(|(class, share)| growing[*class].bytes * share).sum()
+}
+
+fn leak(
+    record: &ProcessRecord,
+    test: &str,
+    growing: &[Growing],
+    members: &[(usize, f64)],
+    ways: &[&Way],
+) -> JavaLeak {
+    // A table that doubles now and then says less exactly what its entries say.
+    let counted = members.iter().any(|(class, _)| growing[*class].count > 0.0);
+    let members: Vec<(usize, f64)> =
+        members.iter().copied().filter(|(class, _)| !counted || growing[*class].count > 0.0).collect();
+    let ends = members.iter().map(|(class, _)| growing[*class].series.bytes.len()).max().unwrap_or(0);
+    let sum = |of: fn(&Growing) -> &[f64]| {
+        let mut sum = vec![0.0; ends];
+        for (class, share) in &members {
+            sum.iter_mut().zip(of(&growing[*class])).for_each(|(sum, value)| *sum += value * share);
+        }
+        sum
+    };
+    let (instances, live_bytes) = (sum(|g| &g.series.instances), sum(|g| &g.series.bytes));
+    let (title, share) = titled(growing, &members, ways);
+    let class = growing[title].series.class.clone();
+    let holder = way_to(title, ways).map_or_else(Vec::new, |way| way.steps.clone());
+    let frames = allocated(record, test, &class);
+    let id = id(&class, &holder, &frames);
+    let count = whole(growing[title].count * share);
+    let bytes = whole(total(growing, &members));
+    JavaLeak { id, class, count, bytes, holder, frames, instances, live_bytes }
+}
+
+/// A share of whole objects is a whole number, as nearly as it can be known.
+fn whole(value: f64) -> f64 {
+    if (value - value.round()).abs() < 0.05 { value.round() } else { value }
+}
+
+/// The class a leak is called by: the project's own before the JDK's, those before nodes of collections; of equal ones the
+/// nearest to the root, then the one with most bytes.
+fn titled(growing: &[Growing], members: &[(usize, f64)], ways: &[&Way]) -> (usize, f64) {
+    let rank = |class: usize| {
+        let name = &growing[class].series.class;
+        (
+            !is_own(name),
+            is_inside_collection(name),
+            way_to(class, ways).map_or(usize::MAX, |way| way.steps.len()),
+        )
+    };
+    let better = |a: &&(usize, f64), b: &&(usize, f64)| {
+        let bytes = |class: usize| growing[class].bytes;
+        rank(a.0).cmp(&rank(b.0)).then_with(|| bytes(b.0).total_cmp(&bytes(a.0)))
+    };
+    members.iter().min_by(better).copied().unwrap_or((0, 1.0))
+}
+
+/// The shortest of the ways that hold most of a class.
+fn way_to<'a>(class: usize, ways: &[&'a Way]) -> Option<&'a Way> {
+    let of_class = ways.iter().copied().filter(|way| way.class == class);
+    of_class.min_by(|a, b| b.instances.total_cmp(&a.instances).then(a.steps.len().cmp(&b.steps.len())))
+}
+
+fn id(class: &str, holder: &[HolderStep], frames: &[Frame]) -> String {
+    let steps = holder.iter().map(|step| format!("{} {}.{}", step.kind, step.owner, step.name));
+    let calls = frames.iter().filter(|_| holder.is_empty()).filter_map(|frame| frame.function.clone());
+    let place: Vec<String> = steps.chain(calls).collect();
+    java_id(class, place.iter().map(String::as_str))
+}
+
+/// The stack that allocated most of the class's surviving samples.
+fn allocated(record: &ProcessRecord, test: &str, class: &str) -> Vec<Frame> {
+    let Some(java) = &record.java else { return Vec::new() };
+    let mut by_stack = BTreeMap::<u32, u64>::new();
+    for window in record.windows_of(test) {
+        for site in window.java.iter().flat_map(|java| &java.sites) {
+            if java.class(site.class) == Some(class) {
+                let bytes = by_stack.entry(site.stack).or_default();
+                *bytes = bytes.saturating_add(site.bytes);
+            }
+        }
+    }
+    let most = by_stack.into_iter().max_by_key(|(stack, bytes)| (*bytes, std::cmp::Reverse(*stack)));
+    most.map_or_else(Vec::new, |(stack, _)| java.stack(stack))
+}

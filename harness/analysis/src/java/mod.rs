@@ -1,0 +1,27 @@
+//! Java suites: from class histograms to suspects, leaks and who holds them.
+//!
+//! Data flow: `reader` keeps what the frames say of the virtual machine ([`JavaRecord`], and a [`JavaWindow`] per end of a test);
+//! `series` follows every class over the ends of a test; `rounds` compares the rounds of a screen; `findings` says which
+//! classes go on growing; `groups` joins those that are held through one another into leaks; `confirm` says when enough was
+//! seen. Names of classes are the normalised ones (`names`) from `series` on.
+
+mod confirm;
+#[cfg(test)]
+pub(crate) mod dsl;
+mod findings;
+mod groups;
+mod names;
+mod reader;
+mod record;
+mod rounds;
+mod series;
+
+pub use confirm::JavaConfirmation;
+pub use record::{JavaRecord, JavaSnapshot, JavaWindow};
+pub use rounds::{JavaSuspect, screen_rounds};
+
+pub(crate) use findings::{Findings, Noise};
+pub(crate) use groups::{JavaLeak, leaks};
+pub(crate) use reader::JavaReader;
+pub(crate) use rounds::failing;
+pub(crate) use series::{histograms, thread_names, values};

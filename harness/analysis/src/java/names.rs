@@ -1,0 +1,133 @@
+//! Names of classes with what differs from run to run taken out, and whose classes they are.
+//!
+//! Only what the virtual machine itself numbers is touched: a library's own generated names are its business.
+
+/// A class's name, the same in every run: `com.example.Loader$$Lambda`, `jdk.internal.reflect.GeneratedMethodAccessor`.
+pub(crate) fn normalised(name: &str) -> String {
+    let element = name.trim_end_matches("[]");
+    let dimensions = &name[element.len()..];
+    let visible = without_address(element);
+    let (package, simple) =
+        visible.rsplit_once('.').map_or(("", visible), |(package, simple)| (package, simple));
+    let joined = |package: &str, simple: &str| match package {
+        "" => format!("{simple}{dimensions}"),
+        package => format!("{package}.{simple}{dimensions}"),
+    };
+    if let Some(at) = simple.find("$$Lambda") {
+        let rest = &simple[at + "$$Lambda".len()..];
+        if rest.is_empty() || rest.strip_prefix('$').is_some_and(is_number) {
+            return joined(package, &simple[..at + "$$Lambda".len()]);
+        }
+    }
+    if matches!(package, "jdk.internal.reflect" | "sun.reflect") {
+        let stem = simple.trim_end_matches(|c: char| c.is_ascii_digit());
+        if stem.starts_with("Generated") && stem.ends_with("Accessor") {
+            return joined(package, stem);
+        }
+    }
+    if simple.strip_prefix("$Proxy").is_some_and(is_number) {
+        let package =
+            if package.strip_prefix("jdk.proxy").is_some_and(is_number) { "jdk.proxy" } else { package };
+        return joined(package, "$Proxy");
+    }
+    joined(package, simple)
+}
+
+/// A hidden class is called `name/0xaddress` (older virtual machines: `name/number`).
+fn without_address(name: &str) -> &str {
+    match name.rsplit_once('/') {
+        Some((visible, address)) if address.strip_prefix("0x").is_some_and(is_hex) || is_number(address) => {
+            visible
+        }
+        _ => name,
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn is_hex(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// Is it a class of the project or of a library it uses, not of the JDK? Arrays are what their elements are.
+pub(crate) fn is_own(name: &str) -> bool {
+    const JDK: [&str; 6] = ["java.", "javax.", "jdk.", "sun.", "com.sun.", "apple."];
+    let element = name.trim_end_matches("[]");
+    // Primitive types have no package; neither have classes of the default package, whose names begin with a capital.
+    let primitive =
+        !element.contains('.') && !element.starts_with(|c: char| c.is_uppercase() || c == '_' || c == '$');
+    !primitive && !JDK.iter().any(|prefix| element.starts_with(prefix))
+}
+
+/// A node or table of a collection: it says nothing of what is collected.
+pub(crate) fn is_inside_collection(name: &str) -> bool {
+    let element = name.trim_end_matches("[]");
+    element.starts_with("java.util.") && element.contains('$')
+        || matches!(
+            name,
+            "java.lang.Object[]" | "java.lang.ref.WeakReference" | "java.lang.ref.SoftReference"
+        )
+}
+
+/// What the virtual machine makes while code is compiled and literals are resolved.
+pub(crate) fn is_literal(name: &str) -> bool {
+    matches!(name, "java.lang.String" | "byte[]" | "char[]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_virtual_machine_numbers_is_taken_out_and_nothing_else() {
+        for (name, expected) in [
+            ("com.example.Tile", "com.example.Tile"),
+            ("com.example.Tile$1", "com.example.Tile$1"),
+            ("com.example.Tile[][]", "com.example.Tile[][]"),
+            ("byte[]", "byte[]"),
+            ("com.example.Loader$$Lambda/0x00007f3c1c001000", "com.example.Loader$$Lambda"),
+            ("com.example.Loader$$Lambda$12/0x0000000800c03000", "com.example.Loader$$Lambda"),
+            ("com.example.Loader$$Lambda$14/1324119927", "com.example.Loader$$Lambda"),
+            ("com.example.Loader$$Lambda$7/0x12ab[]", "com.example.Loader$$Lambda[]"),
+            ("java.lang.invoke.LambdaForm$MH/0x0000000800001800", "java.lang.invoke.LambdaForm$MH"),
+            (
+                "jdk.internal.reflect.GeneratedMethodAccessor12",
+                "jdk.internal.reflect.GeneratedMethodAccessor",
+            ),
+            ("sun.reflect.GeneratedConstructorAccessor3", "sun.reflect.GeneratedConstructorAccessor"),
+            ("com.example.GeneratedMethodAccessor12", "com.example.GeneratedMethodAccessor12"),
+            ("$Proxy12", "$Proxy"),
+            ("jdk.proxy2.$Proxy12", "jdk.proxy.$Proxy"),
+            ("com.sun.proxy.$Proxy7", "com.sun.proxy.$Proxy"),
+            ("com.example.$Proxy7", "com.example.$Proxy"),
+            ("com.example.$ProxyFactory7", "com.example.$ProxyFactory7"),
+            ("com.example.Order$HibernateProxy$ab12", "com.example.Order$HibernateProxy$ab12"),
+            ("com.example.Loader$$LambdaHelper", "com.example.Loader$$LambdaHelper"),
+            ("", ""),
+            ("/0x", "/0x"),
+            ("[]", "[]"),
+        ] {
+            assert_eq!(normalised(name), expected, "{name}");
+            assert_eq!(normalised(expected), expected, "twice is once");
+        }
+    }
+
+    #[test]
+    fn classes_of_the_jdk_are_not_the_projects() {
+        for (name, own) in [
+            ("com.example.Tile", true),
+            ("com.example.Tile[]", true),
+            ("Tile", true),
+            ("javassist.ClassPool", true),
+            ("java.lang.String", false),
+            ("java.util.HashMap$Node[]", false),
+            ("jdk.internal.ref.Cleaner", false),
+            ("byte[]", false),
+            ("int[][]", false),
+        ] {
+            assert_eq!(is_own(name), own, "{name}");
+        }
+    }
+}

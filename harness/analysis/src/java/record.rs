@@ -1,0 +1,108 @@
+//! What is known of a Java virtual machine after its frames were read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use memgate_model::Frame;
+use memgate_wire::java::{ClassCount, Holders, JavaMethod, JavaSite, JavaStackNode, JvmInfo};
+
+use crate::record::Names;
+
+/// Frames of one stack that are shown.
+const MAX_FRAMES: usize = 200;
+
+/// The part of a record that only a Java virtual machine has.
+#[derive(Debug, Clone, Default)]
+pub struct JavaRecord {
+    /// The virtual machine and what it was started with.
+    pub jvm: Option<JvmInfo>,
+    /// Normalised names by number; classes of one normalised name share it.
+    pub(crate) classes: HashMap<u32, Arc<str>>,
+    pub(crate) methods: HashMap<u32, JavaMethod>,
+    pub(crate) nodes: HashMap<u32, JavaStackNode>,
+}
+
+impl JavaRecord {
+    /// The name of a class, without what differs from run to run; `None`: it was never told.
+    #[must_use]
+    pub fn class(&self, id: u32) -> Option<&str> {
+        self.classes.get(&id).map(|name| &**name)
+    }
+
+    /// The stack whose innermost node is `stack`, innermost first.
+    pub(crate) fn stack(&self, stack: u32) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        let mut id = stack;
+        while let Some(node) = self.nodes.get(&id).filter(|_| id != 0 && frames.len() < MAX_FRAMES) {
+            if let Some(method) = self.methods.get(&node.method) {
+                frames.push(Frame {
+                    function: Some(format!("{}.{}", super::names::normalised(&method.class), method.name)),
+                    file: (!method.file.is_empty()).then(|| method.file.clone()),
+                    line: (node.line != 0).then_some(node.line),
+                    module: String::new(),
+                    offset: 0,
+                    inlined: false,
+                });
+            }
+            id = node.parent;
+        }
+        frames
+    }
+}
+
+/// What the virtual machine said at the end of a window.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct JavaWindow {
+    /// A class histogram belongs to it.
+    pub histogram: bool,
+    /// That histogram names every class with a live instance: what it does not name is gone.
+    pub full: bool,
+    /// Classes whose figures differ from the histogram before, with the figures now. A later entry of a class wins.
+    pub changes: Vec<ClassCount>,
+    /// Counters.
+    pub state: Option<JavaSnapshot>,
+    /// Who holds what grew, where it was asked for.
+    pub holders: Vec<Holders>,
+    /// Where surviving samples were allocated.
+    pub sites: Vec<JavaSite>,
+    /// Parts of its histogram.
+    pub(crate) parts: u32,
+}
+
+impl JavaWindow {
+    /// A later end of the same window: its histogram is relative to this one.
+    pub(crate) fn settle(&mut self, later: Self) {
+        if later.full {
+            self.changes.clear();
+        }
+        self.histogram |= later.histogram;
+        self.full |= later.full;
+        self.changes.extend(later.changes);
+        self.state = later.state.or(self.state.take());
+        self.holders.extend(later.holders);
+        if !later.sites.is_empty() {
+            self.sites = later.sites;
+        }
+    }
+}
+
+/// Counters of the virtual machine at one moment; what was not read is `None`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct JavaSnapshot {
+    /// Used heap, bytes.
+    pub heap_used: Option<u64>,
+    /// Bytes allocated since the start.
+    pub allocated_bytes: Option<u64>,
+    /// Live threads.
+    pub threads: Option<u64>,
+    /// Live threads by normalised name.
+    pub thread_names: Names,
+    /// Loaded classes.
+    pub classes_loaded: Option<u64>,
+    /// Bytes of metaspace.
+    pub metaspace_bytes: Option<u64>,
+    /// Bytes of direct buffers.
+    pub direct_bytes: Option<u64>,
+    /// JNI global references.
+    pub jni_globals: Option<u64>,
+}

@@ -1,0 +1,352 @@
+//! A JVM suite: tests from the build's own run, suspects from the launcher's rounds, verdicts from repeating them alone.
+//!
+//! The build's own run only tells which tests there are and how they ended; a first execution always grows. What was
+//! confirmed as a whole test class, and cannot be told from its tests, is an entry of its own, named by the class.
+
+use std::collections::BTreeSet;
+
+use memgate_model::{Leak, LeakKind, Metric, Outcome, Per, TestReport, Verdict};
+
+use super::repeated::{Measured, hold, judge_os};
+use super::test::{Executions, Judgement, judge_unmeasured_run, unusable};
+use super::{Court, curve, leaks};
+use crate::groups::OsKind;
+use crate::growth::{Allowed, Finding, as_f64, judge_series};
+use crate::input::{ConfirmationInput, JavaInput, ProcessInput, SuiteInput};
+use crate::java::{self, Findings, JavaLeak, JavaSuspect, Noise, screen_rounds};
+use crate::record::{ProcessRecord, Window};
+use crate::signature::os_id;
+use crate::text;
+
+/// Names in one sentence.
+const NAMED: usize = 5;
+
+/// The tests of a JVM suite; what concerns it as a whole goes to `said`.
+pub(super) fn tests(
+    court: &mut Court<'_>,
+    suite: &SuiteInput,
+    java: &JavaInput,
+    runs: &[(String, Executions<'_>)],
+    said: &mut Vec<(Verdict, String)>,
+) -> Vec<TestReport> {
+    let screened = screened(court, suite, java, runs, said);
+    let mut reports: Vec<TestReport> = Vec::new();
+    for (id, runs) in runs {
+        let mut j = Judgement::default();
+        if let Some(confirmation) = suite.confirmations.get(id).filter(|_| passed(runs)) {
+            confirmed(court, suite, id, confirmation, screened.why(class_of(runs)), &mut j);
+        }
+        reports.push(judge_unmeasured_run(id, runs, j));
+    }
+    let classes: BTreeSet<&str> = runs.iter().filter_map(|(_, runs)| class_of(runs)).collect();
+    for class in classes {
+        if let Some(entry) = whole_class(court, suite, class, &screened, runs, &mut reports) {
+            reports.push(entry);
+        }
+    }
+    reports
+}
+
+/// What the rounds say.
+#[derive(Default)]
+struct Screened<'a> {
+    suspects: Vec<JavaSuspect>,
+    failing: BTreeSet<&'a str>,
+}
+
+impl Screened<'_> {
+    fn suspect(&self, class: &str) -> Option<&JavaSuspect> {
+        self.suspects.iter().find(|suspect| suspect.suite == class)
+    }
+
+    fn why(&self, class: Option<&str>) -> Option<&str> {
+        Some(self.suspect(class?)?.why.as_str())
+    }
+}
+
+fn screened<'a>(
+    court: &Court<'_>,
+    suite: &SuiteInput,
+    java: &'a JavaInput,
+    runs: &[(String, Executions<'_>)],
+    said: &mut Vec<(Verdict, String)>,
+) -> Screened<'a> {
+    for metric in Metric::ALL.into_iter().filter(|metric| metric.is_java()) {
+        for (per, what) in [(Per::Test, "test"), (Per::Suite, "suite")] {
+            let asked = |test: &str| !court.policy.limits(&suite.name, test, metric, per).is_empty();
+            if asked("") || runs.iter().any(|(id, _)| asked(id)) {
+                said.push((
+                    Verdict::Error,
+                    format!("{metric} per {what} is not measured: only per iteration"),
+                ));
+            }
+        }
+    }
+    let mut screened = Screened::default();
+    let mut seen = BTreeSet::new();
+    for process in &java.rounds {
+        match screen_rounds(&process.record, &suite.name, court.policy) {
+            Ok(suspects) => screened.suspects.extend(suspects),
+            Err(why) => said.push((Verdict::Error, format!("the rounds were not measured: {why}"))),
+        }
+        screened.failing.extend(java::failing(&process.record));
+        seen.extend(process.record.windows.iter().map(|w| w.suite.as_str()));
+    }
+    match &java.not_screened {
+        Some(why) => said.push((Verdict::Pass, format!("not screened for Java objects: {why}"))),
+        None if java.rounds.is_empty() && suite.problems.is_empty() => {
+            said.push((Verdict::Error, "not screened: no rounds were run".to_owned()));
+        }
+        None if java.rounds.is_empty() => {}
+        None => {
+            let ran = runs.iter().filter(|(_, runs)| passed(runs));
+            let missing: BTreeSet<&str> =
+                ran.filter_map(|(_, runs)| class_of(runs)).filter(|class| !seen.contains(class)).collect();
+            if !missing.is_empty() {
+                said.push((Verdict::Error, format!("not in the rounds: {}", listed(missing))));
+            }
+        }
+    }
+    screened
+}
+
+/// `a, b, c and 4 more`.
+fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+fn passed(runs: &Executions<'_>) -> bool {
+    let failed = |w: &Window| w.outcome == Some(memgate_wire::Outcome::Failed);
+    runs.broken_off.is_empty() && !runs.ended.iter().any(|(_, w)| failed(w))
+}
+
+fn class_of<'a>(runs: &Executions<'a>) -> Option<&'a str> {
+    let ended = runs.ended.iter().map(|(_, window)| *window);
+    let open = runs.broken_off.iter().map(|(_, open)| &open.window);
+    ended.chain(open).map(|window| window.suite.as_str()).next()
+}
+
+/// A test class as an entry of its own: one that leaks though none of its tests does alone, or that nobody confirmed.
+fn whole_class(
+    court: &mut Court<'_>,
+    suite: &SuiteInput,
+    class: &str,
+    screened: &Screened<'_>,
+    runs: &[(String, Executions<'_>)],
+    reports: &mut [TestReport],
+) -> Option<TestReport> {
+    let members: Vec<usize> =
+        (0..runs.len()).filter(|i| class_of(&runs[*i].1) == Some(class) && passed(&runs[*i].1)).collect();
+    if members.is_empty() {
+        return None;
+    }
+    let alone = members.iter().any(|i| suite.confirmations.contains_key(&runs[*i].0));
+    let told = members.iter().any(|i| reports[*i].verdict == Verdict::Fail);
+    let mut j = Judgement::default();
+    match suite.confirmations.get(class).filter(|_| !told) {
+        Some(confirmation) => {
+            confirmed(court, suite, class, confirmation, screened.why(Some(class)), &mut j);
+            if j.verdict() == Verdict::Pass && j.leaks.is_empty() {
+                members.iter().for_each(|i| reports[*i].confirmed = true);
+                return None;
+            }
+        }
+        None if alone || told => return None,
+        None => {
+            if let Some(why) = screened.why(Some(class)) {
+                why.clone_into(&mut j.left);
+                j.unconfirmed_in_rounds(court.policy, "it was not run alone");
+            } else if screened.failing.contains(class) {
+                j.raise(Verdict::Warn, "not screened: it fails when it is repeated".to_owned());
+            } else {
+                return None;
+            }
+        }
+    }
+    let duration_s = members.iter().map(|i| reports[*i].duration_s).sum();
+    Some(j.report(class.to_owned(), Outcome::Passed, duration_s))
+}
+
+/// What came of running it again.
+fn confirmed(
+    court: &mut Court<'_>,
+    suite: &SuiteInput,
+    id: &str,
+    confirmation: &ConfirmationInput,
+    why: Option<&str>,
+    j: &mut Judgement,
+) {
+    why.unwrap_or("growth in the rounds").clone_into(&mut j.left);
+    match confirmation {
+        ConfirmationInput::Repeated(again) => match unusable(again, id) {
+            Some((Verdict::Warn, why)) => j.unconfirmed_in_rounds(court.policy, &why),
+            Some((verdict, why)) => j.raise(verdict, format!("when it was repeated: {why}")),
+            None => repeated(court, &suite.name, id, again, j),
+        },
+        ConfirmationInput::Impossible(why) => j.unconfirmed_in_rounds(court.policy, why),
+        ConfirmationInput::Broken(why) => j.raise(Verdict::Error, format!("when it was repeated: {why}")),
+        ConfirmationInput::Lengths(_) => {
+            j.raise(Verdict::Error, "runs of different length say nothing of a Java test".to_owned());
+        }
+    }
+}
+
+/// The iterations decide, class by class.
+fn repeated(court: &mut Court<'_>, suite: &str, id: &str, again: &ProcessInput, j: &mut Judgement) {
+    let record = &again.record;
+    let windows = java::histograms(record, id);
+    if windows.len() < 3 {
+        return j.raise(Verdict::Error, "when it was repeated: no class histograms were recorded".to_owned());
+    }
+    let warm_up = (court.policy.warm_up as usize).min(windows.len() / 3);
+    let allowed = Allowed { limit: 0.0, block: 0.0, warm_up, confidence: court.policy.confidence };
+    j.confirmed = true;
+    j.curve = curve::of_java(record, &windows);
+    let findings = Findings::of(record, id, warm_up, court.policy.confidence);
+    objects(court, suite, id, record, &findings, allowed, j);
+    counters(court, suite, id, &windows, allowed, j);
+    threads(court, suite, id, &windows, allowed, j);
+    judge_os(court, suite, id, &windows, OsKind::Descriptor, allowed, j);
+    inconclusive(court, suite, id, &findings, j);
+    let noise = findings.noise.iter().map(|(class, noise)| {
+        let why = match noise {
+            Noise::Literals => "held by constant pools and system classes only",
+            Noise::Unheld => "held by nothing",
+            Noise::Irregular => "irregular",
+        };
+        format!("{class} grows but is {why}")
+    });
+    noise.for_each(|reason| j.raise(Verdict::Pass, reason));
+    let waived = j.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
+    if waived > 0 {
+        j.raise(Verdict::Pass, text::counted(as_f64(waived), "leak") + " waived");
+    }
+}
+
+/// The leaks, and the sum of those that no waiver covers against the thresholds.
+fn objects(
+    court: &mut Court<'_>,
+    suite: &str,
+    id: &str,
+    record: &ProcessRecord,
+    findings: &Findings,
+    allowed: Allowed,
+    j: &mut Judgement,
+) {
+    let mut live_bytes = vec![0.0; findings.ends];
+    let mut instances = vec![0.0; findings.ends];
+    for leak in java::leaks(record, id, findings) {
+        let mut shown = shown(&leak);
+        shown.waiver = court.waivers.cover_java(&shown);
+        if shown.waiver.is_none() {
+            live_bytes.iter_mut().zip(&leak.live_bytes).for_each(|(sum, value)| *sum += value);
+            instances.iter_mut().zip(&leak.instances).for_each(|(sum, value)| *sum += value);
+        }
+        j.leaks.push(shown);
+    }
+    let measured = [
+        Measured::of_os(Metric::JavaLiveBytes, live_bytes, 8.0),
+        Measured::of_os(Metric::JavaLiveObjects, instances, 1.0),
+    ];
+    for measured in measured {
+        hold(court, suite, id, &measured, allowed, false, j);
+    }
+}
+
+fn shown(leak: &JavaLeak) -> Leak {
+    let JavaLeak { id, class, count, bytes, holder, frames, .. } = leak;
+    let title = if *count > 0.0 {
+        format!("{} × {class}", text::number(*count))
+    } else {
+        format!("growing {class}")
+    };
+    Leak {
+        id: id.clone(),
+        kind: LeakKind::Java,
+        title,
+        bytes_per_iteration: *bytes,
+        count_per_iteration: *count,
+        class: Some(class.clone()),
+        frames: frames.clone(),
+        holder: holder.clone(),
+        truncated: false,
+        waiver: None,
+    }
+}
+
+/// Classes that may or may not grow: a warning, where nothing else was found to leak.
+fn inconclusive(court: &Court<'_>, suite: &str, id: &str, findings: &Findings, j: &mut Judgement) {
+    let limited = [Metric::JavaLiveBytes, Metric::JavaLiveObjects]
+        .into_iter()
+        .any(|metric| !court.policy.limits(suite, id, metric, Per::Iteration).is_empty());
+    if limited && !findings.open.is_empty() && j.leaks.is_empty() {
+        let classes = listed(findings.open.iter().map(String::as_str));
+        let iterations = text::counted(as_f64(findings.ends), "iteration");
+        j.raise(Verdict::Warn, format!("inconclusive: {classes} may grow, after {iterations}"));
+    }
+}
+
+fn counters(
+    court: &Court<'_>,
+    suite: &str,
+    id: &str,
+    windows: &[&Window],
+    allowed: Allowed,
+    j: &mut Judgement,
+) {
+    let metrics = [
+        Metric::JavaDirectBytes,
+        Metric::JavaJniGlobals,
+        Metric::JavaClassesLoaded,
+        Metric::JavaMetaspace,
+        Metric::JavaAllocatedBytes,
+    ];
+    for metric in metrics {
+        let limits = court.policy.limits(suite, id, metric, Per::Iteration);
+        let values = java::values(windows, metric);
+        if values.len() == windows.len() {
+            let measured = Measured::of_os(metric, values, 1.0);
+            hold(court, suite, id, &measured, allowed, false, j);
+        } else if limits.iter().any(|limit| limit.source != "default") {
+            j.raise(Verdict::Error, format!("{metric} could not be read in this virtual machine"));
+        }
+    }
+}
+
+/// Threads that each iteration leaves running, by name.
+fn threads(
+    court: &mut Court<'_>,
+    suite: &str,
+    id: &str,
+    windows: &[&Window],
+    allowed: Allowed,
+    j: &mut Judgement,
+) {
+    let mut total = java::values(windows, Metric::JavaThreads);
+    if total.len() != windows.len() {
+        return;
+    }
+    let allowed = Allowed { block: 1.0, ..allowed };
+    if judge_series(&total, allowed).finding == Finding::Grows {
+        for (name, counts) in java::thread_names(windows) {
+            let growth = judge_series(&counts, allowed);
+            if growth.finding != Finding::Grows || counts.len() != total.len() {
+                continue;
+            }
+            let mut leak = leaks::of_os(OsKind::Thread, &name, growth.slope.slope);
+            leak.id = os_id("java thread", &name);
+            leak.waiver = court.waivers.cover(&leak.id, &[]);
+            if leak.waiver.is_some() {
+                total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
+            }
+            j.leaks.push(leak);
+        }
+    }
+    let measured = Measured::of_os(Metric::JavaThreads, total, 1.0);
+    hold(court, suite, id, &measured, allowed, false, j);
+}

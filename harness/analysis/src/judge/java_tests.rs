@@ -1,0 +1,421 @@
+//! JVM suites, told as streams, and the verdicts they must have.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use memgate_model::{BoundaryQuality, LeakKind, Metric, RunReport, TestReport, Verdict};
+use memgate_wire::Outcome;
+
+use super::judge;
+use crate::dsl::ByNumber;
+use crate::input::{ConfirmationInput, JavaInput, RunInput, SuiteInput};
+use crate::java::dsl::Jvm;
+use crate::policy::{GatePolicy, Limit, TextPattern, Waiver, WaiverMatch};
+use crate::record::ProcessRecord;
+
+const CLASS: &str = "com.example.TileCacheTest";
+const TEST: &str = "com.example.TileCacheTest.evicts";
+const ITERATIONS: u32 = 24;
+
+/// The build's own run: two tests of one class.
+fn build() -> ProcessRecord {
+    let mut jvm = Jvm::new();
+    jvm.test(CLASS, "opens");
+    jvm.test(CLASS, "evicts");
+    jvm.end()
+}
+
+/// Six rounds of the class.
+fn rounds(body: impl Fn(&mut Jvm, u32)) -> ProcessRecord {
+    let mut jvm = Jvm::new();
+    (0..6).for_each(|round| jvm.window(CLASS, "", round, |jvm| body(jvm, round)));
+    jvm.end()
+}
+
+/// One test alone, again and again; `explain` tells who holds what.
+fn alone(body: impl Fn(&mut Jvm, u32), explain: impl FnOnce(&mut Jvm)) -> ConfirmationInput {
+    let mut jvm = Jvm::new();
+    (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| body(jvm, i)));
+    explain(&mut jvm);
+    jvm.explained(CLASS, "evicts", ITERATIONS - 1);
+    ConfirmationInput::Repeated(Box::new(jvm.end().into()))
+}
+
+fn suite(rounds: Vec<ProcessRecord>, confirmations: BTreeMap<String, ConfirmationInput>) -> RunInput {
+    let suite = SuiteInput {
+        name: "loaders".to_owned(),
+        runner: "junit".to_owned(),
+        boundary: BoundaryQuality::Class,
+        screened: Duration::from_secs(4),
+        screen: vec![build().into()],
+        confirmations,
+        problems: Vec::new(),
+        java: Some(JavaInput { rounds: rounds.into_iter().map(Into::into).collect(), not_screened: None }),
+    };
+    RunInput { project: "tiles".to_owned(), suites: vec![suite], ..RunInput::default() }
+}
+
+fn confirmed(body: impl Fn(&mut Jvm, u32) + Copy, explain: impl FnOnce(&mut Jvm)) -> RunInput {
+    suite(vec![rounds(body)], BTreeMap::from([(TEST.to_owned(), alone(body, explain))]))
+}
+
+fn report(input: &RunInput, policy: &GatePolicy) -> RunReport {
+    judge(input, policy, &mut ByNumber)
+}
+
+fn evicts(report: &RunReport) -> &TestReport {
+    report.suites[0].tests.iter().find(|test| test.id == TEST).expect("it ran")
+}
+
+#[test]
+fn twelve_tiles_in_a_map_are_one_leak_named_by_class_and_holder() {
+    let input = confirmed(
+        |jvm, _| jvm.tiles(12),
+        |jvm| {
+            jvm.tiles_held("cache", u64::from(12 * ITERATIONS));
+            jvm.site("com.example.Tile", "com.example.TileLoader", "load", "TileLoader.java", 31);
+        },
+    );
+    let report = report(&input, &GatePolicy::default());
+    let test = evicts(&report);
+    assert_eq!((test.verdict, report.exit_code), (Verdict::Fail, 1), "{}", test.reason);
+    let [leak] = test.leaks.as_slice() else { panic!("one leak: {:#?}", test.leaks) };
+    assert_eq!((leak.kind, leak.title.as_str()), (LeakKind::Java, "12 × com.example.Tile"));
+    assert_eq!(
+        (leak.count_per_iteration, leak.bytes_per_iteration),
+        (12.0, 12.0 * (24.0 + 4000.0 + 16.0 + 32.0))
+    );
+    assert_eq!(leak.class.as_deref(), Some("com.example.Tile"));
+    let steps: Vec<String> =
+        leak.holder.iter().map(|s| format!("{} {}.{}", s.kind, s.owner, s.name)).collect();
+    assert_eq!(
+        steps,
+        [
+            "static com.example.Registry.cache",
+            "field java.util.HashMap.table[x]",
+            "field java.util.HashMap$Node.value"
+        ]
+    );
+    let frame = &leak.frames[0];
+    assert_eq!(frame.function.as_deref(), Some("com.example.TileLoader.load"));
+    assert_eq!((frame.file.as_deref(), frame.line), (Some("TileLoader.java"), Some(31)));
+    assert!(leak.id.starts_with("j1-"), "{}", leak.id);
+    let bytes = &test.metrics[&Metric::JavaLiveBytes];
+    assert_eq!((bytes.value, bytes.low, bytes.high), (48864.0, 48864.0, 48864.0));
+    assert_eq!(test.metrics[&Metric::JavaLiveObjects].value, 48.0);
+    assert!(!test.metrics.contains_key(&Metric::NativeLiveBytes), "nobody tracked native memory");
+    assert_eq!(report.suites[0].tests.len(), 2, "the class is no entry of its own");
+    assert_eq!(report.suites[0].tests[0].verdict, Verdict::Pass);
+}
+
+#[test]
+fn what_two_fields_hold_is_two_leaks() {
+    let input = confirmed(
+        |jvm, _| {
+            jvm.tiles(12);
+            jvm.add("com.example.Marker", 5, 40);
+        },
+        |jvm| {
+            jvm.tiles_held("cache", u64::from(12 * ITERATIONS));
+            let list = [
+                "static com.example.Registry.marks -> java.util.ArrayList",
+                "field java.util.ArrayList.elementData -> java.lang.Object[]",
+                "array java.lang.Object[].[x] -> com.example.Marker",
+            ];
+            jvm.held("com.example.Marker", &[(u64::from(5 * ITERATIONS), &list)]);
+        },
+    );
+    let report = report(&input, &GatePolicy::default());
+    let titles: Vec<&str> = evicts(&report).leaks.iter().map(|leak| leak.title.as_str()).collect();
+    assert_eq!(titles, ["12 × com.example.Tile", "5 × com.example.Marker"]);
+}
+
+#[test]
+fn ids_survive_other_addresses_and_counts_but_not_another_field() {
+    let id = |count: u64, field: &str, lambda: &str| {
+        let body = |jvm: &mut Jvm, _: u32| {
+            jvm.tiles(count);
+            jvm.add(lambda, count, 16);
+        };
+        let mut jvm = Jvm::new();
+        (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| body(jvm, i)));
+        jvm.tiles_held(field, count * u64::from(ITERATIONS));
+        jvm.explained(CLASS, "evicts", ITERATIONS - 1);
+        let again = ConfirmationInput::Repeated(Box::new(jvm.end().into()));
+        let input = suite(vec![rounds(body)], BTreeMap::from([(TEST.to_owned(), again)]));
+        report(&input, &GatePolicy::default()).suites[0].tests[1].leaks[0].id.clone()
+    };
+    let first = id(12, "cache", "com.example.A$$Lambda/0x00007f3c1c001000");
+    assert_eq!(first, id(7, "cache", "com.example.A$$Lambda$3/0x0000000800c03000"));
+    assert_ne!(first, id(12, "other", "com.example.A$$Lambda/0x00007f3c1c001000"));
+}
+
+/// What is alone enough for a verdict, and in which words.
+#[test]
+fn every_way_to_leak_and_not_to_leak() {
+    type Body = Box<dyn Fn(&mut Jvm, u32)>;
+    type Explain = Box<dyn Fn(&mut Jvm)>;
+    let nobody = || -> Explain { Box::new(|_| ()) };
+    let constant_pool: &[&str] = &[
+        "class loader com.example.Loader -> com.example.Text",
+        "constant pool com.example.Text -> java.lang.String",
+    ];
+    let thread_local: &[&str] = &[
+        "thread pool-1-thread-1 -> java.lang.Thread",
+        "field java.lang.Thread.threadLocals -> java.lang.ThreadLocal$ThreadLocalMap",
+        "field java.lang.ThreadLocal$ThreadLocalMap.table -> java.lang.ThreadLocal$ThreadLocalMap$Entry[]",
+        "array java.lang.ThreadLocal$ThreadLocalMap$Entry[].[x] -> java.lang.ThreadLocal$ThreadLocalMap$Entry",
+        "field java.lang.ThreadLocal$ThreadLocalMap$Entry.value -> com.example.Session",
+    ];
+    let cases: Vec<(&str, Body, Explain, Verdict, &str)> = vec![
+        ("still", Box::new(|_, _| ()), nobody(), Verdict::Pass, ""),
+        (
+            "a bounded cache that fills, then rests",
+            Box::new(|jvm, i| {
+                if i < 9 {
+                    jvm.add("com.example.Tile", 5, 24)
+                }
+            }),
+            nobody(),
+            Verdict::Pass,
+            "",
+        ),
+        (
+            "warm caches of the first executions",
+            Box::new(|jvm, i| {
+                if i < 3 {
+                    jvm.add("java.lang.invoke.MemberName", 40, 48)
+                }
+            }),
+            nobody(),
+            Verdict::Pass,
+            "",
+        ),
+        (
+            "a weak cache that settles one iteration later",
+            Box::new(|jvm, i| {
+                jvm.add("com.example.Tile", 9, 24);
+                if i > 0 {
+                    jvm.remove("com.example.Tile", 9, 24);
+                }
+            }),
+            nobody(),
+            Verdict::Pass,
+            "",
+        ),
+        (
+            "literals that are resolved while code is compiled",
+            Box::new(|jvm, i| jvm.add("java.lang.String", [2, 0, 5, 1, 6, 0, 0, 3][i as usize % 8], 24)),
+            Box::new(move |jvm| jvm.held("java.lang.String", &[(51, constant_pool)])),
+            Verdict::Pass,
+            "java.lang.String grows but is held by constant pools and system classes only",
+        ),
+        (
+            "the same, where nobody could tell the holders",
+            Box::new(|jvm, i| jvm.add("java.lang.String", [2, 0, 5, 1, 6, 0, 0, 3][i as usize % 8], 24)),
+            nobody(),
+            Verdict::Pass,
+            "java.lang.String grows but is irregular",
+        ),
+        (
+            "strings that come by the same number",
+            Box::new(|jvm, _| {
+                jvm.add("java.lang.String", 3, 24);
+                jvm.add("byte[]", 3, 32);
+            }),
+            nobody(),
+            Verdict::Fail,
+            "168 B of Java objects per iteration (allowed 0 B); 6 objects per iteration (allowed 0)",
+        ),
+        (
+            "objects that wait to be finalized",
+            Box::new(|jvm, _| jvm.add("com.example.Late", 2, 24)),
+            Box::new(|jvm| jvm.held("com.example.Late", &[])),
+            Verdict::Pass,
+            "com.example.Late grows but is held by nothing",
+        ),
+        (
+            "a thread's local value",
+            Box::new(|jvm, _| jvm.add("com.example.Session", 1, 64)),
+            Box::new(move |jvm| jvm.held("com.example.Session", &[(24, thread_local)])),
+            Verdict::Fail,
+            "64 B of Java objects per iteration (allowed 0 B); 1 object per iteration (allowed 0)",
+        ),
+        (
+            "a thread that goes on",
+            Box::new(|jvm, i| jvm.threads.push(format!("worker-{i}"))),
+            nobody(),
+            Verdict::Fail,
+            "1 Java thread per iteration (allowed 0)",
+        ),
+        (
+            "direct buffers",
+            Box::new(|jvm, _| jvm.direct_bytes += 4096),
+            nobody(),
+            Verdict::Fail,
+            "4.0 KiB of direct buffers per iteration (allowed 0 B)",
+        ),
+        (
+            "global references have no limit",
+            Box::new(|jvm, _| jvm.jni_globals += 1),
+            nobody(),
+            Verdict::Pass,
+            "",
+        ),
+    ];
+    for (what, body, explain, verdict, reason) in cases {
+        let input = confirmed(&*body, |jvm| explain(jvm));
+        let report = report(&input, &GatePolicy::default());
+        let test = evicts(&report);
+        assert_eq!((test.verdict, test.reason.as_str()), (verdict, reason), "{what}: {:#?}", test.leaks);
+        assert_eq!(report.exit_code, i32::from(verdict == Verdict::Fail), "{what}");
+        assert_eq!(report.suites[0].verdict, verdict, "{what}: {}", report.suites[0].reason);
+    }
+}
+
+#[test]
+fn a_thread_that_leaks_is_named() {
+    let input = confirmed(|jvm, i| jvm.threads.push(format!("pool-{i}-thread-1")), |_| ());
+    let report = report(&input, &GatePolicy::default());
+    assert_eq!(evicts(&report).leaks[0].title, "1 × thread pool-…-thread-…");
+}
+
+#[test]
+fn a_limit_that_is_set_is_applied() {
+    let global = Limit::fail(Metric::JavaJniGlobals, 0.0, "memgate.yaml:7");
+    let mut strict = GatePolicy::default();
+    strict.defaults.push(global);
+    let input = confirmed(|jvm, _| jvm.jni_globals += 2, |_| ());
+    let reason = "2 JNI global references per iteration (allowed 0)";
+    assert_eq!(evicts(&report(&input, &strict)).reason, reason);
+
+    let of = |bytes, objects| {
+        let defaults = vec![
+            Limit::fail(Metric::JavaLiveBytes, bytes, "memgate.yaml:7"),
+            Limit::fail(Metric::JavaLiveObjects, objects, "memgate.yaml:8"),
+        ];
+        GatePolicy { defaults, ..GatePolicy::default() }
+    };
+    let tiles = confirmed(|jvm, _| jvm.tiles(12), |jvm| jvm.tiles_held("cache", 288));
+    assert_eq!(evicts(&report(&tiles, &of(65536.0, 100.0))).verdict, Verdict::Pass);
+    assert_eq!(evicts(&report(&tiles, &of(4096.0, 100.0))).verdict, Verdict::Fail);
+    let mut per_suite = GatePolicy::default();
+    let whole = Limit { per: memgate_model::Per::Suite, ..Limit::fail(Metric::JavaMetaspace, 9.0, "x") };
+    per_suite.defaults.push(whole);
+    let unmeasured = report(&tiles, &per_suite);
+    assert!(unmeasured.suites[0].reason.contains("java.metaspace per suite is not measured"));
+}
+
+#[test]
+fn a_leak_is_waived_by_id_class_or_holder() {
+    let input = confirmed(|jvm, _| jvm.tiles(12), |jvm| jvm.tiles_held("cache", 288));
+    let id = evicts(&report(&input, &GatePolicy::default())).leaks[0].id.clone();
+    let class = |name: &'static str| WaiverMatch::Class(TextPattern::new(name, move |class| class == name));
+    let holder = |name: &'static str| WaiverMatch::Holder(TextPattern::new(name, move |step| step == name));
+    for (matches, waived) in [
+        (WaiverMatch::Leak(id), true),
+        (class("com.example.Tile"), true),
+        (class("byte[]"), false),
+        (holder("com.example.Registry.cache"), true),
+        (holder("java.util.HashMap.table"), true),
+        (holder("com.example.Registry.other"), false),
+    ] {
+        let text = format!("{matches:?}");
+        let waiver = Waiver { matches, reason: "known".to_owned(), owner: None, until: None };
+        let policy = GatePolicy { waivers: vec![waiver], ..GatePolicy::default() };
+        let report = report(&input, &policy);
+        let verdict = if waived { Verdict::Pass } else { Verdict::Fail };
+        assert_eq!(evicts(&report).verdict, verdict, "{text}");
+        assert_eq!(evicts(&report).leaks[0].waiver.is_some(), waived, "{text}");
+    }
+}
+
+#[test]
+fn a_suspect_nobody_could_confirm_is_a_warning() {
+    let leaking = || vec![rounds(|jvm, _| jvm.tiles(12))];
+    let why = "48 × ";
+    let impossible = ConfirmationInput::Impossible("it needs its order".to_owned());
+    for (confirmations, id, end) in [
+        (BTreeMap::new(), CLASS, "it was not run alone"),
+        (BTreeMap::from([(CLASS.to_owned(), impossible)]), CLASS, "it needs its order"),
+    ] {
+        let report = report(&suite(leaking(), confirmations), &GatePolicy::default());
+        let entry = report.suites[0].tests.iter().find(|test| test.id == id).expect("an entry");
+        assert_eq!(entry.verdict, Verdict::Warn);
+        let begin = "unconfirmed: 12 × byte[], 12 × java.util.HashMap$Node, 12 × com.example.Tile";
+        assert!(entry.reason.starts_with(begin) && entry.reason.ends_with(end), "{}", entry.reason);
+        assert!(!entry.reason.contains(why));
+    }
+    let broken = BTreeMap::from([(TEST.to_owned(), ConfirmationInput::Broken("no port".to_owned()))]);
+    let report = report(&suite(leaking(), broken), &GatePolicy::default());
+    assert_eq!((evicts(&report).verdict, report.exit_code), (Verdict::Error, 2));
+}
+
+#[test]
+fn growth_of_a_class_that_none_of_its_tests_shows_is_the_classs() {
+    let mut jvm = Jvm::new();
+    (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "", i, |jvm| jvm.tiles(12)));
+    let again = ConfirmationInput::Repeated(Box::new(jvm.end().into()));
+    let still = alone(|_, _| (), |_| ());
+    let confirmations = BTreeMap::from([(CLASS.to_owned(), again), (TEST.to_owned(), still)]);
+    let report = report(&suite(vec![rounds(|jvm, _| jvm.tiles(12))], confirmations), &GatePolicy::default());
+    let entry = report.suites[0].tests.last().expect("an entry");
+    assert_eq!((entry.id.as_str(), entry.verdict), (CLASS, Verdict::Fail));
+    assert_eq!(entry.leaks[0].title, "12 × com.example.Tile", "without holders too");
+    assert_eq!(entry.leaks[0].bytes_per_iteration, 12.0 * 4072.0);
+    assert_eq!(evicts(&report).verdict, Verdict::Pass);
+}
+
+#[test]
+fn what_was_not_screened_is_no_pass_unless_that_was_wanted() {
+    let mut input = suite(Vec::new(), BTreeMap::new());
+    let none = report(&input, &GatePolicy::default());
+    assert_eq!(
+        (none.verdict, none.suites[0].reason.as_str()),
+        (Verdict::Error, "not screened: no rounds were run")
+    );
+    input.suites[0].java =
+        Some(JavaInput { rounds: Vec::new(), not_screened: Some("screen: off".to_owned()) });
+    let off = report(&input, &GatePolicy::default());
+    assert_eq!(
+        (off.verdict, off.suites[0].reason.as_str()),
+        (Verdict::Pass, "not screened for Java objects: screen: off")
+    );
+
+    let mut few = Jvm::new();
+    (0..3).for_each(|round| few.window(CLASS, "", round, |_| ()));
+    let few = report(&suite(vec![few.end()], BTreeMap::new()), &GatePolicy::default());
+    let reason = "the rounds were not measured: 3 rounds with class histograms, at least 4 are needed";
+    assert!(
+        few.verdict == Verdict::Error && few.suites[0].reason.contains(reason),
+        "{}",
+        few.suites[0].reason
+    );
+
+    let mut other = Jvm::new();
+    (0..6).for_each(|round| other.window("com.example.OtherTest", "", round, |_| ()));
+    let other = report(&suite(vec![other.end()], BTreeMap::new()), &GatePolicy::default());
+    assert_eq!(other.suites[0].reason, "not in the rounds: com.example.TileCacheTest");
+
+    let mut failing = Jvm::new();
+    failing.outcome = Outcome::Failed;
+    (0..6).for_each(|round| failing.window(CLASS, "", round, |jvm| jvm.tiles(2)));
+    let failing = report(&suite(vec![failing.end()], BTreeMap::new()), &GatePolicy::default());
+    assert_eq!(failing.verdict, Verdict::Warn);
+    assert_eq!(failing.suites[0].tests[2].reason, "not screened: it fails when it is repeated");
+}
+
+#[test]
+fn a_confirming_run_that_breaks_off_is_an_error() {
+    let mut jvm = Jvm::new();
+    (0..12).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| jvm.tiles(12)));
+    let cut = ConfirmationInput::Repeated(Box::new(jvm.cut().into()));
+    let input = suite(vec![rounds(|jvm, _| jvm.tiles(12))], BTreeMap::from([(TEST.to_owned(), cut)]));
+    let report = report(&input, &GatePolicy::default());
+    assert_eq!(evicts(&report).verdict, Verdict::Error);
+    assert!(
+        evicts(&report).reason.starts_with("when it was repeated: after 12 iterations"),
+        "{}",
+        evicts(&report).reason
+    );
+}

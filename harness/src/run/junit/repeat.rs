@@ -1,0 +1,152 @@
+//! Confirming what the rounds suspect: the class alone, repeated in one virtual machine, and where it grows each of its tests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use memgate_analysis::{JavaConfirmation, Next, ProcessRecord};
+use memgate_wire::Boundary;
+use memgate_wire::spool::order;
+
+use super::super::board::{Clocked, Finished};
+use super::super::confirm::{elapsed, keep_output, outcome};
+use super::super::facts::ConfirmationFacts;
+use super::super::label::Label;
+use super::super::screen::{Screened, Setting};
+use super::super::supervise::{Job, Stopped, Surroundings, supervise};
+use super::super::watch::Orders;
+use super::{Files, JavaSuite, launcher, whole_class, worker};
+use crate::device::Detail;
+use crate::output::Progress;
+use crate::suite::junit::{self, Selection};
+
+/// Suspects that are told one by one.
+const SHOWN: usize = 5;
+
+/// Confirms the suspects of one suite.
+pub(in super::super) async fn confirm(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &mut Screened,
+) -> Result<Vec<Finished>, Stopped> {
+    let Some(java) = suite.java.take() else { return Ok(Vec::new()) };
+    let confirmed = confirm_all(around, setting, suite, &java).await;
+    suite.java = Some(java);
+    confirmed
+}
+
+async fn confirm_all(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &mut Screened,
+    java: &JavaSuite,
+) -> Result<Vec<Finished>, Stopped> {
+    let mut finished = Vec::new();
+    let total = java.suspects.len();
+    if total > 0 && setting.plan.confirm {
+        let what =
+            if total == 1 { "1 test class".to_owned() } else { format!("{total} test classes, each alone") };
+        around.console.line(&format!("{}: confirming {what}", suite.facts.name));
+        for suspect in java.suspects.iter().take(SHOWN) {
+            around
+                .console
+                .line(&format!("  {} grew by {} in each of the last rounds", suspect.suite, suspect.why));
+        }
+        if total > SHOWN {
+            around.console.line(&format!("  and {} more", total - SHOWN));
+        }
+    }
+    let console = around.console;
+    let mut progress = Progress::of_silent_tests(console, "confirming", total as u64);
+    for (done, suspect) in (0..).zip(&java.suspects) {
+        let tests =
+            java.classes.iter().find(|(class, _)| *class == suspect.suite).map(|(_, tests)| tests.as_slice());
+        let class = whole_class(&suspect.suite);
+        let single = |test: &String| Selection { class: suspect.suite.clone(), test: test.clone() };
+        // One test is the class, told more exactly.
+        let mut next: Vec<Selection> = match tests {
+            Some([test]) => vec![single(test)],
+            _ => vec![class.clone()],
+        };
+        while let Some(selection) = next.pop() {
+            let mut show = |_: &_| progress.update(done, &selection.id());
+            let (outcome, leaks) =
+                one(around, setting, suite, java, &selection, &mut finished, &mut show).await?;
+            suite.facts.confirmations.insert(selection.id(), outcome);
+            if leaks && selection == class {
+                next.extend(tests.unwrap_or_default().iter().rev().map(single));
+            }
+        }
+    }
+    drop(progress);
+    Ok(finished)
+}
+
+/// Repeats one selection; tells also whether it was seen to leak.
+async fn one(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &Screened,
+    java: &JavaSuite,
+    selection: &Selection,
+    finished: &mut Vec<Finished>,
+    show: &mut dyn FnMut(&super::super::board::Board),
+) -> Result<(ConfirmationFacts, bool), Stopped> {
+    let impossible = |why: &str| Ok((ConfirmationFacts::Impossible(why.to_owned()), false));
+    if !setting.plan.confirm {
+        return impossible("--no-confirm was given");
+    }
+    if !selection.is_plain() {
+        return impossible("its name holds a line break, which a plan cannot");
+    }
+    let worker = match worker(suite, java) {
+        Ok(worker) => worker,
+        Err(why) => return impossible(&why),
+    };
+    let id = selection.id();
+    let files = Files::new(setting)?;
+    let label = Label::Confirm { suite: suite.facts.name.clone(), test: id.clone() };
+    let (options, option) = files.options(around, &label, |options| options.detail = Detail::Growth)?;
+    let plan = files.plan(&junit::repeat(selection))?;
+    let leaks = Arc::new(AtomicBool::new(false));
+    let (policy, name) = (setting.plan.policy.clone(), suite.facts.name.clone());
+    let (test, found) = (id.clone(), Arc::clone(&leaks));
+    let tests = if selection.test.is_empty() {
+        java.classes.iter().find(|(class, _)| *class == selection.class).map_or(1, |(_, tests)| tests.len())
+    } else {
+        1
+    };
+    let job = Job {
+        launch: launcher(around, worker, &option, &plan),
+        options,
+        preload: false,
+        orders: Box::new(move |_| {
+            let confirmation = JavaConfirmation::new(&policy, &name, &test);
+            Box::new(Repeating { confirmation, leaks: Arc::clone(&found) })
+        }),
+        clocked: Clocked::Alone,
+        timeout: suite.timeout.saturating_mul(u32::try_from(tests).unwrap_or(u32::MAX)),
+    };
+    let done = supervise(around, job, show).await?;
+    let output = keep_output(setting, &id, &done)?;
+    let outcome = outcome(done, &id, &output, finished);
+    Ok((outcome, leaks.load(Ordering::Acquire)))
+}
+
+/// Goes on until enough is known; what leaks is explained before the end.
+struct Repeating {
+    confirmation: JavaConfirmation,
+    leaks: Arc<AtomicBool>,
+}
+
+impl Orders for Repeating {
+    fn at_test_end(&mut self, _: &Boundary, record: &ProcessRecord) -> u32 {
+        match self.confirmation.observe(record, elapsed(record)) {
+            Next::Continue => 0,
+            Next::Explain => order::EXPLAIN,
+            Next::Stop => {
+                self.leaks.store(self.confirmation.leaks(), Ordering::Release);
+                order::STOP
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The rounds: every test class of a suite, six times over in one virtual machine, so that what grows each time is seen.
+
+use memgate_config::Screen;
+
+use super::super::board::{Clocked, Finished};
+use super::super::confirm::keep_output;
+use super::super::facts::{JavaFacts, ProcessFacts};
+use super::super::label::Label;
+use super::super::problem;
+use super::super::screen::{Screened, Setting};
+use super::super::supervise::{Job, Stopped, Surroundings, supervise};
+use super::super::watch::Settle;
+use super::{Files, launcher, whole_class, worker};
+use crate::output::Progress;
+use crate::suite::junit::{self, ROUNDS, Selection};
+
+/// Runs the rounds of `suite` and notes the classes that grew.
+pub(super) async fn rounds(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &mut Screened,
+) -> Result<(), Stopped> {
+    let Some(mut java) = suite.java.take() else { return Ok(()) };
+    let name = suite.facts.name.clone();
+    let (plain, odd): (Vec<Selection>, Vec<Selection>) =
+        java.classes.iter().map(|(class, _)| whole_class(class)).partition(Selection::is_plain);
+    let facts = suite.facts.java.get_or_insert_with(JavaFacts::default);
+    if setting.plan.screen == Screen::Off {
+        facts.not_screened = Some("`screen: off`".to_owned());
+        suite.java = Some(java);
+        return Ok(());
+    }
+    for class in odd {
+        let what = format!("the class {:?} was not measured in rounds: a plan cannot name it", class.class);
+        suite.facts.problems.push(problem(&name, what, ""));
+    }
+    let worker = match worker(suite, &java) {
+        Ok(worker) if !plain.is_empty() => worker,
+        other => {
+            let why = other.err().filter(|_| !plain.is_empty());
+            suite.facts.problems.extend(why.map(|why| not_measured(&name, &why)));
+            suite.java = Some(java);
+            return Ok(());
+        }
+    };
+    let files = Files::new(setting)?;
+    let (options, option) = files.options(around, &Label::Rounds { suite: name.clone() }, |_| ())?;
+    let plan = files.plan(&junit::rounds(&plain))?;
+    let most_tests = java.classes.iter().map(|(_, tests)| tests.len()).max().unwrap_or(1);
+    let job = Job {
+        launch: launcher(around, worker, &option, &plan),
+        options,
+        preload: false,
+        orders: Box::new(|_| Box::new(Settle::new(false))),
+        clocked: Clocked::Alone,
+        // A window is a whole class.
+        timeout: suite.timeout.saturating_mul(u32::try_from(most_tests).unwrap_or(u32::MAX)),
+    };
+    around
+        .console
+        .line(&format!("{name}: {ROUNDS} rounds over {} in one virtual machine", classes_text(plain.len())));
+    let total = plain.len() as u64 * u64::from(ROUNDS);
+    let mut progress = Progress::of_silent_tests(around.console, &format!("rounds of {name}"), total);
+    let done = supervise(around, job, &mut |board| progress.update(board.tests(), &board.status())).await?;
+    drop(progress);
+    let output = keep_output(setting, &format!("rounds-{name}"), &done)?;
+    let exit = done.ended.exit;
+    java.rounds = done.finished.into_iter().filter(Finished::is_main).collect();
+    facts_of(suite).rounds = java.rounds.iter().map(ProcessFacts::of).collect();
+    if !exit.is_success() || java.rounds.is_empty() {
+        let why = format!("the launcher ended with {exit}; its output: {output}");
+        suite.facts.problems.push(not_measured(&name, &why));
+    }
+    let screened =
+        java.rounds.first().map(|p| memgate_analysis::screen_rounds(&p.record, &name, &setting.plan.policy));
+    // What is wrong with the rounds is told when they are judged.
+    java.suspects = screened.and_then(Result::ok).unwrap_or_default();
+    suite.java = Some(java);
+    Ok(())
+}
+
+fn facts_of(suite: &mut Screened) -> &mut JavaFacts {
+    suite.facts.java.get_or_insert_with(JavaFacts::default)
+}
+
+fn not_measured(suite: &str, why: &str) -> memgate_model::Problem {
+    problem(suite, format!("the rounds were not measured: {why}"), "")
+}
+
+fn classes_text(count: usize) -> String {
+    if count == 1 { "1 test class".to_owned() } else { format!("{count} test classes") }
+}

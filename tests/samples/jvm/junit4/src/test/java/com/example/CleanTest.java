@@ -1,0 +1,23 @@
+package com.example;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import org.junit.Test;
+
+public class CleanTest {
+    private static List<Object> lazy;
+
+    /** No leak: what is made once stays once. */
+    @Test
+    public void fillsOnce() {
+        if (lazy == null) {
+            lazy = new ArrayList<>(Collections.nCopies(1000, new Object()));
+        }
+    }
+
+    @Test
+    public void drops() {
+        new ArrayList<>(Collections.nCopies(1000, new Object()));
+    }
+}

@@ -1,0 +1,12 @@
+package com.example;
+
+import org.junit.Assert;
+import org.junit.Test;
+
+/** Runs only where it is asked for by name. */
+public class Fails {
+    @Test
+    public void always() {
+        Assert.fail("on purpose");
+    }
+}

@@ -1,0 +1,29 @@
+/* What the guests of guest_rules*.rs share. Each is plain user code that knows nothing of the agent: a test runs it plain and
+ * tracked, and compares what it says. Lines on stdout are the same in both runs unless they begin with '#'. */
+#ifndef MEMGATE_GUEST_H
+#define MEMGATE_GUEST_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NOINLINE __attribute__((noinline, noclone))
+
+/* The compiler must take the pointer for used and changed. */
+static inline void* escape(void* p) {
+    __asm__ volatile("" : "+r"(p) : : "memory");
+    return p;
+}
+
+static inline void need(int holds, const char* what) {
+    if (!holds) {
+        perror(what);
+        exit(99);
+    }
+}
+
+static inline void tell(const char* what, long value) { printf("%s: %ld\n", what, value); }
+
+#endif

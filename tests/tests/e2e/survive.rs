@@ -1,0 +1,329 @@
+//! Disks that are full, folders that are read-only or vanish, limits on files, a harness that stands still: the tests go on as they do
+//! alone, what could not be recorded is an error that says why, and nothing passes for want of room.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use memgate_e2e::{Project, Run, agent, memgate, samples, say};
+use memgate_model::{RunReport, Verdict};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Nothing here takes longer, on however busy a machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// The guest waits so long for a harness, once.
+const BOUNDARY_WAIT: Duration = Duration::from_secs(2);
+
+/// Tests that leave much behind, from many places, then some that leave nothing.
+const SUITE: &str = r#"
+#include <gtest/gtest.h>
+#include <stdlib.h>
+static void *volatile sink;
+__attribute__((noinline)) void *deep(int depth, unsigned path);
+__attribute__((noinline)) void *left(int depth, unsigned path) { void *p = deep(depth, path); sink = p; return p; }
+__attribute__((noinline)) void *right(int depth, unsigned path) { void *p = deep(depth, path); sink = p; return p; }
+void *deep(int depth, unsigned path) {
+  if (depth == 0) return malloc(9 + path % 7);
+  return path & 1 ? left(depth - 1, path >> 1) : right(depth - 1, path >> 1);
+}
+static void much() { for (unsigned i = 0; i < 4000; i++) deep(12, i); }
+TEST(First, Clean) { free(malloc(9)); }
+TEST(Much, One) { much(); }
+TEST(Then, RunsWhatItIsTold) { if (const char *command = getenv("IN_THE_MIDDLE")) ASSERT_EQ(system(command), 0); }
+TEST(Then, Much) { much(); }
+TEST(Last, Clean) { free(malloc(9)); }
+"#;
+
+const PASSED: &str = "[  PASSED  ] 5 tests.";
+
+fn suite() -> PathBuf {
+    samples::own_suite("survive", SUITE)
+}
+
+/// The flags with which `unshare` may make mounts of its own here; says so where it may not.
+fn own_mounts() -> Option<&'static str> {
+    static FLAGS: OnceLock<Option<&str>> = OnceLock::new();
+    *FLAGS.get_or_init(|| {
+        let may = |flags: &&str| {
+            let tried =
+                Command::new("unshare").args([flags, "sh", "-c", "mount -t tmpfs none /mnt"]).output();
+            tried.is_ok_and(|tried| tried.status.success())
+        };
+        let flags = ["-m", "-rm"].into_iter().find(may);
+        if flags.is_none() {
+            say("skipped: no mounts of our own are allowed here");
+        }
+        flags
+    })
+}
+
+/// Runs a shell script with mounts of its own: `$small` is a file system of so many bytes, `$memgate` the program, `$suite` the
+/// tests. Afterwards the session lies below the project, as far as it came.
+fn on_a_small_disk(project: &Project, size: &str, script: &str) -> Option<Output> {
+    let flags = own_mounts()?;
+    let small = project.folder().join("small");
+    fs::create_dir_all(&small).unwrap();
+    let whole = format!("mount -t tmpfs -o size={size} none $small && cd $small || exit 99\n{script}");
+    let mut command = project.command::<&str>(&[]);
+    let output = command_in_shell(&mut command, &whole, Some(flags))
+        .env("small", &small)
+        .env("project", project.folder())
+        .output()
+        .unwrap();
+    assert_ne!(output.status.code(), Some(99), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(output)
+}
+
+/// A command with the environment of `like`.
+fn command_in_shell(like: &mut Command, script: &str, unshare: Option<&str>) -> Command {
+    let mut command = match unshare {
+        Some(flags) => {
+            let mut command = Command::new("unshare");
+            command.args([flags, "sh", "-c", script]);
+            command
+        }
+        None => {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command
+        }
+    };
+    command.env("memgate", memgate()).env("suite", suite()).env("agent", agent());
+    command.stdin(Stdio::null()).current_dir(like.get_current_dir().unwrap());
+    for (name, value) in like.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+struct Told {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Told {
+    fn of(output: &Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    }
+
+    /// Not measured, with one of these words as the reason, and no sign of a defect.
+    #[track_caller]
+    fn is_an_error_because(&self, reasons: &[&str]) {
+        let Self { code, stdout, stderr } = self;
+        let whole = format!("{code:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}");
+        assert!(matches!(code, Some(1 | 2)), "{whole}");
+        assert!(!stderr.contains("panicked") && !stderr.contains("by a defect"), "{whole}");
+        assert!(reasons.iter().any(|reason| stderr.contains(reason)), "none of {reasons:?}:\n{whole}");
+    }
+
+    /// The user's tests ran to their end and passed.
+    #[track_caller]
+    fn tests_passed(&self) {
+        assert!(self.stdout.contains(PASSED), "{}\n{}", self.stdout, self.stderr);
+    }
+}
+
+/// What the gate says of a session that was copied out: never a pass, never a crash.
+#[track_caller]
+fn gate_does_not_pass(project: &Project) -> Run {
+    let gate = project.memgate(&["gate", "--format", "json", "kept"]);
+    assert!(matches!(gate.code, Some(1 | 2)) && !gate.stderr.contains("panicked"), "{gate}");
+    gate
+}
+
+#[test]
+fn a_disk_that_is_full_before_the_run_is_told_and_nothing_is_run() {
+    let project = Project::new("disk-full-before");
+    let script = "cat /dev/zero >fill 2>/dev/null; $memgate run -- $suite";
+    let Some(output) = on_a_small_disk(&project, "256k", script) else { return };
+    let told = Told::of(&output);
+    told.is_an_error_because(&["No space left on device"]);
+    assert!(told.stderr.contains(".memgate"), "it says where: {}", told.stderr);
+    assert!(told.stderr.contains("hint: "), "and what to do: {}", told.stderr);
+}
+
+#[test]
+fn a_disk_that_fills_up_during_the_run_is_an_error_and_the_tests_pass_all_the_same() {
+    let project = Project::new("disk-full-during");
+    // Room for the session and the first windows of the spool, in steps: the end of it comes at different places.
+    for size in ["160k", "600k"] {
+        let script = "$memgate run -- $suite; code=$?; rm -rf $project/kept; cp -r .memgate/latest/ $project/kept; exit $code";
+        let Some(output) = on_a_small_disk(&project, size, script) else { return };
+        let told = Told::of(&output);
+        told.tests_passed();
+        told.is_an_error_because(&["no room to write", "No space left on device"]);
+        gate_does_not_pass(&project);
+    }
+}
+
+#[test]
+fn a_test_that_fills_the_disk_is_an_error_from_there_on() {
+    let project = Project::new("disk-full-by-a-test");
+    let script = "IN_THE_MIDDLE='cat /dev/zero >fill 2>/dev/null || true' $memgate run --filter='-Much.*' -- $suite; code=$?; \
+                  rm fill; cp -r .memgate/latest/ $project/kept; exit $code";
+    let Some(output) = on_a_small_disk(&project, "3m", script) else { return };
+    let told = Told::of(&output);
+    assert!(told.stdout.contains("[  PASSED  ] 4 tests."), "{}\n{}", told.stdout, told.stderr);
+    told.is_an_error_because(&["no room to write", "No space left on device"]);
+    let gate = gate_does_not_pass(&project);
+    let first = gate.report().suites.iter().flat_map(|s| &s.tests).find(|t| t.id == "First.Clean").cloned();
+    assert_eq!(first.map(|test| test.verdict), Some(Verdict::Pass), "what came before is judged:\n{gate}");
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_is_an_error_and_kills_nobody() {
+    let project = Project::new("file-size-limit");
+    // In units of 512 bytes: the spool, then also what memgate itself writes.
+    for limit in [200, 1600] {
+        let script = format!("ulimit -f {limit}; exec $memgate run -- $suite");
+        let output = command_in_shell(&mut project.command::<&str>(&[]), &script, None).output().unwrap();
+        let told = Told::of(&output);
+        told.tests_passed();
+        told.is_an_error_because(&["no room to write", "File too large"]);
+        let gate = project.memgate(&["gate", "--format", "json", ".memgate/latest"]);
+        assert!(matches!(gate.code, Some(1 | 2)) && !gate.stderr.contains("panicked"), "{gate}");
+    }
+}
+
+#[test]
+fn a_read_only_project_is_told_and_another_folder_helps() {
+    let project = Project::new("read-only");
+    let script = "mkdir elsewhere && mount -t tmpfs -o size=64m none elsewhere && mount -o remount,ro $small || exit 99\n\
+                  $memgate run -- $suite; code=$?\n\
+                  $memgate run --filter 'First.*:Last.*' --output-dir elsewhere/sessions -- $suite >/dev/null || exit 98\n\
+                  exit $code";
+    let Some(output) = on_a_small_disk(&project, "1m", script) else { return };
+    let told = Told::of(&output);
+    told.is_an_error_because(&["Read-only file system"]);
+    assert!(told.stderr.contains("--output-dir"), "the hint names what helps: {}", told.stderr);
+}
+
+#[test]
+fn a_memgate_folder_that_cannot_be_written_is_told_with_its_path() {
+    let project = Project::new("unwritable");
+    project.write(".memgate", "a file of the user's");
+    let run = project.run(&suite());
+    run.ends_with(2).says(".memgate").says("hint:");
+    assert_eq!(project.read(".memgate"), "a file of the user's");
+}
+
+#[test]
+fn an_agent_that_cannot_open_its_spool_leaves_the_tests_alone() {
+    let project = Project::new("no-spool");
+    let file = project.write("file", "");
+    let mut folders =
+        vec!["/nonexistent/folder".to_owned(), file.display().to_string(), "/proc/self".to_owned()];
+    // A folder below which a path is too long for the system.
+    folders.push(format!("{}/{}", project.folder().display(), "x".repeat(255)));
+    for folder in folders {
+        let options = format!("dir={folder};target=all;harness=1;wait_ms=60000");
+        let begun = Instant::now();
+        let output = Command::new(suite())
+            .env("LD_PRELOAD", agent())
+            .env("MEMGATE_AGENT_OPTIONS", options)
+            .output()
+            .unwrap();
+        let told = Told::of(&output);
+        told.tests_passed();
+        assert_eq!((told.code, told.stderr.as_str()), (Some(0), ""), "{folder}");
+        assert!(begun.elapsed() < BOUNDARY_WAIT * 5, "it waited for nobody: {:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn a_spool_folder_that_vanishes_during_the_run_never_makes_a_pass() {
+    for (name, victim) in [("frames", ".memgate/*/frames"), ("session", ".memgate/*"), ("root", ".memgate")] {
+        let project = Project::new(&format!("vanished-{name}"));
+        let mut command = project.command(&["run".as_ref(), "--".as_ref(), suite().as_os_str()]);
+        // The link to the latest session goes with it, or leads nowhere.
+        command.env("IN_THE_MIDDLE", format!("rm -rf {}/{victim}", project.folder().display()));
+        let output = command.output().unwrap();
+        let told = Told::of(&output);
+        told.tests_passed();
+        // The suite leaks. What was followed live may be known; the rest is an error.
+        told.is_an_error_because(&["No such file", "no room to write", "no such file", "leak"]);
+        let gate = project.memgate(&["gate", ".memgate"]);
+        assert!(matches!(gate.code, Some(1 | 2)) && !gate.stderr.contains("panicked"), "{gate}");
+    }
+}
+
+#[test]
+fn a_vanished_folder_takes_the_pass_of_a_clean_suite_with_it_or_leaves_everything_known() {
+    let project = Project::new("vanished-clean");
+    let mut command = project.command(&[
+        "run",
+        "--filter",
+        "First.*:Then.RunsWhatItIsTold:Last.*",
+        "--",
+        suite().to_str().unwrap(),
+    ]);
+    command.env("IN_THE_MIDDLE", format!("rm -rf {}/.memgate/*/frames", project.folder().display()));
+    let output = command.output().unwrap();
+    let told = Told::of(&output);
+    assert!(told.stdout.contains("[  PASSED  ] 3 tests."), "{}", told.stdout);
+    let report = fs::read_to_string(project.session().join("report.json")).unwrap();
+    let report: RunReport = serde_json::from_str(&report).unwrap();
+    let judged: Vec<_> = report.suites.iter().flat_map(|s| &s.tests).map(|t| t.verdict).collect();
+    let all_known = judged == [Verdict::Pass; 3];
+    assert_eq!(told.code == Some(0), all_known && report.errors.is_empty(), "{}\n{report:#?}", told.stderr);
+    // Nothing is left to judge again: that is an error, whatever the run itself said.
+    let gate = project.memgate(&["gate", ".memgate/latest"]);
+    assert!(matches!(gate.code, Some(2)) && !gate.stderr.contains("panicked"), "{gate}");
+}
+
+#[test]
+fn a_harness_that_stands_still_costs_its_timeout_once_and_then_nothing() {
+    let project = Project::new("harness-stopped");
+    let undisturbed = Instant::now();
+    let filter = "First.*:Then.RunsWhatItIsTold:Last.*";
+    project.run_filtered(filter, &suite()).ends_with(0);
+    let undisturbed = undisturbed.elapsed();
+
+    let done = project.folder().join("done");
+    let mut command = project.command(&["run", "--filter", filter, "--", suite().to_str().unwrap()]);
+    // The test itself stops the one who waits for its end, and remembers when its process was over.
+    let script = format!(
+        "kill -STOP $(cat {folder}/harness); (while readlink /proc/$PPID/exe; do sleep 0.05; done; touch {done}) >/dev/null 2>&1 &",
+        folder = project.folder().display(),
+        done = done.display()
+    );
+    command.env(
+        "IN_THE_MIDDLE",
+        format!("while ! [ -s {}/harness ]; do sleep 0.02; done; {script}", project.folder().display()),
+    );
+    let begun = Instant::now();
+    let mut harness = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    project.write("harness", harness.id().to_string());
+    until("the tests have ended without their harness", || done.exists());
+    let took = begun.elapsed();
+    kill_process(Pid::from_child(&harness), Signal::CONT).unwrap();
+    let mut status = None;
+    until("memgate ends", || {
+        status = harness.try_wait().unwrap();
+        status.is_some()
+    });
+    assert!(
+        took < undisturbed * 4 + BOUNDARY_WAIT + Duration::from_secs(4),
+        "{took:?}, undisturbed {undisturbed:?}"
+    );
+    let report: RunReport = serde_json::from_str(&project.read(".memgate/latest/report.json")).unwrap();
+    assert_eq!(status.unwrap().code(), Some(report.exit_code));
+    let tests: usize = report.suites.iter().map(|s| s.tests.len()).sum();
+    assert!(report.exit_code != 0 || tests == 3, "a pass only with all tests: {report:#?}");
+}
+
+fn until(what: &str, mut ready: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !ready() {
+        assert!(begun.elapsed() < DEADLINE, "waited for {DEADLINE:?} until {what}");
+        // Another process's doing: there is no event of ours to wait for.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,309 @@
+//! Peers of the agent's socket that read slowly or not at all, talk nonsense, flood, never finish, or come in crowds. Whatever they do,
+//! the tests pass as they do alone, and are held up no longer than they may be.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use memgate_e2e::{Project, agent, samples};
+use memgate_wire::spool::order;
+use memgate_wire::{Boundary, BoundaryKind, Decoded, Frame, Order, WEBSOCKET_PROTOCOL, decode, encode};
+use rustix::process::{Pid, Signal, kill_process};
+use tungstenite::client::IntoClientRequest as _;
+use tungstenite::http::HeaderValue;
+use tungstenite::{Message, WebSocket};
+
+const TOKEN: &str = "correct-horse-battery-staple";
+/// Nothing here takes longer, on however busy a machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// What a guest may wait for a peer: for the first answer that does not come, and for its last words to be read.
+const WAIT: Duration = Duration::from_millis(700);
+const MOST_WAITS: u32 = 2;
+
+/// Tests that leave much behind: more than a socket buffers, so that somebody has to read it.
+const MUCH: &str = r#"
+#include <gtest/gtest.h>
+#include <stdlib.h>
+static void *volatile sink;
+__attribute__((noinline)) void *deep(int depth, unsigned path);
+__attribute__((noinline)) void *left(int depth, unsigned path) { void *p = deep(depth, path); sink = p; return p; }
+__attribute__((noinline)) void *right(int depth, unsigned path) { void *p = deep(depth, path); sink = p; return p; }
+void *deep(int depth, unsigned path) {
+  if (depth == 0) return malloc(9 + path % 7);
+  return path & 1 ? left(depth - 1, path >> 1) : right(depth - 1, path >> 1);
+}
+class Much : public testing::TestWithParam<int> {};
+TEST_P(Much, Left) { for (unsigned i = 0; i < 20000; i++) deep(15, i); }
+INSTANTIATE_TEST_SUITE_P(All, Much, testing::Range(0, 6));
+"#;
+
+/// A tested process that listens, killed where a test fails.
+struct Guest {
+    child: Child,
+    socket: PathBuf,
+    begun: Instant,
+    _project: Project,
+}
+
+impl Guest {
+    fn start(name: &str, wait: Duration, expects_a_harness: bool) -> Self {
+        let project = Project::new(name);
+        let socket = project.folder().join("s");
+        let child = Command::new(samples::own_suite("much", MUCH))
+            .env("LD_PRELOAD", agent())
+            .env(
+                "MEMGATE_AGENT_OPTIONS",
+                format!(
+                    "target=all;harness={};wait_ms={};carrier=unix:{};token={TOKEN}",
+                    u8::from(expects_a_harness),
+                    wait.as_millis(),
+                    socket.display()
+                ),
+            )
+            .env_remove("LD_LIBRARY_PATH")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self { child, socket, begun: Instant::now(), _project: project }
+    }
+
+    fn connect(&self) -> UnixStream {
+        connect(&self.socket)
+    }
+
+    /// It ends as it does alone, and waits made it no later than this.
+    #[track_caller]
+    fn passes(mut self, alone: Duration, waits: Duration) {
+        let mut told = String::new();
+        // Read to its end first: only then is nothing of it in the way of its end.
+        self.child.stdout.take().unwrap().read_to_string(&mut told).unwrap();
+        let mut complained = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut complained).unwrap();
+        let status = self.child.wait().unwrap();
+        let took = self.begun.elapsed();
+        assert!(status.success() && told.contains("[  PASSED  ] 6 tests."), "{status}\n{told}\n{complained}");
+        assert_eq!(complained, "");
+        // The machine may be busy with other tests meanwhile; a wait at each of the twelve boundaries would show all the same.
+        let limit = alone * 4 + waits + Duration::from_secs(4);
+        assert!(took < limit, "it took {took:?}, alone {alone:?} and may wait {waits:?}");
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// How long the tests take when nobody waits for anybody.
+fn alone() -> Duration {
+    static ALONE: std::sync::OnceLock<Duration> = std::sync::OnceLock::new();
+    *ALONE.get_or_init(|| {
+        let guest = Guest::start("survive-alone", Duration::ZERO, false);
+        let begun = guest.begun;
+        guest.passes(DEADLINE, Duration::ZERO);
+        begun.elapsed()
+    })
+}
+
+fn connect(path: &Path) -> UnixStream {
+    let begun = Instant::now();
+    loop {
+        match UnixStream::connect(path) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(DEADLINE)).unwrap();
+                return stream;
+            }
+            Err(why) => assert!(begun.elapsed() < DEADLINE, "nobody listens: {why}"),
+        }
+        // Nothing tells when a listener appears.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn let_in(stream: UnixStream) -> WebSocket<UnixStream> {
+    let mut request = "ws://localhost/".into_client_request().unwrap();
+    let headers = request.headers_mut();
+    headers.insert("authorization", HeaderValue::from_str(&format!("Bearer {TOKEN}")).unwrap());
+    headers.insert("sec-websocket-protocol", HeaderValue::from_static(WEBSOCKET_PROTOCOL));
+    tungstenite::client(request, stream).unwrap_or_else(|why| panic!("{why}")).0
+}
+
+fn ordered(boundary: u32, bits: u32) -> Message {
+    let mut bytes = Vec::new();
+    encode(&Frame::Order(Order { boundary, bits }), 1, &mut bytes);
+    Message::binary(bytes)
+}
+
+/// Reads until a boundary of this kind has come.
+fn boundary(socket: &mut WebSocket<UnixStream>, kind: BoundaryKind) -> Boundary {
+    loop {
+        let Message::Binary(bytes) = socket.read().unwrap() else { continue };
+        let mut at = 0;
+        while at < bytes.len() {
+            let Decoded::Frame { frame, bytes: length, .. } = decode(&bytes[at..], at as u64).unwrap() else {
+                panic!("a message holds whole frames")
+            };
+            at += length;
+            match frame {
+                Frame::Boundary(found) if found.kind == kind => return found,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_stops_reading_costs_its_timeout_once() {
+    let alone = alone();
+    let guest = Guest::start("survive-stops-reading", WAIT, true);
+    let mut socket = let_in(guest.connect());
+    boundary(&mut socket, BoundaryKind::ProcessStart);
+    // Connected, and from now on deaf and dumb.
+    guest.passes(alone, WAIT * MOST_WAITS);
+    drop(socket);
+}
+
+#[test]
+fn a_peer_that_reads_slowly_gets_whole_frames_and_holds_nobody_up() {
+    let alone = alone();
+    let guest = Guest::start("survive-reads-slowly", WAIT, true);
+    let mut socket = let_in(guest.connect());
+    let reader = std::thread::spawn(move || {
+        let mut chunk = [0; 2048];
+        let mut all = Vec::new();
+        // A slow line: that is the point.
+        while let Ok(got @ 1..) = socket.get_mut().read(&mut chunk) {
+            all.extend_from_slice(&chunk[..got]);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        all
+    });
+    guest.passes(alone, WAIT * MOST_WAITS);
+    let all = reader.join().unwrap();
+    assert!(all.len() > 2048, "something came: {} bytes", all.len());
+}
+
+#[test]
+fn a_peer_that_is_stopped_and_goes_on_still_finds_an_agent_that_speaks() {
+    let alone = alone();
+    let guest = Guest::start("survive-guest-stopped", DEADLINE, true);
+    let mut socket = let_in(guest.connect());
+    let begin = boundary(&mut socket, BoundaryKind::ProcessStart);
+    let pid = Pid::from_child(&guest.child);
+    kill_process(pid, Signal::STOP).unwrap();
+    socket.send(ordered(begin.sequence, 0)).unwrap();
+    kill_process(pid, Signal::CONT).unwrap();
+    let first = boundary(&mut socket, BoundaryKind::TestStart);
+    assert!(first.sequence > begin.sequence);
+    drop(socket);
+    // Nobody waits for a peer that has gone.
+    guest.passes(alone, Duration::ZERO);
+}
+
+#[test]
+fn garbage_after_the_handshake_ends_the_connection_and_the_next_peer_is_served() {
+    let alone = alone();
+    let guest = Guest::start("survive-garbage", DEADLINE, true);
+    let garbage: [&[u8]; 5] = [
+        &[0xff; 4096],
+        // A binary message of 2^63 bytes.
+        &[0x82, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0],
+        // One that is longer than any order.
+        &[0x82, 0xff, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0],
+        // A client's frame without a mask.
+        &[0x82, 0x03, 1, 2, 3],
+        // A ping longer than pings are.
+        &[&[0x89, 0xfe, 0x10, 0][..], &[0; 4100]].concat(),
+    ];
+    for bytes in garbage {
+        let mut socket = let_in(guest.connect());
+        socket.get_mut().write_all(bytes).unwrap();
+        // The agent hangs up: there is an end to what comes from it.
+        let mut heard = Vec::new();
+        let end = socket.get_mut().read_to_end(&mut heard).err().map(|e| e.kind());
+        assert!(
+            end.is_none_or(|kind| kind == std::io::ErrorKind::ConnectionReset),
+            "{end:?} after {bytes:x?}"
+        );
+    }
+    // What are no orders at all is passed over.
+    let mut socket = let_in(guest.connect());
+    for message in [&b""[..], b"\0", b"not a frame at all, but longer than its header"] {
+        socket.send(Message::binary(message.to_vec())).unwrap();
+    }
+    socket.send(Message::text("hello")).unwrap();
+    socket.close(None).unwrap();
+    drop(socket);
+    guest.passes(alone, Duration::ZERO);
+}
+
+#[test]
+fn a_flood_of_orders_for_other_boundaries_neither_stops_the_tests_nor_holds_up_the_frames() {
+    let alone = alone();
+    let guest = Guest::start("survive-flood", WAIT, true);
+    let mut socket = let_in(guest.connect());
+    let mut back = socket.get_ref().try_clone().unwrap();
+    let flood = std::thread::spawn(move || {
+        let mut sent = 0_u64;
+        // Each would end the process if it were for the boundary it stands at.
+        while socket.write(ordered(0, order::STOP)).and_then(|()| socket.flush()).is_ok() {
+            sent += 1;
+        }
+        sent
+    });
+    let mut heard = 0;
+    let mut chunk = vec![0; 64 << 10];
+    while let Ok(got @ 1..) = back.read(&mut chunk) {
+        heard += got;
+    }
+    guest.passes(alone, WAIT * MOST_WAITS);
+    assert!(flood.join().unwrap() > 1000, "it was a flood");
+    // 20000 stacks of fifteen frames in each of six tests.
+    assert!(heard > 100_000, "the frames came meanwhile: {heard} bytes");
+}
+
+#[test]
+fn an_order_for_another_boundary_is_not_obeyed_when_its_sender_goes() {
+    let alone = alone();
+    let guest = Guest::start("survive-stale-order", DEADLINE, true);
+    let mut socket = let_in(guest.connect());
+    let begin = boundary(&mut socket, BoundaryKind::ProcessStart);
+    // The guest stands at the first boundary. It goes on because nobody is there, not because of what was said before.
+    socket.send(ordered(begin.sequence - 1, order::STOP)).unwrap();
+    drop(socket);
+    guest.passes(alone, Duration::ZERO);
+}
+
+#[test]
+fn handshakes_that_never_end_and_crowds_only_delay_the_one_who_knows_the_token() {
+    let alone = alone();
+    let guest = Guest::start("survive-crowd", DEADLINE, true);
+    // One that drips, byte by byte, longer than a handshake may take.
+    let mut drip = guest.connect();
+    let dripping = std::thread::spawn(move || {
+        let begun = Instant::now();
+        let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ".iter().chain(std::iter::repeat(&b'x'));
+        for byte in request {
+            if drip.write_all(&[*byte]).is_err() || begun.elapsed() > DEADLINE {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        begun.elapsed()
+    });
+    // Some that say nothing at all, and many that go at once.
+    let silent: Vec<_> = (0..2).map(|_| guest.connect()).collect();
+    (0..64).for_each(|_| drop(guest.connect()));
+    let dripped = dripping.join().unwrap();
+    assert!(dripped < Duration::from_secs(15), "it was let drip for {dripped:?}");
+    let mut socket = let_in(guest.connect());
+    let begin = boundary(&mut socket, BoundaryKind::ProcessStart);
+    socket.send(ordered(begin.sequence, 0)).unwrap();
+    drop((socket, silent));
+    guest.passes(alone, Duration::from_secs(15));
+}
