@@ -319,6 +319,30 @@ fn a_harness_that_stands_still_costs_its_timeout_once_and_then_nothing() {
     assert!(report.exit_code != 0 || tests == 3, "a pass only with all tests: {report:#?}");
 }
 
+/// Found by a full disk: a process that repeats its test until it is told to stop, and is not heard of, did so for ever.
+#[test]
+fn a_repeated_test_that_is_not_heard_of_is_ended_and_no_pass() {
+    let program = samples::own_suite(
+        "leaves_its_harness",
+        "#include <gtest/gtest.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n\
+         __attribute__((constructor)) static void leave(int argc, char **argv) {\n\
+           for (int i = 0; i < argc; i++)\n\
+             if (!strcmp(argv[i], \"--gtest_repeat=-1\") && getenv(\"LD_PRELOAD\")) {\n\
+               unsetenv(\"LD_PRELOAD\");\n\
+               execv(\"/proc/self/exe\", argv);\n\
+             }\n\
+         }\n\
+         static void *volatile sink;\n\
+         TEST(Leaves, ItsHarness) { sink = malloc(61); usleep(1000); }\n",
+    );
+    let project = Project::new("unheard-of");
+    let begun = Instant::now();
+    let run = project.memgate(&["run", "--timeout", "2s", "--", program.to_str().unwrap()]);
+    assert!(begun.elapsed() < DEADLINE, "it took {:?}", begun.elapsed());
+    run.ends_with(2).says("nothing was recorded for 2 s");
+    assert_eq!(run.test("Leaves.ItsHarness").verdict, Verdict::Error);
+}
+
 fn until(what: &str, mut ready: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !ready() {

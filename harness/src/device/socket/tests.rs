@@ -298,6 +298,52 @@ async fn nobody_listening_is_an_error_that_names_the_endpoint() {
     assert_eq!(error.to_string(), "connect to unix:/nowhere/agent.sock");
 }
 
+#[tokio::test]
+async fn who_never_shakes_hands_or_talks_nonsense_instead_is_an_error_that_names_the_endpoint() {
+    use tokio::io::AsyncWriteExt;
+
+    let endless = [&b"HTTP/1.1 101 Switching Protocols\r\nx: "[..], &b"x".repeat(1 << 20)].concat();
+    for said in [Vec::new(), b"\x16\x03\x01\x02\x00hello\r\n\r\n".to_vec(), vec![0; 1 << 20], endless] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agent.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let silent = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // It may be hung up on before all is said; afterwards it says nothing and stays.
+            drop(stream.write_all(&said).await);
+            std::future::pending::<()>().await;
+        });
+        let (tell, told) = observer();
+        let (endpoint, patience) = (Endpoint::Unix(path.clone()), Duration::from_millis(200));
+        let error =
+            record(&endpoint, "secret", patience, folder.path(), &options(), &tell).await.unwrap_err();
+        silent.abort();
+        assert_eq!(error.to_string(), format!("speak with the agent at unix:{}", path.display()));
+        assert_eq!(told.try_iter().count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_unknown_frames_is_kept_counted_and_ends_with_its_sender() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut unknown = encoded(&[boundary(1)]);
+    // A type of the future, with its checksum: of 16 bytes of header and no body.
+    unknown.truncate(16);
+    unknown[..6].copy_from_slice(&[0, 0, 0, 0, 0xe7, 0x03]);
+    unknown[6..].fill(0);
+    unknown.extend_from_slice(&CRC_OF_EMPTY_999.to_le_bytes());
+    let flood = || Step::Raw(Message::binary(unknown.repeat(10_000)));
+    let mut script = vec![frames([hello()])];
+    script.extend((0..20).map(|_| flood()));
+    let (end, live, _agent) = play(folder.path(), "secret", script).await;
+    let end = end.unwrap();
+    assert_eq!((end.how, end.frames, end.unknown_frames), (End::Died, 1, 200_000));
+    assert!(matches!(live.as_slice(), [Frame::Hello(_), Frame::Error(_)]), "and it says that it was lost");
+}
+
+/// CRC-32C of that header, computed apart from this program.
+const CRC_OF_EMPTY_999: u32 = 0xf7e1_c83a;
+
 #[test]
 fn endpoints_are_read_as_they_are_written() {
     for text in ["unix:/run/a b.sock", "unix:@name", "tcp:127.0.0.1:4711", "tcp:[::1]:1"] {
