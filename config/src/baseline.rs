@@ -7,6 +7,10 @@ use std::fmt;
 use memgate_model::{Metric, MetricValue, Per, RunReport, Verdict};
 use serde::{Deserialize, Serialize};
 
+mod windows;
+
+pub use windows::WindowBaseline;
+
 /// Version of the shape of [`Baseline`].
 pub const BASELINE_VERSION: u32 = 1;
 
@@ -30,6 +34,9 @@ pub struct SuiteBaseline {
     /// Of its tests.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tests: BTreeMap<String, TestBaseline>,
+    /// For a JVM suite, what its test classes left behind where they are clean.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<WindowBaseline>,
 }
 
 /// Accepted figures of a test.
@@ -116,6 +123,25 @@ impl Baseline {
                 accepted.tests.retain(|id, _| suite.tests.iter().any(|test| test.id == *id));
             }
         }
+    }
+
+    /// Takes today's windows of a suite, but for those in which something was found: they are screened again each time. Of a suite
+    /// that was not measured completely the accepted ones stay.
+    pub fn accept_windows(&mut self, report: &RunReport, suite: &str, windows: Vec<WindowBaseline>) {
+        let Some(judged) = report.suites.iter().find(|judged| judged.name == suite) else { return };
+        if judged.verdict == Verdict::Error {
+            return;
+        }
+        let found = |class: &str| {
+            judged.tests.iter().any(|test| {
+                let of_class =
+                    test.id.strip_prefix(class).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+                of_class && (test.verdict != Verdict::Pass || !test.leaks.is_empty())
+            })
+        };
+        let clean = |window: &WindowBaseline| !window.classes.iter().any(|class| found(class));
+        self.suites.entry(suite.to_owned()).or_default().windows =
+            windows.into_iter().filter(clean).collect();
     }
 
     /// The accepted figure of a test, if it was measured per the same.

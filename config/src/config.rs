@@ -44,7 +44,7 @@ table! {
         waivers_file: At<Words>,
         /// Known leaks that are accepted for a time.
         waivers: Vec<At<WaiverFile>>,
-        /// Files to write besides the session's own `report.json`.
+        /// What is written besides the session's own `report.json` and `report.html`, and who is told.
         reports: ReportsFile,
     }
 }
@@ -86,7 +86,7 @@ pub struct FileRef {
 pub struct Later {
     /// What kind of thing.
     pub kind: LaterKind,
-    /// Its name in the file: `app`, `html`.
+    /// Its name in the file: `app`.
     pub name: String,
     /// For a suite: its runner.
     pub detail: &'static str,
@@ -99,8 +99,6 @@ pub struct Later {
 pub enum LaterKind {
     /// Runs this suite. A run that should include it has not measured everything: an error, never a pass.
     Suite,
-    /// Writes this report.
-    Report,
 }
 
 impl fmt::Display for Later {
@@ -108,7 +106,6 @@ impl fmt::Display for Later {
         let Self { kind, name, detail, place } = self;
         match kind {
             LaterKind::Suite => write!(f, "suite `{name}` (runner `{detail}`, {place})"),
-            LaterKind::Report => write!(f, "report `{name}` ({place})"),
         }
     }
 }
@@ -241,7 +238,7 @@ fn check(file: ConfigFile, reader: &mut Reader<'_>) -> Config {
         baseline: file_ref(baseline, default.baseline, reader),
         waivers_file: file_ref(waivers_file, default.waivers_file, reader),
         waivers: check_waivers(waivers.unwrap_or_default(), reader),
-        reports: Reports::check(reports.unwrap_or_default(), &mut later, reader),
+        reports: Reports::check(reports.unwrap_or_default(), reader),
         later,
     }
 }

@@ -156,7 +156,7 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-const SECRET_KEYS: [&str; 4] = ["password", "secret", "token", "webhook"];
+const SECRET_KEYS: [&str; 5] = ["password", "secret", "token", "webhook", "url"];
 
 /// Replaces what follows a key that names a secret by as many `*`, byte by byte so that positions stay. References to the
 /// environment (`${…}`) are kept: they say nothing and help.
@@ -180,7 +180,7 @@ fn mask_line(line: &str) -> String {
     for from in value_at {
         let rest = line.get(from..).unwrap_or("");
         let end = rest.find([',', '}', '\n', '\r']).unwrap_or(rest.len());
-        if !rest.contains("${") {
+        if !rest.contains("${") || rest.contains(":-") {
             masked = cover(&masked, from, from + end);
         }
     }

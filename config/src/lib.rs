@@ -22,16 +22,21 @@ mod value;
 mod waive;
 mod yaml;
 
-pub use baseline::{BASELINE_VERSION, Baseline, BaselineError, Figure, SuiteBaseline, TestBaseline};
+pub use baseline::{
+    BASELINE_VERSION, Baseline, BaselineError, Figure, SuiteBaseline, TestBaseline, WindowBaseline,
+};
 pub use config::{Config, DEFAULT_BASELINE, DEFAULT_WAIVERS_FILE, FileRef, Later, LaterKind};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use reference::reference;
 pub use schema::schema;
+pub use settings::java::{HeapDump, MeasureJava};
+pub use settings::mail::{Encryption, Mail, MailServer};
 pub use settings::measure::{Measure, Screen};
-pub use settings::reports::{JunitFlavour, JunitReport, Reports};
+pub use settings::reports::{JunitFlavour, JunitReport, MarkdownFor, MarkdownReport, Reports, When};
 pub use settings::suites::{Runner, Suite};
 pub use settings::thresholds::{Limit, Override, Rule, Threshold, Thresholds};
 pub use settings::waivers::{Until, Waiver, WaiverTarget};
+pub use settings::webhooks::{ChatFile as Chat, Webhook};
 pub use source::Place;
 pub use template::{Facts, ProjectKind, SuiteFact, init_template};
 pub use value::glob::{FrameGlob, Glob, TargetGlob, TestGlob};

@@ -47,7 +47,7 @@ pub fn init_template(kind: ProjectKind, facts: &Facts) -> String {
 version: 1
 project: {project}
 
-# What is run. GoogleTest is recognised by itself, also in executables that ctest, make or a script start.
+# What is run. GoogleTest is recognised by itself, also in executables that ctest, make or a script start; JUnit below Maven and Gradle.
 suites:
 {suites}
 # How tests are measured: each once, and the suspects again, alone, in iterations. These are the defaults.
@@ -55,8 +55,10 @@ suites:
 #   warm_up: 3            # executions before the first that counts
 #   iterations: 10        # at least
 #   unconfirmed: warn     # growth that cannot be confirmed: warn | fail
+#   screen: baseline      # JVM suites: thorough | baseline | off
 #   confidence: 0.99
 #   timeout: 60s          # per test
+#   java: {{ heap_dump: out_of_memory }}   # more: follow, sampling
 
 # How much one more iteration of a test may leave behind. The first matching entry of `tests` wins.
 thresholds:
@@ -74,8 +76,10 @@ thresholds:
 #     reason: initialises once per process
 #     until: never
 
+# Besides the page in .memgate/latest; docs/reports.md has all of them.
 # reports:
 #   junit: {{ path: {junit} }}
+#   mail: {{ server: \"smtps://ci@mail.example.com\", password: \"${{MEMGATE_SMTP_PASSWORD}}\", to: [team@example.com] }}
 ",
         project = if facts.project.trim().is_empty() { "unnamed".to_owned() } else { quote(&facts.project) },
         waivers = crate::DEFAULT_WAIVERS_FILE,
@@ -106,15 +110,13 @@ fn usual_suites(kind: ProjectKind) -> &'static str {
 "
         }
         ProjectKind::Maven => {
-            "  # JVM suites come with a later version of memgate; native executables work today.
-  # unit: { run: [mvn, -q, test], runner: junit }
-  # native: { run: [target/native/tests] }
+            "  # Every module with tests is a suite of its own; the pom stays as it is.
+  unit: { run: [mvn, test], runner: junit }
 "
         }
         ProjectKind::Gradle => {
-            "  # JVM suites come with a later version of memgate; native executables work today.
-  # unit: { run: [./gradlew, test], runner: junit }
-  # native: { run: [build/native/tests] }
+            "  # Every project with tests is a suite of its own; the build script stays as it is.
+  unit: { run: [./gradlew, test], runner: junit }
 "
         }
         ProjectKind::Plain => {

@@ -36,6 +36,10 @@ const BROKEN: &[(&str, &str)] = &[
         "out_of_range",
         "version: 1\nmeasure:\n  iterations: 2\n  confidence: 1\n  timeout: 0s\n  interval: 1ms\n",
     ),
+    (
+        "java_out_of_range",
+        "version: 1\nmeasure:\n  java:\n    sampling: 1 KiB\n    follow: [com.*.Tile, com.example.*]\n    follow_every: 0\n    heap_dump: always\n",
+    ),
     ("bad_size", "version: 1\nthresholds:\n  native.live_bytes: 64 kibs\n  os.rss: -3\n"),
     ("bad_duration", "version: 1\nmeasure:\n  timeout: 60\n  settle: soon\n"),
     ("bad_choice", "version: 1\nmeasure:\n  unconfirmed: wran\n  screen: none\n"),
@@ -92,6 +96,16 @@ const BROKEN: &[(&str, &str)] = &[
         "version: 1\nwaivers:\n  - { frame: a, reason: r, until: never }\n  - { frame: a, reason: s, until: 2027-01-01 }\n",
     ),
     ("report_without_path", "version: 1\nreports:\n  junit: { flavour: strict }\n  json: {}\n  pdf: {}\n"),
+    ("mail_that_cannot_be_sent", "version: 1\nreports:\n  mail: { server: mail.example.com, to: [a@b.c] }\n"),
+    ("mail_to_nobody", "version: 1\nreports:\n  mail:\n    server: smtp+plain://ci@localhost:99999\n"),
+    (
+        "mail_with_mistakes",
+        "version: 1\nreports:\n  mail:\n    server: smtp+plain://ci@localhost\n    password: ${PASSWORD}\n    to: [maps-team, \"a b@c\"]\n    timeout: 0s\n    when: sometimes\n",
+    ),
+    (
+        "secrets_in_the_file",
+        "version: 1\nreports:\n  mail: { server: \"smtps://ci:hunter2@mail.example.com\", password: hunter2, to: [a@b.c] }\n  webhooks:\n    - { chat: slack, url: \"https://hooks.example.com/hunter2\" }\n    - { chat: teams, url: \"${URL}\", secret: \"${X:-hunter2}\" }\n    - { chat: irc }\n",
+    ),
     ("missing_variable", "version: 1\nsuites:\n  a: { run: [\"${BUILD}/tests\", \"${HOME}\"] }\n"),
     ("malformed_variable", "version: 1\nproject: \"${BUILD\"\nbaseline: \"${}\"\n"),
     (

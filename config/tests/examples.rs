@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use memgate_config::{Config, FileRef, LaterKind, Limit, Place, Runner, Until, WaiverTarget};
+use memgate_config::{
+    Chat, Config, Encryption, FileRef, LaterKind, Limit, Place, Runner, Until, WaiverTarget, When,
+};
 use memgate_model::{Level, Metric, Per};
 
 fn directory() -> PathBuf {
@@ -98,12 +100,19 @@ fn the_full_example_means_what_it_says() {
     let baseline = Place::File { file: "memgate.yaml".into(), line: 35 };
     assert_eq!(config.baseline, FileRef { path: "memgate-baseline.json".into(), place: baseline });
 
-    // The password of `mail` comes from a variable that is not set: what is not used is not looked up.
-    let later = |kind| {
-        config.later.iter().filter(move |l| l.kind == kind).map(|l| l.name.as_str()).collect::<Vec<_>>()
-    };
-    assert_eq!(later(LaterKind::Suite), ["app"]);
-    assert_eq!(later(LaterKind::Report), ["html", "mail"]);
+    // The password of `mail` comes from a variable that is not set: it is looked up when a mail is sent, and not before.
+    let mail = config.reports.mail.as_ref().unwrap();
+    assert_eq!((mail.server.host.as_str(), mail.server.port), ("mail.example.com", 465));
+    assert_eq!((mail.server.encryption, mail.when), (Encryption::Tls, When::Changed));
+    assert_eq!(mail.password.as_deref(), Some("MEMGATE_SMTP_PASSWORD"));
+    assert_eq!((mail.from.as_str(), mail.timeout), ("ci@mail.example.com", Duration::from_secs(30)));
+    assert_eq!(mail.addresses, [("@maps".to_owned(), "maps-team@example.com".to_owned())]);
+    let webhooks: Vec<_> = config.reports.webhooks.iter().map(|w| (w.chat, w.url.as_str(), w.when)).collect();
+    assert_eq!(webhooks, [(Chat::Slack, "SLACK_URL", When::Failed), (Chat::Lark, "LARK_URL", When::Changed)]);
+
+    let later: Vec<_> =
+        config.later.iter().filter(|l| l.kind == LaterKind::Suite).map(|l| l.name.as_str()).collect();
+    assert_eq!(later, ["app"]);
     insta::assert_snapshot!(config.later_warning().unwrap());
 }
 
@@ -175,6 +184,50 @@ fn waivers_name_leaks_by_id_frame_class_and_holder() {
         let config = parse(&format!("version: 1\nwaivers:\n  - {entry}\n    reason: r\n    until: never\n"));
         assert_eq!(config.waivers[0].target.names(&leak), names, "{entry}");
     }
+}
+
+#[test]
+fn mail_servers_are_named_by_their_scheme() {
+    for (server, host, port, encryption, user, from) in [
+        (
+            "smtps://ci@mail.example.com",
+            "mail.example.com",
+            465,
+            Encryption::Tls,
+            Some("ci"),
+            "ci@mail.example.com",
+        ),
+        (
+            "smtp://mail.example.com",
+            "mail.example.com",
+            587,
+            Encryption::StartTls,
+            None,
+            "memgate@mail.example.com",
+        ),
+        ("smtp+plain://localhost:2525/", "localhost", 2525, Encryption::None, None, "memgate@localhost"),
+        ("smtps://a%40b.c@[::1]:4650", "::1", 4650, Encryption::Tls, Some("a@b.c"), "a@b.c"),
+    ] {
+        let config =
+            parse(&format!("version: 1\nreports: {{ mail: {{ server: \"{server}\", to: [a@b.c] }} }}\n"));
+        let mail = config.reports.mail.unwrap();
+        let found = (
+            mail.server.host.as_str(),
+            mail.server.port,
+            mail.server.encryption,
+            mail.server.user.as_deref(),
+        );
+        assert_eq!(found, (host, port, encryption, user), "{server}");
+        assert_eq!(mail.from, from);
+    }
+}
+
+#[test]
+fn every_path_of_a_report_can_be_moved() {
+    let mut reports = example("full.yaml").reports;
+    assert_eq!(reports.paths_mut().count(), 12);
+    reports.paths_mut().for_each(|path| *path = PathBuf::from("/root").join(&*path));
+    assert_eq!(reports.mail.unwrap().owners, Some("/root/.github/CODEOWNERS".into()));
 }
 
 #[test]

@@ -513,10 +513,32 @@ pub unsafe extern "system" fn Agent_OnLoad(
     options: *const c_char,
     _reserved: Pointer,
 ) -> jni::sys::jint {
+    if crate::jvm::is_awake() {
+        return jni::sys::JNI_OK;
+    }
     // SAFETY: the virtual machine's own interface.
     if let Some(jvmti) = unsafe { memgate_jvmti::Jvmti::of(vm) } {
         // SAFETY: the virtual machine passes a terminated text, or null.
         crate::jvm::on_load(jvmti, &unsafe { text(options) });
     }
+    jni::sys::JNI_OK
+}
+
+/// Somebody attaches the agent to a virtual machine that runs. May come more than once; always succeeds, as above.
+#[unsafe(no_mangle)]
+pub unsafe extern "system" fn Agent_OnAttach(
+    vm: *mut jni::sys::JavaVM,
+    options: *const c_char,
+    _reserved: Pointer,
+) -> jni::sys::jint {
+    if crate::jvm::is_awake() {
+        return jni::sys::JNI_OK;
+    }
+    // SAFETY: the virtual machine passes a terminated text, or null.
+    let options = unsafe { text(options) };
+    // SAFETY: the virtual machine's own interface.
+    let Some(jvmti) = (unsafe { memgate_jvmti::Jvmti::of(vm) }) else { return jni::sys::JNI_OK };
+    // SAFETY: as above.
+    unsafe { memgate_jvmti::with_env(vm, |env| crate::jvm::on_attach(env, jvmti, &options)) };
     jni::sys::JNI_OK
 }

@@ -37,6 +37,20 @@ pub(crate) enum CarrierKind {
     Tcp(u16),
 }
 
+/// Which Java objects are followed from their allocation to their end.
+#[derive(Debug, Clone)]
+pub(crate) struct FollowOptions {
+    /// Names of classes, or beginnings of them with a `*` behind; with a `!` before, what is left out again. Empty: nothing is
+    /// followed.
+    pub(crate) classes: Vec<String>,
+    /// Bytes of the smallest object that counts.
+    pub(crate) at_least: u64,
+    /// One of so many.
+    pub(crate) every: u64,
+    /// Objects in all.
+    pub(crate) at_most: u64,
+}
+
 /// Everything the harness can ask for.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -51,6 +65,13 @@ pub(crate) struct Options {
     pub(crate) java: bool,
     /// Folder of the jars it needs.
     pub(crate) jars: String,
+    /// Where windows of the build's own run end: see `jvm::pace`.
+    pub(crate) windows: String,
+    /// Mean bytes between sampled allocations in Java; `None`: none are sampled.
+    pub(crate) sampling: Option<u32>,
+    pub(crate) follow: FollowOptions,
+    /// Folder of the heap dump that an `OutOfMemoryError` leaves; empty: none is written.
+    pub(crate) heap_dump: String,
     pub(crate) carrier: CarrierKind,
     /// One capture in this many is compared with the system unwinder; 0: none.
     #[cfg(feature = "crosscheck")]
@@ -72,6 +93,10 @@ impl Options {
             token: String::new(),
             java: false,
             jars: String::new(),
+            windows: String::new(),
+            sampling: Some(512 << 10),
+            follow: FollowOptions { classes: Vec::new(), at_least: 0, every: 1, at_most: 10_000_000 },
+            heap_dump: String::new(),
             carrier: CarrierKind::Spool,
             #[cfg(feature = "crosscheck")]
             crosscheck: 0,
@@ -93,6 +118,21 @@ impl Options {
             "token" => self.token = value,
             "java" => self.java = value == "1",
             "jars" => self.jars = value,
+            "windows" => self.windows = value,
+            "sampling" => match (value.as_str(), value.parse()) {
+                ("off", _) => self.sampling = None,
+                (_, Ok(bytes)) => self.sampling = Some(bytes),
+                _ => return false,
+            },
+            "follow" => self.follow.classes.extend(value.split(',').map(str::to_owned)),
+            "follow_at_least" => return set_number(&mut self.follow.at_least, &value),
+            "follow_every" => {
+                let good = set_number(&mut self.follow.every, &value) && self.follow.every > 0;
+                self.follow.every = self.follow.every.max(1);
+                return good;
+            }
+            "follow_at_most" => return set_number(&mut self.follow.at_most, &value),
+            "heap_dump" => self.heap_dump = value,
             "harness" => self.harness = value == "1",
             "detail" => match value.as_str() {
                 "survivors" => self.detail = Detail::Survivors,
@@ -120,6 +160,11 @@ impl Options {
         }
         true
     }
+}
+
+fn set_number(place: &mut u64, value: &str) -> bool {
+    let number = value.parse().ok();
+    number.inspect(|&number| *place = number).is_some()
 }
 
 fn parse_target(value: &str) -> Option<Target> {

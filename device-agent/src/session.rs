@@ -13,13 +13,16 @@ use memgate_ffi::calm::{CancelHeld, SignalsHeld};
 use memgate_ffi::lock::Lock;
 use memgate_ffi::process::{self, ForkMark, ThreadKey};
 use memgate_ffi::{modules, stack};
-use memgate_tracker::capture::StackLayout;
+use memgate_tracker::StackLayout;
 use memgate_tracker::thread::Inside;
 use memgate_wire::handshake::Answer;
 use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, Event, Frame, Goodbye, GoodbyeReason, Log, LogLevel, Outcome, ProcessRole};
 
-pub(crate) use self::java::{fails, java_growing, java_info, java_is_blind, java_test_ends, start_java};
+pub(crate) use self::java::{
+    fails, java_event, java_exhausted, java_growing, java_info, java_is_blind, java_objects, java_test_ends,
+    start_java,
+};
 pub(crate) use self::stream::counters;
 use self::stream::{Bypassing, Known, Offers, Session, arguments, executable};
 use crate::carrier::{Carrier, Meeting};

@@ -1,12 +1,13 @@
 //! Writes the seeds that are made of frames: `cargo run --release --example seeds` in this folder. They hold one of every frame, a
-//! process of two tests, and the same test repeated with growth, alone and as runs of different length.
+//! process of two tests, and the same test repeated with growth, alone and as runs of different length; and Java virtual machines: the
+//! build's own, rounds, and a test class repeated, with its holders.
 
 use std::fs;
 use std::path::Path;
 
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, Counters, ErrorCode, ErrorFrame, Event, FdEntry, Frame, Goodbye,
-    GoodbyeReason, Hello, Log, LogLevel, Module, Modules, NativeSnapshot, Order, OsSample, Outcome,
+    AgentCost, Boundary, BoundaryKind, ClassCount, ClassName, Classes, Counters, ErrorCode, ErrorFrame, Event, FdEntry, Frame, Goodbye,
+    GoodbyeReason, HeapHistogram, Hello, HistogramScope, HolderLink, HolderPath, Holders, JavaState, JvmInfo, Log, LogLevel, Module, Modules, NativeSnapshot, Order, OsSample, Outcome,
     ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode, Stacks, ThreadEntry, encode,
 };
 
@@ -78,7 +79,7 @@ impl Stream {
         self.push(&Frame::Boundary(Boundary {
             sequence: self.sequence,
             kind,
-            suite: if test.is_empty() { String::new() } else { "S".to_owned() },
+            suite: if test.is_empty() && kind != BoundaryKind::TestEnd { String::new() } else { "S".to_owned() },
             test: test.to_owned(),
             iteration,
             outcome: (kind == BoundaryKind::TestEnd).then_some(Outcome::Passed),
@@ -106,6 +107,45 @@ impl Stream {
             fds: vec![FdEntry { fd: 0, target: "/dev/null".to_owned() }],
             counters: None,
         }));
+    }
+
+    /// A virtual machine with the classes of a small heap.
+    fn begin_java(&mut self, label: &str, listener: &str) {
+        self.begin(label);
+        let text = |s: &str| s.to_owned();
+        self.push(&Frame::JvmInfo(JvmInfo {
+            vm: text("OpenJDK 64-Bit Server VM 17"),
+            version: text("17"),
+            home: text("/jdk"),
+            collector: text("G1"),
+            command: text("com.example.Main"),
+            vm_arguments: vec![text("-Xmx64m")],
+            class_path: vec![text("/classes")],
+            module_path: Vec::new(),
+            properties: Vec::new(),
+            listener: text(listener),
+        }));
+        let names = ["java.lang.String", "byte[]", "com.example.Tile"];
+        let classes = (1..).zip(names).map(|(id, name)| ClassName { id, name: text(name) });
+        self.push(&Frame::Classes(Classes { classes: classes.collect() }));
+    }
+
+    /// The end of a whole test class, with what is alive.
+    fn window(&mut self, iteration: u32, live: &[(u32, u64, u64)]) {
+        self.boundary(BoundaryKind::IterationStart, "", iteration, &[], SnapshotScope::Changes);
+        let boundary = self.sequence + 1;
+        let scope = if boundary < 3 { HistogramScope::All } else { HistogramScope::Changes };
+        let count = |&(class, instances, bytes)| ClassCount { class, instances, bytes };
+        let records = live.iter().map(count).collect();
+        self.push(&Frame::HeapHistogram(HeapHistogram { boundary, part: 0, scope, records }));
+        self.push(&Frame::JavaState(JavaState {
+            boundary,
+            heap_used: Some(1 << 20),
+            threads: Some(5),
+            thread_names: vec!["main".to_owned()],
+            ..JavaState::default()
+        }));
+        self.boundary(BoundaryKind::TestEnd, "", iteration, &[], SnapshotScope::Changes);
     }
 
     fn test(&mut self, name: &str, iteration: u32, left: &[(u32, u64, u64)], scope: SnapshotScope) {
@@ -154,6 +194,42 @@ fn repeated() -> Vec<u8> {
     stream.bytes
 }
 
+fn java_own() -> Vec<u8> {
+    let mut stream = Stream::default();
+    stream.begin_java("screen", "junit4");
+    stream.test("leaks", 0, &[], SnapshotScope::Survivors);
+    stream.end(&[]);
+    stream.bytes
+}
+
+/// Windows in which tiles grow by twelve each time; alone: with those who hold them.
+fn java_grows(label: &str, windows: u32, alone: bool) -> Vec<u8> {
+    let mut stream = Stream::default();
+    stream.begin_java(label, "launcher");
+    for i in 0..windows {
+        let tiles = 12 * (u64::from(i) + 1);
+        stream.window(i, &[(1, 400, 9600), (2, 400, 24000), (3, tiles, tiles * 24)]);
+    }
+    if alone {
+        let link = |kind: &str, owner: &str, name: &str, class: &str| HolderLink {
+            kind: kind.to_owned(),
+            owner: owner.to_owned(),
+            name: name.to_owned(),
+            class: class.to_owned(),
+        };
+        let links = vec![
+            link("static", "com.example.Registry", "cache", "java.util.HashMap"),
+            link("array", "java.util.HashMap$Node[]", "[x]", "com.example.Tile"),
+        ];
+        let boundary = stream.sequence + 1;
+        let paths = vec![HolderPath { instances: 12, links }];
+        stream.push(&Frame::Holders(Holders { boundary, class: 3, instances: 12, paths, cut: None }));
+        stream.boundary(BoundaryKind::TestEnd, "", windows - 1, &[], SnapshotScope::Changes);
+    }
+    stream.end(&[]);
+    stream.bytes
+}
+
 fn length(n: u64) -> Vec<u8> {
     let mut stream = Stream::default();
     stream.begin("length");
@@ -181,6 +257,10 @@ fn main() -> std::io::Result<()> {
     write("session/leaks", &[0, 0, 0x48, 0], &[screened(), repeated()])?;
     write("session/broken", &[0, 6, 0x48, 12], &[screened()])?;
     write("session/process", &[1, 4, 0x48, 8], &[length(1), length(1), length(20), length(300)])?;
+    write("java_session/clean", &[0, 0x24, 0x48, 0], &[java_own(), java_grows("rounds", 2, false)])?;
+    let rounds = || java_grows("rounds", 6, false);
+    write("java_session/leaks", &[0, 0x24, 0x48, 0], &[java_own(), rounds(), java_grows("confirm", 14, true)])?;
+    write("java_session/broken", &[3, 0x24, 0x48, 0], &[java_own(), rounds()])?;
     for how in 0..4 {
         write(&format!("harness_socket/{how}"), &[how, 9], &[screened()])?;
         write(&format!("agent_socket/{how}"), &[how | 12], &[order(1), order(2)])?;

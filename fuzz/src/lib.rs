@@ -4,6 +4,8 @@
 //! bytes a stream whose lengths and checksums are right; [`mutate_frames`] lets the fuzzer change the body of one frame, drop,
 //! repeat or exchange frames, and leaves the rest whole.
 
+pub mod judged;
+
 use std::fs::File;
 use std::io::Write;
 use std::ops::Range;

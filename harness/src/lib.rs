@@ -3,11 +3,12 @@
 //! Data flow: [`suite`] looks at what is to be run, [`device`] starts it with the agent ([`embedded`]) inside,
 //! [`recorder`] follows the spools that appear and puts them, with the operating system's figures ([`proc_fs`]), into the
 //! session folder ([`store`]), and [`stream`] reads them again, live or long after. Judging is not done here
-//! (`memgate-analysis`), nor is anything rendered (`memgate-reports`).
+//! (`memgate-analysis`), nor is anything rendered (`memgate-reports`); [`deliver`] brings it to files and people.
 #![forbid(unsafe_code)]
 
 pub mod cli;
 pub mod commands;
+pub mod deliver;
 pub mod device;
 pub mod embedded;
 pub mod exit;

@@ -3,6 +3,7 @@
 //!
 //! `analysis` does not know the configuration; [`policy`] is the one place where one becomes the other.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use memgate_analysis::{
     Bound, FramePattern, GatePolicy, Limit, NamePattern, Rule, TextPattern, Waiver, WaiverMatch,
 };
 use memgate_config::{
-    Baseline, Config, Later, LaterKind, Runner, Screen, Suite, TestGlob, Threshold, Until, WaiverTarget,
+    Baseline, Config, Later, LaterKind, MeasureJava, Runner, Screen, Suite, TestGlob, Threshold, Until,
+    WaiverTarget, WindowBaseline,
 };
 use memgate_model::{Level, Metric, Per, Problem};
 
@@ -57,6 +59,10 @@ pub struct Plan {
     pub confirm: bool,
     /// How JVM suites are screened.
     pub screen: Screen,
+    /// What is looked at in Java virtual machines.
+    pub java: MeasureJava,
+    /// What the windows of JVM suites left when they were found to be clean, by suite.
+    pub windows: BTreeMap<String, Vec<WindowBaseline>>,
     /// GoogleTest filter for all suites.
     pub filter: Option<String>,
     /// Only part of the tests is asked for.
@@ -114,6 +120,8 @@ pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<
         policy,
         confirm: request.confirm,
         screen: config.measure.screen,
+        java: config.measure.java.clone(),
+        windows: windows(settings),
         filter: request.filter.clone(),
         interval: config.measure.interval,
         settle: config.measure.settle,
@@ -147,6 +155,16 @@ pub fn policy(settings: &Settings, ignore_test_failures: bool, today: Date) -> G
         today: today.to_string(),
         ..default
     }
+}
+
+/// Accepted windows, where they are compared with.
+fn windows(settings: &Settings) -> BTreeMap<String, Vec<WindowBaseline>> {
+    let baseline = settings.baseline.iter().filter(|_| settings.config.measure.screen == Screen::Baseline);
+    let suites = baseline.flat_map(|baseline| &baseline.suites);
+    suites
+        .filter(|(_, suite)| !suite.windows.is_empty())
+        .map(|(name, suite)| (name.clone(), suite.windows.clone()))
+        .collect()
 }
 
 fn project(config: &Config, directory: &Path) -> String {
@@ -226,7 +244,10 @@ fn absolute(glob: &str, directory: &Path) -> String {
 
 /// A waiver that matches nothing is only reported when everything ran.
 fn is_partial(settings: &Settings, request: &RunRequest) -> bool {
-    let filtered = |argument: &OsString| argument.to_string_lossy().starts_with("--gtest_filter");
+    let filtered = |argument: &OsString| {
+        let argument = argument.to_string_lossy();
+        ["--gtest_filter", "-Dtest=", "-Dit.test=", "--tests"].iter().any(|f| argument.starts_with(f))
+    };
     request.filter.is_some()
         || !request.suites.is_empty()
         || request.program.iter().any(filtered)
@@ -260,10 +281,9 @@ fn warnings(settings: &Settings) -> Vec<String> {
 
 fn reports(settings: &Settings) -> memgate_config::Reports {
     let mut reports = settings.config.reports.clone();
-    if let Some(junit) = &mut reports.junit {
-        junit.path = settings.root.join(&junit.path);
+    for path in reports.paths_mut() {
+        *path = settings.root.join(&*path);
     }
-    reports.json = reports.json.map(|path| settings.root.join(path));
     reports
 }
 

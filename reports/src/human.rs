@@ -5,19 +5,20 @@
 
 mod block;
 mod figures;
+mod followed;
 mod paint;
 mod stack;
 
 use std::collections::BTreeMap;
 
 use memgate_model::{
-    AgentCost, BoundaryQuality, Leak, Outcome, Problem, RunReport, SuiteReport, TestReport, Verdict,
-    WaiverReport, WaiverState, format_bytes,
+    AgentCost, BoundaryQuality, Leak, Outcome, Problem, RunReport, ScreenCost, SuiteReport, TestReport,
+    Verdict, WaiverReport, WaiverState, format_bytes,
 };
 
-use block::leak_stack;
-pub(crate) use block::{BlockStyle, own_outcome, suite_block, test_block, test_body};
-pub(crate) use figures::{GAP, suite_figures, test_figures};
+pub(crate) use block::leak_stack;
+pub(crate) use block::{BlockStyle, holder, own_outcome, suite_block, test_block, test_body};
+pub(crate) use figures::{GAP, interval, per, suite_figures, test_figures};
 pub(crate) use paint::Paint;
 use stack::width;
 
@@ -53,6 +54,7 @@ pub fn human(report: &RunReport, options: &HumanOptions) -> String {
     if options.verbose {
         sections.push(one_time_stacks(report, &style));
     }
+    sections.push(followed::followed(report.followed.as_ref(), style.paint, options.verbose));
     sections.push(waivers(&report.waivers, &style));
     sections.push(problems(&report.errors, &style));
     let closing = [
@@ -95,7 +97,14 @@ fn suite_lines(suite: &SuiteReport, column: usize) -> String {
     let (name, tests) = (visible(&suite.name), counted(suite.tests.len(), "test"));
     let line =
         format!("{name:column$}  {tests}  screened in {:.1} s, {survivors}{boundary}\n", suite.screened_s);
-    line + &confirmations(&suite.tests)
+    let cost = suite.screen_cost.as_ref().map_or_else(String::new, |cost| {
+        let ScreenCost { alone_s, screened_s, ratio } = cost;
+        format!(
+            "{:column$}  with its rounds {screened_s:.1} s, {ratio:.1} × the suite alone ({alone_s:.1} s)\n",
+            ""
+        )
+    });
+    line + &cost + &confirmations(&suite.tests)
 }
 
 fn left_something(test: &TestReport) -> bool {
@@ -170,7 +179,7 @@ fn one_time_stacks(report: &RunReport, style: &BlockStyle) -> String {
 }
 
 /// A cache shared by tests is seen in each that is confirmed alone: it counts once, at its largest.
-fn one_time_groups(report: &RunReport) -> BTreeMap<(&str, &str), (&Leak, Vec<String>)> {
+pub(crate) fn one_time_groups(report: &RunReport) -> BTreeMap<(&str, &str), (&Leak, Vec<String>)> {
     let mut groups: BTreeMap<_, (&Leak, Vec<String>)> = BTreeMap::new();
     for suite in &report.suites {
         for test in &suite.tests {
@@ -283,37 +292,14 @@ fn agent_cost(cost: &AgentCost) -> String {
 
 /// `1 of 214 tests leaks · report: PATH`.
 fn summary(report: &RunReport, options: &HumanOptions, style: &BlockStyle) -> String {
-    let tests = || report.suites.iter().flat_map(|suite| &suite.tests);
-    let with = |verdict| tests().filter(|test| test.verdict == verdict).count();
-    let all = counted(tests().count(), "test");
-    let mut text = match (tests().count(), with(Verdict::Fail)) {
-        (0, _) => "no test ran".to_owned(),
-        (_, 0) => format!("no leak in {all}"),
-        (_, 1) => format!("1 of {all} leaks"),
-        (_, failed) => format!("{failed} of {all} leak"),
-    };
-    let own = |test: &&TestReport| test.verdict == Verdict::NotJudged && test.outcome != Outcome::Skipped;
-    let suites = report.suites.iter().filter(|suite| suite_figures(suite).1 == Some(Verdict::Fail)).count();
-    for (count, what) in [
-        (suites, "over the threshold of the suite"),
-        (with(Verdict::Error), "not measured"),
-        (with(Verdict::Warn), "to look at"),
-        (tests().filter(own).count(), "failed by itself"),
-    ] {
-        if count > 0 {
-            text += &format!(", {count} {what}");
-        }
-    }
-    if report.verdict == Verdict::Error && with(Verdict::Error) == 0 && tests().count() > 0 {
-        text += ", not everything was measured";
-    }
+    let text = crate::summary::headline(report);
     let path =
         options.report_path.as_ref().map_or_else(String::new, |path| format!(" · report: {}", visible(path)));
     format!("{}{path}\n", style.paint.verdict(report.verdict, text))
 }
 
 /// `1 test`, `214 tests`.
-fn counted(count: usize, noun: &str) -> String {
+pub(crate) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 

@@ -6,6 +6,7 @@
 //! every string, times are whole milliseconds, `enrich` adds the rest.
 
 mod enrich;
+mod merge;
 mod sanitise;
 
 use junit_report::{Duration, OffsetDateTime, Report, TestCase, TestCaseBuilder, TestSuite};
@@ -17,6 +18,7 @@ use crate::human::{
 };
 use crate::registry::RenderError;
 use enrich::{Extra, Extras, enrich};
+pub use merge::{Merged, merge};
 use sanitise::{attribute, cdata};
 
 /// How much of JUnit's many dialects is used.

@@ -1,20 +1,50 @@
-//! Renders a run report: text for people, JSON, JUnit XML.
+//! Renders a run report: text for people, a page, charts, JSON, JUnit XML, Markdown, annotations, code scanning, metrics,
+//! flame graphs, mail and chat messages.
 //!
-//! A reporter is a pure function from a [`RunReport`](memgate_model::RunReport) to bytes. It knows no other reporter,
-//! no file, no clock and no terminal: the caller says where the report will stand, how wide the terminal is and whether
-//! colours are wanted. [`render`] is the list of all reporters; one that fails does not stop the others.
+//! Data flow: one [`RunReport`](memgate_model::RunReport) → a reporter → bytes. A reporter is a pure function: it knows no
+//! other reporter, no file, no clock, no network and no terminal; the caller says where the report will stand, how wide the
+//! terminal is, where the checked-out project lies and what the last run had found. [`render`] is the list of all that give
+//! one file, [`charts`] gives many, [`mail`] and [`chat`] give messages; one that fails does not stop the others. The
+//! harness delivers what they give: to files, an SMTP server, webhooks.
+//!
+//! What several reporters say is said once: `summary` has the run in one line and its reasons, `human` the words for
+//! figures and stacks, `stacks` the leaked bytes by stack, `places` the line of a leak, [`Changes`] what is new.
 //! Every name that comes from outside is made harmless for its format before it is written.
 #![forbid(unsafe_code)]
 
+mod changes;
+mod chart;
+pub mod chat;
+mod dates;
+mod github;
+mod gitlab;
+mod html;
 mod human;
 mod json;
 mod junit;
+pub mod mail;
+mod markdown;
+mod metrics;
+pub mod owners;
+mod places;
 mod registry;
 #[cfg(test)]
 mod sample;
+mod sarif;
+mod stacks;
+mod summary;
 mod visible;
 
+pub use changes::Changes;
+pub use github::annotations;
+pub use gitlab::code_quality;
+pub use html::html;
 pub use human::{HumanOptions, human};
 pub use json::{ReadError, from_json, json, schema};
-pub use junit::{Flavour, junit};
-pub use registry::{RenderError, ReportKind, render};
+pub use junit::{Flavour, Merged, junit, merge};
+pub use markdown::{COMMENT_BYTES, STEP_SUMMARY_BYTES, markdown};
+pub use metrics::metrics;
+pub use places::{Checkout, Place};
+pub use registry::{ChartFile, RenderError, ReportKind, charts, render};
+pub use sarif::sarif;
+pub use stacks::{folded, speedscope};

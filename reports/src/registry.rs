@@ -1,10 +1,19 @@
-//! The list of all reporters.
+//! The list of all reporters that give one file.
 
 use memgate_model::RunReport;
 
+use crate::chart;
+use crate::github::annotations;
+use crate::gitlab::code_quality;
+use crate::html::html;
 use crate::human::{HumanOptions, human};
 use crate::json::json;
 use crate::junit::{Flavour, junit};
+use crate::markdown::markdown;
+use crate::metrics::metrics;
+use crate::places::Checkout;
+use crate::sarif::sarif;
+use crate::stacks::{folded, speedscope};
 
 /// A reporter with what it has to be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +24,22 @@ pub enum ReportKind {
     Json,
     /// JUnit XML.
     Junit(Flavour),
+    /// A page.
+    Html,
+    /// A summary of at most so many bytes.
+    Markdown(usize),
+    /// Commands for GitHub Actions.
+    Annotations(Checkout),
+    /// GitLab's code quality.
+    CodeQuality(Checkout),
+    /// OpenMetrics text.
+    Metrics,
+    /// SARIF 2.1.0.
+    Sarif(Checkout),
+    /// Folded stacks.
+    Folded,
+    /// A profile for speedscope.
+    Speedscope,
 }
 
 impl ReportKind {
@@ -25,6 +50,14 @@ impl ReportKind {
             Self::Human(_) => "human",
             Self::Json => "json",
             Self::Junit(_) => "junit",
+            Self::Html => "html",
+            Self::Markdown(_) => "markdown",
+            Self::Annotations(_) => "annotations",
+            Self::CodeQuality(_) => "codequality",
+            Self::Metrics => "metrics",
+            Self::Sarif(_) => "sarif",
+            Self::Folded => "folded",
+            Self::Speedscope => "speedscope",
         }
     }
 }
@@ -34,12 +67,23 @@ impl ReportKind {
 /// # Errors
 /// When the format cannot hold the report.
 pub fn render(report: &RunReport, kind: &ReportKind) -> Result<Vec<u8>, RenderError> {
-    match kind {
-        ReportKind::Human(options) => Ok(human(report, options).into_bytes()),
-        ReportKind::Json => json(report).map(String::into_bytes),
-        ReportKind::Junit(flavour) => junit(report, *flavour),
-    }
+    let text = match kind {
+        ReportKind::Junit(flavour) => return junit(report, *flavour),
+        ReportKind::Human(options) => human(report, options),
+        ReportKind::Json => json(report)?,
+        ReportKind::Html => html(report)?,
+        ReportKind::Markdown(most) => markdown(report, *most),
+        ReportKind::Annotations(checkout) => annotations(report, checkout),
+        ReportKind::CodeQuality(checkout) => code_quality(report, checkout)?,
+        ReportKind::Metrics => metrics(report),
+        ReportKind::Sarif(checkout) => sarif(report, checkout)?,
+        ReportKind::Folded => folded(report),
+        ReportKind::Speedscope => speedscope(report)?,
+    };
+    Ok(text.into_bytes())
 }
+
+pub use chart::{ChartFile, charts};
 
 /// Why a report could not be rendered.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +97,9 @@ pub enum RenderError {
     /// JUnit XML could not be completed.
     #[error("complete junit")]
     Xml(#[source] quick_xml::Error),
+    /// A chart could not be drawn.
+    #[error("draw a chart: {0}")]
+    Chart(String),
 }
 
 #[cfg(test)]
@@ -68,6 +115,13 @@ mod tests {
                 ReportKind::Json,
                 ReportKind::Junit(Flavour::Strict),
                 ReportKind::Junit(Flavour::Extended),
+                ReportKind::Html,
+                ReportKind::Markdown(crate::STEP_SUMMARY_BYTES),
+                ReportKind::Annotations(Checkout::default()),
+                ReportKind::CodeQuality(Checkout::default()),
+                ReportKind::Metrics,
+                ReportKind::Sarif(Checkout::default()),
+                ReportKind::Speedscope,
             ] {
                 let bytes = render(&report, &kind).unwrap();
                 assert!(bytes.ends_with(b"\n"), "{name} as {}: ends with a newline", kind.name());

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use memgate_model::{
-    AgentCost, BoundaryQuality, CurvePoint, Frame, HolderStep, Leak, LeakKind, Level, Metric, MetricValue,
-    Outcome, Per, Problem, RunReport, SCHEMA_VERSION, SuiteReport, TestReport, Threshold, Verdict,
-    WaiverReport, WaiverState,
+    AgentCost, BoundaryQuality, CurvePoint, Frame, GrowthPoint, HolderStep, Leak, LeakKind, Level, Metric,
+    MetricValue, Outcome, Per, Problem, RunReport, SCHEMA_VERSION, ScreenCost, SuiteReport, TestReport,
+    Threshold, Verdict, WaiverReport, WaiverState,
 };
 
 /// Every sample with its name.
@@ -37,6 +37,14 @@ pub(crate) fn leak() -> RunReport {
             CurvePoint { t_ns: 1_000_000, metric: Metric::NativeLiveBytes, value: 8192.0 },
             CurvePoint { t_ns: 3_500_000, metric: Metric::NativeLiveBytes, value: 57344.0 },
         ],
+        growth: (1..=4_u32)
+            .map(|n| GrowthPoint {
+                iteration: u64::from(n),
+                metric: Metric::NativeLiveBytes,
+                value: 8192.0 + 49152.0 * f64::from(n),
+            })
+            .collect(),
+        warm_up: 1,
         ..test("MapCache.scroll")
     };
     run(Verdict::Fail, 1, vec![suite("engine_tests", Verdict::Fail, vec![test("MapCache.opens"), leaking])])
@@ -86,6 +94,7 @@ pub(crate) fn mixed() -> RunReport {
             truncated_stacks: 3,
         },
         waivers: waivers(),
+        followed: None,
         errors: vec![
             Problem {
                 r#where: "build/tools/pack".to_owned(),
@@ -159,6 +168,7 @@ pub(crate) fn hostile() -> RunReport {
             until: evil.clone(),
             used: 0,
         }],
+        followed: None,
         errors: vec![Problem { r#where: evil.clone(), what: evil.clone(), hint: evil.clone() }],
         ..run(
             Verdict::Fail,
@@ -191,6 +201,8 @@ pub(crate) fn test(id: &str) -> TestReport {
         leaks: Vec::new(),
         one_time: Vec::new(),
         curve: Vec::new(),
+        growth: Vec::new(),
+        warm_up: 0,
     }
 }
 
@@ -201,6 +213,7 @@ pub(crate) fn suite(name: &str, verdict: Verdict, tests: Vec<TestReport>) -> Sui
         boundary: BoundaryQuality::Exact,
         verdict,
         screened_s: 12.43,
+        screen_cost: None,
         reason: String::new(),
         metrics: BTreeMap::new(),
         tests,
@@ -220,6 +233,7 @@ pub(crate) fn run(verdict: Verdict, exit_code: i32, suites: Vec<SuiteReport>) ->
         suites,
         waivers: Vec::new(),
         errors: Vec::new(),
+        followed: None,
     }
 }
 
@@ -321,6 +335,7 @@ pub(crate) fn held() -> RunReport {
     let loaders = SuiteReport {
         runner: "junit".to_owned(),
         boundary: BoundaryQuality::Class,
+        screen_cost: Some(ScreenCost { alone_s: 2.5, screened_s: 12.75, ratio: 5.1 }),
         ..suite("loaders", Verdict::Fail, vec![evicts])
     };
     run(Verdict::Fail, 1, vec![loaders])

@@ -6,6 +6,8 @@
 #![expect(clippy::missing_panics_doc, reason = "a test's support panics where a test would")]
 #![expect(clippy::unwrap_used, reason = "a test's support panics where a test would")]
 
+pub mod jvm;
+pub mod probes;
 mod program;
 mod project;
 pub mod samples;
@@ -27,6 +29,17 @@ pub fn repository() -> PathBuf {
 /// A word that is seen though the test passes: by way of the handle, as the macros' output is kept back.
 pub fn say(text: &str) {
     std::io::stderr().write_all(format!("{text}\n").as_bytes()).unwrap();
+}
+
+/// Something that `tests/peers/fetch` fetches, below `target/peers`. Says so where it is not there: the caller then skips.
+#[must_use]
+pub fn peer(name: &str) -> Option<PathBuf> {
+    let path = repository().join("target/peers").join(name);
+    if !path.exists() {
+        say(&format!("skipped: there is no {} (tests/peers/fetch)", path.display()));
+        return None;
+    }
+    Some(path)
 }
 
 /// Is there such a tool? Says so where there is none: the caller then skips.

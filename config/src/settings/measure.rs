@@ -5,6 +5,7 @@ use std::time::Duration;
 use memgate_model::Level;
 
 use crate::read::{At, Reader, choice, table};
+use crate::settings::java::{JavaFile, MeasureJava};
 use crate::value::duration::Time;
 use crate::value::number::{Count, Share};
 
@@ -48,6 +49,8 @@ table! {
         /// Longest wait for late frees at the end of a test that left something; `0s`: none.
         #[schemars(extend("default" = "50ms"))]
         settle: At<Time>,
+        /// What is looked at in Java virtual machines.
+        java: JavaFile,
     }
 }
 
@@ -92,6 +95,8 @@ pub struct Measure {
     pub interval: Duration,
     /// Longest wait for late frees; zero: none.
     pub settle: Duration,
+    /// What is looked at in Java virtual machines.
+    pub java: MeasureJava,
 }
 
 impl Default for Measure {
@@ -105,15 +110,26 @@ impl Default for Measure {
             timeout: TIMEOUT,
             interval: INTERVAL,
             settle: SETTLE,
+            java: MeasureJava::default(),
         }
     }
 }
 
 impl Measure {
     pub(crate) fn check(file: MeasureFile, reader: &mut Reader<'_>) -> Self {
-        let MeasureFile { warm_up, iterations, unconfirmed, screen, confidence, timeout, interval, settle } =
-            file;
+        let MeasureFile {
+            warm_up,
+            iterations,
+            unconfirmed,
+            screen,
+            confidence,
+            timeout,
+            interval,
+            settle,
+            java,
+        } = file;
         let default = Self::default();
+        let java = MeasureJava::check(java.unwrap_or_default(), reader);
         let mut within = |given: Option<At<Count>>, low: u32, high: u32, default: u32| {
             given.map_or(default, |At { value: Count(value), span }| {
                 if !(low..=high).contains(&value) {
@@ -146,6 +162,7 @@ impl Measure {
                 }
                 value
             }),
+            java,
         }
     }
 }

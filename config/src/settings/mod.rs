@@ -1,7 +1,10 @@
 //! One file per table of the configuration: the type that mirrors the file, the checked type, and how one becomes the other.
 
+pub(crate) mod java;
+pub(crate) mod mail;
 pub(crate) mod measure;
 pub(crate) mod reports;
 pub(crate) mod suites;
 pub(crate) mod thresholds;
 pub(crate) mod waivers;
+pub(crate) mod webhooks;

@@ -1,32 +1,42 @@
-//! `reports`: what is written where.
+//! `reports`: what is written where, and who is told.
 
 use std::path::PathBuf;
 
-use crate::config::{Later, LaterKind};
-use crate::read::{Anything, At, Reader, choice, table};
+use crate::read::{At, Reader, choice, table};
+use crate::settings::mail::{Mail, MailFile};
+use crate::settings::webhooks::{Webhook, WebhookFile};
+use crate::source::Span;
 use crate::value::text::Words;
 
 table! {
-    /// Files to write besides the session's own `report.json`.
+    /// What is written besides the session's own `report.json` and `report.html`, and who is told.
     ReportsFile {
         /// JUnit XML, for CI servers.
         junit: At<JunitFile>,
         /// The report as JSON.
-        json: At<JsonFile>,
-        /// A page with charts and stacks (a later version).
-        html: At<Anything>,
-        /// A summary for a merge request (a later version).
-        markdown: At<Anything>,
-        /// Findings for code scanning (a later version).
-        sarif: At<Anything>,
-        /// Figures for a metrics store (a later version).
-        metrics: At<Anything>,
-        /// Curves as pictures (a later version).
-        charts: At<Anything>,
-        /// Mail to teams and code owners (a later version).
-        mail: At<Anything>,
-        /// Messages to a chat (a later version).
-        webhook: At<Anything>,
+        json: At<PlainFile>,
+        /// A page with charts and stacks.
+        html: At<PlainFile>,
+        /// A summary for step summaries and comments of merge requests.
+        markdown: At<MarkdownFile>,
+        /// Findings for code scanning (SARIF 2.1.0).
+        sarif: At<PlainFile>,
+        /// Findings for GitLab's code quality.
+        codequality: At<PlainFile>,
+        /// Figures as OpenMetrics text.
+        metrics: At<PlainFile>,
+        /// Leaked bytes as folded stacks, for flame graphs.
+        folded: At<PlainFile>,
+        /// Leaked bytes as a profile for speedscope.
+        speedscope: At<PlainFile>,
+        /// Curves as pictures: a folder for SVG and PNG files.
+        charts: At<PlainFile>,
+        /// Report of an earlier run, to say what is new. Default: the last session.
+        previous: Words,
+        /// Mail to teams and code owners.
+        mail: At<MailFile>,
+        /// Messages to chats.
+        webhooks: Vec<At<WebhookFile>>,
     }
 }
 
@@ -39,15 +49,30 @@ table! {
         /// How much the file says.
         #[schemars(extend("default" = "extended"))]
         flavour: JunitFlavour,
+        /// JUnit files the test runner writes itself (`target/surefire-reports/TEST-*.xml`): each leak is added to the test
+        /// that leaked.
+        merge: Vec<Words>,
     }
 }
 
 table! {
-    /// The report as JSON.
-    JsonFile {
+    /// A file or folder to write.
+    PlainFile {
+        /// Where.
+        #[schemars(required)]
+        path: Words,
+    }
+}
+
+table! {
+    /// A summary in Markdown.
+    MarkdownFile {
         /// File to write.
         #[schemars(required)]
         path: Words,
+        /// Where it goes to: that decides how long it may be.
+        #[schemars(extend("default" = "summary"))]
+        r#for: MarkdownFor,
     }
 }
 
@@ -61,13 +86,57 @@ choice! {
     }
 }
 
-/// What is written where.
+choice! {
+    /// Where Markdown goes to.
+    pub enum MarkdownFor ("a place for Markdown") {
+        /// A step summary: 1 MiB.
+        Summary = "summary",
+        /// A comment: 65,536 characters.
+        Comment = "comment",
+    }
+}
+
+choice! {
+    /// When somebody is told.
+    pub enum When ("a time to send") {
+        /// After every run.
+        Always = "always",
+        /// When the run is not a pass.
+        Failed = "failed",
+        /// When a leak is new or gone, or the verdict is another.
+        Changed = "changed",
+    }
+}
+
+/// What is written where, and who is told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reports {
     /// JUnit XML.
     pub junit: Option<JunitReport>,
     /// Copy of `report.json`.
     pub json: Option<PathBuf>,
+    /// The page.
+    pub html: Option<PathBuf>,
+    /// Markdown.
+    pub markdown: Option<MarkdownReport>,
+    /// SARIF.
+    pub sarif: Option<PathBuf>,
+    /// GitLab's code quality.
+    pub codequality: Option<PathBuf>,
+    /// OpenMetrics text.
+    pub metrics: Option<PathBuf>,
+    /// Folded stacks.
+    pub folded: Option<PathBuf>,
+    /// A speedscope profile.
+    pub speedscope: Option<PathBuf>,
+    /// Folder of pictures.
+    pub charts: Option<PathBuf>,
+    /// Report of an earlier run.
+    pub previous: Option<PathBuf>,
+    /// Mail.
+    pub mail: Option<Mail>,
+    /// Messages to chats.
+    pub webhooks: Vec<Webhook>,
 }
 
 /// A JUnit file to write.
@@ -77,34 +146,103 @@ pub struct JunitReport {
     pub path: PathBuf,
     /// How much it says.
     pub flavour: JunitFlavour,
+    /// Patterns of the runner's own files.
+    pub merge: Vec<PathBuf>,
+}
+
+/// A Markdown file to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MarkdownReport {
+    /// File to write.
+    pub path: PathBuf,
+    /// Where it goes to.
+    pub r#for: MarkdownFor,
 }
 
 impl Reports {
-    pub(crate) fn check(file: ReportsFile, later: &mut Vec<Later>, reader: &mut Reader<'_>) -> Self {
-        let ReportsFile { junit, json, html, markdown, sarif, metrics, charts, mail, webhook } = file;
-        let of_later = [
-            ("html", html),
-            ("markdown", markdown),
-            ("sarif", sarif),
-            ("metrics", metrics),
-            ("charts", charts),
-            ("mail", mail),
-            ("webhook", webhook),
-        ];
-        for (name, given) in of_later {
-            if let Some(given) = given {
-                let place = reader.place(&given.span);
-                later.push(Later { kind: LaterKind::Report, name: name.to_owned(), detail: "", place });
-            }
-        }
-        let junit = junit.and_then(|At { value: JunitFile { path, flavour }, span }| {
+    pub(crate) fn check(file: ReportsFile, reader: &mut Reader<'_>) -> Self {
+        let ReportsFile {
+            junit,
+            json,
+            html,
+            markdown,
+            sarif,
+            codequality,
+            metrics,
+            folded,
+            speedscope,
+            charts,
+            previous,
+            mail,
+            webhooks,
+        } = file;
+        let mut plain = |name: &str, usual: &str, file: Option<At<PlainFile>>| {
+            let At { value: PlainFile { path }, span } = file?;
+            check_path(name, usual, path, &span, reader)
+        };
+        let json = plain("json", "report.json", json);
+        let html = plain("html", "report.html", html);
+        let sarif = plain("sarif", "memgate.sarif", sarif);
+        let codequality = plain("codequality", "codequality.json", codequality);
+        let metrics = plain("metrics", "metrics.txt", metrics);
+        let folded = plain("folded", "leaks.folded", folded);
+        let speedscope = plain("speedscope", "leaks.speedscope.json", speedscope);
+        let charts = plain("charts", "charts", charts);
+        let junit = junit.and_then(|At { value: JunitFile { path, flavour, merge }, span }| {
             let path = check_path("junit", "junit.xml", path, &span, reader)?;
-            Some(JunitReport { path, flavour: flavour.unwrap_or(JunitFlavour::Extended) })
+            let merge = merge.unwrap_or_default().into_iter().map(|Words(path)| path.into()).collect();
+            Some(JunitReport { path, flavour: flavour.unwrap_or(JunitFlavour::Extended), merge })
         });
-        let json = json.and_then(|At { value: JsonFile { path }, span }| {
-            check_path("json", "report.json", path, &span, reader)
+        let markdown = markdown.and_then(|At { value: MarkdownFile { path, r#for }, span }| {
+            let path = check_path("markdown", "summary.md", path, &span, reader)?;
+            Some(MarkdownReport { path, r#for: r#for.unwrap_or(MarkdownFor::Summary) })
         });
-        Self { junit, json }
+        let webhooks = webhooks.unwrap_or_default();
+        Self {
+            junit,
+            json,
+            html,
+            markdown,
+            sarif,
+            codequality,
+            metrics,
+            folded,
+            speedscope,
+            charts,
+            previous: previous.map(|Words(path)| path.into()),
+            mail: mail.and_then(|file| Mail::check(file, reader)),
+            webhooks: webhooks.into_iter().filter_map(|file| Webhook::check(file, reader)).collect(),
+        }
+    }
+
+    /// Every path, to make it absolute or to move it elsewhere.
+    pub fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let Self {
+            junit,
+            json,
+            html,
+            markdown,
+            sarif,
+            codequality,
+            metrics,
+            folded,
+            speedscope,
+            charts,
+            previous,
+            mail,
+            webhooks: _,
+        } = self;
+        let (owners, ca) =
+            mail.as_mut().map_or((None, None), |mail| (mail.owners.as_mut(), mail.ca.as_mut()));
+        [json, html, sarif, codequality, metrics, folded, speedscope, charts, previous]
+            .into_iter()
+            .filter_map(Option::as_mut)
+            .chain(
+                junit.iter_mut().flat_map(|junit| std::iter::once(&mut junit.path).chain(&mut junit.merge)),
+            )
+            .chain(markdown.as_mut().map(|markdown| &mut markdown.path))
+            .chain(owners)
+            .chain(ca)
     }
 }
 
@@ -112,7 +250,7 @@ fn check_path(
     report: &str,
     usual: &str,
     path: Option<Words>,
-    span: &crate::source::Span,
+    span: &Span,
     reader: &mut Reader<'_>,
 ) -> Option<PathBuf> {
     if path.is_none() && !reader.has_error_below(span) {

@@ -9,6 +9,7 @@ pub(crate) mod glob;
 pub(crate) mod number;
 pub(crate) mod size;
 pub(crate) mod text;
+pub(crate) mod variable;
 
 /// `JsonSchema` of a value type, written in place.
 macro_rules! value_schema {

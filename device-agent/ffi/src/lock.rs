@@ -39,6 +39,11 @@ impl RawLock {
         }
     }
 
+    /// Takes the lock if nobody holds it.
+    pub fn try_acquire(&self) -> bool {
+        self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
     /// Gives it back.
     pub fn release(&self) {
         if self.0.swap(0, Ordering::Release) == 2 {
@@ -75,6 +80,11 @@ impl<T> Lock<T> {
         Guard(self)
     }
 
+    /// The value, if nobody holds it.
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        self.raw.try_acquire().then(|| Guard(self))
+    }
+
     /// The bare lock, for `fork`.
     pub const fn raw(&self) -> &RawLock {
         &self.raw
@@ -108,6 +118,16 @@ impl<T> Drop for Guard<'_, T> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_held_lock_is_not_waited_for_by_who_only_tries() {
+        static VALUE: Lock<u32> = Lock::new(7);
+        let held = VALUE.try_lock();
+        assert_eq!(held.as_deref(), Some(&7));
+        assert!(VALUE.try_lock().is_none());
+        drop(held);
+        assert!(VALUE.try_lock().is_some());
+    }
 
     #[test]
     fn increments_under_the_lock_are_not_lost() {

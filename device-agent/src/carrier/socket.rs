@@ -96,8 +96,14 @@ impl Socket {
             queue.closed = true;
             return false;
         }
+        let mut message = Vec::new();
+        if message.try_reserve_exact(frames.len()).and_then(|()| queue.messages.try_reserve(1)).is_err() {
+            queue.closed = true;
+            return false;
+        }
+        message.extend_from_slice(frames);
         queue.bytes += frames.len();
-        queue.messages.push_back(frames.to_vec());
+        queue.messages.push_back(message);
         drop(queue);
         self.0.ring();
         true

@@ -3,7 +3,7 @@
 //!
 //! One diagnostic command collects and counts in one safepoint: nothing that is made in between can pass for a survivor.
 
-use jni::objects::{Global, JClass, JObject, JString, JValue};
+use jni::objects::{Global, JClass, JObject, JObjectArray, JString, JValue};
 use jni::strings::JNIStr;
 use jni::{Env, jni_sig, jni_str};
 use memgate_jvmti::Jvmti;
@@ -22,6 +22,8 @@ pub(crate) struct Vm {
     /// The histogram command alone does not collect here.
     collect_first: bool,
     pub(crate) collector: &'static str,
+    /// Its options as it took them: from the command line, from argument files and from variables.
+    pub(crate) arguments: Vec<String>,
 }
 
 /// Live instances of a class.
@@ -45,7 +47,10 @@ impl Vm {
         let threads =
             env.find_class(jni_str!("sun/management/ThreadImpl")).and_then(|c| env.new_global_ref(c));
         let threads = optional(env, threads);
-        let mut vm = Self { jvmti, diagnostics, management, threads, collect_first: false, collector: "" };
+        let arguments =
+            management.as_ref().and_then(|management| arguments(env, management)).unwrap_or_default();
+        let mut vm =
+            Self { jvmti, diagnostics, management, threads, collect_first: false, collector: "", arguments };
         vm.collector = collector(&vm.command(env, "VM.flags")?);
         vm.collect_first = version < 25 && matches!(vm.collector, "Z" | "Shenandoah");
         Ok(vm)
@@ -133,6 +138,24 @@ impl Vm {
     }
 }
 
+/// Options of the virtual machine, those from variables first.
+fn arguments(env: &mut Env<'_>, management: &JObject<'_>) -> Option<Vec<String>> {
+    let get = jni_str!("getVmArguments0");
+    clearing(env, |env| {
+        let all = env.call_method(management, get, jni_sig!("()[Ljava/lang/String;"), &[])?.l()?;
+        let all = env.cast_local::<JObjectArray<'_, JString<'_>>>(all)?;
+        (0..all.len(env)?)
+            .map(|i| {
+                let text = all.get_element(env, i)?;
+                let copied = text.try_to_string(env);
+                env.delete_local_ref(text);
+                copied
+            })
+            .collect()
+    })
+    .ok()
+}
+
 /// A new object of a class whose constructor does not run.
 fn object(env: &mut Env<'_>, class: &JNIStr) -> Result<Global<JObject<'static>>, Failure> {
     clearing(env, |env| {
@@ -215,16 +238,24 @@ pub(crate) fn class_name(internal: &str) -> String {
 }
 
 /// Used bytes of the heap.
-fn heap_used(env: &mut Env<'_>) -> Option<u64> {
-    let used = clearing(env, |env| {
+pub(crate) fn heap_used(env: &mut Env<'_>) -> Option<u64> {
+    let total = of_runtime(env, jni_str!("totalMemory"))?;
+    Some(total.saturating_sub(of_runtime(env, jni_str!("freeMemory"))?))
+}
+
+/// Bytes that the heap may have at most.
+pub(crate) fn heap_max(env: &mut Env<'_>) -> Option<u64> {
+    of_runtime(env, jni_str!("maxMemory"))
+}
+
+fn of_runtime(env: &mut Env<'_>, method: &JNIStr) -> Option<u64> {
+    let bytes = clearing(env, |env| {
         let class = env.find_class(jni_str!("java/lang/Runtime"))?;
         let get = jni_sig!("()Ljava/lang/Runtime;");
         let runtime = env.call_static_method(class, jni_str!("getRuntime"), get, &[])?.l()?;
-        let total = env.call_method(&runtime, jni_str!("totalMemory"), jni_sig!("()J"), &[])?.j()?;
-        let free = env.call_method(&runtime, jni_str!("freeMemory"), jni_sig!("()J"), &[])?.j()?;
-        Ok(total.saturating_sub(free))
+        env.call_method(&runtime, method, jni_sig!("()J"), &[])?.j()
     });
-    u64::try_from(used.ok()?).ok()
+    u64::try_from(bytes.ok()?).ok()
 }
 
 fn number_behind(text: &str, label: &str) -> Option<u64> {

@@ -7,15 +7,16 @@
 //! block of 2 GiB or more, which bionic refuses, stands with its whole size.
 
 use core::cmp::Reverse;
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use core::hash::BuildHasherDefault;
+use core::ops::Range;
+use std::collections::HashMap;
 
 use memgate_ffi::lock::{Lock, RawLock};
 use memgate_tracker::thread::Inside;
 use memgate_wire::TRUNCATED_PC;
 
 use super::hooks::TRACKER;
-use super::snapshot;
+use super::snapshot::{self, Mix};
 
 /// Most program counters of a record, as in bionic.
 const MOST_FRAMES: usize = 256;
@@ -38,23 +39,30 @@ pub(crate) fn take() -> Option<LeakInfo> {
     if TRACKER.stopped().is_some() {
         return None;
     }
-    let mut stacks = BTreeMap::new();
-    let mut records = BTreeMap::new();
-    for record in snapshot::records(&snapshot::count(0)?)? {
-        let frames = stacks.entry(record.stack).or_insert_with(|| Rc::new(frames(record.stack)));
-        let key = (Reverse(record.size), Reverse(frames.len()), Rc::clone(frames));
-        *records.entry(key).or_insert(0_u64) += record.count;
+    let records = snapshot::records(&snapshot::count(0)?)?;
+    let mut frames = Frames::default();
+    let mut found = Vec::new();
+    found.try_reserve_exact(records.len()).ok()?;
+    for record in records {
+        found.push((record.size, frames.of(record.stack)?, record.count));
     }
-    let depth = records.keys().map(|(_, Reverse(depth), _)| *depth).max()?;
+    let order = |(size, stack, _): &(u64, Stack, u64)| (Reverse(*size), Reverse(stack.len()), frames.words(stack));
+    found.sort_unstable_by(|a, b| order(a).cmp(&order(b)));
+    found.dedup_by(|next, kept| {
+        let same = order(next) == order(kept);
+        kept.2 += if same { next.2 } else { 0 };
+        same
+    });
+    let depth = found.iter().map(|(_, stack, _)| stack.len()).max()?;
     let info_words = 2 + depth;
     let mut words = Vec::new();
-    words.try_reserve_exact(records.len().checked_mul(info_words)?).ok()?;
+    words.try_reserve_exact(found.len().checked_mul(info_words)?).ok()?;
     let mut total = 0_u64;
-    for ((Reverse(size), _, frames), count) in &records {
+    for (size, stack, count) in &found {
         total = total.saturating_add(size.saturating_mul(*count));
         words.extend([size, count]);
-        words.extend(frames.iter());
-        words.resize(words.len() + depth - frames.len(), 0);
+        words.extend(frames.words(stack));
+        words.resize(words.len() + depth - stack.len(), 0);
     }
     let info = LeakInfo {
         words: words.as_ptr(),
@@ -63,7 +71,9 @@ pub(crate) fn take() -> Option<LeakInfo> {
         total_bytes: usize::try_from(total).unwrap_or(usize::MAX),
         backtrace_size: depth,
     };
-    OUT.lock().push(words);
+    let mut out = OUT.lock();
+    out.try_reserve(1).ok()?;
+    out.push(words);
     Some(info)
 }
 
@@ -78,13 +88,37 @@ pub(crate) fn give_back(words: *const u64) {
     OUT.lock().retain(|out| out.as_ptr() != words);
 }
 
-fn frames(mut id: u32) -> Vec<u64> {
-    let mut out = Vec::new();
-    while let Some(node) = TRACKER.stack_node(id) {
-        if node.pc != TRUNCATED_PC && out.len() < MOST_FRAMES {
-            out.push(node.pc.saturating_sub(1));
+/// Where the frames of a stack are.
+type Stack = Range<usize>;
+
+/// The program counters of every stack, each once.
+#[derive(Default)]
+struct Frames {
+    all: Vec<u64>,
+    known: HashMap<u32, Stack, BuildHasherDefault<Mix>>,
+}
+
+impl Frames {
+    /// Those of the stack with this id. `None`: no memory.
+    fn of(&mut self, id: u32) -> Option<Stack> {
+        if let Some(stack) = self.known.get(&id) {
+            return Some(stack.clone());
         }
-        id = node.parent;
+        let start = self.all.len();
+        let mut at = id;
+        while let Some(node) = TRACKER.stack_node(at) {
+            if node.pc != TRUNCATED_PC && self.all.len() - start < MOST_FRAMES {
+                self.all.try_reserve(1).ok()?;
+                self.all.push(node.pc.saturating_sub(1));
+            }
+            at = node.parent;
+        }
+        self.known.try_reserve(1).ok()?;
+        self.known.insert(id, start..self.all.len());
+        Some(start..self.all.len())
     }
-    out
+
+    fn words(&self, stack: &Stack) -> &[u64] {
+        self.all.get(stack.clone()).unwrap_or_default()
+    }
 }

@@ -3,18 +3,22 @@
 use std::collections::BTreeMap;
 
 use memgate_ffi::process;
-use memgate_wire::java::{ClassCount, ClassName, Classes, HeapHistogram, HistogramScope, Holders, JvmInfo};
+use memgate_wire::java::{
+    ClassCount, ClassName, Classes, HeapHistogram, HistogramScope, Holders, JavaExhausted, JavaObjects,
+    JavaSite, JavaSites, JavaStacks, JvmInfo, ObjectBorn, ObjectFreed,
+};
 use memgate_wire::spool::order;
-use memgate_wire::{BoundaryKind, ErrorCode, ErrorFrame, Frame, Outcome, ProcessRole};
+use memgate_wire::{BoundaryKind, ErrorCode, ErrorFrame, Event, Frame, Outcome, ProcessRole};
 
 use super::stream::{Known, Offers, Session};
 use super::{OWN, SESSION, TESTS, Waiting, Work, at_exit, begin, is_confirming, publish, reach};
-use crate::jvm::{Live, Measured};
+use crate::jvm::{Alive, ClassNumber, Exhausted, Follow, Happened, Live, Measured, Site, Sites};
 use crate::options::Options;
 
 /// Records of a frame: names of classes are written apart, so that they are small.
 const RECORDS_PER_PART: usize = 16_384;
 const NAMES_PER_FRAME: usize = 2048;
+const OBJECTS_PER_FRAME: usize = 4096;
 /// Windows in a row in which a class has to grow to be worth an explanation.
 const GROWING_TIMES: u32 = 3;
 
@@ -26,6 +30,9 @@ pub(super) struct KnownClasses {
     last: BTreeMap<u32, (u64, u64)>,
     /// Classes that grew in the last histograms: in how many in a row, and by how many bytes in them all.
     growing: BTreeMap<u32, (u32, u64)>,
+    /// Classes of followed objects, and how many lost events were told.
+    followed: BTreeMap<ClassNumber, u32>,
+    told_lost: Option<u64>,
 }
 
 /// The virtual machine is ready: opens the stream.
@@ -91,8 +98,8 @@ pub(crate) fn java_test_ends(
     }
 }
 
-/// The classes that grew in each of the last windows, those with most bytes first.
-pub(crate) fn java_growing(most: usize) -> Vec<String> {
+/// The classes that grew in each of the last windows, those with most bytes first: `most` of all, and `own` more that are not the JDK's.
+pub(crate) fn java_growing(most: usize, own: usize) -> Vec<String> {
     let Some(_work) = begin() else { return Vec::new() };
     let guard = SESSION.lock();
     let Some(classes) = guard.as_ref().map(|session| &session.classes) else { return Vec::new() };
@@ -103,11 +110,30 @@ pub(crate) fn java_growing(most: usize) -> Vec<String> {
         .map(|(&id, &(_, bytes))| (bytes, id))
         .collect();
     growing.sort_unstable_by(|a, b| b.cmp(a));
-    growing.truncate(most);
-    let name = |(_, id): (u64, u32)| {
-        classes.ids.iter().find(|(_, known)| **known == id).map(|(name, _)| name.clone())
-    };
-    growing.into_iter().filter_map(name).collect()
+    let names: BTreeMap<u32, &String> = classes.ids.iter().map(|(name, id)| (*id, name)).collect();
+    let name = |(_, id): (u64, u32)| names.get(&id).copied().cloned();
+    let mut growing = growing.into_iter().filter_map(name);
+    let mut chosen: Vec<String> = growing.by_ref().take(most).collect();
+    chosen.extend(growing.filter(|name| !is_of_the_jdk(name)).take(own));
+    chosen
+}
+
+/// Arrays of primitive types and everything in a package of the JDK, or of Android as Robolectric brings it.
+fn is_of_the_jdk(class: &str) -> bool {
+    const PACKAGES: [&str; 10] = [
+        "java.",
+        "javax.",
+        "jdk.",
+        "sun.",
+        "com.sun.",
+        "android.",
+        "com.android.",
+        "dalvik.",
+        "libcore.",
+        "org.robolectric.",
+    ];
+    let primitive = !class.contains('.') && class.starts_with(|c: char| c.is_lowercase());
+    primitive || PACKAGES.iter().any(|package| class.starts_with(package))
 }
 
 /// Something could not be measured.
@@ -116,6 +142,33 @@ pub(crate) fn fails(why: &str) {
     if let Some(session) = SESSION.lock().as_mut() {
         session.append(&Frame::Error(ErrorFrame { code: ErrorCode::Other, text: why.to_owned() }));
         session.flush();
+    }
+}
+
+/// Something happened that has a name.
+pub(crate) fn java_event(name: &str, detail: &str) {
+    let Some(_work) = begin() else { return };
+    if let Some(session) = SESSION.lock().as_mut() {
+        session.append(&Frame::Event(Event { name: name.to_owned(), detail: detail.to_owned() }));
+        session.flush();
+    }
+}
+
+/// Out of memory: what was seen at that moment.
+pub(crate) fn java_exhausted(exhausted: &Exhausted) {
+    let Some(_work) = begin() else { return };
+    if let Some(session) = SESSION.lock().as_mut() {
+        session.append_exhausted(exhausted);
+        session.flush();
+    }
+}
+
+/// Writes what happened to followed objects. `wait`: also if another thread has the session at this moment.
+pub(crate) fn java_objects(follow: &Follow, sites: &Sites, wait: bool) {
+    let Some(_work) = begin() else { return };
+    let mut guard = if wait { Some(SESSION.lock()) } else { SESSION.try_lock() };
+    if let Some(session) = guard.as_deref_mut().and_then(Option::as_mut) {
+        session.append_objects(follow, sites);
     }
 }
 
@@ -147,27 +200,142 @@ impl Session {
                 cut: found.cut.clone(),
             }));
         }
+        self.append_sites(boundary, &measured.alive);
         let mut state = measured.state.clone();
         state.boundary = boundary;
         self.append(&Frame::JavaState(state));
     }
+
+    fn append_exhausted(&mut self, exhausted: &Exhausted) {
+        self.append_java_stacks(&exhausted.alive.stacks);
+        let classes = exhausted.classes.iter().map(|live| ClassCount {
+            class: self.class_id(&live.class),
+            instances: live.instances,
+            bytes: live.bytes,
+        });
+        let classes = classes.collect();
+        let sites = exhausted.alive.sites.iter().map(|site| JavaSite {
+            stack: site.node,
+            class: self.class_id(&site.class),
+            samples: site.samples,
+            bytes: site.bytes,
+        });
+        let sites = sites.collect();
+        self.append(&Frame::JavaExhausted(JavaExhausted {
+            what: exhausted.what.clone(),
+            flags: exhausted.flags,
+            heap_used: exhausted.heap_used,
+            heap_max: exhausted.heap_max,
+            classes,
+            sites,
+            dump: exhausted.dump.clone(),
+        }));
+    }
+
+    /// Everything that happened to followed objects since the last time, behind the classes and stacks it needs.
+    fn append_objects(&mut self, follow: &Follow, sites: &Sites) {
+        let base_ns = process::monotonic_ns();
+        loop {
+            let mut frame = JavaObjects { base_ns, lost: follow.lost(), born: Vec::new(), freed: Vec::new() };
+            // What happened meanwhile is for the next time: the writer is a thread of the guest's.
+            for _ in 0..OBJECTS_PER_FRAME {
+                match follow.next() {
+                    Some(Happened::Born { object, class, node, bytes, at_ns }) => {
+                        frame.base_ns = frame.base_ns.min(at_ns);
+                        let class = self.followed_class(sites, class);
+                        frame.born.push(ObjectBorn { object, class, stack: node, bytes, after_ns: at_ns });
+                    }
+                    Some(Happened::Freed { object, at_ns }) => {
+                        frame.base_ns = frame.base_ns.min(at_ns);
+                        frame.freed.push(ObjectFreed { object, after_ns: at_ns });
+                    }
+                    None => break,
+                }
+            }
+            let events = frame.born.len() + frame.freed.len();
+            let told_lost = self.classes.told_lost.replace(frame.lost) == Some(frame.lost);
+            if events == 0 && told_lost {
+                return;
+            }
+            for at in frame
+                .born
+                .iter_mut()
+                .map(|b| &mut b.after_ns)
+                .chain(frame.freed.iter_mut().map(|f| &mut f.after_ns))
+            {
+                *at = at.saturating_sub(frame.base_ns);
+            }
+            self.append_java_stacks(&sites.stacks.untold(frame.born.iter().map(|born| born.stack)));
+            self.append(&Frame::JavaObjects(frame));
+            self.flush();
+            if events < OBJECTS_PER_FRAME {
+                return;
+            }
+        }
+    }
+
+    fn followed_class(&mut self, sites: &Sites, class: ClassNumber) -> u32 {
+        if let Some(&id) = self.classes.followed.get(&class) {
+            return id;
+        }
+        let id = self.class_id(&sites.classes.name(class).unwrap_or_default());
+        self.classes.followed.insert(class, id);
+        id
+    }
+
+    /// The number of a class in this stream, which is told where it is new.
+    fn class_id(&mut self, name: &str) -> u32 {
+        let (id, is_new) = self.classes.id(name);
+        if is_new {
+            self.append(&Frame::Classes(Classes { classes: vec![ClassName { id, name: name.to_owned() }] }));
+        }
+        id
+    }
+
+    /// Where samples that are alive were allocated, behind the stacks they need.
+    fn append_sites(&mut self, boundary: u32, alive: &Alive) {
+        self.append_java_stacks(&alive.stacks);
+        let site = |site: &Site| {
+            let class = *self.classes.ids.get(&site.class)?;
+            Some(JavaSite { stack: site.node, class, samples: site.samples, bytes: site.bytes })
+        };
+        let records: Vec<JavaSite> = alive.sites.iter().filter_map(site).collect();
+        for chunk in records.chunks(RECORDS_PER_PART) {
+            self.append(&Frame::JavaSites(JavaSites { boundary, records: chunk.to_vec() }));
+        }
+    }
+
+    /// Methods and nodes, methods first, in frames that are not too long.
+    fn append_java_stacks(&mut self, stacks: &JavaStacks) {
+        for methods in stacks.methods.chunks(NAMES_PER_FRAME) {
+            self.append(&Frame::JavaStacks(JavaStacks { methods: methods.to_vec(), nodes: Vec::new() }));
+        }
+        for nodes in stacks.nodes.chunks(RECORDS_PER_PART) {
+            self.append(&Frame::JavaStacks(JavaStacks { methods: Vec::new(), nodes: nodes.to_vec() }));
+        }
+    }
 }
 
 impl KnownClasses {
+    /// The number of a class, and whether it is new.
+    fn id(&mut self, name: &str) -> (u32, bool) {
+        if let Some(&id) = self.ids.get(name) {
+            return (id, false);
+        }
+        let id = u32::try_from(self.ids.len()).unwrap_or(u32::MAX).saturating_add(1);
+        self.ids.insert(name.to_owned(), id);
+        (id, true)
+    }
+
     /// Classes that have no number yet, and the records that differ from the last histogram.
     fn differences(&mut self, live: &[Live]) -> (Vec<ClassName>, Vec<ClassCount>) {
         let mut names = Vec::new();
         let mut now: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for class in live {
-            let id = match self.ids.get(&class.class) {
-                Some(&id) => id,
-                None => {
-                    let id = u32::try_from(self.ids.len()).unwrap_or(u32::MAX).saturating_add(1);
-                    self.ids.insert(class.class.clone(), id);
-                    names.push(ClassName { id, name: class.class.clone() });
-                    id
-                }
-            };
+            let (id, is_new) = self.id(&class.class);
+            if is_new {
+                names.push(ClassName { id, name: class.class.clone() });
+            }
             // The same name comes once per class loader.
             let sum = now.entry(id).or_default();
             sum.0 = sum.0.saturating_add(class.instances);

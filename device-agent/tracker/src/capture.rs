@@ -5,12 +5,16 @@
 //! (sp, pc[, rbp]) and all slots from there on still hold their values, a fresh walk would find exactly the same frames. The slots
 //! are compared from the inside out and only while they agree, so memory is read only where a fresh walk would read it: stacks
 //! that were switched away or unmapped are not touched.
+//!
+//! Most stacks differ from the one before in nothing but some return addresses: another call in the same function, or its sibling
+//! with a frame of the same shape. Where the unwind rule of the new address is that of the old one, a fresh walk would go on
+//! exactly as the last one did, so the address is replaced in what is remembered and the comparison goes on.
 
+use crate::bounds::{Bounds, StackLayout};
 use crate::cfi::{Cfa, Room, Rule, SavedRbp};
-use crate::rules::{RuleCache, Step};
+use crate::rules::{RuleCache, Shape, Step};
 use crate::stacks::{Node, StackStore, extend_hash, root_hash};
 use crate::sync::sized;
-use crate::sys;
 use crate::thread::{ThreadCounters, bump};
 
 /// Deeper stacks keep their innermost frames and say that they are cut.
@@ -20,20 +24,15 @@ pub const MAX_FRAMES: usize = sized(512, 4);
 pub const TRUNCATED_PC: usize = 1;
 
 const CHECKS_PER_FRAME: usize = 3;
-const PAGE: usize = 4096;
-/// Bytes below the stack pointer that the kernel leaves alone when it delivers a signal (psABI §3.2.2).
-const RED_ZONE: usize = 128;
-/// Nothing else is mapped this close below the top of the main thread's stack (the kernel's minimal mmap gap).
-const MAIN_STACK_BYTES: usize = 128 << 20;
-
 /// A remembered frame.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Remembered {
     sp: usize,
+    hash: u64,
     rbp: usize,
     pc: usize,
-    hash: u64,
+    shape: Shape,
     node: u32,
     /// Checks that belong to this frame and those further out.
     checks: u16,
@@ -52,8 +51,9 @@ struct Check {
 #[repr(C)]
 struct Walked {
     sp: usize,
-    rbp: usize,
     pc: usize,
+    rbp: usize,
+    shape: Shape,
     /// 0: no caller.
     cfa: usize,
     /// Address of the saved rbp; 0: unchanged.
@@ -74,17 +74,6 @@ pub struct Scratch {
     checks: [Check; CHECKS_PER_FRAME * (MAX_FRAMES + 2)],
     walked: [Walked; MAX_FRAMES + 2],
     room: Room,
-}
-
-/// Where stacks can lie, told once by the agent.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct StackLayout {
-    /// Thread pointer of the main thread.
-    pub main_thread: usize,
-    /// Top of the main thread's stack.
-    pub main_top: usize,
-    /// Default size of other threads' stacks.
-    pub thread_bytes: usize,
 }
 
 /// The registers at the call of the hooked function.
@@ -112,70 +101,6 @@ pub struct Context<'a> {
     pub counters: &'a ThreadCounters,
 }
 
-/// The part of memory that may be read as stack.
-struct Bounds {
-    /// Known to be mapped up to here.
-    end: usize,
-    /// The end is where the stack ends: nothing may be read beyond. Otherwise the next page may be asked for.
-    known: bool,
-    /// A signal came in: the frame it interrupted may have left words in the red zone below its stack pointer.
-    interrupted: bool,
-}
-
-impl Bounds {
-    fn of(sp: usize, layout: &StackLayout) -> Self {
-        let thread = sys::thread_pointer();
-        let (top, bytes) = if thread == layout.main_thread {
-            (layout.main_top, MAIN_STACK_BYTES)
-        } else {
-            (thread, layout.thread_bytes)
-        };
-        if sp < top && top - sp < bytes {
-            Self { end: top, known: true, interrupted: false }
-        } else {
-            Self { end: (sp & !(PAGE - 1)) + PAGE, known: false, interrupted: false }
-        }
-    }
-
-    /// The word at `address`, if it lies in the stack.
-    #[inline(always)]
-    fn read(&mut self, address: usize, sp: usize) -> Option<usize> {
-        if address < sp || address & 7 != 0 {
-            return None;
-        }
-        if address.wrapping_add(8) > self.end && !self.extend(address) {
-            return None;
-        }
-        // SAFETY: [sp, end) is mapped: it is this thread's stack, or every page of it was asked for.
-        Some(unsafe { (address as *const usize).read() })
-    }
-
-    /// A saved register that is not in the stack any more: compilers do not tell in a function's last instructions that it
-    /// was restored, because its slot keeps the value until a call or a signal handler writes there.
-    #[cold]
-    #[inline(never)]
-    fn read_below(&mut self, address: usize, sp: usize) -> Option<usize> {
-        let in_red_zone = self.interrupted && address < sp && sp - address <= RED_ZONE;
-        if in_red_zone { self.read(address, address) } else { None }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn extend(&mut self, address: usize) -> bool {
-        // On an unknown stack a frame of more than 1 MiB is taken for a wrong rule.
-        if self.known || address.wrapping_sub(self.end) > 1 << 20 {
-            return false;
-        }
-        while self.end < address + 8 {
-            if !sys::readable(self.end) {
-                return false;
-            }
-            self.end += PAGE;
-        }
-        true
-    }
-}
-
 /// Outcome of a walk: how many frames it found, and how many remembered ones follow.
 struct Found {
     fresh: usize,
@@ -191,22 +116,116 @@ pub fn capture(at: Registers, scratch: &mut Scratch, context: &Context<'_>) -> u
         scratch.generation = context.generation;
         scratch.remembered = 0;
     }
-    let found = scratch.walk(at, context);
-    if found.fresh + found.reused > MAX_FRAMES {
-        return scratch.intern_cut(&found, context);
-    }
-    let total = scratch.remember(&found, context);
-    let id = scratch.id_of_top(total, context);
+    let forget = match scratch.meets(scratch.remembered, at, context) {
+        // Most captures: no frame is walked.
+        Ok(()) => false,
+        Err(depth) => {
+            scratch.remembered = depth;
+            let found = scratch.walk(at, context);
+            if found.fresh + found.reused > MAX_FRAMES {
+                return scratch.intern_cut(&found, context);
+            }
+            scratch.remember(&found, context);
+            found.forget
+        }
+    };
+    let id = scratch.id_of_top(context);
     if scratch.cut {
         bump(&context.counters.truncated, 1);
     }
-    if found.forget {
+    if forget {
         scratch.remembered = 0;
     }
     id
 }
 
 impl Scratch {
+    /// Takes the innermost of the first `depth` remembered frames, which has the sp and rbp of the walk, for the frame with this address,
+    /// and proves those further out. Frames of the same shape get their present addresses, and all their hashes. `Err`: the number
+    /// of remembered frames that lie further out than where the walk must go on by rules.
+    #[inline(always)]
+    fn amend(&mut self, depth: usize, pc: usize, context: &Context<'_>) -> Result<(), usize> {
+        let top = self.frame(depth - 1);
+        let mut unchecked = usize::from(top.checks);
+        // Number of the outermost frame with another address.
+        let mut same = depth;
+        if top.pc != pc {
+            same -= 1;
+            if !self.replace(same, pc, context) {
+                return Err(same);
+            }
+        }
+        while let Some(check) = self.first_changed(unchecked) {
+            let mut callee = same.min(depth - 1);
+            while callee > 0 && usize::from(self.frame(callee - 1).checks) > check {
+                callee -= 1;
+            }
+            // SAFETY: counts never exceed the checks written.
+            let slot = unsafe { self.checks.get_unchecked_mut(check) };
+            // SAFETY: the slots further in hold what a fresh walk would find, so it would read this one too.
+            slot.value = unsafe { (slot.address as *const usize).read() };
+            let (address, pc) = (slot.address, slot.value);
+            // A slot that is no return address holds a register.
+            if callee == 0
+                || address != self.frame(callee - 1).sp.wrapping_sub(8)
+                || !self.replace(callee - 1, pc, context)
+            {
+                return Err(callee);
+            }
+            (same, unchecked) = (callee - 1, check);
+        }
+        self.rehash(same, depth, context);
+        Ok(())
+    }
+
+    /// Gives a remembered frame another return address, if it has the same shape.
+    #[inline(always)]
+    fn replace(&mut self, index: usize, pc: usize, context: &Context<'_>) -> bool {
+        let rule = context.rules.step(pc, &mut self.room);
+        // SAFETY: callers pass the number of a remembered frame.
+        let frame = unsafe { self.frames.get_unchecked_mut(index) };
+        let alike = rule.has(frame.shape);
+        if alike {
+            frame.pc = pc;
+        }
+        alike
+    }
+
+    /// The frames from number `first` up to `depth` are others now, or have others further out.
+    #[inline(always)]
+    fn rehash(&mut self, first: usize, depth: usize, context: &Context<'_>) {
+        let mut hash = match first {
+            0 => root_hash(context.generation),
+            n => self.frame(n - 1).hash,
+        };
+        for i in first..depth {
+            // SAFETY: callers pass no more than the remembered frames.
+            let frame = unsafe { self.frames.get_unchecked_mut(i) };
+            hash = extend_hash(hash, frame.pc as u64);
+            (frame.hash, frame.node) = (hash, 0);
+        }
+    }
+
+    /// Is the walk, which has come to these registers, at one of the first `depth` remembered frames, from where on nothing but
+    /// addresses is different? `Err`: the number of those that may still be met.
+    #[inline(always)]
+    fn meets(&mut self, mut depth: usize, at: Registers, context: &Context<'_>) -> Result<(), usize> {
+        while depth > 0 && self.frame(depth - 1).sp < at.sp {
+            depth -= 1;
+        }
+        if depth == 0 {
+            return Err(0);
+        }
+        let frame = self.frame(depth - 1);
+        if frame.sp != at.sp || frame.needs_rbp && frame.rbp != at.rbp {
+            return Err(depth);
+        }
+        let met = self.amend(depth, at.pc, context);
+        // Those further in may have new addresses and old hashes.
+        self.remembered = met.err().unwrap_or(depth);
+        met
+    }
+
     #[inline(always)]
     fn walk(&mut self, at: Registers, context: &Context<'_>) -> Found {
         let Registers { mut pc, mut sp, mut rbp } = at;
@@ -214,21 +233,10 @@ impl Scratch {
         let (mut fresh, mut candidate, mut forget) = (0, self.remembered, false);
         // `candidate` counts the remembered frames that may still be met; the innermost of them is candidate - 1.
         loop {
-            while candidate > 0 && self.frame(candidate - 1).sp < sp {
-                candidate -= 1;
-            }
-            if candidate > 0 {
-                let frame = self.frame(candidate - 1);
-                if frame.sp == sp && frame.pc == pc && (!frame.needs_rbp || frame.rbp == rbp) {
-                    match self.first_changed(usize::from(frame.checks)) {
-                        None => return Found { fresh, reused: candidate, forget },
-                        Some(check) => {
-                            // The frame that owns the changed slot and everything inside it have to be walked again.
-                            while candidate > 0 && usize::from(self.frame(candidate - 1).checks) > check {
-                                candidate -= 1;
-                            }
-                        }
-                    }
+            if fresh > 0 {
+                match self.meets(candidate, Registers { pc, sp, rbp }, context) {
+                    Ok(()) => return Found { fresh, reused: self.remembered, forget },
+                    Err(depth) => candidate = depth,
                 }
             }
             if fresh > MAX_FRAMES {
@@ -238,8 +246,7 @@ impl Scratch {
             // Filled in place, field by field: a copy would read 16 bytes that were just written as two words, and stall.
             // SAFETY: the walk stops at MAX_FRAMES + 1 frames.
             let frame = unsafe { self.walked.get_unchecked_mut(fresh) };
-            (frame.sp, frame.rbp, frame.pc) = (sp, rbp, pc);
-            (frame.cfa, frame.rbp_at, frame.cfa_at, frame.uses_rbp) = (0, 0, 0, false);
+            (frame.sp, frame.rbp, frame.pc, frame.shape, frame.cfa_at) = (sp, rbp, pc, rule.shape(), 0);
             let next = match rule.plain() {
                 // Nearly every frame: no jump table, whose target the processor would have to guess.
                 Some(plain) => {
@@ -249,6 +256,7 @@ impl Scratch {
                     frame.caller(&mut bounds)
                 }
                 None => {
+                    (frame.cfa, frame.rbp_at, frame.uses_rbp) = (0, 0, false);
                     let innermost = fresh == 0;
                     frame.other_caller(
                         rule.step(),
@@ -271,6 +279,7 @@ impl Scratch {
                         sp: usize::MAX,
                         rbp: 0,
                         pc: TRUNCATED_PC,
+                        shape: Shape::OTHER,
                         cfa: 0,
                         rbp_at: 0,
                         cfa_at: 0,
@@ -298,9 +307,9 @@ impl Scratch {
         None
     }
 
-    /// Puts the fresh frames on top of the reused ones; returns the new depth.
+    /// Puts the fresh frames on top of the reused ones.
     #[inline(always)]
-    fn remember(&mut self, found: &Found, context: &Context<'_>) -> usize {
+    fn remember(&mut self, found: &Found, context: &Context<'_>) {
         let mut depth = found.reused;
         let (mut hash, mut checks) = match depth {
             0 => (root_hash(context.generation), 0),
@@ -309,7 +318,7 @@ impl Scratch {
         for i in (0..found.fresh).rev() {
             // SAFETY: `fresh` frames were walked.
             let w = unsafe { self.walked.get_unchecked(i) };
-            let (sp, rbp, pc) = (w.sp, w.rbp, w.pc);
+            let (sp, rbp, pc, shape) = (w.sp, w.rbp, w.pc, w.shape);
             let (cfa, rbp_at, cfa_at, uses_rbp) = (w.cfa, w.rbp_at, w.cfa_at, w.uses_rbp);
             hash = extend_hash(hash, pc as u64);
             let mut outer_needs_rbp = false;
@@ -336,7 +345,8 @@ impl Scratch {
             }
             // SAFETY: `capture` keeps fresh + reused within MAX_FRAMES.
             let frame = unsafe { self.frames.get_unchecked_mut(depth) };
-            (frame.sp, frame.rbp, frame.pc, frame.hash, frame.node) = (sp, rbp, pc, hash, 0);
+            (frame.sp, frame.rbp, frame.pc, frame.shape) = (sp, rbp, pc, shape);
+            (frame.hash, frame.node) = (hash, 0);
             frame.checks = checks as u16;
             frame.needs_rbp = uses_rbp || (rbp_at == 0 && outer_needs_rbp);
             depth += 1;
@@ -346,7 +356,6 @@ impl Scratch {
             self.cut = self.walked_mut(found.fresh - 1).pc == TRUNCATED_PC;
         }
         self.remembered = depth;
-        depth
     }
 
     #[inline(always)]
@@ -357,7 +366,8 @@ impl Scratch {
     }
 
     #[inline(always)]
-    fn id_of_top(&mut self, depth: usize, context: &Context<'_>) -> u32 {
+    fn id_of_top(&mut self, context: &Context<'_>) -> u32 {
+        let depth = self.remembered;
         if depth == 0 {
             return 0;
         }
@@ -455,6 +465,23 @@ enum Caller {
 impl Walked {
     #[inline(always)]
     fn caller(&self, bounds: &mut Bounds) -> Caller {
+        // Nearly every frame: one question for both words.
+        if bounds.hold(self.sp, self.cfa)
+            && (self.rbp_at == 0 || self.rbp_at >= self.sp)
+            && self.rbp_at < self.cfa
+        {
+            // SAFETY: the words from `sp` to `cfa` are mapped, and both addresses lie there.
+            let word = |address: usize| unsafe { (address as *const usize).read() };
+            let pc = word(self.cfa - 8);
+            let rbp = if self.rbp_at == 0 { self.rbp } else { word(self.rbp_at) };
+            return if pc == 0 { Caller::None } else { Caller::Frame(Registers { pc, sp: self.cfa, rbp }) };
+        }
+        self.far_caller(bounds)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn far_caller(&self, bounds: &mut Bounds) -> Caller {
         if self.cfa <= self.sp {
             return Caller::Unknown;
         }
@@ -551,7 +578,8 @@ impl Walked {
                 let (Some(sp), Some(rbp), Some(pc)) = (at(rsp), at(rbp), at(rip)) else {
                     return Caller::Unknown;
                 };
-                *bounds = Bounds { interrupted: true, ..Bounds::of(sp, &context.layout) };
+                *bounds = Bounds::of(sp, &context.layout);
+                bounds.interrupted = true;
                 // The interrupted instruction itself, told as a return address would be: one behind.
                 Caller::Frame(Registers { pc: pc.wrapping_add(1), sp, rbp })
             }
@@ -561,4 +589,4 @@ impl Walked {
     }
 }
 
-const _: () = assert!(size_of::<Check>() == 16 && size_of::<Remembered>() == 40);
+const _: () = assert!(size_of::<Check>() == 16 && size_of::<Remembered>() == 48);

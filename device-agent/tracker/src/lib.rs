@@ -28,6 +28,7 @@
 #[cfg(all(test, not(loom)))]
 extern crate std;
 
+mod bounds;
 pub mod capture;
 pub mod cfi;
 pub mod cost;
@@ -45,4 +46,5 @@ pub mod table;
 pub mod thread;
 mod tracker;
 
+pub use bounds::StackLayout;
 pub use tracker::{Removed, StopReason, Totals, Tracker};

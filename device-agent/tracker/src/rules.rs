@@ -17,6 +17,7 @@ use crate::sys;
 const BITS: u32 = sized(14, 2);
 const ENTRIES: usize = (1 << BITS) + 1;
 const PAYLOAD_BITS: u32 = 17;
+const PAYLOAD_MASK: u32 = (1 << PAYLOAD_BITS) - 1;
 
 const KIND_AT_RBP: u64 = 0;
 const KIND_RSP: u64 = 1;
@@ -56,6 +57,15 @@ pub struct Plain {
     pub cfa: usize,
     /// The caller's rbp lies this many bytes below the CFA; 0: unchanged.
     pub rbp: usize,
+}
+
+/// A common rule as a number, to tell whether two are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape(u32);
+
+impl Shape {
+    /// Any other rule: the same as none.
+    pub const OTHER: Self = Self(0);
 }
 
 /// The other rules.
@@ -227,19 +237,38 @@ impl Default for RuleCache {
 }
 
 impl Packed {
+    /// The rule as a number.
+    #[inline(always)]
+    #[must_use]
+    pub const fn shape(self) -> Shape {
+        Shape(if self.is_plain() { self.0 as u32 & PAYLOAD_MASK } else { 0 })
+    }
+
+    /// Is it a common rule, and this one?
+    #[inline(always)]
+    #[must_use]
+    pub const fn has(self, shape: Shape) -> bool {
+        self.is_plain() && self.0 as u32 & PAYLOAD_MASK == shape.0
+    }
+
+    #[inline(always)]
+    const fn is_plain(self) -> bool {
+        let kind = self.kind();
+        kind == KIND_RSP || kind == KIND_RBP
+    }
+
     /// The rule, if it is a common one.
     #[inline(always)]
     #[must_use]
     pub const fn plain(self) -> Option<Plain> {
-        let kind = self.kind();
-        if kind != KIND_RSP && kind != KIND_RBP {
+        if !self.is_plain() {
             return None;
         }
         let rbp = match self.0 & 15 {
             0 => 0,
             n => (n as usize + 1) * 8,
         };
-        Some(Plain { from_rbp: kind == KIND_RBP, cfa: self.far(), rbp })
+        Some(Plain { from_rbp: self.kind() == KIND_RBP, cfa: self.far(), rbp })
     }
 
     /// The rule, if it is none of the common ones.

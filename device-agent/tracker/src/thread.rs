@@ -47,7 +47,7 @@ fn words() -> *mut ThreadWords {
         core::arch::asm!(
             "mov {0}, qword ptr [rip + memgate_thread_words@GOTTPOFF]",
             "add {0}, fs:[0]",
-            out(reg) at, options(pure, readonly, nostack)
+            out(reg) at, options(pure, nomem, nostack)
         );
     }
     at

@@ -2,7 +2,8 @@
 
 use core::sync::atomic::AtomicUsize;
 
-use crate::capture::{self, Context, Registers, StackLayout};
+use crate::bounds::StackLayout;
+use crate::capture::{self, Context, Registers};
 use crate::cfi::FindObject;
 use crate::cost::{Reckoning, excess};
 use crate::rules::RuleCache;

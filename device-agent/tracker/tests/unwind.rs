@@ -8,8 +8,9 @@ use std::ffi::c_void;
 use std::hint::black_box;
 use std::sync::LazyLock;
 
+use memgate_tracker::StackLayout;
 use memgate_tracker::Tracker;
-use memgate_tracker::capture::{Registers, StackLayout};
+use memgate_tracker::capture::Registers;
 
 unsafe extern "C" {
     fn _dl_find_object(pc: *mut c_void, out: *mut c_void) -> i32;

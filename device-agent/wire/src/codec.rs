@@ -179,6 +179,8 @@ fn body(frame: &Frame) -> Option<Vec<u8>> {
         Frame::JavaStacks(f) => bytes(f),
         Frame::JavaSites(f) => bytes(f),
         Frame::Holders(f) => bytes(f),
+        Frame::JavaExhausted(f) => bytes(f),
+        Frame::JavaObjects(f) => bytes(f),
     }
 }
 
@@ -214,6 +216,8 @@ fn parse(frame_type: FrameType, version: u8, body: &[u8]) -> Option<Frame> {
         FrameType::JavaStacks => Frame::JavaStacks(all(body)?),
         FrameType::JavaSites => Frame::JavaSites(all(body)?),
         FrameType::Holders => Frame::Holders(all(body)?),
+        FrameType::JavaExhausted => Frame::JavaExhausted(all(body)?),
+        FrameType::JavaObjects => Frame::JavaObjects(all(body)?),
     })
 }
 
@@ -241,6 +245,8 @@ impl Frame {
             Self::JavaStacks(_) => FrameType::JavaStacks,
             Self::JavaSites(_) => FrameType::JavaSites,
             Self::Holders(_) => FrameType::Holders,
+            Self::JavaExhausted(_) => FrameType::JavaExhausted,
+            Self::JavaObjects(_) => FrameType::JavaObjects,
         }
     }
 }
@@ -269,6 +275,8 @@ impl FrameType {
             36 => Self::JavaStacks,
             37 => Self::JavaSites,
             38 => Self::Holders,
+            39 => Self::JavaExhausted,
+            40 => Self::JavaObjects,
             _ => return None,
         })
     }
@@ -280,6 +288,8 @@ mod tests {
     use alloc::vec;
 
     use proptest::prelude::*;
+
+    use crate::java::{ClassCount, JavaExhausted, JavaObjects, JavaSite, ObjectBorn, ObjectFreed};
 
     use super::*;
     use crate::frame::{Log, LogLevel, SnapshotRecord};
@@ -301,6 +311,31 @@ mod tests {
         let n = encode(&snapshot, 99, &mut bytes);
         assert_eq!(n, bytes.len());
         assert_eq!(decode(&bytes, 0), Ok(Decoded::Frame { frame: snapshot, t_ns: 99, bytes: n }));
+    }
+
+    #[test]
+    fn java_frames_come_back_as_they_went() {
+        let site = JavaSite { stack: 9, class: 3, samples: 2, bytes: u64::MAX };
+        let exhausted = JavaExhausted {
+            what: "Java heap space".into(),
+            flags: 3,
+            heap_used: Some(1 << 40),
+            heap_max: None,
+            classes: vec![ClassCount { class: 3, instances: 7, bytes: 112 }],
+            sites: vec![site],
+            dump: Some("/s/java_pid7.hprof".into()),
+        };
+        let objects = JavaObjects {
+            base_ns: u64::MAX,
+            lost: 5,
+            born: vec![ObjectBorn { object: 1, class: 3, stack: 0, bytes: 24, after_ns: 0 }],
+            freed: vec![ObjectFreed { object: 1, after_ns: 1_000_000 }],
+        };
+        for frame in [Frame::JavaExhausted(exhausted), Frame::JavaObjects(objects)] {
+            let mut bytes = Vec::new();
+            let written = encode(&frame, 11, &mut bytes);
+            assert_eq!(decode(&bytes, 0), Ok(Decoded::Frame { frame, t_ns: 11, bytes: written }));
+        }
     }
 
     #[test]

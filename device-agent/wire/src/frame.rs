@@ -4,7 +4,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use crate::java::{Classes, HeapHistogram, Holders, JavaSites, JavaStacks, JavaState, JvmInfo};
+use crate::java::{
+    Classes, HeapHistogram, Holders, JavaExhausted, JavaObjects, JavaSites, JavaStacks, JavaState, JvmInfo,
+};
 
 /// One frame of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +49,10 @@ pub enum Frame {
     JavaSites(JavaSites),
     /// Who holds what grew.
     Holders(Holders),
+    /// An `OutOfMemoryError`.
+    JavaExhausted(JavaExhausted),
+    /// Allocations and frees of followed classes.
+    JavaObjects(JavaObjects),
 }
 
 /// Numeric type of a frame on the wire.
@@ -91,6 +97,10 @@ pub enum FrameType {
     JavaSites = 37,
     /// [`Frame::Holders`]
     Holders = 38,
+    /// [`Frame::JavaExhausted`]
+    JavaExhausted = 39,
+    /// [`Frame::JavaObjects`]
+    JavaObjects = 40,
 }
 
 /// What runs the tested code.

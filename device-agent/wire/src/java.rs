@@ -20,7 +20,7 @@ pub struct JvmInfo {
     pub collector: String,
     /// `sun.java.command`: main class (or jar) and its arguments.
     pub command: String,
-    /// Arguments of the virtual machine itself, without those that loaded the agent.
+    /// Options the virtual machine took, from variables, command line and argument files alike, in this order.
     pub vm_arguments: Vec<String>,
     /// The class path the tests run with, in order, absolute; for Surefire that of the tests, not that of its booter.
     pub class_path: Vec<String>,
@@ -189,6 +189,9 @@ pub struct HolderPath {
     pub links: Vec<HolderLink>,
 }
 
+/// [`Holders::cut`] where the search was complete and found no root.
+pub const UNHELD: &str = "no root holds them: they wait for a collection";
+
 /// Who holds the instances of a class that grew.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holders {
@@ -202,4 +205,60 @@ pub struct Holders {
     pub paths: Vec<HolderPath>,
     /// Why the search was cut, if it was.
     pub cut: Option<String>,
+}
+
+/// The virtual machine ran out of something and throws an `OutOfMemoryError`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JavaExhausted {
+    /// What it says: `Java heap space`, `Metaspace`, `unable to create native thread`.
+    pub what: String,
+    /// `JVMTI_RESOURCE_EXHAUSTED_*`: 1 an error is thrown, 2 the heap, 4 threads.
+    pub flags: u32,
+    /// Used heap at this moment, and the largest it may become.
+    pub heap_used: Option<u64>,
+    /// See [`Self::heap_used`].
+    pub heap_max: Option<u64>,
+    /// The classes with most bytes in the heap, what waits for a collection included; empty: not counted.
+    pub classes: Vec<ClassCount>,
+    /// The sites with most bytes of sampled objects that are there.
+    pub sites: Vec<JavaSite>,
+    /// The heap dump that the virtual machine was told to write.
+    pub dump: Option<String>,
+}
+
+/// An allocation of a followed class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectBorn {
+    /// Number of the object in this stream, from 1, never used again.
+    pub object: u64,
+    /// [`ClassName::id`].
+    pub class: u32,
+    /// [`JavaStackNode::id`] of the innermost frame; 0: not known.
+    pub stack: u32,
+    /// Its bytes.
+    pub bytes: u64,
+    /// When, after [`JavaObjects::base_ns`].
+    pub after_ns: u64,
+}
+
+/// An object of a followed class was collected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectFreed {
+    /// [`ObjectBorn::object`].
+    pub object: u64,
+    /// When the virtual machine told so, after [`JavaObjects::base_ns`]: some time after the collection.
+    pub after_ns: u64,
+}
+
+/// What became of objects of followed classes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JavaObjects {
+    /// Monotonic nanoseconds that the events count from.
+    pub base_ns: u64,
+    /// Events since the start of the stream that there was no room for.
+    pub lost: u64,
+    /// Allocations.
+    pub born: Vec<ObjectBorn>,
+    /// Collected objects; an object may be in both lists.
+    pub freed: Vec<ObjectFreed>,
 }

@@ -30,7 +30,10 @@ mod text;
 
 pub use confirm::{Confirmation, Next};
 pub use input::{ConfirmationInput, Ending, JavaInput, ProcessInput, Repetition, RunInput, SuiteInput};
-pub use java::{JavaConfirmation, JavaRecord, JavaSnapshot, JavaSuspect, JavaWindow, screen_rounds};
+pub use java::{
+    ClassWindow, Exhaustion, Followed, JavaConfirmation, JavaRecord, JavaSnapshot, JavaSuspect, JavaWindow,
+    Left, class_windows, screen_rounds,
+};
 pub use judge::judge;
 pub use observer::{Limits, Observer};
 pub use policy::{

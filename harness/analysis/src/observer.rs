@@ -136,15 +136,17 @@ impl Observer {
             | Frame::JavaState(_)
             | Frame::JavaStacks(_)
             | Frame::JavaSites(_)
-            | Frame::Holders(_) => {
-                if let Err(damage) = self.java_frame(frame) {
+            | Frame::Holders(_)
+            | Frame::JavaExhausted(_)
+            | Frame::JavaObjects(_) => {
+                if let Err(damage) = self.java_frame(frame, t_ns) {
                     self.damage(damage);
                 }
             }
         }
     }
 
-    fn java_frame(&mut self, frame: Frame) -> Result<(), String> {
+    fn java_frame(&mut self, frame: Frame, t_ns: u64) -> Result<(), String> {
         let record = self.record.java.get_or_insert_default();
         let room = self.limits.records.saturating_sub(self.used.records);
         match frame {
@@ -158,6 +160,8 @@ impl Observer {
             }
             Frame::JavaStacks(stacks) => self.java.stacks(record, stacks)?,
             Frame::Holders(holders) => self.java.holders(record, holders)?,
+            Frame::JavaExhausted(exhausted) => record.ran_out(&exhausted, t_ns),
+            Frame::JavaObjects(objects) => record.followed.objects(&objects),
             _ => {}
         }
         Ok(())

@@ -4,14 +4,16 @@
 //! JSON of `report.json` (schema in `reports/report.schema.json`); a change of shape raises [`SCHEMA_VERSION`].
 #![forbid(unsafe_code)]
 
+mod followed;
 mod format;
 mod metric;
 mod report;
 
+pub use followed::{Followed, FollowedSite, LIFETIMES_NS};
 pub use format::{format_bytes, format_count, format_value};
 pub use metric::{Metric, Per, Unit, UnknownMetric};
 pub use report::{
-    AgentCost, BoundaryQuality, CurvePoint, Frame, HolderStep, Leak, LeakKind, Level, MetricValue, Outcome,
-    Problem, RunReport, SCHEMA_VERSION, SuiteReport, TestReport, Threshold, Verdict, WaiverReport,
-    WaiverState,
+    AgentCost, BoundaryQuality, CurvePoint, Frame, GrowthPoint, HolderStep, Leak, LeakKind, Level,
+    MetricValue, Outcome, Problem, RunReport, SCHEMA_VERSION, ScreenCost, SuiteReport, TestReport, Threshold,
+    Verdict, WaiverReport, WaiverState,
 };

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::followed::Followed;
 use crate::metric::{Metric, Per, Unit};
 
 /// Version of the shape of [`RunReport`].
@@ -89,6 +90,9 @@ pub struct RunReport {
     pub waivers: Vec<WaiverReport>,
     /// What went wrong outside the tests themselves.
     pub errors: Vec<Problem>,
+    /// Java objects that were followed from their allocation to their end, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed: Option<Followed>,
 }
 
 /// What measuring cost.
@@ -104,6 +108,17 @@ pub struct AgentCost {
     pub truncated_stacks: u64,
 }
 
+/// What screening a JVM suite cost, its boundaries in the build's own run and its rounds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ScreenCost {
+    /// Seconds its tests take alone.
+    pub alone_s: f64,
+    /// Seconds with everything that screening adds.
+    pub screened_s: f64,
+    /// The one as a multiple of the other.
+    pub ratio: f64,
+}
+
 /// One executable with its normalised arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SuiteReport {
@@ -117,6 +132,9 @@ pub struct SuiteReport {
     pub verdict: Verdict,
     /// Seconds the screening pass took.
     pub screened_s: f64,
+    /// What screening cost compared with the suite alone, for JVM suites.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub screen_cost: Option<ScreenCost>,
     /// Why the suite as a whole is not a pass, else empty.
     pub reason: String,
     /// Metrics of the suite as a whole (thresholds `per: suite`).
@@ -151,6 +169,14 @@ pub struct TestReport {
     /// Values over time, as `[t_ns, metric, value]`.
     #[schemars(with = "Vec<(u64, Metric, f64)>")]
     pub curve: Vec<CurvePoint>,
+    /// What the slopes of the confirming run were estimated from, thinned, as `[iteration, metric, value]`; waived groups
+    /// are taken out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<(u64, Metric, f64)>")]
+    pub growth: Vec<GrowthPoint>,
+    /// Iterations of the confirming run before the first that counts.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub warm_up: u32,
 }
 
 /// A figure.
@@ -296,6 +322,30 @@ impl From<CurvePoint> for (u64, Metric, f64) {
     }
 }
 
+/// A value at the end of an iteration: `[iteration, metric, value]` in JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "(u64, Metric, f64)", into = "(u64, Metric, f64)")]
+pub struct GrowthPoint {
+    /// Which iteration, the first one 1; where runs of different length are compared: the length.
+    pub iteration: u64,
+    /// What.
+    pub metric: Metric,
+    /// Value in the metric's unit.
+    pub value: f64,
+}
+
+impl From<(u64, Metric, f64)> for GrowthPoint {
+    fn from((iteration, metric, value): (u64, Metric, f64)) -> Self {
+        Self { iteration, metric, value }
+    }
+}
+
+impl From<GrowthPoint> for (u64, Metric, f64) {
+    fn from(GrowthPoint { iteration, metric, value }: GrowthPoint) -> Self {
+        (iteration, metric, value)
+    }
+}
+
 /// State of one waiver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WaiverReport {
@@ -334,6 +384,11 @@ pub struct Problem {
     pub what: String,
     /// What to do, else empty.
     pub hint: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
 }
 
 /// JSON knows no infinity.

@@ -47,11 +47,15 @@ pub(super) enum TypedCommand {
     Demo(DemoArgs),
     /// Render the report of a session again, also in other formats
     Report(ReportArgs),
+    /// Send the evaluation mail of a session, or only write it
+    Mail(MailArgs),
     /// Accept a leak for a time
     Waive(WaiveArgs),
     /// Work with the accepted figures of an earlier run
     #[command(subcommand)]
     Baseline(BaselineCommand),
+    /// Read what Android's malloc_debug wrote: heap dumps and leak-info buffers
+    MallocDebug(MallocDebugArgs),
     /// Write a commented memgate.yaml for the project found here
     Init(InitArgs),
     /// Say what is missing here and how to get it
@@ -170,7 +174,9 @@ pub(super) struct GateArgs {
 }
 
 const DEMO_HELP: &str = "\
-Needs a C++17 compiler (CXX, c++, g++ or clang++) and GoogleTest. Ends with 1, because leaks are planted in it.
+Needs a C++17 compiler (CXX, c++, g++ or clang++) and GoogleTest, for the JVM suite a JDK (JAVA_HOME, PATH) and JUnit 4:
+in /usr/share/java, in ~/.m2/repository, or by Maven. Where one of these is missing the JVM suite is left out, saying why.
+Ends with 1, because leaks are planted in both suites.
 
 Examples:
   memgate demo
@@ -179,7 +185,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = DEMO_HELP)]
 pub(super) struct DemoArgs {
-    /// Keep the sources and the built suite, and say where they are.
+    /// Keep the sources and the built suites, and say where they are.
     #[arg(long)]
     pub(super) keep: bool,
     #[command(flatten)]
@@ -188,7 +194,7 @@ pub(super) struct DemoArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_long_help = "Examples:\n  memgate report\n  memgate report .memgate/latest --format junit > leaks.xml"
+    after_long_help = "Examples:\n  memgate report\n  memgate report --format junit > leaks.xml\n  memgate report --format markdown >> \"$GITHUB_STEP_SUMMARY\"\n  memgate report --format annotations            commands for GitHub Actions, on stdout\n  memgate report --all leaks/                    every format, charts included, into a folder"
 )]
 pub(super) struct ReportArgs {
     /// Session folder, or a report.json.
@@ -197,9 +203,32 @@ pub(super) struct ReportArgs {
     /// What to print.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(super) format: Format,
+    /// Write every format into this folder instead, charts included.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "format")]
+    pub(super) all: Option<PathBuf>,
     /// Show every leak group and frame, and the stacks of one-time allocations.
     #[arg(short, long)]
     pub(super) verbose: bool,
+}
+
+const MAIL_HELP: &str = "\
+Uses `reports.mail` of the configuration. `memgate run` sends it by itself, when it is due; this sends it now.
+
+Examples:
+  memgate mail --preview        writes mail.eml into the session folder, and sends nothing
+  memgate mail .memgate/latest";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = MAIL_HELP)]
+pub(super) struct MailArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// Session folder, or a report.json.
+    #[arg(value_name = "SESSION", default_value = ".memgate/latest", value_hint = ValueHint::AnyPath)]
+    pub(super) session: PathBuf,
+    /// Write the mails as files, and send nothing.
+    #[arg(long)]
+    pub(super) preview: bool,
 }
 
 const WAIVE_HELP: &str = "\
@@ -244,6 +273,50 @@ pub(super) enum BaselineCommand {
     },
 }
 
+const MALLOC_DEBUG_HELP: &str = "\
+A heap dump (`am dumpheap -n`, signal 47, the dump on exit) is read as it is. A buffer of get_malloc_leak_info does not say how it is \
+built: its out values come from a JSON file with the keys overall_size, info_size, total_memory and backtrace_size (by themselves, or \
+in an object `out`), or from the flags. Records of the same size and stack are added up. Shows, and judges nothing: the exit code is 0, \
+or 2 where a file cannot be read or nothing was measured.
+
+Examples:
+  memgate malloc-debug backtrace_heap.1234.txt
+  memgate malloc-debug --diff before.txt after.txt --json
+  memgate malloc-debug leak.info.bin --sidecar leak.json
+  memgate malloc-debug leak.info.bin --info-size 144 --backtrace-size 16";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = MALLOC_DEBUG_HELP)]
+pub(super) struct MallocDebugArgs {
+    /// Show what changed from the first file to the second.
+    #[arg(long)]
+    pub(super) diff: bool,
+    /// Print JSON: distinct records (zygote, size, count, frames), totals, and what is odd about the input.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Out values of a leak-info buffer (repeatable: the first belongs to the first buffer, and so on).
+    #[arg(long, value_name = "FILE.json", value_hint = ValueHint::FilePath, conflicts_with_all = ["info_size", "backtrace_size", "total_memory", "android_api"])]
+    pub(super) sidecar: Vec<PathBuf>,
+    /// Bytes of one record of the buffers.
+    #[arg(long, value_name = "BYTES", requires = "backtrace_size")]
+    pub(super) info_size: Option<u64>,
+    /// Program counters of one record.
+    #[arg(long, value_name = "N", requires = "info_size")]
+    pub(super) backtrace_size: Option<u64>,
+    /// Bytes of all allocations, as the call told them.
+    #[arg(long, value_name = "BYTES", requires = "info_size")]
+    pub(super) total_memory: Option<u64>,
+    /// API level of the device: up to 27 the records hold no counts.
+    #[arg(long, value_name = "LEVEL", requires = "info_size")]
+    pub(super) android_api: Option<u32>,
+    /// Show every record and frame.
+    #[arg(short, long, conflicts_with_all = ["json", "diff"])]
+    pub(super) verbose: bool,
+    /// Heap dumps or leak-info buffers.
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) files: Vec<PathBuf>,
+}
+
 #[derive(Debug, Args)]
 #[command(
     after_long_help = "Finds CMake, Cargo, Maven and Gradle projects.\n\nExample:\n  memgate init && $EDITOR memgate.yaml && memgate run"
@@ -280,6 +353,22 @@ pub enum Format {
     Json,
     /// JUnit XML
     Junit,
+    /// A page with charts and stacks
+    Html,
+    /// A summary for CI
+    Markdown,
+    /// Commands for GitHub Actions that annotate lines
+    Annotations,
+    /// GitLab's code quality
+    Codequality,
+    /// OpenMetrics text
+    Metrics,
+    /// SARIF 2.1.0, for code scanning
+    Sarif,
+    /// Folded stacks, for flame graphs
+    Folded,
+    /// A profile for speedscope
+    Speedscope,
 }
 
 /// When to use colours.

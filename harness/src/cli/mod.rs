@@ -11,8 +11,8 @@ use clap::{CommandFactory as _, Parser as _};
 
 pub use args::{ColorChoice, Format, SchemaName};
 pub use request::{
-    AcceptRequest, Command, DemoRequest, GateRequest, InitRequest, ReportRequest, Request, RunRequest,
-    WaiveRequest,
+    AcceptRequest, Command, DemoRequest, GateRequest, InitRequest, MailRequest, MallocDebugRequest,
+    ReportRequest, Request, RunRequest, WaiveRequest,
 };
 
 /// Reads the command line.
@@ -48,6 +48,11 @@ mod tests {
     #[test]
     fn the_help_of_run() {
         insta::assert_snapshot!(help(&["run"]));
+    }
+
+    #[test]
+    fn the_help_of_malloc_debug() {
+        insta::assert_snapshot!(help(&["malloc-debug"]));
     }
 
     #[test]

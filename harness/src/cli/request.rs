@@ -7,10 +7,11 @@ use std::time::Duration;
 use clap::CommandFactory as _;
 use clap::error::ErrorKind;
 use memgate_config::Until;
+use memgate_formats::malloc_debug::OutValues;
 
 use super::args::{
-    BaselineCommand, Cli, ColorChoice, DemoArgs, Format, GateArgs, InitArgs, ReportArgs, RunArgs, SchemaName,
-    TypedCommand, WaiveArgs,
+    BaselineCommand, Cli, ColorChoice, DemoArgs, Format, GateArgs, InitArgs, MailArgs, MallocDebugArgs,
+    ReportArgs, RunArgs, SchemaName, TypedCommand, WaiveArgs,
 };
 
 /// A checked command line.
@@ -33,10 +34,14 @@ pub enum Command {
     Demo(DemoRequest),
     /// `memgate report`
     Report(ReportRequest),
+    /// `memgate mail`
+    Mail(MailRequest),
     /// `memgate waive`
     Waive(WaiveRequest),
     /// `memgate baseline accept`
     Accept(AcceptRequest),
+    /// `memgate malloc-debug`
+    MallocDebug(MallocDebugRequest),
     /// `memgate init`
     Init(InitRequest),
     /// `memgate doctor`
@@ -56,6 +61,8 @@ pub struct RunRequest {
     pub config: Option<PathBuf>,
     /// Folder of the sessions.
     pub output_dir: PathBuf,
+    /// Write every report there is into the session folder?
+    pub every_report: bool,
     /// Suites of the configuration to run; empty: all.
     pub suites: Vec<String>,
     /// GoogleTest filter.
@@ -109,8 +116,21 @@ pub struct ReportRequest {
     pub session: PathBuf,
     /// What to print.
     pub format: Format,
+    /// Folder for every format, instead.
+    pub all: Option<PathBuf>,
     /// Show everything in the human report?
     pub verbose: bool,
+}
+
+/// What `mail` was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MailRequest {
+    /// Configuration named on the command line.
+    pub config: Option<PathBuf>,
+    /// Session folder or report file.
+    pub session: PathBuf,
+    /// Only write it?
+    pub preview: bool,
 }
 
 /// What `waive` was asked for.
@@ -137,6 +157,23 @@ pub struct AcceptRequest {
     pub session: PathBuf,
 }
 
+/// What `malloc-debug` was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MallocDebugRequest {
+    /// Heap dumps or leak-info buffers.
+    pub files: Vec<PathBuf>,
+    /// Show the changes from the first to the second?
+    pub diff: bool,
+    /// As JSON?
+    pub json: bool,
+    /// Out values of the buffers, in their order.
+    pub sidecars: Vec<PathBuf>,
+    /// Out values of all buffers; their length is that of the file.
+    pub out: Option<OutValues>,
+    /// Show everything?
+    pub verbose: bool,
+}
+
 /// What `init` was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InitRequest {
@@ -154,13 +191,17 @@ impl TryFrom<Cli> for Request {
             TypedCommand::Demo(DemoArgs { keep, output }) => {
                 Command::Demo(DemoRequest { keep, output_dir: output.output_dir })
             }
-            TypedCommand::Report(ReportArgs { session, format, verbose }) => {
-                Command::Report(ReportRequest { session, format, verbose })
+            TypedCommand::Report(ReportArgs { session, format, all, verbose }) => {
+                Command::Report(ReportRequest { session, format, all, verbose })
+            }
+            TypedCommand::Mail(MailArgs { config, session, preview }) => {
+                Command::Mail(MailRequest { config: config.config, session, preview })
             }
             TypedCommand::Waive(typed) => Command::Waive(typed.try_into()?),
             TypedCommand::Baseline(BaselineCommand::Accept { config, session }) => {
                 Command::Accept(AcceptRequest { config: config.config, session })
             }
+            TypedCommand::MallocDebug(typed) => Command::MallocDebug(typed.try_into()?),
             TypedCommand::Init(InitArgs { force }) => Command::Init(InitRequest { force }),
             TypedCommand::Doctor => Command::Doctor,
             TypedCommand::Schema(schema) => Command::Schema(schema.name),
@@ -193,6 +234,7 @@ impl TryFrom<RunArgs> for RunRequest {
         Ok(Self {
             config: config.config,
             output_dir: output.output_dir,
+            every_report: false,
             suites: suite,
             filter,
             ignore_test_failures,
@@ -221,6 +263,35 @@ impl TryFrom<WaiveArgs> for WaiveRequest {
             return Err(wrong("`--reason` is empty: say why the leak is accepted"));
         }
         Ok(Self { config: config.config, leak: leak_id(leak)?, reason, until: until_date(&until)?, owner })
+    }
+}
+
+impl TryFrom<MallocDebugArgs> for MallocDebugRequest {
+    type Error = clap::Error;
+
+    fn try_from(typed: MallocDebugArgs) -> Result<Self, Self::Error> {
+        let MallocDebugArgs {
+            diff,
+            json,
+            sidecar,
+            info_size,
+            backtrace_size,
+            total_memory,
+            android_api,
+            verbose,
+            files,
+        } = typed;
+        if diff && files.len() != 2 {
+            return Err(wrong("`--diff` compares two files: the one before and the one after"));
+        }
+        let out = info_size.zip(backtrace_size).map(|(info_size, backtrace_size)| OutValues {
+            overall_size: 0,
+            info_size,
+            total_memory,
+            backtrace_size,
+            android_api,
+        });
+        Ok(Self { files, diff, json, sidecars: sidecar, out, verbose })
     }
 }
 
@@ -309,7 +380,14 @@ mod tests {
             ("memgate waive leak --reason r --until never", "`leak` is no id of a leak"),
             ("memgate waive n1-5f1c09a2b47d1e03 --reason r --until soon", "neither a date"),
             ("memgate waive n1-5f1c09a2b47d1e03 --reason r --until 2027-02-30", "neither a date"),
-            ("memgate report --format pdf", "[possible values: human, json, junit]"),
+            ("memgate malloc-debug", "required"),
+            ("memgate malloc-debug --diff a.txt", "`--diff` compares two files"),
+            ("memgate malloc-debug a.bin --info-size 144", "--backtrace-size <N>"),
+            (
+                "memgate malloc-debug a.bin --sidecar b --info-size 1 --backtrace-size 1",
+                "cannot be used with",
+            ),
+            ("memgate report --format pdf", "[possible values: human, json, junit, html,"),
         ] {
             let error = parse(line).unwrap_err();
             assert!(error.contains(text), "{line}: {error}");

@@ -1,8 +1,10 @@
 //! `memgate baseline accept`: the figures of a session become those that relative thresholds compare with.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
-use memgate_config::Baseline;
+use memgate_config::{Baseline, WindowBaseline};
 
 use super::{report, settings};
 use crate::cli::AcceptRequest;
@@ -10,7 +12,7 @@ use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 use crate::plan::Settings;
 use crate::recorder::chain;
-use crate::store::write_atomically;
+use crate::store::{WINDOWS_FILE, write_atomically};
 
 pub(super) fn accept(request: &AcceptRequest, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.as_deref(), console)?;
@@ -25,6 +27,9 @@ pub(super) fn accept(request: &AcceptRequest, console: &Console) -> Result<u8, E
     let Settings { config, root, baseline, .. } = settings;
     let mut baseline = baseline.unwrap_or_default();
     baseline.accept(&report);
+    for (suite, windows) in windows(&file)? {
+        baseline.accept_windows(&report, &suite, windows);
+    }
     let path = root.join(&config.baseline.path);
     write(&baseline, &path)?;
     let tests: usize = report.suites.iter().map(|suite| suite.tests.len()).sum();
@@ -34,6 +39,20 @@ pub(super) fn accept(request: &AcceptRequest, console: &Console) -> Result<u8, E
         path.display()
     ));
     Ok(exit::PASS)
+}
+
+/// What the windows of JVM suites left, from beside the report; a report alone has none.
+fn windows(report: &Path) -> Result<BTreeMap<String, Vec<WindowBaseline>>, ExpectedError> {
+    let path = report.with_file_name(WINDOWS_FILE);
+    if !path.exists() {
+        return Ok(BTreeMap::new());
+    }
+    let text = fs::read_to_string(&path).map_err(ExpectedError::file("read", &path))?;
+    serde_json::from_str(&text).map_err(|why| ExpectedError::Session {
+        path,
+        why: why.to_string(),
+        hint: "run memgate again".to_owned(),
+    })
 }
 
 fn write(baseline: &Baseline, path: &Path) -> Result<(), ExpectedError> {

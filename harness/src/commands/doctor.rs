@@ -1,7 +1,7 @@
 //! `memgate doctor`: what memgate needs here, what it found, and how to get the rest.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::demo;
 use super::packages::{Package, install_hint};
@@ -28,8 +28,17 @@ enum State {
 }
 
 pub(super) fn doctor(console: &Console) -> Result<u8, ExpectedError> {
-    let findings =
-        [machine(), agent(), inspection(), spool_room(), configuration(console), compiler(), google_test()];
+    let findings = [
+        machine(),
+        agent(),
+        inspection(),
+        spool_room(),
+        configuration(console),
+        java_part(),
+        java(),
+        compiler(),
+        google_test(),
+    ];
     console.result(rendered(&findings).as_bytes())?;
     let bad = findings.iter().any(|finding| matches!(finding.state, State::Bad(_)));
     Ok(if bad { exit::NOT_MEASURED } else { exit::PASS })
@@ -118,6 +127,53 @@ fn configuration(console: &Console) -> Finding {
     }
 }
 
+/// Oldest Java that is measured.
+const OLDEST_JAVA: u32 = 17;
+
+fn java_part() -> Finding {
+    let what = "Java part of the agent (for JUnit suites)";
+    match crate::embedded::jars() {
+        Ok(folder) => finding(what, State::Good, folder.display().to_string()),
+        Err(why) => {
+            let hint = "build memgate where a JDK is installed (its javac in PATH, or JAVA_HOME)";
+            finding(what, State::Weak(hint.to_owned()), chain(&why))
+        }
+    }
+}
+
+/// The Java that Maven and Gradle take, unless a build names another.
+fn java() -> Finding {
+    let what = "Java (for JUnit suites)";
+    let hint = || State::Weak(format!("install HotSpot {OLDEST_JAVA} or later, and name it by JAVA_HOME"));
+    let Some(java) = found_java() else { return finding(what, hint(), "none found in JAVA_HOME and PATH") };
+    match version_of(&java) {
+        Some(version) if version < OLDEST_JAVA => {
+            finding(what, hint(), format!("{} is Java {version}", java.display()))
+        }
+        Some(version) => finding(what, State::Good, format!("{}, Java {version}", java.display())),
+        None => finding(what, State::Good, java.display().to_string()),
+    }
+}
+
+fn found_java() -> Option<PathBuf> {
+    let home = std::env::var_os("JAVA_HOME").filter(|home| !home.is_empty());
+    let of_home = home.map(|home| Path::new(&home).join("bin"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let java = of_home.into_iter().chain(std::env::split_paths(&path)).map(|bin| bin.join("java"));
+    java.filter_map(|java| fs::canonicalize(java).ok()).find(|java| java.is_file())
+}
+
+/// What the `release` file of its Java says.
+fn version_of(java: &Path) -> Option<u32> {
+    let release = fs::read_to_string(java.parent()?.parent()?.join("release")).ok()?;
+    feature_of(&release)
+}
+
+fn feature_of(release: &str) -> Option<u32> {
+    let version = release.lines().find_map(|line| line.strip_prefix("JAVA_VERSION="))?.trim_matches('"');
+    version.trim_start_matches("1.").split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
 fn compiler() -> Finding {
     match demo::compiler(std::env::var_os("CXX").as_deref(), std::env::var_os("PATH").as_deref()) {
         Some(path) => finding("C++ compiler (for `memgate demo`)", State::Good, path.display().to_string()),
@@ -144,6 +200,18 @@ fn google_test() -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_release_file_tells_the_version() {
+        for (release, version) in [
+            ("IMPLEMENTOR=\"Debian\"\nJAVA_VERSION=\"17.0.15\"\n", Some(17)),
+            ("JAVA_VERSION=\"25\"", Some(25)),
+            ("JAVA_VERSION=\"1.8.0_402\"", Some(8)),
+            ("", None),
+        ] {
+            assert_eq!(feature_of(release), version);
+        }
+    }
 
     #[test]
     fn what_is_missing_comes_with_what_to_do() {

@@ -9,6 +9,7 @@ use memgate_wire::Hello;
 
 use super::settings;
 use crate::cli::GateRequest;
+use crate::deliver;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 use crate::plan;
@@ -17,7 +18,7 @@ use crate::run::facts::{ConfirmationFacts, EndingFacts, Facts, JavaFacts, Proces
 use crate::run::judge::{Records, judge};
 use crate::run::label::Label;
 use crate::run::resolve::Symbols;
-use crate::run::{deliver, naming, problem, streams};
+use crate::run::{naming, problem, streams};
 use crate::store::Session;
 use crate::stream;
 use crate::suite::gtest::SuiteId;

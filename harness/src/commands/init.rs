@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use memgate_config::{Facts, ProjectKind, init_template};
+use memgate_config::{Facts, ProjectKind, SuiteFact, init_template};
 
 use super::settings;
 use crate::cli::InitRequest;
@@ -47,12 +47,22 @@ fn write(folder: &Path, force: bool) -> Result<ProjectKind, ExpectedError> {
     }
     let kind = kind_of(folder);
     let project = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let text = init_template(kind, &Facts { project, suites: Vec::new() });
+    let text = init_template(kind, &Facts { project, suites: suites(kind, folder) });
     write_atomically(&path, text.as_bytes()).map_err(|why| ExpectedError::Machinery {
         what: format!("failed to {}", chain(&why)),
         hint: String::new(),
     })?;
     Ok(kind)
+}
+
+/// Where what is usual for the kind of project does not hold: Maven by its wrapper, Gradle without one.
+fn suites(kind: ProjectKind, folder: &Path) -> Vec<SuiteFact> {
+    let run: &[&str] = match kind {
+        ProjectKind::Maven if folder.join("mvnw").is_file() => &["./mvnw", "test"],
+        ProjectKind::Gradle if !folder.join("gradlew").is_file() => &["gradle", "test"],
+        _ => return Vec::new(),
+    };
+    vec![SuiteFact { name: "unit".to_owned(), run: run.iter().map(|&word| word.to_owned()).collect() }]
 }
 
 fn kind_of(folder: &Path) -> ProjectKind {
@@ -73,6 +83,24 @@ mod tests {
             assert_eq!(write(folder.path(), false).unwrap(), kind, "{mark}");
             let text = std::fs::read_to_string(folder.path().join(FILE)).unwrap();
             Config::parse(&text, FILE, &|_| None, None).unwrap_or_else(|e| panic!("{mark}: {e}\n{text}"));
+        }
+    }
+
+    #[test]
+    fn a_wrapper_is_used_where_there_is_one() {
+        for (files, run) in [
+            (&["pom.xml"][..], "[mvn, test]"),
+            (&["pom.xml", "mvnw"], "[./mvnw, test]"),
+            (&["build.gradle"], "[gradle, test]"),
+            (&["build.gradle.kts", "gradlew"], "[./gradlew, test]"),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            for file in files {
+                std::fs::write(folder.path().join(file), "").unwrap();
+            }
+            write(folder.path(), false).unwrap();
+            let text = std::fs::read_to_string(folder.path().join(FILE)).unwrap();
+            assert!(text.contains(&format!("unit: {{ run: {run}")), "{files:?}\n{text}");
         }
     }
 

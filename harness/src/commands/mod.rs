@@ -5,6 +5,8 @@ mod demo;
 mod doctor;
 mod gate;
 mod init;
+mod mail;
+mod malloc_debug;
 mod packages;
 mod report;
 mod run;
@@ -27,8 +29,10 @@ pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError>
         Command::Gate(request) => gate::gate(&request, console),
         Command::Demo(request) => demo::demo(&request, console),
         Command::Report(request) => report::report(&request, console),
+        Command::Mail(request) => mail::mail(&request, console),
         Command::Waive(request) => waive::waive(&request, console),
         Command::Accept(request) => baseline::accept(&request, console),
+        Command::MallocDebug(request) => malloc_debug::malloc_debug(&request, console),
         Command::Init(request) => init::init(request, console),
         Command::Doctor => doctor::doctor(console),
         Command::Schema(name) => schema::schema(name, console),

@@ -6,12 +6,17 @@ use std::path::{Path, PathBuf};
 use memgate_model::RunReport;
 
 use crate::cli::ReportRequest;
+use crate::deliver;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
-use crate::run::deliver;
 
 pub(super) fn report(request: &ReportRequest, console: &Console) -> Result<u8, ExpectedError> {
     let (report, file) = read(&request.session)?;
+    if let Some(folder) = &request.all {
+        deliver::files::write_all(&report, None, &deliver::everything_in(folder))?;
+        console.line(&format!("every format is in {}", folder.display()));
+        return Ok(exit::PASS);
+    }
     let screen = console.stdout_screen(request.verbose);
     console.result(&deliver::rendered(&report, request.format, Some(&file), screen)?)?;
     Ok(exit::PASS)

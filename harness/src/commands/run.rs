@@ -2,33 +2,36 @@
 
 use super::settings;
 use crate::cli::RunRequest;
+use crate::deliver;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 use crate::plan::{self, Settings};
-use crate::run::{self, deliver};
+use crate::run;
 
 pub(super) fn run(request: &RunRequest, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.as_deref(), console)?;
     with_settings(&settings, request, console)
 }
 
-/// For the demo, which is not this project's business.
-pub(super) fn run_without_configuration(
+/// Runs what `settings` name, or the command of the request.
+pub(super) fn with_settings(
+    settings: &Settings,
     request: &RunRequest,
     console: &Console,
 ) -> Result<u8, ExpectedError> {
-    with_settings(&Settings::default(), request, console)
-}
-
-fn with_settings(settings: &Settings, request: &RunRequest, console: &Console) -> Result<u8, ExpectedError> {
     let plan = plan::plan(settings, request, &settings::world()?)?;
     for warning in &plan.warnings {
         console.warning(warning);
     }
     let command_line = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let judged = run::run(&plan, console, command_line)?;
-    let delivered = deliver::deliver(&judged.report, Some(judged.session.folder()), &plan.reports);
-    let full = plan.output_dir.join(crate::store::LATEST).join("report.json");
+    let session = judged.session.folder();
+    let mut delivered = deliver::deliver(&judged.report, Some(session), &plan.reports, console);
+    if request.every_report {
+        let all = deliver::files::write_all(&judged.report, None, &deliver::everything_in(session));
+        delivered = delivered.and(all).and(super::mail::preview(&judged.report, None, session).map(drop));
+    }
+    let full = plan.output_dir.join(crate::store::LATEST).join("report.html");
     let screen = console.stderr_screen(request.verbose);
     let text = deliver::rendered(&judged.report, crate::cli::Format::Human, Some(&full), screen)?;
     console.line(&format!("\n{}", String::from_utf8_lossy(&text).trim_end()));

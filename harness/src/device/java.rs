@@ -78,9 +78,16 @@ fn quoted(option: &OsStr) -> Result<Vec<u8>, AgentPathError> {
 /// # Errors
 /// It cannot be written.
 pub fn write_options(path: &Path, options: &AgentOptions) -> io::Result<()> {
+    write_private(path, &[options.to_env().as_bytes(), b"\n"].concat())
+}
+
+/// Writes a file that only we can read.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(options.to_env().as_bytes())?;
-    file.write_all(b"\n")
+    file.write_all(bytes)
 }
 
 #[cfg(test)]

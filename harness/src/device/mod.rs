@@ -8,4 +8,7 @@ pub mod local;
 mod options;
 pub mod socket;
 
-pub use options::{AgentOptions, Detail, OPTIONS_VARIABLE, PRELOAD_VARIABLE, PreloadError, Target, preload};
+pub use options::{
+    AgentOptions, Detail, JavaLook, OPTIONS_VARIABLE, PRELOAD_VARIABLE, PreloadError, Target, Windows,
+    preload,
+};

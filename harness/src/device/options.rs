@@ -58,6 +58,37 @@ pub struct AgentOptions {
     pub token: Option<String>,
     /// Folder of the jars: the agent may wake up in Java virtual machines that run tests, and only there.
     pub java: Option<PathBuf>,
+    /// Where the build's own run of a JVM suite is measured.
+    pub windows: Windows,
+    /// What the agent looks at in Java virtual machines; `None`: its defaults.
+    pub look: Option<JavaLook>,
+}
+
+/// What the agent looks at beside the classes of the heap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JavaLook {
+    /// Mean bytes between sampled allocations; `None`: none are sampled.
+    pub sampling: Option<u32>,
+    /// Classes that are followed, as the user wrote them.
+    pub follow: Vec<String>,
+    /// Bytes of the smallest followed object.
+    pub follow_at_least: u64,
+    /// One object of so many.
+    pub follow_every: u32,
+    /// Folder of the heap dump that an `OutOfMemoryError` leaves.
+    pub heap_dump: Option<PathBuf>,
+}
+
+/// Behind which test classes of the build's own run the agent collects and counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Windows {
+    /// Behind none.
+    #[default]
+    Nowhere,
+    /// As often as costs a tenth of the time.
+    Budget,
+    /// As this file says: `+ CLASS` where a window ends, `- CLASS` where none does; others by the budget.
+    Listed(PathBuf),
 }
 
 /// Why the agent cannot be preloaded from where it lies.
@@ -80,6 +111,8 @@ impl AgentOptions {
             carrier: None,
             token: None,
             java: None,
+            windows: Windows::Nowhere,
+            look: None,
         }
     }
 
@@ -92,8 +125,20 @@ impl AgentOptions {
     /// The value of [`OPTIONS_VARIABLE`].
     #[must_use]
     pub fn to_env(&self) -> OsString {
-        let Self { directory, targets, detail, label, harness, wait, stack_depth, carrier, token, java } =
-            self;
+        let Self {
+            directory,
+            targets,
+            detail,
+            label,
+            harness,
+            wait,
+            stack_depth,
+            carrier,
+            token,
+            java,
+            windows,
+            look,
+        } = self;
         let mut value = Pairs::default();
         value.add("dir", directory.as_os_str().as_bytes());
         for target in targets {
@@ -127,7 +172,31 @@ impl AgentOptions {
             value.add("java", b"1");
             value.add("jars", jars.as_os_str().as_bytes());
         }
+        match windows {
+            Windows::Nowhere => {}
+            Windows::Budget => value.add("windows", b"budget"),
+            Windows::Listed(path) => value.add("windows", path.as_os_str().as_bytes()),
+        }
+        if let Some(look) = look {
+            look.add_to(&mut value);
+        }
         OsString::from_vec(value.0)
+    }
+}
+
+impl JavaLook {
+    fn add_to(&self, value: &mut Pairs) {
+        let Self { sampling, follow, follow_at_least, follow_every, heap_dump } = self;
+        value
+            .add("sampling", sampling.map_or_else(|| "off".to_owned(), |bytes| bytes.to_string()).as_bytes());
+        if !follow.is_empty() {
+            value.add("follow", follow.join(",").as_bytes());
+            value.add("follow_at_least", follow_at_least.to_string().as_bytes());
+            value.add("follow_every", follow_every.to_string().as_bytes());
+        }
+        if let Some(folder) = heap_dump {
+            value.add("heap_dump", folder.as_os_str().as_bytes());
+        }
     }
 }
 
@@ -196,11 +265,20 @@ mod tests {
             carrier: Some(Endpoint::Abstract("gate".into())),
             token: Some("t=1".into()),
             java: Some("/c/jars".into()),
+            windows: Windows::Budget,
+            look: Some(JavaLook {
+                sampling: None,
+                follow: vec!["a.*".into(), "!a.B".into()],
+                follow_at_least: 64,
+                follow_every: 3,
+                heap_dump: Some("/s".into()),
+            }),
         };
         let want: &[u8] =
             b"dir=/a%3Bb%3Dc%25d\xff;target=exe:/bin/x y;target=glob:*/t?;target=all;detail=growth;\
             label=confirm%0A3;wait_ms=0;stack_depth=64;carrier=unix:@gate;token=t%3D1;\
-            java=1;jars=/c/jars";
+            java=1;jars=/c/jars;windows=budget;\
+            sampling=off;follow=a.*,!a.B;follow_at_least=64;follow_every=3;heap_dump=/s";
         assert_eq!(options.to_env().as_bytes(), want, "{:?}", options.to_env());
     }
 

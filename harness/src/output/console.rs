@@ -9,8 +9,8 @@ use anstyle::{AnsiColor, Style};
 use indicatif::ProgressBar;
 
 use crate::cli::ColorChoice;
+use crate::deliver::Screen;
 use crate::exit::ExpectedError;
-use crate::run::deliver::Screen;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();

@@ -1,13 +1,12 @@
 //! A run: screen, confirm, judge, report.
 //!
 //! Data flow: `Plan` → [`screen`] (every command once, with the agent inside) → [`confirm`] (suspects alone) → [`Facts`] in
-//! the session → [`judge`] with symbols from [`resolve`] → [`deliver`]. `memgate gate` enters at `judge`. Only `supervise`
+//! the session → [`judge`] with symbols from [`resolve`] → [`deliver`](crate::deliver). `memgate gate` enters at `judge`. Only `supervise`
 //! starts processes; only `output` prints.
 
 mod board;
 mod choose;
 mod confirm;
-pub mod deliver;
 pub mod facts;
 mod interrupt;
 pub mod judge;

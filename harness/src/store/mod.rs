@@ -25,6 +25,9 @@ pub const LATEST: &str = "latest";
 /// Sessions that are kept, the newest included.
 pub const KEPT_SESSIONS: usize = 10;
 
+/// What the windows of JVM suites left behind, in a session.
+pub const WINDOWS_FILE: &str = "windows.json";
+
 const INFO_FILE: &str = "session.json";
 const FRAMES: &str = "frames";
 const LOCK_FILE: &str = ".lock";

@@ -19,26 +19,16 @@ const TOOLS: [&str; 5] = ["mvn", "mvnw", "gradle", "gradlew", "java"];
 
 const MAIN: &str = "io.memgate.launcher.Main";
 
-/// The launcher's virtual machine differs from the worker's in these: soft references are no leak, and reflection does not become
-/// generated classes after some calls.
-const ADDED: [&str; 2] = ["-XX:SoftRefLRUPolicyMSPerMB=0", "-Dsun.reflect.inflationThreshold=2147483647"];
-
-/// Options of `java` that name a class path, with the value behind them.
-const CLASS_PATH: [&str; 3] = ["-cp", "-classpath", "--class-path"];
-/// Other options whose value is the next argument.
-const WITH_VALUE: [&str; 11] = [
-    "--add-exports",
-    "--add-modules",
-    "--add-opens",
-    "--add-reads",
-    "--describe-module",
-    "--enable-native-access",
-    "--limit-modules",
-    "--module-path",
-    "--patch-module",
-    "--upgrade-module-path",
-    "-p",
+/// The launcher's virtual machine differs from the worker's in these: soft references are no leak, reflection does not become
+/// generated classes after some calls, and a collection leaves no gaps, which would be filled with arrays that nobody made.
+const ADDED: [&str; 3] = [
+    "-XX:SoftRefLRUPolicyMSPerMB=0",
+    "-Dsun.reflect.inflationThreshold=2147483647",
+    "-XX:MarkSweepDeadRatio=0",
 ];
+
+/// Variables whose options a virtual machine takes, besides those of its command line.
+const VARIABLES: [&str; 3] = [TOOL_OPTIONS, "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
 
 /// Names of system properties that the virtual machine sets by itself begin so.
 const STANDARD: [&str; 16] = [
@@ -74,7 +64,7 @@ pub const ROUNDS: u32 = 6;
 pub struct JvmSuiteId {
     /// Where they run.
     pub directory: String,
-    /// What they run.
+    /// What they run: class path, and behind it the module path.
     pub class_path: Vec<String>,
 }
 
@@ -85,6 +75,8 @@ pub struct Selection {
     pub class: String,
     /// Name of the test as its listener told it; empty: the whole class.
     pub test: String,
+    /// Of a whole class the tests that the build ran; empty: all.
+    pub only: Vec<String>,
 }
 
 /// A virtual machine to be started again.
@@ -112,11 +104,25 @@ impl JvmSuiteId {
     /// The suite a virtual machine belongs to.
     #[must_use]
     pub fn of(hello: &Hello, jvm: &JvmInfo) -> Self {
-        Self { directory: hello.working_directory.clone(), class_path: class_path(jvm) }
+        let mut class_path = class_path(jvm);
+        class_path.extend(jvm.module_path.iter().cloned());
+        Self { directory: hello.working_directory.clone(), class_path }
     }
 }
 
 impl Selection {
+    /// One test.
+    #[must_use]
+    pub fn one(class: &str, test: &str) -> Self {
+        Self { class: class.to_owned(), test: test.to_owned(), only: Vec::new() }
+    }
+
+    /// The tests of a class that the build ran: it may have left others out.
+    #[must_use]
+    pub fn class(class: &str, tests: &[String]) -> Self {
+        Self { class: class.to_owned(), test: String::new(), only: tests.to_vec() }
+    }
+
     /// As the suites of windows and tests are named.
     #[must_use]
     pub fn id(&self) -> String {
@@ -126,69 +132,213 @@ impl Selection {
     /// Can a plan name it?
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        let broken = |c: char| c == '\n' || c == '\r';
-        !self.class.contains(char::is_whitespace) && !self.class.is_empty() && !self.test.contains(broken)
+        !self.class.contains(char::is_whitespace) && !self.class.is_empty() && !has_line_break(&self.test)
     }
 
-    fn line(&self) -> String {
-        if self.test.is_empty() {
-            format!("class {}\n", self.class)
-        } else {
-            format!("test {} {}\n", self.class, self.test)
+    fn lines(&self) -> String {
+        if !self.test.is_empty() {
+            return format!("test {} {}\n", self.class, self.test);
         }
+        // A name that no line can hold: then nothing is left out.
+        let only = if self.only.iter().any(|test| has_line_break(test)) { &[] } else { self.only.as_slice() };
+        let only: String = only.iter().map(|test| format!("only {test}\n")).collect();
+        format!("class {}\n{only}", self.class)
+    }
+}
+
+fn has_line_break(text: &str) -> bool {
+    text.contains(['\n', '\r'])
+}
+
+/// Is it Gradle? Its daemon may be running already, and then lives in an environment of its own.
+#[must_use]
+pub fn is_gradle(command: &[OsString]) -> bool {
+    ["gradle", "gradlew"].map(OsStr::new).contains(&tool(command))
+}
+
+fn tool(command: &[OsString]) -> &OsStr {
+    command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default()
+}
+
+/// An init script that gives all test tasks `options` for their virtual machines. It asks them to run, too: tests that are up to date
+/// tell nothing. It works from Gradle 4 on, with the configuration cache as well.
+#[must_use]
+pub fn gradle_script(options: &str) -> String {
+    let options = options.replace('\\', "\\\\").replace('\'', "\\'");
+    format!(
+        "\
+allprojects {{
+    def measured = {{ test ->
+        test.outputs.upToDateWhen {{ false }}
+        test.doFirst {{ task ->
+            def given = task.environment['{TOOL_OPTIONS}']
+            task.environment('{TOOL_OPTIONS}', (given ? given + ' ' : '') + '{options}')
+        }}
+    }}
+    def tests = tasks.withType(Test)
+    tests.metaClass.respondsTo(tests, 'configureEach') ? tests.configureEach(measured) : tests.all(measured)
+}}
+"
+    )
+}
+
+/// `command` with an init script.
+#[must_use]
+pub fn with_gradle_script(command: &[OsString], script: &Path) -> Vec<OsString> {
+    let (program, arguments) = command.split_at(command.len().min(1));
+    program
+        .iter()
+        .cloned()
+        .chain(["--init-script".into(), script.into()])
+        .chain(arguments.iter().cloned())
+        .collect()
+}
+
+/// The command that runs only the tests a glob names, `com.example.TileCacheTest.evicts` or `*.TileCacheTest`, as its tool wants it.
+///
+/// # Errors
+/// The tool cannot be told; a fragment after "failed to …".
+pub fn filtered(command: &[OsString], glob: &str) -> Result<Vec<OsString>, String> {
+    let added = match tool(command).to_string_lossy().as_ref() {
+        "mvn" | "mvnw" => vec![
+            format!("-Dtest={}", surefire_pattern(glob)),
+            // A module of a reactor may have none of them. The second name is that of Surefire 2.
+            "-Dsurefire.failIfNoSpecifiedTests=false".to_owned(),
+            "-DfailIfNoTests=false".to_owned(),
+        ],
+        "gradle" | "gradlew" => vec!["--tests".to_owned(), glob.replace('#', ".")],
+        other => return Err(format!("pass a filter on to `{other}`: select the tests in its own arguments")),
+    };
+    Ok(command.iter().cloned().chain(added.into_iter().map(OsString::from)).collect())
+}
+
+/// Surefire wants `#` between class and method. Classes begin with a capital letter.
+fn surefire_pattern(glob: &str) -> String {
+    let is_class =
+        |name: &str| name.rsplit(['.', '$']).next().is_some_and(|n| n.starts_with(char::is_uppercase));
+    match glob.rsplit_once('.') {
+        Some((class, method)) if !glob.contains('#') && is_class(class) && !is_class(method) => {
+            format!("{class}#{method}")
+        }
+        _ => glob.to_owned(),
     }
 }
 
 /// The launcher's plan for six rounds over these classes.
 #[must_use]
 pub fn rounds<'a>(classes: impl IntoIterator<Item = &'a Selection>) -> String {
-    let lines: String = classes.into_iter().map(Selection::line).collect();
+    let lines: String = classes.into_iter().map(Selection::lines).collect();
     format!("mode rounds {ROUNDS}\n{lines}")
 }
 
 /// The launcher's plan that repeats one selection until it is told to stop.
 #[must_use]
 pub fn repeat(selection: &Selection) -> String {
-    format!("mode repeat\n{}", selection.line())
+    format!("mode repeat\n{}", selection.lines())
 }
 
 /// Why a virtual machine cannot be started again with its tests.
 #[must_use]
 pub fn obstacle(jvm: &JvmInfo) -> Option<String> {
-    if !jvm.module_path.is_empty() {
-        return Some(
-            "its tests are on the module path, which the launcher does not use in this version".to_owned(),
-        );
-    }
     jvm.home.is_empty().then(|| "it did not tell where its Java is".to_owned())
 }
 
-/// Starts memgate's launcher like `worker`, with the agent as `option` says.
+/// What starts memgate's launcher: a short command, and the options that stand in the file it names. A class path may be longer
+/// than a command line can be.
+#[derive(Debug)]
+pub struct Again {
+    /// The command.
+    pub launch: Launch,
+    /// What `options_file` has to hold.
+    pub options: String,
+}
+
+/// Starts memgate's launcher like `worker`, with the agent as `agent_option` says.
 #[must_use]
-pub fn launcher(worker: Worker<'_>, option: &OsStr, launcher_jar: &Path, plan: &Path) -> Launch {
+pub fn launcher(
+    worker: Worker<'_>,
+    agent_option: &OsStr,
+    launcher_jar: &Path,
+    plan: &Path,
+    options_file: &Path,
+) -> Again {
     let Worker { hello, jvm, environment, our_option } = worker;
-    let mut arguments: Vec<OsString> = flags(&hello.arguments).into_iter().map(OsString::from).collect();
-    if jvm.command.contains("surefire") && !arguments.iter().any(|a| a == "-ea" || a == "-da") {
-        // Surefire switches assertions on by itself, not by a flag.
-        arguments.push("-ea".into());
+    let mut options = own_options(jvm, environment);
+    if jvm.command.contains("surefire") && !options.iter().any(|a| a == "-ea" || a == "-da") {
+        // Surefire switches assertions on by itself, not by an option.
+        options.push("-ea".into());
     }
-    arguments.extend(ADDED.map(OsString::from));
+    options.extend(ADDED.map(str::to_owned));
     let given = |name: &str| {
-        hello
-            .arguments
-            .iter()
-            .any(|a| a.strip_prefix("-D").is_some_and(|d| d.split('=').next() == Some(name)))
+        options.iter().any(|a| a.strip_prefix("-D").is_some_and(|d| d.split('=').next() == Some(name)))
     };
-    let own = jvm.properties.iter().filter(|(name, _)| is_the_builds(name) && !given(name));
-    arguments.extend(own.map(|(name, value)| OsString::from(format!("-D{name}={value}"))));
-    arguments.push(option.to_owned());
+    let set = jvm.properties.iter().filter(|(name, _)| is_the_builds(name) && !given(name));
+    let set: Vec<String> = set.map(|(name, value)| format!("-D{name}={value}")).collect();
+    options.extend(set);
+    options.push(agent_option.to_string_lossy().into_owned());
     let mut paths = vec![launcher_jar.to_string_lossy().into_owned()];
     paths.extend(class_path(jvm));
-    arguments.extend(["-cp".into(), paths.join(":").into(), MAIN.into(), plan.into()]);
-    let mut launch = Launch::new(Path::new(&jvm.home).join("bin/java"), arguments);
+    options.extend(["-cp".into(), paths.join(":")]);
+    let mut file = OsString::from("@");
+    file.push(options_file);
+    let mut launch = Launch::new(Path::new(&jvm.home).join("bin/java"), [file, MAIN.into(), plan.into()]);
     launch.directory = Some(PathBuf::from(&hello.working_directory)).filter(|d| d.is_absolute());
     launch.environment = Environment::Exactly(without_ours(environment, our_option));
-    launch
+    Again { launch, options: argument_file(&options) }
+}
+
+/// The text of an argument file of `java`: one quoted argument a line.
+fn argument_file(arguments: &[String]) -> String {
+    let mut text = String::new();
+    for argument in arguments {
+        text.push('"');
+        for c in argument.chars() {
+            match c {
+                '"' => text.push_str("\\\""),
+                '\\' => text.push_str("\\\\"),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                '\t' => text.push_str("\\t"),
+                other => text.push(other),
+            }
+        }
+        text.push_str("\"\n");
+    }
+    text
+}
+
+/// The options of a virtual machine, without those that come with its environment, and without agents of tools.
+fn own_options(jvm: &JvmInfo, environment: &[(OsString, OsString)]) -> Vec<String> {
+    let mut options = jvm.vm_arguments.clone();
+    for (_, value) in environment.iter().filter(|(name, _)| VARIABLES.iter().any(|v| name == v)) {
+        for given in split_options(&value.to_string_lossy()) {
+            if let Some(at) = options.iter().position(|option| *option == given) {
+                options.remove(at);
+            }
+        }
+    }
+    options.retain(|option| !is_left_out(option));
+    options
+}
+
+/// The options in a variable, as the virtual machine splits them: at white space outside of quotes.
+fn split_options(value: &str) -> Vec<String> {
+    let mut options = vec![String::new()];
+    let mut quote = None;
+    for c in value.chars() {
+        match (quote, c) {
+            (Some(open), c) if open == c => quote = None,
+            (None, '"' | '\'') => quote = Some(c),
+            (None, c) if c.is_whitespace() => options.push(String::new()),
+            (_, c) => {
+                if let Some(last) = options.last_mut() {
+                    last.push(c);
+                }
+            }
+        }
+    }
+    options.retain(|option| !option.is_empty());
+    options
 }
 
 /// The entries of the class path the tests run with, without what the agent put there.
@@ -218,31 +368,20 @@ fn is_the_builds(name: &str) -> bool {
         && !name.contains('=')
 }
 
-/// The flags of a `java` command line: without class path, main class, agents of tools and what comes behind.
-fn flags(arguments: &[String]) -> Vec<String> {
-    let mut flags = Vec::new();
-    let mut rest = arguments.iter().skip(1);
-    while let Some(argument) = rest.next() {
-        let name = argument.as_str();
-        if CLASS_PATH.contains(&name) {
-            rest.next();
-        } else if WITH_VALUE.contains(&name) {
-            flags.push(argument.clone());
-            flags.extend(rest.next().cloned());
-        } else if name == "-jar" || name == "-m" || name == "--module" || !name.starts_with(['-', '@']) {
-            break;
-        } else if !is_left_out(name) {
-            flags.push(argument.clone());
-        }
-    }
-    flags
-}
-
-/// Debuggers and profilers, and what would write the build's coverage again. A file of arguments holds the class path.
-fn is_left_out(flag: &str) -> bool {
-    let of_tools = ["-agentlib:", "-agentpath:", "-Xrun", "-Xdebug", "--class-path=", "@"];
-    of_tools.iter().any(|start| flag.starts_with(start))
-        || flag.starts_with("-javaagent:") && flag.contains("jacoco")
+/// Debuggers and profilers, what would write the build's coverage again, what the launcher has of its own.
+fn is_left_out(option: &str) -> bool {
+    const NOT_OURS: [&str; 7] = [
+        "-agentlib:",
+        "-agentpath:",
+        "-Xrun",
+        "-Xdebug",
+        "-Djava.class.path=",
+        "-Dsun.java.",
+        "-Djdk.module.main",
+    ];
+    NOT_OURS.iter().any(|start| option.starts_with(start))
+        || !option.starts_with('-')
+        || option.starts_with("-javaagent:") && option.contains("jacoco")
 }
 
 #[cfg(test)]
@@ -251,7 +390,7 @@ mod tests {
 
     use super::*;
 
-    fn hello(arguments: &[&str]) -> Hello {
+    fn hello() -> Hello {
         Hello {
             wire_version: 1,
             agent_version: String::new(),
@@ -262,7 +401,7 @@ mod tests {
             runtime: Runtime::HotSpot,
             role: ProcessRole::Main,
             executable: "/jdk/bin/java".into(),
-            arguments: arguments.iter().map(|&a| a.to_owned()).collect(),
+            arguments: Vec::new(),
             working_directory: "/p/tiles".into(),
             realtime_offset_ns: 0,
             capabilities: Vec::new(),
@@ -288,74 +427,115 @@ mod tests {
 
     #[test]
     fn the_worker_is_started_again_as_it_was() {
-        let hello = hello(&[
-            "/jdk/bin/java",
+        let options = [
+            "-Du=1",
+            "-agentpath:/a.so=/o",
+            "-Dtext=two words",
             "-Xmx1g",
-            "-cp",
-            "/x.jar",
-            "--add-opens",
-            "java.base/java.lang=ALL-UNNAMED",
+            "--add-opens=java.base/java.lang=ALL-UNNAMED",
+            "--module-path=/p/modules",
             "-Da=1",
             "-agentlib:jdwp=server=y",
             "-javaagent:/m/org.jacoco.agent.jar=x",
             "-javaagent:/m/mockito.jar",
-            "-jar",
-            "/p/surefirebooter.jar",
-            "-Xother",
-        ]);
-        let jvm = jvm(&[
+            "-Djava.class.path=/x.jar",
+        ];
+        let properties = [
             ("a", "1"),
+            ("u", "1"),
             ("basedir", "/p"),
             ("java.home", "/jdk"),
+            ("note", "a\\b \"c\"\n"),
             ("surefire.test.class.path", "long"),
-        ]);
-        let environment: [(OsString, OsString); 2] =
-            [("JAVA_TOOL_OPTIONS".into(), "-Du=1 -agentpath:/a.so=/o".into()), ("HOME".into(), "/h".into())];
-        let worker = Worker {
-            hello: &hello,
-            jvm: &jvm,
-            environment: &environment,
-            our_option: "-agentpath:/a.so=/o".as_ref(),
-        };
-        let launch =
-            launcher(worker, "-agentpath:/a.so=/o2".as_ref(), Path::new("/c/l.jar"), Path::new("/s/plan"));
-        let want = [
-            "-Xmx1g",
-            "--add-opens",
-            "java.base/java.lang=ALL-UNNAMED",
-            "-Da=1",
-            "-javaagent:/m/mockito.jar",
-            "-ea",
-            "-XX:SoftRefLRUPolicyMSPerMB=0",
-            "-Dsun.reflect.inflationThreshold=2147483647",
-            "-Dbasedir=/p",
-            "-agentpath:/a.so=/o2",
-            "-cp",
-            "/c/l.jar:/p/classes:/m/junit.jar",
-            "io.memgate.launcher.Main",
-            "/s/plan",
         ];
-        assert_eq!(launch.arguments, want);
+        let jvm =
+            JvmInfo { vm_arguments: options.iter().map(|&o| o.to_owned()).collect(), ..jvm(&properties) };
+        let environment: [(OsString, OsString); 3] = [
+            ("JAVA_TOOL_OPTIONS".into(), "-Du=1 -agentpath:/a.so=/o".into()),
+            ("_JAVA_OPTIONS".into(), "'-Dtext=two words'".into()),
+            ("HOME".into(), "/h".into()),
+        ];
+        let hello = hello();
+        let our_option = "-agentpath:/a.so=/o".as_ref();
+        let worker = Worker { hello: &hello, jvm: &jvm, environment: &environment, our_option };
+        let Again { launch, options } = launcher(
+            worker,
+            "-agentpath:/a.so=/o2".as_ref(),
+            Path::new("/c/l.jar"),
+            Path::new("/s/plan"),
+            Path::new("/s/0001.arguments"),
+        );
+        insta::assert_snapshot!(options, @r#"
+        "-Xmx1g"
+        "--add-opens=java.base/java.lang=ALL-UNNAMED"
+        "--module-path=/p/modules"
+        "-Da=1"
+        "-javaagent:/m/mockito.jar"
+        "-ea"
+        "-XX:SoftRefLRUPolicyMSPerMB=0"
+        "-Dsun.reflect.inflationThreshold=2147483647"
+        "-XX:MarkSweepDeadRatio=0"
+        "-Du=1"
+        "-Dbasedir=/p"
+        "-Dnote=a\\b \"c\"\n"
+        "-agentpath:/a.so=/o2"
+        "-cp"
+        "/c/l.jar:/p/classes:/m/junit.jar"
+        "#);
+        assert_eq!(launch.arguments, ["@/s/0001.arguments", "io.memgate.launcher.Main", "/s/plan"]);
         assert_eq!((launch.program, launch.directory), ("/jdk/bin/java".into(), Some("/p/tiles".into())));
-        let want = [("JAVA_TOOL_OPTIONS".into(), "-Du=1".into()), ("HOME".into(), "/h".into())];
+        let want = [
+            ("JAVA_TOOL_OPTIONS".into(), "-Du=1".into()),
+            ("_JAVA_OPTIONS".into(), "'-Dtext=two words'".into()),
+            ("HOME".into(), "/h".into()),
+        ];
         assert_eq!(launch.environment, Environment::Exactly(want.to_vec()));
     }
 
     #[test]
     fn a_worker_whose_class_path_is_a_jar_tells_what_is_behind_it() {
         let jvm = jvm(&[(WORKER_CLASS_PATH, "/p/classes:/m/launcher.jar:/c/memgate-junit-platform.jar")]);
-        let id = JvmSuiteId::of(&hello(&[]), &jvm);
+        let id = JvmSuiteId::of(&hello(), &jvm);
         assert_eq!(id.class_path, ["/p/classes", "/m/launcher.jar"]);
     }
 
     #[test]
     fn plans_are_lines() {
-        let class = Selection { class: "a.ATest".into(), test: String::new() };
-        let test = Selection { class: "a.ATest".into(), test: "scroll(int)[2]".into() };
-        assert_eq!(rounds([&class]), "mode rounds 6\nclass a.ATest\n");
+        let class = Selection::class("a.ATest", &["scroll(int)[1]".into(), "x".into()]);
+        let test = Selection::one("a.ATest", "scroll(int)[2]");
+        assert_eq!(rounds([&class]), "mode rounds 6\nclass a.ATest\nonly scroll(int)[1]\nonly x\n");
         assert_eq!(repeat(&test), "mode repeat\ntest a.ATest scroll(int)[2]\n");
         assert_eq!((class.id(), test.id()), ("a.ATest".into(), "a.ATest.scroll(int)[2]".into()));
-        assert!(test.is_plain() && !Selection { test: "a\nb".into(), ..class }.is_plain());
+        assert!(test.is_plain() && !Selection::one("a.ATest", "a\nb").is_plain());
+        let odd = Selection::class("a.ATest", &["a\nb".into(), "x".into()]);
+        assert_eq!(repeat(&odd), "mode repeat\nclass a.ATest\n", "everything runs");
+    }
+
+    #[test]
+    fn gradle_is_told_by_a_script_before_its_own_arguments() {
+        let command = ["./gradlew".into(), "test".into()];
+        assert!(is_gradle(&command) && !is_gradle(&["mvn".into()]) && !is_gradle(&[]));
+        let with = with_gradle_script(&command, Path::new("/s/0001.gradle"));
+        assert_eq!(with, ["./gradlew", "--init-script", "/s/0001.gradle", "test"]);
+        let script = gradle_script("\"-agentpath:/c d/a.so=/s/o\"");
+        assert!(script.contains("+ '\"-agentpath:/c d/a.so=/s/o\"')"), "{script}");
+        assert!(gradle_script("it's").contains("'it\\'s'"));
+    }
+
+    #[test]
+    fn each_tool_is_told_of_a_filter_in_its_own_way() {
+        for (glob, pattern) in [
+            ("com.example.TileCacheTest", "com.example.TileCacheTest"),
+            ("com.example.TileCacheTest.evicts", "com.example.TileCacheTest#evicts"),
+            ("TileCacheTest.*", "TileCacheTest#*"),
+            ("com.example.*", "com.example.*"),
+            ("TileCacheTest#evicts", "TileCacheTest#evicts"),
+        ] {
+            assert_eq!(surefire_pattern(glob), pattern);
+        }
+        let command = ["/p/gradlew".into(), "test".into()];
+        assert_eq!(filtered(&command, "ATest.a").unwrap(), ["/p/gradlew", "test", "--tests", "ATest.a"]);
+        assert!(filtered(&["java".into()], "A").unwrap_err().contains("`java`"));
     }
 
     #[test]

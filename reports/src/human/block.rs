@@ -1,6 +1,8 @@
 //! One judged test as text: headline, reason, leak groups with their stacks.
 
-use memgate_model::{Leak, LeakKind, Metric, Outcome, SuiteReport, TestReport, Verdict, format_bytes};
+use memgate_model::{
+    HolderStep, Leak, LeakKind, Metric, Outcome, SuiteReport, TestReport, Verdict, format_bytes,
+};
 
 use crate::human::figures::{GAP, amount_of, suite_figures, test_figures};
 use crate::human::paint::Paint;
@@ -141,26 +143,35 @@ fn java_leak(leak: &Leak, style: &BlockStyle) -> String {
 }
 
 /// `held by  static com.example.Registry.cache → java.util.HashMap.table[x]`; empty where nothing is known.
-fn holder(leak: &Leak) -> String {
-    let steps: Vec<_> = leak
-        .holder
-        .iter()
-        .enumerate()
-        .map(|(index, step)| {
-            // The kind of the root tells why it stays; of the others the name does.
-            let kind = if index == 0 { format!("{} ", visible(&step.kind)) } else { String::new() };
-            let before = index.checked_sub(1).and_then(|before| leak.holder.get(before));
-            let same_package = before.is_some_and(|before| package(&before.owner) == package(&step.owner));
-            let owner = if same_package { &step.owner[package(&step.owner).len()..] } else { &step.owner };
-            let owner = visible(owner.trim_start_matches('.'));
-            match step.name.as_str() {
-                "" => format!("{kind}{owner}"),
-                name if name.starts_with('[') => format!("{kind}{owner}{}", visible(name)),
-                name => format!("{kind}{owner}.{}", visible(name)),
-            }
-        })
-        .collect();
+pub(crate) fn holder(leak: &Leak) -> String {
+    let (root, way) = local_variable(&leak.holder);
+    let steps = way.iter().enumerate().map(|(index, step)| {
+        // The kind of the root tells why it stays; of the others the name does.
+        let is_root = index == 0 && root.is_none();
+        let kind = if is_root { format!("{} ", visible(&step.kind)) } else { String::new() };
+        let before = index.checked_sub(1).and_then(|before| way.get(before));
+        let same_package = before.is_some_and(|before| package(&before.owner) == package(&step.owner));
+        let owner = if same_package { &step.owner[package(&step.owner).len()..] } else { &step.owner };
+        let owner = visible(owner.trim_start_matches('.'));
+        match step.name.as_str() {
+            "" => format!("{kind}{owner}"),
+            name if name.starts_with('[') => format!("{kind}{owner}{}", visible(name)),
+            name => format!("{kind}{owner}.{}", visible(name)),
+        }
+    });
+    let steps: Vec<String> = root.iter().cloned().chain(steps).collect();
     if steps.is_empty() { String::new() } else { format!("held by  {}", steps.join(" → ")) }
+}
+
+/// A thread and a frame of its stack are one root: `a local variable of Worker.run (Worker.java:12) in thread pool-…`.
+fn local_variable(holder: &[HolderStep]) -> (Option<String>, &[HolderStep]) {
+    let [thread, frame, way @ ..] = holder else { return (None, holder) };
+    if thread.kind != "thread" || frame.kind != "stack" {
+        return (None, holder);
+    }
+    let method = visible(&frame.name).replace('(', " (");
+    let place = format!("{}.{method}", visible(&frame.owner));
+    (Some(format!("a local variable of {place} in thread {}", visible(&thread.owner))), way)
 }
 
 /// `java.util` of `java.util.HashMap$Node`; empty in the default package.

@@ -132,7 +132,7 @@ fn basis(metric: Metric, value: &MetricValue) -> Option<String> {
     })
 }
 
-fn interval(metric: Metric, low: f64, high: f64) -> String {
+pub(crate) fn interval(metric: Metric, low: f64, high: f64) -> String {
     let (from, to) = (format_value(metric, low), format_value(metric, high));
     match (low.is_finite(), high.is_finite()) {
         (false, false) => "open".to_owned(),
@@ -167,7 +167,7 @@ const fn noun(metric: Metric) -> &'static str {
     }
 }
 
-const fn per(per: Per) -> &'static str {
+pub(crate) const fn per(per: Per) -> &'static str {
     match per {
         Per::Iteration => "iteration",
         Per::Test => "test",

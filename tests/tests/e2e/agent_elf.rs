@@ -9,6 +9,7 @@ use memgate_e2e::{Project, agent, has_tool};
 
 /// The C library's functions it stands in for, and its own API. Another symbol would take over a guest's own.
 const EXPORTED: &[&str] = &[
+    "Agent_OnAttach",
     "Agent_OnLoad",
     "_Exit",
     "_exit",

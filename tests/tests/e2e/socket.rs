@@ -14,7 +14,7 @@ use tungstenite::handshake::client::Request;
 use tungstenite::http::{HeaderValue, StatusCode};
 use tungstenite::{Error, HandshakeError, Message, WebSocket};
 
-const TOKEN: &str = "correct-horse-battery-staple";
+pub(crate) const TOKEN: &str = "correct-horse-battery-staple";
 const DEADLINE: Duration = Duration::from_secs(20);
 /// The guest goes on by itself after [`DEADLINE`]: whatever takes half of that was not answered.
 const PROMPT: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ fn guest(carrier: &str) -> Child {
         .unwrap()
 }
 
-fn connected<S>(connect: impl Fn() -> std::io::Result<S>) -> S {
+pub(crate) fn connected<S>(connect: impl Fn() -> std::io::Result<S>) -> S {
     let begun = Instant::now();
     loop {
         match connect() {
@@ -57,7 +57,7 @@ fn request(headers: Headers<'_>) -> Request {
     request
 }
 
-fn let_in<S: Read + Write>(stream: S) -> WebSocket<S> {
+pub(crate) fn let_in<S: Read + Write>(stream: S) -> WebSocket<S> {
     let (socket, response) = tungstenite::client(request(&[protocol(), bearer(TOKEN)]), stream)
         .unwrap_or_else(|why| panic!("{why}"));
     assert_eq!(response.headers()["sec-websocket-protocol"], WEBSOCKET_PROTOCOL);

@@ -35,20 +35,67 @@ pub enum Error {
 
 /// A method. It can be asked for its name as long as its class is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
 pub struct Method(pub(crate) jmethodID);
+
+impl Method {
+    /// What tells it from other methods, as long as its class is loaded.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0.addr() as u64
+    }
+}
 
 // SAFETY: a number to everybody but the virtual machine, which takes it from any thread.
 unsafe impl Send for Method {}
 // SAFETY: as above.
 unsafe impl Sync for Method {}
 
-/// A frame of a stack.
+/// A frame of a stack: `jvmtiFrameInfo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub struct StackFrame {
     /// The method.
     pub method: Method,
     /// Bytecode index; negative in native methods.
     pub location: i64,
+}
+
+impl StackFrame {
+    /// No frame: room for one.
+    pub const NONE: Self = Self { method: Method(ptr::null_mut()), location: 0 };
+}
+
+/// An environment beside the agent's own, with a tag map of its own; both end with it. Copies of the inner value must not be used
+/// after that.
+#[derive(Debug)]
+pub struct OwnJvmti(Jvmti);
+
+impl OwnJvmti {
+    /// Asks the virtual machine of `env` for another environment.
+    #[must_use]
+    pub fn new(env: &Env<'_>) -> Option<Self> {
+        let vm = env.get_java_vm().ok()?;
+        // SAFETY: the virtual machine's own interface.
+        unsafe { Jvmti::of(vm.get_raw()) }.map(Self)
+    }
+}
+
+impl core::ops::Deref for OwnJvmti {
+    type Target = Jvmti;
+    fn deref(&self) -> &Jvmti {
+        &self.0
+    }
+}
+
+impl Drop for OwnJvmti {
+    fn drop(&mut self) {
+        // SAFETY: the type of this place.
+        if let Ok(dispose) = unsafe { self.0.function::<f::Plain>(raw::DISPOSE_ENVIRONMENT) } {
+            // SAFETY: nobody uses it from here on, by the promise above.
+            let _ended = unsafe { dispose(self.0.env) };
+        }
+    }
 }
 
 /// Where a line begins in a method.
@@ -325,20 +372,16 @@ impl Jvmti {
         Ok(objects.into_iter().map(|o| unsafe { JObject::from_raw(env, o) }).zip(found).collect())
     }
 
-    /// The innermost frames of the calling thread.
-    pub fn own_stack(self, limit: usize) -> Result<Vec<StackFrame>, Error> {
-        let mut frames = vec![raw::FrameInfo { method: ptr::null_mut(), location: 0 }; limit];
+    /// The innermost frames of the calling thread, into `room`.
+    pub fn own_stack(self, room: &mut [StackFrame]) -> Result<&[StackFrame], Error> {
         let mut count = 0;
-        let room = jint::try_from(limit).map_err(|_too_many| Error::NotThere)?;
+        let most = jint::try_from(room.len()).map_err(|_too_many| Error::NotThere)?;
         // SAFETY: the type of this place.
         let get = unsafe { self.function::<f::GetStackTrace>(raw::GET_STACK_TRACE) }?;
-        // SAFETY: null is the calling thread; room for as many frames as told.
-        check(unsafe { get(self.env, ptr::null_mut(), 0, room, frames.as_mut_ptr(), &raw mut count) })?;
-        frames.truncate(usize::try_from(count).unwrap_or(0));
-        Ok(frames
-            .into_iter()
-            .map(|x| StackFrame { method: Method(x.method), location: x.location })
-            .collect())
+        let frames = room.as_mut_ptr().cast::<raw::FrameInfo>();
+        // SAFETY: null is the calling thread; room for as many frames as told, of the same layout (a test compares them).
+        check(unsafe { get(self.env, ptr::null_mut(), 0, most, frames, &raw mut count) })?;
+        Ok(room.get(..usize::try_from(count).unwrap_or(0)).unwrap_or_default())
     }
 
     /// Name of a method.
@@ -376,6 +419,33 @@ impl Jvmti {
             number: u32::try_from(l.line_number).unwrap_or(0),
         };
         Ok(lines.into_iter().map(line).collect())
+    }
+
+    /// The line that holds a bytecode index; `None`: the class does not tell.
+    #[must_use]
+    pub fn line(self, method: Method, location: i64) -> Option<u32> {
+        let lines = self.lines(method).ok()?;
+        lines.into_iter().filter(|line| line.from <= location).max_by_key(|line| line.from).map(|l| l.number)
+    }
+
+    /// Is the virtual machine up, so that Java code can run?
+    #[must_use]
+    pub fn is_live(self) -> bool {
+        const LIVE: jint = 4;
+        let mut phase = 0;
+        // SAFETY: the type of this place.
+        let Ok(get) = (unsafe { self.function::<f::Number>(raw::GET_PHASE) }) else { return false };
+        // SAFETY: the answer goes into a word of ours.
+        check(unsafe { get(self.env, &raw mut phase) }).is_ok() && phase == LIVE
+    }
+
+    /// Sends a loaded class through the hook for class files again.
+    pub fn retransform(self, class: &JObject<'_>) -> Result<(), Error> {
+        // SAFETY: the type of this place.
+        let again = unsafe { self.function::<f::RetransformClasses>(raw::RETRANSFORM_CLASSES) }?;
+        let classes = [class.as_raw()];
+        // SAFETY: one reference that lives.
+        check(unsafe { again(self.env, 1, classes.as_ptr()) })
     }
 
     /// Mean bytes between two sampled allocations. The interval is one for the whole virtual machine.

@@ -4,9 +4,9 @@ use core::ffi::{CStr, c_char, c_uchar, c_void};
 use core::{ptr, slice};
 use std::sync::OnceLock;
 
-use jni::EnvUnowned;
 use jni::objects::JObject;
-use jni::sys::{JNIEnv, jclass, jint, jlong, jobject};
+use jni::sys::{JNIEnv, JavaVM, jclass, jint, jlong, jobject};
+use jni::{Env, EnvUnowned};
 
 use crate::calls::{Error, Jvmti, check};
 use crate::raw::{self, function as f};
@@ -19,14 +19,14 @@ pub trait Events: Sync {
     /// The virtual machine is about to end; Java code can still run.
     fn vm_death(&self, env: &mut EnvUnowned<'_>);
 
-    /// A class (`java/lang/String`) is being defined; an answer replaces its bytes.
+    /// A class (`java/lang/String`) is being defined, or defined again; an answer replaces its bytes.
     fn class_loads(&self, name: &str, bytes: &[u8]) -> Option<Vec<u8>>;
 
     /// Out of heap or of threads: bits of `JVMTI_RESOURCE_EXHAUSTED_*`, and what the virtual machine says.
-    fn exhausted(&self, flags: u32, what: &str);
+    fn exhausted(&self, env: &mut Env<'_>, flags: u32, what: &str);
 
-    /// An allocation was sampled.
-    fn sampled(&self, env: &mut EnvUnowned<'_>, object: &JObject<'_>, class: &JObject<'_>, bytes: u64);
+    /// An allocation was sampled, in the thread that makes it.
+    fn sampled(&self, env: &mut Env<'_>, object: &JObject<'_>, class: &JObject<'_>, bytes: u64);
 
     /// A tagged object is gone. Comes late, from a thread of the virtual machine: nothing of JNI or JVMTI may be called.
     fn freed(&self, tag: i64);
@@ -81,6 +81,20 @@ impl Jvmti {
     }
 }
 
+/// Runs `work` in the calling thread, which the virtual machine has attached.
+///
+/// # Safety
+/// `vm` must be the `JavaVM` that the virtual machine gave to the agent.
+pub unsafe fn with_env(vm: *mut JavaVM, work: impl FnOnce(&mut Env<'_>)) {
+    // SAFETY: promised by the caller.
+    let vm = unsafe { jni::JavaVM::from_raw(vm) };
+    let run = |env: &mut Env<'_>| {
+        work(env);
+        Ok::<(), jni::errors::Error>(())
+    };
+    let _attached_already = vm.attach_current_thread(run);
+}
+
 fn listener() -> Option<&'static dyn Events> {
     LISTENER.get().copied()
 }
@@ -102,7 +116,7 @@ unsafe extern "system" fn vm_death(_: raw::Env, env: *mut JNIEnv) {
 unsafe extern "system" fn class_file_load_hook(
     jvmti: raw::Env,
     _: *mut JNIEnv,
-    redefined: jclass,
+    _: jclass,
     _: jobject,
     name: *const c_char,
     _: jobject,
@@ -111,7 +125,7 @@ unsafe extern "system" fn class_file_load_hook(
     new_length: *mut jint,
     new_bytes: *mut *mut c_uchar,
 ) {
-    let Some(listener) = listener().filter(|_| redefined.is_null() && !name.is_null()) else { return };
+    let Some(listener) = listener().filter(|_| !name.is_null()) else { return };
     // SAFETY: a terminated name.
     let Ok(name) = unsafe { CStr::from_ptr(name) }.to_str() else { return };
     // SAFETY: as many bytes as told.
@@ -139,7 +153,7 @@ unsafe extern "system" fn class_file_load_hook(
 
 unsafe extern "system" fn resource_exhausted(
     _: raw::Env,
-    _: *mut JNIEnv,
+    env: *mut JNIEnv,
     flags: jint,
     _: *const c_void,
     what: *const c_char,
@@ -147,7 +161,13 @@ unsafe extern "system" fn resource_exhausted(
     let Some(listener) = listener() else { return };
     // SAFETY: a terminated text, or null.
     let what = if what.is_null() { c"" } else { unsafe { CStr::from_ptr(what) } };
-    listener.exhausted(flags.cast_unsigned(), &what.to_string_lossy());
+    // SAFETY: the virtual machine's own, for this call.
+    let mut unowned = unsafe { EnvUnowned::from_raw(env) };
+    let tell = |env: &mut Env<'_>| {
+        listener.exhausted(env, flags.cast_unsigned(), &what.to_string_lossy());
+        Ok::<(), jni::errors::Error>(())
+    };
+    let _nothing_fails_here = unowned.with_env_no_catch(tell).into_outcome();
 }
 
 unsafe extern "system" fn object_free(_: raw::Env, tag: jlong) {
@@ -168,14 +188,12 @@ unsafe extern "system" fn sampled_object_alloc(
     // SAFETY: the virtual machine's own, for this call.
     let mut unowned = unsafe { EnvUnowned::from_raw(env) };
     let bytes = u64::try_from(size).unwrap_or(0);
-    let work = |env: &mut jni::Env<'_>| -> Result<(), jni::errors::Error> {
+    let work = |env: &mut Env<'_>| -> Result<(), jni::errors::Error> {
         // SAFETY: local references of this call.
         let object = unsafe { JObject::from_raw(env, object) };
         // SAFETY: as above.
         let class = unsafe { JObject::from_raw(env, class) };
-        // SAFETY: the same environment, for this call.
-        let mut inner = unsafe { EnvUnowned::from_raw(env.get_raw()) };
-        listener.sampled(&mut inner, &object, &class, bytes);
+        listener.sampled(env, &object, &class, bytes);
         Ok(())
     };
     let _nothing_fails_here = unowned.with_env_no_catch(work).into_outcome();

@@ -7,7 +7,7 @@ use core::ptr;
 use jni::objects::JObject;
 use jni::sys::{jint, jlong};
 
-use crate::calls::{Error, Jvmti, Method, check};
+use crate::calls::{Error, Jvmti, Method, StackFrame, check};
 use crate::raw::{self, function as f};
 
 /// Which objects a walk leaves out.
@@ -59,8 +59,8 @@ pub enum ReferenceKind {
     SystemClass,
     /// From a monitor that is held.
     Monitor,
-    /// From a local variable: the tag of the thread and the method of the frame.
-    StackLocal(i64, Method),
+    /// From a local variable: the tag of the thread, and the frame.
+    StackLocal(i64, StackFrame),
     /// From a JNI local reference: the tag of the thread and the method of the frame.
     JniLocal(i64, Method),
     /// From the list of threads.
@@ -196,7 +196,12 @@ unsafe fn kind_of(kind: jint, info: *const raw::HeapReferenceInfo) -> ReferenceK
         23 => ReferenceKind::Monitor,
         24 => {
             let (thread, method) = frame();
-            ReferenceKind::StackLocal(thread, method)
+            let stack = info.cast::<raw::StackLocalInfo>();
+            // SAFETY: this kind has all members.
+            let location = unsafe { &raw const (*stack).location };
+            // SAFETY: as above.
+            let location = unsafe { location.read() };
+            ReferenceKind::StackLocal(thread, StackFrame { method, location })
         }
         25 => {
             let (thread, method) = frame();

@@ -14,7 +14,7 @@ mod heap;
 mod natives;
 pub mod raw;
 
-pub use calls::{Error, Field, Jvmti, Line, Method, StackFrame};
-pub use events::{Event, Events};
+pub use calls::{Error, Field, Jvmti, Line, Method, OwnJvmti, StackFrame};
+pub use events::{Event, Events, with_env};
 pub use heap::{HeapFilter, Reference, ReferenceKind, Visit};
 pub use natives::{Natives, register};

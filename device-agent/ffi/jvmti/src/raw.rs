@@ -56,6 +56,7 @@ slots! {
     ADD_CAPABILITIES = 142 "AddCapabilities",
     ADD_TO_BOOTSTRAP_CLASS_LOADER_SEARCH = 149 "AddToBootstrapClassLoaderSearch",
     ADD_TO_SYSTEM_CLASS_LOADER_SEARCH = 151 "AddToSystemClassLoaderSearch",
+    RETRANSFORM_CLASSES = 152 "RetransformClasses",
     GET_OBJECT_SIZE = 154 "GetObjectSize",
     SET_HEAP_SAMPLING_INTERVAL = 156 "SetHeapSamplingInterval",
 }
@@ -87,6 +88,7 @@ capabilities! {
     CAN_GENERATE_ALL_CLASS_HOOK_EVENTS = 26 "can_generate_all_class_hook_events",
     CAN_GENERATE_VM_OBJECT_ALLOC_EVENTS = 29 "can_generate_vm_object_alloc_events",
     CAN_GENERATE_OBJECT_FREE_EVENTS = 32 "can_generate_object_free_events",
+    CAN_RETRANSFORM_CLASSES = 37 "can_retransform_classes",
     CAN_GENERATE_RESOURCE_EXHAUSTION_HEAP_EVENTS = 39 "can_generate_resource_exhaustion_heap_events",
     CAN_GENERATE_SAMPLED_OBJECT_ALLOC_EVENTS = 43 "can_generate_sampled_object_alloc_events",
 }
@@ -334,6 +336,8 @@ pub mod function {
     pub type AddCapabilities = unsafe extern "system" fn(Env, *const Capabilities) -> Code;
     /// `AddToBootstrapClassLoaderSearch`, `AddToSystemClassLoaderSearch`
     pub type AddToSearch = unsafe extern "system" fn(Env, *const c_char) -> Code;
+    /// `RetransformClasses`
+    pub type RetransformClasses = unsafe extern "system" fn(Env, jint, *const jclass) -> Code;
     /// `SetHeapSamplingInterval`
     pub type SetHeapSamplingInterval = unsafe extern "system" fn(Env, jint) -> Code;
 }

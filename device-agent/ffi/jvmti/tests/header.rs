@@ -91,3 +91,13 @@ fn every_event_has_its_place_among_the_callbacks() {
         }
     });
 }
+
+#[test]
+fn a_frame_is_laid_out_as_the_virtual_machine_writes_it() {
+    use std::mem::offset_of;
+
+    use memgate_jvmti::StackFrame;
+    assert_eq!(size_of::<StackFrame>(), size_of::<raw::FrameInfo>());
+    assert_eq!(offset_of!(StackFrame, method), offset_of!(raw::FrameInfo, method));
+    assert_eq!(offset_of!(StackFrame, location), offset_of!(raw::FrameInfo, location));
+}

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use loom::thread;
+use memgate_tracker::StackLayout;
 use memgate_tracker::Tracker;
-use memgate_tracker::capture::{Registers, StackLayout};
+use memgate_tracker::capture::Registers;
 use memgate_tracker::sync::{AtomicPtr, AtomicU64, Ordering};
 use memgate_tracker::thread::{ThreadState, ThreadStates, bump};
 

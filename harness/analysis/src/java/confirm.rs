@@ -212,6 +212,18 @@ mod tests {
         assert!((24..60).contains(&iterations), "{iterations}");
     }
 
+    /// The first execution makes thousands of strings that the second gives back: still lower than at the first end, they grow.
+    #[test]
+    fn a_leak_below_what_the_first_execution_left_is_no_rest() {
+        let (next, iterations) = asks(100, |jvm, i| match i {
+            0 => jvm.add("byte[]", 10_000, 64),
+            1 => jvm.remove("byte[]", 9_000, 64),
+            _ => jvm.add("byte[]", 5, 160),
+        });
+        assert_eq!(next, Next::Explain);
+        assert!(iterations > 12, "{iterations}");
+    }
+
     #[test]
     fn a_test_that_fails_alone_is_not_repeated() {
         let mut jvm = Jvm::new();

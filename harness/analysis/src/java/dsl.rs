@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use memgate_wire::java::{
     ClassCount, ClassName, Classes, HeapHistogram, HistogramScope, HolderLink, HolderPath, Holders,
-    JavaMethod, JavaSite, JavaSites, JavaStackNode, JavaStacks, JavaState,
+    JavaMethod, JavaSite, JavaSites, JavaStackNode, JavaStacks, JavaState, UNHELD,
 };
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Hello, Outcome, Runtime,
@@ -162,8 +162,14 @@ impl Jvm {
         }));
     }
 
-    /// Who holds a class: each way as `kind owner.name -> class` from the root on, with its instances.
+    /// Who holds a class: each way as `kind owner.name -> class` from the root on, with its instances of one window; none: nobody.
     pub(crate) fn held(&mut self, class: &str, ways: &[(u64, &[&str])]) {
+        let instances = ways.iter().map(|(instances, _)| instances).sum::<u64>().max(1);
+        self.held_some(instances, class, ways);
+    }
+
+    /// The same, where so many instances were looked for.
+    pub(crate) fn held_some(&mut self, instances: u64, class: &str, ways: &[(u64, &[&str])]) {
         let (boundary, class) = (self.sequence + 1, self.id(class));
         let paths: Vec<HolderPath> = ways
             .iter()
@@ -172,8 +178,8 @@ impl Jvm {
                 links: links.iter().map(|text| link(text)).collect(),
             })
             .collect();
-        let instances = paths.iter().map(|path| path.instances).sum();
-        self.frame(Frame::Holders(Holders { boundary, class, instances, paths, cut: None }));
+        let cut = paths.is_empty().then(|| UNHELD.to_owned());
+        self.frame(Frame::Holders(Holders { boundary, class, instances, paths, cut }));
     }
 
     /// Surviving samples of a class, allocated by `method` of `owner` in `file`.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use memgate_wire::java::{HolderPath, Holders};
+use memgate_wire::java::{HolderLink, HolderPath, Holders, UNHELD};
 
-use super::names::is_literal;
+use super::names::{is_literal, is_own};
 use super::series::{ClassSeries, grown, histograms};
+use crate::groups::float;
 use crate::growth::{Allowed, Finding, Growth, as_f64, judge_series};
 use crate::record::ProcessRecord;
 
@@ -43,6 +44,8 @@ pub(crate) struct Growing {
     pub(crate) count: f64,
     /// Bytes per iteration.
     pub(crate) bytes: f64,
+    /// Bytes by which it grew in all.
+    grown_bytes: f64,
     /// What is known of who holds it.
     pub(crate) held: Held,
 }
@@ -52,8 +55,12 @@ pub(crate) struct Growing {
 pub(crate) enum Held {
     /// Nobody looked, or the search was cut before it found any.
     Unknown,
-    /// These ways, those of the virtual machine left out.
-    By(Vec<HolderPath>),
+    By {
+        /// These ways, those of the virtual machine left out.
+        paths: Vec<HolderPath>,
+        /// Instances of one iteration for which none was told.
+        open: f64,
+    },
 }
 
 /// Why a class that grows is no leak.
@@ -75,10 +82,11 @@ impl Findings {
         let mut findings = Self { ends, quiet: ends, ..Self::default() };
         // By bytes alone, and by count: a table between two doublings has not paused while its entries grow.
         let (mut paused, mut counted) = ([false; 2], false);
-        for series in grown(record, test) {
+        let mut unheld = Vec::new();
+        for series in grown(record, test, warm_up) {
             let instances = judge(&series.instances, 1.0, warm_up, confidence);
             let bytes = judge(&series.bytes, ALIGNMENT, warm_up, confidence);
-            findings.quiet = findings.quiet.min(quiet(&series));
+            findings.quiet = findings.quiet.min(quiet(&series, warm_up));
             let grows = [&instances, &bytes].map(|growth| growth.finding == Finding::Grows);
             if grows == [false, false] {
                 let open = [&instances, &bytes].iter().any(|growth| growth.finding == Finding::Open);
@@ -90,48 +98,62 @@ impl Findings {
             let growth = if grows[0] { &instances } else { &bytes };
             paused[usize::from(grows[0])] |= growth.paused;
             counted |= grows[0];
-            findings.sort(series, grows[0], &instances, &bytes, &explained, warm_up);
+            let (growing, noise) = growing(series, grows[0], &instances, &bytes, &explained, warm_up);
+            match noise {
+                None => findings.growing.push(growing),
+                Some(Noise::Unheld) => unheld.push(growing),
+                Some(noise) => findings.noise.push((growing.series.class, noise)),
+            }
         }
+        // What a class itself refers to is not seen, so no holder was found: it is a leak where something leaks by the same number.
+        for growing in unheld {
+            if findings.growing.iter().any(|other| other.count > 0.0 && other.count == growing.count) {
+                findings.growing.push(growing);
+            } else {
+                findings.noise.push((growing.series.class, Noise::Unheld));
+            }
+        }
+        findings.grown_bytes = findings.growing.iter().map(|growing| growing.grown_bytes).sum();
         findings.paused = paused[usize::from(counted)];
         findings
     }
+}
 
-    fn sort(
-        &mut self,
-        series: ClassSeries,
-        by_count: bool,
-        instances: &Growth,
-        bytes: &Growth,
-        explained: &BTreeMap<&str, Vec<&Holders>>,
-        warm_up: usize,
-    ) {
-        let held = match held(explained.get(series.class.as_str()).map_or(&[], Vec::as_slice)) {
-            Ok(held) => held,
-            Err(noise) => return self.noise.push((series.class, noise)),
-        };
-        let figures = if by_count { &series.instances } else { &series.bytes };
-        let slope = if by_count { instances.slope.slope } else { bytes.slope.slope };
-        if matches!(held, Held::Unknown) && is_literal(&series.class) && !is_regular(figures, slope, warm_up)
-        {
-            return self.noise.push((series.class, Noise::Irregular));
-        }
-        let grew = |values: &[f64]| values.last().unwrap_or(&0.0) - values.first().unwrap_or(&0.0);
-        self.grown_bytes += grew(&series.bytes).max(0.0);
-        let count = if by_count { usual(&series.instances, warm_up, instances.slope.slope) } else { 0.0 };
-        let bytes = usual(&series.bytes, warm_up, bytes.slope.slope).max(0.0);
-        self.growing.push(Growing { series, count, bytes, held });
+/// A class that grows, and why it is no leak, if it is none.
+fn growing(
+    mut series: ClassSeries,
+    by_count: bool,
+    instances: &Growth,
+    bytes: &Growth,
+    explained: &BTreeMap<&str, Vec<&Holders>>,
+    warm_up: usize,
+) -> (Growing, Option<Noise>) {
+    let (held, mut noise) = match held(explained.get(series.class.as_str()).map_or(&[], Vec::as_slice)) {
+        Ok(held) => (held, None),
+        Err(noise) => (Held::Unknown, Some(noise)),
+    };
+    let figures = if by_count { &series.instances } else { &series.bytes };
+    let slope = if by_count { instances.slope.slope } else { bytes.slope.slope };
+    let literal = matches!(held, Held::Unknown) && is_literal(&series.class);
+    if noise.is_none() && literal && !is_regular(figures, slope, warm_up) {
+        noise = Some(Noise::Irregular);
     }
+    let grew = |values: &[f64]| values.last().unwrap_or(&0.0) - values.first().unwrap_or(&0.0);
+    let grown_bytes = grew(&series.bytes).max(0.0);
+    let count = if by_count { usual(&mut series.instances, warm_up, instances.slope.slope) } else { 0.0 };
+    let bytes = usual(&mut series.bytes, warm_up, bytes.slope.slope).max(0.0);
+    (Growing { series, count, bytes, grown_bytes, held }, noise)
 }
 
 fn judge(values: &[f64], block: f64, warm_up: usize, confidence: f64) -> Growth {
     judge_series(values, Allowed { limit: 0.0, block, warm_up, confidence })
 }
 
-/// Ends since the class was higher than at any end before, the first end left out.
-fn quiet(series: &ClassSeries) -> usize {
+/// Ends since the class was higher than at any end before; those of the warm-up, which load and throw away, are left out.
+fn quiet(series: &ClassSeries, warm_up: usize) -> usize {
     let since_high = |values: &[f64]| {
-        let mut high = 0;
-        for (i, value) in values.iter().enumerate() {
+        let mut high = warm_up.min(values.len().saturating_sub(1));
+        for (i, value) in values.iter().enumerate().skip(high) {
             if *value > values[high] {
                 high = i;
             }
@@ -142,15 +164,20 @@ fn quiet(series: &ClassSeries) -> usize {
 }
 
 /// What an iteration usually adds: the step that at least half of them take, else the slope. Exact where noise of the
-/// virtual machine comes on top of a leak now and then.
-fn usual(values: &[f64], warm_up: usize, slope: f64) -> f64 {
-    let counted = values.get(warm_up..).unwrap_or_default();
+/// virtual machine comes on top of a leak now and then; the values are then freed of that noise.
+fn usual(values: &mut [f64], warm_up: usize, slope: f64) -> f64 {
+    let counted = values.get_mut(warm_up..).unwrap_or_default();
     let mut steps: Vec<f64> = counted.windows(2).map(|pair| pair[1] - pair[0]).collect();
     steps.sort_by(f64::total_cmp);
     let needed = as_f64(steps.len()) * USUAL_SHARE;
     let Some(&middle) = steps.get(steps.len() / 2) else { return slope };
     let same = steps.iter().filter(|step| **step == middle).count();
-    if middle > 0.0 && as_f64(same) >= needed { middle } else { slope }
+    if middle <= 0.0 || as_f64(same) < needed {
+        return slope;
+    }
+    let from = counted.first().copied().unwrap_or(0.0);
+    counted.iter_mut().enumerate().for_each(|(i, value)| *value = from + middle * as_f64(i));
+    middle
 }
 
 /// Stays the series near to its line?
@@ -186,9 +213,12 @@ fn held(told: &[&Holders]) -> Result<Held, Noise> {
     let paths = || told.iter().flat_map(|holders| &holders.paths);
     let leaking: Vec<HolderPath> = paths().filter(|path| !is_of_the_machine(path)).cloned().collect();
     if !leaking.is_empty() {
-        return Ok(Held::By(leaking));
+        let instances: u64 = told.iter().map(|holders| holders.instances).sum();
+        let open = instances.saturating_sub(paths().map(|path| path.instances).sum());
+        return Ok(Held::By { paths: leaking, open: float(open) });
     }
-    if told.is_empty() || told.iter().any(|holders| holders.cut.is_some()) {
+    let cut = |holders: &&Holders| holders.cut.as_deref().is_some_and(|why| why != UNHELD);
+    if told.iter().any(|holders| cut(holders)) || told.iter().all(|holders| holders.instances == 0) {
         return Ok(Held::Unknown);
     }
     Err(if paths().next().is_some() { Noise::Literals } else { Noise::Unheld })
@@ -198,8 +228,16 @@ fn held(told: &[&Holders]) -> Result<Held, Noise> {
 fn is_of_the_machine(path: &HolderPath) -> bool {
     let is = |kinds: &[&str], kind: &str| kinds.iter().any(|k| kind.eq_ignore_ascii_case(k));
     let literal = path.links.iter().any(|link| is(&["constant pool", "string table"], &link.kind));
-    let machine = |kind: &str| is(&["system class", "class", "class loader", "other"], kind);
-    literal || path.links.iter().all(|link| machine(&link.kind))
+    // Literals that classes of the JDK resolved are in an array of the virtual machine.
+    let resolved = path.links.first().is_some_and(|link| {
+        is(&["system class", "virtual machine", "other"], &link.kind) && link.class == "java.lang.Object[]"
+    });
+    let machine = |link: &HolderLink| {
+        // A loader of the project's own is a leak when there are more and more of it.
+        is(&["system class", "class", "other"], &link.kind)
+            || is(&["class loader"], &link.kind) && !is_own(&link.class)
+    };
+    literal || resolved || path.links.iter().all(machine)
 }
 
 #[cfg(test)]
@@ -225,7 +263,10 @@ mod tests {
             (&[3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], 4.0, 4.0),
             (&[], 0.0, 0.0),
         ] {
-            assert_eq!(usual(&series(steps), 3, slope), expected, "{steps:?}");
+            let mut values = series(steps);
+            assert_eq!(usual(&mut values, 3, slope), expected, "{steps:?}");
+            let straight = values.iter().skip(3).zip(values.iter().skip(4)).all(|(a, b)| b - a == expected);
+            assert_eq!(straight, expected != slope || steps == [12.0; 12] || steps.is_empty(), "{values:?}");
         }
     }
 

@@ -4,7 +4,7 @@
 //! of them begins with the way to the one that holds it, so classes are joined where one way continues another. A leak
 //! is titled by the project's own class nearest to the root; the JDK's are named only where nothing else grew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{Frame, HolderStep};
 use memgate_wire::java::{HolderLink, HolderPath};
@@ -50,15 +50,16 @@ struct Way {
     steps: Vec<HolderStep>,
 }
 
-/// The leaks of `test`, of which these classes grow, the largest first.
+/// The leaks of `test`, of which these classes grow: the largest first, those of the project before others.
 pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> Vec<JavaLeak> {
     let growing = &findings.growing;
-    let ways = chosen(growing, findings.ends);
+    let ways = chosen(growing);
     let mut groups = joined(&ways);
+    let registered = take_registered(&mut groups, &ways, growing);
     let unheld: Vec<usize> =
         (0..growing.len()).filter(|class| !ways.iter().any(|way| way.class == *class)).collect();
     let mut leaks = Vec::new();
-    let mut left = unheld;
+    let mut left: Vec<usize> = registered.into_iter().chain(unheld).collect();
     if groups.is_empty() {
         if !left.is_empty() {
             let members: Vec<_> = left.drain(..).map(|class| (class, 1.0)).collect();
@@ -82,15 +83,19 @@ pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> 
         let of_group: Vec<&Way> = group.iter().map(|way| &ways[*way]).collect();
         leaks.push(leak(record, test, growing, &members, &of_group));
     }
-    leaks.sort_by(|a, b| b.bytes.total_cmp(&a.bytes).then_with(|| a.id.cmp(&b.id)));
+    // The project's own first: what a library keeps beside it goes with it as a rule.
+    let own = |leak: &JavaLeak| is_own(&leak.class);
+    leaks.sort_by(|a, b| {
+        own(b).cmp(&own(a)).then_with(|| b.bytes.total_cmp(&a.bytes)).then_with(|| a.id.cmp(&b.id))
+    });
     leaks
 }
 
 /// The ways that explain the growth of each class. A class of the JDK that is held in many ways besides belongs to what it
 /// is held through.
-fn chosen(growing: &[Growing], ends: usize) -> Vec<Way> {
-    let all: Vec<Vec<Way>> =
-        growing.iter().enumerate().map(|(class, g)| explaining(class, g, ends)).collect();
+fn chosen(growing: &[Growing]) -> Vec<Way> {
+    let mut all: Vec<Vec<Way>> = growing.iter().enumerate().map(|(class, g)| explaining(class, g)).collect();
+    behind_instances(&mut all, growing);
     let mut chosen: Vec<Way> = Vec::new();
     let mut waiting: Vec<usize> = Vec::new();
     for (class, ways) in all.iter().enumerate() {
@@ -118,26 +123,43 @@ fn chosen(growing: &[Growing], ends: usize) -> Vec<Way> {
         if found {
             continue;
         }
-        let next = waiting.iter().position(|class| !all[*class].is_empty());
+        let next = waiting.iter().position(|class| !all[*class].is_empty() && is_explained(&growing[*class]));
         let Some(class) = next.map(|at| waiting.remove(at)) else { return chosen };
-        let expected = expected(&growing[class], ends);
+        let expected = growing[class].count;
         let nearest =
             |a: &&Way, b: &&Way| (a.instances - expected).abs().total_cmp(&(b.instances - expected).abs());
         chosen.extend(all[class].iter().min_by(nearest).cloned());
     }
 }
 
-fn expected(growing: &Growing, ends: usize) -> f64 {
-    growing.count * crate::growth::as_f64(ends)
+/// Could what grows be other instances than those whose ways are known?
+fn is_explained(growing: &Growing) -> bool {
+    !matches!(growing.held, Held::By { open, .. } if growing.count > 0.0 && open >= growing.count)
 }
 
-fn explaining(class: usize, growing: &Growing, ends: usize) -> Vec<Way> {
-    let Held::By(paths) = &growing.held else { return Vec::new() };
+/// Holders are told of what one iteration left: what is far less than that is not what grows.
+fn explaining(class: usize, growing: &Growing) -> Vec<Way> {
+    let Held::By { paths, .. } = &growing.held else { return Vec::new() };
     let mut ways: Vec<Way> = paths.iter().take(MAX_PATHS).map(|path| way(class, path)).collect();
     let most = ways.iter().map(|way| way.instances).fold(0.0, f64::max);
-    let enough = (EXPLAINING_SHARE * expected(growing, ends)).min(most);
+    let enough = (EXPLAINING_SHARE * growing.count).min(most);
     ways.retain(|way| way.instances >= enough);
     ways
+}
+
+/// A class loader lives as long as an instance of a class it loaded: a way that begins with one goes on from such an instance.
+fn behind_instances(all: &mut [Vec<Way>], growing: &[Growing]) {
+    let loader = |way: &Way| way.steps.first().is_some_and(|first| first.kind == "class loader");
+    let firsts: BTreeMap<&str, Vec<HolderStep>> = (growing.iter().zip(all.iter()))
+        .filter_map(|(growing, ways)| {
+            let first = ways.iter().find(|way| !loader(way))?;
+            Some((growing.series.class.as_str(), first.steps.clone()))
+        })
+        .collect();
+    for way in all.iter_mut().flatten().filter(|way| loader(way)) {
+        let instance = way.steps.first().and_then(|first| firsts.get(first.owner.as_str()));
+        way.steps.splice(0..0, instance.into_iter().flatten().cloned());
+    }
 }
 
 fn way(class: usize, path: &HolderPath) -> Way {
@@ -163,6 +185,27 @@ fn way(class: usize, path: &HolderPath) -> Way {
 fn step(link: &HolderLink) -> HolderStep {
     let owner = if link.kind == "thread" { os_names::thread(&link.owner) } else { normalised(&link.owner) };
     HolderStep { kind: link.kind.clone(), owner, name: link.name.clone(), class: normalised(&link.class) }
+}
+
+/// Takes out the groups of objects of the JDK that are only held because something is to be cleaned or finalized once it is gone:
+/// they grow with that, as long as anything else is known to grow.
+fn take_registered(groups: &mut Vec<Vec<usize>>, ways: &[Way], growing: &[Growing]) -> Vec<usize> {
+    let registered = |group: &Vec<usize>| {
+        let of_jdk = |way: &Way| !is_own(&growing[way.class].series.class);
+        group.iter().all(|way| of_jdk(&ways[*way]) && is_registration(&ways[*way]))
+    };
+    if groups.iter().all(registered) {
+        return Vec::new();
+    }
+    let taken: Vec<Vec<usize>> = groups.extract_if(.., |group| registered(group)).collect();
+    let held = |class: &usize| groups.iter().flatten().any(|way| ways[*way].class == *class);
+    let classes: BTreeSet<usize> = taken.iter().flatten().map(|way| ways[*way].class).collect();
+    classes.into_iter().filter(|class| !held(class)).collect()
+}
+
+/// The lists of cleaners and finalizers.
+fn is_registration(way: &Way) -> bool {
+    way.steps.iter().any(|s| s.owner.starts_with("jdk.internal.ref.") || s.owner == "java.lang.ref.Finalizer")
 }
 
 /// Is one of them the beginning of the other?
@@ -259,14 +302,24 @@ fn titled(growing: &[Growing], members: &[(usize, f64)], ways: &[&Way]) -> (usiz
     members.iter().min_by(better).copied().unwrap_or((0, 1.0))
 }
 
-/// The shortest of the ways that hold most of a class.
+/// The shortest of the ways that hold most of a class; of equal ones always the same.
 fn way_to<'a>(class: usize, ways: &[&'a Way]) -> Option<&'a Way> {
     let of_class = ways.iter().copied().filter(|way| way.class == class);
-    of_class.min_by(|a, b| b.instances.total_cmp(&a.instances).then(a.steps.len().cmp(&b.steps.len())))
+    let text =
+        |way: &Way| way.steps.iter().map(|step| format!("{} {}", step.owner, step.name)).collect::<Vec<_>>();
+    of_class.min_by(|a, b| {
+        let equal = || a.steps.len().cmp(&b.steps.len()).then_with(|| text(a).cmp(&text(b)));
+        b.instances.total_cmp(&a.instances).then_with(equal)
+    })
 }
 
 fn id(class: &str, holder: &[HolderStep], frames: &[Frame]) -> String {
-    let steps = holder.iter().map(|step| format!("{} {}.{}", step.kind, step.owner, step.name));
+    // The line of a frame moves with every edit.
+    let stable = |step: &HolderStep| match step.kind.as_str() {
+        "stack" => step.name.split('(').next().unwrap_or_default().to_owned(),
+        _ => step.name.clone(),
+    };
+    let steps = holder.iter().map(|step| format!("{} {}.{}", step.kind, step.owner, stable(step)));
     let calls = frames.iter().filter(|_| holder.is_empty()).filter_map(|frame| frame.function.clone());
     let place: Vec<String> = steps.chain(calls).collect();
     java_id(class, place.iter().map(String::as_str))

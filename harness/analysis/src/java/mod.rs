@@ -2,25 +2,34 @@
 //!
 //! Data flow: `reader` keeps what the frames say of the virtual machine ([`JavaRecord`], and a [`JavaWindow`] per end of a test);
 //! `series` follows every class over the ends of a test; `rounds` compares the rounds of a screen; `findings` says which
-//! classes go on growing; `groups` joins those that are held through one another into leaks; `confirm` says when enough was
+//! classes go on growing; `windows` tells what the build's own run left, to be compared with a baseline; `groups` joins those that are held through one another into leaks; `confirm` says when enough was
 //! seen. Names of classes are the normalised ones (`names`) from `series` on.
 
 mod confirm;
 #[cfg(test)]
 pub(crate) mod dsl;
+mod exhausted;
 mod findings;
+mod follow;
 mod groups;
 mod names;
 mod reader;
 mod record;
 mod rounds;
 mod series;
+mod windows;
 
 pub use confirm::JavaConfirmation;
 pub use record::{JavaRecord, JavaSnapshot, JavaWindow};
 pub use rounds::{JavaSuspect, screen_rounds};
+pub use windows::{ClassWindow, Left, class_windows};
 
+pub use exhausted::Exhaustion;
+pub use follow::Followed;
+
+pub(crate) use exhausted::ran_out;
 pub(crate) use findings::{Findings, Noise};
+pub(crate) use follow::followed;
 pub(crate) use groups::{JavaLeak, leaks};
 pub(crate) use reader::JavaReader;
 pub(crate) use rounds::failing;

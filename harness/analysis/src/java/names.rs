@@ -51,9 +51,22 @@ fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Is it a class of the project or of a library it uses, not of the JDK? Arrays are what their elements are.
+/// Is it a class of the project or of a library it uses, not of the JDK, and not of Android as Robolectric brings it? Arrays are what
+/// their elements are.
 pub(crate) fn is_own(name: &str) -> bool {
-    const JDK: [&str; 6] = ["java.", "javax.", "jdk.", "sun.", "com.sun.", "apple."];
+    const JDK: [&str; 11] = [
+        "java.",
+        "javax.",
+        "jdk.",
+        "sun.",
+        "com.sun.",
+        "apple.",
+        "android.",
+        "com.android.",
+        "dalvik.",
+        "libcore.",
+        "org.robolectric.",
+    ];
     let element = name.trim_end_matches("[]");
     // Primitive types have no package; neither have classes of the default package, whose names begin with a capital.
     let primitive =
@@ -69,6 +82,11 @@ pub(crate) fn is_inside_collection(name: &str) -> bool {
             name,
             "java.lang.Object[]" | "java.lang.ref.WeakReference" | "java.lang.ref.SoftReference"
         )
+}
+
+/// What a collector puts into gaps that it does not close; before JDK 19 these are arrays of int.
+pub(crate) fn is_filler(name: &str) -> bool {
+    name.starts_with("jdk.internal.vm.Filler")
 }
 
 /// What the virtual machine makes while code is compiled and literals are resolved.

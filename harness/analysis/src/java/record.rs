@@ -6,6 +6,8 @@ use std::sync::Arc;
 use memgate_model::Frame;
 use memgate_wire::java::{ClassCount, Holders, JavaMethod, JavaSite, JavaStackNode, JvmInfo};
 
+use super::exhausted::Exhaustion;
+use super::follow::Followed;
 use crate::record::Names;
 
 /// Frames of one stack that are shown.
@@ -20,6 +22,10 @@ pub struct JavaRecord {
     pub(crate) classes: HashMap<u32, Arc<str>>,
     pub(crate) methods: HashMap<u32, JavaMethod>,
     pub(crate) nodes: HashMap<u32, JavaStackNode>,
+    /// Every time it ran out of memory.
+    pub exhausted: Vec<Exhaustion>,
+    /// Objects of followed classes.
+    pub followed: Followed,
 }
 
 impl JavaRecord {

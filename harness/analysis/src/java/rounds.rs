@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use memgate_model::{Metric, Per};
 use memgate_wire::Outcome;
 
+use super::names::is_filler;
 use super::series::{Count, Heap, values};
 use crate::groups::float;
 use crate::policy::{GatePolicy, smallest_limit};
@@ -176,7 +177,7 @@ impl<'a> Rounds<'a> {
     }
 
     fn name(&self, class: u32) -> Option<&'a str> {
-        self.record.java.as_ref()?.class(class)
+        self.record.java.as_ref()?.class(class).filter(|name| !is_filler(name))
     }
 
     /// Threads, buffers and the like that grow in a window like objects do, by more than is allowed.

@@ -7,6 +7,7 @@ use memgate_model::Metric;
 use crate::groups::float;
 use crate::record::{ProcessRecord, Window};
 
+use super::names::is_filler;
 use super::record::JavaSnapshot;
 
 /// Values of all series of one test together; beyond it the classes that grew least are left out.
@@ -64,8 +65,8 @@ pub(crate) fn histograms<'a>(record: &'a ProcessRecord, test: &'a str) -> Vec<&'
     record.windows_of(test).filter(measured).collect()
 }
 
-/// Classes of which more is alive at the last end of `test` than at the first one.
-pub(crate) fn grown(record: &ProcessRecord, test: &str) -> Vec<ClassSeries> {
+/// Classes of which more is alive at the last end of `test` than behind its first `warm_up` ends.
+pub(crate) fn grown(record: &ProcessRecord, test: &str, warm_up: usize) -> Vec<ClassSeries> {
     let Some(java) = &record.java else { return Vec::new() };
     let mut heap = Heap::default();
     let mut steps = BTreeMap::<u32, Steps>::new();
@@ -85,12 +86,12 @@ pub(crate) fn grown(record: &ProcessRecord, test: &str) -> Vec<ClassSeries> {
     let mut by_name = BTreeMap::<&str, Vec<Steps>>::new();
     for (class, mut steps) in steps {
         steps.retain(|(at, _)| *at < ends);
-        if let Some(name) = java.class(class).filter(|_| !steps.is_empty()) {
+        if let Some(name) = java.class(class).filter(|name| !steps.is_empty() && !is_filler(name)) {
             by_name.entry(name).or_default().push(steps);
         }
     }
     let mut grown: Vec<_> =
-        by_name.into_iter().filter_map(|(name, of)| Some((growth(&of)?, name, of))).collect();
+        by_name.into_iter().filter_map(|(name, of)| Some((growth(&of, warm_up)?, name, of))).collect();
     grown.sort_by_key(|(growth, ..)| std::cmp::Reverse(*growth));
     grown.truncate(MAX_VALUES / ends.max(1));
     let mut series: Vec<_> = grown.into_iter().map(|(_, name, of)| filled(name, &of, ends)).collect();
@@ -98,9 +99,10 @@ pub(crate) fn grown(record: &ProcessRecord, test: &str) -> Vec<ClassSeries> {
     series
 }
 
-/// Bytes and instances at the last end above those at the first; `None`: it did not grow.
-fn growth(of: &[Steps]) -> Option<(u64, u64)> {
-    let first = |s: &Steps| s.first().filter(|(at, _)| *at == 0).map(|(_, c)| *c).unwrap_or_default();
+/// Bytes and instances at the last end above those behind the warm-up; `None`: it did not grow.
+fn growth(of: &[Steps], warm_up: usize) -> Option<(u64, u64)> {
+    let first =
+        |s: &Steps| s.iter().take_while(|(at, _)| *at <= warm_up).last().map(|(_, c)| *c).unwrap_or_default();
     let last = |s: &Steps| s.last().map(|(_, c)| *c).unwrap_or_default();
     let sum = |at: &dyn Fn(&Steps) -> Count| {
         of.iter().map(at).fold(Count::default(), |sum, c| Count {

@@ -1,6 +1,6 @@
 //! Values over time for the report's charts, few enough for a page.
 
-use memgate_model::{CurvePoint, Metric};
+use memgate_model::{CurvePoint, GrowthPoint, Metric};
 
 use crate::groups::float;
 use crate::record::{CurveSample, ProcessRecord, Window};
@@ -8,6 +8,8 @@ use crate::screen::os_value;
 
 /// Points of one test, all metrics together.
 const MAX_POINTS: usize = 500;
+/// Points of one metric over the iterations.
+const MAX_GROWTH_POINTS: usize = 100;
 const METRICS: [Metric; 4] = [Metric::NativeLiveBytes, Metric::OsRss, Metric::OsThreads, Metric::OsFds];
 
 /// The values at the ends of a repeated test. Counts that never change say nothing.
@@ -29,6 +31,18 @@ pub(super) fn of_java(record: &ProcessRecord, windows: &[&Window]) -> Vec<CurveP
     let points_of = if heaps.len() == windows.len() { windows } else { &[] };
     let heap = points_of.iter().map(|w| w.end_ns).zip(heaps).collect();
     points(record.first_ns, std::iter::once((Metric::JavaLiveBytes, heap)))
+}
+
+/// The series a slope was estimated from; what never changes says nothing.
+pub(super) fn of_growth(metric: Metric, values: &[(f64, f64)]) -> Vec<GrowthPoint> {
+    if values.windows(2).all(|pair| pair[0].1 == pair[1].1) {
+        return Vec::new();
+    }
+    let keep = values.len().min(MAX_GROWTH_POINTS);
+    let at = |k: usize| values[k * (values.len() - 1) / (keep - 1).max(1)];
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts of iterations")]
+    let point = |(x, value): (f64, f64)| GrowthPoint { iteration: x as u64, metric, value };
+    (0..keep).map(at).map(point).collect()
 }
 
 /// The last known values before a process broke off.

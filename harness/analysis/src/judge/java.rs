@@ -93,7 +93,7 @@ fn screened<'a>(
         seen.extend(process.record.windows.iter().map(|w| w.suite.as_str()));
     }
     match &java.not_screened {
-        Some(why) => said.push((Verdict::Pass, format!("not screened for Java objects: {why}"))),
+        Some(why) => said.push((Verdict::Pass, format!("not screened in rounds: {why}"))),
         None if java.rounds.is_empty() && suite.problems.is_empty() => {
             said.push((Verdict::Error, "not screened: no rounds were run".to_owned()));
         }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use memgate_model::{Metric, Per, Verdict};
 
 use super::test::{Judgement, exceeded};
-use super::{Court, leaks, measured};
+use super::{Court, curve, leaks, measured};
 use crate::groups::{Held, Places, float, held};
 use crate::growth::{Allowed, Finding, judge_points};
 use crate::input::Repetition;
@@ -92,6 +92,10 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &str, test: &str, runs: &[Repe
             }
         }
         j.figure(metric, Per::Iteration, &slope(&values, 0.0), confidence, &limits);
+        if !limits.is_empty() {
+            let points: Vec<_> = n.iter().copied().zip(values.iter().copied()).collect();
+            j.growth.extend(curve::of_growth(metric, &points));
+        }
     }
 }
 

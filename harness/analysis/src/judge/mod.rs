@@ -6,6 +6,7 @@
 
 mod curve;
 mod java;
+mod java_cost;
 #[cfg(test)]
 mod java_tests;
 mod leaks;
@@ -67,6 +68,7 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
         suites,
         waivers: court.waivers.report(input.partial),
         errors,
+        followed: crate::java::followed(processes(input).map(|process| &process.record)),
     }
 }
 

@@ -67,6 +67,13 @@ impl Measured<'_> {
         let (total, own) = self.growths(allowed);
         if rank(&own) < rank(&total) || !self.alone && rank(&own) == rank(&total) { own } else { total }
     }
+
+    /// The series of that growth.
+    fn series(&self, allowed: Allowed) -> &[f64] {
+        let growth = self.growth(allowed);
+        let of_total = growth == self.growths(allowed).0;
+        if of_total { &self.total } else { self.own.as_deref().unwrap_or(&self.total) }
+    }
 }
 
 /// Judges the iterations of `test` and returns what its groups that do not grow have kept.
@@ -200,6 +207,12 @@ pub(super) fn hold(
     }
     let total = measured.growth(allowed);
     j.figure(measured.metric, Per::Iteration, &total, allowed.confidence, &limits);
+    if !limits.is_empty() {
+        let series = measured.series(allowed);
+        let points: Vec<_> = (1..=series.len()).map(as_f64).zip(series.iter().copied()).collect();
+        j.growth.extend(curve::of_growth(measured.metric, &points));
+        j.warm_up = u32::try_from(allowed.warm_up).unwrap_or(u32::MAX);
+    }
 }
 
 fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: &mut Judgement) {

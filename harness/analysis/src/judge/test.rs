@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{
-    CurvePoint, Leak, Level, Metric, MetricValue, Outcome, Per, TestReport, Threshold, Verdict,
+    CurvePoint, GrowthPoint, Leak, Level, Metric, MetricValue, Outcome, Per, TestReport, Threshold, Verdict,
 };
 
 use super::{Court, curve, leaks, lengths, measured, repeated};
 use crate::groups::{OsKind, Places, float, held};
 use crate::growth::Growth;
 use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};
+use crate::java::ran_out;
 use crate::policy::{GatePolicy, smallest_limit, thresholds};
 use crate::record::{OpenTest, Window};
 use crate::screen::{ENOUGH_REPETITIONS, described, left, left_too_much, too_much};
@@ -33,6 +34,8 @@ pub(super) struct Judgement {
     pub(super) leaks: Vec<Leak>,
     pub(super) one_time: Vec<Leak>,
     pub(super) curve: Vec<CurvePoint>,
+    pub(super) growth: Vec<GrowthPoint>,
+    pub(super) warm_up: u32,
 }
 
 impl Judgement {
@@ -100,6 +103,8 @@ impl Judgement {
             leaks: leaks::sorted(self.leaks),
             one_time: leaks::sorted(self.one_time),
             curve: self.curve,
+            growth: self.growth,
+            warm_up: self.warm_up,
         }
     }
 }
@@ -133,9 +138,7 @@ pub(super) fn judge(
     }
     let unmeasured = runs.ended.iter().find_map(|(p, w)| measured::unmeasured(&p.record, Some(w)));
     match (outcome, unmeasured) {
-        (Outcome::Failed, _) => {
-            j.raise(Verdict::NotJudged, "the test itself failed: not judged for leaks".to_owned());
-        }
+        (Outcome::Failed, _) => j.raise(Verdict::NotJudged, failed_by_itself(runs)),
         (Outcome::Skipped, _) => j.raise(Verdict::NotJudged, "the test was skipped".to_owned()),
         (_, Some(why)) => j.raise(Verdict::Error, why),
         (_, None) => measure(court, suite, id, runs, &mut j),
@@ -147,7 +150,10 @@ pub(super) fn judge(
 fn broken_off(id: &str, runs: &Executions<'_>) -> Option<TestReport> {
     let (process, open) = runs.broken_off.first()?;
     let mut j = Judgement::default();
-    let (outcome, how) = measured::broken_off(process);
+    let (outcome, mut how) = measured::broken_off(process);
+    if let Some(why) = ran_out(&process.record, open.window.start_ns, 0) {
+        how = format!("{how}; before: {why}");
+    }
     j.curve = curve::of_the_end(&process.record, open.window.start_ns);
     j.raise(Verdict::Error, how);
     let until_ns = process.record.last_ns.saturating_sub(open.window.start_ns);
@@ -164,14 +170,19 @@ pub(super) fn judge_unmeasured_run(id: &str, runs: &Executions<'_>, mut j: Judge
     let outcome = outcome(runs);
     let unmeasured = runs.ended.iter().find_map(|(p, _)| measured::unmeasured(&p.record, None));
     match (outcome, unmeasured) {
-        (Outcome::Failed, _) => {
-            j.raise(Verdict::NotJudged, "the test itself failed: not judged for leaks".to_owned());
-        }
+        (Outcome::Failed, _) => j.raise(Verdict::NotJudged, failed_by_itself(runs)),
         (Outcome::Skipped, _) => j.raise(Verdict::NotJudged, "the test was skipped".to_owned()),
         (_, Some(why)) => j.raise(Verdict::Error, why),
         (_, None) => {}
     }
     j.report(id.to_owned(), outcome, duration_s)
+}
+
+/// The user's own failure, with its cause where memory ran out.
+fn failed_by_itself(runs: &Executions<'_>) -> String {
+    let why = runs.ended.iter().find_map(|(p, w)| ran_out(&p.record, w.start_ns, w.end_ns));
+    let why = why.map_or_else(String::new, |why| format!("; {why}"));
+    format!("the test itself failed: not judged for leaks{why}")
 }
 
 fn seconds(window: &Window) -> f64 {

@@ -1,11 +1,12 @@
 //! JUnit suites: the build runs as it always does, then memgate runs the same tests in virtual machines of its own.
 //!
 //! Data flow: the build's own run with the agent in every virtual machine that tests ([`screen`]) → workers, grouped into suites →
-//! [`rounds`] (all test classes, six times over in one virtual machine) → suspect classes → [`confirm`] (a class, then its tests, each
+//! [`windows`] (which test classes left more than an accepted run) → [`rounds`] (all test classes, six times over in one virtual machine) → suspect classes → [`confirm`] (a class, then its tests, each
 //! repeated alone) → facts of the suite. What runs, and with which options of the agent, stands in files of the session.
 
 mod repeat;
 mod rounds;
+mod windows;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -13,7 +14,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use memgate_analysis::JavaSuspect;
+use memgate_analysis::{ClassWindow, JavaSuspect, class_windows};
+use memgate_config::{HeapDump, Screen};
 use memgate_model::BoundaryQuality;
 use memgate_wire::java::JvmInfo;
 
@@ -25,9 +27,9 @@ use super::screen::{self, Screened, Setting, ran_tests};
 use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
 use super::watch::Settle;
 use super::{naming, problem};
-use crate::device::AgentOptions;
 use crate::device::java::{self, TOOL_OPTIONS};
 use crate::device::local::{Exit, Launch};
+use crate::device::{AgentOptions, JavaLook};
 use crate::embedded::LAUNCHER_JAR;
 use crate::exit::ExpectedError;
 use crate::output::Progress;
@@ -45,6 +47,8 @@ pub(super) struct JavaSuite {
     our_option: OsString,
     /// Its tests by class, both in the order they ran.
     classes: Vec<(String, Vec<String>)>,
+    /// What the windows of the build's own run left.
+    windows: Vec<ClassWindow>,
     /// Classes that grew in the rounds.
     suspects: Vec<JavaSuspect>,
     /// The processes of the rounds.
@@ -60,11 +64,12 @@ pub(super) async fn screen(
 ) -> Result<Vec<Screened>, Stopped> {
     let files = Files::new(setting)?;
     let label = Label::Screen { suite: planned.name.clone().unwrap_or_default() };
-    let (options, our_option) = files.options(around, &label, |_| ())?;
-    let mut launch = screen::launch(planned, None);
-    let existing = launch.environment.get(OsStr::new(TOOL_OPTIONS));
-    let value = java::with_option(existing.as_deref(), &our_option).map_err(|why| failed(&why))?;
-    launch.environment.set(TOOL_OPTIONS.into(), value);
+    let windows = windows::where_to_measure(setting.plan, |list| files.write("windows", list))?;
+    let (options, our_option) = files.options(around, &label, |options| {
+        options.windows = windows;
+        options.look = Some(files.look.clone());
+    })?;
+    let launch = with_agent(&files, filtered(setting, planned)?, &our_option)?;
     let job = Job {
         launch,
         options,
@@ -84,10 +89,40 @@ pub(super) async fn screen(
         return Ok(Vec::new());
     }
     let mut suites = suites(planned, &our_option, done);
+    let mut kept = BTreeMap::new();
     for suite in &mut suites {
         rounds::rounds(around, setting, suite).await?;
+        let java = suite.java.as_ref().filter(|_| setting.plan.screen != Screen::Off);
+        kept.extend(
+            java.map(|java| (suite.facts.name.clone(), windows::to_accept(setting, &suite.facts.name, java))),
+        );
     }
+    windows::keep(setting.session, &kept)?;
     Ok(suites)
+}
+
+/// The command, and the way of the agent into the virtual machines it starts: the environment, or for Gradle an init script. A daemon
+/// keeps the environment it was started with, be it ours or not.
+fn with_agent(files: &Files, mut planned: PlannedSuite, our_option: &OsStr) -> Result<Launch, ExpectedError> {
+    if junit::is_gradle(&planned.command) {
+        let options = java::with_option(None, our_option).map_err(|why| failed(&why))?;
+        let script = files.write("gradle", &junit::gradle_script(&options.to_string_lossy()))?;
+        planned.command = junit::with_gradle_script(&planned.command, &script);
+        return Ok(screen::launch(&planned, None));
+    }
+    let mut launch = screen::launch(&planned, None);
+    let existing = launch.environment.get(OsStr::new(TOOL_OPTIONS));
+    let value = java::with_option(existing.as_deref(), our_option).map_err(|why| failed(&why))?;
+    launch.environment.set(TOOL_OPTIONS.into(), value);
+    Ok(launch)
+}
+
+/// The command with the filter that was asked for.
+fn filtered(setting: Setting<'_>, planned: &PlannedSuite) -> Result<PlannedSuite, ExpectedError> {
+    let Some(filter) = &setting.plan.filter else { return Ok(planned.clone()) };
+    let usage = |why: String| ExpectedError::Usage { what: format!("failed to {why}"), hint: String::new() };
+    let command = junit::filtered(&planned.command, filter).map_err(usage)?;
+    Ok(PlannedSuite { command, ..planned.clone() })
 }
 
 fn nothing_seen(planned: &PlannedSuite, exit: Exit) -> memgate_model::Problem {
@@ -151,8 +186,13 @@ fn suite(
         problems,
         name,
     };
-    let java =
-        JavaSuite { our_option: our_option.to_owned(), classes, suspects: Vec::new(), rounds: Vec::new() };
+    let java = JavaSuite {
+        our_option: our_option.to_owned(),
+        classes,
+        windows: processes.iter().flat_map(|process| class_windows(&process.record)).collect(),
+        suspects: Vec::new(),
+        rounds: Vec::new(),
+    };
     Screened {
         facts,
         processes,
@@ -207,6 +247,8 @@ struct Files {
     folder: PathBuf,
     frames: PathBuf,
     number: usize,
+    /// What is looked at beside the heap's classes.
+    look: JavaLook,
 }
 
 impl Files {
@@ -214,7 +256,15 @@ impl Files {
         let folder = setting.session.folder().join(FOLDER);
         fs::create_dir_all(&folder).map_err(ExpectedError::file("create", &folder))?;
         let number = fs::read_dir(&folder).map_err(ExpectedError::file("list", &folder))?.count() + 1;
-        Ok(Self { folder, frames: setting.session.frames(), number })
+        let java = &setting.plan.java;
+        let look = JavaLook {
+            sampling: java.sampling,
+            follow: java.follow.clone(),
+            follow_at_least: java.follow_at_least,
+            follow_every: java.follow_every,
+            heap_dump: (java.heap_dump == HeapDump::OutOfMemory).then(|| folder.clone()),
+        };
+        Ok(Self { folder, frames: setting.session.frames(), number, look })
     }
 
     /// The agent's options, and the option of a virtual machine that loads it with them.
@@ -226,6 +276,8 @@ impl Files {
     ) -> Result<(AgentOptions, OsString), ExpectedError> {
         let mut options = AgentOptions::of_java(&self.frames, around.jars.unwrap_or(Path::new("")));
         options.label = label.to_text();
+        // Objects are followed in the build's own run alone.
+        options.look = Some(JavaLook { follow: Vec::new(), ..self.look.clone() });
         change(&mut options);
         let path = self.folder.join(format!("{:04}.options", self.number));
         java::write_options(&path, &options).map_err(ExpectedError::file("write", &path))?;
@@ -233,21 +285,43 @@ impl Files {
         Ok((options, option))
     }
 
-    fn plan(&self, text: &str) -> Result<PathBuf, ExpectedError> {
-        let path = self.folder.join(format!("{:04}.plan", self.number));
-        fs::write(&path, text).map_err(ExpectedError::file("write", &path))?;
+    /// Writes what is for our eyes only.
+    fn write(&self, kind: &str, text: &str) -> Result<PathBuf, ExpectedError> {
+        let path = self.folder.join(format!("{:04}.{kind}", self.number));
+        java::write_private(&path, text.as_bytes()).map_err(ExpectedError::file("write", &path))?;
         Ok(path)
+    }
+
+    /// The launcher, like `worker`, with a plan; and the file that has to be there as long as it runs.
+    fn launcher(
+        &self,
+        around: &Surroundings<'_>,
+        worker: Worker<'_>,
+        option: &OsStr,
+        plan: &str,
+    ) -> Result<(Launch, Temporary), ExpectedError> {
+        let plan = self.write("plan", plan)?;
+        let jar = around.jars.unwrap_or(Path::new("")).join(LAUNCHER_JAR);
+        let file = self.folder.join(format!("{:04}.arguments", self.number));
+        let again = junit::launcher(worker, option, &jar, &plan, &file);
+        let file = Temporary(self.write("arguments", &again.options)?);
+        Ok((super::confirm::silent(again.launch), file))
     }
 }
 
-/// The launcher, like `worker`, with a plan.
-fn launcher(around: &Surroundings<'_>, worker: Worker<'_>, option: &OsStr, plan: &Path) -> Launch {
-    let jar = around.jars.unwrap_or(Path::new("")).join(LAUNCHER_JAR);
-    super::confirm::silent(junit::launcher(worker, option, &jar, plan))
+/// A file that is removed in the end: it holds system properties of the build, which may be secret.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // What cannot be removed is still for our eyes only.
+        drop(fs::remove_file(&self.0));
+    }
 }
 
-fn whole_class(class: &str) -> Selection {
-    Selection { class: class.to_owned(), test: String::new() }
+/// A test class, with those of its tests that the build ran.
+fn whole_class((class, tests): &(String, Vec<String>)) -> Selection {
+    Selection::class(class, tests)
 }
 
 fn failed(why: &dyn std::error::Error) -> ExpectedError {

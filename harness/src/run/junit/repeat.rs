@@ -14,7 +14,7 @@ use super::super::label::Label;
 use super::super::screen::{Screened, Setting};
 use super::super::supervise::{Job, Stopped, Surroundings, supervise};
 use super::super::watch::Orders;
-use super::{Files, JavaSuite, launcher, whole_class, worker};
+use super::{Files, JavaSuite, worker};
 use crate::device::Detail;
 use crate::output::Progress;
 use crate::suite::junit::{self, Selection};
@@ -60,8 +60,8 @@ async fn confirm_all(
     for (done, suspect) in (0..).zip(&java.suspects) {
         let tests =
             java.classes.iter().find(|(class, _)| *class == suspect.suite).map(|(_, tests)| tests.as_slice());
-        let class = whole_class(&suspect.suite);
-        let single = |test: &String| Selection { class: suspect.suite.clone(), test: test.clone() };
+        let class = Selection::class(&suspect.suite, tests.unwrap_or_default());
+        let single = |test: &String| Selection::one(&suspect.suite, test);
         // One test is the class, told more exactly.
         let mut next: Vec<Selection> = match tests {
             Some([test]) => vec![single(test)],
@@ -106,7 +106,7 @@ async fn one(
     let files = Files::new(setting)?;
     let label = Label::Confirm { suite: suite.facts.name.clone(), test: id.clone() };
     let (options, option) = files.options(around, &label, |options| options.detail = Detail::Growth)?;
-    let plan = files.plan(&junit::repeat(selection))?;
+    let (launch, _arguments) = files.launcher(around, worker, &option, &junit::repeat(selection))?;
     let leaks = Arc::new(AtomicBool::new(false));
     let (policy, name) = (setting.plan.policy.clone(), suite.facts.name.clone());
     let (test, found) = (id.clone(), Arc::clone(&leaks));
@@ -116,7 +116,7 @@ async fn one(
         1
     };
     let job = Job {
-        launch: launcher(around, worker, &option, &plan),
+        launch,
         options,
         preload: false,
         orders: Box::new(move |_| {

@@ -10,9 +10,13 @@ use super::super::problem;
 use super::super::screen::{Screened, Setting};
 use super::super::supervise::{Job, Stopped, Surroundings, supervise};
 use super::super::watch::Settle;
-use super::{Files, launcher, whole_class, worker};
-use crate::output::Progress;
+use super::windows::{self, Compared};
+use super::{Files, whole_class, worker};
+use crate::output::{Console, Progress};
 use crate::suite::junit::{self, ROUNDS, Selection};
+
+/// Changed windows that are told one by one.
+const SHOWN: usize = 5;
 
 /// Runs the rounds of `suite` and notes the classes that grew.
 pub(super) async fn rounds(
@@ -22,13 +26,32 @@ pub(super) async fn rounds(
 ) -> Result<(), Stopped> {
     let Some(mut java) = suite.java.take() else { return Ok(()) };
     let name = suite.facts.name.clone();
-    let (plain, odd): (Vec<Selection>, Vec<Selection>) =
-        java.classes.iter().map(|(class, _)| whole_class(class)).partition(Selection::is_plain);
+    let compared = windows::compare(setting, &name, &java);
+    let unchanged = |class: &String| compared.as_ref().is_some_and(|c| c.unchanged.contains(class));
+    let (plain, odd): (Vec<Selection>, Vec<Selection>) = java
+        .classes
+        .iter()
+        .filter(|(class, _)| !unchanged(class))
+        .map(whole_class)
+        .partition(Selection::is_plain);
     let facts = suite.facts.java.get_or_insert_with(JavaFacts::default);
     if setting.plan.screen == Screen::Off {
         facts.not_screened = Some("`screen: off`".to_owned());
         suite.java = Some(java);
         return Ok(());
+    }
+    if let Some(compared) = &compared {
+        let total = java.classes.len();
+        tell(around.console, &name, compared, total);
+        let same = total.saturating_sub(plain.len() + odd.len());
+        if same > 0 {
+            facts.not_screened =
+                Some(format!("{same} of {} left no more than the baseline says", classes_text(total)));
+        }
+        if same == total {
+            suite.java = Some(java);
+            return Ok(());
+        }
     }
     for class in odd {
         let what = format!("the class {:?} was not measured in rounds: a plan cannot name it", class.class);
@@ -45,10 +68,10 @@ pub(super) async fn rounds(
     };
     let files = Files::new(setting)?;
     let (options, option) = files.options(around, &Label::Rounds { suite: name.clone() }, |_| ())?;
-    let plan = files.plan(&junit::rounds(&plain))?;
+    let (launch, _arguments) = files.launcher(around, worker, &option, &junit::rounds(&plain))?;
     let most_tests = java.classes.iter().map(|(_, tests)| tests.len()).max().unwrap_or(1);
     let job = Job {
-        launch: launcher(around, worker, &option, &plan),
+        launch,
         options,
         preload: false,
         orders: Box::new(|_| Box::new(Settle::new(false))),
@@ -77,6 +100,18 @@ pub(super) async fn rounds(
     java.suspects = screened.and_then(Result::ok).unwrap_or_default();
     suite.java = Some(java);
     Ok(())
+}
+
+/// Which test classes have to be screened in spite of the baseline.
+fn tell(console: &Console, suite: &str, compared: &Compared, total: usize) {
+    let same = compared.unchanged.len();
+    console.line(&format!("{suite}: {same} of {} left no more than the baseline says", classes_text(total)));
+    for changed in compared.changed.iter().take(SHOWN) {
+        console.line(&format!("  {changed}"));
+    }
+    if compared.changed.len() > SHOWN {
+        console.line(&format!("  and {} more", compared.changed.len() - SHOWN));
+    }
 }
 
 fn facts_of(suite: &mut Screened) -> &mut JavaFacts {

@@ -3,6 +3,8 @@ package org.junit.runner;
 import org.junit.runner.manipulation.Filter;
 
 public abstract class Request {
+    public abstract Runner getRunner();
+
     public static Request aClass(Class<?> suite) {
         return null;
     }

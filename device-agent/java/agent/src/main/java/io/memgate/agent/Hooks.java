@@ -29,6 +29,11 @@ public final class Hooks {
     /** Somebody else than JUnit 4's notifier tells of the tests. */
     private static volatile boolean platform;
     private static volatile boolean launcher;
+    /** Guards the two below. */
+    private static final Object CLASSES = new Object();
+    /** The test class whose window is open, and how many of its tests run at this moment. */
+    private static String openClass = "";
+    private static int running;
     /** Told like a system property, and none. */
     private static final String WORKER_CLASS_PATH = "memgate.worker.class.path";
 
@@ -42,6 +47,38 @@ public final class Hooks {
 
     /** A test ended. */
     public static native void testFinished(String suite, String test, int outcome);
+
+    /** A test of the build's own run begins. */
+    public static void begins(String suite, String test) {
+        classBegins(suite);
+        synchronized (CLASSES) {
+            running++;
+        }
+        testStarted(suite, test);
+    }
+
+    /** A test of the build's own run ended. */
+    public static void ended(String suite, String test, int outcome) {
+        testFinished(suite, test, outcome);
+        synchronized (CLASSES) {
+            running--;
+        }
+    }
+
+    /** Tests of this class come next: the window of the class before ends, unless tests overlap. The agent may let it go on. */
+    public static void classBegins(String suite) {
+        String over;
+        synchronized (CLASSES) {
+            if (running > 0 || suite.isEmpty() || suite.equals(openClass)) {
+                return;
+            }
+            over = openClass;
+            openClass = suite;
+        }
+        if (!over.isEmpty()) {
+            window(over, "", PASSED);
+        }
+    }
 
     /** The launcher begins a round or an iteration. */
     public static native void iteration(int number);
@@ -124,7 +161,7 @@ public final class Hooks {
         try {
             reportedBy("junit4");
             OUTCOME.set(PASSED);
-            testStarted(call(description, "getClassName"), methodOf(description));
+            begins(call(description, "getClassName"), methodOf(description));
         } catch (Throwable why) {
             // The tests go on whatever happens to us.
         }
@@ -138,7 +175,7 @@ public final class Hooks {
         try {
             Integer outcome = OUTCOME.get();
             OUTCOME.remove();
-            testFinished(call(description, "getClassName"), methodOf(description), outcome == null ? PASSED : outcome);
+            ended(call(description, "getClassName"), methodOf(description), outcome == null ? PASSED : outcome);
         } catch (Throwable why) {
             // As above.
         }

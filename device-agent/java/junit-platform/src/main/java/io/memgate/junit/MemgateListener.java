@@ -22,9 +22,14 @@ public final class MemgateListener implements TestExecutionListener {
 
     @Override
     public void executionStarted(TestIdentifier test) {
-        if (active && test.isTest()) {
+        if (active) {
             TestName name = TestName.of(test.getUniqueId());
-            Hooks.testStarted(name.suite, name.test);
+            if (test.isTest()) {
+                Hooks.begins(name.suite, name.test);
+            } else if (name.test.isEmpty()) {
+                // What @BeforeAll makes belongs to this class.
+                Hooks.classBegins(name.suite);
+            }
         }
     }
 
@@ -32,7 +37,7 @@ public final class MemgateListener implements TestExecutionListener {
     public void executionFinished(TestIdentifier test, TestExecutionResult result) {
         if (active && test.isTest()) {
             TestName name = TestName.of(test.getUniqueId());
-            Hooks.testFinished(name.suite, name.test, outcome(result));
+            Hooks.ended(name.suite, name.test, outcome(result));
         }
     }
 

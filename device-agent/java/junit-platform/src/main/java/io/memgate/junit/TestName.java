@@ -27,12 +27,15 @@ public final class TestName {
                 case "engine":
                     break;
                 case "class":
+                case "class-template":
                 case "runner":
                     suite.append(value);
                     break;
                 case "nested-class":
+                case "nested-class-template":
                     suite.append('$').append(value);
                     break;
+                case "class-template-invocation":
                 case "test-template-invocation":
                 case "dynamic-test":
                 case "dynamic-container":

@@ -1,6 +1,8 @@
 package io.memgate.launcher;
 
 import io.memgate.agent.Hooks;
+import java.util.HashMap;
+import java.util.Map;
 import org.junit.runner.Description;
 import org.junit.runner.JUnitCore;
 import org.junit.runner.Request;
@@ -9,6 +11,9 @@ import org.junit.runner.manipulation.Filter;
 
 /** Runs tests with JUnit 4 alone. */
 final class JUnit4Runner implements TestRunner {
+    /** Does the class have tests that the build did not run? Looked for once. */
+    private final Map<Selection, Boolean> parts = new HashMap<>();
+
     @Override
     public int run(Selection selection) {
         Result result = new JUnitCore().run(request(selection));
@@ -18,16 +23,67 @@ final class JUnit4Runner implements TestRunner {
         return result.getRunCount() == 0 ? Hooks.SKIPPED : Hooks.PASSED;
     }
 
-    private static Request request(Selection selection) {
+    private Request request(Selection selection) {
         try {
             Class<?> suite = Class.forName(selection.suite);
             Request all = Request.aClass(suite);
-            if (selection.test.isEmpty()) {
-                return all;
+            if (!selection.test.isEmpty()) {
+                return all.filterWith(Filter.matchMethodDescription(Description.createTestDescription(suite, selection.test)));
             }
-            return all.filterWith(Filter.matchMethodDescription(Description.createTestDescription(suite, selection.test)));
+            Boolean part = parts.get(selection);
+            if (part == null) {
+                int[] counts = new int[2];
+                count(all.getRunner().getDescription(), selection, counts);
+                // Names that are not understood select nothing: then everything runs.
+                part = counts[0] > 0 && counts[1] > 0;
+                parts.put(selection, part);
+            }
+            return part ? all.filterWith(new Included(selection)) : all;
         } catch (ClassNotFoundException missing) {
             throw new IllegalArgumentException("there is no class " + selection.suite, missing);
+        }
+    }
+
+    /** Counts the tests below a description: those that are included, and the others. */
+    private static void count(Description description, Selection selection, int[] counts) {
+        if (description.isTest()) {
+            counts[selection.includes(name(description)) ? 0 : 1]++;
+        }
+        for (Description child : description.getChildren()) {
+            count(child, selection, counts);
+        }
+    }
+
+    /** As the agent names it. */
+    private static String name(Description test) {
+        String method = test.getMethodName();
+        return method == null || method.isEmpty() ? test.getDisplayName() : method;
+    }
+
+    /** The tests of a selection. */
+    private static final class Included extends Filter {
+        private final Selection selection;
+
+        Included(Selection selection) {
+            this.selection = selection;
+        }
+
+        @Override
+        public boolean shouldRun(Description description) {
+            if (description.isTest()) {
+                return selection.includes(name(description));
+            }
+            for (Description child : description.getChildren()) {
+                if (shouldRun(child)) {
+                    return true;
+                }
+            }
+            return false;
+        }
+
+        @Override
+        public String describe() {
+            return "the tests of " + selection.suite + " that the build ran";
         }
     }
 }

@@ -2,8 +2,13 @@ package io.memgate.launcher;
 
 import io.memgate.agent.Hooks;
 import io.memgate.junit.TestName;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.junit.platform.engine.DiscoverySelector;
 import org.junit.platform.engine.TestExecutionResult;
 import org.junit.platform.engine.discovery.DiscoverySelectors;
@@ -17,6 +22,9 @@ import org.junit.platform.launcher.core.LauncherFactory;
 
 /** Runs tests with JUnit Platform. Requests are made once, so that only the tests themselves allocate anew in each round. */
 final class PlatformRunner implements TestRunner {
+    /** {@code sheets()[3][1]}. */
+    private static final Pattern NUMBERED = Pattern.compile("(.*?)((?:\\[\\d+\\])+)", Pattern.DOTALL);
+
     private final Launcher launcher = LauncherFactory.create();
     private final Map<Selection, LauncherDiscoveryRequest> requests = new HashMap<>();
     private final Outcome outcome = new Outcome();
@@ -25,7 +33,7 @@ final class PlatformRunner implements TestRunner {
     public int run(Selection selection) {
         LauncherDiscoveryRequest request = requests.get(selection);
         if (request == null) {
-            request = request(selection(selection));
+            request = request(selection.test.isEmpty() ? ownTests(selection) : Collections.singletonList(test(selection)));
             requests.put(selection, request);
         }
         outcome.worst = Hooks.SKIPPED;
@@ -33,37 +41,72 @@ final class PlatformRunner implements TestRunner {
         return outcome.worst;
     }
 
-    private static LauncherDiscoveryRequest request(DiscoverySelector selector) {
-        return LauncherDiscoveryRequestBuilder.request().selectors(selector).build();
+    private static LauncherDiscoveryRequest request(List<DiscoverySelector> selectors) {
+        return LauncherDiscoveryRequestBuilder.request().selectors(selectors.toArray(new DiscoverySelector[0])).build();
     }
 
-    private DiscoverySelector selection(Selection selection) {
-        // Nested classes are selected through the class they are nested in.
-        DiscoverySelector outer = DiscoverySelectors.selectClass(selection.suite);
-        if (selection.test.isEmpty()) {
-            return outer;
-        }
-        TestPlan plan = launcher.discover(request(outer));
-        // scroll(int)[2] is the second invocation of scroll(int), which only exists once that one runs.
-        int bracket = selection.test.endsWith("]") ? selection.test.lastIndexOf('[') : -1;
-        String base = bracket < 0 ? selection.test : selection.test.substring(0, bracket);
+    /** All that is known of a class before it runs. */
+    private List<TestIdentifier> discovered(DiscoverySelector suite) {
+        TestPlan plan = launcher.discover(request(Collections.singletonList(suite)));
+        List<TestIdentifier> all = new ArrayList<>();
         for (TestIdentifier root : plan.getRoots()) {
-            for (TestIdentifier test : plan.getDescendants(root)) {
-                TestName name = TestName.of(test.getUniqueId());
-                if (!name.suite.equals(selection.suite)) {
-                    continue;
-                }
-                if (name.test.equals(selection.test)) {
-                    return DiscoverySelectors.selectUniqueId(test.getUniqueId());
-                }
-                if (bracket > 0 && (name.test.equals(base) || (name.test + "()").equals(base))) {
-                    String number = selection.test.substring(bracket + 1, selection.test.length() - 1);
-                    String kind = test.getUniqueId().contains("[test-factory:") ? "dynamic-test" : "test-template-invocation";
-                    return DiscoverySelectors.selectUniqueId(test.getUniqueId() + "/[" + kind + ":#" + number + "]");
-                }
+            all.addAll(plan.getDescendants(root));
+        }
+        return all;
+    }
+
+    /** The tests of a class that the build ran, without those of classes nested in it: they are windows of their own. */
+    private List<DiscoverySelector> ownTests(Selection selection) {
+        DiscoverySelector whole = DiscoverySelectors.selectClass(selection.suite);
+        List<DiscoverySelector> own = new ArrayList<>();
+        boolean others = false;
+        for (TestIdentifier test : discovered(whole)) {
+            TestName name = TestName.of(test.getUniqueId());
+            boolean mine = name.suite.equals(selection.suite) && !name.test.isEmpty();
+            if (mine && selection.includes(name.test)) {
+                own.add(DiscoverySelectors.selectUniqueId(test.getUniqueId()));
+            } else {
+                others |= mine || name.suite.startsWith(selection.suite + "$");
             }
         }
-        throw new IllegalArgumentException("there is no test " + selection.test + " in " + selection.suite);
+        // Names that are not understood select nothing: then everything runs.
+        return others && !own.isEmpty() ? own : Collections.singletonList(whole);
+    }
+
+    /** One test; those that only exist once their template or factory runs are named by their numbers below it. */
+    private DiscoverySelector test(Selection selection) {
+        Matcher numbered = NUMBERED.matcher(selection.test);
+        String base = numbered.matches() ? numbered.group(1) : "";
+        DiscoverySelector later = null;
+        for (TestIdentifier test : discovered(DiscoverySelectors.selectClass(selection.suite))) {
+            String id = test.getUniqueId();
+            TestName name = TestName.of(id);
+            if (!name.suite.equals(selection.suite)) {
+                continue;
+            }
+            if (name.test.equals(selection.test)) {
+                return DiscoverySelectors.selectUniqueId(id);
+            }
+            if (!base.isEmpty() && (name.test.equals(base) || (name.test + "()").equals(base))) {
+                later = DiscoverySelectors.selectUniqueId(id + below(id, numbered.group(2)));
+            }
+        }
+        if (later == null) {
+            throw new IllegalArgumentException("there is no test " + selection.test + " in " + selection.suite);
+        }
+        return later;
+    }
+
+    /** {@code [3][1]} below a factory are a test in a container. */
+    private static String below(String id, String numbers) {
+        String[] each = numbers.substring(1, numbers.length() - 1).split("\\]\\[");
+        boolean dynamic = id.contains("[test-factory:");
+        StringBuilder segments = new StringBuilder();
+        for (int i = 0; i < each.length; i++) {
+            String kind = !dynamic ? "test-template-invocation" : i + 1 < each.length ? "dynamic-container" : "dynamic-test";
+            segments.append("/[").append(kind).append(":#").append(each[i]).append(']');
+        }
+        return segments.toString();
     }
 
     /** The worst outcome of the tests of one execution. */

@@ -1,13 +1,39 @@
 package io.memgate.launcher;
 
+import java.util.HashSet;
+import java.util.Set;
+
 /** A test class, or one test of it. */
 final class Selection {
     final String suite;
     /** Name of the test as its listener told it; empty: the whole class. */
     final String test;
+    /** Of a whole class, the tests that the build ran; empty: all. */
+    private final Set<String> only = new HashSet<>();
 
     Selection(String suite, String test) {
         this.suite = suite;
         this.test = test;
+    }
+
+    void add(String name) {
+        only.add(name);
+    }
+
+    /**
+     * Did the build run this test, or an invocation of it? Before it runs, a parameterised test is known without the number of the
+     * invocation: {@code scroll(int)} stands for {@code scroll(int)[2]}.
+     */
+    boolean includes(String name) {
+        if (only.isEmpty() || only.contains(name)) {
+            return true;
+        }
+        for (String test : only) {
+            String rest = test.startsWith(name) ? test.substring(name.length()) : "";
+            if (rest.startsWith("[") || rest.startsWith("()[") || rest.startsWith("/")) {
+                return true;
+            }
+        }
+        return false;
     }
 }

@@ -1,0 +1,80 @@
+//! What the windows of a JVM suite left behind when they were found to be clean: `screen: baseline` compares with it. Two lines of
+//! text a window, so that a change of one reads well in a merge request.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Test classes that were measured together, and what they left.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Text", into = "Text")]
+pub struct WindowBaseline {
+    /// Its test classes, in the order they ran.
+    pub classes: Vec<String>,
+    /// Instances and bytes that it left, by class (or the name of another metric).
+    pub left: BTreeMap<String, (u64, u64)>,
+}
+
+/// `classes`: names with spaces between; `left`: `NAME INSTANCES/BYTES`, with `, ` between.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    classes: String,
+    left: String,
+}
+
+impl From<WindowBaseline> for Text {
+    fn from(WindowBaseline { classes, left }: WindowBaseline) -> Self {
+        let left: Vec<String> = left
+            .into_iter()
+            .map(|(name, (instances, bytes))| format!("{name} {instances}/{bytes}"))
+            .collect();
+        Self { classes: classes.join(" "), left: left.join(", ") }
+    }
+}
+
+impl TryFrom<Text> for WindowBaseline {
+    type Error = String;
+
+    fn try_from(Text { classes, left }: Text) -> Result<Self, String> {
+        let figures = |entry: &str| {
+            let (name, figures) = entry.rsplit_once(' ')?;
+            let (instances, bytes) = figures.split_once('/')?;
+            Some((name.to_owned(), (instances.parse().ok()?, bytes.parse().ok()?)))
+        };
+        let left = left.split(", ").filter(|entry| !entry.is_empty()).map(|entry| {
+            figures(entry)
+                .ok_or_else(|| format!("`{entry}` is not `CLASS INSTANCES/BYTES`: accept a new baseline"))
+        });
+        Ok(Self {
+            classes: classes.split(' ').filter(|class| !class.is_empty()).map(str::to_owned).collect(),
+            left: left.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_two_lines_of_text() {
+        let window = WindowBaseline {
+            classes: vec!["a.ATest".into(), "a.BTest".into()],
+            left: BTreeMap::from([("byte[]".into(), (2, 48)), ("java.lang.String".into(), (1, 24))]),
+        };
+        let json = serde_json::to_string(&window).unwrap();
+        assert_eq!(json, r#"{"classes":"a.ATest a.BTest","left":"byte[] 2/48, java.lang.String 1/24"}"#);
+        assert_eq!(serde_json::from_str::<WindowBaseline>(&json).unwrap(), window);
+        let nothing = WindowBaseline { classes: vec!["a.ATest".into()], left: BTreeMap::new() };
+        let json = serde_json::to_string(&nothing).unwrap();
+        assert_eq!(serde_json::from_str::<WindowBaseline>(&json).unwrap(), nothing);
+    }
+
+    #[test]
+    fn what_is_no_window_says_so() {
+        let why =
+            serde_json::from_str::<WindowBaseline>(r#"{"classes":"A","left":"byte[] many"}"#).unwrap_err();
+        assert!(why.to_string().starts_with("`byte[] many` is not `CLASS INSTANCES/BYTES`"), "{why}");
+    }
+}

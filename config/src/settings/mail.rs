@@ -1,0 +1,221 @@
+//! `reports.mail`: which server, to whom, when.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::read::{At, Named, Reader, table};
+use crate::settings::reports::When;
+use crate::value::duration::Time;
+use crate::value::text::Words;
+use crate::value::variable::Variable;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+table! {
+    /// Mail to teams and code owners.
+    MailFile {
+        /// Server: `smtps://user@host` (TLS from the start, port 465), `smtp://user@host` (STARTTLS is required, port 587) or
+        /// `smtp+plain://host` (no encryption, no password, port 25); a port may follow.
+        #[schemars(required)]
+        server: At<Words>,
+        /// Variable of the environment with the password.
+        password: At<Variable>,
+        /// Sender. Default: the user of the server.
+        from: At<Words>,
+        /// Who gets every mail.
+        to: Vec<At<Words>>,
+        /// CODEOWNERS file: who owns a file that leaks gets a mail about it.
+        owners: Words,
+        /// Addresses of owners that are none: `"@maps": maps@example.com`.
+        addresses: Named<At<Words>>,
+        /// When it is sent.
+        #[schemars(extend("default" = "changed"))]
+        when: When,
+        /// Longest time for all of it; a server that takes longer costs a warning.
+        #[schemars(extend("default" = "30s"))]
+        timeout: At<Time>,
+        /// Certificates (PEM) to trust besides those of the system.
+        ca: Words,
+    }
+}
+
+/// Mail to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mail {
+    /// Where to.
+    pub server: MailServer,
+    /// Variable of the environment with the password.
+    pub password: Option<String>,
+    /// Sender.
+    pub from: String,
+    /// Who gets every mail.
+    pub to: Vec<String>,
+    /// CODEOWNERS file.
+    pub owners: Option<PathBuf>,
+    /// Addresses of owners by name.
+    pub addresses: Vec<(String, String)>,
+    /// When it is sent.
+    pub when: When,
+    /// Longest time for all of it.
+    pub timeout: Duration,
+    /// Certificates to trust besides those of the system.
+    pub ca: Option<PathBuf>,
+}
+
+/// A mail server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MailServer {
+    /// Name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// How the connection is protected.
+    pub encryption: Encryption,
+    /// User to log in as.
+    pub user: Option<String>,
+}
+
+/// How a connection is protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encryption {
+    /// From the start.
+    Tls,
+    /// By STARTTLS, or not at all used.
+    StartTls,
+    /// Not.
+    None,
+}
+
+impl Mail {
+    pub(crate) fn check(file: At<MailFile>, reader: &mut Reader<'_>) -> Option<Self> {
+        let At { value: MailFile { server, password, from, to, owners, addresses, when, timeout, ca }, span } =
+            file;
+        let Some(server) = server else {
+            if !reader.has_error_below(&span) {
+                reader
+                    .error(&span, "the mail has no `server`")
+                    .label("who is to send it?")
+                    .hint(Some("add `server: smtps://user@mail.example.com`"));
+            }
+            return None;
+        };
+        let given = server;
+        let server = check_server(&given, reader)?;
+        if let Some(password) = &password {
+            let why = match (&server.user, server.encryption) {
+                (None, _) => Some(("a password without a user", "name the user: `smtps://user@host`")),
+                (_, Encryption::None) => {
+                    Some(("a password needs encryption", "write `smtps://` or `smtp://`"))
+                }
+                _ => None,
+            };
+            if let Some((title, hint)) = why {
+                reader
+                    .error(&password.span, title)
+                    .label("it would be of no use, or be read by others")
+                    .hint(Some(hint));
+            }
+        }
+        let from = match from {
+            Some(from) => address(&from, reader)?,
+            None => match &server.user {
+                Some(user) if user.contains('@') => user.clone(),
+                Some(user) => format!("{user}@{}", server.host),
+                None => format!("memgate@{}", server.host),
+            },
+        };
+        let to: Vec<String> = to.unwrap_or_default().iter().filter_map(|to| address(to, reader)).collect();
+        if to.is_empty() && owners.is_none() && !reader.has_error_below(&span) {
+            reader
+                .error(&span, "the mail has no recipient")
+                .label("neither `to` nor `owners`")
+                .hint(Some("add `to: [team@example.com]`"));
+        }
+        let addresses = addresses.map(|Named(addresses)| addresses).unwrap_or_default();
+        let addresses = addresses
+            .iter()
+            .filter_map(|(name, to)| Some((name.value.clone(), address(to, reader)?)))
+            .collect();
+        let timeout = timeout.map_or(TIMEOUT, |At { value: Time(value), span }| {
+            if value.is_zero() {
+                reader.error(&span, "no mail is sent in no time").label("expected more than 0");
+            }
+            value
+        });
+        Some(Self {
+            server,
+            password: password.map(|At { value: Variable(name), .. }| name),
+            from,
+            to,
+            owners: owners.map(|Words(path)| path.into()),
+            addresses,
+            when: when.unwrap_or(When::Changed),
+            timeout,
+            ca: ca.map(|Words(path)| path.into()),
+        })
+    }
+}
+
+/// A sign on each side of the `@`; the rest is the server's to judge.
+fn address(given: &At<Words>, reader: &mut Reader<'_>) -> Option<String> {
+    let At { value: Words(text), span } = given;
+    let bare = text.trim().rsplit_once('<').map_or(text.trim(), |(_, rest)| rest.trim_end_matches('>'));
+    let good = bare.rsplit_once('@').is_some_and(|(user, host)| !user.is_empty() && !host.is_empty())
+        && !bare.contains([' ', '\t', '\n', ',', ';', '<', '>']);
+    if good {
+        return Some(text.trim().to_owned());
+    }
+    reader
+        .error(span, "this is no mail address")
+        .label("expected `name@example.com`")
+        .hint(Some("names of teams get theirs in `addresses`"));
+    None
+}
+
+fn check_server(given: &At<Words>, reader: &mut Reader<'_>) -> Option<MailServer> {
+    let At { value: Words(text), span } = given;
+    let mut wrong = |title: &str, label: &str| {
+        let hint = "write `smtps://user@host`, `smtp://user@host:587` or `smtp+plain://host:25`";
+        // It may hold a password.
+        reader.error(span, title).label(label).hint(Some(hint));
+    };
+    let schemes = [
+        ("smtps://", Encryption::Tls, 465),
+        ("smtp://", Encryption::StartTls, 587),
+        ("smtp+plain://", Encryption::None, 25),
+    ];
+    let Some((rest, encryption, port)) = schemes
+        .into_iter()
+        .find_map(|(scheme, encryption, port)| Some((text.strip_prefix(scheme)?, encryption, port)))
+    else {
+        wrong("this is no mail server", "expected `smtps://`, `smtp://` or `smtp+plain://` first");
+        return None;
+    };
+    let (user, place) = match rest.trim_end_matches('/').rsplit_once('@') {
+        Some((user, place)) => (Some(user), place),
+        None => (None, rest.trim_end_matches('/')),
+    };
+    if user.is_some_and(|user| user.contains(':')) {
+        wrong("a password does not belong into the file", "a user only");
+        return None;
+    }
+    let (host, given_port) = match place.rsplit_once(':') {
+        Some((host, given)) if !place.ends_with(']') => (host, Some(given)),
+        _ => (place, None),
+    };
+    let port = match given_port.map(str::parse) {
+        None => port,
+        Some(Ok(given)) if given > 0 => given,
+        Some(_) => {
+            wrong("this is no mail server", "its port is no number from 1 to 65535");
+            return None;
+        }
+    };
+    if host.is_empty() || host.contains(['/', '?', '#', ' ']) {
+        wrong("this is no mail server", "no name of a host");
+        return None;
+    }
+    // A user may be an address.
+    let user = user.map(|user| user.replace("%40", "@")).filter(|user| !user.is_empty());
+    Some(MailServer { host: host.trim_matches(['[', ']']).to_owned(), port, encryption, user })
+}

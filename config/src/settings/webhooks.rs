@@ -1,0 +1,76 @@
+//! `reports.webhooks`: messages to chats. Their addresses are secrets: who knows one can write there.
+
+use crate::read::{At, Reader, choice, table};
+use crate::settings::reports::When;
+use crate::value::variable::Variable;
+
+table! {
+    /// A message to a chat.
+    WebhookFile {
+        /// Which chat.
+        #[schemars(required)]
+        chat: ChatFile,
+        /// Variable of the environment with the address, `https://…`.
+        #[schemars(required)]
+        url: Variable,
+        /// Variable of the environment with the key that signs messages (Lark).
+        secret: At<Variable>,
+        /// When it is sent.
+        #[schemars(extend("default" = "changed"))]
+        when: When,
+    }
+}
+
+choice! {
+    /// Whose chat.
+    pub enum ChatFile ("a chat") {
+        /// Slack.
+        Slack = "slack",
+        /// Microsoft Teams, by a workflow.
+        Teams = "teams",
+        /// Lark or Feishu.
+        Lark = "lark",
+    }
+}
+
+/// A message to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Webhook {
+    /// Whose chat.
+    pub chat: ChatFile,
+    /// Variable of the environment with the address.
+    pub url: String,
+    /// Variable of the environment with the key that signs.
+    pub secret: Option<String>,
+    /// When it is sent.
+    pub when: When,
+}
+
+impl Webhook {
+    pub(crate) fn check(file: At<WebhookFile>, reader: &mut Reader<'_>) -> Option<Self> {
+        let At { value: WebhookFile { chat, url, secret, when }, span } = file;
+        for (missing, key, hint) in [
+            (chat.is_none(), "chat", "add `chat: slack`, `teams` or `lark`"),
+            (url.is_none(), "url", "add `url: \"${CHAT_URL}\"`"),
+        ] {
+            if missing && !reader.has_error_below(&span) {
+                reader
+                    .error(&span, format!("the webhook has no `{key}`"))
+                    .label("incomplete")
+                    .hint(Some(hint));
+            }
+        }
+        if let (Some(secret), Some(chat)) = (&secret, chat.filter(|chat| *chat != ChatFile::Lark)) {
+            reader
+                .error(&secret.span, format!("messages to {} are not signed", chat.name()))
+                .label("only Lark has a `secret`")
+                .hint(None::<&str>);
+        }
+        Some(Self {
+            chat: chat?,
+            url: url?.0,
+            secret: secret.map(|At { value: Variable(name), .. }| name),
+            when: when.unwrap_or(When::Changed),
+        })
+    }
+}

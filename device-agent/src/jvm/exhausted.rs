@@ -1,0 +1,89 @@
+//! An `OutOfMemoryError`: what fills the heap at this moment.
+//!
+//! The virtual machine tells in the thread that finds no room, before it throws. Classes are counted in one walk over the heap, the
+//! first time only and for a bounded time: nothing is allocated in the Java heap for it. A dump, where one was asked for, is written
+//! by the virtual machine itself just before, by its own option.
+
+use jni::Env;
+use memgate_ffi::process;
+use memgate_jvmti::{HeapFilter, OwnJvmti, Visit, raw};
+
+use super::names::name_of;
+use super::sites::{Alive, Sites};
+use super::vm::{self, Live};
+
+/// Classes and sites that are told.
+const MOST: usize = 10;
+const MAX_NS: u64 = 5_000_000_000;
+const OBJECTS_PER_LOOK: u32 = 1 << 16;
+const LOCAL_REFERENCES: usize = 1 << 16;
+
+/// What was found.
+pub(crate) struct Exhausted {
+    pub(crate) what: String,
+    pub(crate) flags: u32,
+    pub(crate) heap_used: Option<u64>,
+    pub(crate) heap_max: Option<u64>,
+    pub(crate) classes: Vec<Live>,
+    pub(crate) alive: Alive,
+    pub(crate) dump: Option<String>,
+}
+
+impl Exhausted {
+    /// Looks around; `closely`: at the heap too.
+    pub(crate) fn now(
+        env: &mut Env<'_>,
+        (flags, what): (u32, &str),
+        sites: Option<&Sites>,
+        closely: bool,
+    ) -> Self {
+        Self {
+            what: what.to_owned(),
+            flags,
+            heap_used: vm::heap_used(env),
+            heap_max: vm::heap_max(env),
+            classes: if closely { largest(env).unwrap_or_default() } else { Vec::new() },
+            alive: sites.filter(|_| closely).map(|sites| sites.largest(MOST)).unwrap_or_default(),
+            dump: None,
+        }
+    }
+}
+
+/// The classes with most bytes; `None`: they could not be counted in time.
+fn largest(env: &mut Env<'_>) -> Option<Vec<Live>> {
+    let jvmti = OwnJvmti::new(env)?;
+    jvmti.add_capabilities(&[raw::CAN_TAG_OBJECTS]).ok()?;
+    let until_ns = process::monotonic_ns().saturating_add(MAX_NS);
+    let counted = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<_, jni::errors::Error> {
+        let classes = jvmti.loaded_classes(env).unwrap_or_default();
+        for (number, class) in (1..).zip(&classes) {
+            // What has no number is not counted.
+            let _left_out = jvmti.set_tag(class, number);
+        }
+        let mut counts = vec![(0_u64, 0_u64); classes.len()];
+        let (mut to_look, mut late) = (OBJECTS_PER_LOOK, false);
+        let walked = jvmti.iterate(HeapFilter::ClassUntagged, None, &mut |class, bytes, _| {
+            if let Some(count) = usize::try_from(class - 1).ok().and_then(|at| counts.get_mut(at)) {
+                *count = (count.0 + 1, count.1 + bytes);
+            }
+            to_look -= 1;
+            if to_look == 0 {
+                to_look = OBJECTS_PER_LOOK;
+                late = process::monotonic_ns() > until_ns;
+            }
+            if late { Visit::Abort } else { Visit::Beside }
+        });
+        if walked.is_err() || late {
+            return Ok(None);
+        }
+        let mut order: Vec<usize> = (0..counts.len()).collect();
+        let bytes = |at: usize| counts.get(at).map_or(0, |count| count.1);
+        order.sort_by_key(|&at| core::cmp::Reverse(bytes(at)));
+        let live = |&at: &usize| {
+            let &(instances, bytes) = counts.get(at)?;
+            Some(Live { class: name_of(*jvmti, classes.get(at)?), instances, bytes })
+        };
+        Ok(Some(order.iter().take(MOST).filter_map(live).collect()))
+    });
+    counted.ok().flatten()
+}

@@ -1,0 +1,148 @@
+//! Follow mode: every allocation of chosen classes, and the end of each of these objects.
+//!
+//! Data flow: sampling at interval 0 shows every allocation; one of a chosen class gets a number as its tag ([`Follow::born`]) → the
+//! virtual machine tells the tags of collected objects ([`Follow::freed`]) → both go into a [`Ring`] → whoever fills a part of it
+//! writes what is there into the stream, if nobody else is writing. Nobody waits for room: what finds none is counted as lost.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use jni::Env;
+use jni::objects::JObject;
+use memgate_ffi::process;
+use memgate_jvmti::{Event, Jvmti};
+
+use super::classes::ClassNumber;
+use super::ring::{Ring, WORDS};
+use super::sites::Sites;
+use crate::options::FollowOptions;
+use crate::session;
+
+/// Events between two times that what has come is written.
+const PER_WRITING: u64 = 2048;
+
+/// Tag of the first followed object.
+const FOLLOWED: i64 = 1 << 60;
+
+/// Following as it was asked for.
+pub(crate) struct Follow {
+    options: FollowOptions,
+    ring: Ring,
+    /// Objects of chosen classes that were seen, and those that were taken.
+    seen: AtomicU64,
+    taken: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// What happened to a followed object.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Happened {
+    /// It was allocated.
+    Born { object: u64, class: ClassNumber, node: u32, bytes: u64, at_ns: u64 },
+    /// It is gone.
+    Freed { object: u64, at_ns: u64 },
+}
+
+impl FollowOptions {
+    /// Is this class chosen? The last part that fits decides, so that a part with `!` excludes from those before it.
+    pub(crate) fn chooses(&self, class: &str) -> bool {
+        let mut chosen = false;
+        for part in &self.classes {
+            let (part, includes) = part.strip_prefix('!').map_or((part.as_str(), true), |rest| (rest, false));
+            let fits = match part.strip_suffix('*') {
+                Some(prefix) => class.starts_with(prefix),
+                None => class == part,
+            };
+            if fits {
+                chosen = includes;
+            }
+        }
+        chosen
+    }
+}
+
+impl Follow {
+    pub(crate) fn new(options: FollowOptions) -> Self {
+        let (seen, taken, lost) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Self { options, ring: Ring::new(), seen, taken, lost }
+    }
+
+    /// An object of a chosen class is allocated, in this thread.
+    pub(crate) fn born(
+        &self,
+        env: &Env<'_>,
+        (sites, jvmti): (&Sites, Jvmti),
+        object: &JObject<'_>,
+        class: ClassNumber,
+        bytes: u64,
+    ) {
+        if bytes < self.options.at_least
+            || !self.seen.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.options.every)
+        {
+            return;
+        }
+        let number = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
+        if number > self.options.at_most {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let node = sites.own_stack(env);
+        let tag = FOLLOWED + number.cast_signed();
+        // Of an object without its number nobody would hear again.
+        if jvmti.set_tag(object, tag).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let class_and_node = u64::from(class.0) << 32 | u64::from(node);
+        self.put([number << 1, class_and_node, bytes, process::monotonic_ns()], sites);
+    }
+
+    /// An object is gone. Neither JNI nor JVMTI here.
+    pub(crate) fn freed(&self, tag: i64, sites: &Sites) {
+        if let Ok(number) = u64::try_from(tag - FOLLOWED) {
+            self.put([number << 1 | 1, 0, 0, process::monotonic_ns()], sites);
+        }
+    }
+
+    fn put(&self, event: [u64; WORDS], sites: &Sites) {
+        let number = self.ring.push(event).or_else(|| {
+            session::java_objects(self, sites, false);
+            self.ring.push(event)
+        });
+        match number {
+            Some(number) if number % PER_WRITING == PER_WRITING - 1 => {
+                session::java_objects(self, sites, false);
+            }
+            Some(_) => {}
+            None => {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The next thing that happened. For whoever holds the session.
+    pub(crate) fn next(&self) -> Option<Happened> {
+        let [object, class_and_node, bytes, at_ns] = self.ring.pop()?;
+        if object & 1 == 1 {
+            return Some(Happened::Freed { object: object >> 1, at_ns });
+        }
+        let class = ClassNumber(u16::try_from(class_and_node >> 32).unwrap_or(0));
+        let node = u32::try_from(class_and_node & 0xffff_ffff).unwrap_or(0);
+        Some(Happened::Born { object: object >> 1, class, node, bytes, at_ns })
+    }
+
+    /// Events that there was no room for so far, and objects beyond the limit.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Has the virtual machine tell the ends it has kept back, and writes everything down.
+    pub(crate) fn catch_up(&self, jvmti: Jvmti, sites: &Sites) {
+        // HotSpot sends what waits when the event is switched off.
+        let off_and_on =
+            jvmti.enable(Event::ObjectFree, false).and_then(|()| jvmti.enable(Event::ObjectFree, true));
+        if off_and_on.is_err() {
+            session::fails("the virtual machine no longer tells which followed objects are gone");
+        }
+        session::java_objects(self, sites, true);
+    }
+}

@@ -1,0 +1,90 @@
+//! Where stacks lie, and what of one may be read: the words between the stack pointer and the end of the mapped stack.
+
+use crate::sys;
+
+const PAGE: usize = 4096;
+/// Bytes below the stack pointer that the kernel leaves alone when it delivers a signal (psABI §3.2.2).
+const RED_ZONE: usize = 128;
+/// Nothing else is mapped this close below the top of the main thread's stack (the kernel's minimal mmap gap).
+const MAIN_STACK_BYTES: usize = 128 << 20;
+
+/// Where stacks can lie, told once by the agent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StackLayout {
+    /// Thread pointer of the main thread.
+    pub main_thread: usize,
+    /// Top of the main thread's stack.
+    pub main_top: usize,
+    /// Default size of other threads' stacks.
+    pub thread_bytes: usize,
+}
+
+/// The part of memory that may be read as stack.
+pub(crate) struct Bounds {
+    /// Known to be mapped up to here.
+    end: usize,
+    /// The end is where the stack ends: nothing may be read beyond. Otherwise the next page may be asked for.
+    known: bool,
+    /// A signal came in: the frame it interrupted may have left words in the red zone below its stack pointer.
+    pub(crate) interrupted: bool,
+}
+
+impl Bounds {
+    pub(crate) fn of(sp: usize, layout: &StackLayout) -> Self {
+        let thread = sys::thread_pointer();
+        let (top, bytes) = if thread == layout.main_thread {
+            (layout.main_top, MAIN_STACK_BYTES)
+        } else {
+            (thread, layout.thread_bytes)
+        };
+        if sp < top && top - sp < bytes {
+            Self { end: top, known: true, interrupted: false }
+        } else {
+            Self { end: (sp & !(PAGE - 1)) + PAGE, known: false, interrupted: false }
+        }
+    }
+
+    /// Are `sp` and `cfa` the ends of words that lie in the part known to be mapped?
+    #[inline(always)]
+    pub(crate) fn hold(&self, sp: usize, cfa: usize) -> bool {
+        sp < cfa && cfa <= self.end && cfa & 7 == 0
+    }
+
+    /// The word at `address`, if it lies in the stack.
+    #[inline(always)]
+    pub(crate) fn read(&mut self, address: usize, sp: usize) -> Option<usize> {
+        if address < sp || address & 7 != 0 {
+            return None;
+        }
+        if address.wrapping_add(8) > self.end && !self.extend(address) {
+            return None;
+        }
+        // SAFETY: [sp, end) is mapped: it is this thread's stack, or every page of it was asked for.
+        Some(unsafe { (address as *const usize).read() })
+    }
+
+    /// A saved register that is not in the stack any more: compilers do not tell in a function's last instructions that it
+    /// was restored, because its slot keeps the value until a call or a signal handler writes there.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn read_below(&mut self, address: usize, sp: usize) -> Option<usize> {
+        let in_red_zone = self.interrupted && address < sp && sp - address <= RED_ZONE;
+        if in_red_zone { self.read(address, address) } else { None }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn extend(&mut self, address: usize) -> bool {
+        // On an unknown stack a frame of more than 1 MiB is taken for a wrong rule.
+        if self.known || address.wrapping_sub(self.end) > 1 << 20 {
+            return false;
+        }
+        while self.end < address + 8 {
+            if !sys::readable(self.end) {
+                return false;
+            }
+            self.end += PAGE;
+        }
+        true
+    }
+}

@@ -1,0 +1,123 @@
+//! Errors for want of memory: in whose window they came, and what filled the heap.
+
+use memgate_model::{Frame, format_bytes};
+use memgate_wire::java::JavaExhausted;
+
+use super::record::JavaRecord;
+use crate::record::ProcessRecord;
+
+/// Errors of one process that are kept.
+const MAX_ERRORS: usize = 64;
+/// Classes that are named.
+const SHOWN: usize = 3;
+
+/// One `OutOfMemoryError`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Exhaustion {
+    /// When.
+    pub t_ns: u64,
+    /// What the virtual machine says: `Java heap space`.
+    pub what: String,
+    /// Used heap, bytes.
+    pub heap_used: Option<u64>,
+    /// The largest it may become.
+    pub heap_max: Option<u64>,
+    /// Classes with most bytes: name, instances, bytes.
+    pub classes: Vec<(String, u64, u64)>,
+    /// Where most of what was sampled was allocated, innermost first.
+    pub frames: Vec<Frame>,
+    /// The heap dump.
+    pub dump: Option<String>,
+}
+
+impl JavaRecord {
+    /// Keeps what is told of an error.
+    pub(crate) fn ran_out(&mut self, told: &JavaExhausted, t_ns: u64) {
+        if self.exhausted.len() >= MAX_ERRORS {
+            return;
+        }
+        let name = |class: u32| self.class(class).unwrap_or("?").to_owned();
+        let most = told.sites.iter().max_by_key(|site| site.bytes);
+        let exhaustion = Exhaustion {
+            t_ns,
+            what: told.what.clone(),
+            heap_used: told.heap_used,
+            heap_max: told.heap_max,
+            classes: told.classes.iter().take(SHOWN).map(|c| (name(c.class), c.instances, c.bytes)).collect(),
+            frames: most.map(|site| self.stack(site.stack)).unwrap_or_default(),
+            dump: told.dump.clone(),
+        };
+        self.exhausted.push(exhaustion);
+    }
+}
+
+/// What is to be said of a test in whose window memory ran out; an end of 0: it never ended.
+pub(crate) fn ran_out(record: &ProcessRecord, start_ns: u64, end_ns: u64) -> Option<String> {
+    let java = record.java.as_ref()?;
+    let inside = |e: &&Exhaustion| e.t_ns >= start_ns && (end_ns == 0 || e.t_ns <= end_ns);
+    // The first tells most: it was looked at closely, and the others are often its consequences.
+    java.exhausted.iter().find(inside).map(Exhaustion::described)
+}
+
+impl Exhaustion {
+    fn described(&self) -> String {
+        let bytes = |bytes: u64| format_bytes(crate::groups::float(bytes));
+        let mut text = format!("OutOfMemoryError: {}", self.what);
+        if let (Some(used), Some(max)) = (self.heap_used, self.heap_max) {
+            text += &format!(", {} of {} used", bytes(used), bytes(max));
+        }
+        let classes: Vec<String> = self
+            .classes
+            .iter()
+            .map(|(class, count, size)| format!("{count} × {class} ({})", bytes(*size)))
+            .collect();
+        if !classes.is_empty() {
+            text += &format!(", most by {}", classes.join(", "));
+        }
+        let own = self.frames.iter().find(|f| f.function.as_deref().is_some_and(super::names::is_own));
+        if let Some(frame) = own.or(self.frames.first()) {
+            let place = match (&frame.file, frame.line) {
+                (Some(file), Some(line)) => format!("({file}:{line})"),
+                _ => String::new(),
+            };
+            text += &format!(", most allocated at {}{place}", frame.function.as_deref().unwrap_or("?"));
+        }
+        if let Some(dump) = &self.dump {
+            text += &format!("; heap dump: {dump}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_wire::java::ClassCount;
+
+    use super::*;
+    use crate::java::dsl::Jvm;
+    use crate::observer::Observer;
+
+    #[test]
+    fn an_error_belongs_to_the_test_in_whose_window_it_came() {
+        let mut jvm = Jvm::new();
+        jvm.window("A", "a", 0, |jvm| jvm.tiles(1));
+        jvm.window("A", "b", 0, |jvm| {
+            jvm.frame(memgate_wire::Frame::JavaExhausted(JavaExhausted {
+                what: "Java heap space".into(),
+                flags: 3,
+                heap_used: Some(60 << 20),
+                heap_max: Some(64 << 20),
+                classes: vec![ClassCount { class: 2, instances: 9, bytes: 216 }],
+                sites: Vec::new(),
+                dump: None,
+            }));
+        });
+        let mut observer = Observer::new();
+        jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+        let record = observer.into_record();
+        let said: Vec<Option<String>> =
+            record.windows.iter().map(|w| ran_out(&record, w.start_ns, w.end_ns)).collect();
+        let want = "OutOfMemoryError: Java heap space, 60.0 MiB of 64.0 MiB used, most by 9 × com.example.Tile (216 B)";
+        assert_eq!(said, [None, Some(want.to_owned())]);
+    }
+}

@@ -1,0 +1,127 @@
+//! Objects of followed classes: what was allocated where, how long it lived, what is left.
+//!
+//! Data flow: `JavaObjects` frames → [`Followed::objects`] joins each end with its beginning and counts per class and stack →
+//! [`followed`] adds up the processes of a run, names the stacks, and keeps the sites with most bytes. The agent tells an end when the
+//! virtual machine does, some time after the collection: lifetimes are upper bounds.
+
+use std::collections::{BTreeMap, HashMap};
+
+use memgate_model::{Followed as FollowedReport, FollowedSite, LIFETIMES_NS};
+use memgate_wire::java::JavaObjects;
+
+use super::record::JavaRecord;
+use crate::record::ProcessRecord;
+
+/// Sites and live objects that are kept; what is beyond counts as lost.
+const MAX_SITES: usize = 100_000;
+const MAX_ALIVE: usize = 2_000_000;
+/// Sites that are reported.
+const MAX_REPORTED: usize = 100;
+
+/// Objects of followed classes in one process.
+#[derive(Debug, Clone, Default)]
+pub struct Followed {
+    sites: BTreeMap<(u32, u32), Counts>,
+    alive: HashMap<u64, Born>,
+    /// Events that the agent had no room for.
+    lost: u64,
+    /// Objects that there was no room for here.
+    left_out: u64,
+}
+
+/// What is known of an object that lives.
+#[derive(Debug, Clone, Copy)]
+struct Born {
+    site: (u32, u32),
+    bytes: u64,
+    at_ns: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Counts {
+    allocations: u64,
+    bytes: u64,
+    freed: u64,
+    freed_bytes: u64,
+    lifetimes: [u64; LIFETIMES_NS.len() + 1],
+}
+
+impl Followed {
+    fn is_used(&self) -> bool {
+        !self.sites.is_empty() || self.lost > 0
+    }
+
+    /// Reads what a frame tells.
+    pub(crate) fn objects(&mut self, frame: &JavaObjects) {
+        self.lost = self.lost.max(frame.lost);
+        for born in &frame.born {
+            let site = (born.class, born.stack);
+            let known = self.sites.len() < MAX_SITES || self.sites.contains_key(&site);
+            if !known || self.alive.len() >= MAX_ALIVE {
+                self.left_out = self.left_out.saturating_add(1);
+                continue;
+            }
+            let counts = self.sites.entry(site).or_default();
+            counts.allocations = counts.allocations.saturating_add(1);
+            counts.bytes = counts.bytes.saturating_add(born.bytes);
+            let at_ns = frame.base_ns.saturating_add(born.after_ns);
+            self.alive.insert(born.object, Born { site, bytes: born.bytes, at_ns });
+        }
+        for freed in &frame.freed {
+            let Some(born) = self.alive.remove(&freed.object) else { continue };
+            let Some(counts) = self.sites.get_mut(&born.site) else { continue };
+            let lived = frame.base_ns.saturating_add(freed.after_ns).saturating_sub(born.at_ns);
+            counts.freed = counts.freed.saturating_add(1);
+            counts.freed_bytes = counts.freed_bytes.saturating_add(born.bytes);
+            let bucket = LIFETIMES_NS.iter().position(|limit| lived < *limit);
+            if let Some(count) = counts.lifetimes.get_mut(bucket.unwrap_or(LIFETIMES_NS.len())) {
+                *count = count.saturating_add(1);
+            }
+        }
+    }
+}
+
+/// What was followed in a run, most bytes first; `None`: nothing was.
+pub(crate) fn followed<'a>(processes: impl Iterator<Item = &'a ProcessRecord>) -> Option<FollowedReport> {
+    let mut report = FollowedReport::default();
+    let mut sites: BTreeMap<(String, Vec<String>), FollowedSite> = BTreeMap::new();
+    let mut any = false;
+    for record in processes {
+        let Some(java) = record.java.as_ref().filter(|java| java.followed.is_used()) else { continue };
+        any = true;
+        report.lost = report.lost.saturating_add(java.followed.lost).saturating_add(java.followed.left_out);
+        for (site, counts) in &java.followed.sites {
+            add(&mut sites, java, *site, counts);
+        }
+    }
+    let mut all: Vec<FollowedSite> = sites.into_values().collect();
+    all.sort_by(|a, b| b.live_bytes.cmp(&a.live_bytes).then(b.bytes.cmp(&a.bytes)));
+    report.left_out = all.len().saturating_sub(MAX_REPORTED) as u64;
+    all.truncate(MAX_REPORTED);
+    report.sites = all;
+    any.then_some(report)
+}
+
+fn add(
+    sites: &mut BTreeMap<(String, Vec<String>), FollowedSite>,
+    java: &JavaRecord,
+    (class, stack): (u32, u32),
+    counts: &Counts,
+) {
+    let class = java.class(class).unwrap_or("?").to_owned();
+    let frames = java.stack(stack);
+    let place = frames.iter().map(|f| format!("{:?}:{:?}", f.function, f.line)).collect();
+    let site = sites.entry((class.clone(), place)).or_insert_with(|| FollowedSite {
+        class,
+        frames,
+        lifetimes: vec![0; LIFETIMES_NS.len() + 1],
+        ..FollowedSite::default()
+    });
+    site.allocations = site.allocations.saturating_add(counts.allocations);
+    site.bytes = site.bytes.saturating_add(counts.bytes);
+    site.live = site.live.saturating_add(counts.allocations.saturating_sub(counts.freed));
+    site.live_bytes = site.live_bytes.saturating_add(counts.bytes.saturating_sub(counts.freed_bytes));
+    for (sum, count) in site.lifetimes.iter_mut().zip(counts.lifetimes) {
+        *sum = sum.saturating_add(count);
+    }
+}

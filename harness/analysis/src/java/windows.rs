@@ -1,0 +1,171 @@
+//! What the build's own run left behind, window by window, and what of it differs from an accepted run.
+//!
+//! A first execution always grows: classes load, caches fill. Executed again in a new virtual machine, the same tests in the same
+//! order grow by the same, so a window that left what it left when it was found to be clean need not be screened again.
+
+use std::collections::BTreeMap;
+
+use memgate_wire::Outcome;
+
+use super::series::Heap;
+use crate::record::{ProcessRecord, Window};
+
+/// What of one class a window left behind, beyond what was there before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Instances.
+    pub instances: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A window of the build's own run: one test class, or several small ones.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ClassWindow {
+    /// The test classes whose tests ran in it, in this order; the last one ended it.
+    pub classes: Vec<String>,
+    /// By class (normalised) what it left; counters of the virtual machine by the name of their metric.
+    pub left: BTreeMap<String, Left>,
+    /// Why it says nothing.
+    pub unusable: Option<String>,
+}
+
+/// The windows of one process, in their order. Test classes behind the last one that ended with a histogram are in none.
+#[must_use]
+pub fn class_windows(record: &ProcessRecord) -> Vec<ClassWindow> {
+    let Some(java) = &record.java else { return Vec::new() };
+    let mut windows = Vec::new();
+    let mut heap = Heap::default();
+    let mut counters = Counters::default();
+    let mut next = ClassWindow::default();
+    for window in &record.windows {
+        if !window.test.is_empty() {
+            next.test(window);
+            continue;
+        }
+        if !window.java.as_ref().is_some_and(|java| java.histogram) {
+            continue;
+        }
+        let mut sums = BTreeMap::<&str, (i128, i128)>::new();
+        heap.apply(window, |class, was, now| {
+            if let Some(name) = java.class(class) {
+                let sum = sums.entry(name).or_default();
+                sum.0 += i128::from(now.instances) - i128::from(was.instances);
+                sum.1 += i128::from(now.bytes) - i128::from(was.bytes);
+            }
+        });
+        let own =
+            sums.into_iter().map(|(name, (instances, bytes))| (name.to_owned(), left(instances, bytes)));
+        next.left = own.chain(counters.since(window)).filter(|(_, left)| *left != Left::default()).collect();
+        windows.push(std::mem::take(&mut next));
+    }
+    windows
+}
+
+impl ClassWindow {
+    fn test(&mut self, window: &Window) {
+        if !self.classes.contains(&window.suite) {
+            self.classes.push(window.suite.clone());
+        }
+        if window.outcome == Some(Outcome::Failed) {
+            self.unusable.get_or_insert_with(|| format!("{} failed", window.id()));
+        }
+        if window.open_tests > 1 {
+            self.unusable.get_or_insert_with(|| format!("{} ran beside another test", window.id()));
+        }
+    }
+
+    /// What it left beyond `accepted`, most instances first; empty: it left no more than that.
+    #[must_use]
+    pub fn beyond(&self, accepted: &BTreeMap<String, Left>) -> Vec<(&str, Left)> {
+        let more = |(name, now): (&String, &Left)| {
+            let was = accepted.get(name).copied().unwrap_or_default();
+            now.instances > was.instances || now.bytes > was.bytes
+        };
+        let mut beyond: Vec<(&str, Left)> = self
+            .left
+            .iter()
+            .filter(|entry| more(*entry))
+            .map(|(name, left)| (name.as_str(), *left))
+            .collect();
+        beyond.sort_by(|a, b| b.1.instances.cmp(&a.1.instances).then_with(|| a.0.cmp(b.0)));
+        beyond
+    }
+}
+
+/// Counters of the virtual machine at the end before.
+#[derive(Default)]
+struct Counters {
+    threads: u64,
+    direct_bytes: u64,
+}
+
+impl Counters {
+    fn since(&mut self, window: &Window) -> [(String, Left); 2] {
+        let state = window.java.as_ref().and_then(|java| java.state.as_ref());
+        let threads = state.and_then(|state| state.threads).unwrap_or(self.threads);
+        let direct_bytes = state.and_then(|state| state.direct_bytes).unwrap_or(self.direct_bytes);
+        let before = std::mem::replace(self, Self { threads, direct_bytes });
+        let only = |instances, bytes| Left { instances, bytes };
+        [
+            ("java.threads".to_owned(), only(threads.saturating_sub(before.threads), 0)),
+            ("java.direct_bytes".to_owned(), only(0, direct_bytes.saturating_sub(before.direct_bytes))),
+        ]
+    }
+}
+
+fn left(instances: i128, bytes: i128) -> Left {
+    let more = |value: i128| u64::try_from(value.max(0)).unwrap_or(u64::MAX);
+    Left { instances: more(instances), bytes: more(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::java::dsl::Jvm;
+
+    fn run(leaks: u64) -> Vec<ClassWindow> {
+        let mut jvm = Jvm::new();
+        jvm.test("ATest", "a");
+        jvm.test("BTest", "b");
+        jvm.window("BTest", "", 0, |jvm| jvm.add("com.example.Settings", 1, 24));
+        jvm.test("CTest", "c");
+        jvm.window("CTest", "", 0, |jvm| {
+            jvm.add("com.example.Tile", leaks, 24);
+            jvm.remove("com.example.Settings", 1, 24);
+            jvm.threads.push("pool".to_owned());
+        });
+        jvm.test("DTest", "d");
+        class_windows(&jvm.end())
+    }
+
+    #[test]
+    fn a_window_is_the_classes_since_the_last_one_and_what_they_left() {
+        let windows = run(3);
+        let classes: Vec<_> = windows.iter().map(|w| w.classes.join(" ")).collect();
+        assert_eq!(classes, ["ATest BTest", "CTest"], "behind the last end there is no window");
+        assert_eq!(windows[0].left["java.lang.Class"].instances, 500, "the first: all that is alive");
+        let left: Vec<_> =
+            windows[1].left.iter().map(|(name, l)| (name.as_str(), l.instances, l.bytes)).collect();
+        assert_eq!(left, [("com.example.Tile", 3, 72), ("java.threads", 1, 0)]);
+    }
+
+    #[test]
+    fn only_more_than_what_was_accepted_counts() {
+        let accepted = &run(3)[1].left;
+        for (leaks, beyond) in [(2, vec![]), (3, vec![]), (4, vec!["com.example.Tile"])] {
+            let windows = run(leaks);
+            let found: Vec<_> = windows[1].beyond(accepted).iter().map(|(name, _)| *name).collect();
+            assert_eq!(found, beyond, "{leaks}");
+        }
+    }
+
+    #[test]
+    fn a_window_with_a_failed_test_says_nothing() {
+        let mut jvm = Jvm::new();
+        jvm.outcome = Outcome::Failed;
+        jvm.test("ATest", "a");
+        jvm.window("ATest", "", 0, |_| ());
+        assert_eq!(class_windows(&jvm.end())[0].unusable.as_deref(), Some("ATest.a failed"));
+    }
+}

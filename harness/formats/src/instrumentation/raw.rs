@@ -1,0 +1,218 @@
+//! The text of `am instrument -r`.
+//!
+//! ```text
+//! INSTRUMENTATION_STATUS: KEY=VALUE      value: to the end of the line and of all following lines without a prefix
+//! INSTRUMENTATION_STATUS_CODE: INT       closes a status
+//! INSTRUMENTATION_RESULT: KEY=VALUE
+//! INSTRUMENTATION_CODE: INT              closes the run
+//! INSTRUMENTATION_FAILED: COMPONENT
+//! INSTRUMENTATION_ABORTED: System has crashed.
+//! onError: commandError=BOOL message=TEXT
+//! ```
+//! Keys come in any order, lines end in `\n` or `\r\n`. Values are not escaped: a line of a value that begins with one of the
+//! prefixes cannot be told from a line of the protocol.
+
+use super::{Bundle, Item, LARGEST_BUNDLE};
+use crate::lines::{excerpt, text};
+
+const STATUS: &[u8] = b"INSTRUMENTATION_STATUS: ";
+const STATUS_CODE: &[u8] = b"INSTRUMENTATION_STATUS_CODE: ";
+const RESULT: &[u8] = b"INSTRUMENTATION_RESULT: ";
+const CODE: &[u8] = b"INSTRUMENTATION_CODE: ";
+const FAILED: &[u8] = b"INSTRUMENTATION_FAILED: ";
+const ABORTED: &[u8] = b"INSTRUMENTATION_ABORTED: ";
+const ON_ERROR: &[u8] = b"onError: ";
+
+/// What an entry of a bundle takes besides its text.
+const ENTRY_BYTES: usize = 100;
+
+/// A reader of the stream, as far as it has come.
+#[derive(Debug, Default)]
+pub struct RawStream {
+    /// The line whose end has not come yet, bounded.
+    line: Vec<u8>,
+    status: Bundle,
+    result: Bundle,
+    /// Where a continued line belongs: which bundle, which key.
+    open: Option<(Which, String)>,
+    /// Bytes in both bundles.
+    kept: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Status,
+    Result,
+}
+
+impl RawStream {
+    /// A reader at the beginning of a stream.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next bytes, in pieces of any size, and hands out what they complete.
+    pub fn push(&mut self, bytes: &[u8], mut item: impl FnMut(Item)) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let (part, ended) = piece.strip_suffix(b"\n").map_or((piece, false), |part| (part, true));
+            let room = LARGEST_BUNDLE.saturating_sub(self.line.len());
+            self.line.extend_from_slice(part.get(..room).unwrap_or(part));
+            if ended {
+                self.end_line(&mut item);
+            }
+        }
+    }
+
+    /// The stream has ended: a last line without an end counts too, a status without its code does not.
+    pub fn finish(mut self, mut item: impl FnMut(Item)) {
+        if !self.line.is_empty() {
+            self.end_line(&mut item);
+        }
+    }
+
+    fn end_line(&mut self, item: &mut impl FnMut(Item)) {
+        let line = std::mem::take(&mut self.line);
+        let line = line.strip_suffix(b"\r").unwrap_or(&line);
+        if let Some(pair) = line.strip_prefix(STATUS) {
+            self.set(Which::Status, pair);
+        } else if let Some(pair) = line.strip_prefix(RESULT) {
+            self.set(Which::Result, pair);
+        } else if let Some(code) = line.strip_prefix(STATUS_CODE) {
+            let values = self.take(Which::Status);
+            item(Item::Status { code: integer(code), values });
+        } else if let Some(code) = line.strip_prefix(CODE) {
+            let values = self.take(Which::Result);
+            item(Item::Finished { code: integer(code), values });
+        } else if let Some(component) = line.strip_prefix(FAILED) {
+            self.open = None;
+            item(Item::Failed(excerpt(component)));
+        } else if let Some(why) = line.strip_prefix(ABORTED) {
+            self.open = None;
+            item(Item::Aborted(excerpt(why)));
+        } else if let Some(error) = line.strip_prefix(ON_ERROR) {
+            // It may come in the middle of a value, which goes on behind it.
+            item(Item::OnError(excerpt(error)));
+        } else if !self.go_on(line) && !line.is_empty() {
+            item(Item::Other(excerpt(line)));
+        }
+    }
+
+    fn set(&mut self, which: Which, pair: &[u8]) {
+        let pair = text(pair);
+        let (key, value) = pair.split_once('=').unwrap_or((&pair, ""));
+        self.open = Some((which, key.to_owned()));
+        if self.has_room(pair.len().saturating_add(ENTRY_BYTES)) {
+            self.bundle(which).insert(key.to_owned(), value.to_owned());
+        }
+    }
+
+    /// Appends a line to the open value; false where none is open.
+    fn go_on(&mut self, line: &[u8]) -> bool {
+        let Some((which, key)) = self.open.take() else { return false };
+        if self.has_room(line.len().saturating_add(1)) {
+            if let Some(value) = self.bundle(which).get_mut(&key) {
+                value.push('\n');
+                value.push_str(&text(line));
+            }
+        }
+        self.open = Some((which, key));
+        true
+    }
+
+    /// Counts what is to be kept; what is too much is left out.
+    const fn has_room(&mut self, bytes: usize) -> bool {
+        self.kept = self.kept.saturating_add(bytes);
+        self.kept <= LARGEST_BUNDLE
+    }
+
+    fn bundle(&mut self, which: Which) -> &mut Bundle {
+        match which {
+            Which::Status => &mut self.status,
+            Which::Result => &mut self.result,
+        }
+    }
+
+    fn take(&mut self, which: Which) -> Bundle {
+        (self.open, self.kept) = (None, 0);
+        std::mem::take(self.bundle(which))
+    }
+}
+
+/// The number that a line holds, whole.
+fn integer(text: &[u8]) -> Option<i64> {
+    std::str::from_utf8(text).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items(stream: &str, piece: usize) -> Vec<Item> {
+        let (mut reader, mut items) = (RawStream::new(), Vec::new());
+        stream.as_bytes().chunks(piece).for_each(|piece| reader.push(piece, |item| items.push(item)));
+        reader.finish(|item| items.push(item));
+        items
+    }
+
+    fn bundle(pairs: &[(&str, &str)]) -> Bundle {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    const STREAM: &str = "WARNING: linker\nINSTRUMENTATION_STATUS: stack=a\n\tat b\n\nINSTRUMENTATION_STATUS: test=t=1\n\
+        INSTRUMENTATION_STATUS_CODE: -2\nINSTRUMENTATION_RESULT: stream=\n\nTime: 1\n\n\nINSTRUMENTATION_CODE: -1\n";
+
+    #[test]
+    fn values_go_on_over_lines_whatever_the_pieces_and_line_ends() {
+        let want = [
+            Item::Other("WARNING: linker".to_owned()),
+            Item::Status { code: Some(-2), values: bundle(&[("stack", "a\n\tat b\n"), ("test", "t=1")]) },
+            Item::Finished { code: Some(-1), values: bundle(&[("stream", "\n\nTime: 1\n\n")]) },
+        ];
+        for piece in [1, 2, 7, 1000] {
+            assert_eq!(items(STREAM, piece), want, "{piece}");
+            assert_eq!(items(&STREAM.replace('\n', "\r\n"), piece), want, "{piece}");
+        }
+        assert_eq!(items(STREAM.trim_end(), 1000), want, "a last line without an end");
+    }
+
+    #[test]
+    fn an_error_in_the_middle_of_a_value_does_not_belong_to_it() {
+        let stream = "INSTRUMENTATION_STATUS: class=a.B\nonError: commandError=false message=INSTRUMENTATION_ABORTED: System has crashed.\n\
+            INSTRUMENTATION_STATUS: test=t\nINSTRUMENTATION_ABORTED: System has crashed.\nINSTRUMENTATION_STATUS_CODE: 1\n";
+        assert_eq!(
+            items(stream, 1000),
+            [
+                Item::OnError("commandError=false message=INSTRUMENTATION_ABORTED: System has crashed.".to_owned()),
+                Item::Aborted("System has crashed.".to_owned()),
+                Item::Status { code: Some(1), values: bundle(&[("class", "a.B"), ("test", "t")]) },
+            ]
+        );
+    }
+
+    #[test]
+    fn a_code_with_something_printed_into_it_is_not_guessed() {
+        let stream = "INSTRUMENTATION_STATUS_CODE: -1at com.android.commands.am.Instrument.run\n";
+        assert_eq!(items(stream, 1000), [Item::Status { code: None, values: Bundle::new() }]);
+    }
+
+    #[test]
+    fn what_is_kept_of_a_value_is_bounded() {
+        let (mut reader, mut ended) = (RawStream::new(), 0);
+        reader.push(b"INSTRUMENTATION_STATUS: stack=", |_| ended += 1);
+        for line in [&[b'x'; 1 << 16][..], b"\n"] {
+            for _ in 0..200 {
+                reader.push(line, |_| ended += 1);
+            }
+        }
+        assert!(reader.line.len() <= LARGEST_BUNDLE);
+        assert!(reader.status["stack"].len() <= LARGEST_BUNDLE);
+        assert_eq!(ended, 0);
+        // Many keys count as well.
+        let mut many = RawStream::new();
+        for n in 0..60_000 {
+            many.push(format!("INSTRUMENTATION_STATUS: key{n}=v\n").as_bytes(), |_| ended += 1);
+        }
+        assert!(many.status.len() < 50_000, "{}", many.status.len());
+    }
+}

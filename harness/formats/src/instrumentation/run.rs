@@ -1,0 +1,358 @@
+//! From items to tests, and how the run ended.
+
+use std::time::Duration;
+
+use super::{Bundle, Item};
+
+/// Keys with a meaning of their own; all others are measurements of the test.
+const KNOWN_KEYS: [&str; 10] =
+    ["class", "test", "current", "numtests", "id", "stream", "stack", "Error", "shortMsg", "longMsg"];
+/// Text kept of all tests together: a device that talks for ever fills no memory.
+const LARGEST_RUN: usize = 256 << 20;
+/// Lines kept that belong to nothing.
+const OTHER_LINES: usize = 20;
+
+/// How a test ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Passed.
+    Passed,
+    /// An assertion failed, or it threw.
+    Failed,
+    /// It threw (old runners tell that from a failure).
+    Error,
+    /// Marked to be left out.
+    Ignored,
+    /// It found that it does not apply here.
+    AssumptionFailed,
+    /// Its process died.
+    Crashed,
+    /// It began, and no end was reported.
+    NotEnded,
+    /// It ended with a code that no runner documents, or an unreadable one.
+    Unknown,
+}
+
+impl Status {
+    /// Can the run still count as passed with it?
+    #[must_use]
+    pub const fn is_good(self) -> bool {
+        matches!(self, Self::Passed | Self::Ignored | Self::AssumptionFailed)
+    }
+
+    const fn of(code: Option<i64>) -> Self {
+        match code {
+            Some(0) => Self::Passed,
+            Some(-1) => Self::Error,
+            Some(-2) => Self::Failed,
+            Some(-3) => Self::Ignored,
+            Some(-4) => Self::AssumptionFailed,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// One test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestResult {
+    /// Its class.
+    pub class: String,
+    /// Its method; `None`: what happened before or after all tests of the class (`@BeforeClass`, `@AfterClass`).
+    pub method: Option<String>,
+    /// Number in the run, from 1, where the runner counts.
+    pub number: Option<u64>,
+    /// How it ended.
+    pub status: Status,
+    /// Stack of the failure, or what else is told of it.
+    pub trace: Option<String>,
+    /// What it reported besides.
+    pub metrics: Bundle,
+}
+
+/// How a run ended. The text fits behind "the instrumentation run: ".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Ending {
+    /// The runner reached its end, and every test it announced has ended.
+    #[error("complete")]
+    Complete,
+    /// It reached its end, and there was no test.
+    #[error("no test ran: the filter matches none, or the test APK has none")]
+    NoTests,
+    /// The process of the tests died.
+    #[error("the process crashed: {0}")]
+    Crashed(String),
+    /// The system ended it because it did not react.
+    #[error("the process did not respond: {0}")]
+    NotResponding(String),
+    /// The runner failed outside of the tests, whatever it says of its end.
+    #[error("the test runner failed: {0}")]
+    RunnerFailed(String),
+    /// It could not be started: unknown component, missing target, other signature.
+    #[error("it could not be started: {0}")]
+    NotStarted(String),
+    /// The system went down, or gave the run up.
+    #[error("the system ended it: {0}")]
+    SystemCrashed(String),
+    /// The runner reached its end, but announced more tests than ended.
+    #[error("only {ended} of {expected} tests ended")]
+    Incomplete {
+        /// Tests announced.
+        expected: u64,
+        /// Tests that ended.
+        ended: u64,
+    },
+    /// It finished with a code that is neither success nor crash.
+    #[error("it finished with code {0}")]
+    OtherCode(i64),
+    /// Something else was printed into the lines of the protocol.
+    #[error("its output is damaged: a status code cannot be read")]
+    Damaged,
+    /// More was reported than anybody can want.
+    #[error("it reported more than 256 MiB of results")]
+    TooMuch,
+    /// The stream stopped: device or connection lost.
+    #[error("its output stopped before the end: the device or the connection was lost")]
+    StreamEnded,
+    /// Not one line of the protocol: a wrong command line.
+    #[error("it reported nothing: {0}")]
+    Nothing(String),
+}
+
+/// A run as far as it has been reported.
+#[derive(Debug, Default)]
+pub struct InstrumentationRun {
+    tests: Vec<TestResult>,
+    open: Option<TestResult>,
+    expected: Option<u64>,
+    finished: Option<(Option<i64>, Bundle)>,
+    not_started: Option<String>,
+    aborted: Option<String>,
+    on_error: Option<String>,
+    other: Vec<String>,
+    damaged: bool,
+    kept: usize,
+}
+
+impl InstrumentationRun {
+    /// A run of which nothing was reported yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next item.
+    pub fn apply(&mut self, item: Item) {
+        match item {
+            Item::Status { code, values } => self.status(code, values),
+            Item::Finished { code, values } => self.finished = Some((code, values)),
+            Item::Failed(component) => drop(self.not_started.get_or_insert(component)),
+            Item::Aborted(why) => self.aborted = Some(why),
+            Item::OnError(why) => self.on_error = Some(why),
+            Item::Other(line) if self.other.len() < OTHER_LINES => self.other.push(line),
+            Item::Other(_) => {}
+        }
+    }
+
+    /// Tests that have ended, in order.
+    #[must_use]
+    pub fn tests(&self) -> &[TestResult] {
+        &self.tests
+    }
+
+    /// The test that runs.
+    #[must_use]
+    pub const fn running(&self) -> Option<&TestResult> {
+        self.open.as_ref()
+    }
+
+    /// How many tests the runner announced.
+    #[must_use]
+    pub const fn expected(&self) -> Option<u64> {
+        self.expected
+    }
+
+    /// Measurements of the whole run.
+    pub fn metrics(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.finished.iter().flat_map(|(_, values)| values);
+        all.filter(|(key, _)| !KNOWN_KEYS.contains(&key.as_str())).map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// How long the runner says that it took.
+    #[must_use]
+    pub fn elapsed(&self) -> Option<Duration> {
+        self.summary().lines().find_map(|line| line.strip_prefix("Time: ")).and_then(elapsed)
+    }
+
+    /// The stream has ended: closes a test that never ended, and says how the run did.
+    pub fn end(&mut self) -> Ending {
+        let ending = self.ending();
+        if let Some(open) = self.open.take() {
+            let crashed = matches!(ending, Ending::Crashed(_) | Ending::NotResponding(_));
+            let status = if crashed { Status::Crashed } else { Status::NotEnded };
+            self.tests.push(TestResult { status, ..open });
+        }
+        ending
+    }
+
+    fn status(&mut self, code: Option<i64>, mut values: Bundle) {
+        if let Some(error) = values.remove("Error") {
+            self.not_started = Some(error);
+            return;
+        }
+        self.damaged |= code.is_none();
+        let size: usize = values.iter().map(|(key, value)| key.len().saturating_add(value.len())).sum();
+        self.kept = self.kept.saturating_add(size).saturating_add(size_of::<TestResult>());
+        if self.kept > LARGEST_RUN {
+            return;
+        }
+        self.expected = self.expected.or_else(|| values.get("numtests")?.parse().ok());
+        match code {
+            Some(1) => {
+                self.close_open();
+                self.open = Some(test(Status::NotEnded, values));
+            }
+            Some(2) => {
+                if let Some(open) = &mut self.open {
+                    open.metrics.extend(metrics(values));
+                }
+            }
+            code => self.ended(test(Status::of(code), values)),
+        }
+    }
+
+    fn ended(&mut self, mut test: TestResult) {
+        let same = |other: &TestResult| (&other.class, &other.method) == (&test.class, &test.method);
+        match self.open.take() {
+            Some(open) if same(&open) => {
+                test.number = test.number.or(open.number);
+                let mut metrics = open.metrics;
+                metrics.append(&mut test.metrics);
+                test.metrics = metrics;
+            }
+            Some(open) => {
+                self.open = Some(open);
+                self.close_open();
+            }
+            // The process crashed after the test had failed: the failure is reported once more.
+            None if self.tests.last().is_some_and(|last| {
+                same(last) && last.number == test.number && last.number.is_some() && !last.status.is_good() && !test.status.is_good()
+            }) =>
+            {
+                return;
+            }
+            None => {}
+        }
+        self.tests.push(test);
+    }
+
+    fn close_open(&mut self) {
+        self.tests.extend(self.open.take());
+    }
+
+    /// The summary that the runner printed at its end.
+    fn summary(&self) -> &str {
+        self.finished.as_ref().and_then(|(_, values)| values.get("stream")).map_or("", String::as_str)
+    }
+
+    fn ending(&self) -> Ending {
+        let on_error = || self.on_error.as_deref().unwrap_or_default();
+        if let Some(why) = &self.aborted {
+            return Ending::SystemCrashed(why.clone());
+        }
+        if let Some(why) = &self.not_started {
+            return Ending::NotStarted(why.clone());
+        }
+        if self.kept > LARGEST_RUN {
+            return Ending::TooMuch;
+        }
+        match &self.finished {
+            Some((code, values)) => self.finished_with(*code, values),
+            None if self.on_error.is_some() => Ending::NotStarted(on_error().to_owned()),
+            None if self.tests.is_empty() && self.open.is_none() && self.expected.is_none() => match self.other.as_slice() {
+                [] => Ending::StreamEnded,
+                other => Ending::Nothing(other.join(" / ")),
+            },
+            None => Ending::StreamEnded,
+        }
+    }
+
+    fn finished_with(&self, code: Option<i64>, values: &Bundle) -> Ending {
+        let (short, long) = (values.get("shortMsg"), values.get("longMsg"));
+        let why = || long.or(short).map_or_else(|| "no reason is told".to_owned(), Clone::clone);
+        if short.is_some_and(|short| short == "keyDispatchingTimedOut") {
+            return Ending::NotResponding(why());
+        }
+        if code == Some(0) || short.is_some() {
+            return Ending::Crashed(why());
+        }
+        if let Some(fatal) = fatal(self.summary()) {
+            return Ending::RunnerFailed(fatal);
+        }
+        match code {
+            Some(-1) if !self.damaged => self.complete(),
+            Some(-1) | None => Ending::Damaged,
+            Some(other) => Ending::OtherCode(other),
+        }
+    }
+
+    fn complete(&self) -> Ending {
+        let ended = self.tests.iter().filter(|test| test.method.is_some() && test.status != Status::NotEnded).count() as u64;
+        let begun = self.tests.iter().chain(&self.open).filter(|test| test.method.is_some()).count() as u64;
+        // Of a class that failed (or did not apply) as a whole no single test is reported.
+        let as_a_whole = self.tests.iter().any(|test| test.method.is_none());
+        let announced = if as_a_whole { 0 } else { self.expected.unwrap_or(0) };
+        if self.tests.is_empty() && self.open.is_none() && announced == 0 {
+            return Ending::NoTests;
+        }
+        match begun.max(announced) {
+            expected if expected > ended => Ending::Incomplete { expected, ended },
+            _ => Ending::Complete,
+        }
+    }
+}
+
+fn test(status: Status, mut values: Bundle) -> TestResult {
+    let stream = values.remove("stream").filter(|stream| !stream.trim().is_empty() && !status.is_good());
+    let trace = values.remove("stack").or(stream);
+    let says_crash = |text: &String| {
+        let text = text.trim_start();
+        text.starts_with("Process crashed ") || text.starts_with("Test instrumentation process crashed")
+    };
+    let crashed = trace.as_ref().is_some_and(says_crash) && status == Status::Failed;
+    TestResult {
+        class: values.remove("class").unwrap_or_default(),
+        method: values.remove("test").filter(|test| test != "null"),
+        number: values.remove("current").and_then(|number| number.parse().ok()),
+        status: if crashed { Status::Crashed } else { status },
+        trace,
+        metrics: metrics(values),
+    }
+}
+
+fn metrics(mut values: Bundle) -> Bundle {
+    values.retain(|key, _| !KNOWN_KEYS.contains(&key.as_str()));
+    values
+}
+
+/// What the runner says of a failure of its own: alone on a line, or as an entry of its list of failures.
+fn fatal(summary: &str) -> Option<String> {
+    const FATAL: &str = "Fatal exception when running tests";
+    let says = |line: &&str| {
+        let line = line.trim();
+        let entry = line.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(") ");
+        line.starts_with(FATAL) || entry.is_some_and(|entry| entry.starts_with(FATAL))
+    };
+    let mut lines = summary.lines().skip_while(|line| !says(line));
+    let first = lines.next()?.trim();
+    let cause = lines.find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
+    Some(format!("{first} {cause}").trim_end().to_owned())
+}
+
+/// `1,745.755`, in seconds.
+fn elapsed(text: &str) -> Option<Duration> {
+    let number: String = text.trim().trim_end_matches(')').chars().filter(|c| *c != ',').collect();
+    Duration::try_from_secs_f64(number.parse().ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests;

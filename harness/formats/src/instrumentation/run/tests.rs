@@ -1,0 +1,306 @@
+//! Every way in which a run can end, as text and as protobuf.
+
+use super::*;
+use crate::instrumentation::{ProtoStream, RawStream};
+use crate::protobuf::dsl;
+
+/// The stream of a run, line by line.
+#[derive(Default)]
+struct Stream(Vec<Item>);
+
+impl Stream {
+    fn status(mut self, code: i64, pairs: &[(&str, &str)]) -> Self {
+        self.0.push(Item::Status { code: Some(code), values: bundle(pairs) });
+        self
+    }
+
+    fn test(self, number: &str, name: &str, code: i64, more: &[(&str, &str)]) -> Self {
+        let (class, test) = name.split_once('#').unwrap();
+        let begin = [("class", class), ("test", test), ("current", number), ("numtests", "2"), ("id", "AndroidJUnitRunner"), ("stream", "")];
+        let stream = self.status(1, &begin);
+        if code == 1 { stream } else { stream.status(code, &[&begin[..5], more].concat()) }
+    }
+
+    fn result(mut self, code: i64, pairs: &[(&str, &str)]) -> Self {
+        self.0.push(Item::Finished { code: Some(code), values: bundle(pairs) });
+        self
+    }
+
+    /// As `am instrument -r` prints it: keys in the order of `order`.
+    fn text(&self, backwards: bool, end: &str) -> Vec<u8> {
+        let mut text = String::new();
+        for item in &self.0 {
+            let (prefix, values, close, code) = match item {
+                Item::Status { code, values } => ("INSTRUMENTATION_STATUS: ", values, "INSTRUMENTATION_STATUS_CODE: ", code),
+                Item::Finished { code, values } => ("INSTRUMENTATION_RESULT: ", values, "INSTRUMENTATION_CODE: ", code),
+                _ => continue,
+            };
+            let mut pairs: Vec<_> = values.iter().collect();
+            if backwards {
+                pairs.reverse();
+            }
+            for (key, value) in pairs {
+                text += &format!("{prefix}{key}={value}\n");
+            }
+            text += &format!("{close}{}\n", code.unwrap());
+        }
+        text.replace('\n', end).into_bytes()
+    }
+
+    fn proto(&self) -> Vec<u8> {
+        let mut stream = Vec::new();
+        for item in &self.0 {
+            let (Item::Status { code, values } | Item::Finished { code, values }) = item else { continue };
+            let entries = values.iter().flat_map(|(key, value)| {
+                dsl::bytes(1, &[dsl::bytes(1, key.as_bytes()), dsl::bytes(2, value.as_bytes())].concat())
+            });
+            let entries: Vec<u8> = entries.collect();
+            let message = [dsl::sint(3, code.unwrap()), dsl::bytes(4, &entries)].concat();
+            let field = if matches!(item, Item::Status { .. }) { 1 } else { 2 };
+            stream.extend(dsl::bytes(field, &message));
+        }
+        stream
+    }
+
+    /// The same from every form of the stream.
+    #[track_caller]
+    fn read(&self) -> (Ending, InstrumentationRun) {
+        let mut first = read_text(&self.text(false, "\n"));
+        for (backwards, end) in [(true, "\n"), (false, "\r\n"), (true, "\r\n")] {
+            let mut other = read_text(&self.text(backwards, end));
+            assert_eq!((other.end(), &other.tests), (first_ending(&first), &ended(&first)), "{end:?}");
+        }
+        let mut proto = InstrumentationRun::new();
+        let mut reader = ProtoStream::new();
+        reader.push(&self.proto(), |item| proto.apply(item)).unwrap();
+        reader.finish().unwrap();
+        assert_eq!((proto.end(), &proto.tests), (first_ending(&first), &ended(&first)), "protobuf");
+        (first.end(), first)
+    }
+}
+
+fn first_ending(run: &InstrumentationRun) -> Ending {
+    run.ending()
+}
+
+/// The tests as they are once the run has ended.
+fn ended(run: &InstrumentationRun) -> Vec<TestResult> {
+    let open = run.open.clone().map(|open| {
+        let crashed = matches!(run.ending(), Ending::Crashed(_) | Ending::NotResponding(_));
+        TestResult { status: if crashed { Status::Crashed } else { Status::NotEnded }, ..open }
+    });
+    run.tests.iter().cloned().chain(open).collect()
+}
+
+fn read_text(stream: &[u8]) -> InstrumentationRun {
+    let (mut run, mut reader) = (InstrumentationRun::new(), RawStream::new());
+    for piece in stream.chunks(5) {
+        reader.push(piece, |item| run.apply(item));
+    }
+    reader.finish(|item| run.apply(item));
+    run
+}
+
+fn text(stream: &str) -> (Ending, InstrumentationRun) {
+    let mut run = read_text(stream.as_bytes());
+    (run.end(), run)
+}
+
+fn bundle(pairs: &[(&str, &str)]) -> Bundle {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn statuses(run: &InstrumentationRun) -> Vec<Status> {
+    run.tests.iter().map(|test| test.status).collect()
+}
+
+const TRACE: &str = "java.lang.AssertionError: expected:<4> but was:<5>\n\tat org.junit.Assert.fail(Assert.java:89)\n";
+const OK: &str = "\n\nTime: 1,745.755\n\nOK (2 tests)\n\n";
+const CRASHED: &[(&str, &str)] = &[("shortMsg", "Process crashed.")];
+
+#[test]
+fn a_run_of_two_tests_is_complete() {
+    let failed = [("stack", TRACE), ("stream", "\nError in b(a.B):\n")];
+    let stream = Stream::default().test("1", "a.B#a", 0, &[("stream", ".")]).test("2", "a.B#b", -2, &failed);
+    let (ending, run) = stream.result(-1, &[("stream", OK), ("other_pss", "2390")]).read();
+    assert_eq!((ending, statuses(&run)), (Ending::Complete, vec![Status::Passed, Status::Failed]));
+    assert_eq!(run.tests[1].trace.as_deref(), Some(TRACE));
+    assert_eq!((run.tests[0].class.as_str(), run.tests[0].method.as_deref()), ("a.B", Some("a")));
+    assert_eq!(run.elapsed(), Some(Duration::from_millis(1_745_755)));
+    assert_eq!(run.metrics().collect::<Vec<_>>(), [("other_pss", "2390")]);
+}
+
+#[test]
+fn ignored_tests_and_assumptions_are_good_and_metrics_stay_with_their_test() {
+    let stream = Stream::default()
+        .test("1", "a.B#a", 1, &[])
+        .status(2, &[("class", "a.B"), ("test", "a"), ("pss", "1")])
+        .status(2, &[("class", "a.B"), ("test", "a"), ("pss", "2"), ("rss", "3")])
+        .status(-3, &[("class", "a.B"), ("test", "a"), ("current", "1"), ("left", "4")])
+        .test("2", "a.B#b", -4, &[("stack", "assume")]);
+    let (ending, run) = stream.result(-1, &[]).read();
+    assert_eq!((ending, statuses(&run)), (Ending::Complete, vec![Status::Ignored, Status::AssumptionFailed]));
+    assert_eq!(run.tests[0].metrics, bundle(&[("pss", "2"), ("rss", "3"), ("left", "4")]));
+    assert_eq!(run.elapsed(), None);
+}
+
+#[test]
+fn no_test_at_all_is_no_pass() {
+    let (ending, run) = Stream::default().result(-1, &[("stream", "\n\nTime: 0.001)\n\nOK (0 tests)\n")]).read();
+    assert_eq!((ending, run.elapsed()), (Ending::NoTests, Some(Duration::from_millis(1))));
+}
+
+#[test]
+fn an_uncaught_exception_ends_the_running_test() {
+    let crash = [("stack", TRACE), ("stream", "\nProcess crashed while executing a(a.B):\nx")];
+    let (ending, run) = Stream::default().test("1", "a.B#a", -2, &crash).result(0, CRASHED).read();
+    assert_eq!((ending, statuses(&run)), (Ending::Crashed("Process crashed.".to_owned()), vec![Status::Failed]));
+    let crash = [("stream", "\nProcess crashed while executing a(a.B):\nx")];
+    let (_, run) = Stream::default().test("1", "a.B#a", -2, &crash).result(0, CRASHED).read();
+    assert_eq!(statuses(&run), [Status::Crashed]);
+    let before = [("id", "AndroidJUnitRunner"), ("stream", "\nProcess crashed before executing the test(s):\nx")];
+    let (ending, run) = Stream::default().status(-2, &before).result(0, CRASHED).read();
+    assert_eq!((ending, statuses(&run)), (Ending::Crashed("Process crashed.".to_owned()), vec![Status::Crashed]));
+}
+
+#[test]
+fn a_failure_that_the_crash_repeats_is_one_failure() {
+    let again = [("class", "a.B"), ("test", "a"), ("current", "1"), ("stack", TRACE), ("stream", "\nProcess crashed while executing a(a.B):\n")];
+    let stream = Stream::default().test("1", "a.B#a", -2, &[("stack", "first")]).status(-2, &again);
+    let (_, run) = stream.result(0, CRASHED).read();
+    assert_eq!(run.tests.len(), 1);
+    assert_eq!(run.tests[0].trace.as_deref(), Some("first"));
+    // A test that runs again has a number of its own.
+    let twice = Stream::default().test("1", "a.B#a", -2, &[]).test("2", "a.B#a", -2, &[]).result(-1, &[]);
+    assert_eq!(twice.read().1.tests.len(), 2);
+}
+
+#[test]
+fn every_kind_of_crash_is_told_with_its_reason() {
+    for (values, want) in [
+        (CRASHED, Ending::Crashed("Process crashed.".to_owned())),
+        (
+            &[("shortMsg", "java.lang.IllegalStateException"), ("longMsg", "java.lang.IllegalStateException: BT Adapter is not turned ON")],
+            Ending::Crashed("java.lang.IllegalStateException: BT Adapter is not turned ON".to_owned()),
+        ),
+        (
+            &[("shortMsg", "Native crash"), ("longMsg", "Native crash: Segmentation fault")],
+            Ending::Crashed("Native crash: Segmentation fault".to_owned()),
+        ),
+        (
+            &[("longMsg", "Input dispatching timed out"), ("shortMsg", "keyDispatchingTimedOut")],
+            Ending::NotResponding("Input dispatching timed out".to_owned()),
+        ),
+        (&[], Ending::Crashed("no reason is told".to_owned())),
+    ] {
+        let (ending, run) = Stream::default().test("1", "a.B#a", 0, &[]).test("2", "a.B#b", 1, &[]).result(0, values).read();
+        assert_eq!((ending, statuses(&run)), (want, vec![Status::Passed, Status::Crashed]));
+    }
+}
+
+#[test]
+fn a_runner_that_fails_itself_has_not_passed_although_it_says_so() {
+    let direct = "\nFatal exception when running tests\njava.lang.RuntimeException: no class\n\tat a.b\n";
+    let listed = "\nTime: 0.1\nThere was 1 failure:\n1) Fatal exception when running tests\njava.lang.RuntimeException: no class\n";
+    for stream in [direct, listed] {
+        let (ending, _) = Stream::default().result(-1, &[("stream", stream)]).read();
+        let Ending::RunnerFailed(why) = ending else { panic!("{ending:?}") };
+        assert!(why.contains("Fatal exception when running tests java.lang.RuntimeException: no class"), "{why}");
+    }
+    let quoted = "\n1) a(a.B)\njava.lang.AssertionError: not a Fatal exception when running tests\n";
+    let stream = Stream::default().test("1", "a.B#a", 0, &[]).test("2", "a.B#b", -2, &[]);
+    assert_eq!(stream.result(-1, &[("stream", quoted)]).read().0, Ending::Complete);
+}
+
+#[test]
+fn what_cannot_be_started_says_why() {
+    for why in [
+        "Unable to find instrumentation info for: ComponentInfo{a.test/R}",
+        "Unable to find instrumentation target package: P",
+        "Instrumentation target has no code: P",
+        "Permission Denial: starting instrumentation ComponentInfo{a.test/R} from pid=1 not allowed because package a.test does not have a signature matching the target P",
+    ] {
+        let stream = format!(
+            "INSTRUMENTATION_STATUS: Error={why}\nINSTRUMENTATION_STATUS: id=ActivityManagerService\nINSTRUMENTATION_STATUS_CODE: -1\n\
+             onError: commandError=true message=INSTRUMENTATION_FAILED: a.test/R\nINSTRUMENTATION_FAILED: a.test/R\n"
+        );
+        assert_eq!(text(&stream).0, Ending::NotStarted(why.to_owned()));
+        // Standard error printed into the line of the code.
+        let mixed = stream.replace("CODE: -1\n", "CODE: -1at com.android.commands.am.Instrument.run(Instrument.java:519)\n");
+        assert_eq!(text(&mixed).0, Ending::NotStarted(why.to_owned()));
+    }
+    assert_eq!(text("INSTRUMENTATION_FAILED: a.test/R\n").0, Ending::NotStarted("a.test/R".to_owned()));
+    let only = text("onError: commandError=true message=INSTRUMENTATION_FAILED: a.test/R\n").0;
+    assert!(matches!(only, Ending::NotStarted(why) if why.contains("a.test/R")));
+}
+
+const BEGUN: &str = "INSTRUMENTATION_STATUS: class=a.B\nINSTRUMENTATION_STATUS: numtests=1\nINSTRUMENTATION_STATUS: test=t\nINSTRUMENTATION_STATUS_CODE: 1\n";
+
+#[test]
+fn a_system_that_goes_down_in_the_middle_of_a_status_is_told() {
+    let stream = format!(
+        "{BEGUN}INSTRUMENTATION_STATUS: class=a.B\nonError: commandError=false message=INSTRUMENTATION_ABORTED: System has crashed.\n\
+         INSTRUMENTATION_ABORTED: System has crashed.\n"
+    );
+    let (ending, run) = text(&stream);
+    assert_eq!((ending, statuses(&run)), (Ending::SystemCrashed("System has crashed.".to_owned()), vec![Status::NotEnded]));
+    assert_eq!(run.tests[0].class, "a.B");
+}
+
+#[test]
+fn a_stream_that_stops_anywhere_is_no_pass() {
+    let stream = Stream::default().test("1", "a.B#a", 0, &[]).test("2", "a.B#b", 0, &[]).result(-1, &[("stream", OK)]);
+    let whole = stream.text(false, "\n");
+    let code = whole.len() - "-1\n".len();
+    for cut in 0..whole.len() {
+        let mut run = read_text(&whole[..cut]);
+        let ending = run.end();
+        // The sign alone is no number.
+        assert_eq!(ending == Ending::Complete, cut > code + 1, "{cut} of {}: {ending:?}", whole.len());
+        assert!(run.tests.len() <= 2 && (cut <= code || run.tests.iter().all(|test| test.status.is_good())));
+    }
+    assert_eq!(text("").0, Ending::StreamEnded);
+}
+
+#[test]
+fn usage_text_is_not_a_run() {
+    let (ending, _) = text("Error: Unknown option: --bogus\n\nActivity manager (activity) commands:\n");
+    assert_eq!(ending, Ending::Nothing("Error: Unknown option: --bogus / Activity manager (activity) commands:".to_owned()));
+}
+
+#[test]
+fn fewer_tests_than_announced_is_no_pass() {
+    let one = Stream::default().test("1", "a.B#a", 0, &[]).result(-1, &[("stream", OK)]).read().0;
+    assert_eq!(one, Ending::Incomplete { expected: 2, ended: 1 });
+    let unfinished = Stream::default().test("1", "a.B#a", 1, &[]).test("2", "a.B#b", 0, &[]).result(-1, &[]);
+    let (ending, run) = unfinished.read();
+    assert_eq!((ending, statuses(&run)), (Ending::Incomplete { expected: 2, ended: 1 }, vec![Status::NotEnded, Status::Passed]));
+    let none = Stream::default().status(2, &[("numtests", "3")]).result(-1, &[]).read().0;
+    assert_eq!(none, Ending::Incomplete { expected: 3, ended: 0 });
+}
+
+#[test]
+fn a_class_that_fails_as_a_whole_explains_the_tests_that_are_missing() {
+    let failed = Stream::default().test("1", "a.B#a", 0, &[]).test("3", "a.C#null", -2, &[("stack", TRACE)]).result(-1, &[]);
+    let (ending, run) = failed.read();
+    assert_eq!((ending, run.tests[1].method.as_deref()), (Ending::Complete, None));
+    assert!(!run.tests[1].status.is_good());
+}
+
+#[test]
+fn damaged_codes_and_unknown_ones_are_no_pass() {
+    let damaged = format!("{BEGUN}INSTRUMENTATION_STATUS: class=a.B\nINSTRUMENTATION_STATUS: test=t\nINSTRUMENTATION_STATUS_CODE: 0W art\nINSTRUMENTATION_CODE: -1\n");
+    let (ending, run) = text(&damaged);
+    assert_eq!((ending, statuses(&run)), (Ending::Damaged, vec![Status::Unknown]));
+    assert_eq!(text(&format!("{BEGUN}INSTRUMENTATION_CODE: -1x\n")).0, Ending::Damaged);
+    assert_eq!(Stream::default().test("1", "a.B#a", 0, &[]).result(7, &[]).read().0, Ending::OtherCode(7));
+    let unknown = Stream::default().test("1", "a.B#a", -9, &[]).test("2", "a.B#b", 0, &[]).result(-1, &[]).read().1;
+    assert!(!unknown.tests[0].status.is_good());
+}
+
+#[test]
+fn a_process_per_test_that_dies_is_a_crash_of_that_test() {
+    let died = [("stack", "Test instrumentation process crashed. Check a.B#a.txt for details")];
+    let (ending, run) = Stream::default().test("1", "a.B#a", -2, &died).test("2", "a.B#b", 0, &[]).result(-1, &[]).read();
+    assert_eq!((ending, statuses(&run)), (Ending::Complete, vec![Status::Crashed, Status::Passed]));
+}

@@ -1,0 +1,19 @@
+//! Small formats that others write: bytes in, values out, or an error with its place.
+//!
+//! | module | reads | written by |
+//! |---|---|---|
+//! | [`instrumentation`] | test runs on a device, text and protobuf | `am instrument` |
+//! | [`malloc_debug`] | leak-info buffers, native heap dumps | Android's C library |
+//!
+//! Data flow: the caller reads a file or a stream and hands in its bytes; what comes out owns what it keeps, or borrows from
+//! those bytes. No file, socket, clock or environment here, so every rule is tested with bytes alone.
+//!
+//! The bytes are hostile until proven otherwise: no length in them sizes an allocation, memory and time grow no faster than the
+//! input, what is kept of a stream is bounded, and nothing panics.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
+
+pub mod instrumentation;
+mod lines;
+pub mod malloc_debug;
+mod protobuf;

@@ -1,0 +1,116 @@
+//! What Android's malloc_debug tells of a process: which allocations are live, and who made them.
+//!
+//! Data flow: a buffer of `get_malloc_leak_info` with its out values ([`leak_info`]) or the text of a native heap dump
+//! ([`heap_dump`]) → records as they are written → [`aggregate`] adds up those of the same flag, size and stack, decides what
+//! `num` means, and notes what is odd → [`Snapshot`]. [`compare`] says how two snapshots differ.
+//!
+//! The rules, each observed on a device's own libraries or read in their sources:
+//! - Equal records are merged by the writer only where its sort happens to put them side by side: **the same allocation site may come
+//!   in many records**, so they are added up first.
+//! - `num` counts on Android 9 and later. Android 7 wrote the depth of the stack there, Android 8 always 1, one record for each
+//!   allocation. Where `num` may be wrong, the stated total decides.
+//! - Program counters are return addresses that the writer has **already moved back into the call**: nothing is subtracted here.
+//! - A stack may be cut at the configured depth, may end at code without unwind tables, or be empty.
+//! - Five out values that are all zero mean "nothing was measured", never "nothing is live".
+//! - Bit 31 of the size, also on 64-bit: allocated after the fork from the zygote. Sizes have 31 bits.
+//! - A text dump that has no `END` is cut off, and refused.
+
+mod aggregate;
+mod compare;
+mod heap_dump;
+mod leak_info;
+mod maps;
+mod oddity;
+
+pub use compare::{Change, compare};
+pub use heap_dump::{HeapDumpError, HeapDumpProblem, is_heap_dump, read_heap_dump};
+pub use leak_info::{LeakInfoError, OutValues, read_leak_info};
+pub use maps::{Mapping, Maps, Place};
+pub use oddity::Oddity;
+
+/// The live allocations of one process at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// What it was read from.
+    pub format: Format,
+    /// One per flag, size and stack; the most bytes first.
+    pub records: Vec<Record>,
+    /// Bytes of all records.
+    pub total_bytes: u64,
+    /// Allocations of all records.
+    pub total_count: u64,
+    /// Deepest stack that was recorded, where it is told.
+    pub backtrace_size: Option<u64>,
+    /// The build of the system (heap dumps of Android 10 and later).
+    pub build_fingerprint: Option<String>,
+    /// What lay where in the process; empty for a buffer.
+    pub maps: Maps,
+    /// What is odd about the input, in the order of [`Oddity`].
+    pub oddities: Vec<Oddity>,
+}
+
+/// Which of the formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// A buffer of a 32-bit process.
+    LeakInfo32,
+    /// A buffer of a 64-bit process.
+    LeakInfo64,
+    /// Heap dump v1.0, up to Android 8.1.
+    HeapDump10,
+    /// Heap dump v1.1, Android 9.
+    HeapDump11,
+    /// Heap dump v1.2, Android 10 and later.
+    HeapDump12,
+}
+
+impl Format {
+    /// A name for reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LeakInfo32 => "leak info, 32 bit",
+            Self::LeakInfo64 => "leak info, 64 bit",
+            Self::HeapDump10 => "heap dump v1.0",
+            Self::HeapDump11 => "heap dump v1.1",
+            Self::HeapDump12 => "heap dump v1.2",
+        }
+    }
+}
+
+/// Live allocations of one size with one stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Allocated after the fork from the zygote? Never set in a process that is not its child.
+    pub zygote_child: bool,
+    /// Requested size of one allocation, in bytes.
+    pub size: u64,
+    /// How many are live.
+    pub count: u64,
+    /// Program counters, innermost first, each within its call.
+    pub frames: Vec<u64>,
+    /// The same frames with names, where the process resolved them itself (`backtrace_full`).
+    pub named: Vec<NamedFrame>,
+}
+
+impl Record {
+    /// Bytes of all its allocations together.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        // Checked when the records were added up.
+        self.size.saturating_mul(self.count)
+    }
+}
+
+/// A frame as the process named it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedFrame {
+    /// Mapped file.
+    pub map: String,
+    /// Address relative to it.
+    pub relative_pc: u64,
+    /// Function, demangled; may be empty.
+    pub function: String,
+    /// Bytes from its beginning.
+    pub offset: u64,
+}

@@ -1,0 +1,39 @@
+//! Objects that were followed from their allocation to their end.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::report::Frame;
+
+/// Where the buckets of [`FollowedSite::lifetimes`] end, nanoseconds: 1 ms, 10 ms, 100 ms, 1 s, 10 s; the last bucket has no end.
+pub const LIFETIMES_NS: [u64; 5] = [1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
+
+/// Everything that was followed in a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Followed {
+    /// Allocation sites, those with most live bytes first, then those with most bytes.
+    pub sites: Vec<FollowedSite>,
+    /// Sites beyond those that are kept.
+    pub left_out: u64,
+    /// Allocations and ends that there was no room for: the figures are short by so many.
+    pub lost: u64,
+}
+
+/// Objects of one class that were allocated by one stack.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FollowedSite {
+    /// Their class.
+    pub class: String,
+    /// The stack, innermost frame first.
+    pub frames: Vec<Frame>,
+    /// How many were allocated.
+    pub allocations: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many of them were there at the end.
+    pub live: u64,
+    /// Bytes of these.
+    pub live_bytes: u64,
+    /// How many of the others were collected within 1 ms, 10 ms, 100 ms, 1 s, 10 s, and later.
+    pub lifetimes: Vec<u64>,
+}

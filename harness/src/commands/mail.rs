@@ -1,0 +1,93 @@
+//! `memgate mail`: the evaluation mail of a session, sent now or written as a file.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use memgate_config::{Encryption, Mail, MailServer, When};
+use memgate_model::RunReport;
+
+use super::{report, settings};
+use crate::cli::MailRequest;
+use crate::deliver::around::Around;
+use crate::deliver::{self, mail};
+use crate::exit::{self, ExpectedError};
+use crate::output::Console;
+use crate::recorder::chain;
+use crate::store::write_atomically;
+
+pub(super) fn mail(request: &MailRequest, console: &Console) -> Result<u8, ExpectedError> {
+    let settings = settings::load(request.config.as_deref(), console)?;
+    let mut reports = settings.config.reports;
+    for path in reports.paths_mut() {
+        *path = settings.root.join(&*path);
+    }
+    let (report, file) = report::read(&request.session)?;
+    let folder = file.parent().unwrap_or(Path::new("."));
+    if request.preview {
+        let previous = reports.previous.as_deref();
+        for path in preview(&report, reports.mail.as_ref().map(|mail| (mail, previous, console)), folder)? {
+            console.line(&format!("wrote {}", path.display()));
+        }
+        return Ok(exit::PASS);
+    }
+    if reports.mail.is_none() {
+        return Err(ExpectedError::Usage {
+            what: "the configuration has no `reports.mail`".to_owned(),
+            hint: "add it, or look at the mail with --preview".to_owned(),
+        });
+    }
+    let around = Around::of(&report, Some(folder), reports.previous.as_deref());
+    around.warnings.iter().for_each(|warning| console.warning(warning));
+    match &reports.mail {
+        Some(settings) if deliver::mail::send(&report, settings, &around, console) => Ok(exit::PASS),
+        _ => Ok(exit::NOT_MEASURED),
+    }
+}
+
+/// Writes `mail.eml`, `mail-2.eml`, … into `folder`; without settings as it would go to one recipient.
+pub(super) fn preview(
+    report: &RunReport,
+    settings: Option<(&Mail, Option<&Path>, &Console)>,
+    folder: &Path,
+) -> Result<Vec<PathBuf>, ExpectedError> {
+    let around = Around::of(report, Some(folder), settings.and_then(|(_, previous, _)| previous));
+    let mut warnings = around.warnings.clone();
+    let letters = match settings {
+        Some((mail, ..)) => mail::letters(report, mail, &around, &mut warnings),
+        None => mail::letters(report, &example(), &around, &mut warnings),
+    };
+    if let Some((.., console)) = settings {
+        warnings.iter().for_each(|warning| console.warning(warning));
+    }
+    let failed = |what: String| ExpectedError::Machinery { what, hint: String::new() };
+    let letters = letters.map_err(|why| failed(format!("failed to write the mail: {why}")))?;
+    let mut written = Vec::new();
+    for (index, letter) in letters.iter().enumerate() {
+        let name = if index == 0 { "mail.eml".to_owned() } else { format!("mail-{}.eml", index + 1) };
+        let path = folder.join(name);
+        write_atomically(&path, &letter.formatted())
+            .map_err(|why| failed(format!("failed to {}", chain(&why))))?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+/// For a look at it where nothing is configured.
+fn example() -> Mail {
+    Mail {
+        server: MailServer {
+            host: "localhost".to_owned(),
+            port: 25,
+            encryption: Encryption::None,
+            user: None,
+        },
+        password: None,
+        from: "memgate@localhost.invalid".to_owned(),
+        to: vec!["you@localhost.invalid".to_owned()],
+        owners: None,
+        addresses: Vec::new(),
+        when: When::Always,
+        timeout: Duration::from_secs(1),
+        ca: None,
+    }
+}

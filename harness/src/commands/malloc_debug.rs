@@ -1,0 +1,113 @@
+//! `memgate malloc-debug`: reads what Android's malloc_debug wrote, and shows it.
+//!
+//! Data flow: each file → its bytes (bounded) → a heap dump by its title, else a leak-info buffer with the out values of its
+//! sidecar or of the flags → snapshot → text or JSON; with `--diff` the changes from the first to the second.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use memgate_formats::malloc_debug::{
+    HeapDumpError, HeapDumpProblem, LeakInfoError, Snapshot, is_heap_dump, read_heap_dump, read_leak_info,
+};
+
+use crate::cli::MallocDebugRequest;
+use crate::exit::{self, ExpectedError};
+use crate::output::Console;
+
+mod show;
+mod sidecar;
+
+/// A larger file is none that malloc_debug wrote.
+const LARGEST: u64 = 512 << 20;
+
+pub(super) fn malloc_debug(request: &MallocDebugRequest, console: &Console) -> Result<u8, ExpectedError> {
+    let mut sidecars = request.sidecars.iter();
+    let read = request.files.iter().map(|path| snapshot(path, &mut sidecars, request));
+    let snapshots = read.collect::<Result<Vec<_>, _>>()?;
+    if sidecars.next().is_some() {
+        return Err(ExpectedError::Usage {
+            what: "there are more sidecars than leak-info buffers".to_owned(),
+            hint: "a heap dump needs none; the first sidecar belongs to the first buffer, and so on"
+                .to_owned(),
+        });
+    }
+    let names = || request.files.iter().map(PathBuf::as_path);
+    let shown = match (request.diff, snapshots.as_slice()) {
+        (true, [before, after]) => {
+            let names: Vec<_> = names().collect();
+            show::difference(&names, before, after, request.json)
+        }
+        _ => show::snapshots(&names().zip(&snapshots).collect::<Vec<_>>(), request.json, request.verbose),
+    };
+    console.result(shown.as_bytes())?;
+    Ok(exit::PASS)
+}
+
+fn snapshot<'a>(
+    path: &Path,
+    sidecars: &mut impl Iterator<Item = &'a PathBuf>,
+    request: &MallocDebugRequest,
+) -> Result<Snapshot, ExpectedError> {
+    let bytes = read(path)?;
+    let wrong = |why: String, hint: &str| ExpectedError::Session {
+        path: path.to_owned(),
+        why,
+        hint: hint.to_owned(),
+    };
+    if is_heap_dump(&bytes) {
+        return read_heap_dump(&bytes).map_err(|error| wrong(error.to_string(), dump_hint(&error)));
+    }
+    let out = match (sidecars.next(), request.out) {
+        (Some(sidecar), _) => sidecar::read(sidecar, &read(sidecar)?)?,
+        (None, Some(mut out)) => {
+            out.overall_size = bytes.len() as u64;
+            out
+        }
+        (None, None) => {
+            return Err(wrong(
+                "it is no heap dump, and for a leak-info buffer the out values of the call are missing"
+                    .to_owned(),
+                "give them: --sidecar FILE.json, or --info-size and --backtrace-size",
+            ));
+        }
+    };
+    read_leak_info(&bytes, &out).map_err(|error| wrong(error.to_string(), buffer_hint(&error)))
+}
+
+/// The bytes of a file; one that is too large, or does not end, is refused.
+fn read(path: &Path) -> Result<Vec<u8>, ExpectedError> {
+    let failed = || ExpectedError::file("read", path);
+    let file = File::open(path).map_err(failed())?;
+    let mut bytes = Vec::new();
+    if file.metadata().map_err(failed())?.len() <= LARGEST {
+        file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(failed())?;
+        if bytes.len() as u64 <= LARGEST {
+            return Ok(bytes);
+        }
+    }
+    Err(ExpectedError::Session {
+        path: path.to_owned(),
+        why: "it is larger than 512 MiB".to_owned(),
+        hint: "malloc_debug writes no such file".to_owned(),
+    })
+}
+
+const ENABLE: &str = "start the process with malloc_debug's option `backtrace` (wrap.sh, or the property libc.debug.malloc.options)";
+
+const fn dump_hint(error: &HeapDumpError) -> &'static str {
+    match error.problem {
+        HeapDumpProblem::NotEnabled => ENABLE,
+        HeapDumpProblem::CutOff(_) | HeapDumpProblem::Records { .. } => {
+            "pull it again when the process has written it to the end"
+        }
+        _ => "",
+    }
+}
+
+const fn buffer_hint(error: &LeakInfoError) -> &'static str {
+    match error {
+        LeakInfoError::NothingMeasured => ENABLE,
+        _ => "buffer and out values must be of one call",
+    }
+}

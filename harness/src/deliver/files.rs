@@ -1,0 +1,293 @@
+//! Files and the terminal.
+
+use std::path::{Path, PathBuf};
+
+use memgate_config::{JunitFlavour, JunitReport, MarkdownFor, MarkdownReport, Reports};
+use memgate_model::RunReport;
+use memgate_reports::{
+    COMMENT_BYTES, ChartFile, Checkout, Flavour, HumanOptions, ReportKind, STEP_SUMMARY_BYTES, charts, render,
+};
+
+use super::around::checkout;
+use crate::cli::Format;
+use crate::exit::ExpectedError;
+use crate::recorder::chain;
+use crate::store::write_atomically;
+
+/// How a report is shown to a person.
+#[derive(Debug, Clone, Copy)]
+pub struct Screen {
+    /// With colours?
+    pub colour: bool,
+    /// Columns of the terminal; `None`: it is none.
+    pub width: Option<usize>,
+    /// Everything?
+    pub verbose: bool,
+}
+
+/// Renders `report` as it is printed. `full` is where all of it is.
+///
+/// # Errors
+/// When the format cannot hold it.
+pub fn rendered(
+    report: &RunReport,
+    format: Format,
+    full: Option<&Path>,
+    screen: Screen,
+) -> Result<Vec<u8>, ExpectedError> {
+    let kind = match format {
+        Format::Human => ReportKind::Human(HumanOptions {
+            colour: screen.colour,
+            width: screen.width,
+            verbose: screen.verbose,
+            report_path: full.map(|path| path.display().to_string()),
+        }),
+        Format::Json => ReportKind::Json,
+        Format::Junit => ReportKind::Junit(Flavour::Extended),
+        Format::Html => ReportKind::Html,
+        Format::Markdown => ReportKind::Markdown(STEP_SUMMARY_BYTES),
+        Format::Annotations => ReportKind::Annotations(checkout(report)),
+        Format::Codequality => ReportKind::CodeQuality(checkout(report)),
+        Format::Metrics => ReportKind::Metrics,
+        Format::Sarif => ReportKind::Sarif(checkout(report)),
+        Format::Folded => ReportKind::Folded,
+        Format::Speedscope => ReportKind::Speedscope,
+    };
+    bytes(report, &kind)
+}
+
+/// Every format there is, in one folder.
+#[must_use]
+pub fn everything_in(folder: &Path) -> Reports {
+    let at = |name: &str| Some(folder.join(name));
+    Reports {
+        junit: at("junit.xml").map(|path| JunitReport {
+            path,
+            flavour: JunitFlavour::Extended,
+            merge: Vec::new(),
+        }),
+        json: at("report.json"),
+        html: at("report.html"),
+        markdown: at("summary.md").map(|path| MarkdownReport { path, r#for: MarkdownFor::Summary }),
+        sarif: at("memgate.sarif"),
+        codequality: at("codequality.json"),
+        metrics: at("metrics.txt"),
+        folded: at("leaks.folded"),
+        speedscope: at("leaks.speedscope.json"),
+        charts: at("charts"),
+        ..Reports::default()
+    }
+}
+
+/// Writes `report.json` and `report.html` into the session folder, and what the configuration asks for. One that fails
+/// does not keep the others from being written.
+///
+/// # Errors
+/// The first that failed.
+pub fn write_all(report: &RunReport, session: Option<&Path>, wanted: &Reports) -> Result<(), ExpectedError> {
+    let mut files: Vec<(PathBuf, ReportKind)> = Vec::new();
+    if let Some(folder) = session {
+        files.push((folder.join("report.json"), ReportKind::Json));
+        files.push((folder.join("report.html"), ReportKind::Html));
+    }
+    let needs_places = wanted.sarif.is_some() || wanted.codequality.is_some();
+    let places = if needs_places { checkout(report) } else { Checkout::default() };
+    for (path, kind) in [
+        (&wanted.json, ReportKind::Json),
+        (&wanted.html, ReportKind::Html),
+        (&wanted.sarif, ReportKind::Sarif(places.clone())),
+        (&wanted.codequality, ReportKind::CodeQuality(places)),
+        (&wanted.metrics, ReportKind::Metrics),
+        (&wanted.folded, ReportKind::Folded),
+        (&wanted.speedscope, ReportKind::Speedscope),
+    ] {
+        files.extend(path.clone().map(|path| (path, kind)));
+    }
+    files.extend(wanted.junit.as_ref().map(|junit| {
+        let flavour = match junit.flavour {
+            JunitFlavour::Extended => Flavour::Extended,
+            JunitFlavour::Strict => Flavour::Strict,
+        };
+        (junit.path.clone(), ReportKind::Junit(flavour))
+    }));
+    files.extend(wanted.markdown.as_ref().map(|markdown| {
+        let most = match markdown.r#for {
+            MarkdownFor::Summary => STEP_SUMMARY_BYTES,
+            MarkdownFor::Comment => COMMENT_BYTES,
+        };
+        (markdown.path.clone(), ReportKind::Markdown(most))
+    }));
+    let mut written: Vec<_> = files.iter().map(|(path, kind)| write(report, path, kind)).collect();
+    let merges = wanted.junit.iter().flat_map(|junit| &junit.merge);
+    written.extend(merges.map(|pattern| merge_into(report, pattern)));
+    written.extend(wanted.charts.as_ref().map(|folder| write_charts(report, folder)));
+    written.into_iter().collect()
+}
+
+/// Adds leaks to the runner's own files.
+fn merge_into(report: &RunReport, pattern: &Path) -> Result<(), ExpectedError> {
+    for path in matching(pattern)? {
+        let xml = std::fs::read(&path).map_err(ExpectedError::file("read", &path))?;
+        let merged = memgate_reports::merge(report, &xml).map_err(|why| ExpectedError::Session {
+            path: path.clone(),
+            why: format!("it is no JUnit XML: {why}"),
+            hint: "`reports.junit.merge` names files of the test runner".to_owned(),
+        })?;
+        if merged.cases > 0 {
+            write_atomically(&path, &merged.xml).map_err(|why| failed(&why))?;
+        }
+    }
+    Ok(())
+}
+
+/// The files a pattern names; wildcards stand for names within one folder each.
+fn matching(pattern: &Path) -> Result<Vec<PathBuf>, ExpectedError> {
+    let mut found = vec![PathBuf::new()];
+    for part in pattern.components() {
+        let text = part.as_os_str().to_string_lossy();
+        if !text.contains(['*', '?']) {
+            found.iter_mut().for_each(|path| path.push(part));
+            continue;
+        }
+        let glob = globset::Glob::new(&text).map_err(|why| ExpectedError::Usage {
+            what: format!("`{}` is no pattern: {why}", pattern.display()),
+            hint: String::new(),
+        })?;
+        let glob = glob.compile_matcher();
+        let inside =
+            |folder: &PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().collect::<Vec<_>>();
+        let entries = found.iter().flat_map(inside).filter(|entry| glob.is_match(entry.file_name()));
+        found = entries.map(|entry| entry.path()).collect();
+    }
+    found.retain(|path| path.is_file());
+    found.sort();
+    Ok(found)
+}
+
+fn write_charts(report: &RunReport, folder: &Path) -> Result<(), ExpectedError> {
+    for ChartFile { name, bytes } in charts(report).map_err(|why| failed(&why))? {
+        write_atomically(&folder.join(name), &bytes).map_err(|why| failed(&why))?;
+    }
+    Ok(())
+}
+
+fn write(report: &RunReport, path: &Path, kind: &ReportKind) -> Result<(), ExpectedError> {
+    write_atomically(path, &bytes(report, kind)?).map_err(|why| failed(&why))
+}
+
+fn bytes(report: &RunReport, kind: &ReportKind) -> Result<Vec<u8>, ExpectedError> {
+    render(report, kind).map_err(|why| failed(&why))
+}
+
+fn failed(why: &dyn std::error::Error) -> ExpectedError {
+    ExpectedError::Machinery { what: format!("failed to {}", chain(why)), hint: String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_model::Verdict;
+
+    use super::*;
+
+    fn report() -> RunReport {
+        RunReport {
+            schema_version: memgate_model::SCHEMA_VERSION,
+            verdict: Verdict::Pass,
+            exit_code: 0,
+            project: "tiles".into(),
+            session: "s".into(),
+            started: "2026-11-21T10:00:00Z".into(),
+            duration_s: 1.0,
+            agent_cost: memgate_model::AgentCost::default(),
+            suites: Vec::new(),
+            waivers: Vec::new(),
+            errors: Vec::new(),
+            followed: None,
+        }
+    }
+
+    #[test]
+    fn one_report_that_fails_does_not_keep_the_others_from_being_written() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        let wanted = Reports {
+            json: Some(folder.path().join("file/inside.json")),
+            junit: Some(JunitReport {
+                path: folder.path().join("new/junit.xml"),
+                flavour: JunitFlavour::Strict,
+                merge: Vec::new(),
+            }),
+            ..Reports::default()
+        };
+        let error = write_all(&report(), Some(folder.path()), &wanted).unwrap_err();
+        assert!(error.to_string().contains("file"), "{error}");
+        for name in ["report.json", "report.html", "new/junit.xml"] {
+            assert!(folder.path().join(name).is_file(), "{name}");
+        }
+    }
+
+    #[test]
+    fn everything_is_written_into_one_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        write_all(&report(), None, &everything_in(folder.path())).unwrap();
+        let mut names: Vec<_> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        // A run without a test has no chart.
+        let all = [
+            "codequality.json",
+            "junit.xml",
+            "leaks.folded",
+            "leaks.speedscope.json",
+            "memgate.sarif",
+            "metrics.txt",
+            "report.html",
+            "report.json",
+            "summary.md",
+        ];
+        assert_eq!(names, all);
+    }
+
+    #[test]
+    fn files_of_the_runner_are_found_by_pattern() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["a/reports/TEST-x.xml", "b/reports/TEST-y.xml", "b/reports/other.txt", "c/TEST-z.xml"] {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        let found = |pattern: &str| -> Vec<String> {
+            let found = matching(&folder.path().join(pattern)).unwrap();
+            found
+                .iter()
+                .map(|p| p.strip_prefix(folder.path()).unwrap().to_string_lossy().into_owned())
+                .collect()
+        };
+        assert_eq!(found("*/reports/TEST-*.xml"), ["a/reports/TEST-x.xml", "b/reports/TEST-y.xml"]);
+        assert_eq!(found("c/TEST-z.xml"), ["c/TEST-z.xml"]);
+        assert!(found("gone/*.xml").is_empty());
+    }
+
+    #[test]
+    fn every_format_can_be_printed() {
+        let screen = Screen { colour: false, width: None, verbose: false };
+        for (format, part) in [
+            (Format::Human, "no test ran"),
+            (Format::Json, "\"verdict\": \"pass\""),
+            (Format::Junit, "<testsuites"),
+            (Format::Html, "<!DOCTYPE html>"),
+            (Format::Markdown, "## ✅ memgate: no test ran"),
+            (Format::Annotations, "::notice title=memgate::no test ran"),
+            (Format::Codequality, "[]"),
+            (Format::Metrics, "# EOF"),
+            (Format::Sarif, "\"version\": \"2.1.0\""),
+            (Format::Folded, ""),
+            (Format::Speedscope, "speedscope"),
+        ] {
+            let text = String::from_utf8(rendered(&report(), format, None, screen).unwrap()).unwrap();
+            assert!(text.contains(part), "{format:?}: {text}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Who gets which mail: the fixed recipients all of it, each owner of leaking code what is theirs, nobody two.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use lettre::Message;
+use lettre::message::header::{HeaderName, HeaderValue};
+use lettre::message::{Attachment, Mailbox, MultiPart, SinglePart};
+use memgate_config::Mail;
+use memgate_model::{RunReport, Verdict};
+use memgate_reports::mail::mail;
+use memgate_reports::owners::{Owners, Syntax};
+use sha2::{Digest as _, Sha256};
+
+use super::around::Around;
+use super::{secret, smtp};
+use crate::output::Console;
+
+/// Builds and sends what is to be sent. Whatever goes wrong is a warning; was all of it sent?
+pub fn send(report: &RunReport, settings: &Mail, around: &Around, console: &Console) -> bool {
+    let mut warnings = Vec::new();
+    let sent = settings.password.as_deref().map(secret).transpose().and_then(|password| {
+        let letters = letters(report, settings, around, &mut warnings)?;
+        let count = letters.len();
+        smtp::send(&settings.server, password.as_deref(), settings.ca.as_deref(), settings.timeout, letters)
+            .map_err(|why| format!("{}: {why}", settings.server.host))?;
+        Ok(count)
+    });
+    warnings.iter().for_each(|warning| console.warning(warning));
+    match &sent {
+        Ok(0) => console.line("no mail was sent: nobody is to be told"),
+        Ok(1) => console.line("sent 1 mail"),
+        Ok(count) => console.line(&format!("sent {count} mails")),
+        Err(why) => console.warning(&format!("the mail was not sent: {why}")),
+    }
+    sent.is_ok()
+}
+
+/// The mails of a run, ready to be sent, each with its recipients; what is odd goes to `warnings`.
+///
+/// # Errors
+/// When one of them cannot be written.
+pub fn letters(
+    report: &RunReport,
+    settings: &Mail,
+    around: &Around,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Message>, String> {
+    let owned = match &settings.owners {
+        Some(file) => by_owner(report, settings, around, file, warnings),
+        None => BTreeMap::new(),
+    };
+    let mut letters = Vec::new();
+    if !settings.to.is_empty() {
+        letters.push(letter(report, &settings.from, &settings.to, around, None)?);
+    }
+    for (owner, leaks) in &owned {
+        letters.push(letter(report, &settings.from, std::slice::from_ref(owner), around, Some(leaks))?);
+    }
+    Ok(letters)
+}
+
+/// The leaks of each owner who is not told everything anyway.
+fn by_owner(
+    report: &RunReport,
+    settings: &Mail,
+    around: &Around,
+    file: &Path,
+    warnings: &mut Vec<String>,
+) -> BTreeMap<String, BTreeSet<String>> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(why) => {
+            warnings.push(format!("no owner of code gets mail: cannot read {}: {why}", file.display()));
+            return BTreeMap::new();
+        }
+    };
+    let owners = Owners::parse(&text, Syntax::of(&file.to_string_lossy(), &text));
+    for (line, why) in &owners.ignored {
+        warnings.push(format!("{}:{line} is ignored: {why}", file.display()));
+    }
+    let mut owned: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut unknown = BTreeSet::new();
+    let failing = report.suites.iter().flat_map(|s| &s.tests).filter(|t| t.verdict == Verdict::Fail);
+    for leak in failing.flat_map(|test| &test.leaks).filter(|leak| leak.waiver.is_none()) {
+        let Some(place) = around.checkout.place(leak) else { continue };
+        for owner in owners.of(&place.file) {
+            match address_of(owner, settings) {
+                Some(address)
+                    if settings.to.iter().any(|to| bare(to).eq_ignore_ascii_case(bare(&address))) => {}
+                Some(address) => {
+                    owned.entry(address).or_default().insert(leak.id.clone());
+                }
+                None => {
+                    unknown.insert(owner.to_owned());
+                }
+            }
+        }
+    }
+    if !unknown.is_empty() {
+        let names = unknown.into_iter().collect::<Vec<_>>().join(", ");
+        warnings.push(format!("no mail for {names}: `reports.mail.addresses` does not say where to"));
+    }
+    owned
+}
+
+/// An owner is a name (`@maps`) or an address itself.
+fn address_of(owner: &str, settings: &Mail) -> Option<String> {
+    let known = settings
+        .addresses
+        .iter()
+        .find(|(name, _)| name.trim_start_matches('@') == owner.trim_start_matches('@'));
+    known.map(|(_, address)| address.clone()).or_else(|| (!owner.starts_with('@')).then(|| owner.to_owned()))
+}
+
+fn bare(address: &str) -> &str {
+    address.rsplit_once('<').map_or(address, |(_, rest)| rest.trim_end_matches('>'))
+}
+
+fn letter(
+    report: &RunReport,
+    from: &str,
+    to: &[String],
+    around: &Around,
+    only: Option<&BTreeSet<String>>,
+) -> Result<Message, String> {
+    let mail = mail(report, &around.changes, &around.surroundings, only).map_err(|why| why.to_string())?;
+    let mailbox = |address: &str| address.parse::<Mailbox>().map_err(|why| format!("`{address}`: {why}"));
+    // A root that was never sent: every mail of a branch answers it, so that they stand together.
+    let thread = format!("<{}@memgate.invalid>", short_hash(&mail.thread));
+    let mut builder = Message::builder()
+        .from(mailbox(from)?)
+        .subject(mail.subject)
+        .in_reply_to(thread.clone())
+        .references(thread)
+        .message_id(None);
+    for address in to {
+        builder = builder.to(mailbox(address)?);
+    }
+    let png = "image/png".parse().map_err(|why| format!("{why}"))?;
+    let page = MultiPart::related().singlepart(SinglePart::html(mail.html));
+    let page = mail.pictures.into_iter().fold(page, |page, (name, bytes)| {
+        page.singlepart(Attachment::new_inline(name).body(bytes, Clone::clone(&png)))
+    });
+    let body = MultiPart::alternative().singlepart(SinglePart::plain(mail.text)).multipart(page);
+    let mut message = builder.multipart(body).map_err(|why| why.to_string())?;
+    // Nobody's vacation answers a machine (RFC 3834).
+    let name = HeaderName::new_from_ascii_str("Auto-Submitted");
+    message.headers_mut().insert_raw(HeaderValue::new(name, "auto-generated".to_owned()));
+    Ok(message)
+}
+
+fn short_hash(text: &str) -> String {
+    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}

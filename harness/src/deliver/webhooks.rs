@@ -1,0 +1,141 @@
+//! Posts a message to a chat. The address is a secret: it comes from the environment and is in no message.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use hmac::{Hmac, Mac as _};
+use memgate_config::{Chat, Webhook};
+use memgate_model::RunReport;
+use memgate_reports::chat;
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use super::around::Around;
+use super::{secret, without};
+use crate::output::Console;
+
+/// For all of one message.
+const LIMIT: Duration = Duration::from_secs(15);
+/// Longer than this a build does not wait because a chat is busy.
+const LONGEST_PAUSE_S: u64 = 10;
+/// What is read of an answer.
+const MOST_OF_AN_ANSWER: u64 = 16 << 10;
+
+/// Renders and posts. Whatever goes wrong is a warning.
+pub(super) fn post(report: &RunReport, webhook: &Webhook, around: &Around, console: &Console) {
+    let to = match webhook.chat {
+        Chat::Slack => chat::Chat::Slack,
+        Chat::Teams => chat::Chat::Teams,
+        Chat::Lark => chat::Chat::Lark,
+    };
+    let name = webhook.chat.name();
+    let mut message = chat::chat(report, &around.changes, &around.surroundings, to);
+    let posted = secret(&webhook.url).and_then(|url| {
+        if let Some(variable) = &webhook.secret {
+            sign(&mut message, &secret(variable)?, jiff::Timestamp::now().as_second());
+        }
+        check(&url).and_then(|()| send(&url, &message)).map_err(|why| without(&why, &[url.trim()]))
+    });
+    match posted {
+        Ok(()) => console.line(&format!("told {name}")),
+        Err(why) => console.warning(&format!("{name} was not told (${{{}}}): {why}", webhook.url)),
+    }
+}
+
+/// Only encrypted, or on this machine.
+fn check(url: &str) -> Result<(), String> {
+    let local = ["http://127.0.0.1:", "http://localhost:", "http://[::1]:"];
+    if url.starts_with("https://") || local.iter().any(|start| url.starts_with(start)) {
+        return Ok(());
+    }
+    Err("its address does not begin with https://".to_owned())
+}
+
+fn send(url: &str, message: &Value) -> Result<(), String> {
+    // A redirect would carry the message elsewhere.
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .timeout_global(Some(LIMIT))
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .build()
+        .into();
+    let mut may_wait = true;
+    loop {
+        let request = agent.post(url).content_type("application/json");
+        let mut answer = request.send(message.to_string()).map_err(|why| why.to_string())?;
+        let status = answer.status().as_u16();
+        let pause = answer.headers().get("retry-after").and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+        let body =
+            answer.body_mut().with_config().limit(MOST_OF_AN_ANSWER).read_to_string().unwrap_or_default();
+        match (status, pause) {
+            (429, Some(pause)) if may_wait && pause <= LONGEST_PAUSE_S => {
+                may_wait = false;
+                std::thread::sleep(Duration::from_secs(pause));
+            }
+            (200..=299, _) => return accepted(&body),
+            _ => return Err(format!("it answered {status}{}", said(&body))),
+        }
+    }
+}
+
+/// Lark says 200 to everything, and what it thinks in the body.
+fn accepted(body: &str) -> Result<(), String> {
+    let answer: Value = serde_json::from_str(body).unwrap_or_default();
+    match answer.get("code").and_then(Value::as_i64) {
+        None | Some(0) => Ok(()),
+        Some(code) => {
+            let why = answer.get("msg").and_then(Value::as_str).unwrap_or_default();
+            Err(format!("it answered code {code}{}", said(why)))
+        }
+    }
+}
+
+fn said(text: &str) -> String {
+    let line: String = text
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(200)
+        .collect();
+    if line.is_empty() { line } else { format!(": {line}") }
+}
+
+/// As Lark wants it: the time and the key are the key, and nothing is signed.
+fn sign(message: &mut Value, key: &str, now_s: i64) {
+    let Ok(mac) = Hmac::<Sha256>::new_from_slice(format!("{now_s}\n{key}").as_bytes()) else { return };
+    message["timestamp"] = json!(now_s.to_string());
+    message["sign"] = json!(base64::engine::general_purpose::STANDARD.encode(mac.finalize().into_bytes()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By `printf '' | openssl dgst -sha256 -hmac "$(printf '1599360473\nkey')" -binary | base64`.
+    #[test]
+    fn a_message_for_lark_is_signed() {
+        let mut message = json!({});
+        sign(&mut message, "key", 1_599_360_473);
+        assert_eq!(message["timestamp"], "1599360473");
+        assert_eq!(message["sign"], "Dj3J6+l2ORqf/uSfLExhM/QcvBgAfrEeQaFEb4fzUc4=");
+    }
+
+    #[test]
+    fn only_encrypted_addresses_are_used() {
+        assert!(check("https://hooks.example.com/x").is_ok() && check("http://127.0.0.1:80/x").is_ok());
+        for url in ["http://hooks.example.com/x", "hooks.example.com", "", "http://127.0.0.1.example.com/"] {
+            assert!(check(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_says_no_is_an_error() {
+        assert!(accepted("ok").is_ok() && accepted(r#"{"code":0}"#).is_ok());
+        assert_eq!(
+            accepted(r#"{"code":19021,"msg":"sign match fail"}"#).unwrap_err(),
+            "it answered code 19021: sign match fail"
+        );
+    }
+}

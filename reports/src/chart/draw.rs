@@ -1,0 +1,114 @@
+//! Draws a plot on any of plotters' backends.
+
+use std::fmt::Debug;
+use std::sync::Once;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::register_font;
+
+use super::plot::{Plot, PlotKind, Role};
+use crate::registry::RenderError;
+
+/// Larger than it is shown: SVG coordinates are whole numbers, and thick lines of a bitmap are not smoothed. Its text is
+/// still read where it is shrunk to the width of a phone.
+pub(super) const SIZE: (u32, u32) = (880, 420);
+/// Plotters' size of what an SVG then calls 24 px.
+const TEXT: i32 = 30;
+
+/// DejaVu Sans, cut down to what charts say.
+const FONT: &[u8] = include_bytes!("font/DejaVuSans-subset.ttf");
+
+/// Colours by what they mean; `svg` puts those of the page in their place, a test of it keeps both together.
+const INK: RGBColor = RGBColor(0x24, 0x29, 0x2f);
+const GRID: RGBColor = RGBColor(0xd8, 0xde, 0xe4);
+const VALUE: RGBColor = RGBColor(0x09, 0x69, 0xda);
+const FAINT: RGBColor = RGBColor(0x8c, 0x95, 0x9f);
+const SLOPE: RGBColor = RGBColor(0xcf, 0x22, 0x2e);
+const ALLOWED: RGBColor = RGBColor(0x1a, 0x7f, 0x37);
+
+/// Plotters looks fonts up by name, in a table of the process.
+pub(super) fn with_font() -> Result<(), RenderError> {
+    static ONCE: Once = Once::new();
+    let mut broken = false;
+    ONCE.call_once(|| broken = register_font("sans-serif", FontStyle::Normal, FONT).is_err());
+    if broken { Err(RenderError::Chart("the embedded font cannot be read".to_owned())) } else { Ok(()) }
+}
+
+pub(super) fn draw<DB>(root: &DrawingArea<DB, Shift>, plot: &Plot) -> Result<(), RenderError>
+where
+    DB: DrawingBackend,
+    DB::ErrorType: Debug + Send + Sync + 'static,
+{
+    drawn(root, plot).map_err(|why| RenderError::Chart(format!("{why:?}")))
+}
+
+fn drawn<DB>(root: &DrawingArea<DB, Shift>, plot: &Plot) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>>
+where
+    DB: DrawingBackend,
+    DB::ErrorType: Debug + Send + Sync + 'static,
+{
+    let ((x0, x1), (y0, y1)) = (plot.x, plot.y);
+    let mut chart = ChartBuilder::on(root)
+        .margin(14)
+        .margin_right(36)
+        .x_label_area_size(76)
+        .y_label_area_size(140)
+        .build_cartesian_2d(x0..x1, y0..y1)?;
+    let text = ("sans-serif", TEXT).into_font().color(&INK);
+    let x_tick = |x: &f64| match plot.kind {
+        PlotKind::Curve => seconds(*x, x1 - x0),
+        PlotKind::Growth => format!("{x:.0}"),
+    };
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID.stroke_width(2))
+        .axis_style(FAINT.stroke_width(2))
+        .x_labels(6)
+        .y_labels(5)
+        .set_all_tick_mark_size(6)
+        .x_desc(plot.x_label)
+        .label_style(text.clone())
+        .axis_desc_style(text)
+        .x_label_formatter(&x_tick)
+        .y_label_formatter(&|y| plot.y_tick(*y))
+        .draw()?;
+    let (warm_up, counted) = plot.points.split_at(plot.not_counted);
+    chart.draw_series(LineSeries::new(
+        warm_up.iter().chain(counted.first()).copied(),
+        FAINT.stroke_width(3),
+    ))?;
+    chart.draw_series(LineSeries::new(counted.iter().copied(), VALUE.stroke_width(4)))?;
+    if plot.boundaries {
+        for (points, colour) in [(warm_up, FAINT), (counted, VALUE)] {
+            let dots = thinned(points).map(|point| Circle::new(point, 5, colour.filled()));
+            chart.draw_series(dots)?;
+        }
+    }
+    for line in &plot.lines {
+        let (colour, width) = match line.role {
+            Role::Slope => (SLOPE, 4),
+            Role::Bound => (SLOPE, 2),
+            Role::Threshold => (ALLOWED, 4),
+        };
+        chart.draw_series(LineSeries::new([line.from, line.to], colour.stroke_width(width)))?;
+    }
+    root.present()
+}
+
+/// Dots on a line of many points would only make it thicker.
+fn thinned(points: &[(f64, f64)]) -> impl Iterator<Item = (f64, f64)> {
+    const MOST: usize = 40;
+    let step = points.len().div_ceil(MOST).max(1);
+    points.iter().copied().step_by(step)
+}
+
+fn seconds(x: f64, width: f64) -> String {
+    match width {
+        w if w > 20.0 => format!("{x:.0}"),
+        w if w > 2.0 => format!("{x:.1}"),
+        w if w > 0.2 => format!("{x:.2}"),
+        _ => format!("{x:.3}"),
+    }
+}

@@ -1,0 +1,120 @@
+//! A test's curves as pictures: memory over time with its boundaries, and what the verdict rests on, iteration by iteration.
+//!
+//! Data flow: a test's points → [`Plot`] (series, lines and the words around them; nothing is drawn yet) → [`draw`] on one
+//! of plotters' backends → [`svg`] (parts of a page in its colours, or a file of its own) or [`png`] (for mail). Both use
+//! the one embedded font, so that no machine needs any.
+
+mod draw;
+mod plot;
+mod png;
+mod svg;
+
+pub(crate) use plot::{Role, plots_of};
+pub(crate) use png::png;
+pub(crate) use svg::{inline_svg, svg_file};
+
+use memgate_model::{RunReport, TestReport, Verdict};
+
+use crate::registry::RenderError;
+
+/// A picture with the name of its file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChartFile {
+    /// `engine.MapCache.scroll.growth.native.live_bytes.svg`
+    pub name: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Tests whose pictures are written as files; those that did not pass come first.
+const MAX_TESTS: usize = 200;
+
+/// SVG and PNG files of the charts of every test that did not pass, and of as many others as there is room for.
+///
+/// # Errors
+/// When a picture cannot be drawn.
+pub fn charts(report: &RunReport) -> Result<Vec<ChartFile>, RenderError> {
+    let mut tests: Vec<(&str, &TestReport)> = report
+        .suites
+        .iter()
+        .flat_map(|suite| suite.tests.iter().map(|test| (suite.name.as_str(), test)))
+        .filter(|(_, test)| !test.curve.is_empty() || !test.growth.is_empty())
+        .collect();
+    tests.sort_by_key(|(_, test)| std::cmp::Reverse(severity(test)));
+    tests.truncate(MAX_TESTS);
+    let mut files: Vec<ChartFile> = Vec::new();
+    let mut names = std::collections::BTreeSet::new();
+    for (suite, test) in tests {
+        for plot in plots_of(test) {
+            let mut stem = file_name(&format!("{suite}.{}.{}", test.id, plot.name()));
+            while !names.insert(stem.clone()) {
+                stem.push('_');
+            }
+            files.push(ChartFile { name: format!("{stem}.svg"), bytes: svg_file(&plot)?.into_bytes() });
+            files.push(ChartFile { name: format!("{stem}.png"), bytes: png(&plot)? });
+        }
+    }
+    Ok(files)
+}
+
+/// The worst first.
+pub(crate) const fn severity(test: &TestReport) -> u8 {
+    match test.verdict {
+        Verdict::Fail => 4,
+        Verdict::Error => 3,
+        Verdict::Warn => 2,
+        Verdict::NotJudged => 1,
+        Verdict::Pass => 0,
+    }
+}
+
+/// Only what every file system takes, and not too long.
+fn file_name(text: &str) -> String {
+    const LONGEST: usize = 180;
+    let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
+    let name: String = text.chars().map(safe).take(LONGEST).collect();
+    // Neither hidden nor a way up.
+    name.trim_start_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn every_chart_is_written_twice_under_a_name_of_its_own() {
+        for (name, report) in sample::all() {
+            let files = charts(&report).unwrap();
+            let names: std::collections::BTreeSet<_> = files.iter().map(|file| &file.name).collect();
+            assert_eq!(names.len(), files.len(), "{name}");
+            for ChartFile { name, bytes } in &files {
+                assert!(!name.contains('/') && !name.starts_with('.'), "{name}");
+                let begins: &[u8] = if name.ends_with(".png") { b"\x89PNG" } else { b"<svg" };
+                assert!(bytes.starts_with(begins), "{name}");
+            }
+        }
+        let names: Vec<_> = charts(&sample::leak()).unwrap().into_iter().map(|file| file.name).collect();
+        assert_eq!(
+            names,
+            [
+                "engine_tests.MapCache.scroll.growth.native.live_bytes.svg",
+                "engine_tests.MapCache.scroll.growth.native.live_bytes.png",
+                "engine_tests.MapCache.scroll.curve.native.live_bytes.svg",
+                "engine_tests.MapCache.scroll.curve.native.live_bytes.png",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_name_of_a_test_is_no_path() {
+        for (text, name) in [
+            ("../../etc/passwd", "_.._etc_passwd"),
+            ("Tiles/Loader.loads/3", "Tiles_Loader.loads_3"),
+            ("ä\0", "__"),
+        ] {
+            assert_eq!(file_name(text), name);
+        }
+        assert_eq!(file_name(&"x".repeat(999)).len(), 180);
+    }
+}

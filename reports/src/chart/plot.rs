@@ -1,0 +1,266 @@
+//! What a chart shows, before anything is drawn.
+
+use memgate_model::{Metric, MetricValue, TestReport, Unit, format_bytes, format_count, format_value};
+
+/// A chart of one metric of one test.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Plot {
+    pub(crate) kind: PlotKind,
+    pub(crate) metric: Metric,
+    /// For those who do not see it: what it shows, in a sentence.
+    pub(crate) summary: String,
+    pub(crate) x_label: &'static str,
+    pub(crate) points: Vec<(f64, f64)>,
+    /// Points of the warm-up, which do not count; the first ones.
+    pub(crate) not_counted: usize,
+    /// Is every point the end of an iteration?
+    pub(crate) boundaries: bool,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) x: (f64, f64),
+    pub(crate) y: (f64, f64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PlotKind {
+    /// Values over time.
+    Curve,
+    /// Values at the end of each iteration.
+    Growth,
+}
+
+/// A straight line across the plot.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Line {
+    pub(crate) role: Role,
+    pub(crate) label: String,
+    pub(crate) from: (f64, f64),
+    pub(crate) to: (f64, f64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The estimate.
+    Slope,
+    /// A bound of the interval.
+    Bound,
+    /// What would be allowed.
+    Threshold,
+}
+
+/// Growth first, as the verdict rests on it.
+pub(crate) fn plots_of(test: &TestReport) -> Vec<Plot> {
+    let growth = Metric::ALL.into_iter().filter_map(|metric| growth(test, metric));
+    let curves = Metric::ALL.into_iter().filter_map(|metric| curve(test, metric));
+    growth.chain(curves).collect()
+}
+
+impl Plot {
+    /// `growth.native.live_bytes`
+    pub(crate) fn name(&self) -> String {
+        let kind = match self.kind {
+            PlotKind::Curve => "curve",
+            PlotKind::Growth => "growth",
+        };
+        format!("{kind}.{}", self.metric)
+    }
+
+    /// What stands above it.
+    pub(crate) fn title(&self) -> String {
+        match self.kind {
+            PlotKind::Curve => format!("{} over time", self.metric),
+            PlotKind::Growth => format!("{} at the end of each iteration", self.metric),
+        }
+    }
+
+    /// Ticks of the vertical axis, all in one unit that suits the largest.
+    pub(crate) fn y_tick(&self, value: f64) -> String {
+        match self.metric.unit() {
+            Unit::Count => format_count(value),
+            Unit::Bytes => {
+                let (low, high) = self.y;
+                let largest = low.abs().max(high.abs());
+                let (divisor, unit) = match format_bytes(largest).rsplit_once(' ') {
+                    Some((_, "KiB")) => (1024.0, "KiB"),
+                    Some((_, "MiB")) => (1024.0 * 1024.0, "MiB"),
+                    Some((_, "GiB" | "TiB")) => (1024.0 * 1024.0 * 1024.0, "GiB"),
+                    _ => (1.0, "B"),
+                };
+                // Ticks that differ by less than they show would all read the same.
+                let decimals = match (high - low) / divisor {
+                    range if range > 20.0 => 0,
+                    range if range > 2.0 => 1,
+                    range if range > 0.2 => 2,
+                    _ => 3,
+                };
+                let decimals = if unit == "B" { 0 } else { decimals };
+                format!("{:.decimals$} {unit}", value / divisor)
+            }
+        }
+    }
+}
+
+fn curve(test: &TestReport, metric: Metric) -> Option<Plot> {
+    let of_metric = test.curve.iter().filter(|point| point.metric == metric && point.value.is_finite());
+    #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a run are far below 2^52")]
+    let points: Vec<_> = of_metric.map(|point| (point.t_ns as f64 / 1e9, point.value)).collect();
+    let ((first, last), peak) = ends(&points)?;
+    let summary = format!(
+        "{metric} from {} to {} in {:.2} s, at most {}",
+        format_value(metric, first.1),
+        format_value(metric, last.1),
+        last.0 - first.0,
+        format_value(metric, peak),
+    );
+    let (x, y) = (range(points.iter().map(|p| p.0), 0.0), range(points.iter().map(|p| p.1), 0.06));
+    Some(Plot {
+        kind: PlotKind::Curve,
+        metric,
+        summary,
+        x_label: "seconds since the process began",
+        points,
+        not_counted: 0,
+        boundaries: test.confirmed,
+        lines: Vec::new(),
+        x,
+        y,
+    })
+}
+
+fn growth(test: &TestReport, metric: Metric) -> Option<Plot> {
+    let of_metric = test.growth.iter().filter(|point| point.metric == metric && point.value.is_finite());
+    #[expect(clippy::cast_precision_loss, reason = "iterations are far below 2^52")]
+    let points: Vec<_> = of_metric.map(|point| (point.iteration as f64, point.value)).collect();
+    let ((first, last), _) = ends(&points)?;
+    let not_counted = points.iter().take_while(|(x, _)| *x <= f64::from(test.warm_up)).count();
+    let counted = points.get(not_counted..).filter(|counted| counted.len() > 1).unwrap_or(&points);
+    let figure = test.metrics.get(&metric);
+    let lines = figure.map_or_else(Vec::new, |figure| lines(metric, figure, counted));
+    let summary = format!(
+        "{metric} from {} to {} over {} iterations{}",
+        format_value(metric, first.1),
+        format_value(metric, last.1),
+        format_count(last.0),
+        lines.iter().map(|line| format!("; {}", line.label)).collect::<String>(),
+    );
+    let ends_of_lines = lines.iter().filter(|line| line.role != Role::Bound).flat_map(|l| [l.from.1, l.to.1]);
+    let y = range(points.iter().map(|p| p.1).chain(ends_of_lines), 0.06);
+    let x = range(points.iter().map(|p| p.0), 0.0);
+    let within = |(_, to): &(f64, f64)| (y.0..=y.1).contains(to);
+    let lines = lines.into_iter().filter(|line| within(&line.from) || within(&line.to)).collect();
+    Some(Plot {
+        kind: PlotKind::Growth,
+        metric,
+        summary,
+        x_label: "iteration",
+        points,
+        not_counted,
+        boundaries: true,
+        lines,
+        x,
+        y,
+    })
+}
+
+/// Slope, interval and threshold, as lines through the middle of the points that count.
+fn lines(metric: Metric, figure: &MetricValue, counted: &[(f64, f64)]) -> Vec<Line> {
+    let (Some(from), Some(to)) = (counted.first(), counted.last()) else { return Vec::new() };
+    // The line of Theil and Sen goes through the medians.
+    let mut offsets: Vec<f64> = counted.iter().map(|(x, y)| y - figure.value * x).collect();
+    offsets.sort_by(f64::total_cmp);
+    let offset = offsets[offsets.len() / 2];
+    let middle = (f64::midpoint(from.0, to.0), offset + figure.value * f64::midpoint(from.0, to.0));
+    let through = |anchor: (f64, f64), slope: f64, role, label| {
+        let at = |x: f64| (x, anchor.1 + slope * (x - anchor.0));
+        Line { role, label, from: at(from.0), to: at(to.0) }
+    };
+    let per = |value: f64| format!("{} per iteration", format_value(metric, value));
+    let mut lines = Vec::new();
+    for bound in [figure.low, figure.high] {
+        // An interval of no width is the slope itself.
+        if bound.is_finite() && (bound - figure.value).abs() > f64::EPSILON * figure.value.abs() {
+            lines.push(through(middle, bound, Role::Bound, format!("bound of the interval {}", per(bound))));
+        }
+    }
+    if figure.value.is_finite() {
+        lines.push(through(middle, figure.value, Role::Slope, format!("slope {}", per(figure.value))));
+    }
+    if let Some(threshold) = &figure.threshold {
+        let start = (from.0, offset + figure.value * from.0);
+        let label = format!("threshold {}", per(threshold.limit));
+        lines.push(through(start, threshold.limit, Role::Threshold, label));
+    }
+    lines
+}
+
+type Point = (f64, f64);
+
+/// First, last, and the largest value.
+fn ends(points: &[Point]) -> Option<((Point, Point), f64)> {
+    let peak = points.iter().map(|point| point.1).fold(f64::NEG_INFINITY, f64::max);
+    Some(((*points.first()?, *points.last()?), peak)).filter(|_| points.len() > 1)
+}
+
+/// Smallest and largest with some air around; never empty, as nothing can be drawn on that.
+fn range(values: impl Iterator<Item = f64>, air: f64) -> (f64, f64) {
+    let (low, high) =
+        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+    let width = high - low;
+    if !width.is_finite() || width <= low.abs() * 1e-12 {
+        let middle = if low.is_finite() { low } else { 0.0 };
+        let half = (middle.abs() * 0.05).max(1.0);
+        return (middle - half, middle + half);
+    }
+    (low - width * air, high + width * air)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn the_growth_plot_says_slope_interval_and_threshold() {
+        let report = sample::leak();
+        let plot = &plots_of(&report.suites[0].tests[1])[0];
+        assert_eq!(plot.name(), "growth.native.live_bytes");
+        assert_eq!((plot.points.len(), plot.not_counted), (4, 1));
+        assert_eq!(
+            plot.summary,
+            "native.live_bytes from 56.0 KiB to 200.0 KiB over 4 iterations; slope 48.0 KiB per iteration; \
+             threshold 0 B per iteration"
+        );
+        let threshold = plot.lines.iter().find(|line| line.role == Role::Threshold).unwrap();
+        assert_eq!(threshold.from.1, threshold.to.1, "nothing is allowed: the line is level");
+    }
+
+    #[test]
+    fn an_interval_is_drawn_as_its_two_bounds() {
+        let report = sample::leak();
+        let mut test = report.suites[0].tests[1].clone();
+        let figure = test.metrics.get_mut(&Metric::NativeLiveBytes).unwrap();
+        (figure.low, figure.high) = (40000.0, f64::INFINITY);
+        let plot = &plots_of(&test)[0];
+        assert_eq!(
+            plot.lines.iter().filter(|line| line.role == Role::Bound).count(),
+            1,
+            "an open one is not"
+        );
+    }
+
+    #[test]
+    fn ticks_share_a_unit_and_differ() {
+        let mut plot = plots_of(&sample::leak().suites[0].tests[1]).remove(0);
+        assert_eq!(plot.y_tick(102_400.0), "100 KiB");
+        plot.y = (1_048_576.0, 1_049_600.0);
+        assert_eq!(plot.y_tick(1_049_000.0), "1.000 MiB");
+        plot.metric = Metric::OsFds;
+        assert_eq!(plot.y_tick(3.0), "3");
+    }
+
+    #[test]
+    fn what_stays_the_same_has_a_range_too() {
+        assert_eq!(range([5.0, 5.0].into_iter(), 0.1), (4.0, 6.0));
+        assert_eq!(range(std::iter::empty(), 0.1), (-1.0, 1.0));
+        assert_eq!(range([0.0, 10.0].into_iter(), 0.1), (-1.0, 11.0));
+    }
+}

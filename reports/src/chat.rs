@@ -1,0 +1,167 @@
+//! Messages for chats: Slack, Teams, Lark. The rules are those of mail: what changed first, the worst tests, no storm.
+//!
+//! Names from outside stand where the chat formats nothing (plain text, code), and everything is bounded by the smallest
+//! that one of them takes.
+
+use memgate_model::{RunReport, Verdict};
+use serde_json::{Value, json};
+
+use crate::changes::Changes;
+use crate::mail::Surroundings;
+use crate::summary::{headline, in_short, not_passed, qualified};
+use crate::visible::visible;
+
+/// Whose message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chat {
+    /// Slack, Block Kit.
+    Slack,
+    /// Teams, an Adaptive Card for a workflow.
+    Teams,
+    /// Lark, also called Feishu.
+    Lark,
+}
+
+const TESTS: usize = 10;
+/// Of a name or a reason.
+const LONGEST: usize = 280;
+
+/// The body to post.
+#[must_use]
+pub fn chat(report: &RunReport, changes: &Changes, around: &Surroundings, to: Chat) -> Value {
+    let on = if around.branch.is_empty() { String::new() } else { format!(" on {}", around.branch) };
+    let title =
+        short(&format!("{} {}: {}{on}", symbol(report.verdict), report.project, changes.in_words(report)));
+    let mut lines: Vec<(String, String)> = Vec::new();
+    let tests = not_passed(report);
+    for (suite, test) in tests.iter().take(TESTS) {
+        lines.push((short(&qualified(suite, test)), short(&in_short(test))));
+    }
+    for problem in report.errors.iter().take(TESTS) {
+        lines.push((short(&problem.r#where), short(&problem.what)));
+    }
+    if tests.len() > TESTS {
+        lines.push((format!("{} more", tests.len() - TESTS), String::new()));
+    }
+    let summary = short(&headline(report));
+    let url = Some(around.url.as_str()).filter(|url| url.starts_with("https://"));
+    match to {
+        Chat::Slack => slack(&title, &summary, &lines, url),
+        Chat::Teams => teams(&title, &summary, &lines, url),
+        Chat::Lark => lark(&title, &summary, &lines, url),
+    }
+}
+
+fn slack(title: &str, summary: &str, lines: &[(String, String)], url: Option<&str>) -> Value {
+    let escape =
+        |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('`', "'");
+    let section = |text: String| json!({"type": "section", "text": {"type": "mrkdwn", "text": text}});
+    let plain =
+        |text: &str| json!({"type": "section", "text": {"type": "plain_text", "text": text, "emoji": false}});
+    let header: String = title.chars().take(150).collect();
+    let mut blocks =
+        vec![json!({"type": "header", "text": {"type": "plain_text", "text": header}}), plain(summary)];
+    blocks.extend(lines.iter().map(|(name, text)| {
+        // Code is the one place in which Slack neither formats nor calls anybody.
+        let text = if text.is_empty() { String::new() } else { format!("\n`{}`", escape(text)) };
+        section(format!("`{}`{text}", escape(name)))
+    }));
+    if let Some(url) = url {
+        let button =
+            json!({"type": "button", "text": {"type": "plain_text", "text": "Open the job"}, "url": url});
+        blocks.push(json!({"type": "actions", "elements": [button]}));
+    }
+    json!({"text": escape(title), "blocks": blocks})
+}
+
+fn teams(title: &str, summary: &str, lines: &[(String, String)], url: Option<&str>) -> Value {
+    // A text block would read Markdown; runs are plain.
+    let rich = |runs: Vec<Value>| json!({"type": "RichTextBlock", "inlines": runs});
+    let run = |text: &str, bold: bool| json!({"type": "TextRun", "text": text, "weight": if bold { "Bolder" } else { "Default" }});
+    let mut body = vec![rich(vec![run(title, true)]), rich(vec![run(summary, false)])];
+    body.extend(
+        lines.iter().map(|(name, text)| rich(vec![run(name, true), run(&format!("  {text}"), false)])),
+    );
+    let mut card = json!({
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard", "version": "1.4", "body": body,
+    });
+    if let Some(url) = url {
+        card["actions"] = json!([{"type": "Action.OpenUrl", "title": "Open the job", "url": url}]);
+    }
+    json!({"type": "message", "attachments": [{"contentType": "application/vnd.microsoft.card.adaptive", "content": card}]})
+}
+
+fn lark(title: &str, summary: &str, lines: &[(String, String)], url: Option<&str>) -> Value {
+    let plain = |text: &str| json!({"tag": "div", "text": {"tag": "plain_text", "content": text}});
+    let mut elements = vec![plain(summary)];
+    elements.extend(lines.iter().map(|(name, text)| plain(&format!("{name}\n{text}"))));
+    if let Some(url) = url {
+        let button = json!({"tag": "button", "text": {"tag": "plain_text", "content": "Open the job"}, "url": url, "type": "default"});
+        elements.push(json!({"tag": "action", "actions": [button]}));
+    }
+    json!({"msg_type": "interactive", "card": {"header": {"title": {"tag": "plain_text", "content": title}}, "elements": elements}})
+}
+
+const fn symbol(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass | Verdict::NotJudged => "✅",
+        Verdict::Warn => "⚠️",
+        Verdict::Error | Verdict::Fail => "❌",
+    }
+}
+
+fn short(text: &str) -> String {
+    let text = visible(text);
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    fn of(report: &RunReport, to: Chat) -> Value {
+        let around = Surroundings { branch: "main".to_owned(), ..Surroundings::default() };
+        chat(report, &Changes::since(None, report), &around, to)
+    }
+
+    #[test]
+    fn every_chat_is_told_what_changed_and_the_worst_tests() {
+        for to in [Chat::Slack, Chat::Teams, Chat::Lark] {
+            let text = of(&sample::leak(), to).to_string();
+            for part in [
+                "tiles: 1 new leak in engine_tests on main",
+                "engine_tests::MapCache.scroll",
+                "48.0 KiB per iteration",
+            ] {
+                assert!(text.contains(part), "{to:?}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn messages_stay_within_what_chats_take() {
+        let mut report = sample::hostile();
+        let test = report.suites[0].tests[0].clone();
+        report.suites[0].tests = vec![test; 500];
+        for to in [Chat::Slack, Chat::Teams, Chat::Lark] {
+            let text = of(&report, to).to_string();
+            assert!(text.len() < 20_000, "{to:?}: {} bytes", text.len());
+        }
+        let slack = of(&report, Chat::Slack);
+        assert!(slack["blocks"].as_array().unwrap().len() <= 50);
+        assert!(slack["blocks"][0]["text"]["text"].as_str().unwrap().chars().count() <= 150);
+    }
+
+    #[test]
+    fn a_name_calls_nobody_in_slack() {
+        let mut report = sample::leak();
+        report.suites[0].tests[1].id = "A.`<!channel>` *b*".to_owned();
+        let text = of(&report, Chat::Slack)["blocks"][2]["text"]["text"].as_str().unwrap().to_owned();
+        assert!(text.starts_with("`engine_tests::A.'&lt;!channel&gt;' *b*`\n`"), "{text}");
+    }
+}

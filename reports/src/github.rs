@@ -1,0 +1,93 @@
+//! Annotations for GitHub Actions: `::error file=…,line=…,title=…::text`, one line each, the worst first.
+//!
+//! GitHub shows ten of each kind per step. Text from outside can end neither its property nor its line, so it cannot give
+//! commands.
+
+use memgate_model::{RunReport, Verdict};
+
+use crate::places::{Checkout, Place};
+use crate::summary::{headline, in_short, not_passed, qualified};
+use crate::visible::visible;
+
+/// Shown per kind and step.
+const SHOWN: usize = 10;
+
+/// One line for each test that did not pass, as far as GitHub shows them, and one for the run.
+#[must_use]
+pub fn annotations(report: &RunReport, checkout: &Checkout) -> String {
+    let (mut errors, mut warnings) = (Vec::new(), Vec::new());
+    for problem in &report.errors {
+        errors.push(line("error", None, &problem.r#where, &format!("{} {}", problem.what, problem.hint)));
+    }
+    for (suite, test) in not_passed(report) {
+        let place =
+            test.leaks.iter().filter(|leak| leak.waiver.is_none()).find_map(|leak| checkout.place(leak));
+        let mut text = in_short(test);
+        if let Some(leak) = test.leaks.iter().find(|leak| leak.waiver.is_none()) {
+            text += &format!("\n{} ({})", leak.title, leak.id);
+        }
+        let (kind, list) = match test.verdict {
+            Verdict::Fail | Verdict::Error => ("error", &mut errors),
+            _ => ("warning", &mut warnings),
+        };
+        list.push(line(kind, place.as_ref(), &qualified(suite, test), &text));
+    }
+    let kind = if report.exit_code == 0 { "notice" } else { "error" };
+    let run = line(kind, None, "memgate", &headline(report));
+    // One of the errors says that there are more.
+    errors.truncate(SHOWN - 1);
+    warnings.truncate(SHOWN);
+    std::iter::once(run).chain(errors).chain(warnings).collect()
+}
+
+fn line(kind: &str, place: Option<&Place>, title: &str, text: &str) -> String {
+    let place = place.map_or_else(String::new, |Place { file, line }| {
+        let line = line.map_or_else(String::new, |line| format!("line={line},"));
+        format!("file={},{line}", property(file))
+    });
+    format!("::{kind} {place}title={}::{}\n", property(title), message(text.trim()))
+}
+
+fn message(text: &str) -> String {
+    let lines: Vec<_> = text.split('\n').map(|line| visible(line).replace('%', "%25")).collect();
+    lines.join("%0A")
+}
+
+fn property(text: &str) -> String {
+    message(text).replace(':', "%3A").replace(',', "%2C")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn a_leak_is_annotated_where_it_was_allocated() {
+        let text = annotations(&sample::leak(), &Checkout::default());
+        assert_eq!(
+            text,
+            "::error title=memgate::1 of 2 tests leaks\n\
+             ::error file=src/map_cache.cpp,line=88,title=engine_tests%3A%3AMapCache.scroll::48.0 KiB per iteration (allowed 0 B), \
+             12 allocations, 35 iterations, 99 %25 interval 48.0–48.0 KiB%0A12 × 4096 B (n1-5f1c09a2b47d1e03)\n"
+        );
+    }
+
+    #[test]
+    fn text_from_outside_gives_no_command() {
+        let mut report = sample::hostile();
+        report.suites[0].name = "x\n::stop-commands::y".to_owned();
+        report.errors[0].what = "::set-output name=a::b\r\n::error::c".to_owned();
+        report.suites[0].tests[0].leaks[0].frames[0].file = Some("a,line=1::b\n::error::".to_owned());
+        let text = annotations(&report, &Checkout::default());
+        for line in text.lines() {
+            assert!(line.starts_with("::error ") || line.starts_with("::warning "), "{line}");
+            let properties = line.split_once(' ').unwrap().1.split_once("::").unwrap().0;
+            for property in properties.split(',') {
+                let name = property.split_once('=').unwrap().0;
+                assert!(["file", "line", "title"].contains(&name), "{line}");
+            }
+        }
+        assert!(text.lines().count() <= 21);
+    }
+}

@@ -1,0 +1,130 @@
+//! GitLab's code quality report: one entry for each leak, with a fingerprint that survives rebuilds.
+
+use std::collections::BTreeMap;
+
+use memgate_model::{RunReport, Verdict};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+
+use crate::places::Checkout;
+use crate::registry::RenderError;
+use crate::summary::{in_short, not_passed, qualified};
+use crate::visible::visible;
+
+#[derive(Serialize)]
+struct Entry {
+    description: String,
+    check_name: &'static str,
+    fingerprint: String,
+    severity: &'static str,
+    location: Location,
+}
+
+#[derive(Serialize)]
+struct Location {
+    path: String,
+    lines: Lines,
+}
+
+#[derive(Serialize)]
+struct Lines {
+    begin: u32,
+}
+
+/// The leaks that no waiver covers, and the tests that were not measured.
+///
+/// # Errors
+/// When JSON cannot be written.
+pub fn code_quality(report: &RunReport, checkout: &Checkout) -> Result<String, RenderError> {
+    // The fingerprint decides what is new and what is fixed, so it names the leak and nothing that changes.
+    let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
+    for (suite, test) in not_passed(report) {
+        let name = qualified(suite, test);
+        let severity = match test.verdict {
+            Verdict::Fail => "major",
+            Verdict::Error => "critical",
+            _ => "minor",
+        };
+        let leaks: Vec<_> = test.leaks.iter().filter(|leak| leak.waiver.is_none()).collect();
+        for leak in &leaks {
+            let place = checkout.place(leak);
+            let entry = Entry {
+                description: format!(
+                    "{} leaks in {}: {}",
+                    visible(&leak.title),
+                    visible(&name),
+                    visible(&in_short(test))
+                ),
+                check_name: "memgate.leak",
+                fingerprint: fingerprint("leak", &leak.id),
+                severity,
+                location: Location {
+                    path: place.as_ref().map_or_else(|| path_of(&suite.name), |p| p.file.clone()),
+                    lines: Lines { begin: place.and_then(|p| p.line).unwrap_or(1) },
+                },
+            };
+            entries.entry(entry.fingerprint.clone()).or_insert(entry);
+        }
+        if leaks.is_empty() && test.verdict != Verdict::NotJudged {
+            let entry = Entry {
+                description: format!("{}: {}", visible(&name), visible(&in_short(test))),
+                check_name: "memgate.test",
+                fingerprint: fingerprint("test", &name),
+                severity,
+                location: Location { path: path_of(&suite.name), lines: Lines { begin: 1 } },
+            };
+            entries.entry(entry.fingerprint.clone()).or_insert(entry);
+        }
+    }
+    let mut text = serde_json::to_string_pretty(&entries.into_values().collect::<Vec<_>>())
+        .map_err(RenderError::Json)?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// A path has to be there; without one the suite stands for it.
+fn path_of(suite: &str) -> String {
+    visible(suite).trim_start_matches(['.', '/']).to_owned()
+}
+
+fn fingerprint(rule: &str, of: &str) -> String {
+    let hash = Sha256::digest(format!("memgate.{rule}\0{of}"));
+    hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn an_entry_names_the_line_and_keeps_its_fingerprint_when_lines_and_sizes_change() {
+        let of = |report: &RunReport| -> serde_json::Value {
+            serde_json::from_str(&code_quality(report, &Checkout::default()).unwrap()).unwrap()
+        };
+        let mut report = sample::leak();
+        let before = of(&report);
+        assert_eq!(before[0]["location"]["path"], "src/map_cache.cpp");
+        assert_eq!(before[0]["location"]["lines"]["begin"], 88);
+        let leak = &mut report.suites[0].tests[1].leaks[0];
+        leak.bytes_per_iteration = 7.0;
+        leak.frames[0].line = Some(99);
+        assert_eq!(of(&report)[0]["fingerprint"], before[0]["fingerprint"]);
+    }
+
+    #[test]
+    fn fingerprints_are_unique_and_paths_relative() {
+        for (name, report) in sample::all() {
+            let json: serde_json::Value =
+                serde_json::from_str(&code_quality(&report, &Checkout::default()).unwrap()).unwrap();
+            let entries = json.as_array().unwrap();
+            let prints: std::collections::BTreeSet<_> =
+                entries.iter().map(|e| e["fingerprint"].as_str().unwrap()).collect();
+            assert_eq!(prints.len(), entries.len(), "{name}");
+            assert!(
+                entries.iter().all(|e| !e["location"]["path"].as_str().unwrap().starts_with(['/', '.'])),
+                "{name}"
+            );
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What concerns the whole run: problems, one-time growth, waivers, what was excluded, what measuring cost, the method.
+
+use memgate_model::{
+    BoundaryQuality, Outcome, RunReport, Verdict, WaiverReport, WaiverState, format_bytes, format_count,
+};
+
+use super::leak;
+use super::write::Html;
+use crate::dates::days_until;
+use crate::human::{counted, one_time_groups};
+use crate::summary::qualified;
+
+/// Waivers that end this soon are told.
+const SOON_DAYS: i64 = 14;
+/// Groups and names that are listed before the rest is counted.
+const LISTED: usize = 100;
+
+pub(super) fn problems(report: &RunReport) -> Html {
+    let mut html = Html::default();
+    if report.errors.is_empty() {
+        return html;
+    }
+    html.markup("<section aria-labelledby=problems-h><h2 id=problems-h>Problems</h2><ul>");
+    for problem in &report.errors {
+        html.markup("<li><b>").text(&problem.r#where).markup("</b>: ").text(&problem.what);
+        if !problem.hint.is_empty() {
+            html.markup(" <span class=faint>").text(&problem.hint).markup("</span>");
+        }
+    }
+    html.markup("</ul></section>\n");
+    html
+}
+
+pub(super) fn one_time(report: &RunReport) -> Html {
+    let mut html = Html::default();
+    let mut groups: Vec<_> = one_time_groups(report).into_values().collect();
+    if groups.is_empty() {
+        return html;
+    }
+    groups.sort_by(|(a, _), (b, _)| b.bytes_per_iteration.total_cmp(&a.bytes_per_iteration));
+    let bytes: f64 = groups.iter().map(|(leak, _)| leak.bytes_per_iteration).sum();
+    html.markup("<section aria-labelledby=once-h><h2 id=once-h>One-time growth</h2><p>");
+    html.text(&format!(
+        "{} allocated once and kept, in {}. That is no leak.",
+        format_bytes(bytes),
+        counted(groups.len(), "place")
+    ));
+    html.markup("</p><details class=more><summary>where</summary>");
+    for (leak, tests) in groups.iter().take(LISTED) {
+        leak::group(&mut html, leak, false);
+        html.element("p class=facts", &format!("seen in {}", listed(tests, 5)));
+    }
+    if groups.len() > LISTED {
+        html.element("p", &format!("and {} more", groups.len() - LISTED));
+    }
+    html.markup("</details></section>\n");
+    html
+}
+
+pub(super) fn waivers(report: &RunReport) -> Html {
+    let mut html = Html::default();
+    html.markup("<section aria-labelledby=waivers-h><h2 id=waivers-h>Waivers</h2>");
+    if report.waivers.is_empty() {
+        html.markup("<p>none</p></section>\n");
+        return html;
+    }
+    html.markup("<div class=scroll tabindex=0 role=group aria-label=Waivers><table><thead><tr><th scope=col>state<th scope=col>what<th scope=col>until<th scope=col class=n>leaks<th scope=col>reason<th scope=col>owner</thead><tbody>");
+    for waiver in &report.waivers {
+        let (class, state) = state(waiver, &report.started);
+        html.markup("<tr><td><span class=\"badge ")
+            .markup(class)
+            .markup("\">")
+            .text(&state)
+            .markup("</span><td class=code>");
+        html.text(&waiver.matches)
+            .markup("<td>")
+            .text(&waiver.until)
+            .markup("<td class=n>")
+            .text(&waiver.used.to_string());
+        html.markup("<td>").text(&waiver.reason).markup("<td>").text(waiver.owner.as_deref().unwrap_or(""));
+    }
+    html.markup("</tbody></table></div></section>\n");
+    html
+}
+
+fn state(waiver: &WaiverReport, started: &str) -> (&'static str, String) {
+    match waiver.state {
+        WaiverState::Expired => ("fail", "expired".to_owned()),
+        WaiverState::Unused => ("warn", "matches nothing".to_owned()),
+        WaiverState::InForce => match days_until(started, &waiver.until) {
+            Some(days) if days <= SOON_DAYS => {
+                let days = usize::try_from(days).unwrap_or(0);
+                ("warn", format!("in force, ends in {}", counted(days, "day")))
+            }
+            _ => ("pass", "in force".to_owned()),
+        },
+    }
+}
+
+pub(super) fn excluded(report: &RunReport) -> Html {
+    let mut html = Html::default();
+    let mut failed = Vec::new();
+    let mut skipped = Vec::new();
+    for suite in &report.suites {
+        for test in suite.tests.iter().filter(|test| test.verdict == Verdict::NotJudged) {
+            let list = if test.outcome == Outcome::Skipped { &mut skipped } else { &mut failed };
+            list.push(qualified(suite, test));
+        }
+    }
+    html.markup("<section aria-labelledby=excluded-h><h2 id=excluded-h>What was excluded</h2><ul>");
+    html.markup("<li>The agent's own memory, threads and descriptors: counted apart, below.");
+    html.markup("<li>Frames of the C library, the test runner and the agent: left out of stacks and of the ids of leaks.");
+    for (names, what) in
+        [(failed, "failed by themselves and were not judged for leaks"), (skipped, "skipped themselves")]
+    {
+        if !names.is_empty() {
+            html.element(
+                "li",
+                &format!("{} {what}: {}", counted(names.len(), "test"), listed(&names, LISTED)),
+            );
+        }
+    }
+    let waived = report.suites.iter().flat_map(|suite| &suite.tests).flat_map(|test| &test.leaks);
+    let waived = waived.filter(|leak| leak.waiver.is_some()).count();
+    if waived > 0 {
+        html.element(
+            "li",
+            &format!("{} in force: listed with their tests, in no sum", counted(waived, "waived leak")),
+        );
+    }
+    html.markup("</ul></section>\n");
+    html
+}
+
+pub(super) fn cost(report: &RunReport) -> Html {
+    let cost = &report.agent_cost;
+    let mut html = Html::default();
+    html.markup("<section aria-labelledby=cost-h><h2 id=cost-h>What measuring cost</h2><dl>");
+    let cpu = cost.cpu_ratio.map_or_else(
+        || "not estimated".to_owned(),
+        |ratio| format!("{:.0} % more than without the agent", 100.0 * (ratio - 1.0)),
+    );
+    #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+    let peak = format_bytes(cost.peak_bytes as f64);
+    for (what, value) in [
+        ("CPU time of the tests", cpu),
+        ("memory of the agent, at most in one process", peak),
+        ("time at starts and boundaries", format!("{:.2} s", cost.boundary_s)),
+        ("stacks not unwound to their root", cost.truncated_stacks.to_string()),
+    ] {
+        html.element("dt", what).element("dd", &value);
+    }
+    html.markup("</dl></section>\n");
+    html
+}
+
+pub(super) fn method(report: &RunReport) -> Html {
+    let mut html = Html::default();
+    html.markup("<section aria-labelledby=how-h><h2 id=how-h>How verdicts are made</h2><ol>");
+    html.markup("<li><b>Screen.</b> Every test runs once. What was allocated in its window and is alive at its end is held against the threshold; most tests pass here.");
+    html.markup("<li><b>Confirm.</b> Only a suspect runs again, alone, after a warm-up, in iterations. The values at the end of each give a Theil–Sen slope with its confidence interval.");
+    html.markup("<li><b>Judge.</b> FAIL: the lower bound is above the threshold and growth has not come to rest. PASS: the upper bound is not above it, or growth came to rest. Else WARN. What could not be measured is an ERROR, never a pass.</ol>");
+    html.markup("<ul>");
+    for suite in &report.suites {
+        let boundary = match suite.boundary {
+            BoundaryQuality::Exact => "exact boundaries, from inside the process",
+            BoundaryQuality::Class => "exact boundaries, of test classes",
+            BoundaryQuality::Observed => "boundaries observed from outside",
+            BoundaryQuality::Process => "the process is the test",
+        };
+        html.element("li", &format!("{}: runner {}, {boundary}", suite.name, suite.runner));
+    }
+    let confidence =
+        report.suites.iter().flat_map(|s| &s.tests).flat_map(|t| t.metrics.values()).map(|v| v.confidence);
+    let confidence = confidence.fold(0.0, f64::max);
+    if confidence > 0.0 {
+        html.element("li", &format!("confidence of the intervals: {} %", format_count(confidence * 100.0)));
+    }
+    html.markup("</ul></section>\n");
+    html
+}
+
+fn listed(names: &[String], most: usize) -> String {
+    let shown = names.iter().take(most).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(most) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

@@ -1,0 +1,267 @@
+//! The tests: a row that says what matters, and a body with curves, leaks and how the verdict was made.
+
+use memgate_model::{
+    MetricValue, Outcome, RunReport, SuiteReport, TestReport, Unit, Verdict, format_bytes, format_count,
+    format_value,
+};
+
+use super::leak;
+use super::page::verdict_word;
+use super::write::Html;
+use crate::chart::{inline_svg, plots_of};
+use crate::human::{interval, own_outcome, per};
+use crate::registry::RenderError;
+use crate::summary::{Anchors, in_short, leaked_bytes, not_passed, qualified};
+
+/// Bodies that are part of the page; all others are text until they are opened.
+const OPEN_BODIES: usize = 50;
+
+const MANY: usize = 300;
+
+pub(super) fn list(report: &RunReport) -> Result<Html, RenderError> {
+    let mut html = Html::default();
+    let total: usize = report.suites.iter().map(|suite| suite.tests.len()).sum();
+    if total == 0 {
+        return Ok(html);
+    }
+    html.markup("<section id=tests aria-labelledby=tests-h><h2 id=tests-h>Tests</h2>\n");
+    toolbar(&mut html, report, total);
+    // Far more rows than a screen has are only drawn where they are seen.
+    html.markup(if total > MANY { "<div id=list class=many>\n" } else { "<div id=list>\n" });
+    let anchors = Anchors::new(report);
+    let first = not_passed(report);
+    let rest = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
+    let rest = rest.filter(|(_, test)| !first.iter().any(|(_, seen)| std::ptr::eq(*seen, *test)));
+    for (index, (suite, test)) in first.iter().copied().chain(rest).enumerate() {
+        let parsed = index < OPEN_BODIES && index < first.len();
+        row(&mut html, (suite, test), &anchors.of(suite, test), index == 0 && parsed, parsed)?;
+    }
+    html.markup("</div><noscript><p>Tests that passed can only be opened with scripts allowed.</p></noscript></section>\n");
+    Ok(html)
+}
+
+fn toolbar(html: &mut Html, report: &RunReport, total: usize) {
+    html.markup("<form id=tools role=search><label>Search <input type=search id=q autocomplete=off placeholder=\"test, function, class, leak\"></label>");
+    html.markup("<label>Show <select id=verdict><option value=\"\">all verdicts");
+    for verdict in [Verdict::Fail, Verdict::Error, Verdict::Warn, Verdict::NotJudged, Verdict::Pass] {
+        let count =
+            report.suites.iter().flat_map(|suite| &suite.tests).filter(|t| t.verdict == verdict).count();
+        if count > 0 {
+            let (class, word) = verdict_word(verdict);
+            html.markup("<option value=").markup(class).markup(">").text(&format!("{word} ({count})"));
+        }
+    }
+    html.markup("</select></label>");
+    if report.suites.len() > 1 {
+        html.markup("<label>Suite <select id=suite><option value=\"\">all suites");
+        for suite in &report.suites {
+            html.markup("<option").attribute("value", &suite.name).markup(">").text(&suite.name);
+        }
+        html.markup("</select></label>");
+    }
+    html.markup("<label>Sort <select id=sort><option value=worst>worst first<option value=bytes>leaked bytes<option value=time>duration<option value=name>name</select></label>");
+    html.markup("<output id=count aria-live=polite>")
+        .text(&crate::human::counted(total, "test"))
+        .markup("</output></form>\n");
+}
+
+fn row(
+    html: &mut Html,
+    (suite, test): (&SuiteReport, &TestReport),
+    anchor: &str,
+    open: bool,
+    parsed: bool,
+) -> Result<(), RenderError> {
+    let (class, word) = verdict_word(test.verdict);
+    let leaked = leaked_bytes(test);
+    html.markup("<details class=test").attribute("id", anchor).markup(" data-v=").markup(class);
+    html.attribute("data-suite", &suite.name);
+    html.attribute("data-b", &leaked.to_string()).attribute("data-t", &test.duration_s.to_string());
+    let found_by = found_by(test);
+    if !found_by.is_empty() {
+        html.attribute("data-q", &found_by);
+    }
+    html.markup(if open { " open" } else { "" })
+        .markup("><summary><span class=\"badge ")
+        .markup(class)
+        .markup("\">");
+    html.markup(word)
+        .markup("</span> <span class=name>")
+        .text(&qualified(suite, test))
+        .markup("</span> <span class=short>");
+    let short =
+        if test.verdict == Verdict::Pass && test.reason.is_empty() { String::new() } else { in_short(test) };
+    html.text(&short).markup("</span></summary>");
+    let body = body(suite, test, anchor)?;
+    if parsed {
+        html.markup("<div class=body>").part(&body).markup("</div>");
+    } else {
+        html.markup("<script type=\"text/plain\">").part(&body).markup("</script>");
+    }
+    html.markup("</details>\n");
+    Ok(())
+}
+
+/// What a search finds a test by, besides its name: leaks, functions, classes, the reason.
+fn found_by(test: &TestReport) -> String {
+    const MOST: usize = 2000;
+    let mut words = Vec::new();
+    for leak in test.leaks.iter().chain(&test.one_time) {
+        words.push(leak.id.as_str());
+        words.extend(leak.class.as_deref());
+        words.extend(leak.frames.iter().filter_map(|frame| frame.function.as_deref()));
+        words.extend(leak.frames.first().and_then(|frame| frame.file.as_deref()));
+    }
+    let mut text = words.join(" ").to_lowercase();
+    if let Some((end, _)) = text.char_indices().nth(MOST) {
+        text.truncate(end);
+    }
+    text
+}
+
+fn body(suite: &SuiteReport, test: &TestReport, anchor: &str) -> Result<Html, RenderError> {
+    let mut html = Html::default();
+    html.markup("<p class=facts>").text(own_outcome(test.outcome));
+    html.text(&format!(" in {} · ", seconds(test.duration_s)));
+    html.markup("<a").attribute("href", &format!("#{anchor}")).markup(">link to this test</a></p>");
+    if !test.reason.is_empty() {
+        html.element("p class=reason", &test.reason);
+    }
+    html.markup("<div class=charts>");
+    for plot in plots_of(test) {
+        html.markup("<figure><figcaption>")
+            .text(&plot.title())
+            .markup("</figcaption>")
+            .svg(&inline_svg(&plot)?);
+        html.markup("<p class=legend>");
+        for line in &plot.lines {
+            let class = match line.role {
+                crate::chart::Role::Slope => "<span class=\"key slope\"></span>",
+                crate::chart::Role::Bound => "<span class=\"key bound\"></span>",
+                crate::chart::Role::Threshold => "<span class=\"key allowed\"></span>",
+            };
+            html.markup(class).text(&line.label).markup(" ");
+        }
+        if plot.not_counted > 0 {
+            html.markup("<span class=\"key warm\"></span>warm-up, not counted ");
+        }
+        if plot.boundaries && plot.lines.is_empty() {
+            html.markup("dots: boundaries, the ends of iterations");
+        }
+        html.markup("</p></figure>");
+    }
+    html.markup("</div>");
+    for leak in &test.leaks {
+        leak::group(&mut html, leak, true);
+    }
+    if !test.one_time.is_empty() {
+        html.markup("<details class=more><summary>allocated once and kept, not a leak: ");
+        let bytes: f64 = test.one_time.iter().map(|leak| leak.bytes_per_iteration).sum();
+        html.text(&format_bytes(bytes)).markup("</summary>");
+        for leak in &test.one_time {
+            leak::group(&mut html, leak, false);
+        }
+        html.markup("</details>");
+    }
+    figures(&mut html, test);
+    html.element("h3", "How the verdict was made");
+    html.markup("<ul>");
+    for step in how(suite, test) {
+        html.element("li", &step);
+    }
+    html.markup("</ul>");
+    Ok(html)
+}
+
+fn figures(html: &mut Html, test: &TestReport) {
+    if test.metrics.is_empty() {
+        return;
+    }
+    html.markup("<div class=scroll tabindex=0 role=group aria-label=Figures><table><caption>Figures</caption><thead><tr><th scope=col>metric<th scope=col class=n>value<th scope=col>per<th scope=col class=n>interval<th scope=col class=n>allowed<th scope=col>which threshold</thead><tbody>");
+    for (metric, value) in &test.metrics {
+        html.markup("<tr><th scope=row>")
+            .text(metric.name())
+            .markup("<td class=n><data")
+            .attribute("value", &value.value.to_string());
+        html.markup(">")
+            .text(&exact(value.value, value.unit, &format_value(*metric, value.value)))
+            .markup("</data><td>");
+        html.text(per(value.per)).markup("<td class=n>");
+        if value.confidence > 0.0 {
+            html.text(&interval(*metric, value.low, value.high));
+        }
+        html.markup("<td class=n>");
+        if let Some(threshold) = &value.threshold {
+            html.text(&format_value(*metric, threshold.limit)).markup("<td>").text(&threshold.source);
+        } else {
+            html.markup("<td class=faint>none");
+        }
+    }
+    html.markup("</tbody></table></div>");
+}
+
+/// `48.0 KiB (49152 B)`: what was rounded is said in full.
+fn exact(value: f64, unit: Unit, shown: &str) -> String {
+    if unit == Unit::Bytes && value.abs() >= 1024.0 && value.is_finite() {
+        format!("{shown} ({} B)", format_count(value))
+    } else {
+        shown.to_owned()
+    }
+}
+
+fn seconds(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{:.1} ms", seconds * 1000.0) } else { format!("{seconds:.2} s") }
+}
+
+/// The steps from the first execution to the verdict, with the figures they rest on.
+fn how(suite: &SuiteReport, test: &TestReport) -> Vec<String> {
+    if test.verdict == Verdict::NotJudged {
+        return vec![match test.outcome {
+            Outcome::Skipped => "The test skipped itself: there is nothing to judge.".to_owned(),
+            _ => "The test failed by itself: what a failing test leaves behind is not judged.".to_owned(),
+        }];
+    }
+    let mut steps = Vec::new();
+    if !test.confirmed {
+        steps.push(match (test.verdict, suite.runner.as_str()) {
+            (Verdict::Pass, "junit") => "Its class did not grow in the last rounds of the suite, so it was not run alone.".to_owned(),
+            (Verdict::Pass, _) => "It ran once, and what it left behind is within the thresholds or not judged, so it was not run again.".to_owned(),
+            _ => "It was not confirmed by running it alone.".to_owned(),
+        });
+    } else {
+        let warm_up = if test.warm_up > 0 {
+            format!(", {} of warm-up before those that count", test.warm_up)
+        } else {
+            String::new()
+        };
+        steps.push(format!("Something stayed behind, so it ran again, alone, in iterations{warm_up}."));
+    }
+    for (metric, value) in &test.metrics {
+        if let (Some(threshold), true) = (&value.threshold, value.iterations > 1) {
+            steps.push(against(*metric, value, threshold.limit, &threshold.source));
+        }
+    }
+    if !test.reason.is_empty() {
+        steps.push(format!("Verdict {}: {}.", verdict_word(test.verdict).1, test.reason));
+    }
+    steps
+}
+
+fn against(metric: memgate_model::Metric, value: &MetricValue, limit: f64, source: &str) -> String {
+    let judged = if value.low > limit {
+        "the whole interval is above"
+    } else if value.high <= limit {
+        "the interval is not above"
+    } else {
+        "the interval lies across"
+    };
+    format!(
+        "{metric}: {} per {} over {} iterations, {} % interval {}; allowed {} ({source}): {judged}.",
+        format_value(metric, value.value),
+        per(value.per),
+        value.iterations,
+        format_count(value.confidence * 100.0),
+        interval(metric, value.low, value.high),
+        format_value(metric, limit),
+    )
+}

@@ -1,0 +1,84 @@
+//! The only way text gets into the page: markup is `'static`, everything else is escaped.
+
+use crate::visible::visible;
+
+/// Text for an element or an attribute: harmless for the page and for the reader.
+pub(crate) fn escape(text: &str) -> String {
+    let mut html = Html::default();
+    html.text(text);
+    html.0
+}
+
+/// A page in the making.
+#[derive(Debug, Default)]
+pub(super) struct Html(pub(super) String);
+
+impl Html {
+    pub(super) fn markup(&mut self, markup: &'static str) -> &mut Self {
+        self.0.push_str(markup);
+        self
+    }
+
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        for c in visible(text).chars() {
+            match c {
+                '&' => self.0.push_str("&amp;"),
+                '<' => self.0.push_str("&lt;"),
+                '>' => self.0.push_str("&gt;"),
+                '"' => self.0.push_str("&quot;"),
+                '\'' => self.0.push_str("&#39;"),
+                c => self.0.push(c),
+            }
+        }
+        self
+    }
+
+    /// ` name="value"`, behind an open tag's name.
+    pub(super) fn attribute(&mut self, name: &'static str, value: &str) -> &mut Self {
+        self.markup(" ").markup(name).markup("=\"").text(value).markup("\"")
+    }
+
+    /// An element with text in it: `element("p class=x", …)`.
+    pub(super) fn element(&mut self, tag: &'static str, text: &str) -> &mut Self {
+        let name = tag.split(' ').next().unwrap_or(tag);
+        self.markup("<").markup(tag).markup(">").text(text).markup("</").markup(name).markup(">")
+    }
+
+    /// What another part of this crate has already made harmless.
+    pub(super) fn part(&mut self, part: &Self) -> &mut Self {
+        self.0.push_str(&part.0);
+        self
+    }
+
+    /// A chart.
+    pub(super) fn svg(&mut self, svg: &str) -> &mut Self {
+        self.0.push_str(svg);
+        self
+    }
+
+    /// JSON for the script of the page: a `<` in it could end the element it stands in.
+    pub(super) fn json(&mut self, json: &str) -> &mut Self {
+        self.0.push_str(&json.replace('<', "\\u003c"));
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_become_markup() {
+        assert_eq!(
+            escape("<a href=\"x\" title='y'>&\u{202e}\0"),
+            "&lt;a href=&quot;x&quot; title=&#39;y&#39;&gt;&amp;\\u{202e}\\u{0}"
+        );
+        let mut html = Html::default();
+        html.markup("<p")
+            .attribute("title", "\" onclick=\"x")
+            .markup(">")
+            .element("b class=c", "</b>")
+            .json("</script>");
+        assert_eq!(html.0, "<p title=\"&quot; onclick=&quot;x\"><b class=c>&lt;/b&gt;</b>\\u003c/script>");
+    }
+}

@@ -1,0 +1,118 @@
+//! What became of followed objects: allocation sites, how many there were, how many are left, how long the others lived.
+
+use memgate_model::{Followed, FollowedSite, LIFETIMES_NS, format_bytes};
+
+use crate::human::figures::GAP;
+use crate::human::paint::Paint;
+use crate::visible::visible;
+
+/// Sites shown unless everything is asked for, and frames of each.
+const SITES: usize = 10;
+const FRAMES: usize = 3;
+
+/// The section; empty where nothing was followed.
+pub(super) fn followed(followed: Option<&Followed>, paint: Paint, verbose: bool) -> String {
+    let Some(followed) = followed else { return String::new() };
+    let sum = |of: fn(&FollowedSite) -> u64| followed.sites.iter().map(of).fold(0, u64::saturating_add);
+    let mut text = format!(
+        "{}{GAP}{} allocated, {}, {} alive at the end\n",
+        paint.strong("FOLLOWED"),
+        counted(sum(|site| site.allocations)),
+        bytes(sum(|site| site.bytes)),
+        sum(|site| site.live),
+    );
+    let shown = if verbose { followed.sites.len() } else { SITES };
+    for site in followed.sites.iter().take(shown) {
+        text += &one(site, paint, verbose);
+    }
+    let hidden = followed.left_out.saturating_add(followed.sites.len().saturating_sub(shown) as u64);
+    if hidden > 0 {
+        text += &format!("      and {hidden} more sites\n");
+    }
+    if followed.lost > 0 {
+        text +=
+            &format!("      {} allocations or ends are missing: there was no room for them\n", followed.lost);
+    }
+    text
+}
+
+fn one(site: &FollowedSite, paint: Paint, verbose: bool) -> String {
+    let mut text = format!(
+        "      {} × {}, {}{GAP}{} alive, {}{GAP}{}\n",
+        site.allocations,
+        visible(&site.class),
+        bytes(site.bytes),
+        site.live,
+        bytes(site.live_bytes),
+        lifetimes(&site.lifetimes),
+    );
+    let shown = if verbose { site.frames.len() } else { FRAMES };
+    for (index, frame) in site.frames.iter().take(shown).enumerate() {
+        let label = if index == 0 { "allocated at" } else { "" };
+        let place = match (&frame.file, frame.line) {
+            (Some(file), Some(line)) => format!("({}:{line})", visible(file)),
+            (Some(file), None) => format!("({})", visible(file)),
+            (None, _) => String::new(),
+        };
+        let function = frame.function.as_deref().unwrap_or("?");
+        text += &format!("      {label:12}  {}{}\n", visible(function), paint.faint(place));
+    }
+    text
+}
+
+/// `lived < 1 ms 12, < 10 ms 3, longer 1`; what is 0 is left out.
+fn lifetimes(counts: &[u64]) -> String {
+    let limits = LIFETIMES_NS.iter().map(|ns| {
+        let ms = ns / 1_000_000;
+        if ms < 1000 { format!("< {ms} ms") } else { format!("< {} s", ms / 1000) }
+    });
+    let named = limits.chain(["longer".to_owned()]).zip(counts).filter(|(_, count)| **count > 0);
+    let parts: Vec<String> = named.map(|(limit, count)| format!("{limit} {count}")).collect();
+    if parts.is_empty() { "none collected".to_owned() } else { format!("lived {}", parts.join(", ")) }
+}
+
+fn counted(objects: u64) -> String {
+    if objects == 1 { "1 object".to_owned() } else { format!("{objects} objects") }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+fn bytes(bytes: u64) -> String {
+    format_bytes(bytes as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_model::Frame;
+
+    use super::*;
+
+    #[test]
+    fn a_site_tells_how_many_are_left_and_how_long_the_others_lived() {
+        let frame = Frame {
+            function: Some("com.example.Registry.load".into()),
+            file: Some("Registry.java".into()),
+            line: Some(13),
+            module: String::new(),
+            offset: 0,
+            inlined: false,
+        };
+        let site = FollowedSite {
+            class: "com.example.Tile".into(),
+            frames: vec![frame],
+            allocations: 12,
+            bytes: 288,
+            live: 2,
+            live_bytes: 48,
+            lifetimes: vec![0, 7, 0, 0, 0, 3],
+        };
+        let value = Followed { sites: vec![site], left_out: 4, lost: 1 };
+        let want = "FOLLOWED   12 objects allocated, 288 B, 2 alive at the end
+      12 × com.example.Tile, 288 B   2 alive, 48 B   lived < 10 ms 7, longer 3
+      allocated at  com.example.Registry.load(Registry.java:13)
+      and 4 more sites
+      1 allocations or ends are missing: there was no room for them
+";
+        assert_eq!(followed(Some(&value), Paint::new(false), false), want);
+        assert_eq!(followed(None, Paint::new(false), false), "");
+    }
+}

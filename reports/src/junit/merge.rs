@@ -1,0 +1,272 @@
+//! Leaks in the JUnit files that the test runner itself wrote, on the tests that leaked: whoever looks at a test there sees
+//! that it leaks.
+//!
+//! Data flow: the runner's document → events → those test cases that the report fails, and that did not fail by
+//! themselves → the same document with a `failure` in each, and the counts of its suites raised. Everything else stays as
+//! it is, byte by byte as far as the parser keeps it. Merging twice changes nothing more.
+
+use std::collections::BTreeMap;
+
+use memgate_model::{RunReport, TestReport, Verdict};
+use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
+use quick_xml::{Error, Reader, Writer, XmlVersion};
+
+use super::sanitise::{attribute, cdata};
+use crate::human::{BlockStyle, Paint, test_block, waive_until};
+use crate::summary::in_short;
+
+/// A document with what was added to it.
+#[derive(Debug)]
+pub struct Merged {
+    /// The document.
+    pub xml: Vec<u8>,
+    /// Test cases that got a leak.
+    pub cases: usize,
+}
+
+/// Adds the leaks of `report` to a JUnit document.
+///
+/// # Errors
+/// When it is not well-formed XML.
+pub fn merge(report: &RunReport, xml: &[u8]) -> Result<Merged, Error> {
+    let failing = failing(report);
+    let style = BlockStyle {
+        paint: Paint::new(false),
+        width: None,
+        verbose: false,
+        until: waive_until(&report.started),
+    };
+    let events = events(xml)?;
+    let (hits, counts) = hits(&events, &failing)?;
+    let cases = hits.len();
+    let mut writer = Writer::new(Vec::with_capacity(xml.len() + cases * 1024));
+    for (index, event) in events.into_iter().enumerate() {
+        let hit = hits.get(&index);
+        match (event, hit, counts.get(&index)) {
+            (Event::Start(start), Some(test), _) => {
+                writer.write_event(Event::Start(start))?;
+                failure(&mut writer, test, &style)?;
+            }
+            (Event::Empty(start), Some(test), _) => {
+                let end = BytesEnd::new(String::from_utf8_lossy(start.name().as_ref()).into_owned());
+                writer.write_event(Event::Start(start))?;
+                failure(&mut writer, test, &style)?;
+                writer.write_event(Event::End(end))?;
+            }
+            (Event::Start(start), None, Some(more)) => {
+                writer.write_event(Event::Start(raised(&start, *more)?))?
+            }
+            (event, ..) => writer.write_event(event)?,
+        }
+    }
+    Ok(Merged { xml: writer.into_inner(), cases })
+}
+
+/// The tests that leak, by the name a runner gives them.
+fn failing(report: &RunReport) -> BTreeMap<String, &TestReport> {
+    let tests =
+        report.suites.iter().flat_map(|suite| &suite.tests).filter(|test| test.verdict == Verdict::Fail);
+    tests.map(|test| (plain(&test.id), test)).collect()
+}
+
+/// JUnit 5 and Gradle write `loads()`, Surefire `loads`.
+fn plain(name: &str) -> String {
+    name.strip_suffix("()").unwrap_or(name).to_owned()
+}
+
+fn events(xml: &[u8]) -> Result<Vec<Event<'static>>, Error> {
+    let mut reader = Reader::from_reader(xml);
+    let mut events = Vec::new();
+    let mut depth = 0_usize;
+    loop {
+        let event = reader.read_event()?.into_owned();
+        match event {
+            // The reader knows which end is missing only where another one comes in its place.
+            Event::Eof if depth > 0 => {
+                return Err(Error::IllFormed(quick_xml::errors::IllFormedError::MissingEndTag(
+                    "testsuite".to_owned(),
+                )));
+            }
+            Event::Eof => return Ok(events),
+            Event::Start(_) => depth += 1,
+            Event::End(_) => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        events.push(event);
+    }
+}
+
+type Hits<'r> = BTreeMap<usize, &'r TestReport>;
+
+/// Which events are test cases to fail, and by how much the counts of the suites around them rise.
+fn hits<'r>(
+    events: &[Event<'static>],
+    failing: &BTreeMap<String, &'r TestReport>,
+) -> Result<(Hits<'r>, BTreeMap<usize, usize>), Error> {
+    let mut hits = Hits::new();
+    let mut counts = BTreeMap::new();
+    let mut suites: Vec<usize> = Vec::new();
+    for (index, event) in events.iter().enumerate() {
+        let (start, has_children) = match event {
+            Event::Start(start) => (start, true),
+            Event::Empty(start) => (start, false),
+            Event::End(end) if is_suite(end.name().as_ref()) => {
+                suites.pop();
+                continue;
+            }
+            _ => continue,
+        };
+        if is_suite(start.name().as_ref()) && has_children {
+            suites.push(index);
+        }
+        if start.name().as_ref() != b"testcase" || has_children && decided(&events[index + 1..]) {
+            continue;
+        }
+        if let Some(test) = named(start)?.and_then(|name| failing.get(&name)) {
+            hits.insert(index, *test);
+            for suite in &suites {
+                *counts.entry(*suite).or_default() += 1;
+            }
+        }
+    }
+    Ok((hits, counts))
+}
+
+fn is_suite(name: &[u8]) -> bool {
+    matches!(name, b"testsuite" | b"testsuites")
+}
+
+/// Has the case failed, or was it skipped?
+fn decided(inside: &[Event<'static>]) -> bool {
+    let of_case = inside
+        .iter()
+        .take_while(|event| !matches!(event, Event::End(end) if end.name().as_ref() == b"testcase"));
+    of_case.into_iter().any(|event| match event {
+        Event::Start(start) | Event::Empty(start) => {
+            matches!(start.name().as_ref(), b"failure" | b"error" | b"skipped")
+        }
+        _ => false,
+    })
+}
+
+/// `Class.name`, as the report names it.
+fn named(start: &BytesStart<'_>) -> Result<Option<String>, Error> {
+    let (mut class, mut name) = (None, None);
+    for attribute in start.attributes() {
+        let attribute = attribute?;
+        let value = || attribute.normalized_value(XmlVersion::Implicit1_0).map(std::borrow::Cow::into_owned);
+        match attribute.key.as_ref() {
+            b"classname" => class = Some(value()?),
+            b"name" => name = Some(value()?),
+            _ => {}
+        }
+    }
+    Ok(class.zip(name).map(|(class, name)| plain(&format!("{class}.{name}"))))
+}
+
+fn failure(writer: &mut Writer<Vec<u8>>, test: &TestReport, style: &BlockStyle) -> Result<(), Error> {
+    let message = attribute(&in_short(test));
+    let start = BytesStart::new("failure").with_attributes([("message", message.as_str()), ("type", "leak")]);
+    writer.write_event(Event::Start(start))?;
+    // Cleaned as for CDATA, whose end needs no care here.
+    let text = cdata(&test_block(test, &test.id, style)).replace("]]]]><![CDATA[>", "]]>");
+    writer.write_event(Event::Text(BytesText::new(&text)))?;
+    writer.write_event(Event::End(BytesEnd::new("failure")))?;
+    Ok(())
+}
+
+fn raised(start: &BytesStart<'_>, more: usize) -> Result<BytesStart<'static>, Error> {
+    let mut suite = BytesStart::new(String::from_utf8_lossy(start.name().as_ref()).into_owned());
+    for attribute in start.attributes() {
+        let attribute = attribute?;
+        let value = attribute.normalized_value(XmlVersion::Implicit1_0)?;
+        let count = value.parse::<usize>().ok().filter(|_| attribute.key.as_ref() == b"failures");
+        match count {
+            Some(count) => {
+                suite.push_attribute(("failures", count.saturating_add(more).to_string().as_str()))
+            }
+            None => suite.push_attribute(attribute),
+        }
+    }
+    Ok(suite)
+}
+
+#[cfg(test)]
+mod tests {
+    use quick_junit::{NonSuccessKind, TestCaseStatus};
+
+    use super::*;
+    use crate::sample;
+
+    const GTEST: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<testsuites tests="4" failures="1" disabled="0" errors="0" time="0.1" name="AllTests">
+  <testsuite name="MapCache" tests="4" failures="1" time="0.1">
+    <testcase name="opens" file="a.cc" status="run" result="completed" time="0." classname="MapCache" />
+    <testcase name="scroll" file="a.cc" status="run" result="completed" time="0." classname="MapCache" />
+    <testcase name="scroll" classname="Other"><properties><property name="a" value="b"/></properties></testcase>
+    <testcase name="fails" classname="MapCache"><failure message="it &lt;fails&gt;" type=""><![CDATA[a.cc:3]]></failure></testcase>
+  </testsuite>
+</testsuites>
+"#;
+
+    fn merged(report: &RunReport, xml: &str) -> (String, usize) {
+        let merged = merge(report, xml.as_bytes()).unwrap();
+        (String::from_utf8(merged.xml).unwrap(), merged.cases)
+    }
+
+    #[test]
+    fn a_leak_shows_on_the_test_that_leaked_and_nowhere_else() {
+        let (xml, cases) = merged(&sample::leak(), GTEST);
+        assert_eq!(cases, 1);
+        let read = quick_junit::Report::deserialize_from_str(&xml).unwrap_or_else(|e| panic!("{e}\n{xml}"));
+        assert_eq!((read.failures, read.test_suites[0].failures), (2, 2), "counts agree");
+        let cases = &read.test_suites[0].test_cases;
+        let TestCaseStatus::NonSuccess { kind: NonSuccessKind::Failure, ty, message, description, .. } =
+            &cases[1].status
+        else {
+            panic!("{:?}", cases[1])
+        };
+        assert_eq!(ty.as_ref().unwrap().as_str(), "leak");
+        assert!(message.as_ref().unwrap().as_str().starts_with("48.0 KiB per iteration (allowed 0 B)"));
+        assert!(description.as_ref().unwrap().as_str().contains("src/map_cache.cpp:88"));
+        for other in [0, 2] {
+            assert!(matches!(cases[other].status, TestCaseStatus::Success { .. }), "{:?}", cases[other]);
+        }
+        assert!(
+            xml.contains("<![CDATA[a.cc:3]]>") && xml.contains("it &lt;fails&gt;"),
+            "what was there stays:\n{xml}"
+        );
+    }
+
+    #[test]
+    fn merging_twice_changes_nothing_more() {
+        let (once, _) = merged(&sample::leak(), GTEST);
+        assert_eq!(merged(&sample::leak(), &once), (once, 0));
+    }
+
+    #[test]
+    fn a_document_without_a_leak_stays_as_it_is() {
+        assert_eq!(merged(&sample::clean(), GTEST), (GTEST.to_owned(), 0));
+    }
+
+    #[test]
+    fn a_java_test_is_found_with_and_without_its_brackets() {
+        for name in ["evicts", "evicts()"] {
+            let xml = format!(
+                r#"<testsuite failures="0"><testcase name="{name}" classname="com.example.TileCacheTest"/></testsuite>"#
+            );
+            assert_eq!(merged(&sample::held(), &xml).1, 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn dirt_stays_well_formed_and_what_is_cut_off_is_refused() {
+        let mut report = sample::leak();
+        report.suites[0].tests[1].leaks[0].frames[0].function = Some("a\0]]>\u{1b}[31m<b>&".to_owned());
+        let (xml, _) = merged(&report, GTEST);
+        quick_junit::Report::deserialize_from_str(&xml).unwrap_or_else(|e| panic!("{e}\n{xml}"));
+        for end in ["<testsuite><testcase", "<testsuite>", "<testsuite></testcase>"] {
+            assert!(merge(&report, end.as_bytes()).is_err(), "{end}");
+        }
+    }
+}

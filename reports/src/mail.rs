@@ -1,0 +1,316 @@
+//! The evaluation mail: a subject that says what changed, a page with curves, the same as plain text.
+//!
+//! Data flow: report, changes and surroundings → [`Mail`] (subject, text, HTML, pictures named by the HTML as `cid:…`).
+//! The harness puts it into an envelope and sends it; nothing here knows a server or a recipient.
+
+use std::collections::BTreeSet;
+
+use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict};
+
+use crate::changes::Changes;
+use crate::chart::{plots_of, png};
+use crate::html::escape;
+use crate::human::{BlockStyle, Paint, counted, holder, leak_stack, test_block, waive_until};
+use crate::registry::RenderError;
+use crate::summary::{headline, in_short, not_passed, qualified};
+use crate::visible::visible;
+
+/// Tests a mail shows; it is read on a phone.
+const TESTS: usize = 10;
+/// Tests with a curve.
+const CURVES: usize = 5;
+const LEAKS_OF_A_TEST: usize = 3;
+const LONGEST_SUBJECT: usize = 180;
+
+/// Where the run stands, as far as the harness knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Branch, empty: not known.
+    pub branch: String,
+    /// Revision, empty: not known.
+    pub commit: String,
+    /// Page of the CI job, empty: there is none.
+    pub url: String,
+}
+
+/// A mail without its envelope.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mail {
+    /// One line.
+    pub subject: String,
+    /// For those who read no HTML.
+    pub text: String,
+    /// Refers to the pictures as `cid:NAME`.
+    pub html: String,
+    /// PNG pictures by name.
+    pub pictures: Vec<(String, Vec<u8>)>,
+    /// What mails of one branch have in common: the name of their thread.
+    pub thread: String,
+}
+
+/// The mail for everybody, or (`only` names leaks) for the owners of some of them.
+///
+/// # Errors
+/// When a curve cannot be drawn.
+pub fn mail(
+    report: &RunReport,
+    changes: &Changes,
+    around: &Surroundings,
+    only: Option<&BTreeSet<String>>,
+) -> Result<Mail, RenderError> {
+    let wanted = |leak: &Leak| only.is_none_or(|only| only.contains(&leak.id));
+    let mut tests = not_passed(report);
+    if only.is_some() {
+        tests.retain(|(_, test)| test.leaks.iter().any(wanted));
+    }
+    let words = match only {
+        Some(only) => own_words(changes, only),
+        None => changes.in_words(report),
+    };
+    let on = if around.branch.is_empty() { String::new() } else { format!(" on {}", around.branch) };
+    let subject = one_line(&format!("[{}] {words}{on}", report.project));
+    let style = BlockStyle {
+        paint: Paint::new(false),
+        width: None,
+        verbose: false,
+        until: waive_until(&report.started),
+    };
+    let mut pictures = Vec::new();
+    let html = page(report, changes, around, (&words, &tests, &wanted), &style, &mut pictures)?;
+    let thread = format!("{}/{}", report.project, around.branch);
+    Ok(Mail { subject, text: plain(report, changes, around, &words, &tests, &style), html, pictures, thread })
+}
+
+fn own_words(changes: &Changes, only: &BTreeSet<String>) -> String {
+    let new = only.iter().filter(|id| changes.new.contains_key(*id)).count();
+    match new {
+        0 => format!("{} in your code", counted(only.len(), "leak")),
+        new => format!("{} in your code", counted(new, "new leak")),
+    }
+}
+
+/// A header takes one line of visible signs.
+fn one_line(text: &str) -> String {
+    let text = visible(text);
+    match text.char_indices().nth(LONGEST_SUBJECT) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.into_owned(),
+    }
+}
+
+fn facts(report: &RunReport, around: &Surroundings) -> Vec<(&'static str, String)> {
+    let mut facts = vec![("project", report.project.clone())];
+    for (name, value) in [("branch", &around.branch), ("revision", &around.commit), ("job", &around.url)] {
+        if !value.is_empty() {
+            facts.push((name, value.clone()));
+        }
+    }
+    facts.push(("began", report.started.clone()));
+    facts.push(("session", report.session.clone()));
+    facts
+}
+
+fn gone(changes: &Changes) -> String {
+    if changes.gone.is_empty() {
+        return String::new();
+    }
+    let ids: Vec<_> = changes.gone.keys().take(TESTS).map(String::as_str).collect();
+    format!("gone: {}", ids.join(", "))
+}
+
+fn plain(
+    report: &RunReport,
+    changes: &Changes,
+    around: &Surroundings,
+    words: &str,
+    tests: &[(&SuiteReport, &TestReport)],
+    style: &BlockStyle,
+) -> String {
+    let mut text = format!("{}\n{}\n\n", visible(words), visible(&headline(report)));
+    for (suite, test) in tests.iter().take(TESTS) {
+        text += &test_block(test, &visible(&qualified(suite, test)), style);
+        text.push('\n');
+    }
+    if tests.len() > TESTS {
+        text += &format!("and {} more tests\n\n", tests.len() - TESTS);
+    }
+    for problem in &report.errors {
+        text += &format!(
+            "{}: {} {}\n",
+            visible(&problem.r#where),
+            visible(&problem.what),
+            visible(&problem.hint)
+        );
+    }
+    let gone = gone(changes);
+    if !gone.is_empty() {
+        text += &format!("{gone}\n\n");
+    }
+    for (name, value) in facts(report, around) {
+        text += &format!("{name}: {}\n", visible(&value));
+    }
+    text
+}
+
+type Shown<'a, 'b> = (&'a str, &'a [(&'b SuiteReport, &'b TestReport)], &'a dyn Fn(&Leak) -> bool);
+
+/// Mail programs know little: tables, a few inline styles, pictures that come along.
+fn page(
+    report: &RunReport,
+    changes: &Changes,
+    around: &Surroundings,
+    (words, tests, wanted): Shown<'_, '_>,
+    style: &BlockStyle,
+    pictures: &mut Vec<(String, Vec<u8>)>,
+) -> Result<String, RenderError> {
+    let mut html = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>{0}</title></head>\n<body style=\"font-family:sans-serif;font-size:15px;line-height:1.4\">\n<h1 style=\"font-size:20px\">{0}</h1>\n<p>{1}</p>\n",
+        escape(words),
+        escape(&headline(report)),
+    );
+    for (suite, test) in tests.iter().take(TESTS) {
+        let (word, colour) = match test.verdict {
+            Verdict::Fail => ("FAIL", "#a40e26"),
+            Verdict::Error => ("ERROR", "#a40e26"),
+            Verdict::Warn => ("WARN", "#7d4e00"),
+            Verdict::NotJudged => ("NOT JUDGED", "#57606a"),
+            Verdict::Pass => ("PASS", "#116329"),
+        };
+        html += &format!(
+            "<h2 style=\"font-size:16px;margin-bottom:4px\"><span style=\"color:{colour}\">{word}</span> {}</h2>\n<p>{}</p>\n",
+            escape(&qualified(suite, test)),
+            escape(&in_short(test)),
+        );
+        if let Some(plot) = plots_of(test).into_iter().next().filter(|_| pictures.len() < CURVES) {
+            let name = format!("curve{}", pictures.len() + 1);
+            html += &format!(
+                "<p><img src=\"cid:{name}\" width=\"640\" alt=\"{}\" style=\"max-width:100%;height:auto\"></p>\n",
+                escape(&plot.summary)
+            );
+            pictures.push((name, png(&plot)?));
+        }
+        for leak in test.leaks.iter().filter(|leak| wanted(leak)).take(LEAKS_OF_A_TEST) {
+            html += &leak_block(leak, changes, style);
+        }
+    }
+    if tests.len() > TESTS {
+        html += &format!("<p>and {} more tests</p>\n", tests.len() - TESTS);
+    }
+    for problem in &report.errors {
+        html += &format!(
+            "<p><b>{}</b>: {} {}</p>\n",
+            escape(&problem.r#where),
+            escape(&problem.what),
+            escape(&problem.hint)
+        );
+    }
+    let gone = gone(changes);
+    if !gone.is_empty() {
+        html += &format!("<p>{}</p>\n", escape(&gone));
+    }
+    html += "<table style=\"color:#57606a;font-size:13px\">\n";
+    for (name, value) in facts(report, around) {
+        let value = escape(&value);
+        let shown = if name == "job" && value.starts_with("https://") {
+            format!("<a href=\"{value}\">{value}</a>")
+        } else {
+            value
+        };
+        html += &format!("<tr><td>{name}</td><td>{shown}</td></tr>\n");
+    }
+    Ok(html + "</table>\n</body></html>\n")
+}
+
+fn leak_block(leak: &Leak, changes: &Changes, style: &BlockStyle) -> String {
+    let lines: Vec<_> = leak_stack(leak, style)
+        .lines()
+        .map(|line| escape(line.strip_prefix("      ").unwrap_or(line)))
+        .collect();
+    let new = if changes.new.contains_key(&leak.id) && changes.compared { " <b>new</b>" } else { "" };
+    let held_by =
+        if leak.kind == memgate_model::LeakKind::Java { String::new() } else { escape(&holder(leak)) };
+    let waived =
+        leak.waiver.as_ref().map_or_else(String::new, |reason| format!(", waived: {}", escape(reason)));
+    format!(
+        "<pre style=\"white-space:pre-wrap;background:#f6f8fa;padding:8px;font-size:12px\">{}\n{held_by}</pre><p style=\"font-size:13px\">leak {}{new}{waived}</p>\n",
+        lines.join("\n"),
+        escape(&leak.id),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    fn around() -> Surroundings {
+        Surroundings {
+            branch: "main".to_owned(),
+            url: "https://ci.example.com/7".to_owned(),
+            ..Surroundings::default()
+        }
+    }
+
+    fn of(report: &RunReport, only: Option<&BTreeSet<String>>) -> Mail {
+        mail(report, &Changes::since(None, report), &around(), only).unwrap()
+    }
+
+    #[test]
+    fn the_subject_says_what_changed_and_where() {
+        assert_eq!(of(&sample::leak(), None).subject, "[tiles] 1 new leak in engine_tests on main");
+        assert_eq!(of(&sample::clean(), None).subject, "[tiles] no leak in 3 tests on main");
+    }
+
+    #[test]
+    fn plain_text_says_the_same_as_the_page() {
+        let mail = of(&sample::leak(), None);
+        insta::assert_snapshot!(mail.text);
+        for part in
+            ["engine_tests::MapCache.scroll", "src/map_cache.cpp:88", "n1-5f1c09a2b47d1e03", "cid:curve1"]
+        {
+            assert!(mail.html.contains(part), "{part}");
+        }
+        assert_eq!(mail.pictures.len(), 1);
+        assert!(mail.pictures[0].1.starts_with(b"\x89PNG"));
+        assert_eq!(mail.thread, "tiles/main");
+    }
+
+    #[test]
+    fn an_owner_gets_only_what_is_theirs() {
+        let report = sample::mixed();
+        let only = BTreeSet::from(["n1-00000000000000aa".to_owned()]);
+        let mail = of(&report, Some(&only));
+        assert_eq!(mail.subject, "[tiles] 1 new leak in your code on main");
+        assert!(
+            mail.html.contains("n1-00000000000000aa") && !mail.html.contains("n1-00000000000000cc"),
+            "{}",
+            mail.html
+        );
+    }
+
+    #[test]
+    fn names_made_to_break_out_stay_text() {
+        let mail = of(&sample::hostile(), None);
+        assert!(!mail.subject.chars().any(char::is_control), "{}", mail.subject);
+        assert!(mail.subject.chars().count() <= LONGEST_SUBJECT + 1);
+        assert!(mail.html.chars().chain(mail.text.chars()).all(|c| c == '\n' || !c.is_control()));
+        assert!(!mail.html.contains("<&"));
+    }
+
+    #[test]
+    fn thousands_of_failures_are_one_short_mail() {
+        let mut report = sample::leak();
+        let test = report.suites[0].tests[1].clone();
+        report.suites[0].tests = vec![test; 3000];
+        let mail = of(&report, None);
+        assert!(
+            mail.html.len() < 40_000 && mail.text.len() < 40_000,
+            "{} {}",
+            mail.html.len(),
+            mail.text.len()
+        );
+        assert_eq!(mail.pictures.len(), CURVES);
+        assert!(mail.html.contains("and 2990 more tests"));
+    }
+}

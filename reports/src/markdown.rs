@@ -1,0 +1,257 @@
+//! A summary in Markdown, for the step summaries and comments of CI systems: the most important first, and never longer
+//! than the place it goes to takes.
+//!
+//! Text from outside stands between `<code>` or `<pre>` tags, or with its punctuation as entities: it neither formats nor
+//! links nor calls anybody.
+
+use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict, WaiverState, format_bytes};
+
+use crate::html::escape;
+use crate::human::{BlockStyle, Paint, counted, leak_stack, waive_until};
+use crate::summary::{headline, in_short, not_passed, qualified};
+use crate::visible::visible;
+
+/// What a step summary of GitHub takes: 1 MiB.
+pub const STEP_SUMMARY_BYTES: usize = 1 << 20;
+/// What a comment of GitHub takes: 65,536 characters; bytes are never fewer.
+pub const COMMENT_BYTES: usize = 65_536;
+
+/// Rows of the table; what follows shows no more tests either.
+const ROWS: usize = 50;
+const LEAKS_OF_A_TEST: usize = 5;
+/// For the line that says what did not fit.
+const RESERVE: usize = 120;
+
+/// The report in Markdown, at most `most` bytes.
+#[must_use]
+pub fn markdown(report: &RunReport, most: usize) -> String {
+    let mut text = Text { text: String::new(), most: most.saturating_sub(RESERVE), left_out: 0 };
+    text.push(&format!("## {} memgate: {}\n\n", symbol(report.verdict), inline(&headline(report))));
+    let tests = not_passed(report);
+    for problem in &report.errors {
+        text.push(&format!("- **{}**: {}\n", inline(&problem.r#where), inline(&problem.what)));
+    }
+    for suite in report.suites.iter().filter(|suite| !suite.reason.is_empty()) {
+        text.push(&format!("- **{}** (suite): {}\n", inline(&suite.name), inline(&suite.reason)));
+    }
+    text.push(&table(&tests));
+    let style = BlockStyle {
+        paint: Paint::new(false),
+        width: None,
+        verbose: false,
+        until: waive_until(&report.started),
+    };
+    for (suite, test) in tests.iter().take(ROWS).filter(|(_, test)| !test.leaks.is_empty()) {
+        text.push(&details(suite, test, &style));
+    }
+    text.push(&waivers(report));
+    text.push(&format!(
+        "\n<sub>{}, began {}, {:.1} s, session {}</sub>\n",
+        inline(&report.project),
+        inline(&report.started),
+        report.duration_s,
+        inline(&report.session)
+    ));
+    text.finish()
+}
+
+/// Text that stops where it would become too long.
+struct Text {
+    text: String,
+    most: usize,
+    left_out: usize,
+}
+
+impl Text {
+    fn push(&mut self, part: &str) {
+        if self.text.len() + part.len() <= self.most {
+            self.text.push_str(part);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    fn finish(mut self) -> String {
+        if self.left_out > 0 {
+            self.text +=
+                &format!("\n*{} did not fit; the HTML report has all.*\n", counted(self.left_out, "part"));
+        }
+        self.text
+    }
+}
+
+fn table(tests: &[(&SuiteReport, &TestReport)]) -> String {
+    if tests.is_empty() {
+        return String::new();
+    }
+    let mut table = "\n| | test | |\n|---|---|---|\n".to_owned();
+    for (suite, test) in tests.iter().take(ROWS) {
+        let (name, short) = (code(&qualified(suite, test)), inline(&shortened(&in_short(test))));
+        table += &format!("| {} | {name} | {short} |\n", word(test.verdict));
+    }
+    if tests.len() > ROWS {
+        table += &format!("| | and {} more | |\n", tests.len() - ROWS);
+    }
+    table
+}
+
+fn shortened(text: &str) -> String {
+    const LONGEST: usize = 300;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn details(suite: &SuiteReport, test: &TestReport, style: &BlockStyle) -> String {
+    let mut text = format!("\n<details><summary>{}</summary>\n\n", code(&qualified(suite, test)));
+    for leak in test.leaks.iter().take(LEAKS_OF_A_TEST) {
+        text += &leak_block(leak, style);
+    }
+    if test.leaks.len() > LEAKS_OF_A_TEST {
+        text += &format!("and {} smaller groups\n\n", test.leaks.len() - LEAKS_OF_A_TEST);
+    }
+    text + "</details>\n"
+}
+
+fn leak_block(leak: &Leak, style: &BlockStyle) -> String {
+    let stack = leak_stack(leak, style);
+    // Each line has been made visible; only the markup is left.
+    let lines: Vec<_> = stack.lines().map(escape).collect();
+    let waiver = match &leak.waiver {
+        Some(reason) => format!("waived: {}", inline(reason)),
+        None => format!(
+            "accept it for now: {}",
+            code(&format!("memgate waive {} --reason \"…\" --until {}", leak.id, style.until))
+        ),
+    };
+    let bytes = format_bytes(leak.bytes_per_iteration);
+    format!(
+        "<pre>\n{}\n</pre>\n\n{} · {bytes} per iteration · {waiver}\n\n",
+        lines.join("\n"),
+        code(&leak.id)
+    )
+}
+
+fn waivers(report: &RunReport) -> String {
+    let mut text = String::new();
+    for waiver in report.waivers.iter().filter(|waiver| waiver.state != WaiverState::InForce) {
+        let state = match waiver.state {
+            WaiverState::Expired => format!("ended {} and covers nothing any more", inline(&waiver.until)),
+            _ => "matches nothing, remove it".to_owned(),
+        };
+        text += &format!("- waiver {}: {state}\n", code(&waiver.matches));
+    }
+    if text.is_empty() { text } else { format!("\n{text}") }
+}
+
+const fn symbol(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass | Verdict::NotJudged => "✅",
+        Verdict::Warn => "⚠️",
+        Verdict::Error | Verdict::Fail => "❌",
+    }
+}
+
+const fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Fail => "**FAIL**",
+        Verdict::Error => "**ERROR**",
+        Verdict::Warn => "WARN",
+        Verdict::NotJudged => "not judged",
+        Verdict::Pass => "pass",
+    }
+}
+
+fn code(text: &str) -> String {
+    format!("<code>{}</code>", inline(text))
+}
+
+/// Plain words: every sign that could mean something is an entity.
+fn inline(text: &str) -> String {
+    let mut safe = String::new();
+    for c in visible(text).chars() {
+        match c {
+            '.' | ',' | '-' | '/' | '(' | ')' | '%' | ' ' => safe.push(c),
+            // Looked for after rendering, where an entity is the sign itself.
+            '@' | '#' => {
+                safe += &format!("&#{};&#8203;", u32::from(c));
+            }
+            c if c.is_ascii_punctuation() => {
+                safe += &format!("&#{};", u32::from(c));
+            }
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use pulldown_cmark::{Event, Options, Parser, Tag, html::push_html};
+
+    use super::*;
+    use crate::sample;
+
+    fn rendered(text: &str) -> String {
+        let mut html = String::new();
+        push_html(&mut html, Parser::new_ext(text, Options::ENABLE_TABLES));
+        html
+    }
+
+    #[test]
+    fn a_summary_begins_with_the_verdict_and_names_each_failure() {
+        insta::assert_snapshot!(markdown(&sample::leak(), STEP_SUMMARY_BYTES));
+        let html = rendered(&markdown(&sample::mixed(), STEP_SUMMARY_BYTES));
+        assert!(html.starts_with("<h2>❌ memgate: 1 of "), "{html}");
+        assert!(html.find("FAIL").unwrap() < html.find("ERROR").unwrap(), "{html}");
+        assert!(html.contains("<table>") && html.contains("memgate waive n1-"), "{html}");
+    }
+
+    #[test]
+    fn text_from_outside_formats_nothing() {
+        let mut report = sample::hostile();
+        report.project = "**bold** [x](http://y) ![i](http://z) <b>".to_owned();
+        report.suites[0].tests[0].id = "a|b`c*d_e <img src=x> @team #12".to_owned();
+        let text = markdown(&report, STEP_SUMMARY_BYTES);
+        assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+        for event in Parser::new_ext(&text, Options::ENABLE_TABLES) {
+            if let Event::Start(tag) = &event {
+                assert!(!matches!(tag, Tag::Link { .. } | Tag::Image { .. }), "{tag:?}");
+            }
+            if let Event::Html(html) | Event::InlineHtml(html) = &event {
+                for markup in html.split('<').skip(1) {
+                    let known = [
+                        "code>",
+                        "/code>",
+                        "pre>",
+                        "/pre>",
+                        "details>",
+                        "/details>",
+                        "summary>",
+                        "/summary>",
+                        "sub>",
+                        "/sub>",
+                    ];
+                    assert!(known.iter().any(|tag| markup.starts_with(tag)), "{markup}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn it_never_gets_too_long_and_says_what_is_missing() {
+        let mut report = sample::mixed();
+        let test = report.suites[0].tests[1].clone();
+        report.suites[0].tests =
+            (0..5000).map(|n| TestReport { id: format!("Many.n{n}"), ..test.clone() }).collect();
+        for most in [STEP_SUMMARY_BYTES, COMMENT_BYTES, 2000, 0] {
+            let text = markdown(&report, most);
+            assert!(text.len() <= most.max(RESERVE), "{} of {most}", text.len());
+            if most == 2000 {
+                assert!(text.starts_with("## ❌ memgate: 5000 of 5001 tests leak"), "{text}");
+                assert!(text.contains("did not fit"), "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Figures as OpenMetrics text, for GitLab's metrics report and any store that reads Prometheus' format.
+//!
+//! Labels name the test and nothing that changes from run to run, so that a change is seen as one.
+
+use std::collections::BTreeMap;
+
+use memgate_model::{Metric, MetricValue, Per, RunReport, Unit, Verdict};
+
+use crate::visible::visible;
+
+/// A family's samples by their labels.
+type Samples = BTreeMap<String, f64>;
+
+/// Every figure that has a threshold, the figures of suites, and counts of verdicts.
+#[must_use]
+pub fn metrics(report: &RunReport) -> String {
+    let mut families: BTreeMap<String, (String, Samples)> = BTreeMap::new();
+    for suite in &report.suites {
+        for (metric, value) in &suite.metrics {
+            add(&mut families, *metric, value, labels(&[("suite", &suite.name)]));
+        }
+        for test in &suite.tests {
+            for (metric, value) in test.metrics.iter().filter(|(_, value)| value.threshold.is_some()) {
+                add(&mut families, *metric, value, labels(&[("suite", &suite.name), ("test", &test.id)]));
+            }
+        }
+    }
+    let (help, samples) = families.entry("memgate_tests".to_owned()).or_default();
+    "Tests by verdict.".clone_into(help);
+    for (verdict, name) in [
+        (Verdict::Pass, "pass"),
+        (Verdict::NotJudged, "not_judged"),
+        (Verdict::Warn, "warn"),
+        (Verdict::Error, "error"),
+        (Verdict::Fail, "fail"),
+    ] {
+        let tests =
+            report.suites.iter().flat_map(|suite| &suite.tests).filter(|test| test.verdict == verdict);
+        samples.insert(labels(&[("verdict", name)]), tests.fold(0.0, |count, _| count + 1.0));
+    }
+    let mut text = String::new();
+    for (name, (help, samples)) in families {
+        text += &format!("# TYPE {name} gauge\n# HELP {name} {help}\n");
+        for (labels, value) in samples {
+            text += &format!("{name}{{{labels}}} {value}\n");
+        }
+    }
+    text + "# EOF\n"
+}
+
+fn add(
+    families: &mut BTreeMap<String, (String, Samples)>,
+    metric: Metric,
+    value: &MetricValue,
+    labels: String,
+) {
+    if !value.value.is_finite() {
+        return;
+    }
+    let per = match value.per {
+        Per::Iteration => "iteration",
+        Per::Test => "test",
+        Per::Suite => "suite",
+    };
+    let unit = match metric.unit() {
+        Unit::Bytes if !metric.name().ends_with("bytes") => "_bytes",
+        _ => "",
+    };
+    let name = format!("memgate_{}{unit}_per_{per}", metric.name().replace('.', "_"));
+    let (help, samples) = families.entry(name).or_default();
+    *help = format!("{metric} per {per}.");
+    // Tests of one name are one sample: the worst.
+    samples.entry(labels).and_modify(|worst| *worst = worst.max(value.value)).or_insert(value.value);
+}
+
+fn labels(labels: &[(&str, &str)]) -> String {
+    let label = |(name, value): &(&str, &str)| {
+        let value = visible(value).replace('\\', "\\\\").replace('"', "\\\"");
+        format!("{name}=\"{value}\"")
+    };
+    labels.iter().map(label).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn figures_stand_under_the_name_of_their_test() {
+        insta::assert_snapshot!(metrics(&sample::leak()));
+    }
+
+    #[test]
+    fn every_line_is_one_sample_whatever_tests_are_called() {
+        for (name, report) in sample::all() {
+            let text = metrics(&report);
+            let mut seen = std::collections::BTreeSet::new();
+            let lines: Vec<_> = text.lines().collect();
+            assert_eq!(lines.last(), Some(&"# EOF"), "{name}");
+            for line in lines.iter().filter(|line| !line.starts_with('#')) {
+                let (key, value) = line.rsplit_once(' ').unwrap();
+                assert!(key.ends_with('}') && value.parse::<f64>().is_ok(), "{name}: {line}");
+                assert!(seen.insert(key), "{name}: {key} twice");
+            }
+        }
+    }
+}

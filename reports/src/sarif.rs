@@ -1,0 +1,374 @@
+//! SARIF 2.1.0, for code scanning: each leak a result, its stack the code flow, its id the fingerprint, its waiver the
+//! suppression.
+
+use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict};
+use serde::Serialize;
+
+use crate::places::{Checkout, Place};
+use crate::registry::RenderError;
+use crate::stacks::name;
+use crate::summary::{in_short, not_passed, qualified};
+use crate::visible::visible;
+
+/// Code scanning of GitHub shows no more.
+const MAX_RESULTS: usize = 5000;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Log {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    version: &'static str,
+    runs: [Run; 1],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Run {
+    tool: Tool,
+    automation_details: AutomationDetails,
+    column_kind: &'static str,
+    results: Vec<Finding>,
+}
+
+#[derive(Serialize)]
+struct AutomationDetails {
+    id: String,
+}
+
+#[derive(Serialize)]
+struct Tool {
+    driver: Driver,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Driver {
+    name: &'static str,
+    semantic_version: &'static str,
+    rules: Vec<Rule>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Rule {
+    id: &'static str,
+    name: &'static str,
+    short_description: Message,
+    full_description: Message,
+    default_configuration: Configuration,
+}
+
+#[derive(Serialize)]
+struct Configuration {
+    level: &'static str,
+}
+
+#[derive(Serialize)]
+struct Message {
+    text: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Finding {
+    rule_id: &'static str,
+    level: &'static str,
+    message: Message,
+    locations: Vec<Location>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    code_flows: Vec<CodeFlow>,
+    partial_fingerprints: Fingerprints,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    suppressions: Vec<Suppression>,
+}
+
+#[derive(Serialize)]
+struct Fingerprints {
+    #[serde(rename = "memgateLeak/v1")]
+    leak: String,
+}
+
+#[derive(Serialize)]
+struct Suppression {
+    kind: &'static str,
+    justification: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Location {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    physical_location: Option<PhysicalLocation>,
+    logical_locations: [LogicalLocation; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<Message>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PhysicalLocation {
+    artifact_location: ArtifactLocation,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    region: Option<Region>,
+}
+
+#[derive(Serialize)]
+struct ArtifactLocation {
+    uri: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Region {
+    start_line: u32,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LogicalLocation {
+    fully_qualified_name: String,
+    kind: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CodeFlow {
+    thread_flows: [ThreadFlow; 1],
+}
+
+#[derive(Serialize)]
+struct ThreadFlow {
+    locations: Vec<Step>,
+}
+
+#[derive(Serialize)]
+struct Step {
+    location: Location,
+}
+
+/// The report as SARIF.
+///
+/// # Errors
+/// When JSON cannot be written.
+pub fn sarif(report: &RunReport, checkout: &Checkout) -> Result<String, RenderError> {
+    let mut results: Vec<Finding> =
+        not_passed(report).into_iter().flat_map(|(suite, test)| of_test(suite, test, checkout)).collect();
+    let all = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
+    // What a waiver covers may be all there is of a test that passed.
+    for (suite, test) in all.filter(|(_, test)| test.verdict == Verdict::Pass) {
+        let waived = test.leaks.iter().filter(|leak| leak.waiver.is_some());
+        results.extend(waived.map(|leak| of_leak(suite, test, leak, checkout)));
+    }
+    results.truncate(MAX_RESULTS);
+    let log = Log {
+        schema: "https://json.schemastore.org/sarif-2.1.0.json",
+        version: "2.1.0",
+        runs: [Run {
+            tool: Tool {
+                driver: Driver {
+                    name: "memgate",
+                    semantic_version: env!("CARGO_PKG_VERSION"),
+                    rules: rules(),
+                },
+            },
+            automation_details: AutomationDetails { id: format!("memgate/{}/", visible(&report.project)) },
+            column_kind: "utf16CodeUnits",
+            results,
+        }],
+    };
+    let mut text = serde_json::to_string_pretty(&log).map_err(RenderError::Json)?;
+    text.push('\n');
+    Ok(text)
+}
+
+const LEAK: &str = "memgate.leak";
+const NOT_MEASURED: &str = "memgate.not-measured";
+const TO_LOOK_AT: &str = "memgate.to-look-at";
+
+fn rules() -> Vec<Rule> {
+    let rule = |id, name, short: &str, full: &str, level| Rule {
+        id,
+        name,
+        short_description: Message { text: short.to_owned() },
+        full_description: Message { text: full.to_owned() },
+        default_configuration: Configuration { level },
+    };
+    vec![
+        rule(
+            LEAK,
+            "MemoryLeak",
+            "A test leaks",
+            "Each further iteration of a test leaves more behind than is allowed.",
+            "error",
+        ),
+        rule(
+            NOT_MEASURED,
+            "NotMeasured",
+            "A test could not be measured",
+            "What was not measured never passes.",
+            "error",
+        ),
+        rule(
+            TO_LOOK_AT,
+            "ToLookAt",
+            "A test may leak",
+            "What it left behind could not be told from a leak.",
+            "warning",
+        ),
+    ]
+}
+
+fn of_test(suite: &SuiteReport, test: &TestReport, checkout: &Checkout) -> Vec<Finding> {
+    if test.verdict == Verdict::NotJudged {
+        return Vec::new();
+    }
+    if !test.leaks.is_empty() {
+        return test.leaks.iter().map(|leak| of_leak(suite, test, leak, checkout)).collect();
+    }
+    let test_name = visible(&qualified(suite, test)).into_owned();
+    vec![Finding {
+        rule_id: rule_of(test),
+        level: level_of(test),
+        message: Message { text: format!("{test_name}: {}", visible(&in_short(test))) },
+        locations: vec![location(None, test_name.clone(), None)],
+        code_flows: Vec::new(),
+        partial_fingerprints: Fingerprints { leak: test_name },
+        suppressions: Vec::new(),
+    }]
+}
+
+fn rule_of(test: &TestReport) -> &'static str {
+    match test.verdict {
+        Verdict::Error => NOT_MEASURED,
+        Verdict::Warn => TO_LOOK_AT,
+        _ => LEAK,
+    }
+}
+
+fn level_of(test: &TestReport) -> &'static str {
+    match test.verdict {
+        Verdict::Fail | Verdict::Error => "error",
+        Verdict::Warn => "warning",
+        Verdict::NotJudged | Verdict::Pass => "note",
+    }
+}
+
+fn of_leak(suite: &SuiteReport, test: &TestReport, leak: &Leak, checkout: &Checkout) -> Finding {
+    let test_name = visible(&qualified(suite, test)).into_owned();
+    let text =
+        format!("{test_name} leaks {} per iteration: {}", visible(&leak.title), visible(&in_short(test)));
+    let place = checkout.place(leak);
+    let suppressions = leak
+        .waiver
+        .iter()
+        .map(|reason| Suppression { kind: "external", justification: visible(reason).into_owned() });
+    Finding {
+        rule_id: rule_of(test),
+        level: level_of(test),
+        message: Message { text },
+        locations: vec![location(place, test_name, None)],
+        code_flows: code_flow(leak, checkout).into_iter().collect(),
+        partial_fingerprints: Fingerprints { leak: visible(&leak.id).into_owned() },
+        suppressions: suppressions.collect(),
+    }
+}
+
+/// From the test to what it allocated.
+fn code_flow(leak: &Leak, checkout: &Checkout) -> Option<CodeFlow> {
+    let mut places: Vec<_> = checkout.places(leak).map(|(place, frame)| (Some(place), frame)).collect();
+    let own: Vec<_> = places.iter().map(|(_, frame)| *frame).collect();
+    places.extend(
+        leak.frames.iter().filter(|frame| !own.iter().any(|o| std::ptr::eq(*o, *frame))).map(|f| (None, f)),
+    );
+    let order = |frame: &memgate_model::Frame| leak.frames.iter().position(|f| std::ptr::eq(f, frame));
+    places.sort_by_key(|(_, frame)| std::cmp::Reverse(order(frame)));
+    let locations: Vec<Step> = places
+        .into_iter()
+        .map(|(place, frame)| Step { location: location(place, name(frame), Some(name(frame))) })
+        .collect();
+    (!locations.is_empty()).then_some(CodeFlow { thread_flows: [ThreadFlow { locations }] })
+}
+
+fn location(place: Option<Place>, logical: String, message: Option<String>) -> Location {
+    Location {
+        physical_location: place.map(|Place { file, line }| PhysicalLocation {
+            artifact_location: ArtifactLocation { uri: uri(&file) },
+            region: line.filter(|line| *line > 0).map(|start_line| Region { start_line }),
+        }),
+        logical_locations: [LogicalLocation { fully_qualified_name: logical, kind: "function" }],
+        message: message.map(|text| Message { text }),
+    }
+}
+
+/// A relative path as a URI reference.
+fn uri(path: &str) -> String {
+    let mut uri = String::new();
+    for byte in path.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b'+' => {
+                uri.push(char::from(byte))
+            }
+            byte => uri += &format!("%{byte:02X}"),
+        }
+    }
+    uri
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    fn parsed(report: &RunReport) -> serde_json::Value {
+        serde_json::from_str(&sarif(report, &Checkout::default()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_leak_is_a_result_with_its_stack_as_code_flow() {
+        let log = parsed(&sample::leak());
+        let result = &log["runs"][0]["results"][0];
+        assert_eq!(result["ruleId"], "memgate.leak");
+        assert_eq!(result["partialFingerprints"]["memgateLeak/v1"], "n1-5f1c09a2b47d1e03");
+        let physical = &result["locations"][0]["physicalLocation"];
+        assert_eq!(physical["artifactLocation"]["uri"], "src/map_cache.cpp");
+        assert_eq!(physical["region"]["startLine"], 88);
+        let flow: Vec<_> = result["codeFlows"][0]["threadFlows"][0]["locations"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|step| step["location"]["message"]["text"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            flow,
+            ["MapCache_scroll_Test::TestBody()", "MapView::scroll(int)", "MapCache::insert(Tile const&)"]
+        );
+    }
+
+    #[test]
+    fn a_waived_leak_is_suppressed_with_the_reason() {
+        let log = parsed(&sample::mixed());
+        let results = log["runs"][0]["results"].as_array().unwrap();
+        let waived =
+            results.iter().find(|r| r["partialFingerprints"]["memgateLeak/v1"] == "n1-00000000000000dd");
+        assert_eq!(
+            waived.unwrap()["suppressions"][0]["justification"],
+            "fontconfig keeps its cache until FcFini"
+        );
+    }
+
+    #[test]
+    fn results_name_known_rules_and_levels() {
+        for (name, report) in sample::all() {
+            let log = parsed(&report);
+            let run = &log["runs"][0];
+            let rules: Vec<_> =
+                run["tool"]["driver"]["rules"].as_array().unwrap().iter().map(|r| r["id"].clone()).collect();
+            for result in run["results"].as_array().unwrap() {
+                assert!(rules.contains(&result["ruleId"]), "{name}");
+                assert!(["error", "warning", "note"].contains(&result["level"].as_str().unwrap()), "{name}");
+            }
+        }
+        assert_eq!(uri("src/größe x.cc"), "src/gr%C3%B6%C3%9Fe%20x.cc");
+    }
+}

@@ -1,0 +1,161 @@
+//! The run in one line, and what led to its verdict, the worst first: what every report begins with.
+
+use memgate_model::{Outcome, RunReport, SuiteReport, TestReport, Verdict};
+
+use crate::chart::severity;
+use crate::human::{GAP, own_outcome, suite_figures, test_figures};
+
+/// Reasons that are named before the rest is counted.
+const MAX_REASONS: usize = 10;
+
+/// A test, a suite or a place with what is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reason {
+    pub(crate) verdict: Verdict,
+    pub(crate) name: String,
+    pub(crate) text: String,
+    /// Of a test: where the page shows it.
+    pub(crate) anchor: Option<String>,
+}
+
+/// `17 of 35 tests leak, 1 to look at`.
+pub(crate) fn headline(report: &RunReport) -> String {
+    let tests = || report.suites.iter().flat_map(|suite| &suite.tests);
+    let with = |verdict| tests().filter(|test| test.verdict == verdict).count();
+    let all = crate::human::counted(tests().count(), "test");
+    let mut text = match (tests().count(), with(Verdict::Fail)) {
+        (0, _) => "no test ran".to_owned(),
+        (_, 0) => format!("no leak in {all}"),
+        (_, 1) => format!("1 of {all} leaks"),
+        (_, failed) => format!("{failed} of {all} leak"),
+    };
+    let own = |test: &&TestReport| test.verdict == Verdict::NotJudged && test.outcome != Outcome::Skipped;
+    let suites = report.suites.iter().filter(|suite| suite_figures(suite).1 == Some(Verdict::Fail)).count();
+    for (count, what) in [
+        (suites, "over the threshold of the suite"),
+        (with(Verdict::Error), "not measured"),
+        (with(Verdict::Warn), "to look at"),
+        (tests().filter(own).count(), "failed by itself"),
+    ] {
+        if count > 0 {
+            text += &format!(", {count} {what}");
+        }
+    }
+    if report.verdict == Verdict::Error && with(Verdict::Error) == 0 && tests().count() > 0 {
+        text += ", not everything was measured";
+    }
+    text
+}
+
+/// Every test of the run that did not pass, the worst first, the largest first among them, with its suite.
+pub(crate) fn not_passed(report: &RunReport) -> Vec<(&SuiteReport, &TestReport)> {
+    let all = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
+    let mut found: Vec<_> = all
+        .filter(|(_, test)| match test.verdict {
+            Verdict::Fail | Verdict::Error | Verdict::Warn => true,
+            Verdict::NotJudged => test.outcome != Outcome::Skipped,
+            Verdict::Pass => false,
+        })
+        .collect();
+    found.sort_by(|(_, a), (_, b)| {
+        severity(b).cmp(&severity(a)).then(leaked_bytes(b).total_cmp(&leaked_bytes(a)))
+    });
+    found
+}
+
+/// What one more iteration of a test leaks, without what is waived.
+pub(crate) fn leaked_bytes(test: &TestReport) -> f64 {
+    test.leaks.iter().filter(|leak| leak.waiver.is_none()).map(|leak| leak.bytes_per_iteration).sum()
+}
+
+/// What a test's verdict says in a few words.
+pub(crate) fn in_short(test: &TestReport) -> String {
+    let figure = test_figures(test).into_iter().next().map(|figure| figure.replace(GAP, ", "));
+    match (figure, test.reason.as_str()) {
+        (Some(figure), _) if matches!(test.verdict, Verdict::Fail | Verdict::Warn) => figure,
+        (_, "") => own_outcome(test.outcome).to_owned(),
+        (_, reason) => reason.to_owned(),
+    }
+}
+
+/// `engine::MapCache.scroll`, as thresholds name it.
+pub(crate) fn qualified(suite: &SuiteReport, test: &TestReport) -> String {
+    format!("{}::{}", suite.name, test.id)
+}
+
+/// What made the run what it is.
+pub(crate) fn reasons(report: &RunReport) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    for suite in &report.suites {
+        let (figures, verdict) = suite_figures(suite);
+        if let Some(text) =
+            figures.into_iter().next().or_else(|| Some(suite.reason.clone())).filter(|t| !t.is_empty())
+        {
+            let verdict = verdict.unwrap_or(suite.verdict);
+            reasons.push(Reason {
+                verdict,
+                name: format!("{} (suite)", suite.name),
+                text: text.replace(GAP, ", "),
+                anchor: None,
+            });
+        }
+    }
+    let anchors = Anchors::new(report);
+    let tests = not_passed(report);
+    let more = tests.len().saturating_sub(MAX_REASONS);
+    for (suite, test) in tests.into_iter().take(MAX_REASONS) {
+        let anchor = Some(anchors.of(suite, test));
+        reasons.push(Reason {
+            verdict: test.verdict,
+            name: qualified(suite, test),
+            text: in_short(test),
+            anchor,
+        });
+    }
+    for problem in &report.errors {
+        let (name, text) = (problem.r#where.clone(), problem.what.clone());
+        reasons.push(Reason { verdict: Verdict::Error, name, text, anchor: None });
+    }
+    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.verdict));
+    if more > 0 {
+        let (name, text) = (format!("{more} more"), "below".to_owned());
+        reasons.push(Reason { verdict: Verdict::Warn, name, text, anchor: None });
+    }
+    reasons
+}
+
+/// Where the page shows each test: stable from run to run, so that an address can be passed on.
+#[derive(Debug)]
+pub(crate) struct Anchors {
+    /// By the address of the report's own value.
+    by_place: std::collections::BTreeMap<usize, String>,
+}
+
+impl Anchors {
+    pub(crate) fn new(report: &RunReport) -> Self {
+        let mut used = std::collections::BTreeMap::<String, usize>::new();
+        let mut by_place = std::collections::BTreeMap::new();
+        for suite in &report.suites {
+            for test in &suite.tests {
+                let safe = |c: char| if c.is_ascii_alphanumeric() || "._-:".contains(c) { c } else { '_' };
+                let mut anchor: String =
+                    "t:".chars().chain(qualified(suite, test).chars().map(safe)).collect();
+                let times = used.entry(anchor.clone()).or_default();
+                *times += 1;
+                if *times > 1 {
+                    anchor = format!("{anchor}~{times}");
+                }
+                by_place.insert(place(test), anchor);
+            }
+        }
+        Self { by_place }
+    }
+
+    pub(crate) fn of(&self, _: &SuiteReport, test: &TestReport) -> String {
+        self.by_place.get(&place(test)).cloned().unwrap_or_default()
+    }
+}
+
+fn place(test: &TestReport) -> usize {
+    std::ptr::from_ref(test).addr()
+}

@@ -1,0 +1,171 @@
+// Opens a page in headless Chromium, over the DevTools protocol on a pipe: no package is needed.
+//
+//   node drive.mjs CHROMIUM PAGE FOLDER [AXE]
+//
+// Writes screenshots (NAME-WIDTH-SCHEME.png, and readme.png) into FOLDER and prints one JSON object: what the page said on its console, what
+// axe found, how long it took to open, and what searching, sorting, opening and following an address did.
+import { spawn } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
+
+const [chromium, page, folder, axe] = process.argv.slice(2);
+const url = pathToFileURL(resolve(page)).href;
+const profile = mkdtempSync(join(tmpdir(), "memgate-browser-"));
+const browser = spawn(
+  chromium,
+  ["--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+    "--no-first-run", "--hide-scrollbars", "--force-device-scale-factor=1", `--user-data-dir=${profile}`, "about:blank"],
+  { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] },
+);
+const [input, output] = [browser.stdio[3], browser.stdio[4]];
+
+let last = 0;
+const waiting = new Map();
+const listeners = new Map();
+let rest = "";
+output.setEncoding("utf8");
+output.on("data", (chunk) => {
+  const parts = (rest + chunk).split("\0");
+  rest = parts.pop();
+  for (const part of parts) {
+    const message = JSON.parse(part);
+    if (message.id) {
+      const { done, failed } = waiting.get(message.id);
+      waiting.delete(message.id);
+      if (message.error) failed(new Error(message.error.message)); else done(message.result);
+    } else {
+      (listeners.get(message.method) || []).forEach((listen) => listen(message.params));
+    }
+  }
+});
+browser.on("exit", (code) => {
+  for (const { failed } of waiting.values()) failed(new Error(`chromium ended with ${code}`));
+});
+let session;
+const send = (method, params = {}) => new Promise((done, failed) => {
+  last += 1;
+  waiting.set(last, { done, failed });
+  input.write(JSON.stringify({ id: last, method, params, sessionId: session }) + "\0");
+});
+const on = (method, listen) => listeners.set(method, [...(listeners.get(method) || []), listen]);
+const once = (method) => new Promise((done) => {
+  const listen = (params) => { listeners.set(method, listeners.get(method).filter((l) => l !== listen)); done(params); };
+  on(method, listen);
+});
+const evaluate = async (expression) => {
+  const { result, exceptionDetails } = await send("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true });
+  if (exceptionDetails) throw new Error(exceptionDetails.exception?.description || exceptionDetails.text);
+  return result.value;
+};
+const open = async (address) => {
+  const loaded = once("Page.loadEventFired");
+  const began = performance.now();
+  await send("Page.navigate", { url: "about:blank" });
+  await loaded;
+  const again = once("Page.loadEventFired");
+  const start = performance.now();
+  await send("Page.navigate", { url: address });
+  await again;
+  // Drawn, not only parsed.
+  await evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))");
+  return { opened_ms: performance.now() - start, began };
+};
+const key = async (name) => {
+  for (const type of ["keyDown", "keyUp"]) await send("Input.dispatchKeyEvent", { type, key: name, code: name, windowsVirtualKeyCode: { Enter: 13, Tab: 9, ArrowDown: 40, Escape: 27 }[name], text: name === "Enter" && type === "keyDown" ? "\r" : undefined });
+};
+
+const found = { console: [], views: [], axe: [] };
+try {
+  const { targetInfos } = await send("Target.getTargets");
+  const { targetId } = targetInfos.find((target) => target.type === "page");
+  session = (await send("Target.attachToTarget", { targetId, flatten: true })).sessionId;
+  for (const domain of ["Page", "Runtime", "Log", "Network"]) await send(`${domain}.enable`);
+  on("Runtime.exceptionThrown", ({ exceptionDetails }) => found.console.push(exceptionDetails.exception?.description || exceptionDetails.text));
+  on("Runtime.consoleAPICalled", ({ type, args }) => { if (type === "error" || type === "warning") found.console.push(args.map((arg) => arg.value).join(" ")); });
+  on("Log.entryAdded", ({ entry }) => { if (entry.level === "error") found.console.push(entry.text); });
+  const requests = [];
+  on("Network.requestWillBeSent", ({ request }) => { if (request.url !== url && request.url.split("#")[0] !== url && request.url !== "about:blank") requests.push(request.url); });
+
+  for (const width of [1280, 390]) {
+    for (const scheme of ["light", "dark"]) {
+      await send("Emulation.setDeviceMetricsOverride", { width, height: 900, deviceScaleFactor: 1, mobile: width < 500 });
+      await send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: scheme }] });
+      const { opened_ms } = await open(url);
+      const seen = await evaluate(`({
+        wider: document.documentElement.scrollWidth - innerWidth,
+        charts: [...document.querySelectorAll(".test[open] svg.chart")].filter((c) => c.getBoundingClientRect().height > 50).length,
+        icicle: document.querySelectorAll("#icicle button").length,
+        background: getComputedStyle(document.body).backgroundColor,
+      })`);
+      const picture = async (name, y, height) => {
+        const clip = { x: 0, y, width, height, scale: 1 };
+        const { data } = await send("Page.captureScreenshot", { format: "png", captureBeyondViewport: true, clip });
+        writeFileSync(join(folder, name), Buffer.from(data, "base64"));
+      };
+      const name = `report-${width}-${scheme}.png`;
+      await picture(name, 0, Math.min(2600, await evaluate("document.documentElement.scrollHeight")));
+      await picture(`stacks-${width}-${scheme}.png`, await evaluate("(document.getElementById('stacks') || document.body).getBoundingClientRect().top + scrollY"), 1000);
+      if (width === 1280 && scheme === "light") await picture("readme.png", 0, 1060);
+      if (axe && existsSync(axe)) {
+        await evaluate("document.querySelectorAll('details').forEach((d, i) => { if (i < 40) d.open = true; })");
+        await evaluate(readFileSync(axe, "utf8") + "; 1");
+        const violations = await evaluate(`axe.run(document, { resultTypes: ["violations"] }).then((r) => r.violations.map((v) =>
+          v.id + ": " + v.help + " (" + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + " " + (n.any[0]?.message || n.none[0]?.message || "")).join(" | ") + ")"))`);
+        found.axe.push(...violations.map((violation) => `${width} ${scheme}: ${violation}`));
+      }
+      found.views.push({ width, scheme, opened_ms, picture: name, ...seen });
+    }
+  }
+  found.axe_ran = Boolean(axe && existsSync(axe));
+
+  await send("Emulation.setDeviceMetricsOverride", { width: 1280, height: 900, deviceScaleFactor: 1, mobile: false });
+  await open(url);
+  const shown = "[...document.querySelectorAll('.test')].filter((t) => !t.hidden)";
+  const names = `${shown}.map((t) => t.querySelector('.name').textContent)`;
+  found.tests = await evaluate(names);
+  // Search, as a person types it.
+  const word = (found.tests[0] || "").split(/[.:]+/).pop();
+  await evaluate("document.getElementById('q').focus()");
+  for (const text of word) await send("Input.insertText", { text });
+  await evaluate("new Promise((done) => setTimeout(done, 200))");
+  found.search = { word, names: await evaluate(names), count: await evaluate("document.getElementById('count').textContent") };
+  const set = (id, value) => `{ const e = document.getElementById('${id}'); e.value = ${JSON.stringify(value)}; e.dispatchEvent(new Event(e.tagName === 'SELECT' ? 'change' : 'input', { bubbles: true })); }`;
+  await evaluate(set("q", "") + "; new Promise((done) => setTimeout(done, 200))");
+  await evaluate(set("sort", "name"));
+  found.by_name = await evaluate(names);
+  await evaluate(set("sort", "bytes"));
+  found.by_bytes = await evaluate(`${shown}.map((t) => Number(t.dataset.b))`);
+  await evaluate(set("verdict", "fail"));
+  found.failing = await evaluate(`${shown}.map((t) => t.dataset.v)`);
+  await evaluate(set("verdict", ""));
+  // The address of a test whose body is still text.
+  const anchor = await evaluate("(document.querySelector('.test > script') || document.querySelector('.test > .body')).parentElement.id");
+  await open("about:blank");
+  await open(`${url}#${encodeURIComponent(anchor)}`);
+  found.deep_link = await evaluate(`(() => { const t = document.getElementById(${JSON.stringify(anchor)}); const r = t.getBoundingClientRect();
+    return { id: t.id, open: t.open, body: Boolean(t.querySelector(':scope > .body')), in_view: r.top < innerHeight && r.bottom > 0, focus: document.activeElement === t.querySelector('summary') }; })()`);
+  // The keyboard alone: a test opens with Enter, the icicle moves with arrows.
+  await open(url);
+  found.keyboard = await evaluate("(() => { const t = document.querySelector('.test:not([open])'); if (!t) return null; t.querySelector('summary').focus(); return t.id; })()");
+  if (found.keyboard) {
+    await key("Enter");
+    found.keyboard = await evaluate(`(() => { const t = document.getElementById(${JSON.stringify(found.keyboard)}); return t.open && Boolean(t.querySelector('.body')); })()`);
+  }
+  found.icicle = await evaluate("(() => { const b = document.querySelector('#icicle button'); if (!b) return null; b.focus(); return b.getAttribute('aria-label'); })()");
+  if (found.icicle) {
+    await key("ArrowDown");
+    found.icicle_down = await evaluate("document.activeElement.getAttribute('aria-label')");
+    await key("Enter");
+    found.icicle_zoomed = await evaluate("document.activeElement.style.width");
+  }
+  found.requests = requests;
+} catch (error) {
+  found.error = String(error.stack || error);
+} finally {
+  browser.kill("SIGKILL");
+  await new Promise((done) => browser.once("exit", done).exitCode === null ? undefined : done());
+  rmSync(profile, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
+}
+process.stdout.write(JSON.stringify(found, null, 1) + "\n");

@@ -1,0 +1,68 @@
+"""A mail server for tests: aiosmtpd with a certificate of a CA made on the spot.
+
+    smtp.py starttls|tls|silent|garbage|refuse FOLDER
+
+Writes ca.pem and every mail it accepts into FOLDER, prints its port, and ends when its stdin does.
+"""
+import asyncio
+import json
+import pathlib
+import ssl
+import sys
+
+import trustme
+from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
+
+mode, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+
+
+class Keep:
+    count = 0
+
+    async def handle_DATA(self, server, session, envelope):
+        Keep.count += 1
+        told = {"from": envelope.mail_from, "to": envelope.rcpt_tos, "login": bool(session.authenticated)}
+        (folder / f"{Keep.count}.eml").write_bytes(envelope.original_content)
+        (folder / f"{Keep.count}.json").write_text(json.dumps(told))
+        return "250 kept"
+
+
+def authenticate(server, session, envelope, mechanism, data):
+    right = isinstance(data, LoginPassword) and data.login == b"ci@example.com" and data.password == b"hunter2 \xc3\xa4"
+    if right:
+        return AuthResult(success=True)
+    # A server that repeats what it was sent: nobody may read it in a log.
+    return AuthResult(success=False, handled=False, message=f"535 5.7.8 wrong: {data.password.decode(errors='replace')}")
+
+
+async def odd(reader, writer):
+    if mode == "silent":
+        await asyncio.sleep(3600)
+    if mode == "refuse":
+        writer.write(b"554 go away\r\n")
+    if mode == "garbage":
+        writer.write(b"\x00\xff\x1b[31m HTTP/1.1 200 OK\r\n" * 100_000)
+    await writer.drain()
+    writer.close()
+
+
+async def main():
+    loop = asyncio.get_running_loop()
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(str(folder / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("localhost", "127.0.0.1").configure_cert(context)
+    if mode in ("starttls", "tls"):
+        starttls = mode == "starttls"
+        make = lambda: SMTP(
+            Keep(), hostname="localhost", loop=loop, authenticator=authenticate, auth_required=True,
+            auth_require_tls=starttls, tls_context=context if starttls else None, require_starttls=starttls)
+        server = await loop.create_server(make, "127.0.0.1", 0, ssl=None if starttls else context)
+    else:
+        server = await asyncio.start_server(odd, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+    server.close()
+
+
+asyncio.run(main())

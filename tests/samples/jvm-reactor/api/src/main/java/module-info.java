@@ -1,0 +1,3 @@
+module com.example.api {
+    exports com.example.api;
+}

@@ -1,0 +1,11 @@
+package com.example;
+
+import org.junit.Test;
+
+/** No leak: made once. */
+public class SettingsTest {
+    @Test
+    public void areMadeOnce() {
+        Settings.INSTANCE.size();
+    }
+}

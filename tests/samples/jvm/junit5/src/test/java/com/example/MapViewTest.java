@@ -1,0 +1,16 @@
+package com.example;
+
+import org.junit.jupiter.api.Test;
+
+public class MapViewTest {
+    /** Leaks: a view that is never closed goes on listening. */
+    @Test
+    public void staysOpen() {
+        new MapView().open();
+    }
+
+    @Test
+    public void closes() {
+        new MapView().open().close();
+    }
+}

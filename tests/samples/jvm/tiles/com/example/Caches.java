@@ -1,0 +1,67 @@
+package com.example;
+
+import java.lang.ref.ReferenceQueue;
+import java.lang.ref.SoftReference;
+import java.lang.ref.WeakReference;
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.WeakHashMap;
+
+/** Caches that give back what they take, each in its own time. */
+public final class Caches {
+    private static final int BOUND = 40;
+
+    private static final Map<Integer, byte[]> recent = new LinkedHashMap<>() {
+        @Override
+        protected boolean removeEldestEntry(Map.Entry<Integer, byte[]> eldest) {
+            return size() > BOUND;
+        }
+    };
+    private static final Map<Object, byte[]> weak = new WeakHashMap<>();
+    private static final Deque<WeakReference<byte[]>> seen = new ArrayDeque<>();
+    private static final ReferenceQueue<byte[]> gone = new ReferenceQueue<>();
+    private static final Map<Integer, Soft> soft = new LinkedHashMap<>();
+    private static final ReferenceQueue<byte[]> dropped = new ReferenceQueue<>();
+    private static int next;
+
+    private Caches() {}
+
+    /** Full after eight times. */
+    public static void bounded() {
+        for (int i = 0; i < 5; i++) {
+            recent.put(next++, new byte[100]);
+        }
+    }
+
+    /** Entries go at the next use behind a collection. */
+    public static void weakKeys() {
+        weak.put(new Object(), new byte[300]);
+    }
+
+    /** The references too are taken out, by way of their queue. */
+    public static void weakValues() {
+        while (gone.poll() != null) {
+            seen.removeFirst();
+        }
+        seen.addLast(new WeakReference<>(new byte[500], gone));
+    }
+
+    /** Grows until memory is short; then its references are taken out at the next use. */
+    public static void softValues() {
+        for (Object old = dropped.poll(); old != null; old = dropped.poll()) {
+            soft.remove(((Soft) old).key);
+        }
+        soft.put(next, new Soft(next++));
+    }
+
+    private static final class Soft extends SoftReference<byte[]> {
+        final Integer key;
+
+        Soft(Integer key) {
+            super(new byte[700], dropped);
+            this.key = key;
+        }
+    }
+}

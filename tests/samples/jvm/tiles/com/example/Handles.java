@@ -1,0 +1,37 @@
+package com.example;
+
+import java.lang.ref.Cleaner;
+import java.nio.ByteBuffer;
+
+/** Things that are given back by the virtual machine, some time after nobody refers to them any more. */
+public final class Handles {
+    private static final Cleaner cleaner = Cleaner.create();
+
+    private Handles() {}
+
+    public static void finalized() {
+        for (int i = 0; i < 10; i++) {
+            new Finalized();
+        }
+    }
+
+    public static void cleaned() {
+        for (int i = 0; i < 10; i++) {
+            cleaner.register(new byte[50], () -> { });
+        }
+    }
+
+    public static int direct() {
+        return ByteBuffer.allocateDirect(4096).capacity();
+    }
+
+    private static final class Finalized {
+        private final long[] held = new long[20];
+
+        @Override
+        @SuppressWarnings({"deprecation", "removal"})
+        protected void finalize() {
+            held[0] = 1;
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The JVM samples: Maven projects to run, the JDKs to run them with, and what has to come out.
+//!
+//! `tests/samples/jvm/truth.json` says per leaking test which objects one more run leaves behind; [`Truth::differences`] compares that with a
+//! report. Every other test is clean.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use memgate_model::{Leak, LeakKind, Metric, SuiteReport, TestReport, Verdict};
+use serde_json::Value;
+
+use crate::{Project, has_tool, repository, say};
+
+/// Releases of Java the samples are run with.
+const RELEASES: [u32; 2] = [17, 25];
+const MACHINES: &str = "/usr/lib/jvm";
+
+/// A development kit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Jdk {
+    /// `17`.
+    pub release: u32,
+    /// Its folder.
+    pub home: PathBuf,
+}
+
+/// What a suite of the samples does.
+#[derive(Debug)]
+pub struct Truth {
+    leaks: BTreeMap<String, Value>,
+    /// Tests that leak, with the name of their leak.
+    leaking: BTreeMap<String, String>,
+    junit: String,
+    release: u32,
+}
+
+/// The kits found here, one of each release; says which are missing. Empty where there is no Maven.
+#[must_use]
+pub fn jdks() -> Vec<Jdk> {
+    if !has_tool("mvn") {
+        return Vec::new();
+    }
+    let environment = std::env::var_os("JAVA_HOME").map(PathBuf::from);
+    let installed = fs::read_dir(MACHINES).into_iter().flatten().filter_map(Result::ok);
+    let mut homes: Vec<PathBuf> = installed.map(|entry| entry.path()).collect();
+    homes.sort();
+    let kits: Vec<Jdk> = environment.into_iter().chain(homes).filter_map(Jdk::at).collect();
+    let of_release = |release: u32| {
+        let kit = kits.iter().find(|kit| kit.release == release).cloned();
+        if kit.is_none() {
+            say(&format!("skipped: there is no JDK {release} in JAVA_HOME or {MACHINES}"));
+        }
+        kit
+    };
+    RELEASES.into_iter().filter_map(of_release).collect()
+}
+
+impl Jdk {
+    fn at(home: PathBuf) -> Option<Self> {
+        let told = fs::read_to_string(home.join("release")).ok()?;
+        let version = told.lines().find_map(|line| line.strip_prefix("JAVA_VERSION=\""))?;
+        let release = version.split(['.', '"', '-']).next()?.parse().ok()?;
+        home.join("bin/javac").exists().then_some(Self { release, home })
+    }
+}
+
+/// A copy of a sample project, `junit4` or `junit5`, with the sources it tests beside it.
+#[must_use]
+pub fn sample(name: &str, junit: &str) -> Project {
+    let project = Project::new(&format!("{name}/{junit}"));
+    let samples = repository().join("tests/samples/jvm");
+    copy(&samples.join(junit), project.folder());
+    copy(&samples.join("tiles"), &project.folder().parent().unwrap().join("tiles"));
+    project
+}
+
+/// A copy of another folder of `tests/samples`.
+#[must_use]
+pub fn project(name: &str, folder: &str) -> Project {
+    let project = Project::new(name);
+    copy(&repository().join("tests/samples").join(folder), project.folder());
+    project
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let into = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &into);
+        } else {
+            fs::copy(entry.path(), into).unwrap();
+        }
+    }
+}
+
+impl Truth {
+    /// Of `junit4` or `junit5`, in a virtual machine of this release.
+    #[must_use]
+    pub fn of(junit: &str, release: u32) -> Self {
+        let path = repository().join("tests/samples/jvm/truth.json");
+        let truth: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        let entries = |value: &Value| value.as_object().unwrap().clone().into_iter();
+        let leaking =
+            entries(&truth["suites"][junit]).map(|(id, leak)| (id, leak.as_str().unwrap().to_owned()));
+        Self {
+            leaks: entries(&truth["leaks"]).collect(),
+            leaking: leaking.collect(),
+            junit: junit.to_owned(),
+            release,
+        }
+    }
+
+    /// Tests that leak.
+    pub fn leaking(&self) -> impl Iterator<Item = &str> {
+        self.leaking.keys().map(String::as_str)
+    }
+
+    /// What differs between this and the report, as lines for a person; empty: nothing.
+    #[must_use]
+    pub fn differences(&self, suite: &SuiteReport) -> Vec<String> {
+        let mut wrong: Vec<String> = Vec::new();
+        for test in &suite.tests {
+            match self.leaking.get(&test.id) {
+                Some(leak) => wrong.extend(self.leak(leak, test)),
+                None if test.verdict != Verdict::Pass => {
+                    let verdict = crate::truth::name(test.verdict);
+                    wrong.push(format!("{}: clean, but {verdict} ({})", test.id, test.reason));
+                }
+                None => {}
+            }
+        }
+        let missing = self.leaking().filter(|id| !suite.tests.iter().any(|test| test.id == *id));
+        wrong.extend(missing.map(|id| format!("{id}: not in the report")));
+        wrong
+    }
+
+    /// Of one leaking test.
+    #[must_use]
+    pub fn leak(&self, name: &str, test: &TestReport) -> Vec<String> {
+        let truth = &self.leaks[name];
+        let mut wrong = Vec::new();
+        let mut equal = |what: &str, is: String, right: String| {
+            if is != right {
+                wrong.push(format!("{}: {what}: {is}, {right} is right", test.id));
+            }
+        };
+        equal("verdict", crate::truth::name(test.verdict), "fail".to_owned());
+        let java: Vec<&Leak> = test.leaks.iter().filter(|leak| leak.kind == LeakKind::Java).collect();
+        let titles: Vec<&str> = java.iter().map(|leak| leak.title.as_str()).collect();
+        let class = truth["class"].as_str().unwrap();
+        let objects = self.objects(truth);
+        let count = objects[class].0;
+        equal("leaks", titles.join(" + "), format!("{count} × {class}"));
+        let sum = |of: fn(&(f64, f64)) -> f64| objects.values().map(of).sum::<f64>();
+        let (all, bytes) = (sum(|(count, _)| *count), sum(|(count, bytes)| count * bytes));
+        if let [leak] = java.as_slice() {
+            equal("class", leak.class.clone().unwrap_or_default(), class.to_owned());
+            equal("count", leak.count_per_iteration.to_string(), count.to_string());
+            equal("bytes", leak.bytes_per_iteration.to_string(), bytes.to_string());
+            let steps = leak.holder.iter().map(|s| format!("{} {}.{}", s.kind, s.owner, s.name));
+            let right: Vec<&str> =
+                truth["holder"].as_array().unwrap().iter().map(|step| step.as_str().unwrap()).collect();
+            equal("holder", steps.collect::<Vec<_>>().join(" → "), right.join(" → "));
+        }
+        let metric = |metric: Metric| test.metrics.get(&metric).map_or(0.0, |value| value.value).to_string();
+        equal("java.live_bytes", metric(Metric::JavaLiveBytes), bytes.to_string());
+        equal("java.live_objects", metric(Metric::JavaLiveObjects), all.to_string());
+        let told = |key: &str| truth[key].as_f64().unwrap_or(0.0).to_string();
+        equal("java.direct_bytes", metric(Metric::JavaDirectBytes), told("direct_bytes"));
+        equal("java.threads", metric(Metric::JavaThreads), told("threads"));
+        wrong
+    }
+
+    /// Instances per iteration and bytes of one, by class: those of every run, of this release, of this release and JUnit.
+    fn objects(&self, truth: &Value) -> BTreeMap<String, (f64, f64)> {
+        let of = |key: &str| truth[key].as_object().cloned().unwrap_or_default();
+        let Self { junit, release, .. } = self;
+        let keys = ["objects".to_owned(), format!("objects_{release}"), format!("objects_{junit}_{release}")];
+        let all = keys.iter().flat_map(|key| of(key));
+        all.map(|(class, pair)| (class, (pair[0].as_f64().unwrap(), pair[1].as_f64().unwrap()))).collect()
+    }
+}

@@ -1,0 +1,106 @@
+//! `tests/samples/jvm/probes`: Java programs that look like runs of JUnit and do what is hard to have JUnit do.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, OnceLock};
+
+use memgate_wire::spool::{CONTROL_BYTES, Extent};
+use memgate_wire::{Decoded, Frame, decode};
+
+use crate::jvm::Jdk;
+use crate::samples::successful;
+use crate::{Project, agent, repository};
+
+/// The main class that passes for JUnit's.
+pub const RUNNER: &str = "org.junit.runner.JUnitCore";
+
+/// All probes, compiled once per kit; returns the folder of their classes.
+#[must_use]
+pub fn compiled(jdk: &Jdk) -> PathBuf {
+    static COMPILED: Mutex<BTreeMap<u32, PathBuf>> = Mutex::new(BTreeMap::new());
+    COMPILED.lock().unwrap().entry(jdk.release).or_insert_with(|| compile(jdk)).clone()
+}
+
+fn compile(jdk: &Jdk) -> PathBuf {
+    let classes = Project::new(&format!("jvm-probes-{}", jdk.release)).folder().to_owned();
+    let probes = repository().join("tests/samples/jvm/probes");
+    let hooks = repository().join("device-agent/java/agent/src/main/java");
+    let mut javac = Command::new(jdk.home.join("bin/javac"));
+    javac.args(["-g", "-nowarn", "-implicit:none", "-sourcepath"]).arg(hooks).arg("-d").arg(&classes);
+    successful(javac.args(sources(&probes)));
+    classes
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
+    files.into_iter().chain(folders.iter().flat_map(|folder| sources(folder))).collect()
+}
+
+/// `java` of this kit with these options and the probes on its class path, and what follows.
+#[must_use]
+pub fn java(jdk: &Jdk, options: &[&str], main: &[&str]) -> Vec<String> {
+    let mut words = vec![jdk.home.join("bin/java").display().to_string()];
+    words.extend(options.iter().map(|&option| option.to_owned()));
+    words.extend(["-cp".to_owned(), compiled(jdk).display().to_string()]);
+    words.extend(main.iter().map(|&word| word.to_owned()));
+    words
+}
+
+/// The folder of the agent's jars, as the program keeps them: it is told in the options of every run.
+#[must_use]
+pub fn jars(jdk: &Jdk) -> String {
+    static JARS: OnceLock<String> = OnceLock::new();
+    let find = || {
+        let project = Project::new("jvm-probes-jars");
+        project.write("memgate.yaml", "version: 1\nmeasure: { screen: off }\n");
+        let run = ["run", "--"].map(str::to_owned).into_iter().chain(java(jdk, &[], &[RUNNER, "isClean"]));
+        let run = project.memgate(&run.collect::<Vec<_>>());
+        let options = std::fs::read_to_string(project.session().join("java/0001.options")).unwrap();
+        let jars = options.trim_end().split(';').find_map(|pair| pair.strip_prefix("jars="));
+        jars.unwrap_or_else(|| panic!("no jars in {options}\n{run}")).to_owned()
+    };
+    JARS.get_or_init(find).clone()
+}
+
+/// Writes options of the agent for a virtual machine of the user's: a spool in the folder `frames` of the project, and these.
+#[must_use]
+pub fn options(jdk: &Jdk, project: &Project, more: &str) -> PathBuf {
+    let frames = project.folder().join("frames");
+    std::fs::create_dir_all(&frames).unwrap();
+    project.write("options", format!("dir={};wait_ms=0;java=1;jars={};{more}", frames.display(), jars(jdk)))
+}
+
+/// Attaches the agent to a virtual machine that runs.
+pub fn attach(jdk: &Jdk, pid: u32, options: &Path) {
+    let mut jcmd = Command::new(jdk.home.join("bin/jcmd"));
+    jcmd.args([&pid.to_string(), "JVMTI.agent_load"]).arg(agent()).arg(format!("\"{}\"", options.display()));
+    // A machine that is busy does not answer in jcmd's ten seconds.
+    let answered = (0..3).find_map(|_| jcmd.output().ok().filter(|output| output.status.success()));
+    let said =
+        answered.map_or_else(|| successful(&mut jcmd), |o| String::from_utf8_lossy(&o.stdout).into_owned());
+    assert!(said.contains("return code: 0"), "{said}");
+}
+
+/// The frames of the streams in `frames`, one list per stream, each with its place in the file.
+#[must_use]
+pub fn streams(project: &Project) -> Vec<Vec<(usize, Frame)>> {
+    let entries = std::fs::read_dir(project.folder().join("frames")).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.iter().map(|path| frames(&std::fs::read(path).unwrap())).collect()
+}
+
+fn frames(stream: &[u8]) -> Vec<(usize, Frame)> {
+    let end = Extent::of(stream).end.map_or(stream.len(), |end| usize::try_from(end).unwrap());
+    let (mut at, mut frames) = (CONTROL_BYTES, Vec::new());
+    while at < end {
+        let Decoded::Frame { frame, bytes, .. } = decode(&stream[at..end], at as u64).unwrap() else {
+            panic!("byte {at} is no frame")
+        };
+        frames.push((at, frame));
+        at += bytes;
+    }
+    frames
+}

@@ -1,0 +1,45 @@
+//! Tests that do nothing leave nothing behind: none is suspected, none is looked at again.
+
+use std::fs;
+
+use memgate_e2e::jvm;
+use memgate_model::Verdict;
+
+use crate::java::{MVN, run};
+
+const CLASSES: usize = 20;
+const TESTS: usize = 15;
+
+/// A sample project with 300 empty tests in the place of its own.
+fn nothing_leaks(junit: &str, import: &str) {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let project = jvm::sample("jvm-empty", junit);
+    fs::remove_dir_all(project.folder().join("src")).unwrap();
+    for class in 0..CLASSES {
+        let tests: String =
+            (0..TESTS).map(|test| format!("    @Test\n    public void test{test}() {{}}\n")).collect();
+        project.write(
+            &format!("src/test/java/com/example/Empty{class}Test.java"),
+            format!(
+                "package com.example;\n\nimport {import};\n\npublic class Empty{class}Test {{\n{tests}}}\n"
+            ),
+        );
+    }
+    let run = run(&project, &jdk, &MVN);
+    run.ends_with(0);
+    let suite = run.suite();
+    assert_eq!((suite.tests.len(), suite.verdict), (CLASSES * TESTS, Verdict::Pass), "{run}");
+    assert!(!run.stderr.contains("confirming"), "one was suspected:\n{run}");
+    let odd: Vec<_> = suite.tests.iter().filter(|test| test.confirmed || !test.reason.is_empty()).collect();
+    assert!(odd.is_empty(), "{odd:#?}");
+}
+
+#[test]
+fn of_three_hundred_empty_junit_4_tests_none_is_suspected() {
+    nothing_leaks("junit4", "org.junit.Test");
+}
+
+#[test]
+fn of_three_hundred_empty_junit_5_tests_none_is_suspected() {
+    nothing_leaks("junit5", "org.junit.jupiter.api.Test");
+}

@@ -1,0 +1,97 @@
+//! A leak of Java objects names where it is allocated, and a local variable that holds it names its thread and frame.
+
+use memgate_e2e::jvm;
+use memgate_model::{LeakKind, Verdict};
+
+/// A thread keeps a list in a local variable, and each test adds to it.
+const KEEPER: &str = r#"package com.example;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.SynchronousQueue;
+import org.junit.Test;
+
+public class KeeperTest {
+    static final SynchronousQueue<Integer> orders = new SynchronousQueue<>();
+    static final SynchronousQueue<Integer> done = new SynchronousQueue<>();
+
+    static {
+        Thread keeper = new Thread(KeeperTest::keep, "keeper-7");
+        keeper.setDaemon(true);
+        keeper.start();
+    }
+
+    static void keep() {
+        List<Parcel> parcels = new ArrayList<>();
+        try {
+            while (true) {
+                int order = orders.take();
+                parcels.add(new Parcel(order));
+                done.put(parcels.size());
+            }
+        } catch (InterruptedException end) {
+            return;
+        }
+    }
+
+    @Test
+    public void keeps() throws Exception {
+        orders.put(1);
+        done.take();
+    }
+
+    static final class Parcel {
+        final int number;
+
+        Parcel(int number) {
+            this.number = number;
+        }
+    }
+}
+"#;
+
+#[test]
+fn a_leak_says_where_it_is_allocated_and_which_thread_holds_it() {
+    for jdk in jvm::jdks() {
+        let project = jvm::sample(&format!("jvm-sites-{}", jdk.release), "junit4");
+        project.write("src/test/java/com/example/KeeperTest.java", KEEPER);
+        let tests = "-Dtest=KeeperTest,TileCacheTest";
+        let mut command = project.command(&["run", "--", "mvn", "-q", "-B", "test", tests]);
+        let run = project.finish(command.env("JAVA_HOME", &jdk.home));
+        run.ends_with(1);
+
+        let evicts = run.test("com.example.TileCacheTest.evicts");
+        let frame = &evicts.leaks[0].frames[0];
+        assert_eq!(
+            frame.function.as_deref(),
+            Some("com.example.Registry.load"),
+            "{:?}",
+            evicts.leaks[0].frames
+        );
+        assert_eq!((frame.file.as_deref(), frame.line.is_some()), (Some("Registry.java"), true));
+        run.says(&format!("allocated at  com.example.Registry.load(Registry.java:{})", frame.line.unwrap()));
+
+        let keeps = run.test("com.example.KeeperTest.keeps");
+        assert_eq!(keeps.verdict, Verdict::Fail, "{run}");
+        let parcels = keeps.leaks.iter().find(|leak| leak.kind == LeakKind::Java).unwrap();
+        assert_eq!(parcels.title, "1 × com.example.KeeperTest$Parcel");
+        let root: Vec<(&str, &str)> =
+            parcels.holder.iter().take(2).map(|step| (step.kind.as_str(), step.owner.as_str())).collect();
+        assert_eq!(
+            root,
+            [("thread", "keeper-…"), ("stack", "com.example.KeeperTest")],
+            "{:?}",
+            parcels.holder
+        );
+        let line_of = |text: &str| KEEPER.lines().position(|line| line.contains(text)).unwrap() + 1;
+        let line = line_of("orders.take()");
+        let here = format!(
+            "held by  a local variable of com.example.KeeperTest.keep (KeeperTest.java:{line}) in thread keeper-…"
+        );
+        run.says(&here);
+        let line = line_of("new Parcel(");
+        run.says(&format!("allocated at  com.example.KeeperTest.keep(KeeperTest.java:{line})"));
+        let again = project.memgate(&["gate", "--format", "json", ".memgate/latest"]);
+        assert_eq!(again.test("com.example.KeeperTest.keeps").leaks, keeps.leaks, "judged again");
+    }
+}

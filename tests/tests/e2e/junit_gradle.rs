@@ -1,0 +1,75 @@
+//! Gradle: its daemon and its compilers notice nothing, its test workers are measured.
+
+use std::fs;
+use std::process::Command;
+
+use memgate_e2e::jvm::{self, Jdk};
+use memgate_e2e::{Project, Run, has_tool, say};
+use memgate_model::Verdict;
+
+const LEAK: &str = "com.example.TileCacheTest.evicts";
+
+/// Debian's Gradle 4.4.1 knows Java up to 17.
+fn jdk() -> Option<Jdk> {
+    let jdk = jvm::jdks().into_iter().find(|jdk| jdk.release == 17).filter(|_| has_tool("gradle"));
+    if jdk.is_none() {
+        say("skipped: Gradle needs `gradle` and a JDK 17");
+    }
+    jdk
+}
+
+fn run(project: &Project, jdk: &Jdk, arguments: &[&str]) -> Run {
+    let all = [&["run", "--", "gradle"], arguments].concat();
+    project.finish(project.command(&all).env("JAVA_HOME", &jdk.home))
+}
+
+fn is_measured(project: &Project, run: &Run) {
+    run.ends_with(1);
+    assert!(run.stdout.contains("BUILD SUCCESSFUL"), "{run}");
+    let suite = run.suite();
+    assert_eq!((suite.runner.as_str(), suite.tests.len()), ("junit", 2), "{run}");
+    for test in &suite.tests {
+        let want = if test.id == LEAK { Verdict::Fail } else { Verdict::Pass };
+        assert_eq!(test.verdict, want, "{}: {}", test.id, test.reason);
+    }
+    let leaks = run.test(LEAK).leaks;
+    assert_eq!(leaks[0].title, "5 × com.example.TileCacheTest$Tile");
+    assert_eq!(leaks[0].holder[0].name, "CACHE", "{:?}", leaks[0].holder);
+    // Java virtual machines that ran no test: nothing was recorded from them.
+    let streams = project.streams().len();
+    assert_eq!(streams, 3, "the worker, the rounds, the suspect: {:?}", project.streams());
+}
+
+#[test]
+fn test_workers_are_measured_and_nothing_else_of_gradle() {
+    let Some(jdk) = jdk() else { return };
+    let project = jvm::project("gradle", "jvm-gradle");
+    is_measured(&project, &run(&project, &jdk, &["--no-daemon", "test"]));
+    let here = fs::canonicalize(project.folder()).unwrap();
+    let seen = project.read("surroundings.txt");
+    assert!(seen.lines().all(|line| line == here.display().to_string()), "{seen}");
+    assert_eq!(seen.lines().count(), 7, "once in the build, six times in rounds:\n{seen}");
+    // They are up to date now, and run all the same.
+    is_measured(&project, &run(&project, &jdk, &["--no-daemon", "test"]));
+}
+
+#[test]
+fn a_daemon_that_runs_already_takes_the_agent_to_its_workers() {
+    let Some(jdk) = jdk() else { return };
+    let project = jvm::project("gradle-daemon", "jvm-gradle");
+    // A daemon of its own, which ends soon after the test.
+    project.write(
+        "gradle.properties",
+        "org.gradle.daemon.idletimeout=20000\norg.gradle.jvmargs=-Xmx256m -Dtiles=1\n",
+    );
+    let mut first = Command::new("gradle");
+    first.arg("classes").current_dir(project.folder()).env("JAVA_HOME", &jdk.home);
+    assert!(first.output().unwrap().status.success());
+    is_measured(&project, &run(&project, &jdk, &["test"]));
+    // What the daemon does without memgate afterwards is its own.
+    let mut later = Command::new("gradle");
+    let later =
+        later.args(["cleanTest", "test"]).current_dir(project.folder()).env("JAVA_HOME", &jdk.home).output();
+    let said = String::from_utf8_lossy(&later.unwrap().stdout).into_owned();
+    assert!(said.contains("evicts PASSED") && !said.contains("agentpath"), "{said}");
+}

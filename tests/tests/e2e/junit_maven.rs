@@ -1,0 +1,73 @@
+//! Maven beyond one plain module: a reactor, several forks, the module path, class paths longer than a command line, selected tests.
+
+use std::fs;
+
+use memgate_e2e::jvm::{self, Jdk};
+use memgate_e2e::{Project, Run};
+use memgate_model::{RunReport, SuiteReport, Verdict};
+
+const SESSIONS: &str = "com.example.api.SessionsTest";
+
+fn run(project: &Project, jdk: &Jdk, arguments: &[&str]) -> Run {
+    project.finish(project.command(arguments).env("JAVA_HOME", &jdk.home))
+}
+
+fn suite<'a>(report: &'a RunReport, name: &str) -> &'a SuiteReport {
+    report.suites.iter().find(|suite| suite.name == name).unwrap_or_else(|| panic!("no {name}: {report:?}"))
+}
+
+#[test]
+fn each_module_is_a_suite_with_its_own_forks_and_modules() {
+    for jdk in jvm::jdks() {
+        let project = jvm::project(&format!("reactor-{}", jdk.release), "jvm-reactor");
+        let tests = "-Dtest=FirstTest,SecondTest,SessionsTest#opens+runsInItsModule";
+        let none = "-Dsurefire.failIfNoSpecifiedTests=false";
+        let run = run(&project, &jdk, &["run", "--", "mvn", "-q", "-B", "test", tests, none]);
+        run.ends_with(1);
+        let report = run.report();
+        let core = suite(&report, "core");
+        assert_eq!((core.verdict, core.tests.len()), (Verdict::Pass, 2), "{}", core.reason);
+        let api = suite(&report, "api");
+        let verdicts: Vec<_> = api.tests.iter().map(|t| (t.id.as_str(), t.verdict)).collect();
+        let opens = format!("{SESSIONS}.opens");
+        let in_module = format!("{SESSIONS}.runsInItsModule");
+        assert!(verdicts.contains(&(opens.as_str(), Verdict::Fail)), "{verdicts:?}\n{run}");
+        assert!(verdicts.contains(&(in_module.as_str(), Verdict::Pass)), "{verdicts:?}\n{run}");
+        assert_eq!(verdicts.len(), 2, "what was left out stays out: {verdicts:?}");
+        assert_eq!(run.test(&opens).leaks[0].title, "3 × com.example.api.Sessions$Session");
+    }
+}
+
+#[test]
+fn a_filter_is_told_to_maven() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let project = jvm::project("reactor-filter", "jvm-reactor");
+    let filter = format!("{SESSIONS}.runsInItsModule");
+    let run = run(&project, &jdk, &["run", "--filter", &filter, "--", "mvn", "-q", "-B", "test"]);
+    run.ends_with(0);
+    assert_eq!(run.suite().tests.len(), 1, "{run}");
+}
+
+#[test]
+fn a_class_path_may_be_longer_than_a_command_line() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let project = jvm::project("long-class-path", "jvm-reactor");
+    let folder = project.folder().join("more").join("a".repeat(200)).join("b".repeat(200));
+    let mut paths = String::new();
+    for i in 0..400 {
+        let entry = folder.join(format!("folder {i}"));
+        fs::create_dir_all(&entry).unwrap();
+        let entry = entry.display();
+        paths.push_str(&format!("<additionalClasspathElement>{entry}</additionalClasspathElement>"));
+    }
+    assert!(paths.len() > 128 << 10);
+    let longer = format!("<configuration><additionalClasspathElements>{paths}</additionalClasspathElements>");
+    let pom = project.read("core/pom.xml").replacen("<configuration>", &longer, 1);
+    project.write("core/pom.xml", pom);
+    let run = run(&project, &jdk, &["run", "--", "mvn", "-q", "-B", "test", "-pl", "core"]);
+    run.ends_with(0);
+    assert_eq!((run.suite().verdict, run.suite().tests.len()), (Verdict::Pass, 2), "{run}");
+    let left = fs::read_dir(project.session().join("java")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(!left.iter().any(|name| name.ends_with(".arguments")), "system properties do not stay: {left:?}");
+}

