@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use memgate_model::{Metric, MetricValue, Per, RunReport, Verdict};
+use memgate_model::{Metric, MetricValue, Outcome, Per, RunReport, Verdict};
 use serde::{Deserialize, Serialize};
 
 mod windows;
@@ -125,8 +125,8 @@ impl Baseline {
         }
     }
 
-    /// Takes today's windows of a suite, but for those in which something was found: they are screened again each time. Of a suite
-    /// that was not measured completely the accepted ones stay.
+    /// Takes today's windows of a suite. Of those in which something was found only the place stays: they are screened again each time.
+    /// Of a suite that was not measured completely the accepted ones stay.
     pub fn accept_windows(&mut self, report: &RunReport, suite: &str, windows: Vec<WindowBaseline>) {
         let Some(judged) = report.suites.iter().find(|judged| judged.name == suite) else { return };
         if judged.verdict == Verdict::Error {
@@ -136,12 +136,17 @@ impl Baseline {
             judged.tests.iter().any(|test| {
                 let of_class =
                     test.id.strip_prefix(class).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-                of_class && (test.verdict != Verdict::Pass || !test.leaks.is_empty())
+                let bad = matches!(test.verdict, Verdict::Fail | Verdict::Warn | Verdict::Error);
+                of_class && (bad || test.outcome == Outcome::Failed || !test.leaks.is_empty())
             })
         };
-        let clean = |window: &WindowBaseline| !window.classes.iter().any(|class| found(class));
-        self.suites.entry(suite.to_owned()).or_default().windows =
-            windows.into_iter().filter(clean).collect();
+        let accepted = windows.into_iter().map(|mut window| {
+            if window.classes.iter().any(|class| found(class)) {
+                window.left = None;
+            }
+            window
+        });
+        self.suites.entry(suite.to_owned()).or_default().windows = accepted.collect();
     }
 
     /// The accepted figure of a test, if it was measured per the same.

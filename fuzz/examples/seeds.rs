@@ -5,9 +5,13 @@
 use std::fs;
 use std::path::Path;
 
+use memgate_wire::java::{
+    ClassCount, ClassName, Classes, HeapHistogram, HistogramScope, HolderLink, HolderPath, Holders,
+    JavaState, JvmInfo,
+};
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, ClassCount, ClassName, Classes, Counters, ErrorCode, ErrorFrame, Event, FdEntry, Frame, Goodbye,
-    GoodbyeReason, HeapHistogram, Hello, HistogramScope, HolderLink, HolderPath, Holders, JavaState, JvmInfo, Log, LogLevel, Module, Modules, NativeSnapshot, Order, OsSample, Outcome,
+    AgentCost, Boundary, BoundaryKind, Counters, ErrorCode, ErrorFrame, Event, FdEntry, Frame, Goodbye,
+    GoodbyeReason, Hello, Log, LogLevel, Module, Modules, NativeSnapshot, Order, OsSample, Outcome,
     ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode, Stacks, ThreadEntry, encode,
 };
 
@@ -79,7 +83,11 @@ impl Stream {
         self.push(&Frame::Boundary(Boundary {
             sequence: self.sequence,
             kind,
-            suite: if test.is_empty() && kind != BoundaryKind::TestEnd { String::new() } else { "S".to_owned() },
+            suite: if test.is_empty() && kind != BoundaryKind::TestEnd {
+                String::new()
+            } else {
+                "S".to_owned()
+            },
             test: test.to_owned(),
             iteration,
             outcome: (kind == BoundaryKind::TestEnd).then_some(Outcome::Passed),
@@ -259,7 +267,11 @@ fn main() -> std::io::Result<()> {
     write("session/process", &[1, 4, 0x48, 8], &[length(1), length(1), length(20), length(300)])?;
     write("java_session/clean", &[0, 0x24, 0x48, 0], &[java_own(), java_grows("rounds", 2, false)])?;
     let rounds = || java_grows("rounds", 6, false);
-    write("java_session/leaks", &[0, 0x24, 0x48, 0], &[java_own(), rounds(), java_grows("confirm", 14, true)])?;
+    write(
+        "java_session/leaks",
+        &[0, 0x24, 0x48, 0],
+        &[java_own(), rounds(), java_grows("confirm", 14, true)],
+    )?;
     write("java_session/broken", &[3, 0x24, 0x48, 0], &[java_own(), rounds()])?;
     for how in 0..4 {
         write(&format!("harness_socket/{how}"), &[how, 9], &[screened()])?;

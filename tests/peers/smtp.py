@@ -1,6 +1,6 @@
 """A mail server for tests: aiosmtpd with a certificate of a CA made on the spot.
 
-    smtp.py starttls|tls|silent|garbage|refuse FOLDER
+    smtp.py starttls|tls|silent|garbage|refuse|https FOLDER
 
 Writes ca.pem and every mail it accepts into FOLDER, prints its port, and ends when its stdin does.
 """
@@ -46,6 +46,15 @@ async def odd(reader, writer):
     writer.close()
 
 
+async def chat(reader, writer):
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+    (folder / "posted").write_bytes(await reader.readexactly(length))
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+    await writer.drain()
+    writer.close()
+
+
 async def main():
     loop = asyncio.get_running_loop()
     ca = trustme.CA()
@@ -58,6 +67,8 @@ async def main():
             Keep(), hostname="localhost", loop=loop, authenticator=authenticate, auth_required=True,
             auth_require_tls=starttls, tls_context=context if starttls else None, require_starttls=starttls)
         server = await loop.create_server(make, "127.0.0.1", 0, ssl=None if starttls else context)
+    elif mode == "https":
+        server = await asyncio.start_server(chat, "127.0.0.1", 0, ssl=context)
     else:
         server = await asyncio.start_server(odd, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 pub struct WindowBaseline {
     /// Its test classes, in the order they ran.
     pub classes: Vec<String>,
-    /// Instances and bytes that it left, by class (or the name of another metric).
-    pub left: BTreeMap<String, (u64, u64)>,
+    /// Instances and bytes that it left, by class (or the name of another metric). `None`: it ended there, and was not clean.
+    pub left: Option<BTreeMap<String, (u64, u64)>>,
 }
 
 /// `classes`: names with spaces between; `left`: `NAME INSTANCES/BYTES`, with `, ` between.
@@ -20,16 +20,18 @@ pub struct WindowBaseline {
 #[serde(deny_unknown_fields)]
 struct Text {
     classes: String,
-    left: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    left: Option<String>,
 }
 
 impl From<WindowBaseline> for Text {
     fn from(WindowBaseline { classes, left }: WindowBaseline) -> Self {
-        let left: Vec<String> = left
-            .into_iter()
-            .map(|(name, (instances, bytes))| format!("{name} {instances}/{bytes}"))
-            .collect();
-        Self { classes: classes.join(" "), left: left.join(", ") }
+        let text = |left: BTreeMap<String, (u64, u64)>| {
+            let entry =
+                |(name, (instances, bytes)): (String, (u64, u64))| format!("{name} {instances}/{bytes}");
+            left.into_iter().map(entry).collect::<Vec<_>>().join(", ")
+        };
+        Self { classes: classes.join(" "), left: left.map(text) }
     }
 }
 
@@ -42,13 +44,14 @@ impl TryFrom<Text> for WindowBaseline {
             let (instances, bytes) = figures.split_once('/')?;
             Some((name.to_owned(), (instances.parse().ok()?, bytes.parse().ok()?)))
         };
-        let left = left.split(", ").filter(|entry| !entry.is_empty()).map(|entry| {
+        let entry = |entry: &str| {
             figures(entry)
                 .ok_or_else(|| format!("`{entry}` is not `CLASS INSTANCES/BYTES`: accept a new baseline"))
-        });
+        };
+        let entries = |left: String| left.split(", ").filter(|e| !e.is_empty()).map(entry).collect();
         Ok(Self {
             classes: classes.split(' ').filter(|class| !class.is_empty()).map(str::to_owned).collect(),
-            left: left.collect::<Result<_, _>>()?,
+            left: left.map(entries).transpose()?,
         })
     }
 }
@@ -61,14 +64,16 @@ mod tests {
     fn a_window_is_two_lines_of_text() {
         let window = WindowBaseline {
             classes: vec!["a.ATest".into(), "a.BTest".into()],
-            left: BTreeMap::from([("byte[]".into(), (2, 48)), ("java.lang.String".into(), (1, 24))]),
+            left: Some(BTreeMap::from([("byte[]".into(), (2, 48)), ("java.lang.String".into(), (1, 24))])),
         };
         let json = serde_json::to_string(&window).unwrap();
         assert_eq!(json, r#"{"classes":"a.ATest a.BTest","left":"byte[] 2/48, java.lang.String 1/24"}"#);
         assert_eq!(serde_json::from_str::<WindowBaseline>(&json).unwrap(), window);
-        let nothing = WindowBaseline { classes: vec!["a.ATest".into()], left: BTreeMap::new() };
-        let json = serde_json::to_string(&nothing).unwrap();
-        assert_eq!(serde_json::from_str::<WindowBaseline>(&json).unwrap(), nothing);
+        for left in [None, Some(BTreeMap::new())] {
+            let nothing = WindowBaseline { classes: vec!["a.ATest".into()], left };
+            let json = serde_json::to_string(&nothing).unwrap();
+            assert_eq!(serde_json::from_str::<WindowBaseline>(&json).unwrap(), nothing);
+        }
     }
 
     #[test]

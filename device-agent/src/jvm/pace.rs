@@ -59,9 +59,12 @@ impl Pace {
     /// Does the window end behind this class?
     pub(crate) fn is_due(&self, class: &str, now_ns: u64) -> bool {
         let affordable = || now_ns.saturating_sub(self.since_ns) >= self.cost_ns.saturating_mul(SHARE);
-        self.open.is_some()
+        // What comes before the first class is in no window of its own.
+        let begins = class.is_empty();
+        (begins || self.open.is_some())
             && match &self.plan {
                 Plan::Nothing => false,
+                _ if begins => true,
                 Plan::Budget => affordable(),
                 Plan::Listed(classes) => classes.get(class).copied().unwrap_or_else(affordable),
             }
@@ -94,6 +97,7 @@ mod tests {
     fn measuring_takes_a_tenth_of_the_time() {
         let mut pace = Pace::new(Plan::of("budget"), 1000);
         assert!(!pace.is_due("A", 2000), "no test ended");
+        assert!(pace.is_due("", 2000), "before the first class");
         pace.test_ended("A");
         assert!(pace.is_due("A", 1000), "the first costs nothing that is known");
         pace.measured(1000, 50);

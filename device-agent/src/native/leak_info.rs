@@ -46,7 +46,8 @@ pub(crate) fn take() -> Option<LeakInfo> {
     for record in records {
         found.push((record.size, frames.of(record.stack)?, record.count));
     }
-    let order = |(size, stack, _): &(u64, Stack, u64)| (Reverse(*size), Reverse(stack.len()), frames.words(stack));
+    let order =
+        |(size, stack, _): &(u64, Stack, u64)| (Reverse(*size), Reverse(stack.len()), frames.words(stack));
     found.sort_unstable_by(|a, b| order(a).cmp(&order(b)));
     found.dedup_by(|next, kept| {
         let same = order(next) == order(kept);

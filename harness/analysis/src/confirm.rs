@@ -57,7 +57,7 @@ pub struct Confirmation {
 pub enum Next {
     /// Another iteration is needed.
     Continue,
-    /// Something grows, and the agent is to say who holds it: asked once, by [`crate::JavaConfirmation`] alone.
+    /// Something grows, and the agent is to say who holds it: asked once or twice, by [`crate::JavaConfirmation`] alone.
     Explain,
     /// Enough is known, or more would not help.
     Stop,

@@ -4,6 +4,9 @@
 //! |---|---|---|
 //! | [`instrumentation`] | test runs on a device, text and protobuf | `am instrument` |
 //! | [`malloc_debug`] | leak-info buffers, native heap dumps | Android's C library |
+//! | [`mapping`] | renamed Java classes, fields, methods, inlined frames | R8, ProGuard |
+//! | [`meminfo`] | `dumpsys meminfo PROCESS`, text | Android's system server |
+//! | [`proc_text`] | `/proc/PID/{status,smaps_rollup}`, `/proc/net/unix` | the kernel |
 //!
 //! Data flow: the caller reads a file or a stream and hands in its bytes; what comes out owns what it keeps, or borrows from
 //! those bytes. No file, socket, clock or environment here, so every rule is tested with bytes alone.
@@ -16,4 +19,7 @@
 pub mod instrumentation;
 mod lines;
 pub mod malloc_debug;
+pub mod mapping;
+pub mod meminfo;
+pub mod proc_text;
 mod protobuf;

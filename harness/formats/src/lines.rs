@@ -21,7 +21,12 @@ impl<'a> Iterator for Lines<'a> {
         if self.rest.is_empty() {
             return None;
         }
-        let line = match self.rest.iter().position(|byte| *byte == b'\n').and_then(|at| self.rest.split_at_checked(at)) {
+        let line = match self
+            .rest
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .and_then(|at| self.rest.split_at_checked(at))
+        {
             Some((line, rest)) => {
                 self.rest = rest.get(1..).unwrap_or_default();
                 line

@@ -47,13 +47,20 @@ impl<'a> Fields<'a> {
         }
         let (value, rest) = match tag & 7 {
             0 => varint(rest).map(|(value, rest)| (Value::Varint(value), rest))?,
-            1 => rest.split_first_chunk().map(|(bytes, rest)| (Value::Fixed64(u64::from_le_bytes(*bytes)), rest)).ok_or(CUT)?,
+            1 => rest
+                .split_first_chunk()
+                .map(|(bytes, rest)| (Value::Fixed64(u64::from_le_bytes(*bytes)), rest))
+                .ok_or(CUT)?,
             2 => {
                 let (length, rest) = varint(rest)?;
-                let length = usize::try_from(length).map_err(|_too_large| Malformed("a length beyond all memory"))?;
+                let length =
+                    usize::try_from(length).map_err(|_too_large| Malformed("a length beyond all memory"))?;
                 rest.split_at_checked(length).map(|(bytes, rest)| (Value::Bytes(bytes), rest)).ok_or(CUT)?
             }
-            5 => rest.split_first_chunk().map(|(bytes, rest)| (Value::Fixed32(u32::from_le_bytes(*bytes)), rest)).ok_or(CUT)?,
+            5 => rest
+                .split_first_chunk()
+                .map(|(bytes, rest)| (Value::Fixed32(u32::from_le_bytes(*bytes)), rest))
+                .ok_or(CUT)?,
             _ => return Err(Malformed("no field has this type")),
         };
         Ok((number, value, rest))
@@ -137,11 +144,22 @@ mod tests {
 
     #[test]
     fn every_type_is_read() {
-        let message = [dsl::varint(1, u64::MAX), dsl::double(2, 0.5), vec![3 << 3 | 5, 1, 0, 0, 0], dsl::bytes(200, b"x")].concat();
+        let message = [
+            dsl::varint(1, u64::MAX),
+            dsl::double(2, 0.5),
+            vec![3 << 3 | 5, 1, 0, 0, 0],
+            dsl::bytes(200, b"x"),
+        ]
+        .concat();
         let fields: Vec<_> = Fields::of(&message).collect::<Result<_, _>>().unwrap();
         assert_eq!(
             fields,
-            [(1, Value::Varint(u64::MAX)), (2, Value::Fixed64(0.5_f64.to_bits())), (3, Value::Fixed32(1)), (200, Value::Bytes(b"x"))]
+            [
+                (1, Value::Varint(u64::MAX)),
+                (2, Value::Fixed64(0.5_f64.to_bits())),
+                (3, Value::Fixed32(1)),
+                (200, Value::Bytes(b"x"))
+            ]
         );
     }
 

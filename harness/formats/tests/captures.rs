@@ -126,7 +126,12 @@ fn the_attributed_records_of_every_buffer_equal_the_truth() {
         assert_eq!(read.records.len() as u64, number(&capture.json["distinct_records"]), "{}", capture.name);
         assert_eq!(read.total_count, number(&capture.json["sum_num"]), "{}", capture.name);
         let wide = number(&capture.json["size_t_bytes"]) == 8;
-        assert_eq!(read.format, if wide { Format::LeakInfo64 } else { Format::LeakInfo32 }, "{}", capture.name);
+        assert_eq!(
+            read.format,
+            if wide { Format::LeakInfo64 } else { Format::LeakInfo32 },
+            "{}",
+            capture.name
+        );
         if attributed(&capture.json, &read.records) == truth(&capture.json) {
             equal += 1;
         } else {
@@ -135,7 +140,12 @@ fn the_attributed_records_of_every_buffer_equal_the_truth() {
     }
     // The site lies in an anonymous mapping; the one frame is libc's malloc; allocated while capture was off; and sizes that the
     // truth gives as 0. The next tests look at each of them.
-    let known = ["/anon_code/after_leaks", "x86/basic_bt1/after_leaks", "/enable_on_signal/disabled_again", "/many_records/after_leaks"];
+    let known = [
+        "/anon_code/after_leaks",
+        "x86/basic_bt1/after_leaks",
+        "/enable_on_signal/disabled_again",
+        "/many_records/after_leaks",
+    ];
     for name in &by_design {
         assert!(known.iter().any(|known| name.contains(known)), "{name} differs from its truth");
     }
@@ -149,10 +159,15 @@ fn where_the_truth_cannot_be_attributed_its_figures_are_still_there() {
         let name = &capture.name;
         let live = |size: u64| records.iter().filter(|r| r.size == size).map(|r| r.count).sum::<u64>();
         if name.contains("/many_records/after_leaks") {
-            let sizes: Vec<_> = records.iter().map(|record| record.size).filter(|size| *size >= 10_000).collect();
+            let sizes: Vec<_> =
+                records.iter().map(|record| record.size).filter(|size| *size >= 10_000).collect();
             assert_eq!(sizes, (10_000..10_300).rev().collect::<Vec<_>>(), "{name}");
         } else if name.contains("/enable_on_signal/disabled_again") {
-            assert_eq!((live(1000), live(65536)), (7, 0), "{name}: what was allocated while capture was off is not tracked");
+            assert_eq!(
+                (live(1000), live(65536)),
+                (7, 0),
+                "{name}: what was allocated while capture was off is not tracked"
+            );
         } else if name.contains("/anon_code/after_leaks") || name.contains("x86/basic_bt1/after_leaks") {
             for ((function, size, _), count) in truth(&capture.json) {
                 assert_eq!(live(size), count, "{name}: {function}");
@@ -168,7 +183,8 @@ fn in_turns(capture: &Capture) -> Capture {
     loop {
         let before = rounds.len();
         for record in capture.buffer.chunks_exact(usize::try_from(capture.out.info_size).unwrap()) {
-            let num = u64::from_le_bytes([&record[word..2 * word], &[0; 8][word..]].concat().try_into().unwrap());
+            let num =
+                u64::from_le_bytes([&record[word..2 * word], &[0; 8][word..]].concat().try_into().unwrap());
             if num > round {
                 rounds.extend([&record[..word], &1_u64.to_le_bytes()[..word], &record[2 * word..]].concat());
             }
@@ -222,16 +238,25 @@ fn the_attributed_records_of_every_heap_dump_equal_the_truth() {
     assert_eq!(dumps.len(), 32);
     let mut compared = 0;
     for (name, path) in dumps {
-        let dump = read_heap_dump(&fs::read(&path).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let dump =
+            read_heap_dump(&fs::read(&path).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(dump.format, Format::HeapDump11, "{name}");
-        assert!(!dump.oddities.iter().any(|odd| odd.kind() == "total_differs"), "{name}: {:?}", dump.oddities);
-        let site_known = !["/anon_code/", "x86/basic_bt1/", "/enable_on_signal/"].iter().any(|known| name.contains(known));
+        assert!(
+            !dump.oddities.iter().any(|odd| odd.kind() == "total_differs"),
+            "{name}: {:?}",
+            dump.oddities
+        );
+        let site_known =
+            !["/anon_code/", "x86/basic_bt1/", "/enable_on_signal/"].iter().any(|known| name.contains(known));
         if site_known {
             let json = json(&path.with_file_name("after_leaks.json"));
             assert_eq!(attributed(&json, &dump.records), truth(&json), "{name}");
             compared += 1;
         }
-        assert!(dump.records.iter().flat_map(|r| &r.frames).any(|pc| dump.maps.place(*pc).is_some()), "{name}");
+        assert!(
+            dump.records.iter().flat_map(|r| &r.frames).any(|pc| dump.maps.place(*pc).is_some()),
+            "{name}"
+        );
     }
     assert_eq!(compared, 23);
 }

@@ -176,7 +176,7 @@ pub(super) struct GateArgs {
 const DEMO_HELP: &str = "\
 Needs a C++17 compiler (CXX, c++, g++ or clang++) and GoogleTest, for the JVM suite a JDK (JAVA_HOME, PATH) and JUnit 4:
 in /usr/share/java, in ~/.m2/repository, or by Maven. Where one of these is missing the JVM suite is left out, saying why.
-Ends with 1, because leaks are planted in both suites.
+Ends with 1, because leaks are planted in both suites. Its session folder holds every report there is, mail and charts included.
 
 Examples:
   memgate demo

@@ -40,6 +40,10 @@ pub(super) fn malloc_debug(request: &MallocDebugRequest, console: &Console) -> R
         }
         _ => show::snapshots(&names().zip(&snapshots).collect::<Vec<_>>(), request.json, request.verbose),
     };
+    let shown = shown.map_err(|why| ExpectedError::Machinery {
+        what: format!("cannot write JSON: {why}"),
+        hint: String::new(),
+    })?;
     console.result(shown.as_bytes())?;
     Ok(exit::PASS)
 }

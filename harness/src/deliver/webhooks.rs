@@ -1,5 +1,6 @@
 //! Posts a message to a chat. The address is a secret: it comes from the environment and is in no message.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -9,6 +10,7 @@ use memgate_model::RunReport;
 use memgate_reports::chat;
 use serde_json::{Value, json};
 use sha2::Sha256;
+use ureq::tls::{RootCerts, TlsConfig};
 
 use super::around::Around;
 use super::{secret, without};
@@ -57,6 +59,12 @@ fn send(url: &str, message: &Value) -> Result<(), String> {
         .timeout_global(Some(LIMIT))
         .http_status_as_error(false)
         .max_redirects(0)
+        .tls_config(
+            TlsConfig::builder()
+                .root_certs(RootCerts::PlatformVerifier)
+                .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .build(),
+        )
         .build()
         .into();
     let mut may_wait = true;

@@ -3,19 +3,18 @@
 //! What the screen recorded of a worker (its hello, what it told of itself, its environment) becomes the command line of
 //! memgate's launcher: the same `java`, flags, class path, directory, environment and system properties, and a plan of what to run.
 
+mod tools;
+
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use memgate_wire::Hello;
 use memgate_wire::java::JvmInfo;
 
-use super::inspect::{Kind, Program};
+pub use self::tools::{filtered, gradle_script, is_gradle, starts_jvms, with_gradle_script};
 use crate::device::OPTIONS_VARIABLE;
 use crate::device::java::{TOOL_OPTIONS, without_option};
 use crate::device::local::{Environment, Launch};
-
-/// Programs that run tests in Java virtual machines.
-const TOOLS: [&str; 5] = ["mvn", "mvnw", "gradle", "gradlew", "java"];
 
 const MAIN: &str = "io.memgate.launcher.Main";
 
@@ -92,14 +91,6 @@ pub struct Worker<'a> {
     pub our_option: &'a OsStr,
 }
 
-/// Does this command start virtual machines that may run tests, as far as its name tells?
-#[must_use]
-pub fn starts_jvms(typed: &str, program: &Program) -> bool {
-    let names = [Path::new(typed), program.path.as_path()].map(|path| path.file_name().unwrap_or_default());
-    let is_java = matches!(program.kind, Kind::Elf(_) | Kind::Script { .. });
-    is_java && names.iter().any(|name| TOOLS.iter().any(|tool| name == tool))
-}
-
 impl JvmSuiteId {
     /// The suite a virtual machine belongs to.
     #[must_use]
@@ -150,80 +141,6 @@ fn has_line_break(text: &str) -> bool {
     text.contains(['\n', '\r'])
 }
 
-/// Is it Gradle? Its daemon may be running already, and then lives in an environment of its own.
-#[must_use]
-pub fn is_gradle(command: &[OsString]) -> bool {
-    ["gradle", "gradlew"].map(OsStr::new).contains(&tool(command))
-}
-
-fn tool(command: &[OsString]) -> &OsStr {
-    command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default()
-}
-
-/// An init script that gives all test tasks `options` for their virtual machines. It asks them to run, too: tests that are up to date
-/// tell nothing. It works from Gradle 4 on, with the configuration cache as well.
-#[must_use]
-pub fn gradle_script(options: &str) -> String {
-    let options = options.replace('\\', "\\\\").replace('\'', "\\'");
-    format!(
-        "\
-allprojects {{
-    def measured = {{ test ->
-        test.outputs.upToDateWhen {{ false }}
-        test.doFirst {{ task ->
-            def given = task.environment['{TOOL_OPTIONS}']
-            task.environment('{TOOL_OPTIONS}', (given ? given + ' ' : '') + '{options}')
-        }}
-    }}
-    def tests = tasks.withType(Test)
-    tests.metaClass.respondsTo(tests, 'configureEach') ? tests.configureEach(measured) : tests.all(measured)
-}}
-"
-    )
-}
-
-/// `command` with an init script.
-#[must_use]
-pub fn with_gradle_script(command: &[OsString], script: &Path) -> Vec<OsString> {
-    let (program, arguments) = command.split_at(command.len().min(1));
-    program
-        .iter()
-        .cloned()
-        .chain(["--init-script".into(), script.into()])
-        .chain(arguments.iter().cloned())
-        .collect()
-}
-
-/// The command that runs only the tests a glob names, `com.example.TileCacheTest.evicts` or `*.TileCacheTest`, as its tool wants it.
-///
-/// # Errors
-/// The tool cannot be told; a fragment after "failed to …".
-pub fn filtered(command: &[OsString], glob: &str) -> Result<Vec<OsString>, String> {
-    let added = match tool(command).to_string_lossy().as_ref() {
-        "mvn" | "mvnw" => vec![
-            format!("-Dtest={}", surefire_pattern(glob)),
-            // A module of a reactor may have none of them. The second name is that of Surefire 2.
-            "-Dsurefire.failIfNoSpecifiedTests=false".to_owned(),
-            "-DfailIfNoTests=false".to_owned(),
-        ],
-        "gradle" | "gradlew" => vec!["--tests".to_owned(), glob.replace('#', ".")],
-        other => return Err(format!("pass a filter on to `{other}`: select the tests in its own arguments")),
-    };
-    Ok(command.iter().cloned().chain(added.into_iter().map(OsString::from)).collect())
-}
-
-/// Surefire wants `#` between class and method. Classes begin with a capital letter.
-fn surefire_pattern(glob: &str) -> String {
-    let is_class =
-        |name: &str| name.rsplit(['.', '$']).next().is_some_and(|n| n.starts_with(char::is_uppercase));
-    match glob.rsplit_once('.') {
-        Some((class, method)) if !glob.contains('#') && is_class(class) && !is_class(method) => {
-            format!("{class}#{method}")
-        }
-        _ => glob.to_owned(),
-    }
-}
-
 /// The launcher's plan for six rounds over these classes.
 #[must_use]
 pub fn rounds<'a>(classes: impl IntoIterator<Item = &'a Selection>) -> String {
@@ -240,6 +157,12 @@ pub fn repeat(selection: &Selection) -> String {
 /// Why a virtual machine cannot be started again with its tests.
 #[must_use]
 pub fn obstacle(jvm: &JvmInfo) -> Option<String> {
+    let told = |name: &str| jvm.properties.iter().any(|(known, _)| known == name);
+    if jvm.command.contains("surefirebooter") && !told(WORKER_CLASS_PATH) {
+        return Some(
+            "the class path of Surefire's worker could not be read: its booter jar was gone".to_owned(),
+        );
+    }
     jvm.home.is_empty().then(|| "it did not tell where its Java is".to_owned())
 }
 
@@ -509,50 +432,5 @@ mod tests {
         assert!(test.is_plain() && !Selection::one("a.ATest", "a\nb").is_plain());
         let odd = Selection::class("a.ATest", &["a\nb".into(), "x".into()]);
         assert_eq!(repeat(&odd), "mode repeat\nclass a.ATest\n", "everything runs");
-    }
-
-    #[test]
-    fn gradle_is_told_by_a_script_before_its_own_arguments() {
-        let command = ["./gradlew".into(), "test".into()];
-        assert!(is_gradle(&command) && !is_gradle(&["mvn".into()]) && !is_gradle(&[]));
-        let with = with_gradle_script(&command, Path::new("/s/0001.gradle"));
-        assert_eq!(with, ["./gradlew", "--init-script", "/s/0001.gradle", "test"]);
-        let script = gradle_script("\"-agentpath:/c d/a.so=/s/o\"");
-        assert!(script.contains("+ '\"-agentpath:/c d/a.so=/s/o\"')"), "{script}");
-        assert!(gradle_script("it's").contains("'it\\'s'"));
-    }
-
-    #[test]
-    fn each_tool_is_told_of_a_filter_in_its_own_way() {
-        for (glob, pattern) in [
-            ("com.example.TileCacheTest", "com.example.TileCacheTest"),
-            ("com.example.TileCacheTest.evicts", "com.example.TileCacheTest#evicts"),
-            ("TileCacheTest.*", "TileCacheTest#*"),
-            ("com.example.*", "com.example.*"),
-            ("TileCacheTest#evicts", "TileCacheTest#evicts"),
-        ] {
-            assert_eq!(surefire_pattern(glob), pattern);
-        }
-        let command = ["/p/gradlew".into(), "test".into()];
-        assert_eq!(filtered(&command, "ATest.a").unwrap(), ["/p/gradlew", "test", "--tests", "ATest.a"]);
-        assert!(filtered(&["java".into()], "A").unwrap_err().contains("`java`"));
-    }
-
-    #[test]
-    fn tools_of_java_are_known_by_name() {
-        let script = |path: &str| Program {
-            path: path.into(),
-            kind: Kind::Script { interpreter: "/bin/sh".into() },
-            privileged: false,
-        };
-        for (typed, path, is) in [
-            ("mvn", "/usr/share/maven/bin/mvn", true),
-            ("./gradlew", "/p/gradlew", true),
-            ("/opt/jdk/bin/java", "/opt/jdk/bin/java", true),
-            ("ctest", "/usr/bin/ctest", false),
-            ("./mvn.sh", "/p/mvn.sh", false),
-        ] {
-            assert_eq!(starts_jvms(typed, &script(path)), is, "{typed}");
-        }
     }
 }

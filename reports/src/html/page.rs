@@ -29,6 +29,7 @@ pub fn html(report: &RunReport) -> Result<String, RenderError> {
     page.part(&test::list(report)?);
     page.part(&icicle::section(report)?);
     page.part(&sections::one_time(report));
+    page.part(&sections::followed(report));
     page.part(&sections::waivers(report));
     page.part(&sections::excluded(report));
     page.part(&sections::cost(report));

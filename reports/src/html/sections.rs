@@ -57,6 +57,39 @@ pub(super) fn one_time(report: &RunReport) -> Html {
     html
 }
 
+/// Java objects that were followed to their end.
+pub(super) fn followed(report: &RunReport) -> Html {
+    let mut html = Html::default();
+    let Some(followed) = &report.followed else { return html };
+    html.markup("<section aria-labelledby=followed-h><h2 id=followed-h>Followed objects</h2>");
+    html.markup("<div class=scroll tabindex=0 role=group aria-label=\"Followed objects\"><table><thead><tr><th scope=col>class<th scope=col>allocated at<th scope=col class=n>objects<th scope=col class=n>bytes<th scope=col class=n>left at the end<th scope=col class=n>bytes left</thead><tbody>");
+    for site in followed.sites.iter().take(LISTED) {
+        html.markup("<tr><th scope=row class=code>").text(&site.class).markup("<td class=code>");
+        html.text(&site.frames.first().map(crate::stacks::name).unwrap_or_default());
+        for (value, is_bytes) in
+            [(site.allocations, false), (site.bytes, true), (site.live, false), (site.live_bytes, true)]
+        {
+            #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+            let amount = if is_bytes { format_bytes(value as f64) } else { value.to_string() };
+            html.markup("<td class=n><data")
+                .attribute("value", &value.to_string())
+                .markup(">")
+                .text(&amount)
+                .markup("</data>");
+        }
+    }
+    html.markup("</tbody></table></div>");
+    let more = followed.left_out.saturating_add(followed.sites.len().saturating_sub(LISTED) as u64);
+    for (count, what) in [(more, "more sites"), (followed.lost, "allocations and ends there was no room for")]
+    {
+        if count > 0 {
+            html.element("p class=faint", &format!("{count} {what}"));
+        }
+    }
+    html.markup("</section>\n");
+    html
+}
+
 pub(super) fn waivers(report: &RunReport) -> Html {
     let mut html = Html::default();
     html.markup("<section aria-labelledby=waivers-h><h2 id=waivers-h>Waivers</h2>");

@@ -8,7 +8,7 @@ use memgate_model::{
 use super::leak;
 use super::page::verdict_word;
 use super::write::Html;
-use crate::chart::{inline_svg, plots_of};
+use crate::chart::{Role, inline_svg, plots_of};
 use crate::human::{interval, own_outcome, per};
 use crate::registry::RenderError;
 use crate::summary::{Anchors, in_short, leaked_bytes, not_passed, qualified};
@@ -135,15 +135,15 @@ fn body(suite: &SuiteReport, test: &TestReport, anchor: &str) -> Result<Html, Re
             .svg(&inline_svg(&plot)?);
         html.markup("<p class=legend>");
         for line in &plot.lines {
-            let class = match line.role {
-                crate::chart::Role::Slope => "<span class=\"key slope\"></span>",
-                crate::chart::Role::Bound => "<span class=\"key bound\"></span>",
-                crate::chart::Role::Threshold => "<span class=\"key allowed\"></span>",
-            };
-            html.markup(class).text(&line.label).markup(" ");
+            html.markup(match line.role {
+                Role::Slope => "<span class=entry><span class=\"key slope\"></span>",
+                Role::Bound => "<span class=entry><span class=\"key bound\"></span>",
+                Role::Threshold => "<span class=entry><span class=\"key allowed\"></span>",
+            });
+            html.text(&line.label).markup("</span> ");
         }
         if plot.not_counted > 0 {
-            html.markup("<span class=\"key warm\"></span>warm-up, not counted ");
+            html.markup("<span class=entry><span class=\"key warm\"></span>warm-up, not counted</span>");
         }
         if plot.boundaries && plot.lines.is_empty() {
             html.markup("dots: boundaries, the ends of iterations");

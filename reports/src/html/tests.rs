@@ -1,6 +1,6 @@
 //! The page as a whole: nothing from outside acts in it, its numbers are those of the JSON.
 
-use memgate_model::{LeakKind, Verdict, WaiverState};
+use memgate_model::{Followed, FollowedSite, LeakKind, Verdict, WaiverState};
 
 use super::html;
 use crate::json::json;
@@ -66,6 +66,32 @@ fn a_waiver_about_to_end_is_told() {
     report.waivers[0].until = "2026-11-24".to_owned();
     assert_eq!(report.waivers[0].state, WaiverState::InForce);
     assert!(html(&report).unwrap().contains("in force, ends in 3 days"));
+}
+
+#[test]
+fn followed_objects_have_their_figures() {
+    let mut report = sample::held();
+    assert!(!html(&report).unwrap().contains("Followed objects"));
+    let frames = report.suites[0].tests[0].leaks[0].frames.clone();
+    let site = FollowedSite {
+        class: "com.example.Tile".to_owned(),
+        frames,
+        allocations: 12,
+        bytes: 49152,
+        live: 3,
+        live_bytes: 12288,
+        lifetimes: vec![9, 0, 0, 0, 0, 0],
+    };
+    report.followed = Some(Followed { sites: vec![site], left_out: 2, lost: 0 });
+    let page = html(&report).unwrap();
+    for part in [
+        "com.example.TileLoader.load",
+        "<data value=\"49152\">48.0 KiB",
+        "<data value=\"3\">3",
+        "2 more sites",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
 }
 
 #[test]

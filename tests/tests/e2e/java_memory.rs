@@ -36,6 +36,10 @@ fn the_test_that_filled_the_heap_says_with_what() {
             dump.starts_with(&fs::canonicalize(project.session()).unwrap().display().to_string()),
             "{dump}"
         );
+        assert!(
+            !run.stdout.contains("jvmti"),
+            "the virtual machine's own word of it is not the guest's: {run}"
+        );
         let clean = run.test("com.example.Probes.isClean");
         assert!(!clean.reason.contains("OutOfMemoryError"), "{}", clean.reason);
     }

@@ -41,7 +41,7 @@ fn a_java_leak_is_told_with_its_holder_and_what_to_do_about_it() {
 fn the_same_leaks_have_the_same_ids_with_every_jdk() {
     let known = |junit: &str| {
         let of_junit = sessions().filter(move |session| session.junit == junit);
-        of_junit.map(|session| ids(session)).collect::<Vec<_>>()
+        of_junit.map(ids).collect::<Vec<_>>()
     };
     for junit in ["junit4", "junit5"] {
         let known = known(junit);

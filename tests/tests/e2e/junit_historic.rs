@@ -6,12 +6,12 @@ use memgate_model::{RunReport, Verdict};
 const TESTS: [(&str, &str, &str); 2] = [
     (
         "com.example.RepeatTest.aDisposedSubscriptionIsForgotten",
-        "io.reactivex.internal.operators.observable.ObservableSwitchMap$SwitchMapInnerObserver",
+        "io.reactivex.subjects.PublishSubject$PublishDisposable",
         "static com.example.RepeatTest.REFRESH",
     ),
     (
         "com.example.ObjectIdTest.aDocumentThatWasReadIsForgotten",
-        "com.example.ObjectIdTest$Tile",
+        "com.fasterxml.jackson.annotation.ObjectIdGenerator$IdKey",
         "static com.example.ObjectIdTest.MAPPER",
     ),
 ];

@@ -42,7 +42,6 @@ mod junit_baseline;
 mod junit_gradle;
 mod junit_historic;
 mod junit_maven;
-mod junit_robolectric;
 mod leak_info;
 mod leaks;
 mod malloc_debug;

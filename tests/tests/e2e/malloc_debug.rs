@@ -59,8 +59,9 @@ fn a_buffer_is_read_with_its_sidecar_or_with_flags_and_a_heap_dump_by_itself() {
         let dump = json(&memgate("malloc-debug-dump", &["--json", &name("heapdump.signal.txt")]))["files"][0]
             .clone();
         is_basic(&dump);
-        let place = dump["records"][0]["places"][0].as_str().unwrap().to_owned();
-        assert!(place.contains("/data/local/tmp/leaker"), "{place}");
+        // On 32-bit x86 the first frame is the C library's own malloc.
+        let places = dump["records"][0]["places"].to_string();
+        assert!(places.contains("/data/local/tmp/leaker") && places.contains("/libc.so+0x"), "{places}");
         assert_eq!(dump["records"][0]["frames"], by_sidecar["records"][0]["frames"]);
     }
 }

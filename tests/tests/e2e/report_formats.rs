@@ -124,6 +124,41 @@ fn every_format_of_awkward_names_is_read_by_others() {
 }
 
 #[test]
+fn a_leak_shows_in_the_file_that_the_runner_wrote_on_the_test_that_leaked() {
+    let project = Project::new("report-merge");
+    project.write(
+        "memgate.yaml",
+        "version: 1\nreports: { junit: { path: out/memgate.xml, merge: [\"out/TEST-*.xml\"] } }\n",
+    );
+    let suite = samples::suite("leaks");
+    let run = project.memgate(&[
+        "run".as_ref(),
+        "--".as_ref(),
+        suite.as_os_str(),
+        "--gtest_filter=Leaks.Strdup:Clean.*".as_ref(),
+        "--gtest_output=xml:out/TEST-leaks.xml".as_ref(),
+    ]);
+    run.ends_with(1);
+    // GoogleTest writes times without a zone, which quick-junit does not read.
+    let xml = project.read("out/TEST-leaks.xml");
+    let case = |name: &str| {
+        let begin =
+            xml.find(&format!("<testcase name=\"{name}\"")).unwrap_or_else(|| panic!("no {name}:\n{xml}"));
+        &xml[begin..begin + xml[begin..].find("</testcase>").or(xml[begin..].find("/>")).unwrap()]
+    };
+    assert!(
+        case("Strdup").contains("<failure message=\"61 B per iteration (allowed 0 B)"),
+        "{}",
+        case("Strdup")
+    );
+    assert_eq!(xml.matches("type=\"leak\"").count(), 1, "{xml}");
+    assert!(xml.contains("failures=\"1\"") && !xml.contains("failures=\"2\""), "{xml}");
+    if has_tool("xmllint") {
+        succeeds(Command::new("xmllint").arg("--noout").arg(project.folder().join("out/TEST-leaks.xml")));
+    }
+}
+
+#[test]
 fn annotations_are_commands_on_stdout_and_nothing_else() {
     let (project, _) = leaks_session();
     let run = project.memgate(&["report", "--format", "annotations"]);

@@ -92,9 +92,15 @@ fn project(name: &str) -> Project {
 }
 
 fn configure(project: &Project, server: &str, more: &str) {
+    let more = format!("    owners: CODEOWNERS\n    addresses: {{ \"@leaks\": leaks@example.com }}\n{more}");
+    configure_one(project, server, &more);
+}
+
+/// To one recipient.
+fn configure_one(project: &Project, server: &str, more: &str) {
     let text = format!(
-        "version: 1\nreports:\n  mail:\n    server: \"{server}\"\n    password: ${{SMTP_PASSWORD}}\n    to: [\"Größe <team@example.com>\"]\n    \
-         owners: CODEOWNERS\n    addresses: {{ \"@leaks\": leaks@example.com }}\n{more}"
+        "version: 1\nreports:\n  mail:\n    server: \"{server}\"\n    password: ${{SMTP_PASSWORD}}\n    \
+         to: [\"Größe <team@example.com>\"]\n{more}"
     );
     project.write("memgate.yaml", text);
 }
@@ -186,10 +192,10 @@ fn what_keeps_a_mail_from_being_sent_is_told_in_time_and_without_the_password() 
             format!("smtps://ci%40example.com@localhost:{}", server.port),
             known,
             PASSWORD,
-            "0 of 3 mails sent",
+            "0 of 1 mails sent",
         ),
         ("a dead port", format!("smtp://ci@127.0.0.1:{dead}"), known, PASSWORD, "refused"),
-        ("no such host", "smtp://ci@nowhere.invalid".to_owned(), known, PASSWORD, "0 of 3 mails sent"),
+        ("no such host", "smtp://ci@nowhere.invalid".to_owned(), known, PASSWORD, "0 of 1 mails sent"),
         (
             "a server that says nothing",
             format!("smtp://ci@127.0.0.1:{}", silent.port),
@@ -204,7 +210,7 @@ fn what_keeps_a_mail_from_being_sent_is_told_in_time_and_without_the_password() 
             PASSWORD,
             "longer than 2 s",
         ),
-        ("garbage", format!("smtp://ci@127.0.0.1:{}", garbage.port), known, PASSWORD, "0 of 3 mails sent"),
+        ("garbage", format!("smtp://ci@127.0.0.1:{}", garbage.port), known, PASSWORD, "0 of 1 mails sent"),
         (
             "a server that does not want",
             format!("smtp://ci@127.0.0.1:{}", refuse.port),
@@ -221,11 +227,12 @@ fn what_keeps_a_mail_from_being_sent_is_told_in_time_and_without_the_password() 
             "no certificate in it",
         ),
     ] {
-        configure(&project, &url, more);
+        configure_one(&project, &url, more);
         let began = Instant::now();
         let run = mail(&project, password);
         run.ends_with(2).says("the mail was not sent").says(says);
-        assert!(began.elapsed() < Duration::from_secs(40), "{what}: {:?}", began.elapsed());
+        // A hang has no end; a busy machine takes its time.
+        assert!(began.elapsed() < Duration::from_secs(240), "{what}: {:?}", began.elapsed());
         assert!(password.is_empty() || !run.stderr.contains(password), "{what}: the password is told\n{run}");
     }
     assert!(server.mails().is_empty());
@@ -278,10 +285,10 @@ fn serve(mut stream: TcpStream, answer: &str) -> String {
     loop {
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
-        if let Some((name, value)) = line.split_once(':') {
-            if name.eq_ignore_ascii_case("content-length") {
-                length = value.trim().parse().unwrap();
-            }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse().unwrap();
         }
         if line.trim().is_empty() {
             break;
@@ -329,4 +336,28 @@ fn chats_are_told_and_their_addresses_are_not() {
         signed.contains("\"sign\":\"") && signed.contains("\"timestamp\":\"") && !signed.contains("KEY4711"),
         "{signed}"
     );
+}
+
+#[test]
+fn a_chat_is_told_over_tls_with_the_certificates_of_the_system() {
+    let project = Project::new("webhook-tls");
+    let Some(server) = Server::start("https", &project.folder().join("server")) else { return };
+    let suite = samples::own_suite("one_pass", "#include <gtest/gtest.h>\nTEST(One, Passes) {}\n");
+    project.write(
+        "memgate.yaml",
+        "version: 1\nreports: { webhooks: [{ chat: teams, url: \"${TEAMS}\", when: always }] }\n",
+    );
+    let run = |trusted: bool| {
+        let mut command = project.command(&["run".as_ref(), "--".as_ref(), suite.as_os_str()]);
+        command.env("TEAMS", format!("https://localhost:{}/hook", server.port));
+        if trusted {
+            command.env("SSL_CERT_FILE", server.folder.join("ca.pem"));
+        }
+        project.finish(&mut command)
+    };
+    run(false).ends_with(0).says("teams was not told");
+    assert!(!server.folder.join("posted").exists());
+    run(true).ends_with(0).says("told teams");
+    let posted: Value = serde_json::from_slice(&fs::read(server.folder.join("posted")).unwrap()).unwrap();
+    assert_eq!(posted["attachments"][0]["content"]["type"], "AdaptiveCard");
 }

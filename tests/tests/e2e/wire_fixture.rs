@@ -14,7 +14,11 @@ fn streams() -> impl Iterator<Item = (u16, Vec<Frame>)> {
 }
 
 fn frames(version: u16) -> Vec<Frame> {
-    let spool = fs::read(repository().join(format!("tests/fixtures/v{version}.mgf"))).unwrap();
+    fixture(&format!("v{version}.mgf"))
+}
+
+fn fixture(name: &str) -> Vec<Frame> {
+    let spool = fs::read(repository().join("tests/fixtures").join(name)).unwrap();
     let extent = Extent::of(&spool);
     assert_eq!(extent.start, CONTROL_BYTES as u64);
     assert_eq!(extent.end, Some(spool.len() as u64), "it is trimmed to what is committed");
@@ -22,7 +26,7 @@ fn frames(version: u16) -> Vec<Frame> {
     let (mut at, mut before, mut frames) = (CONTROL_BYTES, 0, Vec::new());
     while at < spool.len() {
         let Decoded::Frame { frame, t_ns, bytes } = decode(&spool[at..], at as u64).unwrap() else {
-            panic!("byte {at} is no frame of version {version}");
+            panic!("byte {at} of {name} is no frame");
         };
         assert!(t_ns >= before, "time runs backwards at byte {at}");
         before = t_ns;
@@ -121,4 +125,29 @@ fn survivors(frames: &[Frame], sequence: u32) -> Vec<(u64, u64)> {
         .flatten()
         .map(|record| (record.size, record.count))
         .collect()
+}
+
+#[test]
+fn a_java_stream_tells_of_followed_objects_and_of_the_error_that_ended_a_test() {
+    let frames = fixture("java.mgf");
+    let Some(Frame::Hello(hello)) = frames.first() else { panic!("no hello first") };
+    assert_eq!((hello.runtime, hello.label.as_str()), (Runtime::HotSpot, "fixture"));
+    let classes: Vec<(u32, &str)> = frames
+        .iter()
+        .filter_map(|frame| if let Frame::Classes(classes) = frame { Some(&classes.classes) } else { None })
+        .flatten()
+        .map(|class| (class.id, class.name.as_str()))
+        .collect();
+    let name = |id: u32| classes.iter().find(|(known, _)| *known == id).unwrap().1;
+    let objects: Vec<_> = frames
+        .iter()
+        .filter_map(|f| if let Frame::JavaObjects(objects) = f { Some(objects) } else { None })
+        .collect();
+    let born: Vec<_> = objects.iter().flat_map(|objects| &objects.born).collect();
+    assert_eq!((born.len(), objects.iter().map(|o| o.freed.len()).sum::<usize>()), (1000, 900));
+    assert!(born.iter().all(|o| name(o.class) == "com.example.Probes$Note" && o.bytes == 16 && o.stack != 0));
+    let exhausted =
+        frames.iter().find_map(|f| if let Frame::JavaExhausted(e) = f { Some(e) } else { None }).unwrap();
+    assert_eq!((exhausted.what.as_str(), name(exhausted.classes[0].class)), ("Java heap space", "long[]"));
+    assert!(exhausted.heap_used <= exhausted.heap_max);
 }

@@ -23,6 +23,8 @@ const QUIET_ITERATIONS: usize = 6;
 const ONE_TIME_ITERATIONS: usize = 8;
 /// Growth that has paused is watched for up to this many times the usual limits.
 const PAUSED_FACTOR: u32 = 3;
+/// Holders are asked for again where the first answer was about something else.
+const MAX_EXPLAINED: u32 = 2;
 /// A test that has grown by this much is not repeated until the heap ends.
 const ENOUGH_BYTES: f64 = (128_u64 << 20) as f64;
 
@@ -38,6 +40,9 @@ pub struct JavaConfirmation {
     iteration_cap: usize,
     min_run: Duration,
     next_check: usize,
+    /// How often the holders were asked for, and whether the last end brought them.
+    explained: u32,
+    just_explained: bool,
     done: bool,
     leaks: bool,
 }
@@ -59,6 +64,8 @@ impl JavaConfirmation {
             iteration_cap: (policy.iteration_cap as usize).max(iterations),
             min_run: policy.min_run,
             next_check: 0,
+            explained: 0,
+            just_explained: false,
             done: false,
             leaks: false,
         }
@@ -71,7 +78,12 @@ impl JavaConfirmation {
             return Next::Stop;
         }
         let next = self.decide(record, elapsed);
-        self.done = next != Next::Continue;
+        self.done = next == Next::Stop;
+        self.just_explained = next == Next::Explain;
+        if next == Next::Explain {
+            self.explained += 1;
+            self.next_check = 0;
+        }
         next
     }
 
@@ -87,11 +99,16 @@ impl JavaConfirmation {
         self.next_check = ends + (ends / 8).max(1);
         let findings = Findings::of(record, &self.test, self.warm_up, self.confidence);
         let counters = self.counters(record);
+        self.leaks = !findings.growing.is_empty() || counters.contains(&Finding::Grows);
+        if self.just_explained && self.leaks {
+            return Next::Stop;
+        }
+        // Its holders may have shown that what grew is no leak, or it came to rest meanwhile.
         if !self.enough(&findings, &counters, elapsed) {
             return Next::Continue;
         }
-        self.leaks = !findings.growing.is_empty() || counters.contains(&Finding::Grows);
-        if self.leaks || !findings.open.is_empty() { Next::Explain } else { Next::Stop }
+        let unexplained = !self.just_explained && self.explained < MAX_EXPLAINED;
+        if unexplained && (self.leaks || !findings.open.is_empty()) { Next::Explain } else { Next::Stop }
     }
 
     /// Did it go on growing, when it was stopped?
@@ -210,6 +227,29 @@ mod tests {
         });
         assert_eq!(next, Next::Stop);
         assert!((24..60).contains(&iterations), "{iterations}");
+    }
+
+    /// What grew for a while is given back as its holders are looked for: the test goes on, and comes to rest.
+    #[test]
+    fn growth_that_is_over_when_it_is_explained_is_no_leak() {
+        let mut jvm = Jvm::new();
+        let mut observer = Observer::new();
+        let mut confirmation = JavaConfirmation::new(&GatePolicy::default(), "loaders", "A.a");
+        let mut asked = None;
+        for i in 0..200 {
+            jvm.window("A", "a", i, |jvm| match asked {
+                None => jvm.add("java.util.logging.Ref", 2, 48),
+                Some(when) if when + 1 == i => jvm.remove("java.util.logging.Ref", u64::from(2 * i), 48),
+                Some(_) => (),
+            });
+            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            match confirmation.observe(observer.record(), Duration::from_millis(200 * u64::from(i + 1))) {
+                Next::Explain => asked = Some(i),
+                Next::Stop => break,
+                Next::Continue => (),
+            }
+        }
+        assert!(asked.is_some() && confirmation.done && !confirmation.leaks());
     }
 
     /// The first execution makes thousands of strings that the second gives back: still lower than at the first end, they grow.

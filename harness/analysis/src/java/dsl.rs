@@ -193,6 +193,20 @@ impl Jvm {
         self.frame(Frame::JavaSites(JavaSites { boundary, records }));
     }
 
+    /// Surviving samples of a class from several stacks: class and method of the innermost frame, bytes.
+    pub(crate) fn sites(&mut self, class: &str, stacks: &[(&str, &str, u64)]) {
+        let (boundary, class) = (self.sequence + 1, self.id(class));
+        let mut records = Vec::new();
+        for (id, (owner, name, bytes)) in (1..).zip(stacks) {
+            let (class_name, name) = ((*owner).to_owned(), (*name).to_owned());
+            let methods = vec![JavaMethod { id, class: class_name, name, file: String::new() }];
+            let nodes = vec![JavaStackNode { id, parent: 0, method: id, line: 0 }];
+            self.frame(Frame::JavaStacks(JavaStacks { methods, nodes }));
+            records.push(JavaSite { stack: id, class, samples: 1, bytes: *bytes });
+        }
+        self.frame(Frame::JavaSites(JavaSites { boundary, records }));
+    }
+
     /// The end that brings the holders: the same one again.
     pub(crate) fn explained(&mut self, class: &str, method: &str, iteration: u32) {
         self.boundary(BoundaryKind::TestEnd, class, method, iteration);

@@ -10,6 +10,8 @@ use crate::groups::float;
 use crate::growth::{Allowed, Finding, Growth, as_f64, judge_series};
 use crate::record::ProcessRecord;
 
+/// Growth that is flat for fewer iterations than this has not stalled.
+const STALLED: usize = 6;
 /// Objects are a multiple of this large.
 const ALIGNMENT: f64 = 8.0;
 /// Steps of a series that must be equal before they stand for all of them.
@@ -81,7 +83,7 @@ impl Findings {
         let explained = holders(record, test);
         let mut findings = Self { ends, quiet: ends, ..Self::default() };
         // By bytes alone, and by count: a table between two doublings has not paused while its entries grow.
-        let (mut paused, mut counted) = ([false; 2], false);
+        let (mut paused, mut counted, mut stalled) = ([false; 2], false, false);
         let mut unheld = Vec::new();
         for series in grown(record, test, warm_up) {
             let instances = judge(&series.instances, 1.0, warm_up, confidence);
@@ -91,6 +93,14 @@ impl Findings {
             if grows == [false, false] {
                 let open = [&instances, &bytes].iter().any(|growth| growth.finding == Finding::Open);
                 if open && !is_literal(&series.class) {
+                    findings.open.push(series.class);
+                }
+                continue;
+            }
+            let figures = if grows[0] { &series.instances } else { &series.bytes };
+            if has_stalled(figures, warm_up) {
+                stalled = true;
+                if !is_literal(&series.class) {
                     findings.open.push(series.class);
                 }
                 continue;
@@ -114,7 +124,7 @@ impl Findings {
             }
         }
         findings.grown_bytes = findings.growing.iter().map(|growing| growing.grown_bytes).sum();
-        findings.paused = paused[usize::from(counted)];
+        findings.paused = paused[usize::from(counted)] || stalled;
         findings
     }
 }
@@ -161,6 +171,21 @@ fn quiet(series: &ClassSeries, warm_up: usize) -> usize {
         values.len() - high
     };
     since_high(&series.instances).min(since_high(&series.bytes))
+}
+
+/// Grew, and has been flat for more than twice as long as ever before since: something that filled late, as keys that are cached at
+/// first. A table that doubles is flat for twice as long each time.
+fn has_stalled(values: &[f64], warm_up: usize) -> bool {
+    let Some((&first, counted)) = values.get(warm_up..).and_then(<[f64]>::split_first) else { return false };
+    let (mut high, mut last, mut longest) = (first, None, 0);
+    for (i, value) in counted.iter().enumerate().filter(|(_, value)| **value > first) {
+        if *value > high {
+            longest = last.map_or(longest, |last| longest.max(i - last));
+            (high, last) = (*value, Some(i));
+        }
+    }
+    let flat = last.map_or(0, |last| counted.len() - 1 - last);
+    longest > 0 && flat >= STALLED && flat > 2 * longest
 }
 
 /// What an iteration usually adds: the step that at least half of them take, else the slope. Exact where noise of the
@@ -218,7 +243,7 @@ fn held(told: &[&Holders]) -> Result<Held, Noise> {
         return Ok(Held::By { paths: leaking, open: float(open) });
     }
     let cut = |holders: &&Holders| holders.cut.as_deref().is_some_and(|why| why != UNHELD);
-    if told.iter().any(|holders| cut(holders)) || told.iter().all(|holders| holders.instances == 0) {
+    if told.iter().any(cut) || told.iter().all(|holders| holders.instances == 0) {
         return Ok(Held::Unknown);
     }
     Err(if paths().next().is_some() { Noise::Literals } else { Noise::Unheld })
@@ -268,6 +293,23 @@ mod tests {
             let straight = values.iter().skip(3).zip(values.iter().skip(4)).all(|(a, b)| b - a == expected);
             assert_eq!(straight, expected != slope || steps == [12.0; 12] || steps.is_empty(), "{values:?}");
         }
+    }
+
+    #[test]
+    fn what_filled_late_has_stalled_and_no_leak_has() {
+        let of =
+            |n: usize, at: &dyn Fn(usize) -> usize| -> Vec<f64> { (0..n).map(|i| as_f64(at(i))).collect() };
+        let filled_late = |i: usize| 5 * i.saturating_sub(21).min(8);
+        assert!(has_stalled(&of(38, &filled_late), 3));
+        assert!(!has_stalled(&of(33, &filled_late), 3), "it may go on");
+        let leaks: [&dyn Fn(usize) -> usize; 4] =
+            [&|i| 12 * i, &|i| i / 5, &|i| 3 * i + i % 2, &|i| 64 * i.next_power_of_two()];
+        for (which, leak) in leaks.iter().enumerate() {
+            for n in 13..200 {
+                assert!(!has_stalled(&of(n, leak), 3), "{which}, {n}");
+            }
+        }
+        assert!(!has_stalled(&[], 3));
     }
 
     #[test]

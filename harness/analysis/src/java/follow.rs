@@ -125,3 +125,48 @@ fn add(
         *sum = sum.saturating_add(count);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use memgate_wire::Frame;
+    use memgate_wire::java::{ClassName, Classes, ObjectBorn, ObjectFreed};
+
+    use super::*;
+    use crate::observer::Observer;
+
+    const MS: u64 = 1_000_000;
+
+    fn objects(base_ns: u64, lost: u64, born: &[(u64, u64)], freed: &[(u64, u64)]) -> Frame {
+        let born = born.iter().map(|&(object, after_ns)| ObjectBorn {
+            object,
+            class: 1,
+            stack: 0,
+            bytes: 24,
+            after_ns,
+        });
+        let freed = freed.iter().map(|&(object, after_ns)| ObjectFreed { object, after_ns });
+        Frame::JavaObjects(JavaObjects { base_ns, lost, born: born.collect(), freed: freed.collect() })
+    }
+
+    #[test]
+    fn ends_find_their_beginnings_across_frames_and_lifetimes_fall_into_buckets() {
+        let mut observer = Observer::new();
+        let class = ClassName { id: 1, name: "com.example.Tile".to_owned() };
+        observer.push(Frame::Classes(Classes { classes: vec![class] }), 0);
+        observer.push(objects(1000, 0, &[(1, 0), (2, 0), (3, 0)], &[(1, MS / 2)]), 1);
+        observer.push(objects(1000 + 50 * MS, 2, &[(4, 0)], &[(2, 0), (99, 0)]), 2);
+        observer.push(objects(1000 + 60_000 * MS, 2, &[], &[(4, 0)]), 3);
+        let record = observer.into_record();
+        let report = followed([&record].into_iter()).expect("something was followed");
+        let [site] = report.sites.as_slice() else { panic!("{report:?}") };
+        assert_eq!((site.class.as_str(), site.allocations, site.bytes), ("com.example.Tile", 4, 96));
+        assert_eq!((site.live, site.live_bytes), (1, 24), "number 3; number 99 was never heard of");
+        assert_eq!(site.lifetimes, [1, 0, 1, 0, 0, 1]);
+        assert_eq!((report.lost, report.left_out), (2, 0));
+    }
+
+    #[test]
+    fn nothing_followed_is_no_section() {
+        assert_eq!(followed([&ProcessRecord::default()].into_iter()), None);
+    }
+}

@@ -272,7 +272,7 @@ fn leak(
     let (title, share) = titled(growing, &members, ways);
     let class = growing[title].series.class.clone();
     let holder = way_to(title, ways).map_or_else(Vec::new, |way| way.steps.clone());
-    let frames = allocated(record, test, &class);
+    let frames = allocated(record, test, &class, &holder);
     let id = id(&class, &holder, &frames);
     let count = whole(growing[title].count * share);
     let bytes = whole(total(growing, &members));
@@ -325,8 +325,9 @@ fn id(class: &str, holder: &[HolderStep], frames: &[Frame]) -> String {
     java_id(class, place.iter().map(String::as_str))
 }
 
-/// The stack that allocated most of the class's surviving samples.
-fn allocated(record: &ProcessRecord, test: &str, class: &str) -> Vec<Frame> {
+/// The stack that allocated most of the class's surviving samples. Strings and the like live in many places: a stack through a class
+/// that is on the way to the leak goes before those that only allocated more.
+fn allocated(record: &ProcessRecord, test: &str, class: &str, holder: &[HolderStep]) -> Vec<Frame> {
     let Some(java) = &record.java else { return Vec::new() };
     let mut by_stack = BTreeMap::<u32, u64>::new();
     for window in record.windows_of(test) {
@@ -337,6 +338,14 @@ fn allocated(record: &ProcessRecord, test: &str, class: &str) -> Vec<Frame> {
             }
         }
     }
-    let most = by_stack.into_iter().max_by_key(|(stack, bytes)| (*bytes, std::cmp::Reverse(*stack)));
-    most.map_or_else(Vec::new, |(stack, _)| java.stack(stack))
+    let owners: Vec<String> =
+        holder.iter().filter(|step| is_own(&step.owner)).map(|step| format!("{}.", step.owner)).collect();
+    let is_near = |frames: &[Frame]| {
+        let calls = frames.iter().filter_map(|frame| frame.function.as_deref());
+        calls.into_iter().any(|call| owners.iter().any(|owner| call.starts_with(owner.as_str())))
+    };
+    let stacks = by_stack.into_iter().map(|(stack, bytes)| (java.stack(stack), bytes, stack));
+    let most =
+        stacks.max_by_key(|(frames, bytes, stack)| (is_near(frames), *bytes, std::cmp::Reverse(*stack)));
+    most.map_or_else(Vec::new, |(frames, ..)| frames)
 }

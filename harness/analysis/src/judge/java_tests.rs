@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use memgate_model::{BoundaryQuality, LeakKind, Metric, RunReport, TestReport, Verdict};
+use memgate_model::{BoundaryQuality, Metric, RunReport, TestReport, Verdict};
 use memgate_wire::Outcome;
 
 use super::judge;
@@ -13,9 +13,9 @@ use crate::java::dsl::Jvm;
 use crate::policy::{GatePolicy, Limit, TextPattern, Waiver, WaiverMatch};
 use crate::record::ProcessRecord;
 
-const CLASS: &str = "com.example.TileCacheTest";
-const TEST: &str = "com.example.TileCacheTest.evicts";
-const ITERATIONS: u32 = 24;
+pub(super) const CLASS: &str = "com.example.TileCacheTest";
+pub(super) const TEST: &str = "com.example.TileCacheTest.evicts";
+pub(super) const ITERATIONS: u32 = 24;
 
 /// The build's own run: two tests of one class.
 fn build() -> ProcessRecord {
@@ -26,7 +26,7 @@ fn build() -> ProcessRecord {
 }
 
 /// Six rounds of the class.
-fn rounds(body: impl Fn(&mut Jvm, u32)) -> ProcessRecord {
+pub(super) fn rounds(body: impl Fn(&mut Jvm, u32)) -> ProcessRecord {
     let mut jvm = Jvm::new();
     (0..6).for_each(|round| jvm.window(CLASS, "", round, |jvm| body(jvm, round)));
     jvm.end()
@@ -41,7 +41,10 @@ fn alone(body: impl Fn(&mut Jvm, u32), explain: impl FnOnce(&mut Jvm)) -> Confir
     ConfirmationInput::Repeated(Box::new(jvm.end().into()))
 }
 
-fn suite(rounds: Vec<ProcessRecord>, confirmations: BTreeMap<String, ConfirmationInput>) -> RunInput {
+pub(super) fn suite(
+    rounds: Vec<ProcessRecord>,
+    confirmations: BTreeMap<String, ConfirmationInput>,
+) -> RunInput {
     let suite = SuiteInput {
         name: "loaders".to_owned(),
         runner: "junit".to_owned(),
@@ -55,57 +58,48 @@ fn suite(rounds: Vec<ProcessRecord>, confirmations: BTreeMap<String, Confirmatio
     RunInput { project: "tiles".to_owned(), suites: vec![suite], ..RunInput::default() }
 }
 
-fn confirmed(body: impl Fn(&mut Jvm, u32) + Copy, explain: impl FnOnce(&mut Jvm)) -> RunInput {
+pub(super) fn confirmed(body: impl Fn(&mut Jvm, u32) + Copy, explain: impl FnOnce(&mut Jvm)) -> RunInput {
     suite(vec![rounds(body)], BTreeMap::from([(TEST.to_owned(), alone(body, explain))]))
 }
 
-fn report(input: &RunInput, policy: &GatePolicy) -> RunReport {
+pub(super) fn report(input: &RunInput, policy: &GatePolicy) -> RunReport {
     judge(input, policy, &mut ByNumber)
 }
 
-fn evicts(report: &RunReport) -> &TestReport {
+pub(super) fn evicts(report: &RunReport) -> &TestReport {
     report.suites[0].tests.iter().find(|test| test.id == TEST).expect("it ran")
 }
 
 #[test]
-fn twelve_tiles_in_a_map_are_one_leak_named_by_class_and_holder() {
-    let input = confirmed(
-        |jvm, _| jvm.tiles(12),
-        |jvm| {
-            jvm.tiles_held("cache", 12);
-            jvm.site("com.example.Tile", "com.example.TileLoader", "load", "TileLoader.java", 31);
-        },
-    );
+fn a_stack_through_a_class_on_the_way_goes_before_one_that_allocated_more() {
+    let titles = |jvm: &mut Jvm, _: u32| jvm.add("java.lang.String", 10, 24);
+    let input = confirmed(titles, |jvm| {
+        jvm.held("java.lang.String", &[(10, &["static com.example.Titles.all -> java.lang.String"])]);
+        jvm.sites(
+            "java.lang.String",
+            &[("org.junit.Runner", "names", 4096), ("com.example.Titles", "remember", 240)],
+        );
+    });
     let report = report(&input, &GatePolicy::default());
-    let test = evicts(&report);
-    assert_eq!((test.verdict, report.exit_code), (Verdict::Fail, 1), "{}", test.reason);
-    let [leak] = test.leaks.as_slice() else { panic!("one leak: {:#?}", test.leaks) };
-    assert_eq!((leak.kind, leak.title.as_str()), (LeakKind::Java, "12 × com.example.Tile"));
-    assert_eq!(
-        (leak.count_per_iteration, leak.bytes_per_iteration),
-        (12.0, 12.0 * (24.0 + 4000.0 + 16.0 + 32.0))
-    );
-    assert_eq!(leak.class.as_deref(), Some("com.example.Tile"));
-    let steps: Vec<String> =
-        leak.holder.iter().map(|s| format!("{} {}.{}", s.kind, s.owner, s.name)).collect();
-    assert_eq!(
-        steps,
-        [
-            "static com.example.Registry.cache",
-            "field java.util.HashMap.table[x]",
-            "field java.util.HashMap$Node.value"
-        ]
-    );
-    let frame = &leak.frames[0];
-    assert_eq!(frame.function.as_deref(), Some("com.example.TileLoader.load"));
-    assert_eq!((frame.file.as_deref(), frame.line), (Some("TileLoader.java"), Some(31)));
-    assert!(leak.id.starts_with("j1-"), "{}", leak.id);
-    let bytes = &test.metrics[&Metric::JavaLiveBytes];
-    assert_eq!((bytes.value, bytes.low, bytes.high), (48864.0, 48864.0, 48864.0));
-    assert_eq!(test.metrics[&Metric::JavaLiveObjects].value, 48.0);
-    assert!(!test.metrics.contains_key(&Metric::NativeLiveBytes), "nobody tracked native memory");
-    assert_eq!(report.suites[0].tests.len(), 2, "the class is no entry of its own");
-    assert_eq!(report.suites[0].tests[0].verdict, Verdict::Pass);
+    let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+    assert_eq!(leak.frames[0].function.as_deref(), Some("com.example.Titles.remember"));
+}
+
+#[test]
+fn the_line_of_a_frame_that_holds_a_leak_is_not_in_its_id() {
+    let id = |line: u32| {
+        let root = "thread pool-1-thread-3. -> java.lang.Thread";
+        let frame = format!("stack com.example.Worker.run(Worker_java:{line}) -> com.example.Tile");
+        let input = confirmed(
+            |jvm, _| jvm.add("com.example.Tile", 2, 24),
+            |jvm| jvm.held("com.example.Tile", &[(2, &[root, &frame])]),
+        );
+        let report = report(&input, &GatePolicy::default());
+        let leak = &evicts(&report).leaks[0];
+        assert_eq!(leak.holder[1].name, format!("run(Worker_java:{line})"), "{:?}", leak.holder);
+        leak.id.clone()
+    };
+    assert_eq!(id(12), id(40));
 }
 
 #[test]
@@ -117,48 +111,6 @@ fn the_cost_of_screening_is_told_as_a_multiple_of_the_suite_alone() {
     assert_eq!(cost.ratio, cost.screened_s / cost.alone_s);
     let unscreened = suite(Vec::new(), BTreeMap::new());
     assert_eq!(self::report(&unscreened, &GatePolicy::default()).suites[0].screen_cost, None);
-}
-
-#[test]
-fn what_two_fields_hold_is_two_leaks() {
-    let input = confirmed(
-        |jvm, _| {
-            jvm.tiles(12);
-            jvm.add("com.example.Marker", 5, 40);
-        },
-        |jvm| {
-            jvm.tiles_held("cache", 12);
-            let list = [
-                "static com.example.Registry.marks -> java.util.ArrayList",
-                "field java.util.ArrayList.elementData -> java.lang.Object[]",
-                "array java.lang.Object[].[x] -> com.example.Marker",
-            ];
-            jvm.held("com.example.Marker", &[(5, &list)]);
-        },
-    );
-    let report = report(&input, &GatePolicy::default());
-    let titles: Vec<&str> = evicts(&report).leaks.iter().map(|leak| leak.title.as_str()).collect();
-    assert_eq!(titles, ["12 × com.example.Tile", "5 × com.example.Marker"]);
-}
-
-#[test]
-fn ids_survive_other_addresses_and_counts_but_not_another_field() {
-    let id = |count: u64, field: &str, lambda: &str| {
-        let body = |jvm: &mut Jvm, _: u32| {
-            jvm.tiles(count);
-            jvm.add(lambda, count, 16);
-        };
-        let mut jvm = Jvm::new();
-        (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "evicts", i, |jvm| body(jvm, i)));
-        jvm.tiles_held(field, count);
-        jvm.explained(CLASS, "evicts", ITERATIONS - 1);
-        let again = ConfirmationInput::Repeated(Box::new(jvm.end().into()));
-        let input = suite(vec![rounds(body)], BTreeMap::from([(TEST.to_owned(), again)]));
-        report(&input, &GatePolicy::default()).suites[0].tests[1].leaks[0].id.clone()
-    };
-    let first = id(12, "cache", "com.example.A$$Lambda/0x00007f3c1c001000");
-    assert_eq!(first, id(7, "cache", "com.example.A$$Lambda$3/0x0000000800c03000"));
-    assert_ne!(first, id(12, "other", "com.example.A$$Lambda/0x00007f3c1c001000"));
 }
 
 /// What is alone enough for a verdict, and in which words.
@@ -291,121 +243,6 @@ fn every_way_to_leak_and_not_to_leak() {
         assert_eq!(report.exit_code, i32::from(verdict == Verdict::Fail), "{what}");
         assert_eq!(report.suites[0].verdict, verdict, "{what}: {}", report.suites[0].reason);
     }
-}
-
-/// What is to be cleaned is known to the cleaners, and a class loader to the class of what it loaded: neither is a leak of its own.
-#[test]
-fn what_only_follows_a_leak_belongs_to_it() {
-    let list = |class: &str| {
-        [
-            "static com.example.All.kept -> java.util.ArrayList",
-            "field java.util.ArrayList.elementData -> java.lang.Object[]",
-        ]
-        .map(str::to_owned)
-        .into_iter()
-        .chain([format!("array java.lang.Object[].[x] -> {class}")])
-        .collect::<Vec<_>>()
-    };
-    let cases: [(&str, &str, &[&str]); 3] = [
-        (
-            "com.example.Texture",
-            "jdk.internal.ref.Cleaner",
-            &["static jdk.internal.ref.Cleaner.first -> jdk.internal.ref.Cleaner"],
-        ),
-        (
-            "com.example.Plugin",
-            "com.example.Loader",
-            &["class loader com.example.Plugin. -> com.example.Loader"],
-        ),
-        ("com.example.Plugin", "java.lang.Class", &[]),
-    ];
-    for (kept, follows, ways) in cases {
-        let input = confirmed(
-            |jvm, _| {
-                jvm.add(kept, 1, 16);
-                jvm.add(follows, 1, 40);
-            },
-            |jvm| {
-                let list = list(kept);
-                jvm.held(kept, &[(1, &list.iter().map(String::as_str).collect::<Vec<_>>())]);
-                if !ways.is_empty() {
-                    jvm.held(follows, &[(1, ways)]);
-                }
-            },
-        );
-        let report = report(&input, &GatePolicy::default());
-        let [leak] = evicts(&report).leaks.as_slice() else {
-            panic!("{follows}: {:#?}", evicts(&report).leaks)
-        };
-        assert_eq!(
-            (leak.title.as_str(), leak.bytes_per_iteration),
-            (format!("1 × {kept}").as_str(), 56.0),
-            "{follows}"
-        );
-        assert_eq!(leak.holder[0].owner, "com.example.All", "{follows}");
-    }
-}
-
-/// Noise of the same class beside it is larger than the leak.
-#[test]
-fn the_way_of_a_leak_is_found_among_literals() {
-    let map = [
-        "static com.example.Titles.all -> java.util.HashMap",
-        "field java.util.HashMap.table -> java.util.HashMap$Node[]",
-    ];
-    let input = confirmed(
-        |jvm, _| jvm.add("java.lang.String", 10, 24),
-        |jvm| {
-            let way =
-                |last| [map[0], map[1], "array java.util.HashMap$Node[].[x] -> java.util.HashMap$Node", last];
-            let (key, value) = (
-                way("field java.util.HashMap$Node.key -> java.lang.String"),
-                way("field java.util.HashMap$Node.value -> java.lang.String"),
-            );
-            let literals: [&str; 2] =
-                ["system class . -> java.lang.Object[]", "array java.lang.Object[].[x] -> java.lang.String"];
-            jvm.held("java.lang.String", &[(20, &literals), (5, &key), (5, &value)]);
-        },
-    );
-    let report = report(&input, &GatePolicy::default());
-    let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
-    assert_eq!(
-        (leak.title.as_str(), leak.holder[0].owner.as_str()),
-        ("10 × java.lang.String", "com.example.Titles")
-    );
-}
-
-/// Nine instances came, of three the ways are known: they need not be the one that stays.
-#[test]
-fn ways_of_other_instances_do_not_make_a_leak_of_their_own() {
-    let list = [
-        "static com.example.All.kept -> java.util.ArrayList",
-        "field java.util.ArrayList.x -> com.example.Plugin",
-    ];
-    let caches = [
-        "static java.lang.ClassLoader.scl -> java.lang.Loader",
-        "field java.lang.Loader.c -> java.lang.ref.SoftReference",
-    ];
-    let input = confirmed(
-        |jvm, _| {
-            jvm.add("com.example.Plugin", 1, 16);
-            jvm.add("java.lang.ref.SoftReference", 1, 40);
-        },
-        |jvm| {
-            jvm.held("com.example.Plugin", &[(1, &list)]);
-            jvm.held_some(9, "java.lang.ref.SoftReference", &[(3, &caches)]);
-        },
-    );
-    let report = report(&input, &GatePolicy::default());
-    let titles: Vec<_> = evicts(&report).leaks.iter().map(|leak| leak.title.as_str()).collect();
-    assert_eq!(titles, ["1 × com.example.Plugin"]);
-}
-
-#[test]
-fn a_thread_that_leaks_is_named() {
-    let input = confirmed(|jvm, i| jvm.threads.push(format!("pool-{i}-thread-1")), |_| ());
-    let report = report(&input, &GatePolicy::default());
-    assert_eq!(evicts(&report).leaks[0].title, "1 × thread pool-…-thread-…");
 }
 
 #[test]

@@ -8,6 +8,8 @@ mod curve;
 mod java;
 mod java_cost;
 #[cfg(test)]
+mod java_leak_tests;
+#[cfg(test)]
 mod java_tests;
 mod leaks;
 mod lengths;

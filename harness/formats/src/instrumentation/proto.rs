@@ -57,7 +57,11 @@ impl ProtoStream {
                     }
                     consumed = fields.position();
                 }
-                Some(Err(Malformed(_))) if fields.is_cut() && self.waiting.len().saturating_sub(consumed) <= LARGEST_BUNDLE => break,
+                Some(Err(Malformed(_)))
+                    if fields.is_cut() && self.waiting.len().saturating_sub(consumed) <= LARGEST_BUNDLE =>
+                {
+                    break;
+                }
                 Some(Err(Malformed(why))) => return Err(at(why)),
                 None => break,
             }
@@ -174,7 +178,8 @@ mod tests {
             entry("nested", &bytes(7, &entry("x", &bytes(2, b"y")))),
             entry("left", &sint(6, -7)),
         ];
-        let status = [bytes(4, &status.concat()), sint(3, -2), bytes(5, b"logcat"), bytes(99, b"later")].concat();
+        let status =
+            [bytes(4, &status.concat()), sint(3, -2), bytes(5, b"logcat"), bytes(99, b"later")].concat();
         let session = [sint(3, -1), bytes(4, &entry("stream", &bytes(2, b"\nOK (1 test)\n")))].concat();
         [bytes(1, &status), bytes(2, &session)].concat()
     }

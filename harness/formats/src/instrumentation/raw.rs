@@ -110,11 +110,11 @@ impl RawStream {
     /// Appends a line to the open value; false where none is open.
     fn go_on(&mut self, line: &[u8]) -> bool {
         let Some((which, key)) = self.open.take() else { return false };
-        if self.has_room(line.len().saturating_add(1)) {
-            if let Some(value) = self.bundle(which).get_mut(&key) {
-                value.push('\n');
-                value.push_str(&text(line));
-            }
+        if self.has_room(line.len().saturating_add(1))
+            && let Some(value) = self.bundle(which).get_mut(&key)
+        {
+            value.push('\n');
+            value.push_str(&text(line));
         }
         self.open = Some((which, key));
         true
@@ -183,7 +183,9 @@ mod tests {
         assert_eq!(
             items(stream, 1000),
             [
-                Item::OnError("commandError=false message=INSTRUMENTATION_ABORTED: System has crashed.".to_owned()),
+                Item::OnError(
+                    "commandError=false message=INSTRUMENTATION_ABORTED: System has crashed.".to_owned()
+                ),
                 Item::Aborted("System has crashed.".to_owned()),
                 Item::Status { code: Some(1), values: bundle(&[("class", "a.B"), ("test", "t")]) },
             ]
@@ -200,13 +202,16 @@ mod tests {
     fn what_is_kept_of_a_value_is_bounded() {
         let (mut reader, mut ended) = (RawStream::new(), 0);
         reader.push(b"INSTRUMENTATION_STATUS: stack=", |_| ended += 1);
-        for line in [&[b'x'; 1 << 16][..], b"\n"] {
-            for _ in 0..200 {
-                reader.push(line, |_| ended += 1);
-            }
+        let line = [&[b'x'; 1 << 16][..], b"\n"].concat();
+        for _ in 0..200 {
+            reader.push(&line, |_| ended += 1);
+        }
+        assert!((1 << 20..LARGEST_BUNDLE).contains(&reader.status["stack"].len()));
+        // A line that does not end.
+        for _ in 0..200 {
+            reader.push(&line[..line.len() - 1], |_| ended += 1);
         }
         assert!(reader.line.len() <= LARGEST_BUNDLE);
-        assert!(reader.status["stack"].len() <= LARGEST_BUNDLE);
         assert_eq!(ended, 0);
         // Many keys count as well.
         let mut many = RawStream::new();

@@ -174,7 +174,8 @@ impl InstrumentationRun {
     /// Measurements of the whole run.
     pub fn metrics(&self) -> impl Iterator<Item = (&str, &str)> {
         let all = self.finished.iter().flat_map(|(_, values)| values);
-        all.filter(|(key, _)| !KNOWN_KEYS.contains(&key.as_str())).map(|(key, value)| (key.as_str(), value.as_str()))
+        all.filter(|(key, _)| !KNOWN_KEYS.contains(&key.as_str()))
+            .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
     /// How long the runner says that it took.
@@ -235,7 +236,11 @@ impl InstrumentationRun {
             }
             // The process crashed after the test had failed: the failure is reported once more.
             None if self.tests.last().is_some_and(|last| {
-                same(last) && last.number == test.number && last.number.is_some() && !last.status.is_good() && !test.status.is_good()
+                same(last)
+                    && last.number == test.number
+                    && last.number.is_some()
+                    && !last.status.is_good()
+                    && !test.status.is_good()
             }) =>
             {
                 return;
@@ -268,10 +273,12 @@ impl InstrumentationRun {
         match &self.finished {
             Some((code, values)) => self.finished_with(*code, values),
             None if self.on_error.is_some() => Ending::NotStarted(on_error().to_owned()),
-            None if self.tests.is_empty() && self.open.is_none() && self.expected.is_none() => match self.other.as_slice() {
-                [] => Ending::StreamEnded,
-                other => Ending::Nothing(other.join(" / ")),
-            },
+            None if self.tests.is_empty() && self.open.is_none() && self.expected.is_none() => {
+                match self.other.as_slice() {
+                    [] => Ending::StreamEnded,
+                    other => Ending::Nothing(other.join(" / ")),
+                }
+            }
             None => Ending::StreamEnded,
         }
     }
@@ -296,12 +303,12 @@ impl InstrumentationRun {
     }
 
     fn complete(&self) -> Ending {
-        let ended = self.tests.iter().filter(|test| test.method.is_some() && test.status != Status::NotEnded).count() as u64;
-        let begun = self.tests.iter().chain(&self.open).filter(|test| test.method.is_some()).count() as u64;
+        let ended = self.tests.iter().filter(|test| test.status != Status::NotEnded).count() as u64;
+        let begun = self.tests.iter().chain(&self.open).count() as u64;
         // Of a class that failed (or did not apply) as a whole no single test is reported.
         let as_a_whole = self.tests.iter().any(|test| test.method.is_none());
         let announced = if as_a_whole { 0 } else { self.expected.unwrap_or(0) };
-        if self.tests.is_empty() && self.open.is_none() && announced == 0 {
+        if begun == 0 && announced == 0 {
             return Ending::NoTests;
         }
         match begun.max(announced) {

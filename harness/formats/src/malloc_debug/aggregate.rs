@@ -32,7 +32,16 @@ pub(super) struct Written {
 pub(super) struct TooMuch;
 
 pub(super) fn aggregate(written: Written) -> Result<Snapshot, TooMuch> {
-    let Written { format, mut records, num, stated_total, backtrace_size, build_fingerprint, maps, mut oddities } = written;
+    let Written {
+        format,
+        mut records,
+        num,
+        stated_total,
+        backtrace_size,
+        build_fingerprint,
+        maps,
+        mut oddities,
+    } = written;
     let as_written = len(&records);
     if !num_counts(&records, num, stated_total) && records.iter().any(|record| record.count != 1) {
         records.iter_mut().for_each(|record| record.count = 1);
@@ -48,7 +57,16 @@ pub(super) fn aggregate(written: Written) -> Result<Snapshot, TooMuch> {
         oddities.push(Oddity::TotalDiffers { stated, summed: total_bytes });
     }
     oddities.extend(about_stacks(&records, backtrace_size, &maps));
-    Ok(Snapshot { format, records, total_bytes, total_count, backtrace_size, build_fingerprint, maps, oddities })
+    Ok(Snapshot {
+        format,
+        records,
+        total_bytes,
+        total_count,
+        backtrace_size,
+        build_fingerprint,
+        maps,
+        oddities,
+    })
 }
 
 fn num_counts(records: &[Record], num: Num, stated_total: Option<u64>) -> bool {
@@ -146,7 +164,8 @@ mod tests {
     /// Two sites that allocate in turns: Android 9 and later write one record for each allocation.
     #[test]
     fn a_leak_that_alternates_with_another_shows_as_growth_of_one_record() {
-        let written: Vec<_> = (0..10).flat_map(|_| [record(24, 1, &[1, 9]), record(24, 1, &[2, 9])]).collect();
+        let written: Vec<_> =
+            (0..10).flat_map(|_| [record(24, 1, &[1, 9]), record(24, 1, &[2, 9])]).collect();
         let read = read(Num::Counts, Some(480), &written).unwrap();
         let counts: Vec<_> = read.records.iter().map(|record| (record.count, record.frames[0])).collect();
         assert_eq!(counts, [(10, 1), (10, 2)]);
@@ -184,14 +203,18 @@ mod tests {
     fn figures_beyond_all_memory_are_refused() {
         assert_eq!(read(Num::Counts, None, &[record(u64::MAX, 2, &[])]), Err(TooMuch));
         assert_eq!(read(Num::Counts, None, &[record(0, u64::MAX, &[]), record(0, 1, &[])]), Err(TooMuch));
-        assert_eq!(read(Num::Counts, None, &[record(1 << 63, 1, &[1]), record(1 << 63, 1, &[2])]), Err(TooMuch));
+        assert_eq!(
+            read(Num::Counts, None, &[record(1 << 63, 1, &[1]), record(1 << 63, 1, &[2])]),
+            Err(TooMuch)
+        );
     }
 
     #[test]
     fn stacks_that_are_empty_or_full_are_told() {
         let deep: Vec<u64> = (1..=16).collect();
         let read = read(Num::Counts, None, &[record(5, 2, &[]), record(9, 1, &deep)]).unwrap();
-        let want = [Oddity::NoStack { count: 2, bytes: 10 }, Oddity::FullStacks { records: 1, backtrace_size: 16 }];
+        let want =
+            [Oddity::NoStack { count: 2, bytes: 10 }, Oddity::FullStacks { records: 1, backtrace_size: 16 }];
         assert_eq!(read.oddities, want);
     }
 }

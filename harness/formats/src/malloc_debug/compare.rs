@@ -79,7 +79,10 @@ mod tests {
 
     fn dump(base: u64, records: &[(u64, u64, u64)]) -> Snapshot {
         let total: u64 = records.iter().map(|(size, num, _)| size * num).sum();
-        let mut text = format!("Android Native Heap Dump v1.1\nTotal memory: {total}\nAllocation records: {}\n", records.len());
+        let mut text = format!(
+            "Android Native Heap Dump v1.1\nTotal memory: {total}\nAllocation records: {}\n",
+            records.len()
+        );
         for (size, num, offset) in records {
             text += &format!("z 0  sz {size:8}  num    {num}  bt {:x}\n", base + offset);
         }
@@ -92,7 +95,8 @@ mod tests {
         let before = dump(0x10000, &[(24, 1, 0x10), (8, 3, 0x20), (16, 5, 0x40)]);
         let after = dump(0x90000, &[(24, 4, 0x10), (8, 3, 0x20), (100, 1, 0x30)]);
         let changes = compare(&before, &after);
-        let told: Vec<_> = changes.iter().map(|c| (c.record.size, c.before, c.after, c.bytes(), c.gone)).collect();
+        let told: Vec<_> =
+            changes.iter().map(|c| (c.record.size, c.before, c.after, c.bytes(), c.gone)).collect();
         assert_eq!(told, [(100, 0, 1, 100, false), (24, 1, 4, 72, false), (16, 5, 0, -80, true)]);
     }
 }

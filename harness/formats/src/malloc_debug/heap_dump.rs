@@ -132,8 +132,16 @@ impl<'a> Reader<'a> {
         let maps = self.maps(&mut oddities)?;
         let num = if format == Format::HeapDump10 { Num::Doubtful } else { Num::Counts };
         let told = told.ok_or(Problem::CutOff("Allocation records"))?;
-        let written =
-            Written { format, records, num, stated_total: total, backtrace_size, build_fingerprint, maps, oddities };
+        let written = Written {
+            format,
+            records,
+            num,
+            stated_total: total,
+            backtrace_size,
+            build_fingerprint,
+            maps,
+            oddities,
+        };
         Ok((written, told))
     }
 
@@ -167,7 +175,8 @@ impl<'a> Reader<'a> {
                 header.oddities.push(Oddity::MismatchedBacktraceSizes);
                 continue;
             }
-            let unexpected = || Problem::Unexpected { expected: "a line of the header", found: excerpt(line) };
+            let unexpected =
+                || Problem::Unexpected { expected: "a line of the header", found: excerpt(line) };
             let (key, value) = shown.split_once(": ").ok_or_else(unexpected)?;
             let number = || value.trim_end().parse::<u64>().ok();
             let known = match key {
@@ -212,7 +221,8 @@ fn set(slot: &mut Option<u64>, value: Option<u64>) -> bool {
 }
 
 fn record_line(line: &[u8], records: &mut Vec<Record>) -> Result<(), Problem> {
-    let unexpected = || Problem::Unexpected { expected: "an allocation record or MAPS", found: excerpt(line) };
+    let unexpected =
+        || Problem::Unexpected { expected: "an allocation record or MAPS", found: excerpt(line) };
     let shown = text(line);
     if let Some(info) = shown.trim_start().strip_prefix("bt_info") {
         let last = records.last_mut().filter(|last| last.named.is_empty()).ok_or_else(unexpected)?;
@@ -290,11 +300,17 @@ mod tests {
             let counts: Vec<_> = read.records.iter().map(|r| (r.zygote_child, r.size, r.count)).collect();
             assert_eq!(counts, [(true, 200, 2), (true, 200, 1), (false, 50, 1)]);
             let named = &read.records[0].named;
-            assert_eq!((named[0].map.as_str(), named[0].function.as_str()), ("/data/fake so", "operator\"\" _x(a, b{})"));
+            assert_eq!(
+                (named[0].map.as_str(), named[0].function.as_str()),
+                ("/data/fake so", "operator\"\" _x(a, b{})")
+            );
             assert_eq!((named[1].relative_pc, named[1].function.as_str(), named[1].offset), (0xb000, "", 10));
             let place = read.maps.place(read.records[1].frames[0]).unwrap();
             assert_eq!((place.name, place.offset), ("/system/lib64/libc.so", 0x4b1c8 + 0x1000));
-            assert_eq!(read.oddities.iter().map(Oddity::kind).collect::<Vec<_>>(), ["duplicates", "anonymous_frames"]);
+            assert_eq!(
+                read.oddities.iter().map(Oddity::kind).collect::<Vec<_>>(),
+                ["duplicates", "anonymous_frames"]
+            );
         }
     }
 
@@ -307,11 +323,17 @@ mod tests {
             )
         };
         let old = read(&dump(3, 600, "")).unwrap();
-        assert_eq!((old.records[0].count, old.backtrace_size), (6, None), "counts that fit the total are believed");
+        assert_eq!(
+            (old.records[0].count, old.backtrace_size),
+            (6, None),
+            "counts that fit the total are believed"
+        );
         let depth = read(&dump(2, 200, "Backtrace size: 16\n")).unwrap();
         assert_eq!(depth.records[0].count, 2, "two records of one allocation each");
         assert!(depth.oddities.contains(&Oddity::NumIsNoCount));
-        let limit = read(&dump(16, 7, "WARNING: mismatched backtrace sizes (4 vs. 16)\nBacktrace size: 16\n")).unwrap();
+        let limit =
+            read(&dump(16, 7, "WARNING: mismatched backtrace sizes (4 vs. 16)\nBacktrace size: 16\n"))
+                .unwrap();
         let kinds: Vec<_> = limit.oddities.iter().map(Oddity::kind).collect();
         assert_eq!(kinds, ["mismatched_backtrace_sizes", "num_is_no_count", "duplicates", "total_differs"]);
     }
@@ -327,18 +349,32 @@ mod tests {
 
     #[test]
     fn what_stands_in_for_a_dump_is_no_empty_heap() {
-        let error = read("Native heap dump not available. To enable, run these commands (requires root):\n# adb shell stop\n");
+        let error = read(
+            "Native heap dump not available. To enable, run these commands (requires root):\n# adb shell stop\n",
+        );
         assert!(error.unwrap_err().contains("nothing was measured"));
         assert!(is_heap_dump(b"Native heap dump not available. To"));
-        assert!(read("Android Native Heap Dump v2.0\n").unwrap_err().contains("no native heap dump of version 1.0"));
+        assert!(
+            read("Android Native Heap Dump v2.0\n")
+                .unwrap_err()
+                .contains("no native heap dump of version 1.0")
+        );
     }
 
     #[test]
     fn mistakes_are_told_with_their_line() {
         for (from, to, want) in [
             ("Allocation records: 4", "Allocation records: 5", "tells of 5 records, there are 4"),
-            ("Total memory: 650", "Total memory: x", "line 5: expected a line of the header, found `Total memory: x`"),
-            ("Total memory: 650", "Total memory: 1\nTotal memory: 2", "line 6: expected a line of the header"),
+            (
+                "Total memory: 650",
+                "Total memory: x",
+                "line 5: expected a line of the header, found `Total memory: x`",
+            ),
+            (
+                "Total memory: 650",
+                "Total memory: 1\nTotal memory: 2",
+                "line 6: expected a line of the header",
+            ),
             ("Total memory: 650\n", "", "it has no `Total memory`"),
             ("Allocation records: 4\n", "", "it has no `Allocation records`"),
             ("z 0  sz       50", "z 2  sz       50", "line 9: expected an allocation record or MAPS"),
@@ -355,7 +391,10 @@ mod tests {
 
     #[test]
     fn a_process_that_cannot_read_its_maps_says_so() {
-        let text = V12.replace("7a3f200000-7a3f280000 r-xp 00001000 fd:00 1234   /system/lib64/libc.so", "Could not open /proc/self/maps");
+        let text = V12.replace(
+            "7a3f200000-7a3f280000 r-xp 00001000 fd:00 1234   /system/lib64/libc.so",
+            "Could not open /proc/self/maps",
+        );
         assert!(read(&text).unwrap().oddities.contains(&Oddity::NoMaps));
     }
 }

@@ -47,7 +47,9 @@ pub enum LeakInfoError {
         found: u64,
     },
     /// The out values contradict themselves.
-    #[error("info_size {info_size} does not fit to backtrace_size {backtrace_size}: it is (2 + backtrace_size) words of 4 or 8 bytes")]
+    #[error(
+        "info_size {info_size} does not fit to backtrace_size {backtrace_size}: it is (2 + backtrace_size) words of 4 or 8 bytes"
+    )]
     Shape {
         /// As told.
         info_size: u64,
@@ -91,7 +93,8 @@ pub fn read_leak_info(buffer: &[u8], out: &OutValues) -> Result<Snapshot, LeakIn
         return Err(LeakInfoError::OtherLength { told: overall_size, found });
     }
     let (word, format) = word(info_size, backtrace_size)?;
-    let step = usize::try_from(info_size).map_err(|_too_large| LeakInfoError::Shape { info_size, backtrace_size })?;
+    let step = usize::try_from(info_size)
+        .map_err(|_too_large| LeakInfoError::Shape { info_size, backtrace_size })?;
     let chunks = buffer.chunks_exact(step);
     if !chunks.remainder().is_empty() {
         return Err(LeakInfoError::PartOfARecord { found, info_size });
@@ -104,7 +107,8 @@ pub fn read_leak_info(buffer: &[u8], out: &OutValues) -> Result<Snapshot, LeakIn
     };
     for (index, bytes) in (0_u64..).zip(chunks) {
         let offset = index.saturating_mul(info_size);
-        let record = record(bytes, word, num).map_err(|why| LeakInfoError::Record { record: index, offset, why })?;
+        let record =
+            record(bytes, word, num).map_err(|why| LeakInfoError::Record { record: index, offset, why })?;
         records.push(record);
     }
     aggregate(Written {
@@ -174,16 +178,24 @@ mod tests {
 
     fn out(buffer: &[u8], info_size: u64, backtrace_size: u64, total: u64) -> OutValues {
         let overall_size = buffer.len() as u64;
-        OutValues { overall_size, info_size, total_memory: Some(total), backtrace_size, android_api: Some(28) }
+        OutValues {
+            overall_size,
+            info_size,
+            total_memory: Some(total),
+            backtrace_size,
+            android_api: Some(28),
+        }
     }
 
     #[test]
     fn both_word_sizes_are_told_by_the_out_values() {
         for (word, format) in [(4, Format::LeakInfo32), (8, Format::LeakInfo64)] {
             let buffer = words(word, &[0x8001_0000, 4, 0x1234, 0x5678, 0, 24, 5, 0x42, 0, 0]);
-            let read = read_leak_info(&buffer, &out(&buffer, 5 * word as u64, 3, 4 * 65536 + 5 * 24)).unwrap();
+            let read =
+                read_leak_info(&buffer, &out(&buffer, 5 * word as u64, 3, 4 * 65536 + 5 * 24)).unwrap();
             assert_eq!(read.format, format);
-            let told: Vec<_> = read.records.iter().map(|r| (r.zygote_child, r.size, r.count, r.frames.clone())).collect();
+            let told: Vec<_> =
+                read.records.iter().map(|r| (r.zygote_child, r.size, r.count, r.frames.clone())).collect();
             assert_eq!(told, [(true, 65536, 4, vec![0x1234, 0x5678]), (false, 24, 5, vec![0x42])]);
             assert_eq!(read.oddities, []);
         }
@@ -204,12 +216,21 @@ mod tests {
             change(&mut out);
             read_leak_info(&buffer, &out).unwrap_err().to_string()
         };
-        assert!(told(|out| out.overall_size = 6510615555426900570).contains("tell of 6510615555426900570 bytes, the buffer has 32"));
+        assert!(
+            told(|out| out.overall_size = 6510615555426900570)
+                .contains("tell of 6510615555426900570 bytes, the buffer has 32")
+        );
         assert!(told(|out| out.info_size = 33).contains("info_size 33 does not fit to backtrace_size 2"));
         assert!(told(|out| out.backtrace_size = u64::MAX).contains("does not fit"));
-        assert!(told(|out| (out.info_size, out.backtrace_size) = (40, 3)).contains("32 bytes are no whole number of records of 40"));
+        assert!(
+            told(|out| (out.info_size, out.backtrace_size) = (40, 3))
+                .contains("32 bytes are no whole number of records of 40")
+        );
         // Read as 32 bit: the upper half of `size` becomes `num`, and so on.
-        assert!(told(|out| (out.info_size, out.backtrace_size) = (16, 2)).contains("byte 0: a record of no allocation"));
+        assert!(
+            told(|out| (out.info_size, out.backtrace_size) = (16, 2))
+                .contains("byte 0: a record of no allocation")
+        );
     }
 
     #[test]
@@ -222,7 +243,10 @@ mod tests {
         ] {
             let buffer = words(8, &[&[8, 1, 5, 5], &record[..]].concat());
             let error = read_leak_info(&buffer, &out(&buffer, 32, 2, 8)).unwrap_err().to_string();
-            assert!(error.contains(why) && error.contains("byte 32") && error.contains("record 1"), "{error}");
+            assert!(
+                error.contains(why) && error.contains("byte 32") && error.contains("record 1"),
+                "{error}"
+            );
         }
     }
 

@@ -42,7 +42,10 @@ impl Maps {
         if pc >= mapping.end {
             return None;
         }
-        Some(Place { name: &mapping.name, offset: pc.checked_sub(mapping.start)?.checked_add(mapping.offset)? })
+        Some(Place {
+            name: &mapping.name,
+            offset: pc.checked_sub(mapping.start)?.checked_add(mapping.offset)?,
+        })
     }
 
     /// Is there none?
@@ -65,7 +68,8 @@ pub(super) fn mapping(line: &[u8]) -> Result<Option<Mapping>, ()> {
     let number = |digits: &str| hex(digits).ok_or(());
     let mut rest = rest;
     let mut field = || -> Result<&str, ()> {
-        let (field, behind) = rest.trim_start_matches(' ').split_once(' ').unwrap_or((rest.trim_start_matches(' '), ""));
+        let (field, behind) =
+            rest.trim_start_matches(' ').split_once(' ').unwrap_or((rest.trim_start_matches(' '), ""));
         rest = behind;
         if field.is_empty() { Err(()) } else { Ok(field) }
     };
@@ -111,7 +115,15 @@ mod tests {
 
     #[test]
     fn a_line_that_is_none_is_refused() {
-        for line in ["", "a000", "a000-b000", "a000-b000 r--p", "b000-a000 r--p 0 0 0 x", "a-+b r--p 0 0:0 0 x", "zz-zz r 0 0 0"] {
+        for line in [
+            "",
+            "a000",
+            "a000-b000",
+            "a000-b000 r--p",
+            "b000-a000 r--p 0 0 0 x",
+            "a-+b r--p 0 0:0 0 x",
+            "zz-zz r 0 0 0",
+        ] {
             assert_eq!(mapping(line.as_bytes()), Err(()), "{line:?}");
         }
     }

@@ -4,7 +4,9 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Oddity {
     /// The same allocation site came in several records.
-    #[error("{records} records are {distinct} distinct ones: the same size and stack came several times, they are added up")]
+    #[error(
+        "{records} records are {distinct} distinct ones: the same size and stack came several times, they are added up"
+    )]
     Duplicates {
         /// As written.
         records: u64,
@@ -12,7 +14,9 @@ pub enum Oddity {
         distinct: u64,
     },
     /// `num` is not a count in this input.
-    #[error("`num` is no count here (Android 7 writes the depth of the stack there): every record is read as one allocation")]
+    #[error(
+        "`num` is no count here (Android 7 writes the depth of the stack there): every record is read as one allocation"
+    )]
     NumIsNoCount,
     /// The stated total is not what the records add up to.
     #[error("the total is stated as {stated} B, the records add up to {summed} B")]
@@ -31,7 +35,9 @@ pub enum Oddity {
         bytes: u64,
     },
     /// Stacks as deep as was recorded at most.
-    #[error("{records} stacks fill all {backtrace_size} frames: they may be cut, and deeper ones that differ may be merged")]
+    #[error(
+        "{records} stacks fill all {backtrace_size} frames: they may be cut, and deeper ones that differ may be merged"
+    )]
     FullStacks {
         /// How many records.
         records: u64,
@@ -39,7 +45,9 @@ pub enum Oddity {
         backtrace_size: u64,
     },
     /// One frame per stack tells little.
-    #[error("stacks have one frame: on 32-bit x86 that is the C library's own malloc, whoever called it (use backtrace=8 or more)")]
+    #[error(
+        "stacks have one frame: on 32-bit x86 that is the C library's own malloc, whoever called it (use backtrace=8 or more)"
+    )]
     OneFrame,
     /// Frames in no mapped file.
     #[error("{frames} frames lie in no mapped file (generated code)")]

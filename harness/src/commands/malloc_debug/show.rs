@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use memgate_formats::malloc_debug::{Change, Oddity, Record, Snapshot, compare};
+use memgate_formats::malloc_debug::{Change, Record, Snapshot, compare};
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 /// Records shown to a person who did not ask for all.
@@ -10,10 +12,25 @@ const SHOWN: usize = 20;
 /// Frames shown of each.
 const FRAMES: usize = 12;
 
-pub(super) fn snapshots(read: &[(&Path, &Snapshot)], as_json: bool, verbose: bool) -> String {
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Shown<'a> {
+    schema_version: u32,
+    files: Vec<FileJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Vec<RecordJson<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    change: Option<Value>,
+}
+
+pub(super) fn snapshots(
+    read: &[(&Path, &Snapshot)],
+    as_json: bool,
+    verbose: bool,
+) -> serde_json::Result<String> {
     if as_json {
-        let files: Vec<_> = read.iter().map(|(path, snapshot)| file(path, snapshot)).collect();
-        return pretty(&json!({ "schema_version": 1, "files": files }));
+        let files: Vec<_> = read.iter().map(|(path, snapshot)| FileJson(path, snapshot)).collect();
+        return pretty(&Shown { schema_version: 1, files, changes: None, change: None });
     }
     let mut text = String::new();
     for (path, snapshot) in read {
@@ -31,19 +48,33 @@ pub(super) fn snapshots(read: &[(&Path, &Snapshot)], as_json: bool, verbose: boo
             line(&mut text, &format!("and {hidden} more records: --verbose shows all of them"));
         }
     }
-    text
+    Ok(text)
 }
 
-pub(super) fn difference(names: &[&Path], before: &Snapshot, after: &Snapshot, as_json: bool) -> String {
+pub(super) fn difference(
+    names: &[&Path],
+    before: &Snapshot,
+    after: &Snapshot,
+    as_json: bool,
+) -> serde_json::Result<String> {
     let changes = compare(before, after);
     let grown = i128::from(after.total_bytes).saturating_sub(i128::from(before.total_bytes));
     let more = i128::from(after.total_count).saturating_sub(i128::from(before.total_count));
     if as_json {
-        let files: Vec<_> =
-            names.iter().zip([before, after]).map(|(path, snapshot)| file(path, snapshot)).collect();
-        let changes: Vec<_> = changes.iter().map(|change| changed(change, before, after)).collect();
+        let files =
+            names.iter().zip([before, after]).map(|(path, snapshot)| FileJson(path, snapshot)).collect();
+        let each = changes.iter().map(|change| RecordJson {
+            record: change.record,
+            snapshot: if change.gone { before } else { after },
+            change: Some(change),
+        });
         let totals = json!({ "bytes": signed(grown), "count": signed(more) });
-        return pretty(&json!({ "schema_version": 1, "files": files, "changes": changes, "change": totals }));
+        return pretty(&Shown {
+            schema_version: 1,
+            files,
+            changes: Some(each.collect()),
+            change: Some(totals),
+        });
     }
     let mut text = String::new();
     for (path, snapshot) in names.iter().zip([before, after]) {
@@ -58,7 +89,7 @@ pub(super) fn difference(names: &[&Path], before: &Snapshot, after: &Snapshot, a
         line(&mut text, &format!("{bytes:>+12} B  {} → {} × {} B", change.before, change.after, record.size));
         stack(&mut text, record, if change.gone { before } else { after }, false);
     }
-    text
+    Ok(text)
 }
 
 fn head(text: &mut String, path: &Path, snapshot: &Snapshot) {
@@ -113,43 +144,63 @@ fn places(record: &Record, snapshot: &Snapshot) -> Vec<String> {
     record.frames.iter().map(place).collect()
 }
 
-fn file(path: &Path, snapshot: &Snapshot) -> Value {
-    let records: Vec<_> = snapshot.records.iter().map(|found| record(found, snapshot)).collect();
-    let odd: Vec<_> = snapshot.oddities.iter().map(oddity).collect();
-    json!({
-        "path": path.display().to_string(),
-        "format": snapshot.format.name(),
-        "build_fingerprint": snapshot.build_fingerprint,
-        "backtrace_size": snapshot.backtrace_size,
-        "totals": { "bytes": snapshot.total_bytes, "count": snapshot.total_count, "records": records.len() },
-        "records": records,
-        "odd": odd,
-    })
-}
+/// A file as JSON. Written as it goes: a dump of 100 000 records would fill a gigabyte as a tree of values.
+struct FileJson<'a>(&'a Path, &'a Snapshot);
 
-fn oddity(odd: &Oddity) -> Value {
-    json!({ "kind": odd.kind(), "text": odd.to_string() })
+impl Serialize for FileJson<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let Self(path, snapshot) = self;
+        let records = snapshot.records.iter().map(|record| RecordJson { record, snapshot, change: None });
+        let odd = snapshot.oddities.iter().map(|odd| json!({ "kind": odd.kind(), "text": odd.to_string() }));
+        let (bytes, count) = (snapshot.total_bytes, snapshot.total_count);
+        let mut map = out.serialize_map(None)?;
+        map.serialize_entry("path", &path.display().to_string())?;
+        map.serialize_entry("format", snapshot.format.name())?;
+        map.serialize_entry("build_fingerprint", &snapshot.build_fingerprint)?;
+        map.serialize_entry("backtrace_size", &snapshot.backtrace_size)?;
+        map.serialize_entry("totals", &json!({ "bytes": bytes, "count": count, "records": records.len() }))?;
+        map.serialize_entry("records", &Each(records))?;
+        map.serialize_entry("odd", &Each(odd))?;
+        map.end()
+    }
 }
 
 /// `frames` are the addresses as they were recorded, `places` the same frames as they can be told.
-fn record(record: &Record, snapshot: &Snapshot) -> Value {
-    let frames: Vec<_> = record.frames.iter().map(|pc| format!("{pc:#x}")).collect();
-    json!({
-        "zygote": record.zygote_child,
-        "size": record.size,
-        "count": record.count,
-        "frames": frames,
-        "places": places(record, snapshot),
-    })
+struct RecordJson<'a> {
+    record: &'a Record,
+    snapshot: &'a Snapshot,
+    change: Option<&'a Change<'a>>,
 }
 
-fn changed(change: &Change<'_>, before: &Snapshot, after: &Snapshot) -> Value {
-    let mut value = record(change.record, if change.gone { before } else { after });
-    value["count"] = signed(change.count());
-    value["count_before"] = json!(change.before);
-    value["count_after"] = json!(change.after);
-    value["bytes"] = signed(change.bytes());
-    value
+impl Serialize for RecordJson<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let Self { record, snapshot, change } = self;
+        let frames = record.frames.iter().map(|pc| format!("{pc:#x}"));
+        let mut map = out.serialize_map(None)?;
+        map.serialize_entry("zygote", &record.zygote_child)?;
+        map.serialize_entry("size", &record.size)?;
+        match change {
+            None => map.serialize_entry("count", &record.count)?,
+            Some(change) => {
+                map.serialize_entry("count", &signed(change.count()))?;
+                map.serialize_entry("count_before", &change.before)?;
+                map.serialize_entry("count_after", &change.after)?;
+                map.serialize_entry("bytes", &signed(change.bytes()))?;
+            }
+        }
+        map.serialize_entry("frames", &Each(frames))?;
+        map.serialize_entry("places", &places(record, snapshot))?;
+        map.end()
+    }
+}
+
+/// The items of an iterator, one after the other.
+struct Each<I>(I);
+
+impl<I: Iterator<Item: Serialize> + Clone> Serialize for Each<I> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_seq(self.0.clone())
+    }
 }
 
 /// JSON's numbers end at 64 bits.
@@ -157,8 +208,10 @@ fn signed(value: i128) -> Value {
     json!(i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX }))
 }
 
-fn pretty(value: &Value) -> String {
-    format!("{value:#}\n")
+fn pretty(shown: &Shown<'_>) -> serde_json::Result<String> {
+    let mut text = serde_json::to_string_pretty(shown)?;
+    text.push('\n');
+    Ok(text)
 }
 
 /// Names come from outside: what a terminal would obey is shown as what it is.

@@ -76,11 +76,12 @@ fn differs(window: &ClassWindow, accepted: &[WindowBaseline]) -> Option<String> 
     let Some(before) = accepted.iter().find(|before| before.classes == window.classes) else {
         return Some("did not run like this before".to_owned());
     };
-    let beyond = window.beyond(&left(before));
+    let Some(accepted) = &before.left else { return Some("was not clean before".to_owned()) };
+    let beyond = window.beyond(&left(accepted));
     let (name, now) = beyond.first()?;
     let more = beyond.len().saturating_sub(1);
     let more = if more > 0 { format!(" and {more} more classes") } else { String::new() };
-    let was = before.left.get(*name).copied().unwrap_or_default().0;
+    let was = accepted.get(*name).copied().unwrap_or_default().0;
     Some(format!("left {} × {name} ({was} were accepted){more}", now.instances))
 }
 
@@ -92,28 +93,29 @@ fn shown(classes: &[String]) -> String {
     }
 }
 
-fn left(window: &WindowBaseline) -> BTreeMap<String, Left> {
+fn left(accepted: &BTreeMap<String, (u64, u64)>) -> BTreeMap<String, Left> {
     let left = |(name, (instances, bytes)): (&String, &(u64, u64))| {
         (name.clone(), Left { instances: *instances, bytes: *bytes })
     };
-    window.left.iter().map(left).collect()
+    accepted.iter().map(left).collect()
 }
 
 /// Windows of suites, as they can be accepted.
 pub(super) fn to_accept(setting: Setting<'_>, suite: &str, java: &JavaSuite) -> Vec<WindowBaseline> {
     let accepted = setting.plan.windows.get(suite).map_or(&[][..], Vec::as_slice);
     let plain = |class: &String| !class.is_empty() && !class.contains(char::is_whitespace);
-    let usable = java.windows.iter().filter(|w| w.unusable.is_none() && w.classes.iter().all(plain));
-    usable
+    let named = java.windows.iter().filter(|w| w.classes.iter().all(plain));
+    named
         .map(|window| {
             let mut left: BTreeMap<String, (u64, u64)> =
                 window.left.iter().map(|(name, left)| (name.clone(), (left.instances, left.bytes))).collect();
             // Both runs were found to be clean: what one of them left may be left.
             let before = accepted.iter().find(|before| before.classes == window.classes);
-            for (name, (instances, bytes)) in before.iter().flat_map(|before| &before.left) {
+            for (name, (instances, bytes)) in before.iter().filter_map(|b| b.left.as_ref()).flatten() {
                 let kept = left.entry(name.clone()).or_default();
                 *kept = (kept.0.max(*instances), kept.1.max(*bytes));
             }
+            let left = window.unusable.is_none().then_some(left);
             WindowBaseline { classes: window.classes.clone(), left }
         })
         .collect()
@@ -151,7 +153,7 @@ mod tests {
     fn a_window_is_screened_when_it_left_more_than_accepted() {
         let accepted = [WindowBaseline {
             classes: vec!["ATest".into(), "BTest".into()],
-            left: BTreeMap::from([("com.example.Tile".to_owned(), (3, 72))]),
+            left: Some(BTreeMap::from([("com.example.Tile".to_owned(), (3, 72))])),
         }];
         for (window, why) in [
             (window(&["ATest", "BTest"], 3), None),

@@ -16,7 +16,14 @@ impl Stream {
 
     fn test(self, number: &str, name: &str, code: i64, more: &[(&str, &str)]) -> Self {
         let (class, test) = name.split_once('#').unwrap();
-        let begin = [("class", class), ("test", test), ("current", number), ("numtests", "2"), ("id", "AndroidJUnitRunner"), ("stream", "")];
+        let begin = [
+            ("class", class),
+            ("test", test),
+            ("current", number),
+            ("numtests", "2"),
+            ("id", "AndroidJUnitRunner"),
+            ("stream", ""),
+        ];
         let stream = self.status(1, &begin);
         if code == 1 { stream } else { stream.status(code, &[&begin[..5], more].concat()) }
     }
@@ -31,8 +38,12 @@ impl Stream {
         let mut text = String::new();
         for item in &self.0 {
             let (prefix, values, close, code) = match item {
-                Item::Status { code, values } => ("INSTRUMENTATION_STATUS: ", values, "INSTRUMENTATION_STATUS_CODE: ", code),
-                Item::Finished { code, values } => ("INSTRUMENTATION_RESULT: ", values, "INSTRUMENTATION_CODE: ", code),
+                Item::Status { code, values } => {
+                    ("INSTRUMENTATION_STATUS: ", values, "INSTRUMENTATION_STATUS_CODE: ", code)
+                }
+                Item::Finished { code, values } => {
+                    ("INSTRUMENTATION_RESULT: ", values, "INSTRUMENTATION_CODE: ", code)
+                }
                 _ => continue,
             };
             let mut pairs: Vec<_> = values.iter().collect();
@@ -114,7 +125,8 @@ fn statuses(run: &InstrumentationRun) -> Vec<Status> {
     run.tests.iter().map(|test| test.status).collect()
 }
 
-const TRACE: &str = "java.lang.AssertionError: expected:<4> but was:<5>\n\tat org.junit.Assert.fail(Assert.java:89)\n";
+const TRACE: &str =
+    "java.lang.AssertionError: expected:<4> but was:<5>\n\tat org.junit.Assert.fail(Assert.java:89)\n";
 const OK: &str = "\n\nTime: 1,745.755\n\nOK (2 tests)\n\n";
 const CRASHED: &[(&str, &str)] = &[("shortMsg", "Process crashed.")];
 
@@ -146,7 +158,8 @@ fn ignored_tests_and_assumptions_are_good_and_metrics_stay_with_their_test() {
 
 #[test]
 fn no_test_at_all_is_no_pass() {
-    let (ending, run) = Stream::default().result(-1, &[("stream", "\n\nTime: 0.001)\n\nOK (0 tests)\n")]).read();
+    let (ending, run) =
+        Stream::default().result(-1, &[("stream", "\n\nTime: 0.001)\n\nOK (0 tests)\n")]).read();
     assert_eq!((ending, run.elapsed()), (Ending::NoTests, Some(Duration::from_millis(1))));
 }
 
@@ -154,18 +167,31 @@ fn no_test_at_all_is_no_pass() {
 fn an_uncaught_exception_ends_the_running_test() {
     let crash = [("stack", TRACE), ("stream", "\nProcess crashed while executing a(a.B):\nx")];
     let (ending, run) = Stream::default().test("1", "a.B#a", -2, &crash).result(0, CRASHED).read();
-    assert_eq!((ending, statuses(&run)), (Ending::Crashed("Process crashed.".to_owned()), vec![Status::Failed]));
+    assert_eq!(
+        (ending, statuses(&run)),
+        (Ending::Crashed("Process crashed.".to_owned()), vec![Status::Failed])
+    );
     let crash = [("stream", "\nProcess crashed while executing a(a.B):\nx")];
     let (_, run) = Stream::default().test("1", "a.B#a", -2, &crash).result(0, CRASHED).read();
     assert_eq!(statuses(&run), [Status::Crashed]);
-    let before = [("id", "AndroidJUnitRunner"), ("stream", "\nProcess crashed before executing the test(s):\nx")];
+    let before =
+        [("id", "AndroidJUnitRunner"), ("stream", "\nProcess crashed before executing the test(s):\nx")];
     let (ending, run) = Stream::default().status(-2, &before).result(0, CRASHED).read();
-    assert_eq!((ending, statuses(&run)), (Ending::Crashed("Process crashed.".to_owned()), vec![Status::Crashed]));
+    assert_eq!(
+        (ending, statuses(&run)),
+        (Ending::Crashed("Process crashed.".to_owned()), vec![Status::Crashed])
+    );
 }
 
 #[test]
 fn a_failure_that_the_crash_repeats_is_one_failure() {
-    let again = [("class", "a.B"), ("test", "a"), ("current", "1"), ("stack", TRACE), ("stream", "\nProcess crashed while executing a(a.B):\n")];
+    let again = [
+        ("class", "a.B"),
+        ("test", "a"),
+        ("current", "1"),
+        ("stack", TRACE),
+        ("stream", "\nProcess crashed while executing a(a.B):\n"),
+    ];
     let stream = Stream::default().test("1", "a.B#a", -2, &[("stack", "first")]).status(-2, &again);
     let (_, run) = stream.result(0, CRASHED).read();
     assert_eq!(run.tests.len(), 1);
@@ -180,7 +206,10 @@ fn every_kind_of_crash_is_told_with_its_reason() {
     for (values, want) in [
         (CRASHED, Ending::Crashed("Process crashed.".to_owned())),
         (
-            &[("shortMsg", "java.lang.IllegalStateException"), ("longMsg", "java.lang.IllegalStateException: BT Adapter is not turned ON")],
+            &[
+                ("shortMsg", "java.lang.IllegalStateException"),
+                ("longMsg", "java.lang.IllegalStateException: BT Adapter is not turned ON"),
+            ],
             Ending::Crashed("java.lang.IllegalStateException: BT Adapter is not turned ON".to_owned()),
         ),
         (
@@ -193,7 +222,8 @@ fn every_kind_of_crash_is_told_with_its_reason() {
         ),
         (&[], Ending::Crashed("no reason is told".to_owned())),
     ] {
-        let (ending, run) = Stream::default().test("1", "a.B#a", 0, &[]).test("2", "a.B#b", 1, &[]).result(0, values).read();
+        let (ending, run) =
+            Stream::default().test("1", "a.B#a", 0, &[]).test("2", "a.B#b", 1, &[]).result(0, values).read();
         assert_eq!((ending, statuses(&run)), (want, vec![Status::Passed, Status::Crashed]));
     }
 }
@@ -205,7 +235,10 @@ fn a_runner_that_fails_itself_has_not_passed_although_it_says_so() {
     for stream in [direct, listed] {
         let (ending, _) = Stream::default().result(-1, &[("stream", stream)]).read();
         let Ending::RunnerFailed(why) = ending else { panic!("{ending:?}") };
-        assert!(why.contains("Fatal exception when running tests java.lang.RuntimeException: no class"), "{why}");
+        assert!(
+            why.contains("Fatal exception when running tests java.lang.RuntimeException: no class"),
+            "{why}"
+        );
     }
     let quoted = "\n1) a(a.B)\njava.lang.AssertionError: not a Fatal exception when running tests\n";
     let stream = Stream::default().test("1", "a.B#a", 0, &[]).test("2", "a.B#b", -2, &[]);
@@ -226,7 +259,10 @@ fn what_cannot_be_started_says_why() {
         );
         assert_eq!(text(&stream).0, Ending::NotStarted(why.to_owned()));
         // Standard error printed into the line of the code.
-        let mixed = stream.replace("CODE: -1\n", "CODE: -1at com.android.commands.am.Instrument.run(Instrument.java:519)\n");
+        let mixed = stream.replace(
+            "CODE: -1\n",
+            "CODE: -1at com.android.commands.am.Instrument.run(Instrument.java:519)\n",
+        );
         assert_eq!(text(&mixed).0, Ending::NotStarted(why.to_owned()));
     }
     assert_eq!(text("INSTRUMENTATION_FAILED: a.test/R\n").0, Ending::NotStarted("a.test/R".to_owned()));
@@ -243,13 +279,17 @@ fn a_system_that_goes_down_in_the_middle_of_a_status_is_told() {
          INSTRUMENTATION_ABORTED: System has crashed.\n"
     );
     let (ending, run) = text(&stream);
-    assert_eq!((ending, statuses(&run)), (Ending::SystemCrashed("System has crashed.".to_owned()), vec![Status::NotEnded]));
+    assert_eq!(
+        (ending, statuses(&run)),
+        (Ending::SystemCrashed("System has crashed.".to_owned()), vec![Status::NotEnded])
+    );
     assert_eq!(run.tests[0].class, "a.B");
 }
 
 #[test]
 fn a_stream_that_stops_anywhere_is_no_pass() {
-    let stream = Stream::default().test("1", "a.B#a", 0, &[]).test("2", "a.B#b", 0, &[]).result(-1, &[("stream", OK)]);
+    let stream =
+        Stream::default().test("1", "a.B#a", 0, &[]).test("2", "a.B#b", 0, &[]).result(-1, &[("stream", OK)]);
     let whole = stream.text(false, "\n");
     let code = whole.len() - "-1\n".len();
     for cut in 0..whole.len() {
@@ -265,7 +305,10 @@ fn a_stream_that_stops_anywhere_is_no_pass() {
 #[test]
 fn usage_text_is_not_a_run() {
     let (ending, _) = text("Error: Unknown option: --bogus\n\nActivity manager (activity) commands:\n");
-    assert_eq!(ending, Ending::Nothing("Error: Unknown option: --bogus / Activity manager (activity) commands:".to_owned()));
+    assert_eq!(
+        ending,
+        Ending::Nothing("Error: Unknown option: --bogus / Activity manager (activity) commands:".to_owned())
+    );
 }
 
 #[test]
@@ -274,33 +317,46 @@ fn fewer_tests_than_announced_is_no_pass() {
     assert_eq!(one, Ending::Incomplete { expected: 2, ended: 1 });
     let unfinished = Stream::default().test("1", "a.B#a", 1, &[]).test("2", "a.B#b", 0, &[]).result(-1, &[]);
     let (ending, run) = unfinished.read();
-    assert_eq!((ending, statuses(&run)), (Ending::Incomplete { expected: 2, ended: 1 }, vec![Status::NotEnded, Status::Passed]));
+    assert_eq!(
+        (ending, statuses(&run)),
+        (Ending::Incomplete { expected: 2, ended: 1 }, vec![Status::NotEnded, Status::Passed])
+    );
     let none = Stream::default().status(2, &[("numtests", "3")]).result(-1, &[]).read().0;
     assert_eq!(none, Ending::Incomplete { expected: 3, ended: 0 });
 }
 
 #[test]
 fn a_class_that_fails_as_a_whole_explains_the_tests_that_are_missing() {
-    let failed = Stream::default().test("1", "a.B#a", 0, &[]).test("3", "a.C#null", -2, &[("stack", TRACE)]).result(-1, &[]);
+    let failed = Stream::default()
+        .test("1", "a.B#a", 0, &[])
+        .test("3", "a.C#null", -2, &[("stack", TRACE)])
+        .result(-1, &[]);
     let (ending, run) = failed.read();
     assert_eq!((ending, run.tests[1].method.as_deref()), (Ending::Complete, None));
     assert!(!run.tests[1].status.is_good());
+    // Found by fuzzing: it explains nothing when its own end is missing.
+    let open = Stream::default().test("1", "a.C#null", 1, &[]).result(-1, &[]).read().0;
+    assert_eq!(open, Ending::Incomplete { expected: 2, ended: 0 });
 }
 
 #[test]
 fn damaged_codes_and_unknown_ones_are_no_pass() {
-    let damaged = format!("{BEGUN}INSTRUMENTATION_STATUS: class=a.B\nINSTRUMENTATION_STATUS: test=t\nINSTRUMENTATION_STATUS_CODE: 0W art\nINSTRUMENTATION_CODE: -1\n");
+    let damaged = format!(
+        "{BEGUN}INSTRUMENTATION_STATUS: class=a.B\nINSTRUMENTATION_STATUS: test=t\nINSTRUMENTATION_STATUS_CODE: 0W art\nINSTRUMENTATION_CODE: -1\n"
+    );
     let (ending, run) = text(&damaged);
     assert_eq!((ending, statuses(&run)), (Ending::Damaged, vec![Status::Unknown]));
     assert_eq!(text(&format!("{BEGUN}INSTRUMENTATION_CODE: -1x\n")).0, Ending::Damaged);
     assert_eq!(Stream::default().test("1", "a.B#a", 0, &[]).result(7, &[]).read().0, Ending::OtherCode(7));
-    let unknown = Stream::default().test("1", "a.B#a", -9, &[]).test("2", "a.B#b", 0, &[]).result(-1, &[]).read().1;
+    let unknown =
+        Stream::default().test("1", "a.B#a", -9, &[]).test("2", "a.B#b", 0, &[]).result(-1, &[]).read().1;
     assert!(!unknown.tests[0].status.is_good());
 }
 
 #[test]
 fn a_process_per_test_that_dies_is_a_crash_of_that_test() {
     let died = [("stack", "Test instrumentation process crashed. Check a.B#a.txt for details")];
-    let (ending, run) = Stream::default().test("1", "a.B#a", -2, &died).test("2", "a.B#b", 0, &[]).result(-1, &[]).read();
+    let (ending, run) =
+        Stream::default().test("1", "a.B#a", -2, &died).test("2", "a.B#b", 0, &[]).result(-1, &[]).read();
     assert_eq!((ending, statuses(&run)), (Ending::Complete, vec![Status::Crashed, Status::Passed]));
 }

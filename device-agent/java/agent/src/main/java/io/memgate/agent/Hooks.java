@@ -65,7 +65,10 @@ public final class Hooks {
         }
     }
 
-    /** Tests of this class come next: the window of the class before ends, unless tests overlap. The agent may let it go on. */
+    /**
+     * Tests of this class come next: the window of the class before ends, unless tests overlap. The agent may let it go on. Before the
+     * first class ends what has no name: the start of the virtual machine and of the test framework.
+     */
     public static void classBegins(String suite) {
         String over;
         synchronized (CLASSES) {
@@ -75,9 +78,7 @@ public final class Hooks {
             over = openClass;
             openClass = suite;
         }
-        if (!over.isEmpty()) {
-            window(over, "", PASSED);
-        }
+        window(over, "", PASSED);
     }
 
     /** The launcher begins a round or an iteration. */

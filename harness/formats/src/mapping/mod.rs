@@ -1,0 +1,155 @@
+//! Mapping files of R8 and ProGuard: what a class, field or method was called before it was renamed, and what was inlined into it.
+//!
+//! ```text
+//! # {"id":"com.android.tools.r8.mapping","version":"2.2"}       comments; some hold JSON about the line before
+//! com.example.Tile -> a.b:
+//! # {"id":"sourceFile","fileName":"Tiles.kt"}
+//!     int size -> a
+//!     1:3:void com.example.Cache.put(int):40:42 -> c            inlined into the next line, which has the same range and name
+//!     1:3:void load(int):12 -> c                                range in the renamed file : signature : range in the original
+//! ```
+//!
+//! Data flow: text → [`Mapping::read`], which borrows from it and sorts by renamed class → class names, fields ([`Mapping::class`],
+//! [`Mapping::fields`]) and frames ([`Mapping::frames`]) → [`Mapping::trace`] for the text of a whole stack trace.
+//!
+//! Where several originals fit, all are given: overloads that got one name, a frame without a line. Left out: outlined code
+//! (`com.android.tools.r8.outline`) and rewritten frames, whose frames come out as R8 made them; residual signatures.
+
+mod frames;
+mod read;
+mod trace;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+pub use frames::OriginalFrame;
+pub use read::MappingError;
+
+/// A mapping file, borrowing from its text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mapping<'a> {
+    /// By renamed name.
+    classes: BTreeMap<&'a str, Class<'a>>,
+    /// Source files that cannot be guessed, by original name of the class.
+    source_files: BTreeMap<&'a str, String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Class<'a> {
+    original: &'a str,
+    fields: Vec<Field<'a>>,
+    methods: Vec<Method<'a>>,
+}
+
+/// A field as it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// Its name after renaming.
+    renamed: &'a str,
+    /// The class that declared it, where it was moved from another.
+    pub class: Option<&'a str>,
+    /// Its name.
+    pub name: &'a str,
+    /// Its type, original too.
+    pub kind: &'a str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Method<'a> {
+    renamed: &'a str,
+    /// Lines in the renamed file.
+    range: Option<(u32, u32)>,
+    class: Option<&'a str>,
+    name: &'a str,
+    /// Lines in the original.
+    original: Option<(u32, u32)>,
+    /// Written by the compiler: no part of anybody's source.
+    synthesized: bool,
+}
+
+impl<'a> Mapping<'a> {
+    /// Reads a mapping file.
+    ///
+    /// # Errors
+    /// [`MappingError`] with the line.
+    pub fn read(text: &'a str) -> Result<Self, MappingError> {
+        read::read(text)
+    }
+
+    /// The original name of a class, as memgate shows classes (`a.b`, `a.b[]`); the same name where it was not renamed.
+    #[must_use]
+    pub fn class<'n>(&self, name: &'n str) -> Cow<'n, str>
+    where
+        'a: 'n,
+    {
+        let element = name.trim_end_matches("[]");
+        let Some(class) = self.classes.get(element) else { return Cow::Borrowed(name) };
+        match name.strip_prefix(element) {
+            Some(brackets) if !brackets.is_empty() => Cow::Owned(format!("{}{brackets}", class.original)),
+            _ => Cow::Borrowed(class.original),
+        }
+    }
+
+    /// What a field of a renamed class was. More than one only where fields of different types got one name.
+    pub fn fields<'s>(&'s self, class: &str, field: &'s str) -> impl Iterator<Item = &'s Field<'a>> {
+        let fields = self.classes.get(class).map(|class| class.fields.as_slice());
+        fields.unwrap_or_default().iter().filter(move |found| found.renamed == field)
+    }
+
+    /// The original name of a field, where there is exactly one; else the name as it is.
+    #[must_use]
+    pub fn field<'n>(&self, class: &str, field: &'n str) -> &'n str
+    where
+        'a: 'n,
+    {
+        let fields = self.classes.get(class).map_or(&[][..], |class| &class.fields);
+        let mut found = fields.iter().filter(|found| found.renamed == field);
+        match (found.next(), found.next()) {
+            (Some(only), None) => only.name,
+            _ => field,
+        }
+    }
+
+    /// How many classes it knows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// Does it know none?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.classes.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "com.example.Tile -> a.b:\n    int size -> a\n    java.lang.String com.example.Base.name -> a\n    long count -> c\n";
+
+    #[test]
+    fn classes_and_fields_of_a_holder_path_get_their_names_back() {
+        let mapping = Mapping::read(TEXT).unwrap();
+        for (shown, want) in [
+            ("a.b", "com.example.Tile"),
+            ("a.b[][]", "com.example.Tile[][]"),
+            ("byte[]", "byte[]"),
+            ("a", "a"),
+            ("", ""),
+        ] {
+            assert_eq!(mapping.class(shown), want);
+        }
+        assert_eq!(
+            (mapping.field("a.b", "c"), mapping.field("a.b", "x"), mapping.field("x", "c")),
+            ("count", "x", "c")
+        );
+        // Two fields of different types share a name: not guessed.
+        assert_eq!(mapping.field("a.b", "a"), "a");
+        let both: Vec<_> =
+            mapping.fields("a.b", "a").map(|field| (field.kind, field.class, field.name)).collect();
+        assert_eq!(both, [("int", None, "size"), ("java.lang.String", Some("com.example.Base"), "name")]);
+        assert_eq!((mapping.len(), mapping.is_empty()), (1, false));
+    }
+}

@@ -1,0 +1,42 @@
+//! Stack traces come out as R8's own Retrace prints them. How the fixtures were made is told beside them.
+#![expect(clippy::unwrap_used, reason = "a fixture that is not as described fails the test")]
+
+use std::fs;
+use std::path::Path;
+
+use memgate_formats::mapping::Mapping;
+
+fn fixture(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/retrace").join(name))
+        .unwrap()
+}
+
+#[track_caller]
+fn equals_r8(mapping: &str, trace: &str) {
+    let text = fixture(&format!("{mapping}.mapping"));
+    let retraced = Mapping::read(&text).unwrap().trace(&fixture(&format!("{trace}.trace")));
+    assert_eq!(retraced, fixture(&format!("{trace}.retraced")));
+}
+
+#[test]
+fn exceptions_of_a_program_that_r8_made() {
+    equals_r8("r8", "thrown");
+}
+
+#[test]
+fn frames_without_lines_with_wrong_ones_and_of_unknown_methods() {
+    equals_r8("r8", "odd");
+}
+
+#[test]
+fn ranges_as_different_compilers_write_them() {
+    equals_r8("ranges", "ranges");
+}
+
+#[test]
+fn fields_of_the_program_that_r8_made() {
+    let text = fixture("r8.mapping");
+    let mapping = Mapping::read(&text).unwrap();
+    assert_eq!(mapping.class("com.example.app.b"), "com.example.app.Main$Cache");
+    assert_eq!(mapping.field("com.example.app.b", "a"), "held");
+}
