@@ -164,8 +164,14 @@ try {
 } catch (error) {
   found.error = String(error.stack || error);
 } finally {
-  browser.kill("SIGKILL");
-  await new Promise((done) => browser.once("exit", done).exitCode === null ? undefined : done());
+  // Asked to end, it takes its helpers along, which write to the profile until then.
+  const runs = browser.exitCode === null && browser.signalCode === null;
+  const ended = new Promise((done) => (runs ? browser.once("exit", done) : done()));
+  session = undefined;
+  if (runs) send("Browser.close").catch(() => {});
+  const late = setTimeout(() => browser.kill("SIGKILL"), 5000);
+  await ended;
+  clearTimeout(late);
   rmSync(profile, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
 }
 process.stdout.write(JSON.stringify(found, null, 1) + "\n");

@@ -21,6 +21,7 @@ mod start;
 mod target;
 mod vm;
 mod ways;
+mod weight;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};

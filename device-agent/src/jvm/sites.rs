@@ -19,6 +19,7 @@ use memgate_wire::java::JavaStacks;
 
 use super::classes::{ClassNumber, SampledClasses};
 use super::stacks::{DEPTH, Stacks};
+use super::weight::weight;
 
 /// Tags of one walk that are counted.
 const MAX_TAGS: usize = 1 << 18;
@@ -308,20 +309,4 @@ fn packed(bytes: u64) -> u16 {
     let shift = (u64::BITS - eights.leading_zeros()).saturating_sub(11).min(31);
     let mantissa = (eights >> shift).min(0x7ff);
     u16::try_from(u64::from(shift) << 11 | mantissa).unwrap_or(u16::MAX)
-}
-
-/// The bytes that a sampled object stands for: its own by the chance that it was sampled.
-fn weight(bytes: u64, interval: u32) -> u64 {
-    let (size, mean) = (u32::try_from(bytes).map_or(f64::from(u32::MAX), f64::from), f64::from(interval));
-    if interval == 0 || size >= 32.0 * mean {
-        return bytes;
-    }
-    let stands_for = size / -(-size / mean).exp_m1();
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "between the interval and 32 of it"
-    )]
-    let stands_for = stands_for.round() as u64;
-    stands_for.max(bytes)
 }

@@ -90,7 +90,7 @@ mod tests {
     fn a_wrapper_is_used_where_there_is_one() {
         for (files, run) in [
             (&["pom.xml"][..], "[mvn, test]"),
-            (&["pom.xml", "mvnw"], "[./mvnw, test]"),
+            (&["pom.xml", "mvnw"], "[\"./mvnw\", test]"),
             (&["build.gradle"], "[gradle, test]"),
             (&["build.gradle.kts", "gradlew"], "[./gradlew, test]"),
         ] {

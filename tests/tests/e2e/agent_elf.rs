@@ -47,7 +47,7 @@ const ALLOCATION: &[&str] = &[
     "malloc_usable_size",
 ];
 
-const MOST_BYTES: u64 = 1 << 20;
+const MOST_BYTES: u64 = 5 << 18;
 /// The tracker's two words, and what Rust's standard library keeps.
 const MOST_TLS_BYTES: u64 = 256;
 

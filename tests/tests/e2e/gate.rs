@@ -194,7 +194,7 @@ fn frames_of_another_version_and_of_unknown_types_are_skipped() {
         let end = frames.get(number + 1).map_or_else(|| at + whole(&spool[*at..]), |(next, _)| *next);
         other.extend_from_slice(&spool[*at..end]);
         // A Java frame of a later memgate, and a log of a version to come.
-        other.extend_from_slice(&raw_frame(40, 1, b"what nobody here can read"));
+        other.extend_from_slice(&raw_frame(63, 1, b"what nobody here can read"));
         other.extend_from_slice(&raw_frame(8, 99, b"\xff\xff"));
     }
     let committed = other.len() as u64;
