@@ -118,7 +118,9 @@ impl Events for Agent {
         }
         let sites = self.sites.get();
         let mut exhausted = Exhausted::now(env, (flags, what), sites, times == 0 && flags & HEAP != 0);
-        exhausted.dump = Some(self.heap_dump()).filter(|path| std::path::Path::new(path).exists());
+        exhausted.dump = (!self.options.heap_dump.is_empty())
+            .then(|| self.heap_dump())
+            .filter(|path| std::path::Path::new(path).exists());
         session::java_exhausted(&exhausted);
     }
 
