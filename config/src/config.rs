@@ -1,11 +1,11 @@
 //! The whole configuration: the root table, and how its parts are joined.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::read::{At, Env, Named, Read, Reader, table};
+use crate::settings::instrumented::Instrumented;
 use crate::settings::measure::{Measure, MeasureFile};
 use crate::settings::reports::{Reports, ReportsFile};
 use crate::settings::suites::{Suite, SuiteFile};
@@ -56,6 +56,8 @@ pub struct Config {
     pub project: Option<String>,
     /// What is run, in the order of the file.
     pub suites: Vec<Suite>,
+    /// What is run on devices, in the order of the file.
+    pub instrumented: Vec<Instrumented>,
     /// How tests are measured.
     pub measure: Measure,
     /// How much of what is allowed.
@@ -68,8 +70,6 @@ pub struct Config {
     pub waivers: Vec<Waiver>,
     /// What is written where.
     pub reports: Reports,
-    /// What the file asks for and this version cannot do.
-    pub later: Vec<Later>,
 }
 
 /// A file the configuration names.
@@ -81,48 +81,19 @@ pub struct FileRef {
     pub place: Place,
 }
 
-/// Something the file asks for and a later version does.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Later {
-    /// What kind of thing.
-    pub kind: LaterKind,
-    /// Its name in the file: `app`.
-    pub name: String,
-    /// For a suite: its runner.
-    pub detail: &'static str,
-    /// Where it stands.
-    pub place: Place,
-}
-
-/// What a later version does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LaterKind {
-    /// Runs this suite. A run that should include it has not measured everything: an error, never a pass.
-    Suite,
-}
-
-impl fmt::Display for Later {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, name, detail, place } = self;
-        match kind {
-            LaterKind::Suite => write!(f, "suite `{name}` (runner `{detail}`, {place})"),
-        }
-    }
-}
-
 impl Default for Config {
     fn default() -> Self {
         let file = |path: &str| FileRef { path: path.into(), place: Place::Default };
         Self {
             project: None,
             suites: Vec::new(),
+            instrumented: Vec::new(),
             measure: Measure::default(),
             thresholds: Thresholds::default(),
             baseline: file(DEFAULT_BASELINE),
             waivers_file: file(DEFAULT_WAIVERS_FILE),
             waivers: Vec::new(),
             reports: Reports::default(),
-            later: Vec::new(),
         }
     }
 }
@@ -151,16 +122,6 @@ impl Config {
     #[must_use]
     pub fn waivers_file_of(source: &str, env: &dyn Fn(&str) -> Option<String>) -> FileRef {
         read_main(Source::new("", source), env, &mut Vec::new()).unwrap_or_default().waivers_file
-    }
-
-    /// One line that names what the file asks for and this version does not do.
-    #[must_use]
-    pub fn later_warning(&self) -> Option<String> {
-        if self.later.is_empty() {
-            return None;
-        }
-        let names = self.later.iter().map(Later::to_string).collect::<Vec<_>>();
-        Some(format!("not done by this version of memgate: {}", names.join(", ")))
     }
 }
 
@@ -226,20 +187,22 @@ fn check(file: ConfigFile, reader: &mut Reader<'_>) -> Config {
         None => {}
     }
     let default = Config::default();
-    let mut later = Vec::new();
+    let mut instrumented = Vec::new();
     let suites = suites.unwrap_or_default().0;
-    let suites =
-        suites.into_iter().filter_map(|(name, file)| Suite::check(&name, file, &mut later, reader)).collect();
+    let suites = suites
+        .into_iter()
+        .filter_map(|(name, file)| Suite::check(&name, file, &mut instrumented, reader))
+        .collect();
     Config {
         project: project.map(|Words(project)| project),
         suites,
+        instrumented,
         measure: Measure::check(measure.unwrap_or_default(), reader),
         thresholds: Thresholds::check(thresholds.unwrap_or_default(), reader),
         baseline: file_ref(baseline, default.baseline, reader),
         waivers_file: file_ref(waivers_file, default.waivers_file, reader),
         waivers: check_waivers(waivers.unwrap_or_default(), reader),
         reports: Reports::check(reports.unwrap_or_default(), reader),
-        later,
     }
 }
 

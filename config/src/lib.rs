@@ -25,11 +25,12 @@ mod yaml;
 pub use baseline::{
     BASELINE_VERSION, Baseline, BaselineError, Figure, SuiteBaseline, TestBaseline, WindowBaseline,
 };
-pub use config::{Config, DEFAULT_BASELINE, DEFAULT_WAIVERS_FILE, FileRef, Later, LaterKind};
+pub use config::{Config, DEFAULT_BASELINE, DEFAULT_WAIVERS_FILE, FileRef};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use reference::reference;
 pub use schema::schema;
-pub use settings::java::{HeapDump, MeasureJava};
+pub use settings::instrumented::{Devices, Instrumented};
+pub use settings::java::{HeapDump, JavaAgent, MeasureJava};
 pub use settings::mail::{Encryption, Mail, MailServer};
 pub use settings::measure::{Measure, Screen};
 pub use settings::reports::{JunitFlavour, JunitReport, MarkdownFor, MarkdownReport, Reports, When};

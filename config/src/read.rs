@@ -384,30 +384,6 @@ impl<T: JsonSchema> JsonSchema for Named<T> {
     }
 }
 
-/// Settings of a later version: accepted with its position, not looked into.
-#[derive(Debug)]
-pub(crate) struct Anything;
-
-impl Read for Anything {
-    fn read(_: &Node, _: &mut Reader<'_>) -> Option<Self> {
-        Some(Self)
-    }
-}
-
-impl JsonSchema for Anything {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Anything".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        Schema::default()
-    }
-}
-
 /// Declares the type that mirrors a table of the file. Every field is optional in the type (`Option<…>` is added); what is
 /// required is marked `#[schemars(required)]` and checked where the table is joined with its checked type.
 macro_rules! table {

@@ -38,7 +38,7 @@ const BROKEN: &[(&str, &str)] = &[
     ),
     (
         "java_out_of_range",
-        "version: 1\nmeasure:\n  java:\n    sampling: 1 KiB\n    follow: [com.*.Tile, com.example.*]\n    follow_every: 0\n    heap_dump: always\n",
+        "version: 1\nmeasure:\n  java:\n    sampling: 1 KiB\n    follow: [com.*.Tile, com.example.*]\n    follow_every: 0\n    heap_limit: 100%\n    heap_dump: always\n",
     ),
     ("bad_size", "version: 1\nthresholds:\n  native.live_bytes: 64 kibs\n  os.rss: -3\n"),
     ("bad_duration", "version: 1\nmeasure:\n  timeout: 60\n  settle: soon\n"),

@@ -6,18 +6,26 @@
 //! ([`native::gtest`]) or the C API and go to [`session`], which asks the tracker for survivors, encodes frames, hands them to the
 //! [`carrier`] and waits, bounded, for the harness. The end of the process writes the last boundary and the goodbye.
 //!
+//! On Android ([`platform`]) the library is attached to a runtime of Java, or preloaded by an app's `wrap.sh`: then the constructor also
+//! opens the carrier, because there is no `main` to wrap.
+//!
 //! # A guest's manners
 //! No thread and no open descriptor in a process that did not ask for a socket; no write outside start, boundaries and
 //! end; all memory from own mappings; whatever goes wrong, the guest goes on and the stream says what was lost.
 #![deny(clippy::indexing_slicing)]
-#![cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#![cfg(any(
+    all(target_os = "linux", target_arch = "x86_64"),
+    all(target_os = "android", any(target_arch = "aarch64", target_arch = "x86_64"))
+))]
 
 mod carrier;
 mod entry;
 mod jvm;
 mod native;
 mod options;
+mod platform;
 mod session;
+#[cfg(not(target_os = "android"))]
 mod tls;
 mod unwind_stubs;
 

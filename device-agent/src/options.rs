@@ -33,6 +33,8 @@ pub(crate) enum CarrierKind {
     Spool,
     /// A Unix socket; a leading `@` means an abstract name.
     Unix(String),
+    /// An abstract name that tells the app and the process: see [`app_socket`].
+    App,
     /// A TCP port on the loopback address.
     Tcp(u16),
 }
@@ -65,14 +67,24 @@ pub(crate) struct Options {
     pub(crate) java: bool,
     /// Folder of the jars it needs.
     pub(crate) jars: String,
-    /// Where windows of the build's own run end: see `jvm::pace`.
+    /// Where windows of the build's own run end: see `jvm::pace`; `each`: wherever the listener says, as in memgate's launcher.
     pub(crate) windows: String,
     /// Mean bytes between sampled allocations in Java; `None`: none are sampled.
     pub(crate) sampling: Option<u32>,
     pub(crate) follow: FollowOptions,
     /// Folder of the heap dump that an `OutOfMemoryError` leaves; empty: none is written.
     pub(crate) heap_dump: String,
+    /// Percent of the largest heap whose use is an event; `None`: no limit.
+    pub(crate) heap_limit: Option<u64>,
+    /// Folder of the heap dump that is written then; empty: none is.
+    pub(crate) heap_limit_dump: String,
     pub(crate) carrier: CarrierKind,
+    /// The process reads its own figures of the operating system: nobody else may on Android.
+    pub(crate) os: bool,
+    /// Any virtual machine is asked as Android's is: for memgate's own tests.
+    pub(crate) as_art: bool,
+    /// The app; empty: not told.
+    pub(crate) package: String,
     /// One capture in this many is compared with the system unwinder; 0: none.
     #[cfg(feature = "crosscheck")]
     pub(crate) crosscheck: u64,
@@ -97,7 +109,12 @@ impl Options {
             sampling: Some(512 << 10),
             follow: FollowOptions { classes: Vec::new(), at_least: 0, every: 1, at_most: 10_000_000 },
             heap_dump: String::new(),
+            heap_limit: None,
+            heap_limit_dump: String::new(),
             carrier: CarrierKind::Spool,
+            os: cfg!(target_os = "android"),
+            as_art: false,
+            package: String::new(),
             #[cfg(feature = "crosscheck")]
             crosscheck: 0,
             complaints: Vec::new(),
@@ -111,8 +128,15 @@ impl Options {
         options
     }
 
-    fn set(&mut self, key: &str, value: String) -> bool {
+    /// Takes one option over. False: it was not understood, and changed nothing.
+    pub(crate) fn set(&mut self, key: &str, value: String) -> bool {
         match key {
+            "machine" => match value.as_str() {
+                "art" => self.as_art = true,
+                _ => return false,
+            },
+            "package" => self.package = value,
+            "os" => self.os = value == "1",
             "dir" => self.directory = value,
             "label" => self.label = value,
             "token" => self.token = value,
@@ -133,6 +157,11 @@ impl Options {
             }
             "follow_at_most" => return set_number(&mut self.follow.at_most, &value),
             "heap_dump" => self.heap_dump = value,
+            "heap_limit" => match value.parse() {
+                Ok(percent @ 1..=99) => self.heap_limit = Some(percent),
+                _ => return false,
+            },
+            "heap_limit_dump" => self.heap_limit_dump = value,
             "harness" => self.harness = value == "1",
             "detail" => match value.as_str() {
                 "survivors" => self.detail = Detail::Survivors,
@@ -180,11 +209,23 @@ fn parse_target(value: &str) -> Option<Target> {
 fn parse_carrier(value: &str) -> Option<CarrierKind> {
     match value.split_once(':') {
         None if value == "spool" => Some(CarrierKind::Spool),
+        None if value == "app" => Some(CarrierKind::App),
         Some(("unix", path)) if !path.is_empty() => Some(CarrierKind::Unix(path.to_owned())),
         // Loopback only, whatever else stands there.
         Some(("tcp", address)) => Some(CarrierKind::Tcp(address.strip_prefix("127.0.0.1:")?.parse().ok()?)),
         _ => None,
     }
+}
+
+/// Longest part of a package's name in an address: 107 bytes hold the prefix and a process number, too.
+const MOST_PACKAGE_BYTES: usize = 80;
+
+/// The abstract name under which the agent of a process of an app listens.
+pub(crate) fn app_socket(package: &str, pid: u32) -> String {
+    // Names are ASCII; of others what fits.
+    let from = package.len().saturating_sub(MOST_PACKAGE_BYTES);
+    let tail = (from..=package.len()).find_map(|i| package.get(i..)).unwrap_or_default();
+    format!("memgate-{tail}-{pid}")
 }
 
 fn decode(value: &str) -> String {

@@ -4,15 +4,20 @@
 //! and waits for the harness outside it. `fork` holds the lock, so that the child finds everything whole.
 
 mod java;
+#[cfg(target_os = "android")]
+mod listed;
 mod stream;
+mod system;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
 use memgate_ffi::calm::{CancelHeld, SignalsHeld};
 use memgate_ffi::lock::Lock;
+#[cfg(not(target_os = "android"))]
+use memgate_ffi::modules;
 use memgate_ffi::process::{self, ForkMark, ThreadKey};
-use memgate_ffi::{modules, stack};
+use memgate_ffi::stack;
 use memgate_tracker::StackLayout;
 use memgate_tracker::thread::Inside;
 use memgate_wire::handshake::Answer;
@@ -20,15 +25,15 @@ use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, Event, Frame, Goodbye, GoodbyeReason, Log, LogLevel, Outcome, ProcessRole};
 
 pub(crate) use self::java::{
-    fails, java_event, java_exhausted, java_growing, java_info, java_is_blind, java_objects, java_test_ends,
-    start_java,
+    fails, java_channel, java_event, java_exhausted, java_growing, java_heap, java_info, java_is_blind,
+    java_objects, java_test_ends, start_java,
 };
 pub(crate) use self::stream::counters;
 use self::stream::{Bypassing, Known, Offers, Session, arguments, executable};
 use crate::carrier::{Carrier, Meeting};
 use crate::native::hooks::{self, TRACKER};
 use crate::options::{CarrierKind, Detail, Options, Target, fits};
-use crate::{HEAP, entry, native::gtest, native::leak_info, native::next};
+use crate::{HEAP, entry, native::gtest, native::leak_info, native::next, platform};
 
 const SETTLE_STEPS: u32 = 50;
 
@@ -55,13 +60,11 @@ static TESTS: AtomicU64 = AtomicU64::new(0);
 /// The constructor: binds the next allocator and decides whether this process is a target.
 pub(crate) fn load() {
     next::bind();
-    if !process::has_variable(c"MEMGATE_AGENT_OPTIONS") || !HEAP.has_room(LOAD_ROOM) {
-        return;
-    }
-    let Some(text) = process::variable(c"MEMGATE_AGENT_OPTIONS") else { return };
+    let Some(text) = platform::options_at_load(|| HEAP.has_room(LOAD_ROOM)) else { return };
     let (_work, _held) = (Work::new(), SignalsHeld::new());
     let began_ns = process::thread_cpu_ns();
-    let options = Options::parse(&text);
+    let mut options = Options::parse(&text);
+    platform::complete(&mut options);
     if options.directory.is_empty() && options.carrier == CarrierKind::Spool {
         return;
     }
@@ -101,18 +104,19 @@ pub(crate) fn start() {
     }
     let layout = StackLayout {
         main_thread: memgate_tracker::sys::thread_pointer(),
-        main_top: entry::stack_end(),
+        main_top: platform::stack_end(),
         thread_bytes: process::default_thread_stack_bytes(),
     };
     stack::set_main(layout.main_top, layout.thread_bytes);
-    TRACKER.prepare(layout, entry::find_object(), next::is_glibc(), thread_starts);
+    TRACKER.prepare(layout, platform::find_object(), next::is_glibc(), thread_starts);
     #[cfg(feature = "crosscheck")]
     let crosschecks = options.crosscheck == 0
         || memgate_tracker::crosscheck::start(options.crosscheck, &options.directory, entry::find_object());
     let blind = self_test();
     let gtest = gtest::install(&executable());
     let seeing = blind.is_none();
-    let offers = Offers { gtest: gtest.is_ok(), blind, ..Offers::default() };
+    let java = cfg!(target_os = "android") && options.java;
+    let offers = Offers { native: true, java, gtest: gtest.is_ok(), blind };
     if !OWN.set() {
         return;
     }
@@ -202,6 +206,7 @@ pub(crate) fn test_ends(suite: &str, test: &str, outcome: Option<Outcome>) {
 }
 
 /// Something happened to the test that is open: the worst of what was noted counts.
+#[cfg(not(target_os = "android"))]
 pub(crate) fn note_outcome(outcome: Outcome) {
     let Some(_work) = begin() else { return };
     let mut session = SESSION.lock();
@@ -285,6 +290,7 @@ fn say_goodbye(reason: GoodbyeReason, status: Option<i32>) {
 }
 
 /// A module is about to be unloaded: stacks through it must stay nameable. Returns the loader's counts, if they matter.
+#[cfg(not(target_os = "android"))]
 pub(crate) fn module_unloads() -> Option<(u64, u64)> {
     let _work = begin()?;
     if let Some(session) = SESSION.lock().as_mut() {
@@ -296,6 +302,7 @@ pub(crate) fn module_unloads() -> Option<(u64, u64)> {
 }
 
 /// It was, unless somebody else still uses it.
+#[cfg(not(target_os = "android"))]
 pub(crate) fn module_unloaded(before: (u64, u64)) {
     let Some(_work) = begin() else { return };
     if modules::counts().1 != before.1 {
@@ -304,6 +311,7 @@ pub(crate) fn module_unloaded(before: (u64, u64)) {
 }
 
 /// A library is about to be loaded that binds `malloc` past us; the next boundary sees whether it was.
+#[cfg(not(target_os = "android"))]
 pub(crate) fn library_bypasses(path: String, own_name_space: bool) {
     let loads = modules::counts().0;
     if hooks::MODE.load(Ordering::Relaxed) != hooks::TRACKING {
@@ -463,7 +471,7 @@ fn follow_fork() {
     // Dropping it unmaps the child's view of the parent's spool and closes nothing, because nothing is open.
     drop(parent);
     let child = if followed {
-        let offers = Offers { blind, ..Offers::default() };
+        let offers = Offers { native: true, blind, ..Offers::default() };
         Session::open(options, ProcessRole::ForkChild, offers, known)
     } else {
         None

@@ -2,6 +2,20 @@
 //! aborts nothing and prints no backtraces, so these stand-ins end each walk at once. They are not exported.
 #![expect(unsafe_code, reason = "defines symbols by name")]
 
+#[cfg(target_arch = "x86_64")]
+macro_rules! result {
+    () => {
+        "mov eax, \\value"
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! result {
+    () => {
+        "mov w0, \\value"
+    };
+}
+
 core::arch::global_asm!(
     ".text",
     ".macro memgate_stub name value",
@@ -9,7 +23,7 @@ core::arch::global_asm!(
     ".globl \\name",
     ".type \\name,@function",
     "\\name:",
-    "mov eax, \\value",
+    result!(),
     "ret",
     ".size \\name, . - \\name",
     ".endm",

@@ -37,7 +37,6 @@ fuzz_target!(|text: &str| {
             }
         }
         Ok(config) => {
-            let _told = config.later_warning();
             for suite in &config.suites {
                 let _command = suite.command(3);
             }

@@ -1,6 +1,6 @@
 //! Compiles the Java part and packs it into jars: zip files whose members are stored, which every Java reads.
 //!
-//! Data flow: `device-agent/java` → `javac --release 8` → class files → three jars in `OUT_DIR`. The stubs stand for JUnit while
+//! Data flow: `device-agent/java` → `javac --release 8` → class files → four jars in `OUT_DIR`. The stubs stand for JUnit while
 //! compiling and go into no jar.
 
 use std::env;
@@ -8,11 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A jar, the package its classes are in, and a folder of files that go in beside them.
-const JARS: [(&str, &str, Option<&str>); 3] = [
-    ("memgate-agent-java.jar", "io/memgate/agent", None),
-    ("memgate-junit-platform.jar", "io/memgate/junit", Some("junit-platform/src/main/resources")),
-    ("memgate-launcher.jar", "io/memgate/launcher", None),
+/// A jar, the packages its classes are in, and a folder of files that go in beside them. An Android app has no agent to bring the first
+/// jar: its test APK holds both.
+const JARS: [(&str, &[&str], Option<&str>); 4] = [
+    ("memgate-agent-java.jar", &["io/memgate/agent"], None),
+    ("memgate-junit-platform.jar", &["io/memgate/junit"], Some("junit-platform/src/main/resources")),
+    ("memgate-launcher.jar", &["io/memgate/launcher"], None),
+    ("memgate-android-junit4.jar", &["io/memgate/agent", "io/memgate/android"], None),
 ];
 
 /// Builds the jars from the sources below `java`. Without a compiler they are empty files and the text says what is missing.
@@ -42,10 +44,12 @@ pub(crate) fn build(java: &Path, out: &Path) -> Result<Option<String>, String> {
     if !output.status.success() {
         return Err(format!("compile the Java part:\n{}", String::from_utf8_lossy(&output.stderr)));
     }
-    for (jar, package, resources) in JARS {
+    for (jar, packages, resources) in JARS {
         let mut members =
             vec![("META-INF/MANIFEST.MF".to_owned(), b"Manifest-Version: 1.0\r\n\r\n".to_vec())];
-        take(&mut members, &classes, &classes.join(package))?;
+        for package in packages {
+            take(&mut members, &classes, &classes.join(package))?;
+        }
         if let Some(resources) = resources.map(|folder| java.join(folder)) {
             take(&mut members, &resources, &resources)?;
         }

@@ -19,19 +19,31 @@ use sha2::{Digest, Sha256};
 /// Names another agent to use instead of the embedded one.
 pub const AGENT_VARIABLE: &str = "MEMGATE_AGENT";
 
+/// Names a folder with an agent for each ABI of Android: `arm64-v8a/libmemgate_agent.so`.
+pub const ANDROID_AGENT_VARIABLE: &str = "MEMGATE_ANDROID_AGENT";
+
 const LIBRARY: &str = "libmemgate_agent.so";
 
 const AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libmemgate_agent.so"));
 
 /// The Java part. Empty where no `javac` was there when this program was built.
 const JARS: [(&str, &[u8]); 3] = [
-    ("memgate-agent-java.jar", include_bytes!(concat!(env!("OUT_DIR"), "/memgate-agent-java.jar"))),
-    ("memgate-junit-platform.jar", include_bytes!(concat!(env!("OUT_DIR"), "/memgate-junit-platform.jar"))),
+    (HOOKS_JAR, include_bytes!(concat!(env!("OUT_DIR"), "/memgate-agent-java.jar"))),
+    (LISTENER_JAR, include_bytes!(concat!(env!("OUT_DIR"), "/memgate-junit-platform.jar"))),
     (LAUNCHER_JAR, include_bytes!(concat!(env!("OUT_DIR"), "/memgate-launcher.jar"))),
 ];
 
+/// File name of the jar with the way from Java to the agent.
+pub const HOOKS_JAR: &str = "memgate-agent-java.jar";
+/// File name of the jar with the listener of JUnit Platform, and how it names tests.
+pub const LISTENER_JAR: &str = "memgate-junit-platform.jar";
 /// File name of the jar that runs tests again.
 pub const LAUNCHER_JAR: &str = "memgate-launcher.jar";
+
+/// File name of the jar for the test APKs of Android apps.
+pub const ANDROID_JAR: &str = "memgate-android-junit4.jar";
+
+const ANDROID_JAR_BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/memgate-android-junit4.jar"));
 
 /// Hexadecimal digits of the hash that name the folder.
 const HASH_DIGITS: usize = 16;
@@ -49,6 +61,14 @@ pub enum EmbeddedError {
         path: PathBuf,
         /// Why not.
         source: io::Error,
+    },
+    /// There is none for the ABI of an app.
+    #[error("find an agent for the ABI {abi}: {ANDROID_AGENT_VARIABLE} {why}")]
+    NoAndroid {
+        /// Which.
+        abi: String,
+        /// What is wrong with the variable.
+        why: String,
     },
     /// There are no jars.
     #[error("measure a Java virtual machine: this memgate was built where no javac was found")]
@@ -74,6 +94,21 @@ pub fn agent() -> Result<PathBuf, EmbeddedError> {
     Ok(folder.join(LIBRARY))
 }
 
+/// The agent for an app of this ABI on an Android device.
+///
+/// # Errors
+/// There is none.
+pub fn android_agent(abi: &str) -> Result<PathBuf, EmbeddedError> {
+    let none = |why: String| EmbeddedError::NoAndroid { abi: abi.to_owned(), why };
+    let folder = env::var_os(ANDROID_AGENT_VARIABLE).filter(|folder| !folder.is_empty());
+    let folder = folder.ok_or_else(|| none("names no folder".to_owned()))?;
+    let path = Path::new(&folder).join(abi).join(LIBRARY);
+    match File::open(&path) {
+        Ok(_) => Ok(path),
+        Err(why) => Err(none(format!("names a folder without it, {}: {why}", path.display()))),
+    }
+}
+
 /// The folder with the jars of the Java part.
 ///
 /// # Errors
@@ -83,6 +118,14 @@ pub fn jars() -> Result<PathBuf, EmbeddedError> {
         return Err(EmbeddedError::NoJava);
     }
     unpack(&JARS, &own_cache_folders())
+}
+
+/// The jar for the test APKs of Android apps: listener, what repeats tests, and the way from Java to the agent.
+///
+/// # Errors
+/// It was not built.
+pub fn android_jar() -> Result<&'static [u8], EmbeddedError> {
+    if ANDROID_JAR_BYTES.is_empty() { Err(EmbeddedError::NoJava) } else { Ok(ANDROID_JAR_BYTES) }
 }
 
 /// Hash of the embedded agent: two programs with the same one measure alike.

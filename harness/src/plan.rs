@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use jiff::civil::Date;
 use memgate_analysis::{
-    Bound, FramePattern, GatePolicy, Limit, NamePattern, Rule, TextPattern, Waiver, WaiverMatch,
+    Bound, FollowPolicy, FramePattern, GatePolicy, Limit, NamePattern, Rule, TextPattern, Waiver, WaiverMatch,
 };
 use memgate_config::{
-    Baseline, Config, Later, LaterKind, MeasureJava, Runner, Screen, Suite, TestGlob, Threshold, Until,
+    Baseline, Config, Devices, Instrumented, MeasureJava, Runner, Screen, Suite, TestGlob, Threshold, Until,
     WaiverTarget, WindowBaseline,
 };
-use memgate_model::{Level, Metric, Per, Problem};
+use memgate_model::{Level, Metric, Per};
 
 use crate::cli::RunRequest;
 use crate::exit::ExpectedError;
@@ -53,6 +53,8 @@ pub struct Plan {
     pub output_dir: PathBuf,
     /// What is run, in this order.
     pub suites: Vec<PlannedSuite>,
+    /// What is run on devices, behind those.
+    pub instrumented: Vec<PlannedInstrumentation>,
     /// How it is judged.
     pub policy: GatePolicy,
     /// Confirm suspects?
@@ -71,8 +73,6 @@ pub struct Plan {
     pub interval: Duration,
     /// Longest wait for late frees at the end of a test; zero: none.
     pub settle: Duration,
-    /// Asked for, but not measured by this version: errors of the run.
-    pub unmeasured: Vec<Problem>,
     /// Things to tell before the run.
     pub warnings: Vec<String>,
     /// Reports to write besides those of the session; paths are complete.
@@ -100,6 +100,27 @@ pub struct PlannedSuite {
     pub timeout: Duration,
 }
 
+/// Instrumented tests on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedInstrumentation {
+    /// Its name in the configuration.
+    pub name: String,
+    /// The package of the tests.
+    pub package: String,
+    /// Class of the runner, where the package has several.
+    pub runner: Option<String>,
+    /// The devices.
+    pub devices: Devices,
+    /// APKs to install before; paths are complete.
+    pub apks: Vec<PathBuf>,
+    /// Arguments of the runner.
+    pub arguments: Vec<(String, String)>,
+    /// Does the test APK bring the agent?
+    pub packaged: bool,
+    /// Longest time of one test.
+    pub timeout: Duration,
+}
+
 /// Plans a run.
 ///
 /// # Errors
@@ -117,6 +138,7 @@ pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<
         output_dir: request.output_dir.clone(),
         partial: is_partial(settings, request),
         suites,
+        instrumented: instrumented(settings, request, world),
         policy,
         confirm: request.confirm,
         screen: config.measure.screen,
@@ -125,10 +147,19 @@ pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<
         filter: request.filter.clone(),
         interval: config.measure.interval,
         settle: config.measure.settle,
-        unmeasured: unmeasured(config, request),
         warnings: warnings(settings),
         reports: reports(settings),
     })
+}
+
+/// How followed objects are added up.
+pub(crate) fn follow(java: &MeasureJava) -> FollowPolicy {
+    let default = FollowPolicy::default();
+    FollowPolicy {
+        sites: java.follow_sites as usize,
+        ignore: java.blame_ignore.clone().unwrap_or(default.ignore),
+        target: java.blame_target.clone(),
+    }
 }
 
 /// How a run is judged.
@@ -137,6 +168,7 @@ pub fn policy(settings: &Settings, ignore_test_failures: bool, today: Date) -> G
     let config = &settings.config;
     let default = GatePolicy::default();
     GatePolicy {
+        follow: follow(&config.measure.java),
         warm_up: config.measure.warm_up,
         iterations: config.measure.iterations,
         max_iterations: default.max_iterations.max(config.measure.iterations),
@@ -183,9 +215,8 @@ fn suites(
         return Ok(vec![wrapped(config, request, world)]);
     }
     let file = settings.file.clone().ok_or_else(|| ExpectedError::NothingToRun("memgate.yaml".into()))?;
-    let later = |l: &&Later| l.kind == LaterKind::Suite;
     let known: Vec<String> = (config.suites.iter().map(|suite| suite.name.clone()))
-        .chain(config.later.iter().filter(later).map(|l| l.name.clone()))
+        .chain(config.instrumented.iter().map(|suite| suite.name.clone()))
         .collect();
     if known.is_empty() {
         return Err(ExpectedError::NoSuites(file));
@@ -254,22 +285,25 @@ fn is_partial(settings: &Settings, request: &RunRequest) -> bool {
         || (!request.program.is_empty() && !settings.config.suites.is_empty())
 }
 
-fn unmeasured(config: &Config, request: &RunRequest) -> Vec<Problem> {
-    let wanted =
-        |l: &&Later| l.kind == LaterKind::Suite && request.program.is_empty() && is_chosen(request, &l.name);
-    let problem = |l: &Later| Problem {
-        r#where: format!("suite {}", l.name),
-        what: format!("not measured: this version has no runner `{}` ({})", l.detail, l.place),
-        hint: "run the others with --suite, or take it out of the configuration".to_owned(),
+/// The suites of devices that are asked for.
+fn instrumented(settings: &Settings, request: &RunRequest, world: &World) -> Vec<PlannedInstrumentation> {
+    let chosen = |suite: &&Instrumented| request.program.is_empty() && is_chosen(request, &suite.name);
+    let planned = |suite: &Instrumented| PlannedInstrumentation {
+        name: suite.name.clone(),
+        package: suite.package.clone(),
+        runner: suite.instrumentation.clone(),
+        devices: request.devices.clone().unwrap_or_else(|| suite.devices.clone()),
+        apks: suite.apks.iter().map(|apk| world.directory.join(apk)).collect(),
+        arguments: suite.arguments.clone(),
+        packaged: suite.packaged,
+        timeout: request.timeout.or(suite.timeout).unwrap_or(settings.config.measure.timeout),
     };
-    config.later.iter().filter(wanted).map(problem).collect()
+    settings.config.instrumented.iter().filter(chosen).map(planned).collect()
 }
 
 fn warnings(settings: &Settings) -> Vec<String> {
     let config = &settings.config;
-    let without_effect = config.later.iter().filter(|later| later.kind != LaterKind::Suite);
-    let mut warnings: Vec<String> =
-        without_effect.map(|later| format!("not done by this version of memgate: {later}")).collect();
+    let mut warnings = Vec::new();
     if settings.baseline.is_none() && config.thresholds.need_baseline() {
         warnings.push(
             "there is no baseline: thresholds relative to it do not apply (`memgate baseline accept` makes one)"
@@ -400,7 +434,7 @@ project: tiles
 suites:
   engine: { run: [build/engine_tests], targets: ["build/*_tests"], timeout: 5s, env: { MODE: fast } }
   replay: { run: [build/replay, "--count={n}"], cwd: data }
-  app: { runner: instrumentation }
+  app: { runner: instrumentation, package: com.example.test, apks: [app.apk] }
 measure: { warm_up: 2, iterations: 20, unconfirmed: fail }
 thresholds:
   native.live_bytes: 100
@@ -508,16 +542,16 @@ reports:
     }
 
     #[test]
-    fn a_suite_of_a_later_version_is_an_error_unless_it_was_not_asked_for() {
-        assert_eq!(planned(&request()).unmeasured.len(), 1);
+    fn suites_of_devices_are_planned_apart_and_the_command_line_names_the_device() {
+        let all = planned(&request());
+        let [app] = all.instrumented.as_slice() else { panic!("{:?}", all.instrumented) };
+        assert_eq!((app.package.as_str(), &app.devices), ("com.example.test", &Devices::Only));
+        assert_eq!(app.apks, [Path::new("/project/app.apk")]);
         let only = RunRequest { suites: vec!["engine".into()], ..request() };
-        assert!(planned(&only).unmeasured.is_empty());
-        let app = planned(&RunRequest { suites: vec!["app".into()], ..request() });
-        assert!(
-            app.suites.is_empty() && app.unmeasured[0].what.contains("runner `instrumentation`"),
-            "{:?}",
-            app.unmeasured
-        );
+        assert!(planned(&only).instrumented.is_empty());
+        let named = Some(Devices::Serial("R58M".into()));
+        let app = planned(&RunRequest { suites: vec!["app".into()], devices: named.clone(), ..request() });
+        assert!(app.suites.is_empty() && Some(&app.instrumented[0].devices) == named.as_ref());
     }
 
     #[test]

@@ -69,6 +69,35 @@ pub fn environ(pid: u32) -> Option<Vec<(OsString, OsString)>> {
     Some(environ_entries(&read(pid, "environ")?))
 }
 
+/// The command line of a process: its words, a zero byte behind each.
+#[must_use]
+pub fn command_line(pid: u32) -> Option<Vec<u8>> {
+    read(pid, "cmdline").filter(|line| !line.is_empty())
+}
+
+/// The executable of a process, and its working directory.
+#[must_use]
+pub fn places(pid: u32) -> Option<(PathBuf, PathBuf)> {
+    let link = |name: &str| fs::read_link(folder(pid).join(name)).ok();
+    Some((link("exe")?, link("cwd")?))
+}
+
+/// The processes that a process started, those that these started, and so on.
+#[must_use]
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(&pid) = found.get(next).filter(|_| found.len() < MAX_ENTRIES) {
+        for thread in numbers(&folder(pid).join("task")) {
+            let children = read(pid, &format!("task/{thread}/children")).unwrap_or_default();
+            let children = String::from_utf8_lossy(&children).into_owned();
+            found.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
+        }
+        next += 1;
+    }
+    found.split_off(1)
+}
+
 /// Whether `/proc/PID` is the process that has the spool of this name mapped. Another process namespace may use the same
 /// number for another process.
 #[must_use]

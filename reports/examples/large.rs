@@ -56,6 +56,8 @@ fn report() -> RunReport {
             verdict: Verdict::Fail,
             screened_s: 412.0,
             screen_cost: None,
+            curve: Vec::new(),
+            test_ends: Vec::new(),
             reason: String::new(),
             metrics: [].into(),
             tests: (0..TESTS).map(test).collect(),

@@ -12,13 +12,14 @@ mod stack;
 use std::collections::BTreeMap;
 
 use memgate_model::{
-    AgentCost, BoundaryQuality, Leak, Outcome, Problem, RunReport, ScreenCost, SuiteReport, TestReport,
-    Verdict, WaiverReport, WaiverState, format_bytes,
+    AgentCost, BoundaryQuality, Followed, Leak, Outcome, Problem, RunReport, ScreenCost, SuiteReport,
+    TestReport, Verdict, WaiverReport, WaiverState, format_bytes,
 };
 
 pub(crate) use block::leak_stack;
 pub(crate) use block::{BlockStyle, holder, own_outcome, suite_block, test_block, test_body};
 pub(crate) use figures::{GAP, interval, per, suite_figures, test_figures};
+pub(crate) use followed::{lifetimes, times};
 pub(crate) use paint::Paint;
 use stack::width;
 
@@ -54,7 +55,7 @@ pub fn human(report: &RunReport, options: &HumanOptions) -> String {
     if options.verbose {
         sections.push(one_time_stacks(report, &style));
     }
-    sections.push(followed::followed(report.followed.as_ref(), style.paint, options.verbose));
+    sections.push(followed::section(report.followed.as_ref(), style.paint, options.verbose));
     sections.push(waivers(&report.waivers, &style));
     sections.push(problems(&report.errors, &style));
     let closing = [
@@ -296,6 +297,12 @@ fn summary(report: &RunReport, options: &HumanOptions, style: &BlockStyle) -> St
     let path =
         options.report_path.as_ref().map_or_else(String::new, |path| format!(" · report: {}", visible(path)));
     format!("{}{path}\n", style.paint.verdict(report.verdict, text))
+}
+
+/// What became of followed objects, as text for people.
+#[must_use]
+pub fn followed(followed: &Followed, colour: bool) -> String {
+    followed::section(Some(followed), Paint::new(colour), true)
 }
 
 /// `1 test`, `214 tests`.

@@ -3,15 +3,20 @@
 //! Data flow: each test becomes one [`TestCase`] whose text is the block people read on the terminal; junit-report
 //! writes them; `enrich` completes the document. Three guards stand around junit-report 0.9.1, which writes control
 //! characters and `]]>` as they come, nanosecond times, and neither `skipped`, totals nor properties: `sanitise` cleans
-//! every string, times are whole milliseconds, `enrich` adds the rest.
+//! every string, times are whole milliseconds, `enrich` adds the rest. The iterations of the confirming run are
+//! `rerunFailure` elements of the extended flavour (`reruns`), as Surefire writes them for tests that fail again.
 
 mod enrich;
 mod merge;
+mod reruns;
 mod sanitise;
+
+use std::collections::BTreeMap;
 
 use junit_report::{Duration, OffsetDateTime, Report, TestCase, TestCaseBuilder, TestSuite};
 use memgate_model::{Outcome, Problem, RunReport, SuiteReport, TestReport, Verdict};
 
+use crate::chart::{Planned, planned};
 use crate::human::{
     BlockStyle, GAP, Paint, own_outcome, suite_block, suite_figures, test_block, test_body, test_figures,
     waive_until,
@@ -26,24 +31,39 @@ use sanitise::{attribute, cdata};
 pub enum Flavour {
     /// Only what the schema of Jenkins' xUnit plugin (`junit-10.xsd`) allows.
     Strict,
-    /// Also figures as properties of each test, `skipped` on the root, and the file of a leaking test.
+    /// Also figures as properties of each test, `skipped` on the root, the file of a leaking test, the iterations that
+    /// confirmed a leak, and charts as attachments.
     #[default]
     Extended,
+}
+
+/// How the document is written.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JunitOptions {
+    /// Which dialect.
+    pub flavour: Flavour,
+    /// The folder that charts are written to, as CI servers find it from the folder of the job; `None`: there are none.
+    pub charts: Option<String>,
 }
 
 /// The report as JUnit XML.
 ///
 /// # Errors
 /// When the XML cannot be written.
-pub fn junit(report: &RunReport, flavour: Flavour) -> Result<Vec<u8>, RenderError> {
+pub fn junit(report: &RunReport, options: &JunitOptions) -> Result<Vec<u8>, RenderError> {
+    let flavour = options.flavour;
     let style = BlockStyle {
         paint: Paint::new(false),
         width: None,
         verbose: false,
         until: waive_until(&report.started),
     };
+    let attached = match (&options.charts, flavour) {
+        (Some(folder), Flavour::Extended) => attachments(report, folder),
+        _ => BTreeMap::new(),
+    };
     let mut suites: Vec<Suite> =
-        report.suites.iter().map(|suite| Suite::new(suite, flavour, &style)).collect();
+        report.suites.iter().map(|suite| Suite::new(suite, flavour, &style, &attached)).collect();
     suites.extend(run_suite(report, &suites));
 
     let mut document = Report::new();
@@ -52,9 +72,9 @@ pub fn junit(report: &RunReport, flavour: Flavour) -> Result<Vec<u8>, RenderErro
         let mut suite = TestSuite::new(&name);
         suite.package = attribute(&report.project);
         suite.timestamp = OffsetDateTime::UNIX_EPOCH;
-        for (case, properties) in cases {
+        for (case, extra) in cases {
             suite.add_testcase(case);
-            extras.cases.push_back(Extra { properties, ..Extra::default() });
+            extras.cases.push_back(extra);
         }
         extras.suites.push_back(suite_extra(report, &suite, properties));
         document.add_testsuite(suite);
@@ -70,15 +90,18 @@ type Properties = Vec<(String, String)>;
 struct Suite {
     name: String,
     properties: Properties,
-    cases: Vec<(TestCase, Properties)>,
+    cases: Vec<(TestCase, Extra)>,
 }
 
+/// Lines that name the charts of a test, by its place in the report.
+type Attached = BTreeMap<*const TestReport, String>;
+
 impl Suite {
-    fn new(suite: &SuiteReport, flavour: Flavour, style: &BlockStyle) -> Self {
-        let mut cases: Vec<_> =
-            suite.tests.iter().map(|test| test_case(suite, test, flavour, style)).collect();
+    fn new(suite: &SuiteReport, flavour: Flavour, style: &BlockStyle, attached: &Attached) -> Self {
+        let case = |test| test_case(suite, test, flavour, style, attached.get(&std::ptr::from_ref(test)));
+        let mut cases: Vec<_> = suite.tests.iter().map(case).collect();
         if let Some(case) = whole_suite_case(suite, style) {
-            cases.push((case, Properties::new()));
+            cases.push((case, Extra::default()));
         }
         let properties = [
             ("memgate.verdict", word(&suite.verdict)),
@@ -95,7 +118,8 @@ fn test_case(
     test: &TestReport,
     flavour: Flavour,
     style: &BlockStyle,
-) -> (TestCase, Properties) {
+    attached: Option<&String>,
+) -> (TestCase, Extra) {
     let (class, name) = class_and_name(suite, test);
     let (name, time) = (attribute(name), milliseconds(test.duration_s));
     let figure = test_figures(test).into_iter().next().map(|figure| figure.replace(GAP, ", "));
@@ -117,18 +141,39 @@ fn test_case(
         Verdict::Pass | Verdict::NotJudged => test_body(test, style),
         _ => test_block(test, &test.id, style),
     };
+    let attached = attached.map_or("", String::as_str);
     if case.testcase.is_error() || case.testcase.is_failure() {
         case.set_trace(&cdata(&text));
-    } else if !text.is_empty() {
-        case.set_system_out(&cdata(&text));
+        if !attached.is_empty() {
+            case.set_system_out(&cdata(attached));
+        }
+    } else if !text.is_empty() || !attached.is_empty() {
+        // A line of its own, behind everything else: so both GitLab and Jenkins find it.
+        case.set_system_out(&cdata(&format!("{text}{attached}")));
     }
     if flavour == Flavour::Strict {
-        return (case.build(), Properties::new());
+        return (case.build(), Extra::default());
     }
     if let Some(file) = test_file(test) {
         case.set_filepath(&attribute(file));
     }
-    (case.build(), test_properties(test))
+    let reruns = if test.verdict == Verdict::Fail { reruns::of(test) } else { Vec::new() };
+    (case.build(), Extra { properties: test_properties(test), reruns, ..Extra::default() })
+}
+
+/// The pictures of every test as GitLab and Jenkins' junit-attachments read them. GitLab shows the first, which is the growth.
+fn attachments(report: &RunReport, folder: &str) -> Attached {
+    let mut attached = Attached::new();
+    // Whatever ends the marker early cannot be attached.
+    if folder.contains(['|', ']', '\n']) {
+        return attached;
+    }
+    for Planned { test, stem, .. } in planned(report) {
+        let Some(test) = test else { continue };
+        let lines = attached.entry(std::ptr::from_ref(test)).or_insert_with(|| "\n".to_owned());
+        *lines += &format!("[[ATTACHMENT|{}/{stem}.png]]\n", folder.trim_end_matches('/'));
+    }
+    attached
 }
 
 /// GoogleTest's `Suite.Test` becomes class and name, below the suite it ran in. JUnit's own class stays as it is, so that
@@ -161,6 +206,10 @@ fn test_properties(test: &TestReport) -> Properties {
     let mut properties = vec![("memgate.verdict".to_owned(), word(&test.verdict))];
     for (metric, value) in &test.metrics {
         properties.push((format!("{metric}.per_{}", word(&value.per)), value.value.to_string()));
+        if let Some(threshold) = &value.threshold {
+            properties.push((format!("{metric}.allowed"), threshold.limit.to_string()));
+            properties.push((format!("{metric}.threshold"), threshold.source.clone()));
+        }
     }
     properties.extend(test.leaks.iter().map(|leak| ("memgate.leak".to_owned(), leak.id.clone())));
     cleaned(properties)
@@ -188,12 +237,12 @@ fn whole_suite_case(suite: &SuiteReport, style: &BlockStyle) -> Option<TestCase>
 fn run_suite(report: &RunReport, suites: &[Suite]) -> Option<Suite> {
     let red = report.exit_code != 0;
     let mut cases: Vec<_> =
-        report.errors.iter().map(|problem| (problem_case(problem, red), Properties::new())).collect();
+        report.errors.iter().map(|problem| (problem_case(problem, red), Extra::default())).collect();
     let explained =
         suites.iter().flat_map(|suite| &suite.cases).any(|(case, _)| case.is_error() || case.is_failure());
     if red && !explained && cases.is_empty() {
         let message = format!("exit code {}, verdict {}", report.exit_code, word(&report.verdict));
-        cases.push((TestCase::error("run", Duration::ZERO, "run", &message), Properties::new()));
+        cases.push((TestCase::error("run", Duration::ZERO, "run", &message), Extra::default()));
     }
     for (case, _) in &mut cases {
         case.set_classname("memgate");
@@ -225,7 +274,7 @@ fn root_extra(report: &RunReport, suites: &[Suite], flavour: Flavour) -> Extra {
     if flavour == Flavour::Extended {
         attributes.push(("skipped", count(TestCase::is_skipped)));
     }
-    Extra { attributes, properties: Properties::new() }
+    Extra { attributes, ..Extra::default() }
 }
 
 fn suite_extra(report: &RunReport, suite: &TestSuite, properties: Properties) -> Extra {
@@ -233,7 +282,7 @@ fn suite_extra(report: &RunReport, suite: &TestSuite, properties: Properties) ->
     // junit-report's `localhost` is a guess, and its time stamp the clock's.
     let attributes =
         vec![("skipped", Some(suite.skipped().to_string())), ("timestamp", started), ("hostname", None)];
-    Extra { attributes, properties }
+    Extra { attributes, properties, ..Extra::default() }
 }
 
 /// `2026-11-21T10:15:00…`: readers give up on a whole file for a time stamp they do not understand.

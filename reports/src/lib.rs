@@ -12,6 +12,8 @@
 //! Every name that comes from outside is made harmless for its format before it is written.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod agreement;
 mod changes;
 mod chart;
 pub mod chat;
@@ -39,9 +41,9 @@ pub use changes::Changes;
 pub use github::annotations;
 pub use gitlab::code_quality;
 pub use html::html;
-pub use human::{HumanOptions, human};
+pub use human::{HumanOptions, followed, human};
 pub use json::{ReadError, from_json, json, schema};
-pub use junit::{Flavour, Merged, junit, merge};
+pub use junit::{Flavour, JunitOptions, Merged, junit, merge};
 pub use markdown::{COMMENT_BYTES, STEP_SUMMARY_BYTES, markdown};
 pub use metrics::metrics;
 pub use places::{Checkout, Place};

@@ -8,7 +8,7 @@ use crate::gitlab::code_quality;
 use crate::html::html;
 use crate::human::{HumanOptions, human};
 use crate::json::json;
-use crate::junit::{Flavour, junit};
+use crate::junit::{JunitOptions, junit};
 use crate::markdown::markdown;
 use crate::metrics::metrics;
 use crate::places::Checkout;
@@ -23,7 +23,7 @@ pub enum ReportKind {
     /// `report.json`.
     Json,
     /// JUnit XML.
-    Junit(Flavour),
+    Junit(JunitOptions),
     /// A page.
     Html,
     /// A summary of at most so many bytes.
@@ -68,7 +68,7 @@ impl ReportKind {
 /// When the format cannot hold the report.
 pub fn render(report: &RunReport, kind: &ReportKind) -> Result<Vec<u8>, RenderError> {
     let text = match kind {
-        ReportKind::Junit(flavour) => return junit(report, *flavour),
+        ReportKind::Junit(options) => return junit(report, options),
         ReportKind::Human(options) => human(report, options),
         ReportKind::Json => json(report)?,
         ReportKind::Html => html(report)?,
@@ -105,6 +105,7 @@ pub enum RenderError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::junit::Flavour;
     use crate::sample;
 
     #[test]
@@ -113,8 +114,8 @@ mod tests {
             for kind in [
                 ReportKind::Human(HumanOptions::default()),
                 ReportKind::Json,
-                ReportKind::Junit(Flavour::Strict),
-                ReportKind::Junit(Flavour::Extended),
+                ReportKind::Junit(JunitOptions { flavour: Flavour::Strict, charts: None }),
+                ReportKind::Junit(JunitOptions { flavour: Flavour::Extended, charts: Some("charts".into()) }),
                 ReportKind::Html,
                 ReportKind::Markdown(crate::STEP_SUMMARY_BYTES),
                 ReportKind::Annotations(Checkout::default()),

@@ -52,26 +52,45 @@ pub(crate) fn leak() -> RunReport {
 
 /// Two suites with every verdict, every kind of waiver, and problems.
 pub(crate) fn mixed() -> RunReport {
-    let engine = suite(
-        "engine",
-        Verdict::Fail,
-        vec![
-            test("MapCache.opens"),
-            two_groups(),
-            inconclusive(),
-            crashed(),
-            TestReport {
-                outcome: Outcome::Failed,
-                verdict: Verdict::NotJudged,
-                reason: "its own assertions failed".to_owned(),
-                ..test("MapView.zooms")
-            },
-            TestReport { outcome: Outcome::Skipped, verdict: Verdict::NotJudged, ..test("MapView.needsGpu") },
-            waived(),
-            one_time("Fonts.load"),
-            one_time("Fonts.measure"),
+    let point = |t_ns, metric, value| CurvePoint { t_ns, metric, value };
+    let engine = SuiteReport {
+        curve: vec![
+            point(100_000_000, Metric::NativeLiveBytes, 8192.0),
+            point(2_000_000_000, Metric::NativeLiveBytes, 524_288.0),
+            point(3_800_000_000, Metric::NativeLiveBytes, 16_640.0),
+            point(100_000_000, Metric::OsRss, 5_242_880.0),
+            point(3_800_000_000, Metric::OsRss, 6_291_456.0),
         ],
-    );
+        test_ends: vec![
+            (500_000_000, "MapCache.opens".to_owned()),
+            (1_250_000_000, "MapCache.scroll".to_owned()),
+            (2_500_000_000, "Tiles/Loader.loads/3".to_owned()),
+        ],
+        ..suite(
+            "engine",
+            Verdict::Fail,
+            vec![
+                test("MapCache.opens"),
+                two_groups(),
+                inconclusive(),
+                crashed(),
+                TestReport {
+                    outcome: Outcome::Failed,
+                    verdict: Verdict::NotJudged,
+                    reason: "its own assertions failed".to_owned(),
+                    ..test("MapView.zooms")
+                },
+                TestReport {
+                    outcome: Outcome::Skipped,
+                    verdict: Verdict::NotJudged,
+                    ..test("MapView.needsGpu")
+                },
+                waived(),
+                one_time("Fonts.load"),
+                one_time("Fonts.measure"),
+            ],
+        )
+    };
     let replay = SuiteReport {
         runner: "command".to_owned(),
         boundary: BoundaryQuality::Process,
@@ -214,6 +233,8 @@ pub(crate) fn suite(name: &str, verdict: Verdict, tests: Vec<TestReport>) -> Sui
         verdict,
         screened_s: 12.43,
         screen_cost: None,
+        curve: Vec::new(),
+        test_ends: Vec::new(),
         reason: String::new(),
         metrics: BTreeMap::new(),
         tests,

@@ -1,9 +1,12 @@
 // Opens a page in headless Chromium, over the DevTools protocol on a pipe: no package is needed.
 //
-//   node drive.mjs CHROMIUM PAGE FOLDER [AXE]
+//   node browser.mjs CHROMIUM PAGE FOLDER [AXE]     everything a person sees and does
+//   node browser.mjs CHROMIUM PAGE --open           only how long it takes to open and to search
+//   node browser.mjs CHROMIUM PAGE --icicle         only the icicle, native, Java and both
 //
 // Writes screenshots (NAME-WIDTH-SCHEME.png, and readme.png) into FOLDER and prints one JSON object: what the page said on its console, what
-// axe found, how long it took to open, and what searching, sorting, opening and following an address did.
+// axe found, how long it took to open, and what searching, sorting, opening and following an address did. Seconds of `main_thread` are CPU time
+// of the page's main thread: a busy machine does not change them much.
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -88,78 +91,107 @@ try {
   const requests = [];
   on("Network.requestWillBeSent", ({ request }) => { if (request.url !== url && request.url.split("#")[0] !== url && request.url !== "about:blank") requests.push(request.url); });
 
-  for (const width of [1280, 390]) {
-    for (const scheme of ["light", "dark"]) {
-      await send("Emulation.setDeviceMetricsOverride", { width, height: 900, deviceScaleFactor: 1, mobile: width < 500 });
-      await send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: scheme }] });
-      const { opened_ms } = await open(url);
-      const seen = await evaluate(`({
-        wider: document.documentElement.scrollWidth - innerWidth,
-        charts: [...document.querySelectorAll(".test[open] svg.chart")].filter((c) => c.getBoundingClientRect().height > 50).length,
-        icicle: document.querySelectorAll("#icicle button").length,
-        background: getComputedStyle(document.body).backgroundColor,
-      })`);
-      const picture = async (name, y, height) => {
-        const clip = { x: 0, y, width, height, scale: 1 };
-        const { data } = await send("Page.captureScreenshot", { format: "png", captureBeyondViewport: true, clip });
-        writeFileSync(join(folder, name), Buffer.from(data, "base64"));
-      };
-      const name = `report-${width}-${scheme}.png`;
-      await picture(name, 0, Math.min(2600, await evaluate("document.documentElement.scrollHeight")));
-      await picture(`stacks-${width}-${scheme}.png`, await evaluate("(document.getElementById('stacks') || document.body).getBoundingClientRect().top + scrollY"), 1000);
-      if (width === 1280 && scheme === "light") await picture("readme.png", 0, 1060);
-      if (axe && existsSync(axe)) {
-        await evaluate("document.querySelectorAll('details').forEach((d, i) => { if (i < 40) d.open = true; })");
-        await evaluate(readFileSync(axe, "utf8") + "; 1");
-        const violations = await evaluate(`axe.run(document, { resultTypes: ["violations"] }).then((r) => r.violations.map((v) =>
-          v.id + ": " + v.help + " (" + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + " " + (n.any[0]?.message || n.none[0]?.message || "")).join(" | ") + ")"))`);
-        found.axe.push(...violations.map((violation) => `${width} ${scheme}: ${violation}`));
-      }
-      found.views.push({ width, scheme, opened_ms, picture: name, ...seen });
-    }
-  }
-  found.axe_ran = Boolean(axe && existsSync(axe));
-
-  await send("Emulation.setDeviceMetricsOverride", { width: 1280, height: 900, deviceScaleFactor: 1, mobile: false });
-  await open(url);
   const shown = "[...document.querySelectorAll('.test')].filter((t) => !t.hidden)";
   const names = `${shown}.map((t) => t.querySelector('.name').textContent)`;
-  found.tests = await evaluate(names);
-  // Search, as a person types it.
-  const word = (found.tests[0] || "").split(/[.:]+/).pop();
-  await evaluate("document.getElementById('q').focus()");
-  for (const text of word) await send("Input.insertText", { text });
-  await evaluate("new Promise((done) => setTimeout(done, 200))");
-  found.search = { word, names: await evaluate(names), count: await evaluate("document.getElementById('count').textContent") };
   const set = (id, value) => `{ const e = document.getElementById('${id}'); e.value = ${JSON.stringify(value)}; e.dispatchEvent(new Event(e.tagName === 'SELECT' ? 'change' : 'input', { bubbles: true })); }`;
-  await evaluate(set("q", "") + "; new Promise((done) => setTimeout(done, 200))");
-  await evaluate(set("sort", "name"));
-  found.by_name = await evaluate(names);
-  await evaluate(set("sort", "bytes"));
-  found.by_bytes = await evaluate(`${shown}.map((t) => Number(t.dataset.b))`);
-  await evaluate(set("verdict", "fail"));
-  found.failing = await evaluate(`${shown}.map((t) => t.dataset.v)`);
-  await evaluate(set("verdict", ""));
-  // The address of a test whose body is still text.
-  const anchor = await evaluate("(document.querySelector('.test > script') || document.querySelector('.test > .body')).parentElement.id");
-  await open("about:blank");
-  await open(`${url}#${encodeURIComponent(anchor)}`);
-  found.deep_link = await evaluate(`(() => { const t = document.getElementById(${JSON.stringify(anchor)}); const r = t.getBoundingClientRect();
-    return { id: t.id, open: t.open, body: Boolean(t.querySelector(':scope > .body')), in_view: r.top < innerHeight && r.bottom > 0, focus: document.activeElement === t.querySelector('summary') }; })()`);
-  // The keyboard alone: a test opens with Enter, the icicle moves with arrows.
-  await open(url);
-  found.keyboard = await evaluate("(() => { const t = document.querySelector('.test:not([open])'); if (!t) return null; t.querySelector('summary').focus(); return t.id; })()");
-  if (found.keyboard) {
-    await key("Enter");
-    found.keyboard = await evaluate(`(() => { const t = document.getElementById(${JSON.stringify(found.keyboard)}); return t.open && Boolean(t.querySelector('.body')); })()`);
-  }
-  found.icicle = await evaluate("(() => { const b = document.querySelector('#icicle button'); if (!b) return null; b.focus(); return b.getAttribute('aria-label'); })()");
-  if (found.icicle) {
-    await key("ArrowDown");
-    found.icicle_down = await evaluate("document.activeElement.getAttribute('aria-label')");
-    await key("Enter");
-    found.icicle_zoomed = await evaluate("document.activeElement.style.width");
-  }
+  const everything = async () => {
+    for (const width of [1280, 390]) {
+      for (const scheme of ["light", "dark"]) {
+        await send("Emulation.setDeviceMetricsOverride", { width, height: 900, deviceScaleFactor: 1, mobile: width < 500 });
+        await send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: scheme }] });
+        const { opened_ms } = await open(url);
+        const seen = await evaluate(`({
+          wider: document.documentElement.scrollWidth - innerWidth,
+          charts: [...document.querySelectorAll(".test[open] svg.chart")].filter((c) => c.getBoundingClientRect().height > 50).length,
+          suite_charts: document.querySelectorAll("[aria-labelledby=memory-h] svg.chart").length,
+          icicle: document.querySelectorAll("#icicle button").length,
+          background: getComputedStyle(document.body).backgroundColor,
+        })`);
+        const picture = async (name, y, height) => {
+          const clip = { x: 0, y, width, height, scale: 1 };
+          const { data } = await send("Page.captureScreenshot", { format: "png", captureBeyondViewport: true, clip });
+          writeFileSync(join(folder, name), Buffer.from(data, "base64"));
+        };
+        const name = `report-${width}-${scheme}.png`;
+        await picture(name, 0, Math.min(2600, await evaluate("document.documentElement.scrollHeight")));
+        await picture(`memory-${width}-${scheme}.png`, await evaluate("(document.getElementById('memory-h') || document.body).getBoundingClientRect().top + scrollY"), 1000);
+        await picture(`stacks-${width}-${scheme}.png`, await evaluate("(document.getElementById('stacks') || document.body).getBoundingClientRect().top + scrollY"), 1000);
+        if (width === 1280 && scheme === "light") await picture("readme.png", 0, 1060);
+        if (axe && existsSync(axe)) {
+          await evaluate("document.querySelectorAll('details').forEach((d, i) => { if (i < 40) d.open = true; })");
+          await evaluate(readFileSync(axe, "utf8") + "; 1");
+          const violations = await evaluate(`axe.run(document, { resultTypes: ["violations"] }).then((r) => r.violations.map((v) =>
+            v.id + ": " + v.help + " (" + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + " " + (n.any[0]?.message || n.none[0]?.message || "")).join(" | ") + ")"))`);
+          found.axe.push(...violations.map((violation) => `${width} ${scheme}: ${violation}`));
+        }
+        found.views.push({ width, scheme, opened_ms, picture: name, ...seen });
+      }
+    }
+    found.axe_ran = Boolean(axe && existsSync(axe));
+
+    await send("Emulation.setDeviceMetricsOverride", { width: 1280, height: 900, deviceScaleFactor: 1, mobile: false });
+    await open(url);
+    found.tests = await evaluate(names);
+    // Search, as a person types it.
+    const word = (found.tests[0] || "").split(/[.:]+/).pop();
+    await evaluate("document.getElementById('q').focus()");
+    for (const text of word) await send("Input.insertText", { text });
+    await evaluate("new Promise((done) => setTimeout(done, 200))");
+    found.search = { word, names: await evaluate(names), count: await evaluate("document.getElementById('count').textContent") };
+    await evaluate(set("q", "") + "; new Promise((done) => setTimeout(done, 200))");
+    await evaluate(set("sort", "name"));
+    found.by_name = await evaluate(names);
+    await evaluate(set("sort", "bytes"));
+    found.by_bytes = await evaluate(`${shown}.map((t) => Number(t.dataset.b))`);
+    await evaluate(set("verdict", "fail"));
+    found.failing = await evaluate(`${shown}.map((t) => t.dataset.v)`);
+    await evaluate(set("verdict", ""));
+    // The address of a test whose body is still text.
+    const anchor = await evaluate("(document.querySelector('.test > script') || document.querySelector('.test > .body')).parentElement.id");
+    await open("about:blank");
+    await open(`${url}#${encodeURIComponent(anchor)}`);
+    found.deep_link = await evaluate(`(() => { const t = document.getElementById(${JSON.stringify(anchor)}); const r = t.getBoundingClientRect();
+      return { id: t.id, open: t.open, body: Boolean(t.querySelector(':scope > .body')), in_view: r.top < innerHeight && r.bottom > 0, focus: document.activeElement === t.querySelector('summary') }; })()`);
+    // The keyboard alone: a test opens with Enter, the icicle moves with arrows.
+    await open(url);
+    found.keyboard = await evaluate("(() => { const t = document.querySelector('.test:not([open])'); if (!t) return null; t.querySelector('summary').focus(); return t.id; })()");
+    if (found.keyboard) {
+      await key("Enter");
+      found.keyboard = await evaluate(`(() => { const t = document.getElementById(${JSON.stringify(found.keyboard)}); return t.open && Boolean(t.querySelector('.body')); })()`);
+    }
+    found.icicle = await evaluate("(() => { const b = document.querySelector('#icicle button'); if (!b) return null; b.focus(); return b.getAttribute('aria-label'); })()");
+    if (found.icicle) {
+      await key("ArrowDown");
+      found.icicle_down = await evaluate("document.activeElement.getAttribute('aria-label')");
+      await key("Enter");
+      found.icicle_zoomed = await evaluate("document.activeElement.style.width");
+    }
+  };
+  const opening = async () => {
+    await send("Emulation.setDeviceMetricsOverride", { width: 1280, height: 900, deviceScaleFactor: 1, mobile: false });
+    await send("Performance.enable", { timeDomain: "threadTicks" });
+    const spent = async () => (await send("Performance.getMetrics")).metrics.find((metric) => metric.name === "TaskDuration").value;
+    const measured = async (work) => {
+      const [began, before] = [performance.now(), await spent()];
+      await work();
+      return { seconds: (performance.now() - began) / 1000, main_thread: (await spent()) - before };
+    };
+    // The first page pays for the browser's own start.
+    await open("about:blank");
+    found.open = await measured(() => open(url));
+    found.tests = await evaluate("document.querySelectorAll('.test').length");
+    found.search = await measured(() => evaluate(set("q", "n1-") + "; new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 100))"));
+    found.found = await evaluate(`${shown}.length`);
+  };
+  const icicle = async () => {
+    await open(url);
+    const seen = "({ all: document.querySelector('#icicle .all').getAttribute('aria-label'), native: document.querySelectorAll('#icicle .n').length, java: document.querySelectorAll('#icicle .j').length })";
+    for (const [name, value] of [["merged", ""], ["native", "n"], ["java", "j"]]) {
+      await evaluate(set("icicle-kind", value));
+      found[name] = await evaluate(seen);
+    }
+  };
+  await ({ "--open": opening, "--icicle": icicle }[folder] || everything)();
   found.requests = requests;
 } catch (error) {
   found.error = String(error.stack || error);

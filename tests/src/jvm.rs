@@ -118,6 +118,15 @@ impl Truth {
         self.leaking.keys().map(String::as_str)
     }
 
+    /// Of a suite that holds some of the test classes only.
+    #[must_use]
+    pub fn within(mut self, suite: &SuiteReport) -> Self {
+        let class = |id: &str| id.rsplit_once('.').map(|(class, _)| class.to_owned());
+        let classes: Vec<_> = suite.tests.iter().map(|test| class(&test.id)).collect();
+        self.leaking.retain(|id, _| classes.contains(&class(id)));
+        self
+    }
+
     /// What differs between this and the report, as lines for a person; empty: nothing.
     #[must_use]
     pub fn differences(&self, suite: &SuiteReport) -> Vec<String> {

@@ -11,6 +11,7 @@ pub mod probes;
 mod program;
 mod project;
 pub mod samples;
+pub mod stand_in;
 pub mod truth;
 
 use std::io::Write as _;

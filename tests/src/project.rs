@@ -11,7 +11,7 @@ use crate::memgate;
 use crate::program::profile_folder;
 
 /// Variables of the caller that would change what is measured or said.
-const REMOVED: [&str; 12] = [
+const REMOVED: [&str; 15] = [
     "LD_PRELOAD",
     "LD_LIBRARY_PATH",
     "MEMGATE_AGENT_OPTIONS",
@@ -24,6 +24,9 @@ const REMOVED: [&str; 12] = [
     "GITHUB_REF_NAME",
     "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME",
     "CI_COMMIT_REF_NAME",
+    "CI_PROJECT_DIR",
+    "WORKSPACE",
+    "GITHUB_WORKSPACE",
 ];
 
 /// A folder of its own below the target folder, empty at first and kept for a look at it afterwards.

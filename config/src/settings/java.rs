@@ -1,7 +1,7 @@
 //! `measure.java`: what is looked at in Java virtual machines beside the heap's classes.
 
 use crate::read::{At, Reader, choice, table};
-use crate::value::number::Count;
+use crate::value::number::{Count, Share};
 use crate::value::size::Size;
 use crate::value::text::Words;
 
@@ -24,9 +24,35 @@ table! {
         /// One object of so many is followed.
         #[schemars(extend("default" = 1))]
         follow_every: At<Count>,
+        /// Objects that are followed at most.
+        #[schemars(extend("default" = 10_000_000))]
+        follow_at_most: At<Count>,
+        /// Allocation sites and allocating classes that are reported.
+        #[schemars(extend("default" = 100))]
+        follow_sites: At<Count>,
+        /// Classes that are not blamed for allocating followed objects, as in `follow`; default: those of the JDK.
+        blame_ignore: Vec<At<Words>>,
+        /// The only classes that are blamed.
+        blame_target: Vec<At<Words>>,
+        /// Share of the largest heap: a test during which more of it is alive gets a warning, with the curve of the heap.
+        heap_limit: At<Share>,
         /// When the virtual machine writes a heap dump into the session.
         #[schemars(extend("default" = "never"))]
-        heap_dump: HeapDump,
+        heap_dump: At<HeapDump>,
+        /// Whether memgate's agent is loaded. Without it leaks are counted by class all the same, but nobody knows who holds them; tests and
+        /// their results are those that the build tool writes into its XML files.
+        #[schemars(extend("default" = "loaded"))]
+        agent: JavaAgent,
+    }
+}
+
+choice! {
+    /// Whether memgate's agent is loaded into Java virtual machines.
+    pub enum JavaAgent ("a way to measure") {
+        /// Into those that run tests.
+        Loaded = "loaded",
+        /// Into none: memgate's own virtual machines are asked from outside.
+        None = "none",
     }
 }
 
@@ -37,6 +63,8 @@ choice! {
         Never = "never",
         /// At the first `OutOfMemoryError`.
         OutOfMemory = "out_of_memory",
+        /// The first time that the heap is above `heap_limit`.
+        HeapLimit = "heap_limit",
     }
 }
 
@@ -51,8 +79,20 @@ pub struct MeasureJava {
     pub follow_at_least: u64,
     /// One object of so many.
     pub follow_every: u32,
+    /// Objects that are followed at most.
+    pub follow_at_most: u32,
+    /// Allocation sites and allocating classes that are reported.
+    pub follow_sites: u32,
+    /// Classes that are not blamed; `None`: those of the JDK.
+    pub blame_ignore: Option<Vec<String>>,
+    /// The only classes that are blamed; empty: any.
+    pub blame_target: Vec<String>,
+    /// Percent of the largest heap that may be in use; `None`: all.
+    pub heap_limit: Option<u32>,
     /// When a heap dump is written.
     pub heap_dump: HeapDump,
+    /// Whether the agent is loaded.
+    pub agent: JavaAgent,
 }
 
 impl Default for MeasureJava {
@@ -62,14 +102,32 @@ impl Default for MeasureJava {
             follow: Vec::new(),
             follow_at_least: 0,
             follow_every: 1,
+            follow_at_most: 10_000_000,
+            follow_sites: 100,
+            blame_ignore: None,
+            blame_target: Vec::new(),
+            heap_limit: None,
             heap_dump: HeapDump::Never,
+            agent: JavaAgent::Loaded,
         }
     }
 }
 
 impl MeasureJava {
     pub(crate) fn check(file: JavaFile, reader: &mut Reader<'_>) -> Self {
-        let JavaFile { sampling, follow, follow_at_least, follow_every, heap_dump } = file;
+        let JavaFile {
+            sampling,
+            follow,
+            follow_at_least,
+            follow_every,
+            follow_at_most,
+            follow_sites,
+            blame_ignore,
+            blame_target,
+            heap_limit,
+            heap_dump,
+            agent,
+        } = file;
         let default = Self::default();
         let sampling = sampling.map_or(default.sampling, |At { value: Size(bytes), span }| {
             if bytes != 0 && !(FINEST_SAMPLING..=COARSEST_SAMPLING).contains(&bytes) {
@@ -79,18 +137,26 @@ impl MeasureJava {
             }
             u32::try_from(bytes).ok().filter(|&bytes| bytes != 0)
         });
-        let follow = follow.unwrap_or_default();
-        for At { value: Words(part), span } in &follow {
-            if part.trim_start_matches('!').trim_end_matches('*').contains(['*', '!', ',', ';', ' ']) {
-                reader
-                    .error(span, format!("`{part}` names no classes"))
-                    .label("expected a class, or the beginning of its name")
-                    .hint(Some("`com.example.Tile`, `com.example.*`, `!com.example.cache.*`"));
+        let heap_limit = heap_limit.and_then(|At { value: Share(share), span }| {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 100")]
+            let percent = (share * 100.0).round() as u32;
+            if !(1..=99).contains(&percent) {
+                reader.error(&span, "the limit is out of range").label("expected 1% to 99%");
             }
-        }
+            Some(percent)
+        });
+        let heap_dump = heap_dump.map_or(default.heap_dump, |At { value: when, span }| {
+            if when == HeapDump::HeapLimit && heap_limit.is_none() {
+                reader
+                    .error(&span, "there is no limit at which it could be written")
+                    .label("needs `heap_limit`")
+                    .hint(Some("add `heap_limit: 80%`"));
+            }
+            when
+        });
         Self {
             sampling,
-            follow: follow.into_iter().map(|part| part.value.0).collect(),
+            follow: classes(follow.unwrap_or_default(), reader),
             follow_at_least: follow_at_least.map_or(default.follow_at_least, |size| size.value.0),
             follow_every: follow_every.map_or(default.follow_every, |At { value: Count(every), span }| {
                 if every == 0 {
@@ -98,9 +164,28 @@ impl MeasureJava {
                 }
                 every.max(1)
             }),
-            heap_dump: heap_dump.unwrap_or(default.heap_dump),
+            follow_at_most: follow_at_most.map_or(default.follow_at_most, |most| most.value.0),
+            follow_sites: follow_sites.map_or(default.follow_sites, |most| most.value.0),
+            blame_ignore: blame_ignore.map(|parts| classes(parts, reader)),
+            blame_target: classes(blame_target.unwrap_or_default(), reader),
+            heap_limit,
+            heap_dump,
+            agent: agent.unwrap_or(default.agent),
         }
     }
+}
+
+/// Names of classes, and beginnings of them.
+fn classes(parts: Vec<At<Words>>, reader: &mut Reader<'_>) -> Vec<String> {
+    for At { value: Words(part), span } in &parts {
+        if part.trim_start_matches('!').trim_end_matches('*').contains(['*', '!', ',', ';', ' ']) {
+            reader
+                .error(span, format!("`{part}` names no classes"))
+                .label("expected a class, or the beginning of its name")
+                .hint(Some("`com.example.Tile`, `com.example.*`, `!com.example.cache.*`"));
+        }
+    }
+    parts.into_iter().map(|part| part.value.0).collect()
 }
 
 #[cfg(test)]
@@ -125,5 +210,18 @@ mod tests {
         let text = "version: 1\nmeasure:\n  java: { sampling: 0, heap_dump: out_of_memory }\n";
         let java = Config::parse(text, "memgate.yaml", &|_| None, None).unwrap().measure.java;
         assert_eq!((java.sampling, java.heap_dump), (None, HeapDump::OutOfMemory));
+    }
+
+    #[test]
+    fn a_limit_of_the_heap_is_a_share_of_it() {
+        let text =
+            "version: 1\nmeasure:\n  java: { heap_limit: 80%, heap_dump: heap_limit, blame_ignore: [] }\n";
+        let java = Config::parse(text, "memgate.yaml", &|_| None, None).unwrap().measure.java;
+        assert_eq!((java.heap_limit, java.heap_dump), (Some(80), HeapDump::HeapLimit));
+        assert_eq!(java.blame_ignore, Some(Vec::new()));
+        for wrong in ["heap_limit: 0", "heap_dump: heap_limit"] {
+            let text = format!("version: 1\nmeasure:\n  java: {{ {wrong} }}\n");
+            assert!(Config::parse(&text, "memgate.yaml", &|_| None, None).is_err(), "{wrong}");
+        }
     }
 }

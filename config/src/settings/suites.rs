@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::{Later, LaterKind};
-use crate::read::{Anything, At, Named, Reader, choice, table};
+use crate::read::{At, Named, Reader, choice, table};
+use crate::settings::instrumented::{AgentFrom, Instrumented, OnDevice};
 use crate::settings::measure::check_timeout;
 use crate::source::{Place, Span};
 use crate::value::duration::Time;
@@ -31,10 +31,20 @@ table! {
         cwd: Words,
         /// Longest time of one test of this suite, instead of `measure.timeout`.
         timeout: At<Time>,
-        /// For the runner `instrumentation` (a later version): the test package.
-        package: At<Anything>,
-        /// For the runner `instrumentation` (a later version): the devices to run on.
-        devices: At<Anything>,
+        /// For the runner `instrumentation`: the package of the tests, as `adb shell pm list instrumentation` names it.
+        package: At<Words>,
+        /// For the runner `instrumentation`: the class of the runner, where the package has several.
+        instrumentation: At<Words>,
+        /// For the runner `instrumentation`: the serial of a device, or `all`. Without it the only device, or the one that `ANDROID_SERIAL`
+        /// names.
+        devices: At<Words>,
+        /// For the runner `instrumentation`: APKs to install before, the app's and the tests'. Without it they have to be there.
+        apks: At<Vec<At<Words>>>,
+        /// For the runner `instrumentation`: arguments of the runner, `-e KEY VALUE` of `am instrument`.
+        arguments: At<Named<Argument>>,
+        /// For the runner `instrumentation`: whether memgate brings the agent into the app, or the test APK has it.
+        #[schemars(extend("default" = "delivered"))]
+        agent: At<AgentFrom>,
     }
 }
 
@@ -47,7 +57,7 @@ choice! {
         Command = "command",
         /// JUnit: Maven, Gradle, or a launcher of JUnit itself.
         Junit = "junit",
-        /// A later version.
+        /// Instrumented tests of an Android app, on a device.
         Instrumentation = "instrumentation",
     }
 }
@@ -99,30 +109,30 @@ impl Suite {
         self.run.iter().map(|argument| argument.replace(REPETITIONS, &repetitions.to_string())).collect()
     }
 
-    /// `None`: it has mistakes, or belongs to a later version.
+    /// `None`: it has mistakes, or runs on a device.
     pub(crate) fn check(
         name: &At<String>,
         file: At<SuiteFile>,
-        later: &mut Vec<Later>,
+        instrumented: &mut Vec<Instrumented>,
         reader: &mut Reader<'_>,
     ) -> Option<Self> {
         let At { value: file, span } = file;
-        let SuiteFile { run, runner, targets, env, cwd, timeout, package, devices } = file;
+        let SuiteFile { run, runner, targets, env, cwd, timeout, .. } = file;
+        let SuiteFile { package, instrumentation, devices, apks, arguments, agent, .. } = file;
+        let on_device = OnDevice { package, instrumentation, devices, apks, arguments, agent };
         check_name(name, reader);
-        if let Some(At { value: value @ RunnerFile::Instrumentation, .. }) = &runner {
-            let (name, place) = (name.value.clone(), reader.place(&name.span));
-            later.push(Later { kind: LaterKind::Suite, name, detail: value.name(), place });
+        let timeout = timeout.map(|given| check_timeout(&given, reader));
+        if let Some(At { value: RunnerFile::Instrumentation, .. }) = &runner {
+            if run.is_some() || targets.is_some() || env.is_some() || cwd.is_some() {
+                reader
+                    .error(&name.span, format!("the suite `{}` runs on a device", name.value))
+                    .label("`run`, `targets`, `env` and `cwd` are for programs of this machine")
+                    .hint(Some("build the APKs before, and name them in `apks`"));
+            }
+            instrumented.extend(Instrumented::check(name, on_device, timeout, reader));
             return None;
         }
-        for (key, given) in [("package", package), ("devices", devices)] {
-            if let Some(given) = given {
-                reader
-                    .error(&given.span, format!("`{key}` is for the runner `instrumentation`"))
-                    .label("has no meaning here")
-                    .hint(Some("remove it, or add `runner: instrumentation`"));
-            }
-        }
-        let timeout = timeout.map(|given| check_timeout(&given, reader));
+        Instrumented::refuse(on_device, reader);
         let env = check_env(env.unwrap_or_default(), reader);
         let run = check_run(name, &span, run, reader)?;
         let repeating = run.iter().find(|argument| argument.value.0.contains(REPETITIONS));

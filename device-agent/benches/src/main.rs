@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release -p memgate-benches              # the table, the bounds; exit code 1: a bound is exceeded
 //! cargo run --release -p memgate-benches -- --short   # the same with fewer runs
+//! cargo run --release -p memgate-benches -- --java    # what it costs a Java virtual machine: JDK and Maven are needed
 //! ```
 //!
 //! Data flow: inputs and C programs are made in a scratch folder → every round runs every workload plain, tracked, and under
@@ -13,6 +14,7 @@
 
 mod boundary;
 mod inputs;
+mod java;
 mod measure;
 mod table;
 
@@ -23,14 +25,15 @@ use std::process::{Command, ExitCode};
 
 use crate::inputs::{Kind, Workload};
 use crate::measure::{Bench, Mode};
-use crate::table::{Round, Row};
+use crate::table::{Round, Row, Verdict};
 
 const HELP: &str = "\
 options: --rounds N      rounds over all workloads (5)
          --runs N        runs of each kind in a round, of which the fastest counts (4)
          --short         two runs of each kind
          --only NAME     workloads whose name contains NAME, or `boundary`; repeatable
-         --no-peer       without heaptrack
+         --java          a Java virtual machine instead of native programs
+         --no-peer       without heaptrack, or async-profiler
          --no-dormant    without the runs of a dormant agent
          --allow PERCENT by which CPU ratios may exceed their bounds (10)";
 
@@ -38,6 +41,7 @@ struct Options {
     rounds: u32,
     runs: u32,
     only: Vec<String>,
+    java: bool,
     peer: bool,
     dormant: bool,
     allow: f64,
@@ -46,7 +50,7 @@ struct Options {
 impl Options {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options =
-            Self { rounds: 5, runs: 4, only: Vec::new(), peer: true, dormant: true, allow: 0.1 };
+            Self { rounds: 5, runs: 4, only: Vec::new(), java: false, peer: true, dormant: true, allow: 0.1 };
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value\n{HELP}"));
             let bad = |e: &dyn std::fmt::Display| format!("{argument}: {e}\n{HELP}");
@@ -55,6 +59,7 @@ impl Options {
                 "--runs" => options.runs = value()?.parse().map_err(|e| bad(&e))?,
                 "--short" => options.runs = 2,
                 "--only" => options.only.push(value()?),
+                "--java" => options.java = true,
                 "--no-dormant" => options.dormant = false,
                 "--no-peer" => options.peer = false,
                 "--allow" => options.allow = value()?.parse::<f64>().map_err(|e| bad(&e))? / 100.0,
@@ -85,6 +90,9 @@ fn run(options: &Options) -> Result<bool, String> {
 }
 
 fn measured(options: &Options, folder: &Path) -> Result<bool, String> {
+    if options.java {
+        return Ok(all_hold(&java::run(folder, &agent()?, options.rounds.max(7), options.peer)?));
+    }
     if options.peer && !measure::peer_is_there() {
         return Err("find heaptrack (Debian package heaptrack; --no-peer goes without)".to_owned());
     }
@@ -108,11 +116,15 @@ fn measured(options: &Options, folder: &Path) -> Result<bool, String> {
     if options.only.is_empty() || options.only.iter().any(|name| "boundary".contains(name.as_str())) {
         verdicts.extend(boundary::run(folder, &bench.agent, options.runs.max(3))?);
     }
+    Ok(all_hold(&verdicts))
+}
+
+fn all_hold(verdicts: &[Verdict]) -> bool {
     println!();
-    for verdict in &verdicts {
+    for verdict in verdicts {
         println!("{verdict}");
     }
-    Ok(verdicts.iter().all(|verdict| verdict.holds))
+    verdicts.iter().all(|verdict| verdict.holds)
 }
 
 /// All rounds over all workloads, so that a bad minute of the machine meets every workload in a round or two.

@@ -34,8 +34,15 @@ impl Drop for SignalsHeld {
     }
 }
 
+#[cfg(not(target_os = "android"))]
 unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// bionic cancels no thread and has no such function.
+#[cfg(target_os = "android")]
+unsafe fn pthread_setcancelstate(_: c_int, _: *mut c_int) -> c_int {
+    0
 }
 
 /// `PTHREAD_CANCEL_DISABLE`, in glibc and musl.

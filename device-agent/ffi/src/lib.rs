@@ -3,12 +3,13 @@
 //! Nothing here is reachable from an allocation hook (that is `memgate-tracker`'s ground), except the private heap, which hooks
 //! do not use. What is here runs at start, at boundaries, at the end, and in the agent's own thread if there is one.
 #![expect(unsafe_code, reason = "this crate is a fence: raw calls in, safe functions out")]
-#![cfg(target_os = "linux")]
+#![cfg(any(target_os = "linux", target_os = "android"))]
 
 pub mod calm;
 pub mod elf;
 pub mod heap;
 pub mod lock;
+pub mod malloc_debug;
 pub mod modules;
 pub mod process;
 pub mod shared;

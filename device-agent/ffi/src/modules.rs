@@ -26,7 +26,8 @@ pub fn loaded() -> (Vec<Loaded>, u64, u64) {
     out
 }
 
-/// The loader's counts of loads and unloads so far.
+/// The loader's counts of loads and unloads so far. A loader that does not count (bionic before API 30): the number of objects now,
+/// and a sum that changes when other ones are loaded.
 #[must_use]
 pub fn counts() -> (u64, u64) {
     let mut out = (0, 0);
@@ -36,23 +37,34 @@ pub fn counts() -> (u64, u64) {
 }
 
 unsafe extern "C" fn count(info: *mut libc::dl_phdr_info, size: usize, out: *mut c_void) -> c_int {
-    // SAFETY: the loader passes a valid structure.
-    let info = unsafe { &*info };
     // SAFETY: `counts` passes its own pair.
     let out = unsafe { &mut *out.cast::<(u64, u64)>() };
     if size >= size_of::<libc::dl_phdr_info>() {
+        // SAFETY: the loader passes a valid structure, which has these members.
+        let info = unsafe { &*info };
         *out = (info.dlpi_adds, info.dlpi_subs);
+        return 1;
     }
-    1
+    // SAFETY: every loader's structure begins with this.
+    let bias = unsafe { (*info).dlpi_addr };
+    *out = uncounted(*out, bias);
+    0
+}
+
+/// One more object of a loader that does not count.
+const fn uncounted((adds, sum): (u64, u64), bias: u64) -> (u64, u64) {
+    (adds + 1, sum.wrapping_add(bias.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
 }
 
 unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, size: usize, out: *mut c_void) -> c_int {
-    // SAFETY: the loader passes a valid structure.
+    // SAFETY: the loader passes a valid structure; a short one ends behind the headers.
     let info = unsafe { &*info };
     // SAFETY: `loaded` passes its own triple.
     let out = unsafe { &mut *out.cast::<(Vec<Loaded>, u64, u64)>() };
     if size >= size_of::<libc::dl_phdr_info>() {
         (out.1, out.2) = (info.dlpi_adds, info.dlpi_subs);
+    } else {
+        (out.1, out.2) = uncounted((out.1, out.2), info.dlpi_addr);
     }
     let path = if info.dlpi_name.is_null() {
         String::new()

@@ -18,6 +18,12 @@ pub fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// CPU time of the process so far.
+#[must_use]
+pub fn cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
 /// Unix time minus monotonic time, nanoseconds.
 #[must_use]
 pub fn realtime_offset_ns() -> i64 {
@@ -101,8 +107,27 @@ pub fn variable(name: &CStr) -> Option<String> {
     Some(unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
 }
 
+/// A system property; empty: there is none.
+#[must_use]
+#[cfg(target_os = "android")]
+pub fn property(name: &CStr) -> String {
+    let mut value = [0_u8; libc::PROP_VALUE_MAX as usize];
+    // SAFETY: a terminated name; at most so many bytes are written, the last one a NUL.
+    unsafe { libc::__system_property_get(name.as_ptr(), value.as_mut_ptr().cast()) };
+    CStr::from_bytes_until_nul(&value)
+        .map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
+}
+
+/// Default stack size of new threads in bionic (`PTHREAD_STACK_SIZE_DEFAULT`), whatever RLIMIT_STACK is.
+#[must_use]
+#[cfg(target_os = "android")]
+pub const fn default_thread_stack_bytes() -> usize {
+    1 << 20
+}
+
 /// Default stack size of new threads, as the C library derives it from RLIMIT_STACK.
 #[must_use]
+#[cfg(not(target_os = "android"))]
 pub fn default_thread_stack_bytes() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes the structure.
@@ -190,9 +215,29 @@ pub fn remove(path: &str) {
 
 /// Registers a handler for `exit`. The earlier it is registered, the later it runs.
 #[must_use]
+#[cfg(not(target_os = "android"))]
 pub fn at_exit(handler: extern "C" fn()) -> bool {
     // SAFETY: the handler lives as long as the library, which is never unloaded.
     unsafe { libc::atexit(handler) == 0 }
+}
+
+/// Registers a handler for `exit`. The earlier it is registered, the later it runs.
+///
+/// bionic's `atexit` is not in its libc but in every program's start files; destructors of preloaded libraries do not run.
+#[must_use]
+#[cfg(target_os = "android")]
+pub fn at_exit(handler: extern "C" fn()) -> bool {
+    unsafe extern "C" {
+        fn __cxa_atexit(
+            handler: extern "C" fn(*mut c_void),
+            argument: *mut c_void,
+            library: *mut c_void,
+        ) -> c_int;
+    }
+    // SAFETY: a function that ignores its argument's register may be called with one.
+    let handler = unsafe { core::mem::transmute::<extern "C" fn(), extern "C" fn(*mut c_void)>(handler) };
+    // SAFETY: the handler lives as long as the library, which is never unloaded.
+    unsafe { __cxa_atexit(handler, ptr::null_mut(), ptr::null_mut()) == 0 }
 }
 
 /// Registers handlers around `fork`. Found by name: glibc and musl spell it differently, and a symbol that is
@@ -215,7 +260,7 @@ pub fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern 
 
 /// A key whose destructor runs when a thread ends that set it.
 #[derive(Clone, Copy)]
-pub struct ThreadKey(pub libc::pthread_key_t);
+pub struct ThreadKey(pub u32);
 
 impl ThreadKey {
     /// A new key; `None`: the process has too many.
@@ -223,13 +268,27 @@ impl ThreadKey {
     pub fn new(destructor: unsafe extern "C" fn(*mut c_void)) -> Option<Self> {
         let mut key = 0;
         // SAFETY: writes the key.
-        (unsafe { libc::pthread_key_create(&raw mut key, Some(destructor)) } == 0).then_some(Self(key))
+        let made = unsafe { libc::pthread_key_create(&raw mut key, Some(destructor)) } == 0;
+        #[cfg(target_os = "android")]
+        let key = libc::pthread_key_t::cast_unsigned(key);
+        made.then_some(Self(key))
+    }
+
+    #[cfg(not(target_os = "android"))]
+    const fn raw(self) -> libc::pthread_key_t {
+        self.0
+    }
+
+    /// bionic's keys are signed.
+    #[cfg(target_os = "android")]
+    const fn raw(self) -> libc::pthread_key_t {
+        self.0.cast_signed()
     }
 
     /// Sets this thread's value, so that the destructor runs.
     pub fn set(&self, value: usize) {
         // SAFETY: a live key; the value is a plain number.
-        unsafe { libc::pthread_setspecific(self.0, value as *const c_void) };
+        unsafe { libc::pthread_setspecific(self.raw(), value as *const c_void) };
     }
 }
 
@@ -238,6 +297,9 @@ pub fn exit(status: i32) -> ! {
     // SAFETY: never returns.
     unsafe { libc::exit(status) }
 }
+
+/// Apps on Android may always ask for their number; elsewhere a guest's filter of system calls may forbid it.
+const ASKS_FOR_ITS_NUMBER: bool = cfg!(target_os = "android");
 
 /// Memory that only this very process has: in a child it reads as zero, however the child was made (`fork`, `_Fork`, a bare
 /// `clone`), so that a child does not take its parent's shared pages for its own. It needs no system call to look at.
@@ -269,22 +331,25 @@ impl ForkMark {
             if page == libc::MAP_FAILED {
                 return false;
             }
-            // SAFETY: the page just mapped. Since Linux 4.14.
-            if unsafe { libc::madvise(page, 4096, libc::MADV_WIPEONFORK) } != 0 {
+            // SAFETY: the page just mapped. Since Linux 4.14; devices with Android 8 to 10 may have an older one.
+            if unsafe { libc::madvise(page, 4096, libc::MADV_WIPEONFORK) } != 0 && !ASKS_FOR_ITS_NUMBER {
                 return false;
             }
             at = page.cast();
             self.0.store(at, Ordering::Release);
         }
         // SAFETY: mapped once, never unmapped; zero is a valid value.
-        unsafe { &*at }.mark.store(1, Ordering::Release);
+        unsafe { &*at }.mark.store(pid().into(), Ordering::Release);
         true
     }
 
     /// Is this the process that set the mark?
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.marked().is_some_and(|m| m.mark.load(Ordering::Acquire) != 0)
+        self.marked().is_some_and(|m| match m.mark.load(Ordering::Acquire) {
+            0 => false,
+            marked => !ASKS_FOR_ITS_NUMBER || marked == u64::from(pid()),
+        })
     }
 
     /// A pointer that is null in every child.

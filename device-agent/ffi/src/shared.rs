@@ -9,6 +9,23 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::calm::SignalsHeld;
 
+#[cfg(not(target_os = "android"))]
+use libc::{MREMAP_MAYMOVE, mremap};
+
+/// `linux/mman.h`; the crate `libc` does not have it for Android.
+#[cfg(target_os = "android")]
+const MREMAP_MAYMOVE: libc::c_int = 1;
+#[cfg(target_os = "android")]
+unsafe extern "C" {
+    fn mremap(
+        old: *mut core::ffi::c_void,
+        old_bytes: usize,
+        bytes: usize,
+        flags: libc::c_int,
+        ...
+    ) -> *mut core::ffi::c_void;
+}
+
 /// Sleeps while the word holds `expected`, at most for `timeout`; may also return for no reason.
 /// The word may lie in memory shared with another process.
 pub fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
@@ -179,7 +196,7 @@ impl SharedMap {
         }
         let old = self.start.as_ptr().cast();
         // SAFETY: the mapping belongs to this value, and nobody holds an address in it.
-        let at = unsafe { libc::mremap(old, self.bytes, self.bytes + bytes, libc::MREMAP_MAYMOVE) };
+        let at = unsafe { mremap(old, self.bytes, self.bytes + bytes, MREMAP_MAYMOVE) };
         let next = NonNull::new(at.cast::<u8>().wrapping_add(self.bytes)).filter(|_| at != libc::MAP_FAILED);
         let Some(next) = next else { return Err(io::Error::last_os_error()) };
         // SAFETY: the front part, which was written.

@@ -51,6 +51,23 @@ extern "C" fn run(work: *mut c_void) {
 }
 
 /// Calls `function(data)` with the stack pointer at `top`.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C" fn call_on(top: usize, function: extern "C" fn(*mut c_void), data: *mut c_void) {
+    naked_asm!(
+        "stp x29, x30, [sp, #-16]!",
+        "mov x29, sp",
+        "mov sp, x0",
+        "mov x0, x2",
+        "blr x1",
+        "mov sp, x29",
+        "ldp x29, x30, [sp], #16",
+        "ret",
+    )
+}
+
+/// Calls `function(data)` with the stack pointer at `top`.
+#[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 unsafe extern "C" fn call_on(top: usize, function: extern "C" fn(*mut c_void), data: *mut c_void) {
     naked_asm!(

@@ -5,7 +5,8 @@ mod spool;
 
 use core::time::Duration;
 
-use memgate_wire::handshake::{self, Answer};
+use memgate_wire::handshake::{self, Answer, Words};
+use memgate_wire::spool::offset;
 
 pub(crate) use socket::Socket;
 pub(crate) use spool::Spool;
@@ -43,6 +44,14 @@ impl Carrier {
         }
     }
 
+    /// Id of a thread of ours; 0: there is none.
+    pub(crate) fn thread(&self) -> u32 {
+        match self {
+            Self::Spool(_) => 0,
+            Self::Socket(socket) => socket.thread(),
+        }
+    }
+
     /// Bytes mapped for carrying.
     pub(crate) fn mapped_bytes(&self) -> u64 {
         match self {
@@ -67,6 +76,25 @@ impl Meeting {
             Self::Spool(control) => handshake::announce(&**control, sequence),
             Self::Socket(socket) => handshake::announce(socket, sequence),
         };
+    }
+
+    /// The last order for followed Java objects; 0: none yet. A socket brings none.
+    pub(crate) fn follow_order(&self) -> u32 {
+        match self {
+            Self::Spool(control) => {
+                let Ok(order) = control.load(offset::FOLLOW);
+                order
+            }
+            Self::Socket(_) => 0,
+        }
+    }
+
+    /// It was obeyed.
+    pub(crate) fn follow_obeyed(&self, order: u32) {
+        if let Self::Spool(control) = self {
+            let Ok(()) = control.store(offset::FOLLOWED, order);
+            let Ok(()) = control.wake(offset::FOLLOWED);
+        }
     }
 
     /// Waits for the answer to boundary `sequence`, at most `limit`. `expected`: also if no harness has shown up yet.

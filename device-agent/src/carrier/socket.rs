@@ -2,7 +2,7 @@
 //!
 //! Threads at a boundary append bytes to a queue and ring an eventfd; the thread sends them as binary messages and takes `Order`
 //! frames back. Nobody else gets in: the upgrade request must carry the token (compared in constant time), a Unix peer must be
-//! our own user or root, TCP listens on 127.0.0.1 only.
+//! our own user or root (on Android also the shell's, who is adb's other end), TCP listens on 127.0.0.1 only.
 
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -11,7 +11,10 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+#[cfg(target_os = "android")]
+use std::os::android::net::SocketAddrExt;
 use std::os::fd::{AsFd, BorrowedFd};
+#[cfg(not(target_os = "android"))]
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
@@ -28,7 +31,8 @@ use tungstenite::http::{HeaderValue, StatusCode};
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Message, WebSocket};
 
-use crate::options::CarrierKind;
+use crate::options::{CarrierKind, app_socket};
+use crate::platform::may_speak;
 use crate::session;
 
 /// More than this waiting for a reader that does not read means that recording stops.
@@ -55,7 +59,12 @@ struct Shared {
     connected: AtomicU32,
     drained: AtomicU32,
     dropped: AtomicU32,
+    /// Id of the thread; 0: it has not begun.
+    thread: AtomicU32,
 }
+
+/// The thread has nothing to do before it tells its id: it is waited for as long as this at most.
+const START_LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 struct Queue {
@@ -66,11 +75,11 @@ struct Queue {
 
 impl Socket {
     /// Listens and starts the thread.
-    pub(crate) fn serve(kind: &CarrierKind, token: &str) -> io::Result<Self> {
+    pub(crate) fn serve(kind: &CarrierKind, package: &str, token: &str) -> io::Result<Self> {
         if token.is_empty() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a socket needs a token"));
         }
-        let listener = Listener::bind(kind)?;
+        let listener = Listener::bind(kind, package)?;
         let shared = Arc::new(Shared {
             queue: Lock::new(Queue::default()),
             bell: event_fd()?,
@@ -80,14 +89,23 @@ impl Socket {
             connected: AtomicU32::new(0),
             drained: AtomicU32::new(0),
             dropped: AtomicU32::new(0),
+            thread: AtomicU32::new(0),
         });
         let (server, token) = (Arc::clone(&shared), token.to_owned());
         std::thread::Builder::new().name("memgate-agent".to_owned()).spawn(move || {
             // Everything this thread does is our own doing.
             let _inside = Inside::enter();
+            store_and_wake(&server.thread, process::thread_id());
             server.run(&listener, &token);
         })?;
+        // Woken for no reason, it may be unknown: then it is listed among the guest's.
+        futex_wait(&shared.thread, 0, Some(START_LIMIT));
         Ok(Self(shared))
+    }
+
+    /// The thread's id, so that it is left out of what is counted.
+    pub(crate) fn thread(&self) -> u32 {
+        self.0.thread.load(Ordering::Acquire)
     }
 
     pub(crate) fn write(&self, frames: &[u8]) -> bool {
@@ -353,10 +371,16 @@ enum Peer {
 }
 
 impl Listener {
-    fn bind(kind: &CarrierKind) -> io::Result<Self> {
+    fn bind(kind: &CarrierKind, package: &str) -> io::Result<Self> {
+        let own_name =
+            |name: &str| UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?).map(Self::Unix);
         match kind {
+            CarrierKind::App if package.is_empty() => {
+                Err(io::Error::new(io::ErrorKind::InvalidInput, "the app is not known"))
+            }
+            CarrierKind::App => own_name(&app_socket(package, process::pid())),
             CarrierKind::Unix(name) => match name.strip_prefix('@') {
-                Some(name) => UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?).map(Self::Unix),
+                Some(name) => own_name(name),
                 None => UnixListener::bind(name).map(Self::Unix),
             },
             CarrierKind::Tcp(port) => TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).map(Self::Tcp),
@@ -371,7 +395,7 @@ impl Listener {
                 Self::Tcp(listener) => return listener.accept().map(|(s, _)| Stream::new(Peer::Tcp(s))),
                 Self::Unix(listener) => {
                     let (stream, _) = listener.accept()?;
-                    if peer_user(stream.as_fd()).is_ok_and(|user| user == 0 || user == process::user_id()) {
+                    if peer_user(stream.as_fd()).is_ok_and(|user| may_speak(user, process::user_id())) {
                         return Ok(Stream::new(Peer::Unix(stream)));
                     }
                 }

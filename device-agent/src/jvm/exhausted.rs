@@ -1,13 +1,15 @@
-//! An `OutOfMemoryError`: what fills the heap at this moment.
+//! An `OutOfMemoryError`, or a heap above the limit: what fills it at this moment.
 //!
 //! The virtual machine tells in the thread that finds no room, before it throws. Classes are counted in one walk over the heap, the
 //! first time only and for a bounded time: nothing is allocated in the Java heap for it. A dump, where one was asked for, is written
-//! by the virtual machine itself just before, by its own option.
+//! by the virtual machine itself just before, by its own option. Above the limit nothing is lost yet: a thread of its own looks
+//! ([`look_beside`]), and the one that allocates goes on.
 
 use jni::Env;
 use memgate_ffi::process;
 use memgate_jvmti::{HeapFilter, OwnJvmti, Visit, raw};
 
+use super::AGENT;
 use super::names::name_of;
 use super::sites::{Alive, Sites};
 use super::vm::{self, Live};
@@ -29,7 +31,35 @@ pub(crate) struct Exhausted {
     pub(crate) dump: Option<String>,
 }
 
+/// Starts a thread that looks at the heap and ends. False: there is none to be had.
+pub(crate) fn look_beside(env: &Env<'_>, what: String) -> bool {
+    let Ok(machine) = env.get_java_vm() else { return false };
+    let thread = std::thread::Builder::new().name("memgate-heap".to_owned());
+    let started = thread.spawn(move || {
+        let work = |env: &mut Env<'_>| -> Result<(), jni::errors::Error> {
+            AGENT.get().inspect(|agent| agent.looks_beside(env, &what));
+            Ok(())
+        };
+        // A virtual machine that ends meanwhile lets nobody in any more.
+        let _told_so_far = machine.attach_current_thread_for_scope(work);
+    });
+    started.is_ok()
+}
+
 impl Exhausted {
+    /// Above the limit: nobody has looked yet.
+    pub(crate) fn told(what: &str, used: u64, max: u64) -> Self {
+        Self {
+            what: what.to_owned(),
+            flags: 0,
+            heap_used: Some(used),
+            heap_max: Some(max),
+            classes: Vec::new(),
+            alive: Alive::default(),
+            dump: None,
+        }
+    }
+
     /// Looks around; `closely`: at the heap too.
     pub(crate) fn now(
         env: &mut Env<'_>,

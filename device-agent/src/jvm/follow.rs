@@ -3,17 +3,22 @@
 //! Data flow: sampling at interval 0 shows every allocation; one of a chosen class gets a number as its tag ([`Follow::born`]) → the
 //! virtual machine tells the tags of collected objects ([`Follow::freed`]) → both go into a [`Ring`] → whoever fills a part of it
 //! writes what is there into the stream, if nobody else is writing. Nobody waits for room: what finds none is counted as lost.
+//!
+//! Whoever looks on may pause, resume and reset through a word of the control page, which each allocation reads ([`Follow::goes_on`]).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use jni::Env;
 use jni::objects::JObject;
 use memgate_ffi::process;
 use memgate_jvmti::{Event, Jvmti};
+use memgate_wire::spool::follow::{BEGINS, EVENT, PAUSED, PAUSES, RESET, RESUMES, is_reset};
 
 use super::classes::ClassNumber;
 use super::ring::{Ring, WORDS};
 use super::sites::Sites;
+use crate::carrier::Meeting;
 use crate::options::FollowOptions;
 use crate::session;
 
@@ -31,6 +36,9 @@ pub(crate) struct Follow {
     seen: AtomicU64,
     taken: AtomicU64,
     lost: AtomicU64,
+    /// Where orders come from, known once the stream is open, and the last one.
+    channel: OnceLock<Meeting>,
+    obeyed: AtomicU32,
 }
 
 /// What happened to a followed object.
@@ -63,7 +71,46 @@ impl FollowOptions {
 impl Follow {
     pub(crate) fn new(options: FollowOptions) -> Self {
         let (seen, taken, lost) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        Self { options, ring: Ring::new(), seen, taken, lost }
+        let (channel, obeyed) = (OnceLock::new(), AtomicU32::new(0));
+        Self { options, ring: Ring::new(), seen, taken, lost, channel, obeyed }
+    }
+
+    /// Does what was ordered meanwhile. False: what is allocated now is not taken.
+    pub(crate) fn goes_on(&self, sites: &Sites) -> bool {
+        let known = self.channel.get();
+        let channel = known.or_else(|| {
+            Some(self.channel.get_or_init({
+                let channel = session::java_channel()?;
+                || {
+                    session::java_event(EVENT, BEGINS);
+                    channel
+                }
+            }))
+        });
+        let Some(channel) = channel else { return true };
+        let order = channel.follow_order();
+        let before = self.obeyed.load(Ordering::Acquire);
+        if order != before {
+            let first = self.obeyed.compare_exchange(before, order, Ordering::AcqRel, Ordering::Relaxed);
+            if first.is_ok() {
+                self.obey(before, order, sites);
+                channel.follow_obeyed(order);
+            }
+        }
+        order & PAUSED == 0
+    }
+
+    fn obey(&self, before: u32, order: u32, sites: &Sites) {
+        // What came before stands before it in the stream.
+        session::java_objects(self, sites, true);
+        if is_reset(before, order) {
+            session::java_event(EVENT, RESET);
+        }
+        match (before & PAUSED, order & PAUSED) {
+            (0, PAUSED) => session::java_event(EVENT, PAUSES),
+            (PAUSED, 0) => session::java_event(EVENT, RESUMES),
+            _ => {}
+        }
     }
 
     /// An object of a chosen class is allocated, in this thread.

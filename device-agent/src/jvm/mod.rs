@@ -2,16 +2,19 @@
 //!
 //! Data flow: [`start`] brings the agent in: it looks at the command line, asks for its events, puts the jars in place, binds the
 //! natives of `io.memgate.agent.Hooks` and opens the session. Test listeners (put into JUnit 4's notifier as it is loaded, found by JUnit Platform's launcher
-//! through the jar) call [`Natives`]; each test becomes two boundaries. A window of memgate's launcher ends with [`vm::Vm::histogram`],
+//! through the jar) call [`Natives`]; each test becomes two boundaries. A window of memgate's launcher ends with [`Machine::histogram`],
 //! whose differences are frames before its boundary; in the build's own run [`pace`] decides behind which test classes one ends.
 //!
 //! No lock of ours is held across a call into the virtual machine: measuring is done before the session is asked for its lock.
 
+mod art;
 mod chosen;
 mod classes;
 mod exhausted;
 mod explain;
 mod follow;
+mod heap;
+mod machine;
 mod names;
 mod pace;
 mod ring;
@@ -26,7 +29,7 @@ mod weight;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use jni::objects::JObject;
+use jni::objects::{JClass, JObject};
 use jni::{Env, EnvUnowned};
 use memgate_ffi::lock::Lock;
 use memgate_ffi::process;
@@ -39,16 +42,21 @@ pub(crate) use self::classes::ClassNumber;
 pub(crate) use self::exhausted::Exhausted;
 use self::explain::{Found, Hunt};
 pub(crate) use self::follow::{Follow, Happened};
+use self::heap::HeapWatch;
+use self::machine::{Failure, Machine};
 use self::pace::Pace;
 pub(crate) use self::sites::{Alive, Site, Sites};
+#[cfg(target_os = "android")]
+pub(crate) use self::start::on_library;
 pub(crate) use self::start::{is_awake, on_attach, on_load};
 pub(crate) use self::vm::Live;
-use self::vm::Vm;
 use crate::options::{Detail, Options};
 use crate::session;
 
 /// Main class of memgate's launcher, which tells itself where windows end.
 const LAUNCHER: &str = "io.memgate.launcher.Main";
+/// Option `windows`: as with the launcher.
+const EACH: &str = "each";
 /// Errors for want of memory that are told: a test may provoke many.
 const MOST_EXHAUSTIONS: u32 = 16;
 /// `JVMTI_RESOURCE_EXHAUSTED_JAVA_HEAP`
@@ -66,15 +74,20 @@ pub(crate) struct Measured {
 
 struct Agent {
     jvmti: Jvmti,
+    /// Android's runtime, not HotSpot.
+    is_art: bool,
     options: Options,
     command: String,
-    vm: OnceLock<Vm>,
+    vm: OnceLock<Box<dyn Machine>>,
     hunt: Lock<Option<Hunt>>,
     pace: Lock<Pace>,
     sites: OnceLock<Sites>,
     follow: OnceLock<Follow>,
+    heap: HeapWatch,
     /// Out of memory so many times.
     exhausted: AtomicU32,
+    /// Another native agent of this virtual machine, which may want to sample.
+    leaves_sampling_to: OnceLock<String>,
 }
 
 static AGENT: OnceLock<Agent> = OnceLock::new();
@@ -84,18 +97,18 @@ impl Events for Agent {
         let work = |env: &mut Env<'_>| {
             if let Some(agent) = AGENT.get() {
                 agent.begin(env);
-                let allocated = agent.vm.get().and_then(|vm| vm.state(env).allocated_bytes);
+                let allocated = agent.machine().and_then(|vm| vm.state(env).allocated_bytes);
                 agent.sites.get().zip(allocated).inspect(|(sites, allocated)| sites.begin(*allocated));
             }
-            Ok::<(), vm::Failure>(())
+            Ok::<(), Failure>(())
         };
         let _begun = env.with_env_no_catch(work).into_outcome();
     }
 
     fn vm_death(&self, env: &mut EnvUnowned<'_>) {
         let last = self.pace.lock().last();
-        if let (Some(class), Some(vm)) = (last, self.vm.get()) {
-            let work = |env: &mut Env<'_>| Ok::<u32, vm::Failure>(self.measure(env, vm, (&class, ""), 0));
+        if let (Some(class), Some(vm)) = (last, self.machine()) {
+            let work = |env: &mut Env<'_>| Ok::<u32, Failure>(self.measure(env, vm, (&class, ""), 0));
             // Nothing is repeated in the build's own run: there are no orders.
             let _no_orders = env.with_env_no_catch(work).into_outcome();
         }
@@ -109,6 +122,12 @@ impl Events for Agent {
 
     fn class_loads(&self, name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
         start::patched(name, bytes)
+    }
+
+    fn class_prepared(&self, env: &mut Env<'_>, class: &JClass<'_>) {
+        if let Some(agent) = AGENT.get() {
+            agent.bind(env, class);
+        }
     }
 
     fn exhausted(&self, env: &mut Env<'_>, flags: u32, what: &str) {
@@ -126,7 +145,11 @@ impl Events for Agent {
 
     fn sampled(&self, env: &mut Env<'_>, object: &JObject<'_>, class: &JObject<'_>, bytes: u64) {
         let Some(sites) = self.sites.get() else { return };
+        self.heap_fills(env, sites, bytes);
         let Some(follow) = self.follow.get() else { return sites.sampled(env, object, class, bytes) };
+        if !follow.goes_on(sites) {
+            return;
+        }
         if let Some(class) = sites.classes.number(self.jvmti, class).filter(|&c| sites.classes.is_chosen(c)) {
             follow.born(env, (sites, self.jvmti), object, class, bytes);
         }
@@ -158,11 +181,14 @@ impl Natives for Agent {
     }
 
     fn window(&self, env: &mut Env<'_>, suite: &str, test: &str, outcome: i32) -> u32 {
-        let Some(vm) = self.vm.get() else { return 0 };
-        if !self.is_launcher() {
+        let Some(vm) = self.machine() else {
+            // The library was loaded, but the tool interface refused: the native side is measured.
+            return session::java_test_ends(suite, test, outcome_of(outcome), None);
+        };
+        if !self.measures_each_window() {
             return self.class_ended(env, vm, suite);
         }
-        if self.options.detail == Detail::Survivors {
+        if self.options.detail == Detail::Survivors && vm.collects_once() {
             // Rounds: softly held values of this window (what reflection caches, say) go with a second collection only, and would seem
             // to grow wherever a class has more of them than the one before. A repeated test has the same in each iteration.
             let _counted_anyway = self.jvmti.collect();
@@ -174,8 +200,10 @@ impl Natives for Agent {
             orders = self.measure(env, vm, (suite, test), outcome);
         }
         if orders & order::EXPLAIN != 0 {
-            let hunt =
-                Hunt::begin(env, session::java_growing(explain::MAX_CLASSES, explain::MAX_OWN_CLASSES));
+            let hunt = Hunt::begin(
+                env,
+                session::java_growing(suite, explain::MAX_CLASSES, explain::MAX_OWN_CLASSES),
+            );
             if let (Some(hunt), Some(sites), None) = (&hunt, self.sites.get(), self.follow.get()) {
                 sites.look_closely(env, hunt.wanted());
             }
@@ -185,23 +213,27 @@ impl Natives for Agent {
     }
 
     fn listener(&self, name: &str, properties: &str) {
-        let Some(vm) = self.vm.get() else { return };
         let mut words = properties.split('\0');
         let mut all = Vec::new();
         while let (Some(key), Some(value)) = (words.next(), words.next()) {
             all.push((key.to_owned(), value.to_owned()));
         }
-        session::java_info(self.info(vm, name, all));
+        session::java_info(self.info(name, all));
     }
 }
 
 impl Agent {
-    fn is_launcher(&self) -> bool {
-        self.command.starts_with(LAUNCHER)
+    fn machine(&self) -> Option<&dyn Machine> {
+        self.vm.get().map(|vm| &**vm)
+    }
+
+    /// Does who tells of windows also decide where they end? Then each is measured, whatever it costs.
+    fn measures_each_window(&self) -> bool {
+        self.options.windows == EACH || self.command.starts_with(LAUNCHER)
     }
 
     /// A test class of the build's own run is over: its window ends here, or goes on with the next class.
-    fn class_ended(&self, env: &mut Env<'_>, vm: &Vm, class: &str) -> u32 {
+    fn class_ended(&self, env: &mut Env<'_>, vm: &dyn Machine, class: &str) -> u32 {
         let began = process::monotonic_ns();
         if !self.pace.lock().is_due(class, began) {
             return 0;
@@ -213,7 +245,7 @@ impl Agent {
     }
 
     /// Collects, counts, writes the boundary; returns the orders of the harness. No lock is held while the virtual machine is asked.
-    fn measure(&self, env: &mut Env<'_>, vm: &Vm, (suite, test): (&str, &str), outcome: i32) -> u32 {
+    fn measure(&self, env: &mut Env<'_>, vm: &dyn Machine, (suite, test): (&str, &str), outcome: i32) -> u32 {
         self.sites.get().inspect(|sites| sites.measuring(true));
         let measured = self.look(env, vm);
         self.sites.get().inspect(|sites| sites.measuring(false));
@@ -226,7 +258,7 @@ impl Agent {
         }
     }
 
-    fn look(&self, env: &mut Env<'_>, vm: &Vm) -> Result<Measured, vm::Failure> {
+    fn look(&self, env: &mut Env<'_>, vm: &dyn Machine) -> Result<Measured, Failure> {
         let started = process::monotonic_ns();
         let live = vm.histogram(env)?;
         self.catch_up();
@@ -257,6 +289,47 @@ impl Agent {
         (hunt.end(env), alive)
     }
 
+    /// An allocation was sampled: a point of the heap's curve where it is time for one, and the limit.
+    fn heap_fills(&self, env: &mut Env<'_>, sites: &Sites, bytes: u64) {
+        if sites.is_measuring() {
+            return;
+        }
+        let Some(used) = self.heap.look(env, sites.stands_for(bytes)) else { return };
+        session::java_heap(used);
+        if !self.heap.is_above(used) {
+            return;
+        }
+        let Some(used) = self.heap.collected(env, self.jvmti) else { return };
+        session::java_heap(used);
+        if let Some(what) = Some(()).filter(|()| self.heap.is_above(used)).and_then(|()| self.heap.tells()) {
+            let max = self.heap.max();
+            session::java_exhausted(&Exhausted::told(&what, used, max));
+            if !exhausted::look_beside(env, what) {
+                session::log(
+                    LogLevel::Warn,
+                    "nobody could look what fills the heap: there is no thread for it",
+                );
+            }
+        }
+    }
+
+    /// In a thread of its own: a dump where one was asked for, and what fills the heap.
+    fn looks_beside(&self, env: &mut Env<'_>, what: &str) {
+        let folder = &self.options.heap_limit_dump;
+        let path = format!("{folder}/java_pid{}_limit.hprof", process::pid());
+        let dump = self.machine().filter(|_| !folder.is_empty()).and_then(|vm| {
+            let said = match vm.dump_heap(env, &path) {
+                Ok(_) if std::path::Path::new(&path).exists() => return Some(path.clone()),
+                Ok(said) => said,
+                Err(why) => why.to_string(),
+            };
+            session::log(LogLevel::Warn, &format!("the heap dump was not written: {}", said.trim()));
+            None
+        });
+        let exhausted = Exhausted::now(env, (0, what), self.sites.get(), true);
+        session::java_exhausted(&Exhausted { dump, ..exhausted });
+    }
+
     /// What happened to followed objects is in the stream behind this.
     fn catch_up(&self) {
         if let (Some(follow), Some(sites)) = (self.follow.get(), self.sites.get()) {
@@ -265,7 +338,7 @@ impl Agent {
     }
 
     /// What the harness needs to start such a virtual machine again, as the tests see it.
-    fn info(&self, vm: &Vm, listener: &str, properties: Vec<(String, String)>) -> JvmInfo {
+    fn info(&self, listener: &str, properties: Vec<(String, String)>) -> JvmInfo {
         let property = |name: &str| {
             properties.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone()).unwrap_or_default()
         };
@@ -274,9 +347,9 @@ impl Agent {
             vm: format!("{} {}", property("java.vm.name"), property("java.vm.version")),
             version: property("java.specification.version"),
             home: property("java.home"),
-            collector: vm.collector.to_owned(),
+            collector: self.machine().map_or("", Machine::collector).to_owned(),
             command: self.command.clone(),
-            vm_arguments: vm.arguments.clone(),
+            vm_arguments: self.machine().map_or(&[][..], Machine::arguments).to_vec(),
             class_path: paths(property("java.class.path")),
             module_path: paths(property("jdk.module.path")),
             listener: listener.to_owned(),

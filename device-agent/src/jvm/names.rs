@@ -52,8 +52,12 @@ pub(super) fn with_classes<R: Default>(
 
 /// The name of a class as the source has it. A hidden class (`Lcom/example/Loader$$Lambda.0x12;`) is named as in class histograms.
 pub(super) fn name_of(jvmti: Jvmti, class: &JObject<'_>) -> String {
-    let signature = jvmti.class_signature(class).unwrap_or_default();
-    let plain = signature.strip_prefix('L').and_then(|s| s.strip_suffix(';')).unwrap_or(&signature);
+    class_of(&jvmti.class_signature(class).unwrap_or_default())
+}
+
+/// The class of a signature.
+pub(super) fn class_of(signature: &str) -> String {
+    let plain = signature.strip_prefix('L').and_then(|s| s.strip_suffix(';')).unwrap_or(signature);
     match plain.rsplit_once('.') {
         Some((visible, hidden)) => class_name(&format!("{}/{hidden}", visible.replace('/', "."))),
         None => class_name(&plain.replace('/', ".")),

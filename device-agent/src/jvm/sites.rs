@@ -9,6 +9,7 @@
 //! the samples do not fit the bytes that were allocated, somebody else changed it ([`Sites::window_ends`]).
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use jni::Env;
@@ -16,10 +17,13 @@ use jni::objects::JObject;
 use memgate_jvmti::{Event, HeapFilter, Jvmti, StackFrame, Visit};
 use memgate_tracker::sys::thread_pointer;
 use memgate_wire::java::JavaStacks;
+use memgate_wire::spool::follow::PAUSED;
 
 use super::classes::{ClassNumber, SampledClasses};
 use super::stacks::{DEPTH, Stacks};
 use super::weight::weight;
+use crate::carrier::Meeting;
+use crate::session;
 
 /// Tags of one walk that are counted.
 const MAX_TAGS: usize = 1 << 18;
@@ -55,6 +59,8 @@ pub(crate) struct Sites {
     told_foreign: AtomicBool,
     /// The thread that measures: what it allocates is ours.
     measuring: AtomicUsize,
+    /// Where orders come from, known once the stream is open.
+    channel: OnceLock<Meeting>,
 }
 
 /// A sampled object, as its tag: `1 | close 1 | bytes 16 | class 16 | node 20`, from bit 53 down.
@@ -84,15 +90,21 @@ impl Default for Alive {
 }
 
 impl Sites {
-    /// Sampling with this mean interval; the caller has the capabilities. `at_once`: else no allocation is seen before
+    /// Sampling by this event with this mean interval; the caller has the capabilities. `at_once`: else no allocation is seen before
     /// [`Self::look_closely`], and then all of them: threads that are there keep the interval they began with (JDK 17).
-    pub(crate) fn new(jvmti: Jvmti, interval: u32, at_once: bool, classes: SampledClasses) -> Self {
+    pub(crate) fn new(
+        jvmti: Jvmti,
+        event: Event,
+        interval: u32,
+        at_once: bool,
+        classes: SampledClasses,
+    ) -> Self {
         let interval = if at_once { interval } else { 0 };
         // Where it is refused, the virtual machine's own (512 KiB) holds.
         let _as_it_is = jvmti.set_sampling_interval(interval);
         if at_once {
             // Without it nothing is sampled: the report has no allocation sites.
-            let _no_sites = jvmti.enable(Event::SampledObjectAlloc, true);
+            let _no_sites = jvmti.enable(event, true);
         }
         Self {
             at_once,
@@ -107,15 +119,16 @@ impl Sites {
             window_bytes: AtomicU64::new(0),
             told_foreign: AtomicBool::new(false),
             measuring: AtomicUsize::new(0),
+            channel: OnceLock::new(),
         }
     }
 
     /// An allocation was sampled, in this thread.
     pub(crate) fn sampled(&self, env: &Env<'_>, object: &JObject<'_>, class: &JObject<'_>, bytes: u64) {
-        let stands_for = weight(bytes, self.interval.load(Ordering::Relaxed));
+        let stands_for = self.stands_for(bytes);
         self.sampled_bytes.fetch_add(stands_for, Ordering::Relaxed);
         let close = self.close.load(Ordering::Relaxed);
-        if self.measuring.load(Ordering::Relaxed) == thread_pointer() {
+        if self.is_measuring() || self.is_paused() {
             return;
         }
         let Some(class) = self.classes.number(self.jvmti, class) else { return };
@@ -130,6 +143,25 @@ impl Sites {
     /// What the calling thread allocates from now on is ours, or (`false`) the guest's again.
     pub(crate) fn measuring(&self, on: bool) {
         self.measuring.store(if on { thread_pointer() } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// Is this the thread that measures?
+    pub(crate) fn is_measuring(&self) -> bool {
+        self.measuring.load(Ordering::Relaxed) == thread_pointer()
+    }
+
+    /// Whoever looks on has ordered a pause.
+    fn is_paused(&self) -> bool {
+        let channel = self.channel.get().or_else(|| {
+            let channel = session::java_channel()?;
+            Some(self.channel.get_or_init(|| channel))
+        });
+        channel.is_some_and(|channel| channel.follow_order() & PAUSED != 0)
+    }
+
+    /// The bytes that a sampled allocation stands for.
+    pub(crate) fn stands_for(&self, bytes: u64) -> u64 {
+        weight(bytes, self.interval.load(Ordering::Relaxed))
     }
 
     /// The stack of the calling thread.

@@ -3,12 +3,17 @@
 //! Data flow: `Agent_OnLoad` reads the options file and looks at the command line ([`target`]); in a test worker it puts the jars in
 //! place, asks for its events and begins to sample. When the virtual machine is ready the natives are bound and the session begins
 //! ([`Agent::begin`]). `Agent_OnAttach` does all of it at once, and sends JUnit 4's notifier through the hook again where it is loaded
-//! already. Whatever comes later changes nothing.
+//! already. Whatever comes later changes nothing. On Android's runtime nothing is patched and no jar is put in place: the class with the
+//! natives comes with the tests, in a class loader of theirs, and is bound when it is prepared.
+
+#[cfg(target_os = "android")]
+mod library;
 
 use std::ffi::CString;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 
+use jni::objects::JClass;
 use jni::{Env, jni_str};
 use memgate_classfile::{Call, Place, insert_calls};
 use memgate_ffi::lock::Lock;
@@ -16,17 +21,24 @@ use memgate_ffi::process;
 use memgate_jvmti::{Event, Jvmti, raw};
 use memgate_wire::LogLevel;
 
+use super::art::Art;
 use super::classes::SampledClasses;
 use super::follow::Follow;
+use super::heap::HeapWatch;
+use super::machine::{Failure, Machine};
 use super::pace::{self, Pace};
 use super::sites::Sites;
-use super::vm::{self, Vm};
+use super::vm::Vm;
 use super::{AGENT, Agent, names, target};
-use crate::options::{Detail, Options};
-use crate::session;
+use crate::options::{Detail, Options, Target};
+use crate::{platform, session};
+
+#[cfg(target_os = "android")]
+pub(crate) use self::library::on_library;
 
 /// The class that listeners and patches call, in the jar on the boot class path.
 const HOOKS: &str = "io/memgate/agent/Hooks";
+const HOOKS_SIGNATURE: &str = "Lio/memgate/agent/Hooks;";
 /// Room for a reference to every class.
 const LOCAL_REFERENCES: usize = 1 << 16;
 const NOTIFIER: &str = "org/junit/runner/notification/RunNotifier";
@@ -50,11 +62,20 @@ const NOTIFIER_CALLS: [Call<'static>; 2] = [
 /// `Agent_OnLoad`: `text` names the options file. What goes wrong here goes unnoticed by the guest: the harness misses the hello.
 pub(crate) fn on_load(jvmti: Jvmti, text: &str) {
     let command = target::command(jvmti);
-    let Some(options) = options(text).filter(|_| target::runs_tests(&command)) else { return };
+    // Whoever says `target=all` means this one, whatever it runs.
+    let is_meant = |o: &Options| o.targets.contains(&Target::All) || target::runs_tests(&command);
+    let Some(options) = platform::options_of(text).filter(is_meant) else { return };
     let Some(agent) = wake(jvmti, options, command) else { return };
     // Without its events the agent is not there: nothing was changed so far.
-    let _told_by_the_missing_hello = agent.listen(&[Event::VmInit, Event::VmDeath, Event::ClassFileLoadHook]);
-    agent.sample();
+    let _told_by_the_missing_hello = agent.listen(&[Event::VmInit, Event::VmDeath, agent.class_event()]);
+    let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    match target::other_agent(&line, text) {
+        // Only one agent may sample. Ours comes first, and a profiler of the build's own would be refused.
+        Some(other) if agent.options.follow.classes.is_empty() => {
+            agent.leaves_sampling_to.get_or_init(|| other);
+        }
+        _ => agent.sample(),
+    }
 }
 
 /// Is the agent in this virtual machine already? Then another load or attach changes nothing.
@@ -67,33 +88,49 @@ pub(crate) fn is_awake() -> bool {
 
 /// `Agent_OnAttach`: as [`on_load`], but somebody chose this virtual machine, and it runs already.
 pub(crate) fn on_attach(env: &mut Env<'_>, jvmti: Jvmti, text: &str) {
-    let Some(options) = options(text).filter(|_| jvmti.is_live()) else { return };
+    let Some(options) = platform::options_of(text).filter(|_| jvmti.is_live()) else { return };
     let Some(agent) = wake(jvmti, options, target::command(jvmti)) else { return };
-    // What is loaded already is sent through the hook again.
-    let _only_what_is_loaded_later = jvmti.add_capabilities(&[raw::CAN_RETRANSFORM_CLASSES]);
-    let _told_by_the_missing_hello = agent.listen(&[Event::VmDeath, Event::ClassFileLoadHook]);
+    if !agent.is_art {
+        // What is loaded already is sent through the hook again.
+        let _only_what_is_loaded_later = jvmti.add_capabilities(&[raw::CAN_RETRANSFORM_CLASSES]);
+    }
+    let _told_by_the_missing_hello = agent.listen(&[Event::VmDeath, agent.class_event()]);
     agent.sample();
     agent.begin(env);
     session::java_event("attached", "");
-    agent.patch_loaded(env);
+    agent.look_at_loaded(env);
 }
 
-fn options(file: &str) -> Option<Options> {
-    let text = std::fs::read_to_string(file).ok()?;
-    Some(Options::parse(text.trim_end())).filter(|options| options.java)
-}
-
-/// Puts the jars in place. `None`: they are not, or somebody was faster.
+/// Puts the jars in place; without a folder of jars their classes come with the tests. `None`: they are not, or somebody was faster.
 fn wake(jvmti: Jvmti, options: Options, command: String) -> Option<&'static Agent> {
     let jar = |name: &str| CString::new(format!("{}/{name}", options.jars)).unwrap_or_default();
     let (hooks, listener) = (jar("memgate-agent-java.jar"), jar("memgate-junit-platform.jar"));
-    if jvmti.add_to_boot_search(&hooks).is_err() || jvmti.add_to_system_search(&listener).is_err() {
+    let in_place =
+        || jvmti.add_to_boot_search(&hooks).is_ok() && jvmti.add_to_system_search(&listener).is_ok();
+    if !options.jars.is_empty() && !in_place() {
         return None;
     }
     let pace = Pace::new(pace::Plan::of(&options.windows), process::monotonic_ns());
     let (vm, hunt, pace) = (OnceLock::new(), Lock::new(None), Lock::new(pace));
     let (sites, follow, exhausted) = (OnceLock::new(), OnceLock::new(), AtomicU32::new(0));
-    AGENT.set(Agent { jvmti, options, command, vm, hunt, pace, sites, follow, exhausted }).ok()?;
+    let is_art = options.as_art || jvmti.is_art();
+    let heap = HeapWatch::new(options.heap_limit);
+    AGENT
+        .set(Agent {
+            jvmti,
+            is_art,
+            options,
+            command,
+            vm,
+            hunt,
+            pace,
+            sites,
+            follow,
+            heap,
+            exhausted,
+            leaves_sampling_to: OnceLock::new(),
+        })
+        .ok()?;
     AGENT.get()
 }
 /// The class with calls to [`HOOKS`] in it; `None`: it is not JUnit 4's notifier, or cannot be changed.
@@ -116,18 +153,23 @@ impl Agent {
         events.iter().try_for_each(|event| self.jvmti.enable(*event, true))
     }
 
+    /// What tells of new classes: on HotSpot JUnit's notifier is patched, on Android the natives are bound.
+    const fn class_event(&self) -> Event {
+        if self.is_art { Event::ClassPrepare } else { Event::ClassFileLoadHook }
+    }
+
     /// The virtual machine runs: binds the natives and opens the stream.
     pub(super) fn begin(&'static self, env: &mut Env<'_>) {
-        let work = |env: &mut Env<'_>| -> Result<(), vm::Failure> {
-            let hooks = env.find_class(jni_str!("io/memgate/agent/Hooks"))?;
-            memgate_jvmti::register(env, &hooks, self)?;
-            let version = self.jvmti.system_property(c"java.vm.specification.version").unwrap_or_default();
-            let vm = Vm::new(env, self.jvmti, version.trim_start_matches("1.").parse().unwrap_or(0))?;
-            // The first call loads classes: not at a boundary.
-            let _warm = (vm.histogram(env)?, vm.state(env));
+        let work = |env: &mut Env<'_>| -> Result<(), Failure> {
+            let vm = if self.is_art { self.art(env)? } else { self.hotspot(env)? };
             let vm = self.vm.get_or_init(|| vm);
             session::start_java(self.options.clone());
-            self.watch_memory(env, vm);
+            self.heap.begin(env);
+            self.watch_memory(env, &**vm);
+            if let Some(other) = self.leaves_sampling_to.get().filter(|_| self.options.sampling.is_some()) {
+                let why = format!("allocations are not sampled: that is left to {other}, only one agent may");
+                session::log(LogLevel::Warn, &why);
+            }
             Ok(())
         };
         if let Err(why) = work(env) {
@@ -137,10 +179,40 @@ impl Agent {
         }
     }
 
-    /// JUnit 4's notifier may be loaded already.
-    fn patch_loaded(&self, env: &mut Env<'_>) {
-        let patched = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<(), vm::Failure> {
+    fn hotspot(&'static self, env: &mut Env<'_>) -> Result<Box<dyn Machine>, Failure> {
+        let hooks = env.find_class(jni_str!("io/memgate/agent/Hooks"))?;
+        memgate_jvmti::register(env, &hooks, self)?;
+        let version = self.jvmti.system_property(c"java.vm.specification.version").unwrap_or_default();
+        let vm = Vm::new(env, self.jvmti, version.trim_start_matches("1.").parse().unwrap_or(0))?;
+        // The first call loads classes: not at a boundary.
+        let _warm = (vm.histogram(env)?, vm.state(env));
+        Ok(Box::new(vm))
+    }
+
+    /// The class with the natives comes with the tests: it is bound when it is there.
+    fn art(&self, env: &Env<'_>) -> Result<Box<dyn Machine>, Failure> {
+        let art = Art::of(env, self.jvmti).ok_or(memgate_jvmti::Error::NotThere)?;
+        Ok(Box::new(art))
+    }
+
+    /// Binds the natives, if this is the class that has them.
+    pub(super) fn bind(&'static self, env: &mut Env<'_>, class: &JClass<'_>) {
+        let is_hooks = self.jvmti.class_signature(class).is_ok_and(|signature| signature == HOOKS_SIGNATURE);
+        // Another class loader may have a class of this name, too: the event stays on.
+        if let Some(Err(why)) = is_hooks.then(|| memgate_jvmti::register(env, class, self)) {
+            env.exception_clear();
+            session::fails(&format!("the listener cannot reach the agent: {why}"));
+        }
+    }
+
+    /// JUnit 4's notifier, or on Android the class with the natives, may be loaded already.
+    fn look_at_loaded(&'static self, env: &mut Env<'_>) {
+        let looked = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<(), Failure> {
             let loaded = self.jvmti.loaded_classes(env).unwrap_or_default();
+            if self.is_art {
+                loaded.iter().for_each(|class| self.bind(env, class));
+                return Ok(());
+            }
             let notifier = NOTIFIER.replace('/', ".");
             for class in loaded.iter().filter(|class| names::name_of(self.jvmti, class) == notifier) {
                 if let Err(why) = self.jvmti.retransform(class) {
@@ -149,23 +221,27 @@ impl Agent {
             }
             Ok(())
         });
-        if patched.is_err() {
+        if looked.is_err() {
             env.exception_clear();
         }
     }
+
     /// Begins to sample allocations, unless that is switched off; all of them where classes are followed.
     fn sample(&self) {
         let follow = &self.options.follow;
         let follows = !follow.classes.is_empty();
-        let Some(interval) = self.options.sampling.or(follows.then_some(0)) else { return };
+        // Android's runtime does not sample, and an event for every allocation slows each of them: only who follows pays that.
+        let sampling = self.options.sampling.filter(|_| !self.is_art);
+        let Some(interval) = sampling.or(follows.then_some(0)) else { return };
+        let (event, allocations) = if self.is_art {
+            (Event::VmObjectAlloc, raw::CAN_GENERATE_VM_OBJECT_ALLOC_EVENTS)
+        } else {
+            (Event::SampledObjectAlloc, raw::CAN_GENERATE_SAMPLED_OBJECT_ALLOC_EVENTS)
+        };
         // Names of files and lines are there on HotSpot in any case; elsewhere they are asked for.
         let named = [raw::CAN_GET_SOURCE_FILE_NAME, raw::CAN_GET_LINE_NUMBERS];
         let _less_is_named = self.jvmti.add_capabilities(&named);
-        let needed = [
-            raw::CAN_TAG_OBJECTS,
-            raw::CAN_GENERATE_SAMPLED_OBJECT_ALLOC_EVENTS,
-            raw::CAN_GENERATE_OBJECT_FREE_EVENTS,
-        ];
+        let needed = [raw::CAN_TAG_OBJECTS, allocations, raw::CAN_GENERATE_OBJECT_FREE_EVENTS];
         let needed = if follows { &needed[..] } else { needed.get(..2).unwrap_or_default() };
         if !self.jvmti.add_capabilities(needed).is_ok_and(|refused| refused.is_empty()) {
             return;
@@ -175,7 +251,7 @@ impl Agent {
         let interval = if follows { 0 } else { interval };
         // A confirming run looks at one window, but there at everything.
         let at_once = follows || self.options.detail == Detail::Survivors;
-        self.sites.get_or_init(|| Sites::new(self.jvmti, interval, at_once, classes));
+        self.sites.get_or_init(|| Sites::new(self.jvmti, event, interval, at_once, classes));
         if follows {
             self.follow.get_or_init(|| Follow::new(follow.clone()));
             // Without it everything seems to live to the end, and the harness is told that nothing ended.
@@ -184,23 +260,14 @@ impl Agent {
     }
 
     /// Hears of errors for want of memory, and has the virtual machine write a dump then, where that was asked for.
-    fn watch_memory(&self, env: &mut Env<'_>, vm: &Vm) {
+    fn watch_memory(&self, env: &mut Env<'_>, vm: &dyn Machine) {
         let wanted = [raw::CAN_GENERATE_RESOURCE_EXHAUSTION_HEAP_EVENTS];
         if self.jvmti.add_capabilities(&wanted).is_ok_and(|refused| refused.is_empty()) {
-            // HotSpot writes a line of its own to stdout when it tells: the guest's output stays as it is without us.
-            if !vm.arguments.iter().any(|argument| argument.contains("jvmti")) {
-                let _one_line_more = vm.command(env, "VM.log output=stdout what=jvmti=off");
-            }
             // Without it such an error is not told.
             let _untold = self.jvmti.enable(Event::ResourceExhausted, true);
         }
-        let own = "HeapDumpOnOutOfMemoryError";
-        if self.options.heap_dump.is_empty() || vm.arguments.iter().any(|argument| argument.contains(own)) {
-            return;
-        }
-        let path = format!("VM.set_flag HeapDumpPath \"{}\"", self.heap_dump());
-        let set = vm.command(env, &path).and_then(|_| vm.command(env, &format!("VM.set_flag {own} 1")));
-        if let Err(why) = set {
+        let dump = if self.options.heap_dump.is_empty() { String::new() } else { self.heap_dump() };
+        if let Err(why) = vm.watch_memory(env, &dump) {
             session::log(LogLevel::Warn, &format!("no heap dump will be written: {why}"));
         }
     }

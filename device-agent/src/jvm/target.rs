@@ -30,9 +30,39 @@ pub(crate) fn runs_tests(command: &str) -> bool {
     })
 }
 
+/// The native agent, other than ours with the options `ours`, that a command line loads (words with a zero byte behind each). Debuggers
+/// and what comes with the virtual machine are none: they do not sample allocations.
+pub(crate) fn other_agent(line: &[u8], ours: &str) -> Option<String> {
+    const PLAIN: [&str; 4] = ["jdwp", "hprof", "instrument", "management_agent"];
+    let words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    words
+        .filter_map(|word| {
+            let named = word.strip_prefix("-agentlib:").or_else(|| word.strip_prefix("-agentpath:"))?;
+            let (name, options) = named.split_once('=').unwrap_or((named, ""));
+            (!PLAIN.contains(&name) && options != ours).then(|| name.to_owned())
+        })
+        .next()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_profiler_is_another_agent_and_a_debugger_is_none() {
+        let line = |words: &[&str]| words.join("\0").into_bytes();
+        for (words, other) in [
+            (&["java", "-agentlib:jdwp=server=y", "-agentpath:/c/a.so=/s/0001.options", "Main"][..], None),
+            (
+                &["java", "-agentpath:/p/libasyncProfiler.so=start,event=alloc"],
+                Some("/p/libasyncProfiler.so"),
+            ),
+            (&["java", "-agentlib:profiler"], Some("profiler")),
+            (&["java", "-javaagent:/m/mockito.jar"], None),
+        ] {
+            assert_eq!(other_agent(&line(words), "/s/0001.options").as_deref(), other, "{words:?}");
+        }
+    }
 
     #[test]
     fn test_workers_are_told_from_the_rest_of_a_build() {

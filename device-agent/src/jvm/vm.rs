@@ -1,4 +1,4 @@
-//! Questions to the virtual machine, in the cheapest way that exists: diagnostic commands and management natives, called by JNI on
+//! Questions to HotSpot, in the cheapest way that exists: diagnostic commands and management natives, called by JNI on
 //! objects that are never initialised, so that no management bean, no JMX server and no thread of theirs comes to life in the guest.
 //!
 //! One diagnostic command collects and counts in one safepoint: nothing that is made in between can pass for a survivor.
@@ -9,8 +9,7 @@ use jni::{Env, jni_sig, jni_str};
 use memgate_jvmti::Jvmti;
 use memgate_wire::java::JavaState;
 
-/// Why an answer is missing.
-pub(crate) type Failure = jni::errors::Error;
+use super::machine::{Failure, Machine};
 
 /// The virtual machine, as far as it answers.
 pub(crate) struct Vm {
@@ -21,9 +20,9 @@ pub(crate) struct Vm {
     threads: Option<Global<JClass<'static>>>,
     /// The histogram command alone does not collect here.
     collect_first: bool,
-    pub(crate) collector: &'static str,
+    collector: &'static str,
     /// Its options as it took them: from the command line, from argument files and from variables.
-    pub(crate) arguments: Vec<String>,
+    arguments: Vec<String>,
 }
 
 /// Live instances of a class.
@@ -57,7 +56,7 @@ impl Vm {
     }
 
     /// The answer to a diagnostic command.
-    pub(crate) fn command(&self, env: &mut Env<'_>, command: &str) -> Result<String, Failure> {
+    fn command(&self, env: &mut Env<'_>, command: &str) -> Result<String, Failure> {
         clearing(env, |env| {
             let text = env.new_string(command)?;
             let answer = env.call_method(
@@ -68,44 +67,6 @@ impl Vm {
             )?;
             env.cast_local::<JString<'_>>(answer.l()?)?.try_to_string(env)
         })
-    }
-
-    /// Collects, and counts what is alive.
-    pub(crate) fn histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure> {
-        if self.collect_first {
-            // A collector that does not answer leaves floating garbage, which can only send a test to be confirmed.
-            let _counted_anyway = self.jvmti.collect();
-        }
-        Ok(parse_histogram(&self.command(env, "GC.class_histogram")?))
-    }
-
-    /// Lets finalizers run.
-    pub(crate) fn run_finalizers(&self, env: &mut Env<'_>) -> Result<(), Failure> {
-        clearing(env, |env| {
-            let system = env.find_class(jni_str!("java/lang/System"))?;
-            env.call_static_method(system, jni_str!("runFinalization"), jni_sig!("()V"), &[])?;
-            Ok(())
-        })
-    }
-
-    /// What it says of itself now. What it does not answer stays open.
-    pub(crate) fn state(&self, env: &mut Env<'_>) -> JavaState {
-        let loaded = self.management_long(env, jni_str!("getTotalClassCount"));
-        let unloaded = self.management_long(env, jni_str!("getUnloadedClassCount"));
-        let mut thread_names = self.thread_names(env).unwrap_or_default();
-        thread_names.sort();
-        JavaState {
-            heap_used: heap_used(env),
-            metaspace_bytes: self.number(env, "VM.metaspace basic scale=1", "Both:"),
-            classes_loaded: loaded.zip(unloaded).map(|(all, gone)| all.saturating_sub(gone)),
-            allocated_bytes: self.allocated(env),
-            threads: u32::try_from(thread_names.len()).ok(),
-            thread_names,
-            direct_bytes: bits(env, jni_str!("RESERVED_MEMORY")),
-            direct_buffers: bits(env, jni_str!("COUNT")),
-            jni_globals: self.number(env, "Thread.print", "JNI global refs:"),
-            ..JavaState::default()
-        }
     }
 
     /// The number behind `label` in the answer to a command.
@@ -138,6 +99,91 @@ impl Vm {
     }
 }
 
+impl Machine for Vm {
+    fn histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure> {
+        if self.collect_first {
+            // A collector that does not answer leaves floating garbage, which can only send a test to be confirmed.
+            let _counted_anyway = self.jvmti.collect();
+        }
+        Ok(parse_histogram(&self.command(env, "GC.class_histogram")?))
+    }
+
+    fn state(&self, env: &mut Env<'_>) -> JavaState {
+        let loaded = self.management_long(env, jni_str!("getTotalClassCount"));
+        let unloaded = self.management_long(env, jni_str!("getUnloadedClassCount"));
+        let mut thread_names = self.thread_names(env).unwrap_or_default();
+        thread_names.sort();
+        JavaState {
+            heap_used: heap_used(env),
+            metaspace_bytes: self.number(env, "VM.metaspace basic scale=1", "Both:"),
+            classes_loaded: loaded.zip(unloaded).map(|(all, gone)| all.saturating_sub(gone)),
+            allocated_bytes: self.allocated(env),
+            threads: u32::try_from(thread_names.len()).ok(),
+            thread_names,
+            direct_bytes: bits(env, jni_str!("RESERVED_MEMORY")),
+            direct_buffers: bits(env, jni_str!("COUNT")),
+            jni_globals: self.number(env, "Thread.print", "JNI global refs:"),
+            ..JavaState::default()
+        }
+    }
+
+    fn run_finalizers(&self, env: &mut Env<'_>) -> Result<(), Failure> {
+        run_finalizers(env)
+    }
+
+    fn collects_once(&self) -> bool {
+        true
+    }
+
+    fn collector(&self) -> &str {
+        self.collector
+    }
+
+    fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
+    fn dump_heap(&self, env: &mut Env<'_>, place: &str) -> Result<String, Failure> {
+        // The diagnostic command is not there for management.
+        let diagnostic = object(env, jni_str!("com/sun/management/internal/HotSpotDiagnostic"))?;
+        clearing(env, |env| {
+            let place = env.new_string(place)?;
+            let arguments = [JValue::Object(&place), JValue::Bool(true)];
+            env.call_method(
+                &diagnostic,
+                jni_str!("dumpHeap0"),
+                jni_sig!("(Ljava/lang/String;Z)V"),
+                &arguments,
+            )?;
+            Ok(String::new())
+        })
+    }
+
+    fn watch_memory(&self, env: &mut Env<'_>, dump: &str) -> Result<(), Failure> {
+        let has = |text: &str| self.arguments.iter().any(|argument| argument.contains(text));
+        // HotSpot writes a line of its own to stdout when it tells: the guest's output stays as it is without us.
+        if !has("jvmti") {
+            let _one_line_more = self.command(env, "VM.log output=stdout what=jvmti=off");
+        }
+        let own = "HeapDumpOnOutOfMemoryError";
+        if dump.is_empty() || has(own) {
+            return Ok(());
+        }
+        self.command(env, &format!("VM.set_flag HeapDumpPath \"{dump}\""))?;
+        self.command(env, &format!("VM.set_flag {own} 1"))?;
+        Ok(())
+    }
+}
+
+/// Lets finalizers run.
+pub(super) fn run_finalizers(env: &mut Env<'_>) -> Result<(), Failure> {
+    clearing(env, |env| {
+        let system = env.find_class(jni_str!("java/lang/System"))?;
+        env.call_static_method(system, jni_str!("runFinalization"), jni_sig!("()V"), &[])?;
+        Ok(())
+    })
+}
+
 /// Options of the virtual machine, those from variables first.
 fn arguments(env: &mut Env<'_>, management: &JObject<'_>) -> Option<Vec<String>> {
     let get = jni_str!("getVmArguments0");
@@ -165,7 +211,7 @@ fn object(env: &mut Env<'_>, class: &JNIStr) -> Result<Global<JObject<'static>>,
     })
 }
 
-fn optional<T>(env: &mut Env<'_>, result: Result<T, Failure>) -> Option<T> {
+fn optional<T, E>(env: &mut Env<'_>, result: Result<T, E>) -> Option<T> {
     if result.is_err() {
         env.exception_clear();
     }
@@ -173,15 +219,15 @@ fn optional<T>(env: &mut Env<'_>, result: Result<T, Failure>) -> Option<T> {
 }
 
 /// Runs `work` in a local frame; no exception is left behind for the guest.
-fn clearing<T>(
+pub(super) fn clearing<T>(
     env: &mut Env<'_>,
-    work: impl FnOnce(&mut Env<'_>) -> Result<T, Failure>,
+    work: impl FnOnce(&mut Env<'_>) -> Result<T, jni::errors::Error>,
 ) -> Result<T, Failure> {
     let result = env.with_local_frame(16, work);
     if result.is_err() {
         env.exception_clear();
     }
-    result
+    Ok(result?)
 }
 
 /// A counter of `java.nio.Bits`, which keeps the books of direct buffers.
@@ -239,22 +285,40 @@ pub(crate) fn class_name(internal: &str) -> String {
 
 /// Used bytes of the heap.
 pub(crate) fn heap_used(env: &mut Env<'_>) -> Option<u64> {
-    let total = of_runtime(env, jni_str!("totalMemory"))?;
-    Some(total.saturating_sub(of_runtime(env, jni_str!("freeMemory"))?))
+    let runtime = runtime(env)?;
+    used_of(env, &runtime)
 }
 
 /// Bytes that the heap may have at most.
 pub(crate) fn heap_max(env: &mut Env<'_>) -> Option<u64> {
-    of_runtime(env, jni_str!("maxMemory"))
+    let runtime = runtime(env)?;
+    max_of(env, &runtime)
 }
 
-fn of_runtime(env: &mut Env<'_>, method: &JNIStr) -> Option<u64> {
-    let bytes = clearing(env, |env| {
+/// The one `java.lang.Runtime`, for questions where no class may be looked for: in the midst of an allocation, say.
+pub(crate) fn runtime(env: &mut Env<'_>) -> Option<Global<JObject<'static>>> {
+    let runtime = clearing(env, |env| {
         let class = env.find_class(jni_str!("java/lang/Runtime"))?;
         let get = jni_sig!("()Ljava/lang/Runtime;");
         let runtime = env.call_static_method(class, jni_str!("getRuntime"), get, &[])?.l()?;
-        env.call_method(&runtime, method, jni_sig!("()J"), &[])?.j()
+        env.new_global_ref(runtime)
     });
+    runtime.ok()
+}
+
+/// See [`heap_used`]. No Java code runs: the methods are native.
+pub(crate) fn used_of(env: &mut Env<'_>, runtime: &JObject<'_>) -> Option<u64> {
+    let total = of_runtime(env, runtime, jni_str!("totalMemory"))?;
+    Some(total.saturating_sub(of_runtime(env, runtime, jni_str!("freeMemory"))?))
+}
+
+/// See [`heap_max`].
+pub(crate) fn max_of(env: &mut Env<'_>, runtime: &JObject<'_>) -> Option<u64> {
+    of_runtime(env, runtime, jni_str!("maxMemory"))
+}
+
+fn of_runtime(env: &mut Env<'_>, runtime: &JObject<'_>, method: &JNIStr) -> Option<u64> {
+    let bytes = clearing(env, |env| env.call_method(runtime, method, jni_sig!("()J"), &[])?.j());
     u64::try_from(bytes.ok()?).ok()
 }
 

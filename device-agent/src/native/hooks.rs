@@ -25,13 +25,19 @@ pub(crate) static TRACKER: Tracker = Tracker::new();
 
 type Pointer = *mut c_void;
 
-/// `sp`: the stack pointer at the call's first instruction, where the return address lies. One copy for all hooks, whose own
-/// frames on the guest's stack stay small.
+/// `place`: on x86-64 the stack pointer at the call's first instruction, where the return address lies; on arm64 the return address.
+/// `record`: the frame pointer. One copy for all hooks, whose own frames on the guest's stack stay small.
 #[inline(never)]
-unsafe fn note(block: Pointer, bytes: usize, sp: usize, rbp: usize) {
-    // SAFETY: the trampoline was entered by a call: its return address lies at `sp`.
-    let pc = unsafe { (sp as *const usize).read() };
-    TRACKER.record_alloc(block as usize, bytes as u64, Registers { pc, sp: sp + 8, rbp });
+unsafe fn note(block: Pointer, bytes: usize, place: usize, record: usize) {
+    #[cfg(target_arch = "x86_64")]
+    let at = {
+        // SAFETY: the trampoline was entered by a call: its return address lies there.
+        let pc = unsafe { (place as *const usize).read() };
+        Registers { pc, sp: place + 8, rbp: record }
+    };
+    #[cfg(target_arch = "aarch64")]
+    let at = Registers { pc: place, sp: (&raw const block).addr(), rbp: record };
+    TRACKER.record_alloc(block as usize, bytes as u64, at);
 }
 
 pub(crate) unsafe extern "C" fn malloc(bytes: usize, sp: usize, rbp: usize) -> Pointer {
@@ -166,6 +172,12 @@ pub(crate) unsafe extern "C" fn pvalloc(bytes: usize, sp: usize, rbp: usize) -> 
         unsafe { note(block, bytes, sp, rbp) };
     }
     block
+}
+
+/// Is everything recorded?
+#[cfg(target_os = "android")]
+pub(crate) fn is_tracking() -> bool {
+    MODE.load(Ordering::Relaxed) == TRACKING
 }
 
 /// Begins recording.

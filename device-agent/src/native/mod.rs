@@ -1,5 +1,6 @@
 //! Native allocations: the interposer, GoogleTest's boundaries, snapshots.
 
+#[cfg_attr(target_os = "android", path = "no_gtest.rs")]
 pub(crate) mod gtest;
 pub(crate) mod hooks;
 pub(crate) mod leak_info;

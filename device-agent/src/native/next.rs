@@ -79,16 +79,24 @@ pub(crate) fn is_glibc() -> bool {
     glibc != 0 && process::object_of(glibc) == OBJECT.load(Ordering::Relaxed)
 }
 
+/// The next definition. Behind a library that was not preloaded but loaded later there is none: then it is the first one.
+fn following(name: &CStr) -> usize {
+    match process::symbol(name, true) {
+        0 if cfg!(target_os = "android") => process::symbol(name, false),
+        at => at,
+    }
+}
+
 /// Binds the family, once.
 pub(crate) fn bind() {
     if STATE.compare_exchange(UNBOUND, BINDING, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return;
     }
-    let malloc = process::symbol(c"malloc", true);
+    let malloc = following(c"malloc");
     let object = process::object_of(malloc);
     OBJECT.store(object, Ordering::Relaxed);
     let find = |name: &CStr| {
-        let at = process::symbol(name, true);
+        let at = following(name);
         if at != 0 && process::object_of(at) == object { at as Pointer } else { ptr::null_mut() }
     };
     let set = |slot: &AtomicPtr<c_void>, found: Pointer, instead: Pointer| {

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use memgate_ffi::process;
 use memgate_wire::java::{
     ClassCount, ClassName, Classes, HeapHistogram, HistogramScope, Holders, JavaExhausted, JavaObjects,
-    JavaSite, JavaSites, JavaStacks, JvmInfo, ObjectBorn, ObjectFreed,
+    JavaSite, JavaSites, JavaStacks, JavaState, JvmInfo, ObjectBorn, ObjectFreed,
 };
 use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, ErrorCode, ErrorFrame, Event, Frame, Outcome, ProcessRole};
 
 use super::stream::{Known, Offers, Session};
 use super::{OWN, SESSION, TESTS, Waiting, Work, at_exit, begin, is_confirming, publish, reach};
+use crate::carrier::Meeting;
 use crate::jvm::{Alive, ClassNumber, Exhausted, Follow, Happened, Live, Measured, Site, Sites};
 use crate::options::Options;
 
@@ -98,8 +99,9 @@ pub(crate) fn java_test_ends(
     }
 }
 
-/// The classes that grew in each of the last windows, those with most bytes first: `most` of all, and `own` more that are not the JDK's.
-pub(crate) fn java_growing(most: usize, own: usize) -> Vec<String> {
+/// The classes that grew in each of the last windows, those with most bytes first: `own` of the project that tests with `suite`, `most` of
+/// all others, and as many more that are not the JDK's as there are less of the project.
+pub(crate) fn java_growing(suite: &str, most: usize, own: usize) -> Vec<String> {
     let Some(_work) = begin() else { return Vec::new() };
     let guard = SESSION.lock();
     let Some(classes) = guard.as_ref().map(|session| &session.classes) else { return Vec::new() };
@@ -112,10 +114,22 @@ pub(crate) fn java_growing(most: usize, own: usize) -> Vec<String> {
     growing.sort_unstable_by(|a, b| b.cmp(a));
     let names: BTreeMap<u32, &String> = classes.ids.iter().map(|(name, id)| (*id, name)).collect();
     let name = |(_, id): (u64, u32)| names.get(&id).copied().cloned();
-    let mut growing = growing.into_iter().filter_map(name);
-    let mut chosen: Vec<String> = growing.by_ref().take(most).collect();
-    chosen.extend(growing.filter(|name| !is_of_the_jdk(name)).take(own));
+    let package = package_of(suite);
+    let is_project = |name: &String| !package.is_empty() && name.starts_with(&package);
+    let (mut chosen, others): (Vec<String>, Vec<String>) =
+        growing.into_iter().filter_map(name).partition(is_project);
+    chosen.truncate(own);
+    let left = own.saturating_sub(chosen.len());
+    let mut others = others.into_iter();
+    chosen.extend(others.by_ref().take(most));
+    chosen.extend(others.filter(|name| !is_of_the_jdk(name)).take(left));
     chosen
+}
+
+/// The first two parts of the package of a test class: what the project's own classes begin with.
+fn package_of(suite: &str) -> String {
+    let package = suite.rsplit_once('.').map_or("", |(package, _)| package);
+    package.split('.').filter(|part| !part.is_empty()).take(2).map(|part| format!("{part}.")).collect()
 }
 
 /// Arrays of primitive types and everything in a package of the JDK, or of Android as Robolectric brings it.
@@ -161,6 +175,21 @@ pub(crate) fn java_exhausted(exhausted: &Exhausted) {
         session.append_exhausted(exhausted);
         session.flush();
     }
+}
+
+/// Used bytes of the heap, between boundaries. A thread of the guest's: where another one is writing, the point is left out.
+pub(crate) fn java_heap(used: u64) {
+    let Some(_work) = begin() else { return };
+    if let Some(session) = SESSION.try_lock().as_deref_mut().and_then(Option::as_mut) {
+        session.append(&Frame::JavaState(JavaState { heap_used: Some(used), ..JavaState::default() }));
+        session.flush();
+    }
+}
+
+/// Where orders come from that are no answer to a boundary.
+pub(crate) fn java_channel() -> Option<Meeting> {
+    let _work = begin()?;
+    SESSION.lock().as_ref().map(|session| session.carrier.meeting())
 }
 
 /// Writes what happened to followed objects. `wait`: also if another thread has the session at this moment.

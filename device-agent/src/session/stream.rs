@@ -13,11 +13,12 @@ use memgate_wire::{
 };
 
 use super::java::KnownClasses;
+use super::system;
 use crate::carrier::{Carrier, Socket, Spool};
-use crate::entry;
 use crate::native::hooks::TRACKER;
 use crate::native::snapshot::{self, Counts};
 use crate::options::{CarrierKind, Detail, Options};
+use crate::platform;
 
 const RECORDS_PER_PART: usize = 4096;
 const NODES_PER_FRAME: usize = 8192;
@@ -76,6 +77,8 @@ pub(super) struct Bypassing {
 /// What the hello tells beside the process itself.
 #[derive(Default)]
 pub(super) struct Offers {
+    /// Allocations come through the hooks.
+    pub(super) native: bool,
     pub(super) java: bool,
     pub(super) gtest: bool,
     pub(super) blind: Option<String>,
@@ -100,13 +103,13 @@ impl Session {
                 let child = role == ProcessRole::ForkChild;
                 Carrier::Spool(Spool::create(&options.directory, options.harness, child).ok()?)
             }
-            kind => Carrier::Socket(Socket::serve(kind, &options.token).ok()?),
+            kind => Carrier::Socket(Socket::serve(kind, &options.package, &options.token).ok()?),
         };
         let mut session = Self {
             role,
             pid: process::pid(),
             executable: executable(),
-            blind: offers.blind,
+            blind: None,
             main_thread: memgate_tracker::sys::thread_pointer(),
             carrier,
             buffer: Vec::new(),
@@ -125,7 +128,8 @@ impl Session {
             classes: KnownClasses::default(),
             options,
         };
-        session.append_hello(offers.gtest, offers.java);
+        session.append_hello(&offers);
+        session.blind = offers.blind;
         match role {
             ProcessRole::Main => session.append_modules(),
             ProcessRole::ForkChild => session.append_known_modules(),
@@ -134,24 +138,26 @@ impl Session {
         Some(session)
     }
 
-    fn append_hello(&mut self, gtest: bool, java: bool) {
-        let names: &[&str] = match (java, entry::find_object()) {
-            (true, _) => &["java.histogram", "boundary.junit"],
-            (false, Some(_)) => &["native.live", "boundary.c_api", "native.stacks"],
-            (false, None) => &["native.live", "boundary.c_api"],
-        };
-        let mut capabilities: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        if gtest {
-            capabilities.push("boundary.gtest".to_owned());
-        }
+    fn append_hello(&mut self, offers: &Offers) {
+        let stacks = cfg!(target_os = "android") || platform::find_object().is_some();
+        let offered = [
+            (offers.java, "java.histogram"),
+            (offers.java, "boundary.junit"),
+            (offers.native, "native.live"),
+            (offers.native, "boundary.c_api"),
+            (offers.native && stacks, "native.stacks"),
+            (offers.gtest, "boundary.gtest"),
+        ];
+        let offered = offered.into_iter().filter(|(is_there, _)| *is_there);
+        let capabilities = offered.map(|(_, name)| name.to_owned()).collect();
         let hello = Hello {
             wire_version: WIRE_VERSION,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: self.pid,
             parent_pid: process::parent_pid(),
-            abi: "x86_64-linux-gnu".to_owned(),
+            abi: platform::ABI.to_owned(),
             pointer_bytes: 8,
-            runtime: if java { Runtime::HotSpot } else { Runtime::Native },
+            runtime: if offers.java { platform::RUNTIME_OF_JAVA } else { Runtime::Native },
             role: self.role,
             executable: self.executable.clone(),
             arguments: arguments(),
@@ -160,7 +166,7 @@ impl Session {
                 .unwrap_or_default(),
             realtime_offset_ns: process::realtime_offset_ns(),
             capabilities,
-            blind: self.blind.clone(),
+            blind: offers.blind.clone(),
             label: self.options.label.clone(),
         };
         self.append(&Frame::Hello(hello));
@@ -192,6 +198,14 @@ impl Session {
             }
             BoundaryKind::ProcessEnd => (survivors, parts) = self.append_survivors(sequence, 0),
             _ => {}
+        }
+        #[cfg(target_os = "android")]
+        if kind == BoundaryKind::TestEnd {
+            self.append_listed(sequence);
+        }
+        if self.options.os {
+            let closely = matches!(kind, BoundaryKind::TestEnd | BoundaryKind::ProcessEnd);
+            self.append(&Frame::OsSample(system::sample(sequence, closely, self.carrier.thread())));
         }
         // Before the boundary: what could not be recorded is missing in the test that ends with it.
         self.tell_stop();
@@ -261,7 +275,7 @@ impl Session {
     }
 
     /// Makes sure that this much more memory is to be had, else recording stops: asking for it would end the guest.
-    fn make_room(&mut self, bytes: usize) -> bool {
+    pub(super) fn make_room(&mut self, bytes: usize) -> bool {
         let enough = crate::HEAP.has_room(bytes);
         if !enough {
             self.gives_up();

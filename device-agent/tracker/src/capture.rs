@@ -10,10 +10,11 @@
 //! with a frame of the same shape. Where the unwind rule of the new address is that of the old one, a fresh walk would go on
 //! exactly as the last one did, so the address is replaced in what is remembered and the comparison goes on.
 
-use crate::bounds::{Bounds, StackLayout};
+use crate::bounds::Bounds;
 use crate::cfi::{Cfa, Room, Rule, SavedRbp};
-use crate::rules::{RuleCache, Shape, Step};
-use crate::stacks::{Node, StackStore, extend_hash, root_hash};
+pub use crate::context::{Context, Registers};
+use crate::rules::{Shape, Step};
+use crate::stacks::{Node, extend_hash, root_hash};
 use crate::sync::sized;
 use crate::thread::{ThreadCounters, bump};
 
@@ -76,31 +77,6 @@ pub struct Scratch {
     room: Room,
 }
 
-/// The registers at the call of the hooked function.
-#[derive(Debug, Clone, Copy)]
-pub struct Registers {
-    /// Return address of the call.
-    pub pc: usize,
-    /// Stack pointer behind it.
-    pub sp: usize,
-    /// Frame pointer register.
-    pub rbp: usize,
-}
-
-/// What a capture needs beside the scratch.
-pub struct Context<'a> {
-    /// Unwind rules.
-    pub rules: &'a RuleCache,
-    /// Where stacks are stored.
-    pub store: &'a StackStore,
-    /// Where stacks lie.
-    pub layout: StackLayout,
-    /// Module generation.
-    pub generation: u32,
-    /// Counters of the thread.
-    pub counters: &'a ThreadCounters,
-}
-
 /// Outcome of a walk: how many frames it found, and how many remembered ones follow.
 struct Found {
     fresh: usize,
@@ -110,10 +86,21 @@ struct Found {
 }
 
 /// Takes the stack of the calling thread; returns its id, 0 where no memory was left for it.
+///
+/// The registers come one by one, so that they come in registers.
 #[inline(never)]
-pub fn capture(at: Registers, scratch: &mut Scratch, context: &Context<'_>) -> u32 {
-    if scratch.generation != context.generation {
-        scratch.generation = context.generation;
+pub fn capture(
+    pc: usize,
+    sp: usize,
+    rbp: usize,
+    scratch: &mut Scratch,
+    context: &Context,
+    counters: &ThreadCounters,
+) -> u32 {
+    let at = Registers { pc, sp, rbp };
+    let generation = context.rules.generation();
+    if scratch.generation != generation {
+        scratch.generation = generation;
         scratch.remembered = 0;
     }
     let forget = match scratch.meets(scratch.remembered, at, context) {
@@ -123,15 +110,16 @@ pub fn capture(at: Registers, scratch: &mut Scratch, context: &Context<'_>) -> u
             scratch.remembered = depth;
             let found = scratch.walk(at, context);
             if found.fresh + found.reused > MAX_FRAMES {
+                bump(&counters.truncated, 1);
                 return scratch.intern_cut(&found, context);
             }
-            scratch.remember(&found, context);
+            scratch.remember(&found);
             found.forget
         }
     };
     let id = scratch.id_of_top(context);
     if scratch.cut {
-        bump(&context.counters.truncated, 1);
+        bump(&counters.truncated, 1);
     }
     if forget {
         scratch.remembered = 0;
@@ -144,7 +132,7 @@ impl Scratch {
     /// and proves those further out. Frames of the same shape get their present addresses, and all their hashes. `Err`: the number
     /// of remembered frames that lie further out than where the walk must go on by rules.
     #[inline(always)]
-    fn amend(&mut self, depth: usize, pc: usize, context: &Context<'_>) -> Result<(), usize> {
+    fn amend(&mut self, depth: usize, pc: usize, context: &Context) -> Result<(), usize> {
         let top = self.frame(depth - 1);
         let mut unchecked = usize::from(top.checks);
         // Number of the outermost frame with another address.
@@ -174,13 +162,13 @@ impl Scratch {
             }
             (same, unchecked) = (callee - 1, check);
         }
-        self.rehash(same, depth, context);
+        self.rehash(same, depth);
         Ok(())
     }
 
     /// Gives a remembered frame another return address, if it has the same shape.
     #[inline(always)]
-    fn replace(&mut self, index: usize, pc: usize, context: &Context<'_>) -> bool {
+    fn replace(&mut self, index: usize, pc: usize, context: &Context) -> bool {
         let rule = context.rules.step(pc, &mut self.room);
         // SAFETY: callers pass the number of a remembered frame.
         let frame = unsafe { self.frames.get_unchecked_mut(index) };
@@ -193,9 +181,9 @@ impl Scratch {
 
     /// The frames from number `first` up to `depth` are others now, or have others further out.
     #[inline(always)]
-    fn rehash(&mut self, first: usize, depth: usize, context: &Context<'_>) {
+    fn rehash(&mut self, first: usize, depth: usize) {
         let mut hash = match first {
-            0 => root_hash(context.generation),
+            0 => root_hash(self.generation),
             n => self.frame(n - 1).hash,
         };
         for i in first..depth {
@@ -209,7 +197,7 @@ impl Scratch {
     /// Is the walk, which has come to these registers, at one of the first `depth` remembered frames, from where on nothing but
     /// addresses is different? `Err`: the number of those that may still be met.
     #[inline(always)]
-    fn meets(&mut self, mut depth: usize, at: Registers, context: &Context<'_>) -> Result<(), usize> {
+    fn meets(&mut self, mut depth: usize, at: Registers, context: &Context) -> Result<(), usize> {
         while depth > 0 && self.frame(depth - 1).sp < at.sp {
             depth -= 1;
         }
@@ -227,9 +215,9 @@ impl Scratch {
     }
 
     #[inline(always)]
-    fn walk(&mut self, at: Registers, context: &Context<'_>) -> Found {
+    fn walk(&mut self, at: Registers, context: &Context) -> Found {
         let Registers { mut pc, mut sp, mut rbp } = at;
-        let mut bounds = Bounds::of(sp, &context.layout);
+        let mut bounds = Bounds::of(sp, &context.layout());
         let (mut fresh, mut candidate, mut forget) = (0, self.remembered, false);
         // `candidate` counts the remembered frames that may still be met; the innermost of them is candidate - 1.
         loop {
@@ -309,10 +297,10 @@ impl Scratch {
 
     /// Puts the fresh frames on top of the reused ones.
     #[inline(always)]
-    fn remember(&mut self, found: &Found, context: &Context<'_>) {
+    fn remember(&mut self, found: &Found) {
         let mut depth = found.reused;
         let (mut hash, mut checks) = match depth {
-            0 => (root_hash(context.generation), 0),
+            0 => (root_hash(self.generation), 0),
             d => (self.frame(d - 1).hash, usize::from(self.frame(d - 1).checks)),
         };
         for i in (0..found.fresh).rev() {
@@ -366,7 +354,7 @@ impl Scratch {
     }
 
     #[inline(always)]
-    fn id_of_top(&mut self, context: &Context<'_>) -> u32 {
+    fn id_of_top(&mut self, context: &Context) -> u32 {
         let depth = self.remembered;
         if depth == 0 {
             return 0;
@@ -388,7 +376,7 @@ impl Scratch {
     /// Stores the frames from the innermost known one on.
     #[cold]
     #[inline(never)]
-    fn store_frames(&mut self, depth: usize, context: &Context<'_>) -> u32 {
+    fn store_frames(&mut self, depth: usize, context: &Context) -> u32 {
         let (mut parent, mut from) = (0, depth);
         while from > 0 {
             let frame = self.frame(from - 1);
@@ -401,7 +389,7 @@ impl Scratch {
         }
         for i in from..depth {
             let frame = self.frame(i);
-            let node = Node { parent, generation: context.generation, pc: frame.pc as u64 };
+            let node = Node { parent, generation: self.generation, pc: frame.pc as u64 };
             let Some(id) = context.store.store(frame.hash, node) else { return 0 };
             // SAFETY: `i` < depth frames are remembered.
             unsafe { self.frames.get_unchecked_mut(i).node = id };
@@ -413,11 +401,10 @@ impl Scratch {
     /// A stack deeper than MAX_FRAMES: the innermost frames below a truncation mark. The remembered stack stays as it is.
     #[cold]
     #[inline(never)]
-    fn intern_cut(&mut self, found: &Found, context: &Context<'_>) -> u32 {
-        bump(&context.counters.truncated, 1);
+    fn intern_cut(&mut self, found: &Found, context: &Context) -> u32 {
         let fresh = found.fresh.min(MAX_FRAMES);
         let reused = (MAX_FRAMES - fresh).min(found.reused);
-        let mut hash = root_hash(context.generation);
+        let mut hash = root_hash(self.generation);
         let mut parent = 0;
         let outermost = (0..reused).rev().map(|i| found.reused - 1 - i);
         let mut add = |pc: usize| {
@@ -425,9 +412,9 @@ impl Scratch {
             let stored = context.store.find(hash);
             parent = match stored {
                 Some(id) => id,
-                None => context
-                    .store
-                    .store(hash, Node { parent, generation: context.generation, pc: pc as u64 })?,
+                None => {
+                    context.store.store(hash, Node { parent, generation: self.generation, pc: pc as u64 })?
+                }
             };
             Some(parent)
         };
@@ -504,7 +491,7 @@ impl Walked {
         step: Step,
         innermost: bool,
         bounds: &mut Bounds,
-        context: &Context<'_>,
+        context: &Context,
         forget: &mut bool,
         room: &mut Room,
     ) -> Caller {
@@ -539,7 +526,7 @@ impl Walked {
     fn slow_caller(
         &mut self,
         bounds: &mut Bounds,
-        context: &Context<'_>,
+        context: &Context,
         forget: &mut bool,
         room: &mut Room,
     ) -> Caller {
@@ -578,7 +565,7 @@ impl Walked {
                 let (Some(sp), Some(rbp), Some(pc)) = (at(rsp), at(rbp), at(rip)) else {
                     return Caller::Unknown;
                 };
-                *bounds = Bounds::of(sp, &context.layout);
+                *bounds = Bounds::of(sp, &context.layout());
                 bounds.interrupted = true;
                 // The interrupted instruction itself, told as a return address would be: one behind.
                 Caller::Frame(Registers { pc: pc.wrapping_add(1), sp, rbp })

@@ -3,7 +3,8 @@
 //! Data flow: an allocation hook calls [`Tracker::record_alloc`] with the pointer, the requested size and the caller's
 //! registers. The calling thread's [`thread::ThreadState`] walks the stack ([`capture`]) with unwind rules from the
 //! process-wide [`rules::RuleCache`] (filled by [`cfi`] from `.eh_frame`), reuses the part of the previous stack that is
-//! provably unchanged, and interns the result in the [`stacks::StackStore`]. The live table ([`table::Table`]) keeps
+//! provably unchanged, and interns the result in the [`stacks::StackStore`]. (On Android it goes from frame record to frame
+//! record, `chain.rs`.) The live table ([`table::Table`]) keeps
 //! 8 bytes per allocation: stack, epoch, size. A free clears them. At a boundary the agent asks for survivors.
 //!
 //! # Rules of this crate
@@ -23,14 +24,26 @@
     clippy::cast_possible_truncation,
     reason = "this crate is for 64-bit targets; packed fields are masked to their widths"
 )]
-#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#![cfg(any(
+    all(target_arch = "x86_64", target_os = "linux"),
+    all(any(target_arch = "aarch64", target_arch = "x86_64"), target_os = "android")
+))]
 
 #[cfg(all(test, not(loom)))]
 extern crate std;
 
+#[cfg_attr(
+    target_os = "android",
+    expect(dead_code, reason = "frame records need less of it than unwind rules")
+)]
 mod bounds;
+#[cfg_attr(target_os = "android", path = "chain.rs")]
 pub mod capture;
 pub mod cfi;
+#[cfg(all(test, not(loom), not(target_os = "android")))]
+#[expect(dead_code, unreachable_pub, reason = "Android's `capture`: here its walk is tested")]
+mod chain;
+mod context;
 pub mod cost;
 #[cfg(feature = "crosscheck")]
 pub mod crosscheck;
@@ -45,6 +58,8 @@ pub mod sys;
 pub mod table;
 pub mod thread;
 mod tracker;
+mod words;
 
 pub use bounds::StackLayout;
 pub use tracker::{Removed, StopReason, Totals, Tracker};
+pub use words::available as has_thread_words;

@@ -131,7 +131,8 @@ impl StackStore {
 
     fn node_cell(&self, id: u32, make: bool) -> Option<&NodeCell> {
         let chunk = self.chunks.get(id as usize / CHUNK_NODES)?;
-        let at = if make { sync::get_or_map(chunk, CHUNK_NODES)? } else { chunk.load(Ordering::Acquire) };
+        let at =
+            if make { sync::get_or_map(chunk, CHUNK_NODES, false)? } else { chunk.load(Ordering::Acquire) };
         if at.is_null() {
             return None;
         }
@@ -155,7 +156,7 @@ impl StackStore {
         }
     }
 
-    /// Replaces the map by one four times as large. Only one thread does it; nobody waits for it. What is stored while it copies
+    /// Replaces the map by one twice as large: the denser it is, the more of what is looked up stays in the caches. Only one thread does it; nobody waits for it. What is stored while it copies
     /// may be missing in the new map and is then stored twice.
     fn grow(&self) {
         if self.growing.swap(true, Ordering::Acquire) {
@@ -165,7 +166,7 @@ impl StackStore {
         // SAFETY: maps are mapped once and never given back.
         let old = unsafe { old.as_ref() };
         if old.is_none_or(Map::is_crowded) {
-            let cells = old.map_or(FIRST_CELLS, |m| (m.mask as usize + 1) * 4);
+            let cells = old.map_or(FIRST_CELLS, |m| (m.mask as usize + 1) * 2);
             if let Some(new) = Map::with_cells(cells) {
                 if let Some(old) = old {
                     for i in 0..=old.mask {
@@ -214,7 +215,7 @@ impl Map {
     }
 
     fn is_crowded(&self) -> bool {
-        self.used.load(Ordering::Relaxed) * 2 > self.mask
+        self.used.load(Ordering::Relaxed) * 3 > self.mask * 2
     }
 
     #[inline(always)]

@@ -61,16 +61,16 @@ macro_rules! zero_constructor {
 }
 pub(crate) use zero_constructor;
 
-/// Loads the pointer, or maps `count` zeroed values and publishes them. `None`: no memory.
+/// Loads the pointer, or maps `count` zeroed values and publishes them; `soon`: all of them are used soon. `None`: no memory.
 ///
 /// Two threads may both map: one mapping is published, the other one was never seen by anybody and is given back.
 #[inline(always)]
-pub(crate) fn get_or_map<T: Zeroed>(cell: &AtomicPtr<T>, count: usize) -> Option<*mut T> {
+pub(crate) fn get_or_map<T: Zeroed>(cell: &AtomicPtr<T>, count: usize, soon: bool) -> Option<*mut T> {
     let at = cell.load(Ordering::Acquire);
     if !at.is_null() {
         return Some(at);
     }
-    let new = map::<(), T>(count, false)?;
+    let new = map::<(), T>(count, soon)?;
     match cell.compare_exchange(ptr::null_mut(), new.as_ptr().cast(), Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(new.as_ptr().cast()),
         Err(other) => {

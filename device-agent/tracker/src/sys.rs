@@ -108,9 +108,20 @@ impl Errno {
     }
 
     fn place() -> *mut i32 {
+        #[cfg(not(target_os = "android"))]
         // SAFETY: always succeeds.
-        unsafe { libc::__errno_location() }
+        return unsafe { libc::__errno_location() };
+        #[cfg(target_os = "android")]
+        // SAFETY: always succeeds.
+        return unsafe { libc::__errno() };
     }
+}
+
+/// The address that a pointer means. On arm64 the allocator may mark pointers in their upper byte, which the processor ignores.
+#[inline(always)]
+#[must_use]
+pub const fn without_mark(pointer: usize) -> usize {
+    if cfg!(target_arch = "aarch64") { pointer & (usize::MAX >> 8) } else { pointer }
 }
 
 /// Address of the calling thread's control block: the C library puts it at the top of every thread's stack but the main one's.
@@ -118,6 +129,12 @@ impl Errno {
 #[must_use]
 pub fn thread_pointer() -> usize {
     let base: usize;
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads the register that holds it.
+    unsafe {
+        core::arch::asm!("mrs {}, tpidr_el0", out(reg) base, options(pure, nomem, nostack, preserves_flags))
+    };
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: on x86-64 Linux the word at fs:0 holds the thread pointer itself (psABI, TLS variant II).
     unsafe {
         core::arch::asm!("mov {}, fs:[0]", out(reg) base, options(pure, readonly, nostack, preserves_flags))

@@ -76,6 +76,12 @@ struct Leaf {
     touched: [AtomicU16; PAGES],
 }
 
+impl Leaf {
+    fn is_used_to_its_end(&self) -> bool {
+        self.touched.last().is_some_and(|stamp| stamp.load(Ordering::Relaxed) != 0)
+    }
+}
+
 type Mid = Directory<Leaf, { 1 << MID_BITS }>;
 
 /// The table. One lives in a static of the agent; all-zero is empty.
@@ -211,8 +217,10 @@ impl Table {
     #[inline(never)]
     fn make_slot(&self, address: usize) -> Result<(&Leaf, usize), Full> {
         let (top, mid, slot) = self.indices(address);
-        let leaf = self.top.get_or_map(top).and_then(|mid_level| mid_level.get_or_map(mid));
-        leaf.map(|leaf| (leaf, slot)).ok_or(Full)
+        let mid_level = self.top.get_or_map(top, false).ok_or(Full)?;
+        // A heap that has filled the leaf below grows on into this one: all pages at once are cheaper than a page fault for each.
+        let soon = mid_level.below(mid).is_some_and(Leaf::is_used_to_its_end);
+        mid_level.get_or_map(mid, soon).map(|leaf| (leaf, slot)).ok_or(Full)
     }
 }
 
@@ -243,10 +251,15 @@ impl<T: Zeroed, const N: usize> Directory<T, N> {
         unsafe { entry.load(Ordering::Acquire).as_ref() }
     }
 
-    fn get_or_map(&self, index: usize) -> Option<&T> {
+    /// The entry before the one at `index`.
+    fn below(&self, index: usize) -> Option<&T> {
+        self.get((index & (N - 1)).checked_sub(1)?)
+    }
+
+    fn get_or_map(&self, index: usize, soon: bool) -> Option<&T> {
         let index = index & (N - 1);
         self.groups.fetch_or(1 << (index / Self::GROUP), Ordering::Relaxed);
-        let at = sync::get_or_map(self.entries.get(index)?, 1)?;
+        let at = sync::get_or_map(self.entries.get(index)?, 1, soon)?;
         // SAFETY: what is published stays mapped.
         unsafe { at.as_ref() }
     }

@@ -1,6 +1,6 @@
 //! Per-thread state: counters, the remembered stack, scratch for the walk.
 //!
-//! The thread-local storage of this library is two words, of the initial-exec model: the state itself is mapped
+//! A thread has two words of this library ([`crate::words`]): the state itself is mapped
 //! memory, so that no thread's stack shrinks and nothing is allocated lazily inside a hook. States are never unmapped; a
 //! thread that ends gives its state back for the next one, counters included, so the sum over all states is the process's total.
 
@@ -11,57 +11,10 @@ use core::sync::atomic::compiler_fence;
 use crate::capture::Scratch;
 use crate::cost::{Timed, ticks};
 use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, Ordering, Zeroed, sized, zero_constructor};
+use crate::words;
 
 /// Epochs whose live counts are kept apart in a thread's state.
 pub const RECENT_EPOCHS: usize = sized(8, 4);
-
-#[cfg(not(loom))]
-core::arch::global_asm!(
-    ".section .tbss,\"awT\",@nobits",
-    ".p2align 3",
-    ".hidden memgate_thread_words",
-    ".type memgate_thread_words,@object",
-    ".size memgate_thread_words,16",
-    ".globl memgate_thread_words",
-    "memgate_thread_words:",
-    ".zero 16",
-    ".text",
-);
-
-/// The two words of thread-local storage.
-#[repr(C)]
-struct ThreadWords {
-    state: *mut ThreadState,
-    /// Depth of code whose allocations are the agent's own doing.
-    inside: u32,
-    /// 1: the thread is past its last destructor and must not take a state for itself again.
-    ended: u32,
-}
-
-#[cfg(not(loom))]
-#[inline(always)]
-fn words() -> *mut ThreadWords {
-    let at: *mut ThreadWords;
-    // SAFETY: initial-exec access as the psABI writes it; the symbol is 16 zeroed bytes in this module's TLS block.
-    unsafe {
-        core::arch::asm!(
-            "mov {0}, qword ptr [rip + memgate_thread_words@GOTTPOFF]",
-            "add {0}, fs:[0]",
-            out(reg) at, options(pure, nomem, nostack)
-        );
-    }
-    at
-}
-
-/// A thread of a model has its words from the model.
-#[cfg(loom)]
-fn words() -> *mut ThreadWords {
-    loom::thread_local! {
-        static WORDS: UnsafeCell<ThreadWords> =
-            UnsafeCell::new(ThreadWords { state: ptr::null_mut(), inside: 0, ended: 0 });
-    }
-    WORDS.with(UnsafeCell::get)
-}
 
 /// Counters of one thread. Only the owning thread writes, with plain stores; anybody reads.
 #[derive(Default)]
@@ -178,8 +131,7 @@ impl ThreadStates {
     /// past its end works with a spare one. `None`: no memory. `first` runs when the thread takes its state.
     #[inline(always)]
     pub fn with<R>(&self, first: fn(), work: impl FnOnce(&ThreadState, &mut Scratch) -> R) -> Option<R> {
-        // SAFETY: this thread's words.
-        let mut own = unsafe { (*words()).state };
+        let mut own = words::state();
         if own.is_null() {
             own = self.adopt(first)?;
         }
@@ -198,8 +150,7 @@ impl ThreadStates {
         if mark != FREE {
             // Here and not in the call: that code is seldom in the cache.
             self.special_ends(own, at, ticks());
-        // SAFETY: this thread's words.
-        } else if unsafe { (*words()).ended } != 0 {
+        } else if words::ended() {
             self.release();
         }
         Some(result)
@@ -236,23 +187,20 @@ impl ThreadStates {
             state.next_mark.store(TIMED, Ordering::Relaxed);
             state.busy.store(TIMED, Ordering::Relaxed);
         }
-        // SAFETY: this thread's words.
-        if unsafe { (*words()).ended } != 0 {
+        if words::ended() {
             self.release();
         }
     }
 
     /// Gives the calling thread's state back; `ended`: for good, later events use spare states.
     pub fn thread_ends(&self) {
-        // SAFETY: this thread's words.
-        unsafe { (*words()).ended = 1 };
+        words::set_ended();
         self.release();
     }
 
     /// In a forked child: the states of threads that do not exist here stay unused, this thread is not inside anything.
     pub fn after_fork(&self) {
-        // SAFETY: this thread's words.
-        let own = unsafe { (*words()).state };
+        let own = words::state();
         // SAFETY: states are never unmapped.
         if let Some(state) = unsafe { own.as_ref() } {
             state.busy.store(FREE, Ordering::Relaxed);
@@ -273,10 +221,8 @@ impl ThreadStates {
     #[inline(never)]
     fn adopt(&self, first: fn()) -> Option<*mut ThreadState> {
         let state = self.take()?;
-        // SAFETY: this thread's words.
-        unsafe { (*words()).state = state };
-        // SAFETY: this thread's words.
-        if unsafe { (*words()).ended } == 0 {
+        words::set_state(state);
+        if !words::ended() {
             let _inside = Inside::enter();
             first();
         }
@@ -286,8 +232,8 @@ impl ThreadStates {
     #[cold]
     #[inline(never)]
     fn release(&self) {
-        // SAFETY: this thread's words.
-        let own = unsafe { core::mem::replace(&mut (*words()).state, ptr::null_mut()) };
+        let own = words::state();
+        words::set_state(ptr::null_mut());
         if !own.is_null() {
             self.give(own);
         }
@@ -386,18 +332,16 @@ impl Inside {
     /// Begins.
     #[must_use]
     pub fn enter() -> Self {
-        // SAFETY: this thread's words.
-        unsafe { (*words()).inside += 1 };
+        words::set_inside(words::inside() + 1);
         Self(())
     }
 
     /// Runs `work` as if this thread were the guest's own.
     pub fn suspended<R>(work: impl FnOnce() -> R) -> R {
-        // SAFETY: this thread's words.
-        let depth = unsafe { core::mem::replace(&mut (*words()).inside, 0) };
+        let depth = words::inside();
+        words::set_inside(0);
         let result = work();
-        // SAFETY: as above.
-        unsafe { (*words()).inside = depth };
+        words::set_inside(depth);
         result
     }
 
@@ -405,15 +349,13 @@ impl Inside {
     #[inline(always)]
     #[must_use]
     pub fn now() -> bool {
-        // SAFETY: this thread's words.
-        unsafe { (*words()).inside != 0 }
+        words::inside() != 0
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        // SAFETY: this thread's words.
-        unsafe { (*words()).inside -= 1 };
+        words::set_inside(words::inside() - 1);
     }
 }
 

@@ -6,9 +6,9 @@ use crate::bounds::StackLayout;
 use crate::capture::{self, Context, Registers};
 use crate::cfi::FindObject;
 use crate::cost::{Reckoning, excess};
-use crate::rules::RuleCache;
-use crate::stacks::{Node, StackStore};
+use crate::stacks::Node;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Zeroed, sized, zero_constructor};
+use crate::sys::without_mark;
 use crate::table::{Entry, FIRST_EPOCH, MAX_EPOCH, Table};
 use crate::thread::{Inside, RECENT_EPOCHS, ThreadState, ThreadStates, bump};
 
@@ -49,13 +49,11 @@ const PUBLISH_MASK: u64 = sized(0xff, 1);
 /// Everything there is. One lives in a static of the agent.
 pub struct Tracker {
     table: Table,
-    stacks: StackStore,
-    rules: RuleCache,
+    captures: Context,
     threads: ThreadStates,
     /// Times the count started again 18 | epoch 14: one number that only grows.
     epoch: AtomicU32,
     stopped: AtomicU32,
-    layout: [AtomicUsize; 3],
     thread_starts: AtomicUsize,
     live_counters: AtomicPtr<AtomicPtr<AtomicU64>>,
 }
@@ -74,13 +72,9 @@ impl Tracker {
         wide_granule: bool,
         thread_starts: fn(),
     ) {
-        for (word, value) in
-            self.layout.iter().zip([layout.main_thread, layout.main_top, layout.thread_bytes])
-        {
-            word.store(value, Ordering::Relaxed);
-        }
+        self.captures.set_layout(layout);
         if let Some(find) = find_object {
-            self.rules.set_find_object(find);
+            self.captures.rules.set_find_object(find);
         }
         self.table.set_granule(wide_granule);
         self.epoch.store(FIRST_EPOCH, Ordering::Relaxed);
@@ -93,15 +87,10 @@ impl Tracker {
         if Inside::now() || self.stopped.load(Ordering::Relaxed) != 0 {
             return;
         }
+        let address = without_mark(address);
         let done = self.threads.with(self.first(), |state, scratch| {
-            let context = Context {
-                rules: &self.rules,
-                store: &self.stacks,
-                layout: self.layout(),
-                generation: self.generation(),
-                counters: &state.counters,
-            };
-            let stack = capture::capture(at, scratch, &context);
+            let Registers { pc, sp, rbp } = at;
+            let stack = capture::capture(pc, sp, rbp, scratch, &self.captures, &state.counters);
             if stack == 0 {
                 self.stop(StopReason::Stacks);
                 return;
@@ -132,6 +121,7 @@ impl Tracker {
     /// Notes that `address` is about to be freed.
     #[inline(always)]
     pub fn record_free(&self, address: usize) -> Removed {
+        let address = without_mark(address);
         let known = self.threads.with(self.first(), |state, _| {
             let removed = self.table.remove(address);
             match removed {
@@ -154,6 +144,7 @@ impl Tracker {
     /// Takes a free back that did not happen (a failed `realloc`).
     pub fn restore(&self, address: usize, removed: Removed) {
         let Some(entry) = removed else { return };
+        let address = without_mark(address);
         self.threads.with(self.first(), |state, _| {
             bump(&state.counters.frees, u64::MAX);
             bump(&state.counters.freed_bytes, entry.size.wrapping_neg());
@@ -198,31 +189,31 @@ impl Tracker {
 
     /// A module was unloaded: rules and remembered stacks are void, later stacks get new nodes. Returns the new generation.
     pub fn modules_changed(&self) -> u32 {
-        self.rules.next_generation()
+        self.captures.rules.next_generation()
     }
 
     /// The present module generation.
     #[must_use]
     pub fn generation(&self) -> u32 {
-        self.rules.generation()
+        self.captures.rules.generation()
     }
 
     /// A stored frame.
     #[must_use]
     pub fn stack_node(&self, id: u32) -> Option<Node> {
-        self.stacks.node(id)
+        self.captures.store.node(id)
     }
 
     /// The unwind rule for a return address.
     #[cfg(feature = "crosscheck")]
     pub(crate) fn rule_of(&self, pc: usize) -> Option<crate::cfi::Rule> {
-        self.rules.exact(pc, &mut crate::cfi::Room::new())
+        self.captures.rules.exact(pc, &mut crate::cfi::Room::new())
     }
 
     /// Stored frames.
     #[must_use]
     pub fn stack_nodes(&self) -> u32 {
-        self.stacks.len()
+        self.captures.store.len()
     }
 
     /// Takes the caller's stack without recording an allocation.
@@ -230,14 +221,8 @@ impl Tracker {
     pub fn stack_of(&self, at: Registers) -> u32 {
         self.threads
             .with(self.first(), |state, scratch| {
-                let context = Context {
-                    rules: &self.rules,
-                    store: &self.stacks,
-                    layout: self.layout(),
-                    generation: self.generation(),
-                    counters: &state.counters,
-                };
-                capture::capture(at, scratch, &context)
+                let Registers { pc, sp, rbp } = at;
+                capture::capture(pc, sp, rbp, scratch, &self.captures, &state.counters)
             })
             .unwrap_or(0)
     }
@@ -295,7 +280,7 @@ impl Tracker {
     /// In a forked child, before anything else.
     pub fn after_fork(&self) {
         self.threads.after_fork();
-        self.stacks.after_fork();
+        self.captures.store.after_fork();
         #[cfg(feature = "crosscheck")]
         crate::crosscheck::after_fork();
     }
@@ -385,16 +370,6 @@ impl Tracker {
     }
 
     #[inline(always)]
-    fn layout(&self) -> StackLayout {
-        let [main_thread, main_top, thread_bytes] = &self.layout;
-        StackLayout {
-            main_thread: main_thread.load(Ordering::Relaxed),
-            main_top: main_top.load(Ordering::Relaxed),
-            thread_bytes: thread_bytes.load(Ordering::Relaxed),
-        }
-    }
-
-    #[inline(always)]
     fn first(&self) -> fn() {
         let word = self.thread_starts.load(Ordering::Relaxed);
         if word == 0 {
@@ -417,12 +392,10 @@ unsafe impl Zeroed for Tracker {
     fn zeroed() -> Self {
         Self {
             table: Zeroed::zeroed(),
-            stacks: Zeroed::zeroed(),
-            rules: RuleCache::new(),
+            captures: Zeroed::zeroed(),
             threads: Zeroed::zeroed(),
             epoch: Zeroed::zeroed(),
             stopped: Zeroed::zeroed(),
-            layout: Default::default(),
             thread_starts: AtomicUsize::new(0),
             live_counters: Zeroed::zeroed(),
         }
@@ -468,7 +441,7 @@ mod tests {
     fn when_the_numbers_for_stacks_run_out_recording_stops_and_what_was_recorded_stays_exact() {
         let t = tracker();
         t.record_alloc(0x10_0000, 11, here());
-        t.stacks.leave(0);
+        t.captures.store.leave(0);
         // From another line, and thus with another stack.
         t.record_alloc(0x20_0000, 13, here());
         assert_eq!(t.stopped(), Some(StopReason::Stacks));

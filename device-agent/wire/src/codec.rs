@@ -172,6 +172,7 @@ fn body(frame: &Frame) -> Option<Vec<u8>> {
         Frame::Goodbye(f) => bytes(f),
         Frame::OsSample(f) => bytes(f),
         Frame::Order(f) => bytes(f),
+        Frame::LeakInfo(f) => bytes(f),
         Frame::JvmInfo(f) => bytes(f),
         Frame::Classes(f) => bytes(f),
         Frame::HeapHistogram(f) => bytes(f),
@@ -209,6 +210,7 @@ fn parse(frame_type: FrameType, version: u8, body: &[u8]) -> Option<Frame> {
         FrameType::Goodbye => Frame::Goodbye(with_cost(version, body)?),
         FrameType::OsSample => Frame::OsSample(all(body)?),
         FrameType::Order => Frame::Order(all(body)?),
+        FrameType::LeakInfo => Frame::LeakInfo(all(body)?),
         FrameType::JvmInfo => Frame::JvmInfo(all(body)?),
         FrameType::Classes => Frame::Classes(all(body)?),
         FrameType::HeapHistogram => Frame::HeapHistogram(all(body)?),
@@ -238,6 +240,7 @@ impl Frame {
             Self::Goodbye(_) => FrameType::Goodbye,
             Self::OsSample(_) => FrameType::OsSample,
             Self::Order(_) => FrameType::Order,
+            Self::LeakInfo(_) => FrameType::LeakInfo,
             Self::JvmInfo(_) => FrameType::JvmInfo,
             Self::Classes(_) => FrameType::Classes,
             Self::HeapHistogram(_) => FrameType::HeapHistogram,
@@ -268,6 +271,7 @@ impl FrameType {
             10 => Self::Goodbye,
             11 => Self::OsSample,
             12 => Self::Order,
+            13 => Self::LeakInfo,
             32 => Self::JvmInfo,
             33 => Self::Classes,
             34 => Self::HeapHistogram,
@@ -292,7 +296,7 @@ mod tests {
     use crate::java::{ClassCount, JavaExhausted, JavaObjects, JavaSite, ObjectBorn, ObjectFreed};
 
     use super::*;
-    use crate::frame::{Log, LogLevel, SnapshotRecord};
+    use crate::frame::{LeakInfo, Log, LogLevel, SnapshotRecord};
     use crate::{AgentCost, Counters, Goodbye, GoodbyeReason, NativeSnapshot, SnapshotScope};
 
     fn log(text: &str) -> Frame {
@@ -311,6 +315,22 @@ mod tests {
         let n = encode(&snapshot, 99, &mut bytes);
         assert_eq!(n, bytes.len());
         assert_eq!(decode(&bytes, 0), Ok(Decoded::Frame { frame: snapshot, t_ns: 99, bytes: n }));
+    }
+
+    #[test]
+    fn a_part_of_the_platforms_list_comes_back_as_it_went() {
+        let frame = Frame::LeakInfo(LeakInfo {
+            boundary: 3,
+            part: 1,
+            overall_bytes: 288,
+            record_bytes: 144,
+            total_bytes: 65_536,
+            backtrace_size: 16,
+            records: vec![7; 144],
+        });
+        let mut bytes = Vec::new();
+        let written = encode(&frame, 5, &mut bytes);
+        assert_eq!(decode(&bytes, 0), Ok(Decoded::Frame { frame, t_ns: 5, bytes: written }));
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub enum Frame {
     OsSample(OsSample),
     /// From the harness to the agent (socket carrier; on a spool orders are words of the control page).
     Order(Order),
+    /// Part of what the platform's own malloc debugging has listed.
+    LeakInfo(LeakInfo),
     /// Where the stream comes from, if it is a Java virtual machine.
     JvmInfo(JvmInfo),
     /// Classes that later frames refer to.
@@ -83,6 +85,8 @@ pub enum FrameType {
     OsSample = 11,
     /// [`Frame::Order`]
     Order = 12,
+    /// [`Frame::LeakInfo`]
+    LeakInfo = 13,
     /// [`Frame::JvmInfo`]
     JvmInfo = 32,
     /// [`Frame::Classes`]
@@ -294,6 +298,27 @@ pub struct NativeSnapshot {
     pub part: u32,
     /// The records; (stack, size) pairs do not repeat within one snapshot.
     pub records: Vec<SnapshotRecord>,
+}
+
+/// Part of a buffer of Android's `get_malloc_leak_info`, as libc gave it: records of two words (size and zygote bit, count) and
+/// `backtrace_size` addresses, in the writer's byte order and width. Nothing in it is added up, and records of one allocation site may
+/// repeat. It is written only where memgate's own tracker does not run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeakInfo {
+    /// The [`Boundary::sequence`] it belongs to.
+    pub boundary: u32,
+    /// Number of this part, from 0.
+    pub part: u32,
+    /// Bytes of the whole buffer.
+    pub overall_bytes: u64,
+    /// Bytes of a record.
+    pub record_bytes: u64,
+    /// Bytes of all listed allocations, as libc says.
+    pub total_bytes: u64,
+    /// Addresses of a record.
+    pub backtrace_size: u64,
+    /// Whole records.
+    pub records: Vec<u8>,
 }
 
 /// A mapped ELF file.

@@ -23,7 +23,7 @@
 //! # Version history
 //!
 //! - **1**: hello, counters, boundary, native snapshot, modules, stacks, event, log, error, goodbye, OS sample,
-//!   order; from number 32 on the Java frames ([`java`]; 39 and 40 came later). `tests/fixtures/v1.mgf` (at the top of the project) is a captured stream.
+//!   order; from number 32 on the Java frames ([`java`]; 13, 39 and 40 came later). `tests/fixtures/v1.mgf` (at the top of the project) is a captured stream.
 //! - **2**: boundary and goodbye, version 2: `recording_ns` behind their costs. `tests/fixtures/v2.mgf`.
 //!
 //! A field may be added only by raising the version of its frame type and keeping the older decoder.
@@ -42,8 +42,8 @@ pub mod spool;
 pub use codec::{DecodeError, DecodeErrorKind, Decoded, HEADER_BYTES, MAX_BODY_BYTES, decode, encode};
 pub use frame::{
     AgentCost, Boundary, BoundaryKind, Counters, ErrorCode, ErrorFrame, Event, FdEntry, Frame, FrameType,
-    Goodbye, GoodbyeReason, Hello, Log, LogLevel, Module, Modules, NativeSnapshot, Order, OsSample, Outcome,
-    ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode, Stacks, ThreadEntry,
+    Goodbye, GoodbyeReason, Hello, LeakInfo, Log, LogLevel, Module, Modules, NativeSnapshot, Order, OsSample,
+    Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode, Stacks, ThreadEntry,
 };
 
 /// Version of the stream as a whole, told in the hello.

@@ -36,6 +36,10 @@ pub mod offset {
     pub const HARNESS: usize = 32;
     /// u32: low 24 bits of the boundary they are for, then 8 [`super::order`] bits; read by the agent after each wait.
     pub const ORDERS: usize = 36;
+    /// u32: orders for followed Java objects, see [`super::follow`]; written by whoever looks on, at any time.
+    pub const FOLLOW: usize = 40;
+    /// u32, futex: the last of these orders that the agent has obeyed.
+    pub const FOLLOWED: usize = 44;
     /// u64: allocations, live within a few hundred events per thread, exact at boundaries.
     pub const ALLOCATIONS: usize = 64;
     /// u64: frees.
@@ -66,6 +70,42 @@ pub mod order {
     pub const STOP: u32 = 2;
     /// Find out who holds the instances of the Java classes that grew, and write it as `Holders` frames of one more boundary.
     pub const EXPLAIN: u32 = 4;
+    /// In rounds over Java test classes: enough is known of this one, it need not run again.
+    pub const DONE: u32 = 8;
+}
+
+/// Orders for followed Java objects: one bit, eight bits that count resets, and the number of the order. The agent obeys at the
+/// next allocation of the guest, and has then written everything that came before.
+pub mod follow {
+    /// Nothing more is taken until this bit is gone.
+    pub const PAUSED: u32 = 1;
+    /// Name of the event that tells what was obeyed.
+    pub const EVENT: &str = "follow";
+    /// Its details: objects are followed from here on.
+    pub const BEGINS: &str = "begins";
+    /// What was followed before is forgotten.
+    pub const RESET: &str = "reset";
+    /// See [`PAUSED`].
+    pub const PAUSES: &str = "paused";
+    /// See [`PAUSED`].
+    pub const RESUMES: &str = "resumed";
+
+    const RESETS: u32 = 0xff << 1;
+    const NUMBER: u32 = 1 << 9;
+
+    /// The order behind `last`: everything is written, and, where asked for, what was followed is forgotten, or taking pauses.
+    #[must_use]
+    pub const fn next(last: u32, reset: bool, paused: bool) -> u32 {
+        let resets = if reset { last.wrapping_add(2) & RESETS } else { last & RESETS };
+        let number = last.wrapping_add(NUMBER) & !(NUMBER - 1);
+        number | resets | if paused { PAUSED } else { 0 }
+    }
+
+    /// Was there a reset between two orders?
+    #[must_use]
+    pub const fn is_reset(before: u32, now: u32) -> bool {
+        before & RESETS != now & RESETS
+    }
 }
 
 /// Where the frames of a file are.
@@ -121,6 +161,21 @@ mod tests {
     #[test]
     fn a_bare_stream_begins_at_zero() {
         assert_eq!(Extent::of(b"no magic"), Extent { start: 0, end: None, state: 0, pid: 0 });
+    }
+
+    #[test]
+    fn each_order_differs_from_the_one_before() {
+        let order = follow::next(0, false, true);
+        assert!(order != 0 && order & follow::PAUSED != 0 && !follow::is_reset(0, order));
+        let reset = follow::next(order, true, false);
+        assert!(follow::is_reset(order, reset) && reset & follow::PAUSED == 0);
+        let mut last = reset;
+        for _ in 0..1000 {
+            let next = follow::next(last, true, true);
+            assert!(next != last && follow::is_reset(last, next));
+            last = next;
+        }
+        assert_ne!(follow::next(u32::MAX, false, true), u32::MAX);
     }
 
     #[test]

@@ -32,12 +32,13 @@ pub use confirm::{Confirmation, Next};
 pub use input::{ConfirmationInput, Ending, JavaInput, ProcessInput, Repetition, RunInput, SuiteInput};
 pub use java::{
     ClassWindow, Exhaustion, Followed, JavaConfirmation, JavaRecord, JavaSnapshot, JavaSuspect, JavaWindow,
-    Left, class_windows, screen_rounds,
+    Left, RoundsWatch, class_windows, followed, screen_rounds,
 };
 pub use judge::judge;
 pub use observer::{Limits, Observer};
 pub use policy::{
-    Baseline, Bound, FramePattern, GatePolicy, Limit, NamePattern, Rule, TextPattern, Waiver, WaiverMatch,
+    Baseline, Bound, FollowPolicy, FramePattern, GatePolicy, Limit, NamePattern, Rule, TextPattern, Waiver,
+    WaiverMatch,
 };
 pub use record::{
     CurveSample, Names, OpenTest, OsState, ProcessEnd, ProcessRecord, SeenError, StackStep, Window,

@@ -46,7 +46,7 @@ const MAX_LINES: usize = 100;
 const MAX_PENDING: usize = 1000;
 /// How far back the first end of an execution is looked for when a second one comes.
 const SETTLE_REACH: usize = 64;
-/// Points of the curve before every second one is dropped.
+/// Points of the curve before every two become one.
 const MAX_CURVE: usize = 4096;
 
 /// Reads the frames of one process.
@@ -66,6 +66,7 @@ pub struct Observer {
     java: JavaReader,
     curve_stride: usize,
     curve_skipped: usize,
+    curve_waiting: CurveSample,
     seen_any: bool,
 }
 
@@ -129,6 +130,11 @@ impl Observer {
                 self.record.goodbye = Some(goodbye);
             }
             Frame::OsSample(sample) => self.os_sample(sample, t_ns),
+            Frame::Event(event) if event.name == memgate_wire::spool::follow::EVENT => {
+                self.record.java.get_or_insert_default().followed.obeyed(&event.detail);
+            }
+            // What malloc_debug counted stays in the stream as it is.
+            Frame::LeakInfo(_) => {}
             Frame::Event(_) | Frame::Order(_) | Frame::Log(_) | Frame::Error(_) => {}
             Frame::JvmInfo(_)
             | Frame::Classes(_)
@@ -147,6 +153,14 @@ impl Observer {
     }
 
     fn java_frame(&mut self, frame: Frame, t_ns: u64) -> Result<(), String> {
+        let heap_used = match &frame {
+            Frame::JavaState(state) => state.heap_used,
+            Frame::JavaExhausted(exhausted) => exhausted.heap_used,
+            _ => None,
+        };
+        if heap_used.is_some() {
+            self.curve(CurveSample { t_ns, heap_used, ..CurveSample::default() });
+        }
         let record = self.record.java.get_or_insert_default();
         let room = self.limits.records.saturating_sub(self.used.records);
         match frame {
@@ -447,17 +461,17 @@ impl Observer {
 
     fn curve(&mut self, sample: CurveSample) {
         self.record.peak = highest(self.record.peak, sample);
+        // What is thinned out stays in the next one: sources alternate, and each has its peaks.
+        let sample = highest(std::mem::take(&mut self.curve_waiting), sample);
         if self.curve_skipped + 1 < self.curve_stride {
             self.curve_skipped += 1;
+            self.curve_waiting = sample;
             return;
         }
         self.curve_skipped = 0;
         if self.record.curve.len() >= MAX_CURVE {
-            let mut index = 0;
-            self.record.curve.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
+            let pairs = self.record.curve.chunks(2);
+            self.record.curve = pairs.filter_map(|pair| pair.iter().copied().reduce(highest)).collect();
             self.curve_stride = self.curve_stride.saturating_mul(2);
         }
         self.record.curve.push(sample);
@@ -481,6 +495,7 @@ fn highest(a: CurveSample, b: CurveSample) -> CurveSample {
         pss_bytes: a.pss_bytes.max(b.pss_bytes),
         threads: a.threads.max(b.threads),
         fds: a.fds.max(b.fds),
+        heap_used: a.heap_used.max(b.heap_used),
     }
 }
 
@@ -668,6 +683,7 @@ mod tests {
         assert!(record.curve.len() <= MAX_CURVE && record.curve.len() > MAX_CURVE / 4);
         assert!(record.curve.is_sorted_by_key(|s| s.t_ns));
         assert_eq!(record.peak.live_bytes, Some(1 << 40));
+        assert!(record.curve.iter().any(|s| s.live_bytes == Some(1 << 40)));
         assert_eq!((record.first_ns, record.last_ns), (0, 99_999 * MS));
     }
 

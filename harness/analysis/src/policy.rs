@@ -35,8 +35,28 @@ pub struct GatePolicy {
     pub baseline: Option<Baseline>,
     /// Known leaks.
     pub waivers: Vec<Waiver>,
+    /// How followed Java objects are added up.
+    pub follow: FollowPolicy,
     /// Today, ISO 8601 (`2026-11-21`).
     pub today: String,
+}
+
+/// How followed Java objects are added up. Parts of lists are names of classes, or their beginnings with `*` behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FollowPolicy {
+    /// Allocation sites, and allocating classes, that are reported.
+    pub sites: usize,
+    /// Classes that are never blamed.
+    pub ignore: Vec<String>,
+    /// The only classes that are blamed; empty: all that are not ignored.
+    pub target: Vec<String>,
+}
+
+impl Default for FollowPolicy {
+    fn default() -> Self {
+        let ignore = ["java.*", "javax.*", "jdk.*", "sun.*", "com.sun.*"].map(str::to_owned).to_vec();
+        Self { sites: 100, ignore, target: Vec::new() }
+    }
 }
 
 const ZERO_BY_DEFAULT: [Metric; 7] = [
@@ -66,6 +86,7 @@ impl Default for GatePolicy {
             defaults: ZERO_BY_DEFAULT.map(zero).to_vec(),
             baseline: None,
             waivers: Vec::new(),
+            follow: FollowPolicy::default(),
             today: String::new(),
         }
     }

@@ -286,6 +286,8 @@ pub struct CurveSample {
     pub threads: Option<u64>,
     /// Open descriptors.
     pub fds: Option<u64>,
+    /// Used bytes of the Java heap, garbage included.
+    pub heap_used: Option<u64>,
 }
 
 /// What the agent could not do, and when.

@@ -93,6 +93,7 @@ pub(crate) fn described(metric: Metric, value: f64) -> String {
         Metric::JavaClassesLoaded => format!("{} more of loaded classes", text::number(value)),
         Metric::JavaMetaspace => format!("{} of metaspace", text::bytes(value)),
         Metric::JavaAllocatedBytes => format!("{} allocated", text::bytes(value)),
+        Metric::JavaHeapUsed => format!("{} of used Java heap", text::bytes(value)),
     }
 }
 

@@ -2,11 +2,14 @@
 //!
 //! | module | reads | written by |
 //! |---|---|---|
+//! | [`class_histogram`] | class histograms, thread dumps, text | HotSpot |
 //! | [`instrumentation`] | test runs on a device, text and protobuf | `am instrument` |
+//! | [`jar`] | the class path of a manifest, zip | Java, Surefire |
 //! | [`malloc_debug`] | leak-info buffers, native heap dumps | Android's C library |
 //! | [`mapping`] | renamed Java classes, fields, methods, inlined frames | R8, ProGuard |
 //! | [`meminfo`] | `dumpsys meminfo PROCESS`, text | Android's system server |
 //! | [`proc_text`] | `/proc/PID/{status,smaps_rollup}`, `/proc/net/unix` | the kernel |
+//! | [`test_results`] | results of test classes, XML | Surefire, Failsafe, Gradle |
 //!
 //! Data flow: the caller reads a file or a stream and hands in its bytes; what comes out owns what it keeps, or borrows from
 //! those bytes. No file, socket, clock or environment here, so every rule is tested with bytes alone.
@@ -16,10 +19,13 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
+pub mod class_histogram;
 pub mod instrumentation;
+pub mod jar;
 mod lines;
 pub mod malloc_debug;
 pub mod mapping;
 pub mod meminfo;
 pub mod proc_text;
 mod protobuf;
+pub mod test_results;

@@ -13,10 +13,36 @@ pub const LIFETIMES_NS: [u64; 5] = [1_000_000, 10_000_000, 100_000_000, 1_000_00
 pub struct Followed {
     /// Allocation sites, those with most live bytes first, then those with most bytes.
     pub sites: Vec<FollowedSite>,
+    /// Classes whose code allocated them, most live bytes first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blame: Vec<Blamed>,
     /// Sites beyond those that are kept.
     pub left_out: u64,
     /// Allocations and ends that there was no room for: the figures are short by so many.
     pub lost: u64,
+    /// How often following was paused: what was allocated then is missing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pauses: u64,
+}
+
+/// A class whose code allocated followed objects: the first on their stacks that is not to be ignored.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Blamed {
+    /// The class; `(elsewhere)`: every class on the stack is ignored, or none is a target.
+    pub class: String,
+    /// How many objects it allocated.
+    pub allocations: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many of them were there at the end.
+    pub live: u64,
+    /// Bytes of these.
+    pub live_bytes: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 /// Objects of one class that were allocated by one stack.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A metric that can have a threshold.
+/// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Metric {
     /// Requested bytes of live native allocations.
@@ -39,6 +39,9 @@ pub enum Metric {
     /// Bytes of Java objects allocated, freed or not.
     #[serde(rename = "java.allocated_bytes")]
     JavaAllocatedBytes,
+    /// Used bytes of the Java heap, garbage included. In curves only.
+    #[serde(rename = "java.heap_used")]
+    JavaHeapUsed,
     /// Resident set size.
     #[serde(rename = "os.rss")]
     OsRss,
@@ -54,7 +57,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// Every metric, in the order reports show them.
+    /// Every metric that can have a threshold, in the order reports show them.
     pub const ALL: [Self; 14] = [
         Self::NativeLiveBytes,
         Self::NativeLiveAllocations,
@@ -86,6 +89,7 @@ impl Metric {
             Self::JavaClassesLoaded => "java.classes_loaded",
             Self::JavaMetaspace => "java.metaspace",
             Self::JavaAllocatedBytes => "java.allocated_bytes",
+            Self::JavaHeapUsed => "java.heap_used",
             Self::OsRss => "os.rss",
             Self::OsPss => "os.pss",
             Self::OsThreads => "os.threads",
@@ -106,6 +110,7 @@ impl Metric {
                 | Self::JavaClassesLoaded
                 | Self::JavaMetaspace
                 | Self::JavaAllocatedBytes
+                | Self::JavaHeapUsed
         )
     }
 
@@ -118,6 +123,7 @@ impl Metric {
             | Self::JavaDirectBytes
             | Self::JavaMetaspace
             | Self::JavaAllocatedBytes
+            | Self::JavaHeapUsed
             | Self::OsRss
             | Self::OsPss => Unit::Bytes,
             Self::NativeLiveAllocations

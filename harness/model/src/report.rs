@@ -140,6 +140,13 @@ pub struct SuiteReport {
     /// Metrics of the suite as a whole (thresholds `per: suite`).
     #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
     pub metrics: BTreeMap<Metric, MetricValue>,
+    /// Values over its whole run, all its processes together, as `[t_ns, metric, value]`; time 0 is the start of the first one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<(u64, Metric, f64)>")]
+    pub curve: Vec<CurvePoint>,
+    /// Where its tests ended on that curve, 500 of them at most, as `[t_ns, test]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub test_ends: Vec<(u64, String)>,
     /// Its tests, in the order they ran.
     pub tests: Vec<TestReport>,
 }
@@ -302,7 +309,7 @@ pub struct HolderStep {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "(u64, Metric, f64)", into = "(u64, Metric, f64)")]
 pub struct CurvePoint {
-    /// Nanoseconds since the start of the process the point comes from.
+    /// Nanoseconds since the start of the process the point comes from, or of the suite's first one.
     pub t_ns: u64,
     /// What.
     pub metric: Metric,

@@ -49,6 +49,8 @@ pub(super) enum TypedCommand {
     Report(ReportArgs),
     /// Send the evaluation mail of a session, or only write it
     Mail(MailArgs),
+    /// Look at followed Java objects while they are followed; pause, resume, reset
+    Follow(FollowArgs),
     /// Accept a leak for a time
     Waive(WaiveArgs),
     /// Work with the accepted figures of an earlier run
@@ -58,8 +60,20 @@ pub(super) enum TypedCommand {
     MallocDebug(MallocDebugArgs),
     /// Write a commented memgate.yaml for the project found here
     Init(InitArgs),
+    /// List the Android devices that adb knows, and what memgate can do there
+    #[command(after_long_help = DEVICES_HELP)]
+    Devices,
     /// Say what is missing here and how to get it
     Doctor,
+    /// Write what the test APK of an Android app needs: the listener, as a jar
+    #[command(
+        after_long_help = "Example:\n  memgate android-kit app/libs      then androidTestImplementation(files(\"libs/memgate-android-junit4.jar\"))"
+    )]
+    AndroidKit {
+        /// Folder for it.
+        #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+    },
     /// Print a JSON Schema
     Schema(SchemaArgs),
     /// Print a completion script
@@ -103,6 +117,7 @@ Examples:
   memgate run --target '*/build/*_test' -- ./run_all.sh
   memgate run -- build/replay recording.bin       a plain program: the process is the test
   memgate run --suite engine --filter 'MapCache.*'
+  memgate run --suite app --device emulator-5554  instrumented tests of an Android app (docs/android.md)
 
 Exit codes: 0 within the thresholds · 1 a gate or the tests failed · 2 something was not measured · 130 interrupted";
 
@@ -140,6 +155,12 @@ pub(super) struct RunArgs {
     /// Measure every executable whose absolute path matches, besides GoogleTest (repeatable).
     #[arg(long, value_name = "GLOB")]
     pub(super) target: Vec<String>,
+    /// Run instrumented suites on this device [default: the only one, or $ANDROID_SERIAL].
+    #[arg(long, value_name = "SERIAL", conflicts_with_all = ["devices", "program"])]
+    pub(super) device: Option<String>,
+    /// Run instrumented suites on these devices: `all` that are ready.
+    #[arg(long, value_name = "WHICH", value_parser = ["all"], conflicts_with = "program")]
+    pub(super) devices: Option<String>,
     /// The test command and its arguments.
     #[arg(last = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub(super) program: Vec<OsString>,
@@ -231,6 +252,48 @@ pub(super) struct MailArgs {
     pub(super) preview: bool,
 }
 
+const FOLLOW_HELP: &str = "\
+For a run with `measure.java.follow`, from another terminal. What is followed while it pauses is missing in the figures; a reset \
+forgets what was followed before. The virtual machine obeys at its next allocation.
+
+Examples:
+  memgate follow                     the figures so far
+  memgate follow --every 10s         again and again, until the tests have ended
+  memgate follow reset && sleep 60 && memgate follow --json
+  memgate follow pause";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = FOLLOW_HELP)]
+pub(super) struct FollowArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// What to do.
+    #[arg(value_enum, default_value_t = FollowAction::Show, value_name = "ACTION")]
+    pub(super) action: FollowAction,
+    /// Session folder.
+    #[arg(long, value_name = "SESSION", default_value = ".memgate/latest", value_hint = ValueHint::DirPath)]
+    pub(super) session: PathBuf,
+    /// Show the figures again after this time (`10s`, `1m`), until the last virtual machine has ended.
+    #[arg(long, value_name = "TIME")]
+    pub(super) every: Option<String>,
+    /// Print JSON, as in `followed` of report.json.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// What is done about followed objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FollowAction {
+    /// Print the figures so far.
+    Show,
+    /// Take nothing more.
+    Pause,
+    /// Go on.
+    Resume,
+    /// Forget what was followed so far.
+    Reset,
+}
+
 const WAIVE_HELP: &str = "\
 The waiver is appended to the waivers file of the configuration (memgate-waivers.yaml). An expired waiver fails again, \
 one that matches nothing any more is reported.
@@ -316,6 +379,15 @@ pub(super) struct MallocDebugArgs {
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) files: Vec<PathBuf>,
 }
+
+const DEVICES_HELP: &str = "\
+The adb server is that of adb itself (ADB_SERVER_SOCKET, ANDROID_ADB_SERVER_ADDRESS and ANDROID_ADB_SERVER_PORT, else port 5037). Where none \
+runs it is started, by the adb of PATH, ANDROID_HOME or ANDROID_SDK_ROOT; one that runs is never killed, whatever its version. Columns: \
+serial, state, model, Android, what memgate can do. Ends with 0 where a device can be used, else with 2.
+
+Examples:
+  memgate devices
+  ADB_SERVER_SOCKET=tcp:15037 memgate devices     a server of your own";
 
 #[derive(Debug, Args)]
 #[command(

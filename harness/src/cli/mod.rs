@@ -9,10 +9,10 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory as _, Parser as _};
 
-pub use args::{ColorChoice, Format, SchemaName};
+pub use args::{ColorChoice, FollowAction, Format, SchemaName};
 pub use request::{
-    AcceptRequest, Command, DemoRequest, GateRequest, InitRequest, MailRequest, MallocDebugRequest,
-    ReportRequest, Request, RunRequest, WaiveRequest,
+    AcceptRequest, Command, DemoRequest, FollowRequest, GateRequest, InitRequest, MailRequest,
+    MallocDebugRequest, ReportRequest, Request, RunRequest, WaiveRequest,
 };
 
 /// Reads the command line.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use clap::CommandFactory as _;
 use clap::error::ErrorKind;
-use memgate_config::Until;
+use memgate_config::{Devices, Until};
 use memgate_formats::malloc_debug::OutValues;
 
 use super::args::{
-    BaselineCommand, Cli, ColorChoice, DemoArgs, Format, GateArgs, InitArgs, MailArgs, MallocDebugArgs,
-    ReportArgs, RunArgs, SchemaName, TypedCommand, WaiveArgs,
+    BaselineCommand, Cli, ColorChoice, DemoArgs, FollowAction, FollowArgs, Format, GateArgs, InitArgs,
+    MailArgs, MallocDebugArgs, ReportArgs, RunArgs, SchemaName, TypedCommand, WaiveArgs,
 };
 
 /// A checked command line.
@@ -36,6 +36,8 @@ pub enum Command {
     Report(ReportRequest),
     /// `memgate mail`
     Mail(MailRequest),
+    /// `memgate follow`
+    Follow(FollowRequest),
     /// `memgate waive`
     Waive(WaiveRequest),
     /// `memgate baseline accept`
@@ -44,10 +46,14 @@ pub enum Command {
     MallocDebug(MallocDebugRequest),
     /// `memgate init`
     Init(InitRequest),
+    /// `memgate devices`
+    Devices,
     /// `memgate doctor`
     Doctor,
     /// `memgate schema`
     Schema(SchemaName),
+    /// `memgate android-kit`
+    AndroidKit(PathBuf),
     /// `memgate completions`
     Completions(clap_complete::Shell),
     /// `memgate man`
@@ -81,6 +87,8 @@ pub struct RunRequest {
     pub confirm: bool,
     /// Globs of executables to measure besides GoogleTest.
     pub targets: Vec<String>,
+    /// Devices for instrumented suites, instead of those of the configuration.
+    pub devices: Option<Devices>,
     /// The wrapped command; empty: the suites of the configuration.
     pub program: Vec<OsString>,
 }
@@ -131,6 +139,21 @@ pub struct MailRequest {
     pub session: PathBuf,
     /// Only write it?
     pub preview: bool,
+}
+
+/// What `follow` was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FollowRequest {
+    /// Configuration named on the command line.
+    pub config: Option<PathBuf>,
+    /// What to do.
+    pub action: FollowAction,
+    /// Session folder.
+    pub session: PathBuf,
+    /// Show again after this time.
+    pub every: Option<Duration>,
+    /// As JSON?
+    pub json: bool,
 }
 
 /// What `waive` was asked for.
@@ -197,13 +220,19 @@ impl TryFrom<Cli> for Request {
             TypedCommand::Mail(MailArgs { config, session, preview }) => {
                 Command::Mail(MailRequest { config: config.config, session, preview })
             }
+            TypedCommand::Follow(FollowArgs { config, action, session, every, json }) => {
+                let every = every.as_deref().map(duration).transpose()?;
+                Command::Follow(FollowRequest { config: config.config, action, session, every, json })
+            }
             TypedCommand::Waive(typed) => Command::Waive(typed.try_into()?),
             TypedCommand::Baseline(BaselineCommand::Accept { config, session }) => {
                 Command::Accept(AcceptRequest { config: config.config, session })
             }
             TypedCommand::MallocDebug(typed) => Command::MallocDebug(typed.try_into()?),
             TypedCommand::Init(InitArgs { force }) => Command::Init(InitRequest { force }),
+            TypedCommand::Devices => Command::Devices,
             TypedCommand::Doctor => Command::Doctor,
+            TypedCommand::AndroidKit { folder } => Command::AndroidKit(folder),
             TypedCommand::Schema(schema) => Command::Schema(schema.name),
             TypedCommand::Completions { shell } => Command::Completions(shell),
             TypedCommand::Man => Command::Man,
@@ -228,8 +257,12 @@ impl TryFrom<RunArgs> for RunRequest {
             timeout,
             no_confirm,
             target,
+            device,
+            devices,
             program,
         } = typed;
+        let all = devices.map(|_| Devices::All);
+        let devices = device.map(Devices::Serial).or(all);
         let timeout = timeout.as_deref().map(duration).transpose()?;
         Ok(Self {
             config: config.config,
@@ -244,6 +277,7 @@ impl TryFrom<RunArgs> for RunRequest {
             timeout,
             confirm: !no_confirm,
             targets: target,
+            devices,
             program,
         })
     }

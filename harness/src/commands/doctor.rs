@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::demo;
 use super::packages::{Package, install_hint};
 use super::settings;
+use crate::device::adb::Server;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 use crate::recorder::chain;
@@ -38,6 +39,7 @@ pub(super) fn doctor(console: &Console) -> Result<u8, ExpectedError> {
         java(),
         compiler(),
         google_test(),
+        adb(),
     ];
     console.result(rendered(&findings).as_bytes())?;
     let bad = findings.iter().any(|finding| matches!(finding.state, State::Bad(_)));
@@ -194,6 +196,22 @@ fn google_test() -> Finding {
     match found {
         Some(header) => finding(what, State::Good, header.display().to_string()),
         None => finding(what, State::Weak(install_hint(Package::GoogleTest)), "gtest/gtest.h not found"),
+    }
+}
+
+/// Whether a server runs, and what it knows, is told by `memgate devices`.
+fn adb() -> Finding {
+    let what = "adb (for tests on Android devices)";
+    match Server::from_environment() {
+        Ok(server) => match server.program() {
+            Some(program) => finding(what, State::Good, program.display().to_string()),
+            None => finding(
+                what,
+                State::Weak(install_hint(Package::Adb)),
+                "none in PATH, ANDROID_HOME and ANDROID_SDK_ROOT",
+            ),
+        },
+        Err(why) => finding(what, State::Weak(why.hint()), format!("cannot {}", chain(&why))),
     }
 }
 

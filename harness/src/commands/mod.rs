@@ -1,8 +1,11 @@
 //! One file per command: request in, exit code out.
 
+mod android_kit;
 mod baseline;
 mod demo;
+mod devices;
 mod doctor;
+mod follow;
 mod gate;
 mod init;
 mod mail;
@@ -30,11 +33,14 @@ pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError>
         Command::Demo(request) => demo::demo(&request, console),
         Command::Report(request) => report::report(&request, console),
         Command::Mail(request) => mail::mail(&request, console),
+        Command::Follow(request) => follow::follow(&request, console),
         Command::Waive(request) => waive::waive(&request, console),
         Command::Accept(request) => baseline::accept(&request, console),
         Command::MallocDebug(request) => malloc_debug::malloc_debug(&request, console),
         Command::Init(request) => init::init(request, console),
+        Command::Devices => devices::devices(console),
         Command::Doctor => doctor::doctor(console),
+        Command::AndroidKit(folder) => android_kit::android_kit(&folder, console),
         Command::Schema(name) => schema::schema(name, console),
         Command::Completions(shell) => shell::completions(shell, console),
         Command::Man => shell::man(console),

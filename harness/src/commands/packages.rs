@@ -9,14 +9,16 @@ pub(super) enum Package {
     Compiler,
     /// GoogleTest, headers and static libraries.
     GoogleTest,
+    /// Android's adb.
+    Adb,
 }
 
-const DISTRIBUTIONS: [(&[&str], &str, [&str; 2]); 5] = [
-    (&["debian", "ubuntu"], "apt install", ["g++", "libgtest-dev"]),
-    (&["fedora", "rhel", "centos"], "dnf install", ["gcc-c++", "gtest-devel"]),
-    (&["arch"], "pacman -S", ["gcc", "gtest"]),
-    (&["suse", "opensuse"], "zypper install", ["gcc-c++", "googletest-devel"]),
-    (&["gentoo"], "emerge", ["sys-devel/gcc", "dev-cpp/gtest"]),
+const DISTRIBUTIONS: [(&[&str], &str, [&str; 3]); 5] = [
+    (&["debian", "ubuntu"], "apt install", ["g++", "libgtest-dev", "adb"]),
+    (&["fedora", "rhel", "centos"], "dnf install", ["gcc-c++", "gtest-devel", "android-tools"]),
+    (&["arch"], "pacman -S", ["gcc", "gtest", "android-tools"]),
+    (&["suse", "opensuse"], "zypper install", ["gcc-c++", "googletest-devel", "android-tools"]),
+    (&["gentoo"], "emerge", ["sys-devel/gcc", "dev-cpp/gtest", "dev-util/android-tools"]),
 ];
 
 /// The command that installs `package` here, or the commands of all distributions where this one is unknown.
@@ -28,9 +30,10 @@ fn hint_for(package: Package, os_release: &str) -> String {
     let index = match package {
         Package::Compiler => 0,
         Package::GoogleTest => 1,
+        Package::Adb => 2,
     };
     let ids = identities(os_release);
-    let command = |install: &str, names: &[&str; 2]| format!("{install} {}", names[index]);
+    let command = |install: &str, names: &[&str; 3]| format!("{install} {}", names[index]);
     let here = DISTRIBUTIONS.iter().find(|(known, ..)| ids.iter().any(|id| known.contains(&id.as_str())));
     match here {
         Some((_, install, names)) => format!("install it: {}", command(install, names)),

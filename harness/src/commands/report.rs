@@ -13,7 +13,7 @@ use crate::output::Console;
 pub(super) fn report(request: &ReportRequest, console: &Console) -> Result<u8, ExpectedError> {
     let (report, file) = read(&request.session)?;
     if let Some(folder) = &request.all {
-        deliver::files::write_all(&report, None, &deliver::everything_in(folder))?;
+        deliver::files::write_everything(&report, folder)?;
         console.line(&format!("every format is in {}", folder.display()));
         return Ok(exit::PASS);
     }

@@ -28,7 +28,7 @@ pub(super) fn with_settings(
     let session = judged.session.folder();
     let mut delivered = deliver::deliver(&judged.report, Some(session), &plan.reports, console);
     if request.every_report {
-        let all = deliver::files::write_all(&judged.report, None, &deliver::everything_in(session));
+        let all = deliver::files::write_everything(&judged.report, session);
         delivered = delivered.and(all).and(super::mail::preview(&judged.report, None, session).map(drop));
     }
     let full = plan.output_dir.join(crate::store::LATEST).join("report.html");

@@ -91,6 +91,15 @@ fn checkout_at(root: Option<PathBuf>, report: &RunReport) -> Checkout {
     }
 }
 
+/// A path as CI servers look for it: from the folder that the job has checked out, where it is inside.
+pub(super) fn from_the_job(path: &Path) -> String {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let given = ["CI_PROJECT_DIR", "WORKSPACE", "GITHUB_WORKSPACE"].into_iter().find_map(std::env::var_os);
+    let job = given.map(PathBuf::from).or_else(project_root);
+    let inside = job.as_deref().and_then(|job| absolute.strip_prefix(job).ok());
+    inside.unwrap_or(&absolute).to_string_lossy().into_owned()
+}
+
 /// The folder with the repository above the working directory, else that itself.
 fn project_root() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;

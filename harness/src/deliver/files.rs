@@ -2,13 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use memgate_config::{JunitFlavour, JunitReport, MarkdownFor, MarkdownReport, Reports};
+use memgate_config::{JunitFlavour, MarkdownFor, Reports};
 use memgate_model::RunReport;
+use memgate_reports::chat::{Chat, chat};
+use memgate_reports::mail::Surroundings;
 use memgate_reports::{
-    COMMENT_BYTES, ChartFile, Checkout, Flavour, HumanOptions, ReportKind, STEP_SUMMARY_BYTES, charts, render,
+    COMMENT_BYTES, Changes, ChartFile, Checkout, Flavour, HumanOptions, JunitOptions, ReportKind,
+    STEP_SUMMARY_BYTES, charts, render,
 };
 
-use super::around::checkout;
+use super::around::{checkout, from_the_job};
 use crate::cli::Format;
 use crate::exit::ExpectedError;
 use crate::recorder::chain;
@@ -43,7 +46,7 @@ pub fn rendered(
             report_path: full.map(|path| path.display().to_string()),
         }),
         Format::Json => ReportKind::Json,
-        Format::Junit => ReportKind::Junit(Flavour::Extended),
+        Format::Junit => ReportKind::Junit(JunitOptions::default()),
         Format::Html => ReportKind::Html,
         Format::Markdown => ReportKind::Markdown(STEP_SUMMARY_BYTES),
         Format::Annotations => ReportKind::Annotations(checkout(report)),
@@ -56,27 +59,37 @@ pub fn rendered(
     bytes(report, &kind)
 }
 
-/// Every format there is, in one folder.
-#[must_use]
-pub fn everything_in(folder: &Path) -> Reports {
-    let at = |name: &str| Some(folder.join(name));
-    Reports {
-        junit: at("junit.xml").map(|path| JunitReport {
-            path,
-            flavour: JunitFlavour::Extended,
-            merge: Vec::new(),
-        }),
-        json: at("report.json"),
-        html: at("report.html"),
-        markdown: at("summary.md").map(|path| MarkdownReport { path, r#for: MarkdownFor::Summary }),
-        sarif: at("memgate.sarif"),
-        codequality: at("codequality.json"),
-        metrics: at("metrics.txt"),
-        folded: at("leaks.folded"),
-        speedscope: at("leaks.speedscope.json"),
-        charts: at("charts"),
-        ..Reports::default()
+/// Writes every format there is into one folder, charts and what chats would get included.
+///
+/// # Errors
+/// The first that failed; the others are written all the same.
+pub fn write_everything(report: &RunReport, folder: &Path) -> Result<(), ExpectedError> {
+    let (places, charts) = (checkout(report), folder.join("charts"));
+    let junit = |flavour| ReportKind::Junit(JunitOptions { flavour, charts: Some(from_the_job(&charts)) });
+    let kinds = [
+        ("report.json", ReportKind::Json),
+        ("report.html", ReportKind::Html),
+        ("report.txt", ReportKind::Human(HumanOptions::default())),
+        ("junit.xml", junit(Flavour::Extended)),
+        ("junit-strict.xml", junit(Flavour::Strict)),
+        ("summary.md", ReportKind::Markdown(STEP_SUMMARY_BYTES)),
+        ("comment.md", ReportKind::Markdown(COMMENT_BYTES)),
+        ("annotations.txt", ReportKind::Annotations(places.clone())),
+        ("memgate.sarif", ReportKind::Sarif(places.clone())),
+        ("codequality.json", ReportKind::CodeQuality(places)),
+        ("metrics.txt", ReportKind::Metrics),
+        ("leaks.folded", ReportKind::Folded),
+        ("leaks.speedscope.json", ReportKind::Speedscope),
+    ];
+    let mut written: Vec<_> =
+        kinds.iter().map(|(name, kind)| write(report, &folder.join(name), kind)).collect();
+    let (changes, around) = (Changes::since(None, report), Surroundings::default());
+    for (name, to) in [("slack.json", Chat::Slack), ("teams.json", Chat::Teams), ("lark.json", Chat::Lark)] {
+        let message = format!("{:#}\n", chat(report, &changes, &around, to));
+        written.push(write_atomically(&folder.join(name), message.as_bytes()).map_err(|why| failed(&why)));
     }
+    written.push(write_charts(report, &charts));
+    written.into_iter().collect()
 }
 
 /// Writes `report.json` and `report.html` into the session folder, and what the configuration asks for. One that fails
@@ -108,7 +121,8 @@ pub fn write_all(report: &RunReport, session: Option<&Path>, wanted: &Reports) -
             JunitFlavour::Extended => Flavour::Extended,
             JunitFlavour::Strict => Flavour::Strict,
         };
-        (junit.path.clone(), ReportKind::Junit(flavour))
+        let charts = wanted.charts.as_deref().map(from_the_job);
+        (junit.path.clone(), ReportKind::Junit(JunitOptions { flavour, charts }))
     }));
     files.extend(wanted.markdown.as_ref().map(|markdown| {
         let most = match markdown.r#for {
@@ -185,6 +199,7 @@ fn failed(why: &dyn std::error::Error) -> ExpectedError {
 
 #[cfg(test)]
 mod tests {
+    use memgate_config::JunitReport;
     use memgate_model::Verdict;
 
     use super::*;
@@ -229,7 +244,7 @@ mod tests {
     #[test]
     fn everything_is_written_into_one_folder() {
         let folder = tempfile::tempdir().unwrap();
-        write_all(&report(), None, &everything_in(folder.path())).unwrap();
+        write_everything(&report(), folder.path()).unwrap();
         let mut names: Vec<_> = std::fs::read_dir(folder.path())
             .unwrap()
             .map(|e| e.unwrap().file_name().into_string().unwrap())
@@ -237,15 +252,22 @@ mod tests {
         names.sort();
         // A run without a test has no chart.
         let all = [
+            "annotations.txt",
             "codequality.json",
+            "comment.md",
+            "junit-strict.xml",
             "junit.xml",
+            "lark.json",
             "leaks.folded",
             "leaks.speedscope.json",
             "memgate.sarif",
             "metrics.txt",
             "report.html",
             "report.json",
+            "report.txt",
+            "slack.json",
             "summary.md",
+            "teams.json",
         ];
         assert_eq!(names, all);
     }

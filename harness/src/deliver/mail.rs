@@ -17,6 +17,9 @@ use super::around::Around;
 use super::{secret, smtp};
 use crate::output::Console;
 
+/// Owners who get a mail about one run: what concerns more of them is no matter for each alone.
+const OWNERS: usize = 20;
+
 /// Builds and sends what is to be sent. Whatever goes wrong is a warning; was all of it sent?
 pub fn send(report: &RunReport, settings: &Mail, around: &Around, console: &Console) -> bool {
     let mut warnings = Vec::new();
@@ -54,6 +57,15 @@ pub fn letters(
     let mut letters = Vec::new();
     if !settings.to.is_empty() {
         letters.push(letter(report, &settings.from, &settings.to, around, None)?);
+    }
+    let mut owned: Vec<_> = owned.into_iter().collect();
+    owned.sort_by_key(|(_, leaks)| std::cmp::Reverse(leaks.len()));
+    if owned.len() > OWNERS {
+        warnings.push(format!(
+            "{} owners of leaking code get no mail of their own: {OWNERS} with most leaks do",
+            owned.len() - OWNERS
+        ));
+        owned.truncate(OWNERS);
     }
     for (owner, leaks) in &owned {
         letters.push(letter(report, &settings.from, std::slice::from_ref(owner), around, Some(leaks))?);

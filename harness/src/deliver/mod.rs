@@ -11,7 +11,7 @@ pub mod mail;
 mod smtp;
 mod webhooks;
 
-pub use files::{Screen, everything_in, rendered};
+pub use files::{Screen, rendered};
 
 use std::path::Path;
 

@@ -3,10 +3,15 @@
 //! A [`local::Launch`] plus [`AgentOptions`] becomes a process on this machine ([`java`]: Java virtual machines load the agent by
 //! another way than the dynamic linker); a [`socket::Endpoint`] is an agent that listens elsewhere. Both leave streams in a frames folder, and nothing after them knows which it was.
 
+pub mod adb;
+pub mod agentless;
+pub mod attach;
+pub mod delivery;
 pub mod java;
 pub mod local;
 mod options;
 pub mod socket;
+mod spool;
 
 pub use options::{
     AgentOptions, Detail, JavaLook, OPTIONS_VARIABLE, PRELOAD_VARIABLE, PreloadError, Target, Windows,

@@ -75,6 +75,10 @@ pub struct JavaLook {
     pub follow_at_least: u64,
     /// One object of so many.
     pub follow_every: u32,
+    /// Objects that are followed at most.
+    pub follow_at_most: u32,
+    /// Percent of the largest heap whose use is an event, and the folder of the heap dump that is written then.
+    pub heap_limit: Option<(u32, Option<PathBuf>)>,
     /// Folder of the heap dump that an `OutOfMemoryError` leaves.
     pub heap_dump: Option<PathBuf>,
 }
@@ -89,6 +93,8 @@ pub enum Windows {
     Budget,
     /// As this file says: `+ CLASS` where a window ends, `- CLASS` where none does; others by the budget.
     Listed(PathBuf),
+    /// Behind each.
+    Each,
 }
 
 /// Why the agent cannot be preloaded from where it lies.
@@ -164,6 +170,9 @@ impl AgentOptions {
         }
         if let Some(carrier) = carrier {
             value.add("carrier", carrier.to_string().as_bytes());
+            if let Endpoint::App { package, .. } = carrier {
+                value.add("package", package.as_bytes());
+            }
         }
         if let Some(token) = token {
             value.add("token", token.as_bytes());
@@ -175,6 +184,7 @@ impl AgentOptions {
         match windows {
             Windows::Nowhere => {}
             Windows::Budget => value.add("windows", b"budget"),
+            Windows::Each => value.add("windows", b"each"),
             Windows::Listed(path) => value.add("windows", path.as_os_str().as_bytes()),
         }
         if let Some(look) = look {
@@ -186,13 +196,21 @@ impl AgentOptions {
 
 impl JavaLook {
     fn add_to(&self, value: &mut Pairs) {
-        let Self { sampling, follow, follow_at_least, follow_every, heap_dump } = self;
+        let Self { sampling, follow, follow_at_least, follow_every, follow_at_most, heap_limit, heap_dump } =
+            self;
         value
             .add("sampling", sampling.map_or_else(|| "off".to_owned(), |bytes| bytes.to_string()).as_bytes());
         if !follow.is_empty() {
             value.add("follow", follow.join(",").as_bytes());
             value.add("follow_at_least", follow_at_least.to_string().as_bytes());
             value.add("follow_every", follow_every.to_string().as_bytes());
+            value.add("follow_at_most", follow_at_most.to_string().as_bytes());
+        }
+        if let Some((percent, dump)) = heap_limit {
+            value.add("heap_limit", percent.to_string().as_bytes());
+            if let Some(folder) = dump {
+                value.add("heap_limit_dump", folder.as_os_str().as_bytes());
+            }
         }
         if let Some(folder) = heap_dump {
             value.add("heap_dump", folder.as_os_str().as_bytes());
@@ -271,6 +289,8 @@ mod tests {
                 follow: vec!["a.*".into(), "!a.B".into()],
                 follow_at_least: 64,
                 follow_every: 3,
+                follow_at_most: 9,
+                heap_limit: Some((80, Some("/d".into()))),
                 heap_dump: Some("/s".into()),
             }),
         };
@@ -278,8 +298,21 @@ mod tests {
             b"dir=/a%3Bb%3Dc%25d\xff;target=exe:/bin/x y;target=glob:*/t?;target=all;detail=growth;\
             label=confirm%0A3;wait_ms=0;stack_depth=64;carrier=unix:@gate;token=t%3D1;\
             java=1;jars=/c/jars;windows=budget;\
-            sampling=off;follow=a.*,!a.B;follow_at_least=64;follow_every=3;heap_dump=/s";
+            sampling=off;follow=a.*,!a.B;follow_at_least=64;follow_every=3;follow_at_most=9;\
+            heap_limit=80;heap_limit_dump=/d;heap_dump=/s";
         assert_eq!(options.to_env().as_bytes(), want, "{:?}", options.to_env());
+    }
+
+    #[test]
+    fn an_agent_in_an_app_listens_where_its_package_and_process_say() {
+        let options = AgentOptions {
+            carrier: Some(Endpoint::App { package: "com.example".into(), found: String::new() }),
+            token: Some("t".into()),
+            windows: Windows::Each,
+            ..AgentOptions::of_java("", "")
+        };
+        let want = "dir=;detail=survivors;wait_ms=2000;harness=1;carrier=app;package=com.example;token=t;java=1;jars=;windows=each";
+        assert_eq!(options.to_env(), want);
     }
 
     #[test]

@@ -9,17 +9,19 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use memgate_wire::{
-    Counters, Decoded, ErrorCode, ErrorFrame, Frame, Hello, Order, OsSample, WEBSOCKET_PROTOCOL, decode,
-    encode,
+    AgentCost, Counters, Decoded, ErrorCode, ErrorFrame, Frame, Goodbye, GoodbyeReason, Hello, Order,
+    OsSample, WEBSOCKET_PROTOCOL, decode, encode,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout_at};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
@@ -40,6 +42,15 @@ const MAX_MESSAGE_BYTES: usize = 65 << 20;
 /// The thread that serves the socket in the guest.
 const AGENT_THREAD: &str = "memgate-agent";
 
+/// Longest wait for an agent on a device to answer.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Longest wait, once the run of an app is over, for the end of its connection.
+const APP_END_LIMIT: Duration = Duration::from_secs(5);
+
+/// Longest wait, once the process of an app is gone, for the system to say how its run ended.
+const RUN_END_LIMIT: Duration = Duration::from_secs(20);
+
 /// Nothing tells when a listener appears: it is looked for so often.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -55,6 +66,24 @@ pub enum Endpoint {
     Abstract(String),
     /// A port of this machine: `tcp:127.0.0.1:PORT`.
     Tcp(SocketAddr),
+    /// Of an app on a device, where the agent makes the name from the package and the process.
+    App {
+        /// The package.
+        package: String,
+        /// Where it was found; before it runs: nothing.
+        found: String,
+    },
+}
+
+/// An agent on a device that was reached already.
+pub struct Reached<S> {
+    /// Where.
+    pub endpoint: Endpoint,
+    /// The way there.
+    pub stream: S,
+    /// The device ends an app as soon as its run is over, so that it cannot say goodbye: whether the system said that the run is
+    /// complete. `None`: not yet.
+    pub run_ended: watch::Receiver<Option<bool>>,
 }
 
 /// A text that names no endpoint.
@@ -125,6 +154,8 @@ impl fmt::Display for Endpoint {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Abstract(name) => write!(f, "unix:@{name}"),
             Self::Tcp(address) => write!(f, "tcp:{address}"),
+            Self::App { found, .. } if found.is_empty() => f.write_str("app"),
+            Self::App { found, .. } => f.write_str(found),
         }
     }
 }
@@ -152,12 +183,31 @@ pub async fn record(
             let name = format!("\0{name}");
             retry(until, || UnixStream::connect(&name)).await.map(Connection::from)
         }
+        Endpoint::App { .. } => Err(io::ErrorKind::Unsupported.into()),
     };
     let connection =
         connected.map_err(|source| SocketError::Connect { endpoint: endpoint.clone(), source })?;
     let peer = connection.peer;
     let socket = shake_hands(endpoint, token, connection.stream, until).await?;
     Recording::new(endpoint, peer, frames, options, observe).run(socket).await
+}
+
+/// As [`record`], of an app on a device: its process is none of this machine.
+///
+/// # Errors
+/// As [`record`].
+pub async fn record_app<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    reached: Reached<S>,
+    token: &str,
+    frames: &Path,
+    options: &Options,
+    observe: &dyn Observe,
+) -> Result<ProcessEnd, SocketError> {
+    let Reached { endpoint, stream, run_ended } = reached;
+    let socket = shake_hands(&endpoint, token, Box::new(stream), Instant::now() + HANDSHAKE_LIMIT).await?;
+    let mut recording = Recording::new(&endpoint, None, frames, options, observe);
+    recording.run_ended = Some(run_ended);
+    recording.run(socket).await
 }
 
 trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -237,6 +287,12 @@ struct Recording<'a> {
     said_goodbye: bool,
     /// Why the last order could not be sent.
     unanswered: Option<String>,
+    /// Of the last boundary.
+    cost: AgentCost,
+    /// Of the last frame.
+    last_ns: u64,
+    /// Of an app on a device.
+    run_ended: Option<watch::Receiver<Option<bool>>>,
 }
 
 struct Guest {
@@ -268,7 +324,7 @@ impl<'a> Recording<'a> {
         options: &'a Options,
         observe: &'a dyn Observe,
     ) -> Self {
-        let (guest, counters, unanswered) = (None, None, None);
+        let (guest, counters, unanswered, run_ended) = (None, None, None, None);
         let (frames, unknown_frames, said_goodbye) = (0, 0, false);
         Self {
             endpoint,
@@ -282,6 +338,9 @@ impl<'a> Recording<'a> {
             counters,
             said_goodbye,
             unanswered,
+            cost: AgentCost::default(),
+            last_ns: 0,
+            run_ended,
         }
     }
 
@@ -289,6 +348,7 @@ impl<'a> Recording<'a> {
         let interval = self.options.interval.max(MIN_INTERVAL);
         let mut ticks = interval_at(Instant::now() + interval, interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut over = pin!(over(self.run_ended.clone()));
         let damage = loop {
             let next = tokio::select! {
                 message = socket.next() => message,
@@ -296,6 +356,7 @@ impl<'a> Recording<'a> {
                     self.sample_between();
                     continue;
                 }
+                () = &mut over => break Some("the device did not end the app".to_owned()),
             };
             let outcome = match next {
                 Some(Ok(Message::Binary(bytes))) => self.take_in(&bytes, &mut socket).await,
@@ -309,7 +370,33 @@ impl<'a> Recording<'a> {
                 Err(Stop::Failed(error)) => return Err(error),
             }
         };
+        let complete = match self.run_ended.take() {
+            Some(ended) if !self.said_goodbye => is_complete(ended).await,
+            _ => false,
+        };
+        if complete {
+            self.say_goodbye()?;
+            return self.end(None);
+        }
         self.end(damage)
+    }
+
+    /// The system said that the run is complete, and ended the process at once: what it could not say itself is added, so that the
+    /// stream tells it to whoever reads it later.
+    fn say_goodbye(&mut self) -> Result<(), SocketError> {
+        let goodbye = Goodbye {
+            reason: GoodbyeReason::Exit,
+            status: None,
+            counters: self.counters.unwrap_or_default(),
+            cost: self.cost,
+        };
+        let (frame, t_ns) = (Frame::Goodbye(goodbye), self.last_ns);
+        let mut bytes = Vec::new();
+        encode(&frame, t_ns, &mut bytes);
+        self.keep(&bytes)?;
+        self.deliver(frame, t_ns);
+        self.said_goodbye = true;
+        Ok(())
     }
 
     /// The frames of one message.
@@ -349,6 +436,7 @@ impl<'a> Recording<'a> {
         }
         self.keep(raw)?;
         self.frames += 1;
+        self.last_ns = t_ns;
         let boundary = match &frame {
             Frame::Boundary(boundary) => Some(boundary.clone()),
             Frame::Counters(counters) => {
@@ -365,6 +453,7 @@ impl<'a> Recording<'a> {
         self.deliver(frame, t_ns);
         let Some(boundary) = boundary else { return Ok(()) };
         self.counters = Some(boundary.counters);
+        self.cost = boundary.cost;
         if let Some((mut sample, t_ns)) = sample {
             sample.boundary = boundary.sequence;
             self.record_sample(sample, t_ns)?;
@@ -384,7 +473,7 @@ impl<'a> Recording<'a> {
         let write = |source| SocketError::Write { path: path.clone(), source };
         let file = File::create_new(&path).map_err(write)?;
         let pid = self.peer.unwrap_or(hello.pid);
-        let visible = proc_fs::runs(pid, &hello.executable);
+        let visible = self.run_ended.is_none() && proc_fs::runs(pid, &hello.executable);
         let sampler = visible.then(|| Sampler::create(&path, pid, hello, &self.options.version));
         let sampler = sampler.transpose().map_err(write)?;
         let process = Process {
@@ -459,6 +548,22 @@ impl<'a> Recording<'a> {
         }
         Ok(end)
     }
+}
+
+/// Waits until the run of an app is over, and the app should be. For ever, where there is no such run.
+async fn over(ended: Option<watch::Receiver<Option<bool>>>) {
+    if let Some(mut ended) = ended
+        && ended.wait_for(Option::is_some).await.is_ok()
+    {
+        return sleep_until(Instant::now() + APP_END_LIMIT).await;
+    }
+    std::future::pending().await
+}
+
+/// Waits for the word of the system about the run.
+async fn is_complete(mut ended: watch::Receiver<Option<bool>>) -> bool {
+    let word = timeout_at(Instant::now() + RUN_END_LIMIT, ended.wait_for(Option::is_some)).await;
+    matches!(word, Ok(Ok(said)) if *said == Some(true))
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub(crate) use sampler::{Occasion, Sampler, now_ns};
 
 use process::Tracked;
 
+/// What the name of a spool ends in that the harness writes for a process that holds no agent.
+pub(crate) const SPOKEN: &str = "-spoken.mgf";
 /// How long [`Recorder::capture`] waits for the thread that follows the process.
 const CAPTURE_WAIT: Duration = Duration::from_secs(2);
 

@@ -47,6 +47,11 @@ pub(super) fn writer_of(file: &File) -> io::Result<Option<u32>> {
     Ok(extent.end.map(|_| extent.pid))
 }
 
+/// Written by ourselves for a process that cannot, and so not mapped there.
+fn is_spoken_for(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(super::SPOKEN))
+}
+
 impl Tracked {
     /// Tells the guest that we are there. From now on it waits for us at boundaries.
     pub(super) fn attach(page: ControlPage, path: &Path, pid: u32) -> io::Result<Self> {
@@ -55,7 +60,7 @@ impl Tracked {
         let handle = pid.try_into().ok().and_then(Pid::from_raw);
         let pidfd = handle.filter(|_| pid != std::process::id());
         let pidfd = pidfd.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let visible = pid != std::process::id() && proc_fs::has_mapped(pid, path);
+        let visible = pid != std::process::id() && (proc_fs::has_mapped(pid, path) || is_spoken_for(path));
         Ok(Self {
             page,
             bell: Bell::default(),
@@ -252,6 +257,7 @@ impl<'a> Following<'a> {
     fn at_interval(&mut self) -> Result<(), StreamError> {
         if self.tracked.visible
             && self.tracked.pidfd.is_none()
+            && !is_spoken_for(self.path)
             && !proc_fs::has_mapped(self.tracked.pid, self.path)
         {
             // Only where the system has no pidfds.

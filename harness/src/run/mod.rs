@@ -8,6 +8,7 @@ mod board;
 mod choose;
 mod confirm;
 pub mod facts;
+mod instrumentation;
 mod interrupt;
 pub mod judge;
 mod junit;
@@ -148,7 +149,6 @@ async fn record(
     let started = jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();
     let mut facts = Facts::new(&plan.project, &session.name(), started);
     facts.partial = plan.partial;
-    facts.errors.extend(plan.unmeasured.iter().cloned());
     let mut suites: Vec<Screened> = Vec::new();
     for (planned, program) in plan.suites.iter().zip(programs) {
         suites.extend(screen::screen(&mut around, setting, planned, program, &mut facts).await?);
@@ -158,6 +158,12 @@ async fn record(
         finished.extend(suite.processes);
         finished.extend(suite.java.into_iter().flat_map(|java| java.rounds));
         facts.suites.push(suite.facts);
+    }
+    for planned in &plan.instrumented {
+        for suite in instrumentation::measure(&mut around, setting, planned, &mut facts).await? {
+            finished.extend(suite.processes);
+            facts.suites.push(suite.facts);
+        }
     }
     facts.duration_s = began.elapsed().as_secs_f64();
     let records = finished.into_iter().map(|process| (process.stream(), process.record)).collect();

@@ -14,7 +14,7 @@ pub(super) const NO_ROOM: &str = "recording stopped: there was no room to write 
                                   (a full disk, a limit of file sizes or memory, or a folder out of reach since)";
 
 /// Gives a frame to the observer, from whichever side it comes.
-pub(super) fn push(observer: &mut Observer, frame: Frame, t_ns: u64) {
+pub(crate) fn push(observer: &mut Observer, frame: Frame, t_ns: u64) {
     match frame {
         Frame::OsSample(_) => observer.push_os(frame, t_ns),
         other => observer.push(other, t_ns),

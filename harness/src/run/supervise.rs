@@ -25,8 +25,6 @@ use crate::recorder::{self, ProcessKey, Recorder, chain};
 const TICK: Duration = Duration::from_millis(250);
 /// How long processes get to end by themselves after the user's first signal.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long the guest waits for the recorder at a boundary.
-const BOUNDARY_WAIT: Duration = Duration::from_secs(2);
 /// Threads named where a test hung.
 const SHOWN_THREADS: usize = 8;
 
@@ -93,7 +91,7 @@ pub(super) async fn supervise(
     }
     let recorder_options = recorder::Options {
         interval: around.interval,
-        wait: BOUNDARY_WAIT,
+        wait: options.wait,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let watch = Arc::new(Watch { seen: sender, orders });

@@ -3,6 +3,7 @@
 //! What the screen recorded of a worker (its hello, what it told of itself, its environment) becomes the command line of
 //! memgate's launcher: the same `java`, flags, class path, directory, environment and system properties, and a plan of what to run.
 
+mod command_line;
 mod tools;
 
 use std::ffi::{OsStr, OsString};
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use memgate_wire::Hello;
 use memgate_wire::java::JvmInfo;
 
+pub use self::command_line::JavaCommand;
 pub use self::tools::{filtered, gradle_script, is_gradle, starts_jvms, with_gradle_script};
 use crate::device::OPTIONS_VARIABLE;
 use crate::device::java::{TOOL_OPTIONS, without_option};
@@ -51,12 +53,14 @@ const STANDARD: [&str; 16] = [
 /// Surefire's notes about the class path, which is long and not the launcher's.
 const CLASS_PATH_NOTES: [&str; 2] = ["surefire.real.class.path", "surefire.test.class.path"];
 /// The class path of a worker whose own names only a jar that stands for it.
-const WORKER_CLASS_PATH: &str = "memgate.worker.class.path";
+pub const WORKER_CLASS_PATH: &str = "memgate.worker.class.path";
 
 const LISTENER_JAR: &str = "/memgate-junit-platform.jar";
 
-/// Rounds that screen a suite.
-pub const ROUNDS: u32 = 6;
+/// Rounds that every test class runs: two warm up, the ends of the others are compared.
+pub const ROUNDS: u32 = 4;
+/// Rounds of those that go on growing.
+const ROUNDS_OF_SUSPECTS: u32 = 8;
 
 /// A suite: virtual machines with the same directory and class path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,11 +145,11 @@ fn has_line_break(text: &str) -> bool {
     text.contains(['\n', '\r'])
 }
 
-/// The launcher's plan for six rounds over these classes.
+/// The launcher's plan for rounds over these classes, from which it leaves out those that it is told to.
 #[must_use]
 pub fn rounds<'a>(classes: impl IntoIterator<Item = &'a Selection>) -> String {
     let lines: String = classes.into_iter().map(Selection::lines).collect();
-    format!("mode rounds {ROUNDS}\n{lines}")
+    format!("mode rounds {ROUNDS_OF_SUSPECTS}\n{lines}")
 }
 
 /// The launcher's plan that repeats one selection until it is told to stop.
@@ -176,12 +180,12 @@ pub struct Again {
     pub options: String,
 }
 
-/// Starts memgate's launcher like `worker`, with the agent as `agent_option` says.
+/// Starts memgate's launcher like `worker`, with these options of ours, our jars before its class path.
 #[must_use]
 pub fn launcher(
     worker: Worker<'_>,
-    agent_option: &OsStr,
-    launcher_jar: &Path,
+    our_options: &[String],
+    our_jars: &[PathBuf],
     plan: &Path,
     options_file: &Path,
 ) -> Again {
@@ -198,8 +202,8 @@ pub fn launcher(
     let set = jvm.properties.iter().filter(|(name, _)| is_the_builds(name) && !given(name));
     let set: Vec<String> = set.map(|(name, value)| format!("-D{name}={value}")).collect();
     options.extend(set);
-    options.push(agent_option.to_string_lossy().into_owned());
-    let mut paths = vec![launcher_jar.to_string_lossy().into_owned()];
+    options.extend_from_slice(our_options);
+    let mut paths: Vec<String> = our_jars.iter().map(|jar| jar.to_string_lossy().into_owned()).collect();
     paths.extend(class_path(jvm));
     options.extend(["-cp".into(), paths.join(":")]);
     let mut file = OsString::from("@");
@@ -208,6 +212,25 @@ pub fn launcher(
     launch.directory = Some(PathBuf::from(&hello.working_directory)).filter(|d| d.is_absolute());
     launch.environment = Environment::Exactly(without_ours(environment, our_option));
     Again { launch, options: argument_file(&options) }
+}
+
+/// Does this command, main class or jar and arguments, run tests? As the agent decides it (`device-agent/src/jvm/target.rs`).
+#[must_use]
+pub fn runs_tests(command: &str) -> bool {
+    const WORKERS: [(&str, &str); 6] = [
+        ("org.apache.maven.surefire.booter.ForkedBooter", ""),
+        ("surefirebooter", ""),
+        ("worker.org.gradle.process.internal.worker.GradleWorkerMain", "Gradle Test Executor"),
+        ("org.junit.platform.console.ConsoleLauncher", ""),
+        ("junit-platform-console", ""),
+        ("org.junit.runner.JUnitCore", ""),
+    ];
+    let main = command.split_whitespace().next().unwrap_or_default();
+    let file = main.rsplit('/').next().unwrap_or_default();
+    WORKERS.iter().any(|(worker, also)| {
+        let is_jar = file.ends_with(".jar") && file.starts_with(worker);
+        (main == *worker || is_jar) && command.contains(also)
+    })
 }
 
 /// The text of an argument file of `java`: one quoted argument a line.
@@ -272,6 +295,29 @@ fn class_path(jvm: &JvmInfo) -> Vec<String> {
         None => jvm.class_path.clone(),
     };
     paths.retain(|path| !path.ends_with(LISTENER_JAR));
+    paths.extend(console_class_path(&jvm.command));
+    paths
+}
+
+/// What JUnit's console launcher is told to load besides.
+fn console_class_path(command: &str) -> Vec<String> {
+    const OPTIONS: [&str; 4] = ["--class-path", "--classpath", "-classpath", "-cp"];
+    let mut words = command.split_whitespace();
+    if !words
+        .next()
+        .is_some_and(|main| main.contains("junit-platform-console") || main.ends_with("ConsoleLauncher"))
+    {
+        return Vec::new();
+    }
+    let mut paths = Vec::new();
+    while let Some(word) = words.next() {
+        let (option, value) =
+            word.split_once('=').map_or((word, None), |(option, value)| (option, Some(value)));
+        if OPTIONS.contains(&option) {
+            let value = value.or_else(|| words.next()).unwrap_or_default();
+            paths.extend(value.split([':', ';']).filter(|path| !path.is_empty()).map(str::to_owned));
+        }
+    }
     paths
 }
 
@@ -349,6 +395,22 @@ mod tests {
     }
 
     #[test]
+    fn what_the_console_launcher_loads_besides_is_on_the_class_path() {
+        for (command, paths) in [
+            (
+                "/m/junit-platform-console-standalone-1.11.4.jar execute --class-path build/a:/b.jar --scan-class-path",
+                &["build/a", "/b.jar"][..],
+            ),
+            ("org.junit.platform.console.ConsoleLauncher -cp=x --classpath y", &["x", "y"]),
+            ("org.junit.runner.JUnitCore --class-path x", &[]),
+            ("/m/junit-platform-console-standalone.jar --scan-class-path", &[]),
+        ] {
+            let jvm = JvmInfo { command: command.to_owned(), class_path: Vec::new(), ..jvm(&[]) };
+            assert_eq!(class_path(&jvm), paths, "{command}");
+        }
+    }
+
+    #[test]
     fn the_worker_is_started_again_as_it_was() {
         let options = [
             "-Du=1",
@@ -383,8 +445,8 @@ mod tests {
         let worker = Worker { hello: &hello, jvm: &jvm, environment: &environment, our_option };
         let Again { launch, options } = launcher(
             worker,
-            "-agentpath:/a.so=/o2".as_ref(),
-            Path::new("/c/l.jar"),
+            &["-agentpath:/a.so=/o2".into()],
+            &["/c/l.jar".into()],
             Path::new("/s/plan"),
             Path::new("/s/0001.arguments"),
         );

@@ -7,6 +7,7 @@ pub mod command;
 mod elf;
 pub mod gtest;
 mod inspect;
+pub mod instrumentation;
 pub mod junit;
 
 pub use elf::{Elf, Evidence, Linkage};

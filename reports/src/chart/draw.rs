@@ -13,6 +13,8 @@ use crate::registry::RenderError;
 /// Larger than it is shown: SVG coordinates are whole numbers, and thick lines of a bitmap are not smoothed. Its text is
 /// still read where it is shrunk to the width of a phone.
 pub(super) const SIZE: (u32, u32) = (880, 420);
+/// Height of a mark on the time axis, as part of the chart's.
+const MARK: f64 = 0.04;
 /// Plotters' size of what an SVG then calls 24 px.
 const TEXT: i32 = 30;
 
@@ -48,7 +50,9 @@ where
     DB: DrawingBackend,
     DB::ErrorType: Debug + Send + Sync + 'static,
 {
-    let ((x0, x1), (y0, y1)) = (plot.x, plot.y);
+    let (scale, _) = plot.unit();
+    let in_unit = |(x, y): (f64, f64)| (x, y / scale);
+    let ((x0, x1), (y0, y1)) = (plot.x, (plot.y.0 / scale, plot.y.1 / scale));
     let mut chart = ChartBuilder::on(root)
         .margin(14)
         .margin_right(36)
@@ -57,7 +61,7 @@ where
         .build_cartesian_2d(x0..x1, y0..y1)?;
     let text = ("sans-serif", TEXT).into_font().color(&INK);
     let x_tick = |x: &f64| match plot.kind {
-        PlotKind::Curve => seconds(*x, x1 - x0),
+        PlotKind::Curve | PlotKind::Suite => seconds(*x, x1 - x0),
         PlotKind::Growth => format!("{x:.0}"),
     };
     chart
@@ -74,7 +78,14 @@ where
         .x_label_formatter(&x_tick)
         .y_label_formatter(&|y| plot.y_tick(*y))
         .draw()?;
-    let (warm_up, counted) = plot.points.split_at(plot.not_counted);
+    // One line that goes up and down: of an element each, there would be hundreds.
+    let height = (y1 - y0) * MARK;
+    let comb: Vec<_> = plot.marks.iter().flat_map(|&x| [(x, y0), (x, y0 + height), (x, y0)]).collect();
+    if !comb.is_empty() {
+        chart.draw_series(LineSeries::new(comb, FAINT.stroke_width(2)))?;
+    }
+    let points: Vec<_> = plot.points.iter().copied().map(in_unit).collect();
+    let (warm_up, counted) = points.split_at(plot.not_counted);
     chart.draw_series(LineSeries::new(
         warm_up.iter().chain(counted.first()).copied(),
         FAINT.stroke_width(3),
@@ -92,7 +103,7 @@ where
             Role::Bound => (SLOPE, 2),
             Role::Threshold => (ALLOWED, 4),
         };
-        chart.draw_series(LineSeries::new([line.from, line.to], colour.stroke_width(width)))?;
+        chart.draw_series(LineSeries::new([line.from, line.to].map(in_unit), colour.stroke_width(width)))?;
     }
     root.present()
 }

@@ -1,6 +1,7 @@
-//! A test's curves as pictures: memory over time with its boundaries, and what the verdict rests on, iteration by iteration.
+//! Curves as pictures: memory over time with its boundaries, of a test and of a whole suite, and what the verdict rests on,
+//! iteration by iteration.
 //!
-//! Data flow: a test's points → [`Plot`] (series, lines and the words around them; nothing is drawn yet) → [`draw`] on one
+//! Data flow: the points of a test or a suite → [`Plot`] (series, lines and the words around them; nothing is drawn yet) → [`draw`] on one
 //! of plotters' backends → [`svg`] (parts of a page in its colours, or a file of its own) or [`png`] (for mail). Both use
 //! the one embedded font, so that no machine needs any.
 
@@ -9,7 +10,7 @@ mod plot;
 mod png;
 mod svg;
 
-pub(crate) use plot::{Role, plots_of};
+pub(crate) use plot::{Plot, Role, plots_of, plots_of_suite};
 pub(crate) use png::png;
 pub(crate) use svg::{inline_svg, svg_file};
 
@@ -29,11 +30,33 @@ pub struct ChartFile {
 /// Tests whose pictures are written as files; those that did not pass come first.
 const MAX_TESTS: usize = 200;
 
-/// SVG and PNG files of the charts of every test that did not pass, and of as many others as there is room for.
+/// Suites whose pictures are written as files.
+const MAX_SUITES: usize = 50;
+
+/// SVG and PNG files of the charts of suites, of every test that did not pass, and of as many others as there is room for.
 ///
 /// # Errors
 /// When a picture cannot be drawn.
 pub fn charts(report: &RunReport) -> Result<Vec<ChartFile>, RenderError> {
+    let mut files: Vec<ChartFile> = Vec::new();
+    for Planned { stem, plot, .. } in planned(report) {
+        files.push(ChartFile { name: format!("{stem}.svg"), bytes: svg_file(&plot)?.into_bytes() });
+        files.push(ChartFile { name: format!("{stem}.png"), bytes: png(&plot)? });
+    }
+    Ok(files)
+}
+
+/// A chart that is a file.
+pub(crate) struct Planned<'a> {
+    /// Whose it is; `None`: of a suite.
+    pub(crate) test: Option<&'a TestReport>,
+    /// Name of the file, without `.svg` or `.png`.
+    pub(crate) stem: String,
+    plot: Plot,
+}
+
+/// Every chart that is a file.
+pub(crate) fn planned(report: &RunReport) -> Vec<Planned<'_>> {
     let mut tests: Vec<(&str, &TestReport)> = report
         .suites
         .iter()
@@ -42,19 +65,22 @@ pub fn charts(report: &RunReport) -> Result<Vec<ChartFile>, RenderError> {
         .collect();
     tests.sort_by_key(|(_, test)| std::cmp::Reverse(severity(test)));
     tests.truncate(MAX_TESTS);
-    let mut files: Vec<ChartFile> = Vec::new();
+    let of_tests =
+        tests.into_iter().map(|(suite, test)| (Some(test), format!("{suite}.{}", test.id), plots_of(test)));
+    let suites = report.suites.iter().take(MAX_SUITES);
+    let of_suites = suites.map(|suite| (None, suite.name.clone(), plots_of_suite(suite)));
     let mut names = std::collections::BTreeSet::new();
-    for (suite, test) in tests {
-        for plot in plots_of(test) {
-            let mut stem = file_name(&format!("{suite}.{}.{}", test.id, plot.name()));
+    let mut planned = Vec::new();
+    for (test, of, plots) in of_tests.chain(of_suites) {
+        for plot in plots {
+            let mut stem = file_name(&format!("{of}.{}", plot.name()));
             while !names.insert(stem.clone()) {
                 stem.push('_');
             }
-            files.push(ChartFile { name: format!("{stem}.svg"), bytes: svg_file(&plot)?.into_bytes() });
-            files.push(ChartFile { name: format!("{stem}.png"), bytes: png(&plot)? });
+            planned.push(Planned { test, stem, plot });
         }
     }
-    Ok(files)
+    planned
 }
 
 /// The worst first.

@@ -1,8 +1,10 @@
 //! What a chart shows, before anything is drawn.
 
-use memgate_model::{Metric, MetricValue, TestReport, Unit, format_bytes, format_count, format_value};
+use memgate_model::{
+    CurvePoint, Metric, MetricValue, SuiteReport, TestReport, Unit, format_bytes, format_count, format_value,
+};
 
-/// A chart of one metric of one test.
+/// A chart of one metric of a test or a suite.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plot {
     pub(crate) kind: PlotKind,
@@ -16,6 +18,8 @@ pub(crate) struct Plot {
     /// Is every point the end of an iteration?
     pub(crate) boundaries: bool,
     pub(crate) lines: Vec<Line>,
+    /// Where tests end, in order.
+    pub(crate) marks: Vec<f64>,
     pub(crate) x: (f64, f64),
     pub(crate) y: (f64, f64),
 }
@@ -26,6 +30,8 @@ pub(crate) enum PlotKind {
     Curve,
     /// Values at the end of each iteration.
     Growth,
+    /// Values over the time of a whole suite.
+    Suite,
 }
 
 /// A straight line across the plot.
@@ -50,16 +56,66 @@ pub(crate) enum Role {
 /// Growth first, as the verdict rests on it.
 pub(crate) fn plots_of(test: &TestReport) -> Vec<Plot> {
     let growth = Metric::ALL.into_iter().filter_map(|metric| growth(test, metric));
-    let curves = Metric::ALL.into_iter().filter_map(|metric| curve(test, metric));
+    let curves = curved().filter_map(|metric| {
+        curve(PlotKind::Curve, &test.curve, metric, "seconds since the process began")
+            .map(|plot| Plot { boundaries: test.confirmed, ..plot })
+    });
     growth.chain(curves).collect()
 }
 
+/// Memory over the whole run of a suite, with the ends of its tests.
+pub(crate) fn plots_of_suite(suite: &SuiteReport) -> Vec<Plot> {
+    // The same time for all, so that they can be compared.
+    let ends =
+        suite.curve.iter().map(|point| point.t_ns).chain(suite.test_ends.iter().map(|(t_ns, _)| *t_ns));
+    let end = seconds(ends.max().unwrap_or(0));
+    let plot = |metric| {
+        let plot = curve(PlotKind::Suite, &suite.curve, metric, "seconds since the suite began")?;
+        let plot = Plot { x: range([0.0, end].into_iter(), 0.0), ..plot };
+        let summary = format!("{}{}", plot.summary, highest_in(suite, &plot));
+        Some(Plot { marks: marks(suite, plot.x), summary, ..plot })
+    };
+    curved().filter_map(plot).collect()
+}
+
+fn curved() -> impl Iterator<Item = Metric> {
+    Metric::ALL.into_iter().chain([Metric::JavaHeapUsed])
+}
+
+/// `, in MapCache.scroll`: the test that ended next behind the peak.
+fn highest_in(suite: &SuiteReport, plot: &Plot) -> String {
+    /// With more than this not every end is known.
+    const ALL_KNOWN: usize = 500;
+    let peak = plot.points.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    let ends = suite.test_ends.iter().filter(|_| suite.test_ends.len() < ALL_KNOWN);
+    let next = peak.and_then(|(x, _)| ends.into_iter().find(|(t_ns, _)| seconds(*t_ns) >= *x));
+    next.map_or_else(String::new, |(_, test)| format!(", in {test}"))
+}
+
+/// No closer together than can be told apart.
+fn marks(suite: &SuiteReport, (from, to): (f64, f64)) -> Vec<f64> {
+    const MOST: f64 = 350.0;
+    let mut marks: Vec<f64> = Vec::new();
+    for x in suite.test_ends.iter().map(|(t_ns, _)| seconds(*t_ns)).filter(|x| (from..=to).contains(x)) {
+        if marks.last().is_none_or(|last| x - last >= (to - from) / MOST) {
+            marks.push(x);
+        }
+    }
+    marks
+}
+
+#[expect(clippy::cast_precision_loss, reason = "nanoseconds of a run are far below 2^52")]
+fn seconds(t_ns: u64) -> f64 {
+    t_ns as f64 / 1e9
+}
+
 impl Plot {
-    /// `growth.native.live_bytes`
+    /// `growth.native.live_bytes`, `suite.os.rss`
     pub(crate) fn name(&self) -> String {
         let kind = match self.kind {
             PlotKind::Curve => "curve",
             PlotKind::Growth => "growth",
+            PlotKind::Suite => "suite",
         };
         format!("{kind}.{}", self.metric)
     }
@@ -68,41 +124,47 @@ impl Plot {
     pub(crate) fn title(&self) -> String {
         match self.kind {
             PlotKind::Curve => format!("{} over time", self.metric),
+            PlotKind::Suite => format!("{} over the whole suite", self.metric),
             PlotKind::Growth => format!("{} at the end of each iteration", self.metric),
         }
     }
 
-    /// Ticks of the vertical axis, all in one unit that suits the largest.
-    pub(crate) fn y_tick(&self, value: f64) -> String {
-        match self.metric.unit() {
-            Unit::Count => format_count(value),
-            Unit::Bytes => {
-                let (low, high) = self.y;
-                let largest = low.abs().max(high.abs());
-                let (divisor, unit) = match format_bytes(largest).rsplit_once(' ') {
-                    Some((_, "KiB")) => (1024.0, "KiB"),
-                    Some((_, "MiB")) => (1024.0 * 1024.0, "MiB"),
-                    Some((_, "GiB" | "TiB")) => (1024.0 * 1024.0 * 1024.0, "GiB"),
-                    _ => (1.0, "B"),
-                };
-                // Ticks that differ by less than they show would all read the same.
-                let decimals = match (high - low) / divisor {
-                    range if range > 20.0 => 0,
-                    range if range > 2.0 => 1,
-                    range if range > 0.2 => 2,
-                    _ => 3,
-                };
-                let decimals = if unit == "B" { 0 } else { decimals };
-                format!("{:.decimals$} {unit}", value / divisor)
-            }
+    /// The unit of the vertical axis, one that suits its largest value, and how much of the metric's that is. Drawn in it, ticks are
+    /// round: a thousand bytes are no round number of KiB.
+    pub(crate) fn unit(&self) -> (f64, &'static str) {
+        if self.metric.unit() == Unit::Count {
+            return (1.0, "");
         }
+        let largest = self.y.0.abs().max(self.y.1.abs());
+        match format_bytes(largest).rsplit_once(' ') {
+            Some((_, "KiB")) => (1024.0, "KiB"),
+            Some((_, "MiB")) => (1024.0 * 1024.0, "MiB"),
+            Some((_, "GiB" | "TiB")) => (1024.0 * 1024.0 * 1024.0, "GiB"),
+            _ => (1.0, "B"),
+        }
+    }
+
+    /// A tick of the vertical axis, in [`Self::unit`].
+    pub(crate) fn y_tick(&self, value: f64) -> String {
+        let (divisor, unit) = self.unit();
+        if unit.is_empty() {
+            return format_count(value);
+        }
+        // Ticks that differ by less than they show would all read the same.
+        let decimals = match (self.y.1 - self.y.0) / divisor {
+            _ if unit == "B" => 0,
+            range if range > 20.0 => 0,
+            range if range > 2.0 => 1,
+            range if range > 0.2 => 2,
+            _ => 3,
+        };
+        format!("{value:.decimals$} {unit}")
     }
 }
 
-fn curve(test: &TestReport, metric: Metric) -> Option<Plot> {
-    let of_metric = test.curve.iter().filter(|point| point.metric == metric && point.value.is_finite());
-    #[expect(clippy::cast_precision_loss, reason = "nanoseconds of a run are far below 2^52")]
-    let points: Vec<_> = of_metric.map(|point| (point.t_ns as f64 / 1e9, point.value)).collect();
+fn curve(kind: PlotKind, curve: &[CurvePoint], metric: Metric, x_label: &'static str) -> Option<Plot> {
+    let of_metric = curve.iter().filter(|point| point.metric == metric && point.value.is_finite());
+    let points: Vec<_> = of_metric.map(|point| (seconds(point.t_ns), point.value)).collect();
     let ((first, last), peak) = ends(&points)?;
     let summary = format!(
         "{metric} from {} to {} in {:.2} s, at most {}",
@@ -113,14 +175,15 @@ fn curve(test: &TestReport, metric: Metric) -> Option<Plot> {
     );
     let (x, y) = (range(points.iter().map(|p| p.0), 0.0), range(points.iter().map(|p| p.1), 0.06));
     Some(Plot {
-        kind: PlotKind::Curve,
+        kind,
         metric,
         summary,
-        x_label: "seconds since the process began",
+        x_label,
         points,
         not_counted: 0,
-        boundaries: test.confirmed,
+        boundaries: false,
         lines: Vec::new(),
+        marks: Vec::new(),
         x,
         y,
     })
@@ -156,6 +219,7 @@ fn growth(test: &TestReport, metric: Metric) -> Option<Plot> {
         not_counted,
         boundaries: true,
         lines,
+        marks: Vec::new(),
         x,
         y,
     })
@@ -248,11 +312,31 @@ mod tests {
     }
 
     #[test]
+    fn a_suite_says_in_which_test_its_memory_was_highest() {
+        let plots = plots_of_suite(&sample::mixed().suites[0]);
+        let names: Vec<_> = plots.iter().map(Plot::name).collect();
+        assert_eq!(names, ["suite.native.live_bytes", "suite.os.rss"]);
+        assert_eq!(
+            plots[0].summary,
+            "native.live_bytes from 8.0 KiB to 16.2 KiB in 3.70 s, at most 512.0 KiB, in Tiles/Loader.loads/3"
+        );
+        assert_eq!(plots[0].marks, [0.5, 1.25, 2.5]);
+    }
+
+    #[test]
+    fn marks_are_as_far_apart_as_can_be_seen() {
+        let mut suite = sample::mixed().suites[0].clone();
+        suite.test_ends = (0..400_000_u64).map(|n| (n * 10_000, format!("t{n}"))).collect();
+        let marks = &plots_of_suite(&suite)[0].marks;
+        assert!((300..=351).contains(&marks.len()), "{}", marks.len());
+    }
+
+    #[test]
     fn ticks_share_a_unit_and_differ() {
         let mut plot = plots_of(&sample::leak().suites[0].tests[1]).remove(0);
-        assert_eq!(plot.y_tick(102_400.0), "100 KiB");
+        assert_eq!((plot.unit().1, plot.y_tick(100.0).as_str()), ("KiB", "100 KiB"));
         plot.y = (1_048_576.0, 1_049_600.0);
-        assert_eq!(plot.y_tick(1_049_000.0), "1.000 MiB");
+        assert_eq!(plot.y_tick(1.0004), "1.000 MiB");
         plot.metric = Metric::OsFds;
         assert_eq!(plot.y_tick(3.0), "3");
     }

@@ -4,6 +4,7 @@
 //! that passed stay unparsed text until somebody opens them, so that thousands of tests open at once. `page.js` finds,
 //! sorts and filters, opens what the address names, and draws the icicle. Every string goes through `write`.
 
+mod figure;
 mod icicle;
 mod leak;
 mod page;

@@ -27,6 +27,7 @@ pub fn html(report: &RunReport) -> Result<String, RenderError> {
     page.markup("<main id=main>\n");
     page.part(&sections::problems(report));
     page.part(&test::list(report)?);
+    page.part(&sections::memory(report)?);
     page.part(&icicle::section(report)?);
     page.part(&sections::one_time(report));
     page.part(&sections::followed(report));

@@ -4,16 +4,21 @@ use memgate_model::{
     BoundaryQuality, Outcome, RunReport, Verdict, WaiverReport, WaiverState, format_bytes, format_count,
 };
 
+use super::figure::figure;
 use super::leak;
 use super::write::Html;
+use crate::chart::plots_of_suite;
 use crate::dates::days_until;
-use crate::human::{counted, one_time_groups};
+use crate::human::{counted, lifetimes, one_time_groups, times};
+use crate::registry::RenderError;
 use crate::summary::qualified;
 
 /// Waivers that end this soon are told.
 const SOON_DAYS: i64 = 14;
 /// Groups and names that are listed before the rest is counted.
 const LISTED: usize = 100;
+/// Suites with a curve.
+const SUITES: usize = 20;
 
 pub(super) fn problems(report: &RunReport) -> Html {
     let mut html = Html::default();
@@ -29,6 +34,27 @@ pub(super) fn problems(report: &RunReport) -> Html {
     }
     html.markup("</ul></section>\n");
     html
+}
+
+/// Memory over the whole run of each suite.
+pub(super) fn memory(report: &RunReport) -> Result<Html, RenderError> {
+    let mut html = Html::default();
+    let of = |suite| (suite, plots_of_suite(suite));
+    let suites: Vec<_> = report.suites.iter().map(of).filter(|(_, plots)| !plots.is_empty()).collect();
+    if suites.is_empty() {
+        return Ok(html);
+    }
+    html.markup("<section aria-labelledby=memory-h><h2 id=memory-h>Memory over the run</h2>");
+    for (suite, plots) in suites.iter().take(SUITES) {
+        html.markup("<h3>").text(&suite.name).markup("</h3><div class=charts>");
+        plots.iter().try_for_each(|plot| figure(&mut html, plot))?;
+        html.markup("</div>");
+    }
+    if suites.len() > SUITES {
+        html.element("p class=faint", &format!("and {} more suites", suites.len() - SUITES));
+    }
+    html.markup("</section>\n");
+    Ok(html)
 }
 
 pub(super) fn one_time(report: &RunReport) -> Html {
@@ -62,23 +88,22 @@ pub(super) fn followed(report: &RunReport) -> Html {
     let mut html = Html::default();
     let Some(followed) = &report.followed else { return html };
     html.markup("<section aria-labelledby=followed-h><h2 id=followed-h>Followed objects</h2>");
-    html.markup("<div class=scroll tabindex=0 role=group aria-label=\"Followed objects\"><table><thead><tr><th scope=col>class<th scope=col>allocated at<th scope=col class=n>objects<th scope=col class=n>bytes<th scope=col class=n>left at the end<th scope=col class=n>bytes left</thead><tbody>");
+    html.markup("<div class=scroll tabindex=0 role=group aria-label=\"Followed objects\"><table><thead><tr><th scope=col>class<th scope=col>allocated at<th scope=col class=n>objects<th scope=col class=n>bytes<th scope=col class=n>left at the end<th scope=col class=n>bytes left<th scope=col>the others</thead><tbody>");
     for site in followed.sites.iter().take(LISTED) {
         html.markup("<tr><th scope=row class=code>").text(&site.class).markup("<td class=code>");
         html.text(&site.frames.first().map(crate::stacks::name).unwrap_or_default());
-        for (value, is_bytes) in
-            [(site.allocations, false), (site.bytes, true), (site.live, false), (site.live_bytes, true)]
-        {
-            #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
-            let amount = if is_bytes { format_bytes(value as f64) } else { value.to_string() };
-            html.markup("<td class=n><data")
-                .attribute("value", &value.to_string())
-                .markup(">")
-                .text(&amount)
-                .markup("</data>");
-        }
+        amounts(&mut html, [site.allocations, site.bytes, site.live, site.live_bytes]);
+        html.markup("<td>").text(&lifetimes(&site.lifetimes));
     }
     html.markup("</tbody></table></div>");
+    if !followed.blame.is_empty() {
+        html.markup("<h3>Allocating classes</h3><div class=scroll tabindex=0 role=group aria-label=\"Allocating classes\"><table><thead><tr><th scope=col>class<th scope=col class=n>objects<th scope=col class=n>bytes<th scope=col class=n>left at the end<th scope=col class=n>bytes left</thead><tbody>");
+        for by in followed.blame.iter().take(LISTED) {
+            html.markup("<tr><th scope=row class=code>").text(&by.class);
+            amounts(&mut html, [by.allocations, by.bytes, by.live, by.live_bytes]);
+        }
+        html.markup("</tbody></table></div>");
+    }
     let more = followed.left_out.saturating_add(followed.sites.len().saturating_sub(LISTED) as u64);
     for (count, what) in [(more, "more sites"), (followed.lost, "allocations and ends there was no room for")]
     {
@@ -86,8 +111,22 @@ pub(super) fn followed(report: &RunReport) -> Html {
             html.element("p class=faint", &format!("{count} {what}"));
         }
     }
+    if followed.pauses > 0 {
+        let times = times(followed.pauses);
+        html.element("p class=faint", &format!("paused {times}: what was allocated then is missing"));
+    }
     html.markup("</section>\n");
     html
+}
+
+/// Objects, their bytes, those that are left, and their bytes, as cells.
+fn amounts(html: &mut Html, [objects, bytes, live, live_bytes]: [u64; 4]) {
+    for (value, is_bytes) in [(objects, false), (bytes, true), (live, false), (live_bytes, true)] {
+        #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+        let amount = if is_bytes { format_bytes(value as f64) } else { value.to_string() };
+        html.markup("<td class=n><data").attribute("value", &value.to_string()).markup(">");
+        html.text(&amount).markup("</data>");
+    }
 }
 
 pub(super) fn waivers(report: &RunReport) -> Html {
@@ -182,6 +221,13 @@ pub(super) fn cost(report: &RunReport) -> Html {
         ("stacks not unwound to their root", cost.truncated_stacks.to_string()),
     ] {
         html.element("dt", what).element("dd", &value);
+    }
+    for suite in &report.suites {
+        if let Some(screen) = &suite.screen_cost {
+            html.markup("<dt>rounds of ").text(&suite.name).markup("</dt>");
+            let (alone, all) = (screen.alone_s, screen.screened_s);
+            html.element("dd", &format!("{all:.1} s, {:.1} × the suite alone ({alone:.1} s)", screen.ratio));
+        }
     }
     html.markup("</dl></section>\n");
     html

@@ -5,10 +5,11 @@ use memgate_model::{
     format_value,
 };
 
+use super::figure::figure;
 use super::leak;
 use super::page::verdict_word;
 use super::write::Html;
-use crate::chart::{Role, inline_svg, plots_of};
+use crate::chart::plots_of;
 use crate::human::{interval, own_outcome, per};
 use crate::registry::RenderError;
 use crate::summary::{Anchors, in_short, leaked_bytes, not_passed, qualified};
@@ -127,33 +128,14 @@ fn body(suite: &SuiteReport, test: &TestReport, anchor: &str) -> Result<Html, Re
     if !test.reason.is_empty() {
         html.element("p class=reason", &test.reason);
     }
-    html.markup("<div class=charts>");
-    for plot in plots_of(test) {
-        html.markup("<figure><figcaption>")
-            .text(&plot.title())
-            .markup("</figcaption>")
-            .svg(&inline_svg(&plot)?);
-        html.markup("<p class=legend>");
-        for line in &plot.lines {
-            html.markup(match line.role {
-                Role::Slope => "<span class=entry><span class=\"key slope\"></span>",
-                Role::Bound => "<span class=entry><span class=\"key bound\"></span>",
-                Role::Threshold => "<span class=entry><span class=\"key allowed\"></span>",
-            });
-            html.text(&line.label).markup("</span> ");
-        }
-        if plot.not_counted > 0 {
-            html.markup("<span class=entry><span class=\"key warm\"></span>warm-up, not counted</span>");
-        }
-        if plot.boundaries && plot.lines.is_empty() {
-            html.markup("dots: boundaries, the ends of iterations");
-        }
-        html.markup("</p></figure>");
-    }
-    html.markup("</div>");
     for leak in &test.leaks {
         leak::group(&mut html, leak, true);
     }
+    html.markup("<div class=charts>");
+    for plot in plots_of(test) {
+        figure(&mut html, &plot)?;
+    }
+    html.markup("</div>");
     if !test.one_time.is_empty() {
         html.markup("<details class=more><summary>allocated once and kept, not a leak: ");
         let bytes: f64 = test.one_time.iter().map(|leak| leak.bytes_per_iteration).sum();

@@ -1,6 +1,6 @@
 //! The page as a whole: nothing from outside acts in it, its numbers are those of the JSON.
 
-use memgate_model::{Followed, FollowedSite, LeakKind, Verdict, WaiverState};
+use memgate_model::{Blamed, Followed, FollowedSite, LeakKind, Verdict, WaiverState};
 
 use super::html;
 use crate::json::json;
@@ -61,6 +61,24 @@ fn every_part_of_the_report_is_told() {
 }
 
 #[test]
+fn memory_over_the_run_of_a_suite_has_the_ends_of_its_tests() {
+    let page = html(&sample::mixed()).unwrap();
+    for part in
+        ["Memory over the run", "native.live_bytes over the whole suite", "os.rss over the whole suite"]
+    {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(page.contains("at most 512.0 KiB, in Tiles/Loader.loads/3; marks below: ends of tests"));
+    assert!(!html(&sample::clean()).unwrap().contains("Memory over the run"));
+}
+
+#[test]
+fn what_the_rounds_of_a_jvm_suite_cost_is_told() {
+    let page = html(&sample::held()).unwrap();
+    assert!(page.contains("<dt>rounds of loaders</dt><dd>12.8 s, 5.1 × the suite alone (2.5 s)"), "{page}");
+}
+
+#[test]
 fn a_waiver_about_to_end_is_told() {
     let mut report = sample::mixed();
     report.waivers[0].until = "2026-11-24".to_owned();
@@ -82,13 +100,24 @@ fn followed_objects_have_their_figures() {
         live_bytes: 12288,
         lifetimes: vec![9, 0, 0, 0, 0, 0],
     };
-    report.followed = Some(Followed { sites: vec![site], left_out: 2, lost: 0 });
+    let by = Blamed {
+        class: "com.example.TileLoader".to_owned(),
+        allocations: 12,
+        bytes: 49152,
+        live: 3,
+        live_bytes: 12288,
+    };
+    report.followed = Some(Followed { sites: vec![site], blame: vec![by], left_out: 2, lost: 0, pauses: 1 });
     let page = html(&report).unwrap();
     for part in [
         "com.example.TileLoader.load",
         "<data value=\"49152\">48.0 KiB",
         "<data value=\"3\">3",
         "2 more sites",
+        "lived &lt; 1 ms 9",
+        "Allocating classes",
+        "<th scope=row class=code>com.example.TileLoader<",
+        "paused once: what was allocated then is missing",
     ] {
         assert!(page.contains(part), "{part}");
     }

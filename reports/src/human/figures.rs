@@ -160,6 +160,7 @@ const fn noun(metric: Metric) -> &'static str {
         Metric::JavaClassesLoaded => "more of loaded classes",
         Metric::JavaMetaspace => "of metaspace",
         Metric::JavaAllocatedBytes => "allocated",
+        Metric::JavaHeapUsed => "of used Java heap",
         Metric::OsRss => "RSS",
         Metric::OsPss => "PSS",
         Metric::OsThreads => "thread",

@@ -1,6 +1,6 @@
 //! What became of followed objects: allocation sites, how many there were, how many are left, how long the others lived.
 
-use memgate_model::{Followed, FollowedSite, LIFETIMES_NS, format_bytes};
+use memgate_model::{Blamed, Followed, FollowedSite, LIFETIMES_NS, format_bytes};
 
 use crate::human::figures::GAP;
 use crate::human::paint::Paint;
@@ -11,7 +11,7 @@ const SITES: usize = 10;
 const FRAMES: usize = 3;
 
 /// The section; empty where nothing was followed.
-pub(super) fn followed(followed: Option<&Followed>, paint: Paint, verbose: bool) -> String {
+pub(super) fn section(followed: Option<&Followed>, paint: Paint, verbose: bool) -> String {
     let Some(followed) = followed else { return String::new() };
     let sum = |of: fn(&FollowedSite) -> u64| followed.sites.iter().map(of).fold(0, u64::saturating_add);
     let mut text = format!(
@@ -29,9 +29,23 @@ pub(super) fn followed(followed: Option<&Followed>, paint: Paint, verbose: bool)
     if hidden > 0 {
         text += &format!("      and {hidden} more sites\n");
     }
+    let blamed = if verbose { followed.blame.len() } else { SITES };
+    for Blamed { class, allocations, bytes: all, live, live_bytes } in followed.blame.iter().take(blamed) {
+        text += &format!(
+            "      {:12}  {}{GAP}{}, {}{GAP}{live} alive, {}\n",
+            "allocated by",
+            visible(class),
+            counted(*allocations),
+            bytes(*all),
+            bytes(*live_bytes)
+        );
+    }
     if followed.lost > 0 {
         text +=
             &format!("      {} allocations or ends are missing: there was no room for them\n", followed.lost);
+    }
+    if followed.pauses > 0 {
+        text += &format!("      paused {}: what was allocated then is missing\n", times(followed.pauses));
     }
     text
 }
@@ -60,8 +74,12 @@ fn one(site: &FollowedSite, paint: Paint, verbose: bool) -> String {
     text
 }
 
+pub(crate) fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
 /// `lived < 1 ms 12, < 10 ms 3, longer 1`; what is 0 is left out.
-fn lifetimes(counts: &[u64]) -> String {
+pub(crate) fn lifetimes(counts: &[u64]) -> String {
     let limits = LIFETIMES_NS.iter().map(|ns| {
         let ms = ns / 1_000_000;
         if ms < 1000 { format!("< {ms} ms") } else { format!("< {} s", ms / 1000) }
@@ -105,14 +123,23 @@ mod tests {
             live_bytes: 48,
             lifetimes: vec![0, 7, 0, 0, 0, 3],
         };
-        let value = Followed { sites: vec![site], left_out: 4, lost: 1 };
+        let by = Blamed {
+            class: "com.example.Registry".into(),
+            allocations: 12,
+            bytes: 288,
+            live: 2,
+            live_bytes: 48,
+        };
+        let value = Followed { sites: vec![site], blame: vec![by], left_out: 4, lost: 1, pauses: 2 };
         let want = "FOLLOWED   12 objects allocated, 288 B, 2 alive at the end
       12 × com.example.Tile, 288 B   2 alive, 48 B   lived < 10 ms 7, longer 3
       allocated at  com.example.Registry.load(Registry.java:13)
       and 4 more sites
+      allocated by  com.example.Registry   12 objects, 288 B   2 alive, 48 B
       1 allocations or ends are missing: there was no room for them
+      paused 2 times: what was allocated then is missing
 ";
-        assert_eq!(followed(Some(&value), Paint::new(false), false), want);
-        assert_eq!(followed(None, Paint::new(false), false), "");
+        assert_eq!(section(Some(&value), Paint::new(false), false), want);
+        assert_eq!(section(None, Paint::new(false), false), "");
     }
 }

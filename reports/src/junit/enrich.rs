@@ -18,19 +18,35 @@ pub(super) struct Extras {
 pub(super) struct Extra {
     pub(super) attributes: Vec<(&'static str, Option<String>)>,
     pub(super) properties: Vec<(String, String)>,
+    /// Behind its failure.
+    pub(super) reruns: Vec<Rerun>,
+}
+
+/// One more execution that went the same way.
+#[derive(Debug)]
+pub(super) struct Rerun {
+    pub(super) message: String,
 }
 
 /// Copies a JUnit document and adds the extras to its elements.
 pub(super) fn enrich(xml: &[u8], mut extras: Extras) -> Result<Vec<u8>, Error> {
     let mut reader = Reader::from_reader(xml);
     let mut writer = Writer::new(Vec::with_capacity(xml.len() + xml.len() / 4));
+    let mut reruns: Vec<Rerun> = Vec::new();
     loop {
         match reader.read_event()? {
             Event::Eof => break,
             Event::Start(start) => match take(&start, &mut extras) {
-                Some(extra) => open(&mut writer, &start, &extra)?,
+                Some(mut extra) => {
+                    reruns = std::mem::take(&mut extra.reruns);
+                    open(&mut writer, &start, &extra)?;
+                }
                 None => writer.write_event(Event::Start(start))?,
             },
+            Event::End(end) if end.name().as_ref() == b"failure" => {
+                writer.write_event(Event::End(end))?;
+                reruns.drain(..).try_for_each(|rerun| again(&mut writer, &rerun))?;
+            }
             Event::Empty(start) => match take(&start, &mut extras) {
                 Some(extra) if extra.properties.is_empty() => {
                     writer.write_event(Event::Empty(with_attributes(&start, &extra)?))?;
@@ -47,6 +63,12 @@ pub(super) fn enrich(xml: &[u8], mut extras: Extras) -> Result<Vec<u8>, Error> {
     let mut xml = writer.into_inner();
     xml.push(b'\n');
     Ok(xml)
+}
+
+fn again(writer: &mut Writer<Vec<u8>>, rerun: &Rerun) -> Result<(), Error> {
+    let element = BytesStart::new("rerunFailure")
+        .with_attributes([("message", rerun.message.as_str()), ("type", "leak")]);
+    Ok(writer.write_event(Event::Empty(element))?)
 }
 
 fn take(start: &BytesStart<'_>, extras: &mut Extras) -> Option<Extra> {

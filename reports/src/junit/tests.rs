@@ -11,8 +11,12 @@ use crate::sample;
 
 const FLAVOURS: [Flavour; 2] = [Flavour::Strict, Flavour::Extended];
 
+fn options(flavour: Flavour) -> JunitOptions {
+    JunitOptions { flavour, charts: Some("out/charts".to_owned()) }
+}
+
 fn text(report: &RunReport, flavour: Flavour) -> String {
-    String::from_utf8(junit(report, flavour).unwrap()).unwrap()
+    String::from_utf8(junit(report, &options(flavour)).unwrap()).unwrap()
 }
 
 /// The document as an independent reader sees it.
@@ -92,11 +96,35 @@ fn figures_and_leak_ids_are_properties_of_the_extended_flavour_only() {
         [
             ("memgate.verdict", "fail"),
             ("native.live_bytes.per_iteration", "49152"),
+            ("native.live_bytes.allowed", "0"),
+            ("native.live_bytes.threshold", "default"),
             ("native.live_allocations.per_iteration", "12"),
             ("memgate.leak", "n1-5f1c09a2b47d1e03"),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
     );
+}
+
+#[test]
+fn a_leak_has_its_iterations_as_reruns_and_its_charts_as_attachments() {
+    let cases = |flavour| read(&sample::leak(), flavour).test_suites[0].test_cases.clone();
+    let [passed, leaks] = cases(Flavour::Extended).try_into().unwrap();
+    assert!(matches!(&passed.status, TestCaseStatus::Success { .. }) && passed.system_out.is_none());
+    let TestCaseStatus::NonSuccess { reruns, .. } = &leaks.status else { panic!("{:?}", leaks.status) };
+    assert_eq!(reruns.runs.len(), 2, "of four iterations one is warm-up, and two can be compared");
+    assert!(as_str(&reruns.runs[1].message).ends_with("48.0 KiB (49152 B) more than at iteration 3"));
+    assert_eq!(
+        as_str(&leaks.system_out),
+        "[[ATTACHMENT|out/charts/engine_tests.MapCache.scroll.growth.native.live_bytes.png]]\n\
+         [[ATTACHMENT|out/charts/engine_tests.MapCache.scroll.curve.native.live_bytes.png]]"
+    );
+    let files = crate::charts(&sample::leak()).unwrap();
+    for name in as_str(&leaks.system_out).split("out/charts/").skip(1) {
+        let name = name.split("]]").next().unwrap();
+        assert!(files.iter().any(|file| file.name == name), "{name} is written");
+    }
+    let strict = text(&sample::leak(), Flavour::Strict);
+    assert!(!strict.contains("rerunFailure") && !strict.contains("ATTACHMENT"), "{strict}");
 }
 
 #[test]
@@ -123,7 +151,7 @@ fn the_strict_flavour_uses_only_what_junit_10_xsd_allows() {
         other => panic!("<{other}> is not in the schema"),
     };
     for (sample, report) in sample::all() {
-        let xml = junit(&report, Flavour::Strict).unwrap();
+        let xml = junit(&report, &options(Flavour::Strict)).unwrap();
         let mut reader = quick_xml::Reader::from_reader(xml.as_slice());
         let mut case = false;
         loop {
@@ -281,7 +309,7 @@ fn xmllint_finds_every_document_well_formed() {
             let child =
                 Command::new("xmllint").args(["--noout", "--huge", "-"]).stdin(Stdio::piped()).spawn();
             let Ok(mut child) = child else { return };
-            child.stdin.take().unwrap().write_all(&junit(&report, flavour).unwrap()).unwrap();
+            child.stdin.take().unwrap().write_all(&junit(&report, &options(flavour)).unwrap()).unwrap();
             assert!(child.wait().unwrap().success(), "{name} {flavour:?}");
         }
     }

@@ -72,7 +72,7 @@ fn tests_that_run_after_it_was_attached_are_seen() {
             .iter()
             .filter_map(|f| if let Frame::Event(e) = f { Some(e.name.as_str()) } else { None })
             .collect();
-        assert_eq!(events, ["attached", "attached again"]);
+        assert_eq!(events, ["attached", "follow", "attached again"]);
         let ends: Vec<(&str, Option<Outcome>)> = frames
             .iter()
             .filter_map(|frame| match frame {

@@ -1,4 +1,8 @@
-//! Followed classes: every allocation and every end, by allocation site.
+//! Followed classes: every allocation and every end, by allocation site; and what may be done about it while the tests run.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::{Project, Run, probes};
@@ -62,4 +66,104 @@ fn without_being_asked_nothing_is_followed() {
         assert_eq!(run.report().followed, None);
         assert!(!run.stdout.contains("FOLLOWED") && !run.stderr.contains("FOLLOWED"), "{run}");
     }
+}
+
+#[test]
+fn the_class_that_allocates_is_blamed_unless_it_is_to_be_ignored() {
+    for jdk in jvm::jdks() {
+        let notes = "follow: ['com.example.Probes$Note']";
+        let all = followed(&run(&jdk, "blame", notes));
+        let [by] = all.blame.as_slice() else { panic!("{all:?}") };
+        assert_eq!((by.class.as_str(), by.allocations, by.live), ("com.example.Probes", 7000, 700));
+        let ignore = format!("{notes}, blame_ignore: ['java.*', 'jdk.*', 'com.example.Probes*']");
+        let run = run(&jdk, "blame-ignore", &ignore);
+        assert_eq!(followed(&run).blame[0].class, "org.junit.runner.JUnitCore");
+        assert!(run.stderr.contains("allocated by  org.junit.runner.JUnitCore   7000 objects"), "{run}");
+        let target =
+            followed(&self::run(&jdk, "blame-target", &format!("{notes}, blame_target: ['org.example.*']")));
+        assert_eq!(target.blame[0].class, "(elsewhere)");
+    }
+}
+
+#[test]
+fn so_many_objects_are_followed_and_so_many_sites_reported_as_are_asked_for() {
+    for jdk in jvm::jdks() {
+        let follow = "follow: ['com.example.Probes$*'], follow_at_most: 50, follow_sites: 1";
+        let all = followed(&run(&jdk, "most", follow));
+        assert_eq!(all.sites.len(), 1, "{all:?}");
+        assert_eq!(all.sites[0].allocations, 50);
+        assert!(all.lost >= 6950, "what is beyond is told: {all:?}");
+    }
+}
+
+/// Waits until the file holds this; a hang has no end, a busy machine takes its time.
+fn wait_for(project: &Project, file: &str, text: &str) {
+    let began = Instant::now();
+    while fs::read_to_string(project.folder().join(file)).ok().as_deref() != Some(text) {
+        assert!(began.elapsed() < Duration::from_secs(240), "no `{text}` in {file}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn following_pauses_resumes_and_begins_anew_while_the_tests_run() {
+    for jdk in jvm::jdks() {
+        let project = Project::new(&format!("jvm-follow-orders-{}", jdk.release));
+        let follow = "follow: ['com.example.Probes$Note']";
+        project
+            .write("memgate.yaml", format!("version: 1\nmeasure: {{ screen: off, java: {{ {follow} }} }}\n"));
+        let java = probes::java(&jdk, &[], &[probes::RUNNER, "writesNotesWhenTold"]);
+        let arguments: Vec<String> = ["run", "--"].map(str::to_owned).into_iter().chain(java).collect();
+        let mut run = project.command(&arguments);
+        let child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let notes = || {
+            let shown = project.memgate(&["follow", "--json"]);
+            shown.ends_with(0);
+            let all: Followed =
+                serde_json::from_str(&shown.stdout).unwrap_or_else(|e| panic!("{e}\n{shown}"));
+            (all.sites.iter().map(|site| site.allocations).sum::<u64>(), all.pauses)
+        };
+
+        wait_for(&project, "at", "0");
+        assert_eq!(notes(), (100, 0), "what the agent has kept back is there too");
+        project.memgate(&["follow", "pause"]).ends_with(0).says("following paused in 1 virtual machine");
+        project.write("go", "1");
+        wait_for(&project, "at", "1");
+        assert_eq!(notes(), (100, 1));
+        project.memgate(&["follow", "resume"]).ends_with(0).says("following goes on in 1 virtual machine");
+        project.write("go", "2");
+        wait_for(&project, "at", "2");
+        let shown = project.memgate(&["follow"]);
+        shown.ends_with(0);
+        assert!(shown.stdout.contains("200 × com.example.Probes$Note"), "{shown}");
+        assert!(shown.stdout.contains("paused once"), "{shown}");
+        project.memgate(&["follow", "reset"]).ends_with(0).says("following begins anew in 1 virtual machine");
+        // Again and again, until the virtual machine has ended.
+        let again = project.command(&["follow", "--every", "250ms"]).stdout(Stdio::piped()).spawn().unwrap();
+        project.write("go", "3");
+        let again = String::from_utf8(again.wait_with_output().unwrap().stdout).unwrap();
+        assert!(again.matches("FOLLOWED").count() > 0, "{again}");
+
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(notes(), (100, 1), "the notes behind the reset");
+        let late = project.memgate(&["follow", "pause"]);
+        late.ends_with(2).says("no virtual machine of this session runs any more");
+    }
+}
+
+#[test]
+fn a_session_without_followed_objects_says_how_to_get_them() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let project = Project::new("jvm-follow-none");
+    project.write("memgate.yaml", "version: 1\nmeasure: { screen: off }\n");
+    let java = probes::java(&jdk, &[], &[probes::RUNNER, "isClean"]);
+    let arguments: Vec<String> = ["run", "--"].map(str::to_owned).into_iter().chain(java).collect();
+    project.memgate(&arguments);
+    project
+        .memgate(&["follow"])
+        .ends_with(2)
+        .says("no Java objects are followed in it")
+        .says("measure.java.follow");
+    project.memgate(&["follow", "--session", "nowhere"]).ends_with(2).says("nowhere");
 }

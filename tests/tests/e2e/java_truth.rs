@@ -1,10 +1,16 @@
 //! Every planted Java leak is named by class, count, bytes and holder, and no other test fails.
 
-use memgate_e2e::jvm::Truth;
-use memgate_e2e::truth::name;
-use memgate_model::{BoundaryQuality, LeakKind};
+use std::fs;
 
-use crate::java::{Session, sessions};
+use memgate_e2e::jvm::{self, Jdk, Truth};
+use memgate_e2e::truth::name;
+use memgate_e2e::{Project, Run, say};
+use memgate_model::{BoundaryQuality, LeakKind, SuiteReport};
+
+use crate::java::{MVN, Session, run, sessions};
+
+/// How often [`every_run_finds_the_same`] runs everything.
+const RUNS: &str = "MEMGATE_TRUTH_RUNS";
 
 #[track_caller]
 fn matches_truth(junit: &str) {
@@ -26,6 +32,71 @@ fn every_planted_leak_under_junit_4_is_named_counted_and_held_and_no_other_test_
 #[test]
 fn every_planted_leak_under_junit_5_is_named_counted_and_held_and_no_other_test_fails() {
     matches_truth("junit5");
+}
+
+/// What the proof `jvm-truth` runs.
+#[test]
+fn every_run_finds_the_same() {
+    let Ok(runs) = std::env::var(RUNS) else {
+        return say(&format!("skipped: {RUNS} is not set, tests/proofs/jvm-truth sets it"));
+    };
+    let (mut all, mut wrong) = (0, 0);
+    for n in 1..=runs.parse::<u32>().unwrap() {
+        for jdk in jvm::jdks() {
+            let of_samples = ["junit4", "junit5"].map(|junit| {
+                let project = jvm::sample(&format!("truth-{n}-{}", jdk.release), junit);
+                let run = run(&project, &jdk, &MVN);
+                (project, run, junit, Truth::of(junit, jdk.release))
+            });
+            for (project, run, what, truth) in of_samples.into_iter().chain([demo(n, &jdk)]) {
+                let differences = differences(&run, &truth);
+                all += 1;
+                wrong += u32::from(!differences.is_empty());
+                say(&format!(
+                    "run {n}, {what}, JDK {}: {} differ{}",
+                    jdk.release,
+                    differences.len(),
+                    cost(&run)
+                ));
+                differences.iter().for_each(|line| say(&format!("  {line}")));
+                if differences.is_empty() {
+                    fs::remove_dir_all(project.folder()).unwrap();
+                }
+            }
+        }
+    }
+    say(&format!("{} of {all} as the truth says", all - wrong));
+    assert_eq!(wrong, 0, "what differed lies in e2e-projects/truth-*");
+}
+
+/// The JUnit suite of `memgate demo`.
+fn demo(n: u32, jdk: &Jdk) -> (Project, Run, &'static str, Truth) {
+    let project = Project::new(&format!("truth-{n}-{}/demo", jdk.release));
+    let run = project.finish(project.command(&["demo"]).env("JAVA_HOME", &jdk.home));
+    let truth = Truth::of("junit4", jdk.release);
+    let truth = match jvm_suite(&run) {
+        Some(suite) => truth.within(suite),
+        None => truth,
+    };
+    (project, run, "demo", truth)
+}
+
+fn jvm_suite(run: &Run) -> Option<&SuiteReport> {
+    run.report.as_ref()?.suites.iter().find(|suite| suite.runner == "junit")
+}
+
+/// What is wrong with a run, as lines for a person.
+fn differences(run: &Run, truth: &Truth) -> Vec<String> {
+    let Some(suite) = jvm_suite(run) else { return vec![format!("no suite was measured:\n{run}")] };
+    let mut wrong = truth.differences(suite);
+    wrong.extend((run.code != Some(1)).then(|| format!("exit code {:?}", run.code)));
+    wrong.extend(run.report().errors.iter().map(|error| format!("{}: {}", error.r#where, error.what)));
+    wrong
+}
+
+fn cost(run: &Run) -> String {
+    let cost = jvm_suite(run).and_then(|suite| suite.screen_cost.as_ref());
+    cost.map_or_else(String::new, |cost| format!(", screened in {:.1} × the suite", cost.ratio))
 }
 
 #[test]

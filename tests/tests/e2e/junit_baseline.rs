@@ -25,7 +25,7 @@ fn only_what_changed_since_the_accepted_run_is_screened() {
         let project = project(&jdk);
         let mvn = ["run", "--", "mvn", "-q", "-B", "test", "-pl", "core"];
         let first = run(&project, &jdk, &mvn);
-        first.ends_with(0).says("6 rounds over 2 test classes");
+        first.ends_with(0).says("4 rounds over 2 test classes");
         project.memgate(&["baseline", "accept"]).ends_with(0);
 
         let same = run(&project, &jdk, &mvn);

@@ -6,7 +6,14 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails it")]
 
+mod adb;
+mod adb_devices;
+mod adb_run;
+mod adb_trouble;
 mod agent_elf;
+mod android_artefact;
+mod android_artefact_runs;
+mod android_artefact_runtime;
 mod boundaries;
 mod config;
 mod crash;
@@ -25,11 +32,16 @@ mod guest_rules;
 mod guest_rules_limits;
 mod guest_rules_signals;
 mod ids;
+mod instrumentation;
+mod instrumentation_app;
+mod instrumentation_endings;
+mod instrumentation_faults;
 mod java;
 mod java_attach;
 mod java_dormant;
 mod java_empty;
 mod java_follow;
+mod java_foreign;
 mod java_forks;
 mod java_idle;
 mod java_memory;
@@ -38,10 +50,12 @@ mod java_sites;
 mod java_soak;
 mod java_truth;
 mod junit;
+mod junit_agentless;
 mod junit_baseline;
 mod junit_gradle;
 mod junit_historic;
 mod junit_maven;
+mod junit_robolectric;
 mod leak_info;
 mod leaks;
 mod malloc_debug;

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use memgate_e2e::{Project, has_tool, peer, samples};
-use memgate_model::RunReport;
+use memgate_e2e::{Project, has_tool, peer, repository, samples};
+use memgate_model::{RunReport, Verdict};
 
 use crate::{leaks_session, names_session};
 
@@ -32,24 +32,48 @@ fn succeeds(command: &mut Command) {
 fn the_strict_junit_file_is_valid_for_jenkins() {
     let (Some(schema), true) = (peer("junit-10.xsd"), has_tool("xmllint")) else { return };
     for (project, _) in [leaks_session(), names_session()] {
-        project.write(
-            "strict.yaml",
-            "version: 1\nreports: { junit: { path: out/strict.xml, flavour: strict } }\n",
-        );
-        // The whole road: a run that delivers what its configuration asks for.
-        let suite = samples::own_suite("one_pass", "#include <gtest/gtest.h>\nTEST(One, Passes) {}\n");
-        let arguments = [
-            "run".as_ref(),
-            "-c".as_ref(),
-            "strict.yaml".as_ref(),
-            "--output-dir".as_ref(),
-            "out/sessions".as_ref(),
-            "--".as_ref(),
-            suite.as_os_str(),
-        ];
-        project.memgate(&arguments).ends_with(0);
-        let file = project.folder().join("out/strict.xml");
+        let (folder, _) = formats(project, "formats-junit");
+        let file = folder.join("junit-strict.xml");
+        assert!(fs::read_to_string(&file).unwrap().contains("<failure type=\"leak\""));
         succeeds(Command::new("xmllint").args(["--noout", "--schema"]).arg(&schema).arg(file));
+    }
+    // The whole road: a run that delivers what its configuration asks for.
+    let project = Project::new("report-strict");
+    project
+        .write("memgate.yaml", "version: 1\nreports: { junit: { path: out/strict.xml, flavour: strict } }\n");
+    let suite = samples::own_suite("one_pass", "#include <gtest/gtest.h>\nTEST(One, Passes) {}\n");
+    project.run(&suite).ends_with(0);
+    let file = project.folder().join("out/strict.xml");
+    succeeds(Command::new("xmllint").args(["--noout", "--schema"]).arg(&schema).arg(file));
+}
+
+/// What the extended file says beyond the strict one: read by a parser that is not ours.
+#[test]
+fn the_extended_junit_file_has_iterations_as_reruns_and_pictures_that_are_there() {
+    let (project, _) = leaks_session();
+    let (folder, report) = formats(project, "formats-extended");
+    let xml = fs::read_to_string(folder.join("junit.xml")).unwrap();
+    let read = quick_junit::Report::deserialize_from_str(&xml).unwrap_or_else(|e| panic!("{e}\n{xml:.3000}"));
+    let cases = read.test_suites.iter().flat_map(|suite| &suite.test_cases);
+    let leaking: Vec<_> = cases
+        .filter_map(|case| match &case.status {
+            quick_junit::TestCaseStatus::NonSuccess { reruns, .. } => Some((case, &reruns.runs)),
+            _ => None,
+        })
+        .collect();
+    let grows = report.suites.iter().flat_map(|s| &s.tests).filter(|t| t.verdict == Verdict::Fail);
+    let grows: Vec<_> = grows.collect();
+    assert_eq!(leaking.len(), grows.len());
+    for ((case, reruns), test) in leaking.iter().zip(grows) {
+        assert_eq!(reruns.is_empty(), test.growth.is_empty(), "{}", test.id);
+        let out = case.system_out.as_ref().map_or("", |out| out.as_str());
+        let pictures: Vec<&str> = out.lines().filter_map(|l| l.strip_prefix("[[ATTACHMENT|")).collect();
+        assert_eq!(pictures.is_empty(), test.growth.is_empty() && test.curve.is_empty(), "{}", test.id);
+        for picture in pictures {
+            let path = Path::new(picture.strip_suffix("]]").unwrap());
+            let path = repository().join(path);
+            assert!(fs::read(&path).unwrap().starts_with(b"\x89PNG"), "{}", path.display());
+        }
     }
 }
 

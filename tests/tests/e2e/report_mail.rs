@@ -164,6 +164,23 @@ fn a_mail_arrives_with_curves_and_owners_get_what_is_theirs() {
 }
 
 #[test]
+fn a_run_that_concerns_everybody_is_no_storm() {
+    let project = project("mail-storm");
+    let owners: String = (0..50).map(|n| format!(" owner{n}@example.com")).collect();
+    project.write("CODEOWNERS", format!("*{owners}\n"));
+    configure(&project, "smtp+plain://127.0.0.1:1", "");
+    project
+        .write("memgate.yaml", project.read("memgate.yaml").replace("    password: ${SMTP_PASSWORD}\n", ""));
+    project
+        .memgate(&["mail", "--preview", "session"])
+        .ends_with(0)
+        .says("30 owners of leaking code get no mail of their own: 20 with most leaks do");
+    let mails = fs::read_dir(project.folder().join("session")).unwrap();
+    let mails = mails.filter(|entry| entry.as_ref().unwrap().path().extension() == Some("eml".as_ref()));
+    assert_eq!(mails.count(), 21, "one for the team, twenty for owners");
+}
+
+#[test]
 fn what_keeps_a_mail_from_being_sent_is_told_in_time_and_without_the_password() {
     let project = project("mail-refused");
     let folder = |name: &str| project.folder().join(name);

@@ -1,9 +1,11 @@
-//! The page in a real browser: what a person sees and does, at two widths, in light and in dark.
+//! The page in a real browser: what a person sees and does, at two widths, in light and in dark; and how large it may be.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
-use memgate_e2e::{has_tool, peer, repository};
+use memgate_e2e::{Project, has_tool, peer, repository};
+use memgate_model::{CurvePoint, LeakKind, Metric, RunReport, TestReport, Verdict};
 use serde_json::Value;
 
 use crate::leaks_session;
@@ -16,22 +18,13 @@ fn browser() -> Option<&'static str> {
     if found.is_none() {
         memgate_e2e::say("skipped: there is no chromium here");
     }
-    found
+    found.filter(|_| has_tool("node"))
 }
 
-/// `UPDATE_PICTURE=1` replaces the picture of the README.
-#[test]
-fn the_page_works_in_a_browser() {
-    let (Some(browser), true) = (browser(), has_tool("node")) else { return };
-    let (project, _) = leaks_session();
-    let pictures = project.folder().join("pictures");
-    fs::create_dir_all(&pictures).unwrap();
+/// What `tests/peers/browser.mjs` finds in a page; nothing on its console, nothing loaded from anywhere.
+fn driven(browser: &str, page: &Path, arguments: &[&Path]) -> Value {
     let mut command = Command::new("node");
-    command.arg(repository().join("tests/peers/browser.mjs")).arg(browser);
-    command
-        .arg(project.session().join("report.html"))
-        .arg(&pictures)
-        .args(peer("node_modules/axe-core/axe.min.js"));
+    command.arg(repository().join("tests/peers/browser.mjs")).arg(browser).arg(page).args(arguments);
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let found: Value = serde_json::from_str(&text)
@@ -39,6 +32,32 @@ fn the_page_works_in_a_browser() {
     assert_eq!(found["error"], Value::Null, "{found:#}");
     assert_eq!(found["console"], serde_json::json!([]), "nothing on the console");
     assert_eq!(found["requests"], serde_json::json!([]), "nothing is loaded from anywhere");
+    found
+}
+
+/// The report of the leaking sample.
+fn leaks_report() -> RunReport {
+    serde_json::from_str(&leaks_session().0.read(".memgate/latest/report.json")).unwrap()
+}
+
+/// A session of its own with this report, and its page as the program renders it.
+fn page_of(project: &Project, report: &RunReport) -> std::path::PathBuf {
+    project.write("session/report.json", serde_json::to_string(report).unwrap());
+    let run = project.memgate(&["report", "session", "--format", "html"]);
+    run.ends_with(0);
+    project.write("report.html", run.stdout)
+}
+
+/// `UPDATE_PICTURE=1` replaces the picture of the README.
+#[test]
+fn the_page_works_in_a_browser() {
+    let Some(browser) = browser() else { return };
+    let (project, _) = leaks_session();
+    let pictures = project.folder().join("pictures");
+    fs::create_dir_all(&pictures).unwrap();
+    let axe = peer("node_modules/axe-core/axe.min.js");
+    let arguments: Vec<&Path> = std::iter::once(pictures.as_path()).chain(axe.as_deref()).collect();
+    let found = driven(browser, &project.session().join("report.html"), &arguments);
     assert_eq!(found["axe"], serde_json::json!([]), "no violation of accessibility");
 
     let views = found["views"].as_array().unwrap();
@@ -46,6 +65,7 @@ fn the_page_works_in_a_browser() {
     for view in views {
         assert_eq!(view["wider"], 0, "nothing stands out at the side: {view}");
         assert!(view["charts"].as_u64() > Some(1) && view["icicle"].as_u64() > Some(3), "{view}");
+        assert!(view["suite_charts"].as_u64() > Some(0), "memory over the run: {view}");
         let size = fs::metadata(pictures.join(view["picture"].as_str().unwrap())).unwrap().len();
         assert!(size > 20_000, "{view}: a picture of {size} bytes shows nothing");
     }
@@ -71,4 +91,67 @@ fn the_page_works_in_a_browser() {
     if std::env::var_os("UPDATE_PICTURE").is_some() {
         fs::copy(pictures.join("readme.png"), repository().join("docs/report.png")).unwrap();
     }
+}
+
+#[test]
+fn leaked_bytes_are_seen_native_java_and_together() {
+    let Some(browser) = browser() else { return };
+    let mut report = leaks_report();
+    let mut bytes = [0.0, 0.0];
+    let leaks = report.suites.iter_mut().flat_map(|suite| &mut suite.tests).flat_map(|test| &mut test.leaks);
+    for (number, leak) in leaks.filter(|leak| leak.bytes_per_iteration > 0.0).enumerate() {
+        if number % 2 == 1 {
+            leak.kind = LeakKind::Java;
+            leak.class = Some("com.example.Tile".to_owned());
+        }
+        bytes[number % 2] += leak.bytes_per_iteration;
+    }
+    let project = Project::new("report-icicle");
+    let found = driven(browser, &page_of(&project, &report), &[Path::new("--icicle")]);
+    let count = |view: &str, kind: &str| found[view][kind].as_u64().unwrap();
+    assert!(count("merged", "native") > 3 && count("merged", "java") > 3, "{found}");
+    assert!(count("native", "native") > 3 && count("native", "java") == 0, "{found}");
+    assert!(count("java", "native") == 0 && count("java", "java") > 3, "{found}");
+    for (view, bytes) in [("merged", bytes[0] + bytes[1]), ("native", bytes[0]), ("java", bytes[1])] {
+        let all = format!("all: {}, 100.0 %", memgate_model::format_bytes(bytes));
+        assert_eq!(found[view]["all"], all, "{view}");
+    }
+}
+
+/// Five thousand tests with two hundred samples each, as real ones are: one in twenty leaks.
+#[test]
+fn five_thousand_tests_open_within_two_seconds() {
+    const TESTS: usize = 5000;
+    let Some(browser) = browser() else { return };
+    let mut report = leaks_report();
+    let leaking = report.suites[0].tests.iter().find(|test| test.verdict == Verdict::Fail).unwrap().clone();
+    let test = |number: usize| {
+        let leaks = number.is_multiple_of(20);
+        let sample = |at: usize| CurvePoint {
+            t_ns: at as u64 * 10_000_000,
+            metric: Metric::NativeLiveBytes,
+            value: ((at * 2_654_435_761 + number * 97) % 8192) as f64,
+        };
+        let mut test = TestReport {
+            id: format!("Suite{}.test{number}", number / 40),
+            curve: (0..200).map(sample).collect(),
+            ..leaking.clone()
+        };
+        if !leaks {
+            (test.verdict, test.confirmed) = (Verdict::Pass, false);
+            test.leaks.clear();
+            test.growth.clear();
+            test.one_time.clear();
+        }
+        test
+    };
+    report.suites[0].tests = (0..TESTS).map(test).collect();
+    let project = Project::new("report-large");
+    let found = driven(browser, &page_of(&project, &report), &[Path::new("--open")]);
+    memgate_e2e::say(&format!("5,000 tests: {} opened, {} searched", found["open"], found["search"]));
+    assert_eq!((found["tests"].as_u64(), found["found"].as_u64()), (Some(5000), Some(250)));
+    // CPU time: what others do on this machine is not the page's fault.
+    let main_thread = |what: &str| found[what]["main_thread"].as_f64().unwrap();
+    assert!((0.01..2.0).contains(&main_thread("open")), "{found}");
+    assert!(main_thread("search") < 1.0, "{found}");
 }

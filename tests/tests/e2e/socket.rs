@@ -134,6 +134,32 @@ fn is_complete(frames: &[Frame]) {
     assert_eq!(ended, [("Strdup", 1), ("Loads/0", 0)]);
 }
 
+/// As on Android: nobody outside of an app may look at its process, so it sends its own figures.
+#[test]
+fn an_app_listens_under_its_name_and_tells_its_own_figures() {
+    let guest = guest("app;package=com.example.app;os=1");
+    let name = format!("memgate-com.example.app-{}", guest.id());
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let frames = taken(let_in(connected(|| UnixStream::connect_addr(&address))));
+    is_complete(&frames);
+    let pairs = frames.iter().zip(frames.iter().skip(1)).filter_map(|pair| match pair {
+        (Frame::OsSample(sample), Frame::Boundary(boundary)) => Some((sample, boundary)),
+        _ => None,
+    });
+    let pairs: Vec<_> = pairs.collect();
+    let boundaries =
+        frames.iter().filter(|f| matches!(f, Frame::Boundary(b) if b.kind != BoundaryKind::ProcessEnd));
+    assert!(pairs.len() >= boundaries.count() && pairs.len() >= 4, "{frames:#?}");
+    for (sample, boundary) in pairs {
+        assert_eq!((sample.boundary, sample.pid), (boundary.sequence, guest.id()));
+        assert!(sample.rss_bytes > 100_000 && sample.cpu_ns > 0, "{sample:?}");
+        assert_eq!(sample.threads.len(), 1, "the agent's own thread is not told: {sample:?}");
+        assert!(sample.fds.iter().any(|d| d.target.starts_with("pipe:")), "{sample:?}");
+        assert_eq!(sample.pss_bytes.is_some(), boundary.kind == BoundaryKind::TestEnd, "{sample:?}");
+    }
+    passes(guest);
+}
+
 #[track_caller]
 fn passes(guest: Child) {
     let output = guest.wait_with_output().unwrap();

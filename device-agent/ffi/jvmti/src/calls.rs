@@ -69,7 +69,7 @@ impl StackFrame {
 /// An environment beside the agent's own, with a tag map of its own; both end with it. Copies of the inner value must not be used
 /// after that.
 #[derive(Debug)]
-pub struct OwnJvmti(Jvmti);
+pub struct OwnJvmti(pub(crate) Jvmti);
 
 impl OwnJvmti {
     /// Asks the virtual machine of `env` for another environment.
@@ -242,7 +242,7 @@ impl Jvmti {
         Ok(raw.into_iter().map(|thread| unsafe { JObject::from_raw(env, thread) }).collect())
     }
 
-    fn list(self, slot: usize) -> Result<Vec<jobject>, Error> {
+    pub(crate) fn list(self, slot: usize) -> Result<Vec<jobject>, Error> {
         let (mut count, mut at) = (0, ptr::null_mut());
         // SAFETY: both callers name a place of this type.
         let get = unsafe { self.function::<f::List>(slot) }?;
@@ -458,7 +458,7 @@ impl Jvmti {
     }
 
     /// Copies an array that the virtual machine allocated, and gives it back.
-    fn owned<T: Copy>(self, at: *mut T, count: jint) -> Vec<T> {
+    pub(crate) fn owned<T: Copy>(self, at: *mut T, count: jint) -> Vec<T> {
         let count = usize::try_from(count).unwrap_or(0);
         if at.is_null() {
             return Vec::new();
@@ -470,7 +470,7 @@ impl Jvmti {
     }
 
     /// Copies a text (modified UTF-8) that the virtual machine allocated, and gives it back.
-    fn text(self, at: *mut c_char) -> Option<String> {
+    pub(crate) fn text(self, at: *mut c_char) -> Option<String> {
         if at.is_null() {
             return None;
         }
@@ -480,7 +480,10 @@ impl Jvmti {
         Some(text)
     }
 
-    fn give_back(self, at: *mut u8) {
+    pub(crate) fn give_back(self, at: *mut u8) {
+        if at.is_null() {
+            return;
+        }
         // SAFETY: the type of this place.
         if let Ok(deallocate) = unsafe { self.function::<f::Deallocate>(raw::DEALLOCATE) } {
             // SAFETY: memory that the virtual machine allocated for an answer.

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_char, c_uchar, c_void};
 use core::{ptr, slice};
 use std::sync::OnceLock;
 
-use jni::objects::JObject;
+use jni::objects::{JClass, JObject};
 use jni::sys::{JNIEnv, JavaVM, jclass, jint, jlong, jobject};
 use jni::{Env, EnvUnowned};
 
@@ -21,6 +21,9 @@ pub trait Events: Sync {
 
     /// A class (`java/lang/String`) is being defined, or defined again; an answer replaces its bytes.
     fn class_loads(&self, name: &str, bytes: &[u8]) -> Option<Vec<u8>>;
+
+    /// A class can be used from now on: its methods can be bound.
+    fn class_prepared(&self, env: &mut Env<'_>, class: &JClass<'_>);
 
     /// Out of heap or of threads: bits of `JVMTI_RESOURCE_EXHAUSTED_*`, and what the virtual machine says.
     fn exhausted(&self, env: &mut Env<'_>, flags: u32, what: &str);
@@ -42,10 +45,14 @@ pub enum Event {
     VmDeath = 51,
     /// [`Events::class_loads`]
     ClassFileLoadHook = 54,
+    /// [`Events::class_prepared`]
+    ClassPrepare = 56,
     /// [`Events::exhausted`]
     ResourceExhausted = 80,
     /// [`Events::freed`]
     ObjectFree = 83,
+    /// [`Events::sampled`], of every allocation: on ART.
+    VmObjectAlloc = 84,
     /// [`Events::sampled`]; on ART this number is another event, so the virtual machine is asked for the capability first.
     SampledObjectAlloc = 86,
 }
@@ -60,8 +67,10 @@ impl Jvmti {
             vm_init: Some(vm_init),
             vm_death: Some(vm_death),
             class_file_load_hook: Some(class_file_load_hook),
+            class_prepare: Some(class_prepare),
             resource_exhausted: Some(resource_exhausted),
             object_free: Some(object_free),
+            vm_object_alloc: Some(sampled_object_alloc),
             sampled_object_alloc: Some(sampled_object_alloc),
             ..raw::EventCallbacks::default()
         };
@@ -149,6 +158,19 @@ unsafe extern "system" fn class_file_load_hook(
     unsafe { new_bytes.write(room) };
     // SAFETY: as above.
     unsafe { new_length.write(length) };
+}
+
+unsafe extern "system" fn class_prepare(_: raw::Env, env: *mut JNIEnv, _: jobject, class: jclass) {
+    let Some(listener) = listener() else { return };
+    // SAFETY: the virtual machine's own, for this call.
+    let mut unowned = unsafe { EnvUnowned::from_raw(env) };
+    let tell = |env: &mut Env<'_>| {
+        // SAFETY: a local reference of this call.
+        let class = unsafe { JClass::from_raw(env, class) };
+        listener.class_prepared(env, &class);
+        Ok::<(), jni::errors::Error>(())
+    };
+    let _nothing_fails_here = unowned.with_env_no_catch(tell).into_outcome();
 }
 
 unsafe extern "system" fn resource_exhausted(

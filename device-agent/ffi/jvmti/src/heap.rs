@@ -134,6 +134,7 @@ unsafe extern "system" fn object(
     tag: *mut jlong,
     _: jint,
     visitor: *mut c_void,
+    _: jint,
 ) -> jint {
     // SAFETY: `iterate` passed a pointer to its visitor.
     let visit = unsafe { &mut *visitor.cast::<&mut dyn FnMut(i64, u64, &mut i64) -> Visit>() };

@@ -8,12 +8,14 @@
 //! What ART does not have (tables end earlier there) is [`Error::NotThere`], never a call behind the end.
 #![expect(unsafe_code, reason = "a fence: calls through the virtual machine's function table")]
 
+mod art;
 mod calls;
 mod events;
 mod heap;
 mod natives;
 pub mod raw;
 
+pub use art::{ArtHeap, ClassTotal};
 pub use calls::{Error, Field, Jvmti, Line, Method, OwnJvmti, StackFrame};
 pub use events::{Event, Events, with_env};
 pub use heap::{HeapFilter, Reference, ReferenceKind, Visit};

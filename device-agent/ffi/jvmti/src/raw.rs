@@ -48,6 +48,7 @@ slots! {
     FOLLOW_REFERENCES = 115 "FollowReferences",
     ITERATE_THROUGH_HEAP = 116 "IterateThroughHeap",
     SET_EVENT_CALLBACKS = 122 "SetEventCallbacks",
+    GET_EXTENSION_FUNCTIONS = 124 "GetExtensionFunctions",
     DISPOSE_ENVIRONMENT = 127 "DisposeEnvironment",
     GET_SYSTEM_PROPERTIES = 130 "GetSystemProperties",
     GET_SYSTEM_PROPERTY = 131 "GetSystemProperty",
@@ -160,8 +161,8 @@ pub union HeapReferenceInfo {
     pub reserved: [jlong; 8],
 }
 
-/// `jvmtiHeapIterationCallback`
-pub type HeapIteration = unsafe extern "system" fn(jlong, jlong, *mut jlong, jint, *mut c_void) -> jint;
+/// `jvmtiHeapIterationCallback`, with the number of the object's heap behind it, which only ART's extension passes.
+pub type HeapIteration = unsafe extern "system" fn(jlong, jlong, *mut jlong, jint, *mut c_void, jint) -> jint;
 /// `jvmtiHeapReferenceCallback`
 pub type HeapReference = unsafe extern "system" fn(
     jint,
@@ -187,6 +188,40 @@ pub struct HeapCallbacks {
     pub others: [Option<HeapIteration>; 14],
 }
 
+/// `jvmtiParamInfo`
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct ParamInfo {
+    /// Modified UTF-8, allocated by the virtual machine.
+    pub name: *mut c_char,
+    /// How it is passed.
+    pub kind: jint,
+    /// Its type.
+    pub base_type: jint,
+    /// May it be null?
+    pub null_ok: jboolean,
+}
+
+/// `jvmtiExtensionFunctionInfo`
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct ExtensionFunctionInfo {
+    /// The function.
+    pub func: *const c_void,
+    /// Its name.
+    pub id: *mut c_char,
+    /// A line for a person.
+    pub short_description: *mut c_char,
+    /// Parameters behind the environment.
+    pub param_count: jint,
+    /// They.
+    pub params: *mut ParamInfo,
+    /// Errors of its own.
+    pub error_count: jint,
+    /// They.
+    pub errors: *mut Code,
+}
+
 /// A callback of the table of events that is not used.
 pub type Unused = Option<unsafe extern "system" fn()>;
 /// `(jvmtiEnv, JNIEnv, jthread)`
@@ -206,6 +241,8 @@ pub type ClassFileLoadHook = unsafe extern "system" fn(
     *mut jint,
     *mut *mut c_uchar,
 );
+/// `jvmtiEventClassPrepare`
+pub type ClassPrepare = unsafe extern "system" fn(Env, *mut jni::sys::JNIEnv, jobject, jclass);
 /// `jvmtiEventResourceExhausted`
 pub type ResourceExhausted =
     unsafe extern "system" fn(Env, *mut jni::sys::JNIEnv, jint, *const c_void, *const c_char);
@@ -228,8 +265,12 @@ pub struct EventCallbacks {
     pub thread_end: Option<ThreadEvent>,
     /// 54
     pub class_file_load_hook: Option<ClassFileLoadHook>,
-    /// 55 to 79
-    pub unused_55_to_79: [Unused; 25],
+    /// 55
+    pub unused_55: Unused,
+    /// 56
+    pub class_prepare: Option<ClassPrepare>,
+    /// 57 to 79
+    pub unused_57_to_79: [Unused; 23],
     /// 80
     pub resource_exhausted: Option<ResourceExhausted>,
     /// 81 and 82
@@ -247,8 +288,9 @@ pub struct EventCallbacks {
 /// A function of the table.
 pub mod function {
     use super::{
-        Capabilities, Code, Env, EventCallbacks, FrameInfo, HeapCallbacks, LineNumberEntry, ThreadInfo,
-        c_char, c_uchar, c_void, jclass, jfieldID, jint, jlong, jmethodID, jobject,
+        Capabilities, Code, Env, EventCallbacks, ExtensionFunctionInfo, FrameInfo, HeapCallbacks,
+        LineNumberEntry, ThreadInfo, c_char, c_uchar, c_void, jclass, jfieldID, jint, jlong, jmethodID,
+        jobject,
     };
 
     /// Functions without arguments.
@@ -324,6 +366,9 @@ pub mod function {
     /// `IterateThroughHeap`
     pub type IterateThroughHeap =
         unsafe extern "system" fn(Env, jint, jclass, *const HeapCallbacks, *const c_void) -> Code;
+    /// `GetExtensionFunctions`
+    pub type GetExtensionFunctions =
+        unsafe extern "system" fn(Env, *mut jint, *mut *mut ExtensionFunctionInfo) -> Code;
     /// `SetEventCallbacks`
     pub type SetEventCallbacks = unsafe extern "system" fn(Env, *const EventCallbacks, jint) -> Code;
     /// `GetSystemProperties`

@@ -82,6 +82,7 @@ fn every_event_has_its_place_among_the_callbacks() {
             ("VMInit", offset_of!(raw::EventCallbacks, vm_init)),
             ("VMDeath", offset_of!(raw::EventCallbacks, vm_death)),
             ("ClassFileLoadHook", offset_of!(raw::EventCallbacks, class_file_load_hook)),
+            ("ClassPrepare", offset_of!(raw::EventCallbacks, class_prepare)),
             ("ResourceExhausted", offset_of!(raw::EventCallbacks, resource_exhausted)),
             ("ObjectFree", offset_of!(raw::EventCallbacks, object_free)),
             ("VMObjectAlloc", offset_of!(raw::EventCallbacks, vm_object_alloc)),

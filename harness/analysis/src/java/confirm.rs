@@ -21,6 +21,9 @@ use crate::record::{ProcessRecord, Window};
 const QUIET_ITERATIONS: usize = 6;
 /// And no sooner than after this many.
 const ONE_TIME_ITERATIONS: usize = 8;
+/// Time that passed while others had the processor counts only where there is this many times too much of it: the same test is repeated
+/// as often on a busy machine as on a quiet one, but one that sleeps is not repeated for ever.
+const PATIENCE: u32 = 5;
 /// Growth that has paused is watched for up to this many times the usual limits.
 const PAUSED_FACTOR: u32 = 3;
 /// Holders are asked for again where the first answer was about something else.
@@ -40,6 +43,8 @@ pub struct JavaConfirmation {
     iteration_cap: usize,
     min_run: Duration,
     next_check: usize,
+    /// Processor time of the process before the first end.
+    cpu_before_ns: Option<u64>,
     /// How often the holders were asked for, and whether the last end brought them.
     explained: u32,
     just_explained: bool,
@@ -64,6 +69,7 @@ impl JavaConfirmation {
             iteration_cap: (policy.iteration_cap as usize).max(iterations),
             min_run: policy.min_run,
             next_check: 0,
+            cpu_before_ns: None,
             explained: 0,
             just_explained: false,
             done: false,
@@ -77,7 +83,8 @@ impl JavaConfirmation {
         if self.done {
             return Next::Stop;
         }
-        let next = self.decide(record, elapsed);
+        self.cpu_before_ns = self.cpu_before_ns.or(record.cpu_ns);
+        let next = self.decide(record, self.worked(record, elapsed));
         self.done = next == Next::Stop;
         self.just_explained = next == Next::Explain;
         if next == Next::Explain {
@@ -85,6 +92,11 @@ impl JavaConfirmation {
             self.next_check = 0;
         }
         next
+    }
+
+    fn worked(&self, record: &ProcessRecord, elapsed: Duration) -> Duration {
+        let cpu = record.cpu_ns.zip(self.cpu_before_ns).map(|(now, before)| now.saturating_sub(before));
+        cpu.map_or(elapsed, |cpu| elapsed.min(Duration::from_nanos(cpu)).max(elapsed / PATIENCE))
     }
 
     fn decide(&mut self, record: &ProcessRecord, elapsed: Duration) -> Next {

@@ -1,4 +1,4 @@
-//! Errors for want of memory: in whose window they came, and what filled the heap.
+//! Errors for want of memory, and heaps above their limit: in whose window they came, and what filled the heap.
 
 use memgate_model::{Frame, format_bytes};
 use memgate_wire::java::JavaExhausted;
@@ -11,13 +11,15 @@ const MAX_ERRORS: usize = 64;
 /// Classes that are named.
 const SHOWN: usize = 3;
 
-/// One `OutOfMemoryError`.
+/// One `OutOfMemoryError`, or the heap above its limit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Exhaustion {
     /// When.
     pub t_ns: u64,
-    /// What the virtual machine says: `Java heap space`.
+    /// What the virtual machine says: `Java heap space`; or which limit it is above.
     pub what: String,
+    /// No error: the heap is above its limit.
+    pub limit: bool,
     /// Used heap, bytes.
     pub heap_used: Option<u64>,
     /// The largest it may become.
@@ -41,13 +43,21 @@ impl JavaRecord {
         let exhaustion = Exhaustion {
             t_ns,
             what: told.what.clone(),
+            limit: told.flags == 0,
             heap_used: told.heap_used,
             heap_max: told.heap_max,
             classes: told.classes.iter().take(SHOWN).map(|c| (name(c.class), c.instances, c.bytes)).collect(),
             frames: most.map(|site| self.stack(site.stack)).unwrap_or_default(),
             dump: told.dump.clone(),
         };
-        self.exhausted.push(exhaustion);
+        // Above its limit the heap is looked at by a thread of its own, which tells later what it saw.
+        match self.exhausted.iter_mut().find(|first| first.limit && exhaustion.limit) {
+            Some(first) => {
+                let (t_ns, heap_used, heap_max) = (first.t_ns, first.heap_used, first.heap_max);
+                *first = Exhaustion { t_ns, heap_used, heap_max, ..exhaustion };
+            }
+            None => self.exhausted.push(exhaustion),
+        }
     }
 }
 
@@ -55,14 +65,16 @@ impl JavaRecord {
 pub(crate) fn ran_out(record: &ProcessRecord, start_ns: u64, end_ns: u64) -> Option<String> {
     let java = record.java.as_ref()?;
     let inside = |e: &&Exhaustion| e.t_ns >= start_ns && (end_ns == 0 || e.t_ns <= end_ns);
-    // The first tells most: it was looked at closely, and the others are often its consequences.
-    java.exhausted.iter().find(inside).map(Exhaustion::described)
+    // The first error tells most: it was looked at closely, and the others are often its consequences.
+    let error = java.exhausted.iter().filter(inside).find(|e| !e.limit);
+    error.or_else(|| java.exhausted.iter().find(inside)).map(Exhaustion::described)
 }
 
 impl Exhaustion {
     fn described(&self) -> String {
         let bytes = |bytes: u64| format_bytes(crate::groups::float(bytes));
-        let mut text = format!("OutOfMemoryError: {}", self.what);
+        let kind = if self.limit { "" } else { "OutOfMemoryError: " };
+        let mut text = format!("{kind}{}", self.what);
         if let (Some(used), Some(max)) = (self.heap_used, self.heap_max) {
             text += &format!(", {} of {} used", bytes(used), bytes(max));
         }
@@ -119,5 +131,36 @@ mod tests {
             record.windows.iter().map(|w| ran_out(&record, w.start_ns, w.end_ns)).collect();
         let want = "OutOfMemoryError: Java heap space, 60.0 MiB of 64.0 MiB used, most by 9 × com.example.Tile (216 B)";
         assert_eq!(said, [None, Some(want.to_owned())]);
+    }
+
+    #[test]
+    fn what_is_seen_later_of_a_full_heap_belongs_to_the_test_that_filled_it() {
+        let limit = |classes, dump: Option<&str>| {
+            memgate_wire::Frame::JavaExhausted(JavaExhausted {
+                what: "heap usage above 80 %".into(),
+                flags: 0,
+                heap_used: Some(52 << 20),
+                heap_max: Some(64 << 20),
+                classes,
+                sites: Vec::new(),
+                dump: dump.map(str::to_owned),
+            })
+        };
+        let mut jvm = Jvm::new();
+        jvm.window("A", "fills", 0, |jvm| {
+            jvm.tiles(1);
+            jvm.frame(limit(Vec::new(), None));
+        });
+        jvm.window("A", "next", 0, |jvm| {
+            let classes = vec![ClassCount { class: 2, instances: 9, bytes: 216 }];
+            jvm.frame(limit(classes, Some("/s/a.hprof")));
+        });
+        let mut observer = Observer::new();
+        jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+        let record = observer.into_record();
+        let said: Vec<Option<String>> =
+            record.windows.iter().map(|w| ran_out(&record, w.start_ns, w.end_ns)).collect();
+        let want = "heap usage above 80 %, 52.0 MiB of 64.0 MiB used, most by 9 × com.example.Tile (216 B); heap dump: /s/a.hprof";
+        assert_eq!(said, [Some(want.to_owned()), None]);
     }
 }

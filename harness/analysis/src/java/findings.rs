@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use memgate_wire::java::{HolderLink, HolderPath, Holders, UNHELD};
 
-use super::names::{is_literal, is_own};
+use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
 use super::series::{ClassSeries, grown, histograms};
 use crate::groups::float;
 use crate::growth::{Allowed, Finding, Growth, as_f64, judge_series};
@@ -74,6 +74,8 @@ pub(crate) enum Noise {
     Unheld,
     /// Strings without a known holder that come now and then.
     Irregular,
+    /// A test framework keeps it, and nothing of the project is on the way.
+    Framework,
 }
 
 impl Findings {
@@ -81,6 +83,7 @@ impl Findings {
     pub(crate) fn of(record: &ProcessRecord, test: &str, warm_up: usize, confidence: f64) -> Self {
         let ends = histograms(record, test).len();
         let explained = holders(record, test);
+        let project = project_of(test);
         let mut findings = Self { ends, quiet: ends, ..Self::default() };
         // By bytes alone, and by count: a table between two doublings has not paused while its entries grow.
         let (mut paused, mut counted, mut stalled) = ([false; 2], false, false);
@@ -108,7 +111,8 @@ impl Findings {
             let growth = if grows[0] { &instances } else { &bytes };
             paused[usize::from(grows[0])] |= growth.paused;
             counted |= grows[0];
-            let (growing, noise) = growing(series, grows[0], &instances, &bytes, &explained, warm_up);
+            let (growing, noise) =
+                growing(series, grows[0], (&instances, &bytes), (&explained, &project), warm_up);
             match noise {
                 None => findings.growing.push(growing),
                 Some(Noise::Unheld) => unheld.push(growing),
@@ -123,9 +127,32 @@ impl Findings {
                 findings.noise.push((growing.series.class, Noise::Unheld));
             }
         }
+        findings.leave_to_framework(&project);
         findings.grown_bytes = findings.growing.iter().map(|growing| growing.grown_bytes).sum();
         findings.paused = paused[usize::from(counted)] || stalled;
         findings
+    }
+}
+
+impl Findings {
+    /// A test framework keeps hundreds of classes, of which only some are explained, and what the JDK refers to besides is told with a way
+    /// of the JDK: where nothing leads to the project or a library, all is the framework's.
+    fn leave_to_framework(&mut self, project: &str) {
+        let kept = self.noise.iter().any(|(_, noise)| *noise == Noise::Framework);
+        let foreign = |name: &String| !is_own(name) || is_of_framework(name);
+        let leads_elsewhere = |growing: &Growing| match &growing.held {
+            Held::Unknown => is_of_project(&growing.series.class, project),
+            Held::By { paths, .. } => {
+                let owners = paths.iter().flat_map(|path| &path.links).map(|link| &link.owner);
+                !std::iter::once(&growing.series.class).chain(owners).all(foreign)
+            }
+        };
+        if kept && !self.growing.iter().any(leads_elsewhere) {
+            let rest = std::mem::take(&mut self.growing);
+            self.noise.extend(rest.into_iter().map(|growing| (growing.series.class, Noise::Framework)));
+            // Its tables, which double now and then.
+            self.open.retain(|class| is_of_project(class, project));
+        }
     }
 }
 
@@ -133,15 +160,15 @@ impl Findings {
 fn growing(
     mut series: ClassSeries,
     by_count: bool,
-    instances: &Growth,
-    bytes: &Growth,
-    explained: &BTreeMap<&str, Vec<&Holders>>,
+    (instances, bytes): (&Growth, &Growth),
+    (explained, project): (&BTreeMap<&str, Vec<&Holders>>, &str),
     warm_up: usize,
 ) -> (Growing, Option<Noise>) {
-    let (held, mut noise) = match held(explained.get(series.class.as_str()).map_or(&[], Vec::as_slice)) {
-        Ok(held) => (held, None),
-        Err(noise) => (Held::Unknown, Some(noise)),
-    };
+    let (held, mut noise) =
+        match held(explained.get(series.class.as_str()).map_or(&[], Vec::as_slice), project) {
+            Ok(held) => (held, None),
+            Err(noise) => (Held::Unknown, Some(noise)),
+        };
     let figures = if by_count { &series.instances } else { &series.bytes };
     let slope = if by_count { instances.slope.slope } else { bytes.slope.slope };
     let literal = matches!(held, Held::Unknown) && is_literal(&series.class);
@@ -234,10 +261,14 @@ fn holders<'a>(record: &'a ProcessRecord, test: &'a str) -> BTreeMap<&'a str, Ve
 }
 
 /// The ways to a class that can be a leak's, or why there are none.
-fn held(told: &[&Holders]) -> Result<Held, Noise> {
+fn held(told: &[&Holders], project: &str) -> Result<Held, Noise> {
     let paths = || told.iter().flat_map(|holders| &holders.paths);
-    let leaking: Vec<HolderPath> = paths().filter(|path| !is_of_the_machine(path)).cloned().collect();
+    let mut leaking: Vec<HolderPath> = paths().filter(|path| !is_of_the_machine(path)).cloned().collect();
     if !leaking.is_empty() {
+        leaking.retain(|path| !is_kept_by_framework(path, project));
+        if leaking.is_empty() {
+            return Err(Noise::Framework);
+        }
         let instances: u64 = told.iter().map(|holders| holders.instances).sum();
         let open = instances.saturating_sub(paths().map(|path| path.instances).sum());
         return Ok(Held::By { paths: leaking, open: float(open) });
@@ -247,6 +278,12 @@ fn held(told: &[&Holders]) -> Result<Held, Noise> {
         return Ok(Held::Unknown);
     }
     Err(if paths().next().is_some() { Noise::Literals } else { Noise::Unheld })
+}
+
+/// Held through a test framework, with nothing of the project on the way.
+fn is_kept_by_framework(path: &HolderPath, project: &str) -> bool {
+    let projects = |link: &HolderLink| [&link.owner, &link.class].iter().any(|n| is_of_project(n, project));
+    path.links.iter().any(|link| is_of_framework(&link.owner)) && !path.links.iter().any(projects)
 }
 
 /// Held by what the virtual machine resolved or is made of, and by nothing that a program assigned.

@@ -1,22 +1,23 @@
 //! Objects of followed classes: what was allocated where, how long it lived, what is left.
 //!
-//! Data flow: `JavaObjects` frames → [`Followed::objects`] joins each end with its beginning and counts per class and stack →
-//! [`followed`] adds up the processes of a run, names the stacks, and keeps the sites with most bytes. The agent tells an end when the
-//! virtual machine does, some time after the collection: lifetimes are upper bounds.
+//! Data flow: `JavaObjects` frames → [`Followed::objects`] joins each end with its beginning and counts per class and stack; events
+//! tell what was ordered meanwhile ([`Followed::obeyed`]) → [`followed`] adds up the processes of a run, names the stacks, blames the
+//! classes that allocate, and keeps what has most bytes. The agent tells an end when the virtual machine does, some time after the
+//! collection: lifetimes are upper bounds.
 
 use std::collections::{BTreeMap, HashMap};
 
-use memgate_model::{Followed as FollowedReport, FollowedSite, LIFETIMES_NS};
+use memgate_model::{Blamed, Followed as FollowedReport, FollowedSite, Frame, LIFETIMES_NS};
 use memgate_wire::java::JavaObjects;
+use memgate_wire::spool::follow::{BEGINS, PAUSES, RESET};
 
 use super::record::JavaRecord;
+use crate::policy::FollowPolicy;
 use crate::record::ProcessRecord;
 
 /// Sites and live objects that are kept; what is beyond counts as lost.
 const MAX_SITES: usize = 100_000;
 const MAX_ALIVE: usize = 2_000_000;
-/// Sites that are reported.
-const MAX_REPORTED: usize = 100;
 
 /// Objects of followed classes in one process.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +28,9 @@ pub struct Followed {
     lost: u64,
     /// Objects that there was no room for here.
     left_out: u64,
+    /// Objects are followed in this process, whether or not there was one.
+    begun: bool,
+    pauses: u64,
 }
 
 /// What is known of an object that lives.
@@ -49,6 +53,22 @@ struct Counts {
 impl Followed {
     fn is_used(&self) -> bool {
         !self.sites.is_empty() || self.lost > 0
+    }
+
+    /// Are objects followed in this process?
+    #[must_use]
+    pub const fn is_following(&self) -> bool {
+        self.begun
+    }
+
+    /// What was ordered was obeyed: everything that was followed before is forgotten, or taking pauses.
+    pub(crate) fn obeyed(&mut self, what: &str) {
+        match what {
+            BEGINS => self.begun = true,
+            RESET => (self.sites, self.alive) = Default::default(),
+            PAUSES => self.pauses = self.pauses.saturating_add(1),
+            _ => {}
+        }
     }
 
     /// Reads what a frame tells.
@@ -81,14 +101,18 @@ impl Followed {
     }
 }
 
-/// What was followed in a run, most bytes first; `None`: nothing was.
-pub(crate) fn followed<'a>(processes: impl Iterator<Item = &'a ProcessRecord>) -> Option<FollowedReport> {
+/// What was followed in these processes, most bytes first; `None`: nothing was.
+pub fn followed<'a>(
+    processes: impl Iterator<Item = &'a ProcessRecord>,
+    policy: &FollowPolicy,
+) -> Option<FollowedReport> {
     let mut report = FollowedReport::default();
     let mut sites: BTreeMap<(String, Vec<String>), FollowedSite> = BTreeMap::new();
     let mut any = false;
     for record in processes {
         let Some(java) = record.java.as_ref().filter(|java| java.followed.is_used()) else { continue };
         any = true;
+        report.pauses = report.pauses.saturating_add(java.followed.pauses);
         report.lost = report.lost.saturating_add(java.followed.lost).saturating_add(java.followed.left_out);
         for (site, counts) in &java.followed.sites {
             add(&mut sites, java, *site, counts);
@@ -96,8 +120,9 @@ pub(crate) fn followed<'a>(processes: impl Iterator<Item = &'a ProcessRecord>) -
     }
     let mut all: Vec<FollowedSite> = sites.into_values().collect();
     all.sort_by(|a, b| b.live_bytes.cmp(&a.live_bytes).then(b.bytes.cmp(&a.bytes)));
-    report.left_out = all.len().saturating_sub(MAX_REPORTED) as u64;
-    all.truncate(MAX_REPORTED);
+    report.blame = blame(&all, policy);
+    report.left_out = all.len().saturating_sub(policy.sites) as u64;
+    all.truncate(policy.sites);
     report.sites = all;
     any.then_some(report)
 }
@@ -124,6 +149,38 @@ fn add(
     for (sum, count) in site.lifetimes.iter_mut().zip(counts.lifetimes) {
         *sum = sum.saturating_add(count);
     }
+}
+
+/// The classes that allocate, most live bytes first.
+fn blame(sites: &[FollowedSite], policy: &FollowPolicy) -> Vec<Blamed> {
+    let mut blamed: BTreeMap<&str, Blamed> = BTreeMap::new();
+    for site in sites {
+        let class = culprit(&site.frames, policy);
+        let sum =
+            blamed.entry(class).or_insert_with(|| Blamed { class: class.to_owned(), ..Blamed::default() });
+        sum.allocations = sum.allocations.saturating_add(site.allocations);
+        sum.bytes = sum.bytes.saturating_add(site.bytes);
+        sum.live = sum.live.saturating_add(site.live);
+        sum.live_bytes = sum.live_bytes.saturating_add(site.live_bytes);
+    }
+    let mut blamed: Vec<Blamed> = blamed.into_values().collect();
+    blamed.sort_by(|a, b| b.live_bytes.cmp(&a.live_bytes).then(b.bytes.cmp(&a.bytes)));
+    blamed.truncate(policy.sites);
+    blamed
+}
+
+/// The innermost class of the stack that may be blamed.
+fn culprit<'a>(frames: &'a [Frame], policy: &FollowPolicy) -> &'a str {
+    let fits = |class: &str, part: &String| match part.strip_suffix('*') {
+        Some(prefix) => class.starts_with(prefix),
+        None => class == part,
+    };
+    let may_be = |class: &&str| {
+        !policy.ignore.iter().any(|part| fits(class, part))
+            && (policy.target.is_empty() || policy.target.iter().any(|part| fits(class, part)))
+    };
+    let classes = frames.iter().filter_map(|frame| frame.function.as_deref()?.rsplit_once('.'));
+    classes.map(|(class, _)| class).find(may_be).unwrap_or("(elsewhere)")
 }
 
 #[cfg(test)]
@@ -157,7 +214,8 @@ mod tests {
         observer.push(objects(1000 + 50 * MS, 2, &[(4, 0)], &[(2, 0), (99, 0)]), 2);
         observer.push(objects(1000 + 60_000 * MS, 2, &[], &[(4, 0)]), 3);
         let record = observer.into_record();
-        let report = followed([&record].into_iter()).expect("something was followed");
+        let report =
+            followed([&record].into_iter(), &FollowPolicy::default()).expect("something was followed");
         let [site] = report.sites.as_slice() else { panic!("{report:?}") };
         assert_eq!((site.class.as_str(), site.allocations, site.bytes), ("com.example.Tile", 4, 96));
         assert_eq!((site.live, site.live_bytes), (1, 24), "number 3; number 99 was never heard of");
@@ -166,7 +224,54 @@ mod tests {
     }
 
     #[test]
+    fn what_came_before_a_reset_is_forgotten() {
+        let event = |detail: &str| {
+            Frame::Event(memgate_wire::Event { name: "follow".to_owned(), detail: detail.to_owned() })
+        };
+        let mut observer = Observer::new();
+        observer.push(objects(0, 0, &[(1, 0), (2, 0)], &[]), 1);
+        observer.push(event("paused"), 2);
+        observer.push(event("resumed"), 3);
+        observer.push(event("reset"), 4);
+        observer.push(objects(MS, 0, &[(3, 0)], &[(1, 0)]), 5);
+        let record = observer.into_record();
+        let report = followed([&record].into_iter(), &FollowPolicy::default()).expect("one was followed");
+        assert_eq!((report.sites[0].allocations, report.sites[0].live, report.pauses), (1, 1, 1));
+    }
+
+    #[test]
+    fn the_innermost_class_that_may_be_blamed_is() {
+        let frame = |function: &str| memgate_model::Frame {
+            function: Some(function.to_owned()),
+            file: None,
+            line: None,
+            module: String::new(),
+            offset: 0,
+            inlined: false,
+        };
+        let stack = [
+            "java.util.HashMap.put",
+            "com.example.util.Pool.take",
+            "com.example.Loader$1.load",
+            "org.Test.run",
+        ];
+        let frames = stack.map(frame);
+        let list = |parts: &[&str]| parts.iter().map(|part| (*part).to_owned()).collect();
+        for (ignore, target, class) in [
+            (&["java.*"][..], &[][..], "com.example.util.Pool"),
+            (&["java.*", "com.example.util.Pool"], &[], "com.example.Loader$1"),
+            (&[], &[], "java.util.HashMap"),
+            (&["java.*"], &["org.*"], "org.Test"),
+            (&["java.*", "com.*", "org.*"], &[], "(elsewhere)"),
+            (&[], &["com.other.*"], "(elsewhere)"),
+        ] {
+            let policy = FollowPolicy { sites: 9, ignore: list(ignore), target: list(target) };
+            assert_eq!(culprit(&frames, &policy), class, "{ignore:?} {target:?}");
+        }
+    }
+
+    #[test]
     fn nothing_followed_is_no_section() {
-        assert_eq!(followed([&ProcessRecord::default()].into_iter()), None);
+        assert_eq!(followed([&ProcessRecord::default()].into_iter(), &FollowPolicy::default()), None);
     }
 }

@@ -10,7 +10,7 @@ use memgate_model::{Frame, HolderStep};
 use memgate_wire::java::{HolderLink, HolderPath};
 
 use super::findings::{Findings, Growing, Held};
-use super::names::{is_inside_collection, is_own, normalised};
+use super::names::{is_inside_collection, is_own, naming_rank, normalised, project_of};
 use crate::os_names;
 use crate::record::ProcessRecord;
 use crate::signature::java_id;
@@ -84,9 +84,10 @@ pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> 
         leaks.push(leak(record, test, growing, &members, &of_group));
     }
     // The project's own first: what a library keeps beside it goes with it as a rule.
-    let own = |leak: &JavaLeak| is_own(&leak.class);
+    let project = project_of(test);
+    let rank = |leak: &JavaLeak| naming_rank(&leak.class, &project);
     leaks.sort_by(|a, b| {
-        own(b).cmp(&own(a)).then_with(|| b.bytes.total_cmp(&a.bytes)).then_with(|| a.id.cmp(&b.id))
+        rank(a).cmp(&rank(b)).then_with(|| b.bytes.total_cmp(&a.bytes)).then_with(|| a.id.cmp(&b.id))
     });
     leaks
 }
@@ -269,7 +270,7 @@ fn leak(
         sum
     };
     let (instances, live_bytes) = (sum(|g| &g.series.instances), sum(|g| &g.series.bytes));
-    let (title, share) = titled(growing, &members, ways);
+    let (title, share) = titled(growing, &members, ways, &project_of(test));
     let class = growing[title].series.class.clone();
     let holder = way_to(title, ways).map_or_else(Vec::new, |way| way.steps.clone());
     let frames = allocated(record, test, &class, &holder);
@@ -284,13 +285,13 @@ fn whole(value: f64) -> f64 {
     if (value - value.round()).abs() < 0.05 { value.round() } else { value }
 }
 
-/// The class a leak is called by: the project's own before the JDK's, those before nodes of collections; of equal ones the
-/// nearest to the root, then the one with most bytes.
-fn titled(growing: &[Growing], members: &[(usize, f64)], ways: &[&Way]) -> (usize, f64) {
+/// The class a leak is called by: the project's own before a library's, these before the JDK's, and these before nodes of collections; of
+/// equal ones the nearest to the root, then the one with most bytes.
+fn titled(growing: &[Growing], members: &[(usize, f64)], ways: &[&Way], project: &str) -> (usize, f64) {
     let rank = |class: usize| {
         let name = &growing[class].series.class;
         (
-            !is_own(name),
+            naming_rank(name, project),
             is_inside_collection(name),
             way_to(class, ways).map_or(usize::MAX, |way| way.steps.len()),
         )

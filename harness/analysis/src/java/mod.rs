@@ -21,16 +21,15 @@ mod windows;
 
 pub use confirm::JavaConfirmation;
 pub use record::{JavaRecord, JavaSnapshot, JavaWindow};
-pub use rounds::{JavaSuspect, screen_rounds};
+pub use rounds::{JavaSuspect, RoundsWatch, screen_rounds};
 pub use windows::{ClassWindow, Left, class_windows};
 
 pub use exhausted::Exhaustion;
-pub use follow::Followed;
+pub use follow::{Followed, followed};
 
 pub(crate) use exhausted::ran_out;
 pub(crate) use findings::{Findings, Noise};
-pub(crate) use follow::followed;
 pub(crate) use groups::{JavaLeak, leaks};
 pub(crate) use reader::JavaReader;
 pub(crate) use rounds::failing;
-pub(crate) use series::{histograms, thread_names, values};
+pub(crate) use series::{histograms, live, thread_names, values};

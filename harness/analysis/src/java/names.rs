@@ -74,6 +74,38 @@ pub(crate) fn is_own(name: &str) -> bool {
     !primitive && !JDK.iter().any(|prefix| element.starts_with(prefix))
 }
 
+/// What the names of the project's own classes begin with, as far as a test tells: the first two parts of its package. Empty where it
+/// has none.
+pub(crate) fn project_of(test: &str) -> String {
+    const PARTS: usize = 2;
+    let is_package = |part: &&str| part.starts_with(|c: char| c.is_lowercase());
+    let package: Vec<&str> = test.split('.').take_while(is_package).take(PARTS).collect();
+    // A test without a class: its name alone would pass for a package.
+    if package.is_empty() || package.join(".") == test { String::new() } else { package.join(".") + "." }
+}
+
+/// Is it a class of the project whose classes begin so?
+pub(crate) fn is_of_project(name: &str, project: &str) -> bool {
+    !project.is_empty() && name.starts_with(project)
+}
+
+/// How well a class names a leak, the best first: one of the project, one of a library, one of those without a name of its own
+/// (anonymous, a lambda), one of the JDK.
+pub(crate) fn naming_rank(name: &str, project: &str) -> u8 {
+    if !is_own(name) {
+        return 4;
+    }
+    let element = name.trim_end_matches("[]");
+    let last = element.rsplit('$').next().unwrap_or_default();
+    let nameless = element.contains("$$Lambda") || element.contains('$') && is_number(last);
+    u8::from(!is_of_project(name, project)) + if nameless { 2 } else { 0 }
+}
+
+/// A test framework that keeps objects of its own for each test, as long as the virtual machine lives.
+pub(crate) fn is_of_framework(name: &str) -> bool {
+    name.starts_with("org.robolectric.") || name.starts_with("androidx.test.")
+}
+
 /// A node or table of a collection: it says nothing of what is collected.
 pub(crate) fn is_inside_collection(name: &str) -> bool {
     let element = name.trim_end_matches("[]");
@@ -130,6 +162,24 @@ mod tests {
             assert_eq!(normalised(name), expected, "{name}");
             assert_eq!(normalised(expected), expected, "twice is once");
         }
+    }
+
+    #[test]
+    fn a_leak_is_named_after_the_project_before_libraries_and_nameless_classes() {
+        let project = project_of("com.example.viewer.ViewerTest.isClean");
+        assert_eq!(project, "com.example.");
+        assert_eq!([project_of("ATest.a"), project_of("lonely")], ["", ""]);
+        let ranked = [
+            "com.example.viewer.DownloadActivity",
+            "com.google.common.collect.HashBiMap",
+            "com.example.viewer.DownloadActivity$1",
+            "io.reactivex.Flow$$Lambda",
+            "android.view.View",
+        ];
+        let ranks: Vec<u8> = ranked.iter().map(|name| naming_rank(name, &project)).collect();
+        assert_eq!(ranks, [0, 1, 2, 3, 4]);
+        assert_eq!(naming_rank("com.example.Page$Bookmark", &project), 0);
+        assert_eq!(naming_rank("Tile", ""), 1);
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! The screen of a JVM suite: rounds of all its test classes in one virtual machine, compared with one another.
 //!
-//! A first execution always grows (classes, literals, reflection data), so nothing is concluded from one. A window is a
-//! suspect when the same class grows in it in each of the last three rounds, by more than is allowed, and when there is
-//! more of it at this window's end than a round before: what the rest of the round gives back is no growth.
+//! A first execution always grows (classes, literals, reflection data), so nothing is concluded from the first two. From then on the end of
+//! a window is compared with its end a round before. A window is suspect as long as the same class grows in it in every round, by
+//! more than is allowed, and there is more of it at this window's end than a round before: what the rest of the round gives back
+//! is no growth. A window that is not suspect need not run again ([`RoundsWatch::is_done`]), so later rounds are of suspects alone.
+//! What the window before left behind goes within this one: where another window came before than in the last round, the two ends
+//! are not compared.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use memgate_model::{Metric, Per};
 use memgate_wire::Outcome;
@@ -17,10 +21,18 @@ use crate::record::{ProcessRecord, Window};
 use crate::screen::described;
 use crate::text;
 
-/// Rounds that must agree.
-const AGREEING: usize = 3;
+/// Rounds before the first that is looked at.
+const WARM_UP: u32 = 2;
 /// Classes a suspect names in words.
 const NAMED: usize = 3;
+/// What grows like objects do, where it is limited.
+const COUNTERS: [Metric; 5] = [
+    Metric::JavaDirectBytes,
+    Metric::JavaThreads,
+    Metric::JavaJniGlobals,
+    Metric::JavaClassesLoaded,
+    Metric::JavaMetaspace,
+];
 
 /// A test class to look at alone.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,30 +54,53 @@ pub fn screen_rounds(
     suite: &str,
     policy: &GatePolicy,
 ) -> Result<Vec<JavaSuspect>, String> {
-    let rounds = Rounds::of(record)?;
-    let grown = rounds.grown();
-    let suspect = |window: &str| {
-        let own: Vec<_> = grown.get(window).into_iter().flatten().collect();
-        let mut why = objects(&own, suite, window, policy);
-        why.extend(rounds.counters(window, suite, policy));
-        let classes = own.iter().map(|g| g.class.clone()).collect();
-        (!why.is_empty()).then(|| JavaSuspect { suite: window.to_owned(), classes, why: why.join(", ") })
-    };
-    let judged = rounds.order.iter().filter(|window| !rounds.failing.contains(**window));
-    Ok(judged.filter_map(|window| suspect(window)).collect())
+    let mut watch = RoundsWatch::new(policy, suite);
+    watch.observe(record);
+    watch.suspects(record)
 }
 
 /// Test classes that fail in the rounds: nothing is known of what they leave.
 pub(crate) fn failing(record: &ProcessRecord) -> BTreeSet<&str> {
-    let failed = |w: &&Window| w.outcome == Some(Outcome::Failed);
-    record.windows.iter().filter(failed).map(|w| w.suite.as_str()).collect()
+    record.windows.iter().filter(|w| has_failed(w)).map(|w| w.suite.as_str()).collect()
 }
 
-/// A class that grows in one window.
-struct Grown {
-    class: String,
-    /// Of each of the rounds that must agree.
-    deltas: [Delta; AGREEING],
+/// Watches the rounds, end by end.
+#[derive(Debug)]
+pub struct RoundsWatch {
+    suite: String,
+    policy: GatePolicy,
+    /// Windows of the record that were looked at.
+    seen: usize,
+    heap: Heap,
+    /// Of every class its figures, at the ends where they changed.
+    history: HashMap<Arc<str>, Vec<(usize, Count)>>,
+    /// Ends with a histogram, and the counters at the last of them.
+    ends: usize,
+    counters: [Option<f64>; COUNTERS.len()],
+    /// The test class that ended last.
+    last: String,
+    windows: BTreeMap<String, Compared>,
+    /// Test classes in the order they ran.
+    order: Vec<String>,
+    failing: BTreeSet<String>,
+}
+
+/// The rounds of one test class.
+#[derive(Debug, Default)]
+struct Compared {
+    /// Measured ends, the number of the last of them, and the round it was in.
+    times: usize,
+    end: usize,
+    round: u32,
+    /// The test class that ended before it.
+    before: String,
+    /// Rounds that were compared with the one before.
+    rounds: usize,
+    /// Classes that grew in each of these, and what each added.
+    grown: BTreeMap<Arc<str>, Vec<Delta>>,
+    /// Counters at the last end, and the least that each of the rounds added to them.
+    counters: [Option<f64>; COUNTERS.len()],
+    least: [f64; COUNTERS.len()],
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -74,155 +109,200 @@ struct Delta {
     bytes: f64,
 }
 
-/// The windows of whole test classes, round by round.
-struct Rounds<'a> {
-    record: &'a ProcessRecord,
-    /// Test classes in the order they ran.
-    order: Vec<&'a str>,
-    failing: BTreeSet<&'a str>,
-    /// The last rounds, and the one before them.
-    last: Vec<u32>,
-}
+impl RoundsWatch {
+    /// For the rounds of `suite`.
+    #[must_use]
+    pub fn new(policy: &GatePolicy, suite: &str) -> Self {
+        Self {
+            suite: suite.to_owned(),
+            policy: policy.clone(),
+            seen: 0,
+            heap: Heap::default(),
+            history: HashMap::new(),
+            ends: 0,
+            last: String::new(),
+            counters: [None; COUNTERS.len()],
+            windows: BTreeMap::new(),
+            order: Vec::new(),
+            failing: BTreeSet::new(),
+        }
+    }
 
-impl<'a> Rounds<'a> {
-    fn of(record: &'a ProcessRecord) -> Result<Self, String> {
+    /// Looks at the windows that are new in the record.
+    pub fn observe(&mut self, record: &ProcessRecord) {
+        let new = self.seen;
+        self.seen = record.windows.len();
+        for window in record.windows.iter().skip(new) {
+            if has_failed(window) {
+                self.failing.insert(window.suite.clone());
+            }
+            self.window(record, window);
+            if window.test.is_empty() {
+                self.last.clone_from(&window.suite);
+            }
+        }
+    }
+
+    /// Is it known of this test class that it is no suspect, or that it cannot be judged?
+    #[must_use]
+    pub fn is_done(&self, class: &str) -> bool {
+        let compared = self.windows.get(class).filter(|compared| compared.rounds > 0);
+        self.failing.contains(class) || compared.is_some_and(|c| self.why(class, c).is_empty())
+    }
+
+    fn window(&mut self, record: &ProcessRecord, window: &Window) {
+        let Some(java) = &record.java else { return };
+        if !window.java.as_ref().is_some_and(|java| java.histogram) {
+            return;
+        }
+        let (at, history) = (self.ends, &mut self.history);
+        let mut deltas = BTreeMap::<Arc<str>, Delta>::new();
+        self.heap.apply(window, |class, was, now| {
+            let Some(name) = java.classes.get(&class).filter(|name| !is_filler(name)) else { return };
+            let steps = history.entry(Arc::clone(name)).or_default();
+            let before = steps.last().map_or(Count::default(), |(_, count)| *count);
+            let live = Count {
+                instances: before.instances.saturating_sub(was.instances).saturating_add(now.instances),
+                bytes: before.bytes.saturating_sub(was.bytes).saturating_add(now.bytes),
+            };
+            match steps.last_mut() {
+                Some((end, count)) if *end == at => *count = live,
+                _ => steps.push((at, live)),
+            }
+            let delta = deltas.entry(Arc::clone(name)).or_default();
+            delta.instances += float(now.instances) - float(was.instances);
+            delta.bytes += float(now.bytes) - float(was.bytes);
+        });
+        self.ends += 1;
+        if !window.test.is_empty() || window.iteration < WARM_UP {
+            return;
+        }
+        let counters = COUNTERS.map(|metric| values(&[window], metric).first().copied());
+        self.compare(window, at, deltas, counters);
+        self.counters = counters;
+    }
+
+    fn compare(
+        &mut self,
+        window: &Window,
+        at: usize,
+        deltas: BTreeMap<Arc<str>, Delta>,
+        counters: [Option<f64>; COUNTERS.len()],
+    ) {
+        let (history, counters_before) = (&self.history, self.counters);
+        let compared = self.windows.entry(window.suite.clone()).or_insert_with(|| {
+            self.order.push(window.suite.clone());
+            Compared { least: [f64::INFINITY; COUNTERS.len()], ..Compared::default() }
+        });
+        if compared.times > 0 && compared.before == self.last {
+            let height = |class: &Arc<str>, end| height(history.get(class).map_or(&[], Vec::as_slice), end);
+            let mut grew: BTreeMap<Arc<str>, Delta> = deltas;
+            grew.retain(|class, delta| {
+                delta.is_more() && higher(height(class, compared.end), height(class, at))
+            });
+            if compared.rounds == 0 {
+                compared.grown = grew.into_iter().map(|(class, delta)| (class, vec![delta])).collect();
+            } else {
+                compared
+                    .grown
+                    .retain(|class, deltas| grew.get(class).map(|delta| deltas.push(*delta)).is_some());
+            }
+            for (i, least) in compared.least.iter_mut().enumerate() {
+                let added = |before: Option<f64>| Some(counters[i]? - before?);
+                let both = [added(counters_before[i]), added(compared.counters[i])];
+                *least = both.iter().fold(*least, |least, added| least.min(added.unwrap_or(0.0)));
+            }
+            compared.rounds += 1;
+        }
+        compared.times += 1;
+        compared.end = at;
+        compared.round = window.iteration;
+        compared.before.clone_from(&self.last);
+        compared.counters = counters;
+    }
+
+    /// What grew in each round by more than is allowed, in words.
+    fn why(&self, class: &str, compared: &Compared) -> Vec<String> {
+        if compared.rounds == 0 {
+            return Vec::new();
+        }
+        let mut why = objects(&compared.ranked(), &self.suite, class, &self.policy);
+        let counters = COUNTERS.into_iter().zip(compared.least).filter_map(|(metric, least)| {
+            let limit = smallest_limit(&self.policy, &self.suite, class, metric, Per::Iteration)?;
+            (least.is_finite() && least > limit).then(|| described(metric, least))
+        });
+        why.extend(counters);
+        why
+    }
+
+    /// Who is suspect, when the rounds are over.
+    ///
+    /// # Errors
+    /// When the rounds tell nothing; a fragment that fits after "the rounds were not measured: ".
+    pub fn suspects(&self, record: &ProcessRecord) -> Result<Vec<JavaSuspect>, String> {
         if let Some(why) = crate::judge::unmeasured(record, None) {
             return Err(why);
         }
         if let Some(damage) = &record.damaged {
             return Err(format!("their recording is damaged: {damage}"));
         }
-        let ends: Vec<&Window> = record.windows.iter().filter(|w| is_end(w)).collect();
-        let mut rounds: Vec<u32> = ends.iter().map(|w| w.iteration).collect();
-        rounds.sort_unstable();
-        rounds.dedup();
-        let Some(last) = rounds.len().checked_sub(AGREEING + 1).and_then(|at| rounds.get(at..)) else {
-            return Err(format!("{} rounds with class histograms, at least 4 are needed", rounds.len()));
+        let Some(last) = self.windows.values().map(|compared| compared.round).max() else {
+            return Err("there is no class histogram behind their warm-up".to_owned());
         };
-        let mut seen = BTreeSet::new();
-        let order: Vec<&str> = ends.iter().map(|w| w.suite.as_str()).filter(|s| seen.insert(*s)).collect();
-        for round in last {
-            let in_it = |w: &&&Window| w.iteration == *round;
-            let ran: BTreeSet<&str> = ends.iter().filter(in_it).map(|w| w.suite.as_str()).collect();
-            if let Some(missing) = order.iter().find(|suite| !ran.contains(**suite)) {
-                return Err(format!("round {} has no end of {missing}", round.saturating_add(1)));
+        let missing =
+            |class: &str, round: u32| Err(format!("round {} has no end of {class}", round.saturating_add(1)));
+        let measured = |window: &&Window| !self.windows.contains_key(&window.suite);
+        let judged = |window: &&Window| window.test.is_empty() && !self.failing.contains(&window.suite);
+        if let Some(window) = record.windows.iter().filter(judged).find(measured) {
+            return missing(&window.suite, WARM_UP);
+        }
+        let mut suspects = Vec::new();
+        for class in self.order.iter().filter(|class| !self.failing.contains(*class)) {
+            let Some(compared) = self.windows.get(class) else { continue };
+            let why = self.why(class, compared);
+            let open = compared.rounds == 0 || !why.is_empty() && compared.round != last;
+            if open {
+                return missing(class, compared.round.saturating_add(1));
+            }
+            if !why.is_empty() {
+                let classes = compared.ranked().iter().map(|(name, _)| name.to_string()).collect();
+                suspects.push(JavaSuspect { suite: class.clone(), classes, why: why.join(", ") });
             }
         }
-        Ok(Self { record, order, failing: failing(record), last: last.to_vec() })
-    }
-
-    /// What one round of the last ones is called: its place among them.
-    fn place(&self, window: &Window) -> Option<usize> {
-        self.last.iter().position(|round| *round == window.iteration).filter(|_| is_end(window))
-    }
-
-    /// Classes that grow, by window.
-    fn grown(&self) -> BTreeMap<&'a str, Vec<Grown>> {
-        let candidates = self.growing_in_each();
-        let mut heights = BTreeMap::<(&str, &str), [Count; AGREEING + 1]>::new();
-        let wanted: BTreeSet<&str> = candidates.keys().map(|(_, class)| *class).collect();
-        let mut live = BTreeMap::<&str, Count>::new();
-        let mut heap = Heap::default();
-        for window in &self.record.windows {
-            heap.apply(window, |class, was, now| {
-                if let Some(name) = self.name(class).filter(|name| wanted.contains(name)) {
-                    let live = live.entry(name).or_default();
-                    live.instances =
-                        live.instances.saturating_sub(was.instances).saturating_add(now.instances);
-                    live.bytes = live.bytes.saturating_sub(was.bytes).saturating_add(now.bytes);
-                }
-            });
-            let Some(place) = self.place(window) else { continue };
-            let from = (window.suite.as_str(), "");
-            let mine = candidates.range(from..).take_while(|((suite, _), _)| *suite == from.0);
-            for ((suite, class), _) in mine {
-                let height = heights.entry((suite, class)).or_default();
-                height[place] = live.get(class).copied().unwrap_or_default();
-            }
-        }
-        let mut grown = BTreeMap::<&str, Vec<Grown>>::new();
-        for ((suite, class), deltas) in candidates {
-            let heights = heights.get(&(suite, class)).copied().unwrap_or_default();
-            if heights.windows(2).all(|pair| higher(pair[0], pair[1])) {
-                grown.entry(suite).or_default().push(Grown { class: class.to_owned(), deltas });
-            }
-        }
-        for of_window in grown.values_mut() {
-            of_window.sort_by(|a, b| {
-                b.least().bytes.total_cmp(&a.least().bytes).then_with(|| a.class.cmp(&b.class))
-            });
-        }
-        grown
-    }
-
-    /// By window and class, what each of the agreeing rounds added, where each added something.
-    fn growing_in_each(&self) -> BTreeMap<(&'a str, &'a str), [Delta; AGREEING]> {
-        let mut sums = BTreeMap::<(&str, &str), [Delta; AGREEING + 1]>::new();
-        let mut heap = Heap::default();
-        for window in &self.record.windows {
-            let place = self.place(window).filter(|place| *place > 0);
-            heap.apply(window, |class, was, now| {
-                let (Some(place), Some(name)) = (place, self.name(class)) else { return };
-                let delta = &mut sums.entry((&window.suite, name)).or_default()[place];
-                delta.instances += float(now.instances) - float(was.instances);
-                delta.bytes += float(now.bytes) - float(was.bytes);
-            });
-        }
-        let agreeing = |deltas: [Delta; AGREEING + 1]| {
-            let [_, a, b, c] = deltas;
-            let more = |d: &Delta| d.instances > 0.0 || d.instances >= 0.0 && d.bytes > 0.0;
-            [a, b, c].iter().all(more).then_some([a, b, c])
-        };
-        sums.into_iter().filter_map(|(key, deltas)| Some((key, agreeing(deltas)?))).collect()
-    }
-
-    fn name(&self, class: u32) -> Option<&'a str> {
-        self.record.java.as_ref()?.class(class).filter(|name| !is_filler(name))
-    }
-
-    /// Threads, buffers and the like that grow in a window like objects do, by more than is allowed.
-    fn counters(&self, suspect: &str, suite: &str, policy: &GatePolicy) -> Vec<String> {
-        let ends: Vec<&Window> = self.record.windows.iter().filter(|w| is_end(w)).collect();
-        let metrics = [
-            Metric::JavaDirectBytes,
-            Metric::JavaThreads,
-            Metric::JavaJniGlobals,
-            Metric::JavaClassesLoaded,
-            Metric::JavaMetaspace,
-        ];
-        let found = metrics.into_iter().filter_map(|metric| {
-            let limit = smallest_limit(policy, suite, suspect, metric, Per::Iteration)?;
-            let values = values(&ends, metric);
-            if values.len() != ends.len() {
-                return None;
-            }
-            let mut least = f64::INFINITY;
-            let mut height = f64::NEG_INFINITY;
-            for (i, window) in ends.iter().enumerate().filter(|(_, w)| w.suite == suspect) {
-                let Some(place) = self.place(window) else { continue };
-                if place > 0 {
-                    let before = i.checked_sub(1).map_or(0.0, |i| values[i]);
-                    least = least.min(values[i] - before).min(values[i] - height);
-                }
-                height = values[i];
-            }
-            (least.is_finite() && least > limit).then(|| described(metric, least))
-        });
-        found.collect()
+        Ok(suspects)
     }
 }
 
-impl Grown {
-    /// Of the rounds that agree, the one that added least.
-    fn least(&self) -> Delta {
-        let least = |of: fn(&Delta) -> f64| self.deltas.iter().map(of).fold(f64::INFINITY, f64::min);
-        Delta { instances: least(|d| d.instances), bytes: least(|d| d.bytes) }
+impl Compared {
+    /// The classes that grew, those with most bytes first.
+    fn ranked(&self) -> Vec<(&Arc<str>, &[Delta])> {
+        let mut ranked: Vec<_> =
+            self.grown.iter().map(|(class, deltas)| (class, deltas.as_slice())).collect();
+        ranked.sort_by(|a, b| least(b.1).bytes.total_cmp(&least(a.1).bytes));
+        ranked
     }
 }
 
-/// Does it end a whole test class, with a histogram?
-fn is_end(window: &Window) -> bool {
-    window.test.is_empty() && window.java.as_ref().is_some_and(|java| java.histogram)
+impl Delta {
+    fn is_more(&self) -> bool {
+        self.instances > 0.0 || self.instances >= 0.0 && self.bytes > 0.0
+    }
+}
+
+/// Of the rounds, what the one that added least did.
+fn least(deltas: &[Delta]) -> Delta {
+    let least = |of: fn(&Delta) -> f64| deltas.iter().map(of).fold(f64::INFINITY, f64::min);
+    Delta { instances: least(|d| d.instances), bytes: least(|d| d.bytes) }
+}
+
+/// The figures of a class at one end.
+fn height(steps: &[(usize, Count)], end: usize) -> Count {
+    let later = steps.partition_point(|(at, _)| *at <= end);
+    later.checked_sub(1).and_then(|at| steps.get(at)).map_or(Count::default(), |(_, count)| *count)
+}
+
+fn has_failed(window: &Window) -> bool {
+    window.outcome == Some(Outcome::Failed)
 }
 
 fn higher(before: Count, now: Count) -> bool {
@@ -230,23 +310,24 @@ fn higher(before: Count, now: Count) -> bool {
 }
 
 /// The classes in words, where all together are more than is allowed in each round.
-fn objects(grown: &[&Grown], suite: &str, window: &str, policy: &GatePolicy) -> Vec<String> {
-    let least = |of: fn(&Delta) -> f64| {
-        let sum = |round: usize| grown.iter().map(|g| of(&g.deltas[round])).sum::<f64>();
-        (0..AGREEING).map(sum).fold(f64::INFINITY, f64::min)
+fn objects(grown: &[(&Arc<str>, &[Delta])], suite: &str, window: &str, policy: &GatePolicy) -> Vec<String> {
+    let rounds = grown.first().map_or(0, |(_, deltas)| deltas.len());
+    let all = |of: fn(&Delta) -> f64| {
+        let sum = |round: usize| grown.iter().filter_map(|(_, d)| d.get(round)).map(of).sum::<f64>();
+        (0..rounds).map(sum).fold(f64::INFINITY, f64::min)
     };
     let over = |metric, value: f64| {
         smallest_limit(policy, suite, window, metric, Per::Iteration).is_some_and(|limit| value > limit)
     };
-    if grown.is_empty()
-        || !over(Metric::JavaLiveObjects, least(|d| d.instances))
-            && !over(Metric::JavaLiveBytes, least(|d| d.bytes))
+    if rounds == 0
+        || !over(Metric::JavaLiveObjects, all(|d| d.instances))
+            && !over(Metric::JavaLiveBytes, all(|d| d.bytes))
     {
         return Vec::new();
     }
-    let named = grown.iter().take(NAMED).map(|g| match g.least() {
-        Delta { instances, .. } if instances > 0.0 => format!("{} × {}", text::number(instances), g.class),
-        Delta { bytes, .. } => format!("{} more of {}", text::bytes(bytes), g.class),
+    let named = grown.iter().take(NAMED).map(|(class, deltas)| match least(deltas) {
+        Delta { instances, .. } if instances > 0.0 => format!("{} × {class}", text::number(instances)),
+        Delta { bytes, .. } => format!("{} more of {class}", text::bytes(bytes)),
     });
     let rest = grown.len().saturating_sub(NAMED);
     let more = (rest > 0).then(|| format!("{rest} more classes"));
@@ -343,6 +424,59 @@ mod tests {
             jvm.window("EmptyTest", "", round, |jvm| jvm.remove("com.example.Tile", 7, 24));
         }
         assert_eq!(screen_rounds(&jvm.end(), "loaders", &GatePolicy::default()), Ok(Vec::new()));
+    }
+
+    /// The orders of the harness: what is known to be no suspect does not run again.
+    #[test]
+    fn later_rounds_are_of_suspects_alone() {
+        let policy = GatePolicy::default();
+        let mut jvm = Jvm::new();
+        let mut observer = crate::observer::Observer::new();
+        let mut watch = RoundsWatch::new(&policy, "loaders");
+        let mut left = vec!["FirstTest", "LeakTest", "FillTest", "EmptyTest"];
+        let mut ran = Vec::new();
+        for round in 0..8 {
+            ran.push(left.len());
+            left.retain(|class| {
+                jvm.window(class, "", round, |jvm| match *class {
+                    // What it leaves goes within the next window, whichever that is.
+                    "FirstTest" => jvm.set("byte[]", 500, 50_000),
+                    "LeakTest" => {
+                        jvm.set("byte[]", 100, 10_000);
+                        jvm.tiles(3);
+                    }
+                    "FillTest" => jvm.add("com.example.Page", 7, 24),
+                    _ => jvm.remove("com.example.Page", 7, 24),
+                });
+                jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+                watch.observe(observer.record());
+                !watch.is_done(class)
+            });
+        }
+        assert_eq!(ran, [4, 4, 4, 4, 1, 1, 1, 1]);
+        let found = watch.suspects(observer.record()).expect("eight rounds");
+        assert_eq!(found.len(), 1);
+        assert!(found[0].why.contains("3 × com.example.Tile"), "{}", found[0].why);
+        assert_eq!(Ok(found), screen_rounds(&observer.into_record(), "loaders", &policy), "read again");
+    }
+
+    #[test]
+    fn rounds_that_break_off_are_not_measured() {
+        let mut jvm = Jvm::new();
+        for round in 0..3 {
+            jvm.window("FirstTest", "", round, |_| ());
+        }
+        let why = |jvm: Jvm| screen_rounds(&jvm.cut(), "loaders", &GatePolicy::default());
+        assert_eq!(why(jvm), Err("round 4 has no end of FirstTest".to_owned()));
+        let mut jvm = Jvm::new();
+        for round in 0..7 {
+            jvm.window("LeakTest", "", round, |jvm| jvm.tiles(3));
+            if round < 5 {
+                jvm.window("OtherTest", "", round, |jvm| jvm.add("com.example.Page", 1, 24));
+            }
+        }
+        assert_eq!(why(jvm), Err("round 6 has no end of OtherTest".to_owned()));
+        assert_eq!(why(Jvm::new()), Err("there is no class histogram behind their warm-up".to_owned()));
     }
 
     #[test]

@@ -135,6 +135,12 @@ pub(crate) fn values(windows: &[&Window], metric: Metric) -> Vec<f64> {
     windows.iter().filter_map(|w| value(snapshot(w)?, metric)).map(float).collect()
 }
 
+/// The used heap at those ends that a collection came before, with their time.
+pub(crate) fn live(windows: &[&Window]) -> impl Iterator<Item = (u64, u64)> {
+    let collected = windows.iter().filter(|w| w.java.as_ref().is_some_and(|java| java.histogram));
+    collected.filter_map(|w| Some((w.end_ns, snapshot(w)?.heap_used?)))
+}
+
 fn value(state: &JavaSnapshot, metric: Metric) -> Option<u64> {
     match metric {
         Metric::JavaDirectBytes => state.direct_bytes,

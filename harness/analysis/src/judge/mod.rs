@@ -70,7 +70,7 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
         suites,
         waivers: court.waivers.report(input.partial),
         errors,
-        followed: crate::java::followed(processes(input).map(|process| &process.record)),
+        followed: crate::java::followed(processes(input).map(|process| &process.record), &policy.follow),
     }
 }
 

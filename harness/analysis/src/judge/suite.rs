@@ -6,7 +6,7 @@ use memgate_model::{BoundaryQuality, Metric, MetricValue, Per, Problem, SuiteRep
 use memgate_wire::{GoodbyeReason, Outcome};
 
 use super::test::{Executions, applied, exceeded};
-use super::{Court, has_failed, java, java_cost, measured, test};
+use super::{Court, curve, has_failed, java, java_cost, measured, test};
 use crate::groups::float;
 use crate::input::{ProcessInput, SuiteInput};
 use crate::policy::thresholds;
@@ -48,9 +48,16 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &SuiteInput) -> (SuiteReport, 
         boundary: suite.boundary,
         verdict: tests.iter().map(|t| t.verdict).fold(own, Verdict::max),
         screened_s: suite.screened.as_secs_f64(),
-        screen_cost: suite.java.as_ref().and_then(|java| java_cost::cost(&suite.screen, &java.rounds)),
+        screen_cost: suite
+            .java
+            .as_ref()
+            // How long tests took is known from results alone: not what lay between them.
+            .filter(|_| suite.boundary != BoundaryQuality::Observed)
+            .and_then(|java| java_cost::cost(&suite.screen, &java.rounds)),
         reason: reasons.join("; "),
         metrics,
+        curve: curve::of_suite(&suite.screen),
+        test_ends: curve::test_ends(&suite.screen),
         tests,
     };
     (report, failed_status.is_some())

@@ -138,7 +138,7 @@ pub(super) fn judge(
     }
     let unmeasured = runs.ended.iter().find_map(|(p, w)| measured::unmeasured(&p.record, Some(w)));
     match (outcome, unmeasured) {
-        (Outcome::Failed, _) => j.raise(Verdict::NotJudged, failed_by_itself(runs)),
+        (Outcome::Failed, _) => failed_by_itself(runs, &mut j),
         (Outcome::Skipped, _) => j.raise(Verdict::NotJudged, "the test was skipped".to_owned()),
         (_, Some(why)) => j.raise(Verdict::Error, why),
         (_, None) => measure(court, suite, id, runs, &mut j),
@@ -170,19 +170,37 @@ pub(super) fn judge_unmeasured_run(id: &str, runs: &Executions<'_>, mut j: Judge
     let outcome = outcome(runs);
     let unmeasured = runs.ended.iter().find_map(|(p, _)| measured::unmeasured(&p.record, None));
     match (outcome, unmeasured) {
-        (Outcome::Failed, _) => j.raise(Verdict::NotJudged, failed_by_itself(runs)),
+        (Outcome::Failed, _) => failed_by_itself(runs, &mut j),
         (Outcome::Skipped, _) => j.raise(Verdict::NotJudged, "the test was skipped".to_owned()),
         (_, Some(why)) => j.raise(Verdict::Error, why),
-        (_, None) => {}
+        (_, None) => filled_the_heap(runs, &mut j),
     }
     j.report(id.to_owned(), outcome, duration_s)
 }
 
-/// The user's own failure, with its cause where memory ran out.
-fn failed_by_itself(runs: &Executions<'_>) -> String {
-    let why = runs.ended.iter().find_map(|(p, w)| ran_out(&p.record, w.start_ns, w.end_ns));
-    let why = why.map_or_else(String::new, |why| format!("; {why}"));
-    format!("the test itself failed: not judged for leaks{why}")
+/// In whose window memory ran out or the heap was above its limit, and the heap up to there.
+fn ran_full(runs: &Executions<'_>) -> Option<(String, Vec<CurvePoint>)> {
+    runs.ended
+        .iter()
+        .find_map(|(p, w)| Some((ran_out(&p.record, w.start_ns, w.end_ns)?, curve::of_heap(&p.record, w))))
+}
+
+/// It passed, but the heap was above its limit meanwhile. An error for want of memory that it expected is its own matter.
+fn filled_the_heap(runs: &Executions<'_>, j: &mut Judgement) {
+    if let Some((why, curve)) = ran_full(runs).filter(|(why, _)| !why.starts_with("OutOfMemoryError")) {
+        if j.curve.is_empty() {
+            j.curve = curve;
+        }
+        j.raise(Verdict::Warn, why);
+    }
+}
+
+/// The user's own failure, with its cause where memory ran out, and the heap up to there.
+fn failed_by_itself(runs: &Executions<'_>, j: &mut Judgement) {
+    let (why, curve) = ran_full(runs).unwrap_or_default();
+    let why = if why.is_empty() { why } else { format!("; {why}") };
+    j.curve = curve;
+    j.raise(Verdict::NotJudged, format!("the test itself failed: not judged for leaks{why}"));
 }
 
 fn seconds(window: &Window) -> f64 {

@@ -1,9 +1,10 @@
 //! JUnit suites: the build runs as it always does, then memgate runs the same tests in virtual machines of its own.
 //!
 //! Data flow: the build's own run with the agent in every virtual machine that tests ([`screen`]) → workers, grouped into suites →
-//! [`windows`] (which test classes left more than an accepted run) → [`rounds`] (all test classes, six times over in one virtual machine) → suspect classes → [`confirm`] (a class, then its tests, each
-//! repeated alone) → facts of the suite. What runs, and with which options of the agent, stands in files of the session.
+//! [`windows`] (which test classes left more than an accepted run) → [`rounds`] (all test classes, several times over in one virtual
+//! machine) → suspect classes → [`confirm`] (a class, then its tests, each repeated alone) → facts of the suite. What runs, and with which options of the agent, stands in files of the session.
 
+mod observed;
 mod repeat;
 mod rounds;
 mod windows;
@@ -15,10 +16,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use memgate_analysis::{ClassWindow, JavaSuspect, class_windows};
-use memgate_config::{HeapDump, Screen};
+use memgate_config::{HeapDump, JavaAgent, Screen};
 use memgate_model::BoundaryQuality;
 use memgate_wire::java::JvmInfo;
 
+use self::observed::Lookout;
 pub(super) use self::repeat::confirm;
 use super::board::{Clocked, Finished};
 use super::facts::{Facts, JavaFacts, ProcessFacts, SuiteFacts};
@@ -27,10 +29,11 @@ use super::screen::{self, Screened, Setting, ran_tests};
 use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
 use super::watch::Settle;
 use super::{naming, problem};
+use crate::device::agentless::{self, Agentless, AgentlessError};
 use crate::device::java::{self, TOOL_OPTIONS};
 use crate::device::local::{Exit, Launch};
 use crate::device::{AgentOptions, JavaLook};
-use crate::embedded::LAUNCHER_JAR;
+use crate::embedded::{HOOKS_JAR, LAUNCHER_JAR, LISTENER_JAR};
 use crate::exit::ExpectedError;
 use crate::output::Progress;
 use crate::plan::PlannedSuite;
@@ -39,6 +42,10 @@ use crate::suite::junit::{self, JvmSuiteId, Selection, Worker};
 
 /// Folder of plans and options in the session.
 const FOLDER: &str = "java";
+/// Times that the whole build took which a window of ours may take.
+const BUILDS: u32 = 4;
+/// How long a virtual machine of our own waits for us at a boundary: what it is told decides the verdict, however busy the machine is.
+const WAIT: Duration = Duration::from_secs(30);
 
 /// How the tests of a JVM suite run again.
 #[derive(Debug)]
@@ -55,6 +62,14 @@ pub(super) struct JavaSuite {
     pub(super) rounds: Vec<Finished>,
 }
 
+/// A launcher about to be started, and what has to be there as long as it runs.
+struct Ours {
+    launch: Launch,
+    _arguments: Temporary,
+    /// Speaks for it, where no agent does.
+    speaker: Option<Agentless>,
+}
+
 /// The build's own run, and the rounds of every suite in it.
 pub(super) async fn screen(
     around: &mut Surroundings<'_>,
@@ -69,7 +84,15 @@ pub(super) async fn screen(
         options.windows = windows;
         options.look = Some(files.look.clone());
     })?;
-    let launch = with_agent(&files, filtered(setting, planned)?, &our_option)?;
+    let planned_now = filtered(setting, planned)?;
+    let launch = match setting.plan.java.agent {
+        JavaAgent::Loaded => with_agent(&files, planned_now, &our_option)?,
+        JavaAgent::None => screen::launch(&planned_now, None),
+    };
+    let lookout = match setting.plan.java.agent {
+        JavaAgent::Loaded => None,
+        JavaAgent::None => Some(Lookout::begin().map_err(|why| failed(&why))?),
+    };
     let job = Job {
         launch,
         options,
@@ -84,11 +107,21 @@ pub(super) async fn screen(
     drop(progress);
     facts.command_ended(screen::status(done.ended.exit));
     facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
+    if let Some(lookout) = lookout {
+        let frames = setting.session.frames();
+        let (seen, problems) = lookout.end(&frames, &label.to_text()).map_err(|why| failed(&why))?;
+        facts.errors.extend(problems.into_iter().map(|what| problem("test results", what, "")));
+        done.finished.extend(seen);
+    }
     if done.finished.is_empty() {
         facts.errors.push(nothing_seen(planned, done.ended.exit));
         return Ok(Vec::new());
     }
-    let mut suites = suites(planned, &our_option, done);
+    let boundary = match setting.plan.java.agent {
+        JavaAgent::Loaded => BoundaryQuality::Class,
+        JavaAgent::None => BoundaryQuality::Observed,
+    };
+    let mut suites = suites(planned, &our_option, boundary, done);
     let mut kept = BTreeMap::new();
     for suite in &mut suites {
         rounds::rounds(around, setting, suite).await?;
@@ -135,7 +168,12 @@ fn nothing_seen(planned: &PlannedSuite, exit: Exit) -> memgate_model::Problem {
 }
 
 /// Groups the virtual machines that ran tests.
-fn suites(planned: &PlannedSuite, our_option: &OsStr, done: Done) -> Vec<Screened> {
+fn suites(
+    planned: &PlannedSuite,
+    our_option: &OsStr,
+    boundary: BoundaryQuality,
+    done: Done,
+) -> Vec<Screened> {
     let Done { finished, elapsed, .. } = done;
     let mut groups: Vec<(JvmSuiteId, Vec<Finished>)> = Vec::new();
     for process in finished.into_iter().filter(Finished::is_main) {
@@ -159,7 +197,7 @@ fn suites(planned: &PlannedSuite, our_option: &OsStr, done: Done) -> Vec<Screene
     let ids: Vec<JvmSuiteId> = groups.iter().map(|(id, _)| id.clone()).collect();
     let names = naming::jvm_suite_names(planned.name.as_deref(), &ids);
     let suite = |(name, (_, processes)): (String, (JvmSuiteId, Vec<Finished>))| {
-        suite(planned, our_option, name, processes, elapsed)
+        suite(planned, our_option, boundary, (name, processes), elapsed)
     };
     names.into_iter().zip(groups).map(suite).collect()
 }
@@ -167,8 +205,8 @@ fn suites(planned: &PlannedSuite, our_option: &OsStr, done: Done) -> Vec<Screene
 fn suite(
     planned: &PlannedSuite,
     our_option: &OsStr,
-    name: String,
-    processes: Vec<Finished>,
+    boundary: BoundaryQuality,
+    (name, processes): (String, Vec<Finished>),
     elapsed: Duration,
 ) -> Screened {
     let mut problems = Vec::new();
@@ -178,7 +216,7 @@ fn suite(
     }
     let facts = SuiteFacts {
         runner: "junit".to_owned(),
-        boundary: BoundaryQuality::Class,
+        boundary,
         screened_s: elapsed.as_secs_f64(),
         screen: processes.iter().map(ProcessFacts::of).collect(),
         java: Some(JavaFacts::default()),
@@ -223,6 +261,14 @@ fn classes(processes: &[Finished]) -> Vec<(String, Vec<String>)> {
     classes
 }
 
+/// How long so many tests of a suite may take in a virtual machine of ours, its start included: as long as each may by itself, and on a
+/// machine that is busy no less than the whole build took, several times over.
+fn patience(suite: &Screened, tests: usize) -> Duration {
+    let each = suite.timeout.saturating_mul(u32::try_from(tests).unwrap_or(u32::MAX));
+    let build = Duration::try_from_secs_f64(suite.facts.screened_s).unwrap_or_default();
+    each.max(build.saturating_mul(BUILDS))
+}
+
 fn jvm(process: &Finished) -> Option<&JvmInfo> {
     process.record.java.as_ref()?.jvm.as_ref()
 }
@@ -249,6 +295,7 @@ struct Files {
     number: usize,
     /// What is looked at beside the heap's classes.
     look: JavaLook,
+    agent: JavaAgent,
 }
 
 impl Files {
@@ -262,9 +309,13 @@ impl Files {
             follow: java.follow.clone(),
             follow_at_least: java.follow_at_least,
             follow_every: java.follow_every,
+            follow_at_most: java.follow_at_most,
+            heap_limit: java
+                .heap_limit
+                .map(|percent| (percent, (java.heap_dump == HeapDump::HeapLimit).then(|| folder.clone()))),
             heap_dump: (java.heap_dump == HeapDump::OutOfMemory).then(|| folder.clone()),
         };
-        Ok(Self { folder, frames: setting.session.frames(), number, look })
+        Ok(Self { folder, frames: setting.session.frames(), number, look, agent: java.agent })
     }
 
     /// The agent's options, and the option of a virtual machine that loads it with them.
@@ -276,8 +327,8 @@ impl Files {
     ) -> Result<(AgentOptions, OsString), ExpectedError> {
         let mut options = AgentOptions::of_java(&self.frames, around.jars.unwrap_or(Path::new("")));
         options.label = label.to_text();
-        // Objects are followed in the build's own run alone.
-        options.look = Some(JavaLook { follow: Vec::new(), ..self.look.clone() });
+        // Objects are followed in the build's own run alone, and the heap is watched there.
+        options.look = Some(JavaLook { follow: Vec::new(), heap_limit: None, ..self.look.clone() });
         change(&mut options);
         let path = self.folder.join(format!("{:04}.options", self.number));
         java::write_options(&path, &options).map_err(ExpectedError::file("write", &path))?;
@@ -292,21 +343,41 @@ impl Files {
         Ok(path)
     }
 
-    /// The launcher, like `worker`, with a plan; and the file that has to be there as long as it runs.
+    /// The launcher, like `worker`, with a plan: with the agent in it, or somebody who speaks for it.
     fn launcher(
         &self,
         around: &Surroundings<'_>,
         worker: Worker<'_>,
-        option: &OsStr,
+        (options, option): (&AgentOptions, &OsStr),
         plan: &str,
-    ) -> Result<(Launch, Temporary), ExpectedError> {
+    ) -> Result<Ours, ExpectedError> {
         let plan = self.write("plan", plan)?;
-        let jar = around.jars.unwrap_or(Path::new("")).join(LAUNCHER_JAR);
+        let jar = |name: &str| around.jars.unwrap_or(Path::new("")).join(name);
+        let (speaker, ours, jars) = match self.agent {
+            JavaAgent::Loaded => (None, vec![option.to_string_lossy().into_owned()], vec![jar(LAUNCHER_JAR)]),
+            JavaAgent::None => {
+                let speaker = Agentless::listen(agentless::Settings {
+                    frames: self.frames.clone(),
+                    label: options.label.clone(),
+                    executable: Path::new(&worker.jvm.home).join("bin/java").display().to_string(),
+                    directory: worker.hello.working_directory.clone(),
+                    wait: options.wait,
+                })
+                .map_err(|why| failed(&why))?;
+                let ours = vec![agentless::OPTION.to_owned(), agentless::property(&speaker.socket())];
+                (Some(speaker), ours, [LAUNCHER_JAR, LISTENER_JAR, HOOKS_JAR].map(jar).to_vec())
+            }
+        };
         let file = self.folder.join(format!("{:04}.arguments", self.number));
-        let again = junit::launcher(worker, option, &jar, &plan, &file);
+        let again = junit::launcher(worker, &ours, &jars, &plan, &file);
         let file = Temporary(self.write("arguments", &again.options)?);
-        Ok((super::confirm::silent(again.launch), file))
+        Ok(Ours { launch: super::confirm::silent(again.launch), _arguments: file, speaker })
     }
+}
+
+/// Ends what spoke for a launcher; what it could not do is in the answer.
+fn silenced(speaker: Option<Agentless>) -> Result<(), AgentlessError> {
+    speaker.map_or(Ok(()), Agentless::end)
 }
 
 /// A file that is removed in the end: it holds system properties of the build, which may be secret.

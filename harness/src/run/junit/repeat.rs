@@ -14,9 +14,10 @@ use super::super::label::Label;
 use super::super::screen::{Screened, Setting};
 use super::super::supervise::{Job, Stopped, Surroundings, supervise};
 use super::super::watch::Orders;
-use super::{Files, JavaSuite, worker};
+use super::{Files, JavaSuite, WAIT, patience, silenced, worker};
 use crate::device::Detail;
 use crate::output::Progress;
+use crate::recorder::chain;
 use crate::suite::junit::{self, Selection};
 
 /// Suspects that are told one by one.
@@ -105,8 +106,11 @@ async fn one(
     let id = selection.id();
     let files = Files::new(setting)?;
     let label = Label::Confirm { suite: suite.facts.name.clone(), test: id.clone() };
-    let (options, option) = files.options(around, &label, |options| options.detail = Detail::Growth)?;
-    let (launch, _arguments) = files.launcher(around, worker, &option, &junit::repeat(selection))?;
+    let (options, option) = files.options(around, &label, |options| {
+        options.detail = Detail::Growth;
+        options.wait = WAIT;
+    })?;
+    let ours = files.launcher(around, worker, (&options, &option), &junit::repeat(selection))?;
     let leaks = Arc::new(AtomicBool::new(false));
     let (policy, name) = (setting.plan.policy.clone(), suite.facts.name.clone());
     let (test, found) = (id.clone(), Arc::clone(&leaks));
@@ -116,7 +120,7 @@ async fn one(
         1
     };
     let job = Job {
-        launch,
+        launch: ours.launch,
         options,
         preload: false,
         orders: Box::new(move |_| {
@@ -124,10 +128,14 @@ async fn one(
             Box::new(Repeating { confirmation, leaks: Arc::clone(&found) })
         }),
         clocked: Clocked::Alone,
-        timeout: suite.timeout.saturating_mul(u32::try_from(tests).unwrap_or(u32::MAX)),
+        timeout: patience(suite, tests),
     };
     let done = supervise(around, job, show).await?;
     let output = keep_output(setting, &id, &done)?;
+    if let Err(why) = silenced(ours.speaker) {
+        let why = format!("failed to {}", chain(&why));
+        return Ok((ConfirmationFacts::Broken(why), false));
+    }
     let outcome = outcome(done, &id, &output, finished);
     Ok((outcome, leaks.load(Ordering::Acquire)))
 }

@@ -1,6 +1,10 @@
-//! The rounds: every test class of a suite, six times over in one virtual machine, so that what grows each time is seen.
+//! The rounds: every test class of a suite, again and again in one virtual machine, so that what grows each time is seen. A class
+//! that does not grow runs four times, a suspect eight.
 
+use memgate_analysis::{ProcessRecord, RoundsWatch};
 use memgate_config::Screen;
+use memgate_wire::Boundary;
+use memgate_wire::spool::order;
 
 use super::super::board::{Clocked, Finished};
 use super::super::confirm::keep_output;
@@ -9,10 +13,11 @@ use super::super::label::Label;
 use super::super::problem;
 use super::super::screen::{Screened, Setting};
 use super::super::supervise::{Job, Stopped, Surroundings, supervise};
-use super::super::watch::Settle;
+use super::super::watch::Orders;
 use super::windows::{self, Compared};
-use super::{Files, whole_class, worker};
+use super::{Files, WAIT, patience, silenced, whole_class, worker};
 use crate::output::{Console, Progress};
+use crate::recorder::chain;
 use crate::suite::junit::{self, ROUNDS, Selection};
 
 /// Changed windows that are told one by one.
@@ -67,30 +72,39 @@ pub(super) async fn rounds(
         }
     };
     let files = Files::new(setting)?;
-    let (options, option) = files.options(around, &Label::Rounds { suite: name.clone() }, |_| ())?;
-    let (launch, _arguments) = files.launcher(around, worker, &option, &junit::rounds(&plain))?;
+    let (options, option) = files.options(around, &Label::Rounds { suite: name.clone() }, |options| {
+        options.wait = WAIT;
+    })?;
+    let ours = files.launcher(around, worker, (&options, &option), &junit::rounds(&plain))?;
     let most_tests = java.classes.iter().map(|(_, tests)| tests.len()).max().unwrap_or(1);
+    let (policy, suite_name) = (setting.plan.policy.clone(), name.clone());
     let job = Job {
-        launch,
+        launch: ours.launch,
         options,
         preload: false,
-        orders: Box::new(|_| Box::new(Settle::new(false))),
+        orders: Box::new(move |_| Box::new(Suspects(RoundsWatch::new(&policy, &suite_name)))),
         clocked: Clocked::Alone,
         // A window is a whole class.
-        timeout: suite.timeout.saturating_mul(u32::try_from(most_tests).unwrap_or(u32::MAX)),
+        timeout: patience(suite, most_tests),
     };
-    around
-        .console
-        .line(&format!("{name}: {ROUNDS} rounds over {} in one virtual machine", classes_text(plain.len())));
+    around.console.line(&format!(
+        "{name}: {ROUNDS} rounds over {} in one virtual machine, and more of what grows",
+        classes_text(plain.len())
+    ));
     let total = plain.len() as u64 * u64::from(ROUNDS);
     let mut progress = Progress::of_silent_tests(around.console, &format!("rounds of {name}"), total);
-    let done = supervise(around, job, &mut |board| progress.update(board.tests(), &board.status())).await?;
+    let done =
+        supervise(around, job, &mut |board| progress.update(board.tests().min(total), &board.status()))
+            .await?;
     drop(progress);
     let output = keep_output(setting, &format!("rounds-{name}"), &done)?;
     let exit = done.ended.exit;
     java.rounds = done.finished.into_iter().filter(Finished::is_main).collect();
     facts_of(suite).rounds = java.rounds.iter().map(ProcessFacts::of).collect();
-    if !exit.is_success() || java.rounds.is_empty() {
+    let spoken = silenced(ours.speaker);
+    if let Err(why) = &spoken {
+        suite.facts.problems.push(not_measured(&name, &format!("failed to {}", chain(why))));
+    } else if !exit.is_success() || java.rounds.is_empty() {
         let why = format!("the launcher ended with {exit}; its output: {output}");
         suite.facts.problems.push(not_measured(&name, &why));
     }
@@ -100,6 +114,16 @@ pub(super) async fn rounds(
     java.suspects = screened.and_then(Result::ok).unwrap_or_default();
     suite.java = Some(java);
     Ok(())
+}
+
+/// Ends the rounds of a test class that is no suspect any more.
+struct Suspects(RoundsWatch);
+
+impl Orders for Suspects {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+        self.0.observe(record);
+        if self.0.is_done(&boundary.suite) { order::DONE } else { 0 }
+    }
 }
 
 /// Which test classes have to be screened in spite of the baseline.

@@ -11,6 +11,10 @@ public class Description {
         return false;
     }
 
+    public String getClassName() {
+        return null;
+    }
+
     public String getMethodName() {
         return null;
     }

@@ -1,5 +1,7 @@
 package com.example;
 
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -37,6 +39,52 @@ public final class Probes {
             }
         }
         kept.add(new Draft());
+    }
+
+    /** Fills most of the heap, then lets go of it. */
+    public static void nearlyFillsTheHeap() throws Exception {
+        List<Block> blocks = new ArrayList<>();
+        long max = Runtime.getRuntime().maxMemory();
+        for (long bytes = 0; bytes < max / 100 * 70; bytes += 8016) {
+            blocks.add(new Block());
+            if (blocks.size() % 200 == 0) {
+                Thread.sleep(5);
+            }
+        }
+        // As long as somebody looks, and a little garbage for those who look when something is allocated.
+        for (int i = 0; i < 200; i++) {
+            kept.add(new byte[64 << 10]);
+            kept.clear();
+            Thread.sleep(5);
+        }
+        if (blocks.isEmpty()) {
+            throw new IllegalStateException();
+        }
+    }
+
+    /** Far more than the heap holds, and nothing of it is kept. */
+    public static void makesGarbage() {
+        long sum = 0;
+        for (int i = 0; i < 50_000; i++) {
+            sum += new Block().words.length;
+        }
+        if (sum == 0) {
+            throw new IllegalStateException();
+        }
+    }
+
+    /** 100 notes, then what the file `go` says: 1, 2, 3; says how far it is in the file `at`. */
+    public static void writesNotesWhenTold() throws Exception {
+        Path go = Path.of("go");
+        for (int round = 0; round < 4; round++) {
+            for (int i = 0; i < 100; i++) {
+                kept.add(new Note(i));
+            }
+            Files.writeString(Path.of("at"), Integer.toString(round));
+            while (round < 3 && !(Files.exists(go) && Files.readString(go).equals(Integer.toString(round + 1)))) {
+                Thread.sleep(5);
+            }
+        }
     }
 
     public static final class Block {

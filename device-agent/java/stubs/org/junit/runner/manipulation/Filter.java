@@ -7,6 +7,8 @@ public abstract class Filter {
 
     public abstract String describe();
 
+    public void apply(Object child) throws NoTestsRemainException {}
+
     public static Filter matchMethodDescription(Description description) {
         return null;
     }

@@ -21,7 +21,7 @@ public final class Hooks {
     public static final int PASSED = 0, FAILED = 1, SKIPPED = 2;
 
     /** Orders of the harness, the bits that {@link #window} returns. */
-    public static final int STOP = 2, EXPLAIN = 4;
+    public static final int STOP = 2, EXPLAIN = 4, DONE = 8;
 
     private static final AtomicBoolean TOLD = new AtomicBoolean();
     /** JUnit 4 tells failures between start and end, in the thread of the test. */

@@ -7,6 +7,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import java.util.ArrayList;
+import java.util.Iterator;
 import java.util.List;
 
 /**
@@ -15,7 +16,8 @@ import java.util.List;
  * <p>{@code Main PLAN}, a UTF-8 file of lines:
  *
  * <pre>
- * mode rounds 6          every class, six times over; a window ends behind each class, and is measured in the last four rounds
+ * mode rounds 8          every class, up to eight times over; a window ends behind each class, and is measured from the third round on,
+ *                        until the harness has seen enough of this class
  * mode repeat            one selection, until the harness has seen enough; a window ends behind each execution
  * class com.example.ATest
  * only scroll(int)[1]    of the class before, this test and the others named so: those that the build ran
@@ -28,8 +30,8 @@ public final class Main {
     /** Nobody needs more; without a harness that says stop it would be for ever. */
     private static final int MOST_ITERATIONS = 100_000;
 
-    /** The last rounds are compared with one another; those before only warm up. */
-    private static final int MEASURED_ROUNDS = 4;
+    /** Rounds before the first that is measured. */
+    private static final int WARM_UP_ROUNDS = 2;
 
     private final List<Selection> selections = new ArrayList<>();
     private int rounds;
@@ -41,9 +43,9 @@ public final class Main {
         try {
             Main main = new Main();
             main.read(Paths.get(arguments[0]));
-            // Before JUnit looks for listeners: they are silent here.
-            Hooks.reportedBy("launcher");
-            main.run(TestRunner.find());
+            Gate gate = Gate.find();
+            main.run(gate, TestRunner.find());
+            gate.bye();
             status = 0;
         } catch (Exception | LinkageError why) {
             System.err.println("memgate-launcher: " + why);
@@ -79,20 +81,24 @@ public final class Main {
         }
     }
 
-    private void run(TestRunner runner) {
+    private void run(Gate gate, TestRunner runner) throws IOException {
         int last = rounds > 0 ? rounds : MOST_ITERATIONS;
-        for (int round = 0; round < last; round++) {
-            Hooks.iteration(round);
-            for (Selection selection : selections) {
-                Hooks.testStarted(selection.suite, selection.test);
+        for (int round = 0; round < last && !selections.isEmpty(); round++) {
+            gate.iteration(round);
+            for (Iterator<Selection> each = selections.iterator(); each.hasNext(); ) {
+                Selection selection = each.next();
+                gate.started(selection);
                 int outcome = runner.run(selection);
-                if (round < rounds - MEASURED_ROUNDS) {
-                    Hooks.testFinished(selection.suite, selection.test, outcome);
+                if (rounds > 0 && round < WARM_UP_ROUNDS) {
+                    gate.finished(selection, outcome);
                     continue;
                 }
-                int orders = Hooks.window(selection.suite, selection.test, outcome);
+                int orders = gate.window(selection, outcome);
                 if ((orders & Hooks.STOP) != 0) {
                     return;
+                }
+                if ((orders & Hooks.DONE) != 0) {
+                    each.remove();
                 }
             }
         }

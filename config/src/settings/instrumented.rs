@@ -1,0 +1,144 @@
+//! Suites of instrumented tests, which run on a device.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::read::{At, Named, Reader, choice};
+use crate::source::Place;
+use crate::value::text::{Argument, Words};
+
+/// What concerns a suite of instrumented tests alone, as the file has it.
+pub(crate) struct OnDevice {
+    pub(crate) package: Option<At<Words>>,
+    pub(crate) instrumentation: Option<At<Words>>,
+    pub(crate) devices: Option<At<Words>>,
+    pub(crate) apks: Option<At<Vec<At<Words>>>>,
+    pub(crate) arguments: Option<At<Named<Argument>>>,
+    pub(crate) agent: Option<At<AgentFrom>>,
+}
+
+choice! {
+    /// How the agent comes into the app.
+    pub(crate) enum AgentFrom ("a way of the agent into the app") {
+        /// memgate brings it.
+        Delivered = "delivered",
+        /// The test APK has it.
+        Packaged = "packaged",
+    }
+}
+
+/// The devices of a suite.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Devices {
+    /// The only one, or the one that `ANDROID_SERIAL` names.
+    Only,
+    /// This one.
+    Serial(String),
+    /// Every one that is ready.
+    All,
+}
+
+/// A suite that runs on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instrumented {
+    /// Its name.
+    pub name: String,
+    /// The package of the tests.
+    pub package: String,
+    /// Class of its runner, where the package has several.
+    pub instrumentation: Option<String>,
+    /// Where it runs.
+    pub devices: Devices,
+    /// APKs to install before.
+    pub apks: Vec<PathBuf>,
+    /// Arguments of the runner, in the order of the file.
+    pub arguments: Vec<(String, String)>,
+    /// Does the test APK bring the agent?
+    pub packaged: bool,
+    /// Longest time of one test, if it is not the one of `measure`.
+    pub timeout: Option<Duration>,
+    /// Where it stands.
+    pub place: Place,
+}
+
+impl Instrumented {
+    /// `None`: it has mistakes.
+    pub(crate) fn check(
+        name: &At<String>,
+        file: OnDevice,
+        timeout: Option<Duration>,
+        reader: &mut Reader<'_>,
+    ) -> Option<Self> {
+        let OnDevice { package, instrumentation, devices, apks, arguments, agent } = file;
+        let arguments = check_arguments(arguments, reader);
+        let Some(At { value: Words(package), .. }) = package else {
+            reader
+                .error(&name.span, format!("the suite `{}` has no `package`", name.value))
+                .label("which tests?")
+                .hint(Some("add the package of the test APK: `package: com.example.test`; `adb shell pm list instrumentation` names it"));
+            return None;
+        };
+        let devices = match devices.map(|devices| devices.value.0) {
+            None => Devices::Only,
+            Some(all) if all == "all" => Devices::All,
+            Some(serial) => Devices::Serial(serial),
+        };
+        Some(Self {
+            name: name.value.clone(),
+            package,
+            instrumentation: instrumentation.map(|class| class.value.0),
+            devices,
+            apks: apks
+                .map(|apks| apks.value)
+                .unwrap_or_default()
+                .into_iter()
+                .map(|apk| PathBuf::from(apk.value.0))
+                .collect(),
+            arguments,
+            packaged: agent.is_some_and(|agent| agent.value == AgentFrom::Packaged),
+            timeout,
+            place: reader.place(&name.span),
+        })
+    }
+
+    /// Refuses what only this runner understands.
+    pub(crate) fn refuse(file: OnDevice, reader: &mut Reader<'_>) {
+        let OnDevice { package, instrumentation, devices, apks, arguments, agent } = file;
+        let given = [
+            ("package", package.map(|given| given.span)),
+            ("instrumentation", instrumentation.map(|given| given.span)),
+            ("devices", devices.map(|given| given.span)),
+            ("apks", apks.map(|given| given.span)),
+            ("arguments", arguments.map(|given| given.span)),
+            ("agent", agent.map(|given| given.span)),
+        ];
+        for (key, span) in given {
+            if let Some(span) = span {
+                reader
+                    .error(&span, format!("`{key}` is for the runner `instrumentation`"))
+                    .label("has no meaning here")
+                    .hint(Some("remove it, or add `runner: instrumentation`"));
+            }
+        }
+    }
+}
+
+/// What memgate sets itself cannot be set by the user.
+fn check_arguments(arguments: Option<At<Named<Argument>>>, reader: &mut Reader<'_>) -> Vec<(String, String)> {
+    const OURS: [&str; 2] = ["log", "debug"];
+    let mut checked = Vec::new();
+    for (name, Argument(value)) in arguments.map(|given| given.value.0).unwrap_or_default() {
+        let odd = name.value.is_empty() || name.value.contains(|c: char| c.is_whitespace() || c.is_control());
+        if odd || OURS.contains(&name.value.as_str()) {
+            let why = if odd { "not a name" } else { "memgate lists the tests itself" };
+            reader
+                .error(
+                    &name.span,
+                    format!("`{}` cannot be an argument of the runner", name.value.escape_debug()),
+                )
+                .label(why);
+        }
+        checked.push((name.value, value));
+    }
+    checked
+}

@@ -1,0 +1,34 @@
+package io.memgate.android;
+
+import io.memgate.agent.Hooks;
+
+/** Is memgate's agent in this process? */
+final class Agent {
+    /** Where the test APK packs the library, it is loaded by us. */
+    private static final String LIBRARY = "memgate_agent";
+
+    private static boolean asked;
+
+    private Agent() {}
+
+    static synchronized boolean isThere() {
+        try {
+            return Hooks.active();
+        } catch (LinkageError withoutAgent) {
+            return load();
+        }
+    }
+
+    private static boolean load() {
+        if (asked) {
+            return false;
+        }
+        asked = true;
+        try {
+            System.loadLibrary(LIBRARY);
+            return Hooks.active();
+        } catch (LinkageError notPacked) {
+            return false;
+        }
+    }
+}

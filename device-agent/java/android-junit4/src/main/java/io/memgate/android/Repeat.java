@@ -1,0 +1,22 @@
+package io.memgate.android;
+
+import org.junit.runner.Runner;
+import org.junit.runners.model.RunnerBuilder;
+
+/**
+ * Confirms a suspect: {@code am instrument -e runnerBuilder io.memgate.android.Repeat -e class com.example.ATest#scrolls} repeats the
+ * test, or all chosen tests of a class, until the harness has seen enough.
+ */
+public final class Repeat extends RunnerBuilder {
+    /** Nobody needs more; without a harness that says stop it would be for ever. */
+    private static final int MOST_ITERATIONS = 100_000;
+
+    public Repeat() {
+        Repeated.ask();
+    }
+
+    @Override
+    public Runner runnerForClass(Class<?> suite) throws Throwable {
+        return Repeated.chosenTests(suite, MOST_ITERATIONS);
+    }
+}

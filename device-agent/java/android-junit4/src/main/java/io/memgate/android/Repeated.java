@@ -1,0 +1,171 @@
+package io.memgate.android;
+
+import io.memgate.agent.Hooks;
+import java.lang.reflect.Method;
+import java.util.ArrayList;
+import java.util.List;
+import org.junit.Test;
+import org.junit.internal.builders.AllDefaultPossibilitiesBuilder;
+import org.junit.runner.Description;
+import org.junit.runner.RunWith;
+import org.junit.runner.Runner;
+import org.junit.runner.manipulation.Filter;
+import org.junit.runner.manipulation.Filterable;
+import org.junit.runner.manipulation.NoTestsRemainException;
+import org.junit.runner.manipulation.Sortable;
+import org.junit.runner.manipulation.Sorter;
+import org.junit.runner.notification.Failure;
+import org.junit.runner.notification.RunListener;
+import org.junit.runner.notification.RunNotifier;
+
+/**
+ * A test class that runs several times over in one process, with every listener of the run, so that what it leaves behind can be
+ * compared with itself. Without the agent it runs once.
+ */
+final class Repeated extends Runner implements Filterable, Sortable {
+    private static volatile boolean asked;
+
+    private final Runner once;
+    private final int most;
+    private final int warmUp;
+    /** A single test is named by itself, not by its class. */
+    private final boolean namesTests;
+
+    private Repeated(Runner once, int most, int warmUp, boolean namesTests) {
+        this.once = once;
+        this.most = most;
+        this.warmUp = warmUp;
+        this.namesTests = namesTests;
+    }
+
+    /** A run that repeats: single tests are not told of. */
+    static void ask() {
+        asked = true;
+    }
+
+    static boolean isAsked() {
+        return asked;
+    }
+
+    /** For rounds over whole classes. */
+    static Runner wholeClass(Class<?> suite, int most, int warmUp) throws Throwable {
+        Runner once = once(suite);
+        return once == null ? null : new Repeated(once, most, warmUp, false);
+    }
+
+    /** For what was chosen of a class, one test or several. */
+    static Runner chosenTests(Class<?> suite, int most) throws Throwable {
+        Runner once = once(suite);
+        return once == null ? null : new Repeated(once, most, 0, true);
+    }
+
+    /** {@code null}: it holds no test that JUnit knows how to repeat, somebody else builds its runner. */
+    private static Runner once(Class<?> suite) throws Throwable {
+        return holdsTests(suite) ? new AllDefaultPossibilitiesBuilder(true).runnerForClass(suite) : null;
+    }
+
+    /** Classes that only look like tests are built too, where the runner scans an APK. */
+    private static boolean holdsTests(Class<?> suite) {
+        if (suite.isAnnotationPresent(RunWith.class)) {
+            return true;
+        }
+        for (Method method : suite.getMethods()) {
+            if (method.isAnnotationPresent(Test.class)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    @Override
+    public Description getDescription() {
+        return once.getDescription();
+    }
+
+    @Override
+    public void run(RunNotifier notifier) {
+        if (!Agent.isThere() || !Hooks.isLauncher()) {
+            once.run(notifier);
+            return;
+        }
+        List<Description> tests = new ArrayList<>();
+        addTests(once.getDescription(), tests);
+        String suite = tests.isEmpty() ? once.getDescription().getDisplayName() : TestName.suite(tests.get(0));
+        String test = namesTests && tests.size() == 1 ? TestName.test(tests.get(0)) : "";
+        Counting counting = new Counting();
+        notifier.addListener(counting);
+        try {
+            repeat(notifier, counting, suite, test);
+        } finally {
+            notifier.removeListener(counting);
+        }
+    }
+
+    private void repeat(RunNotifier notifier, Counting counting, String suite, String test) {
+        for (int round = 0; round < most; round++) {
+            Hooks.iteration(round);
+            Hooks.testStarted(suite, test);
+            counting.reset();
+            once.run(notifier);
+            if (round < warmUp) {
+                Hooks.testFinished(suite, test, counting.outcome());
+            } else if ((Hooks.window(suite, test, counting.outcome()) & (Hooks.STOP | Hooks.DONE)) != 0) {
+                return;
+            }
+        }
+    }
+
+    private static void addTests(Description description, List<Description> tests) {
+        if (description.isTest()) {
+            tests.add(description);
+        }
+        for (Description child : description.getChildren()) {
+            addTests(child, tests);
+        }
+    }
+
+    @Override
+    public void filter(Filter filter) throws NoTestsRemainException {
+        filter.apply(once);
+    }
+
+    @Override
+    public void sort(Sorter sorter) {
+        sorter.apply(once);
+    }
+
+    /** How one round ended. */
+    private static final class Counting extends RunListener {
+        private int finished;
+        private int failed;
+        private int skipped;
+
+        void reset() {
+            finished = 0;
+            failed = 0;
+            skipped = 0;
+        }
+
+        int outcome() {
+            if (failed > 0) {
+                return Hooks.FAILED;
+            }
+            return finished > skipped ? Hooks.PASSED : Hooks.SKIPPED;
+        }
+
+        @Override
+        public void testFinished(Description test) {
+            finished++;
+        }
+
+        @Override
+        public void testFailure(Failure failure) {
+            failed++;
+        }
+
+        @Override
+        public void testAssumptionFailure(Failure failure) {
+            skipped++;
+        }
+    }
+}

@@ -1,0 +1,5 @@
+package org.junit.runner.manipulation;
+
+public interface Filterable {
+    void filter(Filter filter) throws NoTestsRemainException;
+}

@@ -1,0 +1,5 @@
+package org.junit.runner.manipulation;
+
+public class Sorter {
+    public void apply(Object object) {}
+}

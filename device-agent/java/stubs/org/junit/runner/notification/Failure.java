@@ -1,0 +1,3 @@
+package org.junit.runner.notification;
+
+public class Failure {}

@@ -1,0 +1,260 @@
+//! What of the C library is stood in for beside the allocation functions: the way into `main`, the ways out of the process, and what
+//! loads and unloads libraries. On Linux only.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use memgate_ffi::process;
+use memgate_tracker::cfi::FindObject;
+use memgate_tracker::thread::Inside;
+use memgate_wire::GoodbyeReason;
+
+use super::{Pointer, text};
+use crate::native::hooks;
+use crate::session;
+
+type Main = unsafe extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
+type StartMain =
+    unsafe extern "C" fn(Main, c_int, *mut *mut c_char, Pointer, Pointer, Pointer, Pointer) -> c_int;
+
+static GUEST_MAIN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The C library's entry: `main` is wrapped, because only then have the guest's constructors run.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __libc_start_main(
+    main: Main,
+    count: c_int,
+    arguments: *mut *mut c_char,
+    init: Pointer,
+    fini: Pointer,
+    rtld_fini: Pointer,
+    stack_end: Pointer,
+) -> c_int {
+    GUEST_MAIN.store(main as Pointer, Ordering::Relaxed);
+    let real = next_of(&START_MAIN, c"__libc_start_main");
+    // SAFETY: the C library's own function; all arguments are passed on.
+    let real = unsafe { core::mem::transmute::<Pointer, StartMain>(real) };
+    // SAFETY: as above.
+    unsafe { real(wrapped_main, count, arguments, init, fini, rtld_fini, stack_end) }
+}
+
+unsafe extern "C" fn wrapped_main(
+    count: c_int,
+    arguments: *mut *mut c_char,
+    environment: *mut *mut c_char,
+) -> c_int {
+    session::start();
+    // SAFETY: stored by `__libc_start_main` from an argument of this type.
+    let main = unsafe { core::mem::transmute::<Pointer, Main>(GUEST_MAIN.load(Ordering::Relaxed)) };
+    // SAFETY: the C library's arguments.
+    unsafe { main(count, arguments, environment) }
+}
+
+static START_MAIN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static EXIT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static QUICK_EXIT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+fn next_of(slot: &AtomicPtr<c_void>, name: &CStr) -> Pointer {
+    let known = slot.load(Ordering::Relaxed);
+    if !known.is_null() {
+        return known;
+    }
+    let found = process::symbol(name, true) as Pointer;
+    slot.store(found, Ordering::Relaxed);
+    found
+}
+
+/// C's `dlclose`: what is unloaded may be followed by something else at the same addresses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlclose(handle: Pointer) -> c_int {
+    let real = next_of(&DLCLOSE, c"dlclose");
+    // SAFETY: the loader's own function.
+    let real = unsafe { core::mem::transmute::<Pointer, unsafe extern "C" fn(Pointer) -> c_int>(real) };
+    let tracked = hooks::MODE.load(Ordering::Relaxed) == hooks::TRACKING && !Inside::now();
+    let before = if tracked { session::module_unloads() } else { None };
+    // SAFETY: the caller's handle.
+    let status = unsafe { real(handle) };
+    if let Some(before) = before {
+        session::module_unloaded(before);
+    }
+    status
+}
+
+static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static DLMOPEN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// `RTLD_DEEPBIND` of glibc and of musl, which ignores it.
+const DEEPBIND: c_int = 8;
+
+/// C's `dlopen`. A jump leaves the caller's return address where the loader looks for it: it searches the caller's run path and
+/// name space. With RTLD_DEEPBIND a library looks for `malloc` in the C library before it looks here.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlopen() {
+    naked_asm!(
+        "test esi, {deepbind}",
+        "je 2f",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "xor esi, esi",
+        "call {note}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "2:",
+        "mov rax, qword ptr [rip + {slot}]",
+        "test rax, rax",
+        "jne 3f",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {find}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "3:",
+        "jmp rax",
+        deepbind = const DEEPBIND,
+        note = sym bypassing_library,
+        slot = sym DLOPEN,
+        find = sym find_dlopen,
+    )
+}
+
+/// C's `dlmopen`: a library of another name space brings a C library of its own.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlmopen() {
+    naked_asm!(
+        "test rdi, rdi",
+        "jne 1f",
+        "test edx, {deepbind}",
+        "je 2f",
+        "1:",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "xchg rdi, rsi",
+        "call {note}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "2:",
+        "mov rax, qword ptr [rip + {slot}]",
+        "test rax, rax",
+        "jne 3f",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {find}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "3:",
+        "jmp rax",
+        deepbind = const DEEPBIND,
+        note = sym bypassing_library,
+        slot = sym DLMOPEN,
+        find = sym find_dlmopen,
+    )
+}
+
+extern "C" fn find_dlopen() -> Pointer {
+    found_or_none(next_of(&DLOPEN, c"dlopen"))
+}
+
+extern "C" fn find_dlmopen() -> Pointer {
+    found_or_none(next_of(&DLMOPEN, c"dlmopen"))
+}
+
+/// Where the C library has no such function, the call gives nothing.
+fn found_or_none(found: Pointer) -> Pointer {
+    extern "C" fn none() -> Pointer {
+        core::ptr::null_mut()
+    }
+    if found.is_null() { none as extern "C" fn() -> Pointer as Pointer } else { found }
+}
+
+/// `name_space`: 0 is the process's own.
+unsafe extern "C" fn bypassing_library(path: *const c_char, name_space: isize) {
+    // SAFETY: the loader's contract: a terminated string, or null for the program itself.
+    let path = unsafe { text(path) };
+    if !path.is_empty() {
+        session::library_bypasses(path, name_space != 0);
+    }
+}
+
+type Exit = unsafe extern "C" fn(c_int) -> !;
+
+fn leave(slot: &AtomicPtr<c_void>, name: &CStr, status: c_int) -> ! {
+    if hooks::MODE.load(Ordering::Relaxed) == hooks::TRACKING {
+        session::ends(GoodbyeReason::QuickExit, Some(status));
+    }
+    let real = next_of(slot, name);
+    // SAFETY: the C library's own function.
+    let real = unsafe { core::mem::transmute::<Pointer, Exit>(real) };
+    // SAFETY: never returns.
+    unsafe { real(status) }
+}
+
+/// C's `_exit`.
+#[unsafe(no_mangle)]
+pub extern "C" fn _exit(status: c_int) -> ! {
+    leave(&EXIT, c"_exit", status)
+}
+
+/// C's `_Exit`.
+#[unsafe(no_mangle)]
+pub extern "C" fn _Exit(status: c_int) -> ! {
+    leave(&EXIT, c"_exit", status)
+}
+
+/// C's `quick_exit`.
+#[unsafe(no_mangle)]
+pub extern "C" fn quick_exit(status: c_int) -> ! {
+    leave(&QUICK_EXIT, c"quick_exit", status)
+}
+
+/// glibc's lock-free lookup of unwind tables, where the C library has it (2.35 and later).
+pub(crate) fn find_object() -> Option<FindObject> {
+    let at = process::symbol(c"_dl_find_object", false);
+    // SAFETY: a function of that name has this signature.
+    (at != 0).then(|| unsafe { core::mem::transmute::<usize, FindObject>(at) })
+}
+
+/// Top of the main thread's stack, as glibc's loader noted it; 0: unknown.
+pub(crate) fn stack_end() -> usize {
+    let at = process::symbol(c"__libc_stack_end", false) as *const usize;
+    // SAFETY: a word of the loader, written before the first constructor.
+    if at.is_null() { 0 } else { unsafe { at.read() } }
+}
+
+core::arch::global_asm!(
+    ".weak _Znwm",
+    ".weak _ZdlPv",
+    ".weak _ZN7testing8UnitTest11GetInstanceEv",
+    ".pushsection .data.rel.ro.memgate_weak,\"aw\",@progbits",
+    ".p2align 3",
+    ".hidden memgate_weak",
+    ".globl memgate_weak",
+    "memgate_weak:",
+    ".quad _Znwm",
+    ".quad _ZdlPv",
+    ".quad _ZN7testing8UnitTest11GetInstanceEv",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    static memgate_weak: [AtomicUsize; 3];
+}
+
+/// Addresses of `operator new`, `operator delete` and GoogleTest's `UnitTest::GetInstance` in the global scope; 0: none. The
+/// loader filled them in: asking it by `dlsym` for a name that is missing would leave the error's text in the guest's heap.
+pub(crate) fn weak() -> [usize; 3] {
+    // SAFETY: words of this library that are only read.
+    let words = unsafe { &memgate_weak };
+    [0, 1, 2].map(|i| words.get(i).map_or(0, |word| word.load(Ordering::Relaxed)))
+}

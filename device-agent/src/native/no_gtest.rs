@@ -1,0 +1,16 @@
+//! Boundaries in GoogleTest binaries are not taken on Android: apps' tests come from Java, and the C API is there for others.
+
+/// Is GoogleTest in this process? It is not looked for.
+pub(crate) const fn is_present(_executable: &str) -> bool {
+    false
+}
+
+/// Appends no listener.
+pub(crate) const fn install(_executable: &str) -> Result<(), &'static str> {
+    Err("on Android they come from the test runner or the C API")
+}
+
+/// Does the agent itself listen to GoogleTest?
+pub(crate) const fn is_installed() -> bool {
+    false
+}

@@ -1,0 +1,41 @@
+//! What Android's malloc debugging lists, as frames before a boundary: only where memgate's own tracker does not run, so that nothing
+//! is counted twice.
+
+use memgate_ffi::malloc_debug::{Listed, Source};
+use memgate_wire::{Frame, LeakInfo};
+
+use super::stream::Session;
+use crate::native::hooks;
+
+/// Bytes of records in a frame.
+const PART_BYTES: usize = 256 << 10;
+
+impl Session {
+    /// Where malloc debugging is on, what is listed now. Each list holds up every `malloc` of the app while it is made.
+    pub(super) fn append_listed(&mut self, boundary: u32) {
+        if hooks::is_tracking() {
+            return;
+        }
+        let Some(Listed { records, record_bytes, total_bytes, backtrace_size }) =
+            Source::find().and_then(Source::take)
+        else {
+            return;
+        };
+        let whole = (PART_BYTES / record_bytes).max(1) * record_bytes;
+        for (part, chunk) in (0..).zip(records.chunks(whole)) {
+            if !self.make_room(3 * chunk.len()) {
+                return;
+            }
+            self.append(&Frame::LeakInfo(LeakInfo {
+                boundary,
+                part,
+                overall_bytes: records.len() as u64,
+                record_bytes: record_bytes as u64,
+                total_bytes: total_bytes as u64,
+                backtrace_size: backtrace_size as u64,
+                records: chunk.to_vec(),
+            }));
+            self.flush();
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The words that each thread has of this library: its state, how deep it is in the agent's own work, whether it has ended.
+//!
+//! With glibc and musl they are two words of initial-exec thread-local storage. bionic refuses libraries with thread-local storage
+//! before API 29, so there they are values of two thread keys: reading and writing one neither allocates nor locks.
+
+use crate::thread::ThreadState;
+
+pub(crate) use here::{ended, inside, set_ended, set_inside, set_state, state};
+
+/// Has this process room for them?
+#[must_use]
+pub fn available() -> bool {
+    here::available()
+}
+
+#[cfg(not(target_os = "android"))]
+mod here {
+    use super::ThreadState;
+
+    /// The two words of thread-local storage.
+    #[repr(C)]
+    struct ThreadWords {
+        state: *mut ThreadState,
+        /// Depth of code whose allocations are the agent's own doing.
+        inside: u32,
+        /// 1: the thread is past its last destructor and must not take a state for itself again.
+        ended: u32,
+    }
+
+    #[cfg(not(loom))]
+    core::arch::global_asm!(
+        ".section .tbss,\"awT\",@nobits",
+        ".p2align 3",
+        ".hidden memgate_thread_words",
+        ".type memgate_thread_words,@object",
+        ".size memgate_thread_words,16",
+        ".globl memgate_thread_words",
+        "memgate_thread_words:",
+        ".zero 16",
+        ".text",
+    );
+
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn words() -> *mut ThreadWords {
+        let at: *mut ThreadWords;
+        // SAFETY: initial-exec access as the psABI writes it; the symbol is 16 zeroed bytes in this module's TLS block.
+        unsafe {
+            core::arch::asm!(
+                "mov {0}, qword ptr [rip + memgate_thread_words@GOTTPOFF]",
+                "add {0}, fs:[0]",
+                out(reg) at, options(pure, nomem, nostack)
+            );
+        }
+        at
+    }
+
+    /// A thread of a model has its words from the model.
+    #[cfg(loom)]
+    fn words() -> *mut ThreadWords {
+        use core::{cell::UnsafeCell, ptr};
+        loom::thread_local! {
+            static WORDS: UnsafeCell<ThreadWords> =
+                UnsafeCell::new(ThreadWords { state: ptr::null_mut(), inside: 0, ended: 0 });
+        }
+        WORDS.with(UnsafeCell::get)
+    }
+
+    pub(super) const fn available() -> bool {
+        true
+    }
+
+    #[inline(always)]
+    pub(crate) fn state() -> *mut ThreadState {
+        // SAFETY: this thread's words.
+        unsafe { (*words()).state }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_state(state: *mut ThreadState) {
+        // SAFETY: this thread's words.
+        unsafe { (*words()).state = state };
+    }
+
+    #[inline(always)]
+    pub(crate) fn inside() -> u32 {
+        // SAFETY: this thread's words.
+        unsafe { (*words()).inside }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_inside(depth: u32) {
+        // SAFETY: this thread's words.
+        unsafe { (*words()).inside = depth };
+    }
+
+    #[inline(always)]
+    pub(crate) fn ended() -> bool {
+        // SAFETY: this thread's words.
+        unsafe { (*words()).ended != 0 }
+    }
+
+    pub(crate) fn set_ended() {
+        // SAFETY: this thread's words.
+        unsafe { (*words()).ended = 1 };
+    }
+}
+
+#[cfg(target_os = "android")]
+mod here {
+    use core::ffi::c_void;
+    use core::ptr;
+    use core::sync::atomic::{AtomicU64, Ordering};
+
+    use super::ThreadState;
+
+    /// Both keys: `of depth and end 32 | of state 32`. bionic's valid keys are not 0.
+    static KEYS: AtomicU64 = AtomicU64::new(0);
+
+    /// The thread has ended; the depth stands in the other bits. They are apart from the state, so that a signal handler which takes
+    /// a state in the midst of a change of the depth loses nothing.
+    const ENDED: usize = 1 << 31;
+
+    #[inline(always)]
+    fn keys() -> u64 {
+        match KEYS.load(Ordering::Acquire) {
+            0 => create(),
+            keys => keys,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn create() -> u64 {
+        let (mut state, mut depth) = (0, 0);
+        // SAFETY: writes the key; values need no destructor.
+        if unsafe { libc::pthread_key_create(&raw mut state, None) } != 0 {
+            return 0;
+        }
+        // SAFETY: as above.
+        if unsafe { libc::pthread_key_create(&raw mut depth, None) } != 0 {
+            delete(state);
+            return 0;
+        }
+        let keys = of(depth) << 32 | of(state);
+        match KEYS.compare_exchange(0, keys, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => keys,
+            Err(others) => {
+                delete(state);
+                delete(depth);
+                others
+            }
+        }
+    }
+
+    fn delete(key: libc::pthread_key_t) {
+        // SAFETY: just made, used by nobody.
+        unsafe { libc::pthread_key_delete(key) };
+    }
+
+    #[expect(clippy::cast_sign_loss, reason = "a key is a pattern of bits")]
+    const fn of(key: libc::pthread_key_t) -> u64 {
+        key as u32 as u64
+    }
+
+    #[inline(always)]
+    fn get(key: u64) -> usize {
+        // SAFETY: a key that lives; of no key the value is null.
+        unsafe { libc::pthread_getspecific(key as libc::pthread_key_t) as usize }
+    }
+
+    #[inline(always)]
+    fn set(key: u64, value: usize) {
+        // SAFETY: as above; the value is a plain number to everybody else.
+        unsafe { libc::pthread_setspecific(key as libc::pthread_key_t, value as *const c_void) };
+    }
+
+    pub(super) fn available() -> bool {
+        keys() != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn state() -> *mut ThreadState {
+        ptr::with_exposed_provenance_mut(get(keys() & u64::from(u32::MAX)))
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_state(state: *mut ThreadState) {
+        set(keys() & u64::from(u32::MAX), state.expose_provenance());
+    }
+
+    #[inline(always)]
+    pub(crate) fn inside() -> u32 {
+        (get(keys() >> 32) & !ENDED) as u32
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_inside(depth: u32) {
+        let key = keys() >> 32;
+        set(key, get(key) & ENDED | depth as usize);
+    }
+
+    #[inline(always)]
+    pub(crate) fn ended() -> bool {
+        get(keys() >> 32) & ENDED != 0
+    }
+
+    pub(crate) fn set_ended() {
+        let key = keys() >> 32;
+        set(key, get(key) | ENDED);
+    }
+}

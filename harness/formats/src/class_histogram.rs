@@ -1,0 +1,125 @@
+//! What HotSpot answers to `GC.class_histogram`, `Thread.print` and `VM.metaspace`, text:
+//!
+//! ```text
+//!  num     #instances         #bytes  class name (module)
+//! -------------------------------------------------------
+//!    1:         12345        1234567  [B (java.base@17.0.15)
+//! Total         13456        2345678
+//! ```
+//!
+//! Lines of another shape are passed over: headings differ between releases. A histogram that was cut off has no total.
+
+/// Live instances of a class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassInstances {
+    /// As the source names it: `java.lang.String[]`.
+    pub class: String,
+    /// Instances.
+    pub instances: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The classes of a histogram; `None`: it is none, or was cut off.
+#[must_use]
+pub fn class_histogram(text: &str) -> Option<Vec<ClassInstances>> {
+    let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
+    if !last.trim_start().starts_with("Total") {
+        return None;
+    }
+    Some(text.lines().filter_map(class).collect())
+}
+
+fn class(line: &str) -> Option<ClassInstances> {
+    let mut words = line.split_whitespace();
+    words.next()?.strip_suffix(':')?.parse::<u32>().ok()?;
+    let instances = words.next()?.parse().ok()?;
+    let bytes = words.next()?.parse().ok()?;
+    Some(ClassInstances { class: class_name(words.next()?), instances, bytes })
+}
+
+/// A class as the source names it: `[Ljava.lang.String;` is `java.lang.String[]`.
+fn class_name(internal: &str) -> String {
+    let element = internal.trim_start_matches('[');
+    let dimensions = internal.len().saturating_sub(element.len());
+    if dimensions == 0 {
+        return internal.to_owned();
+    }
+    let name = match element {
+        "B" => "byte",
+        "C" => "char",
+        "D" => "double",
+        "F" => "float",
+        "I" => "int",
+        "J" => "long",
+        "S" => "short",
+        "Z" => "boolean",
+        other => other.strip_prefix('L').and_then(|o| o.strip_suffix(';')).unwrap_or(other),
+    };
+    // Arrays have 255 dimensions at most.
+    name.to_owned() + &"[]".repeat(dimensions.min(255))
+}
+
+/// The number behind a label: `JNI global refs: 12, weak refs: 0`.
+#[must_use]
+pub fn number_behind(text: &str, label: &str) -> Option<u64> {
+    let figure = text.split_once(label)?.1.trim_start();
+    figure.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// Names of the Java threads in a thread dump: lines that begin with a quote and tell a thread's number.
+#[must_use]
+pub fn thread_names(dump: &str) -> Vec<String> {
+    let name = |line: &str| {
+        let (name, rest) = line.strip_prefix('"')?.rsplit_once('"')?;
+        rest.trim_start().starts_with('#').then(|| name.to_owned())
+    };
+    dump.lines().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HISTOGRAM: &str = " num     #instances         #bytes  class name (module)\n\
+        -------------------------------------------------------\n\
+        \x20  1:         12345        1234567  [B (java.base@17.0.15)\n\
+        \x20  2:             3             72  com.example.Loader$$Lambda/0x00007f3c1c001000\n\
+        \x20  3:             2             48  [[Lcom.example.Tile;\n\
+        Total         12350        1234687\n";
+
+    #[test]
+    fn classes_are_named_as_the_source_does() {
+        let classes = class_histogram(HISTOGRAM).unwrap();
+        let told: Vec<_> = classes.iter().map(|c| (c.class.as_str(), c.instances, c.bytes)).collect();
+        assert_eq!(
+            told,
+            [
+                ("byte[]", 12345, 1_234_567),
+                ("com.example.Loader$$Lambda/0x00007f3c1c001000", 3, 72),
+                ("com.example.Tile[][]", 2, 48)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_histogram_that_was_cut_off_is_none() {
+        for end in 0..HISTOGRAM.find("Total").unwrap() {
+            assert_eq!(class_histogram(&HISTOGRAM[..end]), None, "{end}");
+        }
+        assert_eq!(class_histogram("Unknown diagnostic command\n"), None);
+    }
+
+    #[test]
+    fn threads_and_numbers_are_found_in_a_thread_dump() {
+        let dump = "Full thread dump OpenJDK 64-Bit Server VM (17.0.15+6 mixed mode):\n\n\
+            \"main\" #1 prio=5 os_prio=0 cpu=61.2ms tid=0x00007f nid=0x2 runnable\n\
+            \x20  java.lang.Thread.State: RUNNABLE\n\n\
+            \"a \"quoted\" name\" #12 [77] daemon prio=5 waiting\n\n\
+            \"VM Thread\" os_prio=0 cpu=1.2ms tid=0x00007f nid=0x9 runnable\n\n\
+            JNI global refs: 12, weak refs: 0\n";
+        assert_eq!(thread_names(dump), ["main", "a \"quoted\" name"]);
+        assert_eq!(number_behind(dump, "JNI global refs:"), Some(12));
+        assert_eq!(number_behind(dump, "metaspace:"), None);
+    }
+}

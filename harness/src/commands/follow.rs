@@ -1,0 +1,184 @@
+//! `memgate follow`: looks at followed Java objects while their virtual machines run, and pauses, resumes or resets following.
+//!
+//! Data flow: frames folder of the session → a [`Stream`] of each Java virtual machine that follows objects → an order in its control
+//! page → the agent obeys at the next allocation, having written everything that came before, and answers → the frames up to here →
+//! figures on stdout, once, or again and again until the last virtual machine has ended.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use memgate_analysis::{FollowPolicy, Observer, followed};
+use memgate_map::{Bell, ControlPage};
+use memgate_wire::spool::{follow, offset, state};
+
+use super::settings;
+use crate::cli::{FollowAction, FollowRequest};
+use crate::exit::{self, ExpectedError};
+use crate::output::Console;
+use crate::proc_fs;
+use crate::recorder::chain;
+use crate::run::streams::push;
+use crate::stream::{Reader, StreamError, streams_in};
+
+/// How long an answer is waited for: a virtual machine that allocates nothing gives none.
+const ANSWER: Duration = Duration::from_secs(2);
+
+pub(super) fn follow(request: &FollowRequest, console: &Console) -> Result<u8, ExpectedError> {
+    let settings = settings::load(request.config.as_deref(), console)?;
+    let policy = crate::plan::follow(&settings.config.measure.java);
+    let mut streams = following(&request.session)?;
+    loop {
+        let running = streams.iter().filter(|stream| stream.runs()).count();
+        order(&streams, request.action, console)?;
+        for stream in &mut streams {
+            stream.read_on()?;
+        }
+        match request.action {
+            FollowAction::Show => show(&streams, &policy, request.json, console)?,
+            FollowAction::Pause => told("paused", running, console),
+            FollowAction::Resume => told("goes on", running, console),
+            FollowAction::Reset => told("begins anew", running, console),
+        }
+        match request.every.filter(|_| running > 0) {
+            Some(every) => std::thread::sleep(every),
+            None => return Ok(exit::PASS),
+        }
+    }
+}
+
+fn told(what: &str, running: usize, console: &Console) {
+    let noun = if running == 1 { "virtual machine" } else { "virtual machines" };
+    console.line(&format!("following {what} in {running} {noun}"));
+}
+
+/// The stream of a Java virtual machine that follows objects, and the way back to it.
+struct Stream {
+    path: PathBuf,
+    page: ControlPage,
+    reader: Reader,
+    observer: Observer,
+}
+
+/// The streams of the session in which objects are followed.
+fn following(session: &Path) -> Result<Vec<Stream>, ExpectedError> {
+    let wrong = |why: String, hint: &str| ExpectedError::Session {
+        path: session.to_owned(),
+        why,
+        hint: hint.to_owned(),
+    };
+    let folder = session.join("frames");
+    let paths = streams_in(&folder)
+        .map_err(|why| wrong(why.to_string(), "which session? .memgate/latest is the newest"))?;
+    let mut streams = Vec::new();
+    for path in paths {
+        let mut stream = Stream::open(&path).map_err(|why| broken(&path, &why))?;
+        stream.read_on()?;
+        if stream.observer.record().java.as_ref().is_some_and(|java| java.followed.is_following()) {
+            streams.push(stream);
+        }
+    }
+    if streams.is_empty() {
+        let hint = "set `measure.java.follow`: classes whose every object is followed in the build's own run";
+        return Err(wrong("no Java objects are followed in it".to_owned(), hint));
+    }
+    Ok(streams)
+}
+
+impl Stream {
+    fn open(path: &Path) -> io::Result<Self> {
+        let open = || File::options().read(true).write(true).open(path);
+        let page = ControlPage::map(open()?).map_err(io::Error::other)?;
+        let reader = Reader::new(open()?, path).map_err(io::Error::other)?;
+        Ok(Self { path: path.to_owned(), page, reader, observer: Observer::new() })
+    }
+
+    /// Does its virtual machine still write?
+    fn runs(&self) -> bool {
+        let word = |at| self.page.load_u32(at).unwrap_or_default();
+        word(offset::STATE) == state::RECORDING && proc_fs::has_mapped(word(offset::PID), &self.path)
+    }
+
+    fn read_on(&mut self) -> Result<(), ExpectedError> {
+        let read = |reader: &mut Reader, observer: &mut Observer| -> Result<(), StreamError> {
+            reader.advance()?;
+            while let Some((frame, t_ns)) = reader.next_frame()? {
+                push(observer, frame, t_ns);
+            }
+            Ok(())
+        };
+        read(&mut self.reader, &mut self.observer).map_err(|why| broken(&self.path, &why))
+    }
+
+    /// Writes the order; returns it.
+    fn order(&self, action: FollowAction) -> io::Result<u32> {
+        let last = self.page.load_u32(offset::FOLLOW)?;
+        let paused = match action {
+            FollowAction::Pause => true,
+            FollowAction::Resume => false,
+            FollowAction::Show | FollowAction::Reset => last & follow::PAUSED != 0,
+        };
+        let order = follow::next(last, action == FollowAction::Reset, paused);
+        self.page.store_u32(offset::FOLLOW, order)?;
+        Ok(order)
+    }
+
+    /// Was the order obeyed in time?
+    fn answers(&self, order: u32, until: Instant) -> io::Result<bool> {
+        loop {
+            let seen = self.page.load_u32(offset::FOLLOWED)?;
+            let left = until.saturating_duration_since(Instant::now());
+            if seen == order || left.is_zero() || !self.runs() {
+                return Ok(seen == order);
+            }
+            self.page.wait(offset::FOLLOWED, seen, &Bell::default(), left)?;
+        }
+    }
+}
+
+/// Orders all that run, then waits for all.
+fn order(streams: &[Stream], action: FollowAction, console: &Console) -> Result<(), ExpectedError> {
+    let mut ordered = Vec::new();
+    for stream in streams.iter().filter(|stream| stream.runs()) {
+        ordered.push((stream, stream.order(action).map_err(|why| broken(&stream.path, &why))?));
+    }
+    if ordered.is_empty() && action != FollowAction::Show {
+        return Err(ExpectedError::Usage {
+            what: "no virtual machine of this session runs any more".to_owned(),
+            hint: "`memgate follow` shows what was followed".to_owned(),
+        });
+    }
+    let until = Instant::now() + ANSWER;
+    for (stream, order) in ordered {
+        let answered = stream.answers(order, until).map_err(|why| broken(&stream.path, &why))?;
+        if !answered && stream.runs() {
+            let pid = stream.page.load_u32(offset::PID).unwrap_or_default();
+            console.warning(&format!("process {pid} allocates nothing just now: it obeys when it does"));
+        }
+    }
+    Ok(())
+}
+
+fn show(
+    streams: &[Stream],
+    policy: &FollowPolicy,
+    json: bool,
+    console: &Console,
+) -> Result<(), ExpectedError> {
+    let report = followed(streams.iter().map(|stream| stream.observer.record()), policy).unwrap_or_default();
+    let text = if json {
+        let json = serde_json::to_string_pretty(&report).map_err(|why| ExpectedError::Machinery {
+            what: format!("failed to write json: {why}"),
+            hint: String::new(),
+        })?;
+        json + "\n"
+    } else {
+        memgate_reports::followed(&report, console.stdout_screen(false).colour)
+    };
+    console.result(text.as_bytes())
+}
+
+fn broken(path: &Path, why: &dyn std::error::Error) -> ExpectedError {
+    ExpectedError::Session { path: path.to_owned(), why: chain(why), hint: String::new() }
+}

@@ -1,0 +1,254 @@
+//! The adb server: is it there, which devices has it, which one is meant.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::AdbError;
+use super::address::Address;
+use super::device::Device;
+use super::listing::{self, Listed, State, TRACK, Tracker};
+use super::program::{self, Program};
+use super::wire::{Broken, Connection};
+
+/// Within this the server answers what it knows by itself. Right after its start it looks for USB devices for up to 3 s.
+const SERVER_LIMIT: Duration = Duration::from_secs(10);
+/// To connect, it waits for the device.
+const CONNECT_LIMIT: Duration = Duration::from_secs(60);
+
+/// An adb server, running or not. Every request is a connection of its own, so requests may run at once.
+#[derive(Debug, Clone)]
+pub struct Server {
+    address: Arc<Address>,
+    program: Arc<Option<PathBuf>>,
+}
+
+impl Server {
+    /// The server at this address, started by this program where nobody listens.
+    #[must_use]
+    pub fn new(address: Address, program: Option<PathBuf>) -> Self {
+        Self { address: Arc::new(address), program: Arc::new(program) }
+    }
+
+    /// The server that `adb` itself would speak with here.
+    ///
+    /// # Errors
+    /// `ADB_SERVER_SOCKET` or its like say nothing that can be understood.
+    pub fn from_environment() -> Result<Self, AdbError> {
+        Ok(Self::new(
+            Address::of(|name| std::env::var_os(name))?,
+            program::find(|name| std::env::var_os(name)),
+        ))
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The program that starts it and installs.
+    #[must_use]
+    pub fn program(&self) -> Option<&PathBuf> {
+        self.program.as_ref().as_ref()
+    }
+
+    /// Its version; a server is started where nobody listens.
+    ///
+    /// # Errors
+    /// None is there and none can be started, or what listens there is no adb server.
+    pub async fn ensure(&self) -> Result<u32, AdbError> {
+        match self.version().await {
+            Err(AdbError::NoServer { .. }) if self.address.is_here() => {
+                self.needed_program("start the adb server")?.start_server(&self.address).await?;
+                self.version().await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Its version; starts nothing.
+    ///
+    /// # Errors
+    /// None is there, or what listens there is no adb server.
+    pub async fn version(&self) -> Result<u32, AdbError> {
+        let request = "host:version";
+        let text = self.text(request, SERVER_LIMIT).await?;
+        let garbage = |_why| Broken::Garbage(format!("`{}` is no version", listing::start_of(&text)));
+        u32::from_str_radix(&text, 16).map_err(|why| self.broken(request, garbage(why)))
+    }
+
+    /// What is connected, with details.
+    ///
+    /// # Errors
+    /// The server cannot be asked.
+    pub async fn devices(&self) -> Result<Vec<Listed>, AdbError> {
+        let mut devices = self.states().await?;
+        if !devices.is_empty() {
+            listing::add_details(&mut devices, &self.text("host:devices-l", SERVER_LIMIT).await?);
+        }
+        Ok(devices)
+    }
+
+    async fn states(&self) -> Result<Vec<Listed>, AdbError> {
+        let request = "host:devices";
+        let text = self.text(request, SERVER_LIMIT).await?;
+        listing::read(&text).map_err(|broken| self.broken(request, broken))
+    }
+
+    /// Hears of every change.
+    ///
+    /// # Errors
+    /// The server cannot be asked.
+    pub async fn track(&self) -> Result<Tracker, AdbError> {
+        let connection = self.within(TRACK, SERVER_LIMIT, self.open(TRACK)).await?;
+        Ok(Tracker::new(self.clone(), connection))
+    }
+
+    /// The device with this serial, else the only one. One that is offline is waited for.
+    ///
+    /// # Errors
+    /// There is none, nobody can say which, or it cannot be used.
+    pub async fn choose(&self, wanted: Option<&str>) -> Result<Device, AdbError> {
+        let devices = self.states().await?;
+        let serial = match (wanted, devices.as_slice()) {
+            (Some(wanted), _) if devices.iter().any(|device| device.serial == wanted) => wanted.to_owned(),
+            (_, []) if wanted.is_none() => {
+                return Err(AdbError::NoDevices { address: self.address.to_string() });
+            }
+            (Some(wanted), _) => {
+                return Err(AdbError::UnknownSerial { serial: wanted.to_owned(), known: devices });
+            }
+            (None, [only]) => only.serial.clone(),
+            (None, _) => return Err(AdbError::ManyDevices(self.devices().await?)),
+        };
+        Device::ready(self.clone(), serial).await
+    }
+
+    /// Every device that can be used.
+    ///
+    /// # Errors
+    /// There is none.
+    pub async fn all(&self) -> Result<Vec<Device>, AdbError> {
+        let mut ready = Vec::new();
+        for device in self.states().await?.into_iter().filter(|device| device.state == State::Device) {
+            ready.push(Device::ready(self.clone(), device.serial).await?);
+        }
+        if ready.is_empty() {
+            Err(AdbError::NoDevices { address: self.address.to_string() })
+        } else {
+            Ok(ready)
+        }
+    }
+
+    /// Connects a device in the network. One that is connected but offline is connected anew.
+    ///
+    /// # Errors
+    /// It cannot be reached, or does not want us.
+    pub async fn connect(&self, host_port: &str) -> Result<(), AdbError> {
+        let request = format!("host:connect:{host_port}");
+        let mut said = self.text(&request, CONNECT_LIMIT).await?;
+        if said.starts_with("already connected") && self.state_of(host_port).await? != Some(State::Device) {
+            self.disconnect(host_port).await?;
+            said = self.text(&request, CONNECT_LIMIT).await?;
+        }
+        // The server grants the request also when the device does not answer: only its words tell.
+        if said.starts_with("connected to") || said.starts_with("already connected to") {
+            return Ok(());
+        }
+        Err(AdbError::Refused { during: format!("connect to {host_port}"), message: said.trim().to_owned() })
+    }
+
+    /// Forgets a device in the network.
+    ///
+    /// # Errors
+    /// The server does not know it.
+    pub async fn disconnect(&self, host_port: &str) -> Result<(), AdbError> {
+        self.text(&format!("host:disconnect:{host_port}"), SERVER_LIMIT).await.map(drop)
+    }
+
+    /// The port forwards of all devices, as `SERIAL LOCAL REMOTE`.
+    ///
+    /// # Errors
+    /// The server cannot be asked.
+    pub async fn forwards(&self) -> Result<Vec<String>, AdbError> {
+        let text = self.text("host:list-forward", SERVER_LIMIT).await?;
+        Ok(text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
+    }
+
+    /// Ends the server. Only for one that nobody else uses.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    pub async fn stop(&self) -> Result<(), AdbError> {
+        let request = "host:kill";
+        self.within(request, SERVER_LIMIT, self.open(request)).await.map(drop)
+    }
+
+    pub(super) async fn state_of(&self, serial: &str) -> Result<Option<State>, AdbError> {
+        Ok(self.states().await?.into_iter().find(|device| device.serial == serial).map(|device| device.state))
+    }
+
+    /// The program, if it would leave this server alive.
+    pub(super) async fn peaceful_program(&self, what: &'static str) -> Result<Program, AdbError> {
+        let program = self.needed_program(what)?;
+        let (server_version, program_version) = (self.ensure().await?, program.version().await?);
+        if server_version == program_version {
+            return Ok(program);
+        }
+        Err(AdbError::ServerVersion {
+            address: self.address.to_string(),
+            server_version,
+            program: program.path().to_owned(),
+            program_version,
+        })
+    }
+
+    fn needed_program(&self, what: &'static str) -> Result<Program, AdbError> {
+        self.program().cloned().map(Program::new).ok_or(AdbError::NoProgram { what })
+    }
+
+    /// A connection on which `request` was granted.
+    pub(super) async fn open(&self, request: &str) -> Result<Connection, AdbError> {
+        let source = |source| AdbError::NoServer { address: self.address.to_string(), source };
+        let mut connection = Connection::over(self.address.connect().await.map_err(source)?);
+        connection.ask(request).await.map_err(|broken| self.broken(request, broken))?;
+        Ok(connection)
+    }
+
+    pub(super) async fn text(&self, request: &str, limit: Duration) -> Result<String, AdbError> {
+        let answer = async {
+            let mut connection = self.open(request).await?;
+            connection.text().await.map_err(|broken| self.broken(request, broken))
+        };
+        self.within(request, limit, answer).await
+    }
+
+    async fn within<T>(
+        &self,
+        request: &str,
+        limit: Duration,
+        answer: impl Future<Output = Result<T, AdbError>>,
+    ) -> Result<T, AdbError> {
+        let late = |_| AdbError::Timeout { during: self.during(request), limit };
+        timeout(limit, answer).await.map_err(late)?
+    }
+
+    pub(super) fn broken(&self, request: &str, broken: Broken) -> AdbError {
+        let during = self.during(request);
+        match broken {
+            Broken::Closed => {
+                AdbError::ServerLost { address: self.address.to_string(), request: request.to_owned() }
+            }
+            Broken::Fail(message) => AdbError::Refused { during, message },
+            Broken::Garbage(what) => AdbError::Garbage { during, what },
+        }
+    }
+
+    fn during(&self, request: &str) -> String {
+        format!("ask the adb server at {} for `{request}`", self.address)
+    }
+}

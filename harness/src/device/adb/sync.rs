@@ -1,0 +1,372 @@
+//! Files on the device, by the `sync:` service: four letters and a little-endian `u32`, then what the letters say.
+//!
+//! A transfer that is cancelled leaves nothing: the device removes a file that did not come whole, and what is pulled gets
+//! its name last.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::fs::File;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::AdbError;
+use super::device::{Bounds, Device};
+use super::wire::{Broken, Connection};
+
+/// The longest piece of a file, and the longest path.
+const PIECE_BYTES: usize = 64 << 10;
+const PATH_BYTES: usize = 1024;
+/// Names in folders; Linux allows 255.
+const NAME_BYTES: u32 = 1024;
+/// Of what the device says when it refuses.
+const MESSAGE_BYTES: u32 = 16 << 10;
+const REGULAR_FILE: u32 = 0o100_000;
+const FOLDER: u32 = 0o040_000;
+const KIND: u32 = 0o170_000;
+const NO_SUCH_FILE: u32 = 2;
+
+/// What the device tells of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// Kind and permissions, as `st_mode`.
+    pub mode: u32,
+    /// Its size.
+    pub bytes: u64,
+    /// Seconds since 1970.
+    pub modified: i64,
+}
+
+/// A file in a folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name, which need not be UTF-8.
+    pub name: Vec<u8>,
+    /// The rest. Links are not followed.
+    pub stat: Stat,
+}
+
+impl Stat {
+    /// Is it a file with bytes?
+    #[must_use]
+    pub const fn is_file(&self) -> bool {
+        self.mode & KIND == REGULAR_FILE
+    }
+
+    /// Is it a folder?
+    #[must_use]
+    pub const fn is_folder(&self) -> bool {
+        self.mode & KIND == FOLDER
+    }
+}
+
+impl Device {
+    /// Writes a file of this machine to the device, with these permissions. Missing folders are made.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the device does not take it.
+    pub async fn push(&self, local: &Path, remote: &str, mode: u32) -> Result<(), AdbError> {
+        let cannot = |source| AdbError::Local { action: "read", path: local.to_owned(), source };
+        let file = File::open(local).await.map_err(cannot)?;
+        let modified = file.metadata().await.and_then(|about| about.modified()).map_err(cannot)?;
+        self.send(file, Some(local), seconds(modified), remote, mode).await
+    }
+
+    /// Writes bytes to a file of the device, with these permissions. Missing folders are made.
+    ///
+    /// # Errors
+    /// The device does not take it.
+    pub async fn push_bytes(&self, bytes: &[u8], remote: &str, mode: u32) -> Result<(), AdbError> {
+        self.send(bytes, None, seconds(SystemTime::now()), remote, mode).await
+    }
+
+    /// Copies a file of the device. The local file appears when it is whole. Gives its size.
+    ///
+    /// # Errors
+    /// The device does not give it, or it cannot be written here.
+    pub async fn pull(&self, remote: &str, local: &Path, bounds: Bounds) -> Result<u64, AdbError> {
+        let mut part = local.as_os_str().to_owned();
+        part.push(".part");
+        let part = Part(part.into());
+        let cannot = |source| AdbError::Local { action: "write", path: local.to_owned(), source };
+        let mut file = File::create(&part.0).await.map_err(cannot)?;
+        let bytes = self.receive(remote, bounds, &mut file, local).await?;
+        file.flush().await.map_err(cannot)?;
+        tokio::fs::rename(&part.0, local).await.map_err(cannot)?;
+        Ok(bytes)
+    }
+
+    /// Reads a file of the device.
+    ///
+    /// # Errors
+    /// The device does not give it.
+    pub async fn pull_bytes(&self, remote: &str, bounds: Bounds) -> Result<Vec<u8>, AdbError> {
+        let mut bytes = Vec::new();
+        self.receive(remote, bounds, &mut bytes, Path::new("")).await?;
+        Ok(bytes)
+    }
+
+    /// What a path names; `None`: nothing. Links are followed, but not by devices without `stat_v2` (before Android 8).
+    ///
+    /// # Errors
+    /// The device cannot be asked.
+    pub async fn stat(&self, remote: &str) -> Result<Option<Stat>, AdbError> {
+        let during = format!("look at {remote}");
+        let v2 = self.has("stat_v2");
+        let mut sync = Sync::open(self, &during, remote).await?;
+        let asked = async {
+            let id = if v2 { b"STA2" } else { b"STAT" };
+            sync.request(id, remote.as_bytes()).await?;
+            let letters = sync.letters().await?;
+            if letters != *id {
+                return Err(unexpected(letters));
+            }
+            if v2 { sync.stat_v2().await } else { sync.stat_v1().await }
+        };
+        let stat = self.finish(self.bounds(), &during, asked).await?;
+        Ok(stat)
+    }
+
+    /// What is in a folder, without `.` and `..`. One that does not exist is empty.
+    ///
+    /// # Errors
+    /// The device cannot be asked.
+    pub async fn list(&self, remote: &str) -> Result<Vec<Entry>, AdbError> {
+        let during = format!("list {remote}");
+        let (v2, bounds) = (self.has("ls_v2"), self.bounds());
+        let mut sync = Sync::open(self, &during, remote).await?;
+        let listed = async {
+            let (ask, entry): (_, &[u8; 4]) = if v2 { (b"LIS2", b"DNT2") } else { (b"LIST", b"DENT") };
+            sync.request(ask, remote.as_bytes()).await?;
+            let (mut entries, mut bytes) = (Vec::new(), 0);
+            loop {
+                match sync.letters().await? {
+                    letters if letters == *entry => {}
+                    letters if letters == *b"DONE" => return Ok(Ok(entries)),
+                    letters => return Err(unexpected(letters)),
+                }
+                let stat = if v2 { sync.stat_v2().await? } else { sync.stat_v1().await? };
+                let name = sync.text(NAME_BYTES).await?;
+                bytes += size_of::<Entry>() + name.len();
+                if bytes > bounds.bytes {
+                    return Ok(Err(AdbError::TooMuch { during: during.clone(), limit: bounds.bytes }));
+                }
+                // An entry that could not be looked at has no mode in version 1, an error in version 2.
+                let stat = stat.unwrap_or(Stat { mode: 0, bytes: 0, modified: 0 });
+                if name != b"." && name != b".." {
+                    entries.push(Entry { name, stat });
+                }
+            }
+        };
+        self.finish(bounds, &during, listed).await?
+    }
+
+    async fn send(
+        &self,
+        mut from: impl AsyncRead + Unpin,
+        local: Option<&Path>,
+        modified: u32,
+        remote: &str,
+        mode: u32,
+    ) -> Result<(), AdbError> {
+        let during = format!("push {remote}");
+        let mut sync = Sync::open(self, &during, remote).await?;
+        let sent = async {
+            let target = format!("{remote},{}", REGULAR_FILE | (mode & 0o7777));
+            if let Err(broken) = sync.request(b"SEND", target.as_bytes()).await {
+                return Ok(Err(broken));
+            }
+            let mut piece = vec![0; PIECE_BYTES];
+            loop {
+                let read = from.read(&mut piece).await;
+                let local = local.unwrap_or(Path::new("")).to_owned();
+                let got = read.map_err(|source| AdbError::Local { action: "read", path: local, source })?;
+                if got == 0 {
+                    break;
+                }
+                if let Err(broken) = sync.request(b"DATA", &piece[..got]).await {
+                    // It may have said why before it hung up.
+                    return Ok(sync.granted().await.and(Err(broken)));
+                }
+            }
+            Ok(match sync.number(b"DONE", modified).await {
+                Ok(()) => sync.granted().await,
+                Err(broken) => sync.granted().await.and(Err(broken)),
+            })
+        };
+        let answer = self.within(self.bounds().time, &during, sent).await?;
+        self.told(answer, &during).await
+    }
+
+    async fn receive(
+        &self,
+        remote: &str,
+        bounds: Bounds,
+        into: &mut (impl AsyncWrite + Unpin),
+        local: &Path,
+    ) -> Result<u64, AdbError> {
+        let during = format!("pull {remote}");
+        let mut sync = Sync::open(self, &during, remote).await?;
+        let received = async {
+            sync.request(b"RECV", remote.as_bytes()).await?;
+            let mut bytes: u64 = 0;
+            loop {
+                match &sync.letters().await? {
+                    b"DATA" => {}
+                    b"DONE" => return Ok(Ok(bytes)),
+                    b"FAIL" => return Err(sync.failure().await),
+                    letters => return Err(unexpected(*letters)),
+                }
+                let mut left = sync.u32().await? as usize;
+                if left > PIECE_BYTES {
+                    return Err(Broken::Garbage(format!("a piece of {left} bytes came")));
+                }
+                bytes += left as u64;
+                if bytes > bounds.bytes as u64 {
+                    return Ok(Err(AdbError::TooMuch { during: during.clone(), limit: bounds.bytes }));
+                }
+                while left > 0 {
+                    let piece = sync.0.piece(left).await?;
+                    if piece.is_empty() {
+                        return Err(Broken::Closed);
+                    }
+                    left -= piece.len();
+                    if let Err(source) = into.write_all(&piece).await {
+                        return Ok(Err(AdbError::Local { action: "write", path: local.to_owned(), source }));
+                    }
+                }
+            }
+        };
+        self.finish(bounds, &during, received).await?
+    }
+
+    async fn finish<T>(
+        &self,
+        bounds: Bounds,
+        during: &str,
+        answer: impl Future<Output = Result<T, Broken>>,
+    ) -> Result<T, AdbError> {
+        let answer = self.within(bounds.time, during, async { Ok(answer.await) }).await?;
+        self.told(answer, during).await
+    }
+
+    /// The device's own words are about a file, not about the connection.
+    async fn told<T>(&self, answer: Result<T, Broken>, during: &str) -> Result<T, AdbError> {
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(Broken::Fail(message)) => {
+                Err(AdbError::Refused { during: format!("{during} on {}", self.serial()), message })
+            }
+            Err(broken) => Err(self.broken(broken, during).await),
+        }
+    }
+}
+
+/// Removed when it is dropped, unless it has got another name by then.
+struct Part(std::path::PathBuf);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Gone already where all went well.
+        drop(std::fs::remove_file(&self.0));
+    }
+}
+
+/// The service, opened.
+struct Sync(Connection);
+
+impl Sync {
+    async fn open(device: &Device, during: &str, remote: &str) -> Result<Self, AdbError> {
+        // With the mode behind it.
+        if remote.len() > PATH_BYTES - 8 || remote.contains('\0') {
+            let start = remote.chars().take(40).collect();
+            return Err(AdbError::Unsayable {
+                start,
+                why: "it is no path of at most 1016 bytes without NUL",
+            });
+        }
+        Ok(Self(device.open("sync:", during).await?))
+    }
+
+    async fn request(&mut self, letters: &[u8; 4], bytes: &[u8]) -> Result<(), Broken> {
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.0.write(&[letters, &length.to_le_bytes()[..], bytes].concat()).await
+    }
+
+    async fn number(&mut self, letters: &[u8; 4], number: u32) -> Result<(), Broken> {
+        self.0.write(&[*letters, number.to_le_bytes()].concat()).await
+    }
+
+    async fn granted(&mut self) -> Result<(), Broken> {
+        match &self.letters().await? {
+            b"OKAY" => self.u32().await.map(drop),
+            b"FAIL" => Err(self.failure().await),
+            letters => Err(unexpected(*letters)),
+        }
+    }
+
+    async fn failure(&mut self) -> Broken {
+        match self.text(MESSAGE_BYTES).await {
+            Ok(message) => Broken::Fail(String::from_utf8_lossy(&message).into_owned()),
+            Err(broken) => broken,
+        }
+    }
+
+    async fn stat_v1(&mut self) -> Result<Option<Stat>, Broken> {
+        let [mode, bytes, modified] = [self.u32().await?, self.u32().await?, self.u32().await?];
+        Ok((mode != 0).then_some(Stat { mode, bytes: bytes.into(), modified: modified.into() }))
+    }
+
+    /// Behind the letters: error, dev, ino, mode, nlink, uid, gid, size, and three times.
+    async fn stat_v2(&mut self) -> Result<Option<Stat>, Broken> {
+        let error = self.u32().await?;
+        let _device = self.u64().await?;
+        let _node = self.u64().await?;
+        let mode = self.u32().await?;
+        let _links_and_owners = [self.u32().await?, self.u32().await?, self.u32().await?];
+        let bytes = self.u64().await?;
+        let _read = self.u64().await?;
+        let modified = self.u64().await?.cast_signed();
+        let _changed = self.u64().await?;
+        match error {
+            0 => Ok(Some(Stat { mode, bytes, modified })),
+            NO_SUCH_FILE => Ok(None),
+            error => Err(Broken::Fail(std::io::Error::from_raw_os_error(error.cast_signed()).to_string())),
+        }
+    }
+
+    async fn text(&mut self, longest: u32) -> Result<Vec<u8>, Broken> {
+        let length = self.u32().await?;
+        if length > longest {
+            return Err(Broken::Garbage(format!("a text of {length} bytes came")));
+        }
+        let mut text = vec![0; length as usize];
+        self.0.exactly(&mut text).await?;
+        Ok(text)
+    }
+
+    async fn letters(&mut self) -> Result<[u8; 4], Broken> {
+        let mut letters = [0; 4];
+        self.0.exactly(&mut letters).await?;
+        Ok(letters)
+    }
+
+    async fn u32(&mut self) -> Result<u32, Broken> {
+        Ok(u32::from_le_bytes(self.letters().await?))
+    }
+
+    async fn u64(&mut self) -> Result<u64, Broken> {
+        let mut bytes = [0; 8];
+        self.0.exactly(&mut bytes).await?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+}
+
+fn unexpected(letters: [u8; 4]) -> Broken {
+    Broken::Garbage(format!("`{}` came", letters.escape_ascii()))
+}
+
+/// What 32 bits hold of it.
+fn seconds(time: SystemTime) -> u32 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
+}

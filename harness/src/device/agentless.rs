@@ -1,0 +1,330 @@
+//! A launcher of ours in a Java virtual machine that holds no agent: what the agent would write is written here.
+//!
+//! Data flow: the launcher connects to a socket of ours and says, line by line, where tests begin and windows end; at the end of a window it
+//! stands still → its virtual machine is asked to collect and count ([`Attached`]) → frames in a spool of our own ([`Spool`]), in which this
+//! thread plays the guest's part → the recorder follows the spool like any other → its orders go back to the launcher as a line.
+//! What only an agent can tell (who holds an object, where it was allocated, direct buffers) stays untold.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Write};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use memgate_formats::class_histogram::{ClassInstances, class_histogram, number_behind, thread_names};
+use memgate_wire::java::{ClassCount, ClassName, Classes, HeapHistogram, HistogramScope, JavaState};
+use memgate_wire::spool::order;
+use memgate_wire::{BoundaryKind, Frame, GoodbyeReason, Hello, Outcome, ProcessRole, Runtime};
+
+use super::attach::{AttachError, Attached};
+use super::spool::Spool;
+
+/// The system property that tells the launcher where we listen.
+pub const PROPERTY: &str = "memgate.socket";
+/// The virtual machine's option that lets it be asked.
+pub const OPTION: &str = "-XX:+StartAttachListener";
+/// Class counts and names of one frame.
+const RECORDS_PER_PART: usize = 16_384;
+const NAMES_PER_FRAME: usize = 2048;
+/// The virtual machine begins to listen when it begins to run: so often it is tried, so long apart.
+const ATTEMPTS: u32 = 200;
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(25);
+
+static SOCKETS: AtomicU32 = AtomicU32::new(0);
+
+/// Waits for one launcher and speaks for it.
+#[derive(Debug)]
+pub struct Agentless {
+    folder: PathBuf,
+    thread: Option<JoinHandle<Result<(), AgentlessError>>>,
+}
+
+/// Why a launcher could not be spoken for.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentlessError {
+    /// The way to it broke.
+    #[error("speak with the launcher")]
+    Launcher(#[source] io::Error),
+    /// It said something that is not understood.
+    #[error("understand the launcher's line {0:?}")]
+    Line(String),
+    /// Its virtual machine did not answer.
+    #[error(transparent)]
+    Machine(#[from] AttachError),
+    /// The answer was no class histogram.
+    #[error("read its class histogram: {0:?}")]
+    Histogram(String),
+    /// What it did could not be written.
+    #[error("write its spool")]
+    Spool(#[source] io::Error),
+}
+
+/// How a launcher is spoken for.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where its spool goes.
+    pub frames: PathBuf,
+    /// What it was started for.
+    pub label: String,
+    /// Its executable and working directory.
+    pub executable: String,
+    /// As above.
+    pub directory: String,
+    /// How long the recorder may take to answer.
+    pub wait: Duration,
+}
+
+impl Agentless {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// No socket can be made.
+    pub fn listen(settings: Settings) -> io::Result<Self> {
+        // The path of a socket is short, that of a session may not be.
+        let number = SOCKETS.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("memgate-{}-{number}", std::process::id()));
+        fs::DirBuilder::new().mode(0o700).create(&folder)?;
+        let listener = UnixListener::bind(folder.join("s"))?;
+        let thread = std::thread::Builder::new().name("agentless".to_owned());
+        let thread = thread.spawn(move || serve(&listener, &settings))?;
+        Ok(Self { folder, thread: Some(thread) })
+    }
+
+    /// Where the launcher finds us.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("s")
+    }
+
+    /// The launcher has ended: whatever it said is in its spool.
+    ///
+    /// # Errors
+    /// It could not be spoken for to its end.
+    pub fn end(mut self) -> Result<(), AgentlessError> {
+        self.release();
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(result)) => result,
+            _ => Err(AgentlessError::Launcher(io::Error::other("the thread that speaks for it is gone"))),
+        }
+    }
+
+    /// A launcher that never came is waited for no longer.
+    fn release(&self) {
+        // Who has come already does not notice.
+        drop(UnixStream::connect(self.socket()));
+    }
+}
+
+impl Drop for Agentless {
+    fn drop(&mut self) {
+        self.release();
+        // What cannot be removed is an empty folder of our own.
+        drop(fs::remove_dir_all(&self.folder));
+    }
+}
+
+fn serve(listener: &UnixListener, settings: &Settings) -> Result<(), AgentlessError> {
+    let (stream, _) = listener.accept().map_err(AgentlessError::Launcher)?;
+    let mut lines = BufReader::new(stream.try_clone().map_err(AgentlessError::Launcher)?).lines();
+    let Some(first) = lines.next() else { return Ok(()) };
+    let first = first.map_err(AgentlessError::Launcher)?;
+    let pid = first.strip_prefix("pid ").and_then(|pid| pid.parse::<u32>().ok());
+    let Some(pid) = pid else { return Err(AgentlessError::Line(first)) };
+    let pid = peer(&stream).unwrap_or(pid);
+    let mut guest = Guest::new(settings, pid, &stream)?;
+    for line in lines {
+        match line {
+            Ok(line) => guest.line(&line)?,
+            Err(why) => return Err(AgentlessError::Launcher(why)),
+        }
+    }
+    Ok(())
+}
+
+/// The process at the other end, as we count them.
+fn peer(stream: &UnixStream) -> Option<u32> {
+    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
+    u32::try_from(peer.pid.as_raw_nonzero().get()).ok()
+}
+
+struct Guest<'a> {
+    spool: Spool,
+    machine: Attached,
+    answers: &'a UnixStream,
+    iteration: u32,
+    ids: BTreeMap<String, u32>,
+    last: BTreeMap<u32, (u64, u64)>,
+}
+
+impl<'a> Guest<'a> {
+    fn new(settings: &Settings, pid: u32, answers: &'a UnixStream) -> Result<Self, AgentlessError> {
+        let hello = Hello {
+            wire_version: memgate_wire::WIRE_VERSION,
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid,
+            parent_pid: std::process::id(),
+            abi: String::new(),
+            pointer_bytes: 8,
+            runtime: Runtime::HotSpot,
+            role: ProcessRole::Main,
+            executable: settings.executable.clone(),
+            arguments: Vec::new(),
+            working_directory: settings.directory.clone(),
+            realtime_offset_ns: 0,
+            capabilities: Vec::new(),
+            blind: None,
+            label: settings.label.clone(),
+        };
+        let spool = Spool::new(&settings.frames, hello, settings.wait).map_err(AgentlessError::Spool)?;
+        let machine = Attached::to(pid);
+        Ok(Self { spool, machine, answers, iteration: 0, ids: BTreeMap::new(), last: BTreeMap::new() })
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), AgentlessError> {
+        let wrong = || AgentlessError::Line(line.to_owned());
+        let mut words = line.splitn(4, ' ');
+        let mut word = || words.next().unwrap_or_default();
+        match (word(), word(), word(), word()) {
+            ("iteration", number, ..) => {
+                self.iteration = number.parse().map_err(|_no_number| wrong())?;
+                self.boundary(BoundaryKind::IterationStart, "", "", None)?;
+            }
+            ("start", _, suite, test) => {
+                self.boundary(BoundaryKind::TestStart, suite, test, None)?;
+            }
+            ("end", outcome, suite, test) => {
+                self.boundary(BoundaryKind::TestEnd, suite, test, outcome_of(outcome))?;
+            }
+            ("window", outcome, suite, test) => {
+                self.measure()?;
+                let orders = self.boundary(BoundaryKind::TestEnd, suite, test, outcome_of(outcome))?;
+                self.answer(orders.unwrap_or(order::STOP))?;
+            }
+            ("bye", ..) => {
+                self.spool.close(GoodbyeReason::Exit).map_err(AgentlessError::Spool)?;
+                self.answer(0)?;
+            }
+            _ => return Err(wrong()),
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, orders: u32) -> Result<(), AgentlessError> {
+        self.answers.write_all(format!("{orders}\n").as_bytes()).map_err(AgentlessError::Launcher)
+    }
+
+    fn boundary(
+        &mut self,
+        kind: BoundaryKind,
+        suite: &str,
+        test: &str,
+        outcome: Option<Outcome>,
+    ) -> Result<Option<u32>, AgentlessError> {
+        self.spool.boundary(kind, (suite, test), self.iteration, outcome).map_err(AgentlessError::Spool)
+    }
+
+    /// Collects, counts, and writes what differs from the last time.
+    fn measure(&mut self) -> Result<(), AgentlessError> {
+        let began = crate::recorder::now_ns();
+        // Twice: what softly held values of this window hold goes with the second collection only, and some collectors count what
+        // they did not collect.
+        self.ask("GC.run")?;
+        let told = self.ask("GC.class_histogram")?;
+        let live = class_histogram(&told)
+            .ok_or_else(|| AgentlessError::Histogram(told.lines().next().unwrap_or_default().to_owned()))?;
+        let threads = self.ask("Thread.print")?;
+        let metaspace = self.ask("VM.metaspace basic scale=1")?;
+        let boundary = self.spool.next();
+        self.histogram(boundary, &live)?;
+        let mut names = thread_names(&threads);
+        names.sort();
+        let state = JavaState {
+            boundary,
+            heap_used: Some(live.iter().map(|class| class.bytes).fold(0, u64::saturating_add)),
+            threads: u32::try_from(names.len()).ok(),
+            thread_names: names,
+            metaspace_bytes: number_behind(&metaspace, "Both:"),
+            jni_globals: number_behind(&threads, "JNI global refs:"),
+            boundary_ns: crate::recorder::now_ns().saturating_sub(began),
+            ..JavaState::default()
+        };
+        self.frame(&Frame::JavaState(state))
+    }
+
+    fn ask(&self, command: &str) -> Result<String, AgentlessError> {
+        let mut attempt = 0;
+        loop {
+            match self.machine.command(command) {
+                // No event tells when it begins to listen.
+                Err(AttachError::Socket { .. }) if attempt < ATTEMPTS && self.last.is_empty() => {
+                    attempt += 1;
+                    std::thread::sleep(BETWEEN_ATTEMPTS);
+                }
+                answer => return Ok(answer?),
+            }
+        }
+    }
+
+    fn histogram(&mut self, boundary: u32, live: &[ClassInstances]) -> Result<(), AgentlessError> {
+        let scope = if self.last.is_empty() { HistogramScope::All } else { HistogramScope::Changes };
+        let mut now = BTreeMap::<u32, (u64, u64)>::new();
+        let mut names = Vec::new();
+        for class in live {
+            let next = u32::try_from(self.ids.len()).unwrap_or(u32::MAX).saturating_add(1);
+            let id = *self.ids.entry(class.class.clone()).or_insert_with(|| {
+                names.push(ClassName { id: next, name: class.class.clone() });
+                next
+            });
+            // Classes of one name, from several loaders.
+            let (instances, bytes) = now.entry(id).or_default();
+            *instances = instances.saturating_add(class.instances);
+            *bytes = bytes.saturating_add(class.bytes);
+        }
+        for chunk in names.chunks(NAMES_PER_FRAME) {
+            self.frame(&Frame::Classes(Classes { classes: chunk.to_vec() }))?;
+        }
+        let gone = self.last.keys().filter(|id| !now.contains_key(id)).map(|&id| (id, (0, 0)));
+        let changed =
+            now.iter().filter(|(id, figures)| self.last.get(id) != Some(figures)).map(|(&id, &f)| (id, f));
+        let records: Vec<ClassCount> = gone
+            .chain(changed)
+            .map(|(class, (instances, bytes))| ClassCount { class, instances, bytes })
+            .collect();
+        let nothing: &[ClassCount] = &[];
+        let parts =
+            if records.is_empty() { vec![nothing] } else { records.chunks(RECORDS_PER_PART).collect() };
+        for (part, chunk) in (0..).zip(parts) {
+            self.frame(&Frame::HeapHistogram(HeapHistogram {
+                boundary,
+                part,
+                scope,
+                records: chunk.to_vec(),
+            }))?;
+        }
+        self.last = now;
+        Ok(())
+    }
+
+    fn frame(&mut self, frame: &Frame) -> Result<(), AgentlessError> {
+        self.spool.frame(frame).map_err(AgentlessError::Spool)
+    }
+}
+
+fn outcome_of(number: &str) -> Option<Outcome> {
+    match number {
+        "0" => Some(Outcome::Passed),
+        "1" => Some(Outcome::Failed),
+        "2" => Some(Outcome::Skipped),
+        _ => None,
+    }
+}
+
+/// Where something lies that the launcher needs.
+#[must_use]
+pub fn property(socket: &Path) -> String {
+    format!("-D{PROPERTY}={}", socket.display())
+}

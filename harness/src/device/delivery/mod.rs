@@ -1,0 +1,207 @@
+//! The agent's way into an app on a device, and out of it again.
+//!
+//! Data flow: the library for the app's ABI → `/data/local/tmp` (where the shell may write) → by `run-as` into the app's own `code_cache`
+//! (only there may an app load it from) → one of the [`Way`]s by which the runtime loads it when the app starts. The agent's options are a
+//! file in `code_cache` that is written anew for each run. Whatever is put anywhere is noted before, and [`Delivery::remove`] takes away
+//! exactly that, however the run ends.
+//!
+//! None of this proves that the agent runs: `am` and the file system never say. Only the handshake on the agent's socket does.
+
+mod facts;
+mod way;
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::adb::{AdbError, Bounds, Device, command, run_as};
+use super::options::AgentOptions;
+use crate::recorder::chain;
+
+pub use facts::{App, AppError, app};
+pub use way::{Way, ways};
+
+/// Where the shell may write.
+const STAGING: &str = "/data/local/tmp";
+/// Below the app's data folder. Whatever lies in the second is loaded into every start of the app: nothing but the library.
+const CODE_CACHE: &str = "code_cache";
+const STARTUP_AGENTS: &str = "code_cache/startup_agents";
+const LIBRARY: &str = "libmemgate_agent.so";
+/// The agent looks for it there by itself.
+const OPTIONS: &str = "code_cache/memgate.options";
+/// One order to the device.
+const ORDER: Bounds = Bounds { time: Duration::from_secs(20), bytes: 1 << 20 };
+
+/// What was put on a device, and how it is removed.
+#[derive(Debug)]
+enum Trace {
+    /// A file or a folder that is ours, by its path from the app's data folder.
+    OfApp { path: &'static str, folder: bool },
+    /// A file in the staging folder.
+    Staged(String),
+    /// `am set-agent-app` was called.
+    AgentApp,
+}
+
+/// The agent in one app on one device.
+#[derive(Debug)]
+pub struct Delivery {
+    device: Device,
+    app: App,
+    way: Way,
+    /// Part of the names in the staging folder, which others use too.
+    nonce: String,
+    traces: Vec<Trace>,
+}
+
+impl Delivery {
+    /// Nothing was done yet: what fails from here on is undone by [`Delivery::remove`].
+    #[must_use]
+    pub fn new(device: Device, app: App, way: Way, nonce: String) -> Self {
+        Self { device: device.with_bounds(ORDER), app, way, nonce, traces: Vec::new() }
+    }
+
+    /// By which way.
+    #[must_use]
+    pub const fn way(&self) -> Way {
+        self.way
+    }
+
+    /// By this way from now on.
+    pub const fn go(&mut self, way: Way) {
+        self.way = way;
+    }
+
+    /// The app.
+    #[must_use]
+    pub const fn app(&self) -> &App {
+        &self.app
+    }
+
+    /// Brings the library.
+    ///
+    /// # Errors
+    /// The device refuses, or is lost.
+    pub async fn bring(&mut self, library: &Path) -> Result<(), AdbError> {
+        let to = match self.way {
+            Way::Packaged => return Ok(()),
+            Way::StartupAgents => {
+                if !self.is_there(STARTUP_AGENTS).await? {
+                    self.traces.push(Trace::OfApp { path: STARTUP_AGENTS, folder: true });
+                    self.as_app(&["mkdir", "-p", STARTUP_AGENTS]).await?;
+                }
+                "code_cache/startup_agents/libmemgate_agent.so"
+            }
+            Way::AgentApp | Way::Attach => "code_cache/libmemgate_agent.so",
+        };
+        let staged = format!("{STAGING}/memgate-{}.so", self.nonce);
+        self.traces.push(Trace::Staged(staged.clone()));
+        self.device.push(library, &staged, 0o644).await?;
+        self.traces.push(Trace::OfApp { path: to, folder: false });
+        self.as_app(&["cp", &staged, to]).await?;
+        self.as_app(&["chmod", "700", to]).await?;
+        self.unstage(&staged).await?;
+        if self.way == Way::AgentApp {
+            self.traces.push(Trace::AgentApp);
+            let path = self.library_path();
+            self.order(&command(&["am", "set-agent-app", &self.app.package, &path])).await?;
+        }
+        Ok(())
+    }
+
+    /// The options of the runs that start from now on.
+    ///
+    /// # Errors
+    /// The device refuses, or is lost.
+    pub async fn tell(&mut self, options: &AgentOptions) -> Result<(), AdbError> {
+        let staged = format!("{STAGING}/memgate-{}.options", self.nonce);
+        self.traces.push(Trace::Staged(staged.clone()));
+        let text = [options.to_env().as_encoded_bytes(), b"\n"].concat();
+        self.device.push_bytes(&text, &staged, 0o644).await?;
+        if !self.traces.iter().any(|trace| matches!(trace, Trace::OfApp { path: OPTIONS, .. })) {
+            self.traces.push(Trace::OfApp { path: OPTIONS, folder: false });
+        }
+        self.as_app(&["cp", &staged, OPTIONS]).await?;
+        self.as_app(&["chmod", "600", OPTIONS]).await?;
+        self.unstage(&staged).await
+    }
+
+    /// What `am attach-agent` is told of the running app, where that is the way. `am` never says whether it did.
+    #[must_use]
+    pub fn attached(&self) -> Option<String> {
+        let agent = format!("{}={}/{OPTIONS}", self.library_path(), self.app.data_folder());
+        (self.way == Way::Attach).then_some(agent)
+    }
+
+    /// Takes everything away again. What could not be removed is told, each with its reason; a device that is gone is not asked
+    /// about each of them.
+    pub async fn remove(&mut self) -> Vec<String> {
+        let mut left = Vec::new();
+        let mut gone: Option<String> = None;
+        for trace in std::mem::take(&mut self.traces).into_iter().rev() {
+            let name = self.name_of(&trace);
+            if let Some(why) = &gone {
+                left.push(format!("{name} was not removed: {why}"));
+                continue;
+            }
+            if let Err(why) = self.undo(&trace).await {
+                let text = chain(&why);
+                left.push(format!("{name} was not removed: failed to {text}"));
+                if why.device_is_gone()
+                    || matches!(why, AdbError::Timeout { .. } | AdbError::Unauthorized { .. })
+                {
+                    gone = Some("the device did not answer".to_owned());
+                }
+            }
+        }
+        left
+    }
+
+    fn name_of(&self, trace: &Trace) -> String {
+        match trace {
+            Trace::OfApp { path, .. } => format!("{}/{path}", self.app.data_folder()),
+            Trace::Staged(path) => path.clone(),
+            Trace::AgentApp => format!("what `am set-agent-app {}` set", self.app.package),
+        }
+    }
+
+    async fn undo(&self, trace: &Trace) -> Result<(), AdbError> {
+        match trace {
+            Trace::OfApp { path, folder: false } => self.as_app(&["rm", "-f", path]).await,
+            Trace::OfApp { path, folder: true } => {
+                // Somebody else's file may have come into it since: then it stays.
+                let emptied = self.device.shell(&self.command_of_app(&["rmdir", path])).await?;
+                drop(emptied);
+                Ok(())
+            }
+            Trace::Staged(path) => self.order(&command(&["rm", "-f", path])).await,
+            Trace::AgentApp => self.order(&command(&["am", "set-agent-app", &self.app.package])).await,
+        }
+    }
+
+    async fn unstage(&mut self, staged: &str) -> Result<(), AdbError> {
+        self.order(&command(&["rm", "-f", staged])).await?;
+        self.traces.retain(|trace| !matches!(trace, Trace::Staged(path) if path == staged));
+        Ok(())
+    }
+
+    async fn is_there(&self, path: &str) -> Result<bool, AdbError> {
+        let told = self.device.shell(&self.command_of_app(&["test", "-d", path])).await?;
+        Ok(told.exit == 0)
+    }
+
+    fn library_path(&self) -> String {
+        format!("{}/{CODE_CACHE}/{LIBRARY}", self.app.data_folder())
+    }
+
+    fn command_of_app(&self, words: &[&str]) -> String {
+        run_as(&self.app.package, self.app.user, words)
+    }
+
+    async fn as_app(&self, words: &[&str]) -> Result<(), AdbError> {
+        self.order(&self.command_of_app(words)).await
+    }
+
+    async fn order(&self, command: &str) -> Result<(), AdbError> {
+        self.device.shell(command).await?.success(command).map(drop)
+    }
+}

@@ -1,0 +1,264 @@
+//! Instrumented suites: the tests run on a device, in the app's own process, with the agent inside.
+//!
+//! Data flow: device and instrumentation are found → the agent is delivered and proves itself while the runner only names the tests
+//! ([`probe`]) → the tests run once as they are ([`once`]) → each test class several times over ([`rounds`]) → suspects alone, each repeated in one
+//! process ([`repeat`]) → facts of the suite, judged as those of any Java suite. Every one of these is a run of its own ([`drive`]), because
+//! the system ends the app's process with each. Everything that was put on the device is removed at the end, whatever the end is.
+
+mod drive;
+mod files;
+mod once;
+mod probe;
+mod repeat;
+mod rounds;
+
+use std::collections::BTreeMap;
+
+use memgate_analysis::JavaSuspect;
+use memgate_config::Devices;
+use memgate_model::BoundaryQuality;
+
+use self::drive::{Done, Job, drive};
+use self::files::Files;
+use super::board::{Board, Clocked, Finished};
+use super::facts::{Facts, JavaFacts, ProcessFacts, SuiteFacts};
+use super::label::Label;
+use super::problem;
+use super::screen::Setting;
+use super::supervise::{Stopped, Surroundings};
+use super::watch::MakeOrders;
+use crate::device::adb::{Device, DeviceFacts, Server, wanted_serial};
+use crate::device::delivery::Delivery;
+use crate::device::socket::Endpoint;
+use crate::device::{AgentOptions, Detail, JavaLook, Target, Windows};
+use crate::exit::ExpectedError;
+use crate::plan::PlannedInstrumentation;
+use crate::recorder::chain;
+use crate::suite::instrumentation::{Call, Component, Mode};
+
+/// How long the app waits for us at a boundary. Longer would make the system call it unresponsive where it waits while it starts.
+const WAIT: std::time::Duration = std::time::Duration::from_millis(4500);
+
+/// A suite that was measured, and what its processes wrote.
+pub(super) struct Measured {
+    pub(super) facts: SuiteFacts,
+    pub(super) processes: Vec<Finished>,
+}
+
+/// Why a suite is not measured any further.
+enum Broken {
+    /// The user's will, or an error of ours.
+    Stopped(Stopped),
+    /// The device, the app or the run: an error of this suite; the others go on.
+    Suite { what: String, hint: String },
+}
+
+impl<T: Into<Stopped>> From<T> for Broken {
+    fn from(stopped: T) -> Self {
+        Self::Stopped(stopped.into())
+    }
+}
+
+impl Broken {
+    fn by(error: &crate::device::adb::AdbError) -> Self {
+        Self::Suite { what: format!("failed to {}", chain(error)), hint: error.hint() }
+    }
+}
+
+/// Measures a suite on its device.
+pub(super) async fn measure(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    planned: &PlannedInstrumentation,
+    facts: &mut Facts,
+) -> Result<Vec<Measured>, Stopped> {
+    let devices = match devices(planned).await {
+        Ok(devices) => devices,
+        Err(broken) => return not_measured(facts, &planned.name, broken).map(|()| Vec::new()),
+    };
+    let mut measured = Vec::new();
+    for device in devices {
+        let name = planned.name.clone();
+        match on_device(around, setting, planned, device, facts).await {
+            Ok(suite) => measured.push(suite),
+            Err(broken) => not_measured(facts, &name, broken)?,
+        }
+    }
+    Ok(measured)
+}
+
+fn not_measured(facts: &mut Facts, name: &str, broken: Broken) -> Result<(), Stopped> {
+    match broken {
+        Broken::Stopped(stopped) => Err(stopped),
+        Broken::Suite { what, hint } => {
+            facts.errors.push(problem(name, format!("not measured: {what}"), &hint));
+            Ok(())
+        }
+    }
+}
+
+/// The devices of a suite.
+async fn devices(planned: &PlannedInstrumentation) -> Result<Vec<Device>, Broken> {
+    let server = Server::from_environment().map_err(|why| Broken::by(&why))?;
+    server.ensure().await.map_err(|why| Broken::by(&why))?;
+    let serial = match &planned.devices {
+        Devices::All => return server.all().await.map_err(|why| Broken::by(&why)),
+        Devices::Serial(serial) => Some(serial.as_str()),
+        Devices::Only => None,
+    };
+    let wanted = wanted_serial(serial, None);
+    let device = server.choose(wanted.as_deref()).await.map_err(|why| Broken::by(&why))?;
+    Ok(vec![device])
+}
+
+/// What every run of a suite on one device shares.
+struct Suite<'a> {
+    planned: &'a PlannedInstrumentation,
+    device: Device,
+    component: Component,
+    delivery: Delivery,
+    files: Files,
+    token: String,
+    /// Its name in the report.
+    name: String,
+}
+
+async fn on_device(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    planned: &PlannedInstrumentation,
+    device: Device,
+    facts: &mut Facts,
+) -> Result<Measured, Broken> {
+    let (mut suite, about) = probe::prepare(around, setting, planned, device).await?;
+    let outcome = in_order(around, setting, &mut suite, &about, facts).await;
+    // Whatever happened: nothing of ours stays.
+    let left = suite.delivery.remove().await;
+    for what in &left {
+        around.console.warning(what);
+    }
+    let mut measured = outcome?;
+    measured.facts.problems.extend(left.into_iter().map(|what| problem(&planned.name, what, "")));
+    Ok(measured)
+}
+
+async fn in_order(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &mut Suite<'_>,
+    about: &DeviceFacts,
+    facts: &mut Facts,
+) -> Result<Measured, Broken> {
+    let named = probe::probe(around, setting, suite, about).await?;
+    let once = once::once(around, setting, suite, &named).await?;
+    if once.failed {
+        facts.command_ended(1);
+    } else {
+        facts.command_ended(0);
+    }
+    let mut measured = Measured {
+        facts: SuiteFacts {
+            name: suite.name.clone(),
+            runner: "instrumentation".to_owned(),
+            boundary: BoundaryQuality::Exact,
+            screened_s: once.done.elapsed.as_secs_f64(),
+            screen: once.done.finished.iter().map(ProcessFacts::of).collect(),
+            java: Some(JavaFacts::default()),
+            confirmations: BTreeMap::new(),
+            problems: once.problems.iter().map(|what| problem(&suite.name, what.clone(), "")).collect(),
+        },
+        processes: once.done.finished,
+    };
+    if once.complete && !once.seen.classes.is_empty() {
+        let suspects = rounds::rounds(around, setting, suite, &once.seen, &mut measured).await?;
+        repeat::confirm(around, setting, suite, &once.seen, &suspects, &mut measured).await?;
+    }
+    Ok(measured)
+}
+
+impl Suite<'_> {
+    fn call(&self, setting: Setting<'_>, mode: Mode) -> String {
+        Call {
+            component: &self.component,
+            user: self.delivery.app().user,
+            arguments: &self.planned.arguments,
+            filter: setting.plan.filter.as_deref(),
+            awaits_agent: self.delivery.attached().is_some(),
+            mode,
+        }
+        .command()
+    }
+
+    fn options(&self, setting: Setting<'_>, label: &Label, detail: Detail) -> AgentOptions {
+        let java = &setting.plan.java;
+        let mut options = AgentOptions::of_java("", "");
+        options.targets = vec![Target::All];
+        options.carrier =
+            Some(Endpoint::App { package: self.delivery.app().package.clone(), found: String::new() });
+        options.token = Some(self.token.clone());
+        options.label = label.to_text();
+        options.detail = detail;
+        options.wait = WAIT;
+        options.windows = Windows::Each;
+        options.look = Some(JavaLook {
+            sampling: java.sampling,
+            follow: Vec::new(),
+            follow_at_least: java.follow_at_least,
+            follow_every: java.follow_every,
+            follow_at_most: java.follow_at_most,
+            heap_limit: None,
+            heap_dump: None,
+        });
+        options
+    }
+
+    /// One run on the device, whose output is kept in the session.
+    async fn run(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        setting: Setting<'_>,
+        what: Run<'_>,
+        show: &mut dyn FnMut(&Board),
+    ) -> Result<(Done, String), Broken> {
+        let Run { mode, label, detail, orders, clocked, timeout, log } = what;
+        let options = self.options(setting, &label, detail);
+        self.delivery.tell(&options).await.map_err(|why| Broken::by(&why))?;
+        let job = Job {
+            package: self.delivery.app().package.clone(),
+            attached: self.delivery.attached(),
+            command: self.call(setting, mode),
+            token: self.token.clone(),
+            orders,
+            clocked,
+            timeout,
+        };
+        let done = drive(around, &self.device, &setting.session.frames(), job, show).await?;
+        let output = self.files.keep(log, &done.output).map_err(Stopped::from)?;
+        Ok((done, output))
+    }
+}
+
+/// What one run is for.
+struct Run<'a> {
+    mode: Mode,
+    label: Label,
+    detail: Detail,
+    orders: MakeOrders,
+    clocked: Clocked,
+    timeout: std::time::Duration,
+    /// Name of the file its output goes to.
+    log: &'a str,
+}
+
+/// As long as one test may take, for so many.
+fn times(timeout: std::time::Duration, tests: usize) -> std::time::Duration {
+    timeout.saturating_mul(u32::try_from(tests.max(1)).unwrap_or(u32::MAX))
+}
+
+/// An error of the machinery around a run.
+fn machinery(what: String) -> Stopped {
+    ExpectedError::Machinery { what, hint: String::new() }.into()
+}
+
+/// What the rounds suspect.
+type Suspects = Vec<JavaSuspect>;

@@ -1,0 +1,221 @@
+//! The tests once, as they are: their results, and what the agent saw of them. What the runner says of the tests and what the agent saw are
+//! held against each other, so that no test passes that nobody looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memgate_formats::instrumentation::{Ending, Status, TestResult};
+
+use super::drive::Done;
+use super::{Broken, Run, Suite};
+use crate::device::Detail;
+use crate::output::Progress;
+use crate::run::board::{Clocked, Finished};
+use crate::run::label::Label;
+use crate::run::screen::Setting;
+use crate::run::supervise::{Stopped, Surroundings};
+use crate::run::watch::Settle;
+use crate::suite::instrumentation::Mode;
+
+/// Tests named where many are missing.
+const SHOWN: usize = 10;
+
+/// What came of it.
+pub(super) struct Once {
+    pub(super) done: Done,
+    pub(super) seen: Seen,
+    /// Did a test fail, or the run as a whole?
+    pub(super) failed: bool,
+    /// Is it a whole run, with the agent inside?
+    pub(super) complete: bool,
+    /// What was not measured.
+    pub(super) problems: Vec<String>,
+}
+
+/// Tests that passed, by class, in the order they ran.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) classes: Vec<(String, Vec<String>)>,
+}
+
+impl Seen {
+    /// The tests of a class.
+    pub(super) fn tests(&self, class: &str) -> &[String] {
+        self.classes.iter().find(|(known, _)| known == class).map_or(&[], |(_, tests)| tests)
+    }
+}
+
+/// Runs the tests; `named` are those the runner promised.
+pub(super) async fn once(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &mut Suite<'_>,
+    named: &BTreeSet<String>,
+) -> Result<Once, Broken> {
+    let console = around.console;
+    let mut progress = Progress::beside_tests(console, "testing", Some(named.len() as u64));
+    let run = Run {
+        mode: Mode::Once,
+        label: Label::Screen { suite: suite.name.clone() },
+        detail: Detail::Survivors,
+        orders: Box::new(|_| Box::new(Settle::new(false))),
+        clocked: Clocked::Test,
+        timeout: suite.planned.timeout,
+        log: "run",
+    };
+    let mut show = |board: &crate::run::board::Board| progress.update(board.tests(), &board.status());
+    let (done, output) = suite.run(around, setting, run, &mut show).await?;
+    drop(progress);
+    console.result(shown(done.run.tests()).as_bytes()).map_err(Stopped::from)?;
+    Ok(look(done, named, &output))
+}
+
+fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
+    let mut problems = done.problems.clone();
+    let tests = done.run.tests();
+    let results: BTreeMap<String, Status> = tests.iter().map(|test| (id(test), test.status)).collect();
+    if let Some(why) = done.incomplete() {
+        problems.push(format!("not measured: {why} (what was printed: {output})"));
+        let missing: Vec<&str> =
+            named.iter().filter(|test| !results.contains_key(*test)).map(String::as_str).collect();
+        problems.extend(listed("did not run", &missing));
+    }
+    let (classes, ran) = ran(&done.finished);
+    let unseen: Vec<&str> = results
+        .iter()
+        .filter(|(test, status)| {
+            !matches!(status, Status::Ignored | Status::AssumptionFailed) && !ran.contains(*test)
+        })
+        .map(|(test, _)| test.as_str())
+        .collect();
+    if done.finished.is_empty() {
+        problems.push("not measured: the agent did not report from the app".to_owned());
+    } else {
+        problems.extend(listed(
+            "ran, but the agent saw nothing of it: is memgate's listener in the test APK?",
+            &unseen,
+        ));
+    }
+    // A test that the lost device did not let end is not the user's failure.
+    let theirs = |test: &TestResult| {
+        !test.status.is_good() && (test.status != Status::NotEnded || done.lost.is_none())
+    };
+    let failed = tests.iter().any(theirs) || failed_as_a_whole(&done.ending);
+    let complete = done.incomplete().is_none() && !done.finished.is_empty() && problems.is_empty();
+    Once { done, seen: Seen { classes }, failed, complete, problems }
+}
+
+/// The user's own failure, as the runner tells it; what went wrong around the run is not theirs.
+const fn failed_as_a_whole(ending: &Ending) -> bool {
+    matches!(ending, Ending::Crashed(_) | Ending::NotResponding(_) | Ending::RunnerFailed(_))
+}
+
+/// As the agent names it.
+fn id(test: &TestResult) -> String {
+    match &test.method {
+        Some(method) => format!("{}.{method}", test.class),
+        None => test.class.clone(),
+    }
+}
+
+/// Tests that the agent saw, by class, and all their ids. A class in which a test failed is screened all the same: its other tests may leak.
+fn ran(finished: &[Finished]) -> (Vec<(String, Vec<String>)>, BTreeSet<String>) {
+    let mut classes: Vec<(String, Vec<String>)> = Vec::new();
+    let mut ids = BTreeSet::new();
+    for record in finished.iter().map(|process| &process.record) {
+        ids.extend(record.open.iter().map(|open| open.id.clone()));
+        for window in
+            record.windows.iter().filter(|window| !window.suite.is_empty() && !window.test.is_empty())
+        {
+            ids.insert(window.id());
+            match classes.iter_mut().find(|(class, _)| *class == window.suite) {
+                Some((_, tests)) if tests.contains(&window.test) => {}
+                Some((_, tests)) => tests.push(window.test.clone()),
+                None => classes.push((window.suite.clone(), vec![window.test.clone()])),
+            }
+        }
+    }
+    (classes, ids)
+}
+
+/// `3 tests did not run: a, b, c`.
+fn listed(what: &str, tests: &[&str]) -> Option<String> {
+    let shown = tests.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    let more = match tests.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    match tests.len() {
+        0 => None,
+        1 => Some(format!("{shown} {what}")),
+        n => Some(format!("{n} tests {what} ({shown}{more})")),
+    }
+}
+
+/// `3 tests`.
+pub(super) fn tests_text(count: usize) -> String {
+    if count == 1 { "1 test".to_owned() } else { format!("{count} tests") }
+}
+
+/// The tests' own result, as their runner would show it: the failures with their stacks, and a sum.
+fn shown(tests: &[TestResult]) -> String {
+    let mut text = String::new();
+    let failures: Vec<&TestResult> = tests.iter().filter(|test| !test.status.is_good()).collect();
+    for test in &failures {
+        let how = match test.status {
+            Status::Crashed => "the process crashed in",
+            Status::NotEnded => "did not end:",
+            _ => "failed:",
+        };
+        text.push_str(&format!(
+            "{how} {}\n{}\n",
+            id(test),
+            test.trace.as_deref().unwrap_or_default().trim_end()
+        ));
+    }
+    let ran = tests.iter().filter(|test| test.status != Status::Ignored).count();
+    match failures.len() {
+        0 => text.push_str(&format!("OK ({})\n", tests_text(ran))),
+        failures => text.push_str(&format!("Tests run: {ran},  Failures: {failures}\n")),
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test(class: &str, method: &str, status: Status) -> TestResult {
+        let metrics = Default::default();
+        TestResult {
+            class: class.into(),
+            method: Some(method.into()),
+            number: None,
+            status,
+            trace: Some("at x".into()),
+            metrics,
+        }
+    }
+
+    #[test]
+    fn failures_are_shown_with_their_stacks_and_ignored_tests_did_not_run() {
+        let passed = [test("A", "a", Status::Passed), test("A", "b", Status::Ignored)];
+        assert_eq!(shown(&passed), "OK (1 test)\n");
+        let failed =
+            [test("A", "a", Status::Failed), test("A", "b", Status::Crashed), test("A", "c", Status::Passed)];
+        let want = "failed: A.a\nat x\nthe process crashed in A.b\nat x\nTests run: 3,  Failures: 2\n";
+        assert_eq!(shown(&failed), want);
+    }
+
+    #[test]
+    fn missing_tests_are_named_and_counted() {
+        let names: Vec<String> = (0..12).map(|i| format!("A.t{i}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        assert_eq!(listed("did not run", &[]), None);
+        assert_eq!(listed("did not run", &names[..1]).unwrap(), "A.t0 did not run");
+        let many = listed("did not run", &names).unwrap();
+        assert!(
+            many.starts_with("12 tests did not run (A.t0, ") && many.ends_with("A.t9 and 2 more)"),
+            "{many}"
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! Confirming what the rounds suspect: the class alone, repeated in one process of the app, and where it grows each of its tests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use memgate_analysis::{JavaConfirmation, Next, ProcessRecord};
+use memgate_wire::Boundary;
+use memgate_wire::spool::order;
+
+use super::once::Seen;
+use super::{Broken, Measured, Run, Suite, Suspects, times};
+use crate::device::Detail;
+use crate::output::Progress;
+use crate::run::board::{Board, Clocked};
+use crate::run::confirm::elapsed;
+use crate::run::facts::{ConfirmationFacts, ProcessFacts};
+use crate::run::label::Label;
+use crate::run::screen::Setting;
+use crate::run::supervise::Surroundings;
+use crate::run::watch::Orders;
+use crate::suite::instrumentation::{Mode, Selection};
+
+/// Suspects that are told one by one.
+const SHOWN: usize = 5;
+
+/// Confirms the suspects.
+pub(super) async fn confirm(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &mut Suite<'_>,
+    seen: &Seen,
+    suspects: &Suspects,
+    measured: &mut Measured,
+) -> Result<(), Broken> {
+    if !suspects.is_empty() && setting.plan.confirm {
+        around.console.line(&format!("{}: confirming {}, each alone", suite.name, suspects.len()));
+        for suspect in suspects.iter().take(SHOWN) {
+            around.console.line(&format!("  {} grew by {} in each round", suspect.suite, suspect.why));
+        }
+        if suspects.len() > SHOWN {
+            around.console.line(&format!("  and {} more", suspects.len() - SHOWN));
+        }
+    }
+    let mut progress = Progress::of_silent_tests(around.console, "confirming", suspects.len() as u64);
+    // Of a device that is gone nobody asks again.
+    let mut gone: Option<String> = None;
+    for (done, suspect) in (0..).zip(suspects) {
+        let tests = seen.tests(&suspect.suite);
+        let class = Selection { class: suspect.suite.clone(), test: None };
+        let single = |test: &String| Selection { class: suspect.suite.clone(), test: Some(test.clone()) };
+        // The runner chooses parameterised tests by their method alone, and a class with one test is that test.
+        let plain = tests.iter().all(|test| !test.contains('['));
+        let mut next = match tests {
+            [test] if plain => vec![single(test)],
+            _ => vec![class.clone()],
+        };
+        while let Some(selection) = next.pop() {
+            let id = selection.id();
+            let outcome = match &gone {
+                _ if !setting.plan.confirm => {
+                    Outcome::of(ConfirmationFacts::Impossible("--no-confirm was given".to_owned()))
+                }
+                Some(why) => Outcome::of(ConfirmationFacts::Broken(why.clone())),
+                None => {
+                    let mut show = |_: &Board| progress.update(done, &id);
+                    let count = if selection.test.is_some() { 1 } else { tests.len() };
+                    one(around, setting, suite, &selection, count, measured, &mut show).await?
+                }
+            };
+            gone = gone.or(outcome.gone);
+            measured.facts.confirmations.insert(id, outcome.facts);
+            if outcome.leaks && selection == class && plain {
+                next.extend(tests.iter().rev().map(single));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What came of one.
+struct Outcome {
+    facts: ConfirmationFacts,
+    /// Was it seen to leak?
+    leaks: bool,
+    /// Why the device cannot be asked any more.
+    gone: Option<String>,
+}
+
+impl Outcome {
+    const fn of(facts: ConfirmationFacts) -> Self {
+        Self { facts, leaks: false, gone: None }
+    }
+}
+
+/// Repeats one selection of so many tests.
+async fn one(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &mut Suite<'_>,
+    selection: &Selection,
+    tests: usize,
+    measured: &mut Measured,
+    show: &mut dyn FnMut(&Board),
+) -> Result<Outcome, Broken> {
+    let id = selection.id();
+    let leaks = Arc::new(AtomicBool::new(false));
+    let (policy, name) = (setting.plan.policy.clone(), suite.name.clone());
+    let (test, found) = (id.clone(), Arc::clone(&leaks));
+    let run = Run {
+        mode: Mode::Repeat(selection.clone()),
+        label: Label::Confirm { suite: suite.name.clone(), test: id.clone() },
+        detail: Detail::Growth,
+        orders: Box::new(move |_| {
+            let confirmation = JavaConfirmation::new(&policy, &name, &test);
+            Box::new(Repeating { confirmation, leaks: Arc::clone(&found) })
+        }),
+        clocked: Clocked::Alone,
+        timeout: times(suite.planned.timeout, tests),
+        log: &id,
+    };
+    let (done, output) = match suite.run(around, setting, run, show).await {
+        Ok(ran) => ran,
+        // The device would not even take the options of this run.
+        Err(Broken::Suite { what, .. }) => {
+            return Ok(Outcome {
+                facts: ConfirmationFacts::Broken(what.clone()),
+                leaks: false,
+                gone: Some(what),
+            });
+        }
+        Err(stopped) => return Err(stopped),
+    };
+    let gone = done.lost.as_ref().filter(|lost| lost.device_is_gone).map(|lost| lost.why.clone());
+    let failed = done.incomplete();
+    let ran = |record: &ProcessRecord| {
+        record.windows.iter().any(|w| w.is(&id)) || record.open.iter().any(|open| open.id == id)
+    };
+    let Some(process) = done.finished.into_iter().find(|process| process.is_main() && ran(&process.record))
+    else {
+        let why = failed.unwrap_or_else(|| "alone, the test did not run".to_owned());
+        let facts = ConfirmationFacts::Broken(format!("{why} (what was printed: {output})"));
+        return Ok(Outcome { facts, leaks: false, gone });
+    };
+    let facts = ConfirmationFacts::Repeated(ProcessFacts::of(&process));
+    measured.processes.push(process);
+    Ok(Outcome { facts, leaks: leaks.load(Ordering::Acquire), gone })
+}
+
+/// Goes on until enough is known; what leaks is explained before the end.
+struct Repeating {
+    confirmation: JavaConfirmation,
+    leaks: Arc<AtomicBool>,
+}
+
+impl Orders for Repeating {
+    fn at_test_end(&mut self, _: &Boundary, record: &ProcessRecord) -> u32 {
+        match self.confirmation.observe(record, elapsed(record)) {
+            Next::Continue => 0,
+            Next::Explain => order::EXPLAIN,
+            Next::Stop => {
+                self.leaks.store(self.confirmation.leaks(), Ordering::Release);
+                order::STOP
+            }
+        }
+    }
+}

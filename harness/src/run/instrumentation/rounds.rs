@@ -1,0 +1,87 @@
+//! Each test class several times over in one process of the app, so that what grows each time is seen: as for any Java suite, but class by
+//! class, because the runner builds its classes one after the other.
+
+use memgate_analysis::{ProcessRecord, RoundsWatch, screen_rounds};
+use memgate_config::Screen;
+use memgate_wire::Boundary;
+use memgate_wire::spool::order;
+
+use super::once::Seen;
+use super::{Broken, Measured, Run, Suite, Suspects, times};
+use crate::device::Detail;
+use crate::output::Progress;
+use crate::run::board::{Board, Clocked, Finished};
+use crate::run::facts::{JavaFacts, ProcessFacts};
+use crate::run::label::Label;
+use crate::run::problem;
+use crate::run::screen::Setting;
+use crate::run::supervise::Surroundings;
+use crate::run::watch::Orders;
+use crate::suite::instrumentation::Mode;
+
+/// Runs the rounds, notes their processes, and tells which classes grew.
+pub(super) async fn rounds(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &mut Suite<'_>,
+    seen: &Seen,
+    measured: &mut Measured,
+) -> Result<Suspects, Broken> {
+    let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
+    if setting.plan.screen == Screen::Off {
+        java.not_screened = Some("`screen: off`".to_owned());
+        return Ok(Vec::new());
+    }
+    let classes: Vec<String> = seen.classes.iter().map(|(class, _)| class.clone()).collect();
+    let most_tests = seen.classes.iter().map(|(_, tests)| tests.len()).max().unwrap_or(1);
+    let what = if classes.len() == 1 {
+        "1 test class".to_owned()
+    } else {
+        format!("{} test classes", classes.len())
+    };
+    around.console.line(&format!("{}: rounds over {what} on {}", suite.name, suite.device.serial()));
+    let total = classes.len() as u64;
+    let mut progress = Progress::of_silent_tests(around.console, &format!("rounds of {}", suite.name), total);
+    let (policy, name) = (setting.plan.policy.clone(), suite.name.clone());
+    let run = Run {
+        mode: Mode::Rounds(classes),
+        label: Label::Rounds { suite: suite.name.clone() },
+        detail: Detail::Survivors,
+        orders: Box::new(move |_| Box::new(Suspicion(RoundsWatch::new(&policy, &name)))),
+        clocked: Clocked::Alone,
+        // A window is a whole class.
+        timeout: times(suite.planned.timeout, most_tests),
+        log: "rounds",
+    };
+    let mut show = |board: &Board| progress.update(0, &board.status());
+    let (done, output) = suite.run(around, setting, run, &mut show).await?;
+    drop(progress);
+    let mut problems = done.problems.clone();
+    problems.extend(done.incomplete().map(|why| format!("{why} (what was printed: {output})")));
+    if done.finished.is_empty() {
+        problems.push("the agent did not report from the app".to_owned());
+    }
+    let finished: Vec<Finished> = done.finished.into_iter().filter(Finished::is_main).collect();
+    java.rounds = finished.iter().map(ProcessFacts::of).collect();
+    let failed = !problems.is_empty();
+    let told = problems
+        .into_iter()
+        .map(|why| problem(&suite.name, format!("the rounds were not measured: {why}"), ""));
+    measured.facts.problems.extend(told);
+    // What is wrong with the frames of the rounds is told when they are judged.
+    let suspects =
+        |process: &Finished| screen_rounds(&process.record, &suite.name, &setting.plan.policy).ok();
+    let suspects = if failed { Vec::new() } else { finished.iter().filter_map(suspects).flatten().collect() };
+    measured.processes.extend(finished);
+    Ok(suspects)
+}
+
+/// Ends the rounds of a test class that is no suspect any more.
+struct Suspicion(RoundsWatch);
+
+impl Orders for Suspicion {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+        self.0.observe(record);
+        if self.0.is_done(&boundary.suite) { order::DONE } else { 0 }
+    }
+}

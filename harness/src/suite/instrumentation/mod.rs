@@ -1,0 +1,280 @@
+//! Instrumented tests on a device: which runner there is, and what `am instrument` is told.
+//!
+//! Data flow: `pm list instrumentation` → [`Component`] → [`Call`] → the command line for the device's shell. Pure; what comes back is read
+//! by `memgate_formats::instrumentation`.
+
+mod filter;
+
+use std::fmt;
+
+use crate::device::adb::command;
+
+pub use filter::tests_regex;
+
+/// The blocking listener of memgate's Java part, and the one that waits for an agent that is attached to the running app.
+const LISTENER: &str = "io.memgate.android.MemgateListener";
+const AWAITING_LISTENER: &str = "io.memgate.android.AwaitingListener";
+/// What repeats test classes to screen them, and suspects to confirm them.
+const ROUNDS: &str = "io.memgate.android.Rounds";
+const REPEAT: &str = "io.memgate.android.Repeat";
+/// A single argument of a program may not be longer than 128 KiB; the rest is left to the user's own arguments.
+const LONGEST_CLASS_LIST: usize = 100_000;
+
+/// An instrumentation that is installed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Component {
+    /// The package of the tests.
+    pub tests: String,
+    /// Class of its runner.
+    pub runner: String,
+    /// The package of the app that is tested, in whose process the tests run.
+    pub app: String,
+}
+
+impl fmt::Display for Component {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.tests, self.runner)
+    }
+}
+
+/// What `pm list instrumentation` prints: `instrumentation:io.x.test/androidx.test.runner.AndroidJUnitRunner (target=io.x)`.
+#[must_use]
+pub fn components(listing: &str) -> Vec<Component> {
+    let component = |line: &str| {
+        let (name, target) = line.trim().strip_prefix("instrumentation:")?.split_once(" (target=")?;
+        let (tests, runner) = name.split_once('/')?;
+        let app = target.strip_suffix(')')?;
+        Some(Component { tests: tests.to_owned(), runner: runner.to_owned(), app: app.to_owned() })
+    };
+    listing.lines().filter_map(component).collect()
+}
+
+/// The instrumentation of `package`: the one with this runner, or the only one.
+///
+/// # Errors
+/// There is none, or there are several: what to tell the user, and what to do.
+pub fn find(
+    components: &[Component],
+    package: &str,
+    runner: Option<&str>,
+) -> Result<Component, (String, String)> {
+    let of_package: Vec<&Component> = components.iter().filter(|c| c.tests == package).collect();
+    let named = |c: &&&Component| runner.is_none_or(|runner| c.runner == runner);
+    let chosen: Vec<&&Component> = of_package.iter().filter(named).collect();
+    let list = |all: &[&Component]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match (chosen.as_slice(), of_package.as_slice()) {
+        ([one], _) => Ok((**one).clone()),
+        ([], []) => {
+            let known: Vec<&Component> = components.iter().collect();
+            let hint = if known.is_empty() {
+                "install the app and its tests first (`apks:` of the suite, or `./gradlew installDebug installDebugAndroidTest`)".to_owned()
+            } else {
+                format!("these are installed: {}", list(&known))
+            };
+            Err((format!("the device has no instrumented tests of the package {package}"), hint))
+        }
+        ([], others) => Err((
+            format!("{package} has no runner {}", runner.unwrap_or_default()),
+            format!("it has {}", list(others)),
+        )),
+        (_, all) => Err((
+            format!("{package} has {} runners", all.len()),
+            format!("name one with `instrumentation`: {}", list(all)),
+        )),
+    }
+}
+
+/// A test class, or one test of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// The class.
+    pub class: String,
+    /// The test; `None`: all of the class.
+    pub test: Option<String>,
+}
+
+impl Selection {
+    /// As reports name it.
+    #[must_use]
+    pub fn id(&self) -> String {
+        match &self.test {
+            Some(test) => format!("{}.{test}", self.class),
+            None => self.class.clone(),
+        }
+    }
+}
+
+/// What a run is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mode {
+    /// The runner only names the tests.
+    List,
+    /// The tests as they are.
+    Once,
+    /// Each of these classes several times over.
+    Rounds(Vec<String>),
+    /// This again and again.
+    Repeat(Selection),
+}
+
+/// One `am instrument`.
+#[derive(Debug, Clone)]
+pub struct Call<'a> {
+    /// What is started.
+    pub component: &'a Component,
+    /// The user of the device, where it is not the first.
+    pub user: Option<u32>,
+    /// The user's own arguments of the runner.
+    pub arguments: &'a [(String, String)],
+    /// Glob of the tests that were asked for.
+    pub filter: Option<&'a str>,
+    /// The agent comes while the app runs: the tests wait for it.
+    pub awaits_agent: bool,
+    /// What it is for.
+    pub mode: Mode,
+}
+
+impl Call<'_> {
+    /// The command line.
+    #[must_use]
+    pub fn command(&self) -> String {
+        let mut words = vec!["am".to_owned(), "instrument".to_owned(), "-w".to_owned(), "-r".to_owned()];
+        if let Some(user) = self.user {
+            words.extend(["--user".to_owned(), user.to_string()]);
+        }
+        for (key, value) in self.pairs() {
+            words.extend(["-e".to_owned(), key, value]);
+        }
+        words.push(self.component.to_string());
+        command(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// The user's arguments with ours; of a key that both have, the user's value comes first.
+    fn pairs(&self) -> Vec<(String, String)> {
+        let mut pairs = self.arguments.to_vec();
+        let mut add = |key: &str, ours: &str| match pairs.iter_mut().find(|(known, _)| known == key) {
+            Some((_, value)) => *value = format!("{value},{ours}"),
+            None => pairs.push((key.to_owned(), ours.to_owned())),
+        };
+        match &self.mode {
+            Mode::List => {}
+            Mode::Once | Mode::Rounds(_) | Mode::Repeat(_) => {
+                add("listener", if self.awaits_agent { AWAITING_LISTENER } else { LISTENER });
+            }
+        }
+        match &self.mode {
+            Mode::Rounds(_) => add("runnerBuilder", ROUNDS),
+            Mode::Repeat(_) => add("runnerBuilder", REPEAT),
+            Mode::List | Mode::Once => {}
+        }
+        let mut set = |key: &str, value: String| {
+            pairs.retain(|(known, _)| known != key);
+            pairs.push((key.to_owned(), value));
+        };
+        match &self.mode {
+            Mode::List => set("log", "true".to_owned()),
+            Mode::Once => {}
+            Mode::Rounds(classes) => {
+                let list = classes.join(",");
+                if list.len() < LONGEST_CLASS_LIST {
+                    set("class", list);
+                }
+            }
+            Mode::Repeat(Selection { class, test: Some(test) }) => set("class", format!("{class}#{test}")),
+            Mode::Repeat(Selection { class, test: None }) => set("class", class.clone()),
+        }
+        if let Some(filter) = self.filter.filter(|_| !matches!(self.mode, Mode::Repeat(_))) {
+            set("tests_regex", tests_regex(filter));
+        }
+        pairs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn component(tests: &str, runner: &str) -> Component {
+        Component { tests: tests.into(), runner: runner.into(), app: "io.x".into() }
+    }
+
+    #[test]
+    fn runners_are_read_and_found() {
+        let listing = "instrumentation:io.x.test/androidx.test.runner.AndroidJUnitRunner (target=io.x)\r\n\
+                       instrumentation:io.y/.R (target=io.y)\nInstrumentation list ends\n";
+        let all = components(listing);
+        assert_eq!(all.len(), 2);
+        assert_eq!(
+            find(&all, "io.x.test", None).unwrap(),
+            component("io.x.test", "androidx.test.runner.AndroidJUnitRunner")
+        );
+        let two = [component("io.x.test", "A"), component("io.x.test", "B")];
+        for (all, runner, what, hint) in [
+            (&all[..], None, "no instrumented tests of the package io.z", "io.x.test/androidx"),
+            (&[], None, "no instrumented tests of the package io.z", "installDebugAndroidTest"),
+            (&two[..], None, "io.x.test has 2 runners", "io.x.test/A, io.x.test/B"),
+            (&two[..], Some("C"), "io.x.test has no runner C", "io.x.test/A"),
+        ] {
+            let package = if what.contains("io.z") { "io.z" } else { "io.x.test" };
+            let (told, advice) = find(all, package, runner).unwrap_err();
+            assert!(told.contains(what) && advice.contains(hint), "{told}: {advice}");
+        }
+        assert_eq!(find(&two, "io.x.test", Some("B")).unwrap().runner, "B");
+    }
+
+    #[test]
+    fn the_users_own_arguments_stay() {
+        let component = component("io.x.test", "R");
+        let arguments =
+            [("listener".to_owned(), "a.B".to_owned()), ("size".to_owned(), "small tests".to_owned())];
+        let call = |mode, awaits_agent| {
+            Call {
+                component: &component,
+                user: None,
+                arguments: &arguments,
+                filter: None,
+                awaits_agent,
+                mode,
+            }
+            .command()
+        };
+        assert_eq!(
+            call(Mode::Once, false),
+            "am instrument -w -r -e listener a.B,io.memgate.android.MemgateListener -e size 'small tests' io.x.test/R"
+        );
+        assert_eq!(
+            call(Mode::List, false),
+            "am instrument -w -r -e listener a.B -e size 'small tests' -e log true io.x.test/R"
+        );
+        let rounds = call(Mode::Rounds(vec!["a.ATest".into(), "a.B$C".into()]), true);
+        assert!(rounds.contains("a.B,io.memgate.android.AwaitingListener"), "{rounds}");
+        assert!(
+            rounds.contains("-e runnerBuilder io.memgate.android.Rounds -e class 'a.ATest,a.B$C'"),
+            "{rounds}"
+        );
+        let one = Selection { class: "a.ATest".into(), test: Some("x".into()) };
+        assert_eq!(one.id(), "a.ATest.x");
+        let repeat = call(Mode::Repeat(one), false);
+        assert!(
+            repeat.contains("-e runnerBuilder io.memgate.android.Repeat -e class 'a.ATest#x'")
+                || repeat.contains("-e class a.ATest#x"),
+            "{repeat}"
+        );
+    }
+
+    #[test]
+    fn a_filter_and_a_user_are_told() {
+        let component = component("io.x.test", "R");
+        let call = Call {
+            component: &component,
+            user: Some(10),
+            arguments: &[],
+            filter: Some("a.ATest"),
+            awaits_agent: false,
+            mode: Mode::Once,
+        };
+        let told = call.command();
+        assert!(told.starts_with("am instrument -w -r --user 10 -e "), "{told}");
+        assert!(told.contains("-e tests_regex"), "{told}");
+    }
+}

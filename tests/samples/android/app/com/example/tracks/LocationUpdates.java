@@ -1,0 +1,24 @@
+package com.example.tracks;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/** Tells where the phone is; lives as long as the application. */
+public final class LocationUpdates {
+    static final LocationUpdates INSTANCE = new LocationUpdates();
+
+    /** Is told. */
+    public interface Listener {
+        void moved(double latitude, double longitude);
+    }
+
+    private final List<Listener> listeners = new ArrayList<>();
+
+    void register(Listener listener) {
+        listeners.add(listener);
+    }
+
+    void unregister(Listener listener) {
+        listeners.remove(listener);
+    }
+}

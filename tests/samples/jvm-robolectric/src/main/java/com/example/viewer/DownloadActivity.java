@@ -1,0 +1,19 @@
+package com.example.viewer;
+
+import android.os.Bundle;
+
+/** Listens, and goes on listening when it is gone. */
+public class DownloadActivity extends ViewerActivity {
+    private final Downloads.Listener listener = new Downloads.Listener() {
+        @Override
+        public void done(String page) {
+            setTitle(page);
+        }
+    };
+
+    @Override
+    protected void onCreate(Bundle state) {
+        super.onCreate(state);
+        Downloads.INSTANCE.register(listener);
+    }
+}

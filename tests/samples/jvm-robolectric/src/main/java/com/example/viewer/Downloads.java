@@ -1,0 +1,24 @@
+package com.example.viewer;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/** Tells listeners when a download is done; lives as long as the application. */
+public final class Downloads {
+    static final Downloads INSTANCE = new Downloads();
+
+    /** Is told. */
+    public interface Listener {
+        void done(String page);
+    }
+
+    private final List<Listener> listeners = new ArrayList<>();
+
+    void register(Listener listener) {
+        listeners.add(listener);
+    }
+
+    void unregister(Listener listener) {
+        listeners.remove(listener);
+    }
+}

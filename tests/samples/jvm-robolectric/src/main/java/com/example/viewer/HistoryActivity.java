@@ -1,0 +1,17 @@
+package com.example.viewer;
+
+import android.app.Activity;
+import android.os.Bundle;
+import java.util.ArrayList;
+import java.util.List;
+
+/** Remembers every page that was shown, and keeps it. */
+public class HistoryActivity extends ViewerActivity {
+    static final List<Activity> SHOWN = new ArrayList<>();
+
+    @Override
+    protected void onCreate(Bundle state) {
+        super.onCreate(state);
+        SHOWN.add(this);
+    }
+}

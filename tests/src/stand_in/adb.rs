@@ -1,0 +1,136 @@
+//! Real adb servers of our own: a private home, a socket with a name of its own, gone with the test.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tempfile::TempDir;
+
+use super::StandIn;
+use crate::{peer, say};
+
+/// An adb program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Adb {
+    /// `adb 29`.
+    pub name: &'static str,
+    /// Where it is.
+    pub program: PathBuf,
+}
+
+/// A private server of an adb; ended with this.
+#[derive(Debug)]
+pub struct AdbServer {
+    adb: Adb,
+    home: TempDir,
+    socket: String,
+    calls: AtomicU32,
+}
+
+/// Where Debian puts its own.
+const DEBIAN: &str = "/usr/lib/android-sdk/platform-tools/adb";
+
+/// The programs found here: Debian's 29 and Google's 36. Says which is missing.
+#[must_use]
+pub fn adbs() -> Vec<Adb> {
+    let debian = Path::new(DEBIAN);
+    let old = debian.exists().then(|| Adb { name: "adb 29", program: debian.to_owned() });
+    if old.is_none() {
+        say(&format!("skipped: there is no {DEBIAN} (apt install adb)"));
+    }
+    let new = peer("adb-36/adb").map(|program| Adb { name: "adb 36", program });
+    old.into_iter().chain(new).collect()
+}
+
+impl AdbServer {
+    /// A server that runs.
+    #[must_use]
+    pub fn start(adb: &Adb) -> Self {
+        let server = Self::prepare(adb);
+        let started = server.adb(&["start-server"]);
+        assert!(started.status.success(), "{} does not start: {started:?}", adb.name);
+        server
+    }
+
+    /// A place for a server that does not run yet.
+    #[must_use]
+    pub fn prepare(adb: &Adb) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let home = tempfile::Builder::new().prefix("memgate-adb-").tempdir().unwrap();
+        let socket = format!("localabstract:memgate-e2e-adb-{}-{number}", std::process::id());
+        Self { adb: adb.clone(), home, socket, calls: AtomicU32::new(0) }
+    }
+
+    /// Which program it is.
+    #[must_use]
+    pub fn program(&self) -> &Adb {
+        &self.adb
+    }
+
+    /// Its address, as in `ADB_SERVER_SOCKET`.
+    #[must_use]
+    pub fn socket(&self) -> String {
+        self.socket.clone()
+    }
+
+    /// What `memgate`, or another adb, must have in its environment to use it.
+    #[must_use]
+    pub fn environment(&self) -> Vec<(OsString, OsString)> {
+        let folder = self.adb.program.parent().unwrap().to_owned();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(std::iter::once(folder).chain(std::env::split_paths(&path))).unwrap();
+        let home = self.home.path().as_os_str();
+        let pair = |name: &str, value: OsString| (name.into(), value);
+        // Newer ones look for devices elsewhere only if these let them.
+        let off = ["ADB_MDNS", "ADB_EMU", "ADB_USB"].map(|name| pair(name, "0".into()));
+        let ours = [
+            pair("PATH", path),
+            pair("HOME", home.into()),
+            pair("TMPDIR", home.into()),
+            pair("ADB_SERVER_SOCKET", self.socket.clone().into()),
+            pair("ANDROID_SERIAL", "".into()),
+        ];
+        ours.into_iter().chain(off).collect()
+    }
+
+    /// Connects a device and waits until it answers.
+    pub fn connect(&self, device: &StandIn) {
+        let connected = self.adb(&["connect", &device.serial()]);
+        let said = String::from_utf8_lossy(&connected.stdout);
+        assert!(said.starts_with("connected to"), "{}: {connected:?}", self.adb.name);
+        let ready = self.adb(&["-s", &device.serial(), "wait-for-device"]);
+        assert!(ready.status.success(), "{ready:?}");
+    }
+
+    /// Runs the program against its server.
+    #[must_use]
+    pub fn adb(&self, arguments: &[&str]) -> Output {
+        // Files, because a server that it starts keeps a pipe open.
+        let number = self.calls.fetch_add(1, Ordering::Relaxed);
+        let [out, err] = ["out", "err"].map(|name| self.home.path().join(format!("{name}-{number}")));
+        let status = Command::new(&self.adb.program)
+            .args(arguments)
+            .envs(self.environment())
+            .stdin(Stdio::null())
+            .stdout(File::create(&out).unwrap())
+            .stderr(File::create(&err).unwrap())
+            .status()
+            .unwrap();
+        Output { status, stdout: std::fs::read(out).unwrap(), stderr: std::fs::read(err).unwrap() }
+    }
+
+    /// Its port forwards; none of ours may stay.
+    #[must_use]
+    pub fn forwards(&self) -> String {
+        String::from_utf8_lossy(&self.adb(&["forward", "--list"]).stdout).into_owned()
+    }
+}
+
+impl Drop for AdbServer {
+    fn drop(&mut self) {
+        drop(self.adb(&["kill-server"]));
+    }
+}

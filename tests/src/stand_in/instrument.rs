@@ -1,0 +1,75 @@
+//! What an app does when its tests are run: for a test of memgate to say, with a real virtual machine or without.
+
+use super::{StandIn, Terminal};
+
+/// `am instrument`, as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Instrumentation {
+    /// `-r`
+    pub raw: bool,
+    /// `-m`
+    pub proto: bool,
+    /// `-w`
+    pub wait: bool,
+    /// `--no-restart`
+    pub no_restart: bool,
+    /// `--user`
+    pub user: Option<String>,
+    /// `-e`, in order.
+    pub arguments: Vec<(String, String)>,
+    /// The app with the tests.
+    pub package: String,
+    /// Its class that runs them.
+    pub runner: String,
+}
+
+/// The apps of a device.
+pub trait Instrument: Send + Sync + 'static {
+    /// `am instrument`: writes its stream to the terminal, and gives the exit status of `am`. As on a device the app goes on
+    /// when the client leaves, until [`Instrument::force_stop`]. [`StandIn::process`] tells that the app's process runs.
+    fn instrument(&self, device: &StandIn, call: &Instrumentation, terminal: &mut Terminal) -> u8;
+
+    /// `am attach-agent`. That the agent was really loaded is not told.
+    ///
+    /// # Errors
+    /// What `am` prints.
+    fn attach_agent(&self, _: &StandIn, process: &str, _path: &str, _options: &str) -> Result<(), String> {
+        Err(format!("java.lang.IllegalArgumentException: Unknown process: {process}"))
+    }
+
+    /// `am force-stop`, and what `pm clear` does besides.
+    fn force_stop(&self, _: &StandIn, _package: &str) {}
+
+    /// `am dumpheap`.
+    ///
+    /// # Errors
+    /// What `am` prints.
+    fn dump_heap(
+        &self,
+        _: &StandIn,
+        process: &str,
+        _native: bool,
+        _collect: bool,
+        _path: &str,
+    ) -> Result<(), String> {
+        Err(format!("java.lang.IllegalArgumentException: Unknown process: {process}"))
+    }
+
+    /// A command that the device itself does not know; `None`: nor does this.
+    fn command(&self, _: &StandIn, _words: &[String], _: &mut Terminal) -> Option<u8> {
+        None
+    }
+}
+
+/// An app without tests.
+#[derive(Debug, Clone, Copy)]
+pub struct NoTests;
+
+impl Instrument for NoTests {
+    fn instrument(&self, _: &StandIn, call: &Instrumentation, terminal: &mut Terminal) -> u8 {
+        let stream =
+            "INSTRUMENTATION_RESULT: stream=\n\nTime: 0.001\n\nOK (0 tests)\n\n\nINSTRUMENTATION_CODE: -1\n";
+        // A client that has left hears nothing.
+        if call.raw && terminal.out(stream.as_bytes()).is_err() { 1 } else { 0 }
+    }
+}

@@ -1,0 +1,464 @@
+//! A device that is none: it speaks the device's side of adb's transport over TCP, so that a real adb server takes it for
+//! one, and answers what memgate and adb ask of a device from tables of its own. It runs nothing of this machine's shell.
+//!
+//! Data flow: [`AdbServer`] (a real `adb`, private) ⇄ TCP ⇄ `transport` → `services` (shell, files, sockets) → `commands` over
+//! `files` (a temporary folder), the properties and packages of [`Builder`], and [`Instrument`], which runs the tests of an app.
+//! What is not known here is answered as a device answers, remembered, and fails the test when the device is dropped.
+
+mod adb;
+mod commands;
+mod faults;
+mod files;
+mod instrument;
+mod line;
+mod packages;
+mod processes;
+mod services;
+mod sync;
+mod terminal;
+mod transport;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub use adb::{Adb, AdbServer, adbs};
+use faults::Faults;
+pub use faults::{Fault, What, When};
+use files::Files;
+pub use instrument::{Instrument, Instrumentation, NoTests};
+pub use packages::Package;
+pub use terminal::Terminal;
+use transport::Transport;
+
+/// How long a test waits for what must come.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Answers a stream to an abstract socket; reads and writes until it returns.
+pub type Handler = Arc<dyn Fn(&mut dyn Stream) + Send + Sync>;
+
+/// Both directions of a stream to a socket of the device.
+pub trait Stream: io::Read + io::Write {}
+
+impl<T: io::Read + io::Write> Stream for T {}
+
+/// A device. Clones are the same one; where the last clone of a test is dropped, what was not known fails the test.
+#[derive(Clone)]
+pub struct StandIn {
+    inner: Arc<Inner>,
+    /// Its own threads hold the device without this.
+    _owner: Option<Arc<Owner>>,
+}
+
+struct Owner(Arc<Inner>);
+
+struct Inner {
+    made: Builder,
+    address: SocketAddr,
+    files: Files,
+    state: Mutex<State>,
+    changed: Condvar,
+    faults: Mutex<Faults>,
+}
+
+#[derive(Default)]
+struct State {
+    properties: BTreeMap<String, String>,
+    processes: BTreeMap<u32, String>,
+    agent_apps: BTreeMap<String, String>,
+    installed: Vec<String>,
+    log: Vec<String>,
+    commands: Vec<String>,
+    unknown: Vec<String>,
+    open: Vec<String>,
+    transports: Vec<Weak<Transport>>,
+    unplugged: bool,
+    silent: bool,
+    unauthorized: bool,
+    ended: bool,
+}
+
+/// How a device is made.
+#[derive(Clone)]
+pub struct Builder {
+    api: u32,
+    model: String,
+    features: String,
+    key: bool,
+    properties: BTreeMap<String, String>,
+    packages: Vec<Package>,
+    handlers: BTreeMap<String, Handler>,
+    answers: BTreeMap<String, (String, u8)>,
+    instrument: Arc<dyn Instrument>,
+}
+
+impl Builder {
+    /// Its API level; 34 without this.
+    #[must_use]
+    pub fn api(mut self, api: u32) -> Self {
+        self.api = api;
+        self
+    }
+
+    /// Its instruction sets, `x86_64` without this.
+    #[must_use]
+    pub fn abi(self, list: &str) -> Self {
+        self.property("ro.product.cpu.abilist", list)
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn model(mut self, model: &str) -> Self {
+        model.clone_into(&mut self.model);
+        self
+    }
+
+    /// What it offers to adb: `shell_v2,cmd,stat_v2` without this. Never `delayed_ack`.
+    #[must_use]
+    pub fn features(mut self, features: &str) -> Self {
+        features.clone_into(&mut self.features);
+        self
+    }
+
+    /// It asks for a key and takes any.
+    #[must_use]
+    pub fn asks_for_a_key(mut self) -> Self {
+        self.key = true;
+        self
+    }
+
+    /// A system property.
+    #[must_use]
+    pub fn property(mut self, name: &str, value: &str) -> Self {
+        self.properties.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// An installed app.
+    #[must_use]
+    pub fn package(mut self, package: Package) -> Self {
+        self.packages.push(package);
+        self
+    }
+
+    /// Who answers at an abstract socket, instead of this machine's socket of that name.
+    #[must_use]
+    pub fn abstract_handler(
+        mut self,
+        name: &str,
+        handler: impl Fn(&mut dyn Stream) + Send + Sync + 'static,
+    ) -> Self {
+        self.handlers.insert(name.to_owned(), Arc::new(handler));
+        self
+    }
+
+    /// What a command prints, and its exit status, where it says exactly this.
+    #[must_use]
+    pub fn answer(mut self, command: &str, printed: &str, status: u8) -> Self {
+        self.answers.insert(command.to_owned(), (printed.to_owned(), status));
+        self
+    }
+
+    /// Who runs the tests of apps.
+    #[must_use]
+    pub fn instrument(mut self, instrument: impl Instrument) -> Self {
+        self.instrument = Arc::new(instrument);
+        self
+    }
+
+    /// Switches it on.
+    #[must_use]
+    pub fn start(self) -> StandIn {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let files = Files::new(&self.packages);
+        let mut properties = BTreeMap::from(
+            [
+                ("ro.build.version.sdk", self.api.to_string().as_str()),
+                ("ro.build.version.release", &self.api.saturating_sub(20).to_string()),
+                ("ro.build.type", "user"),
+                ("ro.debuggable", "0"),
+                ("ro.product.cpu.abilist", "x86_64"),
+                ("ro.product.model", &self.model),
+                ("sys.boot_completed", "1"),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned())),
+        );
+        properties.extend(self.properties.clone());
+        let inner = Arc::new(Inner {
+            address: listener.local_addr().unwrap(),
+            made: Self { properties: properties.clone(), ..self },
+            files,
+            state: Mutex::new(State { properties, ..State::default() }),
+            changed: Condvar::new(),
+            faults: Mutex::default(),
+        });
+        let own = StandIn { inner: Arc::clone(&inner), _owner: None };
+        thread::spawn(move || own.listen(listener));
+        StandIn { _owner: Some(Arc::new(Owner(Arc::clone(&inner)))), inner }
+    }
+}
+
+impl StandIn {
+    /// A device of API level 34 without apps.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder {
+            api: 34,
+            model: "Stand In".to_owned(),
+            features: "shell_v2,cmd,stat_v2".to_owned(),
+            key: false,
+            properties: BTreeMap::new(),
+            packages: Vec::new(),
+            handlers: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            instrument: Arc::new(NoTests),
+        }
+    }
+
+    /// What adb calls it once it is connected.
+    #[must_use]
+    pub fn serial(&self) -> String {
+        self.inner.address.to_string()
+    }
+
+    /// Where a path of the device lies on this machine.
+    #[must_use]
+    pub fn host_path(&self, path: &str) -> PathBuf {
+        self.inner.files.host_path(path)
+    }
+
+    /// The data folder of an app.
+    #[must_use]
+    pub fn data_folder(package: &str) -> String {
+        format!("/data/user/0/{package}")
+    }
+
+    /// A property as it is now; `None`: empty.
+    #[must_use]
+    pub fn property(&self, name: &str) -> Option<String> {
+        self.state().properties.get(name).cloned()
+    }
+
+    /// A process of the device, in truth one of this machine, has begun: `name` is that of its app.
+    pub fn process(&self, name: &str, pid: u32) {
+        self.state().processes.insert(pid, name.to_owned());
+        self.inner.changed.notify_all();
+    }
+
+    /// It has ended.
+    pub fn process_ended(&self, pid: u32) {
+        self.state().processes.remove(&pid);
+        self.inner.changed.notify_all();
+    }
+
+    /// Its processes.
+    #[must_use]
+    pub fn processes(&self) -> BTreeMap<u32, String> {
+        self.state().processes.clone()
+    }
+
+    /// Writes a line into its log.
+    pub fn log(&self, line: &str) {
+        self.state().log.push(line.to_owned());
+    }
+
+    /// The agent that `am set-agent-app` left for an app.
+    #[must_use]
+    pub fn agent_app(&self, package: &str) -> Option<String> {
+        self.state().agent_apps.get(package).cloned()
+    }
+
+    /// The agents an app starts with (`code_cache/startup_agents`), as files of this machine.
+    #[must_use]
+    pub fn startup_agents(&self, package: &str) -> Vec<PathBuf> {
+        let folder = self.host_path(&format!("{}/code_cache/startup_agents", Self::data_folder(package)));
+        let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+        let mut agents: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
+        agents.sort();
+        agents
+    }
+
+    /// Its API level.
+    #[must_use]
+    pub fn api(&self) -> u32 {
+        self.inner.made.api
+    }
+
+    /// An installed app.
+    #[must_use]
+    pub fn package(&self, name: &str) -> Option<&Package> {
+        self.inner.made.packages.iter().find(|package| package.name == name)
+    }
+
+    /// Every command line that came, in its order.
+    #[must_use]
+    pub fn commands(&self) -> Vec<String> {
+        self.state().commands.clone()
+    }
+
+    /// What was installed: the words of the command and the bytes that came.
+    #[must_use]
+    pub fn installed(&self) -> Vec<String> {
+        self.state().installed.clone()
+    }
+
+    /// What it was asked and does not know; what is taken no longer fails the test.
+    #[must_use]
+    pub fn take_unknown(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().unknown)
+    }
+
+    /// What is there now and was not at the start: files, properties, agents of apps, processes, open streams.
+    #[must_use]
+    pub fn leftovers(&self) -> Vec<String> {
+        let mut left = self.inner.files.changes();
+        let state = self.state();
+        let before = &self.inner.made.properties;
+        let changed = state.properties.iter().filter(|(name, value)| before.get(*name) != Some(value));
+        left.extend(changed.map(|(name, value)| format!("property {name}={value}")));
+        let lost = before.keys().filter(|name| !state.properties.contains_key(*name));
+        left.extend(lost.map(|name| format!("property {name} is gone")));
+        left.extend(state.agent_apps.iter().map(|(package, agent)| format!("agent app {package}: {agent}")));
+        left.extend(state.processes.iter().map(|(pid, name)| format!("process {pid} {name}")));
+        left.extend(state.open.iter().map(|service| format!("stream {service}")));
+        left
+    }
+
+    /// Waits until nothing is left, as what was cut off ends a moment later.
+    #[track_caller]
+    pub fn assert_clean(&self) {
+        let until = Instant::now() + LONG;
+        loop {
+            let left = self.leftovers();
+            let now = Instant::now();
+            if left.is_empty() {
+                return;
+            }
+            assert!(now < until, "left on the device: {left:#?}");
+            self.wait(Duration::from_millis(100));
+        }
+    }
+
+    /// Waits until `holds`.
+    ///
+    /// # Panics
+    /// It never does.
+    #[track_caller]
+    pub fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let until = Instant::now() + LONG;
+        while !holds(self) {
+            assert!(Instant::now() < until, "waited in vain: {what}");
+            self.wait(Duration::from_millis(100));
+        }
+    }
+
+    /// Until something changes, or `most` has passed: files change unheard.
+    fn wait(&self, most: Duration) {
+        drop(self.inner.changed.wait_timeout(self.state(), most).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn not_known(&self, what: &str) {
+        self.state().unknown.push(what.to_owned());
+    }
+
+    fn opened(&self, service: &str) {
+        self.state().open.push(service.to_owned());
+        self.inner.changed.notify_all();
+    }
+
+    fn closed(&self, service: &str) {
+        let mut state = self.state();
+        if let Some(at) = state.open.iter().position(|open| open == service) {
+            state.open.remove(at);
+        }
+        drop(state);
+        self.inner.changed.notify_all();
+    }
+
+    fn banner(&self) -> String {
+        let model = &self.inner.made.model;
+        let features = &self.inner.made.features;
+        format!(
+            "device::ro.product.name=memgate;ro.product.model={model};ro.product.device=standin;features={features}"
+        )
+    }
+
+    fn root(&self) -> &Path {
+        self.inner.files.root()
+    }
+
+    /// Takes connections while it is plugged in; the port is closed while it is not.
+    fn listen(&self, first: TcpListener) {
+        let mut listener = Some(first);
+        loop {
+            let state = self.state();
+            let state = self
+                .inner
+                .changed
+                .wait_while(state, |state| state.unplugged && !state.ended && listener.is_none())
+                .unwrap_or_else(PoisonError::into_inner);
+            let (ended, unplugged) = (state.ended, state.unplugged);
+            drop(state);
+            if ended {
+                return;
+            }
+            if unplugged {
+                listener = None;
+                continue;
+            }
+            let open = listener.get_or_insert_with(|| TcpListener::bind(self.inner.address).unwrap());
+            let Ok((stream, _)) = open.accept() else { continue };
+            let busy = self.state();
+            if busy.ended || busy.unplugged {
+                continue;
+            }
+            drop(busy);
+            let device = Self { inner: Arc::clone(&self.inner), _owner: None };
+            // It ends when the server hangs up, or sends nonsense: nobody to tell.
+            thread::spawn(move || drop(transport::serve(&device, stream)));
+        }
+    }
+
+    /// Lets the accepting thread look at the state again.
+    fn wake(&self) {
+        self.inner.changed.notify_all();
+        drop(TcpStream::connect_timeout(&self.inner.address, Duration::from_secs(1)));
+    }
+
+    fn adopt(&self, transport: &Arc<Transport>) {
+        let mut state = self.state();
+        state.transports.push(Arc::downgrade(transport));
+        let unplugged = state.unplugged;
+        drop(state);
+        if unplugged {
+            transport.close();
+        }
+    }
+
+    fn disown(&self, transport: &Arc<Transport>) {
+        let gone = Arc::downgrade(transport);
+        self.state().transports.retain(|other| !other.ptr_eq(&gone));
+        self.inner.changed.notify_all();
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let device = StandIn { inner: Arc::clone(&self.0), _owner: None };
+        device.state().ended = true;
+        device.hang_up();
+        device.wake();
+        let unknown = device.take_unknown();
+        if !thread::panicking() {
+            assert!(unknown.is_empty(), "the stand-in device does not know: {unknown:#?}");
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! The device client through real adb servers, old and new, against the stand-in device.
+
+use std::future::Future;
+use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::thread;
+use std::time::Duration;
+
+use memgate::device::adb::{AdbError, Bounds, Device, Line, Server, State, command};
+use memgate_e2e::stand_in::{Adb, AdbServer, Builder, Package, StandIn, adbs};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const LONG: Duration = Duration::from_secs(60);
+
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    // A test that hangs says where.
+    runtime.block_on(async { tokio::time::timeout(LONG, future).await.expect("it hangs") })
+}
+
+/// The client of a private server.
+pub(crate) fn client(server: &AdbServer) -> Server {
+    Server::new(server.socket().parse().unwrap(), Some(server.program().program.clone()))
+}
+
+/// A server with one device.
+pub(crate) fn with_device(adb: &Adb, builder: Builder) -> (AdbServer, StandIn) {
+    let server = AdbServer::start(adb);
+    let device = builder.start();
+    server.connect(&device);
+    (server, device)
+}
+
+/// Bytes that differ from piece to piece.
+fn varied(size: usize, seed: usize) -> Vec<u8> {
+    (0..size).map(|at| (at * 7 + (at >> 8) + seed).to_le_bytes()[0]).collect()
+}
+
+async fn only(server: &AdbServer) -> Device {
+    client(server).choose(None).await.unwrap()
+}
+
+#[test]
+fn commands_bring_both_outputs_and_their_status() {
+    for adb in adbs() {
+        for (features, v2) in [("shell_v2,cmd,stat_v2", true), ("cmd", false)] {
+            let builder = StandIn::builder()
+                .features(features)
+                .answer("say 255", "bye\n", 255)
+                .answer("say 255\necho", "", 0)
+                .package(Package::app("com.example.tiles"));
+            let (server, phone) = with_device(&adb, builder);
+            block_on(async {
+                let device = only(&server).await;
+                let big: Vec<u8> = (0..1 << 20).map(|i: u32| b"0123456789abcde\n"[i as usize % 16]).collect();
+                device.push_bytes(&big, "/data/local/tmp/big", 0o644).await.unwrap();
+                let output = device.shell("cat /data/local/tmp/big").await.unwrap();
+                assert!(output.stdout == big, "{}: {} bytes came", adb.name, output.stdout.len());
+                assert_eq!((output.exit, output.stderr.len()), (0, 0));
+                let output = device.shell("cat /nowhere; echo 'it'\\''s $' && false").await.unwrap();
+                assert_eq!(output.exit, 1);
+                let both = "cat: /nowhere: No such file or directory\n";
+                if v2 {
+                    assert_eq!(
+                        (output.text().as_ref(), output.stderr.as_slice()),
+                        ("it's $", both.as_bytes())
+                    );
+                    assert_eq!(device.shell("say 255").await.unwrap().exit, 255);
+                } else {
+                    assert_eq!(output.stdout, [both.as_bytes(), b"it's $\n"].concat(), "{}", adb.name);
+                }
+                let error = device
+                    .shell("run-as com.nobody ls")
+                    .await
+                    .unwrap()
+                    .success("look into the app")
+                    .unwrap_err();
+                assert_eq!(
+                    error.to_string(),
+                    "look into the app: exit status 1: run-as: unknown package: com.nobody"
+                );
+                device.shell("rm /data/local/tmp/big").await.unwrap().success("tidy").unwrap();
+            });
+            phone.assert_clean();
+        }
+    }
+}
+
+#[test]
+fn output_comes_by_lines_while_the_command_runs() {
+    for adb in adbs() {
+        let lines: String = (0..2000).map(|i| format!("line {i}\n")).collect();
+        let (server, _phone) = with_device(&adb, StandIn::builder().answer("count", &lines, 3));
+        block_on(async {
+            let mut shell = only(&server).await.start("count").await.unwrap();
+            for i in 0..2000 {
+                assert_eq!(shell.next_line().await.unwrap(), Line::Stdout(format!("line {i}").into()));
+            }
+            assert_eq!(shell.next_line().await.unwrap(), Line::Exit(3));
+            assert_eq!(shell.next_line().await.unwrap(), Line::Exit(3), "and again");
+        });
+    }
+}
+
+#[test]
+fn what_a_device_does_not_know_it_says_as_a_device() {
+    for adb in adbs() {
+        let (server, phone) = with_device(&adb, StandIn::builder());
+        block_on(async {
+            let output = only(&server).await.shell("frobnicate -x").await.unwrap();
+            assert_eq!(output.exit, 127);
+            assert_eq!(output.stderr, b"/system/bin/sh: frobnicate: inaccessible or not found\n");
+        });
+        assert_eq!(phone.take_unknown(), ["command `frobnicate -x`"]);
+    }
+}
+
+#[test]
+fn files_come_back_as_they_went() {
+    let names = [
+        "plain",
+        "with blank",
+        "it's",
+        "a\"b",
+        "$HOME",
+        "`id`",
+        "-n",
+        "naïve…",
+        "a;b",
+        "new\nline",
+        "back\\slash",
+        "a=b,c",
+    ];
+    for adb in adbs() {
+        for features in ["shell_v2,cmd,stat_v2", "shell_v2,cmd", "shell_v2,cmd,stat_v2,ls_v2"] {
+            let (server, phone) = with_device(&adb, StandIn::builder().features(features));
+            let folder = tempfile::tempdir().unwrap();
+            block_on(async {
+                let device = only(&server).await;
+                for (i, name) in names.iter().enumerate() {
+                    // Empty, one piece, a byte more than pieces, and some.
+                    let size = [0, 1, 65_536, 65_537, 300_000][i % 5];
+                    let bytes: Vec<u8> = varied(size, i);
+                    let remote = format!("/data/local/tmp/a b/{name}");
+                    let local = folder.path().join("local");
+                    std::fs::write(&local, &bytes).unwrap();
+                    device.push(&local, &remote, 0o640).await.unwrap();
+                    let stat = device.stat(&remote).await.unwrap().unwrap();
+                    assert_eq!(
+                        (stat.is_file(), stat.mode & 0o777, stat.bytes),
+                        (true, 0o640, size as u64),
+                        "{name}"
+                    );
+                    let back = folder.path().join("back");
+                    assert_eq!(device.pull(&remote, &back, Bounds::default()).await.unwrap(), size as u64);
+                    assert!(std::fs::read(&back).unwrap() == bytes, "{name}");
+                    assert!(device.pull_bytes(&remote, Bounds::default()).await.unwrap() == bytes, "{name}");
+                    let cat = device.shell(&command(&["cat", &remote])).await.unwrap();
+                    assert!(cat.stdout == bytes, "{name}: {:?}", String::from_utf8_lossy(&cat.stderr));
+                }
+                let mut listed: Vec<String> = device
+                    .list("/data/local/tmp/a b")
+                    .await
+                    .unwrap()
+                    .into_iter()
+                    .map(|entry| String::from_utf8(entry.name).unwrap())
+                    .collect();
+                listed.sort();
+                let mut want = names.map(str::to_owned);
+                want.sort();
+                assert_eq!(listed, want);
+                assert!(device.stat("/data/local/tmp/a b").await.unwrap().unwrap().is_folder());
+                assert_eq!(device.stat("/data/local/tmp/none").await.unwrap(), None);
+                device.shell("rm -r '/data/local/tmp/a b'").await.unwrap().success("tidy").unwrap();
+                assert_eq!(device.list("/data/local/tmp/a b").await.unwrap(), []);
+            });
+            phone.assert_clean();
+        }
+    }
+}
+
+#[test]
+fn what_a_device_refuses_leaves_nothing_behind() {
+    for adb in adbs() {
+        let (server, phone) = with_device(&adb, StandIn::builder().package(Package::app("com.x")));
+        let folder = tempfile::tempdir().unwrap();
+        block_on(async {
+            let device = only(&server).await;
+            let small = Bounds { bytes: 99_999, ..Bounds::default() };
+            device.push_bytes(&[1; 100_000], "/data/local/tmp/f", 0o600).await.unwrap();
+            let target = folder.path().join("f");
+            for (remote, bounds, text) in [
+                ("/data/local/tmp/none", small, "No such file or directory"),
+                ("/data/user/0/com.x/files", small, "Permission denied"),
+                ("/data/local/tmp/f", small, "more than 99999 bytes came"),
+            ] {
+                let error = device.pull(remote, &target, bounds).await.unwrap_err();
+                assert!(error.to_string().contains(text), "{error}");
+                assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{remote}");
+            }
+            let error = device.push_bytes(&[0; 200_000], "/system/lib64/x", 0o644).await.unwrap_err();
+            assert!(error.to_string().contains("Permission denied"), "{error}");
+            let error = device.push_bytes(b"", &"/long".repeat(300), 0o644).await.unwrap_err();
+            assert!(matches!(error, AdbError::Unsayable { .. }), "{error}");
+            let error = device.shell("cat /data/local/tmp/f").await.unwrap();
+            assert_eq!(error.stdout.len(), 100_000);
+            let error = device.shell_within("cat /data/local/tmp/f", small).await.unwrap_err();
+            assert!(matches!(error, AdbError::TooMuch { limit: 99_999, .. }), "{error}");
+            device.shell("rm /data/local/tmp/f").await.unwrap();
+        });
+        phone.assert_clean();
+    }
+}
+
+#[test]
+fn sockets_of_apps_are_reached_without_a_forward() {
+    let name = format!("memgate-e2e-echo-{}", std::process::id());
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            thread::spawn(move || {
+                let mut buffer = [0; 70_000];
+                while let Ok(got @ 1..) = stream.read(&mut buffer) {
+                    stream.write_all(&buffer[..got]).unwrap();
+                }
+            });
+        }
+    });
+    for adb in adbs() {
+        let builder = StandIn::builder().abstract_handler("greets", |stream| {
+            stream.write_all(b"hello, and goodbye").unwrap();
+        });
+        let (server, phone) = with_device(&adb, builder);
+        block_on(async {
+            let device = only(&server).await;
+            let (mut from, mut into) = tokio::io::split(device.open_local_abstract(&name).await.unwrap());
+            let sent: Vec<u8> = varied(3_000_000, 3);
+            let copy = sent.clone();
+            let writing = tokio::spawn(async move {
+                into.write_all(&copy).await.unwrap();
+                into
+            });
+            let mut came = vec![0; sent.len()];
+            from.read_exact(&mut came).await.unwrap();
+            assert!(came == sent, "{}", adb.name);
+            drop((from, writing.await.unwrap()));
+
+            let mut text = String::new();
+            device.open_local_abstract("greets").await.unwrap().read_to_string(&mut text).await.unwrap();
+            assert_eq!(text, "hello, and goodbye");
+
+            let error = device.open_local_abstract("memgate-nobody").await.unwrap_err();
+            assert!(
+                matches!(&error, AdbError::NobodyListens { name, .. } if name == "memgate-nobody"),
+                "{error}"
+            );
+            assert_eq!(client(&server).forwards().await.unwrap(), [""; 0]);
+        });
+        phone.assert_clean();
+    }
+}
+
+#[test]
+fn properties_are_read_set_and_cleared() {
+    for adb in adbs() {
+        let builder =
+            StandIn::builder().api(30).abi("x86_64,arm64-v8a").model("Pixel 4a").property("debug.old", "a b");
+        let (server, phone) = with_device(&adb, builder);
+        block_on(async {
+            let device = only(&server).await;
+            let facts = device.facts().await.unwrap();
+            assert_eq!((facts.api, facts.model.as_str(), facts.abis.len()), (30, "Pixel 4a", 2));
+            assert!(facts.booted && !facts.debuggable);
+            assert_eq!(device.property("debug.old").await.unwrap().as_deref(), Some("a b"));
+            assert_eq!(device.property("debug.none").await.unwrap(), None);
+            device.set_property("debug.memgate.cfg", "it's $1; x").await.unwrap();
+            assert_eq!(phone.property("debug.memgate.cfg").as_deref(), Some("it's $1; x"));
+            phone.wait_until("only the property is left", |phone| {
+                phone.leftovers() == ["property debug.memgate.cfg=it's $1; x"]
+            });
+            device.set_property("debug.memgate.cfg", "").await.unwrap();
+            let error = device.set_property("ro.x", "1").await.unwrap_err();
+            assert!(error.to_string().contains("Failed to set property 'ro.x'"), "{error}");
+            assert!(device.set_property("debug.x", &"x".repeat(92)).await.is_err());
+        });
+        phone.assert_clean();
+    }
+}
+
+#[test]
+fn one_of_two_devices_must_be_named() {
+    for adb in adbs() {
+        let (server, first) = with_device(&adb, StandIn::builder().model("First"));
+        let second = StandIn::builder().model("Second").property("debug.me", "second").start();
+        block_on(async {
+            let adb = client(&server);
+            assert!(adb.choose(None).await.is_ok(), "the only one");
+            adb.connect(&second.serial()).await.unwrap();
+            adb.connect(&second.serial()).await.unwrap();
+            let error = adb.choose(None).await.unwrap_err();
+            for serial in [first.serial(), second.serial()] {
+                assert!(error.to_string().contains(&format!("{serial} (device)")), "{error}");
+            }
+            assert!(error.hint().contains("--device SERIAL"));
+            let named = adb.choose(Some(&second.serial())).await.unwrap();
+            assert_eq!(named.property("debug.me").await.unwrap().as_deref(), Some("second"));
+            let error = adb.choose(Some("nosuch")).await.unwrap_err();
+            assert!(error.to_string().starts_with("find the device nosuch: there are "), "{error}");
+            let listed = adb.devices().await.unwrap();
+            assert_eq!(listed.iter().filter(|device| device.model.as_deref() == Some("Second")).count(), 1);
+            assert_eq!(adb.all().await.unwrap().len(), 2);
+            adb.disconnect(&second.serial()).await.unwrap();
+            assert_eq!(named.state().await.unwrap(), None);
+        });
+    }
+}
+
+#[test]
+fn without_a_device_the_error_says_what_to_do() {
+    for adb in adbs() {
+        let server = AdbServer::start(&adb);
+        block_on(async {
+            let adb = client(&server);
+            let error = adb.choose(None).await.unwrap_err();
+            assert!(
+                matches!(error, AdbError::NoDevices { .. }) && error.hint().contains("emulator"),
+                "{error}"
+            );
+            assert!(matches!(adb.all().await.unwrap_err(), AdbError::NoDevices { .. }));
+            let error = adb.connect("127.0.0.1:1").await.unwrap_err();
+            assert!(error.to_string().to_lowercase().contains("failed to connect to"), "{error}");
+        });
+    }
+}
+
+#[test]
+fn a_server_is_started_where_nobody_listens_and_ended_where_it_is_ours() {
+    for adb in adbs() {
+        let server = AdbServer::prepare(&adb);
+        block_on(async {
+            let client = client(&server);
+            assert!(matches!(client.version().await.unwrap_err(), AdbError::NoServer { .. }));
+            // The server takes our environment: a private home for it is what `memgate devices` is tested with.
+            let started = server.adb(&["start-server"]);
+            assert!(started.status.success());
+            assert_eq!(client.ensure().await.unwrap(), 41);
+            client.stop().await.unwrap();
+            while client.version().await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+}
+
+#[test]
+fn changes_are_heard_of() {
+    for adb in adbs() {
+        let server = AdbServer::start(&adb);
+        let phone = StandIn::builder().start();
+        block_on(async {
+            let adb = client(&server);
+            let mut tracker = adb.track().await.unwrap();
+            assert_eq!(tracker.next().await.unwrap(), []);
+            adb.connect(&phone.serial()).await.unwrap();
+            let of_phone = |serial: &str, state| (serial.to_owned(), state);
+            loop {
+                let devices = tracker.next().await.unwrap();
+                let seen = devices.first().map(|device| of_phone(&device.serial, device.state.clone()));
+                if seen == Some(of_phone(&phone.serial(), State::Device)) {
+                    break;
+                }
+            }
+            adb.disconnect(&phone.serial()).await.unwrap();
+            while !tracker.next().await.unwrap().is_empty() {}
+        });
+    }
+}
+
+#[test]
+fn apps_are_installed_by_the_program() {
+    for adb in adbs() {
+        let (server, phone) = with_device(&adb, StandIn::builder());
+        let folder = tempfile::tempdir().unwrap();
+        let apk = folder.path().join("it's an app.apk");
+        std::fs::write(&apk, vec![7; 12_345]).unwrap();
+        block_on(async {
+            let device = only(&server).await;
+            device.install(&[&apk], &["-r", "-t"], LONG).await.unwrap();
+            let error = device.install(&[&folder.path().join("none.apk")], &[], LONG).await.unwrap_err();
+            assert!(matches!(&error, AdbError::Install { said, .. } if said.contains("none.apk")), "{error}");
+        });
+        let installed = phone.installed();
+        assert_eq!(installed.len(), 1, "{installed:?}");
+        assert!(installed[0].contains("-r") && installed[0].ends_with("(12345 bytes)"), "{installed:?}");
+    }
+}

@@ -1,0 +1,139 @@
+//! Instrumented tests on a device: planted leaks are named, clean tests pass, and nothing stays on the device.
+
+use std::process::Stdio;
+
+use memgate_e2e::stand_in::{Adb, AdbServer, StandIn, adbs};
+use memgate_e2e::{Run, repository};
+use memgate_model::{BoundaryQuality, Leak, SuiteReport, TestReport, Verdict};
+use rustix::process::{Pid, Signal};
+use serde_json::Value;
+
+use crate::instrumentation_app::{APP, device, project};
+
+/// Types `memgate run ARGUMENTS` for the app on this device.
+fn run(adb: &Adb, device: &StandIn, name: &str, arguments: &[&str]) -> Run {
+    let server = AdbServer::start(adb);
+    server.connect(device);
+    let (project, agents) = project(&format!("{name}-{}", adb.name.replace(' ', "-")), "    timeout: 60s\n");
+    let mut command = project.command(&[&["run"], arguments].concat());
+    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
+    project.finish(&mut command)
+}
+
+#[test]
+fn planted_leaks_of_an_app_are_named_and_its_clean_tests_pass() {
+    let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
+    let run = run(&adb, &device, "instrumentation", &["--suite", "tracks"]);
+    run.ends_with(1).says("the agent comes by startup_agents");
+    let suite = run.suite();
+    assert_eq!((suite.runner.as_str(), suite.boundary), ("instrumentation", BoundaryQuality::Exact));
+    let wrong = differences(&suite);
+    assert!(wrong.is_empty(), "{}\n{run}", wrong.join("\n"));
+    assert_eq!(run.report().errors, [], "{run}");
+    assert!(run.stdout.contains("OK (7 tests)"), "{run}");
+    device.assert_clean();
+}
+
+#[test]
+fn a_filter_chooses_tests_of_the_app_and_clean_ones_pass_with_every_adb() {
+    for adb in adbs() {
+        let Some((device, _app)) = device(34) else { return };
+        let run =
+            run(&adb, &device, "instrumentation-filter", &["--suite", "tracks", "--filter", "*.CleanTest"]);
+        run.ends_with(0);
+        let mut tests: Vec<String> = run.suite().tests.into_iter().map(|test| test.id).collect();
+        tests.sort();
+        let class = "com.example.tracks.CleanTest";
+        assert_eq!(tests, [format!("{class}.adds"), format!("{class}.allocatesAndForgets")], "{run}");
+        device.assert_clean();
+    }
+}
+
+#[test]
+fn every_way_into_an_app_finds_its_leak() {
+    for (api, way) in [(29, "am set-agent-app"), (28, "am attach-agent")] {
+        let Some((adb, (device, _app))) = adbs().pop().zip(device(api)) else { return };
+        let filter = "com.example.tracks.TileCacheTest.keepsAllTiles";
+        let run = run(
+            &adb,
+            &device,
+            &format!("instrumentation-api-{api}"),
+            &["--suite", "tracks", "--filter", filter],
+        );
+        run.ends_with(1)
+            .says(&format!("the agent comes by {way}"))
+            .says("5 × com.example.tracks.TileCache$Tile");
+        device.assert_clean();
+    }
+}
+
+#[test]
+fn a_test_that_fails_by_itself_is_shown_and_fails_the_run() {
+    let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
+    let run = run(&adb, &device, "instrumentation-failing", &["--suite", "failing"]);
+    run.ends_with(1);
+    assert!(run.stdout.contains("failed: com.example.tracks.FailingTest.fails"), "{run}");
+    assert!(run.stdout.contains("and another expected:<4> but was:<5>"), "{run}");
+    assert_eq!(run.test("com.example.tracks.FailingTest.fails").verdict, Verdict::NotJudged);
+    device.assert_clean();
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_on_the_device() {
+    let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
+    let server = AdbServer::start(&adb);
+    server.connect(&device);
+    let (project, agents) = project("instrumentation-ctrl-c", "    timeout: 60s\n");
+    let mut command = project.command(&["run", "--suite", "tracks"]);
+    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    device.wait_until("the agent is there and the app starts", |device| {
+        device.commands().iter().any(|command| command.contains("am instrument"))
+    });
+    assert!(!device.startup_agents(APP).is_empty());
+    rustix::process::kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    device.assert_clean();
+}
+
+/// What differs between the sample's truth and the report, as lines for a person; empty: nothing.
+fn differences(suite: &SuiteReport) -> Vec<String> {
+    let path = repository().join("tests/samples/android/truth.json");
+    let truth: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let leaks = truth["leaks"].as_object().unwrap();
+    let mut wrong = Vec::new();
+    for test in &suite.tests {
+        match leaks.get(&test.id) {
+            Some(leak) => wrong.extend(leak_differs(test, leak)),
+            None if test.verdict != Verdict::Pass => {
+                wrong.push(format!("{}: clean, but {:?} ({})", test.id, test.verdict, test.reason));
+            }
+            None => {}
+        }
+    }
+    let missing = leaks.keys().filter(|id| !suite.tests.iter().any(|test| test.id == **id));
+    wrong.extend(missing.map(|id| format!("{id}: not in the report")));
+    if truth["tests"].as_u64() != Some(suite.tests.len() as u64) {
+        wrong.push(format!("{} tests", suite.tests.len()));
+    }
+    wrong
+}
+
+fn leak_differs(test: &TestReport, truth: &Value) -> Option<String> {
+    let (class, root) = (truth["class"].as_str().unwrap(), truth["root"].as_str().unwrap());
+    if test.verdict != Verdict::Fail {
+        return Some(format!("{}: {:?} ({})", test.id, test.verdict, test.reason));
+    }
+    let named = |leak: &&Leak| {
+        leak.class.as_deref() == Some(class) || leak.holder.iter().any(|step| step.class == class)
+    };
+    let shown =
+        || test.leaks.iter().map(|l| format!("{} {:?}", l.title, l.holder)).collect::<Vec<_>>().join("\n  ");
+    let Some(leak) = test.leaks.iter().find(named) else {
+        return Some(format!("{}: {class} is not named:\n  {}", test.id, shown()));
+    };
+    let from = leak.holder.first().map(|from| format!("{} {}.{}", from.kind, from.owner, from.name));
+    (from.as_deref() != Some(root)).then(|| format!("{}: held by {from:?}, {root} is right", test.id))
+}

@@ -1,0 +1,235 @@
+//! The app of `tests/samples/android` on a stand-in device: `am instrument` starts it in a real virtual machine, with Robolectric's framework and
+//! AndroidX Test's own runner arguments and result printer inside, and with the agent that was delivered to the device.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use memgate_e2e::jvm::{self, Jdk};
+use memgate_e2e::samples::successful;
+use memgate_e2e::stand_in::{Instrument, Instrumentation, Package, StandIn, Terminal};
+use memgate_e2e::{Project, agent, repository, say};
+
+pub(crate) const APP: &str = "com.example.tracks";
+pub(crate) const TESTS: &str = "com.example.tracks.test";
+pub(crate) const RUNNER: &str = "androidx.test.runner.AndroidJUnitRunner";
+/// Robolectric 4.14 knows the releases up to 23; it is run with this.
+const RELEASE: u32 = 17;
+
+/// What is on the class path of the app's process: the "APKs".
+#[derive(Debug)]
+struct Apks {
+    jdk: Jdk,
+    framework: PathBuf,
+    class_path: String,
+}
+
+/// Built once; `None`, and said: something it needs is not here.
+fn apks() -> Option<&'static Apks> {
+    static APKS: OnceLock<Option<Apks>> = OnceLock::new();
+    APKS.get_or_init(build).as_ref()
+}
+
+fn build() -> Option<Apks> {
+    let jdk = jvm::jdks().into_iter().find(|jdk| jdk.release == RELEASE)?;
+    let project = jvm::project("android-app", "android");
+    let mut fetch = Command::new("mvn");
+    fetch.args(["-q", "-B", "package"]).current_dir(project.folder()).env("JAVA_HOME", &jdk.home);
+    let fetched = fetch.output().unwrap();
+    if !fetched.status.success() {
+        let why = String::from_utf8_lossy(&fetched.stdout);
+        say(&format!("skipped: Robolectric, AndroidX Test and their jars cannot be fetched:\n{why}"));
+        return None;
+    }
+    let target = project.folder().join("target");
+    let mut jars = files(&target.join("jars"));
+    for aar in files(&target.join("aar")) {
+        let folder = target.join("classes").join(aar.file_stem().unwrap());
+        fs::create_dir_all(&folder).unwrap();
+        let mut unpack = Command::new(jdk.home.join("bin/jar"));
+        successful(
+            unpack.args(["xf".as_ref(), aar.as_os_str(), "classes.jar".as_ref()]).current_dir(&folder),
+        );
+        jars.push(folder.join("classes.jar"));
+    }
+    let framework = target.join("framework");
+    // Compiled against, and needed outside of the framework's own class loader for names in annotations.
+    jars.push(framework.join("android-all-instrumented-14-robolectric-10818077-i7.jar"));
+    let classes = target.join("apk");
+    let java = repository().join("device-agent/java");
+    let sources = [
+        java.join("agent/src/main/java"),
+        java.join("android-junit4/src/main/java"),
+        project.folder().join("app"),
+        project.folder().join("tests"),
+        project.folder().join("device"),
+    ];
+    let mut javac = Command::new(jdk.home.join("bin/javac"));
+    javac.args(["-g", "-nowarn", "-Xlint:none", "-d"]).arg(&classes).arg("-cp").arg(joined(&jars));
+    successful(javac.args(sources.iter().flat_map(|folder| java_files(folder))));
+    let services = "META-INF/services";
+    fs::create_dir_all(classes.join(services)).unwrap();
+    for service in files(&project.folder().join("device").join(services)) {
+        fs::copy(&service, classes.join(services).join(service.file_name().unwrap())).unwrap();
+    }
+    jars.insert(0, classes);
+    Some(Apks { jdk, framework, class_path: joined(&jars) })
+}
+
+fn joined(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(":")
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn java_files(folder: &Path) -> Vec<PathBuf> {
+    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) =
+        files(folder).into_iter().partition(|path| path.is_dir());
+    let sources = files.into_iter().filter(|path| path.extension().is_some_and(|e| e == "java"));
+    sources.chain(folders.iter().flat_map(|folder| java_files(folder))).collect()
+}
+
+/// The processes of the app.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tracks(Arc<Mutex<BTreeMap<u32, Child>>>);
+
+/// A device with the app and its tests; `None`, and said: the app cannot be built here.
+pub(crate) fn device(api: u32) -> Option<(StandIn, Tracks)> {
+    apks()?;
+    let tracks = Tracks::default();
+    let device = StandIn::builder()
+        .api(api)
+        .package(Package::app(APP))
+        .package(Package::test(TESTS, RUNNER, APP))
+        .instrument(tracks.clone())
+        .start();
+    Some((device, tracks))
+}
+
+/// A folder in which `memgate run` finds the suite, and the agent for the device's ABI.
+pub(crate) fn project(name: &str, more: &str) -> (Project, PathBuf) {
+    let project = Project::new(name);
+    let failing = format!(
+        "  failing:\n    runner: instrumentation\n    package: {TESTS}\n    arguments: {{ class: com.example.tracks.FailingTest }}\n{more}"
+    );
+    project.write(
+        "memgate.yaml",
+        format!("version: 1\nsuites:\n  tracks:\n    runner: instrumentation\n    package: {TESTS}\n{more}{failing}"),
+    );
+    let agents = project.folder().join("agents");
+    fs::create_dir_all(agents.join("x86_64")).unwrap();
+    fs::copy(agent(), agents.join("x86_64/libmemgate_agent.so")).unwrap();
+    (project, agents)
+}
+
+impl Tracks {
+    /// What a process of the app is started with: the agents that the device would load into it.
+    fn agents(device: &StandIn) -> Vec<String> {
+        // A device's runtime passes the data folder, or nothing, and Android's agent finds its file there; this machine's agent is told of it.
+        let options = device.host_path(&StandIn::data_folder(APP)).join("code_cache/memgate.options");
+        let startup = device.startup_agents(APP).into_iter();
+        let set = device.agent_app(APP).map(|agent| device.host_path(&agent));
+        let loaded = |library: PathBuf| format!("-agentpath:{}={}", library.display(), options.display());
+        startup.chain(set).map(loaded).collect()
+    }
+
+    fn start(device: &StandIn, arguments: &[(String, String)]) -> Child {
+        let apks = apks().unwrap();
+        let mut java = Command::new(apks.jdk.home.join("bin/java"));
+        java.args(Self::agents(device))
+            .args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Drobolectric.offline=true"])
+            .arg(format!("-Drobolectric.dependency.dir={}", apks.framework.display()))
+            .args(["-cp", &apks.class_path, "standin.AppProcess"])
+            .args(arguments.iter().flat_map(|(key, value)| [key, value]))
+            .env_remove("LD_PRELOAD")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        java.spawn().unwrap()
+    }
+
+    fn end(&self, device: &StandIn, pid: u32) {
+        device.process_ended(pid);
+        if let Some(mut child) = self.0.lock().unwrap().remove(&pid) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
+
+impl Drop for Tracks {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.0) > 1 {
+            return;
+        }
+        for child in self.0.lock().unwrap().values_mut() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
+
+impl Instrument for Tracks {
+    fn instrument(&self, device: &StandIn, call: &Instrumentation, terminal: &mut Terminal) -> u8 {
+        assert!(call.raw && call.wait, "without -r and -w nothing is told: {call:?}");
+        let mut child = Self::start(device, &call.arguments);
+        let pid = child.id();
+        let output = child.stdout.take().unwrap();
+        let errors = child.stderr.take().unwrap();
+        self.0.lock().unwrap().insert(pid, child);
+        device.process(APP, pid);
+        // Logcat.
+        let log = device.clone();
+        let logging = std::thread::spawn(move || {
+            for line in BufReader::new(errors).lines().map_while(Result::ok) {
+                log.log(&line);
+            }
+        });
+        let (mut complete, mut heard) = (false, true);
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            // A client that has left hears nothing; the app goes on.
+            heard = heard && terminal.out(format!("{line}\n").as_bytes()).is_ok();
+            if line.starts_with("INSTRUMENTATION_CODE: ") {
+                complete = true;
+                break;
+            }
+        }
+        // The system ends the app as soon as its instrumentation is over.
+        self.end(device, pid);
+        if !complete && heard {
+            drop(
+                terminal.out(b"INSTRUMENTATION_RESULT: shortMsg=Process crashed.\nINSTRUMENTATION_CODE: 0\n"),
+            );
+        }
+        logging.join().unwrap();
+        0
+    }
+
+    fn attach_agent(&self, device: &StandIn, process: &str, path: &str, options: &str) -> Result<(), String> {
+        let pid: u32 = process
+            .parse()
+            .map_err(|_| format!("java.lang.IllegalArgumentException: Unknown process: {process}"))?;
+        let options = device.host_path(options);
+        let mut jcmd = Command::new(apks().unwrap().jdk.home.join("bin/jcmd"));
+        jcmd.args([&pid.to_string(), "JVMTI.agent_load"]).arg(device.host_path(path));
+        // As on a device, nobody is told whether it was loaded.
+        drop(jcmd.arg(format!("\"{}\"", options.display())).output());
+        Ok(())
+    }
+
+    fn force_stop(&self, device: &StandIn, package: &str) {
+        if package == APP {
+            let pids: Vec<u32> = self.0.lock().unwrap().keys().copied().collect();
+            for pid in pids {
+                self.end(device, pid);
+            }
+        }
+    }
+}

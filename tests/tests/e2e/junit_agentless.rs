@@ -1,0 +1,41 @@
+//! No agent at all: the build runs untouched, its own result files tell of the tests, and memgate's virtual machines are asked from outside.
+
+use memgate_e2e::jvm::{self, Truth};
+use memgate_model::{BoundaryQuality, TestReport, Verdict};
+
+use crate::java::{MVN, run};
+
+const CONFIGURATION: &str = "version: 1\nmeasure: { java: { agent: none } }\n";
+
+#[test]
+fn without_the_agent_leaks_are_still_found_and_counted() {
+    for (jdk, junit) in jvm::jdks().iter().zip(["junit4", "junit5"]) {
+        let project = jvm::sample(&format!("agentless-{}", jdk.release), junit);
+        project.write("memgate.yaml", CONFIGURATION);
+        let run = run(&project, jdk, &MVN);
+        run.ends_with(1);
+        assert!(!run.stderr.contains("-agentpath") && !run.stdout.contains("-agentpath"), "{run}");
+        let suite = run.suite();
+        assert_eq!((suite.runner.as_str(), suite.boundary), ("junit", BoundaryQuality::Observed), "{run}");
+        assert_eq!(run.report().errors, [], "{run}");
+        // What nobody told: direct buffers, and where a thread-local lies.
+        let truth = Truth::of(junit, jdk.release);
+        let leaking: Vec<&str> = truth.leaking().collect();
+        let wrong: Vec<String> = suite.tests.iter().filter_map(|test| differs(test, &leaking)).collect();
+        assert!(wrong.is_empty(), "JDK {}: {wrong:#?}\n{run}", jdk.release);
+        let tiles = run.test("com.example.TileCacheTest.evicts");
+        let leak = &tiles.leaks[0];
+        assert_eq!(
+            (leak.title.as_str(), leak.bytes_per_iteration),
+            ("12 × com.example.Registry$Tile", 768.0)
+        );
+        assert!(leak.holder.is_empty() && leak.frames.is_empty(), "{leak:?}");
+        let again = project.memgate(&["gate", "--format", "json", ".memgate/latest"]);
+        assert_eq!(again.suite().tests, suite.tests, "judged again, it is the same");
+    }
+}
+
+fn differs(test: &TestReport, leaking: &[&str]) -> Option<String> {
+    let want = if leaking.contains(&test.id.as_str()) { Verdict::Fail } else { Verdict::Pass };
+    (test.verdict != want).then(|| format!("{}: {:?} ({})", test.id, test.verdict, test.reason))
+}

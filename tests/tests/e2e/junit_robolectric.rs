@@ -1,0 +1,58 @@
+//! Robolectric: real Android framework classes in a class loader of their own, leaked Activities named with who holds them.
+
+use std::process::Command;
+
+use memgate_e2e::jvm;
+use memgate_e2e::say;
+use memgate_model::{TestReport, Verdict};
+
+/// The Activity, the class that the way to it begins in, and that way.
+const LEAKS: [(&str, &str, &str); 2] = [
+    (
+        "isKeptByAStatic",
+        "1 × com.example.viewer.HistoryActivity",
+        "static com.example.viewer.HistoryActivity.SHOWN",
+    ),
+    (
+        "isKeptByItsListener",
+        "1 × com.example.viewer.DownloadActivity",
+        "static com.example.viewer.Downloads.INSTANCE",
+    ),
+];
+
+/// Robolectric 4.14.1 cannot read the classes of a later Java ("Unsupported class file major version 69").
+const RELEASE: u32 = 17;
+
+#[test]
+fn an_activity_that_is_kept_is_named_with_its_holder() {
+    for jdk in jvm::jdks().into_iter().filter(|jdk| jdk.release == RELEASE) {
+        let project = jvm::project(&format!("robolectric-{}", jdk.release), "jvm-robolectric");
+        let mut fetch = Command::new("mvn");
+        fetch.args(["-q", "-B", "test-compile"]).current_dir(project.folder()).env("JAVA_HOME", &jdk.home);
+        let fetched = fetch.output().unwrap();
+        if !fetched.status.success() {
+            let why = String::from_utf8_lossy(&fetched.stdout);
+            return say(&format!("skipped: Robolectric and its Android jars cannot be fetched:\n{why}"));
+        }
+        let arguments = ["run", "--", "mvn", "-q", "-B", "test"];
+        let run = project.finish(project.command(&arguments).env("JAVA_HOME", &jdk.home));
+        run.ends_with(1);
+        let test = |name: &str| run.test(&format!("com.example.viewer.ViewerTest.{name}"));
+        let clean = test("isClean");
+        assert_eq!(clean.verdict, Verdict::Pass, "{}: {:?}", clean.reason, clean.leaks);
+        for (name, title, root) in LEAKS {
+            leaks(&test(name), title, root);
+        }
+    }
+}
+
+/// One more activity in each iteration, held by this.
+fn leaks(test: &TestReport, title: &str, root: &str) {
+    assert_eq!(test.verdict, Verdict::Fail, "{}: {}", test.id, test.reason);
+    let all: Vec<String> =
+        test.leaks.iter().map(|leak| format!("{} {:?}", leak.title, leak.holder)).collect();
+    let leak = &test.leaks[0];
+    assert_eq!(leak.title, title, "{all:#?}");
+    let from = &leak.holder[0];
+    assert_eq!(format!("{} {}.{}", from.kind, from.owner, from.name), root, "{all:#?}");
+}
