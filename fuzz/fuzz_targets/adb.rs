@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use memgate::device::adb::{Address, AdbError, Bounds, Device, Line, Server};
+use memgate::device::adb::{AdbError, Address, Bounds, Device, Line, Server};
 use memgate_fuzz::folder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -48,7 +48,9 @@ async fn serve(listener: UnixListener, how: u8, chunk: usize, said: &[u8]) {
             _ if how & 15 < 4 => said.to_vec(),
             "host:devices" | "host:track-devices" => granted("S\tdevice\n"),
             "host:devices-l" => granted("S                      device model:M transport_id:1\n"),
-            _ if asked.ends_with(":features") => granted(if how & MODERN == 0 { "cmd" } else { "shell_v2,stat_v2,ls_v2" }),
+            _ if asked.ends_with(":features") => {
+                granted(if how & MODERN == 0 { "cmd" } else { "shell_v2,stat_v2,ls_v2" })
+            }
             _ => b"OKAY".to_vec(),
         };
         if asked.starts_with("host:transport:") && how & 15 >= 4 {
@@ -76,7 +78,14 @@ async fn ask(server: &Server, how: u8, came: usize) -> Result<(), AdbError> {
         1 => drop(server.version().await?),
         2 => drop(server.connect("127.0.0.1:1").await?),
         3 => drop(server.forwards().await?),
-        how => of_device(&server.choose(None).await?.with_patience(Duration::ZERO).with_bounds(BOUNDS), how, came).await?,
+        how => {
+            of_device(
+                &server.choose(None).await?.with_patience(Duration::ZERO).with_bounds(BOUNDS),
+                how,
+                came,
+            )
+            .await?
+        }
     }
     Ok(())
 }

@@ -27,6 +27,12 @@ mod session {
     }
 }
 
+mod platform {
+    pub(crate) const fn may_speak(user: u32, own: u32) -> bool {
+        user == own
+    }
+}
+
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
     Sec-WebSocket-Protocol: memgate.v1\r\nAuthorization: Bearer secret\r\n\r\n";
@@ -38,7 +44,7 @@ fn served() -> &'static (Socket, String) {
     SERVED.get_or_init(|| {
         let name = format!("memgate-fuzz-{}", std::process::id());
         let kind = CarrierKind::Unix(format!("@{name}"));
-        (Socket::serve(&kind, "secret").expect("a name of our own"), name)
+        (Socket::serve(&kind, "", "secret").expect("a name of our own"), name)
     })
 }
 

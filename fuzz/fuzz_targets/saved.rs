@@ -13,7 +13,7 @@ use memgate_analysis::GatePolicy;
 use memgate_config::Baseline;
 use memgate_fuzz::folder;
 use memgate_model::{Metric, Per, RunReport, Verdict};
-use memgate_reports::{Flavour, HumanOptions, from_json, human, json, junit};
+use memgate_reports::{Flavour, HumanOptions, JunitOptions, from_json, human, json, junit};
 
 /// A session with one stream.
 fn session() -> &'static PathBuf {
@@ -35,7 +35,7 @@ fn render(report: &RunReport) {
     }
     for flavour in [Flavour::Strict, Flavour::Extended] {
         // A time that is none is refused by the writer; everything else has a form.
-        let _xml = junit(report, flavour);
+        let _xml = junit(report, &JunitOptions { flavour, charts: None });
     }
     let text = json(report).expect("JSON holds every report");
     assert_eq!(json(&from_json(text.as_bytes()).expect("it reads back")).expect("JSON holds it"), text);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use memgate_analysis::{Ending, Limits, Observer, ProcessRecord, Resolve, ResolvedStack};
 use memgate_model::{RunReport, Verdict};
-use memgate_reports::{Flavour, HumanOptions, from_json, human, json, junit};
+use memgate_reports::{Flavour, HumanOptions, JunitOptions, from_json, human, json, junit};
 use memgate_wire::Frame;
 
 use crate::decoded;
@@ -77,7 +77,8 @@ fn render(report: &RunReport) {
         assert!(colour || !text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
     }
     for flavour in [Flavour::Strict, Flavour::Extended] {
-        let xml = junit(report, flavour).expect("JUnit holds every report");
+        let options = JunitOptions { flavour, charts: Some("charts".to_owned()) };
+        let xml = junit(report, &options).expect("JUnit holds every report");
         let xml = String::from_utf8(xml).expect("XML is UTF-8");
         let legal = |c: char| matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
         assert!(xml.chars().all(legal), "{xml:?}");

@@ -137,13 +137,13 @@ impl MeasureJava {
             }
             u32::try_from(bytes).ok().filter(|&bytes| bytes != 0)
         });
-        let heap_limit = heap_limit.and_then(|At { value: Share(share), span }| {
+        let heap_limit = heap_limit.map(|At { value: Share(share), span }| {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 100")]
             let percent = (share * 100.0).round() as u32;
             if !(1..=99).contains(&percent) {
                 reader.error(&span, "the limit is out of range").label("expected 1% to 99%");
             }
-            Some(percent)
+            percent
         });
         let heap_dump = heap_dump.map_or(default.heap_dump, |At { value: when, span }| {
             if when == HeapDump::HeapLimit && heap_limit.is_none() {

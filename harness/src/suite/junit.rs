@@ -488,7 +488,7 @@ mod tests {
     fn plans_are_lines() {
         let class = Selection::class("a.ATest", &["scroll(int)[1]".into(), "x".into()]);
         let test = Selection::one("a.ATest", "scroll(int)[2]");
-        assert_eq!(rounds([&class]), "mode rounds 6\nclass a.ATest\nonly scroll(int)[1]\nonly x\n");
+        assert_eq!(rounds([&class]), "mode rounds 8\nclass a.ATest\nonly scroll(int)[1]\nonly x\n");
         assert_eq!(repeat(&test), "mode repeat\ntest a.ATest scroll(int)[2]\n");
         assert_eq!((class.id(), test.id()), ("a.ATest".into(), "a.ATest.scroll(int)[2]".into()));
         assert!(test.is_plain() && !Selection::one("a.ATest", "a\nb").is_plain());

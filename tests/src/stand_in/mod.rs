@@ -456,6 +456,8 @@ impl Drop for Owner {
         device.state().ended = true;
         device.hang_up();
         device.wake();
+        // Its threads may outlive the test program's last moment: the folder must not.
+        drop(std::fs::remove_dir_all(device.root()));
         let unknown = device.take_unknown();
         if !thread::panicking() {
             assert!(unknown.is_empty(), "the stand-in device does not know: {unknown:#?}");

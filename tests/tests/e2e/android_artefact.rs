@@ -116,7 +116,7 @@ fn dynamic(file: &Elf<'_>, data: &[u8]) -> Vec<(i64, u64, String)> {
     let texts = sections.strings(endian, data, link).unwrap();
     let entry = |d: &elf::Dyn64<Endianness>| {
         let text = d.string(endian, texts).unwrap_or_default();
-        (d.d_tag(endian).into(), d.d_val(endian), String::from_utf8_lossy(text).into_owned())
+        (d.d_tag(endian), d.d_val(endian), String::from_utf8_lossy(text).into_owned())
     };
     entries.iter().map(entry).collect()
 }

@@ -213,9 +213,9 @@ impl Instrument for Tracks {
     }
 
     fn attach_agent(&self, device: &StandIn, process: &str, path: &str, options: &str) -> Result<(), String> {
-        let pid: u32 = process
-            .parse()
-            .map_err(|_| format!("java.lang.IllegalArgumentException: Unknown process: {process}"))?;
+        let pid: u32 = process.parse().map_err(|_not_a_number| {
+            format!("java.lang.IllegalArgumentException: Unknown process: {process}")
+        })?;
         let options = device.host_path(options);
         let mut jcmd = Command::new(apks().unwrap().jdk.home.join("bin/jcmd"));
         jcmd.args([&pid.to_string(), "JVMTI.agent_load"]).arg(device.host_path(path));

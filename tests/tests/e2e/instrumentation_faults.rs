@@ -107,12 +107,13 @@ fn within(command: &mut Command, limit: Duration) -> Option<(Option<i32>, String
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = rustix::process::Pid::from_child(&child);
     let (sender, ended) = channel();
-    let waiting = thread::spawn(move || sender.send(child.wait_with_output().unwrap()));
+    // Nobody receives what comes behind the limit.
+    let waiting = thread::spawn(move || drop(sender.send(child.wait_with_output().unwrap())));
     let output = ended.recv_timeout(limit);
     if output.is_err() {
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
-    waiting.join().unwrap().ok();
+    waiting.join().unwrap();
     let output = output.ok()?;
     Some((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
 }
