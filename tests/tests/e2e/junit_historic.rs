@@ -11,7 +11,7 @@ const TESTS: [(&str, &str, &str); 2] = [
     ),
     (
         "com.example.ObjectIdTest.aDocumentThatWasReadIsForgotten",
-        "com.fasterxml.jackson.annotation.ObjectIdGenerator$IdKey",
+        "com.example.ObjectIdTest$Tile",
         "static com.example.ObjectIdTest.MAPPER",
     ),
 ];
