@@ -36,6 +36,8 @@ fn without_the_agent_leaks_are_still_found_and_counted() {
 }
 
 fn differs(test: &TestReport, leaking: &[&str]) -> Option<String> {
-    let want = if leaking.contains(&test.id.as_str()) { Verdict::Fail } else { Verdict::Pass };
-    (test.verdict != want).then(|| format!("{}: {:?} ({})", test.id, test.verdict, test.reason))
+    // Without holders what the virtual machine keeps for itself (its lambda forms, say) may leave a class open: a warning, never a failure.
+    let fails = test.verdict == Verdict::Fail;
+    (fails != leaking.contains(&test.id.as_str()))
+        .then(|| format!("{}: {:?} ({})", test.id, test.verdict, test.reason))
 }
