@@ -8,6 +8,7 @@
 //! Each 512 slots (one shadow page) carry the epoch in which they were last written, so that a boundary scans only
 //! what its window touched.
 
+use crate::cost::ticks;
 use crate::spill::Spill;
 use crate::sync::{self, AtomicPtr, AtomicU16, AtomicU64, Ordering, Zeroed, sized, zero_constructor};
 
@@ -88,6 +89,8 @@ type Mid = Directory<Leaf, { 1 << MID_BITS }>;
 pub struct Table {
     top: Directory<Mid, { 1 << TOP_BITS }>,
     granule_shift: AtomicU64,
+    /// Time-stamp ticks that whole leaves took: too seldom for samples.
+    leaf_ticks: AtomicU64,
     spill: Spill,
 }
 
@@ -197,6 +200,11 @@ impl Table {
         self.spill.age(keep);
     }
 
+    /// Ticks that whole leaves took, all of them.
+    pub(crate) fn leaf_ticks(&self) -> u64 {
+        self.leaf_ticks.load(Ordering::Relaxed)
+    }
+
     fn each_leaf(&self, visit: &mut dyn FnMut(&Leaf)) {
         self.top.each(&mut |mid| mid.each(visit));
     }
@@ -220,7 +228,12 @@ impl Table {
         let mid_level = self.top.get_or_map(top, false).ok_or(Full)?;
         // A heap that has filled the leaf below grows on into this one: all pages at once are cheaper than a page fault for each.
         let soon = mid_level.below(mid).is_some_and(Leaf::is_used_to_its_end);
-        mid_level.get_or_map(mid, soon).map(|leaf| (leaf, slot)).ok_or(Full)
+        let began = ticks();
+        let leaf = mid_level.get_or_map(mid, soon).ok_or(Full)?;
+        if soon {
+            self.leaf_ticks.fetch_add(ticks().saturating_sub(began), Ordering::Relaxed);
+        }
+        Ok((leaf, slot))
     }
 }
 
@@ -300,7 +313,12 @@ unsafe impl<T, const N: usize> Zeroed for Directory<T, N> {
 unsafe impl Zeroed for Table {
     #[cfg(loom)]
     fn zeroed() -> Self {
-        Self { top: Zeroed::zeroed(), granule_shift: Zeroed::zeroed(), spill: Zeroed::zeroed() }
+        Self {
+            top: Zeroed::zeroed(),
+            granule_shift: Zeroed::zeroed(),
+            leaf_ticks: Zeroed::zeroed(),
+            spill: Zeroed::zeroed(),
+        }
     }
 }
 

@@ -253,7 +253,8 @@ impl Tracker {
         let mut reckoning = Reckoning::default();
         self.threads.each(|state| reckoning.add(&state.counters.timed));
         let totals = self.totals();
-        reckoning.total(totals.allocations, totals.frees.wrapping_add(totals.unknown_frees), excess())
+        let others = totals.frees.wrapping_add(totals.unknown_frees);
+        reckoning.total(totals.allocations, others, excess()).saturating_add(self.table.leaf_ticks())
     }
 
     /// The place of a pointer to four words (allocations, frees, allocated bytes, freed bytes) that every thread adds to now
