@@ -27,7 +27,7 @@ const HEAPS: [(u32, u32); 3] = [(1_000_000, 512), (10_000_000, 2_048), (40_000_0
 
 /// Virtual machines of each kind: compiled code differs from one to the next.
 const MACHINES: u32 = 3;
-/// Bounds, see the report of the table.
+/// Bounds of the quotients.
 const IDLE: f64 = 1.02;
 const BY_PEER: f64 = 1.03;
 const JSON: f64 = 1.05;

@@ -6,7 +6,7 @@
 //!
 //! Whoever looks on may pause, resume and reset through a word of the control page, which each allocation reads ([`Follow::goes_on`]).
 
-use std::sync::OnceLock;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use jni::Env;
@@ -18,7 +18,6 @@ use memgate_wire::spool::follow::{BEGINS, EVENT, PAUSED, PAUSES, RESET, RESUMES,
 use super::classes::ClassNumber;
 use super::ring::{Ring, WORDS};
 use super::sites::Sites;
-use crate::carrier::Meeting;
 use crate::options::FollowOptions;
 use crate::session;
 
@@ -36,8 +35,9 @@ pub(crate) struct Follow {
     seen: AtomicU64,
     taken: AtomicU64,
     lost: AtomicU64,
-    /// Where orders come from, known once the stream is open, and the last one.
-    channel: OnceLock<Meeting>,
+    /// That it follows was told.
+    begun: Once,
+    /// The last order.
     obeyed: AtomicU32,
 }
 
@@ -71,23 +71,14 @@ impl FollowOptions {
 impl Follow {
     pub(crate) fn new(options: FollowOptions) -> Self {
         let (seen, taken, lost) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let (channel, obeyed) = (OnceLock::new(), AtomicU32::new(0));
-        Self { options, ring: Ring::new(), seen, taken, lost, channel, obeyed }
+        let (begun, obeyed) = (Once::new(), AtomicU32::new(0));
+        Self { options, ring: Ring::new(), seen, taken, lost, begun, obeyed }
     }
 
     /// Does what was ordered meanwhile. False: what is allocated now is not taken.
     pub(crate) fn goes_on(&self, sites: &Sites) -> bool {
-        let known = self.channel.get();
-        let channel = known.or_else(|| {
-            Some(self.channel.get_or_init({
-                let channel = session::java_channel()?;
-                || {
-                    session::java_event(EVENT, BEGINS);
-                    channel
-                }
-            }))
-        });
-        let Some(channel) = channel else { return true };
+        let Some(channel) = sites.channel() else { return true };
+        self.begun.call_once(|| session::java_event(EVENT, BEGINS));
         let order = channel.follow_order();
         let before = self.obeyed.load(Ordering::Acquire);
         if order != before {

@@ -150,13 +150,17 @@ impl Sites {
         self.measuring.load(Ordering::Relaxed) == thread_pointer()
     }
 
-    /// Whoever looks on has ordered a pause.
-    fn is_paused(&self) -> bool {
-        let channel = self.channel.get().or_else(|| {
+    /// Where orders come from that are no answer to a boundary; `None`: the stream is not open yet.
+    pub(crate) fn channel(&self) -> Option<&Meeting> {
+        self.channel.get().or_else(|| {
             let channel = session::java_channel()?;
             Some(self.channel.get_or_init(|| channel))
-        });
-        channel.is_some_and(|channel| channel.follow_order() & PAUSED != 0)
+        })
+    }
+
+    /// Whoever looks on has ordered a pause.
+    fn is_paused(&self) -> bool {
+        self.channel().is_some_and(|channel| channel.follow_order() & PAUSED != 0)
     }
 
     /// The bytes that a sampled allocation stands for.

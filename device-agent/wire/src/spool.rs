@@ -77,7 +77,7 @@ pub mod order {
 /// Orders for followed Java objects: one bit, eight bits that count resets, and the number of the order. The agent obeys at the
 /// next allocation of the guest, and has then written everything that came before.
 pub mod follow {
-    /// Nothing more is taken until this bit is gone.
+    /// Nothing more is taken until this bit is gone; nor are allocations sampled for their sites.
     pub const PAUSED: u32 = 1;
     /// Name of the event that tells what was obeyed.
     pub const EVENT: &str = "follow";

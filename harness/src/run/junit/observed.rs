@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,13 +115,10 @@ impl Lookout {
         files.sort_by_key(|path| fs::metadata(path).map_or((0, 0), |d| (d.mtime(), d.mtime_nsec())));
         let mut tests = Vec::new();
         for path in files {
-            let size = fs::metadata(&path).map_or(0, |data| data.len());
-            let read = fs::read(&path)
-                .map_err(|why| why.to_string())
+            let read = read_results(&path)
                 .and_then(|bytes| test_results(&bytes).map_err(|why| crate::recorder::chain(&why)));
             match read {
-                Ok(results) if size <= MAX_RESULT_BYTES => tests.extend(results.tests),
-                Ok(_) => problems.push(format!("{}: {size} bytes of results are too many", path.display())),
+                Ok(results) => tests.extend(results.tests),
                 Err(why) => problems.push(format!("{}: {why}", path.display())),
             }
         }
@@ -133,6 +130,17 @@ impl Drop for Lookout {
     fn drop(&mut self) {
         self.halt();
     }
+}
+
+/// A file of results, unless it is too large.
+fn read_results(path: &Path) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|why| why.to_string())?;
+    file.take(MAX_RESULT_BYTES + 1).read_to_end(&mut bytes).map_err(|why| why.to_string())?;
+    if bytes.len() as u64 > MAX_RESULT_BYTES {
+        return Err(format!("more than {MAX_RESULT_BYTES} bytes of results are too many"));
+    }
+    Ok(bytes)
 }
 
 /// Files of results below a folder.
@@ -323,6 +331,16 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_that_are_too_large_are_not_read_into_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("TEST-a.xml");
+        File::create(&path).unwrap().set_len(MAX_RESULT_BYTES + 1).unwrap();
+        assert!(read_results(&path).unwrap_err().contains("too many"));
+        fs::write(&path, "<testsuite/>").unwrap();
+        assert_eq!(read_results(&path).unwrap(), b"<testsuite/>");
+    }
 
     #[test]
     fn addresses_of_a_booter_jar_are_relative_to_it_and_encoded() {
