@@ -9,8 +9,16 @@ use memgate_wire::SnapshotRecord;
 
 use super::hooks::TRACKER;
 
-/// Live allocations per (stack, size).
-pub(crate) type Counts = HashMap<(u32, u64), u64, BuildHasherDefault<Mix>>;
+/// Live allocations per group. Four thousand million of one group are more than there is room to record.
+pub(crate) type Counts = HashMap<Group, u32, BuildHasherDefault<Mix>>;
+
+/// Allocations of one size from one stack. Packed, because there may be as many groups as allocations, and the memory is the guest's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(C, packed(4))]
+pub(crate) struct Group {
+    stack: u32,
+    size: u64,
+}
 
 /// A hasher for small integer keys; the standard one keeps its keys in thread-local storage.
 #[derive(Default)]
@@ -34,14 +42,18 @@ impl Hasher for Mix {
     }
 }
 
-/// Counts what is alive and was born in epoch `from` or later (0: everything). `None`: no memory.
+/// Counts what is alive and was born in epoch `from` or later (0: everything). `None`: no memory, or too many.
 pub(crate) fn count(from: u32) -> Option<Counts> {
     let mut counts = Counts::default();
     let mut enough = true;
     TRACKER.scan(from, &mut |entry| {
         enough &= counts.len() < counts.capacity() || counts.try_reserve(1).is_ok();
         if enough {
-            *counts.entry((entry.stack, entry.size)).or_default() += 1;
+            let count = counts.entry(Group { stack: entry.stack, size: entry.size }).or_default();
+            match count.checked_add(1) {
+                Some(more) => *count = more,
+                None => enough = false,
+            }
         }
     });
     enough.then_some(counts)
@@ -49,7 +61,7 @@ pub(crate) fn count(from: u32) -> Option<Counts> {
 
 /// All of them, in a stable order. `None`: no memory.
 pub(crate) fn records(counts: &Counts) -> Option<Vec<SnapshotRecord>> {
-    sorted(counts.len(), counts.iter().map(|(&(stack, size), &count)| SnapshotRecord { stack, size, count }))
+    sorted(counts.len(), counts.iter().map(|(&group, &count)| record(group, count)))
 }
 
 /// Those that differ between two counts, with their count now. `None`: no memory.
@@ -57,11 +69,14 @@ pub(crate) fn changes(before: &Counts, now: &Counts) -> Option<Vec<SnapshotRecor
     let changed = now
         .iter()
         .filter(|(key, count)| before.get(key) != Some(count))
-        .map(|(&(stack, size), &count)| SnapshotRecord { stack, size, count });
-    let gone = before.keys().filter(|key| !now.contains_key(key));
-    let gone = gone.map(|&(stack, size)| SnapshotRecord { stack, size, count: 0 });
+        .map(|(&group, &count)| record(group, count));
+    let gone = before.keys().filter(|key| !now.contains_key(key)).map(|&group| record(group, 0));
     let all = changed.chain(gone);
     sorted(all.clone().count(), all)
+}
+
+fn record(group: Group, count: u32) -> SnapshotRecord {
+    SnapshotRecord { stack: group.stack, size: group.size, count: count.into() }
 }
 
 fn sorted(count: usize, records: impl Iterator<Item = SnapshotRecord>) -> Option<Vec<SnapshotRecord>> {

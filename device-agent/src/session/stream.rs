@@ -262,7 +262,7 @@ impl Session {
         let counts = recording().then(|| snapshot::count(epoch)).flatten();
         let records = counts.as_ref().and_then(snapshot::records);
         let (Some(counts), Some(records)) = (counts, records) else { return self.gives_up() };
-        let survivors = counts.values().sum();
+        let survivors = counts.values().map(|&count| u64::from(count)).sum();
         drop(counts);
         (survivors, self.append_records(sequence, SnapshotScope::Survivors, &records))
     }
@@ -498,7 +498,7 @@ struct Clock {
 impl Clock {
     /// What the guest loses later for each new stack node, because nodes, their places in the map and the page tables of both push its
     /// own memory out of the caches: so much is missing in the sum of the hooks where stacks are many (`device-agent/benches`, cc1plus).
-    const EVICTION_NS: u64 = 120;
+    const EVICTION_NS: u64 = 105;
 
     fn start() -> Self {
         let before = (TRACKER.recording_ticks(), TRACKER.stack_nodes());

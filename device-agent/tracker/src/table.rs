@@ -226,8 +226,9 @@ impl Table {
     fn make_slot(&self, address: usize) -> Result<(&Leaf, usize), Full> {
         let (top, mid, slot) = self.indices(address);
         let mid_level = self.top.get_or_map(top, false).ok_or(Full)?;
-        // A heap that has filled the leaf below grows on into this one: all pages at once are cheaper than a page fault for each.
-        let soon = mid_level.below(mid).is_some_and(Leaf::is_used_to_its_end);
+        // A heap that has filled the two leaves below grows on into this one: all pages at once are cheaper than a page fault for
+        // each. After one leaf that is not known yet: the small heaps of many threads would each pay for half a leaf they never use.
+        let soon = mid_level.is_used_below(mid, 1) && mid_level.is_used_below(mid, 2);
         let began = ticks();
         let leaf = mid_level.get_or_map(mid, soon).ok_or(Full)?;
         if soon {
@@ -252,6 +253,14 @@ struct Directory<T, const N: usize> {
     groups: AtomicU64,
 }
 
+impl<const N: usize> Directory<Leaf, N> {
+    /// Was the leaf that lies `distance` before the one at `index` used to its end?
+    fn is_used_below(&self, index: usize, distance: usize) -> bool {
+        let below = (index & (N - 1)).checked_sub(distance);
+        below.and_then(|at| self.get(at)).is_some_and(Leaf::is_used_to_its_end)
+    }
+}
+
 impl<T: Zeroed, const N: usize> Directory<T, N> {
     const GROUP: usize = N.div_ceil(64);
 
@@ -262,11 +271,6 @@ impl<T: Zeroed, const N: usize> Directory<T, N> {
         let entry = unsafe { self.entries.get_unchecked(index & (N - 1)) };
         // SAFETY: what is published stays mapped.
         unsafe { entry.load(Ordering::Acquire).as_ref() }
-    }
-
-    /// The entry before the one at `index`.
-    fn below(&self, index: usize) -> Option<&T> {
-        self.get((index & (N - 1)).checked_sub(1)?)
     }
 
     fn get_or_map(&self, index: usize, soon: bool) -> Option<&T> {
