@@ -115,7 +115,8 @@ pub(crate) fn start() {
     let blind = self_test();
     let gtest = gtest::install(&executable());
     let seeing = blind.is_none();
-    let java = cfg!(target_os = "android") && options.java;
+    // A runtime of Java comes later in this process, and finds the session that begins here.
+    let java = options.java;
     let offers = Offers { native: true, java, gtest: gtest.is_ok(), blind };
     if !OWN.set() {
         return;

@@ -2,7 +2,8 @@
 //!
 //! Data flow: [`suite`] looks at what is to be run, [`device`] starts it with the agent ([`embedded`]) inside,
 //! [`recorder`] follows the spools that appear and puts them, with the operating system's figures ([`proc_fs`]), into the
-//! session folder ([`store`]), and [`stream`] reads them again, live or long after. Judging is not done here
+//! session folder ([`store`]), and [`stream`] reads them again, live or long after. [`names`] gives renamed Java programs
+//! their original names before anything looks at the frames, [`listed`] makes snapshots of what Android's malloc debugging lists. Judging is not done here
 //! (`memgate-analysis`), nor is anything rendered (`memgate-reports`); [`deliver`] brings it to files and people.
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,8 @@ pub mod deliver;
 pub mod device;
 pub mod embedded;
 pub mod exit;
+pub mod listed;
+pub mod names;
 pub mod output;
 pub mod plan;
 pub mod proc_fs;

@@ -75,6 +75,8 @@ pub struct Plan {
     pub settle: Duration,
     /// Things to tell before the run.
     pub warnings: Vec<String>,
+    /// Mapping file of R8 or ProGuard for all suites, instead of theirs.
+    pub mapping: Option<PathBuf>,
     /// Reports to write besides those of the session; paths are complete.
     pub reports: memgate_config::Reports,
 }
@@ -98,6 +100,8 @@ pub struct PlannedSuite {
     pub targets: Vec<String>,
     /// Longest time of one test.
     pub timeout: Duration,
+    /// Mapping file of R8 or ProGuard, or a folder with one; the path is complete.
+    pub mapping: Option<PathBuf>,
 }
 
 /// Instrumented tests on a device.
@@ -117,8 +121,12 @@ pub struct PlannedInstrumentation {
     pub arguments: Vec<(String, String)>,
     /// Does the test APK bring the agent?
     pub packaged: bool,
+    /// Is a heap dump of each test that leaks kept?
+    pub heap_dumps: bool,
     /// Longest time of one test.
     pub timeout: Duration,
+    /// Mapping file of R8 or ProGuard, or a folder with one; the path is complete.
+    pub mapping: Option<PathBuf>,
 }
 
 /// Plans a run.
@@ -148,6 +156,7 @@ pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<
         interval: config.measure.interval,
         settle: config.measure.settle,
         warnings: warnings(settings),
+        mapping: request.mapping.clone(),
         reports: reports(settings),
     })
 }
@@ -242,6 +251,7 @@ fn wrapped(config: &Config, request: &RunRequest, world: &World) -> PlannedSuite
         runner: Runner::Auto,
         targets: request.targets.iter().map(|glob| absolute(glob, &world.directory)).collect(),
         timeout: request.timeout.unwrap_or(config.measure.timeout),
+        mapping: None,
     }
 }
 
@@ -259,6 +269,7 @@ fn configured(config: &Config, suite: &Suite, request: &RunRequest, world: &Worl
         runner: suite.runner,
         targets: targets.collect(),
         timeout: request.timeout.or(suite.timeout).unwrap_or(config.measure.timeout),
+        mapping: suite.mapping.as_ref().map(|mapping| world.directory.join(mapping)),
     }
 }
 
@@ -296,7 +307,9 @@ fn instrumented(settings: &Settings, request: &RunRequest, world: &World) -> Vec
         apks: suite.apks.iter().map(|apk| world.directory.join(apk)).collect(),
         arguments: suite.arguments.clone(),
         packaged: suite.packaged,
+        heap_dumps: suite.heap_dumps,
         timeout: request.timeout.or(suite.timeout).unwrap_or(settings.config.measure.timeout),
+        mapping: suite.mapping.as_ref().map(|mapping| world.directory.join(mapping)),
     };
     settings.config.instrumented.iter().filter(chosen).map(planned).collect()
 }

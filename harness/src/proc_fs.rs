@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use memgate_wire::{FdEntry, OsSample, ThreadEntry};
 
@@ -61,6 +62,18 @@ pub fn threads(pid: u32, waits: bool) -> Vec<ThreadEntry> {
         .collect();
     threads.sort_unstable_by_key(|t| t.id);
     threads
+}
+
+/// How long the threads of a process have waited for a processor that others had, all together; zero where the kernel does not tell.
+#[must_use]
+pub fn starved(pid: u32) -> Duration {
+    let waited = |id| waited_ns(&read(pid, &format!("task/{id}/schedstat"))?);
+    Duration::from_nanos(numbers(&folder(pid).join("task")).filter_map(waited).fold(0, u64::saturating_add))
+}
+
+/// The second field: nanoseconds ready to run, but waiting.
+fn waited_ns(schedstat: &[u8]) -> Option<u64> {
+    std::str::from_utf8(schedstat).ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// The environment the process was started with. It is for memory only: it may hold secrets.
@@ -225,6 +238,13 @@ mod tests {
     use super::*;
 
     const ALL: Depth = Depth { proportional: true, waits: true };
+
+    #[test]
+    fn time_without_a_processor_is_the_second_figure() {
+        assert_eq!(waited_ns(b"12678369 153026 4\n"), Some(153_026));
+        assert_eq!([waited_ns(b""), waited_ns(b"1"), waited_ns(b"1 x 2")], [None; 3]);
+        assert_eq!(starved(0), Duration::ZERO);
+    }
 
     #[test]
     fn a_sample_of_this_process_shows_its_memory_threads_and_descriptors() {

@@ -56,6 +56,7 @@ fn report() -> RunReport {
             verdict: Verdict::Fail,
             screened_s: 412.0,
             screen_cost: None,
+            app_memory: None,
             curve: Vec::new(),
             test_ends: Vec::new(),
             reason: String::new(),

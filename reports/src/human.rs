@@ -6,6 +6,7 @@
 mod block;
 mod figures;
 mod followed;
+mod memory;
 mod paint;
 mod stack;
 
@@ -20,6 +21,7 @@ pub(crate) use block::leak_stack;
 pub(crate) use block::{BlockStyle, holder, own_outcome, suite_block, test_block, test_body};
 pub(crate) use figures::{GAP, interval, per, suite_figures, test_figures};
 pub(crate) use followed::{lifetimes, times};
+pub(crate) use memory::app_memory;
 pub(crate) use paint::Paint;
 use stack::width;
 
@@ -105,7 +107,10 @@ fn suite_lines(suite: &SuiteReport, column: usize) -> String {
             ""
         )
     });
-    line + &cost + &confirmations(&suite.tests)
+    let memory = suite.app_memory.as_ref().map_or_else(String::new, |memory| {
+        format!("{:column$}  memory of the app behind {}\n", "", app_memory(memory))
+    });
+    line + &cost + &memory + &confirmations(&suite.tests)
 }
 
 fn left_something(test: &TestReport) -> bool {

@@ -233,6 +233,7 @@ pub(crate) fn suite(name: &str, verdict: Verdict, tests: Vec<TestReport>) -> Sui
         verdict,
         screened_s: 12.43,
         screen_cost: None,
+        app_memory: None,
         curve: Vec::new(),
         test_ends: Vec::new(),
         reason: String::new(),

@@ -132,13 +132,16 @@ impl Truth {
     pub fn differences(&self, suite: &SuiteReport) -> Vec<String> {
         let mut wrong: Vec<String> = Vec::new();
         for test in &suite.tests {
-            match self.leaking.get(&test.id) {
-                Some(leak) => wrong.extend(self.leak(leak, test)),
+            let differs = match self.leaking.get(&test.id) {
+                Some(leak) => self.leak(leak, test),
                 None if test.verdict != Verdict::Pass => {
-                    let verdict = crate::truth::name(test.verdict);
-                    wrong.push(format!("{}: clean, but {verdict} ({})", test.id, test.reason));
+                    vec![format!("{}: clean, but {}", test.id, crate::truth::name(test.verdict))]
                 }
-                None => {}
+                None => continue,
+            };
+            if !differs.is_empty() {
+                wrong.extend(differs);
+                wrong.push(format!("  {}", told(test)));
             }
         }
         let missing = self.leaking().filter(|id| !suite.tests.iter().any(|test| test.id == *id));
@@ -146,7 +149,7 @@ impl Truth {
         wrong
     }
 
-    /// Of one leaking test.
+    /// What differs of one leaking test.
     #[must_use]
     pub fn leak(&self, name: &str, test: &TestReport) -> Vec<String> {
         let truth = &self.leaks[name];
@@ -191,4 +194,14 @@ impl Truth {
         let all = keys.iter().flat_map(|key| of(key));
         all.map(|(class, pair)| (class, (pair[0].as_f64().unwrap(), pair[1].as_f64().unwrap()))).collect()
     }
+}
+
+/// What the report says of a test, in a line.
+fn told(test: &TestReport) -> String {
+    let leak = |leak: &Leak| {
+        let steps: Vec<String> =
+            leak.holder.iter().map(|step| format!("{} {}.{}", step.kind, step.owner, step.name)).collect();
+        format!("; {} {} held by {}", leak.id, leak.title, steps.join(" → "))
+    };
+    format!("it says: {}{}", test.reason, test.leaks.iter().map(leak).collect::<String>())
 }

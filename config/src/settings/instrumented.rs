@@ -15,6 +15,17 @@ pub(crate) struct OnDevice {
     pub(crate) apks: Option<At<Vec<At<Words>>>>,
     pub(crate) arguments: Option<At<Named<Argument>>>,
     pub(crate) agent: Option<At<AgentFrom>>,
+    pub(crate) heap_dump: Option<At<DumpOf>>,
+}
+
+choice! {
+    /// Which tests leave a heap dump.
+    pub(crate) enum DumpOf ("a test of which a heap dump is kept") {
+        /// None.
+        Never = "never",
+        /// Each that was seen to leak when it was repeated.
+        Leak = "leak",
+    }
 }
 
 choice! {
@@ -55,8 +66,12 @@ pub struct Instrumented {
     pub arguments: Vec<(String, String)>,
     /// Does the test APK bring the agent?
     pub packaged: bool,
+    /// Is a heap dump of each test that leaks kept?
+    pub heap_dumps: bool,
     /// Longest time of one test, if it is not the one of `measure`.
     pub timeout: Option<Duration>,
+    /// Mapping file of R8 or ProGuard, or a folder with one.
+    pub mapping: Option<PathBuf>,
     /// Where it stands.
     pub place: Place,
 }
@@ -67,9 +82,10 @@ impl Instrumented {
         name: &At<String>,
         file: OnDevice,
         timeout: Option<Duration>,
+        mapping: Option<PathBuf>,
         reader: &mut Reader<'_>,
     ) -> Option<Self> {
-        let OnDevice { package, instrumentation, devices, apks, arguments, agent } = file;
+        let OnDevice { package, instrumentation, devices, apks, arguments, agent, heap_dump } = file;
         let arguments = check_arguments(arguments, reader);
         let Some(At { value: Words(package), .. }) = package else {
             reader
@@ -95,15 +111,17 @@ impl Instrumented {
                 .map(|apk| PathBuf::from(apk.value.0))
                 .collect(),
             arguments,
+            heap_dumps: heap_dump.is_some_and(|when| when.value == DumpOf::Leak),
             packaged: agent.is_some_and(|agent| agent.value == AgentFrom::Packaged),
             timeout,
+            mapping,
             place: reader.place(&name.span),
         })
     }
 
     /// Refuses what only this runner understands.
     pub(crate) fn refuse(file: OnDevice, reader: &mut Reader<'_>) {
-        let OnDevice { package, instrumentation, devices, apks, arguments, agent } = file;
+        let OnDevice { package, instrumentation, devices, apks, arguments, agent, heap_dump } = file;
         let given = [
             ("package", package.map(|given| given.span)),
             ("instrumentation", instrumentation.map(|given| given.span)),
@@ -111,6 +129,7 @@ impl Instrumented {
             ("apks", apks.map(|given| given.span)),
             ("arguments", arguments.map(|given| given.span)),
             ("agent", agent.map(|given| given.span)),
+            ("heap_dump", heap_dump.map(|given| given.span)),
         ];
         for (key, span) in given {
             if let Some(span) = span {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::read::{At, Named, Reader, choice, table};
-use crate::settings::instrumented::{AgentFrom, Instrumented, OnDevice};
+use crate::settings::instrumented::{AgentFrom, DumpOf, Instrumented, OnDevice};
 use crate::settings::measure::check_timeout;
 use crate::source::{Place, Span};
 use crate::value::duration::Time;
@@ -31,6 +31,9 @@ table! {
         cwd: Words,
         /// Longest time of one test of this suite, instead of `measure.timeout`.
         timeout: At<Time>,
+        /// For Java: the mapping file that R8 or ProGuard wrote with the tested build, or a folder with one `mapping.txt` in it; relative to the
+        /// directory memgate runs in. Reports, ids, thresholds and waivers then have the original names.
+        mapping: At<Words>,
         /// For the runner `instrumentation`: the package of the tests, as `adb shell pm list instrumentation` names it.
         package: At<Words>,
         /// For the runner `instrumentation`: the class of the runner, where the package has several.
@@ -45,6 +48,9 @@ table! {
         /// For the runner `instrumentation`: whether memgate brings the agent into the app, or the test APK has it.
         #[schemars(extend("default" = "delivered"))]
         agent: At<AgentFrom>,
+        /// For the runner `instrumentation`: whether a heap dump of a test that leaks is kept with the session.
+        #[schemars(extend("default" = "never"))]
+        heap_dump: At<DumpOf>,
     }
 }
 
@@ -92,6 +98,8 @@ pub struct Suite {
     pub cwd: Option<PathBuf>,
     /// Longest time of one test, if it is not the one of `measure`.
     pub timeout: Option<Duration>,
+    /// Mapping file of R8 or ProGuard, or a folder with one.
+    pub mapping: Option<PathBuf>,
     /// Where it stands.
     pub place: Place,
 }
@@ -117,9 +125,9 @@ impl Suite {
         reader: &mut Reader<'_>,
     ) -> Option<Self> {
         let At { value: file, span } = file;
-        let SuiteFile { run, runner, targets, env, cwd, timeout, .. } = file;
-        let SuiteFile { package, instrumentation, devices, apks, arguments, agent, .. } = file;
-        let on_device = OnDevice { package, instrumentation, devices, apks, arguments, agent };
+        let SuiteFile { run, runner, targets, env, cwd, timeout, mapping, .. } = file;
+        let SuiteFile { package, instrumentation, devices, apks, arguments, agent, heap_dump, .. } = file;
+        let on_device = OnDevice { package, instrumentation, devices, apks, arguments, agent, heap_dump };
         check_name(name, reader);
         let timeout = timeout.map(|given| check_timeout(&given, reader));
         if let Some(At { value: RunnerFile::Instrumentation, .. }) = &runner {
@@ -129,7 +137,8 @@ impl Suite {
                     .label("`run`, `targets`, `env` and `cwd` are for programs of this machine")
                     .hint(Some("build the APKs before, and name them in `apks`"));
             }
-            instrumented.extend(Instrumented::check(name, on_device, timeout, reader));
+            let mapping = mapping.map(|mapping| PathBuf::from(mapping.value.0));
+            instrumented.extend(Instrumented::check(name, on_device, timeout, mapping, reader));
             return None;
         }
         Instrumented::refuse(on_device, reader);
@@ -155,6 +164,14 @@ impl Suite {
             }
             (Some(_), _) => Runner::Command,
         };
+        if let Some(At { span, .. }) = &mapping
+            && matches!(runner, Runner::Gtest | Runner::Command)
+        {
+            reader
+                .error(span, "`mapping` is for suites of Java")
+                .label("has no meaning here")
+                .hint(Some("remove it, or use the runner `junit` or `instrumentation`"));
+        }
         Some(Self {
             name: name.value.clone(),
             run: run.into_iter().map(|argument| argument.value.0).collect(),
@@ -162,6 +179,7 @@ impl Suite {
             targets: targets.unwrap_or_default().into_iter().map(|target| target.value).collect(),
             env,
             cwd: cwd.map(|Words(path)| PathBuf::from(path)),
+            mapping: mapping.map(|mapping| PathBuf::from(mapping.value.0)),
             timeout,
             place: reader.place(&name.span),
         })

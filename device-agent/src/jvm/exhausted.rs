@@ -6,18 +6,18 @@
 //! ([`look_beside`]), and the one that allocates goes on.
 
 use jni::Env;
-use memgate_ffi::process;
 use memgate_jvmti::{HeapFilter, OwnJvmti, Visit, raw};
 
 use super::AGENT;
+use super::limit::Limit;
 use super::names::name_of;
 use super::sites::{Alive, Sites};
 use super::vm::{self, Live};
 
 /// Classes and sites that are told.
 const MOST: usize = 10;
-const MAX_NS: u64 = 5_000_000_000;
-const OBJECTS_PER_LOOK: u32 = 1 << 16;
+/// Processor time of the walk.
+const MAX_CPU_NS: u64 = 5_000_000_000;
 const LOCAL_REFERENCES: usize = 1 << 16;
 
 /// What was found.
@@ -83,7 +83,7 @@ impl Exhausted {
 fn largest(env: &mut Env<'_>) -> Option<Vec<Live>> {
     let jvmti = OwnJvmti::new(env)?;
     jvmti.add_capabilities(&[raw::CAN_TAG_OBJECTS]).ok()?;
-    let until_ns = process::monotonic_ns().saturating_add(MAX_NS);
+    let mut limit = Limit::of(MAX_CPU_NS);
     let counted = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<_, jni::errors::Error> {
         let classes = jvmti.loaded_classes(env).unwrap_or_default();
         for (number, class) in (1..).zip(&classes) {
@@ -91,16 +91,12 @@ fn largest(env: &mut Env<'_>) -> Option<Vec<Live>> {
             let _left_out = jvmti.set_tag(class, number);
         }
         let mut counts = vec![(0_u64, 0_u64); classes.len()];
-        let (mut to_look, mut late) = (OBJECTS_PER_LOOK, false);
+        let mut late = false;
         let walked = jvmti.iterate(HeapFilter::ClassUntagged, None, &mut |class, bytes, _| {
             if let Some(count) = usize::try_from(class - 1).ok().and_then(|at| counts.get_mut(at)) {
                 *count = (count.0 + 1, count.1 + bytes);
             }
-            to_look -= 1;
-            if to_look == 0 {
-                to_look = OBJECTS_PER_LOOK;
-                late = process::monotonic_ns() > until_ns;
-            }
+            late = limit.is_late();
             if late { Visit::Abort } else { Visit::Beside }
         });
         if walked.is_err() || late {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-/// Measuring may take this part of the time that tests take.
+/// Measuring may take this part of the processor time that tests take.
 const SHARE: u64 = 10;
 
 /// What to measure of the build's own run.
@@ -18,14 +18,17 @@ pub(crate) enum Plan {
     Budget,
     /// Behind a class of an earlier run, if a window ended there then.
     Listed(BTreeMap<String, bool>),
+    /// Once, as the virtual machine ends: it is the test.
+    End,
 }
 
 impl Plan {
-    /// `windows` of the agent's options: empty, `budget`, or the path of a list with a line `+ CLASS` or `- CLASS` for each class.
+    /// `windows` of the agent's options: empty, `budget`, `end`, or the path of a list with a line `+ CLASS` or `- CLASS` for each class.
     pub(crate) fn of(windows: &str) -> Self {
         match windows {
             "" => Self::Nothing,
             "budget" => Self::Budget,
+            "end" => Self::End,
             // Without its list a run is measured like a first one.
             path => std::fs::read_to_string(path).map_or(Self::Budget, |text| Self::Listed(listed(&text))),
         }
@@ -36,7 +39,7 @@ impl Plan {
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     plan: Plan,
-    /// When the last window ended, and what that cost.
+    /// When the last window ended, and what that cost, in processor time of the process.
     since_ns: u64,
     cost_ns: u64,
     /// The class whose tests ran last, as long as it is in no window.
@@ -51,7 +54,7 @@ impl Pace {
 
     /// A test of this class ended.
     pub(crate) fn test_ended(&mut self, class: &str) {
-        if !matches!(self.plan, Plan::Nothing) && self.open.as_deref() != Some(class) {
+        if !matches!(self.plan, Plan::Nothing | Plan::End) && self.open.as_deref() != Some(class) {
             self.open = Some(class.to_owned());
         }
     }
@@ -63,7 +66,7 @@ impl Pace {
         let begins = class.is_empty();
         (begins || self.open.is_some())
             && match &self.plan {
-                Plan::Nothing => false,
+                Plan::Nothing | Plan::End => false,
                 _ if begins => true,
                 Plan::Budget => affordable(),
                 Plan::Listed(classes) => classes.get(class).copied().unwrap_or_else(affordable),
@@ -75,9 +78,9 @@ impl Pace {
         *self = Self { plan: std::mem::take(&mut self.plan), since_ns: now_ns, cost_ns, open: None };
     }
 
-    /// The class behind which the last window ends.
+    /// The class behind which the last window ends; empty where the virtual machine is the test.
     pub(crate) fn last(&mut self) -> Option<String> {
-        self.open.take()
+        if matches!(self.plan, Plan::End) { Some(String::new()) } else { self.open.take() }
     }
 }
 
@@ -125,5 +128,13 @@ mod tests {
         pace.test_ended("A");
         assert!(!pace.is_due("A", u64::MAX));
         assert_eq!(pace.last(), None);
+    }
+
+    #[test]
+    fn a_virtual_machine_that_is_the_test_is_measured_at_its_end() {
+        let mut pace = Pace::new(Plan::of("end"), 0);
+        pace.test_ended("A");
+        assert!(!pace.is_due("A", u64::MAX) && !pace.is_due("", u64::MAX));
+        assert_eq!(pace.last().as_deref(), Some(""));
     }
 }

@@ -110,7 +110,7 @@ fn wake(jvmti: Jvmti, options: Options, command: String) -> Option<&'static Agen
     if !options.jars.is_empty() && !in_place() {
         return None;
     }
-    let pace = Pace::new(pace::Plan::of(&options.windows), process::monotonic_ns());
+    let pace = Pace::new(pace::Plan::of(&options.windows), process::cpu_ns());
     let (vm, hunt, pace) = (OnceLock::new(), Lock::new(None), Lock::new(pace));
     let (sites, follow, exhausted) = (OnceLock::new(), OnceLock::new(), AtomicU32::new(0));
     let is_art = options.as_art || jvmti.is_art();

@@ -3,13 +3,13 @@
 //! Data flow: [`Ways::take_new`] makes nodes of the unmarked instances; [`Ways::walk_back`] passes over all references once per level:
 //! a reference to an object of the last level makes its referrer a node of the next one, until every instance has a way to a root;
 //! [`Ways::way`] tells the shortest. Visitors run while the virtual machine stands still: they write into vectors that were made
-//! large enough before, and look at the clock now and then, so that time and memory are bounded.
+//! large enough before, and look at the clocks now and then, so that time and memory are bounded.
 
 use jni::objects::{JClass, JObject};
-use memgate_ffi::process;
 use memgate_jvmti::{HeapFilter, Jvmti, Method, Reference, ReferenceKind, StackFrame, Visit};
 
 use super::chosen::Chosen;
+use super::limit::Limit;
 use super::names::{Known, known};
 
 /// New instances of one class whose holders are looked for.
@@ -23,9 +23,8 @@ const EDGES_PER_NODE: u32 = 64;
 const MAX_LEVELS: u32 = 40;
 /// Levels behind the first way of all instances, where some of them lead over nothing but a class loader.
 const LEVELS_BEHIND_A_LOADER: u32 = 8;
-/// All passes together, and references between two looks at the clock.
-const MAX_NS: u64 = 10_000_000_000;
-const REFERENCES_PER_LOOK: u32 = 1 << 16;
+/// Processor time of all passes together.
+const MAX_CPU_NS: u64 = 10_000_000_000;
 
 /// Tag of the first thread; below lie the numbers of classes.
 const THREADS: i64 = 1 << 39;
@@ -74,9 +73,8 @@ pub(super) struct Ways {
     class_nodes: Vec<usize>,
     /// The native method that measures: what it refers to, it does not hold.
     own: Option<Method>,
-    /// When to stop, and references until the clock is looked at again.
-    until_ns: u64,
-    to_look: u32,
+    /// When to stop.
+    limit: Limit,
 }
 
 /// How the search ended.
@@ -97,8 +95,7 @@ impl Ways {
             nodes: Vec::with_capacity(MAX_NODES),
             edges: Vec::with_capacity(MAX_EDGES),
             instances: 0,
-            until_ns: process::monotonic_ns().saturating_add(MAX_NS),
-            to_look: REFERENCES_PER_LOOK,
+            limit: Limit::of(MAX_CPU_NS),
         }
     }
 
@@ -148,7 +145,7 @@ impl Ways {
             let before = self.nodes.len();
             let mut visit = |reference: Reference<'_>| {
                 self.see(classes, level, reference);
-                if self.is_late() { Visit::Abort } else { Visit::Deeper }
+                if self.limit.is_late() { Visit::Abort } else { Visit::Deeper }
             };
             let done = jvmti.follow(HeapFilter::None, None, &mut visit);
             let (last, good) = self.shortest();
@@ -164,7 +161,7 @@ impl Ways {
             if good || enough || self.nodes.len() == before {
                 return walked;
             }
-            if self.is_over() {
+            if self.limit.is_over() {
                 // What was found so far stands; a class loader may be all that is named.
                 walked.cut = Some("it took too long");
                 return walked;
@@ -176,19 +173,6 @@ impl Ways {
         }
         walked.cut = Some("the way is too long");
         walked
-    }
-
-    fn is_late(&mut self) -> bool {
-        self.to_look -= 1;
-        if self.to_look > 0 {
-            return false;
-        }
-        self.to_look = REFERENCES_PER_LOOK;
-        self.is_over()
-    }
-
-    fn is_over(&self) -> bool {
-        process::monotonic_ns() > self.until_ns
     }
 
     /// Looks at one reference: does it lead to an object of this level?

@@ -21,6 +21,8 @@ impl Session {
         else {
             return;
         };
+        // Whose addresses these are.
+        self.append_modules();
         let whole = (PART_BYTES / record_bytes).max(1) * record_bytes;
         for (part, chunk) in (0..).zip(records.chunks(whole)) {
             if !self.make_room(3 * chunk.len()) {

@@ -79,9 +79,19 @@ type Steps = Vec<(usize, u64)>;
 
 /// Groups whose live bytes changed after the first end of the test, by the `Changes` of all its ends.
 pub(crate) fn series(test: &str, places: &mut Places<'_>) -> Vec<Series> {
+    series_of(test, places, |_| true)
+}
+
+/// The same of chosen stacks alone.
+pub(crate) fn series_of(
+    test: &str,
+    places: &mut Places<'_>,
+    mut chosen: impl FnMut(u32) -> bool,
+) -> Vec<Series> {
     let (steps, iterations) = steps(places.record, test);
     let mut groups = BTreeMap::<String, Series>::new();
-    let mut changing: Vec<_> = steps.into_iter().filter(|(_, s)| s.len() > 1 || s[0].0 > 0).collect();
+    let changed = |((stack, _), s): &((u32, u64), Steps)| (s.len() > 1 || s[0].0 > 0) && chosen(*stack);
+    let mut changing: Vec<_> = steps.into_iter().filter(changed).collect();
     changing.sort_unstable_by_key(|(key, _)| *key);
     for ((stack, size), steps) in changing {
         let place = places.of(stack);

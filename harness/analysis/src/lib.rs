@@ -3,7 +3,7 @@
 //! Data flow: [`Observer`] turns the frames of one process into a [`ProcessRecord`] (windows, survivors, what the
 //! operating system said). [`screen`] names the tests that left something behind. While such a test runs again,
 //! alone, [`Confirmation`] says when enough iterations have been seen. JVM suites are screened by rounds
-//! ([`screen_rounds`]) and confirmed class by class ([`JavaConfirmation`]). [`judge`] puts all records of a run against
+//! ([`screen_rounds`]) and confirmed class by class ([`JavaConfirmation`]); what an app's own libraries allocate is looked at beside (`native`). [`judge`] puts all records of a run against
 //! a [`GatePolicy`] and returns the report. Symbols come in through [`Resolve`].
 //!
 //! The rules are those of `architecture.md`, "What makes a verdict trustworthy"; `growth` holds the heart of them.
@@ -18,6 +18,7 @@ mod growth;
 mod input;
 mod java;
 mod judge;
+mod native;
 mod observer;
 mod os_names;
 mod policy;
@@ -35,6 +36,7 @@ pub use java::{
     Left, RoundsWatch, class_windows, followed, screen_rounds,
 };
 pub use judge::judge;
+pub use native::{leaves_native, native_grows};
 pub use observer::{Limits, Observer};
 pub use policy::{
     Baseline, Bound, FollowPolicy, FramePattern, GatePolicy, Limit, NamePattern, Rule, TextPattern, Waiver,

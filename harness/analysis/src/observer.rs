@@ -133,7 +133,7 @@ impl Observer {
             Frame::Event(event) if event.name == memgate_wire::spool::follow::EVENT => {
                 self.record.java.get_or_insert_default().followed.obeyed(&event.detail);
             }
-            // What malloc_debug counted stays in the stream as it is.
+            // Whoever reads the stream makes snapshots of it.
             Frame::LeakInfo(_) => {}
             Frame::Event(_) | Frame::Order(_) | Frame::Log(_) | Frame::Error(_) => {}
             Frame::JvmInfo(_)

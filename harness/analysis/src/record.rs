@@ -95,12 +95,12 @@ impl ProcessRecord {
         self.windows.iter().filter(move |w| w.is(test))
     }
 
-    /// Does it run Java code that no native tracker looks behind? Its native figures are then nobody's.
+    /// Does it run Java code that no native tracker looks behind, nor the system's own malloc debugging? Its native figures are then nobody's.
     #[must_use]
     pub fn is_java_only(&self) -> bool {
         let is_java = |h: &Hello| h.runtime != memgate_wire::Runtime::Native;
         let tracked = |h: &Hello| h.capabilities.iter().any(|c| c == "native.live");
-        self.hello.as_ref().is_some_and(|h| is_java(h) && !tracked(h))
+        self.stacks.is_empty() && self.hello.as_ref().is_some_and(|h| is_java(h) && !tracked(h))
     }
 
     /// Is it the program itself, not a child it forked (of a death test, say)?

@@ -1,26 +1,19 @@
 //! The class path that the manifest of a jar names: Surefire's booter jar holds nothing else.
 //!
-//! Layout (PKWARE's APPNOTE): entries, then a central directory of them, then an end record of 22 bytes with the directory's offset. An
-//! entry is stored (0) or deflated (8). Only `META-INF/MANIFEST.MF` is read, and of it no more than [`MAX_MANIFEST_BYTES`].
+//! Of the jar ([`crate::zip`]) only `META-INF/MANIFEST.MF` is read, and of it no more than [`MAX_MANIFEST_BYTES`].
 
-use std::io::Read as _;
-
-use flate2::read::DeflateDecoder;
+use crate::zip::{Damaged, entries};
 
 const MANIFEST: &[u8] = b"META-INF/MANIFEST.MF";
 /// A class path of 100,000 jars.
 const MAX_MANIFEST_BYTES: u64 = 32 << 20;
-const END: [u8; 4] = *b"PK\x05\x06";
-const END_BYTES: usize = 22;
-const DIRECTORY_ENTRY: [u8; 4] = *b"PK\x01\x02";
-const LOCAL_ENTRY: [u8; 4] = *b"PK\x03\x04";
 
 /// Why no class path was read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JarError {
     /// It is no zip file, or one that is damaged here.
-    #[error("read the jar: {0} is missing or damaged")]
-    Damaged(&'static str),
+    #[error("read the jar: {0}")]
+    Damaged(#[from] Damaged),
     /// It has no manifest.
     #[error("read the jar: it has no manifest")]
     NoManifest,
@@ -40,53 +33,9 @@ pub fn manifest_class_path(jar: &[u8]) -> Result<Vec<String>, JarError> {
 }
 
 fn manifest(jar: &[u8]) -> Result<Vec<u8>, JarError> {
-    let at =
-        jar.windows(END.len()).rposition(|four| four == END).ok_or(JarError::Damaged("its end record"))?;
-    let end =
-        jar.get(at..).filter(|end| end.len() >= END_BYTES).ok_or(JarError::Damaged("its end record"))?;
-    let damaged = || JarError::Damaged("its directory");
-    let entries = u16_at(end, 10).ok_or_else(damaged)?;
-    let mut place = usize::try_from(u32_at(end, 16).ok_or_else(damaged)?).map_err(|_too_far| damaged())?;
-    for _ in 0..entries {
-        let entry = jar.get(place..).filter(|e| e.starts_with(&DIRECTORY_ENTRY)).ok_or_else(damaged)?;
-        let lengths = [28, 30, 32].map(|at| u16_at(entry, at).map(usize::from));
-        let [Some(name), Some(extra), Some(comment)] = lengths else { return Err(damaged()) };
-        if entry.get(46..).and_then(|rest| rest.get(..name)) == Some(MANIFEST) {
-            return content(jar, entry);
-        }
-        let length = [46, name, extra, comment].into_iter().fold(0, usize::saturating_add);
-        place = place.saturating_add(length);
-    }
-    Err(JarError::NoManifest)
-}
-
-fn content(jar: &[u8], entry: &[u8]) -> Result<Vec<u8>, JarError> {
-    let damaged = || JarError::Damaged("its manifest");
-    let number = |at: usize| u32_at(entry, at).and_then(|n| usize::try_from(n).ok()).ok_or_else(damaged);
-    let (packed, local) = (number(20)?, number(42)?);
-    let local = jar.get(local..).filter(|e| e.starts_with(&LOCAL_ENTRY)).ok_or_else(damaged)?;
-    let lengths = [26, 28].map(|at| u16_at(local, at).map(usize::from));
-    let [Some(name), Some(extra)] = lengths else { return Err(damaged()) };
-    let from = 30_usize.saturating_add(name).saturating_add(extra);
-    let bytes = local.get(from..).and_then(|rest| rest.get(..packed)).ok_or_else(damaged)?;
-    let mut content = Vec::new();
-    match u16_at(entry, 10) {
-        Some(0) => content.extend_from_slice(bytes),
-        Some(8) => {
-            let read = DeflateDecoder::new(bytes).take(MAX_MANIFEST_BYTES).read_to_end(&mut content);
-            read.map_err(|_damaged| damaged())?;
-        }
-        _ => return Err(damaged()),
-    }
-    Ok(content)
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().map(|two| u16::from_le_bytes(*two))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|four| u32::from_le_bytes(*four))
+    let entries = entries(jar)?;
+    let manifest = entries.iter().find(|entry| entry.name == MANIFEST).ok_or(JarError::NoManifest)?;
+    Ok(manifest.content(MAX_MANIFEST_BYTES)?)
 }
 
 #[cfg(test)]
@@ -97,6 +46,7 @@ mod tests {
     use flate2::write::DeflateEncoder;
 
     use super::*;
+    use crate::zip::{DIRECTORY_ENTRY, END, LOCAL_ENTRY};
 
     const TEXT: &str = "Manifest-Version: 1.0\r\nClass-Path: a.jar ../../m/b\r\n .jar file:/c/d%20e/\r\nMain-Class: B\r\n\r\n";
 

@@ -7,9 +7,10 @@
 //! | [`jar`] | the class path of a manifest, zip | Java, Surefire |
 //! | [`malloc_debug`] | leak-info buffers, native heap dumps | Android's C library |
 //! | [`mapping`] | renamed Java classes, fields, methods, inlined frames | R8, ProGuard |
-//! | [`meminfo`] | `dumpsys meminfo PROCESS`, text | Android's system server |
+//! | [`meminfo`] | `dumpsys meminfo PROCESS`, text and protobuf | Android's system server |
 //! | [`proc_text`] | `/proc/PID/{status,smaps_rollup}`, `/proc/net/unix` | the kernel |
 //! | [`test_results`] | results of test classes, XML | Surefire, Failsafe, Gradle |
+//! | [`zip`] | entries of jars and APKs | Java, Android's build |
 //!
 //! Data flow: the caller reads a file or a stream and hands in its bytes; what comes out owns what it keeps, or borrows from
 //! those bytes. No file, socket, clock or environment here, so every rule is tested with bytes alone.
@@ -29,3 +30,4 @@ pub mod meminfo;
 pub mod proc_text;
 mod protobuf;
 pub mod test_results;
+pub mod zip;

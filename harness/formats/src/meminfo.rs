@@ -1,4 +1,4 @@
-//! `dumpsys meminfo PROCESS` as text, Android 10 to 16.
+//! `dumpsys meminfo PROCESS` as text, Android 10 to 16; as protobuf: [`read_meminfo_proto`].
 //!
 //! ```text
 //! ** MEMINFO in pid 31966 [com.example] **
@@ -23,7 +23,11 @@
 //! Data flow: text → one [`ProcessMemory`] for each `** MEMINFO` block. A block without `TOTAL`, or with nothing but zeros, is no
 //! measurement and an error: never a process that needs no memory.
 
+mod proto;
+
 use std::collections::BTreeMap;
+
+pub use proto::read_meminfo_proto;
 
 use crate::lines::{Lines, excerpt, text};
 
@@ -100,6 +104,15 @@ pub enum MemInfoError {
         /// Its beginning.
         found: String,
     },
+    /// A process without figures in the protobuf.
+    #[error("process {pid} has no figures: nothing was measured")]
+    NoFigures {
+        /// Which.
+        pid: u64,
+    },
+    /// Not the protobuf.
+    #[error("this is no output of `dumpsys meminfo --proto PROCESS`: {0}")]
+    Proto(&'static str),
     /// Not this format.
     #[error("this is no output of `dumpsys meminfo PROCESS`")]
     NoMemInfo,

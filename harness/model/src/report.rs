@@ -119,6 +119,20 @@ pub struct ScreenCost {
     pub ratio: f64,
 }
 
+/// What Android said of the memory of an app while its tests ran. Nothing is judged by it: it holds what other processes share.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AppMemory {
+    /// Behind which test.
+    pub test: String,
+    /// Who said so: `dumpsys meminfo`, `/proc/PID/smaps_rollup`, or `the agent`, where the device told nothing.
+    pub source: String,
+    /// Bytes by name: `total_pss`, `total_rss`, `private`, `swap`, `java_heap`, `native_heap`, `graphics`…
+    pub bytes: BTreeMap<String, u64>,
+    /// Numbers of objects by name: `views`, `activities`…
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub objects: BTreeMap<String, u64>,
+}
+
 /// One executable with its normalised arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SuiteReport {
@@ -135,6 +149,9 @@ pub struct SuiteReport {
     /// What screening cost compared with the suite alone, for JVM suites.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screen_cost: Option<ScreenCost>,
+    /// What Android said of the app's memory, for instrumented suites.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_memory: Option<AppMemory>,
     /// Why the suite as a whole is not a pass, else empty.
     pub reason: String,
     /// Metrics of the suite as a whole (thresholds `per: suite`).

@@ -161,6 +161,9 @@ pub(super) struct RunArgs {
     /// Run instrumented suites on these devices: `all` that are ready.
     #[arg(long, value_name = "WHICH", value_parser = ["all"], conflicts_with = "program")]
     pub(super) devices: Option<String>,
+    /// Mapping file of R8 or ProGuard for all suites: Java names are shown as they were written.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
+    pub(super) mapping: Option<PathBuf>,
     /// The test command and its arguments.
     #[arg(last = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub(super) program: Vec<OsString>,
@@ -189,6 +192,9 @@ pub(super) struct GateArgs {
     /// Judge leaks only: tests that failed by themselves do not fail the gate.
     #[arg(long)]
     pub(super) ignore_test_failures: bool,
+    /// Mapping file of R8 or ProGuard, instead of the one kept in the session.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
+    pub(super) mapping: Option<PathBuf>,
     /// Session folders or files.
     #[arg(required = true, value_name = "SESSION|FILE", value_hint = ValueHint::AnyPath)]
     pub(super) inputs: Vec<PathBuf>,
@@ -342,9 +348,13 @@ built: its out values come from a JSON file with the keys overall_size, info_siz
 in an object `out`), or from the flags. Records of the same size and stack are added up. Shows, and judges nothing: the exit code is 0, \
 or 2 where a file cannot be read or nothing was measured.
 
+A heap dump names libraries and not their builds: --symbols takes a library only where its code lies as it was mapped in the process, and with \
+an APK only the builds in it, whose symbols may then come from a folder, by build id.
+
 Examples:
   memgate malloc-debug backtrace_heap.1234.txt
   memgate malloc-debug --diff before.txt after.txt --json
+  memgate malloc-debug heap.txt --symbols app-debug.apk --symbols app/build/intermediates/merged_native_libs
   memgate malloc-debug leak.info.bin --sidecar leak.json
   memgate malloc-debug leak.info.bin --info-size 144 --backtrace-size 16";
 
@@ -372,6 +382,9 @@ pub(super) struct MallocDebugArgs {
     /// API level of the device: up to 27 the records hold no counts.
     #[arg(long, value_name = "LEVEL", requires = "info_size")]
     pub(super) android_api: Option<u32>,
+    /// Name functions, files and lines by the unstripped libraries in this folder, or by an APK (repeatable).
+    #[arg(long, value_name = "DIR|APK", value_hint = ValueHint::AnyPath)]
+    pub(super) symbols: Vec<PathBuf>,
     /// Show every record and frame.
     #[arg(short, long, conflicts_with_all = ["json", "diff"])]
     pub(super) verbose: bool,

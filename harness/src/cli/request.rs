@@ -89,6 +89,8 @@ pub struct RunRequest {
     pub targets: Vec<String>,
     /// Devices for instrumented suites, instead of those of the configuration.
     pub devices: Option<Devices>,
+    /// Mapping file of R8 or ProGuard for all suites.
+    pub mapping: Option<PathBuf>,
     /// The wrapped command; empty: the suites of the configuration.
     pub program: Vec<OsString>,
 }
@@ -104,6 +106,8 @@ pub struct GateRequest {
     pub verbose: bool,
     /// Do the tests' own failures count?
     pub ignore_test_failures: bool,
+    /// Mapping file of R8 or ProGuard, instead of the session's.
+    pub mapping: Option<PathBuf>,
     /// Session folders or files.
     pub inputs: Vec<PathBuf>,
 }
@@ -193,6 +197,8 @@ pub struct MallocDebugRequest {
     pub sidecars: Vec<PathBuf>,
     /// Out values of all buffers; their length is that of the file.
     pub out: Option<OutValues>,
+    /// Folders with unstripped libraries, and APKs.
+    pub symbols: Vec<PathBuf>,
     /// Show everything?
     pub verbose: bool,
 }
@@ -259,6 +265,7 @@ impl TryFrom<RunArgs> for RunRequest {
             target,
             device,
             devices,
+            mapping,
             program,
         } = typed;
         let all = devices.map(|_| Devices::All);
@@ -278,14 +285,16 @@ impl TryFrom<RunArgs> for RunRequest {
             confirm: !no_confirm,
             targets: target,
             devices,
+            mapping,
             program,
         })
     }
 }
 
 impl From<GateArgs> for GateRequest {
-    fn from(GateArgs { config, format, verbose, ignore_test_failures, inputs }: GateArgs) -> Self {
-        Self { config: config.config, format, verbose, ignore_test_failures, inputs }
+    fn from(typed: GateArgs) -> Self {
+        let GateArgs { config, format, verbose, ignore_test_failures, mapping, inputs } = typed;
+        Self { config: config.config, format, verbose, ignore_test_failures, mapping, inputs }
     }
 }
 
@@ -312,6 +321,7 @@ impl TryFrom<MallocDebugArgs> for MallocDebugRequest {
             backtrace_size,
             total_memory,
             android_api,
+            symbols,
             verbose,
             files,
         } = typed;
@@ -325,7 +335,7 @@ impl TryFrom<MallocDebugArgs> for MallocDebugRequest {
             backtrace_size,
             android_api,
         });
-        Ok(Self { files, diff, json, sidecars: sidecar, out, verbose })
+        Ok(Self { files, diff, json, sidecars: sidecar, out, symbols, verbose })
     }
 }
 

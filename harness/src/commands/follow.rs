@@ -7,19 +7,21 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use memgate_analysis::{FollowPolicy, Observer, followed};
+use memgate_analysis::{FollowPolicy, followed};
 use memgate_map::{Bell, ControlPage};
 use memgate_wire::spool::{follow, offset, state};
 
 use super::settings;
 use crate::cli::{FollowAction, FollowRequest};
 use crate::exit::{self, ExpectedError};
+use crate::names::Mappings;
 use crate::output::Console;
 use crate::proc_fs;
 use crate::recorder::chain;
-use crate::run::streams::push;
+use crate::run::streams::Reading;
 use crate::stream::{Reader, StreamError, streams_in};
 
 /// How long an answer is waited for: a virtual machine that allocates nothing gives none.
@@ -58,7 +60,7 @@ struct Stream {
     path: PathBuf,
     page: ControlPage,
     reader: Reader,
-    observer: Observer,
+    reading: Reading,
 }
 
 /// The streams of the session in which objects are followed.
@@ -75,7 +77,7 @@ fn following(session: &Path) -> Result<Vec<Stream>, ExpectedError> {
     for path in paths {
         let mut stream = Stream::open(&path).map_err(|why| broken(&path, &why))?;
         stream.read_on()?;
-        if stream.observer.record().java.as_ref().is_some_and(|java| java.followed.is_following()) {
+        if stream.reading.record().java.as_ref().is_some_and(|java| java.followed.is_following()) {
             streams.push(stream);
         }
     }
@@ -91,7 +93,8 @@ impl Stream {
         let open = || File::options().read(true).write(true).open(path);
         let page = ControlPage::map(open()?).map_err(io::Error::other)?;
         let reader = Reader::new(open()?, path).map_err(io::Error::other)?;
-        Ok(Self { path: path.to_owned(), page, reader, observer: Observer::new() })
+        let names = Arc::new(Mappings::default()).renamer_of(path);
+        Ok(Self { path: path.to_owned(), page, reader, reading: Reading::new(names) })
     }
 
     /// Does its virtual machine still write?
@@ -101,14 +104,14 @@ impl Stream {
     }
 
     fn read_on(&mut self) -> Result<(), ExpectedError> {
-        let read = |reader: &mut Reader, observer: &mut Observer| -> Result<(), StreamError> {
+        let read = |reader: &mut Reader, reading: &mut Reading| -> Result<(), StreamError> {
             reader.advance()?;
             while let Some((frame, t_ns)) = reader.next_frame()? {
-                push(observer, frame, t_ns);
+                reading.push(frame, t_ns);
             }
             Ok(())
         };
-        read(&mut self.reader, &mut self.observer).map_err(|why| broken(&self.path, &why))
+        read(&mut self.reader, &mut self.reading).map_err(|why| broken(&self.path, &why))
     }
 
     /// Writes the order; returns it.
@@ -166,7 +169,7 @@ fn show(
     json: bool,
     console: &Console,
 ) -> Result<(), ExpectedError> {
-    let report = followed(streams.iter().map(|stream| stream.observer.record()), policy).unwrap_or_default();
+    let report = followed(streams.iter().map(|stream| stream.reading.record()), policy).unwrap_or_default();
     let text = if json {
         let json = serde_json::to_string_pretty(&report).map_err(|why| ExpectedError::Machinery {
             what: format!("failed to write json: {why}"),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use memgate_analysis::ProcessRecord;
 use memgate_model::BoundaryQuality;
@@ -11,8 +12,9 @@ use super::settings;
 use crate::cli::GateRequest;
 use crate::deliver;
 use crate::exit::{self, ExpectedError};
+use crate::names::Mappings;
 use crate::output::Console;
-use crate::plan;
+use crate::plan::{self, Settings, World};
 use crate::recorder::chain;
 use crate::run::facts::{ConfirmationFacts, EndingFacts, Facts, JavaFacts, ProcessFacts, SuiteFacts};
 use crate::run::judge::{Records, judge};
@@ -26,17 +28,36 @@ use crate::suite::junit::JvmSuiteId;
 
 pub(super) fn gate(request: &GateRequest, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.as_deref(), console)?;
-    let policy = plan::policy(&settings, request.ignore_test_failures, settings::world()?.today);
+    let world = settings::world()?;
+    let policy = plan::policy(&settings, request.ignore_test_failures, world.today);
     let mut symbols = Symbols::new(Vec::new());
-    let (facts, records) = gather(&request.inputs, &mut symbols)?;
-    let report = judge(&facts, records, Path::new(""), &policy, &mut symbols);
+    let names = Arc::new(mappings(&settings, request, &world)?);
+    let (facts, records) = gather(&request.inputs, &mut symbols, &names)?;
+    let report = judge(&facts, records, Path::new(""), &policy, &mut symbols, &names);
     let screen = console.stdout_screen(request.verbose);
     console.result(&deliver::rendered(&report, request.format, None, screen)?)?;
     Ok(exit::of_report(&report))
 }
 
+/// The mapping file that was named. Sessions have their own; for files alone there are those of the configuration, if this is the machine
+/// that has them.
+fn mappings(settings: &Settings, request: &GateRequest, world: &World) -> Result<Mappings, ExpectedError> {
+    let config = &settings.config;
+    let programs = config.suites.iter().map(|suite| (suite.name.as_str(), &suite.mapping));
+    let on_devices = config.instrumented.iter().map(|suite| (suite.name.as_str(), &suite.mapping));
+    let complete = |(suite, mapping)| Some((suite, world.directory.join(Option::as_ref(mapping)?)));
+    let named: Vec<(&str, PathBuf)> =
+        programs.chain(on_devices).filter_map(complete).filter(|(_, path)| path.exists()).collect();
+    let named = named.iter().map(|(suite, path)| (*suite, path.as_path()));
+    Mappings::read(request.mapping.as_deref(), named)
+}
+
 /// Facts and records of everything that was named, as of one run.
-fn gather(inputs: &[PathBuf], symbols: &mut Symbols) -> Result<(Facts, Records), ExpectedError> {
+fn gather(
+    inputs: &[PathBuf],
+    symbols: &mut Symbols,
+    names: &Arc<Mappings>,
+) -> Result<(Facts, Records), ExpectedError> {
     let mut all: Option<Facts> = None;
     let mut records = Records::new();
     let mut files = Vec::new();
@@ -53,10 +74,10 @@ fn gather(inputs: &[PathBuf], symbols: &mut Symbols) -> Result<(Facts, Records),
             hint: "name a folder below .memgate, or files with frames (*.mgf)".to_owned(),
         })?;
         symbols.recall(session.folder())?;
-        join(&mut all, of_session(&session, &mut records)?);
+        join(&mut all, of_session(&session, &mut records, names)?);
     }
     if !files.is_empty() {
-        join(&mut all, of_streams("files", files, &mut records));
+        join(&mut all, of_streams("files", files, &mut records, names));
     }
     Ok((all.unwrap_or_else(|| Facts::new("", "", String::new())), records))
 }
@@ -77,14 +98,18 @@ fn join(all: &mut Option<Facts>, more: Facts) {
     }
 }
 
-fn of_session(session: &Session, records: &mut Records) -> Result<Facts, ExpectedError> {
+fn of_session(
+    session: &Session,
+    records: &mut Records,
+    names: &Arc<Mappings>,
+) -> Result<Facts, ExpectedError> {
     let frames = session.frames();
     if let Some(mut facts) = Facts::load(session)? {
         facts.streams_mut().for_each(|stream| *stream = frames.join(&*stream).to_string_lossy().into_owned());
         return Ok(facts);
     }
     let streams = stream::streams_in(&frames).map_err(ExpectedError::file("list", &frames))?;
-    let mut facts = of_streams(&session.name(), streams, records);
+    let mut facts = of_streams(&session.name(), streams, records, names);
     if let Ok(info) = session.info() {
         facts.started = info.started;
         facts.project = info.project;
@@ -95,13 +120,13 @@ fn of_session(session: &Session, records: &mut Records) -> Result<Facts, Expecte
 }
 
 /// What streams say by themselves: who wrote them, and what they were recorded for.
-fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records) -> Facts {
+fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names: &Arc<Mappings>) -> Facts {
     let mut facts = Facts::new("", name, String::new());
     let mut screens: Vec<(String, GroupId, Vec<ProcessFacts>)> = Vec::new();
     let mut rounds: Vec<(String, ProcessFacts)> = Vec::new();
     let mut repeated: Vec<(String, String, Option<u64>, ProcessFacts)> = Vec::new();
     for file in files {
-        let record = streams::read_record(&file);
+        let record = streams::read_record(&file, names);
         let stream = file.to_string_lossy().into_owned();
         let Some(hello) = record.hello.clone() else {
             let why = record.damaged.clone().unwrap_or_else(|| "nothing was recorded in it".to_owned());
@@ -289,7 +314,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("1-1.mgf");
         std::fs::write(&file, "hello").unwrap();
-        let (facts, _) = gather(&[file], &mut Symbols::new(Vec::new())).unwrap();
+        let (facts, _) = gather(&[file], &mut Symbols::new(Vec::new()), &Arc::default()).unwrap();
         assert_eq!(facts.errors.len(), 1);
         assert!(facts.errors[0].what.starts_with("not measured"), "{:?}", facts.errors);
     }
@@ -299,9 +324,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let info = crate::store::SessionInfo::now(vec!["memgate".into()], "1.0.0");
         let session = Session::create(root.path(), &info).unwrap();
-        let (facts, records) = gather(&[session.folder().to_owned()], &mut Symbols::new(Vec::new())).unwrap();
+        let names = Arc::default();
+        let (facts, records) =
+            gather(&[session.folder().to_owned()], &mut Symbols::new(Vec::new()), &names).unwrap();
         let policy = memgate_analysis::GatePolicy::default();
-        let report = judge(&facts, records, Path::new(""), &policy, &mut Symbols::new(Vec::new()));
+        let report = judge(&facts, records, Path::new(""), &policy, &mut Symbols::new(Vec::new()), &names);
         assert_eq!(report.exit_code, 2);
         assert!(report.errors[0].what.contains("ended before it was complete"), "{:?}", report.errors);
     }
@@ -309,7 +336,8 @@ mod tests {
     #[test]
     fn what_is_neither_session_nor_file_is_told_with_a_hint() {
         let folder = tempfile::tempdir().unwrap();
-        let error = gather(&[folder.path().to_owned()], &mut Symbols::new(Vec::new())).unwrap_err();
+        let error =
+            gather(&[folder.path().to_owned()], &mut Symbols::new(Vec::new()), &Arc::default()).unwrap_err();
         assert!(error.hint().unwrap().contains("*.mgf"));
     }
 }

@@ -1,7 +1,8 @@
 //! `memgate malloc-debug`: reads what Android's malloc_debug wrote, and shows it.
 //!
 //! Data flow: each file → its bytes (bounded) → a heap dump by its title, else a leak-info buffer with the out values of its
-//! sidecar or of the flags → snapshot → text or JSON; with `--diff` the changes from the first to the second.
+//! sidecar or of the flags → snapshot → with `--symbols` names of its frames → text or JSON; with `--diff` the changes from the first to the
+//! second.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -17,6 +18,9 @@ use crate::output::Console;
 
 mod show;
 mod sidecar;
+mod symbols;
+
+use symbols::{Namer, Names};
 
 /// A larger file is none that malloc_debug wrote.
 const LARGEST: u64 = 512 << 20;
@@ -32,13 +36,19 @@ pub(super) fn malloc_debug(request: &MallocDebugRequest, console: &Console) -> R
                 .to_owned(),
         });
     }
-    let names = || request.files.iter().map(PathBuf::as_path);
-    let shown = match (request.diff, snapshots.as_slice()) {
-        (true, [before, after]) => {
-            let names: Vec<_> = names().collect();
-            show::difference(&names, before, after, request.json)
-        }
-        _ => show::snapshots(&names().zip(&snapshots).collect::<Vec<_>>(), request.json, request.verbose),
+    let mut namer = Namer::new(&request.symbols)?;
+    let named = request.files.iter().zip(&snapshots).map(|(path, snapshot)| show::Read {
+        path,
+        snapshot,
+        names: if request.symbols.is_empty() { Names::new() } else { namer.names(snapshot) },
+    });
+    let read: Vec<show::Read<'_>> = named.collect();
+    for (library, why) in namer.doubts() {
+        console.warning(&format!("{library}: {why}"));
+    }
+    let shown = match (request.diff, read.as_slice()) {
+        (true, [before, after]) => show::difference(before, after, request.json),
+        _ => show::snapshots(&read, request.json, request.verbose),
     };
     let shown = shown.map_err(|why| ExpectedError::Machinery {
         what: format!("cannot write JSON: {why}"),

@@ -5,8 +5,10 @@
 
 pub mod adb;
 pub mod agentless;
+pub mod app_memory;
 pub mod attach;
 pub mod delivery;
+pub mod heap_dump;
 pub mod java;
 pub mod local;
 mod options;

@@ -95,6 +95,8 @@ pub enum Windows {
     Listed(PathBuf),
     /// Behind each.
     Each,
+    /// Once, as the virtual machine ends.
+    End,
 }
 
 /// Why the agent cannot be preloaded from where it lies.
@@ -185,6 +187,7 @@ impl AgentOptions {
             Windows::Nowhere => {}
             Windows::Budget => value.add("windows", b"budget"),
             Windows::Each => value.add("windows", b"each"),
+            Windows::End => value.add("windows", b"end"),
             Windows::Listed(path) => value.add("windows", path.as_os_str().as_bytes()),
         }
         if let Some(look) = look {

@@ -11,13 +11,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use futures_util::{SinkExt, StreamExt};
 use memgate_wire::{
-    AgentCost, Counters, Decoded, ErrorCode, ErrorFrame, Frame, Goodbye, GoodbyeReason, Hello, Order,
-    OsSample, WEBSOCKET_PROTOCOL, decode, encode,
+    AgentCost, Boundary, Counters, Decoded, ErrorCode, ErrorFrame, Frame, Goodbye, GoodbyeReason, Hello,
+    Order, OsSample, WEBSOCKET_PROTOCOL, decode, encode,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -75,6 +77,9 @@ pub enum Endpoint {
     },
 }
 
+/// Called with the process at each boundary, where the app waits until its answer is there too: the device may be asked about it meanwhile.
+pub type Held = Arc<dyn Fn(u32, &Boundary) -> BoxFuture<'static, ()> + Send + Sync>;
+
 /// An agent on a device that was reached already.
 pub struct Reached<S> {
     /// Where.
@@ -84,6 +89,8 @@ pub struct Reached<S> {
     /// The device ends an app as soon as its run is over, so that it cannot say goodbye: whether the system said that the run is
     /// complete. `None`: not yet.
     pub run_ended: watch::Receiver<Option<bool>>,
+    /// What is done at a boundary.
+    pub held: Option<Held>,
 }
 
 /// A text that names no endpoint.
@@ -203,10 +210,10 @@ pub async fn record_app<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     options: &Options,
     observe: &dyn Observe,
 ) -> Result<ProcessEnd, SocketError> {
-    let Reached { endpoint, stream, run_ended } = reached;
+    let Reached { endpoint, stream, run_ended, held } = reached;
     let socket = shake_hands(&endpoint, token, Box::new(stream), Instant::now() + HANDSHAKE_LIMIT).await?;
     let mut recording = Recording::new(&endpoint, None, frames, options, observe);
-    recording.run_ended = Some(run_ended);
+    (recording.run_ended, recording.held) = (Some(run_ended), held);
     recording.run(socket).await
 }
 
@@ -293,9 +300,11 @@ struct Recording<'a> {
     last_ns: u64,
     /// Of an app on a device.
     run_ended: Option<watch::Receiver<Option<bool>>>,
+    held: Option<Held>,
 }
 
 struct Guest {
+    pid: u32,
     follow: Box<dyn Follow>,
     path: PathBuf,
     file: File,
@@ -324,7 +333,7 @@ impl<'a> Recording<'a> {
         options: &'a Options,
         observe: &'a dyn Observe,
     ) -> Self {
-        let (guest, counters, unanswered, run_ended) = (None, None, None, None);
+        let (guest, counters, unanswered, run_ended, held) = (None, None, None, None, None);
         let (frames, unknown_frames, said_goodbye) = (0, 0, false);
         Self {
             endpoint,
@@ -341,6 +350,7 @@ impl<'a> Recording<'a> {
             cost: AgentCost::default(),
             last_ns: 0,
             run_ended,
+            held,
         }
     }
 
@@ -459,6 +469,9 @@ impl<'a> Recording<'a> {
             self.record_sample(sample, t_ns)?;
         }
         let bits = self.guest.as_mut().map_or(0, |guest| guest.follow.orders(&boundary));
+        if let Some((held, guest)) = self.held.as_ref().zip(self.guest.as_ref()) {
+            held(guest.pid, &boundary).await;
+        }
         let mut bytes = Vec::new();
         encode(&Frame::Order(Order { boundary: boundary.sequence, bits }), now_ns(), &mut bytes);
         if let Err(e) = socket.send(Message::binary(bytes)).await {
@@ -483,7 +496,7 @@ impl<'a> Recording<'a> {
             environ: if visible { proc_fs::environ(pid) } else { None },
             visible,
         };
-        Ok(Guest { follow: self.observe.started(&process), path, file, sampler })
+        Ok(Guest { pid, follow: self.observe.started(&process), path, file, sampler })
     }
 
     fn keep(&mut self, raw: &[u8]) -> Result<(), SocketError> {

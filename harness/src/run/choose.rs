@@ -18,6 +18,8 @@ pub(super) enum Mode {
     Tree,
     /// The program starts Java virtual machines, and those that run tests are measured.
     Jvm,
+    /// The program is a Java virtual machine whose whole run is the test.
+    JvmProcess,
     /// The process is the test.
     Process,
 }
@@ -56,6 +58,7 @@ pub(super) fn choose(suite: &PlannedSuite, program: &Program) -> Choice {
             Vec::new(),
             format!("{typed}: measuring the Java virtual machines below it that run JUnit tests"),
         ),
+        Mode::JvmProcess => (Vec::new(), format!("{typed}: a Java program, the virtual machine is the test")),
         Mode::Process if suite.targets.is_empty() => {
             let judged = match suite.repeating {
                 Some(_) => "",
@@ -76,12 +79,14 @@ pub(super) fn choose(suite: &PlannedSuite, program: &Program) -> Choice {
 
 /// Are Java virtual machines measured?
 pub(super) fn is_java(suite: &PlannedSuite, program: &Program) -> bool {
-    choose(suite, program).mode == Mode::Jvm
+    matches!(choose(suite, program).mode, Mode::Jvm | Mode::JvmProcess)
 }
 
 fn mode(suite: &PlannedSuite, program: &Program, typed: &str) -> Mode {
     let starts_others = !matches!(program.kind, Kind::Elf(_)) || is_tool(program, typed);
+    let repeats = suite.targets.is_empty() && suite.repeating.is_some();
     match suite.runner {
+        Runner::Auto | Runner::Command if repeats && junit::is_java(typed) => Mode::JvmProcess,
         Runner::Command => Mode::Process,
         Runner::Junit => Mode::Jvm,
         Runner::Auto if suite.targets.is_empty() && junit::starts_jvms(typed, program) => Mode::Jvm,
@@ -149,6 +154,7 @@ mod tests {
             runner,
             targets: targets.iter().map(|&t| t.to_owned()).collect(),
             timeout: Duration::from_secs(60),
+            mapping: None,
         }
     }
 
@@ -181,6 +187,23 @@ mod tests {
             assert_eq!(choice.mode, want, "{typed} {runner:?}");
             assert!(choice.text.starts_with(typed), "{}", choice.text);
         }
+    }
+
+    #[test]
+    fn a_java_program_that_repeats_its_work_is_measured_as_a_virtual_machine() {
+        let java = elf("/usr/lib/jvm/17/bin/java", None);
+        let repeats = |runner| PlannedSuite {
+            repeating: Some(vec!["java".into(), "Replay".into(), "{n}".into()]),
+            ..suite("java", runner, &[])
+        };
+        for (runner, want) in [
+            (Runner::Auto, Mode::JvmProcess),
+            (Runner::Command, Mode::JvmProcess),
+            (Runner::Junit, Mode::Jvm),
+        ] {
+            assert_eq!(choose(&repeats(runner), &java).mode, want, "{runner:?}");
+        }
+        assert_eq!(choose(&suite("java", Runner::Auto, &[]), &java).mode, Mode::Jvm);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use memgate_analysis::{
     ConfirmationInput, Ending, JavaInput, OpenTest, ProcessInput, ProcessRecord, Repetition, RunInput,
     SuiteInput, Window,
 };
-use memgate_model::{BoundaryQuality, Problem};
+use memgate_model::{AppMemory, BoundaryQuality, Problem};
 use memgate_wire::Outcome;
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +74,9 @@ pub struct JavaFacts {
     pub rounds: Vec<ProcessFacts>,
     /// Why there were none on purpose.
     pub not_screened: Option<String>,
+    /// What Android said of the app's memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_memory: Option<AppMemory>,
 }
 
 /// One process.
@@ -320,7 +323,7 @@ mod tests {
             screen: vec![process("1-1.mgf", EndingFacts::TimedOut(60.0))],
             java: Some(JavaFacts {
                 rounds: vec![process("3-1.mgf", EndingFacts::Exited(0))],
-                not_screened: None,
+                ..JavaFacts::default()
             }),
             confirmations: BTreeMap::from([
                 ("A.b".into(), ConfirmationFacts::Repeated(process("2-1.mgf", EndingFacts::Exited(0)))),

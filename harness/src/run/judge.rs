@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use memgate_analysis::{GatePolicy, ProcessRecord};
 use memgate_model::RunReport;
@@ -9,6 +10,7 @@ use memgate_model::RunReport;
 use super::facts::Facts;
 use super::resolve::Symbols;
 use super::streams;
+use crate::names::Mappings;
 
 /// Records by the name of their stream.
 pub type Records = BTreeMap<String, ProcessRecord>;
@@ -21,8 +23,14 @@ pub fn judge(
     frames: &Path,
     policy: &GatePolicy,
     symbols: &mut Symbols,
+    names: &Arc<Mappings>,
 ) -> RunReport {
-    let input = facts
-        .input(|stream| at_hand.remove(stream).unwrap_or_else(|| streams::read_record(&frames.join(stream))));
-    memgate_analysis::judge(&input, policy, symbols)
+    let input = facts.input(|stream| {
+        at_hand.remove(stream).unwrap_or_else(|| streams::read_record(&frames.join(stream), names))
+    });
+    let mut report = memgate_analysis::judge(&input, policy, symbols);
+    for (told, known) in report.suites.iter_mut().zip(&facts.suites) {
+        told.app_memory = known.java.as_ref().and_then(|java| java.app_memory.clone());
+    }
+    report
 }

@@ -23,12 +23,14 @@ mod watch;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use memgate_model::{Problem, RunReport};
 
 use crate::embedded::EmbeddedError;
 use crate::exit::ExpectedError;
+use crate::names::Mappings;
 use crate::output::Console;
 use crate::plan::{Plan, PlannedSuite};
 use crate::recorder::chain;
@@ -59,18 +61,21 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     let programs = programs(plan)?;
     let agent = crate::embedded::agent().map_err(|why| failed(&why, "`memgate doctor` says more"))?;
     let jars = jars(plan, &programs)?;
+    let names = Arc::new(mappings(plan)?);
     let mut info = SessionInfo::now(command_line, env!("CARGO_PKG_VERSION"));
     info.project.clone_from(&plan.project);
     let root =
         std::path::absolute(&plan.output_dir).map_err(ExpectedError::file("find", &plan.output_dir))?;
     let session =
         Session::create(&root, &info).map_err(|why| failed(&why, "name another folder with --output-dir"))?;
+    names.keep(session.folder())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(ExpectedError::file("start", "the runtime".as_ref()))?;
-    let recorded = runtime.block_on(record(plan, console, &session, &programs, (&agent, jars.as_deref())));
+    let recorded =
+        runtime.block_on(record(plan, console, &session, &programs, (&agent, jars.as_deref()), &names));
     let (facts, records) = match recorded {
         Ok(recorded) => recorded,
         Err(Stopped::Interrupted) => return Err(ExpectedError::Interrupted(session.folder().to_owned())),
@@ -78,7 +83,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     };
     facts.save(&session)?;
     let mut symbols = Symbols::new(Vec::new());
-    let report = judge::judge(&facts, records, &session.frames(), &plan.policy, &mut symbols);
+    let report = judge::judge(&facts, records, &session.frames(), &plan.policy, &mut symbols, &names);
     symbols.remember(session.folder())?;
     tell_missing_symbols(&symbols, console);
     Ok(Judged { report, session })
@@ -119,6 +124,15 @@ fn program(suite: &PlannedSuite, here: &Path) -> Result<Program, ExpectedError> 
     Ok(program)
 }
 
+/// The mapping files of the suites that run: a mistake in one is told before anything starts.
+fn mappings(plan: &Plan) -> Result<Mappings, ExpectedError> {
+    let programs =
+        plan.suites.iter().filter_map(|suite| Some((suite.name.as_deref()?, suite.mapping.as_deref()?)));
+    let on_devices =
+        plan.instrumented.iter().filter_map(|suite| Some((suite.name.as_str(), suite.mapping.as_deref()?)));
+    Mappings::read(plan.mapping.as_deref(), programs.chain(on_devices))
+}
+
 /// The Java part, where a suite needs it.
 fn jars(plan: &Plan, programs: &[Program]) -> Result<Option<PathBuf>, ExpectedError> {
     if !plan.suites.iter().zip(programs).any(|(suite, program)| choose::is_java(suite, program)) {
@@ -140,11 +154,12 @@ async fn record(
     session: &Session,
     programs: &[Program],
     (agent, jars): (&Path, Option<&Path>),
+    names: &Arc<Mappings>,
 ) -> Result<(Facts, Records), Stopped> {
     let began = Instant::now();
     let mut interrupts = Interrupts::listen()?;
-    let mut around =
-        Surroundings { console, agent, jars, interrupts: &mut interrupts, interval: plan.interval };
+    let (interval, names) = (plan.interval, Arc::clone(names));
+    let mut around = Surroundings { console, agent, jars, interrupts: &mut interrupts, interval, names };
     let setting = Setting { plan, session };
     let started = jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();
     let mut facts = Facts::new(&plan.project, &session.name(), started);

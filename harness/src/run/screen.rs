@@ -75,8 +75,10 @@ pub(super) async fn screen(
 ) -> Result<Vec<Screened>, Stopped> {
     let choice = choose::choose(planned, program);
     around.console.line(&choice.text);
-    if choice.mode == Mode::Jvm {
-        return junit::screen(around, setting, planned, facts).await;
+    match choice.mode {
+        Mode::Jvm => return junit::screen(around, setting, planned, facts).await,
+        Mode::JvmProcess => return junit::screen_program(around, setting, planned, facts).await,
+        Mode::Direct | Mode::Tree | Mode::Process => {}
     }
     let mut progress = Progress::beside_tests(around.console, "screening", None);
     let job = job(setting, planned, &choice);
@@ -148,7 +150,7 @@ fn not_measured(planned: &PlannedSuite, program: &Program, choice: &Choice, done
             format!("not measured: no GoogleTest executable ran below `{}`", typed(planned)),
             "measure other executables with --target GLOB; ones that are linked statically cannot be measured".to_owned(),
         ),
-        (None, Mode::Direct | Mode::Process | Mode::Jvm) => (
+        (None, Mode::Direct | Mode::Process | Mode::Jvm | Mode::JvmProcess) => (
             format!("not measured: the agent did not report from it ({})", done.ended.exit),
             "`memgate doctor` says whether the agent can work here; a wrapper script needs --target GLOB".to_owned(),
         ),

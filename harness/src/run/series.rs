@@ -54,7 +54,8 @@ pub(super) async fn repeat_program(
     Ok(finished)
 }
 
-fn repeating(planned: &PlannedSuite, n: u32) -> PlannedSuite {
+/// The command of `planned` with so many repetitions.
+pub(super) fn repeating(planned: &PlannedSuite, n: u32) -> PlannedSuite {
     let command = with_count(planned.repeating.as_deref().unwrap_or_default(), n);
     PlannedSuite { command: command.into_iter().map(Into::into).collect(), ..planned.clone() }
 }

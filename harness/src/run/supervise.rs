@@ -18,6 +18,7 @@ use super::watch::{MakeOrders, Seen, Watch};
 use crate::device::AgentOptions;
 use crate::device::local::{Ended, Exit, Launch, LaunchError, Running};
 use crate::exit::ExpectedError;
+use crate::names::Mappings;
 use crate::output::Console;
 use crate::recorder::{self, ProcessKey, Recorder, chain};
 
@@ -39,6 +40,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) interrupts: &'a mut Interrupts,
     /// Time between two samples.
     pub(super) interval: Duration,
+    /// Original names of Java programs that were renamed.
+    pub(super) names: Arc<Mappings>,
 }
 
 /// One command.
@@ -94,7 +97,7 @@ pub(super) async fn supervise(
         wait: options.wait,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let watch = Arc::new(Watch { seen: sender, orders });
+    let watch = Arc::new(Watch { seen: sender, orders, names: Arc::clone(&around.names) });
     let recorder =
         Recorder::start(&options.directory, recorder_options, watch).map_err(|why| machinery(&why))?;
     let started = Instant::now();

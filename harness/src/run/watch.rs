@@ -3,12 +3,15 @@
 //! Data flow: recorder thread of a process → [`Follower`] (its `Observer`, its [`Orders`]) → [`Seen`] through a channel →
 //! `board`. A boundary is never held up by the run: only the orders are decided on the recorder's thread.
 
-use memgate_analysis::{Observer, ProcessRecord};
+use std::sync::Arc;
+
+use memgate_analysis::ProcessRecord;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, BoundaryKind, Frame};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::streams;
+use super::streams::{self, Reading};
+use crate::names::Mappings;
 use crate::recorder::{End, Follow, Observe, Process, ProcessEnd, ProcessKey};
 
 /// Something happened in a process.
@@ -37,6 +40,7 @@ pub(super) type MakeOrders = Box<dyn Fn(&Process) -> Box<dyn Orders> + Send + Sy
 pub(super) struct Watch {
     pub(super) seen: UnboundedSender<Seen>,
     pub(super) orders: MakeOrders,
+    pub(super) names: Arc<Mappings>,
 }
 
 impl Observe for Watch {
@@ -44,14 +48,15 @@ impl Observe for Watch {
         // The run may have ended by an error: then nobody listens, here and below.
         drop(self.seen.send(Seen::Started(Box::new(process.clone()))));
         let orders = (self.orders)(process);
-        Box::new(Follower { key: process.key, seen: self.seen.clone(), observer: Observer::new(), orders })
+        let reading = Reading::new(self.names.renamer());
+        Box::new(Follower { key: process.key, seen: self.seen.clone(), reading, orders })
     }
 }
 
 struct Follower {
     key: ProcessKey,
     seen: UnboundedSender<Seen>,
-    observer: Observer,
+    reading: Reading,
     orders: Box<dyn Orders>,
 }
 
@@ -66,7 +71,7 @@ impl Follow for Follower {
             }
             _ => None,
         };
-        streams::push(&mut self.observer, frame, t_ns);
+        self.reading.push(frame, t_ns);
         if let Some(news) = news {
             drop(self.seen.send(news));
         }
@@ -74,22 +79,22 @@ impl Follow for Follower {
 
     fn orders(&mut self, boundary: &Boundary) -> u32 {
         match boundary.kind {
-            BoundaryKind::TestEnd => self.orders.at_test_end(boundary, self.observer.record()),
+            BoundaryKind::TestEnd => self.orders.at_test_end(boundary, self.reading.record()),
             _ => 0,
         }
     }
 
     fn ended(&mut self, end: &ProcessEnd) {
-        let mut observer = std::mem::take(&mut self.observer);
+        let reading = &mut self.reading;
         match (&end.damage, end.how) {
-            (Some(damage), _) => observer.damage(format!("failed to {damage}")),
-            (None, End::Full) => observer.damage(streams::NO_ROOM),
-            (None, End::Stopped) if observer.record().errors.is_empty() => {
-                observer.damage("recording stopped early");
+            (Some(damage), _) => reading.damage(format!("failed to {damage}")),
+            (None, End::Full) => reading.damage(streams::NO_ROOM),
+            (None, End::Stopped) if reading.record().errors.is_empty() => {
+                reading.damage("recording stopped early");
             }
             (None, End::Closed | End::Stopped | End::Died | End::Abandoned) => {}
         }
-        let record = Box::new(observer.into_record());
+        let record = Box::new(reading.end());
         drop(self.seen.send(Seen::Ended { key: self.key, record }));
     }
 }

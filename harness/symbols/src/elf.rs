@@ -16,6 +16,8 @@ pub(crate) struct ElfInfo {
     pub(crate) build_id: Vec<u8>,
     /// Addresses at which it has code.
     pub(crate) code: Vec<Range<u64>>,
+    /// Address of what the beginning of the file is mapped to.
+    pub(crate) base: u64,
     /// How much it knows.
     pub(crate) knows: Knows,
     /// Its length in bytes.
@@ -59,6 +61,7 @@ const SHT_NOBITS: u32 = 8;
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
 const PF_X: u32 = 1;
+const LEAST_PAGE: u64 = 4096;
 const NT_GNU_BUILD_ID: u32 = 3;
 const SHF_COMPRESSED: u64 = 0x800;
 
@@ -138,7 +141,9 @@ impl Reader {
         };
         let code = segments.iter().filter(|s| s.kind == PT_LOAD && s.flags & PF_X != 0);
         let code = code.map(|s| s.address..s.address.saturating_add(s.size_in_memory)).collect();
-        Ok(ElfInfo { build_id, code, knows: self.knows(&header, &sections)?, size: self.size })
+        let base = segments.iter().filter(|s| s.kind == PT_LOAD).map(|s| s.address).min().unwrap_or(0);
+        let base = base & !(LEAST_PAGE - 1);
+        Ok(ElfInfo { build_id, code, base, knows: self.knows(&header, &sections)?, size: self.size })
     }
 
     fn sections(&self, header: &[u8]) -> Result<Vec<Section>, ElfError> {

@@ -16,6 +16,9 @@ pub(crate) const SYSTEM_DEBUG_DIRS: [&str; 2] = ["/usr/lib/debug", "/lib/debug"]
 /// Most entries of the symbol folders looked at, so that a folder given by mistake (`/`) ends.
 const MAX_ENTRIES: usize = 200_000;
 
+/// What stands behind the name of a library in the name of its file with symbols.
+const SUFFIXES: [&str; 4] = ["", ".debug", ".dbg", ".sym"];
+
 /// A file to take symbols from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
@@ -49,6 +52,17 @@ impl Finder {
             }
         }
         best
+    }
+
+    /// The files of this name in the symbol folders, one of each build: `libtiles.so`, `libtiles.so.debug`.
+    pub(crate) fn named(&mut self, name: &str) -> Vec<Found> {
+        let index = self.index.get_or_insert_with(|| index(&self.symbol_dirs));
+        let is_named = |path: &Path| {
+            let own = path.file_name().map(|own| own.to_string_lossy()).unwrap_or_default();
+            SUFFIXES.iter().any(|suffix| own.strip_suffix(suffix) == Some(name))
+        };
+        let paths = index.values().filter(|path| is_named(path));
+        paths.filter_map(|path| Some(Found { info: ElfInfo::read(path).ok()?, path: path.clone() })).collect()
     }
 
     fn by_build_id(&mut self, id: &[u8]) -> Vec<PathBuf> {

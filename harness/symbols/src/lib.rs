@@ -3,6 +3,7 @@
 //! Data flow: a module as a frame stream names it (path and GNU build id) → [`find`] looks for a file with exactly this
 //! build id (the path itself, the folders of [`Options`], the system's debug folders) and takes the one that knows
 //! most → blazesym reads its DWARF or its symbol tables → [`demangle`] makes names that are equal in two builds.
+//! Who knows a library by its name alone ([`Symbolizer::builds`]) compares the place of its code with what was mapped.
 //! A file of another build is refused: wrong symbols are worse than none.
 //!
 //! The files come from outside. [`elf`] looks at their headers first and refuses what would make the reader behind it
@@ -15,4 +16,4 @@ mod elf;
 mod find;
 mod symbolizer;
 
-pub use symbolizer::{ModuleRef, NotSymbolised, Options, Symbol, Symbolizer};
+pub use symbolizer::{Build, ModuleRef, NotSymbolised, Options, Symbol, Symbolizer};

@@ -1,6 +1,7 @@
 //! The public types, and the one place where blazesym is called.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer as Reader};
 
 use crate::demangle::readable;
+use crate::elf::ElfInfo;
 use crate::find::{Finder, Found, SYSTEM_DEBUG_DIRS};
 
 /// Files kept open are closed, and their indexes dropped, when they are larger than this together.
@@ -27,6 +29,17 @@ pub struct ModuleRef {
     pub path: PathBuf,
     /// GNU build id; empty where there is none: then only a file at the path without one fits.
     pub build_id: Vec<u8>,
+}
+
+/// One build of a library, found by its name alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Build {
+    /// Its file, and its build id.
+    pub module: ModuleRef,
+    /// Addresses at which it has code.
+    pub code: Vec<Range<u64>>,
+    /// Address of what the beginning of the file is mapped to.
+    pub base: u64,
 }
 
 /// One function at an address.
@@ -131,6 +144,15 @@ impl Symbolizer {
             // Damaged debug information, or a debug link to a file of another build: the symbol table may do.
             file.debug = false;
         }
+    }
+
+    /// The builds of a library that lie in the symbol folders, for who knows its name alone.
+    pub fn builds(&mut self, name: &str) -> Vec<Build> {
+        let build = |found: Found| {
+            let Found { path, info: ElfInfo { build_id, code, base, .. } } = found;
+            Build { module: ModuleRef { path, build_id }, code, base }
+        };
+        self.finder.named(name).into_iter().map(build).collect()
     }
 
     fn close_if_many(&mut self) {

@@ -9,7 +9,7 @@ use super::leak;
 use super::write::Html;
 use crate::chart::plots_of_suite;
 use crate::dates::days_until;
-use crate::human::{counted, lifetimes, one_time_groups, times};
+use crate::human::{app_memory, counted, lifetimes, one_time_groups, times};
 use crate::registry::RenderError;
 use crate::summary::qualified;
 
@@ -230,6 +230,17 @@ pub(super) fn cost(report: &RunReport) -> Html {
         }
     }
     html.markup("</dl></section>\n");
+    let told: Vec<_> =
+        report.suites.iter().filter_map(|suite| Some((&suite.name, suite.app_memory.as_ref()?))).collect();
+    if !told.is_empty() {
+        html.markup(
+            "<section aria-labelledby=app-h><h2 id=app-h>Memory of the app, as Android tells it</h2><dl>",
+        );
+        for (name, memory) in told {
+            html.element("dt", name).element("dd", &format!("behind {}", app_memory(memory)));
+        }
+        html.markup("</dl></section>\n");
+    }
     html
 }
 

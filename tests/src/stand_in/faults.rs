@@ -20,6 +20,13 @@ pub struct Fault {
 pub enum When {
     /// So many messages of the transport from now on, in both directions together.
     Messages(u64),
+    /// So many messages of streams to a service whose name begins so, in both directions together.
+    Exchanged {
+        /// `sync:`.
+        starts_with: String,
+        /// From the first, which opens the stream: 0.
+        messages: u64,
+    },
     /// When a service whose name begins so has written that many bytes.
     Service {
         /// `shell,v2,raw:am instrument`.
@@ -69,19 +76,20 @@ fn garbage(length: usize) -> Vec<u8> {
 }
 
 impl StandIn {
-    /// The cable is pulled.
+    /// The cable is pulled: who connects is refused from when this returns.
     pub fn unplug(&self) {
         self.state().unplugged = true;
+        self.inner.port.close();
         self.hang_up();
-        self.wake();
     }
 
-    /// The cable is back; adb finds it by itself after some seconds.
+    /// The cable is back: connections are taken from when this returns. adb finds it by itself after some seconds.
     pub fn plug_in(&self) {
         let mut state = self.state();
         (state.unplugged, state.silent) = (false, false);
         drop(state);
         self.inner.changed.notify_all();
+        self.listen();
     }
 
     /// It says nothing any more, though its connection stays.
@@ -142,20 +150,26 @@ impl StandIn {
         self.inner.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A message is about to be sent, or was read.
-    pub(super) fn message_passes(&self, transport: &Transport) -> io::Result<()> {
+    /// A message is about to be sent, or was read: of a stream to this service, or of the transport itself.
+    pub(super) fn message_passes(&self, transport: &Transport, service: Option<&str>) -> io::Result<()> {
         let mut due = Vec::new();
         self.faults().messages += 1;
-        self.faults().waiting.retain_mut(|fault| match &mut fault.when {
-            When::Messages(left) if *left == 0 => {
+        self.faults().waiting.retain_mut(|fault| {
+            let left = match &mut fault.when {
+                When::Messages(left) => left,
+                When::Exchanged { starts_with, messages }
+                    if service.is_some_and(|service| service.starts_with(starts_with.as_str())) =>
+                {
+                    messages
+                }
+                When::Exchanged { .. } | When::Service { .. } => return true,
+            };
+            if *left == 0 {
                 due.push(fault.what);
-                false
+                return false;
             }
-            When::Messages(left) => {
-                *left -= 1;
-                true
-            }
-            When::Service { .. } => true,
+            *left -= 1;
+            true
         });
         due.into_iter().for_each(|what| self.strike(what));
         let silent = |state: &mut super::State| state.silent && !state.ended && !transport.is_closed();
@@ -175,8 +189,14 @@ impl StandIn {
             }
             _ => true,
         });
-        due.into_iter().for_each(|what| self.strike(what));
-        std::mem::take(&mut self.faults().garble).then(|| garbage(piece.len()))
+        // What is meant for this service does not hit another that writes at the same moment.
+        let (own, others): (Vec<What>, Vec<What>) =
+            due.into_iter().partition(|what| *what == What::ServiceGarbage);
+        others.into_iter().for_each(|what| self.strike(what));
+        let mut faults = self.faults();
+        faults.struck += own.len();
+        let garbled = !own.is_empty() || std::mem::take(&mut faults.garble);
+        garbled.then(|| garbage(piece.len()))
     }
 
     fn strike(&self, what: What) {

@@ -1,5 +1,7 @@
 //! What an app does when its tests are run: for a test of memgate to say, with a real virtual machine or without.
 
+use std::path::Path;
+
 use super::{StandIn, Terminal};
 
 /// `am instrument`, as it was asked for.
@@ -40,7 +42,7 @@ pub trait Instrument: Send + Sync + 'static {
     /// `am force-stop`, and what `pm clear` does besides.
     fn force_stop(&self, _: &StandIn, _package: &str) {}
 
-    /// `am dumpheap`.
+    /// `am dumpheap`, into a file of this machine.
     ///
     /// # Errors
     /// What `am` prints.
@@ -50,7 +52,7 @@ pub trait Instrument: Send + Sync + 'static {
         process: &str,
         _native: bool,
         _collect: bool,
-        _path: &str,
+        _path: &Path,
     ) -> Result<(), String> {
         Err(format!("java.lang.IllegalArgumentException: Unknown process: {process}"))
     }

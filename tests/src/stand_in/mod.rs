@@ -12,6 +12,7 @@ mod files;
 mod instrument;
 mod line;
 mod packages;
+mod port;
 mod processes;
 mod services;
 mod sync;
@@ -20,7 +21,6 @@ mod transport;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -32,11 +32,12 @@ pub use faults::{Fault, What, When};
 use files::Files;
 pub use instrument::{Instrument, Instrumentation, NoTests};
 pub use packages::Package;
+use port::Port;
 pub use terminal::Terminal;
 use transport::Transport;
 
-/// How long a test waits for what must come.
-const LONG: Duration = Duration::from_secs(20);
+/// How long a test waits for what must come: on a machine that does much else, too.
+const LONG: Duration = Duration::from_secs(180);
 
 /// Answers a stream to an abstract socket; reads and writes until it returns.
 pub type Handler = Arc<dyn Fn(&mut dyn Stream) + Send + Sync>;
@@ -58,7 +59,7 @@ struct Owner(Arc<Inner>);
 
 struct Inner {
     made: Builder,
-    address: SocketAddr,
+    port: Port,
     files: Files,
     state: Mutex<State>,
     changed: Condvar,
@@ -173,7 +174,6 @@ impl Builder {
     /// Switches it on.
     #[must_use]
     pub fn start(self) -> StandIn {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let files = Files::new(&self.packages);
         let mut properties = BTreeMap::from(
             [
@@ -189,15 +189,14 @@ impl Builder {
         );
         properties.extend(self.properties.clone());
         let inner = Arc::new(Inner {
-            address: listener.local_addr().unwrap(),
+            port: Port::reserve(),
             made: Self { properties: properties.clone(), ..self },
             files,
             state: Mutex::new(State { properties, ..State::default() }),
             changed: Condvar::new(),
             faults: Mutex::default(),
         });
-        let own = StandIn { inner: Arc::clone(&inner), _owner: None };
-        thread::spawn(move || own.listen(listener));
+        StandIn { inner: Arc::clone(&inner), _owner: None }.listen();
         StandIn { _owner: Some(Arc::new(Owner(Arc::clone(&inner)))), inner }
     }
 }
@@ -222,7 +221,7 @@ impl StandIn {
     /// What adb calls it once it is connected.
     #[must_use]
     pub fn serial(&self) -> String {
-        self.inner.address.to_string()
+        self.inner.port.address().to_string()
     }
 
     /// Where a path of the device lies on this machine.
@@ -328,6 +327,12 @@ impl StandIn {
         left
     }
 
+    /// Waits until no stream is open: what serves one that was cut off ends a moment later.
+    #[track_caller]
+    pub fn wait_until_idle(&self) {
+        self.wait_until("no stream is open", |device| device.state().open.is_empty());
+    }
+
     /// Waits until nothing is left, as what was cut off ends a moment later.
     #[track_caller]
     pub fn assert_clean(&self) {
@@ -395,50 +400,22 @@ impl StandIn {
         self.inner.files.root()
     }
 
-    /// Takes connections while it is plugged in; the port is closed while it is not.
-    fn listen(&self, first: TcpListener) {
-        let mut listener = Some(first);
-        loop {
-            let state = self.state();
-            let state = self
-                .inner
-                .changed
-                .wait_while(state, |state| state.unplugged && !state.ended && listener.is_none())
-                .unwrap_or_else(PoisonError::into_inner);
-            let (ended, unplugged) = (state.ended, state.unplugged);
-            drop(state);
-            if ended {
-                return;
-            }
-            if unplugged {
-                listener = None;
-                continue;
-            }
-            let open = listener.get_or_insert_with(|| TcpListener::bind(self.inner.address).unwrap());
-            let Ok((stream, _)) = open.accept() else { continue };
-            let busy = self.state();
-            if busy.ended || busy.unplugged {
-                continue;
-            }
-            drop(busy);
-            let device = Self { inner: Arc::clone(&self.inner), _owner: None };
+    /// Takes connections from when this returns.
+    fn listen(&self) {
+        let device = Self { inner: Arc::clone(&self.inner), _owner: None };
+        self.inner.port.open(move |stream| {
+            let device = device.clone();
             // It ends when the server hangs up, or sends nonsense: nobody to tell.
             thread::spawn(move || drop(transport::serve(&device, stream)));
-        }
-    }
-
-    /// Lets the accepting thread look at the state again.
-    fn wake(&self) {
-        self.inner.changed.notify_all();
-        drop(TcpStream::connect_timeout(&self.inner.address, Duration::from_secs(1)));
+        });
     }
 
     fn adopt(&self, transport: &Arc<Transport>) {
         let mut state = self.state();
         state.transports.push(Arc::downgrade(transport));
-        let unplugged = state.unplugged;
+        let gone = state.unplugged || state.ended;
         drop(state);
-        if unplugged {
+        if gone {
             transport.close();
         }
     }
@@ -454,8 +431,8 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let device = StandIn { inner: Arc::clone(&self.0), _owner: None };
         device.state().ended = true;
+        device.inner.port.close();
         device.hang_up();
-        device.wake();
         // Its threads may outlive the test program's last moment: the folder must not.
         drop(std::fs::remove_dir_all(device.root()));
         let unknown = device.take_unknown();

@@ -107,7 +107,7 @@ impl Transport {
         let mut stream = self.stream.try_clone()?;
         loop {
             let message = receive(&mut stream)?;
-            device.message_passes(self)?;
+            device.message_passes(self, self.service_of(&message).as_deref())?;
             let Message { command, first, second, payload } = message;
             match command {
                 CNXN => {
@@ -127,11 +127,22 @@ impl Transport {
         }
     }
 
+    /// The service to whose stream a message belongs that came.
+    fn service_of(&self, message: &Message) -> Option<String> {
+        match message.command {
+            OPEN => Some(String::from_utf8_lossy(&message.payload).into_owned()),
+            OKAY | WRTE | CLSE => {
+                locked(&self.state).channels.get(&message.second).map(|channel| channel.service.clone())
+            }
+            _ => None,
+        }
+    }
+
     fn welcome(&self, device: &StandIn, known: bool) -> io::Result<()> {
         if known {
-            return self.send(device, CNXN, VERSION, MOST, device.banner().as_bytes());
+            return self.send(device, None, [CNXN, VERSION, MOST], device.banner().as_bytes());
         }
-        self.send(device, AUTH, TOKEN, 0, &[7; 20])
+        self.send(device, None, [AUTH, TOKEN, 0], &[7; 20])
     }
 
     fn open(self: &Arc<Self>, device: &StandIn, theirs: u32, name: &[u8]) -> io::Result<()> {
@@ -170,18 +181,18 @@ impl Transport {
         }
     }
 
+    /// A message of the transport, or of a stream to this service.
     fn send(
         &self,
         device: &StandIn,
-        command: u32,
-        first: u32,
-        second: u32,
+        service: Option<&str>,
+        [command, first, second]: [u32; 3],
         payload: &[u8],
     ) -> io::Result<()> {
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let words = [command, first, second, length, 0, command ^ u32::MAX];
         let header = words.map(u32::to_le_bytes).concat();
-        device.message_passes(self)?;
+        device.message_passes(self, service)?;
         locked(&self.writer).write_all(&[header.as_slice(), payload].concat())
     }
 
@@ -229,7 +240,7 @@ impl Channel {
 
     fn send(&self, command: u32, ours: u32, payload: &[u8]) -> io::Result<()> {
         let transport = self.transport.upgrade().ok_or_else(gone)?;
-        transport.send(&self.device, command, ours, self.theirs, payload)
+        transport.send(&self.device, Some(&self.service), [command, ours, self.theirs], payload)
     }
 
     /// Writes; waits for each piece to be taken.

@@ -11,7 +11,8 @@ use memgate::device::adb::{AdbError, Bounds, Device, Line, Server, State, comman
 use memgate_e2e::stand_in::{Adb, AdbServer, Builder, Package, StandIn, adbs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-const LONG: Duration = Duration::from_secs(60);
+/// What has not ended by then hangs, on a machine that does much else too.
+pub(crate) const LONG: Duration = Duration::from_secs(300);
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

@@ -14,7 +14,7 @@ use crate::instrumentation_app::{APP, device, project};
 fn run(adb: &Adb, device: &StandIn, name: &str, arguments: &[&str]) -> Run {
     let server = AdbServer::start(adb);
     server.connect(device);
-    let (project, agents) = project(&format!("{name}-{}", adb.name.replace(' ', "-")), "    timeout: 60s\n");
+    let (project, agents) = project(&format!("{name}-{}", adb.name.replace(' ', "-")), "    timeout: 300s\n");
     let mut command = project.command(&[&["run"], arguments].concat());
     command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
     project.finish(&mut command)
@@ -31,6 +31,7 @@ fn planted_leaks_of_an_app_are_named_and_its_clean_tests_pass() {
     assert!(wrong.is_empty(), "{}\n{run}", wrong.join("\n"));
     assert_eq!(run.report().errors, [], "{run}");
     assert!(run.stdout.contains("OK (7 tests)"), "{run}");
+    tells_of_memory(&suite);
     device.assert_clean();
 }
 
@@ -63,6 +64,7 @@ fn every_way_into_an_app_finds_its_leak() {
         run.ends_with(1)
             .says(&format!("the agent comes by {way}"))
             .says("5 × com.example.tracks.TileCache$Tile");
+        tells_of_memory(&run.suite());
         device.assert_clean();
     }
 }
@@ -83,7 +85,7 @@ fn ctrl_c_leaves_nothing_on_the_device() {
     let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
     let server = AdbServer::start(&adb);
     server.connect(&device);
-    let (project, agents) = project("instrumentation-ctrl-c", "    timeout: 60s\n");
+    let (project, agents) = project("instrumentation-ctrl-c", "    timeout: 300s\n");
     let mut command = project.command(&["run", "--suite", "tracks"]);
     command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
@@ -96,6 +98,23 @@ fn ctrl_c_leaves_nothing_on_the_device() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{said}");
     device.assert_clean();
+}
+
+/// The figures of a Java virtual machine, as Android's tools tell them: every source was asked, and every sum holds.
+fn tells_of_memory(suite: &SuiteReport) {
+    let memory = suite.app_memory.as_ref().unwrap();
+    let bytes =
+        |name: &str| memory.bytes.get(name).copied().unwrap_or_else(|| panic!("no {name}: {memory:?}"));
+    assert_eq!(memory.source, "dumpsys meminfo", "{memory:?}");
+    assert!(suite.tests.iter().any(|test| test.id == memory.test), "{memory:?}");
+    assert!(bytes("total_pss") > 32 << 20 && bytes("total_pss") < 1 << 30, "{memory:?}");
+    assert_eq!(
+        bytes("java_heap") + bytes("native_heap") + bytes("code") + bytes("system"),
+        bytes("total_pss")
+    );
+    assert!(bytes("private") <= bytes("total_pss") && bytes("total_pss") <= bytes("total_rss"), "{memory:?}");
+    assert_eq!(memory.objects["activities"], 1);
+    assert!(memory.objects["threads"] > 5, "{memory:?}");
 }
 
 /// What differs between the sample's truth and the report, as lines for a person; empty: nothing.

@@ -2,6 +2,7 @@
 //! AndroidX Test's own runner arguments and result printer inside, and with the agent that was delivered to the device.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use memgate_e2e::jvm::{self, Jdk};
-use memgate_e2e::samples::successful;
+use memgate_e2e::samples::{compile, successful};
 use memgate_e2e::stand_in::{Instrument, Instrumentation, Package, StandIn, Terminal};
 use memgate_e2e::{Project, agent, repository, say};
 
@@ -96,21 +97,62 @@ fn java_files(folder: &Path) -> Vec<PathBuf> {
     sources.chain(folders.iter().flat_map(|folder| java_files(folder))).collect()
 }
 
-/// The processes of the app.
+/// The app.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Tracks(Arc<Mutex<BTreeMap<u32, Child>>>);
+pub(crate) struct Tracks {
+    processes: Arc<Mutex<BTreeMap<u32, Child>>>,
+    /// Folder of the agent's library in the test APK.
+    brings: Option<PathBuf>,
+    /// The app's own library. Its APK has a `wrap.sh` then, which loads the agent before everything else.
+    native: Option<PathBuf>,
+}
 
 /// A device with the app and its tests; `None`, and said: the app cannot be built here.
 pub(crate) fn device(api: u32) -> Option<(StandIn, Tracks)> {
     apks()?;
-    let tracks = Tracks::default();
+    Some(with_app(api, None, None))
+}
+
+/// The same, with the agent's library in the test APK.
+pub(crate) fn device_with_library(api: u32) -> Option<(StandIn, Tracks)> {
+    apks()?;
+    Some(with_app(api, Some(library()), None))
+}
+
+/// The same, with a library of the app's own and a `wrap.sh` in its APK.
+pub(crate) fn device_with_wrap(api: u32) -> Option<(StandIn, Tracks)> {
+    let home = &apks()?.jdk.home;
+    let [java, linux] =
+        ["include", "include/linux"].map(|folder| format!("-I{}", home.join(folder).display()));
+    let source = fs::read_to_string(repository().join("tests/samples/android/native/decoder.c")).unwrap();
+    let flags = ["decoder.c", "-shared", "-fPIC", "-O1", "-g", &java, &linux];
+    let library = compile("libtracks.so", "cc", &flags, &[("decoder.c", &source)]);
+    Some(with_app(api, None, Some(library)))
+}
+
+/// A library for `System.loadLibrary("memgate_agent")` that is a phone's runtime to HotSpot's agent: it attaches it.
+fn library() -> PathBuf {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    let build = || {
+        let folder = Project::new("android-library").folder().to_owned();
+        let source = repository().join("tests/samples/android/device/library.c");
+        let mut cc = Command::new("c++");
+        cc.args(["-x", "c", "-shared", "-fPIC", "-o"]).arg(folder.join("libmemgate_agent.so")).arg(source);
+        successful(cc.arg("-ldl"));
+        folder
+    };
+    LIBRARY.get_or_init(build).clone()
+}
+
+fn with_app(api: u32, brings: Option<PathBuf>, native: Option<PathBuf>) -> (StandIn, Tracks) {
+    let tracks = Tracks { processes: Arc::default(), brings, native };
     let device = StandIn::builder()
         .api(api)
         .package(Package::app(APP))
         .package(Package::test(TESTS, RUNNER, APP))
         .instrument(tracks.clone())
         .start();
-    Some((device, tracks))
+    (device, tracks)
 }
 
 /// A folder in which `memgate run` finds the suite, and the agent for the device's ABI.
@@ -132,32 +174,52 @@ pub(crate) fn project(name: &str, more: &str) -> (Project, PathBuf) {
 impl Tracks {
     /// What a process of the app is started with: the agents that the device would load into it.
     fn agents(device: &StandIn) -> Vec<String> {
-        // A device's runtime passes the data folder, or nothing, and Android's agent finds its file there; this machine's agent is told of it.
-        let options = device.host_path(&StandIn::data_folder(APP)).join("code_cache/memgate.options");
+        let options = Self::options(device);
         let startup = device.startup_agents(APP).into_iter();
         let set = device.agent_app(APP).map(|agent| device.host_path(&agent));
         let loaded = |library: PathBuf| format!("-agentpath:{}={}", library.display(), options.display());
         startup.chain(set).map(loaded).collect()
     }
 
-    fn start(device: &StandIn, arguments: &[(String, String)]) -> Child {
+    /// A device's runtime passes the data folder, or nothing, and Android's agent finds its file there; this machine's agent is told of it.
+    fn options(device: &StandIn) -> PathBuf {
+        device.host_path(&StandIn::data_folder(APP)).join("code_cache/memgate.options")
+    }
+
+    fn start(&self, device: &StandIn, arguments: &[(String, String)]) -> Child {
         let apks = apks().unwrap();
         let mut java = Command::new(apks.jdk.home.join("bin/java"));
+        if let Some(folder) = &self.brings {
+            java.arg(format!("-Djava.library.path={}", folder.display()));
+            java.env("STANDIN_AGENT", agent()).env("STANDIN_OPTIONS", Self::options(device));
+        }
+        if let Some(library) = &self.native {
+            java.arg(format!("-Dtracks.decoder={}", library.display()));
+        }
         java.args(Self::agents(device))
             .args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Drobolectric.offline=true"])
             .arg(format!("-Drobolectric.dependency.dir={}", apks.framework.display()))
             .args(["-cp", &apks.class_path, "standin.AppProcess"])
             .args(arguments.iter().flat_map(|(key, value)| [key, value]))
             .env_remove("LD_PRELOAD")
+            .envs(self.wrapped(device))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         java.spawn().unwrap()
     }
 
+    /// What `wrap.sh` sets: the agent is loaded before everything else, and finds its options; Android's looks for their file itself.
+    fn wrapped(&self, device: &StandIn) -> Vec<(&'static str, OsString)> {
+        let agent = device.startup_agents(APP).into_iter().next().filter(|_| self.native.is_some());
+        let Some(agent) = agent else { return Vec::new() };
+        let options = fs::read_to_string(Self::options(device)).unwrap();
+        vec![("LD_PRELOAD", agent.into()), ("MEMGATE_AGENT_OPTIONS", options.trim_end().into())]
+    }
+
     fn end(&self, device: &StandIn, pid: u32) {
         device.process_ended(pid);
-        if let Some(mut child) = self.0.lock().unwrap().remove(&pid) {
+        if let Some(mut child) = self.processes.lock().unwrap().remove(&pid) {
             child.kill().unwrap();
             child.wait().unwrap();
         }
@@ -166,10 +228,10 @@ impl Tracks {
 
 impl Drop for Tracks {
     fn drop(&mut self) {
-        if Arc::strong_count(&self.0) > 1 {
+        if Arc::strong_count(&self.processes) > 1 {
             return;
         }
-        for child in self.0.lock().unwrap().values_mut() {
+        for child in self.processes.lock().unwrap().values_mut() {
             child.kill().unwrap();
             child.wait().unwrap();
         }
@@ -179,11 +241,11 @@ impl Drop for Tracks {
 impl Instrument for Tracks {
     fn instrument(&self, device: &StandIn, call: &Instrumentation, terminal: &mut Terminal) -> u8 {
         assert!(call.raw && call.wait, "without -r and -w nothing is told: {call:?}");
-        let mut child = Self::start(device, &call.arguments);
+        let mut child = self.start(device, &call.arguments);
         let pid = child.id();
         let output = child.stdout.take().unwrap();
         let errors = child.stderr.take().unwrap();
-        self.0.lock().unwrap().insert(pid, child);
+        self.processes.lock().unwrap().insert(pid, child);
         device.process(APP, pid);
         // Logcat.
         let log = device.clone();
@@ -224,9 +286,27 @@ impl Instrument for Tracks {
         Ok(())
     }
 
+    fn dump_heap(
+        &self,
+        _: &StandIn,
+        process: &str,
+        _native: bool,
+        collect: bool,
+        path: &Path,
+    ) -> Result<(), String> {
+        let mut jcmd = Command::new(apks().unwrap().jdk.home.join("bin/jcmd"));
+        jcmd.args([process, "GC.heap_dump"]).args((!collect).then_some("-all")).arg(path);
+        let dumped = jcmd.output().unwrap();
+        if dumped.status.success() {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&dumped.stdout).into_owned())
+        }
+    }
+
     fn force_stop(&self, device: &StandIn, package: &str) {
         if package == APP {
-            let pids: Vec<u32> = self.0.lock().unwrap().keys().copied().collect();
+            let pids: Vec<u32> = self.processes.lock().unwrap().keys().copied().collect();
             for pid in pids {
                 self.end(device, pid);
             }

@@ -59,7 +59,7 @@ const ENDINGS: [(&str, u8, &str); 9] = [
 fn run(adb: &Adb, device: &StandIn, name: &str) -> memgate_e2e::Run {
     let server = AdbServer::start(adb);
     server.connect(device);
-    let (project, agents) = project(name, "    timeout: 10s\n");
+    let (project, agents) = project(name, "    timeout: 120s\n");
     let mut command = project.command(&["run", "--suite", "tracks"]);
     command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
     project.finish(&mut command)

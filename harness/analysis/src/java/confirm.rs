@@ -21,13 +21,17 @@ use crate::record::{ProcessRecord, Window};
 const QUIET_ITERATIONS: usize = 6;
 /// And no sooner than after this many.
 const ONE_TIME_ITERATIONS: usize = 8;
-/// Time that passed while others had the processor counts only where there is this many times too much of it: the same test is repeated
-/// as often on a busy machine as on a quiet one, but one that sleeps is not repeated for ever.
+/// Processor time counts in full, so that the same test is repeated as often on a busy machine as on a quiet one. Time in which the test
+/// slept counts for so much less: it is not repeated for ever.
 const PATIENCE: u32 = 5;
-/// Growth that has paused is watched for up to this many times the usual limits.
+/// Growth that has paused, or is irregular, is watched for up to this many times the usual limits.
 const PAUSED_FACTOR: u32 = 3;
-/// Holders are asked for again where the first answer was about something else.
+/// Holders are asked for again where the first answer was about something else, or left some of the classes out: the agent looks for those
+/// that grew in each of the last windows, and a class may stand still for once.
 const MAX_EXPLAINED: u32 = 2;
+const WINDOWS_OF_AGENT: usize = 3;
+/// Of more classes than this the agent explains a part only.
+const MOST_EXPLAINED: usize = 24;
 /// A test that has grown by this much is not repeated until the heap ends.
 const ENOUGH_BYTES: f64 = (128_u64 << 20) as f64;
 
@@ -77,14 +81,14 @@ impl JavaConfirmation {
         }
     }
 
-    /// To be asked after each end of the test, and again after the end that brings the holders. `elapsed` is the time
-    /// since the first iteration began.
-    pub fn observe(&mut self, record: &ProcessRecord, elapsed: Duration) -> Next {
+    /// To be asked after each end of the test, and again after the end that brings the holders. `elapsed` is the time that its iterations
+    /// took so far, `starved` how much of it threads of the process waited for a processor that others had.
+    pub fn observe(&mut self, record: &ProcessRecord, elapsed: Duration, starved: Duration) -> Next {
         if self.done {
             return Next::Stop;
         }
         self.cpu_before_ns = self.cpu_before_ns.or(record.cpu_ns);
-        let next = self.decide(record, self.worked(record, elapsed));
+        let next = self.decide(record, self.worked(record, elapsed, starved));
         self.done = next == Next::Stop;
         self.just_explained = next == Next::Explain;
         if next == Next::Explain {
@@ -94,9 +98,10 @@ impl JavaConfirmation {
         next
     }
 
-    fn worked(&self, record: &ProcessRecord, elapsed: Duration) -> Duration {
+    fn worked(&self, record: &ProcessRecord, elapsed: Duration, starved: Duration) -> Duration {
         let cpu = record.cpu_ns.zip(self.cpu_before_ns).map(|(now, before)| now.saturating_sub(before));
-        cpu.map_or(elapsed, |cpu| elapsed.min(Duration::from_nanos(cpu)).max(elapsed / PATIENCE))
+        let slept = elapsed.saturating_sub(starved) / PATIENCE;
+        cpu.map_or(elapsed, |cpu| elapsed.min(Duration::from_nanos(cpu)).max(slept))
     }
 
     fn decide(&mut self, record: &ProcessRecord, elapsed: Duration) -> Next {
@@ -113,7 +118,12 @@ impl JavaConfirmation {
         let counters = self.counters(record);
         self.leaks = !findings.growing.is_empty() || counters.contains(&Finding::Grows);
         if self.just_explained && self.leaks {
-            return Next::Stop;
+            let is_whole = !findings.unexplained || findings.growing.len() > MOST_EXPLAINED;
+            if is_whole || self.explained >= MAX_EXPLAINED {
+                return Next::Stop;
+            }
+            self.next_check = ends + WINDOWS_OF_AGENT;
+            return Next::Continue;
         }
         // Its holders may have shown that what grew is no leak, or it came to rest meanwhile.
         if !self.enough(&findings, &counters, elapsed) {
@@ -146,7 +156,7 @@ impl JavaConfirmation {
         if ends < self.iterations || elapsed < self.min_run {
             return false;
         }
-        if findings.paused && elapsed < self.min_run * PAUSED_FACTOR {
+        if (findings.paused || findings.irregular) && elapsed < self.min_run * PAUSED_FACTOR {
             return false;
         }
         // Where something leaks for certain, the rest need not be known.
@@ -186,10 +196,10 @@ mod tests {
             jvm.window("A", "a", i, |jvm| body(jvm, i));
             jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
             let elapsed = Duration::from_millis(iteration_ms * u64::from(i + 1));
-            let next = confirmation.observe(observer.record(), elapsed);
+            let next = confirmation.observe(observer.record(), elapsed, Duration::ZERO);
             if next != Next::Continue {
                 assert_eq!(confirmation.leaks(), next == Next::Explain);
-                assert_eq!(confirmation.observe(observer.record(), elapsed), Next::Stop);
+                assert_eq!(confirmation.observe(observer.record(), elapsed, Duration::ZERO), Next::Stop);
                 return (next, i as usize + 1);
             }
         }
@@ -255,7 +265,8 @@ mod tests {
                 Some(_) => (),
             });
             jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
-            match confirmation.observe(observer.record(), Duration::from_millis(200 * u64::from(i + 1))) {
+            let elapsed = Duration::from_millis(200 * u64::from(i + 1));
+            match confirmation.observe(observer.record(), elapsed, Duration::ZERO) {
                 Next::Explain => asked = Some(i),
                 Next::Stop => break,
                 Next::Continue => (),
@@ -282,7 +293,56 @@ mod tests {
         jvm.outcome = Outcome::Failed;
         jvm.window("A", "a", 0, |_| ());
         let mut confirmation = JavaConfirmation::new(&GatePolicy::default(), "loaders", "A.a");
-        assert_eq!(confirmation.observe(&jvm.cut(), Duration::ZERO), Next::Stop);
+        assert_eq!(confirmation.observe(&jvm.cut(), Duration::ZERO, Duration::ZERO), Next::Stop);
         assert!(!confirmation.leaks());
+    }
+
+    /// The agent looks for classes that grew in each of the last windows: one that stood still for once is not among them.
+    #[test]
+    fn a_class_that_was_left_out_is_asked_for_once_more() {
+        let mut jvm = Jvm::new();
+        let mut observer = Observer::new();
+        let mut confirmation = JavaConfirmation::new(&GatePolicy::default(), "loaders", "A.a");
+        let (mut asked, mut last) = (Vec::new(), Next::Continue);
+        for i in 0..200 {
+            jvm.window("A", "a", i, |jvm| {
+                jvm.add("com.example.Page", 1, 24);
+                jvm.add("com.example.Tile", 2, 24);
+                if last == Next::Explain {
+                    jvm.held(
+                        "com.example.Tile",
+                        &[(2, &["static com.example.Registry.all -> com.example.Tile"])],
+                    );
+                }
+            });
+            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            let elapsed = Duration::from_millis(100 * u64::from(i + 1));
+            last = confirmation.observe(observer.record(), elapsed, Duration::ZERO);
+            match last {
+                Next::Explain => asked.push(i),
+                Next::Stop => break,
+                Next::Continue => (),
+            }
+        }
+        let [first, second] = asked[..] else { panic!("{asked:?}") };
+        assert!(second > first + 3, "the windows between are what the agent chooses by: {asked:?}");
+        assert!(last == Next::Stop && confirmation.leaks());
+    }
+
+    #[test]
+    fn a_busy_machine_changes_nothing_and_a_test_that_sleeps_is_not_repeated_for_ever() {
+        let mut confirmation = JavaConfirmation::new(&GatePolicy::default(), "loaders", "A.a");
+        confirmation.cpu_before_ns = Some(1_000_000_000);
+        let record = ProcessRecord { cpu_ns: Some(1_500_000_000), ..ProcessRecord::default() };
+        for (elapsed, starved, worked) in
+            [(1000, 0, 500), (10_000, 0, 2000), (10_000, 9000, 500), (10_000, 30_000, 500), (300, 0, 300)]
+        {
+            let [elapsed, starved, worked] = [elapsed, starved, worked].map(Duration::from_millis);
+            assert_eq!(
+                confirmation.worked(&record, elapsed, starved),
+                worked,
+                "{elapsed:?}, {starved:?} without"
+            );
+        }
     }
 }

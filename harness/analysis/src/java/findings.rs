@@ -1,13 +1,13 @@
 //! Which classes go on growing from iteration to iteration, and which of them are the virtual machine's own noise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_wire::java::{HolderLink, HolderPath, Holders, UNHELD};
 
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
 use super::series::{ClassSeries, grown, histograms};
 use crate::groups::float;
-use crate::growth::{Allowed, Finding, Growth, as_f64, judge_series};
+use crate::growth::{Allowed, Finding, Growth, as_f64, is_over, judge_series};
 use crate::record::ProcessRecord;
 
 /// Growth that is flat for fewer iterations than this has not stalled.
@@ -30,6 +30,12 @@ pub(crate) struct Findings {
     pub(crate) open: Vec<String>,
     /// Growth has paused: more iterations may show that it is over.
     pub(crate) paused: bool,
+    /// Something that grows has no usual step: more iterations show what is noise of the virtual machine.
+    pub(crate) irregular: bool,
+    /// Of some of the growing classes nobody was asked who holds them, of others somebody was.
+    pub(crate) unexplained: bool,
+    /// Why not everybody who holds a growing class was found.
+    pub(crate) cut: BTreeSet<String>,
     /// Iterations since any class was higher than ever before.
     pub(crate) quiet: usize,
     /// Bytes by which the growing classes grew in all.
@@ -48,6 +54,8 @@ pub(crate) struct Growing {
     pub(crate) bytes: f64,
     /// Bytes by which it grew in all.
     grown_bytes: f64,
+    /// Most of the iterations add the same.
+    is_regular: bool,
     /// What is known of who holds it.
     pub(crate) held: Held,
 }
@@ -78,6 +86,14 @@ pub(crate) enum Noise {
     Framework,
 }
 
+impl Growing {
+    /// A class of whose holders nothing is known, that grows by so many instances and bytes.
+    pub(super) fn counted(series: ClassSeries, count: f64, bytes: f64) -> Self {
+        let grown_bytes = grew(&series.bytes);
+        Self { series, count, bytes, grown_bytes, is_regular: true, held: Held::Unknown }
+    }
+}
+
 impl Findings {
     /// Judges every class at the ends of `test`.
     pub(crate) fn of(record: &ProcessRecord, test: &str, warm_up: usize, confidence: f64) -> Self {
@@ -89,9 +105,13 @@ impl Findings {
         let (mut paused, mut counted, mut stalled) = ([false; 2], false, false);
         let mut unheld = Vec::new();
         for series in grown(record, test, warm_up) {
+            findings.quiet = findings.quiet.min(quiet(&series, warm_up));
+            // As most of what grew once does: far cheaper to see than a slope.
+            if is_over(&series.instances, warm_up) && is_over(&series.bytes, warm_up) {
+                continue;
+            }
             let instances = judge(&series.instances, 1.0, warm_up, confidence);
             let bytes = judge(&series.bytes, ALIGNMENT, warm_up, confidence);
-            findings.quiet = findings.quiet.min(quiet(&series, warm_up));
             let grows = [&instances, &bytes].map(|growth| growth.finding == Finding::Grows);
             if grows == [false, false] {
                 let open = [&instances, &bytes].iter().any(|growth| growth.finding == Finding::Open);
@@ -128,6 +148,7 @@ impl Findings {
             }
         }
         findings.leave_to_framework(&project);
+        findings.what_is_known(&explained);
         findings.grown_bytes = findings.growing.iter().map(|growing| growing.grown_bytes).sum();
         findings.paused = paused[usize::from(counted)] || stalled;
         findings
@@ -135,6 +156,19 @@ impl Findings {
 }
 
 impl Findings {
+    /// How much of what grows was explained, and how well.
+    fn what_is_known(&mut self, explained: &BTreeMap<&str, Vec<&Holders>>) {
+        self.irregular = self.growing.iter().any(|growing| !growing.is_regular);
+        let told = |growing: &Growing| explained.get(growing.series.class.as_str());
+        // A table that doubles and what comes now and then is not looked for; what is held through it tells as much.
+        let steady = |growing: &&Growing| growing.count > 0.0 && growing.is_regular;
+        let steady = || self.growing.iter().filter(steady);
+        self.unexplained = steady().any(|growing| told(growing).is_some())
+            && steady().any(|growing| told(growing).is_none());
+        let cut = self.growing.iter().filter_map(told).flatten().filter_map(|holders| holders.cut.clone());
+        self.cut = cut.filter(|why| why != UNHELD).collect();
+    }
+
     /// A test framework keeps hundreds of classes, of which only some are explained, and what the JDK refers to besides is told with a way
     /// of the JDK: where nothing leads to the project or a library, all is the framework's.
     fn leave_to_framework(&mut self, project: &str) {
@@ -171,15 +205,24 @@ fn growing(
         };
     let figures = if by_count { &series.instances } else { &series.bytes };
     let slope = if by_count { instances.slope.slope } else { bytes.slope.slope };
-    let literal = matches!(held, Held::Unknown) && is_literal(&series.class);
-    if noise.is_none() && literal && !is_regular(figures, slope, warm_up) {
+    let irregular = !is_regular(figures, slope, warm_up);
+    let grown_bytes = grew(&series.bytes);
+    let step = usual(&mut series.instances, warm_up);
+    // The JDK keeps a name or two of its own, which says nothing of those that come now and then.
+    let of_the_jdk = match &held {
+        Held::Unknown => irregular,
+        Held::By { paths, .. } => irregular && step.is_none() && !paths.iter().any(leads_to_own),
+    };
+    if noise.is_none() && of_the_jdk && is_literal(&series.class) {
         noise = Some(Noise::Irregular);
     }
-    let grew = |values: &[f64]| values.last().unwrap_or(&0.0) - values.first().unwrap_or(&0.0);
-    let grown_bytes = grew(&series.bytes).max(0.0);
-    let count = if by_count { usual(&mut series.instances, warm_up, instances.slope.slope) } else { 0.0 };
-    let bytes = usual(&mut series.bytes, warm_up, bytes.slope.slope).max(0.0);
-    (Growing { series, count, bytes, grown_bytes, held }, noise)
+    let count = if by_count { step.unwrap_or(instances.slope.slope) } else { 0.0 };
+    let bytes = usual(&mut series.bytes, warm_up).unwrap_or(bytes.slope.slope).max(0.0);
+    (Growing { series, count, bytes, grown_bytes, is_regular: !by_count || step.is_some(), held }, noise)
+}
+
+fn grew(values: &[f64]) -> f64 {
+    (values.last().unwrap_or(&0.0) - values.first().unwrap_or(&0.0)).max(0.0)
 }
 
 fn judge(values: &[f64], block: f64, warm_up: usize, confidence: f64) -> Growth {
@@ -215,21 +258,21 @@ fn has_stalled(values: &[f64], warm_up: usize) -> bool {
     longest > 0 && flat >= STALLED && flat > 2 * longest
 }
 
-/// What an iteration usually adds: the step that at least half of them take, else the slope. Exact where noise of the
-/// virtual machine comes on top of a leak now and then; the values are then freed of that noise.
-fn usual(values: &mut [f64], warm_up: usize, slope: f64) -> f64 {
+/// What an iteration usually adds: the step that at least half of them take; `None`: there is none, so the slope has to do. Exact where
+/// noise of the virtual machine comes on top of a leak now and then; the values are then freed of that noise.
+fn usual(values: &mut [f64], warm_up: usize) -> Option<f64> {
     let counted = values.get_mut(warm_up..).unwrap_or_default();
     let mut steps: Vec<f64> = counted.windows(2).map(|pair| pair[1] - pair[0]).collect();
     steps.sort_by(f64::total_cmp);
     let needed = as_f64(steps.len()) * USUAL_SHARE;
-    let Some(&middle) = steps.get(steps.len() / 2) else { return slope };
+    let middle = *steps.get(steps.len() / 2)?;
     let same = steps.iter().filter(|step| **step == middle).count();
     if middle <= 0.0 || as_f64(same) < needed {
-        return slope;
+        return None;
     }
     let from = counted.first().copied().unwrap_or(0.0);
     counted.iter_mut().enumerate().for_each(|(i, value)| *value = from + middle * as_f64(i));
-    middle
+    Some(middle)
 }
 
 /// Stays the series near to its line?
@@ -286,6 +329,11 @@ fn is_kept_by_framework(path: &HolderPath, project: &str) -> bool {
     path.links.iter().any(|link| is_of_framework(&link.owner)) && !path.links.iter().any(projects)
 }
 
+/// Is a class of the project or of a library on the way?
+fn leads_to_own(path: &HolderPath) -> bool {
+    path.links.iter().any(|link| is_own(&link.owner) || is_own(&link.class))
+}
+
 /// Held by what the virtual machine resolved or is made of, and by nothing that a program assigned.
 fn is_of_the_machine(path: &HolderPath) -> bool {
     let is = |kinds: &[&str], kind: &str| kinds.iter().any(|k| kind.eq_ignore_ascii_case(k));
@@ -318,17 +366,23 @@ mod tests {
                 })
                 .collect::<Vec<f64>>()
         };
-        for (steps, slope, expected) in [
-            (&[12.0; 12][..], 12.0, 12.0),
-            (&[50.0, 9.0, 0.0, 12.0, 12.0, 14.0, 12.0, 12.0, 13.0, 12.0], 12.3, 12.0),
-            (&[0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0], 0.33, 0.33),
-            (&[3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], 4.0, 4.0),
-            (&[], 0.0, 0.0),
+        for (steps, expected) in [
+            (&[12.0; 12][..], Some(12.0)),
+            (&[50.0, 9.0, 0.0, 12.0, 12.0, 14.0, 12.0, 12.0, 13.0, 12.0], Some(12.0)),
+            (&[0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0], None),
+            (&[3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], None),
+            (&[], None),
         ] {
-            let mut values = series(steps);
-            assert_eq!(usual(&mut values, 3, slope), expected, "{steps:?}");
-            let straight = values.iter().skip(3).zip(values.iter().skip(4)).all(|(a, b)| b - a == expected);
-            assert_eq!(straight, expected != slope || steps == [12.0; 12] || steps.is_empty(), "{values:?}");
+            let before = series(steps);
+            let mut values = before.clone();
+            assert_eq!(usual(&mut values, 3), expected, "{steps:?}");
+            match expected {
+                Some(step) => {
+                    let straight = values.iter().skip(3).zip(values.iter().skip(4));
+                    assert!(straight.clone().all(|(a, b)| b - a == step), "{values:?}");
+                }
+                None => assert_eq!(values, before),
+            }
         }
     }
 

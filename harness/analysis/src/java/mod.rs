@@ -3,7 +3,7 @@
 //! Data flow: `reader` keeps what the frames say of the virtual machine ([`JavaRecord`], and a [`JavaWindow`] per end of a test);
 //! `series` follows every class over the ends of a test; `rounds` compares the rounds of a screen; `findings` says which
 //! classes go on growing; `windows` tells what the build's own run left, to be compared with a baseline; `groups` joins those that are held through one another into leaks; `confirm` says when enough was
-//! seen. Names of classes are the normalised ones (`names`) from `series` on.
+//! seen; `lengths` does all of it for a program that is a test as a whole. Names of classes are the normalised ones (`names`) from `series` on.
 
 mod confirm;
 #[cfg(test)]
@@ -12,6 +12,7 @@ mod exhausted;
 mod findings;
 mod follow;
 mod groups;
+mod lengths;
 mod names;
 mod reader;
 mod record;
@@ -30,6 +31,7 @@ pub use follow::{Followed, followed};
 pub(crate) use exhausted::ran_out;
 pub(crate) use findings::{Findings, Noise};
 pub(crate) use groups::{JavaLeak, leaks};
+pub(crate) use lengths::of_lengths;
 pub(crate) use reader::JavaReader;
 pub(crate) use rounds::failing;
 pub(crate) use series::{histograms, live, thread_names, values};

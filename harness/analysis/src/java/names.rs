@@ -1,6 +1,7 @@
 //! Names of classes with what differs from run to run taken out, and whose classes they are.
 //!
-//! Only what the virtual machine itself numbers is touched: a library's own generated names are its business.
+//! Only what the virtual machine itself and Android's compilers number is touched, and the random ends that Byte Buddy gives: other names that a
+//! library generates are its business.
 
 /// A class's name, the same in every run: `com.example.Loader$$Lambda`, `jdk.internal.reflect.GeneratedMethodAccessor`.
 pub(crate) fn normalised(name: &str) -> String {
@@ -19,11 +20,21 @@ pub(crate) fn normalised(name: &str) -> String {
             return joined(package, &simple[..at + "$$Lambda".len()]);
         }
     }
+    // D8 and R8 make classes of lambdas, and number them anew with each build.
+    if let Some(at) = simple.find("$$ExternalSynthetic") {
+        let stem = simple.trim_end_matches(|c: char| c.is_ascii_digit());
+        if stem.len() > at {
+            return joined(package, stem);
+        }
+    }
     if matches!(package, "jdk.internal.reflect" | "sun.reflect") {
         let stem = simple.trim_end_matches(|c: char| c.is_ascii_digit());
         if stem.starts_with("Generated") && stem.ends_with("Accessor") {
             return joined(package, stem);
         }
+    }
+    if let Some(stem) = without_random_end(simple) {
+        return joined(package, stem);
     }
     if simple.strip_prefix("$Proxy").is_some_and(is_number) {
         let package =
@@ -31,6 +42,14 @@ pub(crate) fn normalised(name: &str) -> String {
         return joined(package, "$Proxy");
     }
     joined(package, simple)
+}
+
+/// Classes that Byte Buddy makes for Mockito, Hibernate and others end in eight random letters and digits, other ones in every run.
+fn without_random_end(simple: &str) -> Option<&str> {
+    const MAKERS: [&str; 3] = ["$MockitoMock", "$ByteBuddy", "$HibernateProxy"];
+    let (stem, end) = simple.rsplit_once('$')?;
+    let is_random = end.len() == 8 && end.bytes().all(|b| b.is_ascii_alphanumeric());
+    (is_random && MAKERS.iter().any(|maker| stem.ends_with(maker))).then_some(stem)
 }
 
 /// A hidden class is called `name/0xaddress` (older virtual machines: `name/number`).
@@ -97,7 +116,9 @@ pub(crate) fn naming_rank(name: &str, project: &str) -> u8 {
     }
     let element = name.trim_end_matches("[]");
     let last = element.rsplit('$').next().unwrap_or_default();
-    let nameless = element.contains("$$Lambda") || element.contains('$') && is_number(last);
+    let nameless = element.contains("$$Lambda")
+        || element.contains("$$ExternalSynthetic")
+        || element.contains('$') && is_number(last);
     u8::from(!is_of_project(name, project)) + if nameless { 2 } else { 0 }
 }
 
@@ -154,7 +175,10 @@ mod tests {
             ("com.example.$Proxy7", "com.example.$Proxy"),
             ("com.example.$ProxyFactory7", "com.example.$ProxyFactory7"),
             ("com.example.Order$HibernateProxy$ab12", "com.example.Order$HibernateProxy$ab12"),
+            ("org.mockito.codegen.Writer$MockitoMock$UkSWhU3X", "org.mockito.codegen.Writer$MockitoMock"),
+            ("com.example.Tile$MockitoMock$17Kd9QbZ[]", "com.example.Tile$MockitoMock[]"),
             ("com.example.Loader$$LambdaHelper", "com.example.Loader$$LambdaHelper"),
+            ("com.example.Loader$$ExternalSyntheticLambda12", "com.example.Loader$$ExternalSyntheticLambda"),
             ("", ""),
             ("/0x", "/0x"),
             ("[]", "[]"),

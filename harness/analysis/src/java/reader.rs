@@ -358,7 +358,7 @@ mod tests {
             let _suspects = crate::java::screen_rounds(&record, "s", &policy);
             for test in ["A", "A.a"] {
                 let mut confirmation = crate::java::JavaConfirmation::new(&policy, "s", test);
-                let _next = confirmation.observe(&record, std::time::Duration::from_secs(9));
+                let _next = confirmation.observe(&record, std::time::Duration::from_secs(9), std::time::Duration::ZERO);
                 let findings = crate::java::Findings::of(&record, test, 1, 0.99);
                 let _leaks = crate::java::leaks(&record, test, &findings);
             }

@@ -16,6 +16,7 @@ use memgate_wire::Outcome;
 use super::names::is_filler;
 use super::series::{Count, Heap, values};
 use crate::groups::float;
+use crate::native;
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{ProcessRecord, Window};
 use crate::screen::described;
@@ -56,7 +57,14 @@ pub fn screen_rounds(
 ) -> Result<Vec<JavaSuspect>, String> {
     let mut watch = RoundsWatch::new(policy, suite);
     watch.observe(record);
-    watch.suspects(record)
+    let mut suspects = watch.suspects(record)?;
+    for native in native::suspects(record, suite, policy) {
+        match suspects.iter_mut().find(|known| known.suite == native.suite) {
+            Some(known) => known.why = format!("{}, {}", known.why, native.why),
+            None => suspects.push(native),
+        }
+    }
+    Ok(suspects)
 }
 
 /// Test classes that fail in the rounds: nothing is known of what they leave.

@@ -41,10 +41,11 @@ fn slack(name: &str, accepted: u64) -> Option<u64> {
     if begins(&CLEANED) || begins(&RUNNERS) {
         return None;
     }
-    if begins(&OF_THE_MACHINE) {
+    // Whichever thread comes first to a class or a method type makes its node.
+    if begins(&OF_THE_MACHINE) || begins(&CACHES) {
         return Some(accepted.isqrt().saturating_add(SOME));
     }
-    if is_literal(name) || begins(&CACHES) {
+    if is_literal(name) {
         return Some(accepted.isqrt().saturating_add(FEW));
     }
     Some(if is_own(name) || name.starts_with("java.threads") { 0 } else { FEW })
@@ -223,6 +224,8 @@ mod tests {
             ("java.util.HashMap$Node", 3, true),
             ("jdk.internal.ref.Cleaner", 50, false),
             ("org.apache.maven.surefire.api.util.internal.ClassMethod", 2, false),
+            ("java.util.concurrent.ConcurrentHashMap$Node", 8, false),
+            ("java.util.concurrent.ConcurrentHashMap$Node", 9, true),
             ("java.lang.invoke.MethodType", 8, false),
             ("java.lang.invoke.MethodType", 9, true),
             ("com.example.Tile", 1, true),

@@ -9,7 +9,7 @@ use memgate_model::{Leak, LeakKind, Metric, Outcome, Per, TestReport, Verdict};
 
 use super::repeated::{Measured, hold, judge_os};
 use super::test::{Executions, Judgement, judge_unmeasured_run, unusable};
-use super::{Court, curve, leaks};
+use super::{Court, curve, java_native, leaks};
 use crate::groups::OsKind;
 use crate::growth::{Allowed, Finding, as_f64, judge_series};
 use crate::input::{ConfirmationInput, JavaInput, ProcessInput, SuiteInput};
@@ -216,6 +216,7 @@ fn repeated(court: &mut Court<'_>, suite: &str, id: &str, again: &ProcessInput, 
     counters(court, suite, id, &windows, allowed, j);
     threads(court, suite, id, &windows, allowed, j);
     judge_os(court, suite, id, &windows, OsKind::Descriptor, allowed, j);
+    java_native::judge(court, suite, id, record, allowed, j);
     inconclusive(court, suite, id, &findings, j);
     for (noise, why) in [
         (Noise::Literals, "held by constant pools and system classes only"),
@@ -229,6 +230,9 @@ fn repeated(court: &mut Court<'_>, suite: &str, id: &str, again: &ProcessInput, 
         if !classes.is_empty() {
             j.raise(Verdict::Pass, format!("{} {grow} but {are} {why}", listed(classes)));
         }
+    }
+    for why in &findings.cut {
+        j.raise(j.verdict(), format!("not all who hold it were looked for: {why}"));
     }
     let waived = j.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
     if waived > 0 {
@@ -266,7 +270,7 @@ fn objects(
     }
 }
 
-fn shown(leak: &JavaLeak) -> Leak {
+pub(super) fn shown(leak: &JavaLeak) -> Leak {
     let JavaLeak { id, class, count, bytes, holder, frames, .. } = leak;
     let title = if *count > 0.0 {
         format!("{} × {class}", text::number(*count))

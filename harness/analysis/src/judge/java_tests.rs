@@ -125,6 +125,10 @@ fn every_way_to_leak_and_not_to_leak() {
     ];
     let resolved: &[&str] =
         &["system class . -> java.lang.Object[]", "array java.lang.Object[].[x] -> java.lang.String"];
+    let last_entry: &[&str] = &[
+        "static java.lang.ClassLoader.scl -> java.util.jar.JarFile",
+        "field java.util.jar.JarFile.lastEntryName -> java.lang.String",
+    ];
     let thread_local: &[&str] = &[
         "thread pool-1-thread-1 -> java.lang.Thread",
         "field java.lang.Thread.threadLocals -> java.lang.ThreadLocal$ThreadLocalMap",
@@ -186,6 +190,13 @@ fn every_way_to_leak_and_not_to_leak() {
             "the same, where nobody could tell the holders",
             Box::new(|jvm, i| jvm.add("java.lang.String", [2, 0, 5, 1, 6, 0, 0, 3][i as usize % 8], 24)),
             nobody(),
+            Verdict::Pass,
+            "java.lang.String grows but is irregular",
+        ),
+        (
+            "the same, where the JDK keeps one of them",
+            Box::new(|jvm, i| jvm.add("java.lang.String", [2, 0, 5, 1, 6, 0, 0, 3][i as usize % 8], 24)),
+            Box::new(move |jvm| jvm.held_some(18, "java.lang.String", &[(2, last_entry)])),
             Verdict::Pass,
             "java.lang.String grows but is irregular",
         ),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use memgate_model::{Metric, Per, Verdict};
 
 use super::test::{Judgement, exceeded};
-use super::{Court, curve, leaks, measured};
+use super::{Court, curve, java_lengths, leaks, measured};
 use crate::groups::{Held, Places, float, held};
 use crate::growth::{Allowed, Finding, judge_points};
 use crate::input::Repetition;
@@ -41,6 +41,10 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &str, test: &str, runs: &[Repe
         return j.unconfirmed(court.policy, &why);
     }
     j.confirmed = true;
+    if runs.iter().all(|run| run.process.record.is_java_only()) {
+        let runs: Vec<_> = runs.iter().map(|run| (float(run.n), &run.process.record)).collect();
+        return java_lengths::judge(court, suite, test, &runs, j);
+    }
     let n: Vec<f64> = runs.iter().map(|run| float(run.n)).collect();
     let ends: Vec<_> = runs.iter().filter_map(|run| run.process.record.end.as_ref()).collect();
     let totals: Vec<f64> = ends.iter().map(|end| float(end.counters.live_bytes())).collect();

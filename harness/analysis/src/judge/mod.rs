@@ -9,6 +9,8 @@ mod java;
 mod java_cost;
 #[cfg(test)]
 mod java_leak_tests;
+mod java_lengths;
+mod java_native;
 #[cfg(test)]
 mod java_tests;
 mod leaks;

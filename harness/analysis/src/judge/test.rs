@@ -225,7 +225,9 @@ fn measure(court: &mut Court<'_>, suite: &SuiteInput, id: &str, runs: &Execution
     else {
         return;
     };
-    screened_figures(court.policy, &suite.name, id, runs, j);
+    if !process.record.is_java_only() {
+        screened_figures(court.policy, &suite.name, id, runs, j);
+    }
     per_test(court, suite, id, runs, j);
 
     let is_process = suite.boundary == memgate_model::BoundaryQuality::Process;

@@ -34,14 +34,17 @@ impl Maps {
         Self(mappings)
     }
 
+    /// The mapping an address lies in.
+    #[must_use]
+    pub fn mapping(&self, pc: u64) -> Option<&Mapping> {
+        let behind = self.0.partition_point(|mapping| mapping.start <= pc);
+        self.0.get(behind.checked_sub(1)?).filter(|mapping| pc < mapping.end)
+    }
+
     /// Where an address lies.
     #[must_use]
     pub fn place(&self, pc: u64) -> Option<Place<'_>> {
-        let behind = self.0.partition_point(|mapping| mapping.start <= pc);
-        let mapping = self.0.get(behind.checked_sub(1)?)?;
-        if pc >= mapping.end {
-            return None;
-        }
+        let mapping = self.mapping(pc)?;
         Some(Place {
             name: &mapping.name,
             offset: pc.checked_sub(mapping.start)?.checked_add(mapping.offset)?,

@@ -32,6 +32,8 @@ pub struct Mapping<'a> {
     classes: BTreeMap<&'a str, Class<'a>>,
     /// Source files that cannot be guessed, by original name of the class.
     source_files: BTreeMap<&'a str, String>,
+    /// `pg_map_id` and `pg_map_hash` of its head.
+    ids: Vec<&'a str>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +112,14 @@ impl<'a> Mapping<'a> {
         }
     }
 
+    /// Was the build that calls itself `id` renamed by it? R8 writes `r8-map-id-ID` as the source file of what it renamed. `None`: the mapping
+    /// file does not say.
+    #[must_use]
+    pub fn is_of_build(&self, id: &str) -> Option<bool> {
+        (!self.ids.is_empty())
+            .then(|| self.ids.iter().any(|own| *own == id || is_short_for(own, id) || is_short_for(id, own)))
+    }
+
     /// How many classes it knows.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -123,9 +133,27 @@ impl<'a> Mapping<'a> {
     }
 }
 
+/// The short id is the beginning of the hash.
+fn is_short_for(short: &str, hash: &str) -> bool {
+    const SHORTEST: usize = 7;
+    short.len() >= SHORTEST && hash.starts_with(short)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mapping_knows_the_build_it_belongs_to() {
+        let text = "# compiler: R8\n# pg_map_id: 7b2d7d4\n# pg_map_hash: SHA-256 7b2d7d4c0ffee\na.B -> x:\n# pg_map_id: 1111111\n";
+        let mapping = Mapping::read(text).unwrap();
+        for (id, is) in
+            [("7b2d7d4", true), ("7b2d7d4c0ffee", true), ("7b2d7d5", false), ("1111111", false), ("", false)]
+        {
+            assert_eq!(mapping.is_of_build(id), Some(is), "{id}");
+        }
+        assert_eq!(Mapping::read("a.B -> x:\n").unwrap().is_of_build("7b2d7d4"), None);
+    }
 
     const TEXT: &str = "com.example.Tile -> a.b:\n    int size -> a\n    java.lang.String com.example.Base.name -> a\n    long count -> c\n";
 

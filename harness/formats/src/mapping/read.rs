@@ -59,8 +59,12 @@ fn class(line: &str) -> Option<(&str, &str)> {
 }
 
 /// What a comment tells of the class or method before it. Most tell nothing that is needed.
-fn note<'a>(comment: &str, class: Option<&mut Class<'a>>, mapping: &mut Mapping<'a>) {
+fn note<'a>(comment: &'a str, class: Option<&mut Class<'a>>, mapping: &mut Mapping<'a>) {
     let comment = comment.trim_start();
+    if class.is_none() {
+        let id = ["pg_map_id: ", "pg_map_hash: SHA-256 "].iter().find_map(|key| comment.strip_prefix(key));
+        mapping.ids.extend(id.map(str::trim).filter(|id| !id.is_empty()));
+    }
     let (Some(class), true) = (class, comment.starts_with('{')) else { return };
     let Ok(json) = serde_json::from_str::<serde_json::Value>(comment) else { return };
     match json.get("id").and_then(|id| id.as_str()) {

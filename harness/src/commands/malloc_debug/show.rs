@@ -3,14 +3,25 @@
 use std::path::Path;
 
 use memgate_formats::malloc_debug::{Change, Record, Snapshot, compare};
+use memgate_symbols::Symbol;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
+
+use super::symbols::Names;
 
 /// Records shown to a person who did not ask for all.
 const SHOWN: usize = 20;
 /// Frames shown of each.
 const FRAMES: usize = 12;
+
+/// A file that was read.
+pub(super) struct Read<'a> {
+    pub(super) path: &'a Path,
+    pub(super) snapshot: &'a Snapshot,
+    /// What is known of its frames.
+    pub(super) names: Names,
+}
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -23,18 +34,15 @@ struct Shown<'a> {
     change: Option<Value>,
 }
 
-pub(super) fn snapshots(
-    read: &[(&Path, &Snapshot)],
-    as_json: bool,
-    verbose: bool,
-) -> serde_json::Result<String> {
+pub(super) fn snapshots(read: &[Read<'_>], as_json: bool, verbose: bool) -> serde_json::Result<String> {
     if as_json {
-        let files: Vec<_> = read.iter().map(|(path, snapshot)| FileJson(path, snapshot)).collect();
+        let files: Vec<_> = read.iter().map(FileJson).collect();
         return pretty(&Shown { schema_version: 1, files, changes: None, change: None });
     }
     let mut text = String::new();
-    for (path, snapshot) in read {
-        head(&mut text, path, snapshot);
+    for file in read {
+        let snapshot = file.snapshot;
+        head(&mut text, file);
         let shown = if verbose { usize::MAX } else { SHOWN };
         for record in snapshot.records.iter().take(shown) {
             let zygote = if record.zygote_child { "" } else { zygote_note(snapshot) };
@@ -42,7 +50,7 @@ pub(super) fn snapshots(
                 &mut text,
                 &format!("{:>12} B  {} × {} B{zygote}", record.bytes(), record.count, record.size),
             );
-            stack(&mut text, record, snapshot, verbose);
+            stack(&mut text, record, file, verbose);
         }
         if let Some(hidden) = snapshot.records.len().checked_sub(shown).filter(|hidden| *hidden > 0) {
             line(&mut text, &format!("and {hidden} more records: --verbose shows all of them"));
@@ -51,21 +59,16 @@ pub(super) fn snapshots(
     Ok(text)
 }
 
-pub(super) fn difference(
-    names: &[&Path],
-    before: &Snapshot,
-    after: &Snapshot,
-    as_json: bool,
-) -> serde_json::Result<String> {
-    let changes = compare(before, after);
-    let grown = i128::from(after.total_bytes).saturating_sub(i128::from(before.total_bytes));
-    let more = i128::from(after.total_count).saturating_sub(i128::from(before.total_count));
+pub(super) fn difference(before: &Read<'_>, after: &Read<'_>, as_json: bool) -> serde_json::Result<String> {
+    let (was, is) = (before.snapshot, after.snapshot);
+    let changes = compare(was, is);
+    let grown = i128::from(is.total_bytes).saturating_sub(i128::from(was.total_bytes));
+    let more = i128::from(is.total_count).saturating_sub(i128::from(was.total_count));
     if as_json {
-        let files =
-            names.iter().zip([before, after]).map(|(path, snapshot)| FileJson(path, snapshot)).collect();
+        let files = vec![FileJson(before), FileJson(after)];
         let each = changes.iter().map(|change| RecordJson {
             record: change.record,
-            snapshot: if change.gone { before } else { after },
+            file: if change.gone { before } else { after },
             change: Some(change),
         });
         let totals = json!({ "bytes": signed(grown), "count": signed(more) });
@@ -77,11 +80,10 @@ pub(super) fn difference(
         });
     }
     let mut text = String::new();
-    for (path, snapshot) in names.iter().zip([before, after]) {
-        head(&mut text, path, snapshot);
-    }
+    head(&mut text, before);
+    head(&mut text, after);
     line(&mut text, &format!("{grown:+} B, {more:+} allocations, {} sites changed", changes.len()));
-    if before.maps.is_empty() || after.maps.is_empty() {
+    if was.maps.is_empty() || is.maps.is_empty() {
         line(&mut text, "stacks are compared by address: right only within one process");
     }
     for change in &changes {
@@ -92,8 +94,8 @@ pub(super) fn difference(
     Ok(text)
 }
 
-fn head(text: &mut String, path: &Path, snapshot: &Snapshot) {
-    let Snapshot { format, records, total_bytes, total_count, .. } = snapshot;
+fn head(text: &mut String, Read { path, snapshot, .. }: &Read<'_>) {
+    let Snapshot { format, records, total_bytes, total_count, .. } = *snapshot;
     let (path, format, distinct) = (path.display(), format.name(), records.len());
     line(
         text,
@@ -113,8 +115,8 @@ fn zygote_note(snapshot: &Snapshot) -> &'static str {
     }
 }
 
-fn stack(text: &mut String, record: &Record, snapshot: &Snapshot, all: bool) {
-    let places = places(record, snapshot);
+fn stack(text: &mut String, record: &Record, file: &Read<'_>, all: bool) {
+    let places: Vec<String> = places(record, file).into_iter().flatten().collect();
     let shown = if all { places.len() } else { FRAMES };
     for place in places.iter().take(shown) {
         line(text, &format!("{:17}{place}", ""));
@@ -124,33 +126,50 @@ fn stack(text: &mut String, record: &Record, snapshot: &Snapshot, all: bool) {
     }
 }
 
-/// Each frame as well as it is known: function and file, file and offset, or the bare address.
-fn places(record: &Record, snapshot: &Snapshot) -> Vec<String> {
+/// Each frame as well as it is known, with what was inlined into it before it: function, file and line, or file and offset, or the bare
+/// address.
+fn places(record: &Record, Read { snapshot, names, .. }: &Read<'_>) -> Vec<Vec<String>> {
     if !record.named.is_empty() {
         let named = record.named.iter().map(|frame| {
             let place = format!("{}+{:#x}", frame.map, frame.relative_pc);
-            if frame.function.is_empty() {
+            vec![if frame.function.is_empty() {
                 place
             } else {
                 format!("{}+{:#x}  {place}", frame.function, frame.offset)
-            }
+            }]
         });
         return named.collect();
     }
-    let place = |pc: &u64| match snapshot.maps.place(*pc) {
-        Some(place) => format!("{}+{:#x}", place.name, place.offset),
-        None => format!("{pc:#x}"),
+    let place = |pc: &u64| {
+        let place = match snapshot.maps.place(*pc) {
+            Some(place) => format!("{}+{:#x}", place.name, place.offset),
+            None => format!("{pc:#x}"),
+        };
+        let known = names.get(pc).map(Vec::as_slice).unwrap_or_default();
+        if known.is_empty() {
+            return vec![place];
+        }
+        known
+            .iter()
+            .map(|symbol| format!("{}  {}", symbol.function, source(symbol).unwrap_or_else(|| place.clone())))
+            .collect()
     };
     record.frames.iter().map(place).collect()
 }
 
+fn source(symbol: &Symbol) -> Option<String> {
+    let file = symbol.file.as_ref()?;
+    Some(symbol.line.map_or_else(|| file.clone(), |line| format!("{file}:{line}")))
+}
+
 /// A file as JSON. Written as it goes: a dump of 100 000 records would fill a gigabyte as a tree of values.
-struct FileJson<'a>(&'a Path, &'a Snapshot);
+struct FileJson<'a>(&'a Read<'a>);
 
 impl Serialize for FileJson<'_> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        let Self(path, snapshot) = self;
-        let records = snapshot.records.iter().map(|record| RecordJson { record, snapshot, change: None });
+        let Self(file) = *self;
+        let Read { path, snapshot, .. } = file;
+        let records = snapshot.records.iter().map(|record| RecordJson { record, file, change: None });
         let odd = snapshot.oddities.iter().map(|odd| json!({ "kind": odd.kind(), "text": odd.to_string() }));
         let (bytes, count) = (snapshot.total_bytes, snapshot.total_count);
         let mut map = out.serialize_map(None)?;
@@ -165,16 +184,17 @@ impl Serialize for FileJson<'_> {
     }
 }
 
-/// `frames` are the addresses as they were recorded, `places` the same frames as they can be told.
+/// `frames` are the addresses as they were recorded, `places` the same frames as they can be told, `symbols` (with `--symbols`) the functions at
+/// each, innermost first.
 struct RecordJson<'a> {
     record: &'a Record,
-    snapshot: &'a Snapshot,
+    file: &'a Read<'a>,
     change: Option<&'a Change<'a>>,
 }
 
 impl Serialize for RecordJson<'_> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        let Self { record, snapshot, change } = self;
+        let Self { record, file, change } = self;
         let frames = record.frames.iter().map(|pc| format!("{pc:#x}"));
         let mut map = out.serialize_map(None)?;
         map.serialize_entry("zygote", &record.zygote_child)?;
@@ -189,9 +209,21 @@ impl Serialize for RecordJson<'_> {
             }
         }
         map.serialize_entry("frames", &Each(frames))?;
-        map.serialize_entry("places", &places(record, snapshot))?;
+        // One for each frame: what was inlined into it stands in `symbols`.
+        let places: Vec<String> =
+            places(record, file).into_iter().filter_map(|mut place| place.pop()).collect();
+        map.serialize_entry("places", &places)?;
+        if !file.names.is_empty() {
+            let known = |pc: &u64| file.names.get(pc).map(Vec::as_slice).unwrap_or_default();
+            let symbols = record.frames.iter().map(|pc| Each(known(pc).iter().map(symbol)));
+            map.serialize_entry("symbols", &Each(symbols))?;
+        }
         map.end()
     }
+}
+
+fn symbol(Symbol { function, file, line, inlined }: &Symbol) -> Value {
+    json!({ "function": function, "file": file, "line": line, "inlined": inlined })
 }
 
 /// The items of an iterator, one after the other.

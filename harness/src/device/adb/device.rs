@@ -47,8 +47,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const AUTHORIZING: Duration = Duration::from_secs(3);
 /// A device that the server calls ready, and yet offline when asked, is believed so often.
 const TRIES: u32 = 3;
-/// Asking what became of a device must not take long itself.
-const STATE_LIMIT: Duration = Duration::from_secs(2);
+/// Asking what became of a device: the server knows that by itself.
+const STATE_LIMIT: Duration = Duration::from_secs(10);
 
 impl Device {
     /// A device that answers; one that is offline is waited for.

@@ -10,7 +10,7 @@ use super::quote::command;
 const LONGEST_VALUE: usize = 91;
 
 /// What a run must know of a device.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceFacts {
     /// API level: 34.
     pub api: u32,

@@ -16,6 +16,8 @@ use super::wire::{Broken, Connection};
 
 /// Within this the server answers what it knows by itself. Right after its start it looks for USB devices for up to 3 s.
 const SERVER_LIMIT: Duration = Duration::from_secs(10);
+/// A device that it was told to forget is gone from its list within this; else it is told again.
+const FORGETS_WITHIN: Duration = Duration::from_secs(3);
 /// To connect, it waits for the device.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 
@@ -152,7 +154,11 @@ impl Server {
         let request = format!("host:connect:{host_port}");
         let mut said = self.text(&request, CONNECT_LIMIT).await?;
         if said.starts_with("already connected") && self.state_of(host_port).await? != Some(State::Device) {
-            self.disconnect(host_port).await?;
+            match self.disconnect(host_port).await {
+                // Refused: the server has given it up meanwhile.
+                Ok(()) | Err(AdbError::Refused { .. }) => {}
+                Err(why) => return Err(why),
+            }
             said = self.text(&request, CONNECT_LIMIT).await?;
         }
         // The server grants the request also when the device does not answer: only its words tell.
@@ -162,12 +168,33 @@ impl Server {
         Err(AdbError::Refused { during: format!("connect to {host_port}"), message: said.trim().to_owned() })
     }
 
-    /// Forgets a device in the network.
+    /// Forgets a device in the network. The server grants that at once and does it a moment later: until then it would call the device
+    /// connected when it is to be connected again, so this is waited for.
     ///
     /// # Errors
     /// The server does not know it.
     pub async fn disconnect(&self, host_port: &str) -> Result<(), AdbError> {
-        self.text(&format!("host:disconnect:{host_port}"), SERVER_LIMIT).await.map(drop)
+        let request = format!("host:disconnect:{host_port}");
+        self.text(&request, SERVER_LIMIT).await?;
+        let forgotten = async {
+            loop {
+                if let Ok(unlisted) = timeout(FORGETS_WITHIN, self.until_unlisted(host_port)).await {
+                    return unlisted;
+                }
+                // One that connects to it anew at that very moment forgets that it was asked.
+                match self.text(&request, SERVER_LIMIT).await {
+                    Ok(_) | Err(AdbError::Refused { .. }) => {}
+                    Err(why) => return Err(why),
+                }
+            }
+        };
+        self.within(&request, CONNECT_LIMIT, forgotten).await
+    }
+
+    async fn until_unlisted(&self, serial: &str) -> Result<(), AdbError> {
+        let mut tracker = self.track().await?;
+        while tracker.next().await?.iter().any(|device| device.serial == serial) {}
+        Ok(())
     }
 
     /// The port forwards of all devices, as `SERIAL LOCAL REMOTE`.

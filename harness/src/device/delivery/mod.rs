@@ -66,6 +66,12 @@ impl Delivery {
         self.way
     }
 
+    /// Part of the names of files in the staging folder.
+    #[must_use]
+    pub fn nonce(&self) -> &str {
+        &self.nonce
+    }
+
     /// By this way from now on.
     pub const fn go(&mut self, way: Way) {
         self.way = way;
@@ -123,6 +129,11 @@ impl Delivery {
         self.as_app(&["cp", &staged, OPTIONS]).await?;
         self.as_app(&["chmod", "600", OPTIONS]).await?;
         self.unstage(&staged).await
+    }
+
+    /// A file of ours that may come to lie in the staging folder.
+    pub fn note(&mut self, staged: String) {
+        self.traces.push(Trace::Staged(staged));
     }
 
     /// What `am attach-agent` is told of the running app, where that is the way. `am` never says whether it did.

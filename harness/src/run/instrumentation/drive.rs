@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memgate_formats::instrumentation::{Ending, InstrumentationRun, RawStream};
@@ -21,7 +22,7 @@ use super::super::board::{Board, Clocked, Finished};
 use super::super::supervise::{Stopped, Surroundings};
 use super::super::watch::{MakeOrders, Seen, Watch};
 use crate::device::adb::{AdbError, Bounds, Device, Said, Shell, command};
-use crate::device::socket::{Endpoint, Reached, record_app};
+use crate::device::socket::{Endpoint, Held, Reached, record_app};
 use crate::output::Console;
 use crate::recorder::{self, chain};
 
@@ -51,6 +52,8 @@ pub(super) struct Job {
     /// What the agent's client has to know.
     pub(super) token: String,
     pub(super) orders: MakeOrders,
+    /// What is done while the app waits at a boundary.
+    pub(super) held: Option<Held>,
     pub(super) clocked: Clocked,
     pub(super) timeout: Duration,
 }
@@ -112,8 +115,9 @@ pub(super) async fn drive(
         token: job.token,
         frames: frames.to_owned(),
         options,
-        watch: Watch { seen: sender, orders: job.orders },
+        watch: Watch { seen: sender, orders: job.orders, names: Arc::clone(&around.names) },
         run_ended,
+        held: job.held,
     };
     let started = Instant::now();
     let shell = timeout(START, device.start(&job.command)).await;
@@ -305,6 +309,7 @@ struct Follower {
     options: recorder::Options,
     watch: Watch,
     run_ended: watch::Receiver<Option<bool>>,
+    held: Option<Held>,
 }
 
 impl Follower {
@@ -372,7 +377,8 @@ impl Follower {
             package: self.package.clone(),
             found: format!("@{name} on {}", self.device.serial()),
         };
-        let reached = Reached { endpoint, stream, run_ended: self.run_ended.clone() };
+        let held = self.held.clone();
+        let reached = Reached { endpoint, stream, run_ended: self.run_ended.clone(), held };
         match record_app(reached, &self.token, &self.frames, &self.options, &self.watch).await {
             Ok(_told_in_the_record) => Ok(true),
             Err(why) => Err(format!("failed to {}", chain(&why))),

@@ -1,46 +1,56 @@
 //! Instrumented suites: the tests run on a device, in the app's own process, with the agent inside.
 //!
-//! Data flow: device and instrumentation are found → the agent is delivered and proves itself while the runner only names the tests
+//! Data flow: the devices are found ([`places`]) and each, at once with the others, gets its share of the tests → the instrumentation is found → the agent is delivered and proves itself while the runner only names the tests
 //! ([`probe`]) → the tests run once as they are ([`once`]) → each test class several times over ([`rounds`]) → suspects alone, each repeated in one
 //! process ([`repeat`]) → facts of the suite, judged as those of any Java suite. Every one of these is a run of its own ([`drive`]), because
 //! the system ends the app's process with each. Everything that was put on the device is removed at the end, whatever the end is.
 
 mod drive;
+mod dump;
 mod files;
+mod memory;
 mod once;
+mod places;
 mod probe;
 mod repeat;
 mod rounds;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use futures_util::future::join_all;
 use memgate_analysis::JavaSuspect;
-use memgate_config::Devices;
 use memgate_model::BoundaryQuality;
 
 use self::drive::{Done, Job, drive};
 use self::files::Files;
+use self::places::Place;
 use super::board::{Board, Clocked, Finished};
 use super::facts::{Facts, JavaFacts, ProcessFacts, SuiteFacts};
+use super::interrupt::Interrupts;
 use super::label::Label;
 use super::problem;
 use super::screen::Setting;
 use super::supervise::{Stopped, Surroundings};
 use super::watch::MakeOrders;
-use crate::device::adb::{Device, DeviceFacts, Server, wanted_serial};
+use crate::device::adb::{Device, DeviceFacts};
 use crate::device::delivery::Delivery;
-use crate::device::socket::Endpoint;
+use crate::device::socket::{Endpoint, Held};
 use crate::device::{AgentOptions, Detail, JavaLook, Target, Windows};
 use crate::exit::ExpectedError;
 use crate::plan::PlannedInstrumentation;
 use crate::recorder::chain;
-use crate::suite::instrumentation::{Call, Component, Mode};
+use crate::suite::instrumentation::{Call, Component, Mode, Share};
 
 /// How long the app waits for us at a boundary. Longer would make the system call it unresponsive where it waits while it starts.
 const WAIT: std::time::Duration = std::time::Duration::from_millis(4500);
+/// The same where a heap dump may be taken meanwhile: the most that the agent grants. Nothing but a test's own thread waits then.
+const WAIT_FOR_DUMP: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// A suite that was measured, and what its processes wrote.
 pub(super) struct Measured {
+    /// Did a test fail, or the run as a whole?
+    failed: bool,
     pub(super) facts: SuiteFacts,
     pub(super) processes: Vec<Finished>,
 }
@@ -65,26 +75,66 @@ impl Broken {
     }
 }
 
-/// Measures a suite on its device.
+/// Measures a suite on its device, or its tests spread over several.
 pub(super) async fn measure(
     around: &mut Surroundings<'_>,
     setting: Setting<'_>,
     planned: &PlannedInstrumentation,
     facts: &mut Facts,
 ) -> Result<Vec<Measured>, Stopped> {
-    let devices = match devices(planned).await {
-        Ok(devices) => devices,
+    let mut places = match places::places(planned).await {
+        Ok(places) => places,
         Err(broken) => return not_measured(facts, &planned.name, broken).map(|()| Vec::new()),
     };
-    let mut measured = Vec::new();
-    for device in devices {
-        let name = planned.name.clone();
-        match on_device(around, setting, planned, device, facts).await {
-            Ok(suite) => measured.push(suite),
-            Err(broken) => not_measured(facts, &name, broken)?,
+    let names: Vec<String> = places.iter().map(|place| place.name.clone()).collect();
+    let errors = facts.errors.len();
+    let outcomes = match places.len() {
+        1 => vec![on_device(around, setting, planned, places.remove(0)).await],
+        _ => on_devices(around, setting, planned, places).await?,
+    };
+    let (mut measured, mut failed) = (Vec::new(), None);
+    for (name, outcome) in names.iter().zip(outcomes) {
+        match outcome {
+            Ok(Some(suite)) => {
+                failed = Some(failed.unwrap_or(false) || suite.failed);
+                measured.push(suite);
+            }
+            // No test fell to it.
+            Ok(None) => {}
+            Err(broken) => not_measured(facts, name, broken)?,
         }
     }
+    match failed {
+        Some(failed) => facts.command_ended(i32::from(failed)),
+        None if facts.errors.len() == errors => {
+            let what = "no test ran: the filter matches none".to_owned();
+            facts.errors.push(problem(&planned.name, format!("not measured: {what}"), ""));
+        }
+        None => {}
+    }
     Ok(measured)
+}
+
+/// All at once, each with its share of the tests.
+async fn on_devices(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    planned: &PlannedInstrumentation,
+    places: Vec<Place>,
+) -> Result<Vec<Result<Option<Measured>, Broken>>, Stopped> {
+    around.console.line(&format!("{}: its tests are spread over {} devices", planned.name, places.len()));
+    let names = &around.names;
+    let (console, agent, jars, interval) = (around.console, around.agent, around.jars, around.interval);
+    // Whoever is interrupted cleans up its own device.
+    let listening: Result<Vec<Interrupts>, ExpectedError> =
+        places.iter().map(|_| Interrupts::listen()).collect();
+    let on_each = places.into_iter().zip(listening?).map(|(place, mut interrupts)| async move {
+        let names = Arc::clone(names);
+        let interrupts = &mut interrupts;
+        let mut around = Surroundings { console, agent, jars, interrupts, interval, names };
+        on_device(&mut around, setting, planned, place).await
+    });
+    Ok(join_all(on_each).await)
 }
 
 fn not_measured(facts: &mut Facts, name: &str, broken: Broken) -> Result<(), Stopped> {
@@ -97,20 +147,6 @@ fn not_measured(facts: &mut Facts, name: &str, broken: Broken) -> Result<(), Sto
     }
 }
 
-/// The devices of a suite.
-async fn devices(planned: &PlannedInstrumentation) -> Result<Vec<Device>, Broken> {
-    let server = Server::from_environment().map_err(|why| Broken::by(&why))?;
-    server.ensure().await.map_err(|why| Broken::by(&why))?;
-    let serial = match &planned.devices {
-        Devices::All => return server.all().await.map_err(|why| Broken::by(&why)),
-        Devices::Serial(serial) => Some(serial.as_str()),
-        Devices::Only => None,
-    };
-    let wanted = wanted_serial(serial, None);
-    let device = server.choose(wanted.as_deref()).await.map_err(|why| Broken::by(&why))?;
-    Ok(vec![device])
-}
-
 /// What every run of a suite on one device shares.
 struct Suite<'a> {
     planned: &'a PlannedInstrumentation,
@@ -121,25 +157,27 @@ struct Suite<'a> {
     token: String,
     /// Its name in the report.
     name: String,
+    /// Which part of the tests is run here.
+    share: Option<Share>,
 }
 
+/// Nothing: no test fell to this device.
 async fn on_device(
     around: &mut Surroundings<'_>,
     setting: Setting<'_>,
     planned: &PlannedInstrumentation,
-    device: Device,
-    facts: &mut Facts,
-) -> Result<Measured, Broken> {
-    let (mut suite, about) = probe::prepare(around, setting, planned, device).await?;
-    let outcome = in_order(around, setting, &mut suite, &about, facts).await;
+    place: Place,
+) -> Result<Option<Measured>, Broken> {
+    let (mut suite, about) = probe::prepare(around, setting, planned, place).await?;
+    let outcome = in_order(around, setting, &mut suite, &about).await;
     // Whatever happened: nothing of ours stays.
     let left = suite.delivery.remove().await;
     for what in &left {
         around.console.warning(what);
     }
-    let mut measured = outcome?;
-    measured.facts.problems.extend(left.into_iter().map(|what| problem(&planned.name, what, "")));
-    Ok(measured)
+    let Some(mut measured) = outcome? else { return Ok(None) };
+    measured.facts.problems.extend(left.into_iter().map(|what| problem(&suite.name, what, "")));
+    Ok(Some(measured))
 }
 
 async fn in_order(
@@ -147,23 +185,18 @@ async fn in_order(
     setting: Setting<'_>,
     suite: &mut Suite<'_>,
     about: &DeviceFacts,
-    facts: &mut Facts,
-) -> Result<Measured, Broken> {
-    let named = probe::probe(around, setting, suite, about).await?;
+) -> Result<Option<Measured>, Broken> {
+    let Some(named) = probe::probe(around, setting, suite, about).await? else { return Ok(None) };
     let once = once::once(around, setting, suite, &named).await?;
-    if once.failed {
-        facts.command_ended(1);
-    } else {
-        facts.command_ended(0);
-    }
     let mut measured = Measured {
+        failed: once.failed,
         facts: SuiteFacts {
             name: suite.name.clone(),
             runner: "instrumentation".to_owned(),
             boundary: BoundaryQuality::Exact,
             screened_s: once.done.elapsed.as_secs_f64(),
             screen: once.done.finished.iter().map(ProcessFacts::of).collect(),
-            java: Some(JavaFacts::default()),
+            java: Some(JavaFacts { app_memory: once.memory, ..JavaFacts::default() }),
             confirmations: BTreeMap::new(),
             problems: once.problems.iter().map(|what| problem(&suite.name, what.clone(), "")).collect(),
         },
@@ -173,7 +206,7 @@ async fn in_order(
         let suspects = rounds::rounds(around, setting, suite, &once.seen, &mut measured).await?;
         repeat::confirm(around, setting, suite, &once.seen, &suspects, &mut measured).await?;
     }
-    Ok(measured)
+    Ok(Some(measured))
 }
 
 impl Suite<'_> {
@@ -183,6 +216,7 @@ impl Suite<'_> {
             user: self.delivery.app().user,
             arguments: &self.planned.arguments,
             filter: setting.plan.filter.as_deref(),
+            share: self.share,
             awaits_agent: self.delivery.attached().is_some(),
             mode,
         }
@@ -198,7 +232,8 @@ impl Suite<'_> {
         options.token = Some(self.token.clone());
         options.label = label.to_text();
         options.detail = detail;
-        options.wait = WAIT;
+        let dumps = self.planned.heap_dumps && matches!(label, Label::Confirm { .. });
+        options.wait = if dumps { WAIT_FOR_DUMP } else { WAIT };
         options.windows = Windows::Each;
         options.look = Some(JavaLook {
             sampling: java.sampling,
@@ -220,7 +255,7 @@ impl Suite<'_> {
         what: Run<'_>,
         show: &mut dyn FnMut(&Board),
     ) -> Result<(Done, String), Broken> {
-        let Run { mode, label, detail, orders, clocked, timeout, log } = what;
+        let Run { mode, label, detail, orders, held, clocked, timeout, log } = what;
         let options = self.options(setting, &label, detail);
         self.delivery.tell(&options).await.map_err(|why| Broken::by(&why))?;
         let job = Job {
@@ -229,6 +264,7 @@ impl Suite<'_> {
             command: self.call(setting, mode),
             token: self.token.clone(),
             orders,
+            held,
             clocked,
             timeout,
         };
@@ -244,6 +280,8 @@ struct Run<'a> {
     label: Label,
     detail: Detail,
     orders: MakeOrders,
+    /// What is done while the app waits at a boundary.
+    held: Option<Held>,
     clocked: Clocked,
     timeout: std::time::Duration,
     /// Name of the file its output goes to.

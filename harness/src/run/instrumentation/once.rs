@@ -4,8 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_formats::instrumentation::{Ending, Status, TestResult};
+use memgate_model::AppMemory;
 
 use super::drive::Done;
+use super::memory::Memory;
 use super::{Broken, Run, Suite};
 use crate::device::Detail;
 use crate::output::Progress;
@@ -29,6 +31,8 @@ pub(super) struct Once {
     pub(super) complete: bool,
     /// What was not measured.
     pub(super) problems: Vec<String>,
+    /// What Android said of the app's memory.
+    pub(super) memory: Option<AppMemory>,
 }
 
 /// Tests that passed, by class, in the order they ran.
@@ -53,11 +57,13 @@ pub(super) async fn once(
 ) -> Result<Once, Broken> {
     let console = around.console;
     let mut progress = Progress::beside_tests(console, "testing", Some(named.len() as u64));
+    let memory = Memory::of_run(named.len());
     let run = Run {
         mode: Mode::Once,
         label: Label::Screen { suite: suite.name.clone() },
         detail: Detail::Survivors,
         orders: Box::new(|_| Box::new(Settle::new(false))),
+        held: Some(memory.question(suite)),
         clocked: Clocked::Test,
         timeout: suite.planned.timeout,
         log: "run",
@@ -66,7 +72,11 @@ pub(super) async fn once(
     let (done, output) = suite.run(around, setting, run, &mut show).await?;
     drop(progress);
     console.result(shown(done.run.tests()).as_bytes()).map_err(Stopped::from)?;
-    Ok(look(done, named, &output))
+    let (memory, why_not) = memory.known(&done.finished);
+    if let Some(why) = why_not {
+        console.warning(&format!("{}: the device does not tell of the app's memory: {why}", suite.name));
+    }
+    Ok(Once { memory, ..look(done, named, &output) })
 }
 
 fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
@@ -101,7 +111,7 @@ fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     };
     let failed = tests.iter().any(theirs) || failed_as_a_whole(&done.ending);
     let complete = done.incomplete().is_none() && !done.finished.is_empty() && problems.is_empty();
-    Once { done, seen: Seen { classes }, failed, complete, problems }
+    Once { done, seen: Seen { classes }, failed, complete, problems, memory: None }
 }
 
 /// The user's own failure, as the runner tells it; what went wrong around the run is not theirs.

@@ -9,6 +9,7 @@ use std::io::Read as _;
 use memgate_formats::instrumentation::Ending;
 
 use super::drive::Done;
+use super::places::Place;
 use super::{Broken, Files, Run, Suite, machinery};
 use crate::device::Detail;
 use crate::device::adb::{Device, DeviceFacts};
@@ -25,14 +26,17 @@ use crate::suite::instrumentation::{Component, Mode, components, find};
 /// Longest time for installing.
 const INSTALL_LIMIT: std::time::Duration = std::time::Duration::from_secs(600);
 
+/// Not the tests, but what starts them one by one.
+const ORCHESTRATORS: [&str; 2] = ["androidx.test.orchestrator", "android.support.test.orchestrator"];
+
 /// Installs what is to be installed, and looks at device and app. Nothing of ours is on the device yet.
 pub(super) async fn prepare<'a>(
     around: &Surroundings<'_>,
     setting: Setting<'_>,
     planned: &'a PlannedInstrumentation,
-    device: Device,
+    place: Place,
 ) -> Result<(Suite<'a>, DeviceFacts), Broken> {
-    let about = device.facts().await.map_err(|why| Broken::by(&why))?;
+    let Place { device, about, name, share } = place;
     for apk in &planned.apks {
         around.console.line(&format!("installing {}", apk.display()));
         // Tests are installed over what an earlier run left, and may ask for all permissions.
@@ -51,11 +55,17 @@ pub(super) async fn prepare<'a>(
     let (nonce, token) = (random(4)?, random(16)?);
     let files = Files::new(setting.session).map_err(Stopped::from)?;
     let delivery = Delivery::new(device.clone(), app, way, nonce);
-    let suite = Suite { planned, device, component, delivery, files, token, name: planned.name.clone() };
+    let suite = Suite { planned, device, component, delivery, files, token, name, share };
     Ok((suite, about))
 }
 
 async fn component(planned: &PlannedInstrumentation, device: &Device) -> Result<Component, Broken> {
+    if ORCHESTRATORS.contains(&planned.package.as_str()) {
+        return Err(Broken::Suite {
+            what: format!("{} starts a process for each test", planned.package),
+            hint: "growth from test to test is not to be seen there: name the package of the tests themselves; what the orchestrator is wanted for, repeating does by itself".to_owned(),
+        });
+    }
     let line = "pm list instrumentation";
     let listing = device.shell(line).await.and_then(|told| told.success(line));
     let listing = listing.map_err(|why| Broken::by(&why))?;
@@ -68,13 +78,13 @@ fn possible(planned: &PlannedInstrumentation, api: u32) -> Vec<Way> {
     ways(api).into_iter().filter(|way| (*way == Way::Packaged) == planned.packaged).collect()
 }
 
-/// Brings the agent by the first way that works; returns the names of the tests.
+/// Brings the agent by the first way that works; returns the names of the tests, and nothing where none fell to this device.
 pub(super) async fn probe(
     around: &mut Surroundings<'_>,
     setting: Setting<'_>,
     suite: &mut Suite<'_>,
     about: &DeviceFacts,
-) -> Result<BTreeSet<String>, Broken> {
+) -> Result<Option<BTreeSet<String>>, Broken> {
     let abi = suite.delivery.app().abi.clone();
     let library = crate::embedded::android_agent(&abi).map_err(|why| Broken::Suite {
         what: format!("failed to {}", chain(&why)),
@@ -90,6 +100,9 @@ pub(super) async fn probe(
         let done = name_tests(around, setting, suite).await?;
         if let Some(lost) = &done.lost {
             return Err(Broken::Suite { what: lost.why.clone(), hint: String::new() });
+        }
+        if done.ending == Ending::NoTests && suite.share.is_some() {
+            return Ok(None);
         }
         if done.ending != Ending::Complete {
             let what = format!("the runner could not name its tests: {}", done.ending);
@@ -112,7 +125,7 @@ pub(super) async fn probe(
                 about.release,
                 about.api,
             ));
-            return Ok(names);
+            return Ok(Some(names));
         }
         let said = done.finished.iter().find_map(|process| process.hello().blind.clone());
         let why =
@@ -136,6 +149,7 @@ async fn name_tests(
         label: Label::Screen { suite: suite.name.clone() },
         detail: Detail::Survivors,
         orders: Box::new(|_| Box::new(Settle::new(false))),
+        held: None,
         clocked: Clocked::Test,
         timeout: suite.planned.timeout,
         log: "tests",

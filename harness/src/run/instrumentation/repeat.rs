@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use memgate_analysis::{JavaConfirmation, Next, ProcessRecord};
+use memgate_analysis::{Confirmation, GatePolicy, JavaConfirmation, Next, ProcessRecord, native_grows};
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
+use super::dump::Dump;
 use super::once::Seen;
 use super::{Broken, Measured, Run, Suite, Suspects, times};
 use crate::device::Detail;
@@ -16,7 +18,7 @@ use crate::run::confirm::elapsed;
 use crate::run::facts::{ConfirmationFacts, ProcessFacts};
 use crate::run::label::Label;
 use crate::run::screen::Setting;
-use crate::run::supervise::Surroundings;
+use crate::run::supervise::{Stopped, Surroundings};
 use crate::run::watch::Orders;
 use crate::suite::instrumentation::{Mode, Selection};
 
@@ -64,7 +66,10 @@ pub(super) async fn confirm(
                 None => {
                     let mut show = |_: &Board| progress.update(done, &id);
                     let count = if selection.test.is_some() { 1 } else { tests.len() };
-                    one(around, setting, suite, &selection, count, measured, &mut show).await?
+                    // A class that leaks is looked through test by test.
+                    let alone =
+                        Alone { selection: &selection, tests: count, last: selection != class || !plain };
+                    one(around, setting, suite, alone, measured, &mut show).await?
                 }
             };
             gone = gone.or(outcome.gone);
@@ -92,18 +97,33 @@ impl Outcome {
     }
 }
 
+/// What is repeated alone.
+#[derive(Clone, Copy)]
+struct Alone<'a> {
+    selection: &'a Selection,
+    /// How many tests these are.
+    tests: usize,
+    /// Is nothing smaller repeated after it?
+    last: bool,
+}
+
 /// Repeats one selection of so many tests.
 async fn one(
     around: &mut Surroundings<'_>,
     setting: Setting<'_>,
     suite: &mut Suite<'_>,
-    selection: &Selection,
-    tests: usize,
+    alone: Alone<'_>,
     measured: &mut Measured,
     show: &mut dyn FnMut(&Board),
 ) -> Result<Outcome, Broken> {
+    let Alone { selection, tests, last } = alone;
     let id = selection.id();
     let leaks = Arc::new(AtomicBool::new(false));
+    let dump = (last && suite.planned.heap_dumps)
+        .then(|| Dump::of(setting.session, &id))
+        .transpose()
+        .map_err(Stopped::from)?;
+    let held = dump.as_ref().map(|dump| dump.order(suite, Arc::clone(&leaks)));
     let (policy, name) = (setting.plan.policy.clone(), suite.name.clone());
     let (test, found) = (id.clone(), Arc::clone(&leaks));
     let run = Run {
@@ -112,8 +132,11 @@ async fn one(
         detail: Detail::Growth,
         orders: Box::new(move |_| {
             let confirmation = JavaConfirmation::new(&policy, &name, &test);
-            Box::new(Repeating { confirmation, leaks: Arc::clone(&found) })
+            let native = Confirmation::new(&policy, &name, &test);
+            let (test, policy) = (test.clone(), policy.clone());
+            Box::new(Repeating { confirmation, native, test, policy, leaks: Arc::clone(&found) })
         }),
+        held,
         clocked: Clocked::Alone,
         timeout: times(suite.planned.timeout, tests),
         log: &id,
@@ -130,6 +153,9 @@ async fn one(
         }
         Err(stopped) => return Err(stopped),
     };
+    if let Some(dump) = dump {
+        dump.tell(around.console);
+    }
     let gone = done.lost.as_ref().filter(|lost| lost.device_is_gone).map(|lost| lost.why.clone());
     let failed = done.incomplete();
     let ran = |record: &ProcessRecord| {
@@ -149,16 +175,25 @@ async fn one(
 /// Goes on until enough is known; what leaks is explained before the end.
 struct Repeating {
     confirmation: JavaConfirmation,
+    /// Of the app's native allocations, where they are tracked.
+    native: Confirmation,
+    test: String,
+    policy: GatePolicy,
     leaks: Arc<AtomicBool>,
 }
 
 impl Orders for Repeating {
     fn at_test_end(&mut self, _: &Boundary, record: &ProcessRecord) -> u32 {
-        match self.confirmation.observe(record, elapsed(record)) {
-            Next::Continue => 0,
+        let tracked = !record.is_java_only();
+        let open = tracked && self.native.observe(record, elapsed(record)) == Next::Continue;
+        match self.confirmation.observe(record, elapsed(record), Duration::ZERO) {
             Next::Explain => order::EXPLAIN,
+            Next::Continue => 0,
+            Next::Stop if open => 0,
             Next::Stop => {
-                self.leaks.store(self.confirmation.leaks(), Ordering::Release);
+                let leaks =
+                    self.confirmation.leaks() || tracked && native_grows(record, &self.test, &self.policy);
+                self.leaks.store(leaks, Ordering::Release);
                 order::STOP
             }
         }

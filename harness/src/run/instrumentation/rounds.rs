@@ -1,7 +1,7 @@
 //! Each test class several times over in one process of the app, so that what grows each time is seen: as for any Java suite, but class by
 //! class, because the runner builds its classes one after the other.
 
-use memgate_analysis::{ProcessRecord, RoundsWatch, screen_rounds};
+use memgate_analysis::{ProcessRecord, RoundsWatch, leaves_native, screen_rounds};
 use memgate_config::Screen;
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
@@ -48,6 +48,7 @@ pub(super) async fn rounds(
         label: Label::Rounds { suite: suite.name.clone() },
         detail: Detail::Survivors,
         orders: Box::new(move |_| Box::new(Suspicion(RoundsWatch::new(&policy, &name)))),
+        held: None,
         clocked: Clocked::Alone,
         // A window is a whole class.
         timeout: times(suite.planned.timeout, most_tests),
@@ -82,6 +83,8 @@ struct Suspicion(RoundsWatch);
 impl Orders for Suspicion {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
         self.0.observe(record);
-        if self.0.is_done(&boundary.suite) { order::DONE } else { 0 }
+        // Native allocations are compared round by round too.
+        let done = self.0.is_done(&boundary.suite) && !leaves_native(record);
+        if done { order::DONE } else { 0 }
     }
 }

@@ -5,6 +5,7 @@
 //! machine) → suspect classes → [`confirm`] (a class, then its tests, each repeated alone) → facts of the suite. What runs, and with which options of the agent, stands in files of the session.
 
 mod observed;
+mod process;
 mod repeat;
 mod rounds;
 mod windows;
@@ -21,6 +22,7 @@ use memgate_model::BoundaryQuality;
 use memgate_wire::java::JvmInfo;
 
 use self::observed::Lookout;
+pub(super) use self::process::screen as screen_program;
 pub(super) use self::repeat::confirm;
 use super::board::{Clocked, Finished};
 use super::facts::{Facts, JavaFacts, ProcessFacts, SuiteFacts};
@@ -44,8 +46,9 @@ use crate::suite::junit::{self, JvmSuiteId, Selection, Worker};
 const FOLDER: &str = "java";
 /// Times that the whole build took which a window of ours may take.
 const BUILDS: u32 = 4;
-/// How long a virtual machine of our own waits for us at a boundary: what it is told decides the verdict, however busy the machine is.
-const WAIT: Duration = Duration::from_secs(30);
+/// How long a virtual machine of our own waits for us at a boundary: what it is told decides the verdict, however busy the machine is. As
+/// long as the agent waits at most.
+const WAIT: Duration = Duration::from_secs(60);
 
 /// How the tests of a JVM suite run again.
 #[derive(Debug)]
@@ -162,8 +165,13 @@ fn nothing_seen(planned: &PlannedSuite, exit: Exit) -> memgate_model::Problem {
     let typed = screen::typed(planned);
     let name = planned.name.clone().unwrap_or_else(|| typed.clone());
     let what = format!("not measured: no Java virtual machine below `{typed}` ran JUnit tests ({exit})");
-    let hint = "were its tests up to date, or skipped? Surefire with forkCount=0 tests in Maven itself, which is not measured; \
-                HotSpot 17 or later is needed";
+    let hint = if junit::is_java(&typed) {
+        "a Java program without JUnit is the test as a whole: name the argument that repeats its work, as {n}, so that what each repetition \
+         leaves can be told; HotSpot 17 or later is needed"
+    } else {
+        "were its tests up to date, or skipped? Surefire with forkCount=0 tests in Maven itself, which is not measured; \
+         HotSpot 17 or later is needed"
+    };
     problem(&name, what, hint)
 }
 

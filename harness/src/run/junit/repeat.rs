@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use memgate_analysis::{JavaConfirmation, Next, ProcessRecord};
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
 use super::super::board::{Clocked, Finished};
-use super::super::confirm::{elapsed, keep_output, outcome};
+use super::super::confirm::{keep_output, outcome};
 use super::super::facts::ConfirmationFacts;
 use super::super::label::Label;
 use super::super::screen::{Screened, Setting};
@@ -17,6 +18,7 @@ use super::super::watch::Orders;
 use super::{Files, JavaSuite, WAIT, patience, silenced, worker};
 use crate::device::Detail;
 use crate::output::Progress;
+use crate::proc_fs;
 use crate::recorder::chain;
 use crate::suite::junit::{self, Selection};
 
@@ -111,9 +113,9 @@ async fn one(
         options.wait = WAIT;
     })?;
     let ours = files.launcher(around, worker, (&options, &option), &junit::repeat(selection))?;
-    let leaks = Arc::new(AtomicBool::new(false));
+    let last = Arc::new(Last::default());
     let (policy, name) = (setting.plan.policy.clone(), suite.facts.name.clone());
-    let (test, found) = (id.clone(), Arc::clone(&leaks));
+    let (test, said) = (id.clone(), Arc::clone(&last));
     let tests = if selection.test.is_empty() {
         java.classes.iter().find(|(class, _)| *class == selection.class).map_or(1, |(_, tests)| tests.len())
     } else {
@@ -123,9 +125,10 @@ async fn one(
         launch: ours.launch,
         options,
         preload: false,
-        orders: Box::new(move |_| {
+        orders: Box::new(move |process| {
             let confirmation = JavaConfirmation::new(&policy, &name, &test);
-            Box::new(Repeating { confirmation, leaks: Arc::clone(&found) })
+            let pid = Some(process.hello.pid).filter(|_| process.visible);
+            Box::new(Repeating { confirmation, pid, starved_before: None, last: Arc::clone(&said) })
         }),
         clocked: Clocked::Alone,
         timeout: patience(suite, tests),
@@ -136,25 +139,75 @@ async fn one(
         let why = format!("failed to {}", chain(&why));
         return Ok((ConfirmationFacts::Broken(why), false));
     }
-    let outcome = outcome(done, &id, &output, finished);
-    Ok((outcome, leaks.load(Ordering::Acquire)))
+    let ended_well = done.ended.exit.is_success();
+    let outcome = match outcome(done, &id, &output, finished) {
+        // Nobody told it to stop: it waited in vain.
+        ConfirmationFacts::Repeated(_) if ended_well && !last.was_told.load(Ordering::Acquire) => {
+            ConfirmationFacts::Broken(
+                "it ended before enough was known: memgate answered too late".to_owned(),
+            )
+        }
+        outcome => outcome,
+    };
+    Ok((outcome, last.leaks.load(Ordering::Acquire)))
+}
+
+/// How repeating ended.
+#[derive(Default)]
+struct Last {
+    /// It was told to stop.
+    was_told: AtomicBool,
+    leaks: AtomicBool,
 }
 
 /// Goes on until enough is known; what leaks is explained before the end.
 struct Repeating {
     confirmation: JavaConfirmation,
-    leaks: Arc<AtomicBool>,
+    /// The process, where it can be seen.
+    pid: Option<u32>,
+    /// How long its threads had waited for a processor at the first end.
+    starved_before: Option<Duration>,
+    last: Arc<Last>,
+}
+
+impl Repeating {
+    fn starved(&mut self) -> Duration {
+        let now = self.pid.map(proc_fs::starved).unwrap_or_default();
+        now.saturating_sub(*self.starved_before.get_or_insert(now))
+    }
 }
 
 impl Orders for Repeating {
     fn at_test_end(&mut self, _: &Boundary, record: &ProcessRecord) -> u32 {
-        match self.confirmation.observe(record, elapsed(record)) {
+        let starved = self.starved();
+        match self.confirmation.observe(record, took(record), starved) {
             Next::Continue => 0,
             Next::Explain => order::EXPLAIN,
             Next::Stop => {
-                self.leaks.store(self.confirmation.leaks(), Ordering::Release);
+                self.last.leaks.store(self.confirmation.leaks(), Ordering::Release);
+                self.last.was_told.store(true, Ordering::Release);
                 order::STOP
             }
         }
+    }
+}
+
+/// What all iterations took, without what the harness needed to think about them.
+fn took(record: &ProcessRecord) -> Duration {
+    Duration::from_nanos(record.windows.iter().map(|w| w.end_ns.saturating_sub(w.start_ns)).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_analysis::Window;
+
+    use super::*;
+
+    #[test]
+    fn what_lies_between_the_iterations_does_not_count() {
+        let window = |start_ns, end_ns| Window { start_ns, end_ns, ..Window::default() };
+        let mut record = ProcessRecord::default();
+        record.windows = vec![window(100, 200), window(5000, 5800)];
+        assert_eq!(took(&record), Duration::from_nanos(900));
     }
 }

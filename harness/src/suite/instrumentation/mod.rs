@@ -117,6 +117,15 @@ pub enum Mode {
     Repeat(Selection),
 }
 
+/// A part of the tests, as the runner divides them by their names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// From 0.
+    pub index: u32,
+    /// How many parts.
+    pub of: u32,
+}
+
 /// One `am instrument`.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
@@ -128,6 +137,8 @@ pub struct Call<'a> {
     pub arguments: &'a [(String, String)],
     /// Glob of the tests that were asked for.
     pub filter: Option<&'a str>,
+    /// Which part of the tests; `None`: all.
+    pub share: Option<Share>,
     /// The agent comes while the app runs: the tests wait for it.
     pub awaits_agent: bool,
     /// What it is for.
@@ -171,6 +182,10 @@ impl Call<'_> {
             pairs.retain(|(known, _)| known != key);
             pairs.push((key.to_owned(), value));
         };
+        if let Some(Share { index, of }) = self.share {
+            set("numShards", of.to_string());
+            set("shardIndex", index.to_string());
+        }
         match &self.mode {
             Mode::List => set("log", "true".to_owned()),
             Mode::Once => {}
@@ -233,6 +248,7 @@ mod tests {
                 user: None,
                 arguments: &arguments,
                 filter: None,
+                share: None,
                 awaits_agent,
                 mode,
             }
@@ -270,11 +286,13 @@ mod tests {
             user: Some(10),
             arguments: &[],
             filter: Some("a.ATest"),
+            share: Some(Share { index: 1, of: 3 }),
             awaits_agent: false,
             mode: Mode::Once,
         };
         let told = call.command();
         assert!(told.starts_with("am instrument -w -r --user 10 -e "), "{told}");
         assert!(told.contains("-e tests_regex"), "{told}");
+        assert!(told.contains("-e numShards 3 -e shardIndex 1"), "{told}");
     }
 }

@@ -17,6 +17,12 @@ pub fn starts_jvms(typed: &str, program: &Program) -> bool {
     is_java && names.iter().any(|name| TOOLS.iter().any(|tool| name == tool))
 }
 
+/// Is it the virtual machine itself?
+#[must_use]
+pub fn is_java(typed: &str) -> bool {
+    Path::new(typed).file_name() == Some(OsStr::new("java"))
+}
+
 /// Is it Gradle? Its daemon may be running already, and then lives in an environment of its own.
 #[must_use]
 pub fn is_gradle(command: &[OsString]) -> bool {

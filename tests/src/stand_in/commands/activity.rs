@@ -38,10 +38,13 @@ impl Shell<'_> {
                 ) else {
                     return self.not_found(words);
                 };
-                let path_of_device = self.path(path);
+                // The shell that calls opens the file.
+                let Ok(file) = self.device.inner.files.writable(&self.who, &self.path(path)) else {
+                    return self.complain(&format!("Error: Unable to open file: {path}"), 255);
+                };
                 let [native, collect] = ["-n", "-g"].map(|option| options.contains(&option));
                 self.print(&format!("File: {path}\nWaiting for dump to finish...\n"))?;
-                match apps.dump_heap(self.device, process, native, collect, &path_of_device) {
+                match apps.dump_heap(self.device, process, native, collect, &file) {
                     Ok(()) => Ok(0),
                     Err(why) => self.complain(&why, 255),
                 }

@@ -2,6 +2,7 @@
 
 mod activity;
 mod files;
+mod meminfo;
 mod package;
 mod system;
 
@@ -78,7 +79,11 @@ impl Shell<'_> {
                 Some((&"package", rest)) => self.pm(words, rest),
                 _ => self.not_found(words),
             },
-            "dumpsys" if rest.first() == Some(&"package") => self.dump_package(words, &rest[1..]),
+            "dumpsys" => match rest {
+                ["package", rest @ ..] => self.dump_package(words, rest),
+                ["meminfo", rest @ ..] | ["-t", _, "meminfo", rest @ ..] => self.dump_memory(words, rest),
+                _ => self.not_found(words),
+            },
             "getprop" | "setprop" | "id" | "pidof" | "ps" | "logcat" | "settings" | "getenforce" | "date" => {
                 self.system(words, name, rest)
             }

@@ -1,0 +1,91 @@
+//! A Java virtual machine as the test: the slope over runs that repeat their work a different number of times.
+
+use memgate_model::{Metric, Per, Verdict};
+
+use super::java::shown;
+use super::lengths::interval;
+use super::test::{Judgement, exceeded};
+use super::{Court, curve};
+use crate::growth::{Allowed, Finding, judge_points};
+use crate::java::{self, of_lengths};
+use crate::policy::thresholds;
+use crate::record::ProcessRecord;
+use crate::screen::too_much;
+use crate::text;
+
+/// What else of a virtual machine is counted as it ends.
+const COUNTERS: [Metric; 3] = [Metric::JavaDirectBytes, Metric::JavaThreads, Metric::JavaJniGlobals];
+
+/// Judges what one more repetition adds to what is alive as the virtual machine ends. Runs in the order of their lengths.
+pub(super) fn judge(
+    court: &mut Court<'_>,
+    suite: &str,
+    test: &str,
+    runs: &[(f64, &ProcessRecord)],
+    j: &mut Judgement,
+) {
+    let Some(findings) = of_lengths(runs, court.policy.confidence) else {
+        let why = "a virtual machine did not tell what was alive at its end";
+        return j.raise(Verdict::Error, why.to_owned());
+    };
+    let Some((_, last)) = runs.last() else { return };
+    let lengths: Vec<f64> = runs.iter().map(|(n, _)| *n).collect();
+    let (mut bytes, mut objects) = (vec![0.0; lengths.len()], vec![0.0; lengths.len()]);
+    for leak in java::leaks(last, test, &findings) {
+        let mut shown = shown(&leak);
+        shown.waiver = court.waivers.cover_java(&shown);
+        if shown.waiver.is_none() {
+            bytes.iter_mut().zip(&leak.live_bytes).for_each(|(sum, value)| *sum += value);
+            objects.iter_mut().zip(&leak.instances).for_each(|(sum, value)| *sum += value);
+        }
+        j.leaks.push(shown);
+    }
+    let mut measured = vec![(Metric::JavaLiveBytes, bytes), (Metric::JavaLiveObjects, objects)];
+    measured.extend(COUNTERS.into_iter().map(|metric| {
+        let at_end = |(_, record): &(f64, &ProcessRecord)| {
+            java::values(&record.windows.last().into_iter().collect::<Vec<_>>(), metric)
+        };
+        (metric, runs.iter().flat_map(at_end).collect())
+    }));
+    for (metric, values) in measured {
+        let points: Vec<(f64, f64)> = lengths.iter().copied().zip(values).collect();
+        if points.len() == lengths.len() {
+            hold(court, (suite, test), metric, &points, j);
+        }
+    }
+    if !findings.open.is_empty() && j.leaks.is_empty() {
+        let classes = findings.open.join(", ");
+        j.raise(Verdict::Warn, format!("inconclusive: {classes} may grow with the number of repetitions"));
+    }
+}
+
+fn hold(
+    court: &Court<'_>,
+    (suite, test): (&str, &str),
+    metric: Metric,
+    points: &[(f64, f64)],
+    j: &mut Judgement,
+) {
+    let confidence = court.policy.confidence;
+    let slope = |limit| judge_points(points, Allowed { limit, block: 1.0, warm_up: 0, confidence });
+    let limits = thresholds(court.policy, suite, test, metric, Per::Iteration);
+    for threshold in &limits {
+        let growth = slope(threshold.limit);
+        match growth.finding {
+            Finding::Still => {}
+            Finding::Grows => {
+                let reason = too_much(metric, growth.slope.slope, "per repetition", threshold.limit);
+                j.raise(exceeded(threshold.level), reason);
+            }
+            Finding::Open => {
+                let between = interval(metric, growth.slope.low, growth.slope.high);
+                let allowed = text::figure(threshold.limit, metric.unit());
+                j.raise(Verdict::Warn, format!("inconclusive: {between} per repetition (allowed {allowed})"));
+            }
+        }
+    }
+    j.figure(metric, Per::Iteration, &slope(0.0), confidence, &limits);
+    if !limits.is_empty() {
+        j.growth.extend(curve::of_growth(metric, points));
+    }
+}

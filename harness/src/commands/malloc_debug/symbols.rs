@@ -1,0 +1,248 @@
+//! Names for the frames of a heap dump, from folders of unstripped libraries and from APKs.
+//!
+//! Data flow: `--symbols` → folders; the libraries of an APK are unpacked into one → an address of the dump → the mapping it lies in (`MAPS`)
+//! → the library's name and where it begins → the build of it → function, file and line.
+//!
+//! A dump tells names of libraries and no build ids. So a build is only taken where its code lies in the file as it was mapped in the process,
+//! and where an APK was named, only the builds that are in it; their symbols may come from the folders, by build id. What cannot be decided is
+//! not named, and told; so is a build that only its name and the place of its code speak for.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use memgate_formats::malloc_debug::{Mapping, Snapshot};
+use memgate_formats::zip::{Damaged, entries};
+use memgate_symbols::{Build, Options, Symbol, Symbolizer};
+
+use crate::exit::ExpectedError;
+
+/// A larger APK is none.
+const LARGEST_APK: u64 = 4 << 30;
+/// A larger library in it is none.
+const LARGEST_LIBRARY: u64 = 1 << 30;
+/// Pages of Android's and Linux's kernels, by which mappings are rounded.
+const PAGES: [u64; 3] = [4096, 16_384, 65_536];
+
+/// What is known of the frames of a snapshot, by address: innermost function first.
+pub(super) type Names = BTreeMap<u64, Vec<Symbol>>;
+
+/// Names frames.
+pub(super) struct Namer {
+    symbolizer: Symbolizer,
+    /// Build ids of the libraries of APKs, by file name.
+    packed: BTreeMap<String, Vec<Vec<u8>>>,
+    /// Libraries that lie unpacked in an APK, and are mapped from there.
+    within: Vec<Within>,
+    /// Why frames of a library have no name, or may have a wrong one.
+    doubts: BTreeMap<String, String>,
+    _unpacked: Vec<Unpacked>,
+}
+
+/// A stored entry of an APK.
+struct Within {
+    apk: String,
+    place: u64,
+    library: String,
+}
+
+/// Libraries of an APK, as long as they are needed.
+struct Unpacked(PathBuf);
+
+impl Drop for Unpacked {
+    fn drop(&mut self) {
+        // A temporary folder that cannot be removed hurts nobody.
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+impl Namer {
+    /// With the symbols that lie in these folders and APKs.
+    pub(super) fn new(sources: &[PathBuf]) -> Result<Self, ExpectedError> {
+        let (mut folders, mut libraries, mut within, mut unpacked) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for source in sources {
+            if fs::metadata(source).map_err(ExpectedError::file("read", source))?.is_dir() {
+                folders.push(source.clone());
+                continue;
+            }
+            let folder = unpack(source, &mut libraries, &mut within)?;
+            folders.push(folder.0.clone());
+            unpacked.push(folder);
+        }
+        let mut packed = BTreeMap::<String, Vec<Vec<u8>>>::new();
+        let mut of_apks =
+            Symbolizer::new(Options { symbol_dirs: unpacked.iter().map(|u| u.0.clone()).collect() });
+        for library in libraries {
+            let ids = of_apks.builds(&library).into_iter().map(|build| build.module.build_id);
+            packed.insert(library, ids.collect());
+        }
+        let symbolizer = Symbolizer::new(Options { symbol_dirs: folders });
+        Ok(Self { symbolizer, packed, within, doubts: BTreeMap::new(), _unpacked: unpacked })
+    }
+
+    /// What is known of every frame of `snapshot`.
+    pub(super) fn names(&mut self, snapshot: &Snapshot) -> Names {
+        let mut names = Names::new();
+        for pc in snapshot.records.iter().flat_map(|record| &record.frames) {
+            if !names.contains_key(pc) {
+                names.insert(*pc, self.name(snapshot, *pc));
+            }
+        }
+        names
+    }
+
+    /// Libraries whose frames have no name, or perhaps a wrong one, each with the reason.
+    pub(super) fn doubts(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.doubts.iter().map(|(library, why)| (library.as_str(), why.as_str()))
+    }
+
+    fn name(&mut self, snapshot: &Snapshot, pc: u64) -> Vec<Symbol> {
+        let Some(mapping) = snapshot.maps.mapping(pc) else { return Vec::new() };
+        let Some((library, offset)) = self.library(mapping) else { return Vec::new() };
+        // Where the library begins: the mapping of its first byte, the nearest one before.
+        let starts =
+            snapshot.maps.iter().filter(|m| m.name == mapping.name && m.offset == offset && m.start <= pc);
+        let Some(start) = starts.map(|m| m.start).max() else { return Vec::new() };
+        match self.resolve(&library, mapping, start, pc) {
+            Ok(symbols) => symbols,
+            Err(why) => {
+                // Nobody has the libraries of the system at hand.
+                if !mapping.name.starts_with("/system/") && !mapping.name.starts_with("/apex/") {
+                    self.doubts.entry(mapping.name.clone()).or_insert_with(|| format!("no symbols: {why}"));
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// The library that is mapped here, and where its file begins in what is mapped.
+    fn library(&self, mapping: &Mapping) -> Option<(String, u64)> {
+        let name = file_name(&mapping.name);
+        if !mapping.name.starts_with('/') {
+            return None;
+        }
+        let apk = self.within.iter().filter(|within| within.apk == name && within.place <= mapping.offset);
+        match apk.max_by_key(|within| within.place) {
+            Some(within) => Some((within.library.clone(), within.place)),
+            None => Some((name.to_owned(), 0)),
+        }
+    }
+
+    fn resolve(
+        &mut self,
+        library: &str,
+        mapping: &Mapping,
+        start: u64,
+        pc: u64,
+    ) -> Result<Vec<Symbol>, String> {
+        let known = self.symbolizer.builds(library);
+        if known.is_empty() {
+            return Err(format!("no file {library} with a build id is in what --symbols names"));
+        }
+        let packed = self.packed.get(library);
+        let is_packed = |build: &&Build| packed.is_none_or(|ids| ids.contains(&build.module.build_id));
+        let fitting: Vec<&Build> =
+            known.iter().filter(is_packed).filter(|build| fits(build, mapping, start)).collect();
+        let build = match fitting.as_slice() {
+            [only] => *only,
+            [] => {
+                return Err(format!(
+                    "the {library} at hand is of another build: its code lies elsewhere in the file"
+                ));
+            }
+            several => {
+                return Err(format!(
+                    "{} builds of {library} fit: name the APK too, or a folder with one of them",
+                    several.len()
+                ));
+            }
+        };
+        if packed.is_none() {
+            let id: String = build.module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+            let doubt = format!(
+                "named by the build {id}: a dump does not say which build it was; with the APK in --symbols it is known"
+            );
+            self.doubts.entry(mapping.name.clone()).or_insert(doubt);
+        }
+        // The process moved the addresses back into the call already.
+        let address = pc.wrapping_sub(start).wrapping_add(build.base);
+        let found = self.symbolizer.resolve(&build.module, &[address]).map_err(|why| why.to_string())?;
+        Ok(found.into_iter().next().unwrap_or_default())
+    }
+}
+
+/// Does the code of this build lie where the mapping of code lies?
+fn fits(build: &Build, mapping: &Mapping, start: u64) -> bool {
+    let place = |address: u64| address.wrapping_sub(start).wrapping_add(build.base);
+    let (from, to) = (place(mapping.start), place(mapping.end));
+    build.code.iter().any(|code| {
+        PAGES.iter().any(|page| {
+            code.start & !(page - 1) == from && code.end.checked_next_multiple_of(*page) == Some(to)
+        })
+    })
+}
+
+/// Writes the libraries of an APK into a folder of their own.
+fn unpack(
+    apk: &Path,
+    libraries: &mut Vec<String>,
+    within: &mut Vec<Within>,
+) -> Result<Unpacked, ExpectedError> {
+    let wrong = |why: String| ExpectedError::Session {
+        path: apk.to_owned(),
+        why,
+        hint: "--symbols takes folders with unstripped libraries, and APKs".to_owned(),
+    };
+    if fs::metadata(apk).map_err(ExpectedError::file("read", apk))?.len() > LARGEST_APK {
+        return Err(wrong("it is larger than 4 GiB".to_owned()));
+    }
+    let bytes = fs::read(apk).map_err(ExpectedError::file("read", apk))?;
+    let damaged = |why: Damaged| wrong(format!("it is no APK, or damaged: {why}"));
+    let folder = temporary_folder()?;
+    let mut found = false;
+    for (number, entry) in entries(&bytes).map_err(damaged)?.iter().enumerate() {
+        let name = String::from_utf8_lossy(entry.name);
+        let library = file_name(&name);
+        if !name.starts_with("lib/") || !library.ends_with(".so") {
+            continue;
+        }
+        found = true;
+        // Each ABI has one of the same name.
+        let own = folder.0.join(number.to_string());
+        fs::create_dir(&own).map_err(ExpectedError::file("create", &own))?;
+        let file = own.join(library);
+        let content = entry.content(LARGEST_LIBRARY).map_err(damaged)?;
+        fs::write(&file, content).map_err(ExpectedError::file("write", &file))?;
+        if entry.is_stored() {
+            let place = entry.place().map_err(damaged)? as u64;
+            let apk = apk.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            for apk in [apk, "base.apk".to_owned()] {
+                within.push(Within { apk, place, library: library.to_owned() });
+            }
+        }
+        libraries.push(library.to_owned());
+    }
+    if found { Ok(folder) } else { Err(wrong("it has no libraries (lib/ABI/*.so)".to_owned())) }
+}
+
+fn temporary_folder() -> Result<Unpacked, ExpectedError> {
+    let root = std::env::temp_dir();
+    for number in 0_u32.. {
+        let folder = root.join(format!("memgate-symbols-{}-{number}", std::process::id()));
+        match fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Ok(()) => return Ok(Unpacked(folder)),
+            Err(why) if why.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(why) => return Err(ExpectedError::file("create", &folder)(why)),
+        }
+    }
+    Err(ExpectedError::Machinery {
+        what: format!("no temporary folder could be made in {}", root.display()),
+        hint: "remove its folders memgate-symbols-*".to_owned(),
+    })
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

@@ -1,0 +1,107 @@
+//! A Java program that is a test as a whole: `java … Main {n}`, run with growing numbers of repetitions.
+//!
+//! Data flow: the command, repeating once, as the user would run it → the same with other numbers, silently → each virtual machine
+//! counts its heap as it ends ([`Windows::End`]) → facts of the suite, judged by what one more repetition adds.
+
+use std::collections::BTreeMap;
+
+use memgate_model::BoundaryQuality;
+
+use super::super::board::{Clocked, Finished};
+use super::super::confirm::silent;
+use super::super::facts::{ConfirmationFacts, Facts, ProcessFacts, SuiteFacts};
+use super::super::label::Label;
+use super::super::problem;
+use super::super::screen::{self, Screened, Setting};
+use super::super::series::repeating;
+use super::super::supervise::{Done, Job, Stopped, Surroundings, supervise};
+use super::super::watch::Settle;
+use super::{Files, with_agent};
+use crate::device::{Target, Windows};
+use crate::output::Progress;
+use crate::plan::PlannedSuite;
+use crate::suite::command::COUNTS;
+
+/// Runs the program with each number of repetitions.
+pub(in super::super) async fn screen(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    planned: &PlannedSuite,
+    facts: &mut Facts,
+) -> Result<Vec<Screened>, Stopped> {
+    let name = planned.name.clone().unwrap_or_else(|| screen::typed(planned));
+    let mut done = run(around, setting, planned, &name, None).await?;
+    facts.command_ended(screen::status(done.ended.exit));
+    facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
+    let Some(first) = done.finished.into_iter().find(Finished::is_main) else {
+        let what = format!("not measured: the agent did not report from `{name}` ({})", done.ended.exit);
+        facts.errors.push(problem(&name, what, "HotSpot 17 or later is needed"));
+        return Ok(Vec::new());
+    };
+    let mut lengths = Vec::new();
+    let mut processes = vec![first];
+    let mut broken = None;
+    let mut progress =
+        Progress::of_silent_tests(around.console, &format!("repeating {name}"), COUNTS.len() as u64);
+    for (at, n) in COUNTS.into_iter().enumerate() {
+        progress.update(at as u64, "");
+        let done = run(around, setting, planned, &name, Some(n)).await?;
+        let Some(process) = done.finished.into_iter().find(Finished::is_main) else {
+            broken = Some(format!("with {n} repetitions nothing was recorded ({})", done.ended.exit));
+            break;
+        };
+        lengths.push((u64::from(n), ProcessFacts::of(&process)));
+        processes.push(process);
+    }
+    drop(progress);
+    let confirmation = broken.map_or(ConfirmationFacts::Lengths(lengths), ConfirmationFacts::Broken);
+    let facts = SuiteFacts {
+        runner: "command".to_owned(),
+        boundary: BoundaryQuality::Process,
+        screened_s: done.elapsed.as_secs_f64(),
+        screen: processes.first().map(ProcessFacts::of).into_iter().collect(),
+        java: None,
+        confirmations: BTreeMap::from([(name.clone(), confirmation)]),
+        problems: Vec::new(),
+        name,
+    };
+    Ok(vec![Screened {
+        facts,
+        processes,
+        repeating: None,
+        one_by_one: false,
+        java: None,
+        timeout: planned.timeout,
+    }])
+}
+
+/// One run: as it is, or silently with so many repetitions.
+async fn run(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    planned: &PlannedSuite,
+    name: &str,
+    n: Option<u32>,
+) -> Result<Done, Stopped> {
+    let (suite, test) = (name.to_owned(), name.to_owned());
+    let label = match n {
+        None => Label::Screen { suite },
+        Some(n) => Label::Length { suite, test, n: u64::from(n) },
+    };
+    let files = Files::new(setting)?;
+    let (options, our_option) = files.options(around, &label, |options| {
+        options.windows = Windows::End;
+        options.targets = vec![Target::All];
+    })?;
+    let planned_now = n.map_or_else(|| planned.clone(), |n| repeating(planned, n));
+    let launch = with_agent(&files, planned_now, &our_option)?;
+    let job = Job {
+        launch: if n.is_some() { silent(launch) } else { launch },
+        options,
+        preload: false,
+        orders: Box::new(|_| Box::new(Settle::new(false))),
+        clocked: Clocked::Process,
+        timeout: planned.timeout.saturating_mul(n.unwrap_or(1)),
+    };
+    supervise(around, job, &mut |_| ()).await
+}

@@ -1,0 +1,18 @@
+package com.example.tracks;
+
+import static org.junit.Assert.assertEquals;
+
+import org.junit.Test;
+
+/** Of the app's native side; runs where the agent is loaded before everything else. */
+public class DecoderTest {
+    @Test
+    public void keepsWhatItDecoded() {
+        assertEquals(14, Decoder.keep(7));
+    }
+
+    @Test
+    public void freesWhatItDecoded() {
+        assertEquals(7, Decoder.decode(7));
+    }
+}

@@ -1,0 +1,33 @@
+package com.example;
+
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.List;
+
+/** A program without tests: {@code Replay WHAT N} does its work N times. */
+public final class Replay {
+    private static final List<Record> kept = new ArrayList<>();
+    private static final Deque<Record> recent = new ArrayDeque<>();
+
+    private Replay() {}
+
+    public static void main(String[] arguments) {
+        boolean leaks = arguments[0].equals("leaks");
+        for (int i = 0; i < Integer.parseInt(arguments[1]); i++) {
+            Record record = new Record();
+            if (leaks) {
+                kept.add(record);
+                kept.add(new Record());
+            }
+            recent.addLast(record);
+            if (recent.size() > 3) {
+                recent.removeFirst();
+            }
+        }
+    }
+
+    private static final class Record {
+        final short[] samples = new short[7];
+    }
+}

@@ -1,0 +1,49 @@
+//! A Java program without JUnit is the test as a whole: what one more repetition of its work leaves decides.
+
+use memgate_e2e::jvm::{self, Jdk};
+use memgate_e2e::{Project, Run, probes};
+use memgate_model::{BoundaryQuality, Metric, Verdict};
+
+fn run(jdk: &Jdk, what: &str) -> Run {
+    let project = Project::new(&format!("jvm-program-{what}-{}", jdk.release));
+    let words = probes::java(jdk, &[], &["com.example.Replay", what, "{n}"]);
+    let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+    project.write(
+        "memgate.yaml",
+        format!("version: 1\nsuites:\n  replay: {{ run: [{}], runner: command }}\n", words.join(", ")),
+    );
+    project.memgate(&["run"])
+}
+
+#[test]
+fn what_a_java_program_keeps_of_each_repetition_is_a_leak() {
+    for jdk in jvm::jdks() {
+        let leaks = run(&jdk, "leaks");
+        leaks.ends_with(1);
+        let suite = leaks.suite();
+        assert_eq!((suite.runner.as_str(), suite.boundary), ("command", BoundaryQuality::Process), "{leaks}");
+        let test = leaks.test("replay");
+        let told: Vec<&str> = test.leaks.iter().map(|leak| leak.title.as_str()).collect();
+        assert_eq!(told, ["2 × com.example.Replay$Record"], "{}\n{leaks}", test.reason);
+        let bytes = &test.metrics[&Metric::JavaLiveBytes];
+        assert_eq!(bytes.value, 2.0 * (16.0 + 32.0), "a record and its array\n{leaks}");
+        assert!(
+            !test.metrics.contains_key(&Metric::NativeLiveBytes),
+            "the virtual machine's own memory is not judged"
+        );
+
+        let clean = run(&jdk, "rests");
+        clean.ends_with(0);
+        assert_eq!(clean.test("replay").verdict, Verdict::Pass, "{clean}");
+    }
+}
+
+#[test]
+fn without_an_argument_that_repeats_its_work_it_is_not_measured_and_says_what_to_do() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let words = probes::java(&jdk, &[], &["com.example.Replay", "leaks", "3"]);
+    let arguments: Vec<String> = ["run", "--"].map(str::to_owned).into_iter().chain(words).collect();
+    let run = Project::new("jvm-program-plain").memgate(&arguments);
+    run.ends_with(2);
+    assert!(run.problems().contains("name the argument that repeats its work, as {n}"), "{}", run.problems());
+}
