@@ -76,6 +76,11 @@ int main(int count, char** arguments) {
         }
     } else if (!strcmp(what, "stacks")) {
         heap_of(64 << 20);
+        /* The table has leaves for where these lay: what runs out is the room for stacks, wherever the heap begins. */
+        for (int i = 0; i < 50000; i++) {
+            if (!(blocks[i] = malloc(41))) abort();
+        }
+        for (int i = 0; i < 50000; i++) free(blocks[i]);
         no_more(0);
         for (unsigned i = 0; i < 300000; i++) {
             if (!(blocks[i] = step(i, 18, 41))) abort();
