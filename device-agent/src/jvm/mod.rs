@@ -107,18 +107,11 @@ impl Events for Agent {
     }
 
     fn vm_death(&self, env: &mut EnvUnowned<'_>) {
-        let last = self.pace.lock().last();
-        if let (Some(class), Some(vm)) = (last, self.machine()) {
-            let work = |env: &mut Env<'_>| Ok::<u32, Failure>(self.measure(env, vm, (&class, ""), 0));
-            // Nothing is repeated in the build's own run: there are no orders.
-            let _no_orders = env.with_env_no_catch(work).into_outcome();
-        }
-        if self.follow.get().is_some() {
-            // What is garbage by now did not live to the end.
-            let _a_few_more_alive = self.jvmti.collect();
-            self.catch_up();
-        }
-        session::ends(memgate_wire::GoodbyeReason::Exit, None);
+        let work = |env: &mut Env<'_>| {
+            self.say_last(env);
+            Ok::<(), Failure>(())
+        };
+        let _said = env.with_env_no_catch(work).into_outcome();
     }
 
     fn class_loads(&self, name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
@@ -221,9 +214,28 @@ impl Natives for Agent {
         }
         session::java_info(self.info(name, all));
     }
+
+    fn run_finished(&self, env: &mut Env<'_>) {
+        self.say_last(env);
+    }
 }
 
 impl Agent {
+    /// Measures what is still open, and ends the stream.
+    fn say_last(&self, env: &mut Env<'_>) {
+        let last = self.pace.lock().last();
+        if let (Some(class), Some(vm)) = (last, self.machine()) {
+            // Nothing is repeated in the build's own run: there are no orders.
+            let _no_orders = self.measure(env, vm, (&class, ""), 0);
+        }
+        if self.follow.get().is_some() {
+            // What is garbage by now did not live to the end.
+            let _a_few_more_alive = self.jvmti.collect();
+            self.catch_up();
+        }
+        session::ends(memgate_wire::GoodbyeReason::Exit, None);
+    }
+
     fn machine(&self) -> Option<&dyn Machine> {
         self.vm.get().map(|vm| &**vm)
     }

@@ -36,6 +36,7 @@ pub(super) struct Session {
     executable: String,
     /// Why allocations cannot be seen here; a forked child inherits it.
     pub(super) blind: Option<String>,
+    /// Its thread pointer; 0: another thread opened the session (an agent that was attached).
     main_thread: usize,
     pub(super) carrier: Carrier,
     pub(super) buffer: Vec<u8>,
@@ -110,7 +111,7 @@ impl Session {
             pid: process::pid(),
             executable: executable(),
             blind: None,
-            main_thread: memgate_tracker::sys::thread_pointer(),
+            main_thread: main_thread(),
             carrier,
             buffer: Vec::new(),
             sequence: 0,
@@ -513,6 +514,10 @@ impl Clock {
         let nodes = u64::from(TRACKER.stack_nodes().saturating_sub(self.before.1));
         u64::try_from(ns).unwrap_or(u64::MAX).saturating_add(nodes * Self::EVICTION_NS)
     }
+}
+
+fn main_thread() -> usize {
+    if process::thread_id() == process::pid() { memgate_tracker::sys::thread_pointer() } else { 0 }
 }
 
 /// Is everything recorded so far?

@@ -76,10 +76,10 @@ fn without_adb_the_agent_writes_files_that_are_judged_afterwards() {
     files.sort();
     assert_eq!(files.len(), 2, "{files:?}");
     let run = project.memgate(&[&["gate".into(), "--format=json".into()], files.as_slice()].concat());
-    // The system ended the app with its run, and nobody was there to say that the run was whole: that is told, and is no pass.
-    run.ends_with(2);
+    // The listener says that the run is over. Growth that nobody confirmed is no failure.
+    run.ends_with(0);
     let suite = run.suite();
-    assert!(suite.reason.contains("its process ended without a word"), "{run}");
+    assert_eq!(suite.verdict, Verdict::Warn, "{run}");
     let verdicts: Vec<(&str, Verdict)> =
         suite.tests.iter().map(|test| (test.id.strip_prefix(class).unwrap(), test.verdict)).collect();
     let want = [(".keepsRecentTiles", Verdict::Pass), (".keepsAllTiles", Verdict::Pass), ("", Verdict::Warn)];

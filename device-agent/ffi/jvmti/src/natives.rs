@@ -23,6 +23,8 @@ pub trait Natives: Sync {
     fn window(&self, env: &mut Env<'_>, suite: &str, test: &str, outcome: i32) -> u32;
     /// What reports the tests, before the first one; the system properties as they are then, `key NUL value NUL …`.
     fn listener(&self, name: &str, properties: &str);
+    /// All tests are over, and nothing tells that the process ends: Android ends it with the run.
+    fn run_finished(&self, env: &mut Env<'_>);
 }
 
 static NATIVES: OnceLock<&'static dyn Natives> = OnceLock::new();
@@ -51,6 +53,7 @@ pub fn register(
             window as *mut c_void,
         ),
         method(jni_str!("listener"), texts, listener as *mut c_void),
+        method(jni_str!("runFinished"), jni_str!("()V"), run_finished as *mut c_void),
     ];
     // SAFETY: as above.
     unsafe { env.register_native_methods(class, &methods) }
@@ -110,6 +113,10 @@ extern "system" fn window<'l>(
         let (suite, test) = (text(env, &suite), text(env, &test));
         natives.window(env, &suite, &test, outcome).cast_signed()
     })
+}
+
+extern "system" fn run_finished<'l>(env: EnvUnowned<'l>, _: JClass<'l>) {
+    call(env, |env, natives| natives.run_finished(env));
 }
 
 extern "system" fn listener<'l>(

@@ -14,14 +14,15 @@ import org.junit.runner.notification.RunListener;
  * first, so that a test's end is sent and its activities are finished by then. Without the agent it does nothing.
  */
 public class MemgateListener extends RunListener {
-    /** Is the agent there, and does nobody else tell of the tests? */
+    private boolean measured;
+    /** Is it measured, and does nobody else tell of the tests? */
     private boolean active;
     private int outcome;
 
     @Override
     public void testRunStarted(Description all) {
-        active = agentIsThere();
-        if (active) {
+        measured = agentIsThere();
+        if (measured) {
             Hooks.reportedBy(Repeated.isAsked() ? "launcher" : "android");
             active = !Hooks.isLauncher();
         }
@@ -55,6 +56,11 @@ public class MemgateListener extends RunListener {
     @Override
     public void testRunFinished(Result result) {
         active = false;
+        if (measured) {
+            measured = false;
+            // Android ends the process with the run, and nothing in it is told.
+            Hooks.runFinished();
+        }
     }
 
     /** Without the agent its class is missing, or its native methods are. */
