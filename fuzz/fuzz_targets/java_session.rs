@@ -44,7 +44,7 @@ fuzz_target!(|data: &[u8]| {
         let confirmation = match (how & 3, records.next()) {
             (0..3, Some(record)) => {
                 let mut live = JavaConfirmation::new(&policy, SUITE, &suspect.suite);
-                let _next = live.observe(&record, Duration::from_secs(1));
+                let _next = live.observe(&record, Duration::from_secs(1), Duration::ZERO);
                 let _grew = live.leaks();
                 ConfirmationInput::Repeated(Box::new(ProcessInput { record, ending: ending(end >> 3) }))
             }

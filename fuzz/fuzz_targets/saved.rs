@@ -2,7 +2,7 @@
 #![no_main]
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use libfuzzer_sys::fuzz_target;
 use memgate::run::facts::Facts;
@@ -75,8 +75,9 @@ fuzz_target!(|data: &[u8]| {
             let again = serde_json::to_value(&facts).expect("JSON holds all facts");
             assert_eq!(serde_json::from_value::<Facts>(again).ok(), Some(facts.clone()));
             let mut symbols = Symbols::new(Vec::new());
-            let report =
-                judge(&facts, Records::new(), &session.frames(), &GatePolicy::default(), &mut symbols);
+            let frames = session.frames();
+            let policy = GatePolicy::default();
+            let report = judge(&facts, Records::new(), &frames, &policy, &mut symbols, &Arc::default());
             assert!(report.verdict != Verdict::Pass || !facts.suites.is_empty(), "nothing is no pass");
             render(&report);
         }
