@@ -32,6 +32,9 @@ impl Natives for WithoutTools {
         session::java_test_ends(suite, test, outcome_of(outcome), None)
     }
     fn listener(&self, _: &str, _: &str) {}
+    fn run_finished(&self, _: &mut Env<'_>) {
+        session::ends(memgate_wire::GoodbyeReason::Exit, None);
+    }
 }
 
 /// The library was loaded by a class of the tests, whose loader finds the class with the natives.
