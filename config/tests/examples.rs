@@ -79,7 +79,7 @@ fn the_full_example_means_what_it_says() {
     let limit = |test, metric| config.thresholds.for_test("engine", test, metric).unwrap();
     let map_cache = limit("MapCache.scroll", Metric::NativeLiveBytes);
     assert_eq!(map_cache.fail, Some(Limit::Absolute(65_536)));
-    assert_eq!(map_cache.place.to_string(), "memgate.yaml:36");
+    assert_eq!(map_cache.place.to_string(), "memgate.yaml:37");
     assert_eq!(limit("Other.test", Metric::NativeLiveBytes).fail, Some(Limit::Absolute(0)));
     assert_eq!(limit("MapCache.scroll", Metric::OsFds).fail, Some(Limit::Absolute(0)));
     let rss = config.thresholds.for_suite().next().unwrap();
@@ -97,7 +97,7 @@ fn the_full_example_means_what_it_says() {
     assert_eq!(config.waivers[0].until.to_string(), "2027-03-01");
     assert_eq!(config.waivers[1].until, Until::Never);
     assert_eq!(config.reports.junit.as_ref().unwrap().path, PathBuf::from("target/memgate/junit.xml"));
-    let baseline = Place::File { file: "memgate.yaml".into(), line: 38 };
+    let baseline = Place::File { file: "memgate.yaml".into(), line: 39 };
     assert_eq!(config.baseline, FileRef { path: "memgate-baseline.json".into(), place: baseline });
 
     // The password of `mail` comes from a variable that is not set: it is looked up when a mail is sent, and not before.
@@ -116,6 +116,7 @@ fn the_full_example_means_what_it_says() {
     assert_eq!(app.apks, [PathBuf::from("app/build/outputs/apk/debug/app-debug.apk")]);
     assert_eq!(app.arguments, [("size".to_owned(), "large".to_owned())]);
     assert_eq!(app.mapping.as_deref(), Some(Path::new("app/build/outputs/mapping/debug/mapping.txt")));
+    assert_eq!(app.symbols, [PathBuf::from("app/build/intermediates/merged_native_libs")]);
 }
 
 #[test]

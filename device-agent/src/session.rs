@@ -26,7 +26,7 @@ use memgate_wire::{BoundaryKind, Event, Frame, Goodbye, GoodbyeReason, Log, LogL
 
 pub(crate) use self::java::{
     fails, java_channel, java_event, java_exhausted, java_growing, java_heap, java_info, java_is_blind,
-    java_objects, java_test_ends, start_java,
+    java_objects, java_passes, java_test_ends, start_java,
 };
 pub(crate) use self::stream::counters;
 use self::stream::{Bypassing, Known, Offers, Session, arguments, executable};

@@ -67,7 +67,10 @@ fuzz_target!(|data: &[u8]| {
             screen: vec![process(own)],
             confirmations,
             problems: Vec::new(),
-            java: Some(JavaInput { rounds: rounds.into_iter().map(process).collect(), not_screened: None }),
+            java: Some(JavaInput {
+                rounds: rounds.into_iter().map(process).collect(),
+                ..JavaInput::default()
+            }),
         }],
         ..RunInput::default()
     };

@@ -9,6 +9,7 @@ use memgate::run::facts::Facts;
 use memgate::run::judge::{Records, judge};
 use memgate::run::resolve::Symbols;
 use memgate::store::Session;
+use memgate::symbol_files::SymbolFiles;
 use memgate_analysis::GatePolicy;
 use memgate_config::Baseline;
 use memgate_fuzz::folder;
@@ -74,7 +75,7 @@ fuzz_target!(|data: &[u8]| {
             let Ok(Some(facts)) = Facts::load(&session) else { return };
             let again = serde_json::to_value(&facts).expect("JSON holds all facts");
             assert_eq!(serde_json::from_value::<Facts>(again).ok(), Some(facts.clone()));
-            let mut symbols = Symbols::new(Vec::new());
+            let mut symbols = Symbols::new(SymbolFiles::default());
             let frames = session.frames();
             let policy = GatePolicy::default();
             let report = judge(&facts, Records::new(), &frames, &policy, &mut symbols, &Arc::default());

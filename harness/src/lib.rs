@@ -23,3 +23,4 @@ pub mod run;
 pub mod store;
 pub mod stream;
 pub mod suite;
+pub mod symbol_files;

@@ -3,7 +3,7 @@
 //!
 //! `analysis` does not know the configuration; [`policy`] is the one place where one becomes the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,8 +75,10 @@ pub struct Plan {
     pub settle: Duration,
     /// Things to tell before the run.
     pub warnings: Vec<String>,
-    /// Mapping file of R8 or ProGuard for all suites, instead of theirs.
-    pub mapping: Option<PathBuf>,
+    /// Mapping files of R8 or ProGuard for all suites, instead of theirs.
+    pub mapping: Vec<PathBuf>,
+    /// Folders and APKs with symbols of native libraries, of all suites that run; paths are complete.
+    pub symbols: Vec<PathBuf>,
     /// Reports to write besides those of the session; paths are complete.
     pub reports: memgate_config::Reports,
 }
@@ -100,7 +102,7 @@ pub struct PlannedSuite {
     pub targets: Vec<String>,
     /// Longest time of one test.
     pub timeout: Duration,
-    /// Mapping file of R8 or ProGuard, or a folder with one; the path is complete.
+    /// Mapping file of R8 or ProGuard, or a folder with some; the path is complete.
     pub mapping: Option<PathBuf>,
 }
 
@@ -123,9 +125,15 @@ pub struct PlannedInstrumentation {
     pub packaged: bool,
     /// Is a heap dump of each test that leaks kept?
     pub heap_dumps: bool,
+    /// Without the contents of arrays of primitives?
+    pub trimmed_dumps: bool,
+    /// Has each test a process of its own?
+    pub process_per_test: bool,
+    /// Is the data of app and tests cleared before each?
+    pub clear_data: bool,
     /// Longest time of one test.
     pub timeout: Duration,
-    /// Mapping file of R8 or ProGuard, or a folder with one; the path is complete.
+    /// Mapping file of R8 or ProGuard, or a folder with some; the path is complete.
     pub mapping: Option<PathBuf>,
 }
 
@@ -157,6 +165,7 @@ pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<
         settle: config.measure.settle,
         warnings: warnings(settings),
         mapping: request.mapping.clone(),
+        symbols: symbols(config, request, world),
         reports: reports(settings),
     })
 }
@@ -296,9 +305,21 @@ fn is_partial(settings: &Settings, request: &RunRequest) -> bool {
         || (!request.program.is_empty() && !settings.config.suites.is_empty())
 }
 
+/// Where symbols come from: a library is known by its build id, whichever suite named its file.
+fn symbols(config: &Config, request: &RunRequest, world: &World) -> Vec<PathBuf> {
+    let programs = config.suites.iter().map(|suite| (&suite.name, &suite.symbols));
+    let on_devices = config.instrumented.iter().map(|suite| (&suite.name, &suite.symbols));
+    let chosen = |(name, _): &(&String, _)| request.program.is_empty() && is_chosen(request, name);
+    let configured = programs.chain(on_devices).filter(chosen).flat_map(|(_, symbols)| symbols);
+    let all = request.symbols.iter().cloned().chain(configured.map(|path| world.directory.join(path)));
+    all.collect::<BTreeSet<PathBuf>>().into_iter().collect()
+}
+
 /// The suites of devices that are asked for.
 fn instrumented(settings: &Settings, request: &RunRequest, world: &World) -> Vec<PlannedInstrumentation> {
     let chosen = |suite: &&Instrumented| request.program.is_empty() && is_chosen(request, &suite.name);
+    // The Test Orchestrator's own argument: nobody else knows it.
+    let clears = |(name, value): &&(String, String)| name == "clearPackageData" && value == "true";
     let planned = |suite: &Instrumented| PlannedInstrumentation {
         name: suite.name.clone(),
         package: suite.package.clone(),
@@ -308,6 +329,9 @@ fn instrumented(settings: &Settings, request: &RunRequest, world: &World) -> Vec
         arguments: suite.arguments.clone(),
         packaged: suite.packaged,
         heap_dumps: suite.heap_dumps,
+        trimmed_dumps: suite.trimmed_dumps,
+        process_per_test: suite.process_per_test,
+        clear_data: suite.process_per_test && suite.arguments.iter().any(|argument| clears(&argument)),
         timeout: request.timeout.or(suite.timeout).unwrap_or(settings.config.measure.timeout),
         mapping: suite.mapping.as_ref().map(|mapping| world.directory.join(mapping)),
     };

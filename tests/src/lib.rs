@@ -13,6 +13,7 @@ mod project;
 pub mod samples;
 pub mod stand_in;
 pub mod truth;
+pub mod waiting;
 
 use std::io::Write as _;
 use std::path::PathBuf;

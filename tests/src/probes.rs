@@ -10,10 +10,14 @@ use memgate_wire::{Decoded, Frame, decode};
 
 use crate::jvm::Jdk;
 use crate::samples::successful;
-use crate::{Project, agent, repository};
+use crate::{Project, agent, repository, waiting};
 
 /// The main class that passes for JUnit's.
 pub const RUNNER: &str = "org.junit.runner.JUnitCore";
+
+/// Options of a virtual machine that [`attach`] is going to reach. It listens from the start: `jcmd` would wake it with signals, and of those
+/// that a busy machine sees too late each makes it print all its threads.
+pub const REACHABLE: [&str; 2] = ["-XX:+EnableDynamicAgentLoading", "-XX:+StartAttachListener"];
 
 /// All probes, compiled once per kit; returns the folder of their classes.
 #[must_use]
@@ -77,7 +81,7 @@ pub fn attach(jdk: &Jdk, pid: u32, options: &Path) {
     let mut jcmd = Command::new(jdk.home.join("bin/jcmd"));
     jcmd.args([&pid.to_string(), "JVMTI.agent_load"]).arg(agent()).arg(format!("\"{}\"", options.display()));
     // A machine that is busy does not answer in jcmd's ten seconds.
-    let answered = (0..3).find_map(|_| jcmd.output().ok().filter(|output| output.status.success()));
+    let answered = (0..3).map(|_| waiting::output(&mut jcmd)).find(|output| output.status.success());
     let said =
         answered.map_or_else(|| successful(&mut jcmd), |o| String::from_utf8_lossy(&o.stdout).into_owned());
     assert!(said.contains("return code: 0"), "{said}");

@@ -2,13 +2,17 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use crate::samples::successful;
+use crate::waiting::Running;
 
 /// Names another `memgate` to test, for example an installed one.
 const PROGRAM_VARIABLE: &str = "MEMGATE_E2E_PROGRAM";
+/// Building it from nothing may take this much longer than anything else.
+const BUILD: Duration = Duration::from_secs(3600);
 
 /// `TARGET/PROFILE`, where this test was built.
 pub(crate) fn profile_folder() -> PathBuf {
@@ -39,7 +43,8 @@ pub fn memgate() -> &'static Path {
                 cargo.env_remove(&name);
             }
         }
-        successful(&mut cargo);
+        let built = Running::start(cargo.stdin(Stdio::null())).with_patience(BUILD).output();
+        assert!(built.status.success(), "{cargo:?}: {}", String::from_utf8_lossy(&built.stderr));
         folder.join("memgate")
     })
 }

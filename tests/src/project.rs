@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 
 use memgate_model::{RunReport, SuiteReport, TestReport};
 
-use crate::memgate;
 use crate::program::profile_folder;
+use crate::{memgate, waiting};
 
 /// Variables of the caller that would change what is measured or said.
 const REMOVED: [&str; 15] = [
@@ -110,7 +110,7 @@ impl Project {
     pub fn finish(&self, command: &mut Command) -> Run {
         let report = self.session().join("report.json");
         let before = fs::canonicalize(&report).ok();
-        let output = command.output().unwrap();
+        let output = waiting::output(command);
         // A report that was there before is not what this command wrote.
         let written = fs::canonicalize(&report).ok().filter(|after| Some(after) != before.as_ref());
         Run::of(&output, written.as_deref())

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use sha2::{Digest, Sha256};
 
 use crate::program::profile_folder;
-use crate::repository;
+use crate::{repository, waiting};
 
 const SUITE: &[&str] = &["-std=c++17", "-O1", "-g"];
 const GTEST: &[&str] = &["-lgtest", "-lgtest_main", "-lpthread"];
@@ -69,7 +69,7 @@ pub fn compile(name: &str, compiler: &str, arguments: &[&str], files: &[(&str, &
 
 /// What a command writes to stdout; panics with all it wrote where it fails.
 pub fn successful(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|e| panic!("failed to start {command:?}: {e}"));
+    let output = waiting::output(command);
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?} ended with {}\n{out}\n{err}", output.status);
     out.into_owned()

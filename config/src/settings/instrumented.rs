@@ -16,6 +16,7 @@ pub(crate) struct OnDevice {
     pub(crate) arguments: Option<At<Named<Argument>>>,
     pub(crate) agent: Option<At<AgentFrom>>,
     pub(crate) heap_dump: Option<At<DumpOf>>,
+    pub(crate) execution: Option<At<Execution>>,
 }
 
 choice! {
@@ -25,6 +26,18 @@ choice! {
         Never = "never",
         /// Each that was seen to leak when it was repeated.
         Leak = "leak",
+        /// The same, without the contents of arrays of primitives.
+        Trimmed = "trimmed",
+    }
+}
+
+choice! {
+    /// Which tests share a process.
+    pub(crate) enum Execution ("a way to execute tests") {
+        /// All of them.
+        Host = "host",
+        /// None: each has its own, as below the orchestrator.
+        Orchestrator = "orchestrator",
     }
 }
 
@@ -68,10 +81,16 @@ pub struct Instrumented {
     pub packaged: bool,
     /// Is a heap dump of each test that leaks kept?
     pub heap_dumps: bool,
+    /// Without the contents of arrays of primitives?
+    pub trimmed_dumps: bool,
+    /// Has each test a process of its own?
+    pub process_per_test: bool,
     /// Longest time of one test, if it is not the one of `measure`.
     pub timeout: Option<Duration>,
-    /// Mapping file of R8 or ProGuard, or a folder with one.
+    /// Mapping file of R8 or ProGuard, or a folder of some.
     pub mapping: Option<PathBuf>,
+    /// Folders and APKs with symbols of native libraries.
+    pub symbols: Vec<PathBuf>,
     /// Where it stands.
     pub place: Place,
 }
@@ -82,10 +101,11 @@ impl Instrumented {
         name: &At<String>,
         file: OnDevice,
         timeout: Option<Duration>,
-        mapping: Option<PathBuf>,
+        (mapping, symbols): (Option<PathBuf>, Vec<PathBuf>),
         reader: &mut Reader<'_>,
     ) -> Option<Self> {
-        let OnDevice { package, instrumentation, devices, apks, arguments, agent, heap_dump } = file;
+        let OnDevice { package, instrumentation, devices, apks, arguments, agent, heap_dump, execution } =
+            file;
         let arguments = check_arguments(arguments, reader);
         let Some(At { value: Words(package), .. }) = package else {
             reader
@@ -111,17 +131,21 @@ impl Instrumented {
                 .map(|apk| PathBuf::from(apk.value.0))
                 .collect(),
             arguments,
-            heap_dumps: heap_dump.is_some_and(|when| when.value == DumpOf::Leak),
+            trimmed_dumps: heap_dump.as_ref().is_some_and(|when| when.value == DumpOf::Trimmed),
+            heap_dumps: heap_dump.is_some_and(|when| when.value != DumpOf::Never),
+            process_per_test: execution.is_some_and(|how| how.value == Execution::Orchestrator),
             packaged: agent.is_some_and(|agent| agent.value == AgentFrom::Packaged),
             timeout,
             mapping,
+            symbols,
             place: reader.place(&name.span),
         })
     }
 
     /// Refuses what only this runner understands.
     pub(crate) fn refuse(file: OnDevice, reader: &mut Reader<'_>) {
-        let OnDevice { package, instrumentation, devices, apks, arguments, agent, heap_dump } = file;
+        let OnDevice { package, instrumentation, devices, apks, arguments, agent, heap_dump, execution } =
+            file;
         let given = [
             ("package", package.map(|given| given.span)),
             ("instrumentation", instrumentation.map(|given| given.span)),
@@ -130,6 +154,7 @@ impl Instrumented {
             ("arguments", arguments.map(|given| given.span)),
             ("agent", agent.map(|given| given.span)),
             ("heap_dump", heap_dump.map(|given| given.span)),
+            ("execution", execution.map(|given| given.span)),
         ];
         for (key, span) in given {
             if let Some(span) = span {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::read::{At, Named, Reader, choice, table};
-use crate::settings::instrumented::{AgentFrom, DumpOf, Instrumented, OnDevice};
+use crate::settings::instrumented::{AgentFrom, DumpOf, Execution, Instrumented, OnDevice};
 use crate::settings::measure::check_timeout;
 use crate::source::{Place, Span};
 use crate::value::duration::Time;
@@ -31,9 +31,13 @@ table! {
         cwd: Words,
         /// Longest time of one test of this suite, instead of `measure.timeout`.
         timeout: At<Time>,
-        /// For Java: the mapping file that R8 or ProGuard wrote with the tested build, or a folder with one `mapping.txt` in it; relative to the
-        /// directory memgate runs in. Reports, ids, thresholds and waivers then have the original names.
+        /// For Java: the mapping file that R8 or ProGuard wrote with the tested build, or a folder of such files (`mapping.txt`), of which the code
+        /// in `apks` tells the right one; relative to the directory memgate runs in. Reports, ids, thresholds and waivers then have the original
+        /// names.
         mapping: At<Words>,
+        /// Folders of unstripped libraries or `.debug` files, and APKs; relative to the directory memgate runs in. They give native stacks
+        /// functions, files and lines; a file counts only where its build id is that of the library in the process.
+        symbols: At<Vec<At<Words>>>,
         /// For the runner `instrumentation`: the package of the tests, as `adb shell pm list instrumentation` names it.
         package: At<Words>,
         /// For the runner `instrumentation`: the class of the runner, where the package has several.
@@ -48,9 +52,14 @@ table! {
         /// For the runner `instrumentation`: whether memgate brings the agent into the app, or the test APK has it.
         #[schemars(extend("default" = "delivered"))]
         agent: At<AgentFrom>,
-        /// For the runner `instrumentation`: whether a heap dump of a test that leaks is kept with the session.
+        /// For the runner `instrumentation`: whether a heap dump of a test that leaks is kept with the session; `trimmed`: without the
+        /// contents of its strings, bitmaps and other arrays of primitives, and compressed.
         #[schemars(extend("default" = "never"))]
         heap_dump: At<DumpOf>,
+        /// For the runner `instrumentation`: whether the tests share a process, or each has its own (`orchestrator`), as below Android's Test
+        /// Orchestrator. With `clearPackageData: true` in `arguments` the data of app and tests is cleared before each.
+        #[schemars(extend("default" = "host"))]
+        execution: At<Execution>,
     }
 }
 
@@ -98,8 +107,10 @@ pub struct Suite {
     pub cwd: Option<PathBuf>,
     /// Longest time of one test, if it is not the one of `measure`.
     pub timeout: Option<Duration>,
-    /// Mapping file of R8 or ProGuard, or a folder with one.
+    /// Mapping file of R8 or ProGuard, or a folder of some.
     pub mapping: Option<PathBuf>,
+    /// Folders and APKs with symbols of native libraries.
+    pub symbols: Vec<PathBuf>,
     /// Where it stands.
     pub place: Place,
 }
@@ -125,11 +136,16 @@ impl Suite {
         reader: &mut Reader<'_>,
     ) -> Option<Self> {
         let At { value: file, span } = file;
-        let SuiteFile { run, runner, targets, env, cwd, timeout, mapping, .. } = file;
-        let SuiteFile { package, instrumentation, devices, apks, arguments, agent, heap_dump, .. } = file;
-        let on_device = OnDevice { package, instrumentation, devices, apks, arguments, agent, heap_dump };
+        let SuiteFile { run, runner, targets, env, cwd, timeout, mapping, symbols, .. } = file;
+        let SuiteFile {
+            package, instrumentation, devices, apks, arguments, agent, heap_dump, execution, ..
+        } = file;
+        let on_device =
+            OnDevice { package, instrumentation, devices, apks, arguments, agent, heap_dump, execution };
         check_name(name, reader);
         let timeout = timeout.map(|given| check_timeout(&given, reader));
+        let symbols = symbols.map(|given| given.value).unwrap_or_default();
+        let symbols: Vec<PathBuf> = symbols.into_iter().map(|path| PathBuf::from(path.value.0)).collect();
         if let Some(At { value: RunnerFile::Instrumentation, .. }) = &runner {
             if run.is_some() || targets.is_some() || env.is_some() || cwd.is_some() {
                 reader
@@ -138,7 +154,7 @@ impl Suite {
                     .hint(Some("build the APKs before, and name them in `apks`"));
             }
             let mapping = mapping.map(|mapping| PathBuf::from(mapping.value.0));
-            instrumented.extend(Instrumented::check(name, on_device, timeout, mapping, reader));
+            instrumented.extend(Instrumented::check(name, on_device, timeout, (mapping, symbols), reader));
             return None;
         }
         Instrumented::refuse(on_device, reader);
@@ -180,6 +196,7 @@ impl Suite {
             env,
             cwd: cwd.map(|Words(path)| PathBuf::from(path)),
             mapping: mapping.map(|mapping| PathBuf::from(mapping.value.0)),
+            symbols,
             timeout,
             place: reader.place(&name.span),
         })

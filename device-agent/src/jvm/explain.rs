@@ -161,8 +161,11 @@ impl Answer<'_, '_> {
             }
             (ReferenceKind::Class, _) => ("class", nothing(), nothing()),
             (ReferenceKind::Field(index), _) => {
-                let (_, name) = self.names.field(env, edge.class, index);
-                ("field", self.names.class(edge.class).to_owned(), name)
+                let (declared_by, name) = self.names.field(env, edge.class, index);
+                let owner = self.names.class(edge.class).to_owned();
+                // Whoever gives a renamed field its own name back knows it by the class that declares it.
+                let name = if declared_by == owner { name } else { format!("{declared_by}.{name}") };
+                ("field", owner, name)
             }
             (ReferenceKind::ArrayElement(_), _) => {
                 ("array", self.names.class(edge.class).to_owned(), "[x]".to_owned())

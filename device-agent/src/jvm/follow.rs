@@ -3,16 +3,20 @@
 //! Data flow: sampling at interval 0 shows every allocation; one of a chosen class gets a number as its tag ([`Follow::born`]) → the
 //! virtual machine tells the tags of collected objects ([`Follow::freed`]) → both go into a [`Ring`] → whoever fills a part of it
 //! writes what is there into the stream, if nobody else is writing. Nobody waits for room: what finds none is counted as lost.
+//! At a boundary a walk over the heap counts the followed objects that are alive, and the ends of all others are waited for
+//! ([`Follow::catch_up`]).
 //!
 //! Whoever looks on may pause, resume and reset through a word of the control page, which each allocation reads ([`Follow::goes_on`]).
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use jni::Env;
 use jni::objects::JObject;
 use memgate_ffi::process;
-use memgate_jvmti::{Event, Jvmti};
+use memgate_ffi::shared::{futex_wait, futex_wake};
+use memgate_jvmti::{HeapFilter, Jvmti, Visit};
 use memgate_wire::spool::follow::{BEGINS, EVENT, PAUSED, PAUSES, RESET, RESUMES, is_reset};
 
 use super::classes::ClassNumber;
@@ -27,6 +31,9 @@ const PER_WRITING: u64 = 2048;
 /// Tag of the first followed object.
 const FOLLOWED: i64 = 1 << 60;
 
+/// The virtual machine tells of ends in a thread of its own, soon after a collection. On the busiest machine not later than this.
+const LATEST: Duration = Duration::from_secs(10);
+
 /// Following as it was asked for.
 pub(crate) struct Follow {
     options: FollowOptions,
@@ -35,6 +42,12 @@ pub(crate) struct Follow {
     seen: AtomicU64,
     taken: AtomicU64,
     lost: AtomicU64,
+    /// Objects that got their tag, and those of them that are gone.
+    tagged: AtomicU64,
+    gone: AtomicU64,
+    /// Moves with every end while somebody waits for ends, and how many wait.
+    ends: AtomicU32,
+    waiting: AtomicU32,
     /// That it follows was told.
     begun: Once,
     /// The last order.
@@ -70,9 +83,20 @@ impl FollowOptions {
 
 impl Follow {
     pub(crate) fn new(options: FollowOptions) -> Self {
-        let (seen, taken, lost) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let (begun, obeyed) = (Once::new(), AtomicU32::new(0));
-        Self { options, ring: Ring::new(), seen, taken, lost, begun, obeyed }
+        let zero = || AtomicU64::new(0);
+        Self {
+            options,
+            ring: Ring::new(),
+            seen: zero(),
+            taken: zero(),
+            lost: zero(),
+            tagged: zero(),
+            gone: zero(),
+            ends: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
+            begun: Once::new(),
+            obeyed: AtomicU32::new(0),
+        }
     }
 
     /// Does what was ordered meanwhile. False: what is allocated now is not taken.
@@ -130,6 +154,7 @@ impl Follow {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
         }
+        self.tagged.fetch_add(1, Ordering::Relaxed);
         let class_and_node = u64::from(class.0) << 32 | u64::from(node);
         self.put([number << 1, class_and_node, bytes, process::monotonic_ns()], sites);
     }
@@ -138,6 +163,12 @@ impl Follow {
     pub(crate) fn freed(&self, tag: i64, sites: &Sites) {
         if let Ok(number) = u64::try_from(tag - FOLLOWED) {
             self.put([number << 1 | 1, 0, 0, process::monotonic_ns()], sites);
+            // Counted when it is in the queue, or lost.
+            self.gone.fetch_add(1, Ordering::SeqCst);
+            if self.waiting.load(Ordering::SeqCst) > 0 {
+                self.ends.fetch_add(1, Ordering::SeqCst);
+                futex_wake(&self.ends);
+            }
         }
     }
 
@@ -173,14 +204,38 @@ impl Follow {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Has the virtual machine tell the ends it has kept back, and writes everything down.
+    /// Waits until the virtual machine has told the ends it has kept back, and writes everything down.
+    ///
+    /// Not by switching the event off and on, which would have it tell them at once: in HotSpot (17 and 25) its own thread that tells of
+    /// ends waits then for ours without stopping for a safepoint, ours stops for one, and nothing ever moves again.
     pub(crate) fn catch_up(&self, jvmti: Jvmti, sites: &Sites) {
-        // HotSpot sends what waits when the event is switched off.
-        let off_and_on =
-            jvmti.enable(Event::ObjectFree, false).and_then(|()| jvmti.enable(Event::ObjectFree, true));
-        if off_and_on.is_err() {
-            session::fails("the virtual machine no longer tells which followed objects are gone");
+        let (tagged, newest) = (self.tagged.load(Ordering::Acquire), self.taken.load(Ordering::Acquire));
+        let mut alive = 0;
+        let walked = jvmti.iterate(HeapFilter::Untagged, None, &mut |_, _, tag| {
+            let number = u64::try_from(*tag - FOLLOWED).unwrap_or(0);
+            alive += u64::from((1..=newest).contains(&number));
+            Visit::Beside
+        });
+        if walked.is_err() || !self.are_gone(tagged.saturating_sub(alive)) {
+            session::fails("the virtual machine does not tell which followed objects are gone");
         }
         session::java_objects(self, sites, true);
+    }
+
+    /// Waits until so many objects are gone.
+    fn are_gone(&self, expected: u64) -> bool {
+        let until_ns = process::monotonic_ns() + u64::try_from(LATEST.as_nanos()).unwrap_or(u64::MAX);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let all = loop {
+            let seen = self.ends.load(Ordering::SeqCst);
+            let left_ns = until_ns.saturating_sub(process::monotonic_ns());
+            let all = self.gone.load(Ordering::SeqCst) >= expected;
+            if all || left_ns == 0 {
+                break all;
+            }
+            futex_wait(&self.ends, seen, Some(Duration::from_nanos(left_ns)));
+        };
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        all
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! One diagnostic command collects and counts in one safepoint: nothing that is made in between can pass for a survivor.
 
+use jni::errors::Error;
 use jni::objects::{Global, JClass, JObject, JObjectArray, JString, JValue};
 use jni::strings::JNIStr;
 use jni::{Env, jni_sig, jni_str};
@@ -10,6 +11,9 @@ use memgate_jvmti::Jvmti;
 use memgate_wire::java::JavaState;
 
 use super::machine::{Failure, Machine};
+
+/// Steps of the machine's reference handler that are waited for at a boundary.
+const MOST_STEPS: u32 = 10_000;
 
 /// The virtual machine, as far as it answers.
 pub(crate) struct Vm {
@@ -131,6 +135,10 @@ impl Machine for Vm {
         run_finalizers(env)
     }
 
+    fn wait_for_references(&self, env: &mut Env<'_>) {
+        wait_for_references(env);
+    }
+
     fn collects_once(&self) -> bool {
         true
     }
@@ -182,6 +190,38 @@ pub(super) fn run_finalizers(env: &mut Env<'_>) -> Result<(), Failure> {
         env.call_static_method(system, jni_str!("runFinalization"), jni_sig!("()V"), &[])?;
         Ok(())
     })
+}
+
+/// By the method that `Bits` waits with before it allocates: private, which JNI does not mind. A machine without it is as busy as it is.
+fn wait_for_references(env: &mut Env<'_>) {
+    let waited = env.with_local_frame(16, |env| {
+        let class = env.find_class(jni_str!("java/lang/ref/Reference"))?;
+        // It returns with each step that is made. The guest goes on making references.
+        for _ in 0..MOST_STEPS {
+            if !env
+                .call_static_method(&class, jni_str!("waitForReferenceProcessing"), jni_sig!("()Z"), &[])?
+                .z()?
+            {
+                break;
+            }
+        }
+        Ok::<(), Error>(())
+    });
+    if waited.is_ok() {
+        return;
+    }
+    env.exception_clear();
+    if matches!(waited, Err(Error::JavaException)) {
+        // Somebody interrupted this thread; the wait took that away from it.
+        let _as_it_was = clearing(env, |env| {
+            let class = env.find_class(jni_str!("java/lang/Thread"))?;
+            let current = env
+                .call_static_method(&class, jni_str!("currentThread"), jni_sig!("()Ljava/lang/Thread;"), &[])?
+                .l()?;
+            env.call_method(current, jni_str!("interrupt"), jni_sig!("()V"), &[])?;
+            Ok(())
+        });
+    }
 }
 
 /// Options of the virtual machine, those from variables first.

@@ -174,7 +174,8 @@ pub struct HolderLink {
     pub kind: String,
     /// Class that owns the reference, or the name of the thread.
     pub owner: String,
-    /// Name of the field, `[x]` for an array, method of a stack frame.
+    /// Name of the field, behind the class that declares it where that is another (`com.example.Base.held`); `[x]` for an array, method of a stack
+    /// frame.
     pub name: String,
     /// Class of the object it refers to.
     pub class: String,

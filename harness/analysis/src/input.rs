@@ -57,6 +57,8 @@ pub struct JavaInput {
     pub rounds: Vec<ProcessInput>,
     /// Why some or all of its classes did not need rounds (`screen: off`); `None`: all had to run in them.
     pub not_screened: Option<String>,
+    /// What figures of this kind of run do not tell; `None`: nothing is special about it.
+    pub limits: Option<String>,
 }
 
 /// One process and how it ended, as far as the harness knows.
@@ -98,6 +100,8 @@ pub enum ConfirmationInput {
     Impossible(String),
     /// It could have been repeated, but memgate's own run of it broke; why. An error.
     Broken(String),
+    /// It could not be screened, so nothing is known of what it leaves; why. A warning.
+    Unscreened(String),
 }
 
 /// One run of a process that repeats its work.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use memgate_formats::mapping::Mapping;
+use memgate_formats::mapping::{Mapping, map_ids};
 
 fn fixture(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/retrace").join(name))
@@ -39,4 +39,15 @@ fn fields_of_the_program_that_r8_made() {
     let mapping = Mapping::read(&text).unwrap();
     assert_eq!(mapping.class("com.example.app.b"), "com.example.app.Main$Cache");
     assert_eq!(mapping.field("com.example.app.b", "a"), "held");
+}
+
+#[test]
+fn the_code_that_r8_made_names_the_mapping_file_that_r8_wrote_with_it() {
+    let dex = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/retrace/r8.dex");
+    let ids: Vec<String> = map_ids(&fs::read(dex).unwrap()).into_iter().collect();
+    assert_eq!(ids, ["2da9002"]);
+    let is_of_build = |name: &str| Mapping::read(&fixture(name)).unwrap().is_of_build(&ids[0]);
+    assert_eq!(is_of_build("r8-dex.mapping"), Some(true));
+    assert_eq!(is_of_build("r8.mapping"), Some(false), "of the same sources, for a Java virtual machine");
+    assert_eq!(is_of_build("ranges.mapping"), None, "it does not say");
 }

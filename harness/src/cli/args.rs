@@ -161,9 +161,12 @@ pub(super) struct RunArgs {
     /// Run instrumented suites on these devices: `all` that are ready.
     #[arg(long, value_name = "WHICH", value_parser = ["all"], conflicts_with = "program")]
     pub(super) devices: Option<String>,
-    /// Mapping file of R8 or ProGuard for all suites: Java names are shown as they were written.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
-    pub(super) mapping: Option<PathBuf>,
+    /// Mapping file of R8 or ProGuard for all suites, or a folder of some: Java names are shown as they were written (repeatable).
+    #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub(super) mapping: Vec<PathBuf>,
+    /// Folder of unstripped libraries or .debug files, or an APK: found by build id, they name functions and lines (repeatable).
+    #[arg(long, value_name = "DIR|APK", value_hint = ValueHint::AnyPath)]
+    pub(super) symbols: Vec<PathBuf>,
     /// The test command and its arguments.
     #[arg(last = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
     pub(super) program: Vec<OsString>,
@@ -192,9 +195,12 @@ pub(super) struct GateArgs {
     /// Judge leaks only: tests that failed by themselves do not fail the gate.
     #[arg(long)]
     pub(super) ignore_test_failures: bool,
-    /// Mapping file of R8 or ProGuard, instead of the one kept in the session.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::AnyPath)]
-    pub(super) mapping: Option<PathBuf>,
+    /// Mapping file of R8 or ProGuard, or a folder of some, instead of the one kept in the session (repeatable).
+    #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub(super) mapping: Vec<PathBuf>,
+    /// Folder of unstripped libraries or .debug files, or an APK: found by build id, they name functions and lines (repeatable).
+    #[arg(long, value_name = "DIR|APK", value_hint = ValueHint::AnyPath)]
+    pub(super) symbols: Vec<PathBuf>,
     /// Session folders or files.
     #[arg(required = true, value_name = "SESSION|FILE", value_hint = ValueHint::AnyPath)]
     pub(super) inputs: Vec<PathBuf>,

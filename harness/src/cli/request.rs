@@ -89,8 +89,10 @@ pub struct RunRequest {
     pub targets: Vec<String>,
     /// Devices for instrumented suites, instead of those of the configuration.
     pub devices: Option<Devices>,
-    /// Mapping file of R8 or ProGuard for all suites.
-    pub mapping: Option<PathBuf>,
+    /// Mapping files of R8 or ProGuard for all suites.
+    pub mapping: Vec<PathBuf>,
+    /// Folders and APKs with symbols of native libraries, besides those of the configuration.
+    pub symbols: Vec<PathBuf>,
     /// The wrapped command; empty: the suites of the configuration.
     pub program: Vec<OsString>,
 }
@@ -106,8 +108,10 @@ pub struct GateRequest {
     pub verbose: bool,
     /// Do the tests' own failures count?
     pub ignore_test_failures: bool,
-    /// Mapping file of R8 or ProGuard, instead of the session's.
-    pub mapping: Option<PathBuf>,
+    /// Mapping files of R8 or ProGuard, instead of the session's.
+    pub mapping: Vec<PathBuf>,
+    /// Folders and APKs with symbols of native libraries, besides those of the configuration.
+    pub symbols: Vec<PathBuf>,
     /// Session folders or files.
     pub inputs: Vec<PathBuf>,
 }
@@ -266,6 +270,7 @@ impl TryFrom<RunArgs> for RunRequest {
             device,
             devices,
             mapping,
+            symbols,
             program,
         } = typed;
         let all = devices.map(|_| Devices::All);
@@ -286,6 +291,7 @@ impl TryFrom<RunArgs> for RunRequest {
             targets: target,
             devices,
             mapping,
+            symbols,
             program,
         })
     }
@@ -293,8 +299,8 @@ impl TryFrom<RunArgs> for RunRequest {
 
 impl From<GateArgs> for GateRequest {
     fn from(typed: GateArgs) -> Self {
-        let GateArgs { config, format, verbose, ignore_test_failures, mapping, inputs } = typed;
-        Self { config: config.config, format, verbose, ignore_test_failures, mapping, inputs }
+        let GateArgs { config, format, verbose, ignore_test_failures, mapping, symbols, inputs } = typed;
+        Self { config: config.config, format, verbose, ignore_test_failures, mapping, symbols, inputs }
     }
 }
 

@@ -20,26 +20,30 @@ use crate::run::facts::{ConfirmationFacts, EndingFacts, Facts, JavaFacts, Proces
 use crate::run::judge::{Records, judge};
 use crate::run::label::Label;
 use crate::run::resolve::Symbols;
-use crate::run::{naming, problem, streams};
+use crate::run::{self, naming, problem, streams};
 use crate::store::Session;
 use crate::stream;
 use crate::suite::gtest::SuiteId;
 use crate::suite::junit::JvmSuiteId;
+use crate::symbol_files::SymbolFiles;
 
 pub(super) fn gate(request: &GateRequest, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.as_deref(), console)?;
     let world = settings::world()?;
     let policy = plan::policy(&settings, request.ignore_test_failures, world.today);
-    let mut symbols = Symbols::new(Vec::new());
+    let mut symbols = Symbols::new(SymbolFiles::open(&symbol_sources(&settings, request, &world))?);
     let names = Arc::new(mappings(&settings, request, &world)?);
     let (facts, records) = gather(&request.inputs, &mut symbols, &names)?;
     let report = judge(&facts, records, Path::new(""), &policy, &mut symbols, &names);
+    if symbols.has_files() {
+        run::tell_missing_symbols(&symbols, console);
+    }
     let screen = console.stdout_screen(request.verbose);
     console.result(&deliver::rendered(&report, request.format, None, screen)?)?;
     Ok(exit::of_report(&report))
 }
 
-/// The mapping file that was named. Sessions have their own; for files alone there are those of the configuration, if this is the machine
+/// The mapping files that were named. Sessions have their own; for files alone there are those of the configuration, if this is the machine
 /// that has them.
 fn mappings(settings: &Settings, request: &GateRequest, world: &World) -> Result<Mappings, ExpectedError> {
     let config = &settings.config;
@@ -49,7 +53,16 @@ fn mappings(settings: &Settings, request: &GateRequest, world: &World) -> Result
     let named: Vec<(&str, PathBuf)> =
         programs.chain(on_devices).filter_map(complete).filter(|(_, path)| path.exists()).collect();
     let named = named.iter().map(|(suite, path)| (*suite, path.as_path()));
-    Mappings::read(request.mapping.as_deref(), named)
+    Mappings::for_streams(&request.mapping, named)
+}
+
+/// The files with symbols that were named, and those of the configuration, if this is the machine that has them.
+fn symbol_sources(settings: &Settings, request: &GateRequest, world: &World) -> Vec<PathBuf> {
+    let config = &settings.config;
+    let of_programs = config.suites.iter().flat_map(|suite| &suite.symbols);
+    let of_devices = config.instrumented.iter().flat_map(|suite| &suite.symbols);
+    let configured = of_programs.chain(of_devices).map(|path| world.directory.join(path));
+    request.symbols.iter().cloned().chain(configured.filter(|path| path.exists())).collect()
 }
 
 /// Facts and records of everything that was named, as of one run.
@@ -314,7 +327,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("1-1.mgf");
         std::fs::write(&file, "hello").unwrap();
-        let (facts, _) = gather(&[file], &mut Symbols::new(Vec::new()), &Arc::default()).unwrap();
+        let (facts, _) = gather(&[file], &mut Symbols::new(SymbolFiles::default()), &Arc::default()).unwrap();
         assert_eq!(facts.errors.len(), 1);
         assert!(facts.errors[0].what.starts_with("not measured"), "{:?}", facts.errors);
     }
@@ -326,9 +339,11 @@ mod tests {
         let session = Session::create(root.path(), &info).unwrap();
         let names = Arc::default();
         let (facts, records) =
-            gather(&[session.folder().to_owned()], &mut Symbols::new(Vec::new()), &names).unwrap();
+            gather(&[session.folder().to_owned()], &mut Symbols::new(SymbolFiles::default()), &names)
+                .unwrap();
         let policy = memgate_analysis::GatePolicy::default();
-        let report = judge(&facts, records, Path::new(""), &policy, &mut Symbols::new(Vec::new()), &names);
+        let report =
+            judge(&facts, records, Path::new(""), &policy, &mut Symbols::new(SymbolFiles::default()), &names);
         assert_eq!(report.exit_code, 2);
         assert!(report.errors[0].what.contains("ended before it was complete"), "{:?}", report.errors);
     }
@@ -337,7 +352,8 @@ mod tests {
     fn what_is_neither_session_nor_file_is_told_with_a_hint() {
         let folder = tempfile::tempdir().unwrap();
         let error =
-            gather(&[folder.path().to_owned()], &mut Symbols::new(Vec::new()), &Arc::default()).unwrap_err();
+            gather(&[folder.path().to_owned()], &mut Symbols::new(SymbolFiles::default()), &Arc::default())
+                .unwrap_err();
         assert!(error.hint().unwrap().contains("*.mgf"));
     }
 }

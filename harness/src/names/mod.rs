@@ -1,70 +1,126 @@
 //! Original names of Java programs that R8 or ProGuard renamed.
 //!
-//! Data flow: mapping files (of `suites.NAME.mapping`, of `--mapping`, of a session) → each read once, and kept as long as the program
-//! runs → a [`Renamer`] for each stream, which takes the mapping of the suite that the stream's hello names → frames with original names,
-//! before anything looks at them. So ids, thresholds, waivers, baselines and reports know original names only. The stream itself
-//! keeps what the agent saw; beside it the session keeps a copy of the mapping, so that it can be judged again anywhere.
+//! Data flow: mapping files (of `suites.NAME.mapping`, of `--mapping`, of a session) → where there are several, the one of the tested build
+//! ([`builds`]) → each read once, and kept as long as the program runs → a [`Renamer`] for each stream, which takes the mapping of the suite that the
+//! stream's hello names → frames with original names, before anything looks at them. So ids, thresholds, waivers, baselines and reports know
+//! original names only. The stream itself keeps what the agent saw; beside it the session keeps a copy of the mapping, so that it can be judged
+//! again anywhere.
 //!
 //! Names of tests stay as they are: they are what the runner is asked for.
 
+mod builds;
+mod files;
+mod patterns;
 mod rename;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use memgate_formats::mapping::Mapping;
-
 pub use self::rename::Renamer;
 use crate::exit::ExpectedError;
+use crate::run::label::Label;
+use crate::stream;
+use files::{Candidate, FILE, Source, candidates};
 
 /// Folder of a session with its mapping files: `mapping.txt` for every suite, `SUITE/mapping.txt` for one.
 const FOLDER: &str = "mappings";
-const FILE: &str = "mapping.txt";
-/// R8's file of a large app has some 100 MB.
-const LARGEST: u64 = 1 << 30;
-/// Folders below the one that was named, as the Android Gradle plugin nests them: `outputs/mapping/VARIANT`.
-const DEEPEST: usize = 4;
 
 /// The mapping files of a command.
 #[derive(Debug, Default)]
 pub struct Mappings {
     /// Of all suites.
-    everywhere: Option<Source>,
+    everywhere: Option<Named>,
     /// By the suite's name in the configuration.
-    suites: BTreeMap<String, Source>,
-    /// Those of sessions, by their path, as they are asked for.
+    suites: BTreeMap<String, Named>,
+    /// Those of sessions, and those that were chosen, by their path, as they are asked for.
     kept: Mutex<BTreeMap<PathBuf, Result<Option<Source>, String>>>,
+    /// What streams tell of their build: label, and ids of mapping files.
+    told: Mutex<BTreeMap<PathBuf, (String, BTreeSet<String>)>>,
 }
 
-/// A mapping file.
+/// What was named for a suite.
 #[derive(Debug, Clone)]
-struct Source {
-    path: PathBuf,
-    mapping: &'static Mapping<'static>,
+enum Named {
+    One(Source),
+    /// Each stream tells which is its own.
+    Several(Vec<Candidate>),
+}
+
+/// What a suite says of mapping files.
+#[derive(Debug, Clone, Copy)]
+pub struct OfSuite<'a> {
+    /// Its name in the configuration.
+    pub suite: &'a str,
+    /// A mapping file, or a folder of some.
+    pub mapping: Option<&'a Path>,
+    /// What is tested.
+    pub apks: &'a [PathBuf],
 }
 
 impl Mappings {
-    /// Reads mapping files: one for everything, which then is the only one, or those of suites. Each may be a folder with one in it.
+    /// For a run. `everywhere`: mapping files for all suites, instead of theirs. Which one of several is the right one is decided here, by the
+    /// suite's APKs.
+    ///
+    /// # Errors
+    /// One is missing or makes no sense, or it cannot be told which it is.
+    pub fn for_run<'a>(
+        everywhere: &[PathBuf],
+        suites: impl Iterator<Item = OfSuite<'a>>,
+    ) -> Result<Self, ExpectedError> {
+        let mut read = Self::default();
+        let everywhere = candidates(everywhere.iter().map(PathBuf::as_path))?;
+        if let [only] = everywhere.as_slice() {
+            read.everywhere = Some(Named::One(Source::read(&only.path)?));
+            return Ok(read);
+        }
+        let (mut suites, mut known) = (suites.peekable(), BTreeMap::<PathBuf, Source>::new());
+        if suites.peek().is_none() && !everywhere.is_empty() {
+            builds::choose(&everywhere, &BTreeSet::new(), "the program").map_err(undecided)?;
+        }
+        for OfSuite { suite, mapping, apks } in suites {
+            let own =
+                if everywhere.is_empty() { candidates(mapping.into_iter())? } else { everywhere.clone() };
+            let path = match own.as_slice() {
+                [] => continue,
+                [only] => &only.path,
+                several => {
+                    let ids = builds::ids_of_apks(apks)?;
+                    &builds::choose(several, &ids, &build_of(suite, apks)).map_err(undecided)?.path
+                }
+            };
+            let source = match known.get(path) {
+                Some(source) => source.clone(),
+                None => known.entry(path.clone()).or_insert(Source::read(path)?).clone(),
+            };
+            read.suites.insert(suite.to_owned(), Named::One(source));
+        }
+        Ok(read)
+    }
+
+    /// For streams that were recorded: of several mapping files each stream tells its own.
     ///
     /// # Errors
     /// One is missing or makes no sense.
-    pub fn read<'a>(
-        everywhere: Option<&Path>,
+    pub fn for_streams<'a>(
+        everywhere: &[PathBuf],
         suites: impl Iterator<Item = (&'a str, &'a Path)>,
     ) -> Result<Self, ExpectedError> {
-        if let Some(path) = everywhere {
-            return Ok(Self { everywhere: Some(Source::read(path)?), ..Self::default() });
-        }
-        let mut read = Self::default();
-        let mut known: BTreeMap<&Path, Source> = BTreeMap::new();
-        for (suite, path) in suites {
-            let source = match known.get(path) {
-                Some(source) => source.clone(),
-                None => known.entry(path).or_insert(Source::read(path)?).clone(),
-            };
-            read.suites.insert(suite.to_owned(), source);
+        let named = |candidates: Vec<Candidate>| -> Result<Option<Named>, ExpectedError> {
+            match candidates.as_slice() {
+                [] => Ok(None),
+                [only] => Ok(Some(Named::One(Source::read(&only.path)?))),
+                _ => Ok(Some(Named::Several(candidates))),
+            }
+        };
+        let everywhere = named(candidates(everywhere.iter().map(PathBuf::as_path))?)?;
+        let mut read = Self { everywhere, ..Self::default() };
+        if read.everywhere.is_none() {
+            for (suite, path) in suites {
+                read.suites
+                    .extend(named(candidates([path].into_iter())?)?.map(|named| (suite.to_owned(), named)));
+            }
         }
         Ok(read)
     }
@@ -78,8 +134,30 @@ impl Mappings {
     /// For a stream that was recorded, in a session (`SESSION/frames/NAME.mgf`) or alone.
     #[must_use]
     pub fn renamer_of(self: &Arc<Self>, stream: &Path) -> Renamer {
-        let session = stream.parent().and_then(Path::parent);
-        Renamer::new(Arc::clone(self), session.map(|session| session.join(FOLDER)))
+        Renamer::new(Arc::clone(self), Some(stream.to_owned()))
+    }
+
+    /// A stack trace with original names; `suite` as the configuration calls it.
+    #[must_use]
+    pub fn retraced(&self, suite: &str, trace: &str) -> String {
+        self.of_configured(suite).map_or_else(|| trace.to_owned(), |source| source.mapping.trace(trace))
+    }
+
+    /// Patterns of classes, written for original names, as the program of a suite has them.
+    #[must_use]
+    pub fn renamed(&self, suite: &str, patterns: Vec<String>) -> Vec<String> {
+        match self.of_configured(suite) {
+            Some(source) => patterns::renamed(source.mapping, patterns),
+            None => patterns,
+        }
+    }
+
+    /// The mapping of a suite as the configuration calls it; the wrapped command has no name.
+    fn of_configured(&self, suite: &str) -> Option<&Source> {
+        match self.everywhere.as_ref().or_else(|| self.suites.get(suite))? {
+            Named::One(source) => Some(source),
+            Named::Several(_) => None,
+        }
     }
 
     /// Copies the files into a session.
@@ -88,8 +166,9 @@ impl Mappings {
     /// The session cannot be written.
     pub fn keep(&self, session: &Path) -> Result<(), ExpectedError> {
         let root = session.join(FOLDER);
-        let of_suites = self.suites.iter().map(|(suite, source)| (root.join(suite), source));
-        for (folder, source) in self.everywhere.iter().map(|source| (root.clone(), source)).chain(of_suites) {
+        let of_suites = self.suites.iter().map(|(suite, named)| (root.join(suite), named));
+        for (folder, named) in self.everywhere.iter().map(|named| (root.clone(), named)).chain(of_suites) {
+            let Named::One(source) = named else { continue };
             fs::create_dir_all(&folder).map_err(ExpectedError::file("create", &folder))?;
             let copy = folder.join(FILE);
             fs::copy(&source.path, &copy).map_err(ExpectedError::file("write", &copy))?;
@@ -97,18 +176,49 @@ impl Mappings {
         Ok(())
     }
 
-    /// The mapping of a suite, as a stream names it; `kept`: the session's folder of mapping files.
-    fn of(&self, suite: &str, kept: Option<&Path>) -> Result<Option<Source>, String> {
-        if let Some(source) = &self.everywhere {
-            return Ok(Some(source.clone()));
-        }
-        let suite = self.configured(suite, kept);
-        for folder in kept.into_iter().flat_map(|root| [root.join(&suite), root.to_owned()]) {
-            if let Some(source) = self.kept(&folder.join(FILE))? {
-                return Ok(Some(source));
+    /// The mapping of a suite, as a stream names it; `stream`: that stream, if it is a file.
+    fn of(&self, suite: &str, stream: Option<&Path>) -> Result<Option<Source>, String> {
+        let named = match &self.everywhere {
+            Some(named) => Some(named),
+            None => {
+                let session = stream.and_then(Path::parent).and_then(Path::parent);
+                let kept = session.map(|session| session.join(FOLDER));
+                let suite = self.configured(suite, kept.as_deref());
+                for folder in kept.iter().flat_map(|root| [root.join(&suite), root.to_owned()]) {
+                    if let Some(source) = self.kept(&folder.join(FILE))? {
+                        return Ok(Some(source));
+                    }
+                }
+                self.suites.get(&suite)
+            }
+        };
+        match named {
+            None => Ok(None),
+            Some(Named::One(source)) => Ok(Some(source.clone())),
+            Some(Named::Several(candidates)) => {
+                let ids = stream.map(|stream| self.told(stream)).unwrap_or_default();
+                let chosen = builds::choose(candidates, &ids, "the recorded program")?;
+                self.kept(&chosen.path)
             }
         }
-        Ok(self.suites.get(&suite).cloned())
+    }
+
+    /// The mapping files that the build of a stream names: where it does not, another stream of the same suite beside it may.
+    fn told(&self, stream: &Path) -> BTreeSet<String> {
+        let (label, own) = self.told_by(stream);
+        if !own.is_empty() {
+            return own;
+        }
+        let suite = Label::from_text(&label).into_suite();
+        let beside = stream.parent().map(stream::streams_in).into_iter().flatten().flatten();
+        let told = beside.map(|other| self.told_by(&other));
+        let same = told.filter(|(label, _)| is_same(&suite, &Label::from_text(label).into_suite()));
+        same.flat_map(|(_, ids)| ids).collect()
+    }
+
+    fn told_by(&self, stream: &Path) -> (String, BTreeSet<String>) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.entry(stream.to_owned()).or_insert_with(|| builds::ids_of_stream(stream)).clone()
     }
 
     /// What a suite is called in the configuration: reports add what tells its parts apart (`app/module`, `app (2)`).
@@ -133,67 +243,29 @@ impl Mappings {
     }
 }
 
-impl Source {
-    fn read(named: &Path) -> Result<Self, ExpectedError> {
-        let path = if named.is_dir() { only_one_below(named)? } else { named.to_owned() };
-        let wrong = |why: String, hint: &str| ExpectedError::Session {
-            path: path.clone(),
-            why,
-            hint: hint.to_owned(),
-        };
-        let length = fs::metadata(&path).map_err(ExpectedError::file("read", &path))?.len();
-        if length > LARGEST {
-            return Err(wrong(
-                "it is larger than 1 GiB".to_owned(),
-                "is it a mapping file of R8 or ProGuard?",
-            ));
-        }
-        let text = fs::read_to_string(&path).map_err(ExpectedError::file("read", &path))?;
-        // Streams of other threads borrow from it, as long as the program runs.
-        let mapping = Mapping::read(text.leak()).map_err(|why| {
-            wrong(why.to_string(), "it is to be the mapping.txt that R8 or ProGuard wrote with this build")
-        })?;
-        if mapping.is_empty() {
-            return Err(wrong(
-                "it names no class".to_owned(),
-                "it is to be the mapping.txt that R8 or ProGuard wrote with this build",
-            ));
-        }
-        Ok(Self { path, mapping: Box::leak(Box::new(mapping)) })
+fn undecided(why: String) -> ExpectedError {
+    ExpectedError::Usage {
+        what: why,
+        hint: "name the mapping.txt of the tested build, or the APKs that are tested (`suites.NAME.apks`)"
+            .to_owned(),
     }
 }
 
-/// The mapping file in a folder, if there is one and no second.
-fn only_one_below(folder: &Path) -> Result<PathBuf, ExpectedError> {
-    let mut found = Vec::new();
-    let mut open = vec![(folder.to_owned(), 0)];
-    while let Some((folder, depth)) = open.pop() {
-        for entry in fs::read_dir(&folder).map_err(ExpectedError::file("list", &folder))? {
-            let entry = entry.map_err(ExpectedError::file("list", &folder))?;
-            let kind = entry.file_type().map_err(ExpectedError::file("list", &folder))?;
-            if kind.is_dir() && depth < DEEPEST {
-                open.push((entry.path(), depth + 1));
-            } else if kind.is_file() && entry.file_name() == FILE {
-                found.push(entry.path());
-            }
-        }
+/// The build that the APKs of a suite are.
+fn build_of(suite: &str, apks: &[PathBuf]) -> String {
+    let names = apks.iter().filter_map(|apk| apk.file_name()).map(|name| name.to_string_lossy());
+    match apks {
+        [] => format!("the suite `{suite}`, which has no `apks`,"),
+        _ => format!("the code of the suite `{suite}` ({})", names.collect::<Vec<_>>().join(", ")),
     }
-    found.sort();
-    let (why, hint) = match found.as_slice() {
-        [only] => return Ok(only.clone()),
-        [] => (
-            format!("no {FILE} is in it"),
-            "is the build minified? R8 writes it to app/build/outputs/mapping/VARIANT".to_owned(),
-        ),
-        [..] => {
-            let names = found.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-            (
-                format!("{} files {FILE} are in it", found.len()),
-                format!("name the one of the build that is tested: {names}"),
-            )
-        }
+}
+
+/// Do two labels mean one suite of the configuration? Reports add what tells its parts apart (`app/module`, `app (2)`).
+fn is_same(one: &str, other: &str) -> bool {
+    let is_part = |part: &str, whole: &str| {
+        part.strip_prefix(whole).is_some_and(|more| more.is_empty() || more.starts_with(['/', ' ']))
     };
-    Err(ExpectedError::Session { path: folder.to_owned(), why, hint })
+    is_part(one, other) || is_part(other, one)
 }
 
 #[cfg(test)]
@@ -209,12 +281,18 @@ mod tests {
         path
     }
 
-    fn suites(suites: &[(&str, &Path)]) -> Mappings {
-        Mappings::read(None, suites.iter().copied()).unwrap()
+    fn of<'a>(suite: &'a str, mapping: &'a Path) -> OfSuite<'a> {
+        OfSuite { suite, mapping: Some(mapping), apks: &[] }
     }
 
-    fn path(mappings: &Mappings, suite: &str, kept: Option<&Path>) -> Option<PathBuf> {
-        mappings.of(suite, kept).unwrap().map(|source| source.path)
+    fn suites(suites: &[(&str, &Path)]) -> Mappings {
+        Mappings::for_run(&[], suites.iter().map(|(suite, path)| of(suite, path))).unwrap()
+    }
+
+    /// What the stream of a session is named by.
+    fn path(mappings: &Mappings, suite: &str, session: Option<&Path>) -> Option<PathBuf> {
+        let stream = session.map(|session| session.join("frames/1-1.mgf"));
+        mappings.of(suite, stream.as_deref()).unwrap().map(|source| source.path)
     }
 
     #[test]
@@ -233,6 +311,7 @@ mod tests {
         ] {
             assert_eq!(path(&mappings, suite, None).as_ref(), want, "{suite}");
         }
+        assert!(is_same("app", "app/core") && is_same("app (2)", "app") && !is_same("apple", "app"));
     }
 
     #[test]
@@ -243,44 +322,71 @@ mod tests {
         suites(&[("app", &app)]).keep(&session).unwrap();
         let kept = session.join(FOLDER);
         let nothing = Mappings::default();
-        assert_eq!(path(&nothing, "app/core", Some(&kept)), Some(kept.join("app/mapping.txt")));
-        assert_eq!(path(&nothing, "other", Some(&kept)), None);
-        let typed = Mappings::read(Some(&app), std::iter::empty()).unwrap();
-        assert_eq!(path(&typed, "app", Some(&kept)), Some(app.clone()));
+        assert_eq!(path(&nothing, "app/core", Some(&session)), Some(kept.join("app/mapping.txt")));
+        assert_eq!(path(&nothing, "other", Some(&session)), None);
+        let typed = Mappings::for_run(std::slice::from_ref(&app), std::iter::empty()).unwrap();
+        assert_eq!(path(&typed, "app", Some(&session)), Some(app.clone()));
         typed.keep(&session).unwrap();
-        assert_eq!(
-            path(&Mappings::default(), "other", Some(&kept)),
-            Some(kept.join(FILE)),
-            "for every suite"
-        );
+        let everyones = path(&Mappings::default(), "other", Some(&session));
+        assert_eq!(everyones, Some(kept.join(FILE)), "for every suite");
         fs::write(kept.join("app/mapping.txt"), "<html>").unwrap();
-        let why = Mappings::default().of("app", Some(&kept)).unwrap_err();
+        let why = Mappings::default().of("app", Some(&session.join("frames/1-1.mgf"))).unwrap_err();
         assert!(why.contains("app/mapping.txt") && why.contains("line 1: no class"), "{why}");
     }
 
-    #[test]
-    fn a_folder_stands_for_the_one_mapping_in_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let read = |folder: &Path| Mappings::read(Some(folder), std::iter::empty());
-        let none = read(folder.path()).unwrap_err();
-        assert!(none.to_string().contains("no mapping.txt is in it"), "{none}");
-        written(folder.path(), "mapping/release/mapping.txt", TEXT);
-        assert!(read(folder.path()).is_ok());
-        written(folder.path(), "mapping/demo/mapping.txt", TEXT);
-        let two = read(folder.path()).unwrap_err();
-        assert!(two.hint().unwrap().contains("mapping/demo/mapping.txt, "), "{two}");
+    /// An APK whose code says which mapping file belongs to it.
+    fn apk(folder: &Path, name: &str, id: &str) -> PathBuf {
+        let code = format!("dex\n~~R8{{\"backend\":\"dex\",\"pg-map-id\":\"{id}\"}}");
+        let length = u32::try_from(code.len()).unwrap().to_le_bytes();
+        let (head, entry) = (&b"classes2.dex"[..], [&[0; 4], &length[..], &length, &[12, 0, 0, 0]].concat());
+        let mut zip = [&b"PK\x03\x04"[..], &[0; 10], &entry, head, code.as_bytes()].concat();
+        let directory = u32::try_from(zip.len()).unwrap().to_le_bytes();
+        zip.extend([&b"PK\x01\x02"[..], &[0; 12], &entry, &[0; 14], head].concat());
+        zip.extend([&b"PK\x05\x06"[..], &[0; 4], &[1, 0, 1, 0], &[0; 4], &directory, &[0; 2]].concat());
+        let path = folder.join(name);
+        fs::write(&path, zip).unwrap();
+        path
     }
 
     #[test]
-    fn what_is_no_mapping_is_told_with_file_line_and_remedy() {
+    fn of_several_mapping_files_a_run_takes_the_one_that_the_apk_was_made_with() {
         let folder = tempfile::tempdir().unwrap();
-        for (text, want) in
-            [("    int a -> b\n", "line 1: a member before any class"), ("# nothing\n", "it names no class")]
-        {
-            let file = written(folder.path(), "wrong.txt", text);
-            let error = Mappings::read(Some(&file), std::iter::empty()).unwrap_err();
-            assert!(error.to_string().contains("wrong.txt") && error.to_string().contains(want), "{error}");
-            assert!(error.hint().unwrap().contains("mapping.txt"));
-        }
+        let mapped = |variant: &str, id: &str| {
+            written(
+                folder.path(),
+                &format!("mapping/{variant}/mapping.txt"),
+                &format!("# pg_map_id: {id}\n{TEXT}"),
+            )
+        };
+        let (_free, paid) = (mapped("free", "1111111"), mapped("paid", "4eb8288"));
+        let all = folder.path().join("mapping");
+        let run = |apks: &[PathBuf]| {
+            let suite = |_| OfSuite { suite: "app", mapping: Some(&all), apks };
+            let configured = Mappings::for_run(&[], std::iter::once(()).map(suite));
+            let typed = Mappings::for_run(std::slice::from_ref(&all), std::iter::once(()).map(suite));
+            let typed = typed.map(|read| path(&read, "app", None));
+            let configured = configured.map(|read| path(&read, "app", None));
+            assert_eq!(configured.as_ref().ok(), typed.as_ref().ok());
+            configured.map_err(|why| format!("{why} ({})", why.hint().unwrap_or_default()))
+        };
+        let tests = apk(folder.path(), "tests.apk", "");
+        assert_eq!(run(&[apk(folder.path(), "app.apk", "4eb8288"), tests]), Ok(Some(paid)));
+        let why = run(&[apk(folder.path(), "old.apk", "0000000")]).unwrap_err();
+        assert!(
+            why.contains("the code of the suite `app` (old.apk) was renamed by the mapping 0000000"),
+            "{why}"
+        );
+        let why = run(&[]).unwrap_err();
+        assert!(
+            why.contains("free/mapping.txt (1111111)") && why.contains("paid/mapping.txt (4eb8288)"),
+            "{why}"
+        );
+        assert!(
+            why.contains("the suite `app`, which has no `apks`, names none")
+                && why.contains("suites.NAME.apks"),
+            "{why}"
+        );
+        let why = Mappings::for_run(&[all], std::iter::empty()).unwrap_err().to_string();
+        assert!(why.contains("the program names none"), "{why}");
     }
 }

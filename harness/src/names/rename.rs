@@ -8,14 +8,13 @@ use memgate_formats::mapping::{Mapping, OriginalFrame};
 use memgate_wire::Frame;
 use memgate_wire::java::{HolderLink, Holders, JavaMethod, JavaStackNode, JavaStacks};
 
-use super::{Mappings, Source};
+use super::Mappings;
+use super::builds::MAP_ID;
+use super::files::Source;
 use crate::run::label::Label;
 
 /// Methods that are remembered; a record holds no more either.
 const MAX_METHODS: usize = 1_000_000;
-/// What R8 writes as the source file of everything it renamed.
-const MAP_ID: &str = "r8-map-id-";
-
 /// A method that was never told.
 const UNKNOWN: u32 = u32::MAX;
 
@@ -23,8 +22,8 @@ const UNKNOWN: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Renamer {
     mappings: Arc<Mappings>,
-    /// Mapping files of the stream's own session.
-    kept: Option<PathBuf>,
+    /// The stream, if it is a file.
+    stream: Option<PathBuf>,
     source: Option<Source>,
     /// Methods as the stream tells them.
     methods: HashMap<u32, JavaMethod>,
@@ -45,10 +44,10 @@ struct Original {
 }
 
 impl Renamer {
-    pub(super) fn new(mappings: Arc<Mappings>, kept: Option<PathBuf>) -> Self {
+    pub(super) fn new(mappings: Arc<Mappings>, stream: Option<PathBuf>) -> Self {
         Self {
             mappings,
-            kept,
+            stream,
             source: None,
             methods: HashMap::new(),
             numbers: HashMap::new(),
@@ -64,7 +63,7 @@ impl Renamer {
         if let Frame::Hello(hello) = &frame {
             self.choose(&hello.label);
         }
-        let Some(Source { mapping, .. }) = self.source else { return frame };
+        let Some(Source { mapping, .. }) = self.source else { return own_names(frame) };
         match frame {
             Frame::Classes(mut told) => {
                 told.classes.iter_mut().for_each(|class| class.name = original_class(mapping, &class.name));
@@ -82,11 +81,7 @@ impl Renamer {
     }
 
     fn choose(&mut self, label: &str) {
-        let suite = match Label::from_text(label) {
-            Label::Screen { suite } | Label::Rounds { suite } => suite,
-            Label::Confirm { suite, .. } | Label::Length { suite, .. } => suite,
-        };
-        match self.mappings.of(&suite, self.kept.as_deref()) {
+        match self.mappings.of(&Label::from_text(label).into_suite(), self.stream.as_deref()) {
             Ok(source) => self.source = source,
             Err(why) => self.complaint = Some(why),
         }
@@ -180,13 +175,26 @@ fn holding(mapping: &Mapping<'_>, mut holders: Holders) -> Holders {
     holders
 }
 
+/// Of an inherited field the name alone, as its source has it: the class that declares it is told for us.
+fn own_names(frame: Frame) -> Frame {
+    let Frame::Holders(mut holders) = frame else { return frame };
+    let links = holders.paths.iter_mut().flat_map(|path| &mut path.links);
+    for link in links.filter(|link| link.kind == "field") {
+        if let Some((_, name)) = link.name.rsplit_once('.') {
+            link.name = name.to_owned();
+        }
+    }
+    Frame::Holders(holders)
+}
+
 /// The field of a link that refers to an instance of `class`. Of several with one new name: the one of this type, else all that could be meant.
 fn field(mapping: &Mapping<'_>, link: &HolderLink, class: &str) -> String {
     const PRIMITIVE: [&str; 8] = ["boolean", "byte", "char", "short", "int", "long", "float", "double"];
+    let (declared_by, name) = link.name.rsplit_once('.').unwrap_or((&link.owner, &link.name));
     let meant: Vec<_> =
-        mapping.fields(&link.owner, &link.name).filter(|field| !PRIMITIVE.contains(&field.kind)).collect();
+        mapping.fields(declared_by, name).filter(|field| !PRIMITIVE.contains(&field.kind)).collect();
     match meant.as_slice() {
-        [] => link.name.clone(),
+        [] => name.to_owned(),
         several => match several.iter().find(|field| field.kind == class) {
             Some(of_type) => of_type.name.to_owned(),
             None => several.iter().map(|field| field.name).collect::<Vec<_>>().join("|"),
@@ -276,8 +284,7 @@ com.example.Loader -> a.c:
     fn renamer() -> Renamer {
         let mapping = Box::leak(Box::new(Mapping::read(TEXT).unwrap()));
         let source = Source { path: "mapping.txt".into(), mapping };
-        let mappings = Mappings { everywhere: Some(source.clone()), ..Mappings::default() };
-        Renamer { source: Some(source), ..Renamer::new(Arc::new(mappings), None) }
+        Renamer { source: Some(source), ..Renamer::new(Arc::default(), None) }
     }
 
     fn method(id: u32, class: &str, name: &str, file: &str) -> JavaMethod {
@@ -368,6 +375,19 @@ com.example.Loader -> a.c:
                 link("field", "a.a", "b", "java.util.HashMap"),
                 link("field", "com.example.Cache", "named|listed", "java.util.HashMap"),
             ),
+            // Inherited from a renamed class, by a renamed one and by one that kept its name; and one of nobody's.
+            (
+                link("field", "a.c", "a.a.a", "a.b[]"),
+                link("field", "com.example.Loader", "tiles", "com.example.Tile[]"),
+            ),
+            (
+                link("field", "x.Kept", "a.a.b", "java.util.List"),
+                link("field", "x.Kept", "listed", "java.util.List"),
+            ),
+            (
+                link("field", "java.util.LinkedHashMap$Entry", "java.util.HashMap$Node.value", "a.b"),
+                link("field", "java.util.LinkedHashMap$Entry", "value", "com.example.Tile"),
+            ),
             (
                 link("array", "a.b[]", "[x]", "a.b"),
                 link("array", "com.example.Tile[]", "[x]", "com.example.Tile"),
@@ -387,6 +407,20 @@ com.example.Loader -> a.c:
             let Frame::Holders(renamed) = renamer().frame(Frame::Holders(holders)) else { panic!() };
             assert_eq!(renamed.paths[0].links[0], want);
         }
+    }
+
+    #[test]
+    fn without_a_mapping_an_inherited_field_has_its_name_alone() {
+        let links = vec![HolderLink {
+            kind: "field".into(),
+            owner: "java.util.LinkedHashMap$Entry".into(),
+            name: "java.util.HashMap$Node.value".into(),
+            class: "com.example.Tile".into(),
+        }];
+        let paths = vec![HolderPath { instances: 1, links }];
+        let told = Frame::Holders(Holders { boundary: 1, class: 1, instances: 1, paths, cut: None });
+        let Frame::Holders(shown) = Renamer::new(Arc::default(), None).frame(told) else { panic!() };
+        assert_eq!(shown.paths[0].links[0].name, "value");
     }
 
     #[test]

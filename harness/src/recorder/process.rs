@@ -23,6 +23,8 @@ use crate::stream::{Reader, StreamError};
 
 /// Shortest interval between samples.
 pub(crate) const MIN_INTERVAL: Duration = Duration::from_millis(1);
+/// A guest that does not wait at its boundaries does not wake us: they are read this often at least, whatever the interval of samples.
+const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// A process as other threads see it.
 pub(super) struct Tracked {
@@ -223,7 +225,8 @@ impl<'a> Following<'a> {
             self.capture(&asked);
             return Ok(None);
         }
-        let timeout = next_tick.saturating_duration_since(Instant::now());
+        // A guest does not wake us for boundaries at which it does not wait: they are read in between.
+        let timeout = next_tick.saturating_duration_since(Instant::now()).min(READ_EVERY);
         let woken = self.tracked.page.wait(offset::BOUNDARY, self.answered, &self.tracked.bell, timeout);
         match woken.map_err(|e| self.page_error(e))? {
             Woken::Timeout => self.at_interval()?,

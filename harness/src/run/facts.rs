@@ -74,6 +74,9 @@ pub struct JavaFacts {
     pub rounds: Vec<ProcessFacts>,
     /// Why there were none on purpose.
     pub not_screened: Option<String>,
+    /// What figures of this kind of run do not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<String>,
     /// What Android said of the app's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_memory: Option<AppMemory>,
@@ -117,6 +120,8 @@ pub enum ConfirmationFacts {
     Impossible(String),
     /// memgate's own run of it broke; why.
     Broken(String),
+    /// It could not be screened; why.
+    Unscreened(String),
 }
 
 impl Facts {
@@ -226,6 +231,7 @@ impl SuiteFacts {
             java: self.java.as_ref().map(|java| JavaInput {
                 rounds: java.rounds.iter().map(|process| process.input(record)).collect(),
                 not_screened: java.not_screened.clone(),
+                limits: java.limits.clone(),
             }),
         }
     }
@@ -258,7 +264,7 @@ impl ConfirmationFacts {
         match self {
             Self::Repeated(process) => vec![process],
             Self::Lengths(runs) => runs.iter_mut().map(|(_, process)| process).collect(),
-            Self::Impossible(_) | Self::Broken(_) => Vec::new(),
+            Self::Impossible(_) | Self::Broken(_) | Self::Unscreened(_) => Vec::new(),
         }
     }
 
@@ -272,6 +278,7 @@ impl ConfirmationFacts {
             ),
             Self::Impossible(why) => ConfirmationInput::Impossible(why.clone()),
             Self::Broken(why) => ConfirmationInput::Broken(why.clone()),
+            Self::Unscreened(why) => ConfirmationInput::Unscreened(why.clone()),
         }
     }
 }

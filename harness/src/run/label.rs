@@ -66,6 +66,15 @@ impl Label {
             _ => Self::Screen { suite: String::new() },
         }
     }
+
+    /// The suite's name.
+    #[must_use]
+    pub fn into_suite(self) -> String {
+        match self {
+            Self::Screen { suite } | Self::Rounds { suite } => suite,
+            Self::Confirm { suite, .. } | Self::Length { suite, .. } => suite,
+        }
+    }
 }
 
 #[cfg(test)]

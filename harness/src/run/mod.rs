@@ -30,12 +30,13 @@ use memgate_model::{Problem, RunReport};
 
 use crate::embedded::EmbeddedError;
 use crate::exit::ExpectedError;
-use crate::names::Mappings;
+use crate::names::{Mappings, OfSuite};
 use crate::output::Console;
-use crate::plan::{Plan, PlannedSuite};
+use crate::plan::{Plan, PlannedInstrumentation, PlannedSuite};
 use crate::recorder::chain;
 use crate::store::{Session, SessionInfo};
 use crate::suite::{InspectError, Program, inspect};
+use crate::symbol_files::SymbolFiles;
 use board::Finished;
 use facts::Facts;
 use interrupt::Interrupts;
@@ -62,6 +63,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     let agent = crate::embedded::agent().map_err(|why| failed(&why, "`memgate doctor` says more"))?;
     let jars = jars(plan, &programs)?;
     let names = Arc::new(mappings(plan)?);
+    let symbol_files = SymbolFiles::open(&plan.symbols)?;
     let mut info = SessionInfo::now(command_line, env!("CARGO_PKG_VERSION"));
     info.project.clone_from(&plan.project);
     let root =
@@ -82,7 +84,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         Err(Stopped::Failed(error)) => return Err(error),
     };
     facts.save(&session)?;
-    let mut symbols = Symbols::new(Vec::new());
+    let mut symbols = Symbols::new(symbol_files);
     let report = judge::judge(&facts, records, &session.frames(), &plan.policy, &mut symbols, &names);
     symbols.remember(session.folder())?;
     tell_missing_symbols(&symbols, console);
@@ -126,11 +128,16 @@ fn program(suite: &PlannedSuite, here: &Path) -> Result<Program, ExpectedError> 
 
 /// The mapping files of the suites that run: a mistake in one is told before anything starts.
 fn mappings(plan: &Plan) -> Result<Mappings, ExpectedError> {
-    let programs =
-        plan.suites.iter().filter_map(|suite| Some((suite.name.as_deref()?, suite.mapping.as_deref()?)));
+    let programs = plan.suites.iter().filter_map(|PlannedSuite { name, mapping, .. }| {
+        Some(OfSuite { suite: name.as_deref()?, mapping: mapping.as_deref(), apks: &[] })
+    });
     let on_devices =
-        plan.instrumented.iter().filter_map(|suite| Some((suite.name.as_str(), suite.mapping.as_deref()?)));
-    Mappings::read(plan.mapping.as_deref(), programs.chain(on_devices))
+        plan.instrumented.iter().map(|PlannedInstrumentation { name, mapping, apks, .. }| OfSuite {
+            suite: name,
+            mapping: mapping.as_deref(),
+            apks,
+        });
+    Mappings::for_run(&plan.mapping, programs.chain(on_devices))
 }
 
 /// The Java part, where a suite needs it.
@@ -186,7 +193,7 @@ async fn record(
 }
 
 /// Without symbols a leak is still found; that its lines are missing has a reason the user can do something about.
-fn tell_missing_symbols(symbols: &Symbols, console: &Console) {
+pub(crate) fn tell_missing_symbols(symbols: &Symbols, console: &Console) {
     for (module, why) in symbols.failures() {
         console.warning(&format!("no symbols for {module}: {why}"));
     }

@@ -1,8 +1,9 @@
 //! Stacks to frames with functions and lines, and the memory of what was resolved.
 //!
 //! Data flow: a stack of a `ProcessRecord` → (module, address) pairs → what the session remembers, else
-//! `memgate-symbols` → model frames. What was resolved when the run was recorded is written to `symbols.json`, so that
-//! a session can be judged again after a rebuild, and on another machine.
+//! `memgate-symbols`, which also looks into the files that were named ([`SymbolFiles`]) → model frames. What was resolved
+//! when the run was recorded is written to `symbols.json`, so that a session can be judged again after a rebuild, and on
+//! another machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,6 +16,7 @@ use memgate_wire::Module;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExpectedError;
+use crate::symbol_files::SymbolFiles;
 
 /// Name of the file in the session folder.
 const FILE: &str = "symbols.json";
@@ -28,6 +30,8 @@ pub struct Symbols {
     symbolizer: Symbolizer,
     known: BTreeMap<ModuleKey, BTreeMap<u64, Vec<Known>>>,
     failures: BTreeMap<String, String>,
+    /// Unpacked ones are there as long as they are searched.
+    files: SymbolFiles,
 }
 
 /// A build of a module.
@@ -58,13 +62,14 @@ struct StoredModule {
 }
 
 impl Symbols {
-    /// Looks for symbols in the modules themselves, in the system's debug folders and in `symbol_dirs`.
+    /// Looks for symbols in the modules themselves, in the system's debug folders and in `files`.
     #[must_use]
-    pub fn new(symbol_dirs: Vec<PathBuf>) -> Self {
+    pub fn new(files: SymbolFiles) -> Self {
         Self {
-            symbolizer: Symbolizer::new(Options { symbol_dirs }),
+            symbolizer: Symbolizer::new(Options { symbol_dirs: files.folders() }),
             known: BTreeMap::new(),
             failures: BTreeMap::new(),
+            files,
         }
     }
 
@@ -118,14 +123,21 @@ impl Symbols {
         fs::write(&path, bytes).map_err(ExpectedError::file("write", &path))
     }
 
-    /// Modules of which no symbols could be had, each with the reason.
+    /// Modules of which no symbols could be had, each with the reason. A device's own libraries are none of them: nobody has their symbols.
     pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.failures.iter().map(|(module, why)| (module.as_str(), why.as_str()))
+        let told = self.failures.iter().filter(|(module, _)| !is_of_android(module));
+        told.map(|(module, why)| (module.as_str(), why.as_str()))
+    }
+
+    /// Did somebody name files with symbols?
+    #[must_use]
+    pub const fn has_files(&self) -> bool {
+        !self.files.is_empty()
     }
 
     fn look_up(&mut self, module: &Module, address: u64) -> &[Known] {
         let key = ModuleKey { path: module.path.clone(), build_id: module.build_id.clone() };
-        let Self { symbolizer, known, failures } = self;
+        let Self { symbolizer, known, failures, files: _ } = self;
         known.entry(key).or_default().entry(address).or_insert_with(|| {
             let module = ModuleRef { path: PathBuf::from(&module.path), build_id: module.build_id.clone() };
             match symbolizer.resolve(&module, &[address]) {
@@ -179,6 +191,13 @@ impl From<Symbol> for Known {
     }
 }
 
+/// Does a module belong to the system of a device?
+fn is_of_android(path: &str) -> bool {
+    ["/system/", "/system_ext/", "/apex/", "/vendor/", "/product/"]
+        .iter()
+        .any(|place| path.starts_with(place))
+}
+
 fn unnamed(module: &str) -> Frame {
     Frame { function: None, file: None, line: None, module: module.to_owned(), offset: 0, inlined: false }
 }
@@ -214,7 +233,7 @@ mod tests {
 
     #[test]
     fn an_address_without_symbols_keeps_its_module_and_offset() {
-        let mut symbols = Symbols::new(Vec::new());
+        let mut symbols = Symbols::new(SymbolFiles::default());
         let frames = symbols.step(&[module()], StackStep { pc: 0x1235, generation: 0 });
         assert_eq!(frames, [Frame { offset: 0x234, ..unnamed("tests") }]);
         assert!(
@@ -225,21 +244,22 @@ mod tests {
 
     #[test]
     fn an_address_outside_of_every_module_is_generated_code() {
-        let frames = Symbols::new(Vec::new()).step(&[module()], StackStep { pc: 0x9001, generation: 0 });
+        let frames =
+            Symbols::new(SymbolFiles::default()).step(&[module()], StackStep { pc: 0x9001, generation: 0 });
         assert_eq!(frames, [Frame { offset: 0x9000, ..unnamed("[unknown]") }]);
     }
 
     #[test]
     fn what_was_resolved_serves_after_the_module_is_gone() {
         let folder = tempfile::tempdir().unwrap();
-        let mut recorded = Symbols::new(Vec::new());
+        let mut recorded = Symbols::new(SymbolFiles::default());
         let key = ModuleKey { path: module().path, build_id: module().build_id };
         let known =
             Known { function: "leak()".into(), file: Some("a.cpp".into()), line: Some(7), inlined: false };
         recorded.known.entry(key).or_default().insert(0x234, vec![known]);
         recorded.remember(folder.path()).unwrap();
 
-        let mut later = Symbols::new(Vec::new());
+        let mut later = Symbols::new(SymbolFiles::default());
         later.recall(folder.path()).unwrap();
         let frames = later.step(&[module()], StackStep { pc: 0x1235, generation: 0 });
         assert_eq!(frames[0].function.as_deref(), Some("leak()"));
@@ -252,7 +272,7 @@ mod tests {
     fn a_broken_symbols_file_is_an_error_with_a_way_out() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(FILE), "{").unwrap();
-        let error = Symbols::new(Vec::new()).recall(folder.path()).unwrap_err();
+        let error = Symbols::new(SymbolFiles::default()).recall(folder.path()).unwrap_err();
         assert!(error.hint().unwrap().contains("delete it"));
     }
 }

@@ -51,7 +51,29 @@ impl Finder {
                 best = Ok(other);
             }
         }
-        best
+        best.map_err(|why| match why {
+            NotSymbolised::Missing | NotSymbolised::BuildIdDiffers => {
+                self.what_is_there(module).unwrap_or(why)
+            }
+            // The file itself is there.
+            _ => why,
+        })
+    }
+
+    /// What the symbol folders have instead of this build: who named them can do something about it.
+    fn what_is_there(&mut self, module: &ModuleRef) -> Option<NotSymbolised> {
+        if self.symbol_dirs.is_empty() {
+            return None;
+        }
+        if module.build_id.is_empty() {
+            return Some(NotSymbolised::NoBuildId);
+        }
+        let wanted = hex(&module.build_id);
+        let name = module.path.file_name()?.to_string_lossy().into_owned();
+        let Some(other) = self.named(&name).into_iter().next() else {
+            return Some(NotSymbolised::NotInFolders(wanted));
+        };
+        Some(NotSymbolised::OtherBuild { path: other.path, its: hex(&other.info.build_id), wanted })
     }
 
     /// The files of this name in the symbol folders, one of each build: `libtiles.so`, `libtiles.so.debug`.
@@ -68,9 +90,8 @@ impl Finder {
     fn by_build_id(&mut self, id: &[u8]) -> Vec<PathBuf> {
         let Some((first, rest)) = id.split_first() else { return Vec::new() };
         let index = self.index.get_or_insert_with(|| index(&self.symbol_dirs));
-        let hex: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
-        let system =
-            SYSTEM_DEBUG_DIRS.map(|dir| Path::new(dir).join(format!(".build-id/{first:02x}/{hex}.debug")));
+        let below = format!(".build-id/{first:02x}/{}.debug", hex(rest));
+        let system = SYSTEM_DEBUG_DIRS.map(|dir| Path::new(dir).join(&below));
         index.get(id).cloned().into_iter().chain(system).collect()
     }
 }
@@ -85,6 +106,10 @@ fn match_build(path: &Path, module: &ModuleRef) -> Result<Found, NotSymbolised> 
         }
         Err(error) => Err(NotSymbolised::Unreadable(error.to_string())),
     }
+}
+
+fn hex(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Every ELF file with a build id below `dirs`; of several with the same id the one that knows most. Folders behind

@@ -64,6 +64,25 @@ pub enum NotSymbolised {
     /// There is a file, but of another build.
     #[error("build id differs")]
     BuildIdDiffers,
+    /// No file at the path, and in the symbol folders one of its name, but of another build.
+    #[error(
+        "{} is of another build: its build id is {its}, the process had {wanted}",
+        path.display()
+    )]
+    OtherBuild {
+        /// The file.
+        path: PathBuf,
+        /// Its build id.
+        its: String,
+        /// The build id that the process told.
+        wanted: String,
+    },
+    /// No file at the path, and none with its build id in the symbol folders.
+    #[error("no file with its build id {0} is in the folders for symbols")]
+    NotInFolders(String),
+    /// No file at the path, and no build id by which one of the symbol folders could be known.
+    #[error("it has no build id by which its symbols could be found: link it with -Wl,--build-id")]
+    NoBuildId,
     /// The file cannot be read or makes no sense.
     #[error("{0}")]
     Unreadable(String),

@@ -212,7 +212,8 @@ fn what_is_no_elf_file_is_an_error() {
     fs::write(dir.path().join("magic"), b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0").unwrap();
     fs::write(dir.path().join("big-endian"), b"\x7fELF\x02\x02\x01\0\0\0\0\0\0\0\0\0").unwrap();
     run(dir.path(), &["mkfifo", "pipe"]);
-    assert_eq!(resolve("gone"), "no such file");
+    let id: String = ID.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(resolve("gone"), format!("no file with its build id {id} is in the folders for symbols"));
     assert_eq!(resolve("text"), "not an ELF file");
     assert_eq!(resolve("empty"), "not an ELF file");
     assert_eq!(resolve("magic"), "damaged ELF file: ends too early");

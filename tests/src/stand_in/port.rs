@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt};
 
 /// A port of this machine.
 pub(super) struct Port {
@@ -25,7 +25,9 @@ struct Open {
 impl Port {
     /// A port that nobody else has, closed.
     pub(super) fn reserve() -> Self {
-        let reserved = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        // Programs that tests start meanwhile do not inherit it.
+        let reserved =
+            socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         sockopt::set_socket_reuseaddr(&reserved, true).unwrap();
         bind(&reserved, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = SocketAddr::try_from(getsockname(&reserved).unwrap()).unwrap();

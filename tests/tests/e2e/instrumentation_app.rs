@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::samples::{compile, successful};
-use memgate_e2e::stand_in::{Instrument, Instrumentation, Package, StandIn, Terminal};
+use memgate_e2e::stand_in::{Builder, Instrument, Instrumentation, Package, StandIn, Terminal};
 use memgate_e2e::{Project, agent, repository, say};
 
 pub(crate) const APP: &str = "com.example.tracks";
@@ -113,6 +113,12 @@ pub(crate) fn device(api: u32) -> Option<(StandIn, Tracks)> {
     Some(with_app(api, None, None))
 }
 
+/// The same, of this model.
+pub(crate) fn device_of(model: &str) -> Option<(StandIn, Tracks)> {
+    apks()?;
+    Some(installed(StandIn::builder().model(model), Tracks::default()))
+}
+
 /// The same, with the agent's library in the test APK.
 pub(crate) fn device_with_library(api: u32) -> Option<(StandIn, Tracks)> {
     apks()?;
@@ -121,13 +127,23 @@ pub(crate) fn device_with_library(api: u32) -> Option<(StandIn, Tracks)> {
 
 /// The same, with a library of the app's own and a `wrap.sh` in its APK.
 pub(crate) fn device_with_wrap(api: u32) -> Option<(StandIn, Tracks)> {
+    device_with_decoder(api, decoder(&[])?)
+}
+
+/// The same, with this build of the library.
+pub(crate) fn device_with_decoder(api: u32, library: PathBuf) -> Option<(StandIn, Tracks)> {
+    apks()?;
+    Some(with_app(api, None, Some(library)))
+}
+
+/// The app's own library, built with these flags too.
+pub(crate) fn decoder(more: &[&str]) -> Option<PathBuf> {
     let home = &apks()?.jdk.home;
     let [java, linux] =
         ["include", "include/linux"].map(|folder| format!("-I{}", home.join(folder).display()));
     let source = fs::read_to_string(repository().join("tests/samples/android/native/decoder.c")).unwrap();
     let flags = ["decoder.c", "-shared", "-fPIC", "-O1", "-g", &java, &linux];
-    let library = compile("libtracks.so", "cc", &flags, &[("decoder.c", &source)]);
-    Some(with_app(api, None, Some(library)))
+    Some(compile("libtracks.so", "cc", &[&flags[..], more].concat(), &[("decoder.c", &source)]))
 }
 
 /// A library for `System.loadLibrary("memgate_agent")` that is a phone's runtime to HotSpot's agent: it attaches it.
@@ -146,13 +162,12 @@ fn library() -> PathBuf {
 
 fn with_app(api: u32, brings: Option<PathBuf>, native: Option<PathBuf>) -> (StandIn, Tracks) {
     let tracks = Tracks { processes: Arc::default(), brings, native };
-    let device = StandIn::builder()
-        .api(api)
-        .package(Package::app(APP))
-        .package(Package::test(TESTS, RUNNER, APP))
-        .instrument(tracks.clone())
-        .start();
-    (device, tracks)
+    installed(StandIn::builder().api(api), tracks)
+}
+
+fn installed(device: Builder, tracks: Tracks) -> (StandIn, Tracks) {
+    let device = device.package(Package::app(APP)).package(Package::test(TESTS, RUNNER, APP));
+    (device.instrument(tracks.clone()).start(), tracks)
 }
 
 /// A folder in which `memgate run` finds the suite, and the agent for the device's ABI.

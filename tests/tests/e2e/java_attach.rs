@@ -1,52 +1,40 @@
 //! The agent comes into a virtual machine that runs: tests from then on are seen, and a second time changes nothing.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::Write as _;
+use std::process::{ChildStdin, Command, Stdio};
 
 use memgate_e2e::jvm::{self, Jdk};
+use memgate_e2e::waiting::Running;
 use memgate_e2e::{Project, probes};
 use memgate_wire::{BoundaryKind, Frame, Outcome, Runtime};
 
-struct Running {
-    child: Child,
+/// A virtual machine that runs the tests it is told.
+struct Runner {
+    java: Running,
     stdin: ChildStdin,
-    lines: std::io::Lines<BufReader<ChildStdout>>,
 }
 
-fn running(jdk: &Jdk) -> Running {
-    let words =
-        probes::java(jdk, &["-Xcheck:jni", "-XX:+EnableDynamicAgentLoading"], &["com.example.Attached"]);
-    let mut child = Command::new(&words[0])
-        .args(&words[1..])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let mut running = Running { child, stdin, lines: BufReader::new(stdout).lines() };
-    running.hears("ready");
-    running
+fn running(jdk: &Jdk) -> Runner {
+    let java = [&["-Xcheck:jni"][..], &probes::REACHABLE].concat();
+    let words = probes::java(jdk, &java, &["com.example.Attached"]);
+    let mut java = Running::start(Command::new(&words[0]).args(&words[1..]).stdin(Stdio::piped()));
+    let stdin = java.stdin();
+    // What -Xcheck:jni has to say would come in between.
+    java.hears("ready");
+    Runner { java, stdin }
 }
 
-impl Running {
-    fn hears(&mut self, what: &str) {
-        let line = self.lines.next().unwrap_or_else(|| panic!("it ended before it said {what}")).unwrap();
-        assert_eq!(line, what, "-Xcheck:jni has something to say");
-    }
-
+impl Runner {
     fn runs(&mut self, test: &str) {
         writeln!(self.stdin, "{test}").unwrap();
-        self.hears(&format!("ran {test}"));
+        self.java.hears(&format!("ran {test}"));
     }
 
     fn ends(self) {
-        let Self { child, stdin, lines } = self;
-        drop(stdin);
-        let rest: Vec<String> = lines.map(Result::unwrap).collect();
-        assert!(rest.is_empty(), "-Xcheck:jni: {rest:?}");
-        let output = child.wait_with_output().unwrap();
+        drop(self.stdin);
+        let output = self.java.output();
         assert!(output.status.success(), "{output:?}");
+        assert!(output.stdout.is_empty(), "-Xcheck:jni: {output:?}");
     }
 }
 
@@ -57,9 +45,9 @@ fn tests_that_run_after_it_was_attached_are_seen() {
         let options = probes::options(&jdk, &project, "follow=com.example.Probes$Note");
         let mut running = running(&jdk);
         running.runs("unseen");
-        probes::attach(&jdk, running.child.id(), &options);
+        probes::attach(&jdk, running.java.id(), &options);
         running.runs("first");
-        probes::attach(&jdk, running.child.id(), &options);
+        probes::attach(&jdk, running.java.id(), &options);
         running.runs("second");
         running.ends();
 
@@ -95,10 +83,10 @@ fn options_that_are_not_there_leave_it_as_it_is() {
     for jdk in jvm::jdks() {
         let project = Project::new(&format!("jvm-attach-nothing-{}", jdk.release));
         let mut running = running(&jdk);
-        probes::attach(&jdk, running.child.id(), &project.folder().join("missing"));
+        probes::attach(&jdk, running.java.id(), &project.folder().join("missing"));
         running.runs("alone");
         let options = probes::options(&jdk, &project, "");
-        probes::attach(&jdk, running.child.id(), &options);
+        probes::attach(&jdk, running.java.id(), &options);
         running.runs("seen");
         running.ends();
         assert_eq!(probes::streams(&project).len(), 1, "the second time it had options");

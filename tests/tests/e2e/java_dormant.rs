@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use memgate_e2e::jvm;
-use memgate_e2e::{Project, agent, probes};
+use memgate_e2e::{Project, agent, probes, waiting};
 
 #[test]
 fn in_other_programs_nothing_is_done() {
@@ -16,20 +16,14 @@ fn in_other_programs_nothing_is_done() {
             try { hooks = Class.forName(\"io.memgate.agent.Hooks\", true, null); } catch (ClassNotFoundException good) { }
             System.out.println(hooks + \" \" + System.getProperty(\"java.class.path\"));
         } }");
-        let javac = Command::new(jdk.home.join("bin/javac"))
-            .env("JAVA_TOOL_OPTIONS", &option)
-            .arg("-d")
-            .arg(project.folder())
-            .arg(&source)
-            .output()
-            .unwrap();
+        let mut javac = Command::new(jdk.home.join("bin/javac"));
+        javac.env("JAVA_TOOL_OPTIONS", &option).arg("-d").arg(project.folder()).arg(&source);
+        let javac = waiting::output(&mut javac);
         assert!(javac.status.success(), "{javac:?}");
         let class_path = project.folder().display().to_string();
-        let java = Command::new(jdk.home.join("bin/java"))
-            .env("JAVA_TOOL_OPTIONS", &option)
-            .args(["-Xcheck:jni", "-cp", &class_path, "Plain"])
-            .output()
-            .unwrap();
+        let mut java = Command::new(jdk.home.join("bin/java"));
+        java.env("JAVA_TOOL_OPTIONS", &option).args(["-Xcheck:jni", "-cp", &class_path, "Plain"]);
+        let java = waiting::output(&mut java);
         assert_eq!(
             String::from_utf8_lossy(&java.stdout),
             format!("null {class_path}\n"),

@@ -1,10 +1,10 @@
 //! Followed classes: every allocation and every end, by allocation site; and what may be done about it while the tests run.
 
 use std::fs;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use memgate_e2e::jvm::{self, Jdk};
+use memgate_e2e::waiting::Running;
 use memgate_e2e::{Project, Run, probes};
 use memgate_model::{Followed, FollowedSite};
 
@@ -114,8 +114,7 @@ fn following_pauses_resumes_and_begins_anew_while_the_tests_run() {
             .write("memgate.yaml", format!("version: 1\nmeasure: {{ screen: off, java: {{ {follow} }} }}\n"));
         let java = probes::java(&jdk, &[], &[probes::RUNNER, "writesNotesWhenTold"]);
         let arguments: Vec<String> = ["run", "--"].map(str::to_owned).into_iter().chain(java).collect();
-        let mut run = project.command(&arguments);
-        let child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let running = Running::start(&mut project.command(&arguments));
         let notes = || {
             let shown = project.memgate(&["follow", "--json"]);
             shown.ends_with(0);
@@ -139,12 +138,12 @@ fn following_pauses_resumes_and_begins_anew_while_the_tests_run() {
         assert!(shown.stdout.contains("paused once"), "{shown}");
         project.memgate(&["follow", "reset"]).ends_with(0).says("following begins anew in 1 virtual machine");
         // Again and again, until the virtual machine has ended.
-        let again = project.command(&["follow", "--every", "250ms"]).stdout(Stdio::piped()).spawn().unwrap();
+        let again = Running::start(&mut project.command(&["follow", "--every", "250ms"]));
         project.write("go", "3");
-        let again = String::from_utf8(again.wait_with_output().unwrap().stdout).unwrap();
+        let again = String::from_utf8(again.output().stdout).unwrap();
         assert!(again.matches("FOLLOWED").count() > 0, "{again}");
 
-        let output = child.wait_with_output().unwrap();
+        let output = running.output();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(notes(), (100, 1), "the notes behind the reset");
         let late = project.memgate(&["follow", "pause"]);

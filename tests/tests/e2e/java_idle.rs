@@ -6,7 +6,7 @@ use std::process::Command;
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::samples::successful;
-use memgate_e2e::{Project, agent, probes, repository, say};
+use memgate_e2e::{Project, agent, probes, repository, say, waiting};
 use memgate_wire::Frame;
 use memgate_wire::java::ClassCount;
 
@@ -25,6 +25,38 @@ public final class Main {
     }
 }
 ";
+/// Collections clear a million references; says behind how many windows not all of them are in their queue.
+const QUEUED: &str = "package io.memgate.launcher;
+
+import io.memgate.agent.Hooks;
+import java.lang.ref.ReferenceQueue;
+import java.lang.ref.WeakReference;
+
+public final class Main {
+    public static void main(String[] arguments) throws Exception {
+        Hooks.reportedBy(\"launcher\");
+        ReferenceQueue<Object> queue = new ReferenceQueue<>();
+        WeakReference<?>[] references = new WeakReference<?>[1_000_000];
+        int late = 0;
+        for (int window = 0; window < 5; window++) {
+            for (int i = 0; i < references.length; i++) {
+                references[i] = new WeakReference<>(new Object(), queue);
+            }
+            Hooks.testStarted(\"Queue\", \"\");
+            Hooks.window(\"Queue\", \"\", Hooks.PASSED);
+            int queued = 0;
+            while (queue.poll() != null) {
+                queued++;
+            }
+            late += queued < references.length ? 1 : 0;
+            for (; queued < references.length; queued++) {
+                queue.remove();
+            }
+        }
+        System.out.println(late + \" late\");
+    }
+}
+";
 /// The virtual machine loads and compiles what ends a window while the first ones end.
 const WARM_UP: usize = 30;
 
@@ -39,7 +71,7 @@ struct Difference {
 #[test]
 fn idle_boundaries_are_equal() {
     for jdk in jvm::jdks() {
-        let classes = compiled(&jdk);
+        let classes = compiled(&jdk, "idle", IDLE);
         for collector in ["G1", "Parallel", "Serial", "Z", "Shenandoah"] {
             let Some(difference) = idle(&jdk, &classes, collector) else { continue };
             say(&format!("JDK {}, {collector}: {difference:?}", jdk.release));
@@ -48,9 +80,23 @@ fn idle_boundaries_are_equal() {
     }
 }
 
-fn compiled(jdk: &Jdk) -> PathBuf {
-    let project = Project::new(&format!("jvm-idle-classes-{}", jdk.release));
-    let source = project.write("io/memgate/launcher/Main.java", IDLE);
+/// A cache that empties itself by its queue is as empty in each iteration, however busy the machine is.
+#[test]
+fn references_that_a_collection_cleared_are_queued_when_the_window_is_over() {
+    for jdk in jvm::jdks() {
+        let classes = compiled(&jdk, "queued", QUEUED);
+        let project = Project::new(&format!("jvm-queued-{}", jdk.release));
+        let options = probes::options(&jdk, &project, "");
+        let mut java = Command::new(jdk.home.join("bin/java"));
+        java.arg(format!("-agentpath:{}={}", agent().display(), options.display())).arg("-cp").arg(classes);
+        assert_eq!(successful(java.arg("io.memgate.launcher.Main")), "0 late\n", "JDK {}", jdk.release);
+    }
+}
+
+/// A program in the place of memgate's launcher.
+fn compiled(jdk: &Jdk, name: &str, source: &str) -> PathBuf {
+    let project = Project::new(&format!("jvm-{name}-classes-{}", jdk.release));
+    let source = project.write("io/memgate/launcher/Main.java", source);
     let hooks = repository().join("device-agent/java/agent/src/main/java");
     let classes = project.folder().join("classes");
     let mut javac = Command::new(jdk.home.join("bin/javac"));
@@ -63,7 +109,7 @@ fn compiled(jdk: &Jdk) -> PathBuf {
 fn idle(jdk: &Jdk, classes: &Path, collector: &str) -> Option<Difference> {
     let java = jdk.home.join("bin/java").display().to_string();
     let option = format!("-XX:+Use{collector}GC");
-    if !Command::new(&java).args([&option, "-version"]).output().unwrap().status.success() {
+    if !waiting::output(Command::new(&java).args([&option, "-version"])).status.success() {
         say(&format!("skipped: JDK {} has no {collector}GC", jdk.release));
         return None;
     }

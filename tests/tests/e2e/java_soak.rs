@@ -1,12 +1,14 @@
 //! 64 threads that allocate, class loaders that come and go, the agent attached late: nothing breaks, and nothing of the agent's
 //! grows. `MEMGATE_SOAK_SECONDS=600` is the long form (`tests/prove jvm`).
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::collections::BTreeSet;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use memgate_e2e::jvm::{self, Jdk};
+use memgate_e2e::waiting::Running;
 use memgate_e2e::{Project, probes, say};
 use memgate_wire::spool::CONTROL_BYTES;
 use memgate_wire::{BoundaryKind, Frame};
@@ -34,9 +36,13 @@ fn following_under_load_loses_rather_than_waits() {
         );
         let objects =
             || frames.iter().filter_map(|f| if let Frame::JavaObjects(o) = f { Some(o) } else { None });
-        let born: usize = objects().map(|o| o.born.len()).sum();
+        let born: BTreeSet<u64> = objects().flat_map(|o| o.born.iter().map(|born| born.object)).collect();
+        let freed: BTreeSet<u64> = objects().flat_map(|o| o.freed.iter().map(|freed| freed.object)).collect();
         let lost = objects().map(|o| o.lost).max().unwrap_or(0);
-        assert!(born > 10_000, "{born} born, {lost} lost");
+        assert!(born.len() > 10_000, "{} born, {lost} lost", born.len());
+        // Whoever held them had ended before the last collection.
+        let alive = born.difference(&freed).count() as u64;
+        assert!(alive <= lost, "{alive} of {} never ended, {lost} lost", born.len());
     }
 }
 
@@ -46,7 +52,7 @@ fn a_client_of_the_socket_may_come_and_go() {
         let name = format!("memgate-soak-{}-{}", std::process::id(), jdk.release);
         let project = Project::new(&format!("jvm-soak-socket-{}", jdk.release));
         let more = format!("carrier=unix:@{name};token={TOKEN};sampling=16384;windows=budget");
-        let loaded = begun(&jdk, &project, &more);
+        let soaking = begun(&jdk, &project, &more);
         let address = SocketAddr::from_abstract_name(name).unwrap();
         let mut frames = 0;
         for _ in 0..4 {
@@ -60,39 +66,31 @@ fn a_client_of_the_socket_may_come_and_go() {
             // It goes without a word.
             drop(socket);
         }
-        ended(&jdk, loaded);
+        ended(&jdk, soaking);
         assert_eq!(frames, 16);
     }
 }
 
 /// A virtual machine under load to which the agent was attached twice.
-fn begun(jdk: &Jdk, project: &Project, more: &str) -> (Child, BufReader<ChildStdout>) {
+fn begun(jdk: &Jdk, project: &Project, more: &str) -> Running {
     let seconds = std::env::var("MEMGATE_SOAK_SECONDS").unwrap_or_else(|_| "8".to_owned());
     let options = probes::options(jdk, project, more);
-    let java = ["-Xcheck:jni", "-Xmx512m", "-XX:+EnableDynamicAgentLoading"];
+    let java = [&["-Xcheck:jni", "-Xmx512m"][..], &probes::REACHABLE].concat();
     let words = probes::java(jdk, &java, &["com.example.Soak", &seconds]);
-    let mut child = Command::new(&words[0])
-        .args(&words[1..])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdout = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    stdout.read_line(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
-    probes::attach(jdk, child.id(), &options);
-    probes::attach(jdk, child.id(), &options);
-    (child, stdout)
+    let mut command = Command::new(&words[0]);
+    let soaking = Running::start(command.args(&words[1..]).stdin(Stdio::null()));
+    let mut soaking = soaking.with_patience(Duration::from_secs(seconds.parse().unwrap()));
+    soaking.hears("ready");
+    probes::attach(jdk, soaking.id(), &options);
+    probes::attach(jdk, soaking.id(), &options);
+    soaking
 }
 
 /// Its last words, when it has ended well.
-fn ended(jdk: &Jdk, (child, mut stdout): (Child, BufReader<ChildStdout>)) -> String {
-    let mut rest = String::new();
-    stdout.read_to_string(&mut rest).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
+fn ended(jdk: &Jdk, soaking: Running) -> String {
+    let output = soaking.output();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (rest, stderr) = (text(output.stdout), text(output.stderr));
     assert!(output.status.success(), "JDK {}: {}\n{rest}\n{stderr}", jdk.release, output.status);
     assert!(rest.starts_with("over: ") && rest.lines().count() == 1, "-Xcheck:jni: {rest}\n{stderr}");
     rest

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use memgate_e2e::jvm::{self, Jdk};
-use memgate_e2e::{Project, Run, has_tool, say};
+use memgate_e2e::{Project, Run, has_tool, say, waiting};
 use memgate_model::Verdict;
 
 const LEAK: &str = "com.example.TileCacheTest.evicts";
@@ -64,12 +64,11 @@ fn a_daemon_that_runs_already_takes_the_agent_to_its_workers() {
     );
     let mut first = Command::new("gradle");
     first.arg("classes").current_dir(project.folder()).env("JAVA_HOME", &jdk.home);
-    assert!(first.output().unwrap().status.success());
+    assert!(waiting::output(&mut first).status.success());
     is_measured(&project, &run(&project, &jdk, &["test"]));
     // What the daemon does without memgate afterwards is its own.
     let mut later = Command::new("gradle");
-    let later =
-        later.args(["cleanTest", "test"]).current_dir(project.folder()).env("JAVA_HOME", &jdk.home).output();
-    let said = String::from_utf8_lossy(&later.unwrap().stdout).into_owned();
+    later.args(["cleanTest", "test"]).current_dir(project.folder()).env("JAVA_HOME", &jdk.home);
+    let said = String::from_utf8_lossy(&waiting::output(&mut later).stdout).into_owned();
     assert!(said.contains("evicts PASSED") && !said.contains("agentpath"), "{said}");
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use memgate_e2e::jvm;
-use memgate_e2e::say;
+use memgate_e2e::{say, waiting};
 use memgate_model::{TestReport, Verdict};
 
 /// The Activity, the class that the way to it begins in, and that way.
@@ -29,7 +29,7 @@ fn an_activity_that_is_kept_is_named_with_its_holder() {
         let project = jvm::project(&format!("robolectric-{}", jdk.release), "jvm-robolectric");
         let mut fetch = Command::new("mvn");
         fetch.args(["-q", "-B", "test-compile"]).current_dir(project.folder()).env("JAVA_HOME", &jdk.home);
-        let fetched = fetch.output().unwrap();
+        let fetched = waiting::output(&mut fetch);
         if !fetched.status.success() {
             let why = String::from_utf8_lossy(&fetched.stdout);
             return say(&format!("skipped: Robolectric and its Android jars cannot be fetched:\n{why}"));

@@ -37,6 +37,7 @@ mod instrumentation_app;
 mod instrumentation_devices;
 mod instrumentation_endings;
 mod instrumentation_faults;
+mod instrumentation_orchestrator;
 mod instrumentation_packaged;
 mod java;
 mod java_attach;

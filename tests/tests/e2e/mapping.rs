@@ -53,12 +53,15 @@ impl Obfuscator {
     }
 
     fn field(&mut self, link: &HolderLink) -> String {
-        if !link.owner.starts_with(PROJECT) {
+        // An inherited one is told with the class that declares it.
+        let (declared_by, name) = link.name.rsplit_once('.').unwrap_or((&link.owner, &link.name));
+        if !declared_by.starts_with(PROJECT) {
             return link.name.clone();
         }
-        let fields = &mut self.members(&link.owner).fields;
-        let next = format!("f{}", fields.len());
-        fields.entry((link.name.clone(), link.class.clone())).or_insert(next).clone()
+        let members = self.members(declared_by);
+        let next = format!("f{}", members.fields.len());
+        let field = members.fields.entry((name.to_owned(), link.class.clone())).or_insert(next).clone();
+        if declared_by == link.owner { field } else { format!("{}.{field}", members.renamed) }
     }
 
     fn method(&mut self, class: &str, name: &str, file: &str) -> String {

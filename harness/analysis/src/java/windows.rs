@@ -20,11 +20,20 @@ const FEW: u64 = 2;
 /// Objects that the virtual machine makes for methods and classes it looks at.
 const SOME: u64 = 8;
 
+/// Of the virtual machine's set of method types, each in a [`NODE`]. They stay until somebody comes back to the set, though what they stood
+/// for is gone: by a hundred more or less from run to run.
+const WEAK_ENTRY: &str = "java.lang.invoke.MethodType$ConcurrentWeakInternSet$WeakEntry";
+const NODE: &str = "java.util.concurrent.ConcurrentHashMap$Node";
+
 /// By how many instances the same tests may differ in two virtual machines: not at all in classes of the project. The virtual machine
 /// itself interns strings, resolves methods and fills caches as threads and its compiler come to it. `None`: it says nothing; cleaners
 /// are cleaned behind a collection, and what they stand for is told apart (`java.direct_bytes`).
 fn slack(name: &str, accepted: u64) -> Option<u64> {
-    const CLEANED: [&str; 2] = ["jdk.internal.ref.", "java.nio.DirectByteBuffer"];
+    const CLEANED: [&str; 3] = [
+        "jdk.internal.ref.",
+        "java.nio.DirectByteBuffer",
+        "java.lang.invoke.MethodHandleNatives$CallSiteContext",
+    ];
     // What runs the tests is in the middle of its own work at the end of a window.
     const RUNNERS: [&str; 4] =
         ["org.apache.maven.surefire.", "org.gradle.", "org.junit.", "junit.framework."];
@@ -36,9 +45,9 @@ fn slack(name: &str, accepted: u64) -> Option<u64> {
         "jdk.internal.",
         "sun.",
     ];
-    const CACHES: [&str; 1] = ["java.util.concurrent.ConcurrentHashMap$Node"];
+    const CACHES: [&str; 1] = [NODE];
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
-    if begins(&CLEANED) || begins(&RUNNERS) {
+    if begins(&CLEANED) || begins(&RUNNERS) || name == WEAK_ENTRY {
         return None;
     }
     // Whichever thread comes first to a class or a method type makes its node.
@@ -125,9 +134,12 @@ impl ClassWindow {
     /// differ by is no more: see [`slack`].
     #[must_use]
     pub fn beyond(&self, accepted: &BTreeMap<String, Left>) -> Vec<(&str, Left)> {
+        let instances = |of: &BTreeMap<String, Left>| of.get(WEAK_ENTRY).map_or(0, |left| left.instances);
+        let weak = instances(&self.left).saturating_sub(instances(accepted));
         let more = |(name, now): (&String, &Left)| {
             let was = accepted.get(name).copied().unwrap_or_default();
             let Some(slack) = slack(name, was.instances) else { return false };
+            let slack = slack.saturating_add(if name == NODE { weak } else { 0 });
             let bytes = was
                 .bytes
                 .saturating_add(was.bytes / SLACK_BYTES)
@@ -234,6 +246,18 @@ mod tests {
             let left = BTreeMap::from([(class.to_owned(), Left { instances, bytes: instances * 48 })]);
             let window = ClassWindow { left, ..ClassWindow::default() };
             assert_eq!(!window.beyond(&accepted).is_empty(), beyond, "{instances} {class}");
+        }
+    }
+
+    #[test]
+    fn nodes_of_weak_entries_come_and_go_with_them() {
+        let left = |nodes, weak| {
+            let of = |name: &str, instances| (name.to_owned(), Left { instances, bytes: instances * 32 });
+            BTreeMap::from([of(NODE, nodes), of(WEAK_ENTRY, weak)])
+        };
+        for (nodes, weak, beyond) in [(1131, 163, false), (1231, 263, false), (1231, 163, true)] {
+            let window = ClassWindow { left: left(nodes, weak), ..ClassWindow::default() };
+            assert_eq!(!window.beyond(&left(1131, 163)).is_empty(), beyond, "{nodes} {weak}");
         }
     }
 

@@ -33,6 +33,7 @@ pub(super) fn tests(
         suite.screen.iter().chain(&java.rounds).flat_map(|process| &process.record.warnings).collect();
     // What the agent could not do: less is known of a leak, but a leak is found all the same.
     said.extend(warnings.into_iter().map(|warning| (Verdict::Pass, warning.clone())));
+    said.extend(java.limits.iter().map(|limits| (Verdict::Pass, limits.clone())));
     let screened = screened(court, suite, java, runs, said);
     let mut reports: Vec<TestReport> = Vec::new();
     for (id, runs) in runs {
@@ -194,6 +195,7 @@ fn confirmed(
         },
         ConfirmationInput::Impossible(why) => j.unconfirmed_in_rounds(court.policy, why),
         ConfirmationInput::Broken(why) => j.raise(Verdict::Error, format!("when it was repeated: {why}")),
+        ConfirmationInput::Unscreened(why) => j.raise(Verdict::Warn, format!("not screened: {why}")),
         ConfirmationInput::Lengths(_) => {
             j.raise(Verdict::Error, "runs of different length say nothing of a Java test".to_owned());
         }

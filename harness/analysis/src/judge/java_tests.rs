@@ -53,7 +53,10 @@ pub(super) fn suite(
         screen: vec![build().into()],
         confirmations,
         problems: Vec::new(),
-        java: Some(JavaInput { rounds: rounds.into_iter().map(Into::into).collect(), not_screened: None }),
+        java: Some(JavaInput {
+            rounds: rounds.into_iter().map(Into::into).collect(),
+            ..JavaInput::default()
+        }),
     };
     RunInput { project: "tiles".to_owned(), suites: vec![suite], ..RunInput::default() }
 }
@@ -328,6 +331,22 @@ fn a_suspect_nobody_could_confirm_is_a_warning() {
 }
 
 #[test]
+fn a_test_that_could_not_be_screened_is_a_warning_whatever_others_of_its_class_did() {
+    let unscreened = ConfirmationInput::Unscreened("it fails when it is repeated".to_owned());
+    let confirmations = BTreeMap::from([(TEST.to_owned(), unscreened)]);
+    let mut input = suite(vec![rounds(|_, _| ())], confirmations);
+    let limits = "figures are within a test".to_owned();
+    input.suites[0].java.as_mut().expect("a Java suite").limits = Some(limits.clone());
+    let report = report(&input, &GatePolicy::default());
+    assert_eq!(
+        (evicts(&report).verdict, evicts(&report).reason.as_str()),
+        (Verdict::Warn, "not screened: it fails when it is repeated")
+    );
+    assert_eq!(report.suites[0].reason, limits, "the report says what kind of figures these are");
+    assert!(!report.suites[0].tests.iter().any(|test| test.id == CLASS));
+}
+
+#[test]
 fn growth_of_a_class_that_none_of_its_tests_shows_is_the_classs() {
     let mut jvm = Jvm::new();
     (0..ITERATIONS).for_each(|i| jvm.window(CLASS, "", i, |jvm| jvm.tiles(12)));
@@ -351,7 +370,7 @@ fn what_was_not_screened_is_no_pass_unless_that_was_wanted() {
         (Verdict::Error, "not screened: no rounds were run")
     );
     input.suites[0].java =
-        Some(JavaInput { rounds: Vec::new(), not_screened: Some("screen: off".to_owned()) });
+        Some(JavaInput { not_screened: Some("screen: off".to_owned()), ..JavaInput::default() });
     let off = report(&input, &GatePolicy::default());
     assert_eq!(
         (off.verdict, off.suites[0].reason.as_str()),

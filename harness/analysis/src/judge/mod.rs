@@ -97,7 +97,9 @@ fn processes(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
             match c {
                 ConfirmationInput::Repeated(process) => vec![process],
                 ConfirmationInput::Lengths(runs) => runs.iter().map(|run| &run.process).collect(),
-                ConfirmationInput::Impossible(_) | ConfirmationInput::Broken(_) => Vec::new(),
+                ConfirmationInput::Impossible(_)
+                | ConfirmationInput::Broken(_)
+                | ConfirmationInput::Unscreened(_) => Vec::new(),
             }
         });
         let rounds = suite.java.iter().flat_map(|java| &java.rounds);

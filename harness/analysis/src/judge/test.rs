@@ -246,6 +246,7 @@ fn measure(court: &mut Court<'_>, suite: &SuiteInput, id: &str, runs: &Execution
         Some(ConfirmationInput::Broken(why)) => {
             j.raise(Verdict::Error, format!("when it was repeated: {why}"))
         }
+        Some(ConfirmationInput::Unscreened(why)) => j.raise(Verdict::Warn, format!("not screened: {why}")),
         None if excess.is_none() => {}
         None if is_process => {
             if worst.left_bytes() > 0 {

@@ -10,12 +10,14 @@
 //! ```
 //!
 //! Data flow: text → [`Mapping::read`], which borrows from it and sorts by renamed class → class names, fields ([`Mapping::class`],
-//! [`Mapping::fields`]) and frames ([`Mapping::frames`]) → [`Mapping::trace`] for the text of a whole stack trace.
+//! [`Mapping::fields`]) and frames ([`Mapping::frames`]) → [`Mapping::trace`] for the text of a whole stack trace. Which mapping file belongs to a
+//! build: [`map_ids`] of its code, [`Mapping::is_of_build`].
 //!
 //! Where several originals fit, all are given: overloads that got one name, a frame without a line. Left out: outlined code
 //! (`com.android.tools.r8.outline`) and rewritten frames, whose frames come out as R8 made them; residual signatures.
 
 mod frames;
+mod marker;
 mod read;
 mod trace;
 
@@ -23,6 +25,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 pub use frames::OriginalFrame;
+pub use marker::map_ids;
 pub use read::MappingError;
 
 /// A mapping file, borrowing from its text.
@@ -118,6 +121,11 @@ impl<'a> Mapping<'a> {
     pub fn is_of_build(&self, id: &str) -> Option<bool> {
         (!self.ids.is_empty())
             .then(|| self.ids.iter().any(|own| *own == id || is_short_for(own, id) || is_short_for(id, own)))
+    }
+
+    /// Its classes: the new name and the original one.
+    pub fn classes(&self) -> impl Iterator<Item = (&'a str, &'a str)> + '_ {
+        self.classes.iter().map(|(renamed, class)| (*renamed, class.original))
     }
 
     /// How many classes it knows.

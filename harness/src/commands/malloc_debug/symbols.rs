@@ -1,6 +1,6 @@
 //! Names for the frames of a heap dump, from folders of unstripped libraries and from APKs.
 //!
-//! Data flow: `--symbols` → folders; the libraries of an APK are unpacked into one → an address of the dump → the mapping it lies in (`MAPS`)
+//! Data flow: `--symbols` → folders ([`SymbolFiles`]) → an address of the dump → the mapping it lies in (`MAPS`)
 //! → the library's name and where it begins → the build of it → function, file and line.
 //!
 //! A dump tells names of libraries and no build ids. So a build is only taken where its code lies in the file as it was mapped in the process,
@@ -8,20 +8,14 @@
 //! not named, and told; so is a build that only its name and the place of its code speak for.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use memgate_formats::malloc_debug::{Mapping, Snapshot};
-use memgate_formats::zip::{Damaged, entries};
 use memgate_symbols::{Build, Options, Symbol, Symbolizer};
 
 use crate::exit::ExpectedError;
+use crate::symbol_files::{Packed, SymbolFiles};
 
-/// A larger APK is none.
-const LARGEST_APK: u64 = 4 << 30;
-/// A larger library in it is none.
-const LARGEST_LIBRARY: u64 = 1 << 30;
 /// Pages of Android's and Linux's kernels, by which mappings are rounded.
 const PAGES: [u64; 3] = [4096, 16_384, 65_536];
 
@@ -37,7 +31,7 @@ pub(super) struct Namer {
     within: Vec<Within>,
     /// Why frames of a library have no name, or may have a wrong one.
     doubts: BTreeMap<String, String>,
-    _unpacked: Vec<Unpacked>,
+    _files: SymbolFiles,
 }
 
 /// A stored entry of an APK.
@@ -47,39 +41,24 @@ struct Within {
     library: String,
 }
 
-/// Libraries of an APK, as long as they are needed.
-struct Unpacked(PathBuf);
-
-impl Drop for Unpacked {
-    fn drop(&mut self) {
-        // A temporary folder that cannot be removed hurts nobody.
-        drop(fs::remove_dir_all(&self.0));
-    }
-}
-
 impl Namer {
     /// With the symbols that lie in these folders and APKs.
     pub(super) fn new(sources: &[PathBuf]) -> Result<Self, ExpectedError> {
-        let (mut folders, mut libraries, mut within, mut unpacked) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for source in sources {
-            if fs::metadata(source).map_err(ExpectedError::file("read", source))?.is_dir() {
-                folders.push(source.clone());
-                continue;
-            }
-            let folder = unpack(source, &mut libraries, &mut within)?;
-            folders.push(folder.0.clone());
-            unpacked.push(folder);
-        }
+        let files = SymbolFiles::open(sources)?;
         let mut packed = BTreeMap::<String, Vec<Vec<u8>>>::new();
-        let mut of_apks =
-            Symbolizer::new(Options { symbol_dirs: unpacked.iter().map(|u| u.0.clone()).collect() });
-        for library in libraries {
-            let ids = of_apks.builds(&library).into_iter().map(|build| build.module.build_id);
-            packed.insert(library, ids.collect());
+        let mut within = Vec::new();
+        let mut of_apks = Symbolizer::new(Options { symbol_dirs: files.of_apks() });
+        for Packed { apk, library, place } in files.packed() {
+            let ids = of_apks.builds(library).into_iter().map(|build| build.module.build_id);
+            packed.insert(library.clone(), ids.collect());
+            if let Some(place) = *place {
+                // Its own name, and the one it is installed with.
+                let names = [apk.clone(), "base.apk".to_owned()];
+                within.extend(names.map(|apk| Within { apk, place, library: library.clone() }));
+            }
         }
-        let symbolizer = Symbolizer::new(Options { symbol_dirs: folders });
-        Ok(Self { symbolizer, packed, within, doubts: BTreeMap::new(), _unpacked: unpacked })
+        let symbolizer = Symbolizer::new(Options { symbol_dirs: files.folders() });
+        Ok(Self { symbolizer, packed, within, doubts: BTreeMap::new(), _files: files })
     }
 
     /// What is known of every frame of `snapshot`.
@@ -181,65 +160,6 @@ fn fits(build: &Build, mapping: &Mapping, start: u64) -> bool {
         PAGES.iter().any(|page| {
             code.start & !(page - 1) == from && code.end.checked_next_multiple_of(*page) == Some(to)
         })
-    })
-}
-
-/// Writes the libraries of an APK into a folder of their own.
-fn unpack(
-    apk: &Path,
-    libraries: &mut Vec<String>,
-    within: &mut Vec<Within>,
-) -> Result<Unpacked, ExpectedError> {
-    let wrong = |why: String| ExpectedError::Session {
-        path: apk.to_owned(),
-        why,
-        hint: "--symbols takes folders with unstripped libraries, and APKs".to_owned(),
-    };
-    if fs::metadata(apk).map_err(ExpectedError::file("read", apk))?.len() > LARGEST_APK {
-        return Err(wrong("it is larger than 4 GiB".to_owned()));
-    }
-    let bytes = fs::read(apk).map_err(ExpectedError::file("read", apk))?;
-    let damaged = |why: Damaged| wrong(format!("it is no APK, or damaged: {why}"));
-    let folder = temporary_folder()?;
-    let mut found = false;
-    for (number, entry) in entries(&bytes).map_err(damaged)?.iter().enumerate() {
-        let name = String::from_utf8_lossy(entry.name);
-        let library = file_name(&name);
-        if !name.starts_with("lib/") || !library.ends_with(".so") {
-            continue;
-        }
-        found = true;
-        // Each ABI has one of the same name.
-        let own = folder.0.join(number.to_string());
-        fs::create_dir(&own).map_err(ExpectedError::file("create", &own))?;
-        let file = own.join(library);
-        let content = entry.content(LARGEST_LIBRARY).map_err(damaged)?;
-        fs::write(&file, content).map_err(ExpectedError::file("write", &file))?;
-        if entry.is_stored() {
-            let place = entry.place().map_err(damaged)? as u64;
-            let apk = apk.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            for apk in [apk, "base.apk".to_owned()] {
-                within.push(Within { apk, place, library: library.to_owned() });
-            }
-        }
-        libraries.push(library.to_owned());
-    }
-    if found { Ok(folder) } else { Err(wrong("it has no libraries (lib/ABI/*.so)".to_owned())) }
-}
-
-fn temporary_folder() -> Result<Unpacked, ExpectedError> {
-    let root = std::env::temp_dir();
-    for number in 0_u32.. {
-        let folder = root.join(format!("memgate-symbols-{}-{number}", std::process::id()));
-        match fs::DirBuilder::new().mode(0o700).create(&folder) {
-            Ok(()) => return Ok(Unpacked(folder)),
-            Err(why) if why.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(why) => return Err(ExpectedError::file("create", &folder)(why)),
-        }
-    }
-    Err(ExpectedError::Machinery {
-        what: format!("no temporary folder could be made in {}", root.display()),
-        hint: "remove its folders memgate-symbols-*".to_owned(),
     })
 }
 

@@ -3,14 +3,15 @@
 //! Data flow: the library for the app's ABI → `/data/local/tmp` (where the shell may write) → by `run-as` into the app's own `code_cache`
 //! (only there may an app load it from) → one of the [`Way`]s by which the runtime loads it when the app starts. The agent's options are a
 //! file in `code_cache` that is written anew for each run. Whatever is put anywhere is noted before, and [`Delivery::remove`] takes away
-//! exactly that, however the run ends.
+//! exactly that, however the run ends. Where the app's data is cleared between tests, everything is put back behind it
+//! ([`Delivery::clear_data`]).
 //!
 //! None of this proves that the agent runs: `am` and the file system never say. Only the handshake on the agent's socket does.
 
 mod facts;
 mod way;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::adb::{AdbError, Bounds, Device, command, run_as};
@@ -32,7 +33,7 @@ const OPTIONS: &str = "code_cache/memgate.options";
 const ORDER: Bounds = Bounds { time: Duration::from_secs(20), bytes: 1 << 20 };
 
 /// What was put on a device, and how it is removed.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 enum Trace {
     /// A file or a folder that is ours, by its path from the app's data folder.
     OfApp { path: &'static str, folder: bool },
@@ -50,6 +51,8 @@ pub struct Delivery {
     way: Way,
     /// Part of the names in the staging folder, which others use too.
     nonce: String,
+    /// What was brought, to bring it again.
+    library: Option<PathBuf>,
     traces: Vec<Trace>,
 }
 
@@ -57,7 +60,7 @@ impl Delivery {
     /// Nothing was done yet: what fails from here on is undone by [`Delivery::remove`].
     #[must_use]
     pub fn new(device: Device, app: App, way: Way, nonce: String) -> Self {
-        Self { device: device.with_bounds(ORDER), app, way, nonce, traces: Vec::new() }
+        Self { device: device.with_bounds(ORDER), app, way, nonce, library: None, traces: Vec::new() }
     }
 
     /// By which way.
@@ -88,11 +91,12 @@ impl Delivery {
     /// # Errors
     /// The device refuses, or is lost.
     pub async fn bring(&mut self, library: &Path) -> Result<(), AdbError> {
+        self.library = Some(library.to_owned());
         let to = match self.way {
             Way::Packaged => return Ok(()),
             Way::StartupAgents => {
                 if !self.is_there(STARTUP_AGENTS).await? {
-                    self.traces.push(Trace::OfApp { path: STARTUP_AGENTS, folder: true });
+                    self.trace(Trace::OfApp { path: STARTUP_AGENTS, folder: true });
                     self.as_app(&["mkdir", "-p", STARTUP_AGENTS]).await?;
                 }
                 "code_cache/startup_agents/libmemgate_agent.so"
@@ -100,14 +104,14 @@ impl Delivery {
             Way::AgentApp | Way::Attach => "code_cache/libmemgate_agent.so",
         };
         let staged = format!("{STAGING}/memgate-{}.so", self.nonce);
-        self.traces.push(Trace::Staged(staged.clone()));
+        self.trace(Trace::Staged(staged.clone()));
         self.device.push(library, &staged, 0o644).await?;
-        self.traces.push(Trace::OfApp { path: to, folder: false });
+        self.trace(Trace::OfApp { path: to, folder: false });
         self.as_app(&["cp", &staged, to]).await?;
         self.as_app(&["chmod", "700", to]).await?;
         self.unstage(&staged).await?;
         if self.way == Way::AgentApp {
-            self.traces.push(Trace::AgentApp);
+            self.trace(Trace::AgentApp);
             let path = self.library_path();
             self.order(&command(&["am", "set-agent-app", &self.app.package, &path])).await?;
         }
@@ -120,20 +124,46 @@ impl Delivery {
     /// The device refuses, or is lost.
     pub async fn tell(&mut self, options: &AgentOptions) -> Result<(), AdbError> {
         let staged = format!("{STAGING}/memgate-{}.options", self.nonce);
-        self.traces.push(Trace::Staged(staged.clone()));
+        self.trace(Trace::Staged(staged.clone()));
         let text = [options.to_env().as_encoded_bytes(), b"\n"].concat();
         self.device.push_bytes(&text, &staged, 0o644).await?;
-        if !self.traces.iter().any(|trace| matches!(trace, Trace::OfApp { path: OPTIONS, .. })) {
-            self.traces.push(Trace::OfApp { path: OPTIONS, folder: false });
-        }
+        self.trace(Trace::OfApp { path: OPTIONS, folder: false });
         self.as_app(&["cp", &staged, OPTIONS]).await?;
         self.as_app(&["chmod", "600", OPTIONS]).await?;
         self.unstage(&staged).await
     }
 
+    /// Has Android clear the data of the app and of `tests`, its test package, as the Test Orchestrator does before each test, and brings
+    /// the library again: it lay there. The options are told anew for each run anyway. What the app was permitted at run time is gone too:
+    /// nothing of ours needs it.
+    ///
+    /// # Errors
+    /// The device refuses, or is lost.
+    pub async fn clear_data(&mut self, tests: &str) -> Result<(), AdbError> {
+        let user = self.app.user.map(|user| user.to_string());
+        for package in [self.app.package.as_str(), tests] {
+            let user = user.iter().flat_map(|user| ["--user", user.as_str()]);
+            let words: Vec<&str> = ["pm", "clear"].into_iter().chain(user).chain([package]).collect();
+            self.order(&command(&words)).await?;
+        }
+        match self.library.clone() {
+            Some(library) => self.bring(&library).await,
+            None => Ok(()),
+        }
+    }
+
     /// A file of ours that may come to lie in the staging folder.
     pub fn note(&mut self, staged: String) {
-        self.traces.push(Trace::Staged(staged));
+        self.trace(Trace::Staged(staged));
+    }
+
+    fn trace(&mut self, trace: Trace) {
+        match trace {
+            known if self.traces.contains(&known) => {}
+            // Removed last, when it is empty.
+            folder @ Trace::OfApp { folder: true, .. } => self.traces.insert(0, folder),
+            other => self.traces.push(other),
+        }
     }
 
     /// What `am attach-agent` is told of the running app, where that is the way. `am` never says whether it did.

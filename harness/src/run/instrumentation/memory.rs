@@ -12,6 +12,7 @@ use memgate_wire::{Boundary, BoundaryKind};
 use super::Suite;
 use crate::device::app_memory;
 use crate::device::socket::Held;
+use crate::output::Console;
 use crate::run::board::Finished;
 
 /// Asking may take one part in so many of the time.
@@ -69,11 +70,13 @@ impl Memory {
         })
     }
 
-    /// What is known at the end, and why it is not what the device could have told.
-    pub(super) fn known(&self, finished: &[Finished]) -> (Option<AppMemory>, Option<String>) {
+    /// What is known at the end; says why it is not what the device could have told.
+    pub(super) fn tell(&self, console: &Console, suite: &str, finished: &[Finished]) -> Option<AppMemory> {
         let mut state = self.locked();
-        let why_not = state.why_not.take().filter(|_| state.last.is_none());
-        (state.last.take().or_else(|| by_agent(finished)), why_not)
+        if let Some(why) = state.why_not.take().filter(|_| state.last.is_none()) {
+            console.warning(&format!("{suite}: the device does not tell of the app's memory: {why}"));
+        }
+        state.last.take().or_else(|| by_agent(finished))
     }
 
     fn locked(&self) -> MutexGuard<'_, State> {

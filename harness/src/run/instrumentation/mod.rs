@@ -2,9 +2,11 @@
 //!
 //! Data flow: the devices are found ([`places`]) and each, at once with the others, gets its share of the tests → the instrumentation is found → the agent is delivered and proves itself while the runner only names the tests
 //! ([`probe`]) → the tests run once as they are ([`once`]) → each test class several times over ([`rounds`]) → suspects alone, each repeated in one
-//! process ([`repeat`]) → facts of the suite, judged as those of any Java suite. Every one of these is a run of its own ([`drive`]), because
+//! process ([`repeat`]) → facts of the suite, judged as those of any Java suite. Where each test has a process of its own ([`alone`]), all of these
+//! are of single tests. Every one of these is a run of its own ([`drive`]), because
 //! the system ends the app's process with each. Everything that was put on the device is removed at the end, whatever the end is.
 
+mod alone;
 mod drive;
 mod dump;
 mod files;
@@ -187,22 +189,31 @@ async fn in_order(
     about: &DeviceFacts,
 ) -> Result<Option<Measured>, Broken> {
     let Some(named) = probe::probe(around, setting, suite, about).await? else { return Ok(None) };
-    let once = once::once(around, setting, suite, &named).await?;
+    let (once, parts) = match suite.planned.process_per_test {
+        true => alone::once(around, setting, suite, &named).await?,
+        false => (once::once(around, setting, suite, &named).await?, Vec::new()),
+    };
     let mut measured = Measured {
         failed: once.failed,
         facts: SuiteFacts {
             name: suite.name.clone(),
             runner: "instrumentation".to_owned(),
             boundary: BoundaryQuality::Exact,
-            screened_s: once.done.elapsed.as_secs_f64(),
-            screen: once.done.finished.iter().map(ProcessFacts::of).collect(),
-            java: Some(JavaFacts { app_memory: once.memory, ..JavaFacts::default() }),
+            screened_s: once.elapsed.as_secs_f64(),
+            screen: once.finished.iter().map(ProcessFacts::of).collect(),
+            java: Some(JavaFacts {
+                app_memory: once.memory,
+                limits: suite.planned.process_per_test.then(|| alone::LIMITS.to_owned()),
+                ..JavaFacts::default()
+            }),
             confirmations: BTreeMap::new(),
             problems: once.problems.iter().map(|what| problem(&suite.name, what.clone(), "")).collect(),
         },
-        processes: once.done.finished,
+        processes: once.finished,
     };
-    if once.complete && !once.seen.classes.is_empty() {
+    if once.complete && !parts.is_empty() {
+        alone::repeat(around, setting, suite, &parts, &mut measured).await?;
+    } else if once.complete && !once.seen.classes.is_empty() {
         let suspects = rounds::rounds(around, setting, suite, &once.seen, &mut measured).await?;
         repeat::confirm(around, setting, suite, &once.seen, &suspects, &mut measured).await?;
     }
@@ -257,6 +268,10 @@ impl Suite<'_> {
     ) -> Result<(Done, String), Broken> {
         let Run { mode, label, detail, orders, held, clocked, timeout, log } = what;
         let options = self.options(setting, &label, detail);
+        if self.planned.clear_data && mode != Mode::List {
+            let cleared = self.delivery.clear_data(&self.component.tests).await;
+            cleared.map_err(|why| Broken::by(&why))?;
+        }
         self.delivery.tell(&options).await.map_err(|why| Broken::by(&why))?;
         let job = Job {
             package: self.delivery.app().package.clone(),

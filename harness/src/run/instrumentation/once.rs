@@ -2,7 +2,9 @@
 //! held against each other, so that no test passes that nobody looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use memgate_analysis::ProcessRecord;
 use memgate_formats::instrumentation::{Ending, Status, TestResult};
 use memgate_model::AppMemory;
 
@@ -16,14 +18,17 @@ use crate::run::label::Label;
 use crate::run::screen::Setting;
 use crate::run::supervise::{Stopped, Surroundings};
 use crate::run::watch::Settle;
-use crate::suite::instrumentation::Mode;
+use crate::suite::instrumentation::{Mode, Selection};
 
 /// Tests named where many are missing.
 const SHOWN: usize = 10;
 
 /// What came of it.
+#[derive(Default)]
 pub(super) struct Once {
-    pub(super) done: Done,
+    pub(super) elapsed: Duration,
+    /// Processes that were measured, in the order they began.
+    pub(super) finished: Vec<Finished>,
     pub(super) seen: Seen,
     /// Did a test fail, or the run as a whole?
     pub(super) failed: bool,
@@ -53,13 +58,27 @@ pub(super) async fn once(
     around: &mut Surroundings<'_>,
     setting: Setting<'_>,
     suite: &mut Suite<'_>,
-    named: &BTreeSet<String>,
+    named: &[Selection],
 ) -> Result<Once, Broken> {
     let console = around.console;
     let mut progress = Progress::beside_tests(console, "testing", Some(named.len() as u64));
     let memory = Memory::of_run(named.len());
-    let run = Run {
-        mode: Mode::Once,
+    let mut show = |board: &crate::run::board::Board| progress.update(board.tests(), &board.status());
+    let run = run(suite, Mode::Once, &memory);
+    let (done, output) = suite.run(around, setting, run, &mut show).await?;
+    drop(progress);
+    let retraced = |trace: &str| around.names.retraced(&suite.planned.name, trace);
+    console.result(shown(done.run.tests(), retraced).as_bytes()).map_err(Stopped::from)?;
+    let named = named.iter().map(Selection::id).collect();
+    let mut once = look(done, &named, &output);
+    once.memory = memory.tell(console, &suite.name, &once.finished);
+    Ok(once)
+}
+
+/// A run of tests as they are.
+pub(super) fn run(suite: &Suite<'_>, mode: Mode, memory: &Memory) -> Run<'static> {
+    Run {
+        mode,
         label: Label::Screen { suite: suite.name.clone() },
         detail: Detail::Survivors,
         orders: Box::new(|_| Box::new(Settle::new(false))),
@@ -67,19 +86,11 @@ pub(super) async fn once(
         clocked: Clocked::Test,
         timeout: suite.planned.timeout,
         log: "run",
-    };
-    let mut show = |board: &crate::run::board::Board| progress.update(board.tests(), &board.status());
-    let (done, output) = suite.run(around, setting, run, &mut show).await?;
-    drop(progress);
-    console.result(shown(done.run.tests()).as_bytes()).map_err(Stopped::from)?;
-    let (memory, why_not) = memory.known(&done.finished);
-    if let Some(why) = why_not {
-        console.warning(&format!("{}: the device does not tell of the app's memory: {why}", suite.name));
     }
-    Ok(Once { memory, ..look(done, named, &output) })
 }
 
-fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
+/// Holds what the runner says against what the agent saw, for the tests that the runner `named`.
+pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     let mut problems = done.problems.clone();
     let tests = done.run.tests();
     let results: BTreeMap<String, Status> = tests.iter().map(|test| (id(test), test.status)).collect();
@@ -100,10 +111,11 @@ fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     if done.finished.is_empty() {
         problems.push("not measured: the agent did not report from the app".to_owned());
     } else {
-        problems.extend(listed(
-            "ran, but the agent saw nothing of it: is memgate's listener in the test APK?",
-            &unseen,
-        ));
+        let why = match done.finished.iter().find_map(|process| broken_off(&process.record)) {
+            Some(why) => format!("ran, but what the agent sent of it is not whole: {why}"),
+            None => "ran, but the agent saw nothing of it: is memgate's listener in the test APK?".to_owned(),
+        };
+        problems.extend(listed(&why, &unseen).map(|what| format!("not measured: {what}")));
     }
     // A test that the lost device did not let end is not the user's failure.
     let theirs = |test: &TestResult| {
@@ -111,7 +123,14 @@ fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     };
     let failed = tests.iter().any(theirs) || failed_as_a_whole(&done.ending);
     let complete = done.incomplete().is_none() && !done.finished.is_empty() && problems.is_empty();
-    Once { done, seen: Seen { classes }, failed, complete, problems, memory: None }
+    let Done { elapsed, finished, .. } = done;
+    Once { elapsed, finished, seen: Seen { classes }, failed, complete, problems, memory: None }
+}
+
+/// Why a stream cannot tell of every test.
+fn broken_off(record: &ProcessRecord) -> Option<String> {
+    let cut = || record.goodbye.is_none().then(|| "its connection ended before the run did".to_owned());
+    record.damaged.clone().or_else(cut)
 }
 
 /// The user's own failure, as the runner tells it; what went wrong around the run is not theirs.
@@ -148,7 +167,7 @@ fn ran(finished: &[Finished]) -> (Vec<(String, Vec<String>)>, BTreeSet<String>) 
 }
 
 /// `3 tests did not run: a, b, c`.
-fn listed(what: &str, tests: &[&str]) -> Option<String> {
+pub(super) fn listed(what: &str, tests: &[&str]) -> Option<String> {
     let shown = tests.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
     let more = match tests.len().saturating_sub(SHOWN) {
         0 => String::new(),
@@ -166,8 +185,8 @@ pub(super) fn tests_text(count: usize) -> String {
     if count == 1 { "1 test".to_owned() } else { format!("{count} tests") }
 }
 
-/// The tests' own result, as their runner would show it: the failures with their stacks, and a sum.
-fn shown(tests: &[TestResult]) -> String {
+/// The tests' own result, as their runner would show it: the failures with their stacks as they were written (`retraced`), and a sum.
+pub(super) fn shown(tests: &[TestResult], retraced: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let failures: Vec<&TestResult> = tests.iter().filter(|test| !test.status.is_good()).collect();
     for test in &failures {
@@ -179,7 +198,7 @@ fn shown(tests: &[TestResult]) -> String {
         text.push_str(&format!(
             "{how} {}\n{}\n",
             id(test),
-            test.trace.as_deref().unwrap_or_default().trim_end()
+            retraced(test.trace.as_deref().unwrap_or_default().trim_end()).trim_end()
         ));
     }
     let ran = tests.iter().filter(|test| test.status != Status::Ignored).count();
@@ -192,6 +211,8 @@ fn shown(tests: &[TestResult]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use memgate_wire::{Goodbye, GoodbyeReason};
+
     use super::*;
 
     fn test(class: &str, method: &str, status: Status) -> TestResult {
@@ -209,11 +230,24 @@ mod tests {
     #[test]
     fn failures_are_shown_with_their_stacks_and_ignored_tests_did_not_run() {
         let passed = [test("A", "a", Status::Passed), test("A", "b", Status::Ignored)];
-        assert_eq!(shown(&passed), "OK (1 test)\n");
+        assert_eq!(shown(&passed, str::to_owned), "OK (1 test)\n");
         let failed =
             [test("A", "a", Status::Failed), test("A", "b", Status::Crashed), test("A", "c", Status::Passed)];
         let want = "failed: A.a\nat x\nthe process crashed in A.b\nat x\nTests run: 3,  Failures: 2\n";
-        assert_eq!(shown(&failed), want);
+        assert_eq!(shown(&failed, str::to_owned), want);
+        let named = shown(&failed[..1], |trace| trace.replace('x', "com.example.Tile"));
+        assert_eq!(named, "failed: A.a\nat com.example.Tile\nTests run: 1,  Failures: 1\n");
+    }
+
+    #[test]
+    fn a_stream_that_is_not_whole_says_why_it_does_not_tell_of_a_test() {
+        let mut record = ProcessRecord::default();
+        assert_eq!(broken_off(&record).unwrap(), "its connection ended before the run did");
+        let (counters, cost) = Default::default();
+        record.goodbye = Some(Goodbye { reason: GoodbyeReason::Exit, status: None, counters, cost });
+        assert_eq!(broken_off(&record), None);
+        record.damaged = Some("after 9 frames: not a frame".to_owned());
+        assert_eq!(broken_off(&record).unwrap(), "after 9 frames: not a frame");
     }
 
     #[test]

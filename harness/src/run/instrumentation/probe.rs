@@ -21,7 +21,7 @@ use crate::run::label::Label;
 use crate::run::screen::Setting;
 use crate::run::supervise::{Stopped, Surroundings};
 use crate::run::watch::Settle;
-use crate::suite::instrumentation::{Component, Mode, components, find};
+use crate::suite::instrumentation::{Component, Mode, Selection, components, find};
 
 /// Longest time for installing.
 const INSTALL_LIMIT: std::time::Duration = std::time::Duration::from_secs(600);
@@ -62,8 +62,8 @@ pub(super) async fn prepare<'a>(
 async fn component(planned: &PlannedInstrumentation, device: &Device) -> Result<Component, Broken> {
     if ORCHESTRATORS.contains(&planned.package.as_str()) {
         return Err(Broken::Suite {
-            what: format!("{} starts a process for each test", planned.package),
-            hint: "growth from test to test is not to be seen there: name the package of the tests themselves; what the orchestrator is wanted for, repeating does by itself".to_owned(),
+            what: format!("{} has no tests, it starts those of another package one by one", planned.package),
+            hint: "name the package of the tests themselves, and add `execution: orchestrator` where each of them needs a process of its own: memgate starts them one by one then".to_owned(),
         });
     }
     let line = "pm list instrumentation";
@@ -84,7 +84,7 @@ pub(super) async fn probe(
     setting: Setting<'_>,
     suite: &mut Suite<'_>,
     about: &DeviceFacts,
-) -> Result<Option<BTreeSet<String>>, Broken> {
+) -> Result<Option<Vec<Selection>>, Broken> {
     let abi = suite.delivery.app().abi.clone();
     let library = crate::embedded::android_agent(&abi).map_err(|why| Broken::Suite {
         what: format!("failed to {}", chain(&why)),
@@ -108,12 +108,11 @@ pub(super) async fn probe(
             let what = format!("the runner could not name its tests: {}", done.ending);
             return Err(Broken::Suite { what, hint: hint(&done.ending).to_owned() });
         }
-        let names = done
-            .run
-            .tests()
-            .iter()
-            .filter_map(|test| Some(format!("{}.{}", test.class, test.method.as_ref()?)));
-        let names: BTreeSet<String> = names.collect();
+        let named = done.run.tests().iter().filter(|test| test.method.is_some());
+        let mut known = BTreeSet::new();
+        let named = named.filter(|test| known.insert((&test.class, &test.method)));
+        let names: Vec<Selection> =
+            named.map(|test| Selection { class: test.class.clone(), test: test.method.clone() }).collect();
         let by_listener = matches!(way, Way::Attach | Way::Packaged);
         if by_listener || done.finished.iter().any(|process| process.hello().blind.is_none()) {
             around.console.line(&format!(

@@ -83,12 +83,12 @@ pub(super) async fn confirm(
 }
 
 /// What came of one.
-struct Outcome {
-    facts: ConfirmationFacts,
+pub(super) struct Outcome {
+    pub(super) facts: ConfirmationFacts,
     /// Was it seen to leak?
     leaks: bool,
     /// Why the device cannot be asked any more.
-    gone: Option<String>,
+    pub(super) gone: Option<String>,
 }
 
 impl Outcome {
@@ -99,16 +99,16 @@ impl Outcome {
 
 /// What is repeated alone.
 #[derive(Clone, Copy)]
-struct Alone<'a> {
-    selection: &'a Selection,
+pub(super) struct Alone<'a> {
+    pub(super) selection: &'a Selection,
     /// How many tests these are.
-    tests: usize,
+    pub(super) tests: usize,
     /// Is nothing smaller repeated after it?
-    last: bool,
+    pub(super) last: bool,
 }
 
 /// Repeats one selection of so many tests.
-async fn one(
+pub(super) async fn one(
     around: &mut Surroundings<'_>,
     setting: Setting<'_>,
     suite: &mut Suite<'_>,
@@ -120,7 +120,7 @@ async fn one(
     let id = selection.id();
     let leaks = Arc::new(AtomicBool::new(false));
     let dump = (last && suite.planned.heap_dumps)
-        .then(|| Dump::of(setting.session, &id))
+        .then(|| Dump::of(setting.session, &id, suite.planned.trimmed_dumps))
         .transpose()
         .map_err(Stopped::from)?;
     let held = dump.as_ref().map(|dump| dump.order(suite, Arc::clone(&leaks)));
@@ -154,7 +154,7 @@ async fn one(
         Err(stopped) => return Err(stopped),
     };
     if let Some(dump) = dump {
-        dump.tell(around.console);
+        dump.finish(around.console).await;
     }
     let gone = done.lost.as_ref().filter(|lost| lost.device_is_gone).map(|lost| lost.why.clone());
     let failed = done.incomplete();

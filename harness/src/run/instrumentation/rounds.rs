@@ -17,7 +17,7 @@ use crate::run::problem;
 use crate::run::screen::Setting;
 use crate::run::supervise::Surroundings;
 use crate::run::watch::Orders;
-use crate::suite::instrumentation::Mode;
+use crate::suite::instrumentation::{Mode, Selection};
 
 /// Runs the rounds, notes their processes, and tells which classes grew.
 pub(super) async fn rounds(
@@ -42,27 +42,11 @@ pub(super) async fn rounds(
     around.console.line(&format!("{}: rounds over {what} on {}", suite.name, suite.device.serial()));
     let total = classes.len() as u64;
     let mut progress = Progress::of_silent_tests(around.console, &format!("rounds of {}", suite.name), total);
-    let (policy, name) = (setting.plan.policy.clone(), suite.name.clone());
-    let run = Run {
-        mode: Mode::Rounds(classes),
-        label: Label::Rounds { suite: suite.name.clone() },
-        detail: Detail::Survivors,
-        orders: Box::new(move |_| Box::new(Suspicion(RoundsWatch::new(&policy, &name)))),
-        held: None,
-        clocked: Clocked::Alone,
-        // A window is a whole class.
-        timeout: times(suite.planned.timeout, most_tests),
-        log: "rounds",
-    };
     let mut show = |board: &Board| progress.update(0, &board.status());
-    let (done, output) = suite.run(around, setting, run, &mut show).await?;
+    let chosen = classes.into_iter().map(|class| Selection { class, test: None }).collect();
+    let Rounds { finished, problems, .. } =
+        run(around, setting, suite, (chosen, most_tests), &mut show).await?;
     drop(progress);
-    let mut problems = done.problems.clone();
-    problems.extend(done.incomplete().map(|why| format!("{why} (what was printed: {output})")));
-    if done.finished.is_empty() {
-        problems.push("the agent did not report from the app".to_owned());
-    }
-    let finished: Vec<Finished> = done.finished.into_iter().filter(Finished::is_main).collect();
     java.rounds = finished.iter().map(ProcessFacts::of).collect();
     let failed = !problems.is_empty();
     let told = problems
@@ -75,6 +59,46 @@ pub(super) async fn rounds(
     let suspects = if failed { Vec::new() } else { finished.iter().filter_map(suspects).flatten().collect() };
     measured.processes.extend(finished);
     Ok(suspects)
+}
+
+/// What one run of rounds left.
+pub(super) struct Rounds {
+    pub(super) finished: Vec<Finished>,
+    /// Why it is not whole.
+    pub(super) problems: Vec<String>,
+    /// The device cannot be asked any more.
+    pub(super) gone: bool,
+}
+
+/// Runs these several times over in one process; the largest of them has so many tests.
+pub(super) async fn run(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &mut Suite<'_>,
+    (chosen, most_tests): (Vec<Selection>, usize),
+    show: &mut dyn FnMut(&Board),
+) -> Result<Rounds, Broken> {
+    let (policy, name) = (setting.plan.policy.clone(), suite.name.clone());
+    let run = Run {
+        mode: Mode::Rounds(chosen),
+        label: Label::Rounds { suite: suite.name.clone() },
+        detail: Detail::Survivors,
+        orders: Box::new(move |_| Box::new(Suspicion(RoundsWatch::new(&policy, &name)))),
+        held: None,
+        clocked: Clocked::Alone,
+        // A window is a whole class.
+        timeout: times(suite.planned.timeout, most_tests),
+        log: "rounds",
+    };
+    let (done, output) = suite.run(around, setting, run, show).await?;
+    let mut problems = done.problems.clone();
+    problems.extend(done.incomplete().map(|why| format!("{why} (what was printed: {output})")));
+    if done.finished.is_empty() {
+        problems.push("the agent did not report from the app".to_owned());
+    }
+    let gone = done.lost.as_ref().is_some_and(|lost| lost.device_is_gone);
+    let finished = done.finished.into_iter().filter(Finished::is_main).collect();
+    Ok(Rounds { finished, problems, gone })
 }
 
 /// Ends the rounds of a test class that is no suspect any more.

@@ -83,9 +83,11 @@ pub(super) async fn screen(
     let files = Files::new(setting)?;
     let label = Label::Screen { suite: planned.name.clone().unwrap_or_default() };
     let windows = windows::where_to_measure(setting.plan, |list| files.write("windows", list))?;
+    let suite = planned.name.as_deref().unwrap_or_default();
+    let follow = around.names.renamed(suite, files.look.follow.clone());
     let (options, our_option) = files.options(around, &label, |options| {
         options.windows = windows;
-        options.look = Some(files.look.clone());
+        options.look = Some(JavaLook { follow, ..files.look.clone() });
     })?;
     let planned_now = filtered(setting, planned)?;
     let launch = match setting.plan.java.agent {

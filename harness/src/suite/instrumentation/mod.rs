@@ -102,6 +102,15 @@ impl Selection {
             None => self.class.clone(),
         }
     }
+
+    /// As the runner is told of it.
+    #[must_use]
+    pub fn argument(&self) -> String {
+        match &self.test {
+            Some(test) => format!("{}#{test}", self.class),
+            None => self.class.clone(),
+        }
+    }
 }
 
 /// What a run is for.
@@ -111,8 +120,10 @@ pub enum Mode {
     List,
     /// The tests as they are.
     Once,
-    /// Each of these classes several times over.
-    Rounds(Vec<String>),
+    /// This alone, as it is.
+    Alone(Selection),
+    /// Each of these several times over.
+    Rounds(Vec<Selection>),
     /// This again and again.
     Repeat(Selection),
 }
@@ -169,14 +180,14 @@ impl Call<'_> {
         };
         match &self.mode {
             Mode::List => {}
-            Mode::Once | Mode::Rounds(_) | Mode::Repeat(_) => {
+            Mode::Once | Mode::Alone(_) | Mode::Rounds(_) | Mode::Repeat(_) => {
                 add("listener", if self.awaits_agent { AWAITING_LISTENER } else { LISTENER });
             }
         }
         match &self.mode {
             Mode::Rounds(_) => add("runnerBuilder", ROUNDS),
             Mode::Repeat(_) => add("runnerBuilder", REPEAT),
-            Mode::List | Mode::Once => {}
+            Mode::List | Mode::Once | Mode::Alone(_) => {}
         }
         let mut set = |key: &str, value: String| {
             pairs.retain(|(known, _)| known != key);
@@ -189,14 +200,13 @@ impl Call<'_> {
         match &self.mode {
             Mode::List => set("log", "true".to_owned()),
             Mode::Once => {}
-            Mode::Rounds(classes) => {
-                let list = classes.join(",");
+            Mode::Rounds(chosen) => {
+                let list = chosen.iter().map(Selection::argument).collect::<Vec<_>>().join(",");
                 if list.len() < LONGEST_CLASS_LIST {
                     set("class", list);
                 }
             }
-            Mode::Repeat(Selection { class, test: Some(test) }) => set("class", format!("{class}#{test}")),
-            Mode::Repeat(Selection { class, test: None }) => set("class", class.clone()),
+            Mode::Alone(chosen) | Mode::Repeat(chosen) => set("class", chosen.argument()),
         }
         if let Some(filter) = self.filter.filter(|_| !matches!(self.mode, Mode::Repeat(_))) {
             set("tests_regex", tests_regex(filter));
@@ -262,7 +272,8 @@ mod tests {
             call(Mode::List, false),
             "am instrument -w -r -e listener a.B -e size 'small tests' -e log true io.x.test/R"
         );
-        let rounds = call(Mode::Rounds(vec!["a.ATest".into(), "a.B$C".into()]), true);
+        let class = |class: &str| Selection { class: class.into(), test: None };
+        let rounds = call(Mode::Rounds(vec![class("a.ATest"), class("a.B$C")]), true);
         assert!(rounds.contains("a.B,io.memgate.android.AwaitingListener"), "{rounds}");
         assert!(
             rounds.contains("-e runnerBuilder io.memgate.android.Rounds -e class 'a.ATest,a.B$C'"),
@@ -270,6 +281,10 @@ mod tests {
         );
         let one = Selection { class: "a.ATest".into(), test: Some("x".into()) };
         assert_eq!(one.id(), "a.ATest.x");
+        assert_eq!(
+            call(Mode::Alone(one.clone()), false),
+            "am instrument -w -r -e listener a.B,io.memgate.android.MemgateListener -e size 'small tests' -e class 'a.ATest#x' io.x.test/R"
+        );
         let repeat = call(Mode::Repeat(one), false);
         assert!(
             repeat.contains("-e runnerBuilder io.memgate.android.Repeat -e class 'a.ATest#x'")

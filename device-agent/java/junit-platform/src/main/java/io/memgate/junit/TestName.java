@@ -18,8 +18,14 @@ public final class TestName {
     public static TestName of(String uniqueId) {
         StringBuilder suite = new StringBuilder();
         StringBuilder test = new StringBuilder();
-        for (String segment : uniqueId.split("\\]/\\[")) {
-            String plain = segment.replaceFirst("^\\[", "").replaceFirst("\\]$", "");
+        // By hand: this runs several times for every test, mostly before it is compiled.
+        int end = -1;
+        for (int at = 0; at < uniqueId.length(); at = end + 2) {
+            end = uniqueId.indexOf("]/[", at);
+            if (end < 0) {
+                end = uniqueId.length() - (uniqueId.endsWith("]") ? 1 : 0);
+            }
+            String plain = uniqueId.substring(uniqueId.charAt(at) == '[' ? at + 1 : at, end);
             int colon = plain.indexOf(':');
             String type = colon < 0 ? "" : plain.substring(0, colon);
             String value = decode(plain.substring(colon + 1));

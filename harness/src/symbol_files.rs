@@ -1,0 +1,138 @@
+//! Files with symbols of native libraries, as `suites.NAME.symbols` and `--symbols` name them.
+//!
+//! Data flow: folders and APKs → folders; the libraries of an APK (`lib/ABI/*.so`) are unpacked into one of our own, which is removed with
+//! [`SymbolFiles`] → whoever looks for symbols searches them by build id ([`memgate_symbols`]).
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use memgate_formats::zip::{Damaged, entries};
+
+use crate::exit::ExpectedError;
+
+/// A larger APK is none.
+const LARGEST_APK: u64 = 4 << 30;
+/// A larger library in it is none.
+const LARGEST_LIBRARY: u64 = 1 << 30;
+
+/// Folders to search; those of APKs as long as this lives.
+#[derive(Debug, Default)]
+pub struct SymbolFiles {
+    folders: Vec<PathBuf>,
+    packed: Vec<Packed>,
+    unpacked: Vec<Unpacked>,
+}
+
+/// A library of an APK.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    /// File name of the APK.
+    pub(crate) apk: String,
+    /// File name of the library.
+    pub(crate) library: String,
+    /// Where it lies in the APK, if it is not compressed: Android then maps it from there.
+    pub(crate) place: Option<u64>,
+}
+
+/// Libraries of an APK, as long as they are needed.
+#[derive(Debug)]
+struct Unpacked(PathBuf);
+
+impl Drop for Unpacked {
+    fn drop(&mut self) {
+        // A temporary folder that cannot be removed hurts nobody.
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+impl SymbolFiles {
+    /// Takes folders as they are, and unpacks APKs.
+    ///
+    /// # Errors
+    /// One is missing, or is neither a folder nor an APK with libraries.
+    pub fn open(sources: &[PathBuf]) -> Result<Self, ExpectedError> {
+        let mut files = Self::default();
+        for source in sources {
+            if fs::metadata(source).map_err(ExpectedError::file("read", source))?.is_dir() {
+                files.folders.push(source.clone());
+                continue;
+            }
+            let folder = unpack(source, &mut files.packed)?;
+            files.folders.push(folder.0.clone());
+            files.unpacked.push(folder);
+        }
+        Ok(files)
+    }
+
+    /// Was none named?
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.folders.is_empty()
+    }
+
+    /// All folders.
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
+        self.folders.clone()
+    }
+
+    /// The folders of APKs alone.
+    pub(crate) fn of_apks(&self) -> Vec<PathBuf> {
+        self.unpacked.iter().map(|unpacked| unpacked.0.clone()).collect()
+    }
+
+    /// The libraries of APKs.
+    pub(crate) fn packed(&self) -> &[Packed] {
+        &self.packed
+    }
+}
+
+/// Writes the libraries of an APK into a folder of their own.
+fn unpack(apk: &Path, packed: &mut Vec<Packed>) -> Result<Unpacked, ExpectedError> {
+    let wrong = |why: String| ExpectedError::Session {
+        path: apk.to_owned(),
+        why,
+        hint: "symbols come from folders with unstripped libraries, and from APKs".to_owned(),
+    };
+    if fs::metadata(apk).map_err(ExpectedError::file("read", apk))?.len() > LARGEST_APK {
+        return Err(wrong("it is larger than 4 GiB".to_owned()));
+    }
+    let bytes = fs::read(apk).map_err(ExpectedError::file("read", apk))?;
+    let damaged = |why: Damaged| wrong(format!("it is no APK, or damaged: {why}"));
+    let folder = temporary_folder()?;
+    let mut found = false;
+    for (number, entry) in entries(&bytes).map_err(damaged)?.iter().enumerate() {
+        let name = String::from_utf8_lossy(entry.name);
+        let library = name.rsplit('/').next().unwrap_or(&name);
+        if !name.starts_with("lib/") || !library.ends_with(".so") {
+            continue;
+        }
+        found = true;
+        // Each ABI has one of the same name.
+        let own = folder.0.join(number.to_string());
+        fs::create_dir(&own).map_err(ExpectedError::file("create", &own))?;
+        let file = own.join(library);
+        let content = entry.content(LARGEST_LIBRARY).map_err(damaged)?;
+        fs::write(&file, content).map_err(ExpectedError::file("write", &file))?;
+        let place = if entry.is_stored() { Some(entry.place().map_err(damaged)? as u64) } else { None };
+        let apk = apk.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        packed.push(Packed { apk, library: library.to_owned(), place });
+    }
+    if found { Ok(folder) } else { Err(wrong("it has no libraries (lib/ABI/*.so)".to_owned())) }
+}
+
+fn temporary_folder() -> Result<Unpacked, ExpectedError> {
+    let root = std::env::temp_dir();
+    for number in 0_u32.. {
+        let folder = root.join(format!("memgate-symbols-{}-{number}", std::process::id()));
+        match fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Ok(()) => return Ok(Unpacked(folder)),
+            Err(why) if why.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(why) => return Err(ExpectedError::file("create", &folder)(why)),
+        }
+    }
+    Err(ExpectedError::Machinery {
+        what: format!("no temporary folder could be made in {}", root.display()),
+        hint: "remove its folders memgate-symbols-*".to_owned(),
+    })
+}
