@@ -31,8 +31,8 @@ const PER_WRITING: u64 = 2048;
 /// Tag of the first followed object.
 const FOLLOWED: i64 = 1 << 60;
 
-/// The virtual machine tells of ends in a thread of its own, soon after a collection. On the busiest machine not later than this.
-const LATEST: Duration = Duration::from_secs(10);
+/// The virtual machine tells of ends in a thread of its own, soon after a collection, and on the busiest machine not later than this.
+const LATEST: Duration = Duration::from_secs(60);
 
 /// Following as it was asked for.
 pub(crate) struct Follow {

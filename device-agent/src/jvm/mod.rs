@@ -56,8 +56,6 @@ use crate::session;
 
 /// Main class of memgate's launcher, which tells itself where windows end.
 const LAUNCHER: &str = "io.memgate.launcher.Main";
-/// What calls itself so is JUnit 4's notifier, as it was changed.
-const JUNIT4: &str = "junit4";
 /// Option `windows`: as with the launcher.
 const EACH: &str = "each";
 /// Errors for want of memory that are told: a test may provoke many.
@@ -217,10 +215,6 @@ impl Natives for Agent {
     }
 
     fn listener(&self, name: &str, properties: &str) {
-        if name != JUNIT4 && !self.is_art {
-            // Whoever else tells of the tests needs no notifier of JUnit 4 that was changed.
-            self.hears_of_classes(false);
-        }
         let mut words = properties.split('\0');
         let mut all = Vec::new();
         while let (Some(key), Some(value)) = (words.next(), words.next()) {

@@ -67,7 +67,7 @@ pub(crate) fn on_load(jvmti: Jvmti, text: &str) {
     let Some(options) = platform::options_of(text).filter(is_meant) else { return };
     let Some(agent) = wake(jvmti, options, command) else { return };
     // Without its events the agent is not there: nothing was changed so far.
-    let _told_by_the_missing_hello = agent.listen(&[Event::VmInit, Event::VmDeath]);
+    let _told_by_the_missing_hello = agent.listen(&[Event::VmInit, Event::VmDeath, agent.class_event()]);
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     match target::other_agent(&line, text) {
         // Only one agent may sample. Ours comes first, and a profiler of the build's own would be refused.
@@ -94,7 +94,7 @@ pub(crate) fn on_attach(env: &mut Env<'_>, jvmti: Jvmti, text: &str) {
         // What is loaded already is sent through the hook again.
         let _only_what_is_loaded_later = jvmti.add_capabilities(&[raw::CAN_RETRANSFORM_CLASSES]);
     }
-    let _told_by_the_missing_hello = agent.listen(&[Event::VmDeath]);
+    let _told_by_the_missing_hello = agent.listen(&[Event::VmDeath, agent.class_event()]);
     agent.sample();
     agent.begin(env);
     session::java_event("attached", "");
@@ -158,16 +158,8 @@ impl Agent {
         if self.is_art { Event::ClassPrepare } else { Event::ClassFileLoadHook }
     }
 
-    /// Hears of new classes, or no more. HotSpot reads each class of its shared archive once more for whoever hears of them, and maps less
-    /// of the archive where that is so from the start.
-    pub(super) fn hears_of_classes(&self, on: bool) {
-        // Without them tests of JUnit 4 are not seen, and the report says that there were none.
-        let _no_tests = self.jvmti.enable(self.class_event(), on);
-    }
-
     /// The virtual machine runs: binds the natives and opens the stream.
     pub(super) fn begin(&'static self, env: &mut Env<'_>) {
-        self.hears_of_classes(true);
         let work = |env: &mut Env<'_>| -> Result<(), Failure> {
             let vm = if self.is_art { self.art(env)? } else { self.hotspot(env)? };
             let vm = self.vm.get_or_init(|| vm);

@@ -225,7 +225,6 @@ impl<'a> Following<'a> {
             self.capture(&asked);
             return Ok(None);
         }
-        // A guest does not wake us for boundaries at which it does not wait: they are read in between.
         let timeout = next_tick.saturating_duration_since(Instant::now()).min(READ_EVERY);
         let woken = self.tracked.page.wait(offset::BOUNDARY, self.answered, &self.tracked.bell, timeout);
         match woken.map_err(|e| self.page_error(e))? {
