@@ -80,7 +80,8 @@ impl<W: Write> Write for Packed<W> {
 /// # Errors
 /// It is no whole dump, or cannot be read or written.
 pub fn trim(from: impl Read, to: impl Write) -> Result<u64, HprofError> {
-    let mut trimming = Trimming { from, to, at: 0, id_bytes: 0, left: u64::MAX, zeroed: 0 };
+    let mut trimming =
+        Trimming { from, to, at: 0, id_bytes: 0, left: u64::MAX, zeroed: 0, buffer: vec![0; PIECE] };
     trimming.header()?;
     let mut last = 0;
     while let Some(tag) = trimming.tag_or_end()? {
@@ -108,6 +109,8 @@ struct Trimming<R, W> {
     /// Of the record that is being read.
     left: u64,
     zeroed: u64,
+    /// Of [`PIECE`] bytes, kept: most of what is copied are the few bytes of an object's head.
+    buffer: Vec<u8>,
 }
 
 impl<R: Read, W: Write> Trimming<R, W> {
@@ -257,7 +260,7 @@ impl<R: Read, W: Write> Trimming<R, W> {
         if length > self.left {
             return Err(HprofError::Cut { at: self.at });
         }
-        let (mut buffer, mut left) = ([0; PIECE], length);
+        let (mut buffer, mut left) = (std::mem::take(&mut self.buffer), length);
         while left > 0 {
             let size = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
             let piece = buffer.get_mut(..size).unwrap_or_default();
@@ -266,6 +269,7 @@ impl<R: Read, W: Write> Trimming<R, W> {
             self.to.write_all(piece)?;
             left = left.saturating_sub(size as u64);
         }
+        self.buffer = buffer;
         Ok(())
     }
 
