@@ -346,6 +346,41 @@ impl<T: Read> Read for Vec<T> {
     }
 }
 
+/// A list, or one value that stands for a list of it.
+#[derive(Debug)]
+pub(crate) struct OneOrMore<T>(pub(crate) Vec<T>);
+
+impl<T: Read> Read for OneOrMore<T> {
+    const NOTHING_IS_ABSENT: bool = true;
+
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        match node.kind {
+            Kind::Sequence(_) => Vec::read(node, reader).map(Self),
+            _ => T::read(node, reader).map(|one| Self(vec![one])),
+        }
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for OneOrMore<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("OneOrMore{}", T::schema_name()).into()
+    }
+
+    /// The schema of one, which also allows an array of it.
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = T::json_schema(generator);
+        let mut both = one.clone();
+        let types = [one.get("type").cloned().unwrap_or_default(), "array".into()];
+        both.insert("type".to_owned(), types.into_iter().collect());
+        both.insert("items".to_owned(), one.to_value());
+        both
+    }
+}
+
 /// A table whose keys the user chooses, in the order of the file.
 #[derive(Debug)]
 pub(crate) struct Named<T>(pub(crate) Vec<(At<String>, T)>);

@@ -92,7 +92,13 @@ fn kind(root: &Value, property: &Value) -> String {
     }
     if let Some(item) = schema.get("items") {
         let kind = kind(root, item);
-        return if kind == "table" { "list of tables".to_owned() } else { format!("list of {kind}") };
+        let types = schema.get("type").and_then(Value::as_array);
+        let or_one = types.is_some_and(|types| types.iter().any(|name| name == "string"));
+        return match kind.as_str() {
+            "table" => "list of tables".to_owned(),
+            _ if or_one => format!("{kind}, or list of {kind}"),
+            _ => format!("list of {kind}"),
+        };
     }
     if schema.get("properties").is_some() || schema.get("additionalProperties").is_some() {
         return "table".to_owned();

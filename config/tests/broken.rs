@@ -67,6 +67,10 @@ const BROKEN: &[(&str, &str)] = &[
         "suite_of_another_runner",
         "version: 1\nsuites:\n  a: { run: [x], devices: all }\n  b: { run: [x], runner: gtst }\n",
     ),
+    (
+        "mapping_that_names_no_file",
+        "version: 1\nsuites:\n  a: { run: [x], runner: junit, mapping: [a.txt, \"\", [b.txt]] }\n  b: { run: [x], runner: junit, mapping: { file: a.txt } }\n  c: { run: [x], runner: gtest, mapping: [a.txt] }\n",
+    ),
     ("repetitions_of_gtest", "version: 1\nsuites:\n  a: { run: [x, \"--n={n}\"], runner: gtest }\n"),
     ("bracket_in_a_flow_argument", "version: 1\nsuites:\n  a: { run: [x, --n={n}], runner: command }\n"),
     ("variable_in_a_flow_table", "version: 1\nreports: { json: { path: ${OUT} } }\n"),

@@ -1,6 +1,6 @@
 //! The committed examples, and what they mean.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use memgate_config::{
@@ -115,8 +115,23 @@ fn the_full_example_means_what_it_says() {
     assert_eq!((&app.devices, app.packaged), (&Devices::All, false));
     assert_eq!(app.apks, [PathBuf::from("app/build/outputs/apk/debug/app-debug.apk")]);
     assert_eq!(app.arguments, [("size".to_owned(), "large".to_owned())]);
-    assert_eq!(app.mapping.as_deref(), Some(Path::new("app/build/outputs/mapping/debug/mapping.txt")));
+    assert_eq!(app.mapping, [PathBuf::from("app/build/outputs/mapping/debug/mapping.txt")]);
     assert_eq!(app.symbols, [PathBuf::from("app/build/intermediates/merged_native_libs")]);
+}
+
+#[test]
+fn mapping_files_are_one_or_several() {
+    let mapping = |written: &str| {
+        let config = parse(&format!(
+            "version: 1\nsuites:\n  unit: {{ run: [gradle, test], runner: junit, mapping: {written} }}\n  app: {{ runner: instrumentation, package: a.test, mapping: {written} }}\n"
+        ));
+        assert_eq!(config.suites[0].mapping, config.instrumented[0].mapping);
+        config.suites[0].mapping.clone()
+    };
+    assert_eq!(mapping("a.txt"), [PathBuf::from("a.txt")]);
+    assert_eq!(mapping("[a.txt]"), mapping("a.txt"));
+    assert_eq!(mapping("[b/mapping, a.txt]"), ["b/mapping", "a.txt"].map(PathBuf::from));
+    assert_eq!(mapping("[]"), Vec::<PathBuf>::new());
 }
 
 #[test]

@@ -4,7 +4,6 @@
 //! and waits for the harness outside it. `fork` holds the lock, so that the child finds everything whole.
 
 mod java;
-#[cfg(target_os = "android")]
 mod listed;
 mod stream;
 mod system;

@@ -102,8 +102,8 @@ pub struct PlannedSuite {
     pub targets: Vec<String>,
     /// Longest time of one test.
     pub timeout: Duration,
-    /// Mapping file of R8 or ProGuard, or a folder with some; the path is complete.
-    pub mapping: Option<PathBuf>,
+    /// Mapping files of R8 or ProGuard, and folders with some; paths are complete.
+    pub mapping: Vec<PathBuf>,
 }
 
 /// Instrumented tests on a device.
@@ -133,8 +133,8 @@ pub struct PlannedInstrumentation {
     pub clear_data: bool,
     /// Longest time of one test.
     pub timeout: Duration,
-    /// Mapping file of R8 or ProGuard, or a folder with some; the path is complete.
-    pub mapping: Option<PathBuf>,
+    /// Mapping files of R8 or ProGuard, and folders with some; paths are complete.
+    pub mapping: Vec<PathBuf>,
 }
 
 /// Plans a run.
@@ -260,7 +260,7 @@ fn wrapped(config: &Config, request: &RunRequest, world: &World) -> PlannedSuite
         runner: Runner::Auto,
         targets: request.targets.iter().map(|glob| absolute(glob, &world.directory)).collect(),
         timeout: request.timeout.unwrap_or(config.measure.timeout),
-        mapping: None,
+        mapping: Vec::new(),
     }
 }
 
@@ -278,7 +278,7 @@ fn configured(config: &Config, suite: &Suite, request: &RunRequest, world: &Worl
         runner: suite.runner,
         targets: targets.collect(),
         timeout: request.timeout.or(suite.timeout).unwrap_or(config.measure.timeout),
-        mapping: suite.mapping.as_ref().map(|mapping| world.directory.join(mapping)),
+        mapping: suite.mapping.iter().map(|path| world.directory.join(path)).collect(),
     }
 }
 
@@ -333,7 +333,7 @@ fn instrumented(settings: &Settings, request: &RunRequest, world: &World) -> Vec
         process_per_test: suite.process_per_test,
         clear_data: suite.process_per_test && suite.arguments.iter().any(|argument| clears(&argument)),
         timeout: request.timeout.or(suite.timeout).unwrap_or(settings.config.measure.timeout),
-        mapping: suite.mapping.as_ref().map(|mapping| world.directory.join(mapping)),
+        mapping: suite.mapping.iter().map(|path| world.directory.join(path)).collect(),
     };
     settings.config.instrumented.iter().filter(chosen).map(planned).collect()
 }

@@ -87,8 +87,8 @@ pub struct Instrumented {
     pub process_per_test: bool,
     /// Longest time of one test, if it is not the one of `measure`.
     pub timeout: Option<Duration>,
-    /// Mapping file of R8 or ProGuard, or a folder of some.
-    pub mapping: Option<PathBuf>,
+    /// Mapping files of R8 or ProGuard, and folders of some.
+    pub mapping: Vec<PathBuf>,
     /// Folders and APKs with symbols of native libraries.
     pub symbols: Vec<PathBuf>,
     /// Where it stands.
@@ -101,7 +101,7 @@ impl Instrumented {
         name: &At<String>,
         file: OnDevice,
         timeout: Option<Duration>,
-        (mapping, symbols): (Option<PathBuf>, Vec<PathBuf>),
+        (mapping, symbols): (Vec<PathBuf>, Vec<PathBuf>),
         reader: &mut Reader<'_>,
     ) -> Option<Self> {
         let OnDevice { package, instrumentation, devices, apks, arguments, agent, heap_dump, execution } =

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::read::{At, Named, Reader, choice, table};
+use crate::read::{At, Named, OneOrMore, Reader, choice, table};
 use crate::settings::instrumented::{AgentFrom, DumpOf, Execution, Instrumented, OnDevice};
 use crate::settings::measure::check_timeout;
 use crate::source::{Place, Span};
@@ -31,10 +31,10 @@ table! {
         cwd: Words,
         /// Longest time of one test of this suite, instead of `measure.timeout`.
         timeout: At<Time>,
-        /// For Java: the mapping file that R8 or ProGuard wrote with the tested build, or a folder of such files (`mapping.txt`), of which the code
-        /// in `apks` tells the right one; relative to the directory memgate runs in. Reports, ids, thresholds and waivers then have the original
-        /// names.
-        mapping: At<Words>,
+        /// For Java: the mapping file that R8 or ProGuard wrote with the tested build, or a folder of such files (`mapping.txt`), or a list of both;
+        /// of several files the code in `apks` tells the right one. Relative to the directory memgate runs in. Reports, ids, thresholds and waivers
+        /// then have the original names.
+        mapping: At<OneOrMore<At<Words>>>,
         /// Folders of unstripped libraries or `.debug` files, and APKs; relative to the directory memgate runs in. They give native stacks
         /// functions, files and lines; a file counts only where its build id is that of the library in the process.
         symbols: At<Vec<At<Words>>>,
@@ -107,8 +107,8 @@ pub struct Suite {
     pub cwd: Option<PathBuf>,
     /// Longest time of one test, if it is not the one of `measure`.
     pub timeout: Option<Duration>,
-    /// Mapping file of R8 or ProGuard, or a folder of some.
-    pub mapping: Option<PathBuf>,
+    /// Mapping files of R8 or ProGuard, and folders of some.
+    pub mapping: Vec<PathBuf>,
     /// Folders and APKs with symbols of native libraries.
     pub symbols: Vec<PathBuf>,
     /// Where it stands.
@@ -144,8 +144,11 @@ impl Suite {
             OnDevice { package, instrumentation, devices, apks, arguments, agent, heap_dump, execution };
         check_name(name, reader);
         let timeout = timeout.map(|given| check_timeout(&given, reader));
-        let symbols = symbols.map(|given| given.value).unwrap_or_default();
-        let symbols: Vec<PathBuf> = symbols.into_iter().map(|path| PathBuf::from(path.value.0)).collect();
+        let symbols = paths(symbols.map(|given| given.value).unwrap_or_default());
+        let (mapping, mapping_span) = match mapping {
+            Some(At { value: OneOrMore(given), span }) => (paths(given), Some(span)),
+            None => (Vec::new(), None),
+        };
         if let Some(At { value: RunnerFile::Instrumentation, .. }) = &runner {
             if run.is_some() || targets.is_some() || env.is_some() || cwd.is_some() {
                 reader
@@ -153,7 +156,6 @@ impl Suite {
                     .label("`run`, `targets`, `env` and `cwd` are for programs of this machine")
                     .hint(Some("build the APKs before, and name them in `apks`"));
             }
-            let mapping = mapping.map(|mapping| PathBuf::from(mapping.value.0));
             instrumented.extend(Instrumented::check(name, on_device, timeout, (mapping, symbols), reader));
             return None;
         }
@@ -180,7 +182,7 @@ impl Suite {
             }
             (Some(_), _) => Runner::Command,
         };
-        if let Some(At { span, .. }) = &mapping
+        if let Some(span) = &mapping_span
             && matches!(runner, Runner::Gtest | Runner::Command)
         {
             reader
@@ -195,12 +197,16 @@ impl Suite {
             targets: targets.unwrap_or_default().into_iter().map(|target| target.value).collect(),
             env,
             cwd: cwd.map(|Words(path)| PathBuf::from(path)),
-            mapping: mapping.map(|mapping| PathBuf::from(mapping.value.0)),
+            mapping,
             symbols,
             timeout,
             place: reader.place(&name.span),
         })
     }
+}
+
+fn paths(given: Vec<At<Words>>) -> Vec<PathBuf> {
+    given.into_iter().map(|path| PathBuf::from(path.value.0)).collect()
 }
 
 /// Names appear in test globs (`suite::Test`), on the command line and in file names.

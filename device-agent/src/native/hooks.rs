@@ -175,7 +175,6 @@ pub(crate) unsafe extern "C" fn pvalloc(bytes: usize, sp: usize, rbp: usize) -> 
 }
 
 /// Is everything recorded?
-#[cfg(target_os = "android")]
 pub(crate) fn is_tracking() -> bool {
     MODE.load(Ordering::Relaxed) == TRACKING
 }

@@ -1,5 +1,5 @@
 //! What Android's malloc debugging lists, as frames before a boundary: only where memgate's own tracker does not run, so that nothing
-//! is counted twice.
+//! is counted twice. A process of another system has it where a library brings Android's functions; one look per process tells.
 
 use memgate_ffi::malloc_debug::{Listed, Source};
 use memgate_wire::{Frame, LeakInfo};
@@ -17,7 +17,7 @@ impl Session {
             return;
         }
         let Some(Listed { records, record_bytes, total_bytes, backtrace_size }) =
-            Source::find().and_then(Source::take)
+            self.lists.get_or_init(Source::find).and_then(Source::take)
         else {
             return;
         };

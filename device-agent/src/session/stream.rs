@@ -3,6 +3,9 @@
 //! A failed allocation of Rust's ends the process, and this one is the guest's: what has no bound known before (snapshots, stacks)
 //! is asked for in a way that can be refused, and the rest only after a look at whether the heap has room.
 
+use core::cell::OnceCell;
+
+use memgate_ffi::malloc_debug::Source;
 use memgate_ffi::{heap, modules, process};
 use memgate_tracker::StopReason;
 use memgate_tracker::cost::ticks;
@@ -54,6 +57,8 @@ pub(super) struct Session {
     reserve: Vec<u8>,
     pub(super) harness_silent: bool,
     pub(super) classes: KnownClasses,
+    /// Who lists what is allocated where our own tracker does not run; looked for once, when a test first ends so.
+    pub(super) lists: OnceCell<Option<Source>>,
 }
 
 /// The modules as last written, and the loader's counts of loads and unloads at that time.
@@ -127,6 +132,7 @@ impl Session {
             reserve: Vec::with_capacity(BOUNDARY_ROOM),
             harness_silent: false,
             classes: KnownClasses::default(),
+            lists: OnceCell::new(),
             options,
         };
         session.append_hello(&offers);
@@ -200,7 +206,6 @@ impl Session {
             BoundaryKind::ProcessEnd => (survivors, parts) = self.append_survivors(sequence, 0),
             _ => {}
         }
-        #[cfg(target_os = "android")]
         if kind == BoundaryKind::TestEnd {
             self.append_listed(sequence);
         }

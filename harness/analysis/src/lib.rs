@@ -33,7 +33,7 @@ pub use confirm::{Confirmation, Next};
 pub use input::{ConfirmationInput, Ending, JavaInput, ProcessInput, Repetition, RunInput, SuiteInput};
 pub use java::{
     ClassWindow, Exhaustion, Followed, JavaConfirmation, JavaRecord, JavaSnapshot, JavaSuspect, JavaWindow,
-    Left, RoundsWatch, class_windows, followed, screen_rounds,
+    Left, ROUNDS_OF_LITERALS, RoundsWatch, class_windows, followed, screen_rounds,
 };
 pub use judge::judge;
 pub use native::{leaves_native, native_grows};

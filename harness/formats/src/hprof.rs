@@ -337,6 +337,25 @@ mod tests {
         }
     }
 
+    /// HotSpot's of a small program, with few of its objects left; a seed of the fuzz target, whose own two bytes stand before it.
+    const HOTSPOT: &[u8] = include_bytes!("../../../fuzz/seeds/hprof/hotspot");
+
+    #[test]
+    fn a_dump_of_hotspot_loses_its_texts_and_nothing_else() {
+        let dump = &HOTSPOT[2..];
+        let mut trimmed = Vec::new();
+        // What a reader of another language counted in its 29 arrays.
+        assert_eq!(trim(dump, &mut trimmed).unwrap(), 352);
+        let holds = |dump: &[u8], text: &str| dump.windows(text.len()).any(|at| at == text.as_bytes());
+        assert!(holds(dump, "a secret text") && !holds(&trimmed, "a secret text"));
+        for name in ["java/lang/String", "CASE_INSENSITIVE_ORDER", "LONGS"] {
+            assert!(holds(&trimmed, name), "{name}");
+        }
+        assert_eq!(trimmed.len(), dump.len());
+        let differs = dump.iter().zip(&trimmed).filter(|(before, after)| before != after);
+        assert!(differs.clone().count() <= 352 && differs.clone().all(|(_, after)| *after == 0));
+    }
+
     #[test]
     fn a_dump_of_any_length_passes_in_pieces() {
         let secret = vec![7; PIECE * 3 + 1];

@@ -94,6 +94,9 @@ pub enum MemInfoError {
         /// Of the block.
         pid: u64,
     },
+    /// The last line has no end.
+    #[error("the last line has no end: the text is cut off")]
+    CutOff,
     /// A line that cannot be read.
     #[error("line {line}: {problem} (`{found}`)")]
     Line {
@@ -143,7 +146,12 @@ pub fn read_meminfo(bytes: &[u8]) -> Result<Vec<ProcessMemory>, MemInfoError> {
         }
     }
     done.extend(open.map(Block::close).transpose()?);
-    if done.is_empty() { Err(MemInfoError::NoMemInfo) } else { Ok(done) }
+    match done.as_slice() {
+        [] => Err(MemInfoError::NoMemInfo),
+        // Half a number is another number.
+        _ if !bytes.ends_with(b"\n") => Err(MemInfoError::CutOff),
+        _ => Ok(done),
+    }
 }
 
 fn wrong(line: u64, problem: &'static str, found: &str) -> MemInfoError {
@@ -407,6 +415,8 @@ Uptime: 1137766417 Realtime: 1146089528
             ),
             ("** MEMINFO in pid 7 [a] **\n", "line 1: no TOTAL for process 7"),
             (&OLD[..OLD.find("        TOTAL").unwrap()], "no TOTAL for process 7"),
+            // The proportional share of 1231 KB, cut off behind two digits.
+            (&OLD[..OLD.find("31     1176        4").unwrap()], "the last line has no end"),
             (&zeros, "all figures of process 0 are 0"),
             ("", "no output of `dumpsys meminfo PROCESS`"),
             ("Applications Memory Usage (in Kilobytes):\nTotal PSS by process:\n", "no output of"),

@@ -77,6 +77,7 @@ pub fn read_status(bytes: &[u8]) -> Result<ProcessStatus, ProcError> {
         digits.parse().map(Some).map_err(|_not_a_number| wrong(*line, "no number", value))
     };
     let (line, handlers) = values.get("SigCgt").ok_or(ProcError::Missing("SigCgt"))?;
+    is_whole(bytes)?;
     let handlers =
         u64::from_str_radix(handlers, 16).map_err(|_not_hex| wrong(*line, "no number", handlers))?;
     let text = |key: &str| values.get(key).map(|(_, value)| value.as_str());
@@ -133,11 +134,12 @@ pub fn read_smaps_rollup(bytes: &[u8]) -> Result<Rollup, ProcError> {
         let wrong = || wrong(number, "no `Key: N kB`", &line);
         let (key, value) = line.split_once(':').ok_or_else(wrong)?;
         let kilobytes = value.trim().strip_suffix(" kB").and_then(|digits| digits.trim().parse().ok());
-        values.insert(key.to_owned(), kilobytes.ok_or_else(wrong)?);
+        values.entry(key.to_owned()).or_insert(kilobytes.ok_or_else(wrong)?);
     }
     if !rollup {
         return Err(ProcError::Missing("[rollup]"));
     }
+    is_whole(bytes)?;
     let get = |key: &'static str| values.get(key).copied().ok_or(ProcError::Missing(key));
     Ok(Rollup {
         rss: get("Rss")?,
@@ -177,9 +179,7 @@ pub fn read_unix_sockets(bytes: &[u8]) -> Result<Vec<UnixSocket>, ProcError> {
     if !lines.next().is_some_and(|(_, header)| text(header).trim_start().starts_with("Num ")) {
         return Err(ProcError::Missing("Num"));
     }
-    if !bytes.ends_with(b"\n") {
-        return Err(ProcError::CutOff);
-    }
+    is_whole(bytes)?;
     let mut sockets = Vec::new();
     for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
         let line = text(line);
@@ -205,6 +205,11 @@ fn socket(line: &str) -> Option<UnixSocket> {
 
 /// `__SO_ACCEPTCON` of the kernel.
 const ACCEPTS: u64 = 1 << 16;
+
+/// The kernel ends every line: half a number is another number.
+fn is_whole(bytes: &[u8]) -> Result<(), ProcError> {
+    if bytes.ends_with(b"\n") { Ok(()) } else { Err(ProcError::CutOff) }
+}
 
 fn wrong(line: u64, problem: &'static str, found: &str) -> ProcError {
     ProcError::Line { line, problem, found: excerpt(found.as_bytes()) }
@@ -249,6 +254,8 @@ mod tests {
             ("", "`SigCgt` is missing"),
             ("cat: /proc/1/status: No such file or directory\n", "`SigCgt` is missing"),
             (&STATUS[..60], "`SigCgt` is missing"),
+            // Half of its handlers.
+            (&STATUS[..STATUS.len() - 8], "the last line has no end"),
             (&STATUS.replace("17", "many"), "line 5: no number (`many`)"),
             ("nonsense\n", "line 1: no key"),
         ] {
@@ -262,6 +269,7 @@ mod tests {
             (rollup.replace("[rollup]", "x"), "line 1: no `Key: N kB`"),
             (rollup.replace("Swap: 0 kB\n", ""), "`Swap` is missing"),
             (rollup.replace("Pss: 5 kB", "Pss: 5"), "line 3: no `Key: N kB`"),
+            (rollup.trim_end().to_owned(), "the last line has no end"),
             ("run-as: package not debuggable: com.example\n".to_owned(), "line 1: no `Key: N kB`"),
             (String::new(), "`[rollup]` is missing"),
         ] {

@@ -49,10 +49,13 @@ fn mappings(settings: &Settings, request: &GateRequest, world: &World) -> Result
     let config = &settings.config;
     let programs = config.suites.iter().map(|suite| (suite.name.as_str(), &suite.mapping));
     let on_devices = config.instrumented.iter().map(|suite| (suite.name.as_str(), &suite.mapping));
-    let complete = |(suite, mapping)| Some((suite, world.directory.join(Option::as_ref(mapping)?)));
-    let named: Vec<(&str, PathBuf)> =
-        programs.chain(on_devices).filter_map(complete).filter(|(_, path)| path.exists()).collect();
-    let named = named.iter().map(|(suite, path)| (*suite, path.as_path()));
+    let complete = |(suite, mapping): (_, &Vec<PathBuf>)| -> (&str, Vec<PathBuf>) {
+        (suite, mapping.iter().map(|path| world.directory.join(path)).collect())
+    };
+    let named: Vec<_> = programs.chain(on_devices).map(complete).collect();
+    // One of several that are not all there may be that of another build.
+    let named = named.iter().filter(|(_, paths)| paths.iter().all(|path| path.exists()));
+    let named = named.map(|(suite, paths)| (*suite, paths.as_slice()));
     Mappings::for_streams(&request.mapping, named)
 }
 

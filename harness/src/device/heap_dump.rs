@@ -4,13 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout};
 
 use super::adb::{AdbError, Bounds, Device, command};
 
-/// For the dump, and for bringing it.
-const LIMIT: Bounds = Bounds { time: Duration::from_secs(120), bytes: 2 << 30 };
-/// Until Android 10 `am` does not wait for the dump, and nothing tells when it is whole: it is looked at so often.
+/// A larger one is not brought.
+const LARGEST: usize = 2 << 30;
+/// Until Android 10 `am` does not wait for the dump. Nothing that every such device has tells when a file has come to its end, so its size is
+/// looked at so often; where `am` waits, nobody looks.
 const LOOK: Duration = Duration::from_millis(250);
 /// `HEAP_DUMP_END`: tag, time, length 0.
 const END_BYTES: i64 = 9;
@@ -25,34 +26,48 @@ pub fn remote(nonce: &str) -> String {
 /// Dumps the heap of the process `pid`, garbage left out, into the file `to` of this machine. Gives its size.
 ///
 /// # Errors
-/// The app is not debuggable, or the device is lost, or the dump does not come whole.
-pub async fn dump(device: &Device, pid: u32, nonce: &str, to: &Path) -> Result<u64, AdbError> {
+/// The app is not debuggable, or the device is lost, or the dump does not come whole within `limit`.
+pub async fn dump(
+    device: &Device,
+    pid: u32,
+    nonce: &str,
+    to: &Path,
+    limit: Duration,
+) -> Result<u64, AdbError> {
     let remote = remote(nonce);
-    let brought = bring(&device.clone().with_bounds(LIMIT), pid, &remote, to).await;
+    let bounds = Bounds { time: limit, bytes: LARGEST };
+    let late = |_elapsed| AdbError::Timeout { during: format!("bring a heap dump of process {pid}"), limit };
+    let brought = timeout(limit, bring(&device.clone().with_bounds(bounds), pid, &remote, to, bounds)).await;
+    let brought = brought.map_err(late).and_then(|brought| brought);
+    if brought.is_err() {
+        // A part of it may have come.
+        drop(tokio::fs::remove_file(to).await);
+    }
     let line = command(&["rm", "-f", &remote]);
     let removed = device.shell(&line).await.and_then(|told| told.success(&line));
     let bytes = brought?;
     removed.map(|_| bytes)
 }
 
-async fn bring(device: &Device, pid: u32, remote: &str, to: &Path) -> Result<u64, AdbError> {
+async fn bring(device: &Device, pid: u32, remote: &str, to: &Path, bounds: Bounds) -> Result<u64, AdbError> {
     let line = command(&["am", "dumpheap", "-g", &pid.to_string(), remote]);
     device.shell(&line).await?.success(&line)?;
-    let until = Instant::now() + LIMIT.time;
+    let local = |source| AdbError::Local { action: "read", path: to.to_owned(), source };
     loop {
-        let bytes = device.pull(remote, to, LIMIT).await?;
-        if is_whole(to).await.map_err(|source| AdbError::Local {
-            action: "read",
-            path: to.to_owned(),
-            source,
-        })? {
+        let bytes = device.pull(remote, to, bounds).await?;
+        if is_whole(to).await.map_err(local)? {
             return Ok(bytes);
         }
-        if Instant::now() >= until {
-            let what = format!("the dump does not come to an end ({bytes} bytes)");
-            return Err(AdbError::Garbage { during: format!("run `{line}`"), what });
+        // Copied again only when it has grown, and grows no more.
+        let mut seen = bytes;
+        loop {
+            sleep(LOOK).await;
+            let now = device.stat(remote).await?.map_or(0, |stat| stat.bytes);
+            if now == seen && now > bytes {
+                break;
+            }
+            seen = now;
         }
-        sleep(LOOK).await;
     }
 }
 

@@ -313,10 +313,26 @@ struct Guest {
 
 /// Why no more frames come.
 enum Stop {
-    /// Nobody can go on: the connection or the stream is broken.
-    Broken(String),
-    /// We cannot.
+    /// The connection has come to its end, orderly or not.
+    Ended(Option<String>),
+    /// What comes is no stream (any more).
+    Garbage(String),
+    /// We cannot go on.
     Failed(SocketError),
+}
+
+impl Stop {
+    /// What an error of the connection means.
+    fn by(error: &tungstenite::Error) -> Self {
+        use tungstenite::Error::{AlreadyClosed, ConnectionClosed, Io, Protocol};
+        use tungstenite::error::ProtocolError::ResetWithoutClosingHandshake;
+        match error {
+            ConnectionClosed | AlreadyClosed | Io(_) | Protocol(ResetWithoutClosingHandshake) => {
+                Self::Ended(Some(chain(error)))
+            }
+            _ => Self::Garbage(chain(error)),
+        }
+    }
 }
 
 impl From<SocketError> for Stop {
@@ -359,26 +375,30 @@ impl<'a> Recording<'a> {
         let mut ticks = interval_at(Instant::now() + interval, interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut over = pin!(over(self.run_ended.clone()));
-        let damage = loop {
+        let stop = loop {
             let next = tokio::select! {
                 message = socket.next() => message,
                 _ = ticks.tick() => {
                     self.sample_between();
                     continue;
                 }
-                () = &mut over => break Some("the device did not end the app".to_owned()),
+                () = &mut over => break Stop::Ended(Some("the device did not end the app".to_owned())),
             };
             let outcome = match next {
                 Some(Ok(Message::Binary(bytes))) => self.take_in(&bytes, &mut socket).await,
-                None | Some(Ok(Message::Close(_))) => break None,
+                None | Some(Ok(Message::Close(_))) => break Stop::Ended(None),
                 Some(Ok(_)) => Ok(()),
-                Some(Err(e)) => Err(Stop::Broken(chain(&e))),
+                Some(Err(e)) => Err(Stop::by(&e)),
             };
-            match outcome {
-                Ok(()) => {}
-                Err(Stop::Broken(text)) => break Some(text),
-                Err(Stop::Failed(error)) => return Err(error),
+            if let Err(stop) = outcome {
+                break stop;
             }
+        };
+        let damage = match stop {
+            Stop::Failed(error) => return Err(error),
+            // What came in between is missing, whatever the system says of the run.
+            Stop::Garbage(text) => return self.end(Some(text)),
+            Stop::Ended(damage) => damage,
         };
         let complete = match self.run_ended.take() {
             Some(ended) if !self.said_goodbye => is_complete(ended).await,
@@ -417,9 +437,9 @@ impl<'a> Recording<'a> {
                 Ok(Decoded::Frame { frame, t_ns, bytes }) => (Some(frame), t_ns, bytes),
                 Ok(Decoded::Unknown { bytes, .. }) => (None, 0, bytes),
                 Ok(Decoded::Incomplete { .. }) => {
-                    return Err(Stop::Broken(format!("a message ends inside the frame at its byte {at}")));
+                    return Err(Stop::Garbage(format!("a message ends inside the frame at its byte {at}")));
                 }
-                Err(e) => return Err(Stop::Broken(format!("a message holds a {e}"))),
+                Err(e) => return Err(Stop::Garbage(format!("a message holds a {e}"))),
             };
             let raw = rest.get(..bytes).unwrap_or_default();
             at += bytes;

@@ -53,8 +53,8 @@ enum Named {
 pub struct OfSuite<'a> {
     /// Its name in the configuration.
     pub suite: &'a str,
-    /// A mapping file, or a folder of some.
-    pub mapping: Option<&'a Path>,
+    /// Mapping files, and folders of some.
+    pub mapping: &'a [PathBuf],
     /// What is tested.
     pub apks: &'a [PathBuf],
 }
@@ -80,8 +80,10 @@ impl Mappings {
             builds::choose(&everywhere, &BTreeSet::new(), "the program").map_err(undecided)?;
         }
         for OfSuite { suite, mapping, apks } in suites {
-            let own =
-                if everywhere.is_empty() { candidates(mapping.into_iter())? } else { everywhere.clone() };
+            let own = match everywhere.as_slice() {
+                [] => candidates(mapping.iter().map(PathBuf::as_path))?,
+                _ => everywhere.clone(),
+            };
             let path = match own.as_slice() {
                 [] => continue,
                 [only] => &only.path,
@@ -105,7 +107,7 @@ impl Mappings {
     /// One is missing or makes no sense.
     pub fn for_streams<'a>(
         everywhere: &[PathBuf],
-        suites: impl Iterator<Item = (&'a str, &'a Path)>,
+        suites: impl Iterator<Item = (&'a str, &'a [PathBuf])>,
     ) -> Result<Self, ExpectedError> {
         let named = |candidates: Vec<Candidate>| -> Result<Option<Named>, ExpectedError> {
             match candidates.as_slice() {
@@ -117,9 +119,9 @@ impl Mappings {
         let everywhere = named(candidates(everywhere.iter().map(PathBuf::as_path))?)?;
         let mut read = Self { everywhere, ..Self::default() };
         if read.everywhere.is_none() {
-            for (suite, path) in suites {
-                read.suites
-                    .extend(named(candidates([path].into_iter())?)?.map(|named| (suite.to_owned(), named)));
+            for (suite, paths) in suites {
+                let named = named(candidates(paths.iter().map(PathBuf::as_path))?)?;
+                read.suites.extend(named.map(|named| (suite.to_owned(), named)));
             }
         }
         Ok(read)
@@ -281,11 +283,11 @@ mod tests {
         path
     }
 
-    fn of<'a>(suite: &'a str, mapping: &'a Path) -> OfSuite<'a> {
-        OfSuite { suite, mapping: Some(mapping), apks: &[] }
+    fn of<'a>(suite: &'a str, mapping: &'a PathBuf) -> OfSuite<'a> {
+        OfSuite { suite, mapping: std::slice::from_ref(mapping), apks: &[] }
     }
 
-    fn suites(suites: &[(&str, &Path)]) -> Mappings {
+    fn suites(suites: &[(&str, &PathBuf)]) -> Mappings {
         Mappings::for_run(&[], suites.iter().map(|(suite, path)| of(suite, path))).unwrap()
     }
 
@@ -358,15 +360,19 @@ mod tests {
                 &format!("# pg_map_id: {id}\n{TEXT}"),
             )
         };
-        let (_free, paid) = (mapped("free", "1111111"), mapped("paid", "4eb8288"));
+        let (free, paid) = (mapped("free", "1111111"), mapped("paid", "4eb8288"));
         let all = folder.path().join("mapping");
+        let (folders, listed) = ([all.clone()], [free, paid.clone(), all.clone()]);
         let run = |apks: &[PathBuf]| {
-            let suite = |_| OfSuite { suite: "app", mapping: Some(&all), apks };
-            let configured = Mappings::for_run(&[], std::iter::once(()).map(suite));
-            let typed = Mappings::for_run(std::slice::from_ref(&all), std::iter::once(()).map(suite));
-            let typed = typed.map(|read| path(&read, "app", None));
-            let configured = configured.map(|read| path(&read, "app", None));
-            assert_eq!(configured.as_ref().ok(), typed.as_ref().ok());
+            let run = |everywhere: &[PathBuf], mapping: &[PathBuf]| {
+                let read =
+                    Mappings::for_run(everywhere, std::iter::once(OfSuite { suite: "app", mapping, apks }));
+                read.map(|read| path(&read, "app", None))
+            };
+            let configured = run(&[], &folders);
+            for same in [run(&folders, &[]), run(&[], &listed), run(&listed, &folders)] {
+                assert_eq!(configured.as_ref().ok(), same.as_ref().ok());
+            }
             configured.map_err(|why| format!("{why} ({})", why.hint().unwrap_or_default()))
         };
         let tests = apk(folder.path(), "tests.apk", "");

@@ -154,7 +154,7 @@ mod tests {
             runner,
             targets: targets.iter().map(|&t| t.to_owned()).collect(),
             timeout: Duration::from_secs(60),
-            mapping: None,
+            mapping: Vec::new(),
         }
     }
 

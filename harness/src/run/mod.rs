@@ -129,14 +129,12 @@ fn program(suite: &PlannedSuite, here: &Path) -> Result<Program, ExpectedError> 
 /// The mapping files of the suites that run: a mistake in one is told before anything starts.
 fn mappings(plan: &Plan) -> Result<Mappings, ExpectedError> {
     let programs = plan.suites.iter().filter_map(|PlannedSuite { name, mapping, .. }| {
-        Some(OfSuite { suite: name.as_deref()?, mapping: mapping.as_deref(), apks: &[] })
+        Some(OfSuite { suite: name.as_deref()?, mapping, apks: &[] })
     });
-    let on_devices =
-        plan.instrumented.iter().map(|PlannedInstrumentation { name, mapping, apks, .. }| OfSuite {
-            suite: name,
-            mapping: mapping.as_deref(),
-            apks,
-        });
+    let on_devices = plan
+        .instrumented
+        .iter()
+        .map(|PlannedInstrumentation { name, mapping, apks, .. }| OfSuite { suite: name, mapping, apks });
     Mappings::for_run(&plan.mapping, programs.chain(on_devices))
 }
 

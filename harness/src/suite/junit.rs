@@ -9,6 +9,7 @@ mod tools;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use memgate_analysis::ROUNDS_OF_LITERALS;
 use memgate_wire::Hello;
 use memgate_wire::java::JvmInfo;
 
@@ -21,11 +22,14 @@ use crate::device::local::{Environment, Launch};
 const MAIN: &str = "io.memgate.launcher.Main";
 
 /// The launcher's virtual machine differs from the worker's in these: soft references are no leak, reflection does not become
-/// generated classes after some calls, and a collection leaves no gaps, which would be filled with arrays that nobody made.
-const ADDED: [&str; 3] = [
+/// generated classes after some calls, a collection leaves no gaps, which would be filled with arrays that nobody made, and no optimising
+/// compiler resolves all literals of a class and loads the classes of a signature for each method that it comes to, however late
+/// (`CompileBroker::compile_method`).
+const ADDED: [&str; 4] = [
     "-XX:SoftRefLRUPolicyMSPerMB=0",
     "-Dsun.reflect.inflationThreshold=2147483647",
     "-XX:MarkSweepDeadRatio=0",
+    "-XX:TieredStopAtLevel=1",
 ];
 
 /// Variables whose options a virtual machine takes, besides those of its command line.
@@ -59,8 +63,6 @@ const LISTENER_JAR: &str = "/memgate-junit-platform.jar";
 
 /// Rounds that every test class runs: two warm up, the ends of the others are compared.
 pub const ROUNDS: u32 = 4;
-/// Rounds of those that go on growing.
-const ROUNDS_OF_SUSPECTS: u32 = 8;
 
 /// A suite: virtual machines with the same directory and class path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,7 +151,7 @@ fn has_line_break(text: &str) -> bool {
 #[must_use]
 pub fn rounds<'a>(classes: impl IntoIterator<Item = &'a Selection>) -> String {
     let lines: String = classes.into_iter().map(Selection::lines).collect();
-    format!("mode rounds {ROUNDS_OF_SUSPECTS}\n{lines}")
+    format!("mode rounds {ROUNDS_OF_LITERALS}\n{lines}")
 }
 
 /// The launcher's plan that repeats one selection until it is told to stop.
@@ -460,6 +462,7 @@ mod tests {
         "-XX:SoftRefLRUPolicyMSPerMB=0"
         "-Dsun.reflect.inflationThreshold=2147483647"
         "-XX:MarkSweepDeadRatio=0"
+        "-XX:TieredStopAtLevel=1"
         "-Du=1"
         "-Dbasedir=/p"
         "-Dnote=a\\b \"c\"\n"
@@ -488,7 +491,7 @@ mod tests {
     fn plans_are_lines() {
         let class = Selection::class("a.ATest", &["scroll(int)[1]".into(), "x".into()]);
         let test = Selection::one("a.ATest", "scroll(int)[2]");
-        assert_eq!(rounds([&class]), "mode rounds 8\nclass a.ATest\nonly scroll(int)[1]\nonly x\n");
+        assert_eq!(rounds([&class]), "mode rounds 40\nclass a.ATest\nonly scroll(int)[1]\nonly x\n");
         assert_eq!(repeat(&test), "mode repeat\ntest a.ATest scroll(int)[2]\n");
         assert_eq!((class.id(), test.id()), ("a.ATest".into(), "a.ATest.scroll(int)[2]".into()));
         assert!(test.is_plain() && !Selection::one("a.ATest", "a\nb").is_plain());

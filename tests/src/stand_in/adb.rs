@@ -111,7 +111,10 @@ impl AdbServer {
         // Files, because a server that it starts keeps a pipe open.
         let number = self.calls.fetch_add(1, Ordering::Relaxed);
         let [out, err] = ["out", "err"].map(|name| self.home.path().join(format!("{name}-{number}")));
-        let status = Command::new(&self.adb.program)
+        // So long nothing takes that will end; then it is killed, and its status says so (124).
+        let status = Command::new("timeout")
+            .args(["--kill-after=10", "600"])
+            .arg(&self.adb.program)
             .args(arguments)
             .envs(self.environment())
             .stdin(Stdio::null())

@@ -16,7 +16,7 @@ const KEEPS: &str = "com.example.tracks.DecoderTest.keepsWhatItDecoded";
 const FREES: &str = "com.example.tracks.DecoderTest.freesWhatItDecoded";
 
 /// A run of the tests with native code; `more` are keys of the suite.
-fn run(project: &Project, agents: &Path, adb: &Adb, device: &StandIn, more: &str) -> Run {
+pub(crate) fn run(project: &Project, agents: &Path, adb: &Adb, device: &StandIn, more: &str) -> Run {
     let server = AdbServer::start(adb);
     server.connect(device);
     let suite = format!(
@@ -104,7 +104,7 @@ fn files_with_symbols_that_are_none_are_told_before_anything_runs() {
 }
 
 /// The tests are judged as they are to be: the leak has its figures, and its name.
-fn is_judged(run: &Run) {
+pub(crate) fn is_judged(run: &Run) {
     run.ends_with(1);
     let leaking = run.test(KEEPS);
     assert_eq!(leaking.verdict, Verdict::Fail, "{run}");

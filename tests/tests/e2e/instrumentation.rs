@@ -1,14 +1,13 @@
 //! Instrumented tests on a device: planted leaks are named, clean tests pass, and nothing stays on the device.
 
-use std::process::Stdio;
-
 use memgate_e2e::stand_in::{Adb, AdbServer, StandIn, adbs};
+use memgate_e2e::waiting::Running;
 use memgate_e2e::{Run, repository};
 use memgate_model::{BoundaryQuality, Leak, SuiteReport, TestReport, Verdict};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
-use crate::instrumentation_app::{APP, device, project};
+use crate::instrumentation_app::{APP, TESTS, device, project};
 
 /// Types `memgate run ARGUMENTS` for the app on this device.
 fn run(adb: &Adb, device: &StandIn, name: &str, arguments: &[&str]) -> Run {
@@ -52,11 +51,14 @@ fn a_filter_chooses_tests_of_the_app_and_clean_ones_pass_with_every_adb() {
 
 #[test]
 fn every_way_into_an_app_finds_its_leak() {
-    for (api, way) in [(29, "am set-agent-app"), (28, "am attach-agent")] {
-        let Some((adb, (device, _app))) = adbs().pop().zip(device(api)) else { return };
+    // The one by the oldest adb, the other by the newest.
+    let programs = adbs();
+    let ways = [(programs.first(), 29, "am set-agent-app"), (programs.last(), 28, "am attach-agent")];
+    for (adb, api, way) in ways {
+        let Some((adb, (device, _app))) = adb.zip(device(api)) else { return };
         let filter = "com.example.tracks.TileCacheTest.keepsAllTiles";
         let run = run(
-            &adb,
+            adb,
             &device,
             &format!("instrumentation-api-{api}"),
             &["--suite", "tracks", "--filter", filter],
@@ -81,20 +83,49 @@ fn a_test_that_fails_by_itself_is_shown_and_fails_the_run() {
 }
 
 #[test]
+fn classes_of_junit_3_are_repeated_too_and_those_of_androids_own_kinds_are_no_pass() {
+    let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
+    let server = AdbServer::start(&adb);
+    server.connect(&device);
+    let (project, agents) = project("instrumentation-legacy", "");
+    let (class, androids) = ("com.example.tracks.LegacyTest", "com.example.tracks.LegacyInstrumentedTest");
+    project.write(
+        "memgate.yaml",
+        format!(
+            "version: 1\nsuites:\n  tracks:\n    runner: instrumentation\n    package: {TESTS}\n    timeout: 300s\n    \
+             arguments: {{ class: \"{class},{androids}\" }}\n"
+        ),
+    );
+    let mut command = project.command(&["run", "--suite", "tracks"]);
+    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
+    let run = project.finish(&mut command);
+    run.ends_with(2);
+    let suite = run.suite();
+    assert_eq!(
+        (suite.verdict, suite.reason),
+        (Verdict::Error, format!("not in the rounds: {androids}")),
+        "{run}"
+    );
+    assert_eq!(run.test(&format!("{class}.testAdds")).verdict, Verdict::Pass, "{run}");
+    device.assert_clean();
+}
+
+#[test]
 fn ctrl_c_leaves_nothing_on_the_device() {
     let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
     let server = AdbServer::start(&adb);
     server.connect(&device);
     let (project, agents) = project("instrumentation-ctrl-c", "    timeout: 300s\n");
     let mut command = project.command(&["run", "--suite", "tracks"]);
-    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
+    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
+    let running = Running::start(&mut command);
     device.wait_until("the agent is there and the app starts", |device| {
         device.commands().iter().any(|command| command.contains("am instrument"))
     });
     assert!(!device.startup_agents(APP).is_empty());
-    rustix::process::kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let pid = Pid::from_raw(running.id().try_into().unwrap()).unwrap();
+    rustix::process::kill_process(pid, Signal::INT).unwrap();
+    let output = running.output();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{said}");
     device.assert_clean();

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::samples::{compile, successful};
 use memgate_e2e::stand_in::{Builder, Instrument, Instrumentation, Package, StandIn, Terminal};
-use memgate_e2e::{Project, agent, repository, say};
+use memgate_e2e::{Project, agent, repository, say, waiting};
+use tempfile::TempDir;
 
 pub(crate) const APP: &str = "com.example.tracks";
 pub(crate) const TESTS: &str = "com.example.tracks.test";
@@ -26,6 +27,9 @@ struct Apks {
     jdk: Jdk,
     framework: PathBuf,
     class_path: String,
+    /// What is compiled of the sample, and its project.
+    classes: PathBuf,
+    project: PathBuf,
 }
 
 /// Built once; `None`, and said: something it needs is not here.
@@ -39,7 +43,7 @@ fn build() -> Option<Apks> {
     let project = jvm::project("android-app", "android");
     let mut fetch = Command::new("mvn");
     fetch.args(["-q", "-B", "package"]).current_dir(project.folder()).env("JAVA_HOME", &jdk.home);
-    let fetched = fetch.output().unwrap();
+    let fetched = waiting::output(&mut fetch);
     if !fetched.status.success() {
         let why = String::from_utf8_lossy(&fetched.stdout);
         say(&format!("skipped: Robolectric, AndroidX Test and their jars cannot be fetched:\n{why}"));
@@ -76,8 +80,45 @@ fn build() -> Option<Apks> {
     for service in files(&project.folder().join("device").join(services)) {
         fs::copy(&service, classes.join(services).join(service.file_name().unwrap())).unwrap();
     }
-    jars.insert(0, classes);
-    Some(Apks { jdk, framework, class_path: joined(&jars) })
+    jars.insert(0, classes.clone());
+    let project = project.folder().to_owned();
+    Some(Apks { jdk, framework, class_path: joined(&jars), classes, project })
+}
+
+/// A part of the app as R8 renames it, and the mapping file that R8 wrote with it.
+#[derive(Debug, Clone)]
+pub(crate) struct Renamed {
+    classes: PathBuf,
+    pub(crate) mapping: PathBuf,
+}
+
+/// Made once; `None`, and said: something it needs is not here.
+pub(crate) fn renamed() -> Option<&'static Renamed> {
+    static RENAMED: OnceLock<Option<Renamed>> = OnceLock::new();
+    RENAMED.get_or_init(|| Some(rename(apks()?))).as_ref()
+}
+
+/// Classes that need nothing of Android, with their tests.
+const RENAMED: [&str; 2] = ["Route", "TileCache"];
+
+fn rename(apks: &Apks) -> Renamed {
+    let target = apks.project.join("target");
+    let renamed = Renamed { classes: target.join("renamed"), mapping: target.join("mapping/mapping.txt") };
+    fs::create_dir_all(&renamed.classes).unwrap();
+    fs::create_dir_all(renamed.mapping.parent().unwrap()).unwrap();
+    let is_meant = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        RENAMED.iter().any(|class| name.starts_with(class))
+    };
+    let mut r8 = Command::new(apks.jdk.home.join("bin/java"));
+    r8.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
+        .arg(target.join("r8/r8.jar"))
+        .arg("com.android.tools.r8.R8");
+    r8.args(["--classfile", "--release", "--lib"]).arg(&apks.jdk.home);
+    r8.arg("--pg-conf").arg(apks.project.join("device/renamed.pro"));
+    r8.arg("--pg-map-output").arg(&renamed.mapping).arg("--output").arg(&renamed.classes);
+    successful(r8.args(files(&apks.classes.join("com/example/tracks")).iter().filter(|path| is_meant(path))));
+    renamed
 }
 
 fn joined(paths: &[PathBuf]) -> String {
@@ -100,11 +141,29 @@ fn java_files(folder: &Path) -> Vec<PathBuf> {
 /// The app.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tracks {
-    processes: Arc<Mutex<BTreeMap<u32, Child>>>,
+    processes: Arc<Mutex<BTreeMap<u32, Process>>>,
     /// Folder of the agent's library in the test APK.
     brings: Option<PathBuf>,
     /// The app's own library. Its APK has a `wrap.sh` then, which loads the agent before everything else.
     native: Option<PathBuf>,
+    /// That `wrap.sh` switches malloc_debug on instead: its library, and the options.
+    malloc_debug: Option<(PathBuf, &'static str)>,
+    /// Classes that come before those of the app.
+    renamed: Option<PathBuf>,
+}
+
+/// A process of the app, and where it puts what it needs for a while: it is killed, so it does not tidy up by itself.
+#[derive(Debug)]
+struct Process {
+    java: Child,
+    _temporary: TempDir,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.java.kill().unwrap();
+        self.java.wait().unwrap();
+    }
 }
 
 /// A device with the app and its tests; `None`, and said: the app cannot be built here.
@@ -117,6 +176,12 @@ pub(crate) fn device(api: u32) -> Option<(StandIn, Tracks)> {
 pub(crate) fn device_of(model: &str) -> Option<(StandIn, Tracks)> {
     apks()?;
     Some(installed(StandIn::builder().model(model), Tracks::default()))
+}
+
+/// The same, with classes that R8 has renamed.
+pub(crate) fn device_with_renamed(api: u32) -> Option<(StandIn, Tracks)> {
+    let tracks = Tracks { renamed: Some(renamed()?.classes.clone()), ..Tracks::default() };
+    Some(installed(StandIn::builder().api(api), tracks))
 }
 
 /// The same, with the agent's library in the test APK.
@@ -134,6 +199,19 @@ pub(crate) fn device_with_wrap(api: u32) -> Option<(StandIn, Tracks)> {
 pub(crate) fn device_with_decoder(api: u32, library: PathBuf) -> Option<(StandIn, Tracks)> {
     apks()?;
     Some(with_app(api, None, Some(library)))
+}
+
+/// The same, with a `wrap.sh` that switches malloc_debug on and loads nothing of memgate's.
+pub(crate) fn device_with_malloc_debug(
+    api: u32,
+    decoder: PathBuf,
+    library: PathBuf,
+    options: &'static str,
+) -> Option<(StandIn, Tracks)> {
+    apks()?;
+    let malloc_debug = Some((library, options));
+    let tracks = Tracks { native: Some(decoder), malloc_debug, ..Tracks::default() };
+    Some(installed(StandIn::builder().api(api), tracks))
 }
 
 /// The app's own library, built with these flags too.
@@ -161,7 +239,7 @@ fn library() -> PathBuf {
 }
 
 fn with_app(api: u32, brings: Option<PathBuf>, native: Option<PathBuf>) -> (StandIn, Tracks) {
-    let tracks = Tracks { processes: Arc::default(), brings, native };
+    let tracks = Tracks { brings, native, ..Tracks::default() };
     installed(StandIn::builder().api(api), tracks)
 }
 
@@ -201,8 +279,10 @@ impl Tracks {
         device.host_path(&StandIn::data_folder(APP)).join("code_cache/memgate.options")
     }
 
-    fn start(&self, device: &StandIn, arguments: &[(String, String)]) -> Child {
+    fn start(&self, device: &StandIn, arguments: &[(String, String)]) -> Process {
         let apks = apks().unwrap();
+        let temporary = tempfile::tempdir_in(apks.project.join("target")).unwrap();
+        let first = self.renamed.iter().map(|classes| format!("{}:", classes.display())).collect::<String>();
         let mut java = Command::new(apks.jdk.home.join("bin/java"));
         if let Some(folder) = &self.brings {
             java.arg(format!("-Djava.library.path={}", folder.display()));
@@ -214,18 +294,22 @@ impl Tracks {
         java.args(Self::agents(device))
             .args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Drobolectric.offline=true"])
             .arg(format!("-Drobolectric.dependency.dir={}", apks.framework.display()))
-            .args(["-cp", &apks.class_path, "standin.AppProcess"])
+            .arg(format!("-Djava.io.tmpdir={}", temporary.path().display()))
+            .args(["-cp", &format!("{first}{}", apks.class_path), "standin.AppProcess"])
             .args(arguments.iter().flat_map(|(key, value)| [key, value]))
             .env_remove("LD_PRELOAD")
             .envs(self.wrapped(device))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        java.spawn().unwrap()
+        Process { java: java.spawn().unwrap(), _temporary: temporary }
     }
 
     /// What `wrap.sh` sets: the agent is loaded before everything else, and finds its options; Android's looks for their file itself.
     fn wrapped(&self, device: &StandIn) -> Vec<(&'static str, OsString)> {
+        if let Some((library, options)) = &self.malloc_debug {
+            return vec![("LD_PRELOAD", library.into()), ("LIBC_DEBUG_MALLOC_OPTIONS", options.into())];
+        }
         let agent = device.startup_agents(APP).into_iter().next().filter(|_| self.native.is_some());
         let Some(agent) = agent else { return Vec::new() };
         let options = fs::read_to_string(Self::options(device)).unwrap();
@@ -234,33 +318,20 @@ impl Tracks {
 
     fn end(&self, device: &StandIn, pid: u32) {
         device.process_ended(pid);
-        if let Some(mut child) = self.processes.lock().unwrap().remove(&pid) {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-    }
-}
-
-impl Drop for Tracks {
-    fn drop(&mut self) {
-        if Arc::strong_count(&self.processes) > 1 {
-            return;
-        }
-        for child in self.processes.lock().unwrap().values_mut() {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
+        // Waited for without the lock.
+        let process = self.processes.lock().unwrap().remove(&pid);
+        drop(process);
     }
 }
 
 impl Instrument for Tracks {
     fn instrument(&self, device: &StandIn, call: &Instrumentation, terminal: &mut Terminal) -> u8 {
         assert!(call.raw && call.wait, "without -r and -w nothing is told: {call:?}");
-        let mut child = self.start(device, &call.arguments);
-        let pid = child.id();
-        let output = child.stdout.take().unwrap();
-        let errors = child.stderr.take().unwrap();
-        self.processes.lock().unwrap().insert(pid, child);
+        let mut process = self.start(device, &call.arguments);
+        let pid = process.java.id();
+        let output = process.java.stdout.take().unwrap();
+        let errors = process.java.stderr.take().unwrap();
+        self.processes.lock().unwrap().insert(pid, process);
         device.process(APP, pid);
         // Logcat.
         let log = device.clone();
@@ -297,7 +368,7 @@ impl Instrument for Tracks {
         let mut jcmd = Command::new(apks().unwrap().jdk.home.join("bin/jcmd"));
         jcmd.args([&pid.to_string(), "JVMTI.agent_load"]).arg(device.host_path(path));
         // As on a device, nobody is told whether it was loaded.
-        drop(jcmd.arg(format!("\"{}\"", options.display())).output());
+        drop(waiting::output(jcmd.arg(format!("\"{}\"", options.display()))));
         Ok(())
     }
 
@@ -311,7 +382,7 @@ impl Instrument for Tracks {
     ) -> Result<(), String> {
         let mut jcmd = Command::new(apks().unwrap().jdk.home.join("bin/jcmd"));
         jcmd.args([process, "GC.heap_dump"]).args((!collect).then_some("-all")).arg(path);
-        let dumped = jcmd.output().unwrap();
+        let dumped = waiting::output(&mut jcmd);
         if dumped.status.success() {
             Ok(())
         } else {

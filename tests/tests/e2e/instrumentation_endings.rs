@@ -1,6 +1,10 @@
 //! Every way in which `am instrument` ends badly is an error that repeats what the device said, and nothing stays on the device.
 
-use memgate_e2e::stand_in::{Adb, AdbServer, Instrument, Instrumentation, Package, StandIn, Terminal, adbs};
+use std::sync::{Condvar, Mutex};
+
+use memgate_e2e::stand_in::{
+    Adb, AdbServer, Fault, Instrument, Instrumentation, Package, StandIn, Terminal, What, When, adbs,
+};
 
 use crate::instrumentation_app::{APP, RUNNER, TESTS, project};
 
@@ -56,6 +60,38 @@ const ENDINGS: [(&str, u8, &str); 9] = [
     ("Error: Unknown option: -q\n", 0, "it reported nothing: Error: Unknown option: -q"),
 ];
 
+/// An app that names its test, and never ends by itself when it is to run it.
+#[derive(Default)]
+struct Endless {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+const NAMES: &str = "INSTRUMENTATION_STATUS: class=A\nINSTRUMENTATION_STATUS: test=a\nINSTRUMENTATION_STATUS: numtests=1\nINSTRUMENTATION_STATUS_CODE: 1\n\
+                     INSTRUMENTATION_STATUS: class=A\nINSTRUMENTATION_STATUS: test=a\nINSTRUMENTATION_STATUS: numtests=1\nINSTRUMENTATION_STATUS_CODE: 0\nINSTRUMENTATION_CODE: -1\n";
+
+impl Instrument for Endless {
+    fn instrument(&self, device: &StandIn, call: &Instrumentation, terminal: &mut Terminal) -> u8 {
+        if call.arguments.iter().any(|(key, _)| key == "log") {
+            return Says(NAMES, 0).instrument(device, call, terminal);
+        }
+        // Any process of this machine.
+        let pid = std::process::id();
+        device.process(APP, pid);
+        // Whoever listens has left by then, or is about to.
+        drop(terminal.out(b"INSTRUMENTATION_STATUS: class=A\n"));
+        let stopped = self.stopped.lock().unwrap();
+        drop(self.changed.wait_while(stopped, |stopped| !*stopped).unwrap());
+        device.process_ended(pid);
+        0
+    }
+
+    fn force_stop(&self, _: &StandIn, package: &str) {
+        *self.stopped.lock().unwrap() |= package == APP;
+        self.changed.notify_all();
+    }
+}
+
 fn run(adb: &Adb, device: &StandIn, name: &str) -> memgate_e2e::Run {
     let server = AdbServer::start(adb);
     server.connect(device);
@@ -95,12 +131,36 @@ fn an_app_in_which_the_agent_does_not_run_is_an_error_that_names_every_way_that_
 }
 
 #[test]
+fn an_app_whose_run_nobody_hears_of_any_more_is_ended() {
+    let Some(adb) = adbs().pop() else { return };
+    // The agent comes with the tests, so that their names are enough to begin.
+    let device = device(28).instrument(Endless::default()).start();
+    let tests = "shell,v2,raw:am instrument -w -r -e listener".to_owned();
+    device.inject(Fault {
+        when: When::Service { starts_with: tests, after_bytes: 0 },
+        what: What::ServiceGarbage,
+    });
+    let run = run(&adb, &device, "instrumentation-endless");
+    run.ends_with(2);
+    assert_eq!(device.struck(), 1, "{run}");
+    assert!(run.problems().contains("not measured: failed to run `am instrument"), "{run}");
+    device.assert_clean();
+}
+
+#[test]
 fn what_cannot_be_entered_or_found_is_an_error_that_says_what_to_do() {
     let Some(adb) = adbs().pop() else { return };
     let none = StandIn::builder().start();
     let missing = run(&adb, &none, "instrumentation-missing");
     missing.ends_with(2);
     assert!(missing.problems().contains("no instrumented tests of the package"), "{missing}");
+    // A car's user is not the first.
+    let entering = format!("run-as {APP} --user 10 id");
+    let unknown = format!("run-as: unknown package: {APP}\n");
+    let car = device(34).answer("am get-current-user", "10\n", 0).answer(&entering, &unknown, 1).start();
+    let car = run(&adb, &car, "instrumentation-car");
+    car.ends_with(2);
+    assert!(car.problems().contains("is the app installed, and for this user?"), "{car}");
     let old = device(25).start();
     let old = run(&adb, &old, "instrumentation-old");
     old.ends_with(2);

@@ -26,8 +26,9 @@ const FAULTS: [What; 6] = [
 ];
 /// A run that has not ended by then hangs: it waits for nothing longer than a test may take, but the machine may be busy.
 const HANG: Duration = Duration::from_secs(600);
-/// How long a test may take, and a device be away.
-const PATIENCE: &str = "    timeout: 10s\n";
+/// How long a test may take, and a device be away: short where many moments are tried, and long where the fault has to strike, which the app has to
+/// be started for on whatever machine.
+const PATIENCE: [&str; 2] = ["    timeout: 10s\n", "    timeout: 120s\n"];
 /// The one leaks: no run of it may pass. The others are clean: only a run that measured both of them may.
 const LEAKING: &str = "com.example.tracks.TileCacheTest.keepsAllTiles";
 const CLEAN: &str = "com.example.tracks.CleanTest";
@@ -125,7 +126,8 @@ fn strike(n: usize, moment: &Moment) -> Option<String> {
     let (device, _app) = device(34)?;
     let server = AdbServer::start(adb);
     server.connect(&device);
-    let (project, agents) = project(&format!("instrumentation-fault-{n}"), PATIENCE);
+    let (project, agents) =
+        project(&format!("instrumentation-fault-{n}"), PATIENCE[usize::from(*must_strike)]);
     let mut command = project.command(&["run", "--suite", "tracks", "--filter", tests]);
     command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
     let told = format!("{n}, {}, {tests}: {fault:?}", adb.name);

@@ -12,6 +12,8 @@ use crate::java::{MVN, Session, run, sessions};
 
 /// How often [`every_run_finds_the_same`] runs everything.
 const RUNS: &str = "MEMGATE_TRUTH_RUNS";
+/// It runs these alone of `junit4`, `junit5` and `demo`, where it is set: words.
+const ONLY: &str = "MEMGATE_TRUTH_ONLY";
 
 /// What differs comes first: a CI job's log is cut.
 #[track_caller]
@@ -41,15 +43,19 @@ fn every_run_finds_the_same() {
     let Ok(runs) = std::env::var(RUNS) else {
         return say(&format!("skipped: {RUNS} is not set, tests/proofs/jvm-truth sets it"));
     };
+    let only = std::env::var(ONLY).unwrap_or_else(|_| "junit4 junit5 demo".to_owned());
     let (mut all, mut wrong) = (0, 0);
     for n in 1..=runs.parse::<u32>().unwrap() {
         for jdk in jvm::jdks() {
-            let of_samples = ["junit4", "junit5"].map(|junit| {
-                let project = jvm::sample(&format!("truth-{n}-{}", jdk.release), junit);
-                let run = run(&project, &jdk, &MVN);
-                (project, run, junit, Truth::of(junit, jdk.release))
-            });
-            for (project, run, what, truth) in of_samples.into_iter().chain([demo(n, &jdk)]) {
+            for what in only.split_whitespace() {
+                let (project, run, truth) = match what {
+                    "demo" => demo(n, &jdk),
+                    junit => {
+                        let project = jvm::sample(&format!("truth-{n}-{}", jdk.release), junit);
+                        let run = run(&project, &jdk, &MVN);
+                        (project, run, Truth::of(junit, jdk.release))
+                    }
+                };
                 let differences = differences(&run, &truth);
                 all += 1;
                 wrong += u32::from(!differences.is_empty());
@@ -71,7 +77,7 @@ fn every_run_finds_the_same() {
 }
 
 /// The JUnit suite of `memgate demo`.
-fn demo(n: u32, jdk: &Jdk) -> (Project, Run, &'static str, Truth) {
+fn demo(n: u32, jdk: &Jdk) -> (Project, Run, Truth) {
     let project = Project::new(&format!("truth-{n}-{}/demo", jdk.release));
     let run = project.finish(project.command(&["demo"]).env("JAVA_HOME", &jdk.home));
     let truth = Truth::of("junit4", jdk.release);
@@ -79,7 +85,7 @@ fn demo(n: u32, jdk: &Jdk) -> (Project, Run, &'static str, Truth) {
         Some(suite) => truth.within(suite),
         None => truth,
     };
-    (project, run, "demo", truth)
+    (project, run, truth)
 }
 
 fn jvm_suite(run: &Run) -> Option<&SuiteReport> {

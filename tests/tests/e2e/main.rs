@@ -8,6 +8,7 @@
 
 mod adb;
 mod adb_devices;
+mod adb_heap_dump;
 mod adb_trouble;
 mod agent_elf;
 mod android_artefact;
@@ -37,6 +38,7 @@ mod instrumentation_app;
 mod instrumentation_devices;
 mod instrumentation_endings;
 mod instrumentation_faults;
+mod instrumentation_mapping;
 mod instrumentation_orchestrator;
 mod instrumentation_packaged;
 mod java;
@@ -63,6 +65,7 @@ mod junit_robolectric;
 mod leak_info;
 mod leaks;
 mod malloc_debug;
+mod malloc_debug_lists;
 mod malloc_debug_symbols;
 mod mapping;
 mod report_formats;

@@ -197,6 +197,23 @@ fn a_mapping_that_is_missing_or_none_is_told_before_anything_runs() {
         .says("line 2: no field or method")
         .says("R8 or ProGuard");
     project.memgate(&["run", "--mapping", "absent.txt"]).ends_with(2).says("absent.txt");
+    // Each of several: one that is missing, and two of which nothing tells the right one.
+    let suite = |mapping: &str| {
+        format!(
+            "version: 1\nsuites:\n  unit: {{ run: [sh, -c, touch ran], runner: junit, mapping: {mapping} }}\n"
+        )
+    };
+    project.write("good.txt", "com.example.A -> a:\n");
+    project.write("memgate.yaml", suite("[good.txt, gone.txt]"));
+    project.memgate(&["run"]).ends_with(2).says("gone.txt");
+    project.write("other.txt", "com.example.B -> a:\n");
+    project.write("memgate.yaml", suite("[good.txt, other.txt]"));
+    project
+        .memgate(&["run"])
+        .ends_with(2)
+        .says("which of 2 mapping files is the one cannot be told")
+        .says("good.txt")
+        .says("other.txt");
     assert!(!project.folder().join("ran").exists());
     project.write(
         "memgate.yaml",

@@ -240,6 +240,20 @@ mod tests {
         );
     }
 
+    /// The virtual machine loads a class when its compiler comes to it: after 15, 26 and 34 iterations, say.
+    #[test]
+    fn three_steps_are_no_leak() {
+        let late = [14, 25, 33];
+        let mut jvm = Jvm::new();
+        for i in 0..37 {
+            jvm.window("A", "a", i, |jvm| jvm.add("java.lang.Class", u64::from(late.contains(&i)), 128));
+        }
+        let findings = Findings::of(&jvm.end(), "A.a", 3, 0.99);
+        assert!(findings.growing.is_empty(), "{findings:?}");
+        assert_eq!(findings.open, ["java.lang.Class"]);
+        assert_eq!(asks(200, |jvm, i| jvm.tiles(u64::from(i % 5 == 0))).0, Next::Explain);
+    }
+
     #[test]
     fn a_bounded_cache_is_watched_until_it_is_full() {
         let (next, iterations) = asks(100, |jvm, i| {

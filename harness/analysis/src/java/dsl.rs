@@ -52,6 +52,11 @@ impl Jvm {
         self.t_ns += MS;
     }
 
+    /// So much later.
+    pub(crate) const fn wait(&mut self, ms: u64) {
+        self.t_ns += ms * MS;
+    }
+
     fn id(&mut self, class: &str) -> u32 {
         if let Some(id) = self.ids.get(class) {
             return *id;

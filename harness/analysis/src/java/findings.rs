@@ -12,6 +12,8 @@ use crate::record::ProcessRecord;
 
 /// Growth that is flat for fewer iterations than this has not stalled.
 const STALLED: usize = 6;
+/// Fewer steps than this may be as many accidents, such as classes that are loaded when the compiler comes to them.
+const FEW_STEPS: usize = 4;
 /// Objects are a multiple of this large.
 const ALIGNMENT: f64 = 8.0;
 /// Steps of a series that must be equal before they stand for all of them.
@@ -121,7 +123,9 @@ impl Findings {
                 continue;
             }
             let figures = if grows[0] { &series.instances } else { &series.bytes };
-            if has_stalled(figures, warm_up) {
+            let unexplained = !explained.contains_key(series.class.as_str());
+            let accidental = grows[0] && unexplained && steps(figures, warm_up) < FEW_STEPS;
+            if accidental || has_stalled(figures, warm_up) {
                 stalled = true;
                 if !is_literal(&series.class) {
                     findings.open.push(series.class);
@@ -241,6 +245,17 @@ fn quiet(series: &ClassSeries, warm_up: usize) -> usize {
         values.len() - high
     };
     since_high(&series.instances).min(since_high(&series.bytes))
+}
+
+/// How often it was higher than ever before.
+fn steps(values: &[f64], warm_up: usize) -> usize {
+    let Some((&first, rest)) = values.get(warm_up..).and_then(<[f64]>::split_first) else { return 0 };
+    let highs = rest.iter().scan(first, |high, &value| {
+        let is_higher = value > *high;
+        *high = high.max(value);
+        Some(is_higher)
+    });
+    highs.filter(|is_higher| *is_higher).count()
 }
 
 /// Grew, and has been flat for more than twice as long as ever before since: something that filled late, as keys that are cached at

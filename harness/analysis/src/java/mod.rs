@@ -22,7 +22,7 @@ mod windows;
 
 pub use confirm::JavaConfirmation;
 pub use record::{JavaRecord, JavaSnapshot, JavaWindow};
-pub use rounds::{JavaSuspect, RoundsWatch, screen_rounds};
+pub use rounds::{JavaSuspect, ROUNDS_OF_LITERALS, RoundsWatch, screen_rounds};
 pub use windows::{ClassWindow, Left, class_windows};
 
 pub use exhausted::Exhaustion;

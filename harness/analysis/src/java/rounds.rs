@@ -24,6 +24,14 @@ use crate::text;
 
 /// Rounds before the first that is looked at.
 const WARM_UP: u32 = 2;
+/// Rounds of a suspect.
+const ROUNDS_OF_SUSPECTS: u32 = 8;
+/// Rounds of a suspect that may have left but literals, and the time after which it had enough of them.
+pub const ROUNDS_OF_LITERALS: u32 = 40;
+const LITERALS_NS: u64 = 5_000_000_000;
+/// What literals are made of, and how many a round resolves at most.
+const LITERALS: [&str; 2] = ["java.lang.String", "byte[]"];
+const LITERALS_OF_A_ROUND: f64 = 12.0;
 /// Classes a suspect names in words.
 const NAMED: usize = 3;
 /// What grows like objects do, where it is limited.
@@ -100,6 +108,8 @@ struct Compared {
     times: usize,
     end: usize,
     round: u32,
+    /// Time within it.
+    spent_ns: u64,
     /// The test class that ended before it.
     before: String,
     /// Rounds that were compared with the one before.
@@ -151,11 +161,12 @@ impl RoundsWatch {
         }
     }
 
-    /// Is it known of this test class that it is no suspect, or that it cannot be judged?
+    /// Did this test class run often enough to tell whether it is a suspect, or that it cannot be judged?
     #[must_use]
     pub fn is_done(&self, class: &str) -> bool {
         let compared = self.windows.get(class).filter(|compared| compared.rounds > 0);
-        self.failing.contains(class) || compared.is_some_and(|c| self.why(class, c).is_empty())
+        let enough = |c: &Compared| c.round + 1 >= ROUNDS_OF_SUSPECTS && !c.may_be_literals();
+        self.failing.contains(class) || compared.is_some_and(|c| enough(c) || self.why(class, c).is_empty())
     }
 
     fn window(&mut self, record: &ProcessRecord, window: &Window) {
@@ -225,6 +236,7 @@ impl RoundsWatch {
         compared.times += 1;
         compared.end = at;
         compared.round = window.iteration;
+        compared.spent_ns = compared.spent_ns.saturating_add(window.end_ns.saturating_sub(window.start_ns));
         compared.before.clone_from(&self.last);
         compared.counters = counters;
     }
@@ -268,7 +280,8 @@ impl RoundsWatch {
         for class in self.order.iter().filter(|class| !self.failing.contains(*class)) {
             let Some(compared) = self.windows.get(class) else { continue };
             let why = self.why(class, compared);
-            let open = compared.rounds == 0 || !why.is_empty() && compared.round != last;
+            let enough = last.min(ROUNDS_OF_SUSPECTS - 1);
+            let open = compared.rounds == 0 || !why.is_empty() && compared.round < enough;
             if open {
                 return missing(class, compared.round.saturating_add(1));
             }
@@ -282,6 +295,14 @@ impl RoundsWatch {
 }
 
 impl Compared {
+    /// Is it too early to tell whether more grew than literals?
+    fn may_be_literals(&self) -> bool {
+        let few = |(class, deltas): (&Arc<str>, &Vec<Delta>)| {
+            LITERALS.contains(&&**class) && least(deltas).instances <= LITERALS_OF_A_ROUND
+        };
+        self.round + 1 < ROUNDS_OF_LITERALS && self.spent_ns < LITERALS_NS && self.grown.iter().all(few)
+    }
+
     /// The classes that grew, those with most bytes first.
     fn ranked(&self) -> Vec<(&Arc<str>, &[Delta])> {
         let mut ranked: Vec<_> =
@@ -466,6 +487,40 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert!(found[0].why.contains("3 × com.example.Tile"), "{}", found[0].why);
         assert_eq!(Ok(found), screen_rounds(&observer.into_record(), "loaders", &policy), "read again");
+    }
+
+    /// Rounds of a class that leaves some strings in each of them until one leaves none, and what is suspected.
+    fn rounds_of_strings(each: u64, until: u32, other: bool, round_ms: u64) -> (u32, Option<String>) {
+        let policy = GatePolicy::default();
+        let mut jvm = Jvm::new();
+        let mut observer = crate::observer::Observer::new();
+        let mut watch = RoundsWatch::new(&policy, "loaders");
+        let rounds = (0..ROUNDS_OF_LITERALS).find(|&round| {
+            jvm.window("EmptyTest", "", round, |jvm| {
+                jvm.wait(round_ms);
+                if round < until {
+                    jvm.add("java.lang.String", each, 24);
+                    jvm.add("byte[]", each, 40);
+                    jvm.add("com.example.Tile", u64::from(other), 24);
+                }
+            });
+            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            watch.observe(observer.record());
+            watch.is_done("EmptyTest")
+        });
+        let suspects = watch.suspects(observer.record()).expect("all rounds");
+        (rounds.map_or(ROUNDS_OF_LITERALS, |last| last + 1), suspects.into_iter().next().map(|s| s.why))
+    }
+
+    #[test]
+    fn a_few_strings_have_to_grow_for_longer() {
+        let why = |count| Some(format!("{count} × byte[], {count} × java.lang.String"));
+        assert_eq!(rounds_of_strings(2, 20, false, 10), (21, None), "the compiler came late");
+        assert_eq!(rounds_of_strings(2, 99, false, 10), (40, why(2)), "a cache of strings");
+        assert_eq!(rounds_of_strings(13, 99, false, 10), (8, why(13)), "too many");
+        let (rounds, said) = rounds_of_strings(2, 99, true, 10);
+        assert_eq!((rounds, said.is_some()), (8, true), "another class, too");
+        assert_eq!(rounds_of_strings(2, 99, false, 700), (10, why(2)), "slow tests");
     }
 
     #[test]

@@ -59,6 +59,15 @@ impl AppError {
     }
 }
 
+/// The user whose apps are run; `None`: the first, as on every phone with one. A car's is another.
+///
+/// # Errors
+/// The device is lost.
+pub async fn current_user(device: &Device) -> Result<Option<u32>, AdbError> {
+    let told = device.shell("am get-current-user").await?;
+    Ok(told.text().parse().ok().filter(|user| *user != 0))
+}
+
 /// Looks at the app `package`. `abis` are the device's, the best first.
 ///
 /// # Errors

@@ -2,8 +2,8 @@
 //!
 //! Data flow: the library for the app's ABI → `/data/local/tmp` (where the shell may write) → by `run-as` into the app's own `code_cache`
 //! (only there may an app load it from) → one of the [`Way`]s by which the runtime loads it when the app starts. The agent's options are a
-//! file in `code_cache` that is written anew for each run. Whatever is put anywhere is noted before, and [`Delivery::remove`] takes away
-//! exactly that, however the run ends. Where the app's data is cleared between tests, everything is put back behind it
+//! file in `code_cache` that is written anew for each run. Whatever is put anywhere is noted before, and so is that the app runs;
+//! [`Delivery::remove`] takes away exactly that, however the run ends. Where the app's data is cleared between tests, everything is put back behind it
 //! ([`Delivery::clear_data`]).
 //!
 //! None of this proves that the agent runs: `am` and the file system never say. Only the handshake on the agent's socket does.
@@ -18,7 +18,7 @@ use super::adb::{AdbError, Bounds, Device, command, run_as};
 use super::options::AgentOptions;
 use crate::recorder::chain;
 
-pub use facts::{App, AppError, app};
+pub use facts::{App, AppError, app, current_user};
 pub use way::{Way, ways};
 
 /// Where the shell may write.
@@ -41,6 +41,8 @@ enum Trace {
     Staged(String),
     /// `am set-agent-app` was called.
     AgentApp,
+    /// The app was started, and nobody heard of its end.
+    App,
 }
 
 /// The agent in one app on one device.
@@ -157,6 +159,16 @@ impl Delivery {
         self.trace(Trace::Staged(staged));
     }
 
+    /// The app is about to be started.
+    pub fn starts(&mut self) {
+        self.trace(Trace::App);
+    }
+
+    /// It has ended.
+    pub fn ended(&mut self) {
+        self.traces.retain(|trace| *trace != Trace::App);
+    }
+
     fn trace(&mut self, trace: Trace) {
         match trace {
             known if self.traces.contains(&known) => {}
@@ -179,14 +191,14 @@ impl Delivery {
         let mut left = Vec::new();
         let mut gone: Option<String> = None;
         for trace in std::mem::take(&mut self.traces).into_iter().rev() {
-            let name = self.name_of(&trace);
+            let stays = self.stays(&trace);
             if let Some(why) = &gone {
-                left.push(format!("{name} was not removed: {why}"));
+                left.push(format!("{stays}: {why}"));
                 continue;
             }
             if let Err(why) = self.undo(&trace).await {
                 let text = chain(&why);
-                left.push(format!("{name} was not removed: failed to {text}"));
+                left.push(format!("{stays}: failed to {text}"));
                 if why.device_is_gone()
                     || matches!(why, AdbError::Timeout { .. } | AdbError::Unauthorized { .. })
                 {
@@ -197,11 +209,13 @@ impl Delivery {
         left
     }
 
-    fn name_of(&self, trace: &Trace) -> String {
+    /// That this could not be undone.
+    fn stays(&self, trace: &Trace) -> String {
         match trace {
-            Trace::OfApp { path, .. } => format!("{}/{path}", self.app.data_folder()),
-            Trace::Staged(path) => path.clone(),
-            Trace::AgentApp => format!("what `am set-agent-app {}` set", self.app.package),
+            Trace::OfApp { path, .. } => format!("{}/{path} was not removed", self.app.data_folder()),
+            Trace::Staged(path) => format!("{path} was not removed"),
+            Trace::AgentApp => format!("what `am set-agent-app {}` set was not removed", self.app.package),
+            Trace::App => format!("the app {} was not ended", self.app.package),
         }
     }
 
@@ -216,6 +230,7 @@ impl Delivery {
             }
             Trace::Staged(path) => self.order(&command(&["rm", "-f", path])).await,
             Trace::AgentApp => self.order(&command(&["am", "set-agent-app", &self.app.package])).await,
+            Trace::App => self.order(&command(&["am", "force-stop", &self.app.package])).await,
         }
     }
 

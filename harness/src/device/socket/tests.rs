@@ -247,6 +247,47 @@ async fn a_damaged_message_keeps_what_precedes_it() {
     assert!(matches!(live.as_slice(), [Frame::Hello(_), Frame::Error(_)]));
 }
 
+/// Records an app whose run the system calls complete; it says this, and its connection ends.
+async fn of_a_complete_run(folder: &Path, script: Vec<Step>) -> (ProcessEnd, Vec<Frame>) {
+    let (ours, theirs) = tokio::io::duplex(1 << 20);
+    let agent = tokio::spawn(agent(theirs, script));
+    let (_said, run_ended) = watch::channel(Some(true));
+    let endpoint = Endpoint::App { package: "com.example".into(), found: "@memgate".into() };
+    let reached = Reached { endpoint, stream: ours, run_ended, held: None };
+    let (tell, told) = observer();
+    let tell = App(tell);
+    let end = record_app(reached, "secret", folder, &options(), &tell).await.unwrap();
+    agent.await.unwrap();
+    drop(tell);
+    (end, told.try_iter().collect())
+}
+
+/// Its process is none of this machine.
+struct App(Tell);
+
+impl Observe for App {
+    fn started(&self, _: &Process) -> Box<dyn Follow> {
+        Box::new(TellOf(self.0.0.lock().unwrap().clone()))
+    }
+}
+
+#[tokio::test]
+async fn the_system_ends_an_app_before_its_goodbye_and_that_is_no_damage_but_garbage_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (end, live) = of_a_complete_run(folder.path(), vec![frames([hello()]), frames([boundary(1)])]).await;
+    assert_eq!((end.how, end.damage), (End::Closed, None));
+    assert!(matches!(live.last(), Some(Frame::Goodbye(_))), "{live:?}");
+
+    let mut broken = encoded(&[boundary(2)]);
+    *broken.last_mut().unwrap() ^= 0x40;
+    let script = vec![frames([hello()]), frames([boundary(1)]), Step::Raw(Message::binary(broken))];
+    let folder = tempfile::tempdir().unwrap();
+    let (end, live) = of_a_complete_run(folder.path(), script).await;
+    assert_eq!(end.how, End::Died);
+    assert!(end.damage.unwrap().starts_with("a message holds a damaged frame"));
+    assert!(matches!(live.last(), Some(Frame::Error(_))), "{live:?}");
+}
+
 #[tokio::test]
 async fn a_wrong_token_is_refused_and_nothing_is_recorded() {
     let folder = tempfile::tempdir().unwrap();

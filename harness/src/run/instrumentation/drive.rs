@@ -120,7 +120,14 @@ pub(super) async fn drive(
         held: job.held,
     };
     let started = Instant::now();
-    let shell = timeout(START, device.start(&job.command)).await;
+    let shell = tokio::select! {
+        shell = timeout(START, device.start(&job.command)) => shell,
+        () = around.interrupts.next() => {
+            // It may have started all the same.
+            force_stop(device, &job.package).await;
+            return Err(Stopped::Interrupted);
+        }
+    };
     let (shell, lost) = match shell {
         Ok(Ok(shell)) => (Some(shell), None),
         Ok(Err(why)) => (None, Some(Lost::by(&why))),

@@ -6,12 +6,13 @@ use std::io::{self, BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use memgate_formats::hprof;
 use memgate_wire::{Boundary, BoundaryKind};
 
-use super::Suite;
+use super::{Suite, WAIT_FOR_ORDERS};
 use crate::device::heap_dump;
 use crate::device::socket::Held;
 use crate::exit::ExpectedError;
@@ -21,6 +22,8 @@ use crate::store::Session;
 
 /// Folder in the session.
 const FOLDER: &str = "heap-dumps";
+/// The app must have its answer while it still waits for one, or it goes on without orders.
+const LIMIT: Duration = WAIT_FOR_ORDERS.saturating_sub(Duration::from_secs(5));
 
 /// A dump that is taken when its test is seen to leak.
 pub(super) struct Dump {
@@ -56,7 +59,7 @@ impl Dump {
             let (device, nonce) = (device.clone(), nonce.clone());
             let (path, told) = (path.clone(), Arc::clone(&told));
             Box::pin(async move {
-                let dumped = heap_dump::dump(&device, pid, &nonce, &path).await;
+                let dumped = heap_dump::dump(&device, pid, &nonce, &path, LIMIT).await;
                 let dumped = dumped.map_err(|why| format!("failed to {}", chain(&why)));
                 *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(dumped);
             })

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::BoxFuture;
 use memgate_model::AppMemory;
 use memgate_wire::{Boundary, BoundaryKind};
+use tokio::time::timeout;
 
 use super::Suite;
 use crate::device::app_memory;
@@ -17,6 +18,8 @@ use crate::run::board::Finished;
 
 /// Asking may take one part in so many of the time.
 const SHARE: u32 = 20;
+/// The app waits no longer ([`super::WAIT`]), and what it is asked while it goes on is of another moment.
+const LIMIT: Duration = Duration::from_secs(4);
 
 /// The question, and what came of it.
 #[derive(Clone)]
@@ -64,7 +67,9 @@ impl Memory {
             let (memory, device, app) = (memory.clone(), device.clone(), app.clone());
             Box::pin(async move {
                 let begun = Instant::now();
-                let told = app_memory::ask(&device, &app, pid, test).await;
+                let asked = timeout(LIMIT, app_memory::ask(&device, &app, pid, test)).await;
+                let told = asked
+                    .unwrap_or_else(|_elapsed| Err(format!("no answer came within {} s", LIMIT.as_secs())));
                 memory.locked().note(told, begun.elapsed());
             })
         })

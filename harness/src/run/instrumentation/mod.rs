@@ -46,8 +46,9 @@ use crate::suite::instrumentation::{Call, Component, Mode, Share};
 
 /// How long the app waits for us at a boundary. Longer would make the system call it unresponsive where it waits while it starts.
 const WAIT: std::time::Duration = std::time::Duration::from_millis(4500);
-/// The same where a heap dump may be taken meanwhile: the most that the agent grants. Nothing but a test's own thread waits then.
-const WAIT_FOR_DUMP: std::time::Duration = std::time::Duration::from_secs(60);
+/// The same where a test is repeated, which ends where no order comes, however busy we are, and where a heap dump may be taken meanwhile: the
+/// most that the agent grants. Nothing but a test's own thread waits then, and that we reach the app is known.
+const WAIT_FOR_ORDERS: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// A suite that was measured, and what its processes wrote.
 pub(super) struct Measured {
@@ -234,7 +235,13 @@ impl Suite<'_> {
         .command()
     }
 
-    fn options(&self, setting: Setting<'_>, label: &Label, detail: Detail) -> AgentOptions {
+    fn options(
+        &self,
+        setting: Setting<'_>,
+        label: &Label,
+        detail: Detail,
+        follow: Vec<String>,
+    ) -> AgentOptions {
         let java = &setting.plan.java;
         let mut options = AgentOptions::of_java("", "");
         options.targets = vec![Target::All];
@@ -243,12 +250,11 @@ impl Suite<'_> {
         options.token = Some(self.token.clone());
         options.label = label.to_text();
         options.detail = detail;
-        let dumps = self.planned.heap_dumps && matches!(label, Label::Confirm { .. });
-        options.wait = if dumps { WAIT_FOR_DUMP } else { WAIT };
+        options.wait = if matches!(label, Label::Confirm { .. }) { WAIT_FOR_ORDERS } else { WAIT };
         options.windows = Windows::Each;
         options.look = Some(JavaLook {
             sampling: java.sampling,
-            follow: Vec::new(),
+            follow,
             follow_at_least: java.follow_at_least,
             follow_every: java.follow_every,
             follow_at_most: java.follow_at_most,
@@ -267,7 +273,14 @@ impl Suite<'_> {
         show: &mut dyn FnMut(&Board),
     ) -> Result<(Done, String), Broken> {
         let Run { mode, label, detail, orders, held, clocked, timeout, log } = what;
-        let options = self.options(setting, &label, detail);
+        // As in the build's own run elsewhere: classes are followed where the tests run as they are.
+        let follow = match mode {
+            Mode::Once | Mode::Alone(_) => {
+                around.names.renamed(&self.planned.name, setting.plan.java.follow.clone())
+            }
+            Mode::List | Mode::Rounds(_) | Mode::Repeat(_) => Vec::new(),
+        };
+        let options = self.options(setting, &label, detail, follow);
         if self.planned.clear_data && mode != Mode::List {
             let cleared = self.delivery.clear_data(&self.component.tests).await;
             cleared.map_err(|why| Broken::by(&why))?;
@@ -283,7 +296,11 @@ impl Suite<'_> {
             clocked,
             timeout,
         };
+        self.delivery.starts();
         let done = drive(around, &self.device, &setting.session.frames(), job, show).await?;
+        if done.lost.is_none() {
+            self.delivery.ended();
+        }
         let output = self.files.keep(log, &done.output).map_err(Stopped::from)?;
         Ok((done, output))
     }

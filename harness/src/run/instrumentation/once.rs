@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use memgate_analysis::ProcessRecord;
+use memgate_analysis::{ProcessRecord, SeenError};
 use memgate_formats::instrumentation::{Ending, Status, TestResult};
 use memgate_model::AppMemory;
+use memgate_wire::ErrorCode;
 
 use super::drive::Done;
 use super::memory::Memory;
@@ -113,7 +114,10 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     } else {
         let why = match done.finished.iter().find_map(|process| broken_off(&process.record)) {
             Some(why) => format!("ran, but what the agent sent of it is not whole: {why}"),
-            None => "ran, but the agent saw nothing of it: is memgate's listener in the test APK?".to_owned(),
+            None if ran.is_empty() => {
+                "ran, but the agent saw nothing of it: is memgate's listener in the test APK?".to_owned()
+            }
+            None => "ran, but the agent, which saw others, saw nothing of it".to_owned(),
         };
         problems.extend(listed(&why, &unseen).map(|what| format!("not measured: {what}")));
     }
@@ -129,8 +133,12 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
 
 /// Why a stream cannot tell of every test.
 fn broken_off(record: &ProcessRecord) -> Option<String> {
+    let lost = || {
+        let is_lost = |seen: &&SeenError| seen.error.code == ErrorCode::Carrier;
+        record.errors.iter().find(is_lost).map(|seen| seen.error.text.clone())
+    };
     let cut = || record.goodbye.is_none().then(|| "its connection ended before the run did".to_owned());
-    record.damaged.clone().or_else(cut)
+    record.damaged.clone().or_else(lost).or_else(cut)
 }
 
 /// The user's own failure, as the runner tells it; what went wrong around the run is not theirs.
@@ -211,7 +219,7 @@ pub(super) fn shown(tests: &[TestResult], retraced: impl Fn(&str) -> String) -> 
 
 #[cfg(test)]
 mod tests {
-    use memgate_wire::{Goodbye, GoodbyeReason};
+    use memgate_wire::{ErrorFrame, Goodbye, GoodbyeReason};
 
     use super::*;
 
@@ -246,6 +254,9 @@ mod tests {
         let (counters, cost) = Default::default();
         record.goodbye = Some(Goodbye { reason: GoodbyeReason::Exit, status: None, counters, cost });
         assert_eq!(broken_off(&record), None);
+        let error = ErrorFrame { code: ErrorCode::Carrier, text: "the connection was lost".to_owned() };
+        record.errors = vec![SeenError { error, t_ns: 0 }];
+        assert_eq!(broken_off(&record).unwrap(), "the connection was lost");
         record.damaged = Some("after 9 frames: not a frame".to_owned());
         assert_eq!(broken_off(&record).unwrap(), "after 9 frames: not a frame");
     }

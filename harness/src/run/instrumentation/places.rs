@@ -1,7 +1,8 @@
 //! The devices on which a suite runs, and what falls to each: all tests to the only one, else a share of them, chosen by the runner itself
 //! from a test's name, so that it is the same in every run on as many devices.
 //!
-//! With several, each is a suite of its own in the report, named by model and Android: a device is compared with its own past alone.
+//! With `all`, each is a suite of its own in the report, named by model and Android, however many there are today: a device is compared with its
+//! own past alone.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,10 @@ pub(super) async fn places(planned: &PlannedInstrumentation) -> Result<Vec<Place
     for device in &devices {
         about.push(device.facts().await.map_err(|why| Broken::by(&why))?);
     }
-    let names = names(&planned.name, &about);
+    let names = match planned.devices {
+        Devices::All => names(&planned.name, &about),
+        Devices::Serial(_) | Devices::Only => vec![planned.name.clone()],
+    };
     let of = u32::try_from(devices.len()).unwrap_or(u32::MAX);
     let share = |index| (of > 1).then_some(Share { index, of });
     let all = devices.into_iter().zip(about).zip(names).zip(0..);
@@ -58,11 +62,8 @@ async fn devices(planned: &PlannedInstrumentation) -> Result<Vec<Device>, AdbErr
     Ok(devices.into_iter().map(|device| device.with_patience(patience)).collect())
 }
 
-/// `app on Pixel 8, API 34`, and of equal ones the second is `app on Pixel 8, API 34 #2`. The only one has the suite's own name.
+/// `app on Pixel 8, API 34`, and of equal ones the second is `app on Pixel 8, API 34 #2`.
 fn names(suite: &str, about: &[DeviceFacts]) -> Vec<String> {
-    if about.len() == 1 {
-        return vec![suite.to_owned()];
-    }
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();
     let mut name = |facts: &DeviceFacts| {
         let name = format!("{suite} on {}, API {}", facts.model, facts.api);
@@ -78,10 +79,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_devices_are_told_apart_and_the_only_one_is_not_named() {
+    fn devices_are_told_apart_and_named_alike_however_many_there_are() {
         let device = |model: &str, api| DeviceFacts { model: model.into(), api, ..DeviceFacts::default() };
         let all = [device("Pixel 8", 34), device("Pixel 8", 35), device("Pixel 8", 34)];
-        assert_eq!(names("app", &all[..1]), ["app"]);
+        assert_eq!(names("app", &all[..1]), ["app on Pixel 8, API 34"]);
         assert_eq!(
             names("app", &all),
             ["app on Pixel 8, API 34", "app on Pixel 8, API 35", "app on Pixel 8, API 34 #2"]

@@ -31,7 +31,7 @@ const ORCHESTRATORS: [&str; 2] = ["androidx.test.orchestrator", "android.support
 
 /// Installs what is to be installed, and looks at device and app. Nothing of ours is on the device yet.
 pub(super) async fn prepare<'a>(
-    around: &Surroundings<'_>,
+    around: &mut Surroundings<'_>,
     setting: Setting<'_>,
     planned: &'a PlannedInstrumentation,
     place: Place,
@@ -40,14 +40,21 @@ pub(super) async fn prepare<'a>(
     for apk in &planned.apks {
         around.console.line(&format!("installing {}", apk.display()));
         // Tests are installed over what an earlier run left, and may ask for all permissions.
-        device.install(&[apk], &["-r", "-t", "-g"], INSTALL_LIMIT).await.map_err(|why| Broken::by(&why))?;
+        let one = [apk.as_path()];
+        tokio::select! {
+            installed = device.install(&one, &["-r", "-t", "-g"], INSTALL_LIMIT) => {
+                installed.map_err(|why| Broken::by(&why))?;
+            }
+            () = around.interrupts.next() => return Err(Stopped::Interrupted.into()),
+        }
     }
     let component = component(planned, &device).await?;
     let refused = |why: delivery::AppError| Broken::Suite {
         what: format!("failed to {}", chain(&why)),
         hint: why.hint(),
     };
-    let app = delivery::app(&device, &component.app, None, &about.abis).await.map_err(refused)?;
+    let user = delivery::current_user(&device).await.map_err(|why| Broken::by(&why))?;
+    let app = delivery::app(&device, &component.app, user, &about.abis).await.map_err(refused)?;
     let Some(way) = possible(planned, about.api).first().copied() else {
         let what = format!("the device has Android {} (API {})", about.release, about.api);
         return Err(Broken::Suite { what, hint: "Android 8 (API 26) or later can be measured".to_owned() });

@@ -10,7 +10,7 @@ use memgate_wire::spool::order;
 
 use super::dump::Dump;
 use super::once::Seen;
-use super::{Broken, Measured, Run, Suite, Suspects, times};
+use super::{Broken, Measured, Run, Suite, Suspects, WAIT_FOR_ORDERS, times};
 use crate::device::Detail;
 use crate::output::Progress;
 use crate::run::board::{Board, Clocked};
@@ -138,7 +138,9 @@ pub(super) async fn one(
         }),
         held,
         clocked: Clocked::Alone,
-        timeout: times(suite.planned.timeout, tests),
+        // While the app is held for its dump nothing is heard of it.
+        timeout: times(suite.planned.timeout, tests)
+            .saturating_add(dump.as_ref().map_or(Duration::ZERO, |_| WAIT_FOR_ORDERS)),
         log: &id,
     };
     let (done, output) = match suite.run(around, setting, run, show).await {

@@ -1,5 +1,5 @@
 //! The rounds: every test class of a suite, again and again in one virtual machine, so that what grows each time is seen. A class
-//! that does not grow runs four times, a suspect eight.
+//! that does not grow runs four times, a suspect eight, and up to 40 where but a few strings grow.
 
 use memgate_analysis::{ProcessRecord, RoundsWatch};
 use memgate_config::Screen;
@@ -116,7 +116,7 @@ pub(super) async fn rounds(
     Ok(())
 }
 
-/// Ends the rounds of a test class that is no suspect any more.
+/// Ends the rounds of a test class of which enough was seen.
 struct Suspects(RoundsWatch);
 
 impl Orders for Suspects {

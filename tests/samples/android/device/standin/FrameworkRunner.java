@@ -18,6 +18,8 @@ public final class FrameworkRunner extends RobolectricTestRunner {
     protected InstrumentationConfiguration createClassLoaderConfig(FrameworkMethod method) {
         return new InstrumentationConfiguration.Builder(super.createClassLoaderConfig(method))
                 .doNotAcquirePackage("io.memgate.agent.")
+                // Robolectric leaves the rest of JUnit outside: of one kind with it.
+                .doNotAcquirePackage("junit.framework.")
                 .build();
     }
 }

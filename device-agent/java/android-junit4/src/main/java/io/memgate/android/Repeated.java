@@ -4,6 +4,7 @@ import io.memgate.agent.Hooks;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.List;
+import junit.framework.TestCase;
 import org.junit.Test;
 import org.junit.internal.builders.AllDefaultPossibilitiesBuilder;
 import org.junit.runner.Description;
@@ -69,12 +70,23 @@ final class Repeated extends Runner implements Filterable, Sortable {
         if (suite.isAnnotationPresent(RunWith.class)) {
             return true;
         }
+        boolean isTestCase = isTestCase(suite);
         for (Method method : suite.getMethods()) {
-            if (method.isAnnotationPresent(Test.class)) {
+            if (method.isAnnotationPresent(Test.class) || isTestCase && method.getName().startsWith("test")) {
                 return true;
             }
         }
         return false;
+    }
+
+    /** One of JUnit 3. Those of Android's own kinds get what they need from Android's runner alone. */
+    private static boolean isTestCase(Class<?> suite) {
+        for (Class<?> of = suite; of != null; of = of.getSuperclass()) {
+            if (of.getName().startsWith("android.test.")) {
+                return false;
+            }
+        }
+        return TestCase.class.isAssignableFrom(suite);
     }
 
     @Override

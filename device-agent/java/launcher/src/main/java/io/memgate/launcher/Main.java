@@ -16,7 +16,7 @@ import java.util.List;
  * <p>{@code Main PLAN}, a UTF-8 file of lines:
  *
  * <pre>
- * mode rounds 8          every class, up to eight times over; a window ends behind each class, and is measured from the third round on,
+ * mode rounds 40         every class, up to forty times over; a window ends behind each class, and is measured from the third round on,
  *                        until the harness has seen enough of this class
  * mode repeat            one selection, until the harness has seen enough; a window ends behind each execution
  * class com.example.ATest
