@@ -81,6 +81,10 @@ pub(crate) struct Options {
     pub(crate) carrier: CarrierKind,
     /// The process reads its own figures of the operating system: nobody else may on Android.
     pub(crate) os: bool,
+    /// Dex file with memgate's listener for an app that brings none, and the signature of the class beside which it belongs: the tests'
+    /// runner. Empty: none.
+    pub(crate) dex: String,
+    pub(crate) runner: String,
     /// Any virtual machine is asked as Android's is: for memgate's own tests.
     pub(crate) as_art: bool,
     /// The app; empty: not told.
@@ -113,6 +117,8 @@ impl Options {
             heap_limit_dump: String::new(),
             carrier: CarrierKind::Spool,
             os: cfg!(target_os = "android"),
+            dex: String::new(),
+            runner: String::new(),
             as_art: false,
             package: String::new(),
             #[cfg(feature = "crosscheck")]
@@ -136,6 +142,8 @@ impl Options {
                 _ => return false,
             },
             "package" => self.package = value,
+            "dex" => self.dex = value,
+            "runner" => self.runner = format!("L{};", value.replace('.', "/")),
             "os" => self.os = value == "1",
             "dir" => self.directory = value,
             "label" => self.label = value,

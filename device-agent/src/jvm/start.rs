@@ -4,7 +4,8 @@
 //! place, asks for its events and begins to sample. When the virtual machine is ready the natives are bound and the session begins
 //! ([`Agent::begin`]). `Agent_OnAttach` does all of it at once, and sends JUnit 4's notifier through the hook again where it is loaded
 //! already. Whatever comes later changes nothing. On Android's runtime nothing is patched and no jar is put in place: the class with the
-//! natives comes with the tests, in a class loader of theirs, and is bound when it is prepared.
+//! natives comes with the tests, in a class loader of theirs, and is bound when it is prepared. Where they bring no listener, a dex file with it
+//! is put into the class loader of their runner as soon as that is prepared (`Agent::bring_listener`).
 
 #[cfg(target_os = "android")]
 mod library;
@@ -13,8 +14,8 @@ use std::ffi::CString;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 
-use jni::objects::JClass;
-use jni::{Env, jni_str};
+use jni::objects::{JClass, JValue};
+use jni::{Env, jni_sig, jni_str};
 use memgate_classfile::{Call, Place, insert_calls};
 use memgate_ffi::lock::Lock;
 use memgate_ffi::process;
@@ -38,6 +39,8 @@ pub(crate) use self::library::on_library;
 
 /// The class that listeners and patches call, in the jar on the boot class path.
 const HOOKS: &str = "io/memgate/agent/Hooks";
+/// What `am instrument -e listener` is told.
+const LISTENER: &str = "io.memgate.android.MemgateListener";
 const HOOKS_SIGNATURE: &str = "Lio/memgate/agent/Hooks;";
 /// Room for a reference to every class.
 const LOCAL_REFERENCES: usize = 1 << 16;
@@ -197,11 +200,35 @@ impl Agent {
 
     /// Binds the natives, if this is the class that has them.
     pub(super) fn bind(&'static self, env: &mut Env<'_>, class: &JClass<'_>) {
-        let is_hooks = self.jvmti.class_signature(class).is_ok_and(|signature| signature == HOOKS_SIGNATURE);
+        let Ok(signature) = self.jvmti.class_signature(class) else { return };
+        if !self.options.dex.is_empty() && signature == self.options.runner {
+            self.bring_listener(env, class);
+        }
+        let is_hooks = signature == HOOKS_SIGNATURE;
         // Another class loader may have a class of this name, too: the event stays on.
         if let Some(Err(why)) = is_hooks.then(|| memgate_jvmti::register(env, class, self)) {
             env.exception_clear();
             session::fails(&format!("the listener cannot reach the agent: {why}"));
+        }
+    }
+
+    /// The class loader of the tests' runner finds memgate's listener, unless the tests bring it. Runners load listeners after themselves.
+    fn bring_listener(&self, env: &mut Env<'_>, runner: &JClass<'_>) {
+        let brought = env.with_local_frame(16, |env| -> Result<(), Failure> {
+            let get = jni_sig!("()Ljava/lang/ClassLoader;");
+            let loader = env.call_method(runner, jni_str!("getClassLoader"), get, &[])?.l()?;
+            let name = env.new_string(LISTENER)?;
+            let load = jni_sig!("(Ljava/lang/String;)Ljava/lang/Class;");
+            if env.call_method(&loader, jni_str!("loadClass"), load, &[JValue::Object(&name)]).is_ok() {
+                return Ok(());
+            }
+            env.exception_clear();
+            let dex = CString::new(self.options.dex.as_str()).unwrap_or_default();
+            Ok(self.jvmti.add_to_dex_loader(&loader, &dex)?)
+        });
+        if let Err(why) = brought {
+            env.exception_clear();
+            session::fails(&format!("memgate's listener could not be put into the app: {why}"));
         }
     }
 

@@ -8,6 +8,7 @@ pub mod agentless;
 pub mod app_memory;
 pub mod attach;
 pub mod delivery;
+pub mod dex;
 pub mod heap_dump;
 pub mod java;
 pub mod local;

@@ -62,6 +62,8 @@ pub struct AgentOptions {
     pub windows: Windows,
     /// What the agent looks at in Java virtual machines; `None`: its defaults.
     pub look: Option<JavaLook>,
+    /// A dex file on the device with memgate's listener, and the class of the tests' runner, whose class loader gets it.
+    pub listener: Option<(String, String)>,
 }
 
 /// What the agent looks at beside the classes of the heap.
@@ -121,6 +123,7 @@ impl AgentOptions {
             java: None,
             windows: Windows::Nowhere,
             look: None,
+            listener: None,
         }
     }
 
@@ -146,6 +149,7 @@ impl AgentOptions {
             java,
             windows,
             look,
+            listener,
         } = self;
         let mut value = Pairs::default();
         value.add("dir", directory.as_os_str().as_bytes());
@@ -192,6 +196,10 @@ impl AgentOptions {
         }
         if let Some(look) = look {
             look.add_to(&mut value);
+        }
+        if let Some((dex, runner)) = listener {
+            value.add("dex", dex.as_bytes());
+            value.add("runner", runner.as_bytes());
         }
         OsString::from_vec(value.0)
     }
@@ -296,13 +304,14 @@ mod tests {
                 heap_limit: Some((80, Some("/d".into()))),
                 heap_dump: Some("/s".into()),
             }),
+            listener: Some(("/data/l.dex".into(), "a.Runner".into())),
         };
         let want: &[u8] =
             b"dir=/a%3Bb%3Dc%25d\xff;target=exe:/bin/x y;target=glob:*/t?;target=all;detail=growth;\
             label=confirm%0A3;wait_ms=0;stack_depth=64;carrier=unix:@gate;token=t%3D1;\
             java=1;jars=/c/jars;windows=budget;\
             sampling=off;follow=a.*,!a.B;follow_at_least=64;follow_every=3;follow_at_most=9;\
-            heap_limit=80;heap_limit_dump=/d;heap_dump=/s";
+            heap_limit=80;heap_limit_dump=/d;heap_dump=/s;dex=/data/l.dex;runner=a.Runner";
         assert_eq!(options.to_env().as_bytes(), want, "{:?}", options.to_env());
     }
 

@@ -1,6 +1,7 @@
 //! What the agent asks Android's runtime, asked of HotSpot, which has the same functions but for the extensions: collections with finalizers
 //! between them, a walk over the heap by class, natives that are bound to a class of the tests when it is there.
 
+use std::path::Path;
 use std::process::Command;
 
 use memgate_e2e::jvm::{self, Jdk};
@@ -40,7 +41,7 @@ public final class App {
 fn an_app_is_counted_by_class_without_a_command_of_hotspots() {
     for jdk in jvm::jdks() {
         let project = Project::new(&format!("android-runtime-{}", jdk.release));
-        let frames = run(&jdk, &project);
+        let frames = run(&jdk, &project, "");
         // Before the first window there is no histogram of the class.
         assert_eq!(
             after_each_window(&frames, "com.example.App$Tile"),
@@ -54,14 +55,46 @@ fn an_app_is_counted_by_class_without_a_command_of_hotspots() {
     }
 }
 
-fn run(jdk: &Jdk, project: &Project) -> Vec<Frame> {
-    let source = project.write("com/example/App.java", APP);
-    let (classes, frames) = (project.folder().join("classes"), project.folder().join("frames"));
-    std::fs::create_dir_all(&frames).unwrap();
+#[test]
+fn the_runner_s_class_loader_is_asked_for_the_listener_before_it_is_given_one() {
+    let options = ";dex=/data/memgate-listener.dex;runner=com.example.App";
+    let refused = |frames: &[Frame]| -> Vec<String> {
+        let text = |frame: &Frame| match frame {
+            Frame::Error(error) => Some(error.text.clone()),
+            _ => None,
+        };
+        frames.iter().filter_map(text).collect()
+    };
+    for jdk in jvm::jdks() {
+        let project = Project::new(&format!("android-listener-{}", jdk.release));
+        // HotSpot takes no dex files; the app runs on.
+        let frames = run(&jdk, &project, options);
+        let why = "memgate's listener could not be put into the app: the virtual machine does not offer this";
+        assert_eq!(refused(&frames), [why], "JDK {}", jdk.release);
+        assert_eq!(after_each_window(&frames, "com.example.App$Tile").len(), 6);
+
+        let brought = "package io.memgate.android; public class MemgateListener {}";
+        let brought = project.write("io/memgate/android/MemgateListener.java", brought);
+        compiled(&jdk, &project, &brought);
+        assert_eq!(refused(&run(&jdk, &project, options)), Vec::<String>::new(), "JDK {}", jdk.release);
+    }
+}
+
+fn compiled(jdk: &Jdk, project: &Project, source: &Path) {
     let hooks = repository().join("device-agent/java/agent/src/main/java");
     let mut javac = Command::new(jdk.home.join("bin/javac"));
-    successful(javac.args(["-nowarn", "-sourcepath"]).arg(hooks).arg("-d").arg(&classes).arg(source));
-    let told = format!("dir={};wait_ms=0;java=1;target=all;windows=each;machine=art", frames.display());
+    javac.args(["-nowarn", "-sourcepath"]).arg(hooks).arg("-d").arg(project.folder().join("classes"));
+    successful(javac.arg(source));
+}
+
+fn run(jdk: &Jdk, project: &Project, more: &str) -> Vec<Frame> {
+    compiled(jdk, project, &project.write("com/example/App.java", APP));
+    let (classes, frames) = (project.folder().join("classes"), project.folder().join("frames"));
+    if frames.exists() {
+        std::fs::remove_dir_all(&frames).unwrap();
+    }
+    std::fs::create_dir_all(&frames).unwrap();
+    let told = format!("dir={};wait_ms=0;java=1;target=all;windows=each;machine=art{more}", frames.display());
     let options = project.write("options", told);
     let mut java = Command::new(jdk.home.join("bin/java"));
     java.arg(format!("-agentpath:{}={}", agent().display(), options.display()));

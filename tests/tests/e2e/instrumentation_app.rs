@@ -98,6 +98,11 @@ pub(crate) fn renamed() -> Option<&'static Renamed> {
     RENAMED.get_or_init(|| Some(rename(apks()?))).as_ref()
 }
 
+/// The jar of R8, which has D8 in it.
+pub(crate) fn r8() -> Option<PathBuf> {
+    Some(apks()?.project.join("target/r8/r8.jar"))
+}
+
 /// Classes that need nothing of Android, with their tests.
 const RENAMED: [&str; 2] = ["Route", "TileCache"];
 
@@ -112,7 +117,7 @@ fn rename(apks: &Apks) -> Renamed {
     };
     let mut r8 = Command::new(apks.jdk.home.join("bin/java"));
     r8.args(["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"])
-        .arg(target.join("r8/r8.jar"))
+        .arg(apks.project.join("target/r8/r8.jar"))
         .arg("com.android.tools.r8.R8");
     r8.args(["--classfile", "--release", "--lib"]).arg(&apks.jdk.home);
     r8.arg("--pg-conf").arg(apks.project.join("device/renamed.pro"));

@@ -38,6 +38,7 @@ mod instrumentation_app;
 mod instrumentation_devices;
 mod instrumentation_endings;
 mod instrumentation_faults;
+mod instrumentation_listener;
 mod instrumentation_mapping;
 mod instrumentation_orchestrator;
 mod instrumentation_packaged;

@@ -6,12 +6,15 @@
 //!
 //! The plain walk also visits what the boot image and the zygote brought, some 10^5 objects that no test makes. Only the app's own
 //! heap counts; without the extension everything does, which differences between two counts do not notice.
+//!
+//! Another of its extensions puts a dex file behind what a class loader has ([`Jvmti::add_to_dex_loader`]).
 
 use core::ffi::{CStr, c_void};
 use core::ptr;
 use std::sync::Mutex;
 
 use jni::Env;
+use jni::objects::JObject;
 use jni::sys::{jint, jlong, jobject};
 
 use crate::calls::{Error, Jvmti, OwnJvmti, check};
@@ -19,6 +22,8 @@ use crate::raw::{self, function as f};
 
 /// The extension that walks the heap and tells heaps apart, since API 26.
 const ITERATE_THROUGH_HEAP: &CStr = c"com.android.art.heap.iterate_through_heap_ext";
+/// The extension that puts a dex file into a class loader, since API 30.
+const ADD_TO_DEX_LOADER: &CStr = c"com.android.art.classloader.add_to_dex_class_loader";
 /// Beginning of the names of all of this runtime's extensions.
 const OF_ART: &[u8] = b"com.android.art.";
 /// `kHeapIdApp`; 1 is the image's and 2 the zygote's heap.
@@ -61,7 +66,7 @@ impl ArtHeap {
     }
 
     fn new(jvmti: OwnJvmti) -> Option<Self> {
-        let walk = jvmti.art_walk().and_then(|art| art.function);
+        let walk = jvmti.art_extensions().and_then(|art| art.walk);
         let refused = jvmti.add_capabilities(&[raw::CAN_TAG_OBJECTS]);
         refused.is_ok_and(|refused| refused.is_empty()).then_some(())?;
         Some(Self { jvmti, walk, signatures: Mutex::new(Vec::new()) })
@@ -114,25 +119,41 @@ impl ArtHeap {
     }
 }
 
-/// That the runtime is Android's, and its walk if it has one.
-struct ArtWalk {
-    function: Option<f::IterateThroughHeap>,
+/// That the runtime is Android's, and what it has of the functions that are used here.
+#[derive(Default)]
+struct ArtExtensions {
+    walk: Option<f::IterateThroughHeap>,
+    add_to_loader: Option<f::AddToDexLoader>,
 }
 
 impl Jvmti {
     /// Is this Android's runtime?
     #[must_use]
     pub fn is_art(self) -> bool {
-        self.art_walk().is_some()
+        self.art_extensions().is_some()
     }
 
-    fn art_walk(self) -> Option<ArtWalk> {
+    /// This class loader finds from now on the classes of a dex file, too, where it does not find them by itself.
+    ///
+    /// # Errors
+    /// It is no loader of dex files, or the runtime refuses the file; [`Error::NotThere`]: the runtime is older than Android 11, or another.
+    pub fn add_to_dex_loader(self, loader: &JObject<'_>, dex: &CStr) -> Result<(), Error> {
+        self.raw_add_to_dex_loader(loader.as_raw(), dex)
+    }
+
+    fn raw_add_to_dex_loader(self, loader: jobject, dex: &CStr) -> Result<(), Error> {
+        let add = self.art_extensions().and_then(|art| art.add_to_loader).ok_or(Error::NotThere)?;
+        // SAFETY: a reference that lives, and a text with its end; the runtime copies it.
+        check(unsafe { add(self.env, loader, dex.as_ptr()) })
+    }
+
+    fn art_extensions(self) -> Option<ArtExtensions> {
         let (mut count, mut at) = (0, ptr::null_mut());
         // SAFETY: the type of this place.
         let get = unsafe { self.function::<f::GetExtensionFunctions>(raw::GET_EXTENSION_FUNCTIONS) }.ok()?;
         // SAFETY: the answers go into words of ours.
         check(unsafe { get(self.env, &raw mut count, &raw mut at) }).ok()?;
-        let mut walk = None;
+        let mut art: Option<ArtExtensions> = None;
         for extension in self.owned(at, count) {
             // Everything in it was allocated for us, and is given back.
             for parameter in self.owned(extension.params, extension.param_count) {
@@ -141,17 +162,23 @@ impl Jvmti {
             self.give_back(extension.errors.cast());
             self.give_back(extension.short_description.cast());
             let Some(id) = self.text(extension.id) else { continue };
-            if id.as_bytes().starts_with(OF_ART) {
-                walk.get_or_insert(ArtWalk { function: None });
+            if !id.as_bytes().starts_with(OF_ART) {
+                continue;
             }
-            if id.as_bytes() == ITERATE_THROUGH_HEAP.to_bytes() && !extension.func.is_null() {
+            let art = art.get_or_insert_default();
+            let function = (!extension.func.is_null()).then_some(extension.func);
+            if id.as_bytes() == ITERATE_THROUGH_HEAP.to_bytes() {
                 // SAFETY: the extension of this name takes a filter, a class, callbacks and a pointer for them, as the plain walk does.
-                let function =
-                    unsafe { core::mem::transmute::<*const c_void, f::IterateThroughHeap>(extension.func) };
-                walk = Some(ArtWalk { function: Some(function) });
+                art.walk = function
+                    .map(|at| unsafe { core::mem::transmute::<*const c_void, f::IterateThroughHeap>(at) });
+            }
+            if id.as_bytes() == ADD_TO_DEX_LOADER.to_bytes() {
+                // SAFETY: the extension of this name takes a class loader and a path.
+                art.add_to_loader = function
+                    .map(|at| unsafe { core::mem::transmute::<*const c_void, f::AddToDexLoader>(at) });
             }
         }
-        walk
+        art
     }
 
     fn raw_tag(self, object: jobject) -> Result<i64, Error> {

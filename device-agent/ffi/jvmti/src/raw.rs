@@ -369,6 +369,8 @@ pub mod function {
     /// `GetExtensionFunctions`
     pub type GetExtensionFunctions =
         unsafe extern "system" fn(Env, *mut jint, *mut *mut ExtensionFunctionInfo) -> Code;
+    /// ART's extension `add_to_dex_class_loader`
+    pub type AddToDexLoader = unsafe extern "system" fn(Env, jobject, *const c_char) -> Code;
     /// `SetEventCallbacks`
     pub type SetEventCallbacks = unsafe extern "system" fn(Env, *const EventCallbacks, jint) -> Code;
     /// `GetSystemProperties`

@@ -1,7 +1,8 @@
 //! The agent's way into an app on a device, and out of it again.
 //!
 //! Data flow: the library for the app's ABI → `/data/local/tmp` (where the shell may write) → by `run-as` into the app's own `code_cache`
-//! (only there may an app load it from) → one of the [`Way`]s by which the runtime loads it when the app starts. The agent's options are a
+//! (only there may an app load it from) → one of the [`Way`]s by which the runtime loads it when the app starts. A dex file with the listener
+//! goes with a startup agent, which puts it into apps whose tests bring none. The agent's options are a
 //! file in `code_cache` that is written anew for each run. Whatever is put anywhere is noted before, and so is that the app runs;
 //! [`Delivery::remove`] takes away exactly that, however the run ends. Where the app's data is cleared between tests, everything is put back behind it
 //! ([`Delivery::clear_data`]).
@@ -29,6 +30,8 @@ const STARTUP_AGENTS: &str = "code_cache/startup_agents";
 const LIBRARY: &str = "libmemgate_agent.so";
 /// The agent looks for it there by itself.
 const OPTIONS: &str = "code_cache/memgate.options";
+/// For an app whose tests bring no listener.
+const LISTENER: &str = "code_cache/memgate-listener.dex";
 /// One order to the device.
 const ORDER: Bounds = Bounds { time: Duration::from_secs(20), bytes: 1 << 20 };
 
@@ -55,6 +58,8 @@ pub struct Delivery {
     nonce: String,
     /// What was brought, to bring it again.
     library: Option<PathBuf>,
+    /// A dex file with the listener, where there is one to bring.
+    listener: Option<PathBuf>,
     traces: Vec<Trace>,
 }
 
@@ -62,7 +67,15 @@ impl Delivery {
     /// Nothing was done yet: what fails from here on is undone by [`Delivery::remove`].
     #[must_use]
     pub fn new(device: Device, app: App, way: Way, nonce: String) -> Self {
-        Self { device: device.with_bounds(ORDER), app, way, nonce, library: None, traces: Vec::new() }
+        Self {
+            device: device.with_bounds(ORDER),
+            app,
+            way,
+            nonce,
+            library: None,
+            listener: None,
+            traces: Vec::new(),
+        }
     }
 
     /// By which way.
@@ -80,6 +93,18 @@ impl Delivery {
     /// By this way from now on.
     pub const fn go(&mut self, way: Way) {
         self.way = way;
+    }
+
+    /// Brings this dex file, too, where a startup agent can put it into the app.
+    pub fn with_listener(&mut self, dex: PathBuf) {
+        self.listener = Some(dex);
+    }
+
+    /// Where the dex file with the listener lies on the device.
+    #[must_use]
+    pub fn listener(&self) -> Option<String> {
+        let brought = self.listener.is_some() && self.way == Way::StartupAgents;
+        brought.then(|| format!("{}/{LISTENER}", self.app.data_folder()))
     }
 
     /// The app.
@@ -105,19 +130,29 @@ impl Delivery {
             }
             Way::AgentApp | Way::Attach => "code_cache/libmemgate_agent.so",
         };
-        let staged = format!("{STAGING}/memgate-{}.so", self.nonce);
-        self.trace(Trace::Staged(staged.clone()));
-        self.device.push(library, &staged, 0o644).await?;
-        self.trace(Trace::OfApp { path: to, folder: false });
-        self.as_app(&["cp", &staged, to]).await?;
-        self.as_app(&["chmod", "700", to]).await?;
-        self.unstage(&staged).await?;
+        self.put(library, "so", to, "700").await?;
+        if let Some(dex) = self.listener.clone().filter(|_| self.way == Way::StartupAgents) {
+            // Android 14 loads only what nobody can write; what cannot be written is not written over either.
+            self.as_app(&["rm", "-f", LISTENER]).await?;
+            self.put(&dex, "dex", LISTENER, "400").await?;
+        }
         if self.way == Way::AgentApp {
             self.trace(Trace::AgentApp);
             let path = self.library_path();
             self.order(&command(&["am", "set-agent-app", &self.app.package, &path])).await?;
         }
         Ok(())
+    }
+
+    /// Brings a file into the app's own folders.
+    async fn put(&mut self, file: &Path, kind: &str, to: &'static str, mode: &str) -> Result<(), AdbError> {
+        let staged = format!("{STAGING}/memgate-{}.{kind}", self.nonce);
+        self.trace(Trace::Staged(staged.clone()));
+        self.device.push(file, &staged, 0o644).await?;
+        self.trace(Trace::OfApp { path: to, folder: false });
+        self.as_app(&["cp", &staged, to]).await?;
+        self.as_app(&["chmod", mode, to]).await?;
+        self.unstage(&staged).await
     }
 
     /// The options of the runs that start from now on.

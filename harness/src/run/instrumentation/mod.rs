@@ -252,6 +252,7 @@ impl Suite<'_> {
         options.detail = detail;
         options.wait = if matches!(label, Label::Confirm { .. }) { WAIT_FOR_ORDERS } else { WAIT };
         options.windows = Windows::Each;
+        options.listener = self.delivery.listener().map(|dex| (dex, self.component.runner_class()));
         options.look = Some(JavaLook {
             sampling: java.sampling,
             follow,

@@ -14,6 +14,7 @@ use super::{Broken, Files, Run, Suite, machinery};
 use crate::device::Detail;
 use crate::device::adb::{Device, DeviceFacts};
 use crate::device::delivery::{self, Delivery, Way, ways};
+use crate::device::dex;
 use crate::plan::PlannedInstrumentation;
 use crate::recorder::chain;
 use crate::run::board::Clocked;
@@ -97,6 +98,17 @@ pub(super) async fn probe(
         what: format!("failed to {}", chain(&why)),
         hint: "docs/android.md says how the agent for Android is built".to_owned(),
     })?;
+    if possible(suite.planned, about.api).contains(&Way::StartupAgents) {
+        let folder = setting.session.folder().join(format!("listener-{}", suite.delivery.nonce()));
+        match dex::listener(&folder).await {
+            Ok(Some(dex)) => suite.delivery.with_listener(dex),
+            Ok(None) => {}
+            Err(why) => around.console.warning(&format!(
+                "no listener for apps that are built without memgate's: failed to {}",
+                chain(&why)
+            )),
+        }
+    }
     let mut tried = Vec::new();
     for way in possible(suite.planned, about.api) {
         for left in suite.delivery.remove().await {

@@ -31,6 +31,18 @@ pub struct Component {
     pub app: String,
 }
 
+impl Component {
+    /// The runner's class, whose package may be left out in a listing.
+    #[must_use]
+    pub fn runner_class(&self) -> String {
+        if self.runner.starts_with('.') {
+            format!("{}{}", self.tests, self.runner)
+        } else {
+            self.runner.clone()
+        }
+    }
+}
+
 impl fmt::Display for Component {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.tests, self.runner)

@@ -13,6 +13,8 @@ use super::*;
 use crate::raw::{Capabilities, Code, ExtensionFunctionInfo, HeapCallbacks, ParamInfo};
 
 const MUST_POSSESS_CAPABILITY: Code = 99;
+const NULL_POINTER: Code = 100;
+const ILLEGAL_ARGUMENT: Code = 103;
 const IMAGE: jint = 1;
 const ZYGOTE: jint = 2;
 
@@ -26,6 +28,8 @@ struct Runtime {
     extended: bool,
     may_tag: bool,
     tags: HashMap<usize, jlong>,
+    /// Class loaders and the dex files they were given.
+    added: Vec<(usize, String)>,
     /// Allocated for answers and not given back.
     blocks: HashMap<usize, Box<[u64]>>,
     environments: i32,
@@ -170,6 +174,7 @@ extern "system" fn extensions(_: raw::Env, count: *mut jint, out: *mut *mut Exte
         let mut ids = vec![("com.android.art.heap.get_heap_name", ptr::null())];
         if r.extended {
             ids.push(("com.android.art.heap.iterate_through_heap_ext", extended_walk as *const c_void));
+            ids.push(("com.android.art.classloader.add_to_dex_class_loader", add_to_loader as *const c_void));
         }
         let at = allocate(r, ids.len() * size_of::<ExtensionFunctionInfo>()).cast::<ExtensionFunctionInfo>();
         for (i, (id, func)) in ids.iter().enumerate() {
@@ -195,6 +200,20 @@ extern "system" fn extensions(_: raw::Env, count: *mut jint, out: *mut *mut Exte
         // SAFETY: as above.
         unsafe { *out = at };
     });
+    0
+}
+
+/// As `SearchUtil::AddToDexClassLoader`: no loader and no path are refused, and so is a file that cannot be opened.
+extern "system" fn add_to_loader(_: raw::Env, loader: jobject, segment: *const c_char) -> Code {
+    if loader.is_null() || segment.is_null() {
+        return NULL_POINTER;
+    }
+    // SAFETY: the caller's text.
+    let path = unsafe { CStr::from_ptr(segment) }.to_str().unwrap().to_owned();
+    if !path.starts_with('/') {
+        return ILLEGAL_ARGUMENT;
+    }
+    runtime(|r| r.added.push((loader.addr(), path)));
     0
 }
 
@@ -305,6 +324,24 @@ fn the_apps_heap_is_counted_by_class_and_no_object_is_tagged() {
     assert_eq!(heap.count().unwrap(), want);
     drop(heap);
     assert_eq!(runtime(|r| (r.blocks.len(), r.environments)), (0, 0), "everything is given back");
+}
+
+#[test]
+fn a_class_loader_gets_a_dex_file_where_the_runtime_can_do_that() {
+    let (_one, jvmti) = start(Runtime { extended: true, ..Runtime::default() });
+    let loader = reference(0);
+    assert_eq!(jvmti.raw_add_to_dex_loader(loader, c"/data/x.dex"), Ok(()));
+    assert_eq!(jvmti.raw_add_to_dex_loader(loader, c"x.dex"), Err(Error::Code(ILLEGAL_ARGUMENT)));
+    let none = jvmti.raw_add_to_dex_loader(ptr::null_mut(), c"/data/x.dex");
+    assert_eq!(none, Err(Error::Code(NULL_POINTER)));
+    let added = vec![(loader.addr(), "/data/x.dex".to_owned())];
+    assert_eq!(runtime(|r| (r.added.clone(), r.blocks.len())), (added, 0), "everything is given back");
+}
+
+#[test]
+fn an_older_runtime_takes_no_dex_file() {
+    let (_one, jvmti) = start(Runtime::default());
+    assert_eq!(jvmti.raw_add_to_dex_loader(reference(0), c"/data/x.dex"), Err(Error::NotThere));
 }
 
 #[test]
