@@ -65,9 +65,10 @@ fn control_c_ends_it_though_a_device_does_not_answer() {
         let server = AdbServer::start(&adb);
         let phone = StandIn::builder().start();
         server.connect(&phone);
+        // Which may build it first, and a device is not silent for so long without being taken for lost.
+        let mut command = command(&project, &server, &["devices"]);
         phone.silence();
         let before = phone.messages();
-        let mut command = command(&project, &server, &["devices"]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         phone.wait_until("it is asked", |phone| phone.messages() > before);
         let pid = rustix::process::Pid::from_child(&child);

@@ -372,8 +372,9 @@ impl Instrument for Tracks {
         let options = device.host_path(options);
         let mut jcmd = Command::new(apks().unwrap().jdk.home.join("bin/jcmd"));
         jcmd.args([&pid.to_string(), "JVMTI.agent_load"]).arg(device.host_path(path));
-        // As on a device, nobody is told whether it was loaded.
-        drop(waiting::output(jcmd.arg(format!("\"{}\"", options.display()))));
+        jcmd.arg(format!("\"{}\"", options.display()));
+        // As on a device, nobody waits for it, and nobody is told whether it was loaded.
+        std::thread::spawn(move || waiting::output(&mut jcmd));
         Ok(())
     }
 

@@ -67,8 +67,16 @@ pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> 
         }
         return leaks;
     }
-    // What nobody looked for grows together with something: with what grows by the same number, else with the largest.
-    groups.sort_by(|a, b| total(growing, &shares(b, &ways)).total_cmp(&total(growing, &shares(a, &ways))));
+    // What nobody looked for grows together with something: with what grows by the same number, else with the project's own, of which it is a
+    // part more likely than of what a library keeps beside it, and of these with the largest.
+    let project = project_of(test);
+    let own = |group: &Vec<usize>| {
+        group.iter().map(|way| naming_rank(&growing[ways[*way].class].series.class, &project)).min()
+    };
+    groups.sort_by(|a, b| {
+        let by_bytes = || total(growing, &shares(b, &ways)).total_cmp(&total(growing, &shares(a, &ways)));
+        own(a).cmp(&own(b)).then_with(by_bytes)
+    });
     let mut extra = vec![Vec::new(); groups.len()];
     for class in left {
         let same = |group: &Vec<usize>| {
@@ -84,7 +92,6 @@ pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> 
         leaks.push(leak(record, test, growing, &members, &of_group));
     }
     // The project's own first: what a library keeps beside it goes with it as a rule.
-    let project = project_of(test);
     let rank = |leak: &JavaLeak| naming_rank(&leak.class, &project);
     leaks.sort_by(|a, b| {
         rank(a).cmp(&rank(b)).then_with(|| b.bytes.total_cmp(&a.bytes)).then_with(|| a.id.cmp(&b.id))
