@@ -69,11 +69,15 @@ pub async fn listener(folder: &Path) -> Result<Option<PathBuf>, DexError> {
     fs::write(&jar, android_jar()?).map_err(file(&jar))?;
     let java = env::var_os("JAVA_HOME").filter(|home| !home.is_empty());
     let java = java.map_or_else(|| "java".into(), |home| Path::new(&home).join("bin/java"));
-    let paths: [&OsStr; 3] = [d8.as_ref(), folder.as_ref(), jar.as_ref()];
-    let [d8_jar, to, jar] = paths;
-    let fixed = ["-cp", D8, "--release", "--min-api", "26", "--output"].map(OsStr::new);
-    let [cp, main, release, min_api, api, output] = fixed;
-    let mut launch = Launch::new(java, [cp, d8_jar, main, release, min_api, api, output, to, jar]);
+    let words = [
+        Path::new("-cp"),
+        &d8,
+        Path::new(D8),
+        Path::new("--release"),
+        Path::new("--min-api"),
+        Path::new("26"),
+    ];
+    let mut launch = Launch::new(java, words.into_iter().chain([Path::new("--output"), folder, &jar]));
     launch.stdout = Stream::Null;
     launch.stderr = Stream::Capture { limit: MOST_SAID };
     let ended = local::output(launch, LIMIT).await?;

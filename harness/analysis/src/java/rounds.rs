@@ -13,7 +13,7 @@ use std::sync::Arc;
 use memgate_model::{Metric, Per};
 use memgate_wire::Outcome;
 
-use super::names::is_filler;
+use super::names::{is_filler, is_literal};
 use super::series::{Count, Heap, values};
 use crate::groups::float;
 use crate::native;
@@ -29,8 +29,7 @@ const ROUNDS_OF_SUSPECTS: u32 = 8;
 /// Rounds of a suspect that may have left but literals, and the time after which it had enough of them.
 pub const ROUNDS_OF_LITERALS: u32 = 40;
 const LITERALS_NS: u64 = 5_000_000_000;
-/// What literals are made of, and how many a round resolves at most.
-const LITERALS: [&str; 2] = ["java.lang.String", "byte[]"];
+/// How many a round resolves at most.
 const LITERALS_OF_A_ROUND: f64 = 12.0;
 /// Classes a suspect names in words.
 const NAMED: usize = 3;
@@ -298,7 +297,7 @@ impl Compared {
     /// Is it too early to tell whether more grew than literals?
     fn may_be_literals(&self) -> bool {
         let few = |(class, deltas): (&Arc<str>, &Vec<Delta>)| {
-            LITERALS.contains(&&**class) && least(deltas).instances <= LITERALS_OF_A_ROUND
+            is_literal(class) && least(deltas).instances <= LITERALS_OF_A_ROUND
         };
         self.round + 1 < ROUNDS_OF_LITERALS && self.spent_ns < LITERALS_NS && self.grown.iter().all(few)
     }
