@@ -261,7 +261,7 @@ public final class JavaBench {
             if (!dump.delete()) {
                 throw new IllegalStateException("no heap dump was written");
             }
-            // Grows in three windows, is looked for in the third, and found in the one behind it.
+            // Grows in three windows, is looked for in the third, and found in the second behind it.
             long[] plain = new long[2];
             for (int i = 0; i < 2; i++) {
                 grow(grown);
@@ -270,13 +270,15 @@ public final class JavaBench {
             grow(grown);
             long chosen = cpu(() -> window(page, offsets, Hooks.EXPLAIN));
             grow(grown);
+            long born = cpu(() -> window(page, offsets, 0));
+            grow(grown);
             long explained = cpu(() -> window(page, offsets, 0));
             if (round >= 0) {
                 System.out.println("collection " + collected);
                 System.out.println("boundary " + window);
                 System.out.println("dump " + dumped);
                 System.out.println("marked " + (chosen - plain[0]));
-                System.out.println("explained " + (chosen + explained - plain[0] - plain[1]));
+                System.out.println("explained " + (chosen + born + explained - 2 * plain[0] - plain[1]));
             }
         }
         // The end of the process waits for nobody.

@@ -31,7 +31,8 @@ const HELP: &str = "\
 options: --rounds N      rounds over all workloads (5)
          --runs N        runs of each kind in a round, of which the fastest counts (4)
          --short         two runs of each kind
-         --only NAME     workloads whose name contains NAME, or `boundary`; repeatable
+         --only NAME     workloads whose name contains NAME, or `boundary` (Java: `idle`, `json`, `1000000 objects`, …);
+                         repeatable
          --java          a Java virtual machine instead of native programs
          --no-peer       without heaptrack, or async-profiler
          --no-dormant    without the runs of a dormant agent
@@ -91,7 +92,8 @@ fn run(options: &Options) -> Result<bool, String> {
 
 fn measured(options: &Options, folder: &Path) -> Result<bool, String> {
     if options.java {
-        return Ok(all_hold(&java::run(folder, &agent()?, options.rounds.max(7), options.peer)?));
+        let rounds = options.rounds.max(7);
+        return Ok(all_hold(&java::run(folder, &agent()?, rounds, options.peer, &options.only)?));
     }
     if options.peer && !measure::peer_is_there() {
         return Err("find heaptrack (Debian package heaptrack; --no-peer goes without)".to_owned());

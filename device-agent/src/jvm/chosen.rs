@@ -24,7 +24,7 @@ impl<'a, 'l> Chosen<'a, 'l> {
         Self { classes: chosen.map(|(_, class)| class).collect(), is_chosen }
     }
 
-    /// Shows every object of theirs that has no tag: number of its class, and its tag, which may be set. What is not shown because the
+    /// Shows every object of theirs: number of its class, and its tag, which may be set. What is not shown because the
     /// virtual machine refuses is missing in the answer.
     pub(super) fn visit(&self, jvmti: Jvmti, visit: &mut dyn FnMut(i64, &mut i64)) {
         let is_chosen = |class: i64| {
@@ -37,11 +37,11 @@ impl<'a, 'l> Chosen<'a, 'l> {
             Visit::Beside
         };
         if self.classes.len() > WALKS {
-            let _missing = jvmti.iterate(HeapFilter::Tagged, None, &mut see);
+            let _missing = jvmti.iterate(HeapFilter::None, None, &mut see);
             return;
         }
         for class in &self.classes {
-            let _missing = jvmti.iterate(HeapFilter::Tagged, Some(class), &mut see);
+            let _missing = jvmti.iterate(HeapFilter::None, Some(class), &mut see);
         }
     }
 }

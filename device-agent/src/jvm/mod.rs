@@ -13,6 +13,7 @@ mod classes;
 mod exhausted;
 mod explain;
 mod follow;
+mod graph;
 mod heap;
 mod limit;
 mod machine;
@@ -67,7 +68,7 @@ const HEAP: u32 = 2;
 pub(crate) struct Measured {
     pub(crate) live: Vec<Live>,
     pub(crate) state: JavaState,
-    /// Who holds what grew, in the window behind an order to explain.
+    /// Who holds what grew, in the second window behind an order to explain.
     pub(crate) found: Vec<Found>,
     /// Where it was allocated.
     pub(crate) alive: Alive,
@@ -295,7 +296,7 @@ impl Agent {
         }
         self.catch_up();
         let hunt = self.hunt.lock().take();
-        let (found, alive) = hunt.map(|hunt| self.explained(env, hunt)).unwrap_or_default();
+        let (found, alive) = hunt.and_then(|hunt| self.explained(env, hunt, &live)).unwrap_or_default();
         let mut state = vm.state(env);
         let foreign = self.sites.get().and_then(|sites| sites.window_ends(state.allocated_bytes?));
         if let Some(foreign) = foreign {
@@ -305,20 +306,24 @@ impl Agent {
         Ok(Measured { live, state, found, alive })
     }
 
-    /// Who holds what grew, and where it was allocated.
-    fn explained(&self, env: &mut Env<'_>, hunt: Hunt) -> (Vec<Found>, Alive) {
-        let wanted = hunt.wanted().to_vec();
-        // The heap is walked for samples first: the hunt takes its time, and what dies meanwhile is of no interest.
+    /// Who holds what grew, and where it was allocated. `None`: that is known behind the next window.
+    fn explained(&self, env: &mut Env<'_>, mut hunt: Hunt, live: &[Live]) -> Option<(Vec<Found>, Alive)> {
         let sites = self.sites.get().filter(|_| self.follow.get().is_none());
+        if hunt.goes_on(env) {
+            sites.inspect(|sites| sites.look_again());
+            *self.hunt.lock() = Some(hunt);
+            return None;
+        }
+        // The heap is walked for samples first: the hunt takes its time, and what dies meanwhile is of no interest.
         sites.inspect(|sites| sites.look_as_usual());
-        let alive = sites.map(|sites| sites.alive(&wanted)).unwrap_or_default();
+        let alive = sites.map(|sites| sites.alive(hunt.wanted())).unwrap_or_default();
         if let Some(cut @ 1..) = sites.map(|sites| sites.stacks.cut()) {
             session::log(
                 LogLevel::Warn,
                 &format!("{cut} Java stacks are shorter than they were: there are too many"),
             );
         }
-        (hunt.end(env), alive)
+        Some((hunt.end(env, live), alive))
     }
 
     /// An allocation was sampled: a point of the heap's curve where it is time for one, and the limit.

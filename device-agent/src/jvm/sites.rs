@@ -1,8 +1,8 @@
 //! Where live objects were allocated: sampled allocations carry their stack in their tag for as long as they live.
 //!
 //! Data flow: the virtual machine samples an allocation ([`Sites::sampled`], in the allocating thread) → the tag of the object says
-//! class, stack and the bytes it stands for ([`Sample`]) → in the window that is explained every allocation of the grown classes is
-//! sampled, as far as its volume allows ([`Sites::look_closely`]) → [`Sites::alive`] walks the heap once and counts the tags.
+//! class, stack and the bytes it stands for ([`Sample`]) → in the windows of a hunt every allocation of the grown classes is
+//! sampled, as far as their volume allows ([`Sites::look_closely`], [`Sites::look_again`]) → [`Sites::alive`] walks the heap once and counts the tags.
 //!
 //! Nothing is kept beside the tags, so nothing has to be told when an object dies. No lock is held across a call into the virtual
 //! machine. The interval between samples is one for all agents of a virtual machine: it is set again at every boundary, and where
@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use jni::Env;
 use jni::objects::JObject;
@@ -49,8 +49,8 @@ pub(crate) struct Sites {
     usual: u32,
     /// Allocations are sampled all the time, not only in the window that is explained.
     at_once: bool,
-    /// Only chosen classes, all of whose objects are born in the window that is explained.
-    close: AtomicBool,
+    /// [`Born`]: close up only chosen classes are sampled.
+    born: AtomicU8,
     /// Bytes that the samples of this window stand for.
     sampled_bytes: AtomicU64,
     /// Bytes that all threads had allocated when it began, and that they allocated in the one before.
@@ -63,7 +63,17 @@ pub(crate) struct Sites {
     channel: OnceLock<Meeting>,
 }
 
-/// A sampled object, as its tag: `1 | close 1 | bytes 16 | class 16 | node 20`, from bit 53 down.
+/// When a sampled object was born. What a hunt looks for was born in its first window; where nothing of a class survived the second one,
+/// it is what was born there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+enum Born {
+    Anytime,
+    Late,
+    Close,
+}
+
+/// A sampled object, as its tag: `1 | born 2 | bytes 16 | class 16 | node 20`, from bit 54 down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sample(i64);
 
@@ -113,7 +123,7 @@ impl Sites {
             classes,
             interval: AtomicU32::new(interval),
             usual: interval,
-            close: AtomicBool::new(false),
+            born: AtomicU8::new(Born::Anytime as u8),
             sampled_bytes: AtomicU64::new(0),
             allocated: AtomicU64::new(UNKNOWN),
             window_bytes: AtomicU64::new(0),
@@ -127,17 +137,17 @@ impl Sites {
     pub(crate) fn sampled(&self, env: &Env<'_>, object: &JObject<'_>, class: &JObject<'_>, bytes: u64) {
         let stands_for = self.stands_for(bytes);
         self.sampled_bytes.fetch_add(stands_for, Ordering::Relaxed);
-        let close = self.close.load(Ordering::Relaxed);
+        let born = Born::of(self.born.load(Ordering::Relaxed).into());
         if self.is_measuring() || self.is_paused() {
             return;
         }
         let Some(class) = self.classes.number(self.jvmti, class) else { return };
-        if close && !self.classes.is_chosen(class) {
+        if born != Born::Anytime && !self.classes.is_chosen(class) {
             return;
         }
         let node = self.own_stack(env);
         // Untagged it is not found again: one sample less.
-        let _one_less = self.jvmti.set_tag(object, Sample::new(class, node, stands_for, close).0);
+        let _one_less = self.jvmti.set_tag(object, Sample::new(class, node, stands_for, born).0);
     }
 
     /// What the calling thread allocates from now on is ours, or (`false`) the guest's again.
@@ -183,7 +193,7 @@ impl Sites {
         let interval = if all { 0 } else { u32::try_from(expected / CLOSE_EVENTS).unwrap_or(u32::MAX) };
         let before = self.interval.load(Ordering::Relaxed);
         self.set(if self.at_once { interval.min(before) } else { interval });
-        self.close.store(true, Ordering::Relaxed);
+        self.born.store(Born::Close as u8, Ordering::Relaxed);
         if !self.at_once {
             let _no_sites = self.jvmti.enable(Event::SampledObjectAlloc, true);
             // A thread notices with its next piece of heap to allocate from, which a collection makes it ask for.
@@ -201,9 +211,14 @@ impl Sites {
         }
     }
 
-    /// The window is over.
+    /// The first window of a hunt is over, and the second one begins.
+    pub(crate) fn look_again(&self) {
+        self.born.store(Born::Late as u8, Ordering::Relaxed);
+    }
+
+    /// The hunt is over.
     pub(crate) fn look_as_usual(&self) {
-        self.close.store(false, Ordering::Relaxed);
+        self.born.store(Born::Anytime as u8, Ordering::Relaxed);
         self.set(if self.at_once { self.usual } else { 0 });
         if !self.at_once {
             // As before: nothing is sampled.
@@ -246,24 +261,24 @@ impl Sites {
         ))
     }
 
-    /// The samples of these classes that are alive; where some are from the window that was looked at closely, only those.
+    /// The samples of these classes that are alive: of each class those of the first window of the hunt, if there are any.
     pub(crate) fn alive(&self, classes: &[String]) -> Alive {
-        let tags = self.tags();
         let mut names: BTreeMap<ClassNumber, Option<String>> = BTreeMap::new();
-        let mut sites: BTreeMap<(String, bool, u32), (u64, u64)> = BTreeMap::new();
-        for sample in tags {
+        let mut born: BTreeMap<String, Born> = BTreeMap::new();
+        let mut sites: BTreeMap<(String, Born, u32), (u64, u64)> = BTreeMap::new();
+        for sample in self.tags() {
             let class = sample.class();
             let name = names.entry(class).or_insert_with(|| self.classes.name(class));
             let Some(name) = name.as_ref().filter(|name| classes.contains(name)) else { continue };
-            let (samples, bytes) = sites.entry((name.clone(), sample.is_close(), sample.node())).or_default();
+            let best = born.entry(name.clone()).or_insert(Born::Anytime);
+            *best = sample.born().max(*best);
+            let (samples, bytes) = sites.entry((name.clone(), sample.born(), sample.node())).or_default();
             *samples += 1;
             *bytes += sample.bytes();
         }
-        let close: Vec<String> =
-            sites.keys().filter(|(_, close, _)| *close).map(|(class, ..)| class.clone()).collect();
         let sites: Vec<Site> = sites
             .into_iter()
-            .filter(|((class, is_close, _), _)| *is_close || !close.contains(class))
+            .filter(|((class, when, _), _)| born.get(class) == Some(when))
             .map(|((class, _, node), (samples, bytes))| Site { class, node, samples, bytes })
             .collect();
         let stacks = self.stacks.untold(sites.iter().map(|site| site.node));
@@ -304,13 +319,22 @@ impl Sites {
     }
 }
 
-impl Sample {
-    const MARK: i64 = 1 << 53;
-    const CLOSE: i64 = 1 << 52;
+impl Born {
+    const fn of(number: u64) -> Self {
+        match number {
+            0 => Self::Anytime,
+            1 => Self::Late,
+            _ => Self::Close,
+        }
+    }
+}
 
-    fn new(ClassNumber(class): ClassNumber, node: u32, bytes: u64, close: bool) -> Self {
-        let close = if close { Self::CLOSE } else { 0 };
-        Self(Self::MARK | close | i64::from(packed(bytes)) << 36 | i64::from(class) << 20 | i64::from(node))
+impl Sample {
+    const MARK: i64 = 1 << 54;
+
+    fn new(ClassNumber(class): ClassNumber, node: u32, bytes: u64, born: Born) -> Self {
+        let born = i64::from(born as u8) << 52;
+        Self(Self::MARK | born | i64::from(packed(bytes)) << 36 | i64::from(class) << 20 | i64::from(node))
     }
 
     const fn of_tag(tag: i64) -> Option<Self> {
@@ -321,8 +345,8 @@ impl Sample {
         (self.0 >> from & ((1 << count) - 1)).cast_unsigned()
     }
 
-    const fn is_close(self) -> bool {
-        self.0 & Self::CLOSE != 0
+    fn born(self) -> Born {
+        Born::of(self.bits(52, 2))
     }
 
     fn class(self) -> ClassNumber {

@@ -1,76 +1,70 @@
-//! The part of the heap between the roots and some instances, walked backwards.
+//! The part of the heap between the roots and some instances.
 //!
-//! Data flow: [`Ways::take_new`] makes nodes of the unmarked instances; [`Ways::walk_back`] passes over all references once per level:
-//! a reference to an object of the last level makes its referrer a node of the next one, until every instance has a way to a root;
-//! [`Ways::way`] tells the shortest. Visitors run while the virtual machine stands still: they write into vectors that were made
-//! large enough before, and look at the clocks now and then, so that time and memory are bounded.
+//! Data flow: [`Ways::take`] makes nodes of the instances with a mark → [`Ways::walk`] passes over all references once per level: a
+//! reference to an object of the last level makes its referrer a node of the next one, until every instance has a way to a root; what is
+//! not reached soon (it lies deep, or nothing holds it) is looked for in one more pass that makes nodes of all objects, unless the heap is
+//! too large for that → [`Ways::way`] tells the shortest. Visitors run while the virtual machine stands still: they write into room that
+//! was made before, and look at the clocks now and then, so that time and memory are bounded. Objects that cannot hold what is looked
+//! for (arrays of numbers, strings) are passed by.
 
 use jni::objects::{JClass, JObject};
 use memgate_jvmti::{HeapFilter, Jvmti, Method, Reference, ReferenceKind, StackFrame, Visit};
 
 use super::chosen::Chosen;
+use super::graph::{Edge, From, Graph, Lost, Shortest};
 use super::limit::Limit;
 use super::names::{Known, known};
+use super::vm::Live;
 
 /// New instances of one class whose holders are looked for.
 const MAX_INSTANCES: u64 = 256;
-/// Objects on the ways.
+/// Levels before all objects are taken at once, which costs as much time as two to six, and memory.
+const LEVELS_BEFORE_ALL: u8 = 4;
+/// Objects that are taken at once: some 100 bytes for each, most of them in the virtual machine's table of tags.
+const MAX_AT_ONCE: u64 = 2_000_000;
+/// Objects on the ways, level by level.
 const MAX_NODES: usize = 200_000;
-/// References between them.
-const MAX_EDGES: usize = 800_000;
-/// References to one object that are followed; roots come beside.
-const EDGES_PER_NODE: u32 = 64;
-const MAX_LEVELS: u32 = 40;
+/// References by objects.
+const EDGES: usize = 4;
+const MAX_LEVELS: u8 = 40;
 /// Levels behind the first way of all instances, where some of them lead over nothing but a class loader.
-const LEVELS_BEHIND_A_LOADER: u32 = 8;
+const LEVELS_BEHIND_A_LOADER: u8 = 8;
 /// Processor time of all passes together.
 const MAX_CPU_NS: u64 = 10_000_000_000;
 
 /// Tag of the first thread; below lie the numbers of classes.
 const THREADS: i64 = 1 << 39;
-/// Tag of an instance that was there before the window.
+/// Mark of an instance that was there before.
 pub(super) const OLD: i64 = 1 << 40;
+/// Mark of an instance that was born in the window that is looked at.
+pub(super) const BORN: i64 = OLD + 1;
 /// Tag of the first object on a way.
 const FIRST: i64 = 1 << 41;
 
-/// A reference to an object on a way.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Edge {
-    pub(super) to: usize,
-    pub(super) from: From,
-    pub(super) kind: ReferenceKind,
-    /// Number of the class of the object that refers.
-    pub(super) class: i64,
-}
-
+/// What an object of a class can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum From {
-    Root,
-    /// A static field (or another part) of the class with this number.
-    Class(i64),
-    /// Another object on the way.
-    Node(usize),
-}
-
-/// An object on a way.
-pub(super) struct Node {
-    pub(super) class: i64,
-    /// It is this thread of [`Ways::threads`].
-    pub(super) thread: Option<usize>,
-    /// References between it and an instance.
-    level: u32,
-    /// References to it that were taken.
-    edges: u32,
+enum Holds {
+    Anything,
+    /// Arrays of numbers.
+    Characters,
+    Nothing,
 }
 
 /// The part of the heap that lies between roots and instances, as far as it was walked.
 pub(super) struct Ways {
-    pub(super) nodes: Vec<Node>,
-    edges: Vec<Edge>,
-    /// How many of the nodes are the instances themselves.
-    pub(super) instances: usize,
+    graph: Graph,
+    /// The nodes of the instances that are looked for.
+    pub(super) instances: Vec<usize>,
+    /// Of what was taken, whether it survived a window.
+    survived: Vec<bool>,
     /// Nodes of classes by their number, one more than the place: a class stands for its loader, and its objects hold it.
     class_nodes: Vec<usize>,
+    /// Nodes of threads by their number, one more than the place.
+    thread_nodes: Vec<usize>,
+    /// By the number of a class: can its objects be passed by?
+    passed_by: Vec<bool>,
+    /// Objects that are not passed by.
+    objects: u64,
     /// The native method that measures: what it refers to, it does not hold.
     own: Option<Method>,
     /// When to stop.
@@ -79,49 +73,89 @@ pub(super) struct Ways {
 
 /// How the search ended.
 pub(super) struct Walked {
-    /// Of each node the edge on its way from a root.
-    pub(super) last: Vec<Option<usize>>,
+    pub(super) last: Shortest,
     /// Why it was cut, if it was.
     pub(super) cut: Option<&'static str>,
 }
 
 impl Ways {
-    pub(super) fn with_room(jvmti: Jvmti, classes: usize) -> Self {
+    /// To instances of classes of these names, in a heap with so many `live` objects.
+    pub(super) fn new(
+        jvmti: Jvmti,
+        classes: &[(Known, JClass<'_>)],
+        wanted: &[String],
+        live: &[Live],
+    ) -> Self {
         let mut innermost = [StackFrame::NONE];
         let own = jvmti.own_stack(&mut innermost).ok().and_then(<[_]>::first).map(|frame| frame.method);
+        // A string's array is told by the string.
+        let characters = wanted.iter().any(|name| holds(name) == Holds::Nothing);
+        let passed_by = |name: &str| match holds(name) {
+            Holds::Nothing => true,
+            Holds::Characters => !characters,
+            Holds::Anything => false,
+        };
+        let mut graph = Graph::default();
+        // Without memory the graph is full from the beginning, and the answer says so.
+        let _is_full = graph.make_room(MAX_NODES, EDGES * MAX_NODES);
         Self {
+            graph,
+            objects: live.iter().filter(|of| !passed_by(&of.class)).map(|of| of.instances).sum(),
+            instances: Vec::new(),
+            survived: Vec::new(),
+            class_nodes: vec![0; classes.len() + 1],
+            thread_nodes: Vec::new(),
+            passed_by: std::iter::once(false)
+                .chain(classes.iter().map(|(known, _)| passed_by(&known.name)))
+                .collect(),
             own,
-            class_nodes: vec![0; classes + 1],
-            nodes: Vec::with_capacity(MAX_NODES),
-            edges: Vec::with_capacity(MAX_EDGES),
-            instances: 0,
             limit: Limit::of(MAX_CPU_NS),
         }
     }
 
-    /// Takes the unmarked instances of these classes; returns how many there are of each.
-    pub(super) fn take_new(&mut self, jvmti: Jvmti, chosen: &Chosen<'_, '_>) -> Vec<u64> {
-        let mut counts = vec![0; self.class_nodes.len()];
-        let nodes = &mut self.nodes;
+    /// Takes the instances of these classes that were born in the window that is looked at, and the new ones; returns how many there are of
+    /// each class. Marks have done their work: they would slow down every look at an object.
+    pub(super) fn take(&mut self, jvmti: Jvmti, chosen: &Chosen<'_, '_>) -> [Vec<u64>; 2] {
+        let mut counts = [vec![0; self.class_nodes.len()], vec![0; self.class_nodes.len()]];
+        let (graph, survived) = (&mut self.graph, &mut self.survived);
+        survived.reserve_exact(MAX_NODES);
         chosen.visit(jvmti, &mut |class, tag| {
-            let Some(count) = usize::try_from(class).ok().and_then(|class| counts.get_mut(class)) else {
-                return;
-            };
+            let is_born = *tag == BORN;
+            let is_new = *tag == 0;
+            *tag = if is_mark(*tag) { 0 } else { *tag };
+            let [born, new] = &mut counts;
+            let counts = if is_born { born } else { new };
+            let count = usize::try_from(class).ok().and_then(|class| counts.get_mut(class));
+            let Some(count) = count.filter(|_| is_born || is_new) else { return };
             *count += 1;
-            if *count <= MAX_INSTANCES && nodes.len() < MAX_NODES {
-                *tag = tag_of(nodes.len());
-                nodes.push(Node { class, thread: None, level: 0, edges: 0 });
+            if *count <= MAX_INSTANCES
+                && survived.len() < survived.capacity()
+                && let Some(node) = graph.add_node(class, 0)
+            {
+                *tag = tag_of(node);
+                survived.push(is_born);
             }
         });
-        self.instances = self.nodes.len();
         counts
+    }
+
+    /// Looks for those of what was taken that `is_wanted`, by the number of its class and whether it survived a window.
+    pub(super) fn look_for(&mut self, is_wanted: impl Fn(i64, bool) -> bool) {
+        for (node, survived) in self.survived.drain(..).enumerate() {
+            if is_wanted(self.graph.class(node), survived) {
+                self.instances.push(node);
+            } else {
+                self.graph.set_aside(node);
+            }
+        }
     }
 
     /// Numbers the threads, so that what their stacks hold tells whose it is.
     pub(super) fn mark_threads(&mut self, jvmti: Jvmti, threads: &[JObject<'_>]) {
-        for (number, thread) in threads.iter().enumerate() {
-            match node_of(jvmti.tag(thread).unwrap_or(0)).and_then(|node| self.nodes.get_mut(node)) {
-                Some(node) => node.thread = Some(number),
+        self.thread_nodes = vec![0; threads.len()];
+        for (number, (thread, place)) in threads.iter().zip(&mut self.thread_nodes).enumerate() {
+            match node_of(jvmti.tag(thread).unwrap_or(0)) {
+                Some(node) => *place = node + 1,
                 None => {
                     let _nameless = jvmti.set_tag(thread, THREADS + number.cast_signed() as i64);
                 }
@@ -131,98 +165,135 @@ impl Ways {
 
     /// The thread that a tag belongs to.
     pub(super) fn thread(&self, tag: i64) -> Option<usize> {
-        match node_of(tag) {
-            Some(node) => self.nodes.get(node)?.thread,
-            None => thread_of(tag),
-        }
+        thread_of(tag).or_else(|| self.thread_at(node_of(tag)?))
     }
 
-    /// One pass per level, from the instances to the roots.
-    pub(super) fn walk_back(&mut self, jvmti: Jvmti, classes: &[(Known, JClass<'_>)]) -> Walked {
-        let mut walked = Walked { last: Vec::new(), cut: None };
-        let mut reached_at: Option<u32> = None;
-        for level in 0..MAX_LEVELS {
-            let before = self.nodes.len();
-            let mut visit = |reference: Reference<'_>| {
-                self.see(classes, level, reference);
-                if self.limit.is_late() { Visit::Abort } else { Visit::Deeper }
-            };
-            let done = jvmti.follow(HeapFilter::None, None, &mut visit);
-            let (last, good) = self.shortest();
-            walked.last = last;
-            walked.cut = None;
-            if done.is_err() {
-                walked.cut = Some("the virtual machine does not walk its references");
-                return walked;
-            }
-            let all = walked.last.iter().take(self.instances).all(Option::is_some);
+    /// The thread that is this object.
+    pub(super) fn thread_at(&self, node: usize) -> Option<usize> {
+        self.thread_nodes.iter().position(|place| *place == node + 1)
+    }
+
+    pub(super) fn class(&self, node: usize) -> i64 {
+        self.graph.class(node)
+    }
+
+    /// From the instances to the roots.
+    pub(super) fn walk(&mut self, jvmti: Jvmti, classes: &[(Known, JClass<'_>)]) -> Walked {
+        let mut reached_at: Option<u8> = None;
+        let mut level = 0;
+        loop {
+            let before = self.graph.len();
+            let done = self.pass(jvmti, classes, Some(level));
+            let (last, good) = self.graph.shortest(&self.instances);
+            let all = self.instances.iter().all(|instance| last.leads_to(*instance));
             reached_at = if all { reached_at.or(Some(level)) } else { None };
             let enough = reached_at.is_some_and(|reached| level >= reached + LEVELS_BEHIND_A_LOADER);
-            if good || enough || self.nodes.len() == before {
-                return walked;
+            let complete = done && (good || enough || self.graph.len() == before);
+            level += 1;
+            // What was found so far stands; a class loader may be all that is named.
+            let cut = self.why_cut(done).or((level == MAX_LEVELS).then_some("the way is too long"));
+            if complete || cut.is_some() {
+                return Walked { last, cut: cut.filter(|_| !complete) };
             }
-            if self.limit.is_over() {
-                // What was found so far stands; a class loader may be all that is named.
-                walked.cut = Some("it took too long");
-                return walked;
-            }
-            if self.nodes.len() >= MAX_NODES || self.edges.len() >= MAX_EDGES {
-                walked.cut = Some("too many objects lie on the way");
-                return walked;
+            if level == LEVELS_BEFORE_ALL && self.has_room_for_all() {
+                self.graph.without_edges();
+                let done = self.pass(jvmti, classes, None);
+                return Walked { last: self.graph.shortest(&self.instances).0, cut: self.why_cut(done) };
             }
         }
-        walked.cut = Some("the way is too long");
-        walked
     }
 
-    /// Looks at one reference: does it lead to an object of this level?
-    fn see(&mut self, classes: &[(Known, JClass<'_>)], level: u32, reference: Reference<'_>) {
-        let Some(to) = self.place(*reference.tag) else { return };
-        let Some(node) = self.nodes.get_mut(to).filter(|node| node.level == level) else { return };
-        // A root is always worth its place.
-        let crowded = node.edges >= EDGES_PER_NODE;
-        node.edges += 1;
-        let from = match (reference.kind, reference.referrer_tag) {
-            (ReferenceKind::ConstantPool | ReferenceKind::ClassPart, _) => return,
-            (ReferenceKind::JniLocal(_, method), _) if self.own == Some(method) => return,
-            (ReferenceKind::StaticField(_), Some(class)) => From::Class(*class),
-            (ReferenceKind::ClassLoader, Some(class)) => {
-                // The class, and what holds the class: its objects most of all.
-                if let Some(from) = self.class_node(*class, level).filter(|_| !crowded) {
-                    self.add(Edge { to, from, kind: reference.kind, class: *class });
-                }
-                let class = *class;
-                return self.add(Edge { to, from: From::Class(class), kind: reference.kind, class });
-            }
-            (ReferenceKind::Class | ReferenceKind::Field(_) | ReferenceKind::ArrayElement(_), _)
-                if crowded =>
-            {
-                return;
-            }
-            (ReferenceKind::Field(index), Some(tag)) => {
-                let owner = known(classes, reference.referrer_class_tag);
-                if owner.is_some_and(|owner| owner.referent == Some(index)) {
-                    return;
-                }
-                let Some(from) = self.node(tag, reference.referrer_class_tag, level) else { return };
-                from
-            }
-            (ReferenceKind::Class | ReferenceKind::ArrayElement(_), Some(tag)) => {
-                let Some(from) = self.node(tag, reference.referrer_class_tag, level) else { return };
-                from
-            }
-            // An object that refers to itself.
-            (ReferenceKind::Class | ReferenceKind::Field(_) | ReferenceKind::ArrayElement(_), None) => return,
-            (_, None) => From::Root,
-            _ => return,
+    /// Makes room for all objects, those that came since they were counted, and classes. False: there are too many.
+    fn has_room_for_all(&mut self) -> bool {
+        let Ok(room) = usize::try_from(self.objects) else { return false };
+        let room = self.graph.len() + room + MAX_NODES;
+        self.objects <= MAX_AT_ONCE && self.graph.make_room(room, EDGES * room)
+    }
+
+    fn why_cut(&self, done: bool) -> Option<&'static str> {
+        if !done {
+            return Some("the virtual machine does not walk its references");
+        }
+        if self.limit.is_over() {
+            return Some("it took too long");
+        }
+        self.graph.is_full().then_some("too many objects lie on the way")
+    }
+
+    /// Looks at all references; of a level: at those that lead to it. False: the virtual machine refuses.
+    fn pass(&mut self, jvmti: Jvmti, classes: &[(Known, JClass<'_>)], level: Option<u8>) -> bool {
+        let mut visit = |reference: Reference<'_>| {
+            let deeper = self.see(classes, level, reference);
+            if self.limit.is_late() { Visit::Abort } else { deeper }
         };
-        self.add(Edge { to, from, kind: reference.kind, class: reference.referrer_class_tag });
+        jvmti.follow(HeapFilter::None, None, &mut visit).is_ok()
     }
 
-    fn add(&mut self, edge: Edge) {
-        if self.edges.len() < self.edges.capacity() {
-            self.edges.push(edge);
+    /// Looks at one reference, and tells whether to look behind the object.
+    fn see(
+        &mut self,
+        classes: &[(Known, JClass<'_>)],
+        level: Option<u8>,
+        mut reference: Reference<'_>,
+    ) -> Visit {
+        let behind = if self.is_passed_by(reference.class_tag) { Visit::Beside } else { Visit::Deeper };
+        if let Some(edge) = self.edge(classes, level, &mut reference) {
+            self.graph.add(edge);
         }
+        behind
+    }
+
+    fn edge(
+        &mut self,
+        classes: &[(Known, JClass<'_>)],
+        level: Option<u8>,
+        reference: &mut Reference<'_>,
+    ) -> Option<Edge> {
+        use ReferenceKind as Kind;
+        if matches!(reference.kind, Kind::ConstantPool | Kind::ClassPart) {
+            return None;
+        }
+        let (to, next) = match level {
+            None => (self.node(reference.tag, reference.class_tag, 0)?, 0),
+            Some(level) => {
+                let to = self.place(*reference.tag)?;
+                (Some(to).filter(|to| self.graph.is_of_level(*to, level))?, level + 1)
+            }
+        };
+        let (kind, class) = (reference.kind, reference.referrer_class_tag);
+        let from = match (kind, reference.referrer_tag.as_deref_mut()) {
+            (Kind::JniLocal(_, method), _) if self.own == Some(method) => return None,
+            (Kind::StaticField(_), Some(class)) => From::Class(*class),
+            (Kind::ClassLoader, Some(class)) => {
+                // The class, and what holds the class: its objects most of all.
+                let class = *class;
+                if !self.graph.is_crowded(to)
+                    && let Some(from) = self.class_node(class, next)
+                {
+                    self.graph.add(Edge { to, from: From::Node(from), kind, class });
+                }
+                return Some(Edge { to, from: From::Class(class), kind, class });
+            }
+            (Kind::Class | Kind::Field(_) | Kind::ArrayElement(_), Some(tag))
+                if !self.graph.is_crowded(to) =>
+            {
+                // What a soft, weak or phantom reference refers to, it does not hold.
+                let referent = known(classes, class).and_then(|owner| owner.referent).map(Kind::Field);
+                if referent == Some(kind) {
+                    return None;
+                }
+                From::Node(self.node(tag, class, next)?)
+            }
+            // An object that refers to itself, or one more that refers to what many do.
+            (Kind::Class | Kind::Field(_) | Kind::ArrayElement(_), _) => return None,
+            (_, None) => From::Root,
+            _ => return None,
+        };
+        Some(Edge { to, from, kind, class })
+    }
+
+    fn is_passed_by(&self, class: i64) -> bool {
+        usize::try_from(class).ok().and_then(|class| self.passed_by.get(class)).copied().unwrap_or(false)
     }
 
     /// The node of a tagged object or class.
@@ -230,103 +301,54 @@ impl Ways {
         node_of(tag).or_else(|| self.class_nodes.get(usize::try_from(tag).ok()?)?.checked_sub(1))
     }
 
-    fn class_node(&mut self, class: i64, level: u32) -> Option<From> {
-        let new = self.nodes.len();
+    fn class_node(&mut self, class: i64, level: u8) -> Option<usize> {
         let place = self.class_nodes.get_mut(usize::try_from(class).ok()?)?;
         if *place == 0 {
-            if new >= self.nodes.capacity() {
-                return None;
-            }
-            *place = new + 1;
-            self.nodes.push(Node { class, thread: None, level: level + 1, edges: 0 });
+            *place = self.graph.add_node(class, level)? + 1;
         }
-        place.checked_sub(1).map(From::Node)
+        place.checked_sub(1)
     }
 
-    /// The node of an object that refers; a class stands for its static fields.
-    fn node(&mut self, tag: &mut i64, class: i64, level: u32) -> Option<From> {
+    /// The node of an object, a new one if it has none; a class stands for its static fields. `None`: it is passed by, or there is no
+    /// room.
+    fn node(&mut self, tag: &mut i64, class: i64, level: u8) -> Option<usize> {
         if let Some(node) = self.place(*tag) {
-            return Some(From::Node(node));
+            return Some(node);
         }
-        if (1..FIRST).contains(tag) && thread_of(*tag).is_none() && *tag != OLD {
+        let thread = thread_of(*tag);
+        if (1..FIRST).contains(tag) && thread.is_none() && !is_mark(*tag) {
             // A class object: its number must stay.
             return self.class_node(*tag, level);
         }
-        if self.nodes.len() >= self.nodes.capacity() {
+        if self.is_passed_by(class) {
             return None;
         }
-        let thread = thread_of(*tag);
-        let new = self.nodes.len();
+        let new = self.graph.add_node(class, level)?;
         *tag = tag_of(new);
-        self.nodes.push(Node { class, thread, level: level + 1, edges: 0 });
-        Some(From::Node(new))
+        if let Some(place) = thread.and_then(|thread| self.thread_nodes.get_mut(thread)) {
+            *place = new + 1;
+        }
+        Some(new)
     }
 
-    /// For each node the edge on its shortest way from a root: breadth first from the roots over what was walked. Class loaders
-    /// come last: only what nothing else holds is said to be held by one. True: no instance needs one.
-    fn shortest(&self) -> (Vec<Option<usize>>, bool) {
-        let mut outgoing: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
-        for (i, edge) in self.edges.iter().enumerate() {
-            if let From::Node(from) = edge.from
-                && let Some(list) = outgoing.get_mut(from)
-            {
-                list.push(i);
-            }
-        }
-        let mut last: Vec<Option<usize>> = vec![None; self.nodes.len()];
-        // A static field names its owner best.
-        self.spread(&outgoing, &mut last, &[0, 1, 2]);
-        let good = last.iter().take(self.instances).all(Option::is_some);
-        self.spread(&outgoing, &mut last, &[3]);
-        (last, good)
-    }
-
-    /// From the roots of these ranks to every node that has no way yet.
-    fn spread(&self, outgoing: &[Vec<usize>], last: &mut [Option<usize>], ranks: &[u32]) {
-        let mut queue = std::collections::VecDeque::new();
-        let mut reach = |i: usize, queue: &mut std::collections::VecDeque<usize>| {
-            let Some(to) = self.edges.get(i).map(|edge| edge.to) else { return };
-            if let Some(place) = last.get_mut(to).filter(|place| place.is_none()) {
-                *place = Some(i);
-                queue.push_back(to);
-            }
-        };
-        for rank in ranks {
-            for (i, edge) in self.edges.iter().enumerate() {
-                if !matches!(edge.from, From::Node(_)) && rank_of(edge.kind) == *rank {
-                    reach(i, &mut queue);
-                }
-            }
-        }
-        while let Some(node) = queue.pop_front() {
-            for &i in outgoing.get(node).into_iter().flatten() {
-                reach(i, &mut queue);
-            }
-        }
-    }
-
-    /// The references from an instance outwards to its root; `None`: no root was met.
-    pub(super) fn way(&self, last: &[Option<usize>], instance: usize) -> Option<Vec<Edge>> {
-        let mut way = Vec::new();
-        let mut at = instance;
-        loop {
-            let edge = *self.edges.get((*last.get(at)?)?)?;
-            way.push(edge);
-            match edge.from {
-                From::Node(next) => at = next,
-                From::Root | From::Class(_) => return Some(way),
-            }
-        }
+    /// The references from an instance outwards to its root.
+    pub(super) fn way(&self, last: &Shortest, instance: usize) -> Result<Vec<Edge>, Lost> {
+        self.graph.way(last, instance)
     }
 }
 
-const fn rank_of(kind: ReferenceKind) -> u32 {
-    match kind {
-        ReferenceKind::StaticField(_) => 0,
-        ReferenceKind::SystemClass | ReferenceKind::Other => 2,
-        ReferenceKind::ClassLoader => 3,
-        _ => 1,
+fn holds(class: &str) -> Holds {
+    match class {
+        "java.lang.String" => Holds::Characters,
+        "byte[]" | "char[]" | "short[]" | "int[]" | "long[]" | "float[]" | "double[]" | "boolean[]" => {
+            Holds::Nothing
+        }
+        _ => Holds::Anything,
     }
+}
+
+const fn is_mark(tag: i64) -> bool {
+    tag == OLD || tag == BORN
 }
 
 const fn tag_of(node: usize) -> i64 {

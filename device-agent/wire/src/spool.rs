@@ -68,7 +68,8 @@ pub mod order {
     pub const SETTLE: u32 = 1;
     /// End the process in an orderly way (`exit(0)`): enough was measured.
     pub const STOP: u32 = 2;
-    /// Find out who holds the instances of the Java classes that grew, and write it as `Holders` frames of one more boundary.
+    /// Find out who holds the instances of the Java classes that grew, of those born in the next window and alive behind the one after it,
+    /// and write it as `Holders` frames of that boundary.
     pub const EXPLAIN: u32 = 4;
     /// In rounds over Java test classes: enough is known of this one, it need not run again.
     pub const DONE: u32 = 8;

@@ -29,6 +29,8 @@ const PAUSED_FACTOR: u32 = 3;
 /// Holders are asked for again where the first answer was about something else, or left some of the classes out: the agent looks for those
 /// that grew in each of the last windows, and a class may stand still for once.
 const MAX_EXPLAINED: u32 = 2;
+/// The answer comes with the second end behind the question: who was born in one iteration and survived the next.
+const WINDOWS_TO_EXPLAIN: u32 = 2;
 const WINDOWS_OF_AGENT: usize = 3;
 /// Of more classes than this the agent explains a part only.
 const MOST_EXPLAINED: usize = 24;
@@ -49,9 +51,9 @@ pub struct JavaConfirmation {
     next_check: usize,
     /// Processor time of the process before the first end.
     cpu_before_ns: Option<u64>,
-    /// How often the holders were asked for, and whether the last end brought them.
+    /// How often the holders were asked for, and how many ends there are to the answer.
     explained: u32,
-    just_explained: bool,
+    ends_to_answer: u32,
     done: bool,
     leaks: bool,
 }
@@ -75,24 +77,26 @@ impl JavaConfirmation {
             next_check: 0,
             cpu_before_ns: None,
             explained: 0,
-            just_explained: false,
+            ends_to_answer: 0,
             done: false,
             leaks: false,
         }
     }
 
-    /// To be asked after each end of the test, and again after the end that brings the holders. `elapsed` is the time that its iterations
+    /// To be asked after each end of the test, those before the holders are told too. `elapsed` is the time that its iterations
     /// took so far, `starved` how much of it threads of the process waited for a processor that others had.
     pub fn observe(&mut self, record: &ProcessRecord, elapsed: Duration, starved: Duration) -> Next {
         if self.done {
             return Next::Stop;
         }
         self.cpu_before_ns = self.cpu_before_ns.or(record.cpu_ns);
-        let next = self.decide(record, self.worked(record, elapsed, starved));
+        let just_explained = self.ends_to_answer == 1;
+        self.ends_to_answer = self.ends_to_answer.saturating_sub(1);
+        let next = self.decide(record, self.worked(record, elapsed, starved), just_explained);
         self.done = next == Next::Stop;
-        self.just_explained = next == Next::Explain;
         if next == Next::Explain {
             self.explained += 1;
+            self.ends_to_answer = WINDOWS_TO_EXPLAIN;
             self.next_check = 0;
         }
         next
@@ -104,12 +108,15 @@ impl JavaConfirmation {
         cpu.map_or(elapsed, |cpu| elapsed.min(Duration::from_nanos(cpu)).max(slept))
     }
 
-    fn decide(&mut self, record: &ProcessRecord, elapsed: Duration) -> Next {
+    fn decide(&mut self, record: &ProcessRecord, elapsed: Duration, just_explained: bool) -> Next {
         let failed = |w: &Window| w.outcome.is_some_and(|o| o != Outcome::Passed);
         if record.damaged.is_some() || record.windows_of(&self.test).any(failed) {
             return Next::Stop;
         }
         let ends = histograms(record, &self.test).len();
+        if self.ends_to_answer > 0 {
+            return Next::Continue;
+        }
         if ends < ONE_TIME_ITERATIONS.min(self.iterations) || ends < self.next_check {
             return Next::Continue;
         }
@@ -117,7 +124,7 @@ impl JavaConfirmation {
         let findings = Findings::of(record, &self.test, self.warm_up, self.confidence);
         let counters = self.counters(record);
         self.leaks = !findings.growing.is_empty() || counters.contains(&Finding::Grows);
-        if self.just_explained && self.leaks {
+        if just_explained && self.leaks {
             let is_whole = !findings.unexplained || findings.growing.len() > MOST_EXPLAINED;
             if is_whole || self.explained >= MAX_EXPLAINED {
                 return Next::Stop;
@@ -129,7 +136,7 @@ impl JavaConfirmation {
         if !self.enough(&findings, &counters, elapsed) {
             return Next::Continue;
         }
-        let unexplained = !self.just_explained && self.explained < MAX_EXPLAINED;
+        let unexplained = !just_explained && self.explained < MAX_EXPLAINED;
         if unexplained && (self.leaks || !findings.open.is_empty()) { Next::Explain } else { Next::Stop }
     }
 
@@ -199,7 +206,10 @@ mod tests {
             let next = confirmation.observe(observer.record(), elapsed, Duration::ZERO);
             if next != Next::Continue {
                 assert_eq!(confirmation.leaks(), next == Next::Explain);
-                assert_eq!(confirmation.observe(observer.record(), elapsed, Duration::ZERO), Next::Stop);
+                let mut again = || confirmation.observe(observer.record(), elapsed, Duration::ZERO);
+                // The answer comes with the second end.
+                assert_eq!(again(), if next == Next::Explain { Next::Continue } else { Next::Stop });
+                assert_eq!(again(), Next::Stop);
                 return (next, i as usize + 1);
             }
         }
@@ -275,7 +285,9 @@ mod tests {
         for i in 0..200 {
             jvm.window("A", "a", i, |jvm| match asked {
                 None => jvm.add("java.util.logging.Ref", 2, 48),
-                Some(when) if when + 1 == i => jvm.remove("java.util.logging.Ref", u64::from(2 * i), 48),
+                Some(when) if when + WINDOWS_TO_EXPLAIN == i => {
+                    jvm.remove("java.util.logging.Ref", u64::from(2 * (when + 1)), 48)
+                }
                 Some(_) => (),
             });
             jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
@@ -322,7 +334,7 @@ mod tests {
             jvm.window("A", "a", i, |jvm| {
                 jvm.add("com.example.Page", 1, 24);
                 jvm.add("com.example.Tile", 2, 24);
-                if last == Next::Explain {
+                if asked.last().is_some_and(|when| when + WINDOWS_TO_EXPLAIN == i) {
                     jvm.held(
                         "com.example.Tile",
                         &[(2, &["static com.example.Registry.all -> com.example.Tile"])],
@@ -339,7 +351,10 @@ mod tests {
             }
         }
         let [first, second] = asked[..] else { panic!("{asked:?}") };
-        assert!(second > first + 3, "the windows between are what the agent chooses by: {asked:?}");
+        assert!(
+            second > first + WINDOWS_TO_EXPLAIN + 2,
+            "the windows between are what the agent chooses by: {asked:?}"
+        );
         assert!(last == Next::Stop && confirmation.leaks());
     }
 

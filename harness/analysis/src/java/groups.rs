@@ -19,6 +19,8 @@ use crate::signature::java_id;
 const EXPLAINING_SHARE: f64 = 0.3;
 /// Ways of one class that are looked at.
 const MAX_PATHS: usize = 16;
+/// Instances of one class whose holders the agent looks for.
+const LOOKED_FOR: f64 = 256.0;
 
 /// Objects that are held through one another and grow together.
 #[derive(Debug, Clone)]
@@ -131,7 +133,11 @@ fn chosen(growing: &[Growing]) -> Vec<Way> {
         if found {
             continue;
         }
-        let next = waiting.iter().position(|class| !all[*class].is_empty() && is_explained(&growing[*class]));
+        let has_ways = |class: &usize| !all[*class].is_empty();
+        let explained = |class: &usize| has_ways(class) && is_explained(&growing[*class], &all[*class]);
+        // A way that holds a few of many is better than none, where nothing else is known.
+        let any = || waiting.iter().position(has_ways).filter(|_| chosen.is_empty());
+        let next = waiting.iter().position(explained).or_else(any);
         let Some(class) = next.map(|at| waiting.remove(at)) else { return chosen };
         let expected = growing[class].count;
         let nearest =
@@ -140,9 +146,12 @@ fn chosen(growing: &[Growing]) -> Vec<Way> {
     }
 }
 
-/// Could what grows be other instances than those whose ways are known?
-fn is_explained(growing: &Growing) -> bool {
-    !matches!(growing.held, Held::By { open, .. } if growing.count > 0.0 && open >= growing.count)
+/// Do these ways lead to what grows, or could that be other instances? Of very many the holders of [`LOOKED_FOR`] are known.
+fn is_explained(growing: &Growing, ways: &[Way]) -> bool {
+    let told: f64 = ways.iter().map(|way| way.instances).sum();
+    let others =
+        matches!(growing.held, Held::By { open, .. } if growing.count > 0.0 && open >= growing.count);
+    !others && told >= EXPLAINING_SHARE * growing.count.min(LOOKED_FOR)
 }
 
 /// Holders are told of what one iteration left: what is far less than that is not what grows.
@@ -211,9 +220,11 @@ fn take_registered(groups: &mut Vec<Vec<usize>>, ways: &[Way], growing: &[Growin
     classes.into_iter().filter(|class| !held(class)).collect()
 }
 
-/// The lists of cleaners and finalizers.
+/// The lists of cleaners and finalizers, and what gives the pixels of images back.
 fn is_registration(way: &Way) -> bool {
-    way.steps.iter().any(|s| s.owner.starts_with("jdk.internal.ref.") || s.owner == "java.lang.ref.Finalizer")
+    const LISTS: [&str; 2] = ["java.lang.ref.Finalizer", "sun.java2d.Disposer"];
+    let of = |owner: &str| owner.starts_with("jdk.internal.ref.") || LISTS.contains(&owner);
+    way.steps.iter().any(|step| of(&step.owner))
 }
 
 /// Is one of them the beginning of the other?
@@ -292,15 +303,17 @@ fn whole(value: f64) -> f64 {
     if (value - value.round()).abs() < 0.05 { value.round() } else { value }
 }
 
-/// The class a leak is called by: the project's own before a library's, these before the JDK's, and these before nodes of collections; of
-/// equal ones the nearest to the root, then the one with most bytes.
+/// The class a leak is called by: the project's own before a library's, and these before the JDK's; one whose holder is known; no node of a
+/// collection; the nearest to the root, then the one with most bytes.
 fn titled(growing: &[Growing], members: &[(usize, f64)], ways: &[&Way], project: &str) -> (usize, f64) {
     let rank = |class: usize| {
         let name = &growing[class].series.class;
+        let way = way_to(class, ways);
         (
             naming_rank(name, project),
+            way.is_none(),
             is_inside_collection(name),
-            way_to(class, ways).map_or(usize::MAX, |way| way.steps.len()),
+            way.map(|way| way.steps.len()),
         )
     };
     let better = |a: &&(usize, f64), b: &&(usize, f64)| {

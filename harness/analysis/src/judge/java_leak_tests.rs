@@ -200,6 +200,41 @@ fn ways_of_other_instances_do_not_make_a_leak_of_their_own() {
     assert_eq!(titles, ["1 × com.example.Plugin"]);
 }
 
+/// 174 objects are held in as many ways, of which those that a library keeps are most alike: they say nothing of the others.
+#[test]
+fn a_way_of_few_names_no_leak_beside_the_projects_own() {
+    let library: &[&str] = &[
+        "static java.lang.invoke.LambdaForm._D_0 -> java.lang.invoke.LambdaForm",
+        "field java.lang.invoke.LambdaForm.names -> java.lang.Object[]",
+    ];
+    for tiles in [2, 0] {
+        let input = confirmed(
+            |jvm, _| {
+                jvm.add("com.example.Tile", tiles, 24);
+                jvm.add("java.lang.Object[]", 174, 64);
+            },
+            |jvm| {
+                if tiles > 0 {
+                    jvm.held(
+                        "com.example.Tile",
+                        &[(tiles, &["static com.example.Registry.all -> com.example.Tile"])],
+                    );
+                }
+                jvm.held_some(174, "java.lang.Object[]", &[(9, library)]);
+            },
+        );
+        let report = report(&input, &GatePolicy::default());
+        let [leak] = evicts(&report).leaks.as_slice() else { panic!("{:#?}", evicts(&report).leaks) };
+        let (title, owner, bytes) = match tiles {
+            // Where nothing else is known it is better than nothing.
+            0 => ("174 × java.lang.Object[]", "java.lang.invoke.LambdaForm", 174.0 * 64.0),
+            _ => ("2 × com.example.Tile", "com.example.Registry", 2.0 * 24.0 + 174.0 * 64.0),
+        };
+        assert_eq!((leak.title.as_str(), leak.holder[0].owner.as_str()), (title, owner));
+        assert_eq!(leak.bytes_per_iteration, bytes);
+    }
+}
+
 #[test]
 fn a_thread_that_leaks_is_named() {
     let input = confirmed(|jvm, i| jvm.threads.push(format!("pool-{i}-thread-1")), |_| ());
