@@ -1,0 +1,11 @@
+package com.example;
+
+import org.junit.jupiter.api.Test;
+
+public class JournalTest {
+    /** Leaks: an entry, deep in a chain. */
+    @Test
+    public void writes() {
+        Journal.write();
+    }
+}
