@@ -18,6 +18,8 @@ const ROOT: u32 = 1 << 31;
 /// How [`Packed::kind`] is laid out: kind, and index of the field.
 const INDEX_BITS: u32 = 30;
 const INDEX: u32 = (1 << INDEX_BITS) - 1;
+/// The level of an object from which nobody walks.
+const ASIDE: u8 = u8::MAX;
 /// No reference leads here.
 const NONE: u32 = u32::MAX;
 
@@ -116,10 +118,17 @@ impl Graph {
         self.nodes.get(node).map_or(0, |node| i64::from(node.class))
     }
 
-    /// Nobody walks from this object to the roots.
+    /// Nobody walks from this object to the roots, unless it lies on the way of another.
     pub(super) fn set_aside(&mut self, node: usize) {
         if let Some(node) = self.nodes.get_mut(node) {
-            node.level = u8::MAX;
+            node.level = ASIDE;
+        }
+    }
+
+    /// It lies on a way.
+    pub(super) fn take_back(&mut self, node: usize, level: u8) {
+        if let Some(node) = self.nodes.get_mut(node).filter(|node| node.level == ASIDE) {
+            node.level = level;
         }
     }
 

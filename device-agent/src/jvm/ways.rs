@@ -313,6 +313,7 @@ impl Ways {
     /// room.
     fn node(&mut self, tag: &mut i64, class: i64, level: u8) -> Option<usize> {
         if let Some(node) = self.place(*tag) {
+            self.graph.take_back(node, level);
             return Some(node);
         }
         let thread = thread_of(*tag);

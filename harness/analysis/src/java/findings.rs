@@ -177,12 +177,12 @@ impl Findings {
     /// of the JDK: where nothing leads to the project or a library, all is the framework's.
     fn leave_to_framework(&mut self, project: &str) {
         let kept = self.noise.iter().any(|(_, noise)| *noise == Noise::Framework);
-        let foreign = |name: &String| !is_own(name) || is_of_framework(name);
+        let foreign = |name: &str| !is_own(name) || is_of_framework(name);
         let leads_elsewhere = |growing: &Growing| match &growing.held {
             Held::Unknown => is_of_project(&growing.series.class, project),
             Held::By { paths, .. } => {
-                let owners = paths.iter().flat_map(|path| &path.links).map(|link| &link.owner);
-                !std::iter::once(&growing.series.class).chain(owners).all(foreign)
+                let owners = paths.iter().flat_map(|path| &path.links).map(owner);
+                !std::iter::once(growing.series.class.as_str()).chain(owners).all(foreign)
             }
         };
         if kept && !self.growing.iter().any(leads_elsewhere) {
@@ -340,13 +340,18 @@ fn held(told: &[&Holders], project: &str) -> Result<Held, Noise> {
 
 /// Held through a test framework, with nothing of the project on the way.
 fn is_kept_by_framework(path: &HolderPath, project: &str) -> bool {
-    let projects = |link: &HolderLink| [&link.owner, &link.class].iter().any(|n| is_of_project(n, project));
-    path.links.iter().any(|link| is_of_framework(&link.owner)) && !path.links.iter().any(projects)
+    let projects = |link: &HolderLink| [owner(link), &link.class].iter().any(|n| is_of_project(n, project));
+    path.links.iter().any(|link| is_of_framework(owner(link))) && !path.links.iter().any(projects)
 }
 
 /// Is a class of the project or of a library on the way?
 fn leads_to_own(path: &HolderPath) -> bool {
-    path.links.iter().any(|link| is_own(&link.owner) || is_own(&link.class))
+    path.links.iter().any(|link| is_own(owner(link)) || is_own(&link.class))
+}
+
+/// The class that a reference belongs to. A thread may be called anything.
+fn owner(link: &HolderLink) -> &str {
+    if link.kind == "thread" { "java.lang.Thread" } else { &link.owner }
 }
 
 /// Held by what the virtual machine resolved or is made of, and by nothing that a program assigned.

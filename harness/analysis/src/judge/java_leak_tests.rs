@@ -235,6 +235,33 @@ fn a_way_of_few_names_no_leak_beside_the_projects_own() {
     }
 }
 
+/// Robolectric keeps what it keeps; what the JDK holds besides goes with it, whatever the thread is called.
+#[test]
+fn what_a_test_framework_keeps_is_no_leak_unless_something_leads_to_the_project() {
+    let framework: &[&str] =
+        &["static org.robolectric.shadows.Registry.all -> org.robolectric.shadows.RefHolder"];
+    let of_the_jdk: &[&str] = &[
+        "thread Worker.main -> java.lang.Thread",
+        "field java.lang.Thread.threadLocals -> sun.nio.fs.NativeBuffer",
+        "field sun.nio.fs.NativeBuffer.owner -> sun.nio.fs.UnixPath",
+    ];
+    let of_the_project: &[&str] = &["static com.example.Registry.paths -> sun.nio.fs.UnixPath"];
+    for (way, verdict) in [(of_the_jdk, Verdict::Pass), (of_the_project, Verdict::Fail)] {
+        let input = confirmed(
+            |jvm, _| {
+                jvm.add("org.robolectric.shadows.RefHolder", 59, 24);
+                jvm.add("sun.nio.fs.UnixPath", 1, 32);
+            },
+            |jvm| {
+                jvm.held("org.robolectric.shadows.RefHolder", &[(59, framework)]);
+                jvm.held("sun.nio.fs.UnixPath", &[(1, way)]);
+            },
+        );
+        let report = report(&input, &GatePolicy::default());
+        assert_eq!(evicts(&report).verdict, verdict, "{:#?}", evicts(&report).leaks);
+    }
+}
+
 #[test]
 fn a_thread_that_leaks_is_named() {
     let input = confirmed(|jvm, i| jvm.threads.push(format!("pool-{i}-thread-1")), |_| ());
