@@ -58,6 +58,13 @@ unsafe impl dlmalloc::Allocator for Pages {
     }
 }
 
+/// From this size on a block has a mapping of its own, which the system gets back with it: the heap keeps what it has mapped.
+const LARGE: usize = 8 << 20;
+
+fn is_large(layout: Layout) -> bool {
+    layout.size() >= LARGE && layout.align() <= dlmalloc::Allocator::page_size(&Pages)
+}
+
 /// The heap, to be named as the agent's `#[global_allocator]`.
 pub struct Heap {
     lock: RawLock,
@@ -114,19 +121,76 @@ impl Default for Heap {
 // SAFETY: dlmalloc keeps the contract; calls are serialised.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout) {
+            return dlmalloc::Allocator::alloc(&Pages, layout.size()).0;
+        }
         // SAFETY: layouts of Rust are valid.
         self.locked(|heap| unsafe { heap.malloc(layout.size(), layout.align()) })
     }
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout) {
+            return dlmalloc::Allocator::alloc(&Pages, layout.size()).0;
+        }
         // SAFETY: as above.
         self.locked(|heap| unsafe { heap.calloc(layout.size(), layout.align()) })
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        if is_large(layout) {
+            // What the system does not take back stays mapped, and counted.
+            let _stays = dlmalloc::Allocator::free(&Pages, at, layout.size());
+            return;
+        }
         // SAFETY: `at` came from this heap with this layout.
         self.locked(|heap| unsafe { heap.free(at, layout.size(), layout.align()) });
     }
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: whoever asks has checked the size.
+        let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
+        if is_large(layout) || is_large(new_layout) {
+            // SAFETY: a valid layout.
+            let new = unsafe { self.alloc(new_layout) };
+            if !new.is_null() {
+                // SAFETY: both blocks are this large, and a new one overlaps none.
+                unsafe { ptr::copy_nonoverlapping(at, new, layout.size().min(new_size)) };
+                // SAFETY: `at` came from this heap with this layout.
+                unsafe { self.dealloc(at, layout) };
+            }
+            return new;
+        }
         // SAFETY: `at` came from this heap with this layout.
         self.locked(|heap| unsafe { heap.realloc(at, layout.size(), layout.align(), new_size) })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::cast_ptr_alignment, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_block_keeps_its_content_as_it_grows_and_shrinks_and_the_system_gets_it_back() {
+        let heap = Heap::new();
+        let layout = |size| Layout::from_size_align(size, 8).unwrap();
+        let (small, large, larger) = (1000, LARGE, 3 * LARGE + 1);
+        // SAFETY: a size above 0.
+        let mut at = unsafe { heap.alloc_zeroed(layout(small)) };
+        for byte in 0..small {
+            // SAFETY: within the block.
+            unsafe { at.add(byte).write((byte % 251) as u8) };
+        }
+        let before = mapped_bytes();
+        for (from, to, mapped) in
+            [(small, large, large), (large, larger, larger), (larger, large, large), (large, small, 0)]
+        {
+            // SAFETY: `at` has this layout.
+            at = unsafe { heap.realloc(at, layout(from), to) };
+            assert_eq!(mapped_bytes() - before, mapped as u64, "{from} to {to}");
+            // SAFETY: within the block.
+            assert!((0..small).all(|byte| unsafe { at.add(byte).read() } == (byte % 251) as u8));
+        }
+        // SAFETY: `at` has this layout.
+        unsafe { heap.dealloc(at, layout(small)) };
+        // SAFETY: a size above 0.
+        assert!(unsafe { heap.alloc(layout(1 << 50)) }.is_null(), "no system has so much");
     }
 }

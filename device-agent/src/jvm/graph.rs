@@ -4,6 +4,8 @@
 //! ([`Graph::make_room`]) → [`Graph::shortest`] goes breadth first from the roots → [`Graph::way`] tells a way. There may be millions of
 //! them: 8 bytes per object, 16 per reference.
 
+use std::collections::VecDeque;
+
 use memgate_jvmti::ReferenceKind;
 
 /// References to one object that are kept; those of roots come beside.
@@ -46,7 +48,7 @@ struct Node {
     class: u32,
     /// References between it and an instance, where they are walked level by level.
     level: u8,
-    /// References to it that were taken.
+    /// References of other objects to it.
     edges: u8,
 }
 
@@ -66,6 +68,7 @@ pub(super) struct Graph {
 }
 
 /// Of each object the last reference on its shortest way from a root.
+#[derive(Default)]
 pub(super) struct Shortest(Vec<u32>);
 
 impl Shortest {
@@ -81,15 +84,6 @@ impl Graph {
         self.nodes.try_reserve_exact(more(nodes, ROOT, self.nodes.len())).is_ok()
             && self.edges.try_reserve_exact(more(edges, NONE, self.edges.len())).is_ok()
             && self.roots.try_reserve_exact(more(ROOTS, ROOT, self.roots.len())).is_ok()
-    }
-
-    /// Forgets all references.
-    pub(super) fn without_edges(&mut self) {
-        self.edges.clear();
-        self.roots.clear();
-        for node in &mut self.nodes {
-            node.edges = 0;
-        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -147,16 +141,18 @@ impl Graph {
             return;
         }
         let (from, kind) = match (edge.from, packed(edge.kind)) {
-            (From::Node(from), Some(kind)) => (number(from), kind),
+            (From::Node(from), Some(kind)) => {
+                if let Some(node) = self.nodes.get_mut(edge.to) {
+                    node.edges = node.edges.saturating_add(1);
+                }
+                (number(from), kind)
+            }
             _ if self.roots.len() == self.roots.capacity() => return,
             _ => {
                 self.roots.push(edge);
                 (ROOT + number(self.roots.len() - 1), 0)
             }
         };
-        if let Some(node) = self.nodes.get_mut(edge.to) {
-            node.edges = node.edges.saturating_add(1);
-        }
         let class = u32::try_from(edge.class).unwrap_or(0);
         self.edges.push(Packed { to: number(edge.to), from, kind, class });
     }
@@ -170,21 +166,22 @@ impl Graph {
     }
 
     /// Breadth first from the roots. Class loaders come last: only what nothing else holds is said to be held by one. True: none of these
-    /// `instances` needs one.
-    pub(super) fn shortest(&self, instances: &[usize]) -> (Shortest, bool) {
-        let outgoing = Outgoing::of(self);
-        let mut last = Shortest(vec![NONE; self.nodes.len()]);
+    /// `instances` needs one. `None`: there is no memory for it.
+    pub(super) fn shortest(&self, instances: &[usize]) -> Option<(Shortest, bool)> {
+        let outgoing = Outgoing::of(self)?;
+        let mut last = Shortest(filled(NONE, self.nodes.len())?);
+        let mut queue = VecDeque::new();
+        queue.try_reserve_exact(self.nodes.len()).ok()?;
         // A static field names its owner best.
-        self.spread(&outgoing, &mut last, &[0, 1, 2]);
+        self.spread(&outgoing, &mut last, &mut queue, &[0, 1, 2]);
         let good = instances.iter().all(|instance| last.leads_to(*instance));
-        self.spread(&outgoing, &mut last, &[3]);
-        (last, good)
+        self.spread(&outgoing, &mut last, &mut queue, &[3]);
+        Some((last, good))
     }
 
     /// From the roots of these ranks to every object that has no way yet.
-    fn spread(&self, outgoing: &Outgoing, last: &mut Shortest, ranks: &[u32]) {
-        let mut queue = std::collections::VecDeque::new();
-        let mut reach = |i: u32, queue: &mut std::collections::VecDeque<u32>| {
+    fn spread(&self, outgoing: &Outgoing, last: &mut Shortest, queue: &mut VecDeque<u32>, ranks: &[u32]) {
+        let mut reach = |i: u32, queue: &mut VecDeque<u32>| {
             let Some(to) = self.edges.get(i as usize).map(|edge| edge.to) else { return };
             if let Some(place) = last.0.get_mut(to as usize).filter(|place| **place == NONE) {
                 *place = i;
@@ -195,13 +192,13 @@ impl Graph {
             for (i, edge) in (0..).zip(&self.edges) {
                 let root = edge.from.checked_sub(ROOT).and_then(|root| self.roots.get(root as usize));
                 if root.is_some_and(|root| rank_of(root.kind) == *rank) {
-                    reach(i, &mut queue);
+                    reach(i, queue);
                 }
             }
         }
         while let Some(node) = queue.pop_front() {
             for i in outgoing.from(node) {
-                reach(*i, &mut queue);
+                reach(*i, queue);
             }
         }
     }
@@ -238,8 +235,8 @@ struct Outgoing {
 }
 
 impl Outgoing {
-    fn of(graph: &Graph) -> Self {
-        let mut begins = vec![0_u32; graph.nodes.len() + 1];
+    fn of(graph: &Graph) -> Option<Self> {
+        let mut begins = filled(0_u32, graph.nodes.len() + 1)?;
         for edge in &graph.edges {
             // A root's is behind all.
             if let Some(count) = begins.get_mut(edge.from as usize) {
@@ -252,7 +249,7 @@ impl Outgoing {
             sum += *begin;
             *begin = sum;
         }
-        let mut edges = vec![0; sum as usize];
+        let mut edges = filled(0, sum as usize)?;
         for (i, edge) in graph.edges.iter().enumerate().rev() {
             if let Some(begin) = begins.get_mut(edge.from as usize).filter(|begin| **begin > 0) {
                 *begin -= 1;
@@ -261,7 +258,7 @@ impl Outgoing {
                 }
             }
         }
-        Self { begins, edges }
+        Some(Self { begins, edges })
     }
 
     fn from(&self, node: u32) -> &[u32] {
@@ -271,6 +268,14 @@ impl Outgoing {
             _ => &[],
         }
     }
+}
+
+/// So many of them. `None`: there is no memory.
+fn filled(value: u32, length: usize) -> Option<Vec<u32>> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(length).ok()?;
+    all.resize(length, value);
+    Some(all)
 }
 
 const fn packed(kind: ReferenceKind) -> Option<u32> {
@@ -328,7 +333,7 @@ mod tests {
 
     /// The kinds of the references on the way, from the object on.
     fn way(graph: &Graph, node: usize) -> Result<Vec<ReferenceKind>, Lost> {
-        let (last, _) = graph.shortest(&[0]);
+        let (last, _) = graph.shortest(&[0]).unwrap();
         graph.way(&last, node).map(|way| way.iter().map(|edge| edge.kind).collect())
     }
 
@@ -346,7 +351,7 @@ mod tests {
             graph.add(edge);
         }
         // Both ways have two references: that from a static field comes first.
-        let (last, good) = graph.shortest(&[0, 1, 2]);
+        let (last, good) = graph.shortest(&[0, 1, 2]).unwrap();
         assert!(good);
         let expected = [edge(From::Node(2), 0, field), edge(From::Class(9), 2, STATIC)];
         assert_eq!(graph.way(&last, 0), Ok(expected.to_vec()));
@@ -357,13 +362,34 @@ mod tests {
         let mut graph = graph(3);
         graph.add(edge(From::Class(9), 0, ReferenceKind::ClassLoader));
         assert_eq!(way(&graph, 0), Ok(vec![ReferenceKind::ClassLoader]));
-        assert!(!graph.shortest(&[0]).1, "it needs a loader");
+        assert!(!graph.shortest(&[0]).unwrap().1, "it needs a loader");
         graph.add(edge(From::Node(1), 0, ReferenceKind::Field(0)));
         graph.add(edge(From::Node(2), 1, ReferenceKind::Field(1)));
         graph.add(edge(From::Root, 2, ReferenceKind::Thread));
         let expected = vec![ReferenceKind::Field(0), ReferenceKind::Field(1), ReferenceKind::Thread];
         assert_eq!(way(&graph, 0), Ok(expected));
-        assert!(graph.shortest(&[0]).1);
+        assert!(graph.shortest(&[0]).unwrap().1);
+    }
+
+    #[test]
+    fn what_is_set_aside_may_lie_on_the_way_of_another() {
+        let mut graph = graph(2);
+        graph.set_aside(0);
+        assert!(!graph.is_of_level(0, 0));
+        graph.take_back(0, 3);
+        graph.take_back(1, 3);
+        assert!(graph.is_of_level(0, 3) && graph.is_of_level(1, 0));
+    }
+
+    #[test]
+    fn references_of_many_objects_to_one_leave_room_for_those_of_roots() {
+        let mut graph = graph(100);
+        for from in 1..=EDGES_PER_NODE {
+            graph.add(edge(From::Root, 0, ReferenceKind::JniGlobal));
+            assert!(!graph.is_crowded(0), "{from}");
+            graph.add(edge(From::Node(from.into()), 0, ReferenceKind::Field(0)));
+        }
+        assert!(graph.is_crowded(0));
     }
 
     #[test]
@@ -400,7 +426,5 @@ mod tests {
         assert!(graph.add_node(5, 0).is_some());
         graph.add(edge(From::Class(9), node, STATIC));
         assert_eq!((graph.edges.len(), graph.nodes.len()), (3, 2));
-        graph.without_edges();
-        assert_eq!(way(&graph, node), Err(Lost::NoRoot));
     }
 }

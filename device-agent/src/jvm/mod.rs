@@ -210,7 +210,9 @@ impl Natives for Agent {
             if let (Some(hunt), Some(sites), None) = (&hunt, self.sites.get(), self.follow.get()) {
                 sites.look_closely(env, hunt.wanted());
             }
-            *self.hunt.lock() = hunt;
+            let before = core::mem::replace(&mut *self.hunt.lock(), hunt);
+            // Its end is a call into the virtual machine, for which no lock is held.
+            drop(before);
         }
         orders
     }

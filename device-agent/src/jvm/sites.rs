@@ -47,7 +47,7 @@ pub(crate) struct Sites {
     /// Mean bytes between samples, now and as asked for.
     interval: AtomicU32,
     usual: u32,
-    /// Allocations are sampled all the time, not only in the window that is explained.
+    /// Allocations are sampled all the time, not only in the windows of a hunt.
     at_once: bool,
     /// [`Born`]: close up only chosen classes are sampled.
     born: AtomicU8,

@@ -20,7 +20,7 @@ use super::vm::Live;
 const MAX_INSTANCES: u64 = 256;
 /// Levels before all objects are taken at once, which costs as much time as two to six, and memory.
 const LEVELS_BEFORE_ALL: u8 = 4;
-/// Objects that are taken at once: some 100 bytes for each, most of them in the virtual machine's table of tags.
+/// Objects that are taken at once: some 70 bytes of ours for each, and as many in the virtual machine's table of tags.
 const MAX_AT_ONCE: u64 = 2_000_000;
 /// Objects on the ways, level by level.
 const MAX_NODES: usize = 200_000;
@@ -78,6 +78,12 @@ pub(super) struct Walked {
     pub(super) cut: Option<&'static str>,
 }
 
+impl Walked {
+    fn without_memory() -> Self {
+        Self { last: Shortest::default(), cut: Some("there is no memory for it") }
+    }
+}
+
 impl Ways {
     /// To instances of classes of these names, in a heap with so many `live` objects.
     pub(super) fn new(
@@ -88,8 +94,7 @@ impl Ways {
     ) -> Self {
         let mut innermost = [StackFrame::NONE];
         let own = jvmti.own_stack(&mut innermost).ok().and_then(<[_]>::first).map(|frame| frame.method);
-        // A string's array is told by the string.
-        let characters = wanted.iter().any(|name| holds(name) == Holds::Nothing);
+        let characters = wanted.iter().any(|name| matches!(name.as_str(), "byte[]" | "char[]"));
         let passed_by = |name: &str| match holds(name) {
             Holds::Nothing => true,
             Holds::Characters => !characters,
@@ -179,26 +184,38 @@ impl Ways {
 
     /// From the instances to the roots.
     pub(super) fn walk(&mut self, jvmti: Jvmti, classes: &[(Known, JClass<'_>)]) -> Walked {
+        let full = self.why_cut(true);
+        if full.is_some() {
+            return Walked { last: Shortest::default(), cut: full };
+        }
         let mut reached_at: Option<u8> = None;
         let mut level = 0;
         loop {
             let before = self.graph.len();
-            let done = self.pass(jvmti, classes, Some(level));
-            let (last, good) = self.graph.shortest(&self.instances);
+            let cut = self.pass(jvmti, classes, Some(level));
+            let Some((last, good)) = self.graph.shortest(&self.instances) else {
+                return Walked::without_memory();
+            };
             let all = self.instances.iter().all(|instance| last.leads_to(*instance));
             reached_at = if all { reached_at.or(Some(level)) } else { None };
             let enough = reached_at.is_some_and(|reached| level >= reached + LEVELS_BEHIND_A_LOADER);
-            let complete = done && (good || enough || self.graph.len() == before);
+            // Only a whole pass shows that there is nothing more.
+            let exhausted = cut.is_none() && self.graph.len() == before;
+            if good || enough || exhausted {
+                return Walked { last, cut: None };
+            }
             level += 1;
             // What was found so far stands; a class loader may be all that is named.
-            let cut = self.why_cut(done).or((level == MAX_LEVELS).then_some("the way is too long"));
-            if complete || cut.is_some() {
-                return Walked { last, cut: cut.filter(|_| !complete) };
+            let cut = cut.or((level == MAX_LEVELS).then_some("the way is too long"));
+            if cut.is_some() {
+                return Walked { last, cut };
             }
             if level == LEVELS_BEFORE_ALL && self.has_room_for_all() {
-                self.graph.without_edges();
-                let done = self.pass(jvmti, classes, None);
-                return Walked { last: self.graph.shortest(&self.instances).0, cut: self.why_cut(done) };
+                let cut = self.pass(jvmti, classes, None);
+                let Some((last, _)) = self.graph.shortest(&self.instances) else {
+                    return Walked::without_memory();
+                };
+                return Walked { last, cut };
             }
         }
     }
@@ -220,13 +237,19 @@ impl Ways {
         self.graph.is_full().then_some("too many objects lie on the way")
     }
 
-    /// Looks at all references; of a level: at those that lead to it. False: the virtual machine refuses.
-    fn pass(&mut self, jvmti: Jvmti, classes: &[(Known, JClass<'_>)], level: Option<u8>) -> bool {
+    /// Looks at all references; of a level: at those that lead to it. Returns why it was cut, if it was.
+    fn pass(
+        &mut self,
+        jvmti: Jvmti,
+        classes: &[(Known, JClass<'_>)],
+        level: Option<u8>,
+    ) -> Option<&'static str> {
         let mut visit = |reference: Reference<'_>| {
             let deeper = self.see(classes, level, reference);
             if self.limit.is_late() { Visit::Abort } else { deeper }
         };
-        jvmti.follow(HeapFilter::None, None, &mut visit).is_ok()
+        let done = jvmti.follow(HeapFilter::None, None, &mut visit).is_ok();
+        self.why_cut(done)
     }
 
     /// Looks at one reference, and tells whether to look behind the object.
@@ -302,7 +325,9 @@ impl Ways {
     }
 
     fn class_node(&mut self, class: i64, level: u8) -> Option<usize> {
-        let place = self.class_nodes.get_mut(usize::try_from(class).ok()?)?;
+        // A class that was loaded since has no number, as objects have none.
+        let number = usize::try_from(class).ok().filter(|number| *number > 0)?;
+        let place = self.class_nodes.get_mut(number)?;
         if *place == 0 {
             *place = self.graph.add_node(class, level)? + 1;
         }

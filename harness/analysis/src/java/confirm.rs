@@ -113,10 +113,10 @@ impl JavaConfirmation {
         if record.damaged.is_some() || record.windows_of(&self.test).any(failed) {
             return Next::Stop;
         }
-        let ends = histograms(record, &self.test).len();
         if self.ends_to_answer > 0 {
             return Next::Continue;
         }
+        let ends = histograms(record, &self.test).len();
         if ends < ONE_TIME_ITERATIONS.min(self.iterations) || ends < self.next_check {
             return Next::Continue;
         }

@@ -327,8 +327,9 @@ fn held(told: &[&Holders], project: &str) -> Result<Held, Noise> {
         if leaking.is_empty() {
             return Err(Noise::Framework);
         }
-        let instances: u64 = told.iter().map(|holders| holders.instances).sum();
-        let open = instances.saturating_sub(paths().map(|path| path.instances).sum());
+        // Whoever writes the stream may write any number.
+        let instances = told.iter().map(|holders| holders.instances).fold(0, u64::saturating_add);
+        let open = instances.saturating_sub(paths().map(|path| path.instances).fold(0, u64::saturating_add));
         return Ok(Held::By { paths: leaking, open: float(open) });
     }
     let cut = |holders: &&Holders| holders.cut.as_deref().is_some_and(|why| why != UNHELD);

@@ -135,7 +135,7 @@ fn chosen(growing: &[Growing]) -> Vec<Way> {
         }
         let has_ways = |class: &usize| !all[*class].is_empty();
         let explained = |class: &usize| has_ways(class) && is_explained(&growing[*class], &all[*class]);
-        // A way that holds a few of many is better than none, where nothing else is known.
+        // A way that holds a few of many, or what is replaced each time, is better than none where nothing else is known.
         let any = || waiting.iter().position(has_ways).filter(|_| chosen.is_empty());
         let next = waiting.iter().position(explained).or_else(any);
         let Some(class) = next.map(|at| waiting.remove(at)) else { return chosen };
