@@ -1,7 +1,7 @@
 // Opens a page in headless Chromium, over the DevTools protocol on a pipe: no package is needed.
 //
 //   node browser.mjs CHROMIUM PAGE FOLDER [AXE]     everything a person sees and does
-//   node browser.mjs CHROMIUM PAGE --open           only how long it takes to open and to search
+//   node browser.mjs CHROMIUM PAGE --open           only how long it takes to open and, where it has a search, to search
 //   node browser.mjs CHROMIUM PAGE --icicle         only the icicle, native, Java and both
 //
 // Writes screenshots (NAME-WIDTH-SCHEME.png, and readme.png) into FOLDER and prints one JSON object: what the page said on its console, what
@@ -151,7 +151,7 @@ try {
     found.failing = await evaluate(`${shown}.map((t) => t.dataset.v)`);
     await evaluate(set("verdict", ""));
     // The address of a test whose body is still text.
-    const anchor = await evaluate("(document.querySelector('.test > script') || document.querySelector('.test > .body')).parentElement.id");
+    const anchor = await evaluate("(document.querySelector('.test:not(:has(> .body))') || document.querySelector('.test')).id");
     await open("about:blank");
     await open(`${url}#${encodeURIComponent(anchor)}`);
     found.deep_link = await evaluate(`(() => { const t = document.getElementById(${JSON.stringify(anchor)}); const r = t.getBoundingClientRect();
@@ -184,6 +184,7 @@ try {
     await open("about:blank");
     found.open = await measured(() => open(url));
     found.tests = await evaluate("document.querySelectorAll('.test').length");
+    if (!await evaluate("Boolean(document.getElementById('q'))")) return;
     found.search = await measured(() => evaluate(set("q", "n1-") + "; new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 100))"));
     found.found = await evaluate(`${shown}.length`);
   };

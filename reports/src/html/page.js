@@ -10,18 +10,22 @@
     return (unit === 0 ? String(Math.round(bytes * 10) / 10) : bytes.toFixed(1)) + " " + units[unit];
   };
 
-  // A body stays text until its test is opened.
+  // A body stays a line of text until its test is opened.
+  const rows = list ? Array.from(list.children) : [];
+  const waits = (test) => !test.querySelector(":scope > .body");
+  const lineOf = new Map(rows.filter(waits).map((test, line) => [test, line]));
+  let lines;
   const unpack = (test) => {
-    const text = test.querySelector(":scope > script");
-    if (!text) return;
+    if (!waits(test)) return;
+    lines ||= byId("bodies").textContent.split("\n");
     const body = document.createElement("div");
     body.className = "body";
-    body.innerHTML = text.textContent;
-    text.replaceWith(body);
+    body.innerHTML = lines[lineOf.get(test)];
+    test.append(body);
   };
 
   if (list) {
-    const tests = Array.from(list.children).map((element, place) => ({
+    const tests = rows.map((element, place) => ({
       element, place,
       verdict: element.dataset.v, suite: element.dataset.suite,
       bytes: Number(element.dataset.b), time: Number(element.dataset.t),

@@ -50,6 +50,13 @@ impl Html {
         self
     }
 
+    /// The same on a line of its own.
+    pub(super) fn line(&mut self, part: &Self) -> &mut Self {
+        self.0.push_str(&part.0.replace('\n', " "));
+        self.0.push('\n');
+        self
+    }
+
     /// A chart.
     pub(super) fn svg(&mut self, svg: &str) -> &mut Self {
         self.0.push_str(svg);

@@ -118,10 +118,12 @@ fn leaked_bytes_are_seen_native_java_and_together() {
     }
 }
 
-/// Five thousand tests with two hundred samples each, as real ones are: one in twenty leaks.
+/// Five thousand tests with two hundred samples each, as real ones are: one in twenty leaks. Beside as many rows with nothing in them, in
+/// CPU time of the page's main thread.
 #[test]
-fn five_thousand_tests_open_within_two_seconds() {
+fn five_thousand_tests_open_about_as_soon_as_their_bare_rows() {
     const TESTS: usize = 5000;
+    const MOST: f64 = 3.0;
     let Some(browser) = browser() else { return };
     let mut report = leaks_report();
     let leaking = report.suites[0].tests.iter().find(|test| test.verdict == Verdict::Fail).unwrap().clone();
@@ -147,11 +149,20 @@ fn five_thousand_tests_open_within_two_seconds() {
     };
     report.suites[0].tests = (0..TESTS).map(test).collect();
     let project = Project::new("report-large");
+    let row = |test: &TestReport| {
+        format!("<details class=test><summary><b>PASS</b> <code>{}</code></summary></details>\n", test.id)
+    };
+    let rows: String = report.suites[0].tests.iter().map(row).collect();
+    let bare = project.write("bare.html", format!("<!DOCTYPE html><title>rows</title>\n{rows}"));
+    let bare = driven(browser, &bare, &[Path::new("--open")]);
     let found = driven(browser, &page_of(&project, &report), &[Path::new("--open")]);
-    memgate_e2e::say(&format!("5,000 tests: {} opened, {} searched", found["open"], found["search"]));
+    memgate_e2e::say(&format!(
+        "5,000 tests: {} opened, {} searched; bare rows {}",
+        found["open"], found["search"], bare["open"]
+    ));
     assert_eq!((found["tests"].as_u64(), found["found"].as_u64()), (Some(5000), Some(250)));
-    // CPU time: what others do on this machine is not the page's fault.
-    let main_thread = |what: &str| found[what]["main_thread"].as_f64().unwrap();
-    assert!((0.01..2.0).contains(&main_thread("open")), "{found}");
-    assert!(main_thread("search") < 1.0, "{found}");
+    let main_thread = |found: &Value, what: &str| found[what]["main_thread"].as_f64().unwrap();
+    let rows_alone = main_thread(&bare, "open");
+    assert!(rows_alone > 0.01 && main_thread(&found, "open") < MOST * rows_alone, "{found} {bare}");
+    assert!(main_thread(&found, "search") < rows_alone, "{found} {bare}");
 }
