@@ -1,24 +1,21 @@
-//! Who holds what grew: exact survivors of one more window, and the shortest way from a root to them.
+//! Who holds what grew: the shortest way from a root to what survived.
 //!
-//! Data flow: [`Hunt::begin`] numbers all classes and marks the instances of the grown ones as old; one more window runs;
-//! [`Hunt::goes_on`] marks the instances without a mark as born in it; the next window runs, in which dies what one execution only
-//! replaces of another (a thread's last buffer, a provider that is registered anew); [`Hunt::end`] looks for the ways to those that were
-//! born and survived ([`Ways`]), and names what lies on the ways ([`Names`]). While tests run only grown classes carry tags; more get some
-//! while the ways are looked for, and all tags are those of an environment that ends with the hunt. Instances, objects, passes and
-//! time are bounded; the answer says where it was cut.
+//! Data flow: [`explain`] gets the instances that a hunt brought home, in an environment whose tags are its own → looks for the ways to
+//! them ([`Ways`]), and names what lies on the ways ([`Names`]). Instances, objects, passes and time are bounded; the answer says where
+//! it was cut.
 
 use std::collections::BTreeMap;
 
 use jni::Env;
-use jni::objects::{JClass, JObject};
-use memgate_jvmti::{OwnJvmti, ReferenceKind, raw};
+use jni::objects::JObject;
+use memgate_jvmti::{Jvmti, ReferenceKind};
 use memgate_wire::java::{HolderLink, HolderPath, UNHELD};
 
-use super::chosen::Chosen;
 use super::graph::{Edge, From, Lost};
-use super::names::{Known, Names, known, with_classes};
+use super::hunt::Survivors;
+use super::names::{Names, with_classes};
 use super::vm::Live;
-use super::ways::{BORN, OLD, Walked, Ways};
+use super::ways::{Walked, Ways};
 
 /// Classes that are explained at most: those with most bytes, and of the project's own some more.
 pub(crate) const MAX_CLASSES: usize = 24;
@@ -39,94 +36,35 @@ pub(crate) struct Found {
     pub(crate) cut: Option<String>,
 }
 
-/// Between its begin and its end.
-pub(crate) struct Hunt {
-    jvmti: OwnJvmti,
-    /// Names of the classes that are explained.
-    wanted: Vec<String>,
-    /// What was born in its first window is marked.
-    is_on: bool,
+/// Who holds the instances of these classes that were found, in a heap of these `live` objects. Tags of this environment are numbers of
+/// classes, threads and objects on the ways.
+pub(super) fn explain(
+    env: &mut Env<'_>,
+    jvmti: Jvmti,
+    wanted: &[String],
+    survivors: &Survivors<'_>,
+    live: &[Live],
+) -> Vec<Found> {
+    with_classes(env, jvmti, |env, classes| {
+        let mut ways = Ways::new(jvmti, classes, wanted, live);
+        ways.take(env, jvmti, &survivors.instances);
+        let threads = mark_threads(env, jvmti, &mut ways);
+        let walked = ways.walk(jvmti, classes);
+        let names = Names { jvmti, classes, fields: BTreeMap::new() };
+        let mut answer = Answer { ways, walked, names, threads };
+        let count = |name: &str| survivors.counts.get(name).copied().unwrap_or(0);
+        wanted.iter().map(|name| answer.found(env, name, count(name))).collect()
+    })
 }
 
-impl Hunt {
-    /// Marks what is there now. `None`: the virtual machine gives no environment for it.
-    pub(crate) fn begin(env: &mut Env<'_>, wanted: Vec<String>) -> Option<Self> {
-        let jvmti = OwnJvmti::new(env)?;
-        // Where tags are refused no way is found, without the others frames have no lines.
-        let wanted_capabilities =
-            [raw::CAN_TAG_OBJECTS, raw::CAN_GET_SOURCE_FILE_NAME, raw::CAN_GET_LINE_NUMBERS];
-        let _refused = jvmti.add_capabilities(&wanted_capabilities);
-        let hunt = Self { jvmti, wanted, is_on: false };
-        hunt.mark(env, OLD);
-        Some(hunt)
-    }
-
-    /// A window is over. True: the hunt goes on in the next one.
-    pub(crate) fn goes_on(&mut self, env: &mut Env<'_>) -> bool {
-        let first = !core::mem::replace(&mut self.is_on, true);
-        if first {
-            self.mark(env, BORN);
-        }
-        first
-    }
-
-    /// Marks the instances that have no mark. What cannot be marked counts as new, and its holders are told too.
-    fn mark(&self, env: &mut Env<'_>, mark: i64) {
-        with_classes(env, *self.jvmti, |_, classes| {
-            // A class keeps its number.
-            let mut visit = |_, tag: &mut i64| *tag = if *tag == 0 { mark } else { *tag };
-            Chosen::new(classes, &self.wanted).visit(*self.jvmti, &mut visit);
-        });
-    }
-
-    /// The classes that are explained.
-    pub(crate) fn wanted(&self) -> &[String] {
-        &self.wanted
-    }
-
-    /// Finds what was born and survived, and who holds it, in a heap of these `live` objects.
-    pub(crate) fn end(self, env: &mut Env<'_>, live: &[Live]) -> Vec<Found> {
-        let jvmti = *self.jvmti;
-        with_classes(env, jvmti, |env, classes| {
-            let mut ways = Ways::new(jvmti, classes, &self.wanted, live);
-            let counts = self.take(classes, &mut ways);
-            let threads = self.mark_threads(env, &mut ways);
-            let walked = ways.walk(jvmti, classes);
-            let names = Names { jvmti, classes, fields: BTreeMap::new() };
-            let mut answer = Answer { ways, walked, names, threads };
-            let explain =
-                |name: &String| answer.found(env, name, counts.get(name.as_str()).copied().unwrap_or(0));
-            self.wanted.iter().map(explain).collect()
-        })
-    }
-
-    /// Takes what was born and survived; of classes of which nothing did what is new: a table or a text may be replaced in each window by
-    /// a larger one. Returns how many there are.
-    fn take<'a>(&self, classes: &'a [(Known, JClass<'_>)], ways: &mut Ways) -> BTreeMap<&'a str, u64> {
-        let [survivors, new] = ways.take(*self.jvmti, &Chosen::new(classes, &self.wanted)).map(|counts| {
-            let mut named: BTreeMap<&str, u64> = BTreeMap::new();
-            for ((known, _), count) in classes.iter().zip(counts.into_iter().skip(1)) {
-                *named.entry(&known.name).or_insert(0) += count;
-            }
-            named.retain(|_, count| *count > 0);
-            named
-        });
-        ways.look_for(|class, survived| {
-            survived || known(classes, class).is_none_or(|known| !survivors.contains_key(known.name.as_str()))
-        });
-        new.into_iter().chain(survivors).collect()
-    }
-
-    /// Numbers the threads; returns their names.
-    fn mark_threads(&self, env: &mut Env<'_>, ways: &mut Ways) -> Vec<String> {
-        let jvmti = *self.jvmti;
-        let names = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<_, jni::errors::Error> {
-            let threads: Vec<JObject<'_>> = jvmti.threads(env).unwrap_or_default();
-            ways.mark_threads(jvmti, &threads);
-            Ok(threads.iter().map(|thread| jvmti.thread_name(env, thread).unwrap_or_default()).collect())
-        });
-        names.unwrap_or_default()
-    }
+/// Numbers the threads; returns their names.
+fn mark_threads(env: &mut Env<'_>, jvmti: Jvmti, ways: &mut Ways) -> Vec<String> {
+    let names = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<_, jni::errors::Error> {
+        let threads: Vec<JObject<'_>> = jvmti.threads(env).unwrap_or_default();
+        ways.mark_threads(jvmti, &threads);
+        Ok(threads.iter().map(|thread| jvmti.thread_name(env, thread).unwrap_or_default()).collect())
+    });
+    names.unwrap_or_default()
 }
 
 /// What was found, and what it is called.

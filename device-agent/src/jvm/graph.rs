@@ -20,8 +20,6 @@ const ROOT: u32 = 1 << 31;
 /// How [`Packed::kind`] is laid out: kind, and index of the field.
 const INDEX_BITS: u32 = 30;
 const INDEX: u32 = (1 << INDEX_BITS) - 1;
-/// The level of an object from which nobody walks.
-const ASIDE: u8 = u8::MAX;
 /// No reference leads here.
 const NONE: u32 = u32::MAX;
 
@@ -110,20 +108,6 @@ impl Graph {
     /// Number of the class of an object.
     pub(super) fn class(&self, node: usize) -> i64 {
         self.nodes.get(node).map_or(0, |node| i64::from(node.class))
-    }
-
-    /// Nobody walks from this object to the roots, unless it lies on the way of another.
-    pub(super) fn set_aside(&mut self, node: usize) {
-        if let Some(node) = self.nodes.get_mut(node) {
-            node.level = ASIDE;
-        }
-    }
-
-    /// It lies on a way.
-    pub(super) fn take_back(&mut self, node: usize, level: u8) {
-        if let Some(node) = self.nodes.get_mut(node).filter(|node| node.level == ASIDE) {
-            node.level = level;
-        }
     }
 
     pub(super) fn is_of_level(&self, node: usize, level: u8) -> bool {
@@ -369,16 +353,6 @@ mod tests {
         let expected = vec![ReferenceKind::Field(0), ReferenceKind::Field(1), ReferenceKind::Thread];
         assert_eq!(way(&graph, 0), Ok(expected));
         assert!(graph.shortest(&[0]).unwrap().1);
-    }
-
-    #[test]
-    fn what_is_set_aside_may_lie_on_the_way_of_another() {
-        let mut graph = graph(2);
-        graph.set_aside(0);
-        assert!(!graph.is_of_level(0, 0));
-        graph.take_back(0, 3);
-        graph.take_back(1, 3);
-        assert!(graph.is_of_level(0, 3) && graph.is_of_level(1, 0));
     }
 
     #[test]

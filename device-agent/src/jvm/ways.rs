@@ -1,23 +1,21 @@
 //! The part of the heap between the roots and some instances.
 //!
-//! Data flow: [`Ways::take`] makes nodes of the instances that were born and survived, or are new → [`Ways::walk`] passes over all references once per level: a
-//! reference to an object of the last level makes its referrer a node of the next one, until every instance has a way to a root; what is
-//! not reached soon (it lies deep, or nothing holds it) is looked for in one more pass that makes nodes of all objects, unless the heap is
-//! too large for that → [`Ways::way`] tells the shortest. Visitors run while the virtual machine stands still: they write into room that
+//! Data flow: [`Ways::take`] makes nodes of the instances → [`Ways::walk`] passes over all references once per level: a reference to an
+//! object of the last level makes its referrer a node of the next one, until every instance has a way to a root; what is not reached soon
+//! (it lies deep, or nothing holds it) is looked for in one more pass that makes nodes of all objects, unless the heap is too large for
+//! that → [`Ways::way`] tells the shortest. Visitors run while the virtual machine stands still: they write into room that
 //! was made before, and look at the clocks now and then, so that time and memory are bounded. Objects that cannot hold what is looked
 //! for (arrays of numbers, strings) are passed by.
 
+use jni::Env;
 use jni::objects::{JClass, JObject};
 use memgate_jvmti::{HeapFilter, Jvmti, Method, Reference, ReferenceKind, StackFrame, Visit};
 
-use super::chosen::Chosen;
 use super::graph::{Edge, From, Graph, Lost, Shortest};
 use super::limit::Limit;
 use super::names::{Known, known};
 use super::vm::Live;
 
-/// New instances of one class whose holders are looked for.
-const MAX_INSTANCES: u64 = 256;
 /// Levels before all objects are taken at once, which costs as much time as two to six, and memory.
 const LEVELS_BEFORE_ALL: u8 = 4;
 /// Objects that are taken at once: each costs memory here ([`Graph`]) and 60 to 72 bytes in the virtual machine's table of tags (JDK 17).
@@ -34,20 +32,14 @@ const MAX_CPU_NS: u64 = 10_000_000_000;
 
 /// Tag of the first thread; below lie the numbers of classes.
 const THREADS: i64 = 1 << 39;
-/// Mark of an instance that was there before.
-pub(super) const OLD: i64 = 1 << 40;
-/// Mark of an instance that was born in the window that is looked at.
-pub(super) const BORN: i64 = OLD + 1;
 /// Tag of the first object on a way.
-const FIRST: i64 = 1 << 41;
+const FIRST: i64 = 1 << 40;
 
 /// The part of the heap that lies between roots and instances, as far as it was walked.
 pub(super) struct Ways {
     graph: Graph,
     /// The nodes of the instances that are looked for.
     pub(super) instances: Vec<usize>,
-    /// Of what was taken, whether it survived a window.
-    survived: Vec<bool>,
     /// Nodes of classes by their number, one more than the place: a class stands for its loader, and its objects hold it.
     class_nodes: Vec<usize>,
     /// Nodes of threads by their number, one more than the place.
@@ -94,7 +86,6 @@ impl Ways {
             graph,
             objects: live.iter().filter(|of| !passed_by(&of.class)).map(|of| of.instances).sum(),
             instances: Vec::new(),
-            survived: Vec::new(),
             class_nodes: vec![0; classes.len() + 1],
             thread_nodes: Vec::new(),
             passed_by: std::iter::once(false)
@@ -105,39 +96,16 @@ impl Ways {
         }
     }
 
-    /// Takes the instances of these classes that were born in the window that is looked at, and the new ones; returns how many there are of
-    /// each class. Marks have done their work: they would slow down every look at an object.
-    pub(super) fn take(&mut self, jvmti: Jvmti, chosen: &Chosen<'_, '_>) -> [Vec<u64>; 2] {
-        let mut counts = [vec![0; self.class_nodes.len()], vec![0; self.class_nodes.len()]];
-        let (graph, survived) = (&mut self.graph, &mut self.survived);
-        survived.reserve_exact(MAX_NODES);
-        chosen.visit(jvmti, &mut |class, tag| {
-            let is_born = *tag == BORN;
-            let is_new = *tag == 0;
-            *tag = if is_mark(*tag) { 0 } else { *tag };
-            let [born, new] = &mut counts;
-            let counts = if is_born { born } else { new };
-            let count = usize::try_from(class).ok().and_then(|class| counts.get_mut(class));
-            let Some(count) = count.filter(|_| is_born || is_new) else { return };
-            *count += 1;
-            if *count <= MAX_INSTANCES
-                && survived.len() < survived.capacity()
-                && let Some(node) = graph.add_node(class, 0)
+    /// Makes nodes of what is looked for.
+    pub(super) fn take(&mut self, env: &mut Env<'_>, jvmti: Jvmti, instances: &[JObject<'_>]) {
+        for instance in instances {
+            let Ok(class) = env.get_object_class(instance) else { continue };
+            let number = jvmti.tag(&class).unwrap_or(0);
+            env.delete_local_ref(class);
+            if let Some(node) = self.graph.add_node(number, 0)
+                && jvmti.set_tag(instance, tag_of(node)).is_ok()
             {
-                *tag = tag_of(node);
-                survived.push(is_born);
-            }
-        });
-        counts
-    }
-
-    /// Looks for those of what was taken that `is_wanted`, by the number of its class and whether it survived a window.
-    pub(super) fn look_for(&mut self, is_wanted: impl Fn(i64, bool) -> bool) {
-        for (node, survived) in self.survived.drain(..).enumerate() {
-            if is_wanted(self.graph.class(node), survived) {
                 self.instances.push(node);
-            } else {
-                self.graph.set_aside(node);
             }
         }
     }
@@ -325,11 +293,10 @@ impl Ways {
     /// room.
     fn node(&mut self, tag: &mut i64, class: i64, level: u8) -> Option<usize> {
         if let Some(node) = self.place(*tag) {
-            self.graph.take_back(node, level);
             return Some(node);
         }
         let thread = thread_of(*tag);
-        if (1..FIRST).contains(tag) && thread.is_none() && !is_mark(*tag) {
+        if (1..FIRST).contains(tag) && thread.is_none() {
             // A class object: its number must stay.
             return self.class_node(*tag, level);
         }
@@ -355,16 +322,12 @@ fn is_array_of_numbers(class: &str) -> bool {
     class.strip_suffix("[]").is_some_and(|element| ELEMENTS.contains(&element))
 }
 
-const fn is_mark(tag: i64) -> bool {
-    tag == OLD || tag == BORN
-}
-
 const fn tag_of(node: usize) -> i64 {
     FIRST + node.cast_signed() as i64
 }
 
 fn thread_of(tag: i64) -> Option<usize> {
-    usize::try_from(tag.checked_sub(THREADS)?).ok().filter(|_| tag < OLD)
+    usize::try_from(tag.checked_sub(THREADS)?).ok().filter(|_| tag < FIRST)
 }
 
 fn node_of(tag: i64) -> Option<usize> {
