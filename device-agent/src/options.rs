@@ -78,6 +78,8 @@ pub(crate) struct Options {
     pub(crate) heap_limit: Option<u64>,
     /// Folder of the heap dump that is written then; empty: none is.
     pub(crate) heap_limit_dump: String,
+    /// File of compiler directives, for when nothing more is to be compiled; empty: none.
+    pub(crate) directives: String,
     pub(crate) carrier: CarrierKind,
     /// The process reads its own figures of the operating system: nobody else may on Android.
     pub(crate) os: bool,
@@ -115,6 +117,7 @@ impl Options {
             heap_dump: String::new(),
             heap_limit: None,
             heap_limit_dump: String::new(),
+            directives: String::new(),
             carrier: CarrierKind::Spool,
             os: cfg!(target_os = "android"),
             dex: String::new(),
@@ -170,6 +173,7 @@ impl Options {
                 _ => return false,
             },
             "heap_limit_dump" => self.heap_limit_dump = value,
+            "directives" => self.directives = value,
             "harness" => self.harness = value == "1",
             "detail" => match value.as_str() {
                 "survivors" => self.detail = Detail::Survivors,

@@ -107,6 +107,10 @@ impl Machine for Art {
         &[]
     }
 
+    fn direct_compilers(&self, _: &mut Env<'_>, _: &str) -> Result<String, Failure> {
+        Ok("not in this runtime".to_owned())
+    }
+
     fn dump_heap(&self, _: &mut Env<'_>, _: &str) -> Result<String, Failure> {
         Ok("not in this runtime".to_owned())
     }

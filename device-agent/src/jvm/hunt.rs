@@ -3,24 +3,25 @@
 //! Data flow: [`Hunt::begin`] numbers all classes and marks the instances of the grown ones as old; one more window runs;
 //! [`Hunt::goes_on`] marks the instances without a mark as born in it; the next window runs, in which dies what one execution only
 //! replaces of another (a thread's last buffer, a provider that is registered anew); [`Hunt::end`] asks for what has the mark of the born,
-//! and for what is new where nothing of a class survived: a table or a text may be replaced in each window by a larger one. The marks are
+//! and, after one more look at the instances, for what is new where nothing of a class survived: a table or a text may be replaced in each
+//! window by a larger one. The marks are
 //! those of an environment that ends then: many of them would slow down every look at an object.
 
 use std::collections::BTreeMap;
 
 use jni::Env;
 use jni::objects::JObject;
-use memgate_jvmti::{OwnJvmti, raw};
+use memgate_jvmti::{Error, OwnJvmti, raw};
 
 use super::chosen::Chosen;
 use super::explain::{Found, explain};
-use super::names::{name_of, with_classes};
+use super::names::{Known, name_of, with_classes};
 use super::vm::Live;
 
 /// Instances of one class whose holders are looked for.
 const MAX_INSTANCES: u64 = 256;
 /// What was born, where references to all of it are affordable: of more than these only some are asked for, after one more look at the heap.
-const MAX_REFERENCES: u64 = 1 << 16;
+const MAX_REFERENCES: u64 = 1 << 13;
 
 /// Mark of an instance that was there before; below lie the numbers of classes.
 const OLD: i64 = 1 << 40;
@@ -92,7 +93,8 @@ impl Hunt {
         let room = few.unwrap_or(0) + 2 * MAX_INSTANCES * self.wanted.len() as u64 + 16;
         let room = usize::try_from(room).unwrap_or(0);
         let found = env.with_local_frame(room, |env| -> Result<_, jni::errors::Error> {
-            let mut survivors = if few.is_some() { self.survivors(env) } else { Survivors::default() };
+            let asked = few.and_then(|_| self.survivors(env).ok());
+            let mut survivors = asked.unwrap_or_default();
             let rest = |name: &&String| !survivors.counts.contains_key(*name);
             let rest: Vec<String> = self.wanted.iter().filter(rest).cloned().collect();
             if !rest.is_empty() {
@@ -107,7 +109,7 @@ impl Hunt {
     }
 
     /// What has the mark of the born.
-    fn survivors<'l>(&self, env: &mut Env<'l>) -> Survivors<'l> {
+    fn survivors<'l>(&self, env: &mut Env<'l>) -> Result<Survivors<'l>, Error> {
         let mut survivors = Survivors::default();
         let Survivors { instances, counts } = &mut survivors;
         self.ask(env, &[BORN], |name, _, object| {
@@ -116,63 +118,68 @@ impl Hunt {
             if *count <= MAX_INSTANCES {
                 instances.push(object);
             }
-        });
-        survivors
+        })?;
+        Ok(survivors)
     }
 
     /// Looks at all instances of these classes, for what was born and survived, or is new.
     fn look_at<'l>(&self, env: &mut Env<'l>, names: &[String], survivors: &mut Survivors<'l>) {
         let jvmti = *self.jvmti;
-        let found = with_classes(env, jvmti, |_, classes| {
-            let mut counts = vec![[0_u64; 2]; classes.len() + 1];
+        // By name: several classes may have one.
+        let mut counts = vec![[0_u64; 2]; names.len()];
+        with_classes(env, jvmti, |_, classes| {
+            let place = |(known, _): &(Known, _)| names.iter().position(|name| *name == known.name);
+            let places: Vec<Option<usize>> = classes.iter().map(place).collect();
             Chosen::new(classes, names).visit(jvmti, &mut |class, tag| {
                 let (kind, mark) = match *tag {
                     BORN => (0, SURVIVED),
                     0 => (1, NEW),
                     _ => return,
                 };
-                let counts = usize::try_from(class).ok().and_then(|class| counts.get_mut(class));
+                let class = usize::try_from(class).ok().and_then(|number| number.checked_sub(1));
+                let place = class.and_then(|class| *places.get(class)?);
+                let counts = place.and_then(|place| counts.get_mut(place));
                 let Some(count) = counts.and_then(|counts| counts.get_mut(kind)) else { return };
                 *count += 1;
                 if *count <= MAX_INSTANCES {
                     *tag = mark;
                 }
             });
-            // Several classes may have one name.
-            let mut found: BTreeMap<String, [u64; 2]> = BTreeMap::new();
-            for ((known, _), [survived, new]) in classes.iter().zip(counts.into_iter().skip(1)) {
-                let sum = found.entry(known.name.clone()).or_default();
-                *sum = [sum[0] + survived, sum[1] + new];
-            }
-            found
         });
-        let mut looked_for: BTreeMap<String, (i64, u64)> = BTreeMap::new();
-        for (name, [survived, new]) in found.into_iter().filter(|(_, sums)| *sums != [0; 2]) {
-            let (mark, count) = if survived > 0 { (SURVIVED, survived) } else { (NEW, new) };
-            survivors.counts.insert(name.clone(), count);
-            looked_for.insert(name, (mark, 0));
+        let mut looked_for: BTreeMap<&str, (i64, u64)> = BTreeMap::new();
+        for (name, [survived, new]) in names.iter().zip(counts).filter(|(_, counts)| *counts != [0; 2]) {
+            looked_for.insert(name, if survived > 0 { (SURVIVED, survived) } else { (NEW, new) });
         }
-        self.ask(env, &[SURVIVED, NEW], |name, mark, object| {
-            if let Some((_, taken)) =
-                looked_for.get_mut(name).filter(|(wanted, taken)| *wanted == mark && *taken < MAX_INSTANCES)
-            {
-                *taken += 1;
-                survivors.instances.push(object);
+        let mut instances = Vec::new();
+        let asked = self.ask(env, &[SURVIVED, NEW], |name, mark, object| {
+            if looked_for.get(name).is_some_and(|(wanted, _)| *wanted == mark) {
+                instances.push(object);
             }
         });
+        // A class that is not counted is one of which nobody knows who holds it.
+        if asked.is_ok() {
+            survivors.instances.append(&mut instances);
+            let counts = looked_for.into_iter().map(|(name, (_, count))| (name.to_owned(), count));
+            survivors.counts.extend(counts);
+        }
     }
 
     /// The objects with these marks, with the names of their classes.
-    fn ask<'l>(&self, env: &mut Env<'l>, marks: &[i64], mut take: impl FnMut(&str, i64, JObject<'l>)) {
+    fn ask<'l>(
+        &self,
+        env: &mut Env<'l>,
+        marks: &[i64],
+        mut take: impl FnMut(&str, i64, JObject<'l>),
+    ) -> Result<(), Error> {
         let mut names: BTreeMap<i64, String> = BTreeMap::new();
-        // Without memory for references to them there are none, and nothing is told of who holds them.
-        for (object, mark) in self.jvmti.objects_with_tags(env, marks).unwrap_or_default() {
+        for (object, mark) in self.jvmti.objects_with_tags(env, marks)? {
             let Ok(class) = env.get_object_class(&object) else { continue };
             let number = self.jvmti.tag(&class).unwrap_or(0);
             let name = names.entry(number).or_insert_with(|| name_of(*self.jvmti, &class));
             env.delete_local_ref(class);
             take(name, mark, object);
         }
+        Ok(())
     }
 }
 

@@ -65,6 +65,9 @@ pub(crate) trait Machine: Send + Sync {
     /// Makes it say less about the agent's wish to hear of errors for want of memory, and write a dump to this place then; empty: none.
     fn watch_memory(&self, env: &mut Env<'_>, dump: &str) -> Result<(), Failure>;
 
+    /// Adds the compiler directives of this file; returns what it says to that.
+    fn direct_compilers(&self, env: &mut Env<'_>, file: &str) -> Result<String, Failure>;
+
     /// Writes a dump of what is alive to this place; returns what it says to that.
     fn dump_heap(&self, env: &mut Env<'_>, place: &str) -> Result<String, Failure>;
 }

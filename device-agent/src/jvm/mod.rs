@@ -30,7 +30,7 @@ mod ways;
 mod weight;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use jni::objects::{JClass, JObject};
 use jni::{Env, EnvUnowned};
@@ -88,6 +88,8 @@ struct Agent {
     sites: OnceLock<Sites>,
     follow: OnceLock<Follow>,
     heap: HeapWatch,
+    /// The compilers work no more.
+    is_compiled: AtomicBool,
     /// Out of memory so many times.
     exhausted: AtomicU32,
     /// Another native agent of this virtual machine, which may want to sample.
@@ -204,6 +206,9 @@ impl Natives for Agent {
             let _counted_as_it_is = vm.run_finalizers(env);
             orders = self.measure(env, vm, (suite, test), outcome);
         }
+        if orders & order::COMPILED != 0 && !self.is_compiled.swap(true, Ordering::Relaxed) {
+            self.compile_nothing_more(env, vm);
+        }
         if orders & order::EXPLAIN != 0 {
             let hunt = Hunt::begin(
                 env,
@@ -248,6 +253,16 @@ impl Agent {
             self.catch_up();
         }
         session::ends(memgate_wire::GoodbyeReason::Exit, None);
+    }
+
+    /// What is hot has been compiled.
+    fn compile_nothing_more(&self, env: &mut Env<'_>, vm: &dyn Machine) {
+        let said = match vm.direct_compilers(env, &self.options.directives) {
+            Ok(said) => said,
+            Err(why) => why.to_string(),
+        };
+        // Without them a few strings may look like growth for longer.
+        session::log(LogLevel::Debug, &format!("compiler directives: {}", said.trim()));
     }
 
     fn machine(&self) -> Option<&dyn Machine> {

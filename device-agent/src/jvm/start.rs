@@ -12,7 +12,7 @@ mod library;
 
 use std::ffi::CString;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use jni::objects::{JClass, JValue};
 use jni::{Env, jni_sig, jni_str};
@@ -130,6 +130,7 @@ fn wake(jvmti: Jvmti, options: Options, command: String) -> Option<&'static Agen
             sites,
             follow,
             heap,
+            is_compiled: AtomicBool::new(false),
             exhausted,
             leaves_sampling_to: OnceLock::new(),
         })

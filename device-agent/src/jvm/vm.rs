@@ -151,6 +151,10 @@ impl Machine for Vm {
         &self.arguments
     }
 
+    fn direct_compilers(&self, env: &mut Env<'_>, file: &str) -> Result<String, Failure> {
+        self.command(env, &format!("Compiler.directives_add \"{file}\""))
+    }
+
     fn dump_heap(&self, env: &mut Env<'_>, place: &str) -> Result<String, Failure> {
         // The diagnostic command is not there for management.
         let diagnostic = object(env, jni_str!("com/sun/management/internal/HotSpotDiagnostic"))?;

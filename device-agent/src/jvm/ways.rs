@@ -214,7 +214,11 @@ impl Ways {
         level: Option<u8>,
         mut reference: Reference<'_>,
     ) -> Visit {
-        let behind = if self.is_passed_by(reference.class_tag) { Visit::Beside } else { Visit::Deeper };
+        // What only our own reference keeps is garbage, and so is what lies behind it.
+        let is_own = matches!(reference.kind, ReferenceKind::JniLocal(_, method) if self.own == Some(method));
+        let is_kept = is_own && node_of(*reference.tag).is_some();
+        let beside = is_kept || self.is_passed_by(reference.class_tag);
+        let behind = if beside { Visit::Beside } else { Visit::Deeper };
         if let Some(edge) = self.edge(classes, level, &mut reference) {
             self.graph.add(edge);
         }

@@ -73,6 +73,9 @@ pub mod order {
     pub const EXPLAIN: u32 = 4;
     /// In rounds over Java test classes: enough is known of this one, it need not run again.
     pub const DONE: u32 = 8;
+    /// Compile nothing more, in rounds over Java test classes: a compiler resolves every literal of a method it comes to, however late, and
+    /// that looks like growth.
+    pub const COMPILED: u32 = 16;
 }
 
 /// Orders for followed Java objects: one bit, eight bits that count resets, and the number of the order. The agent obeys at the

@@ -62,6 +62,8 @@ pub struct AgentOptions {
     pub windows: Windows,
     /// What the agent looks at in Java virtual machines; `None`: its defaults.
     pub look: Option<JavaLook>,
+    /// Compiler directives for when `order::COMPILED` comes.
+    pub directives: Option<PathBuf>,
     /// A dex file on the device with memgate's listener, and the class of the tests' runner, whose class loader gets it.
     pub listener: Option<(String, String)>,
 }
@@ -123,6 +125,7 @@ impl AgentOptions {
             java: None,
             windows: Windows::Nowhere,
             look: None,
+            directives: None,
             listener: None,
         }
     }
@@ -149,6 +152,7 @@ impl AgentOptions {
             java,
             windows,
             look,
+            directives,
             listener,
         } = self;
         let mut value = Pairs::default();
@@ -196,6 +200,9 @@ impl AgentOptions {
         }
         if let Some(look) = look {
             look.add_to(&mut value);
+        }
+        if let Some(directives) = directives {
+            value.add("directives", directives.as_os_str().as_bytes());
         }
         if let Some((dex, runner)) = listener {
             value.add("dex", dex.as_bytes());
@@ -304,6 +311,7 @@ mod tests {
                 heap_limit: Some((80, Some("/d".into()))),
                 heap_dump: Some("/s".into()),
             }),
+            directives: Some("/f/1.directives".into()),
             listener: Some(("/data/l.dex".into(), "a.Runner".into())),
         };
         let want: &[u8] =
@@ -311,7 +319,7 @@ mod tests {
             label=confirm%0A3;wait_ms=0;stack_depth=64;carrier=unix:@gate;token=t%3D1;\
             java=1;jars=/c/jars;windows=budget;\
             sampling=off;follow=a.*,!a.B;follow_at_least=64;follow_every=3;follow_at_most=9;\
-            heap_limit=80;heap_limit_dump=/d;heap_dump=/s;dex=/data/l.dex;runner=a.Runner";
+            heap_limit=80;heap_limit_dump=/d;heap_dump=/s;directives=/f/1.directives;dex=/data/l.dex;runner=a.Runner";
         assert_eq!(options.to_env().as_bytes(), want, "{:?}", options.to_env());
     }
 

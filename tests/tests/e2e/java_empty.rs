@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use memgate_e2e::jvm;
+use memgate_e2e::jvm::{self, Jdk};
 use memgate_model::Verdict;
 
 use crate::java::{MVN, run};
@@ -10,9 +10,14 @@ use crate::java::{MVN, run};
 const CLASSES: usize = 20;
 const TESTS: usize = 15;
 
-/// A sample project with 300 empty tests in the place of its own.
 fn nothing_leaks(junit: &str, import: &str) {
-    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    for jdk in jvm::jdks() {
+        nothing_leaks_with(&jdk, junit, import);
+    }
+}
+
+/// A sample project with 300 empty tests in the place of its own.
+fn nothing_leaks_with(jdk: &Jdk, junit: &str, import: &str) {
     let project = jvm::sample("jvm-empty", junit);
     fs::remove_dir_all(project.folder().join("src")).unwrap();
     for class in 0..CLASSES {
@@ -25,13 +30,18 @@ fn nothing_leaks(junit: &str, import: &str) {
             ),
         );
     }
-    let run = run(&project, &jdk, &MVN);
+    let run = run(&project, jdk, &MVN);
     run.ends_with(0);
     let suite = run.suite();
     assert_eq!((suite.tests.len(), suite.verdict), (CLASSES * TESTS, Verdict::Pass), "{run}");
     assert!(!run.stderr.contains("confirming"), "one was suspected:\n{run}");
     let odd: Vec<_> = suite.tests.iter().filter(|test| test.confirmed || !test.reason.is_empty()).collect();
     assert!(odd.is_empty(), "{odd:#?}");
+    let frames = fs::read_dir(project.session().join("frames")).unwrap();
+    let mut streams = frames.map(|entry| fs::read(entry.unwrap().path()).unwrap());
+    let said = b"1 compiler directives added";
+    let is_there = streams.any(|stream| stream.windows(said.len()).any(|part| part == said));
+    assert!(is_there, "compilers work in the rounds that are compared: {run}");
 }
 
 #[test]

@@ -168,6 +168,12 @@ impl RoundsWatch {
         self.failing.contains(class) || compared.is_some_and(|c| enough(c) || self.why(class, c).is_empty())
     }
 
+    /// Is the warm-up over?
+    #[must_use]
+    pub fn is_warm(&self) -> bool {
+        !self.windows.is_empty()
+    }
+
     fn window(&mut self, record: &ProcessRecord, window: &Window) {
         let Some(java) = &record.java else { return };
         if !window.java.as_ref().is_some_and(|java| java.histogram) {
@@ -509,6 +515,20 @@ mod tests {
         });
         let suspects = watch.suspects(observer.record()).expect("all rounds");
         (rounds.map_or(ROUNDS_OF_LITERALS, |last| last + 1), suspects.into_iter().next().map(|s| s.why))
+    }
+
+    #[test]
+    fn two_rounds_warm_up() {
+        let mut jvm = Jvm::new();
+        let mut observer = crate::observer::Observer::new();
+        let mut watch = RoundsWatch::new(&GatePolicy::default(), "loaders");
+        for round in 0..3 {
+            assert!(!watch.is_warm(), "before round {round}");
+            jvm.window("EmptyTest", "", round, |_| ());
+            jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            watch.observe(observer.record());
+        }
+        assert!(watch.is_warm());
     }
 
     #[test]

@@ -20,6 +20,8 @@ use crate::output::{Console, Progress};
 use crate::recorder::chain;
 use crate::suite::junit::{self, ROUNDS, Selection};
 
+/// Compiler directives: nothing is compiled.
+const NOTHING: &str = "[{ match: \"*.*\", c1: { Exclude: true }, c2: { Exclude: true } }]\n";
 /// Changed windows that are told one by one.
 const SHOWN: usize = 5;
 
@@ -72,8 +74,10 @@ pub(super) async fn rounds(
         }
     };
     let files = Files::new(setting)?;
+    let directives = files.write("directives", NOTHING)?;
     let (options, option) = files.options(around, &Label::Rounds { suite: name.clone() }, |options| {
         options.wait = WAIT;
+        options.directives = Some(directives);
     })?;
     let ours = files.launcher(around, worker, (&options, &option), &junit::rounds(&plain))?;
     let most_tests = java.classes.iter().map(|(_, tests)| tests.len()).max().unwrap_or(1);
@@ -122,7 +126,9 @@ struct Suspects(RoundsWatch);
 impl Orders for Suspects {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
         self.0.observe(record);
-        if self.0.is_done(&boundary.suite) { order::DONE } else { 0 }
+        let warm = if self.0.is_warm() { order::COMPILED } else { 0 };
+        let done = if self.0.is_done(&boundary.suite) { order::DONE } else { 0 };
+        warm | done
     }
 }
 
