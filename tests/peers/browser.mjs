@@ -155,7 +155,7 @@ try {
     await open("about:blank");
     await open(`${url}#${encodeURIComponent(anchor)}`);
     found.deep_link = await evaluate(`(() => { const t = document.getElementById(${JSON.stringify(anchor)}); const r = t.getBoundingClientRect();
-      return { id: t.id, open: t.open, body: Boolean(t.querySelector(':scope > .body')), in_view: r.top < innerHeight && r.bottom > 0, focus: document.activeElement === t.querySelector('summary') }; })()`);
+      return { id: t.id, open: t.open, body: [...t.querySelectorAll(':scope > .body .facts a')].some((a) => a.getAttribute('href') === '#' + t.id), in_view: r.top < innerHeight && r.bottom > 0, focus: document.activeElement === t.querySelector('summary') }; })()`);
     // The keyboard alone: a test opens with Enter, the icicle moves with arrows.
     await open(url);
     found.keyboard = await evaluate("(() => { const t = document.querySelector('.test:not([open])'); if (!t) return null; t.querySelector('summary').focus(); return t.id; })()");
