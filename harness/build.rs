@@ -50,10 +50,14 @@ fn main() -> ExitCode {
 fn embed() -> Result<(), String> {
     println!("cargo::rerun-if-env-changed={FINISHED}");
     let agent = match env::var_os(FINISHED).filter(|path| !path.is_empty()) {
-        Some(path) => PathBuf::from(path),
+        Some(path) => {
+            let path = PathBuf::from(path);
+            println!("cargo::rerun-if-changed={}", path.display());
+            path
+        }
+        // Not watched: what this script writes is newer than its start, so that the next build would do all of it again.
         None => build()?,
     };
-    println!("cargo::rerun-if-changed={}", agent.display());
     let out = variable("OUT_DIR")?;
     fs::copy(&agent, out.join(LIBRARY)).map_err(|e| format!("embed the agent {}: {e}", agent.display()))?;
     let java = variable("CARGO_MANIFEST_DIR")?.join("../device-agent/java");

@@ -229,7 +229,10 @@ fn check_waivers(files: Vec<At<WaiverFile>>, reader: &mut Reader<'_>) -> Vec<Wai
     for file in files {
         let span = file.span.clone();
         let Some(waiver) = Waiver::check(file, reader) else { continue };
-        let name = waiver.target.to_string();
+        let name = match &waiver.test {
+            Some(test) => format!("{} in {}", waiver.target, test.text()),
+            None => waiver.target.to_string(),
+        };
         match seen.get(&name) {
             Some(first) => {
                 reader

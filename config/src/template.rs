@@ -54,10 +54,11 @@ suites:
 # measure:
 #   warm_up: 3            # executions before the first that counts
 #   iterations: 10        # at least
+#   rarest_leak: 20       # one-time: a leak in one of so many executions would have shown
 #   unconfirmed: warn     # growth that cannot be confirmed: warn | fail
 #   screen: baseline      # JVM suites: thorough | baseline | off
 #   confidence: 0.99
-#   timeout: 60s          # per test
+#   timeout: 60s          # per repeated test
 #   java: {{ heap_dump: out_of_memory }}   # more: follow, heap_limit, sampling
 
 # How much one more iteration of a test may leave behind. The first matching entry of `tests` wins.

@@ -11,6 +11,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::read::Value as _;
 use crate::source::{Source, Span};
 use crate::value::date::Until;
+use crate::value::glob::TestGlob;
 use crate::value::text::LeakId;
 use crate::yaml::{self, Kind, Node};
 
@@ -24,6 +25,8 @@ version: 1
 pub struct NewWaiver {
     /// Id of the leak.
     pub leak: String,
+    /// The tests it is limited to, as a pattern.
+    pub test: Option<String>,
     /// Why it is accepted.
     pub reason: String,
     /// Who answers for it.
@@ -48,6 +51,8 @@ pub enum WaiveError {
     NotALeak(String),
     /// No reason was given.
     NoReason,
+    /// The pattern of tests is none.
+    NotATest(String),
     /// The file is YAML, but laid out so that nothing can be added to it.
     Layout,
 }
@@ -60,6 +65,7 @@ impl fmt::Display for WaiveError {
                 write!(f, "the leak is waived already (line {line})\nhint: change the date there")
             }
             Self::NotALeak(id) => write!(f, "`{}` is not {}\nhint: {}", id.escape_debug(), LeakId::WHAT, LeakId::HINT),
+            Self::NotATest(why) => write!(f, "the pattern of tests is wrong: {why}\nhint: {}", TestGlob::HINT),
             Self::NoReason => f.write_str("a waiver needs a reason\nhint: say why the leak is accepted: --reason \"…\""),
             Self::Layout => f.write_str(
                 "nothing can be added to the waivers file\nhint: give it a table with `waivers:` and one `- leak: …` per entry",
@@ -81,10 +87,16 @@ pub fn append_waiver(existing: &str, file_name: &str, waiver: &NewWaiver) -> Res
     if printable(&waiver.reason).is_empty() {
         return Err(WaiveError::NoReason);
     }
+    if let Some(Err(why)) = waiver.test.as_deref().map(TestGlob::parse) {
+        return Err(WaiveError::NotATest(why.label));
+    }
     let source = Source::new(file_name, existing);
     let root = parse(&source)?;
     let known = root.as_deref().map(leaks).unwrap_or_default();
-    if let Some((_, span)) = known.iter().find(|(leak, _)| *leak == waiver.leak) {
+    let named = (waiver.leak.clone(), waiver.test.clone());
+    if let Some((_, span)) =
+        known.iter().find(|(known, _)| known.0 == named.0 && (known.1.is_none() || *known == named))
+    {
         return Err(WaiveError::Known { line: source.line(span.start) });
     }
     let insertion = place(existing, root.as_deref(), waiver).ok_or(WaiveError::Layout)?;
@@ -95,12 +107,8 @@ pub fn append_waiver(existing: &str, file_name: &str, waiver: &NewWaiver) -> Res
     let result = format!("{before}{}{after}", text.replace('\n', newline));
     let added = parse(&Source::new(file_name, &result)).ok().flatten();
     let added = added.as_deref().map(leaks).unwrap_or_default();
-    let expected = known.iter().map(|(leak, _)| leak.as_str()).chain([waiver.leak.as_str()]);
-    if added.iter().map(|(leak, _)| leak.as_str()).eq(expected) {
-        Ok(result)
-    } else {
-        Err(WaiveError::Layout)
-    }
+    let expected = known.iter().map(|(known, _)| known).chain([&named]);
+    if added.iter().map(|(added, _)| added).eq(expected) { Ok(result) } else { Err(WaiveError::Layout) }
 }
 
 fn parse(source: &Source) -> Result<Option<Rc<Node>>, WaiveError> {
@@ -120,14 +128,22 @@ fn get<'n>(node: &'n Node, name: &str) -> Option<(&'n Node, &'n Node)> {
     found.map(|(key, value)| (key.as_ref(), value.as_ref()))
 }
 
-/// Every `leak` of the file with its position.
-fn leaks(root: &Node) -> Vec<(String, Span)> {
+/// A leak and the tests it is waived in, as written.
+type Named = (String, Option<String>);
+
+/// Every `leak` of the file with its `test` and its position.
+fn leaks(root: &Node) -> Vec<(Named, Span)> {
     let Some(Kind::Sequence(items)) = get(root, "waivers").map(|(_, waivers)| &waivers.kind) else {
         return Vec::new();
     };
-    let leak = |item: &Rc<Node>| match get(item, "leak")?.1 {
-        Node { kind: Kind::Scalar(text), span, .. } => Some((text.clone(), span.clone())),
+    let text = |item: &Rc<Node>, key| match get(item, key)?.1 {
+        // As it is read: a doubled dollar sign is one.
+        Node { kind: Kind::Scalar(text), span, .. } => Some((text.replace("$$", "$"), span.clone())),
         _ => None,
+    };
+    let leak = |item: &Rc<Node>| {
+        let (leak, span) = text(item, "leak")?;
+        Some(((leak, text(item, "test").map(|(test, _)| test)), span))
     };
     items.iter().filter_map(leak).collect()
 }
@@ -205,8 +221,10 @@ fn last_byte(node: &Node) -> usize {
 }
 
 fn fields(waiver: &NewWaiver) -> Vec<(&'static str, String)> {
-    let NewWaiver { leak, reason, owner, until, comment: _ } = waiver;
-    let mut fields = vec![("leak", leak.clone()), ("reason", quote(&printable(reason)))];
+    let NewWaiver { leak, test, reason, owner, until, comment: _ } = waiver;
+    let mut fields = vec![("leak", leak.clone())];
+    fields.extend(test.as_deref().map(|test| ("test", quote(test))));
+    fields.push(("reason", quote(&printable(reason))));
     fields.extend(owner.as_deref().map(|owner| ("owner", quote(&printable(owner)))));
     fields.push(("until", until.to_string()));
     fields
@@ -274,6 +292,7 @@ mod tests {
     fn waiver() -> NewWaiver {
         NewWaiver {
             leak: "n1-5f1c09a2b47d1e03".to_owned(),
+            test: None,
             reason: "upstream #1234: \"cache\", costs $5".to_owned(),
             owner: Some("@maps".to_owned()),
             until: Until::parse("2027-03-01").ok().unwrap(),
@@ -374,6 +393,25 @@ waivers:
         let text = append_waiver(&append(""), "w.yaml", &second).unwrap();
         let first_at = text.find(&waiver().leak).unwrap();
         assert!(text.find(&second.leak).unwrap() > first_at);
+    }
+
+    #[test]
+    fn a_leak_is_waived_test_by_test() {
+        let in_test = |test: &str| NewWaiver { test: Some(test.to_owned()), ..waiver() };
+        let one = append_waiver("", "w.yaml", &in_test("engine::Map.*")).unwrap();
+        let two = append_waiver(&one, "w.yaml", &in_test("Tile.$x")).unwrap();
+        let config = Config::parse("version: 1", "memgate.yaml", &|_| None, Some(("w.yaml", &two))).unwrap();
+        let tests: Vec<&str> = config.waivers.iter().filter_map(|w| Some(w.test.as_ref()?.text())).collect();
+        assert_eq!(tests, ["engine::Map.*", "Tile.$x"]);
+        let again = append_waiver(&two, "w.yaml", &in_test("Tile.$x")).unwrap_err().to_string();
+        assert!(again.starts_with("the leak is waived already (line 12)"), "{again}");
+        let everywhere = append_waiver(&two, "w.yaml", &waiver()).unwrap();
+        assert!(
+            append_waiver(&everywhere, "w.yaml", &in_test("Other.*")).is_err(),
+            "it is waived in all tests"
+        );
+        let none = append_waiver("", "w.yaml", &in_test("a[")).unwrap_err().to_string();
+        assert!(none.starts_with("the pattern of tests is wrong"), "{none}");
     }
 
     #[test]

@@ -96,6 +96,8 @@ fn the_full_example_means_what_it_says() {
     assert_eq!(config.waivers[0].owner.as_deref(), Some("@maps"));
     assert_eq!(config.waivers[0].until.to_string(), "2027-03-01");
     assert_eq!(config.waivers[1].until, Until::Never);
+    let tests: Vec<_> = config.waivers.iter().map(|w| w.test.as_ref().map(|test| test.text())).collect();
+    assert_eq!(tests, [None, Some("engine::Label.*")]);
     assert_eq!(config.reports.junit.as_ref().unwrap().path, PathBuf::from("target/memgate/junit.xml"));
     let baseline = Place::File { file: "memgate.yaml".into(), line: 39 };
     assert_eq!(config.baseline, FileRef { path: "memgate-baseline.json".into(), place: baseline });

@@ -11,6 +11,10 @@ mod allocation;
 #[cfg(target_os = "android")]
 mod bionic;
 #[cfg(not(target_os = "android"))]
+mod exec;
+#[cfg(not(target_os = "android"))]
+mod handles;
+#[cfg(not(target_os = "android"))]
 mod libc;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -21,6 +25,10 @@ use memgate_wire::Outcome;
 
 #[cfg(target_os = "android")]
 use self::bionic::weak;
+#[cfg(not(target_os = "android"))]
+pub(crate) use self::exec::bind as bind_starts;
+#[cfg(not(target_os = "android"))]
+pub(crate) use self::handles::{bind_all, find_thread_id, noted_thread_id};
 #[cfg(not(target_os = "android"))]
 pub(crate) use self::libc::{find_object, stack_end, weak};
 use crate::native::{hooks, leak_info};

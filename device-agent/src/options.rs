@@ -94,6 +94,12 @@ pub(crate) struct Options {
     /// One capture in this many is compared with the system unwinder; 0: none.
     #[cfg(feature = "crosscheck")]
     pub(crate) crosscheck: u64,
+    /// What is alive where `main` ends is written, too: static destructors come later.
+    #[cfg(not(target_os = "android"))]
+    pub(crate) end_of_main: bool,
+    /// The list of programs that are started (`memgate_wire::starts`); empty: there is none.
+    #[cfg(not(target_os = "android"))]
+    pub(crate) starts: String,
     /// What was not understood.
     pub(crate) complaints: Vec<String>,
 }
@@ -126,6 +132,10 @@ impl Options {
             package: String::new(),
             #[cfg(feature = "crosscheck")]
             crosscheck: 0,
+            #[cfg(not(target_os = "android"))]
+            end_of_main: false,
+            #[cfg(not(target_os = "android"))]
+            starts: String::new(),
             complaints: Vec::new(),
         };
         for pair in text.split(';').filter(|p| !p.is_empty()) {
@@ -149,6 +159,10 @@ impl Options {
             "runner" => self.runner = format!("L{};", value.replace('.', "/")),
             "os" => self.os = value == "1",
             "dir" => self.directory = value,
+            #[cfg(not(target_os = "android"))]
+            "starts" => self.starts = value,
+            #[cfg(not(target_os = "android"))]
+            "end_of_main" => self.end_of_main = value == "1",
             "label" => self.label = value,
             "token" => self.token = value,
             "java" => self.java = value == "1",

@@ -19,6 +19,8 @@ use memgate_ffi::process::{self, ForkMark, ThreadKey};
 use memgate_ffi::stack;
 use memgate_tracker::StackLayout;
 use memgate_tracker::thread::Inside;
+#[cfg(not(target_os = "android"))]
+use memgate_wire::END_OF_MAIN;
 use memgate_wire::handshake::Answer;
 use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, Event, Frame, Goodbye, GoodbyeReason, Log, LogLevel, Outcome, ProcessRole};
@@ -30,7 +32,10 @@ pub(crate) use self::java::{
 pub(crate) use self::stream::counters;
 use self::stream::{Bypassing, Known, Offers, Session, arguments, executable};
 use crate::carrier::{Carrier, Meeting};
+use crate::native::handles;
 use crate::native::hooks::{self, TRACKER};
+#[cfg(not(target_os = "android"))]
+use crate::native::starts;
 use crate::options::{CarrierKind, Detail, Options, Target, fits};
 use crate::{HEAP, entry, native::gtest, native::leak_info, native::next, platform};
 
@@ -67,6 +72,11 @@ pub(crate) fn load() {
     if options.directory.is_empty() && options.carrier == CarrierKind::Spool {
         return;
     }
+    #[cfg(not(target_os = "android"))]
+    if !options.starts.is_empty() {
+        entry::bind_starts();
+        starts::note_in(&options.starts, &options.directory);
+    }
     if !is_target(&options) {
         return;
     }
@@ -99,6 +109,7 @@ pub(crate) fn start() {
     let began_ns = process::thread_cpu_ns();
     let (_work, held) = (Work::new(), SignalsHeld::new());
     if !HEAP.has_room(OPEN_ROOM) {
+        is_silent();
         return;
     }
     let layout = StackLayout {
@@ -118,6 +129,7 @@ pub(crate) fn start() {
     let java = options.java;
     let offers = Offers { native: true, java, gtest: gtest.is_ok(), blind };
     if !OWN.set() {
+        is_silent();
         return;
     }
     let repeats = is_repeating(&options);
@@ -126,6 +138,7 @@ pub(crate) fn start() {
             drop(held);
             Inside::suspended(|| process::exit(0));
         }
+        is_silent();
         return;
     };
     let early = EARLY_BYPASS.load(Ordering::Relaxed).checked_sub(1);
@@ -141,11 +154,21 @@ pub(crate) fn start() {
         log(LogLevel::Debug, &format!("no GoogleTest boundaries: {why}"));
     }
     if seeing {
+        #[cfg(not(target_os = "android"))]
+        entry::find_thread_id();
+        #[cfg(not(target_os = "android"))]
+        entry::bind_all();
         hooks::start();
     }
     TRACKER.begin_epoch();
     drop(held);
     reach(BoundaryKind::ProcessStart, "", "", None);
+}
+
+/// The process was to be recorded and is not: the harness cannot know of it from its stream.
+fn is_silent() {
+    #[cfg(not(target_os = "android"))]
+    starts::is_silent(&executable());
 }
 
 /// Begins work of our own. `None`: this thread is at such work already (a signal handler came in between, and what it
@@ -255,6 +278,20 @@ fn wait_until_quiet() {
 /// Is this process recorded?
 pub(crate) fn is_active() -> bool {
     begin().is_some_and(|_work| SESSION.lock().is_some())
+}
+
+/// `main` has returned or the program has called `exit`; exit handlers and static destructors come next. Where the process is the test,
+/// and the harness asked for it, what is alive now is written.
+#[cfg(not(target_os = "android"))]
+pub(crate) fn main_ends() {
+    static ENDED: AtomicU32 = AtomicU32::new(0);
+    let Some(_work) = begin() else { return };
+    let is_asked = |s: &Session| s.options.end_of_main && s.role == ProcessRole::Main && s.is_this_process();
+    let asked = SESSION.lock().as_ref().is_some_and(is_asked);
+    if asked && TESTS.load(Ordering::Relaxed) == 0 && ENDED.swap(1, Ordering::Relaxed) == 0 {
+        let (suite, name) = END_OF_MAIN;
+        stack::with_room(|| reach(BoundaryKind::Mark, suite, name, None));
+    }
 }
 
 /// The process ends in an orderly way, on whatever stack: handlers of fatal signals call `_exit`.
@@ -444,6 +481,7 @@ extern "C" fn after_fork_in_parent() {
 /// loader is not asked for anything here: another thread of the parent may have held its lock.
 extern "C" fn after_fork_in_child() {
     TRACKER.after_fork();
+    handles::after_fork();
     if Inside::now() {
         hooks::stop();
         return;

@@ -1,24 +1,4 @@
-//! A mapping file, and what is retraced with it; what else build tools write, and what a Java virtual machine answers with.
+//! `mapping` of `tests/fuzz-targets`.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use memgate_formats::class_histogram::{class_histogram, number_behind, thread_names};
-use memgate_formats::jar::manifest_class_path;
-use memgate_formats::mapping::{Mapping, map_ids};
-use memgate_formats::test_results::test_results;
-
-fuzz_target!(|data: &[u8]| {
-    for id in map_ids(data) {
-        assert!(!id.is_empty() && data.windows(id.len()).any(|window| window == id.as_bytes()), "{id}");
-    }
-    let _ = (manifest_class_path(data), test_results(data));
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    let _ = (class_histogram(text), number_behind(text, "a:"), thread_names(text));
-    let (mapping, trace) = text.split_once("\n\n\n").unwrap_or((text, "\tat a.a.a(SourceFile:1)\n"));
-    let Ok(mapping) = Mapping::read(mapping) else { return };
-    let retraced = mapping.trace(trace);
-    assert!(retraced.lines().count() >= trace.lines().count(), "{retraced}");
-    if mapping.is_empty() {
-        assert_eq!(retraced, trace);
-    }
-});
+memgate_fuzz::fuzz!(mapping);

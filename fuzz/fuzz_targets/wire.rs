@@ -1,29 +1,4 @@
-//! The frame decoder. What it accepts encodes to the same bytes in meaning; what it asks for and takes is consistent.
+//! `wire` of `tests/fuzz-targets`.
 #![no_main]
 
-use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
-use memgate_fuzz::{decoded, mutate_frames, sealed};
-use memgate_wire::spool::{Extent, live_counters};
-use memgate_wire::{Decoded, decode, encode};
-
-fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
-    mutate_frames(data, size, max_size, seed, 0, fuzzer_mutate)
-});
-
-fuzz_target!(|data: &[u8]| {
-    match decode(data, 7) {
-        Ok(Decoded::Frame { bytes, .. } | Decoded::Unknown { bytes, .. }) => assert!(bytes <= data.len()),
-        Ok(Decoded::Incomplete { bytes }) => assert!(bytes > data.len()),
-        Err(e) => assert!(e.offset == 7 && !e.to_string().is_empty()),
-    }
-    let stream = sealed(data);
-    for (frame, t_ns) in decoded(&stream).0 {
-        let mut bytes = Vec::new();
-        let n = encode(&frame, t_ns, &mut bytes);
-        // Numbers may be written longer than needed, so only the meaning comes back.
-        assert_eq!(decode(&bytes, 0), Ok(Decoded::Frame { frame, t_ns, bytes: n }));
-    }
-    let extent = Extent::of(data);
-    assert!(extent.end.is_some() || extent.start == 0);
-    let _counters = live_counters(data);
-});
+memgate_fuzz::fuzz!(wire);

@@ -1,131 +1,23 @@
-//! What the targets share: streams that are mutated frame by frame, and files in memory.
-//!
-//! A stream of frames protects each with a checksum, so that blind mutation would never get behind it. [`sealed`] makes any
-//! bytes a stream whose lengths and checksums are right; [`mutate_frames`] lets the fuzzer change the body of one frame, drop,
-//! repeat or exchange frames, and leaves the rest whole.
+//! What joins libFuzzer with the targets, which live in `tests/fuzz-targets`.
 
-pub mod judged;
+#[doc(hidden)]
+pub use libfuzzer_sys;
+#[doc(hidden)]
+pub use memgate_fuzz_targets as targets;
 
-use std::fs::File;
-use std::io::Write;
-use std::ops::Range;
-use std::path::PathBuf;
+/// The target of this name, for libFuzzer. A stream of frames is mutated frame by frame.
+#[macro_export]
+macro_rules! fuzz {
+    ($name:ident) => {
+        $crate::libfuzzer_sys::fuzz_target!(|data: &[u8]| $crate::targets::$name::run(data));
 
-use memgate_wire::{Decoded, Frame, HEADER_BYTES, decode};
-
-/// The frames of `stream` by their lengths; the last one ends where the bytes end.
-fn frames(stream: &[u8]) -> Vec<Range<usize>> {
-    let (mut frames, mut at) = (Vec::new(), 0);
-    while let Some(length) = stream.get(at..at + HEADER_BYTES).and_then(<[u8]>::first_chunk) {
-        let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
-        let end = (at + HEADER_BYTES).saturating_add(length).min(stream.len());
-        frames.push(at..end);
-        at = end;
-    }
-    frames
-}
-
-/// The same bytes with every length cut to what is there and every checksum right.
-#[must_use]
-pub fn sealed(stream: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(stream.len());
-    for range in frames(stream) {
-        let Some((head, body)) = stream[range].split_at_checked(HEADER_BYTES) else { continue };
-        let mut head = head[..16].to_vec();
-        head[..4].copy_from_slice(&u32::try_from(body.len()).unwrap_or(0).to_le_bytes());
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&head), body);
-        out.extend_from_slice(&head);
-        out.extend_from_slice(&crc.to_le_bytes());
-        out.extend_from_slice(body);
-    }
-    out
-}
-
-/// The frames of a stream up to the first one that is damaged, and whether one is.
-#[must_use]
-pub fn decoded(stream: &[u8]) -> (Vec<(Frame, u64)>, bool) {
-    let (mut out, mut at) = (Vec::new(), 0);
-    while at < stream.len() {
-        match decode(&stream[at..], at as u64) {
-            Ok(Decoded::Frame { frame, t_ns, bytes }) => {
-                out.push((frame, t_ns));
-                at += bytes;
+        $crate::libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+            let target = $crate::targets::TARGETS.iter().find(|target| target.name == stringify!($name));
+            let change = $crate::libfuzzer_sys::fuzzer_mutate;
+            match target.and_then(|target| target.frames_at) {
+                Some(at) => $crate::targets::mutate_frames(data, size, max_size, seed, at, change),
+                None => change(data, size, max_size),
             }
-            Ok(Decoded::Unknown { bytes, .. }) => at += bytes,
-            Ok(Decoded::Incomplete { .. }) | Err(_) => return (out, true),
-        }
-    }
-    (out, false)
-}
-
-/// A mutation of `data[prefix..]` as a stream of frames. `change` is the fuzzer's own mutator; the result is the new size.
-pub fn mutate_frames(
-    data: &mut [u8],
-    size: usize,
-    max_size: usize,
-    seed: u32,
-    prefix: usize,
-    change: fn(&mut [u8], usize, usize) -> usize,
-) -> usize {
-    let stream = data.get(prefix..size).unwrap_or_default();
-    let all = frames(stream);
-    if all.is_empty() || seed & 7 == 0 {
-        return change(data, size, max_size);
-    }
-    let pick = |n: u32| {
-        let at = usize::try_from(seed >> n).unwrap_or(0) % all.len();
-        stream[all[at].clone()].to_vec()
+        });
     };
-    let at = usize::try_from(seed >> 3).unwrap_or(0) % all.len();
-    let mut whole: Vec<Vec<u8>> = all.iter().map(|range| stream[range.clone()].to_vec()).collect();
-    match (seed >> 20) & 15 {
-        0 => drop(whole.remove(at)),
-        1 => whole.insert(at, pick(11)),
-        2 => whole.push(pick(11)),
-        3 => {
-            let other = usize::try_from(seed >> 11).unwrap_or(0) % all.len();
-            whole.swap(at, other);
-        }
-        // The header but for length and checksum: type, version, flags, time.
-        4 => drop(change(&mut whole[at][4..16], 12, 12)),
-        _ => {
-            let frame = &mut whole[at];
-            let body = frame.len() - HEADER_BYTES;
-            let room = (body * 2 + 32).min(max_size);
-            frame.resize(HEADER_BYTES + room, 0);
-            let new = change(&mut frame[HEADER_BYTES..], body, room);
-            frame.truncate(HEADER_BYTES + new);
-            let length = u32::try_from(new).unwrap_or(0);
-            frame[..4].copy_from_slice(&length.to_le_bytes());
-        }
-    }
-    let mut new = prefix;
-    for frame in whole {
-        let Some(room) = data.get_mut(new..new + frame.len()).filter(|_| new + frame.len() <= max_size)
-        else {
-            break;
-        };
-        room.copy_from_slice(&frame);
-        new += frame.len();
-    }
-    new
-}
-
-/// A file in memory with these contents, and a path by which this process can open it.
-#[must_use]
-pub fn file(contents: &[u8]) -> (File, PathBuf) {
-    use std::os::fd::AsRawFd;
-    let memory = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC);
-    let mut file = File::from(memory.expect("memory for a file"));
-    file.write_all(contents).expect("room in memory");
-    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    (file, path)
-}
-
-/// A folder in memory of this process alone.
-#[must_use]
-pub fn folder() -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("memgate-fuzz-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder for the target's files");
-    folder
 }

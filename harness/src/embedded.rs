@@ -48,6 +48,12 @@ const ANDROID_JAR_BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/memga
 /// Hexadecimal digits of the hash that name the folder.
 const HASH_DIGITS: usize = 16;
 
+/// Root's own folder for caches. Tests that root runs may work as other users, who cannot look into root's home.
+const SYSTEM_CACHE: &str = "/var/cache/memgate";
+
+/// Permission for others than the owner and the group to go through a folder.
+const OTHERS_MAY_PASS: u32 = 0o001;
+
 /// Write permission for others than the owner.
 const OTHERS_MAY_WRITE: u32 = 0o022;
 
@@ -135,17 +141,34 @@ pub fn agent_hash() -> String {
 }
 
 fn own_cache_folders() -> Vec<PathBuf> {
-    cache_folders(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))
+    let is_root = rustix::process::geteuid().is_root();
+    cache_folders(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"), is_root, others_pass)
 }
 
-fn cache_folders(xdg_cache_home: Option<OsString>, home: Option<OsString>) -> Vec<PathBuf> {
+/// May other users go through all of this path that exists?
+fn others_pass(path: &Path) -> bool {
+    path.ancestors()
+        .filter_map(|folder| fs::metadata(folder).ok())
+        .all(|folder| folder.mode() & OTHERS_MAY_PASS != 0)
+}
+
+fn cache_folders(
+    xdg_cache_home: Option<OsString>,
+    home: Option<OsString>,
+    is_root: bool,
+    others_pass: impl Fn(&Path) -> bool,
+) -> Vec<PathBuf> {
     let xdg = xdg_cache_home.map(PathBuf::from);
     let home = home.map(|home| Path::new(&home).join(".cache"));
     // The last one is shared with other users: a name of our own.
     let own = format!("memgate-{}", rustix::process::geteuid().as_raw());
     let shared = [env::temp_dir().join(own)];
     let private = [xdg, home].into_iter().flatten().map(|folder| folder.join("memgate"));
-    private.chain(shared).filter(|folder| folder.is_absolute()).collect()
+    let mut folders: Vec<PathBuf> = private.chain(shared).filter(|folder| folder.is_absolute()).collect();
+    if is_root && !folders.first().is_some_and(|folder| others_pass(folder)) {
+        folders.insert(0, SYSTEM_CACHE.into());
+    }
+    folders
 }
 
 /// A file by its name.
@@ -176,6 +199,10 @@ fn unpack_into((name, contents): Embedded<'_>, folder: &Path) -> io::Result<()> 
     for folder in [Some(folder), folder.parent()].into_iter().flatten() {
         if !is_ours(&fs::symlink_metadata(folder)?) {
             return Err(io::Error::other("the folder belongs to somebody else, or others may write there"));
+        }
+        if folder.starts_with(SYSTEM_CACHE) {
+            // Whatever the umask took away.
+            fs::set_permissions(folder, Permissions::from_mode(0o755))?;
         }
     }
     write(contents, &path)?;
@@ -306,8 +333,9 @@ mod tests {
     fn the_folders_are_those_of_the_user_and_then_a_shared_one() {
         let uid = rustix::process::geteuid().as_raw();
         let shared = env::temp_dir().join(format!("memgate-{uid}"));
-        let folders =
-            |xdg: Option<&str>, home: Option<&str>| cache_folders(xdg.map(Into::into), home.map(Into::into));
+        let folders = |xdg: Option<&str>, home: Option<&str>| {
+            cache_folders(xdg.map(Into::into), home.map(Into::into), false, |_| false)
+        };
         assert_eq!(
             folders(Some("/x"), Some("/h")),
             [PathBuf::from("/x/memgate"), "/h/.cache/memgate".into(), shared.clone()]
@@ -315,5 +343,12 @@ mod tests {
         for unusable in [folders(Some("relative"), None), folders(None, Some(""))] {
             assert_eq!(unusable, std::slice::from_ref(&shared));
         }
+    }
+
+    #[test]
+    fn root_s_agent_lies_where_other_users_can_read_it() {
+        let first = |passes: bool| cache_folders(None, Some("/root".into()), true, |_| passes).remove(0);
+        assert_eq!(first(false), PathBuf::from(SYSTEM_CACHE));
+        assert_eq!(first(true), PathBuf::from("/root/.cache/memgate"));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use memgate_model::RunReport;
+use memgate_model::{Outcome, RunReport, Verdict};
 
 /// Everything was measured and within its thresholds (warnings allowed).
 pub const PASS: u8 = 0;
@@ -24,6 +24,24 @@ pub const INTERRUPTED: u8 = 130;
 #[must_use]
 pub fn of_report(report: &RunReport) -> u8 {
     u8::try_from(report.exit_code).unwrap_or(NOT_MEASURED)
+}
+
+/// Why a run ends with 1 though no gate failed and the wrapped command ended with 0: a build may be green whatever its tests say.
+#[must_use]
+pub fn against_the_command(report: &RunReport, command_status: Option<i32>) -> Option<String> {
+    if report.exit_code != i32::from(FAIL) || report.verdict == Verdict::Fail || command_status != Some(0) {
+        return None;
+    }
+    let tests = report.suites.iter().flat_map(|suite| &suite.tests);
+    let failed = tests.filter(|t| !matches!(t.outcome, Outcome::Passed | Outcome::Skipped)).count();
+    let what = match failed {
+        0 => "a process of the tests failed".to_owned(),
+        1 => "1 test failed".to_owned(),
+        more => format!("{more} tests failed"),
+    };
+    Some(format!(
+        "exit code 1: {what}, though the command ended with 0 (--ignore-test-failures leaves that to the command)"
+    ))
 }
 
 /// An error that is the user's to solve. The text fits behind `error: `; what to do is in [`ExpectedError::hint`].

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use jiff::civil::Date;
 use memgate_analysis::{
-    Bound, FollowPolicy, FramePattern, GatePolicy, Limit, NamePattern, Rule, TextPattern, Waiver, WaiverMatch,
+    Bound, FollowPolicy, FramePattern, GatePolicy, Limit, NamePattern, Rule, TestPattern, TextPattern,
+    Waiver, WaiverMatch,
 };
 use memgate_config::{
     Baseline, Config, Devices, Instrumented, MeasureJava, Runner, Screen, Suite, TestGlob, Threshold, Until,
@@ -190,6 +191,7 @@ pub fn policy(settings: &Settings, ignore_test_failures: bool, today: Date) -> G
         warm_up: config.measure.warm_up,
         iterations: config.measure.iterations,
         max_iterations: default.max_iterations.max(config.measure.iterations),
+        rarest_leak: config.measure.rarest_leak,
         iteration_cap: default
             .iteration_cap
             .max(config.measure.iterations.saturating_add(config.measure.warm_up)),
@@ -199,8 +201,6 @@ pub fn policy(settings: &Settings, ignore_test_failures: bool, today: Date) -> G
         rules: rules(settings),
         // Every limit, the built-in ones too, is a rule: see `rules`.
         defaults: Vec::new(),
-        // Relative limits are resolved in `rules`, where it is known what a figure is per.
-        baseline: None,
         waivers: config.waivers.iter().map(waiver).collect(),
         today: today.to_string(),
         ..default
@@ -392,11 +392,19 @@ fn limits_of(threshold: &Threshold, pattern: &Names, baseline: Option<&Baseline>
     let limits = |figure: Option<f64>| {
         [(threshold.fail, Level::Fail), (threshold.warn, Level::Warn)]
             .into_iter()
-            .filter_map(|(limit, level)| Some((limit?.resolve(figure)?, level)))
-            .map(|(limit, level)| Limit {
+            .filter_map(|(limit, level)| {
+                let bound = match limit?.resolve(figure) {
+                    Some(limit) => Bound::Absolute(limit),
+                    // Without a baseline that was said before the run.
+                    None if baseline.is_none() => return None,
+                    None => Bound::NoFigure,
+                };
+                Some((bound, level))
+            })
+            .map(|(bound, level)| Limit {
                 metric: threshold.metric,
                 per: threshold.per,
-                bound: Bound::Absolute(limit),
+                bound,
                 level,
                 source: threshold.place.to_string(),
             })
@@ -447,6 +455,9 @@ fn waiver(waiver: &memgate_config::Waiver) -> Waiver {
             WaiverTarget::Class(glob) => WaiverMatch::Class(text_pattern(glob)),
             WaiverTarget::Holder(glob) => WaiverMatch::Holder(text_pattern(glob)),
         },
+        test: waiver.test.clone().map(|glob| {
+            TestPattern::new(glob.text().to_owned(), move |suite, test| glob.matches(suite, test))
+        }),
         reason: waiver.reason.clone(),
         owner: waiver.owner.clone(),
         until: match waiver.until {
@@ -553,6 +564,9 @@ reports:
         let found = rss(&settings);
         assert_eq!(found.len(), 1);
         assert!(matches!(found[0].0, Bound::Absolute(limit) if (limit - 1100.0).abs() < 1e-6), "{found:?}");
+        let policy = policy(&settings, false, world().today);
+        let lacks = |suite: &str| policy.lacks_figure(suite, "", Metric::OsRss, Per::Suite);
+        assert!(!lacks("engine") && lacks("another"), "a baseline without the suite is no limit, and said");
     }
 
     #[test]

@@ -87,6 +87,7 @@ fn test(number: u64) -> TestReport {
     };
     TestReport {
         id: format!("Suite{}.test{number}", number / 40),
+        is_class: false,
         outcome: Outcome::Passed,
         verdict: if leaks { Verdict::Fail } else { Verdict::Pass },
         reason: if leaks { format!("{step} B per iteration (allowed 0 B)") } else { String::new() },

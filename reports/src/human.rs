@@ -97,7 +97,7 @@ fn suite_lines(suite: &SuiteReport, column: usize) -> String {
         BoundaryQuality::Observed => ", boundaries observed from outside",
         BoundaryQuality::Process => ", the process is the test",
     };
-    let (name, tests) = (visible(&suite.name), counted(suite.tests.len(), "test"));
+    let (name, tests) = (visible(&suite.name), counted(tests_of(suite), "test"));
     let line =
         format!("{name:column$}  {tests}  screened in {:.1} s, {survivors}{boundary}\n", suite.screened_s);
     let cost = suite.screen_cost.as_ref().map_or_else(String::new, |cost| {
@@ -111,6 +111,11 @@ fn suite_lines(suite: &SuiteReport, column: usize) -> String {
         format!("{:column$}  memory of the app behind {}\n", "", app_memory(memory))
     });
     line + &cost + &memory + &confirmations(&suite.tests)
+}
+
+/// How many tests a suite has; an entry for a whole test class is none.
+pub(crate) fn tests_of(suite: &SuiteReport) -> usize {
+    suite.tests.iter().filter(|test| !test.is_class).count()
 }
 
 fn left_something(test: &TestReport) -> bool {
@@ -256,11 +261,13 @@ fn problems(problems: &[Problem], style: &BlockStyle) -> String {
 /// The user's own failures: their runner has shown them, here it only says that they were not judged.
 fn not_judged(report: &RunReport) -> String {
     let mut names: Vec<String> = Vec::new();
-    let mut skipped = 0;
+    let (mut skipped, mut passed) = (0, 0);
     for suite in &report.suites {
         for test in suite.tests.iter().filter(|test| test.verdict == Verdict::NotJudged) {
             match test.outcome {
                 Outcome::Skipped => skipped += 1,
+                // Their suite says why.
+                Outcome::Passed => passed += 1,
                 outcome => {
                     names.push(format!("{} ({})", qualified(report, suite, test), own_outcome(outcome)))
                 }
@@ -272,8 +279,10 @@ fn not_judged(report: &RunReport) -> String {
         names.truncate(NAMES);
         names.push(format!("{rest} more"));
     }
-    if skipped > 0 {
-        names.push(format!("{skipped} skipped"));
+    for (count, what) in [(skipped, "skipped"), (passed, "not screened")] {
+        if count > 0 {
+            names.push(format!("{count} {what}"));
+        }
     }
     if names.is_empty() { String::new() } else { format!("not judged for leaks: {}\n", names.join(", ")) }
 }
@@ -417,5 +426,13 @@ mod tests {
         let mut lost = sample::clean();
         lost.verdict = Verdict::Error;
         assert_eq!(line(&lost), "no leak in 3 tests, not everything was measured");
+        for (mut report, said) in [
+            (sample::clean(), "1 test class leaks as a whole, none of 3 tests alone"),
+            (sample::leak(), "1 of 2 tests leaks, 1 test class leaks as a whole"),
+        ] {
+            let class = TestReport { is_class: true, verdict: Verdict::Fail, ..sample::test("ATest") };
+            report.suites[0].tests.push(class);
+            assert_eq!(line(&report), said);
+        }
     }
 }

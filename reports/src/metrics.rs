@@ -25,19 +25,7 @@ pub fn metrics(report: &RunReport) -> String {
             }
         }
     }
-    let (help, samples) = families.entry("memgate_tests".to_owned()).or_default();
-    "Tests by verdict.".clone_into(help);
-    for (verdict, name) in [
-        (Verdict::Pass, "pass"),
-        (Verdict::NotJudged, "not_judged"),
-        (Verdict::Warn, "warn"),
-        (Verdict::Error, "error"),
-        (Verdict::Fail, "fail"),
-    ] {
-        let tests =
-            report.suites.iter().flat_map(|suite| &suite.tests).filter(|test| test.verdict == verdict);
-        samples.insert(labels(&[("verdict", name)]), tests.fold(0.0, |count, _| count + 1.0));
-    }
+    by_verdict(report, &mut families);
     let mut text = String::new();
     for (name, (help, samples)) in families {
         text += &format!("# TYPE {name} gauge\n# HELP {name} {help}\n");
@@ -46,6 +34,31 @@ pub fn metrics(report: &RunReport) -> String {
         }
     }
     text + "# EOF\n"
+}
+
+/// Tests, and test classes that are judged as a whole, by verdict.
+fn by_verdict(report: &RunReport, families: &mut BTreeMap<String, (String, Samples)>) {
+    let entries = || report.suites.iter().flat_map(|suite| &suite.tests);
+    let (tests, classes) = ("memgate_tests", "memgate_test_classes");
+    families.insert(tests.to_owned(), ("Tests by verdict.".to_owned(), Samples::new()));
+    if entries().any(|entry| entry.is_class) {
+        let help = "Test classes that are judged as a whole, by verdict.";
+        families.insert(classes.to_owned(), (help.to_owned(), Samples::new()));
+    }
+    for (verdict, name) in [
+        (Verdict::Pass, "pass"),
+        (Verdict::NotJudged, "not_judged"),
+        (Verdict::Warn, "warn"),
+        (Verdict::Error, "error"),
+        (Verdict::Fail, "fail"),
+    ] {
+        for (family, is_class) in [(tests, false), (classes, true)] {
+            let with = entries().filter(|entry| entry.verdict == verdict && entry.is_class == is_class);
+            if let Some((_, samples)) = families.get_mut(family) {
+                samples.insert(labels(&[("verdict", name)]), with.fold(0.0, |count, _| count + 1.0));
+            }
+        }
+    }
 }
 
 fn add(

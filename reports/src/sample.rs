@@ -211,6 +211,7 @@ pub(crate) fn nothing() -> RunReport {
 pub(crate) fn test(id: &str) -> TestReport {
     TestReport {
         id: id.to_owned(),
+        is_class: false,
         outcome: Outcome::Passed,
         verdict: Verdict::Pass,
         reason: String::new(),

@@ -20,21 +20,36 @@ pub(crate) struct Reason {
 
 /// `17 of 35 tests leak, 1 to look at`.
 pub(crate) fn headline(report: &RunReport) -> String {
-    let tests = || report.suites.iter().flat_map(|suite| &suite.tests);
-    let with = |verdict| tests().filter(|test| test.verdict == verdict).count();
+    let entries = || report.suites.iter().flat_map(|suite| &suite.tests);
+    let tests = || entries().filter(|entry| !entry.is_class);
+    let with = |verdict| entries().filter(|entry| entry.verdict == verdict).count();
     let all = crate::human::counted(tests().count(), "test");
-    let mut text = match (tests().count(), with(Verdict::Fail)) {
-        (0, _) => "no test ran".to_owned(),
-        (_, 0) => format!("no leak in {all}"),
-        (_, 1) => format!("1 of {all} leaks"),
-        (_, failed) => format!("{failed} of {all} leak"),
+    let unscreened = tests().filter(|test| is_unscreened(test)).count();
+    let judged = entries().any(|entry| entry.verdict != Verdict::NotJudged);
+    let failed = tests().filter(|test| test.verdict == Verdict::Fail).count();
+    let classes = match with(Verdict::Fail) - failed {
+        0 => None,
+        1 => Some("1 test class leaks as a whole".to_owned()),
+        more => Some(format!("{more} test classes leak as a whole")),
     };
-    let own = |test: &&TestReport| test.verdict == Verdict::NotJudged && test.outcome != Outcome::Skipped;
+    let mut text = match (tests().count(), failed, &classes) {
+        (0, ..) => "no test ran".to_owned(),
+        _ if unscreened > 0 && !judged => format!("nothing was judged of {all}"),
+        (_, 0, None) => format!("no leak in {all}"),
+        (_, 0, Some(classes)) => format!("{classes}, none of {all} alone"),
+        (_, 1, _) => format!("1 of {all} leaks"),
+        (_, failed, _) => format!("{failed} of {all} leak"),
+    };
+    text += &classes.filter(|_| failed > 0).map_or_else(String::new, |classes| format!(", {classes}"));
+    let own = |test: &&TestReport| {
+        test.verdict == Verdict::NotJudged && !matches!(test.outcome, Outcome::Skipped | Outcome::Passed)
+    };
     let suites = report.suites.iter().filter(|suite| suite_figures(suite).1 == Some(Verdict::Fail)).count();
     for (count, what) in [
         (suites, "over the threshold of the suite"),
         (with(Verdict::Error), "not measured"),
         (with(Verdict::Warn), "to look at"),
+        (if judged { unscreened } else { 0 }, "not judged"),
         (tests().filter(own).count(), "failed by itself"),
     ] {
         if count > 0 {
@@ -47,13 +62,18 @@ pub(crate) fn headline(report: &RunReport) -> String {
     text
 }
 
+/// It passed, and nobody looked at what it leaves.
+pub(crate) fn is_unscreened(test: &TestReport) -> bool {
+    test.verdict == Verdict::NotJudged && test.outcome == Outcome::Passed
+}
+
 /// Every test of the run that did not pass, the worst first, the largest first among them, with its suite.
 pub(crate) fn not_passed(report: &RunReport) -> Vec<(&SuiteReport, &TestReport)> {
     let all = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
     let mut found: Vec<_> = all
         .filter(|(_, test)| match test.verdict {
             Verdict::Fail | Verdict::Error | Verdict::Warn => true,
-            Verdict::NotJudged => test.outcome != Outcome::Skipped,
+            Verdict::NotJudged => !matches!(test.outcome, Outcome::Skipped | Outcome::Passed),
             Verdict::Pass => false,
         })
         .collect();

@@ -14,7 +14,8 @@ agent_so() {
     echo "$MEMGATE_AGENT"
     return
   fi
-  local target=$root/target/agent-proofs
+  # Where harness/build.rs has it built: nothing is built twice.
+  local target=${CARGO_TARGET_DIR:-$root/target}/memgate-agent
   CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$root/Cargo.toml" -p memgate-agent --profile agent >&2
   echo "$target/agent/libmemgate_agent.so"
 }
@@ -25,8 +26,14 @@ memgate_bin() {
     echo "$MEMGATE_BIN"
     return
   fi
-  cargo build --quiet --locked --release --manifest-path "$root/Cargo.toml" -p memgate >&2
+  # Not `-p`: with the choice of packages that `cargo run` makes, what the README's first command built serves again.
+  cargo build --quiet --locked --release --manifest-path "$root/Cargo.toml" --bin memgate >&2
   echo "${CARGO_TARGET_DIR:-$root/target}/release/memgate"
+}
+
+# The end-to-end tests with these arguments; built as `tests/run` builds them, so not anew.
+e2e() {
+  cargo test --quiet --locked --manifest-path "$root/Cargo.toml" --workspace --test e2e -- "$@"
 }
 
 # needs COMMAND PACKAGE: ends the proof visibly where a program is missing.

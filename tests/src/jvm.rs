@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use memgate_model::{Leak, LeakKind, Metric, SuiteReport, TestReport, Verdict};
 use serde_json::Value;
 
-use crate::{Project, has_tool, repository, say};
+use crate::{Project, has_tool, is_long, repository, skip_without};
 
 /// Releases of Java the samples are run with.
 const RELEASES: [u32; 2] = [17, 25];
@@ -49,11 +49,21 @@ pub fn jdks() -> Vec<Jdk> {
     let of_release = |release: u32| {
         let kit = kits.iter().find(|kit| kit.release == release).cloned();
         if kit.is_none() {
-            say(&format!("skipped: there is no JDK {release} in JAVA_HOME or {MACHINES}"));
+            skip_without(&format!("JDK {release} in JAVA_HOME or {MACHINES}"));
         }
         kit
     };
     RELEASES.into_iter().filter_map(of_release).collect()
+}
+
+/// For a test that takes long: one of the kits, the `turn`-th, so that such tests share them out; all of them in the long form.
+#[must_use]
+pub fn jdks_in_turn(turn: usize) -> Vec<Jdk> {
+    let mut kits = jdks();
+    if !kits.is_empty() && !is_long() {
+        kits = vec![kits.swap_remove(turn % kits.len())];
+    }
+    kits
 }
 
 impl Jdk {
@@ -116,6 +126,12 @@ impl Truth {
     /// Tests that leak.
     pub fn leaking(&self) -> impl Iterator<Item = &str> {
         self.leaking.keys().map(String::as_str)
+    }
+
+    /// The leak of a test, by its name in the file.
+    #[must_use]
+    pub fn leak_of(&self, test: &str) -> Option<&str> {
+        self.leaking.get(test).map(String::as_str)
     }
 
     /// Of a suite that holds some of the test classes only.

@@ -6,7 +6,9 @@
 #![expect(clippy::missing_panics_doc, reason = "a test's support panics where a test would")]
 #![expect(clippy::unwrap_used, reason = "a test's support panics where a test would")]
 
+pub mod junit;
 pub mod jvm;
+pub mod platform;
 pub mod probes;
 mod program;
 mod project;
@@ -15,6 +17,7 @@ pub mod stand_in;
 pub mod truth;
 pub mod waiting;
 
+use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -33,23 +36,48 @@ pub fn say(text: &str) {
     std::io::stderr().write_all(format!("{text}\n").as_bytes()).unwrap();
 }
 
-/// Something that `tests/peers/fetch` fetches, below `target/peers`. Says so where it is not there: the caller then skips.
+/// Is every test to run in its long form?
 #[must_use]
+pub fn is_long() -> bool {
+    std::env::var_os("MEMGATE_E2E_LONG").is_some_and(|value| value == "1")
+}
+
+/// A test, or a part of it, that this machine does not allow. `tests/run` counts and names them.
+pub fn skip(why: &str) {
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    say(&format!("{test} skipped: {why}"));
+    if let Some(list) = std::env::var_os("MEMGATE_SKIPPED") {
+        let mut list = OpenOptions::new().create(true).append(true).open(list).unwrap();
+        list.write_all(format!("{test}: {why}\n").as_bytes()).unwrap();
+    }
+}
+
+/// The same for want of something that `tests/run` brings: in CI, where that has run, the test fails.
+#[track_caller]
+pub fn skip_without(what: &str) {
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "there is no {what}: CI must have it");
+    skip(&format!("there is no {what}"));
+}
+
+/// Something that `tests/peers/fetch` fetches, below `target/peers`; `None`: the caller skips.
+#[must_use]
+#[track_caller]
 pub fn peer(name: &str) -> Option<PathBuf> {
     let path = repository().join("target/peers").join(name);
     if !path.exists() {
-        say(&format!("skipped: there is no {} (tests/peers/fetch)", path.display()));
+        skip_without(&format!("{} (tests/peers/fetch)", path.display()));
         return None;
     }
     Some(path)
 }
 
-/// Is there such a tool? Says so where there is none: the caller then skips.
+/// Is there such a tool? Where there is none, the caller skips.
 #[must_use]
+#[track_caller]
 pub fn has_tool(name: &str) -> bool {
     let found = Command::new(name).arg("--version").output().is_ok();
     if !found {
-        say(&format!("skipped: there is no {name} here"));
+        skip_without(name);
     }
     found
 }

@@ -96,7 +96,9 @@ pub fn streams(project: &Project) -> Vec<Vec<(usize, Frame)>> {
     paths.iter().map(|path| frames(&std::fs::read(path).unwrap())).collect()
 }
 
-fn frames(stream: &[u8]) -> Vec<(usize, Frame)> {
+/// The frames of a stream, each with its place in the file.
+#[must_use]
+pub fn frames(stream: &[u8]) -> Vec<(usize, Frame)> {
     let end = Extent::of(stream).end.map_or(stream.len(), |end| usize::try_from(end).unwrap());
     let (mut at, mut frames) = (CONTROL_BYTES, Vec::new());
     while at < end {

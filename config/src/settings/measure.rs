@@ -11,6 +11,7 @@ use crate::value::number::{Count, Share};
 
 const WARM_UP: u32 = 3;
 const ITERATIONS: u32 = 10;
+const RAREST_LEAK: u32 = 20;
 const CONFIDENCE: f64 = 0.99;
 const TIMEOUT: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -18,6 +19,7 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// A slope with an interval needs some points.
 const FEWEST_ITERATIONS: u32 = 5;
 const MOST_ITERATIONS: u32 = 100_000;
+const RAREST: u32 = 10_000;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 const LONGEST_SETTLE: Duration = Duration::from_secs(60);
 
@@ -27,10 +29,13 @@ table! {
         /// Executions of a suspect before the first that counts.
         #[schemars(extend("default" = WARM_UP))]
         warm_up: At<Count>,
-        /// Executions that count, at least: more while they are cheap (2 s) and where these leave it open (40); fewer for
-        /// one-time costs.
+        /// Executions that count, at least: more while they are cheap (2 s) and where these leave it open (40).
         #[schemars(extend("default" = ITERATIONS))]
         iterations: At<Count>,
+        /// A native test is repeated so often that a leak in one of so many executions would be missed with 1 % at most, before
+        /// what it left is called one-time; a slow one for 2 s, and the report says what was reached.
+        #[schemars(extend("default" = RAREST_LEAK))]
+        rarest_leak: At<Count>,
         /// What growth is that cannot be confirmed, because the suite cannot be repeated or the test fails alone.
         #[schemars(extend("default" = "warn"))]
         unconfirmed: LevelFile,
@@ -40,7 +45,8 @@ table! {
         /// Confidence of the interval a verdict rests on.
         #[schemars(extend("default" = CONFIDENCE))]
         confidence: At<Share>,
-        /// Longest time of one test.
+        /// Longest time of one test where memgate repeats it, and on a device. In the command's own run nothing is ended: a test that takes
+        /// longer is told.
         #[schemars(extend("default" = "60s"))]
         timeout: At<Time>,
         /// Time between two samples of the operating system's figures.
@@ -83,6 +89,8 @@ pub struct Measure {
     pub warm_up: u32,
     /// Executions that count, at least.
     pub iterations: u32,
+    /// One-time costs are told from leaks in one of so many executions.
+    pub rarest_leak: u32,
     /// What growth is that cannot be confirmed.
     pub unconfirmed: Level,
     /// How a JVM suite is screened.
@@ -104,6 +112,7 @@ impl Default for Measure {
         Self {
             warm_up: WARM_UP,
             iterations: ITERATIONS,
+            rarest_leak: RAREST_LEAK,
             unconfirmed: Level::Warn,
             screen: Screen::Baseline,
             confidence: CONFIDENCE,
@@ -120,6 +129,7 @@ impl Measure {
         let MeasureFile {
             warm_up,
             iterations,
+            rarest_leak,
             unconfirmed,
             screen,
             confidence,
@@ -143,6 +153,7 @@ impl Measure {
         Self {
             warm_up: within(warm_up, 0, MOST_ITERATIONS, default.warm_up),
             iterations: within(iterations, FEWEST_ITERATIONS, MOST_ITERATIONS, default.iterations),
+            rarest_leak: within(rarest_leak, 1, RAREST, default.rarest_leak),
             unconfirmed: unconfirmed.map_or(default.unconfirmed, |level| match level {
                 LevelFile::Warn => Level::Warn,
                 LevelFile::Fail => Level::Fail,

@@ -29,7 +29,7 @@ table! {
         env: Named<Argument>,
         /// Directory the command runs in; relative to the one memgate runs in.
         cwd: Words,
-        /// Longest time of one test of this suite, instead of `measure.timeout`.
+        /// Longest time of one repeated test of this suite, instead of `measure.timeout`.
         timeout: At<Time>,
         /// For Java: the mapping file that R8 or ProGuard wrote with the tested build, or a folder of such files (`mapping.txt`), or a list of both;
         /// of several files the code in `apks` tells the right one. Relative to the directory memgate runs in. Reports, ids, thresholds and waivers

@@ -5,11 +5,11 @@ use memgate_model::{HolderStep, Leak};
 use crate::read::{At, Reader, table};
 use crate::source::{Place, Span};
 pub use crate::value::date::Until;
-use crate::value::glob::{FrameGlob, Glob};
+use crate::value::glob::{FrameGlob, Glob, TestGlob};
 use crate::value::text::{LeakId, Words};
 
 table! {
-    /// A known leak that is accepted for a time. Exactly one of `leak`, `frame`, `class` and `holder` says which.
+    /// A known leak that is accepted for a time. Exactly one of `leak`, `frame`, `class` and `holder` says which; `test` limits it to some tests.
     WaiverFile {
         /// The id of the leak, as the report prints it.
         leak: At<LeakId>,
@@ -19,6 +19,8 @@ table! {
         class: At<Glob>,
         /// A step of the path that holds it, as `class.field` (Java).
         holder: At<Glob>,
+        /// The tests in which it is accepted: `suite::Test.name`, or a test of any suite. Without it, in all.
+        test: At<TestGlob>,
         /// Why it is accepted.
         #[schemars(required)]
         reason: Words,
@@ -46,6 +48,8 @@ table! {
 pub struct Waiver {
     /// What it names.
     pub target: WaiverTarget,
+    /// The tests it is limited to; `None`: none.
+    pub test: Option<TestGlob>,
     /// Why it is accepted.
     pub reason: String,
     /// Who answers for it.
@@ -101,7 +105,7 @@ fn holder_name(step: &HolderStep) -> String {
 
 impl Waiver {
     pub(crate) fn check(file: At<WaiverFile>, reader: &mut Reader<'_>) -> Option<Self> {
-        let At { value: WaiverFile { leak, frame, class, holder, reason, owner, until }, span } = file;
+        let At { value: WaiverFile { leak, frame, class, holder, test, reason, owner, until }, span } = file;
         // A value that could not be read was reported: what is missing because of it is not reported again.
         let complete = !reader.has_error_below(&span);
         let targets = [
@@ -120,6 +124,7 @@ impl Waiver {
         }
         Some(Self {
             target: target?,
+            test: test.map(|At { value, .. }| value),
             reason: reason?.0,
             owner: owner.map(|Words(owner)| owner),
             until: until?.value,

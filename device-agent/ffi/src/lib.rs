@@ -7,6 +7,8 @@
 
 pub mod calm;
 pub mod elf;
+#[cfg(not(target_os = "android"))]
+pub mod exec;
 pub mod heap;
 pub mod lock;
 pub mod malloc_debug;

@@ -106,6 +106,14 @@ impl BriefFile {
         }
     }
 
+    /// Has the file at least so many bytes?
+    #[must_use]
+    pub fn is_as_long_as(&self, bytes: u64) -> bool {
+        // SAFETY: an open descriptor.
+        let end = unsafe { libc::lseek(self.0.as_raw_fd(), 0, libc::SEEK_END) };
+        u64::try_from(end).is_ok_and(|end| end >= bytes)
+    }
+
     /// Maps part of the file for sharing; `offset` is page-aligned, and the part is allocated.
     ///
     /// # Errors

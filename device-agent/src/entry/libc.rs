@@ -48,15 +48,24 @@ unsafe extern "C" fn wrapped_main(
     // SAFETY: stored by `__libc_start_main` from an argument of this type.
     let main = unsafe { core::mem::transmute::<Pointer, Main>(GUEST_MAIN.load(Ordering::Relaxed)) };
     // SAFETY: the C library's arguments.
-    unsafe { main(count, arguments, environment) }
+    let status = unsafe { main(count, arguments, environment) };
+    main_ends();
+    status
+}
+
+fn main_ends() {
+    if hooks::MODE.load(Ordering::Relaxed) == hooks::TRACKING {
+        session::main_ends();
+    }
 }
 
 static START_MAIN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static EXIT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static FULL_EXIT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static QUICK_EXIT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-fn next_of(slot: &AtomicPtr<c_void>, name: &CStr) -> Pointer {
+pub(super) fn next_of(slot: &AtomicPtr<c_void>, name: &CStr) -> Pointer {
     let known = slot.load(Ordering::Relaxed);
     if !known.is_null() {
         return known;
@@ -194,6 +203,17 @@ fn leave(slot: &AtomicPtr<c_void>, name: &CStr, status: c_int) -> ! {
         session::ends(GoodbyeReason::QuickExit, Some(status));
     }
     let real = next_of(slot, name);
+    // SAFETY: the C library's own function.
+    let real = unsafe { core::mem::transmute::<Pointer, Exit>(real) };
+    // SAFETY: never returns.
+    unsafe { real(status) }
+}
+
+/// C's `exit`. Where `main` returns, the C library calls its own.
+#[unsafe(no_mangle)]
+pub extern "C" fn exit(status: c_int) -> ! {
+    main_ends();
+    let real = next_of(&FULL_EXIT, c"exit");
     // SAFETY: the C library's own function.
     let real = unsafe { core::mem::transmute::<Pointer, Exit>(real) };
     // SAFETY: never returns.

@@ -63,6 +63,8 @@ const LAUNCHER: &str = "io.memgate.launcher.Main";
 const EACH: &str = "each";
 /// Errors for want of memory that are told: a test may provoke many.
 const MOST_EXHAUSTIONS: u32 = 16;
+/// Why nothing was measured at the end.
+const HALTED: &str = "the virtual machine was halted, without its shutdown hooks";
 /// `JVMTI_RESOURCE_EXHAUSTED_JAVA_HEAP`
 const HEAP: u32 = 2;
 
@@ -111,12 +113,23 @@ impl Events for Agent {
         let _begun = env.with_env_no_catch(work).into_outcome();
     }
 
-    fn vm_death(&self, env: &mut EnvUnowned<'_>) {
-        let work = |env: &mut Env<'_>| {
-            self.say_last(env);
-            Ok::<(), Failure>(())
-        };
-        let _said = env.with_env_no_catch(work).into_outcome();
+    /// The threads of the collectors are gone by now: with ZGC and Shenandoah, who collects or walks the heap here waits for ever. What
+    /// is to be measured at the end was measured by the last shutdown hook ([`Natives::run_finished`]), unless it was left out.
+    fn vm_death(&self, _: &mut EnvUnowned<'_>) {
+        if let Some(class) = self.last_window() {
+            let what = if class.is_empty() { "what is alive at its end" } else { "what its last tests left" };
+            session::log(LogLevel::Warn, &format!("{what} was not measured: {HALTED}"));
+        }
+        if let (Some(follow), Some(sites)) = (self.follow.get(), self.sites.get())
+            && session::is_active()
+        {
+            session::log(
+                LogLevel::Warn,
+                &format!("some followed objects may be gone that count as alive: {HALTED}"),
+            );
+            session::java_objects(follow, sites, true);
+        }
+        session::ends(memgate_wire::GoodbyeReason::Exit, None);
     }
 
     fn class_loads(&self, name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
@@ -241,9 +254,7 @@ impl Natives for Agent {
 impl Agent {
     /// Measures what is still open, and ends the stream.
     fn say_last(&self, env: &mut Env<'_>) {
-        // Where each window is measured none is open: one more, of nothing, would look as if the last round had left nothing.
-        let last = self.pace.lock().last().filter(|_| !self.measures_each_window());
-        if let (Some(class), Some(vm)) = (last, self.machine()) {
+        if let (Some(class), Some(vm)) = (self.last_window(), self.machine()) {
             // Nothing is repeated in the build's own run: there are no orders.
             let _no_orders = self.measure(env, vm, (&class, ""), 0);
         }
@@ -253,6 +264,12 @@ impl Agent {
             self.catch_up();
         }
         session::ends(memgate_wire::GoodbyeReason::Exit, None);
+    }
+
+    /// The class whose window is open at the end. Where each window is measured none is: one more, of nothing, would look as if the last
+    /// round had left nothing.
+    fn last_window(&self) -> Option<String> {
+        self.pace.lock().last().filter(|_| !self.measures_each_window())
     }
 
     /// What is hot has been compiled.

@@ -29,7 +29,7 @@ use super::heap::HeapWatch;
 use super::machine::{Failure, Machine};
 use super::pace::{self, Pace};
 use super::sites::Sites;
-use super::vm::Vm;
+use super::vm::{self, Vm};
 use super::{AGENT, Agent, names, target};
 use crate::options::{Detail, Options, Target};
 use crate::{platform, session};
@@ -65,13 +65,13 @@ const NOTIFIER_CALLS: [Call<'static>; 2] = [
 /// `Agent_OnLoad`: `text` names the options file. What goes wrong here goes unnoticed by the guest: the harness misses the hello.
 pub(crate) fn on_load(jvmti: Jvmti, text: &str) {
     let command = target::command(jvmti);
+    let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     // Whoever says `target=all` means this one, whatever it runs.
-    let is_meant = |o: &Options| o.targets.contains(&Target::All) || target::runs_tests(&command);
+    let is_meant = |o: &Options| o.targets.contains(&Target::All) || target::runs_tests(&command, &line);
     let Some(options) = platform::options_of(text).filter(is_meant) else { return };
     let Some(agent) = wake(jvmti, options, command) else { return };
     // Without its events the agent is not there: nothing was changed so far.
     let _told_by_the_missing_hello = agent.listen(&[Event::VmInit, Event::VmDeath, agent.class_event()]);
-    let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     match target::other_agent(&line, text) {
         // Only one agent may sample. Ours comes first, and a profiler of the build's own would be refused.
         Some(other) if agent.options.follow.classes.is_empty() => {
@@ -168,6 +168,12 @@ impl Agent {
             let vm = if self.is_art { self.art(env)? } else { self.hotspot(env)? };
             let vm = self.vm.get_or_init(|| vm);
             session::start_java(self.options.clone());
+            if !self.is_art
+                && let Err(why) = vm::run_at_end(env)
+            {
+                let why = format!("nothing will be measured at the end: no shutdown hook was taken: {why}");
+                session::log(LogLevel::Warn, &why);
+            }
             self.heap.begin(env);
             self.watch_memory(env, &**vm);
             if let Some(other) = self.leaves_sampling_to.get().filter(|_| self.options.sampling.is_some()) {

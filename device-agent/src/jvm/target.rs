@@ -20,14 +20,24 @@ pub(crate) fn command(jvmti: Jvmti) -> String {
     jvmti.system_property(c"sun.java.command").unwrap_or_default()
 }
 
-/// Does this command run tests?
-pub(crate) fn runs_tests(command: &str) -> bool {
-    let main = command.split_whitespace().next().unwrap_or_default();
+/// Does this command run tests? `line` is the command line of the process, a zero byte behind each word.
+pub(crate) fn runs_tests(command: &str, line: &[u8]) -> bool {
+    let line = String::from_utf8_lossy(line);
+    let main = main_of(command, &line);
     let file = main.rsplit('/').next().unwrap_or_default();
     WORKERS.iter().any(|(worker, also)| {
         let is_jar = file.ends_with(".jar") && file.starts_with(worker);
         (main == *worker || is_jar) && command.contains(also)
     })
+}
+
+/// The main class or jar of a command, whose blanks do not tell where its words end: a folder's name may hold some. The words of the command
+/// line do, unless they stand in a file of arguments.
+fn main_of<'a>(command: &'a str, line: &'a str) -> &'a str {
+    let words: Vec<&str> = line.split('\0').filter(|word| !word.is_empty()).collect();
+    let is_command = |at: &usize| words.get(*at..).is_some_and(|rest| rest.join(" ") == command);
+    let told = (0..words.len()).find(is_command).and_then(|at| words.get(at)).copied();
+    told.unwrap_or_else(|| command.split_whitespace().next().unwrap_or_default())
 }
 
 /// The native agent, other than ours with the options `ours`, that a command line loads (words with a zero byte behind each). Debuggers
@@ -50,7 +60,6 @@ mod tests {
 
     #[test]
     fn a_profiler_is_another_agent_and_a_debugger_is_none() {
-        let line = |words: &[&str]| words.join("\0").into_bytes();
         for (words, other) in [
             (&["java", "-agentlib:jdwp=server=y", "-agentpath:/c/a.so=/s/0001.options", "Main"][..], None),
             (
@@ -83,7 +92,26 @@ mod tests {
             ("com.example.Main org.junit.runner.JUnitCore", false),
             ("", false),
         ] {
-            assert_eq!(runs_tests(command), runs, "{command}");
+            assert_eq!(runs_tests(command, b""), runs, "{command}");
         }
+    }
+
+    #[test]
+    fn a_blank_in_a_folders_name_ends_no_word() {
+        let booter = "/my p/target/surefire/surefirebooter-1.jar";
+        for (words, runs) in [
+            (&["/jdk/bin/java", "-jar", booter, "/my p/target/surefire", "run 1"][..], true),
+            (&["java", "-cp", "/my p", "com.example.Main", booter], false),
+            (&["java", "-jar", "my lib/junit-platform-console-1.11.4.jar"], true),
+            (&["java", "-jar", "/x junit-platform-console.jar/app.jar"], false),
+        ] {
+            let is_main = |word: &&str| word.ends_with(".jar") || word.starts_with("com.");
+            let command: Vec<&str> = words.iter().copied().skip_while(|word| !is_main(word)).collect();
+            assert_eq!(runs_tests(&command.join(" "), &line(words)), runs, "{words:?}");
+        }
+    }
+
+    fn line(words: &[&str]) -> Vec<u8> {
+        words.join("\0").into_bytes()
     }
 }

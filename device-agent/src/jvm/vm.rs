@@ -12,6 +12,9 @@ use memgate_wire::java::JavaState;
 
 use super::machine::{Failure, Machine};
 
+/// The last of the ten places of `java.lang.Shutdown`. The JDK takes the first three: the console, the application's hooks, files that are
+/// deleted.
+const LAST_HOOK: i32 = 9;
 /// Steps of the machine's reference handler that are waited for at a boundary.
 const MOST_STEPS: u32 = 10_000;
 
@@ -185,6 +188,18 @@ impl Machine for Vm {
         self.command(env, &format!("VM.set_flag {own} 1"))?;
         Ok(())
     }
+}
+
+/// Has `io.memgate.agent.AtEnd` run when the virtual machine ends, behind the application's own shutdown hooks. `Shutdown` is private to
+/// its package, which JNI does not mind; a place of its own is taken, so that no thread has to be made.
+pub(super) fn run_at_end(env: &mut Env<'_>) -> Result<(), Failure> {
+    clearing(env, |env| {
+        let hook = env.new_object(jni_str!("io/memgate/agent/AtEnd"), jni_sig!("()V"), &[])?;
+        let shutdown = env.find_class(jni_str!("java/lang/Shutdown"))?;
+        let arguments = [JValue::Int(LAST_HOOK), JValue::Bool(false), JValue::Object(&hook)];
+        env.call_static_method(shutdown, jni_str!("add"), jni_sig!("(IZLjava/lang/Runnable;)V"), &arguments)?;
+        Ok(())
+    })
 }
 
 /// Lets finalizers run.

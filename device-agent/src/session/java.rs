@@ -392,7 +392,8 @@ impl KnownClasses {
         let mut growing = BTreeMap::new();
         for (&id, &(instances, bytes)) in &now {
             let &(before, bytes_before) = self.last.get(&id).unwrap_or(&(0, 0));
-            if instances > before {
+            // Of strings and arrays some come and go while a large one stays.
+            if instances > before || bytes > bytes_before {
                 let &(times, grown) = self.growing.get(&id).unwrap_or(&(0, 0));
                 growing.insert(id, (times + 1, grown.saturating_add(bytes.saturating_sub(bytes_before))));
             }

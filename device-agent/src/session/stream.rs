@@ -10,14 +10,15 @@ use memgate_ffi::{heap, modules, process};
 use memgate_tracker::StopReason;
 use memgate_tracker::cost::ticks;
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, Counters, ErrorCode, ErrorFrame, Frame, Hello, Module, Modules,
-    NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode, Stacks,
-    WIRE_VERSION, encode,
+    AgentCost, Boundary, BoundaryKind, Counters, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Handle, Handles,
+    Hello, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope,
+    StackNode, Stacks, WIRE_VERSION, encode,
 };
 
 use super::java::KnownClasses;
 use super::system;
 use crate::carrier::{Carrier, Socket, Spool};
+use crate::native::handles::Told;
 use crate::native::hooks::TRACKER;
 use crate::native::snapshot::{self, Counts};
 use crate::options::{CarrierKind, Detail, Options};
@@ -30,6 +31,8 @@ const BOUNDARY_ROOM: usize = 32 << 10;
 /// Room for one module of a list, and for one record or stack node of a frame: they, a copy, and their bytes while the buffer grows.
 const MODULE_ROOM: usize = 1 << 10;
 const RECORD_ROOM: usize = 128;
+/// Room for one descriptor or thread: what was told, what is told now, its stack, and its bytes while the buffer grows.
+const HANDLE_ROOM: usize = 64;
 
 /// Everything that is written goes through one of these.
 pub(super) struct Session {
@@ -48,6 +51,7 @@ pub(super) struct Session {
     pub(super) windows: Vec<Window>,
     pub(super) known: Known,
     pub(super) sent_nodes: Vec<u64>,
+    sent_handles: Told,
     pub(super) last_counts: Counts,
     pub(super) boundary_ns: u64,
     clock: Clock,
@@ -124,6 +128,7 @@ impl Session {
             windows: Vec::new(),
             known,
             sent_nodes: Vec::new(),
+            sent_handles: Told::new(),
             last_counts: Counts::default(),
             boundary_ns: 0,
             clock: Clock::start(),
@@ -204,11 +209,15 @@ impl Session {
                 }
             }
             BoundaryKind::ProcessEnd => (survivors, parts) = self.append_survivors(sequence, 0),
+            BoundaryKind::Mark if (suite, test) == END_OF_MAIN => {
+                (survivors, parts) = self.append_survivors(sequence, 0);
+            }
             _ => {}
         }
         if kind == BoundaryKind::TestEnd {
             self.append_listed(sequence);
         }
+        self.append_handles(sequence);
         if self.options.os {
             let closely = matches!(kind, BoundaryKind::TestEnd | BoundaryKind::ProcessEnd);
             self.append(&Frame::OsSample(system::sample(sequence, closely, self.carrier.thread())));
@@ -294,7 +303,7 @@ impl Session {
         let modules = usize::try_from(modules::counts().0).unwrap_or(usize::MAX);
         if !records.is_empty() && self.make_room(modules.saturating_mul(MODULE_ROOM)) {
             self.append_modules();
-            self.append_stacks(records);
+            self.append_stacks(records.iter().map(|record| record.stack));
         }
         let mut part = 0;
         for chunk in records.chunks(RECORDS_PER_PART) {
@@ -313,11 +322,41 @@ impl Session {
         part
     }
 
-    fn append_stacks(&mut self, records: &[SnapshotRecord]) {
+    /// Where descriptors were opened and threads started since the last boundary. For want of memory it is left out: what leaks
+    /// is then known by its name alone.
+    fn append_handles(&mut self, boundary: u32) {
+        let most = self.sent_handles.most();
+        if !crate::HEAP.has_room(BOUNDARY_ROOM + most * HANDLE_ROOM) {
+            return;
+        }
+        let (descriptors, threads) = self.sent_handles.changes();
+        let stacks = |handles: &[Handle]| handles.iter().map(|handle| handle.stack).collect::<Vec<_>>();
+        let stacks = [stacks(&descriptors), stacks(&threads)].concat();
+        if stacks.is_empty() {
+            return;
+        }
+        self.append_modules();
+        self.append_stacks(stacks.into_iter());
+        for chunk in descriptors.chunks(RECORDS_PER_PART) {
+            self.append(&Frame::Handles(Handles {
+                boundary,
+                descriptors: chunk.to_vec(),
+                threads: Vec::new(),
+            }));
+        }
+        for chunk in threads.chunks(RECORDS_PER_PART) {
+            self.append(&Frame::Handles(Handles {
+                boundary,
+                descriptors: Vec::new(),
+                threads: chunk.to_vec(),
+            }));
+        }
+    }
+
+    fn append_stacks(&mut self, stacks: impl Iterator<Item = u32>) {
         let mut by_generation: Vec<(u32, Vec<StackNode>)> = Vec::new();
         let mut path = Vec::new();
-        for record in records {
-            let mut id = record.stack;
+        for mut id in stacks {
             while id != 0 && self.mark_sent(id) {
                 let Some(node) = TRACKER.stack_node(id) else { break };
                 let step = (node.generation, StackNode { id, parent: node.parent, pc: node.pc });

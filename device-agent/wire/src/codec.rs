@@ -173,6 +173,7 @@ fn body(frame: &Frame) -> Option<Vec<u8>> {
         Frame::OsSample(f) => bytes(f),
         Frame::Order(f) => bytes(f),
         Frame::LeakInfo(f) => bytes(f),
+        Frame::Handles(f) => bytes(f),
         Frame::JvmInfo(f) => bytes(f),
         Frame::Classes(f) => bytes(f),
         Frame::HeapHistogram(f) => bytes(f),
@@ -211,6 +212,7 @@ fn parse(frame_type: FrameType, version: u8, body: &[u8]) -> Option<Frame> {
         FrameType::OsSample => Frame::OsSample(all(body)?),
         FrameType::Order => Frame::Order(all(body)?),
         FrameType::LeakInfo => Frame::LeakInfo(all(body)?),
+        FrameType::Handles => Frame::Handles(all(body)?),
         FrameType::JvmInfo => Frame::JvmInfo(all(body)?),
         FrameType::Classes => Frame::Classes(all(body)?),
         FrameType::HeapHistogram => Frame::HeapHistogram(all(body)?),
@@ -241,6 +243,7 @@ impl Frame {
             Self::OsSample(_) => FrameType::OsSample,
             Self::Order(_) => FrameType::Order,
             Self::LeakInfo(_) => FrameType::LeakInfo,
+            Self::Handles(_) => FrameType::Handles,
             Self::JvmInfo(_) => FrameType::JvmInfo,
             Self::Classes(_) => FrameType::Classes,
             Self::HeapHistogram(_) => FrameType::HeapHistogram,
@@ -272,6 +275,7 @@ impl FrameType {
             11 => Self::OsSample,
             12 => Self::Order,
             13 => Self::LeakInfo,
+            14 => Self::Handles,
             32 => Self::JvmInfo,
             33 => Self::Classes,
             34 => Self::HeapHistogram,
@@ -296,7 +300,7 @@ mod tests {
     use crate::java::{ClassCount, JavaExhausted, JavaObjects, JavaSite, ObjectBorn, ObjectFreed};
 
     use super::*;
-    use crate::frame::{LeakInfo, Log, LogLevel, SnapshotRecord};
+    use crate::frame::{Handle, Handles, LeakInfo, Log, LogLevel, SnapshotRecord};
     use crate::{AgentCost, Counters, Goodbye, GoodbyeReason, NativeSnapshot, SnapshotScope};
 
     fn log(text: &str) -> Frame {
@@ -328,6 +332,15 @@ mod tests {
             backtrace_size: 16,
             records: vec![7; 144],
         });
+        let mut bytes = Vec::new();
+        let written = encode(&frame, 5, &mut bytes);
+        assert_eq!(decode(&bytes, 0), Ok(Decoded::Frame { frame, t_ns: 5, bytes: written }));
+    }
+
+    #[test]
+    fn handles_come_back_as_they_went() {
+        let handles = |first| vec![Handle { id: first, stack: 7 }, Handle { id: u32::MAX, stack: 0 }];
+        let frame = Frame::Handles(Handles { boundary: 3, descriptors: handles(4), threads: handles(4711) });
         let mut bytes = Vec::new();
         let written = encode(&frame, 5, &mut bytes);
         assert_eq!(decode(&bytes, 0), Ok(Decoded::Frame { frame, t_ns: 5, bytes: written }));

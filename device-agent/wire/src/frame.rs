@@ -37,6 +37,8 @@ pub enum Frame {
     Order(Order),
     /// Part of what the platform's own malloc debugging has listed.
     LeakInfo(LeakInfo),
+    /// Where descriptors were opened and threads started.
+    Handles(Handles),
     /// Where the stream comes from, if it is a Java virtual machine.
     JvmInfo(JvmInfo),
     /// Classes that later frames refer to.
@@ -87,6 +89,8 @@ pub enum FrameType {
     Order = 12,
     /// [`Frame::LeakInfo`]
     LeakInfo = 13,
+    /// [`Frame::Handles`]
+    Handles = 14,
     /// [`Frame::JvmInfo`]
     JvmInfo = 32,
     /// [`Frame::Classes`]
@@ -319,6 +323,27 @@ pub struct LeakInfo {
     pub backtrace_size: u64,
     /// Whole records.
     pub records: Vec<u8>,
+}
+
+/// A descriptor or a thread, and where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handle {
+    /// Number of the descriptor, or thread id.
+    pub id: u32,
+    /// Stack that opened or started it, see [`StackNode`]; 0: not known (any more).
+    pub stack: u32,
+}
+
+/// Where descriptors were opened and threads started, as far as that has changed since the last such frame. A descriptor that was never
+/// named was opened by nobody the agent could see.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handles {
+    /// The [`Boundary::sequence`] of the boundary that follows.
+    pub boundary: u32,
+    /// Descriptors.
+    pub descriptors: Vec<Handle>,
+    /// Threads.
+    pub threads: Vec<Handle>,
 }
 
 /// A mapped ELF file.

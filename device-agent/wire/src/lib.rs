@@ -23,7 +23,7 @@
 //! # Version history
 //!
 //! - **1**: hello, counters, boundary, native snapshot, modules, stacks, event, log, error, goodbye, OS sample,
-//!   order; from number 32 on the Java frames ([`java`]; 13, 39 and 40 came later). `tests/fixtures/v1.mgf` (at the top of the project) is a captured stream.
+//!   order; from number 32 on the Java frames ([`java`]; 13, 14, 39 and 40 came later). `tests/fixtures/v1.mgf` (at the top of the project) is a captured stream.
 //! - **2**: boundary and goodbye, version 2: `recording_ns` behind their costs. `tests/fixtures/v2.mgf`.
 //!
 //! A field may be added only by raising the version of its frame type and keeping the older decoder.
@@ -38,12 +38,14 @@ mod frame;
 pub mod handshake;
 pub mod java;
 pub mod spool;
+pub mod starts;
 
 pub use codec::{DecodeError, DecodeErrorKind, Decoded, HEADER_BYTES, MAX_BODY_BYTES, decode, encode};
 pub use frame::{
     AgentCost, Boundary, BoundaryKind, Counters, ErrorCode, ErrorFrame, Event, FdEntry, Frame, FrameType,
-    Goodbye, GoodbyeReason, Hello, LeakInfo, Log, LogLevel, Module, Modules, NativeSnapshot, Order, OsSample,
-    Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode, Stacks, ThreadEntry,
+    Goodbye, GoodbyeReason, Handle, Handles, Hello, LeakInfo, Log, LogLevel, Module, Modules, NativeSnapshot,
+    Order, OsSample, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode, Stacks,
+    ThreadEntry,
 };
 
 /// Version of the stream as a whole, told in the hello.
@@ -51,6 +53,9 @@ pub const WIRE_VERSION: u16 = 2;
 
 /// Name of the WebSocket sub-protocol that carries this stream.
 pub const WEBSOCKET_PROTOCOL: &str = "memgate.v1";
+
+/// Suite and name of the mark that the agent sets where `main` returns or the program calls `exit`, with the survivors.
+pub const END_OF_MAIN: (&str, &str) = ("memgate", "end of main");
 
 /// `pc` of the outermost node of a stack that could not be unwound to its root.
 pub const TRUNCATED_PC: u64 = 1;

@@ -1,8 +1,9 @@
 //! When a test that runs again, alone, has run often enough.
 //!
-//! As a one-time cost when nothing has changed since the first iteration; as a leak only after the iterations and
-//! the time the policy asks for, because a bounded cache that is still filling grows by the same amount every
-//! time; in between until every series is decided or the limits are reached.
+//! Never before the iterations the policy asks for. As a one-time cost when nothing has changed since the first iteration for so
+//! many that a rare leak would have shown, or for as long as a leak is watched; as a leak only after that time, because a bounded
+//! cache that is still filling grows by the same amount every time; in between until every series is decided or the limits are
+//! reached.
 
 use std::time::Duration;
 
@@ -10,16 +11,13 @@ use memgate_model::{Frame, Metric, Per};
 use memgate_wire::{Counters, Outcome};
 
 use crate::groups::{self, Places};
-use crate::growth::{Allowed, Finding, Growth, is_over, judge_series};
+use crate::growth::{Allowed, Finding, Growth, is_over_exactly, judge_exact, judge_series};
 use crate::policy::{GatePolicy, smallest_limit};
+use crate::rare;
 use crate::record::{OsState, ProcessRecord, Window};
 use crate::resolve::{Resolve, ResolvedStack};
 use crate::screen::os_value;
 
-/// Nothing may change for this many iterations, or for [`ONE_TIME_AFTER`] where they are slow, before a one-time
-/// cost is called one: a leak in every third iteration, or a vector on its way to the next doubling, shows by then.
-const ONE_TIME_ITERATIONS: usize = 8;
-const ONE_TIME_AFTER: Duration = Duration::from_millis(250);
 /// Growth that has paused is watched for up to this many times the usual limits: a cache that has just filled up
 /// shows itself as one.
 const PAUSED_FACTOR: u32 = 3;
@@ -37,6 +35,8 @@ pub struct Confirmation {
     confidence: f64,
     iterations: usize,
     max_iterations: usize,
+    /// So many without a change, and a rare leak would have shown.
+    unchanged: usize,
     iteration_cap: usize,
     min_run: Duration,
     /// Windows of the record that were looked at.
@@ -70,6 +70,7 @@ impl Confirmation {
         let limit = |metric| Some((metric, smallest_limit(policy, suite, test, metric, Per::Iteration)?));
         let warm_up = policy.warm_up as usize;
         let iterations = warm_up + policy.iterations.max(2) as usize;
+        let unchanged = rare::executions_for(policy.rarest_leak);
         Self {
             test: test.to_owned(),
             limits: Metric::ALL.into_iter().filter_map(limit).collect(),
@@ -77,7 +78,8 @@ impl Confirmation {
             confidence: policy.confidence,
             iterations,
             max_iterations: (warm_up + policy.max_iterations as usize).max(iterations),
-            iteration_cap: (policy.iteration_cap as usize).max(iterations),
+            unchanged,
+            iteration_cap: (policy.iteration_cap as usize).max(iterations).max(unchanged.saturating_add(1)),
             min_run: policy.min_run,
             looked_at: 0,
             ends: 0,
@@ -120,7 +122,7 @@ impl Confirmation {
     /// Resident memory is never quite still; it counts by its slope alone.
     fn same_os(&self, now: Option<&OsState>) -> bool {
         match (&self.last_os, now) {
-            (Some(last), Some(now)) => last.fds == now.fds && last.threads == now.threads,
+            (Some(last), Some(now)) => last.holds_the_same(now),
             _ => true,
         }
     }
@@ -129,14 +131,16 @@ impl Confirmation {
         if self.failed || record.damaged.is_some() || self.ends >= self.iteration_cap {
             return true;
         }
-        let unchanged = self.changed <= 1 && self.ends >= 3;
-        if unchanged && (self.ends >= ONE_TIME_ITERATIONS || elapsed >= ONE_TIME_AFTER) {
+        if self.ends < self.iterations {
+            return false;
+        }
+        if self.grown_bytes() > ENOUGH_BYTES {
             return true;
         }
-        if self.ends >= self.iterations && self.grown_bytes() > ENOUGH_BYTES {
-            return true;
+        if self.changed <= 1 {
+            return self.ends > self.unchanged || elapsed >= self.min_run;
         }
-        if self.ends < self.iterations.max(self.next_check) || elapsed < self.min_run {
+        if self.ends < self.next_check || elapsed < self.min_run {
             return false;
         }
         self.next_check = self.ends + (self.ends / 8).max(1);
@@ -147,6 +151,11 @@ impl Confirmation {
         }
         let decided = growths.iter().all(|g| g.finding != Finding::Open);
         decided || self.ends >= self.max_iterations
+    }
+
+    /// Does anything that has a limit grow in this record?
+    pub(crate) fn grows(&self, record: &ProcessRecord) -> bool {
+        self.growths(record).iter().any(|growth| growth.finding == Finding::Grows)
     }
 
     fn grown_bytes(&self) -> u64 {
@@ -163,14 +172,17 @@ impl Confirmation {
         let block = groups::smallest_block(&groups);
         let mut growths = Vec::new();
         for &(metric, limit) in &self.limits {
+            // Nothing but the test opens and allocates; the system alone decides what is resident.
+            let resident = matches!(metric, Metric::OsRss | Metric::OsPss);
             let mut judge = |values: &[f64], block: f64| {
                 let allowed = Allowed { limit, block, warm_up: self.warm_up, confidence: self.confidence };
-                growths.push(judge_series(values, allowed));
+                let judge = if resident { judge_series } else { judge_exact };
+                growths.push(judge(values, allowed));
             };
             match metric {
                 Metric::NativeLiveBytes => {
                     judge(&groups::totals(&windows, Counters::live_bytes), block);
-                    let open = groups.iter().filter(|g| !is_over(&g.bytes, self.warm_up));
+                    let open = groups.iter().filter(|g| !is_over_exactly(&g.bytes, self.warm_up));
                     open.for_each(|g| judge(&g.bytes, g.block));
                 }
                 Metric::NativeLiveAllocations => {
@@ -179,10 +191,7 @@ impl Confirmation {
                 _ => {
                     let values: Vec<_> = states.iter().filter_map(|os| os_value(os, metric)).collect();
                     if !values.is_empty() {
-                        judge(
-                            &values,
-                            if metric == Metric::OsRss || metric == Metric::OsPss { 0.0 } else { 1.0 },
-                        );
+                        judge(&values, if resident { 0.0 } else { 1.0 });
                     }
                 }
             }
@@ -216,9 +225,13 @@ mod tests {
 
     /// Iterations until it stops, for a test that takes this long.
     fn stops_after(iteration_ms: u64, body: impl Fn(&mut Process, u32)) -> usize {
+        stops(&GatePolicy::default(), iteration_ms, body)
+    }
+
+    fn stops(policy: &GatePolicy, iteration_ms: u64, body: impl Fn(&mut Process, u32)) -> usize {
         let mut p = Process::confirm();
         let mut observer = Observer::new();
-        let mut confirmation = Confirmation::new(&GatePolicy::default(), "engine", "A.a");
+        let mut confirmation = Confirmation::new(policy, "engine", "A.a");
         for i in 0..10_000 {
             p.run("A.a", i, |p| body(p, i));
             p.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
@@ -231,16 +244,42 @@ mod tests {
     }
 
     #[test]
-    fn a_one_time_cost_is_told_quickly() {
+    fn a_one_time_cost_is_told_when_a_rare_leak_would_have_shown_or_after_two_seconds() {
         let once = |p: &mut Process, i: u32| {
             if i == 0 {
                 p.alloc(1, 12 * 1024, 1)
             }
         };
-        assert_eq!(stops_after(1, once), 8);
-        assert_eq!(stops_after(100, once), 3);
-        assert_eq!(stops_after(1000, once), 3);
-        assert_eq!(stops_after(1, |_, _| ()), 8);
+        assert_eq!(stops_after(1, once), 91);
+        assert_eq!(stops_after(20, once), 91);
+        assert_eq!(stops_after(100, once), 20);
+        assert_eq!(stops_after(1000, once), 13);
+        assert_eq!(stops_after(1, |_, _| ()), 91);
+    }
+
+    #[test]
+    fn what_was_asked_for_is_a_minimum() {
+        let policy = GatePolicy { iterations: 200, max_iterations: 200, ..GatePolicy::default() };
+        assert_eq!(stops(&policy, 1, |_, _| ()), 203);
+        assert_eq!(stops(&policy, 1000, |_, _| ()), 203);
+        let policy = GatePolicy { rarest_leak: 1000, ..GatePolicy::default() };
+        assert_eq!(stops(&policy, 0, |_, _| ()), 4604, "the cap gives way");
+    }
+
+    /// The last of a few steps was so long ago that more may come, or not.
+    #[test]
+    fn what_may_be_a_rare_leak_is_watched_longer_than_a_cache_that_is_full() {
+        let steps = |at: &'static [u32]| {
+            stops_after(40, move |p, i| {
+                if at.contains(&i) {
+                    p.alloc(1, 37, 1)
+                }
+            })
+        };
+        let rare = steps(&[0, 9, 21]);
+        assert!((60..75).contains(&rare), "{rare}");
+        let cache = steps(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        assert!((50..60).contains(&cache), "{cache}");
     }
 
     #[test]

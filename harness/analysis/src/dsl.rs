@@ -2,8 +2,8 @@
 
 use memgate_model as model;
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, Counters, FdEntry, Frame, Goodbye, GoodbyeReason, Hello,
-    NativeSnapshot, OsSample, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode,
+    AgentCost, Boundary, BoundaryKind, Counters, FdEntry, Frame, Goodbye, GoodbyeReason, Handle, Handles,
+    Hello, NativeSnapshot, OsSample, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode,
     Stacks, ThreadEntry,
 };
 
@@ -96,6 +96,22 @@ impl Process {
         self.counters.freed_bytes += size * count;
     }
 
+    /// Opens a descriptor, with the stack that did.
+    pub(crate) fn open(&mut self, target: &'static str, stack: u32) {
+        let id = u32::try_from(self.fds.len()).expect("few descriptors");
+        self.fds.push(target);
+        let descriptors = vec![Handle { id, stack }];
+        self.frame(Frame::Handles(Handles { boundary: self.sequence + 1, descriptors, threads: Vec::new() }));
+    }
+
+    /// Starts a thread, with the stack that did.
+    pub(crate) fn spawn(&mut self, name: &'static str, stack: u32) {
+        self.threads.push(name);
+        let id = u32::try_from(self.threads.len()).expect("few threads");
+        let threads = vec![Handle { id, stack }];
+        self.frame(Frame::Handles(Handles { boundary: self.sequence + 1, descriptors: Vec::new(), threads }));
+    }
+
     pub(crate) fn start(&mut self, test: &str, iteration: u32) {
         self.boundary(BoundaryKind::TestStart, test, iteration, Vec::new(), 0, SnapshotScope::All);
     }
@@ -184,6 +200,15 @@ impl Process {
             ..OsSample::default()
         };
         self.frame(Frame::OsSample(sample));
+    }
+
+    /// `main` ends.
+    pub(crate) fn main_ends(&mut self) {
+        let alive: Vec<_> = self.live.iter().filter(|(_, n)| **n > 0).map(|(key, n)| (*key, *n)).collect();
+        let count = alive.iter().map(|(_, n)| n).sum();
+        let (suite, name) = memgate_wire::END_OF_MAIN;
+        let mark = format!("{suite}.{name}");
+        self.boundary(BoundaryKind::Mark, &mark, 0, alive, count, SnapshotScope::Survivors);
     }
 
     /// The orderly end.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use memgate_model::Metric;
 use memgate_wire::SnapshotRecord;
 
-use crate::record::{OsState, ProcessRecord, Window, total_bytes};
+use crate::record::{OsName, OsState, ProcessRecord, Window, total_bytes};
 use crate::resolve::Resolve;
 use crate::signature::{Place, place};
 use crate::text::Sizes;
@@ -26,10 +26,15 @@ impl<'a> Places<'a> {
         Self { record, resolve, known: HashMap::new() }
     }
 
-    fn of(&mut self, stack: u32) -> Rc<Place> {
+    pub(crate) fn of(&mut self, stack: u32) -> Rc<Place> {
         let (record, resolve) = (self.record, &mut self.resolve);
         let place = self.known.entry(stack).or_insert_with(|| Rc::new(place(&resolve.frames(record, stack))));
         Rc::clone(place)
+    }
+
+    /// Where descriptors or threads come from; `None`: nothing is known of that.
+    pub(crate) fn of_handle(&mut self, stack: u32) -> Option<Rc<Place>> {
+        (stack != 0).then(|| self.of(stack)).filter(|place| !place.frames.is_empty())
     }
 }
 
@@ -107,6 +112,44 @@ pub(crate) fn series_of(
     groups.into_values().collect()
 }
 
+/// The most allocations each group had at an end of the test.
+pub(crate) fn held_at_ends(test: &str, places: &mut Places<'_>) -> BTreeMap<String, f64> {
+    let mut most = BTreeMap::<String, f64>::new();
+    let mut all: Vec<_> = steps(places.record, test).0.into_iter().collect();
+    all.sort_unstable_by_key(|(key, _)| *key);
+    for ((stack, _), steps) in all {
+        let count = steps.iter().map(|(_, count)| *count).max().unwrap_or(0);
+        if count > 0 {
+            *most.entry(places.of(stack).id.clone()).or_default() += float(count);
+        }
+    }
+    most
+}
+
+/// How many allocations of each group appeared in the windows of `test` after its first end, and how many went in those of others.
+pub(crate) fn exchanged(test: &str, places: &mut Places<'_>) -> BTreeMap<String, (u64, u64)> {
+    let mut now = HashMap::<(u32, u64), u64>::new();
+    let mut exchanged = BTreeMap::<String, (u64, u64)>::new();
+    let mut counts = false;
+    let record = places.record;
+    for window in &record.windows {
+        let own = window.is(test);
+        for change in &window.changes {
+            let before = now.insert((change.stack, change.size), change.count).unwrap_or(0);
+            if counts {
+                let group = exchanged.entry(places.of(change.stack).id.clone()).or_default();
+                if own {
+                    group.0 += change.count.saturating_sub(before);
+                } else {
+                    group.1 += before.saturating_sub(change.count);
+                }
+            }
+        }
+        counts |= own;
+    }
+    exchanged
+}
+
 /// The smallest size that changed in any group, 0 where none did.
 pub(crate) fn smallest_block(series: &[Series]) -> f64 {
     series.iter().map(|s| s.block).min_by(f64::total_cmp).unwrap_or(0.0)
@@ -161,6 +204,8 @@ fn remember(sizes: &mut Sizes, size: u64) {
 pub(crate) struct OsSeries {
     pub(crate) name: String,
     pub(crate) counts: Vec<f64>,
+    /// The same by the stack that opened or started them.
+    pub(crate) by_stack: BTreeMap<u32, Vec<f64>>,
 }
 
 /// What a process holds open, of one kind.
@@ -185,7 +230,7 @@ impl OsKind {
         }
     }
 
-    pub(crate) fn names(self, os: &OsState) -> &[(String, u32)] {
+    pub(crate) fn names(self, os: &OsState) -> &[(OsName, u32)] {
         match self {
             Self::Descriptor => &os.fds,
             Self::Thread => &os.threads,
@@ -202,14 +247,21 @@ impl OsKind {
 
 /// Counts by name at each of these moments, for names whose count is not always the same.
 pub(crate) fn os_series(states: &[&OsState], kind: OsKind) -> Vec<OsSeries> {
-    let mut all = BTreeMap::<&str, Vec<f64>>::new();
+    let mut all = BTreeMap::<&str, OsSeries>::new();
+    let none = || vec![0.0; states.len()];
     for (i, state) in states.iter().enumerate() {
-        for (name, count) in kind.names(state) {
-            all.entry(name).or_insert_with(|| vec![0.0; states.len()])[i] = f64::from(*count);
+        for (OsName { name, stack }, count) in kind.names(state) {
+            let series = all.entry(name).or_insert_with(|| OsSeries {
+                name: name.clone(),
+                counts: none(),
+                by_stack: BTreeMap::new(),
+            });
+            series.counts[i] += f64::from(*count);
+            series.by_stack.entry(*stack).or_insert_with(none)[i] += f64::from(*count);
         }
     }
-    all.retain(|_, counts| counts.windows(2).any(|pair| pair[0] != pair[1]));
-    all.into_iter().map(|(name, counts)| OsSeries { name: name.to_owned(), counts }).collect()
+    all.retain(|_, series| series.counts.windows(2).any(|pair| pair[0] != pair[1]));
+    all.into_values().collect()
 }
 
 /// Live bytes or allocations at the end of every window.

@@ -4,6 +4,7 @@
 //! follows the warm-up. Growth that is over (a cache that is full, noise that falls back) is told from growth
 //! that goes on by when the series last set a new high.
 
+use crate::rare;
 use crate::stats::{Slope, theil_sen, thin};
 
 /// A series counts as settled when it has set no new high for this share of its iterations, counted from the very
@@ -47,7 +48,7 @@ pub(crate) struct Growth {
     pub(crate) slope: Slope,
     /// Points after warm-up.
     pub(crate) iterations: usize,
-    /// It grew, and has not for a while: more iterations may show that it is over.
+    /// It grew, and has not for a while: more iterations may show that it is over, or that it is rare.
     pub(crate) paused: bool,
 }
 
@@ -57,6 +58,49 @@ pub(crate) fn judge_series(values: &[f64], allowed: Allowed) -> Growth {
     let quiet = quiet_share(values, allowed.warm_up);
     let over = is_over(values, allowed.warm_up);
     decide(&thin(counted, MAX_POINTS), counted.len(), quiet, over, allowed)
+}
+
+/// The same for values that nothing but the test changes, such as the counters of an allocator: every step counts.
+/// A slope does not see a step that comes near the end, and a few steps do not tell a rare leak from growth that is
+/// over: that takes a silence which a leak as frequent as the steps before it would not keep.
+pub(crate) fn judge_exact(values: &[f64], allowed: Allowed) -> Growth {
+    let mut growth = judge_series(values, allowed);
+    let just_risen = growth.finding == Finding::Still && has_just_risen(values, allowed);
+    if just_risen {
+        growth.finding = Finding::Open;
+    }
+    growth.paused |=
+        just_risen || growth.finding != Finding::Grows && may_rise_again(values, allowed.warm_up);
+    growth
+}
+
+/// [`is_over`], where every step counts.
+pub(crate) fn is_over_exactly(values: &[f64], warm_up: usize) -> bool {
+    let allowed = Allowed { limit: 0.0, block: 0.0, warm_up, confidence: 0.0 };
+    is_over(values, warm_up) && !has_just_risen(values, allowed)
+}
+
+/// It set a new high that it has kept since, too late to be called settled, by more than is allowed for all iterations.
+fn has_just_risen(values: &[f64], allowed: Allowed) -> bool {
+    let high = last_high(values, allowed.warm_up);
+    let lowest = |part: Option<&[f64]>| part.unwrap_or_default().iter().copied().min_by(f64::total_cmp);
+    let before = lowest(values.get(allowed.warm_up..high));
+    let since = lowest(values.get(high..));
+    let most = allowed.limit * as_f64(values.len().saturating_sub(allowed.warm_up));
+    quiet_share(values, allowed.warm_up) < SETTLED_SHARE
+        && matches!((before, since), (Some(before), Some(since)) if since - before > most)
+}
+
+/// It has set new highs and keeps the last one, and what comes as often as they did may well have kept still for so long.
+fn may_rise_again(values: &[f64], warm_up: usize) -> bool {
+    let high = last_high(values, warm_up);
+    let (mut steps, mut highest) = (0, f64::INFINITY);
+    for value in values.get(warm_up..=high).unwrap_or_default() {
+        steps += usize::from(*value > highest);
+        highest = if highest.is_infinite() { *value } else { highest.max(*value) };
+    }
+    let quiet = values.len().saturating_sub(high + 1);
+    steps > 0 && !fell_back(values, warm_up) && !rare::is_improbable(quiet, steps, high - warm_up)
 }
 
 /// Judges values at the end of runs of different length, in the order of their lengths: `(length, value)`.
@@ -108,6 +152,13 @@ fn last_high(values: &[f64], warm_up: usize) -> usize {
         }
     }
     last_high
+}
+
+/// The iteration, from 1, that last set a new high after the warm-up, and how much more it is than at the warm-up's end.
+pub(crate) fn last_rise(values: &[f64], warm_up: usize) -> (usize, f64) {
+    let high = last_high(values, warm_up);
+    let value = |i: usize| values.get(i).copied().unwrap_or_default();
+    (high + 1, value(high) - value(warm_up))
 }
 
 /// In its last third it came down to where it was in the first part: what is freed late, or toggles, does; what
@@ -180,6 +231,61 @@ mod tests {
         }
     }
 
+    /// Of a leak in one of so many executions: the ends of `n` of them.
+    fn rare_leak(n: usize, one_in: usize, seed: usize, by_chance: bool) -> Vec<f64> {
+        let leaks = |i: usize| match by_chance {
+            true => noise(1_000_003 * seed + i, 1000 * one_in) < 1000.0,
+            false => (i + seed).is_multiple_of(one_in),
+        };
+        let lost = (1..=n).scan(0, |lost, i| {
+            *lost += usize::from(leaks(i));
+            Some(37.0 * as_f64(*lost))
+        });
+        lost.collect()
+    }
+
+    /// Where executions are cheap, there are some hundred at least: rare leaks are then leaks like others.
+    #[test]
+    fn leaks_that_come_now_and_then_grow() {
+        for one_in in [10, 20] {
+            for n in [250, 600] {
+                for seed in 0..3 {
+                    for by_chance in [false, true] {
+                        let values = rare_leak(n, one_in, seed, by_chance);
+                        let found = judge_exact(&values, ALLOWED).finding;
+                        assert_eq!(
+                            found,
+                            Finding::Grows,
+                            "one in {one_in}, {n}, {seed}, by chance: {by_chance}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where they are dear, a step near the end has no slope, and is no rest either.
+    #[test]
+    fn a_late_step_that_stays_is_not_still() {
+        for at in 24..43 {
+            let values = series(43, |i| if i > at { 137.0 } else { 100.0 });
+            let growth = judge_exact(&values, ALLOWED);
+            assert_eq!((growth.finding, growth.paused), (Finding::Open, true), "{at}");
+            assert!(!is_over_exactly(&values, 3));
+            assert_eq!(last_rise(&values, 3), (at + 1, 37.0));
+            let allowed = Allowed { limit: 37.0, ..ALLOWED };
+            assert_eq!(judge_exact(&values, allowed).finding, Finding::Still, "{at}");
+        }
+        // It falls back, or has been over for long.
+        for settled in [
+            series(43, |i| if i == 40 { 137.0 } else { 100.0 }),
+            series(43, |i| 100.0 + 37.0 * as_f64((i / 8).min(1))),
+        ] {
+            assert_eq!(judge_exact(&settled, ALLOWED).finding, Finding::Still);
+            assert!(is_over_exactly(&settled, 3));
+        }
+    }
+
     #[test]
     fn ten_iterations_after_warm_up_tell_a_plain_leak() {
         for n in 6..14 {
@@ -210,6 +316,12 @@ mod tests {
             }
             for n in [100, 160, 500, 1999] {
                 assert_eq!(finding(&series(n, &value)), Finding::Still, "{what}, {n} iterations");
+                let exactly = judge_exact(&series(n, &value), ALLOWED);
+                assert_eq!(
+                    (exactly.finding, exactly.paused),
+                    (Finding::Still, false),
+                    "{what}, {n} iterations"
+                );
             }
         }
     }
@@ -258,6 +370,9 @@ mod tests {
             assert_eq!(finding(&series(n, as_f64)), Finding::Open, "{n}");
         }
         assert_eq!(judge_series(&[], Allowed { warm_up: 0, ..ALLOWED }).finding, Finding::Open);
+        for n in 0..5 {
+            assert_eq!(judge_exact(&series(n, as_f64), ALLOWED).finding, Finding::Open, "{n}");
+        }
     }
 
     /// Values that never repeat stay below the half percent that the interval promises; counts of a few blocks
@@ -277,6 +392,10 @@ mod tests {
         fn any_values_have_a_finding(values in proptest::collection::vec(proptest::num::f64::NORMAL, 0..400)) {
             let growth = judge_series(&values, ALLOWED);
             proptest::prop_assert_eq!(growth.iterations, values.len().saturating_sub(3));
+            let (at, by) = last_rise(&values, 3);
+            proptest::prop_assert!(at > 0 && by >= 0.0);
+            proptest::prop_assert!(!may_rise_again(&values, 3) || by > 0.0);
+            proptest::prop_assert!(!is_over_exactly(&values, 3) || !has_just_risen(&values, ALLOWED));
         }
     }
 }

@@ -57,6 +57,8 @@ pub struct JavaInput {
     pub rounds: Vec<ProcessInput>,
     /// Why some or all of its classes did not need rounds (`screen: off`); `None`: all had to run in them.
     pub not_screened: Option<String>,
+    /// Nothing was screened, because that was switched off: no test is judged.
+    pub is_off: bool,
     /// What figures of this kind of run do not tell; `None`: nothing is special about it.
     pub limits: Option<String>,
 }
@@ -94,6 +96,13 @@ pub enum Ending {
 pub enum ConfirmationInput {
     /// The test alone, repeated in one process.
     Repeated(Box<ProcessInput>),
+    /// The same, and with the tests around it, repeated in one process; or why that could not be.
+    InCompany {
+        /// The test alone.
+        alone: Box<ProcessInput>,
+        /// With the others.
+        together: Result<Box<ProcessInput>, String>,
+    },
     /// The process is the test: runs that repeated their work a different number of times each.
     Lengths(Vec<Repetition>),
     /// It cannot be repeated; why, as a fragment after "unconfirmed: …". A warning, or a failure by policy.

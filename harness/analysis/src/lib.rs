@@ -10,6 +10,7 @@
 //! Everything here is a function from values to values: no file, clock, environment or thread.
 #![forbid(unsafe_code)]
 
+mod company;
 mod confirm;
 #[cfg(test)]
 mod dsl;
@@ -22,6 +23,7 @@ mod native;
 mod observer;
 mod os_names;
 mod policy;
+mod rare;
 mod record;
 mod resolve;
 mod screen;
@@ -29,21 +31,24 @@ mod signature;
 pub mod stats;
 mod text;
 
+pub use company::{Company, company};
 pub use confirm::{Confirmation, Next};
 pub use input::{ConfirmationInput, Ending, JavaInput, ProcessInput, Repetition, RunInput, SuiteInput};
 pub use java::{
     ClassWindow, Exhaustion, Followed, JavaConfirmation, JavaRecord, JavaSnapshot, JavaSuspect, JavaWindow,
-    Left, ROUNDS_OF_LITERALS, RoundsWatch, class_windows, followed, screen_rounds,
+    Left, ROUNDS_OF_LITERALS, RoundsWatch, base_of, class_windows, followed, left_out, ran_out_of_memory,
+    screen_rounds,
 };
 pub use judge::judge;
 pub use native::{leaves_native, native_grows};
 pub use observer::{Limits, Observer};
 pub use policy::{
-    Baseline, Bound, FollowPolicy, FramePattern, GatePolicy, Limit, NamePattern, Rule, TextPattern, Waiver,
-    WaiverMatch,
+    Bound, FollowPolicy, FramePattern, GatePolicy, Limit, NamePattern, Rule, TestPattern, TextPattern,
+    Waiver, WaiverMatch,
 };
 pub use record::{
-    CurveSample, Names, OpenTest, OsState, ProcessEnd, ProcessRecord, SeenError, StackStep, Window,
+    CurveSample, JavaNames, Names, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError,
+    StackStep, Window,
 };
 pub use resolve::{Resolve, ResolvedStack};
 pub use screen::{Suspect, screen};

@@ -4,18 +4,19 @@
 //! operating system finds its boundary by number, whichever of the two comes first. Whatever the frames claim,
 //! a record holds no more than its [`Limits`]; what is dropped makes the record damaged, never silently smaller.
 
-use std::collections::{BTreeMap, HashMap, hash_map::Entry};
+use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
 use std::sync::Arc;
 
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, Counters, Frame, LogLevel, Modules, NativeSnapshot, OsSample,
-    SnapshotRecord, SnapshotScope, Stacks,
+    AgentCost, Boundary, BoundaryKind, Counters, END_OF_MAIN, Frame, Handle, Handles, LogLevel, Modules,
+    NativeSnapshot, OsSample, SnapshotRecord, SnapshotScope, Stacks,
 };
 
 use crate::java::{JavaReader, JavaWindow};
 use crate::os_names;
 use crate::record::{
-    CurveSample, Names, Node, OpenTest, OsState, ProcessEnd, ProcessRecord, SeenError, Window, test_id,
+    CurveSample, Names, Node, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError, Window,
+    test_id,
 };
 
 /// How much one record may hold. Beyond it frames are dropped and the record says so in `damaged`.
@@ -46,6 +47,8 @@ const MAX_LINES: usize = 100;
 const MAX_PENDING: usize = 1000;
 /// How far back the first end of an execution is looked for when a second one comes.
 const SETTLE_REACH: usize = 64;
+/// Descriptors, or threads, whose origin is remembered at one time.
+const MAX_ORIGINS: usize = 1 << 20;
 /// Points of the curve before every two become one.
 const MAX_CURVE: usize = 4096;
 
@@ -63,11 +66,49 @@ pub struct Observer {
     window_of: HashMap<u32, (usize, Side)>,
     end_sequence: Option<u32>,
     last_os: OsState,
+    origins: Origins,
     java: JavaReader,
     curve_stride: usize,
     curve_skipped: usize,
     curve_waiting: CurveSample,
     seen_any: bool,
+}
+
+/// The stacks that opened descriptors and started threads, by their numbers.
+#[derive(Debug, Default)]
+struct Origins {
+    /// The boundary they were last told for.
+    boundary: u32,
+    descriptors: HashMap<u32, u32>,
+    threads: HashMap<u32, u32>,
+}
+
+impl Origins {
+    fn learn(&mut self, told: Handles) {
+        self.boundary = self.boundary.max(told.boundary);
+        for (known, told) in [(&mut self.descriptors, told.descriptors), (&mut self.threads, told.threads)] {
+            for Handle { id, stack } in told {
+                if stack == 0 {
+                    known.remove(&id);
+                } else if known.len() < MAX_ORIGINS || known.contains_key(&id) {
+                    known.insert(id, stack);
+                }
+            }
+        }
+    }
+
+    /// Numbers are used again: what is known now says nothing of an earlier boundary.
+    fn fit(&self, sample: &OsSample) -> bool {
+        sample.boundary == 0 || sample.boundary >= self.boundary
+    }
+
+    /// Threads that are gone by this sample need not be remembered.
+    fn forget_the_dead(&mut self, sample: &OsSample) {
+        if self.threads.len() > sample.threads.len() {
+            let alive: HashSet<u32> = sample.threads.iter().map(|thread| thread.id).collect();
+            self.threads.retain(|id, _| alive.contains(id));
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -118,6 +159,7 @@ impl Observer {
             Frame::NativeSnapshot(snapshot) => self.snapshot_part(snapshot),
             Frame::Modules(modules) => self.modules(modules),
             Frame::Stacks(stacks) => self.stacks(&stacks),
+            Frame::Handles(handles) => self.origins.learn(handles),
             Frame::Log(log) if log.level != LogLevel::Debug && self.record.warnings.len() < MAX_LINES => {
                 self.record.warnings.push(log.text);
             }
@@ -285,7 +327,13 @@ impl Observer {
         match boundary.kind {
             BoundaryKind::TestStart => self.test_start(boundary, t_ns),
             BoundaryKind::TestEnd => self.test_end(&boundary, snapshot, java, t_ns),
-            BoundaryKind::ProcessEnd => self.process_end(&boundary, snapshot, t_ns),
+            BoundaryKind::ProcessEnd => {
+                self.end_sequence = Some(boundary.sequence);
+                self.record.end = Some(self.process_end(&boundary, snapshot, t_ns));
+            }
+            BoundaryKind::Mark if (boundary.suite.as_str(), boundary.test.as_str()) == END_OF_MAIN => {
+                self.record.main_end = Some(self.process_end(&boundary, snapshot, t_ns));
+            }
             BoundaryKind::IterationStart => {
                 self.record.iterations = self.record.iterations.max(boundary.iteration.saturating_add(1));
             }
@@ -385,16 +433,15 @@ impl Observer {
         window.os_end = self.samples.remove(&boundary.sequence).or(window.os_end.take());
     }
 
-    fn process_end(&mut self, boundary: &Boundary, snapshot: Snapshot, t_ns: u64) {
-        self.end_sequence = Some(boundary.sequence);
-        self.record.end = Some(ProcessEnd {
+    fn process_end(&mut self, boundary: &Boundary, snapshot: Snapshot, t_ns: u64) -> ProcessEnd {
+        ProcessEnd {
             t_ns,
             counters: boundary.counters,
             incomplete: snapshot.truncated || snapshot.parts != boundary.snapshot_parts,
             survivors: snapshot.survivors,
             survivor_count: boundary.survivors,
             os: self.samples.remove(&boundary.sequence),
-        });
+        }
     }
 
     fn os_sample(&mut self, sample: OsSample, t_ns: u64) {
@@ -418,8 +465,19 @@ impl Observer {
 
     /// Lists that did not change since the sample before are shared with it.
     fn os_state(&mut self, sample: &OsSample) -> OsState {
-        let fds = os_names::count(sample.fds.iter().map(|f| os_names::descriptor(&f.target)));
-        let threads = os_names::count(sample.threads.iter().map(|t| os_names::thread(&t.name)));
+        let fit = self.origins.fit(sample);
+        let named = |name: String, of: &HashMap<u32, u32>, id: u32| OsName {
+            name,
+            stack: of.get(&id).filter(|_| fit).copied().unwrap_or(0),
+        };
+        let Origins { descriptors, threads, .. } = &self.origins;
+        let fds = sample.fds.iter().map(|f| named(os_names::descriptor(&f.target), descriptors, f.fd));
+        let fds = os_names::count(fds);
+        let threads = sample.threads.iter().map(|t| named(os_names::thread(&t.name), threads, t.id));
+        let threads = os_names::count(threads);
+        if fit && sample.boundary != 0 {
+            self.origins.forget_the_dead(sample);
+        }
         let fds = self.share(fds, |os| &os.fds);
         let threads = self.share(threads, |os| &os.threads);
         let state = OsState { rss_bytes: sample.rss_bytes, pss_bytes: sample.pss_bytes, fds, threads };
@@ -427,7 +485,7 @@ impl Observer {
         state
     }
 
-    fn share(&mut self, names: Vec<(String, u32)>, of: fn(&OsState) -> &Names) -> Names {
+    fn share(&mut self, names: Vec<(OsName, u32)>, of: fn(&OsState) -> &Names) -> Names {
         let last = of(&self.last_os);
         if **last == names {
             return Arc::clone(last);
@@ -582,6 +640,33 @@ mod tests {
             assert_eq!(window.os_start.as_ref().map(OsState::fd_count), Some(3), "os_first {os_first}");
             assert_eq!(window.os_end.as_ref().map(OsState::fd_count), Some(4), "os_first {os_first}");
         }
+    }
+
+    #[test]
+    fn where_a_descriptor_was_opened_is_known_from_its_boundary_on_and_not_before() {
+        let mut p = Process::screen();
+        p.run("Map.first", 0, |p| p.fds.push("/tmp/log"));
+        p.run("Map.second", 0, |p| {
+            p.fds.pop();
+            p.open("/tmp/log", 7);
+        });
+        let stacks = |record: &ProcessRecord| -> Vec<u32> {
+            let of_log = |w: &Window| {
+                let fds = &w.os_end.as_ref().expect("a sample").fds;
+                fds.iter().find(|(fd, _)| fd.name == "/tmp/log").expect("it is open").0.stack
+            };
+            record.windows.iter().map(of_log).collect()
+        };
+        let mut observer = Observer::new();
+        p.frames.iter().cloned().for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+        assert_eq!(stacks(observer.record()), [0, 7]);
+        // Samples that come late are not told by what the number means by then.
+        let mut observer = Observer::new();
+        let (late, frames): (Vec<_>, Vec<_>) =
+            p.frames.into_iter().partition(|(frame, _)| matches!(frame, Frame::OsSample(_)));
+        frames.into_iter().for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+        late.into_iter().for_each(|(frame, t_ns)| observer.push_os(frame, t_ns));
+        assert_eq!(stacks(observer.record()), [0, 7]);
     }
 
     #[test]

@@ -33,8 +33,8 @@ pub(crate) fn thread(name: &str) -> String {
 }
 
 /// Each name once, with how often it came, sorted.
-pub(crate) fn count(names: impl Iterator<Item = String>) -> Vec<(String, u32)> {
-    let mut counts = BTreeMap::<String, u32>::new();
+pub(crate) fn count<N: Ord>(names: impl Iterator<Item = N>) -> Vec<(N, u32)> {
+    let mut counts = BTreeMap::<N, u32>::new();
     for name in names {
         *counts.entry(name).or_default() += 1;
     }
@@ -67,6 +67,7 @@ fn without_random_suffix(part: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::OsName;
 
     #[test]
     fn takes_out_what_differs_from_run_to_run() {
@@ -93,8 +94,9 @@ mod tests {
     }
 
     #[test]
-    fn counts_each_name() {
-        let names = ["b", "a", "b"].map(str::to_owned).into_iter();
-        assert_eq!(count(names), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
+    fn counts_each_name_and_origin() {
+        let named = |(name, stack): (&str, u32)| OsName { name: name.to_owned(), stack };
+        let names = [("b", 1), ("a", 1), ("b", 1), ("b", 2)].map(named).into_iter();
+        assert_eq!(count(names), [(named(("a", 1)), 1), (named(("b", 1)), 2), (named(("b", 2)), 1)]);
     }
 }

@@ -1,7 +1,6 @@
 //! The gate's policy: how to measure, what is allowed, what is waived. No YAML and no glob: the caller compiles
 //! its configuration into these types.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +12,15 @@ use memgate_model::{HolderStep, Leak, Level, Metric, Per, Threshold, WaiverRepor
 pub struct GatePolicy {
     /// Iterations that are run but do not count.
     pub warm_up: u32,
-    /// Iterations after warm-up before anything but a one-time cost may be decided.
+    /// Iterations after warm-up before anything may be decided.
     pub iterations: u32,
     /// Iterations at which an open question is given up, unless [`Self::min_run`] has not passed.
     pub max_iterations: u32,
     /// A leak is not called one before the test has been repeated this long.
     pub min_run: Duration,
+    /// A one-time cost is called one when a leak in one of so many executions would have been missed with 1 % at most, or
+    /// after [`Self::min_run`].
+    pub rarest_leak: u32,
     /// Iterations never exceeded, so that the stream of a very fast test stays small.
     pub iteration_cap: u32,
     /// Confidence of the slope's interval, two-sided.
@@ -31,8 +33,6 @@ pub struct GatePolicy {
     pub rules: Vec<Rule>,
     /// Limits where no rule names the metric.
     pub defaults: Vec<Limit>,
-    /// Accepted figures of an earlier run.
-    pub baseline: Option<Baseline>,
     /// Known leaks.
     pub waivers: Vec<Waiver>,
     /// How followed Java objects are added up.
@@ -78,13 +78,13 @@ impl Default for GatePolicy {
             iterations: 10,
             max_iterations: 40,
             min_run: Duration::from_secs(2),
+            rarest_leak: 20,
             iteration_cap: 2000,
             confidence: 0.99,
             unconfirmed: Level::Warn,
             ignore_test_failures: false,
             rules: Vec::new(),
             defaults: ZERO_BY_DEFAULT.map(zero).to_vec(),
-            baseline: None,
             waivers: Vec::new(),
             follow: FollowPolicy::default(),
             today: String::new(),
@@ -97,13 +97,23 @@ impl GatePolicy {
     #[must_use]
     pub fn limits(&self, suite: &str, test: &str, metric: Metric, per: Per) -> Vec<&Limit> {
         let name = format!("{suite}::{test}");
-        let of = |limits: &'_ [Limit]| limits.iter().any(|l| l.metric == metric && l.per == per);
+        let applies = |l: &&Limit| l.metric == metric && l.per == per && l.bound != Bound::NoFigure;
         let chosen = self
             .rules
             .iter()
-            .find(|rule| rule.matches.is_match(&name) && of(&rule.limits))
+            .find(|rule| rule.matches.is_match(&name) && rule.limits.iter().any(|l| applies(&l)))
             .map_or(&self.defaults, |rule| &rule.limits);
-        chosen.iter().filter(|l| l.metric == metric && l.per == per).collect()
+        chosen.iter().filter(applies).collect()
+    }
+
+    /// Does the first entry for this metric compare with a figure that the baseline does not have?
+    #[must_use]
+    pub fn lacks_figure(&self, suite: &str, test: &str, metric: Metric, per: Per) -> bool {
+        let name = format!("{suite}::{test}");
+        let of = |l: &&Limit| l.metric == metric && l.per == per;
+        let first =
+            self.rules.iter().find(|rule| rule.limits.iter().any(|l| of(&l)) && rule.matches.is_match(&name));
+        first.is_some_and(|rule| rule.limits.iter().filter(of).any(|l| l.bound == Bound::NoFigure))
     }
 }
 
@@ -116,7 +126,7 @@ pub(crate) fn thresholds(
     per: Per,
 ) -> Vec<Threshold> {
     let limits = policy.limits(suite, test, metric, per);
-    limits.into_iter().filter_map(|l| l.threshold(policy.baseline.as_ref(), suite, test)).collect()
+    limits.into_iter().filter_map(Limit::threshold).collect()
 }
 
 /// The smallest threshold of a metric.
@@ -188,15 +198,9 @@ impl Limit {
         }
     }
 
-    /// The limit in the metric's unit. A relative one needs the baseline's value for `suite` and `test` (empty for
-    /// the suite as a whole); `None`: there is no such value.
-    fn threshold(&self, baseline: Option<&Baseline>, suite: &str, test: &str) -> Option<Threshold> {
-        let limit = match self.bound {
-            Bound::Absolute(limit) => limit,
-            Bound::OverBaseline { percent } => {
-                baseline?.value(suite, test, self.metric)? * (1.0 + percent / 100.0)
-            }
-        };
+    /// The limit in the metric's unit; `None`: there is nothing to compare with.
+    fn threshold(&self) -> Option<Threshold> {
+        let Bound::Absolute(limit) = self.bound else { return None };
         Some(Threshold { limit, level: self.level, source: self.source.clone() })
     }
 }
@@ -206,24 +210,8 @@ impl Limit {
 pub enum Bound {
     /// This much, in the metric's unit.
     Absolute(f64),
-    /// The baseline's value and this many percent more.
-    OverBaseline {
-        /// Percent.
-        percent: f64,
-    },
-}
-
-/// Accepted figures of an earlier run.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Baseline {
-    /// By suite and test (empty for the suite as a whole), then metric.
-    pub values: BTreeMap<(String, String), BTreeMap<Metric, f64>>,
-}
-
-impl Baseline {
-    fn value(&self, suite: &str, test: &str, metric: Metric) -> Option<f64> {
-        self.values.get(&(suite.to_owned(), test.to_owned()))?.get(&metric).copied()
-    }
+    /// Relative to a figure that the baseline does not have.
+    NoFigure,
 }
 
 /// A known leak that does not fail the build for now.
@@ -231,6 +219,8 @@ impl Baseline {
 pub struct Waiver {
     /// Which leaks.
     pub matches: WaiverMatch,
+    /// Of which tests; `None`: of all.
+    pub test: Option<TestPattern>,
     /// Why.
     pub reason: String,
     /// Who answers for it.
@@ -247,12 +237,42 @@ impl Waiver {
     }
 
     fn text(&self) -> String {
-        match &self.matches {
+        let what = match &self.matches {
             WaiverMatch::Leak(id) => format!("leak {id}"),
             WaiverMatch::Frame(pattern) => format!("frame {}", pattern.text),
             WaiverMatch::Class(pattern) => format!("class {}", pattern.0.text),
             WaiverMatch::Holder(pattern) => format!("holder {}", pattern.0.text),
+        };
+        match &self.test {
+            Some(test) => format!("{what} in {}", test.text),
+            None => what,
         }
+    }
+}
+
+/// The tests in which a waiver holds.
+#[derive(Clone)]
+pub struct TestPattern {
+    text: String,
+    matches: Arc<IsTest>,
+}
+
+/// Is it asked of this suite and this test of it?
+type IsTest = dyn Fn(&str, &str) -> bool + Send + Sync;
+
+impl TestPattern {
+    /// `text` is what the user wrote; `matches` is asked with a suite and a test of it.
+    pub fn new(
+        text: impl Into<String>,
+        matches: impl Fn(&str, &str) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self { text: text.into(), matches: Arc::new(matches) }
+    }
+}
+
+impl fmt::Debug for TestPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TestPattern({:?})", self.text)
     }
 }
 
@@ -310,11 +330,18 @@ impl TextPattern {
 pub(crate) struct Waivers<'a> {
     policy: &'a GatePolicy,
     used: Vec<u32>,
+    /// Suite and test that are judged now.
+    test: (String, String),
 }
 
 impl<'a> Waivers<'a> {
     pub(crate) fn new(policy: &'a GatePolicy) -> Self {
-        Self { policy, used: vec![0; policy.waivers.len()] }
+        Self { policy, used: vec![0; policy.waivers.len()], test: (String::new(), String::new()) }
+    }
+
+    /// What is asked for from now on leaks in this test.
+    pub(crate) fn enter(&mut self, suite: &str, test: &str) {
+        self.test = (suite.to_owned(), test.to_owned());
     }
 
     /// The reason of the first waiver in force that covers this leak; counts its use.
@@ -348,7 +375,9 @@ impl<'a> Waivers<'a> {
 
     fn first(&mut self, hit: impl Fn(&Waiver) -> bool) -> Option<String> {
         let waivers = &self.policy.waivers;
-        let index = waivers.iter().position(|w| !w.expired(&self.policy.today) && hit(w))?;
+        let (suite, test) = &self.test;
+        let here = |w: &Waiver| w.test.as_ref().is_none_or(|pattern| (pattern.matches)(suite, test));
+        let index = waivers.iter().position(|w| !w.expired(&self.policy.today) && here(w) && hit(w))?;
         self.used[index] += 1;
         Some(waivers[index].reason.clone())
     }

@@ -24,6 +24,8 @@ pub struct ProcessRecord {
     pub open: Vec<OpenTest>,
     /// Iterations of its whole selection the runner has begun.
     pub iterations: u32,
+    /// Where `main` returned or the program called `exit`, before static destructors, with everything that was alive then.
+    pub main_end: Option<ProcessEnd>,
     /// The orderly end, with everything that was still alive.
     pub end: Option<ProcessEnd>,
     /// Values over time, at most a few thousand of them, evenly thinned.
@@ -239,8 +241,20 @@ pub struct ProcessEnd {
     pub os: Option<OsState>,
 }
 
+/// What descriptors or threads have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OsName {
+    /// Normalised target or name.
+    pub name: String,
+    /// Stack that opened or started them; 0: not known.
+    pub stack: u32,
+}
+
 /// Names, each with how many of it there are, sorted.
-pub type Names = Arc<Vec<(String, u32)>>;
+pub type Names = Arc<Vec<(OsName, u32)>>;
+
+/// The same of Java threads: where they were started is not looked for.
+pub type JavaNames = Arc<Vec<(String, u32)>>;
 
 /// What the operating system said of a process at a boundary. Equal lists are shared between windows.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -249,13 +263,20 @@ pub struct OsState {
     pub rss_bytes: u64,
     /// Proportional set size, where it was read.
     pub pss_bytes: Option<u64>,
-    /// Open descriptors by normalised target.
+    /// Open descriptors by normalised target and origin.
     pub fds: Names,
-    /// Threads by normalised name.
+    /// Threads by normalised name and origin.
     pub threads: Names,
 }
 
 impl OsState {
+    /// As many of each name? Where they were opened is not looked at.
+    #[must_use]
+    pub fn holds_the_same(&self, other: &Self) -> bool {
+        let same = |a: &Names, b: &Names| a == b || by_name(a) == by_name(b);
+        same(&self.fds, &other.fds) && same(&self.threads, &other.threads)
+    }
+
     /// Open descriptors.
     #[must_use]
     pub fn fd_count(&self) -> u64 {
@@ -267,6 +288,16 @@ impl OsState {
     pub fn thread_count(&self) -> u64 {
         self.threads.iter().map(|(_, n)| u64::from(*n)).sum()
     }
+}
+
+/// How many there are of each name, wherever they come from.
+pub(crate) fn by_name(names: &[(OsName, u32)]) -> BTreeMap<&str, u32> {
+    let mut counts = BTreeMap::new();
+    for (OsName { name, .. }, count) in names {
+        let sum: &mut u32 = counts.entry(name.as_str()).or_default();
+        *sum = sum.saturating_add(*count);
+    }
+    counts
 }
 
 /// Values at one moment; a value that was not read then is `None`.

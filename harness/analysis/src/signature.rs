@@ -50,9 +50,14 @@ pub(crate) fn place(stack: &ResolvedStack) -> Place {
     }
 }
 
-/// Id of what a process holds open: `kind` is `descriptor` or `thread`, `name` its normalised name.
+/// Id of what a process holds open and nobody saw opened: `kind` is `descriptor` or `thread`, `name` its normalised name.
 pub(crate) fn os_id(kind: &str, name: &str) -> String {
     id("o1-", [kind, name].into_iter())
+}
+
+/// Id of what one place of the code opened or started: the name of the place alone, as the same code opens files of different names.
+pub(crate) fn os_id_of_place(kind: &str, place: &Place) -> String {
+    id("o1-", [kind, &place.id].into_iter())
 }
 
 /// Id of a leak of Java objects: class and steps of the holder path (or frames), normalised.

@@ -16,6 +16,9 @@ pub struct Followed {
     /// Classes whose code allocated them, most live bytes first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blame: Vec<Blamed>,
+    /// All that was followed, at the sites that are kept and beyond.
+    #[serde(default)]
+    pub all: FollowedTotal,
     /// Sites beyond those that are kept.
     pub left_out: u64,
     /// Allocations and ends that there was no room for: the figures are short by so many.
@@ -23,6 +26,19 @@ pub struct Followed {
     /// How often following was paused: what was allocated then is missing.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub pauses: u64,
+}
+
+/// The sum over all allocation sites.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FollowedTotal {
+    /// How many objects were allocated.
+    pub allocations: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many of them were there at the end.
+    pub live: u64,
+    /// Their bytes.
+    pub live_bytes: u64,
 }
 
 /// A class whose code allocated followed objects: the first on their stacks that is not to be ignored.

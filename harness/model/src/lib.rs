@@ -9,7 +9,7 @@ mod format;
 mod metric;
 mod report;
 
-pub use followed::{Blamed, Followed, FollowedSite, LIFETIMES_NS};
+pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
 pub use format::{format_bytes, format_count, format_value};
 pub use metric::{Metric, Per, Unit, UnknownMetric};
 pub use report::{

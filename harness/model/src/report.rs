@@ -17,7 +17,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub enum Verdict {
     /// Measured and within its thresholds.
     Pass,
-    /// The user's own test failed or was skipped: its leaks are not judged.
+    /// The user's own test failed or was skipped, or nobody screened it: its leaks are not judged.
     NotJudged,
     /// Something to look at that does not fail the build.
     Warn,
@@ -173,6 +173,9 @@ pub struct SuiteReport {
 pub struct TestReport {
     /// Name as the runner shows it, within the suite (`MapCache.scroll`).
     pub id: String,
+    /// No test but a test class as a whole: what it leaves cannot be told from its tests. It does not count as a test.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_class: bool,
     /// How the user's own test ended.
     pub outcome: Outcome,
     /// Judgement.
@@ -408,6 +411,11 @@ pub struct Problem {
     pub what: String,
     /// What to do, else empty.
     pub hint: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]

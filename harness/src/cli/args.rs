@@ -146,7 +146,7 @@ pub(super) struct RunArgs {
     /// Iterations before those, not counted [default: 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub(super) warm_up: Option<u32>,
-    /// Longest time one test may take (`60s`, `5m`) [default: 60s].
+    /// Longest time one repeated test may take (`60s`, `5m`); in the command's own run longer ones are told [default: 60s].
     #[arg(long, value_name = "TIME")]
     pub(super) timeout: Option<String>,
     /// Screen only: what would be confirmed is told as a warning.
@@ -325,6 +325,9 @@ pub(super) struct WaiveArgs {
     /// Why it is accepted.
     #[arg(long)]
     pub(super) reason: String,
+    /// Accept it in these tests alone (`engine::MapCache.*`).
+    #[arg(long, value_name = "PATTERN")]
+    pub(super) test: Option<String>,
     /// Last day it is accepted (2027-03-01), or `never`.
     #[arg(long, value_name = "DATE|never")]
     pub(super) until: String,

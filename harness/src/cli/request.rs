@@ -171,6 +171,8 @@ pub struct WaiveRequest {
     pub config: Option<PathBuf>,
     /// Id of the leak.
     pub leak: String,
+    /// In these tests alone.
+    pub test: Option<String>,
     /// Why.
     pub reason: String,
     /// How long.
@@ -307,11 +309,20 @@ impl From<GateArgs> for GateRequest {
 impl TryFrom<WaiveArgs> for WaiveRequest {
     type Error = clap::Error;
 
-    fn try_from(WaiveArgs { config, leak, reason, until, owner }: WaiveArgs) -> Result<Self, Self::Error> {
+    fn try_from(
+        WaiveArgs { config, leak, reason, test, until, owner }: WaiveArgs,
+    ) -> Result<Self, Self::Error> {
         if reason.trim().is_empty() {
             return Err(wrong("`--reason` is empty: say why the leak is accepted"));
         }
-        Ok(Self { config: config.config, leak: leak_id(leak)?, reason, until: until_date(&until)?, owner })
+        Ok(Self {
+            config: config.config,
+            leak: leak_id(leak)?,
+            test,
+            reason,
+            until: until_date(&until)?,
+            owner,
+        })
     }
 }
 

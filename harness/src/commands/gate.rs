@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memgate_analysis::ProcessRecord;
-use memgate_model::BoundaryQuality;
 use memgate_wire::Hello;
 
 use super::settings;
@@ -16,7 +15,7 @@ use crate::names::Mappings;
 use crate::output::Console;
 use crate::plan::{self, Settings, World};
 use crate::recorder::chain;
-use crate::run::facts::{ConfirmationFacts, EndingFacts, Facts, JavaFacts, ProcessFacts, SuiteFacts};
+use crate::run::facts::{ConfirmationFacts, EndingFacts, Facts, JavaFacts, Kind, ProcessFacts, SuiteFacts};
 use crate::run::judge::{Records, judge};
 use crate::run::label::Label;
 use crate::run::resolve::Symbols;
@@ -141,6 +140,7 @@ fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names: &Ar
     let mut screens: Vec<(String, GroupId, Vec<ProcessFacts>)> = Vec::new();
     let mut rounds: Vec<(String, ProcessFacts)> = Vec::new();
     let mut repeated: Vec<(String, String, Option<u64>, ProcessFacts)> = Vec::new();
+    let mut companies: Vec<(String, ProcessFacts)> = Vec::new();
     for file in files {
         let record = streams::read_record(&file, names);
         let stream = file.to_string_lossy().into_owned();
@@ -158,7 +158,10 @@ fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names: &Ar
             match Label::from_text(&hello.label) {
                 Label::Confirm { suite, test } => repeated.push((suite, test, None, process)),
                 Label::Length { suite, test, n } => repeated.push((suite, test, Some(n), process)),
+                // It told where to look, and nothing else.
+                Label::Narrow { .. } => {}
                 Label::Rounds { suite } => rounds.push((suite, process)),
+                Label::Company { suite } => companies.push((suite, process)),
                 Label::Screen { suite } => {
                     let id = GroupId::of(&record, &hello);
                     match screens.iter_mut().find(|(name, known, _)| (name, known) == (&suite, &id)) {
@@ -175,10 +178,30 @@ fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names: &Ar
         add_rounds(&mut facts.suites, &suite, process);
     }
     for (suite, test, n, process) in repeated {
-        add_repeated(&mut facts.suites, suite, test, n, process);
+        let kind = kind_of(std::slice::from_ref(&process), records);
+        add_repeated(&mut facts.suites, suite, test, (n, kind), process);
+    }
+    for (suite, process) in companies {
+        add_company(&mut facts.suites, &suite, &process, records);
     }
     facts
 }
+
+/// A run of several tests together belongs to each of its tests that ran alone too.
+fn add_company(suites: &mut [SuiteFacts], suite: &str, process: &ProcessFacts, records: &Records) {
+    let Some(record) = records.get(&process.stream) else { return };
+    let known = suites.iter_mut().filter(|known| known.name == suite);
+    for (test, confirmation) in known.flat_map(|known| &mut known.confirmations) {
+        let ran = record.windows_of(test).next().is_some();
+        if let (true, ConfirmationFacts::Repeated(alone)) = (ran, &*confirmation) {
+            *confirmation =
+                ConfirmationFacts::InCompany { alone: alone.clone(), together: Ok(process.clone()) };
+        }
+    }
+}
+
+/// Of a suite without its rounds.
+const NO_ROUNDS: &str = "their recording was not named";
 
 /// What makes processes one suite.
 #[derive(Debug, Clone, PartialEq)]
@@ -217,43 +240,29 @@ fn screened(screens: Vec<(String, GroupId, Vec<ProcessFacts>)>, records: &Record
     for (command, ((ids, groups), (jvm_ids, jvm_groups))) in by_command {
         let configured = (!command.is_empty()).then_some(command.as_str());
         let names = naming::jvm_suite_names(configured, &jvm_ids);
-        suites.extend(names.into_iter().zip(jvm_groups).map(|(name, screen)| jvm_suite(name, screen)));
+        let of_suite = |(name, screen): (String, Vec<ProcessFacts>)| {
+            let kind = kind_of(&screen, records);
+            SuiteFacts::new(name, kind, screen)
+        };
+        suites.extend(names.into_iter().zip(jvm_groups).map(of_suite));
         let names = naming::suite_names(configured, &ids);
-        suites.extend(names.into_iter().zip(groups).map(|(name, screen)| {
-            let has_tests = |process: &ProcessFacts| records.get(&process.stream).is_some_and(ran_tests);
-            let gtest = screen.iter().any(has_tests);
-            SuiteFacts {
-                runner: if gtest { "gtest" } else { "command" }.to_owned(),
-                boundary: if gtest { BoundaryQuality::Exact } else { BoundaryQuality::Process },
-                screened_s: 0.0,
-                java: None,
-                confirmations: BTreeMap::new(),
-                problems: Vec::new(),
-                name,
-                screen,
-            }
-        }));
+        suites.extend(names.into_iter().zip(groups).map(of_suite));
     }
     suites
 }
 
-fn jvm_suite(name: String, screen: Vec<ProcessFacts>) -> SuiteFacts {
-    SuiteFacts {
-        name,
-        runner: "junit".to_owned(),
-        boundary: BoundaryQuality::Class,
-        screened_s: 0.0,
-        screen,
-        java: Some(JavaFacts::default()),
-        confirmations: BTreeMap::new(),
-        problems: Vec::new(),
-    }
+/// A process that ran no test, beside others that did, makes no other suite of it.
+fn kind_of(screen: &[ProcessFacts], records: &Records) -> Kind {
+    let kinds = screen.iter().filter_map(|process| records.get(&process.stream)).map(Kind::of);
+    let kinds: Vec<Kind> = kinds.collect();
+    let tests = kinds.iter().find(|kind| **kind != Kind::Program);
+    tests.or(kinds.first()).copied().unwrap_or(Kind::Program)
 }
 
 /// Rounds find their suite; where the screen was not copied along, they stand alone.
 fn add_rounds(suites: &mut Vec<SuiteFacts>, suite: &str, process: ProcessFacts) {
     if !suites.iter().any(|known| known.name == suite) {
-        suites.push(jvm_suite(suite.to_owned(), Vec::new()));
+        suites.push(SuiteFacts::new(suite.to_owned(), Kind::Junit, Vec::new()));
     }
     let known = suites.iter_mut().find(|known| known.name == suite);
     if let Some(java) = known.map(|known| known.java.get_or_insert_with(JavaFacts::default)) {
@@ -261,30 +270,29 @@ fn add_rounds(suites: &mut Vec<SuiteFacts>, suite: &str, process: ProcessFacts) 
     }
 }
 
-fn ran_tests(record: &ProcessRecord) -> bool {
-    !record.windows.is_empty() || !record.open.is_empty()
-}
-
-/// A confirming run finds its suite; where the screen was not copied along, it stands for itself.
+/// A confirming run finds its suite. Where the screen was not copied along, one of native tests stands for itself, and one of Java tests
+/// confirms what is not there: its first iterations are no screen.
 fn add_repeated(
     suites: &mut Vec<SuiteFacts>,
     suite: String,
     test: String,
-    n: Option<u64>,
+    (n, kind): (Option<u64>, Kind),
     process: ProcessFacts,
 ) {
-    let known = suites.iter_mut().find(|known| known.name == suite);
-    let Some(known) = known else {
-        suites.push(SuiteFacts {
-            name: suite,
-            runner: if n.is_some() { "command" } else { "gtest" }.to_owned(),
-            boundary: if n.is_some() { BoundaryQuality::Process } else { BoundaryQuality::Exact },
-            screened_s: 0.0,
-            screen: vec![process],
-            java: None,
-            confirmations: BTreeMap::new(),
-            problems: Vec::new(),
-        });
+    let kind = match (n, kind) {
+        (Some(_), _) => Kind::Program,
+        // It was to repeat a test, and recorded none.
+        (None, Kind::Program) => Kind::Tests,
+        (None, kind) => kind,
+    };
+    let is_java = matches!(kind, Kind::Junit | Kind::JunitObserved);
+    if is_java && !suites.iter().any(|known| known.name == suite) {
+        let mut alone = SuiteFacts::new(suite.clone(), kind, Vec::new());
+        alone.java = Some(JavaFacts { not_screened: Some(NO_ROUNDS.to_owned()), ..JavaFacts::default() });
+        suites.push(alone);
+    }
+    let Some(known) = suites.iter_mut().find(|known| known.name == suite) else {
+        suites.push(SuiteFacts::new(suite, kind, vec![process]));
         return;
     };
     match (n, known.confirmations.get_mut(&test)) {
@@ -314,7 +322,7 @@ mod tests {
                 &mut suites,
                 "replay".into(),
                 "replay".into(),
-                Some(n),
+                (Some(n), Kind::Program),
                 process(&format!("{n}.mgf")),
             );
         }

@@ -35,6 +35,9 @@ pub(super) fn with_settings(
     let screen = console.stderr_screen(request.verbose);
     let text = deliver::rendered(&judged.report, crate::cli::Format::Human, Some(&full), screen)?;
     console.line(&format!("\n{}", String::from_utf8_lossy(&text).trim_end()));
+    if let Some(why) = exit::against_the_command(&judged.report, judged.command_status) {
+        console.line(&why);
+    }
     // What could not be written is told behind the verdict, which is worth more.
     delivered?;
     Ok(exit::of_report(&judged.report))

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use memgate_config::{NewWaiver, append_waiver};
+use memgate_model::{Leak, LeakKind};
 
 use super::{report, settings};
 use crate::cli::WaiveRequest;
@@ -15,8 +16,17 @@ use crate::store::{LATEST, ROOT, write_atomically};
 
 pub(super) fn waive(request: &WaiveRequest, console: &Console) -> Result<u8, ExpectedError> {
     let file = settings::waivers_file(request.config.as_deref())?;
-    add(request, &file, title(&request.leak))?;
-    console.line(&format!("waived {} until {} in {}", request.leak, request.until, file.display()));
+    let known = known(&request.leak);
+    add(request, &file, known.as_ref().map(|(title, _)| title.clone()))?;
+    let tests = request.test.as_ref().map(|test| format!(" in {test}")).unwrap_or_default();
+    console.line(&format!("waived {}{tests} until {} in {}", request.leak, request.until, file.display()));
+    let of_its_kind = known.is_some_and(|(_, leak)| leak.kind == LeakKind::Os && leak.frames.is_empty());
+    if of_its_kind && request.test.is_none() {
+        console.line(
+            "nobody saw where it was opened or started: this accepts every one of its kind, in all tests; \
+             `--test` limits it",
+        );
+    }
     Ok(exit::PASS)
 }
 
@@ -28,6 +38,7 @@ fn add(request: &WaiveRequest, file: &Path, comment: Option<String>) -> Result<(
     };
     let waiver = NewWaiver {
         leak: request.leak.clone(),
+        test: request.test.clone(),
         reason: request.reason.clone(),
         owner: request.owner.clone(),
         until: request.until,
@@ -45,13 +56,13 @@ fn add(request: &WaiveRequest, file: &Path, comment: Option<String>) -> Result<(
 }
 
 /// What the leak is, as the last session knows it; `None`: it knows no such leak.
-fn title(leak: &str) -> Option<String> {
+fn known(leak: &str) -> Option<(String, Leak)> {
     let (report, _) = report::read(&Path::new(ROOT).join(LATEST)).ok()?;
     report.suites.iter().find_map(|suite| {
         suite.tests.iter().find_map(|test| {
             let mut leaks = test.leaks.iter().chain(&test.one_time);
             let found = leaks.find(|known| known.id == leak)?;
-            Some(format!("{}::{}: {}", suite.name, test.id, found.title))
+            Some((format!("{}::{}: {}", suite.name, test.id, found.title), found.clone()))
         })
     })
 }
@@ -69,6 +80,7 @@ mod tests {
         let request = WaiveRequest {
             config: None,
             leak: "n1-5f1c09a2b47d1e03".into(),
+            test: None,
             reason: "upstream: \"1234\"".into(),
             until: Until::Never,
             owner: Some("@maps".into()),

@@ -64,6 +64,10 @@ pub struct AgentOptions {
     pub look: Option<JavaLook>,
     /// Compiler directives for when `order::COMPILED` comes.
     pub directives: Option<PathBuf>,
+    /// What is alive where `main` ends is recorded, too.
+    pub end_of_main: bool,
+    /// The list in which processes note what they start (`memgate_wire::starts`).
+    pub starts: Option<PathBuf>,
     /// A dex file on the device with memgate's listener, and the class of the tests' runner, whose class loader gets it.
     pub listener: Option<(String, String)>,
 }
@@ -126,6 +130,8 @@ impl AgentOptions {
             windows: Windows::Nowhere,
             look: None,
             directives: None,
+            end_of_main: false,
+            starts: None,
             listener: None,
         }
     }
@@ -153,6 +159,8 @@ impl AgentOptions {
             windows,
             look,
             directives,
+            end_of_main,
+            starts,
             listener,
         } = self;
         let mut value = Pairs::default();
@@ -203,6 +211,12 @@ impl AgentOptions {
         }
         if let Some(directives) = directives {
             value.add("directives", directives.as_os_str().as_bytes());
+        }
+        if *end_of_main {
+            value.add("end_of_main", b"1");
+        }
+        if let Some(starts) = starts {
+            value.add("starts", starts.as_os_str().as_bytes());
         }
         if let Some((dex, runner)) = listener {
             value.add("dex", dex.as_bytes());
@@ -312,6 +326,8 @@ mod tests {
                 heap_dump: Some("/s".into()),
             }),
             directives: Some("/f/1.directives".into()),
+            end_of_main: true,
+            starts: Some("/f/starts".into()),
             listener: Some(("/data/l.dex".into(), "a.Runner".into())),
         };
         let want: &[u8] =
@@ -319,7 +335,7 @@ mod tests {
             label=confirm%0A3;wait_ms=0;stack_depth=64;carrier=unix:@gate;token=t%3D1;\
             java=1;jars=/c/jars;windows=budget;\
             sampling=off;follow=a.*,!a.B;follow_at_least=64;follow_every=3;follow_at_most=9;\
-            heap_limit=80;heap_limit_dump=/d;heap_dump=/s;directives=/f/1.directives;dex=/data/l.dex;runner=a.Runner";
+            heap_limit=80;heap_limit_dump=/d;heap_dump=/s;directives=/f/1.directives;end_of_main=1;starts=/f/starts;dex=/data/l.dex;runner=a.Runner";
         assert_eq!(options.to_env().as_bytes(), want, "{:?}", options.to_env());
     }
 

@@ -23,6 +23,33 @@ pub(super) enum Clocked {
     Alone,
 }
 
+/// What comes of a test that takes too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// memgate's own run: it is ended.
+    Ends(Duration),
+    /// The user's run: it is told, once, and goes on. Only what outlives the command is waited for no longer.
+    Tells(Duration),
+}
+
+impl Limit {
+    pub(super) const fn duration(self) -> Duration {
+        match self {
+            Self::Ends(duration) | Self::Tells(duration) => duration,
+        }
+    }
+}
+
+/// A process in which a test takes too long.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Overdue {
+    pub(super) key: ProcessKey,
+    /// What it is doing.
+    pub(super) what: String,
+    /// It is told, and goes on.
+    pub(super) goes_on: bool,
+}
+
 /// A process whose recording is over.
 #[derive(Debug)]
 pub(super) struct Finished {
@@ -64,6 +91,9 @@ struct Live {
     open: Option<String>,
     /// A test has begun in it.
     tested: bool,
+    /// It was told that this takes long.
+    told: bool,
+    /// Nobody waits for it any more.
     timed_out: bool,
 }
 
@@ -71,7 +101,9 @@ struct Live {
 #[derive(Debug)]
 pub(super) struct Board {
     clocked: Clocked,
-    timeout: Duration,
+    limit: Limit,
+    /// The command that was started is over.
+    over: bool,
     live: BTreeMap<ProcessKey, Live>,
     finished: Vec<Finished>,
     tests: u64,
@@ -81,10 +113,11 @@ pub(super) struct Board {
 
 impl Board {
     /// Nothing has happened yet.
-    pub(super) fn new(clocked: Clocked, timeout: Duration) -> Self {
+    pub(super) fn new(clocked: Clocked, limit: Limit) -> Self {
         Self {
             clocked,
-            timeout,
+            limit,
+            over: false,
             live: BTreeMap::new(),
             finished: Vec::new(),
             tests: 0,
@@ -97,8 +130,14 @@ impl Board {
     pub(super) fn note(&mut self, seen: Seen, now: Instant) {
         match seen {
             Seen::Started(process) => {
-                let live =
-                    Live { process: *process, since: now, open: None, tested: false, timed_out: false };
+                let live = Live {
+                    process: *process,
+                    since: now,
+                    open: None,
+                    tested: false,
+                    told: false,
+                    timed_out: false,
+                };
                 self.live.insert(live.process.key, live);
             }
             Seen::TestBegan { key, test } => {
@@ -106,6 +145,7 @@ impl Board {
                 self.with_live(key, |live| {
                     live.open = Some(test);
                     live.tested = true;
+                    live.told = false;
                     live.since = now;
                 });
             }
@@ -134,7 +174,7 @@ impl Board {
     fn ended(&mut self, key: ProcessKey, record: ProcessRecord) {
         let Some(live) = self.live.remove(&key) else { return };
         let ending = if live.timed_out {
-            EndingFacts::TimedOut(self.timeout.as_secs_f64())
+            EndingFacts::TimedOut(self.limit.duration().as_secs_f64())
         } else {
             EndingFacts::Unknown
         };
@@ -142,11 +182,20 @@ impl Board {
     }
 
     fn deadline(&self, live: &Live) -> Option<Instant> {
-        let counts = match self.clocked {
-            Clocked::Test => live.tested,
-            Clocked::Process | Clocked::Alone => live.process.hello.role == ProcessRole::Main,
+        let counts = match (self.limit, self.clocked) {
+            // How long the rest of the user's run takes is nobody's business.
+            (Limit::Tells(_), _) => live.open.is_some() && (!live.told || self.over),
+            (Limit::Ends(_), Clocked::Test) => live.tested,
+            (Limit::Ends(_), Clocked::Process | Clocked::Alone) => {
+                live.process.hello.role == ProcessRole::Main
+            }
         };
-        (counts && !live.timed_out).then(|| live.since.checked_add(self.timeout)).flatten()
+        (counts && !live.timed_out).then(|| live.since.checked_add(self.limit.duration())).flatten()
+    }
+
+    /// The command has ended; what it left running may not.
+    pub(super) const fn command_ended(&mut self) {
+        self.over = true;
     }
 
     /// When the next test will have taken too long.
@@ -154,8 +203,8 @@ impl Board {
         self.live.values().filter_map(|live| self.deadline(live)).min()
     }
 
-    /// Processes in which a test has taken too long, each once, with what it was doing.
-    pub(super) fn overdue(&mut self, now: Instant) -> Vec<(ProcessKey, String)> {
+    /// Processes in which a test has taken too long, each once.
+    pub(super) fn overdue(&mut self, now: Instant) -> Vec<Overdue> {
         let late: Vec<ProcessKey> = self
             .live
             .iter()
@@ -163,11 +212,13 @@ impl Board {
             .map(|(key, _)| *key)
             .collect();
         let mut overdue = Vec::new();
+        let goes_on = matches!(self.limit, Limit::Tells(_)) && !self.over;
         for key in late {
             self.with_live(key, |live| {
-                live.timed_out = true;
+                live.told = true;
+                live.timed_out = !goes_on;
                 let what = live.open.clone().unwrap_or_else(|| live.process.hello.executable.clone());
-                overdue.push((key, what));
+                overdue.push(Overdue { key, what, goes_on });
             });
         }
         overdue
@@ -243,14 +294,15 @@ mod tests {
     #[test]
     fn a_test_that_takes_too_long_is_overdue_once() {
         let start = Instant::now();
-        let mut board = Board::new(Clocked::Test, TIMEOUT);
+        let mut board = Board::new(Clocked::Test, Limit::Ends(TIMEOUT));
         board.note(process(1, ProcessRole::Main), start);
         assert_eq!(board.next_deadline(), None, "no test is open");
         board.note(began(1, "A.b"), start + Duration::from_secs(5));
         assert_eq!(board.next_deadline(), Some(start + Duration::from_secs(65)));
         assert!(board.overdue(start + Duration::from_secs(64)).is_empty());
         let late = start + Duration::from_secs(65);
-        assert_eq!(board.overdue(late), [(ProcessKey(1), "A.b".to_owned())]);
+        let told = |goes_on| [Overdue { key: ProcessKey(1), what: "A.b".to_owned(), goes_on }];
+        assert_eq!(board.overdue(late), told(false));
         assert!(board.overdue(late).is_empty() && board.next_deadline().is_none());
         assert!(!board.has_open_tests(), "nobody waits for it any more");
         board.note(gone(1), late);
@@ -258,20 +310,41 @@ mod tests {
     }
 
     #[test]
+    fn a_test_of_the_users_run_is_told_once_and_given_up_when_the_command_is_over() {
+        let start = Instant::now();
+        let mut board = Board::new(Clocked::Test, Limit::Tells(TIMEOUT));
+        board.note(process(1, ProcessRole::Main), start);
+        board.note(began(1, "A.a"), start);
+        board.note(ended(1), start);
+        assert_eq!(board.next_deadline(), None, "what lies between its tests is the build's");
+        board.note(began(1, "A.b"), start);
+        let late = start + TIMEOUT;
+        let told = |goes_on| [Overdue { key: ProcessKey(1), what: "A.b".to_owned(), goes_on }];
+        assert_eq!(board.overdue(late), told(true));
+        assert!(board.overdue(late).is_empty() && board.next_deadline().is_none(), "once");
+        assert!(board.has_open_tests(), "it is waited for");
+        board.command_ended();
+        assert_eq!(board.overdue(late), told(false), "nobody else ends what the command left running");
+        assert!(!board.has_open_tests());
+        board.note(gone(1), late);
+        assert_eq!(board.into_finished()[0].ending, EndingFacts::TimedOut(60.0));
+    }
+
+    #[test]
     fn a_process_as_the_test_is_clocked_from_its_start_but_its_children_are_not() {
         let start = Instant::now();
-        let mut board = Board::new(Clocked::Process, TIMEOUT);
+        let mut board = Board::new(Clocked::Process, Limit::Ends(TIMEOUT));
         board.note(process(2, ProcessRole::ForkChild), start);
         assert_eq!(board.next_deadline(), None);
         board.note(process(1, ProcessRole::Main), start);
         assert_eq!(board.next_deadline(), Some(start + TIMEOUT));
-        assert_eq!(board.overdue(start + TIMEOUT), [(ProcessKey(1), "/b/tests".to_owned())]);
+        assert_eq!(board.overdue(start + TIMEOUT)[0].what, "/b/tests");
     }
 
     #[test]
     fn a_test_that_settles_counts_once() {
         let now = Instant::now();
-        let mut board = Board::new(Clocked::Test, TIMEOUT);
+        let mut board = Board::new(Clocked::Test, Limit::Ends(TIMEOUT));
         board.note(process(1, ProcessRole::Main), now);
         for seen in [began(1, "A.b"), ended(1), ended(1), began(1, "A.c"), ended(1)] {
             board.note(seen, now);
@@ -282,7 +355,7 @@ mod tests {
     #[test]
     fn processes_are_given_back_in_the_order_they_began() {
         let now = Instant::now();
-        let mut board = Board::new(Clocked::Test, TIMEOUT);
+        let mut board = Board::new(Clocked::Test, Limit::Ends(TIMEOUT));
         for seen in [process(1, ProcessRole::Main), process(2, ProcessRole::ForkChild), gone(2), gone(1)] {
             board.note(seen, now);
         }

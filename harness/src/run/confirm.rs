@@ -1,8 +1,9 @@
 //! Running suspects again, each alone: the screen chooses, this decides who leaks.
 //!
 //! Data flow: screened suites → `analysis::screen` → for every suspect a process of its own that repeats this one test, with
-//! `analysis::Confirmation` deciding at each end whether to go on → facts of the suite. Programs that are a test as a whole
-//! are run with growing numbers of repetitions instead.
+//! `analysis::Confirmation` deciding at each end whether to go on → for those that do something else alone the tests around them
+//! ([`company`](super::company)) → facts of the suite. Programs that are a test as a whole are run with growing numbers of
+//! repetitions instead.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,7 +15,8 @@ use memgate_model::BoundaryQuality;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, ProcessRole};
 
-use super::board::{Clocked, Finished};
+use super::board::{Clocked, Finished, Limit};
+use super::company;
 use super::facts::{ConfirmationFacts, ProcessFacts};
 use super::junit;
 use super::label::Label;
@@ -49,6 +51,7 @@ pub(super) async fn confirm(
     let mut done = 0;
     for (suite, suspects) in suites.iter_mut().zip(suspects) {
         let mut all_tests = AllTests::default();
+        let of_suite = suspects.clone();
         for suspect in suspects {
             progress.update(done, &suspect.test);
             let outcome = if setting.plan.confirm {
@@ -60,6 +63,9 @@ pub(super) async fn confirm(
             };
             suite.facts.confirmations.insert(suspect.test, outcome);
             done += 1;
+        }
+        if setting.plan.confirm {
+            company::confirm(around, setting, suite, &of_suite, &mut all_tests, &mut finished).await?;
         }
     }
     drop(progress);
@@ -86,12 +92,12 @@ fn suspects(setting: Setting<'_>, suite: &Screened) -> Vec<Suspect> {
 
 /// The tests of the executables of one suite, listed when the first is needed.
 #[derive(Debug, Default)]
-struct AllTests(BTreeMap<usize, Vec<String>>);
+pub(super) struct AllTests(BTreeMap<usize, Vec<String>>);
 
 impl AllTests {
     /// What `process` lists and what was seen to run. A listing is text: a name with a line break in it spoils what
     /// follows, and a program may refuse to list.
-    async fn of(&mut self, index: usize, process: &Finished) -> &[String] {
+    pub(super) async fn of(&mut self, index: usize, process: &Finished) -> &[String] {
         if let Entry::Vacant(entry) = self.0.entry(index) {
             let listing = gtest::list(process.hello(), process.environment().map(Vec::as_slice));
             let mut all = gtest::list_tests(listing, LIST_TIMEOUT).await.unwrap_or_default();
@@ -129,9 +135,20 @@ async fn confirm_one(
     };
     let launch = silent(gtest::confirm(process.hello(), Some(environment), &filter, Repeat::Forever));
     let job = job(setting, suite, suspect, &process.hello().executable, launch);
-    let done = supervise(around, job, show).await?;
+    let done = match supervise(around, job, show).await {
+        Ok(done) => done,
+        Err(Stopped::Failed(gone @ ExpectedError::Program { .. })) => {
+            return Ok(ConfirmationFacts::Impossible(cannot_run_again(&gone)));
+        }
+        Err(stopped) => return Err(stopped),
+    };
     let output = keep_output(setting, &suspect.test, &done)?;
     Ok(outcome(done, &suspect.test, &output, finished))
+}
+
+/// A command may make its tests in a folder that it removes behind them.
+pub(super) fn cannot_run_again(why: &ExpectedError) -> String {
+    format!("it cannot be started again, its program or the folder it ran in may be gone: {why}")
 }
 
 /// What it prints is kept in the session: on the terminal it would only confuse.
@@ -160,7 +177,7 @@ fn job(setting: Setting<'_>, suite: &Screened, suspect: &Suspect, executable: &s
             ProcessRole::ForkChild => Box::new(Settle::new(false)),
         }),
         clocked: Clocked::Alone,
-        timeout: suite.timeout,
+        limit: Limit::Ends(suite.timeout),
     }
 }
 

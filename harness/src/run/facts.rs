@@ -50,7 +50,7 @@ pub struct Facts {
 pub struct SuiteFacts {
     /// Its name in reports.
     pub name: String,
-    /// `gtest` or `command`.
+    /// `gtest`, `command`, `junit` or `instrumentation`.
     pub runner: String,
     /// How exactly its boundaries are known.
     pub boundary: BoundaryQuality,
@@ -67,6 +67,14 @@ pub struct SuiteFacts {
     pub problems: Vec<Problem>,
 }
 
+impl JavaFacts {
+    /// `screen: off`.
+    #[must_use]
+    pub fn off() -> Self {
+        Self { not_screened: Some("`screen: off`".to_owned()), is_off: true, ..Self::default() }
+    }
+}
+
 /// How a JVM suite was screened.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JavaFacts {
@@ -74,6 +82,9 @@ pub struct JavaFacts {
     pub rounds: Vec<ProcessFacts>,
     /// Why there were none on purpose.
     pub not_screened: Option<String>,
+    /// That was switched off: nothing is judged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_off: bool,
     /// What figures of this kind of run do not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<String>,
@@ -114,6 +125,13 @@ pub enum EndingFacts {
 pub enum ConfirmationFacts {
     /// Alone, repeated in one process.
     Repeated(ProcessFacts),
+    /// Alone, and with the tests around it; or why that could not be.
+    InCompany {
+        /// The run alone.
+        alone: ProcessFacts,
+        /// The run with the others; several tests may share it.
+        together: Result<ProcessFacts, String>,
+    },
     /// Runs that repeated their work a different number of times each.
     Lengths(Vec<(u64, ProcessFacts)>),
     /// It cannot be repeated; why.
@@ -214,7 +232,77 @@ impl Facts {
     }
 }
 
+/// What a suite is: what runs its tests, and how exactly their boundaries are known. Live and from files it is said by this alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Native tests whose boundaries the process tells.
+    Tests,
+    /// The process is the test.
+    Program,
+    /// JUnit, with the agent in the build's own virtual machines.
+    Junit,
+    /// JUnit, told by the results that the build wrote.
+    JunitObserved,
+    /// Instrumented tests of an Android app.
+    Instrumentation,
+}
+
+impl Kind {
+    /// What the process of a record was.
+    #[must_use]
+    pub fn of(record: &ProcessRecord) -> Self {
+        let tests = |w: &Window| !w.suite.is_empty() || !w.test.is_empty();
+        let tests = record.windows.iter().any(tests) || record.open.iter().any(|open| tests(&open.window));
+        match &record.java {
+            Some(java) if java.jvm.is_some() || tests => {
+                // An agent says what it can do.
+                let told = record.hello.as_ref().is_some_and(|hello| !hello.capabilities.is_empty());
+                if told { Self::Junit } else { Self::JunitObserved }
+            }
+            _ if tests => Self::Tests,
+            _ => Self::Program,
+        }
+    }
+
+    const fn runner(self) -> &'static str {
+        match self {
+            Self::Tests => "gtest",
+            Self::Program => "command",
+            Self::Junit | Self::JunitObserved => "junit",
+            Self::Instrumentation => "instrumentation",
+        }
+    }
+
+    const fn boundary(self) -> BoundaryQuality {
+        match self {
+            Self::Tests | Self::Instrumentation => BoundaryQuality::Exact,
+            Self::Program => BoundaryQuality::Process,
+            Self::Junit => BoundaryQuality::Class,
+            Self::JunitObserved => BoundaryQuality::Observed,
+        }
+    }
+
+    const fn is_java(self) -> bool {
+        matches!(self, Self::Junit | Self::JunitObserved | Self::Instrumentation)
+    }
+}
+
 impl SuiteFacts {
+    /// Of a suite that ran in these processes; what else is known of it is added.
+    #[must_use]
+    pub fn new(name: String, kind: Kind, screen: Vec<ProcessFacts>) -> Self {
+        Self {
+            name,
+            runner: kind.runner().to_owned(),
+            boundary: kind.boundary(),
+            screened_s: 0.0,
+            screen,
+            java: kind.is_java().then(JavaFacts::default),
+            confirmations: BTreeMap::new(),
+            problems: Vec::new(),
+        }
+    }
+
     fn input(&self, record: &mut impl FnMut(&str) -> ProcessRecord) -> SuiteInput {
         SuiteInput {
             name: self.name.clone(),
@@ -231,6 +319,7 @@ impl SuiteFacts {
             java: self.java.as_ref().map(|java| JavaInput {
                 rounds: java.rounds.iter().map(|process| process.input(record)).collect(),
                 not_screened: java.not_screened.clone(),
+                is_off: java.is_off,
                 limits: java.limits.clone(),
             }),
         }
@@ -263,6 +352,9 @@ impl ConfirmationFacts {
     fn processes_mut(&mut self) -> Vec<&mut ProcessFacts> {
         match self {
             Self::Repeated(process) => vec![process],
+            Self::InCompany { alone, together } => {
+                std::iter::once(alone).chain(together.as_mut().ok()).collect()
+            }
             Self::Lengths(runs) => runs.iter_mut().map(|(_, process)| process).collect(),
             Self::Impossible(_) | Self::Broken(_) | Self::Unscreened(_) => Vec::new(),
         }
@@ -271,6 +363,13 @@ impl ConfirmationFacts {
     fn input(&self, record: &mut impl FnMut(&str) -> ProcessRecord) -> ConfirmationInput {
         match self {
             Self::Repeated(process) => ConfirmationInput::Repeated(Box::new(process.input(record))),
+            Self::InCompany { alone, together } => ConfirmationInput::InCompany {
+                alone: Box::new(alone.input(record)),
+                together: match together {
+                    Ok(process) => Ok(Box::new(process.input(record))),
+                    Err(why) => Err(why.clone()),
+                },
+            },
             Self::Lengths(runs) => ConfirmationInput::Lengths(
                 runs.iter()
                     .map(|(n, process)| Repetition { n: *n, process: process.input(record) })

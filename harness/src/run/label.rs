@@ -21,6 +21,18 @@ pub enum Label {
         /// The test's id in it.
         test: String,
     },
+    /// Running some tests of a class again, to learn whether one of them is the one that grows.
+    Narrow {
+        /// The suite's name in the report.
+        suite: String,
+        /// The test class.
+        class: String,
+    },
+    /// Running tests again together, for suspects that do something else alone.
+    Company {
+        /// The suite's name in the report.
+        suite: String,
+    },
     /// One of several runs of a process that repeats its work `n` times.
     Length {
         /// The suite's name in the report.
@@ -42,7 +54,9 @@ impl Label {
         match self {
             Self::Screen { suite } => format!("screen{SEPARATOR}{suite}"),
             Self::Rounds { suite } => format!("rounds{SEPARATOR}{suite}"),
+            Self::Company { suite } => format!("company{SEPARATOR}{suite}"),
             Self::Confirm { suite, test } => format!("confirm{SEPARATOR}{suite}{SEPARATOR}{test}"),
+            Self::Narrow { suite, class } => format!("narrow{SEPARATOR}{suite}{SEPARATOR}{class}"),
             Self::Length { suite, test, n } => {
                 format!("length{SEPARATOR}{suite}{SEPARATOR}{test}{SEPARATOR}{n}")
             }
@@ -56,8 +70,12 @@ impl Label {
         match parts.as_slice() {
             ["screen", suite] => Self::Screen { suite: (*suite).to_owned() },
             ["rounds", suite] => Self::Rounds { suite: (*suite).to_owned() },
+            ["company", suite] => Self::Company { suite: (*suite).to_owned() },
             ["confirm", suite, test @ ..] if !test.is_empty() => {
                 Self::Confirm { suite: (*suite).to_owned(), test: test.join("\t") }
+            }
+            ["narrow", suite, class] => {
+                Self::Narrow { suite: (*suite).to_owned(), class: (*class).to_owned() }
             }
             ["length", suite, test @ .., n] if !test.is_empty() => match n.parse() {
                 Ok(n) => Self::Length { suite: (*suite).to_owned(), test: test.join("\t"), n },
@@ -71,8 +89,8 @@ impl Label {
     #[must_use]
     pub fn into_suite(self) -> String {
         match self {
-            Self::Screen { suite } | Self::Rounds { suite } => suite,
-            Self::Confirm { suite, .. } | Self::Length { suite, .. } => suite,
+            Self::Screen { suite } | Self::Rounds { suite } | Self::Company { suite } => suite,
+            Self::Confirm { suite, .. } | Self::Narrow { suite, .. } | Self::Length { suite, .. } => suite,
         }
     }
 }
@@ -87,8 +105,10 @@ mod tests {
             Label::Screen { suite: String::new() },
             Label::Screen { suite: "engine".into() },
             Label::Rounds { suite: "loaders".into() },
+            Label::Company { suite: "engine".into() },
             Label::Confirm { suite: "engine".into(), test: "A/B.c/0".into() },
             Label::Confirm { suite: "engine".into(), test: "A.with\ttab".into() },
+            Label::Narrow { suite: "loaders".into(), class: "com.example.ATest".into() },
             Label::Length { suite: "replay".into(), test: "replay".into(), n: 12 },
         ] {
             assert_eq!(Label::from_text(&label.to_text()), label);

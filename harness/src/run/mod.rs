@@ -6,6 +6,7 @@
 
 mod board;
 mod choose;
+mod company;
 mod confirm;
 pub mod facts;
 mod instrumentation;
@@ -17,6 +18,7 @@ pub mod naming;
 pub mod resolve;
 mod screen;
 mod series;
+mod starts;
 pub mod streams;
 mod supervise;
 mod watch;
@@ -50,6 +52,8 @@ use supervise::{Stopped, Surroundings};
 pub struct Judged {
     /// What it found.
     pub report: RunReport,
+    /// How the wrapped command ended.
+    pub command_status: Option<i32>,
     /// Where it is kept.
     pub session: Session,
 }
@@ -88,7 +92,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     let report = judge::judge(&facts, records, &session.frames(), &plan.policy, &mut symbols, &names);
     symbols.remember(session.folder())?;
     tell_missing_symbols(&symbols, console);
-    Ok(Judged { report, session })
+    Ok(Judged { report, command_status: facts.command_status, session })
 }
 
 /// Looks at every program before the first is started: a mistake in the last suite is told at once.

@@ -3,7 +3,7 @@
 //! Data flow: planned suite → [`choose`] → `supervise` → its processes, grouped into [`Screened`] suites. What could not be
 //! measured becomes a problem of its suite, with what to do about it: it is never left out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::Duration;
@@ -12,11 +12,12 @@ use memgate_analysis::ProcessRecord;
 use memgate_config::Runner;
 use memgate_model::{BoundaryQuality, Problem};
 
-use super::board::{Clocked, Finished};
+use super::board::{Clocked, Finished, Limit};
 use super::choose::{self, Choice, Mode};
-use super::facts::{Facts, ProcessFacts, SuiteFacts};
+use super::facts::{Facts, Kind, ProcessFacts, SuiteFacts};
 use super::junit::{self, JavaSuite};
 use super::label::Label;
+use super::starts::{Listed, Starts, Unseen};
 use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
 use super::watch::Settle;
 use super::{naming, problem};
@@ -81,22 +82,37 @@ pub(super) async fn screen(
         Mode::Direct | Mode::Tree | Mode::Process => {}
     }
     let mut progress = Progress::beside_tests(around.console, "screening", None);
-    let job = job(setting, planned, &choice);
-    let mut done =
-        supervise(around, job, &mut |board| progress.update(board.tests(), &board.status())).await?;
+    let mut job = job(setting, planned, &choice);
+    // A program that is itself the suite is measured, or was seen to be blind.
+    let looks_below = choice.mode == Mode::Tree || !planned.targets.is_empty();
+    let starts = if looks_below { Some(Starts::begin(setting.session)?) } else { None };
+    job.options.starts = starts.as_ref().map(|starts| starts.path().to_owned());
+    let done = supervise(around, job, &mut |board| progress.update(board.tests(), &board.status())).await;
     drop(progress);
+    // However it ended: the list is not left behind.
+    let listed = starts.map(Starts::end).transpose();
+    let (mut done, listed) = (done?, listed?);
+    let unseen = listed.map_or_else(Vec::new, |listed| unseen(&listed, planned, choice.mode, &done, facts));
     facts.command_ended(status(done.ended.exit));
     facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
-    if done.finished.is_empty() {
+    let unseen = selected(unseen, setting.plan.filter.as_deref()).await;
+    if done.finished.is_empty() && unseen.is_empty() {
         not_measured(planned, program, &choice, &done, facts);
         return Ok(Vec::new());
     }
-    let mut suites = suites(setting, planned, program, choice.mode, done);
+    let mut suites = suites(setting, planned, program, choice.mode, done, &unseen);
     for suite in &mut suites {
         missing_tests(suite).await;
     }
     // A filter may leave some executables of a tree without a test, which is then no mistake.
-    suites.retain(|suite| setting.plan.filter.is_none() || has_something(suite));
+    if let Some(filter) = &setting.plan.filter {
+        suites.retain(has_something);
+        if suites.is_empty() {
+            let what =
+                format!("the filter {filter:?} selects no test of what ran below `{}`", typed(planned));
+            facts.errors.push(problem(&typed(planned), what, "look at --filter"));
+        }
+    }
     Ok(suites)
 }
 
@@ -111,7 +127,7 @@ fn job(setting: Setting<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
         preload: true,
         orders: Box::new(move |_| Box::new(Settle::new(settles))),
         clocked: if choice.mode == Mode::Process { Clocked::Process } else { Clocked::Test },
-        timeout: planned.timeout,
+        limit: Limit::Tells(planned.timeout),
     }
 }
 
@@ -141,6 +157,49 @@ pub(super) fn typed(planned: &PlannedSuite) -> String {
     planned.command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
+/// Test programs that ran below the command without the agent.
+fn unseen(
+    listed: &Listed,
+    planned: &PlannedSuite,
+    mode: Mode,
+    done: &Done,
+    facts: &mut Facts,
+) -> Vec<Unseen> {
+    if listed.lost > 0 {
+        let what =
+            format!("{} more programs were started than can be noted: they were not looked at", listed.lost);
+        facts.errors.push(problem(&typed(planned), what, "run fewer of them in one command"));
+    }
+    let said_hello = done.finished.iter().map(|process| process.hello().executable.as_str()).collect();
+    listed.unseen(mode == Mode::Tree, &planned.targets, &said_hello)
+}
+
+/// Those in which the filter selects a test, and those that do not tell.
+async fn selected(unseen: Vec<Unseen>, filter: Option<&str>) -> Vec<Unseen> {
+    let Some(filter) = filter else { return unseen };
+    let mut selected = Vec::new();
+    for unseen in unseen {
+        let listing = gtest::list_of(&unseen.path, filter);
+        if gtest::list_tests(listing, LIST_TIMEOUT).await.map_or(true, |tests| !tests.is_empty()) {
+            selected.push(unseen);
+        }
+    }
+    selected
+}
+
+/// A test program that was not measured, as a suite.
+fn unseen_suite(planned: &PlannedSuite, name: String, unseen: &Unseen, elapsed: Duration) -> Screened {
+    let Unseen { path, why, remedy } = unseen;
+    let problem = problem(&name, format!("not measured: {path}: {why}; {remedy}"), "");
+    let facts = SuiteFacts {
+        screened_s: elapsed.as_secs_f64(),
+        problems: vec![problem],
+        ..SuiteFacts::new(name, Kind::Tests, Vec::new())
+    };
+    let timeout = planned.timeout;
+    Screened { facts, processes: Vec::new(), repeating: None, one_by_one: false, java: None, timeout }
+}
+
 /// No process said hello.
 fn not_measured(planned: &PlannedSuite, program: &Program, choice: &Choice, done: &Done, facts: &mut Facts) {
     let name = planned.name.clone().unwrap_or_else(|| file_name(&program.path));
@@ -161,20 +220,13 @@ fn not_measured(planned: &PlannedSuite, program: &Program, choice: &Choice, done
     }
     // A suite's problem has one line in the report.
     let problem = problem(&name, format!("{what}; {hint}"), "");
+    let kind = if choice.mode == Mode::Direct { Kind::Tests } else { Kind::Program };
     facts.suites.push(SuiteFacts {
-        name,
-        runner: runner(choice.mode == Mode::Direct),
         boundary: BoundaryQuality::Process,
         screened_s: done.elapsed.as_secs_f64(),
-        screen: Vec::new(),
-        java: None,
-        confirmations: BTreeMap::new(),
         problems: vec![problem],
+        ..SuiteFacts::new(name, kind, Vec::new())
     });
-}
-
-fn runner(gtest: bool) -> String {
-    if gtest { "gtest" } else { "command" }.to_owned()
 }
 
 fn file_name(path: &Path) -> String {
@@ -188,6 +240,7 @@ pub(super) fn ran_tests(record: &ProcessRecord) -> bool {
 fn has_something(suite: &Screened) -> bool {
     suite.facts.boundary == BoundaryQuality::Process
         || suite.one_by_one
+        || suite.processes.is_empty()
         || suite.processes.iter().any(|p| ran_tests(&p.record))
 }
 
@@ -199,6 +252,7 @@ fn suites(
     program: &Program,
     mode: Mode,
     done: Done,
+    unseen: &[Unseen],
 ) -> Vec<Screened> {
     let Done { finished, elapsed, .. } = done;
     let measured: BTreeSet<u32> = finished.iter().map(|process| process.hello().pid).collect();
@@ -214,13 +268,21 @@ fn suites(
             None => groups.push((id, vec![process])),
         }
     }
-    let ids: Vec<SuiteId> = groups.iter().map(|(id, _)| id.clone()).collect();
-    let names = naming::suite_names(planned.name.as_deref(), &ids);
-    names
+    // With an argument of its own, so that it has a name of its own where the executable was measured, too.
+    let not_measured = |unseen: &Unseen| SuiteId {
+        executable: unseen.path.clone(),
+        arguments: vec!["(not measured)".to_owned()],
+    };
+    let ids: Vec<SuiteId> =
+        groups.iter().map(|(id, _)| id.clone()).chain(unseen.iter().map(not_measured)).collect();
+    let mut names = naming::suite_names(planned.name.as_deref(), &ids).into_iter();
+    let measured: Vec<Screened> = groups
         .into_iter()
-        .zip(groups)
-        .map(|(name, (_, processes))| suite(setting, planned, program, mode, name, processes, elapsed))
-        .collect()
+        .zip(names.by_ref())
+        .map(|((_, processes), name)| suite(setting, planned, program, mode, name, processes, elapsed))
+        .collect();
+    let unseen = unseen.iter().zip(names).map(|(unseen, name)| unseen_suite(planned, name, unseen, elapsed));
+    measured.into_iter().chain(unseen).collect()
 }
 
 fn suite(
@@ -239,7 +301,9 @@ fn suite(
     let gtest = told || mode != Mode::Process && (tests || hooked || mode == Mode::Direct);
     let one_by_one = gtest && !tests && !hooked && program.is_gtest();
     let mut problems = Vec::new();
-    if gtest && !tests && !one_by_one && setting.plan.filter.is_none() {
+    // GoogleTest itself began a round and found nothing to run: another shard's, all filtered out or disabled.
+    let nothing_to_run = processes.iter().all(|process| process.record.iterations > 0);
+    if gtest && !tests && !one_by_one && !nothing_to_run && setting.plan.filter.is_none() {
         problems.push(no_test(&name, hooked));
     }
     if processes.iter().any(|process| process.environment().is_none()) {
@@ -248,16 +312,10 @@ fn suite(
                     run memgate inside of it";
         problems.push(problem(&name, what.to_owned(), ""));
     }
-    let facts = SuiteFacts {
-        runner: runner(gtest),
-        boundary: if gtest { BoundaryQuality::Exact } else { BoundaryQuality::Process },
-        screened_s: elapsed.as_secs_f64(),
-        screen: processes.iter().map(ProcessFacts::of).collect(),
-        java: None,
-        confirmations: BTreeMap::new(),
-        problems,
-        name,
-    };
+    let kind = if gtest { Kind::Tests } else { Kind::Program };
+    let screen = processes.iter().map(ProcessFacts::of).collect();
+    let facts =
+        SuiteFacts { screened_s: elapsed.as_secs_f64(), problems, ..SuiteFacts::new(name, kind, screen) };
     let repeating = (!gtest && planned.repeating.is_some()).then(|| planned.clone());
     Screened { facts, processes, repeating, one_by_one, java: None, timeout: planned.timeout }
 }

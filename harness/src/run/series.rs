@@ -9,8 +9,8 @@ use std::time::Duration;
 use memgate_analysis::ProcessRecord;
 use memgate_model::BoundaryQuality;
 
-use super::board::{Clocked, Finished};
-use super::confirm::silent;
+use super::board::{Clocked, Finished, Limit};
+use super::confirm::{cannot_run_again, silent};
 use super::facts::{ConfirmationFacts, ProcessFacts};
 use super::label::Label;
 use super::problem;
@@ -19,6 +19,7 @@ use super::supervise::{Job, Stopped, Surroundings, supervise};
 use super::watch::Settle;
 use crate::device::local::Launch;
 use crate::device::{AgentOptions, Target};
+use crate::exit::ExpectedError;
 use crate::output::Progress;
 use crate::plan::PlannedSuite;
 use crate::recorder::chain;
@@ -44,6 +45,7 @@ pub(super) async fn repeat_program(
         suite: &name,
         test: &name,
         executable: &executable,
+        end_of_main: true,
         timeout: suite.timeout,
         launch: &|n| silent(screen::launch(&repeating(&planned, n), None)),
     };
@@ -104,6 +106,7 @@ pub(super) async fn one_by_one(
             suite: &name,
             test,
             executable: &process.hello().executable,
+            end_of_main: false,
             timeout: suite.timeout,
             launch: &|n| silent(gtest::confirm(process.hello(), environment, &filter, Repeat::Times(n))),
         };
@@ -130,6 +133,8 @@ struct Work<'a> {
     suite: &'a str,
     test: &'a str,
     executable: &'a str,
+    /// The program's own state at the end of `main` counts; GoogleTest's would, too.
+    end_of_main: bool,
     /// For one repetition.
     timeout: Duration,
     launch: &'a (dyn Fn(u32) -> Launch + Sync),
@@ -163,7 +168,13 @@ async fn lengths(
     let mut runs: Vec<(u64, Finished)> = Vec::new();
     for (done, n) in COUNTS.into_iter().enumerate() {
         show(done as u64);
-        let ended = supervise(around, job(setting, work, n), &mut |_| show(done as u64)).await?;
+        let ended = match supervise(around, job(setting, work, n), &mut |_| show(done as u64)).await {
+            Ok(ended) => ended,
+            Err(Stopped::Failed(gone @ ExpectedError::Program { .. })) => {
+                return Ok(Runs { runs, broken: Some(cannot_run_again(&gone)) });
+            }
+            Err(stopped) => return Err(stopped),
+        };
         let exit = ended.ended.exit;
         let Some(process) = ended.finished.into_iter().find(Finished::is_main) else {
             return Ok(Runs {
@@ -184,6 +195,7 @@ async fn lengths(
 fn job(setting: Setting<'_>, work: &Work<'_>, n: u32) -> Job {
     let mut options = AgentOptions::new(setting.session.frames());
     options.targets = vec![Target::Executable(work.executable.into())];
+    options.end_of_main = work.end_of_main;
     options.label =
         Label::Length { suite: work.suite.to_owned(), test: work.test.to_owned(), n: u64::from(n) }.to_text();
     Job {
@@ -192,7 +204,7 @@ fn job(setting: Setting<'_>, work: &Work<'_>, n: u32) -> Job {
         preload: true,
         orders: Box::new(|_| Box::new(Settle::new(false))),
         clocked: Clocked::Process,
-        timeout: work.timeout.saturating_mul(n),
+        limit: Limit::Ends(work.timeout.saturating_mul(n)),
     }
 }
 

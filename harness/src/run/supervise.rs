@@ -1,7 +1,7 @@
 //! Runs one command with the agent inside and follows it to its end: the common half of screening and confirming.
 //!
-//! Data flow: [`Job`] → child process and recorder → [`Board`] → [`Done`]. Three things end a run early: a test that takes
-//! too long ends its process, the user's signal ends everything, and a command that cannot be started is the user's to mend.
+//! Data flow: [`Job`] → child process and recorder → [`Board`] → [`Done`]. Three things end a run early: in memgate's own runs a test that
+//! takes too long ends its process, the user's signal ends everything, and a command that cannot be started is the user's to mend.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use memgate_wire::{OsSample, ThreadEntry};
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
 
-use super::board::{Board, Clocked, Finished};
+use super::board::{Board, Clocked, Finished, Limit, Overdue};
 use super::facts::EndingFacts;
 use super::interrupt::Interrupts;
 use super::watch::{MakeOrders, Seen, Watch};
@@ -52,7 +52,7 @@ pub(super) struct Job {
     pub(super) preload: bool,
     pub(super) orders: MakeOrders,
     pub(super) clocked: Clocked,
-    pub(super) timeout: Duration,
+    pub(super) limit: Limit,
 }
 
 /// A command that has ended.
@@ -87,7 +87,7 @@ pub(super) async fn supervise(
     job: Job,
     show: &mut dyn FnMut(&Board),
 ) -> Result<Done, Stopped> {
-    let Job { mut launch, options, preload, orders, clocked, timeout } = job;
+    let Job { mut launch, options, preload, orders, clocked, limit } = job;
     let (sender, seen) = mpsc::unbounded_channel();
     if preload {
         launch.with_agent(around.agent, &options).map_err(|why| machinery(&why))?;
@@ -105,9 +105,12 @@ pub(super) async fn supervise(
     let running = launch.start().map_err(|why| cannot_start(&program, &why))?;
     // Repeats its test until it is told to: one from which nothing comes would do so for ever.
     let repeats = preload && clocked == Clocked::Alone;
-    let board = Board::new(clocked, timeout);
+    let board = Board::new(clocked, limit);
     let unseen_since = repeats.then_some(started);
-    let mut following = Following { running, recorder: Some(recorder), seen, board, timeout, unseen_since };
+    let timeout = limit.duration();
+    let ends = matches!(limit, Limit::Ends(_));
+    let recorder = Some(recorder);
+    let mut following = Following { running, recorder, seen, board, timeout, ends, unseen_since };
     let ended = match following.follow(around, show).await {
         Ok(ended) => ended,
         Err(stopped) => {
@@ -133,6 +136,8 @@ struct Following {
     seen: mpsc::UnboundedReceiver<Seen>,
     board: Board,
     timeout: Duration,
+    /// Is what takes longer ended?
+    ends: bool,
     /// Since when nothing has come from a process that ends only when it is told to.
     unseen_since: Option<Instant>,
 }
@@ -150,7 +155,10 @@ impl Following {
             let deadline = self.board.next_deadline().or_else(|| self.unseen_deadline());
             tokio::select! {
                 Some(seen) = self.seen.recv() => self.note(seen),
-                end = self.running.wait(), if ended.is_none() => ended = Some(end.map_err(|why| machinery(&why))?),
+                end = self.running.wait(), if ended.is_none() => {
+                    ended = Some(end.map_err(|why| machinery(&why))?);
+                    self.board.command_ended();
+                }
                 () = at(deadline) => self.end_overdue(around.console),
                 () = around.interrupts.next() => {
                     self.end_by_user(around).await;
@@ -185,15 +193,18 @@ impl Following {
             ));
             self.running.kill();
         }
-        for (key, what) in self.board.overdue(Instant::now()) {
+        for Overdue { key, what, goes_on } in self.board.overdue(Instant::now()) {
             let Some(recorder) = &self.recorder else { return };
             let stands = block_in_place(|| recorder.capture(key));
+            let more = if goes_on { "; it goes on: memgate ends nothing in a run of yours" } else { "" };
             console.warning(&format!(
-                "{what} has not ended after {} s{}",
+                "{what} has not ended after {} s{}{more}",
                 self.timeout.as_secs_f64(),
                 where_it_hangs(stands.as_ref())
             ));
-            self.kill(key);
+            if self.ends {
+                self.kill(key);
+            }
         }
     }
 

@@ -146,6 +146,14 @@ pub fn list(hello: &Hello, environ: Option<&[(OsString, OsString)]>) -> Launch {
     Launch { stdout, stderr: Stream::Null, ..again(hello, environ, ["--gtest_list_tests".to_owned()]) }
 }
 
+/// The process that lists the tests of an executable that a filter selects.
+#[must_use]
+pub fn list_of(executable: &str, filter: &str) -> Launch {
+    let stdout = Stream::Capture { limit: LIST_BYTES };
+    let flags = ["--gtest_list_tests".to_owned(), format!("--gtest_filter={filter}")];
+    Launch { stdout, stderr: Stream::Null, ..Launch::new(executable, flags) }
+}
+
 /// Runs [`list`] and reads its output.
 ///
 /// # Errors
@@ -220,6 +228,26 @@ pub fn filter_for(id: &str, all: &[String]) -> Result<String, FilterError> {
     Ok(format!("{pattern}-{}", excluded.into_iter().collect::<Vec<_>>().join(":")))
 }
 
+/// A filter that selects these tests of `all` and none of the others.
+///
+/// # Errors
+/// One of them cannot be told from one that is not among them.
+pub fn filter_for_all(ids: &[String], all: &[String]) -> Result<String, FilterError> {
+    let patterns: Vec<String> = ids.iter().map(|id| pattern_of(id)).collect();
+    let unwanted = all.iter().filter(|test| !ids.contains(test));
+    let unwanted = unwanted.filter(|test| patterns.iter().any(|pattern| matches(pattern, test)));
+    let mut excluded = BTreeSet::new();
+    for other in unwanted {
+        let negative = pattern_of(other);
+        if let Some(id) = ids.iter().find(|id| matches(&negative, id)) {
+            return Err(FilterError::Ambiguous { id: id.clone(), other: other.clone() });
+        }
+        excluded.insert(negative);
+    }
+    let (patterns, excluded) = (patterns.join(":"), excluded.into_iter().collect::<Vec<_>>().join(":"));
+    Ok(if excluded.is_empty() { patterns } else { format!("{patterns}-{excluded}") })
+}
+
 /// The same executable in the same surroundings, with other selecting flags.
 fn again<const N: usize>(
     hello: &Hello,
@@ -266,7 +294,7 @@ fn pattern_of(id: &str) -> String {
 }
 
 /// GoogleTest's matching of one pattern: byte by byte, `?` is any, `*` any number of them.
-fn matches(pattern: &str, name: &str) -> bool {
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let (mut pattern, mut name) = (pattern.as_bytes(), name.as_bytes());
     // Behind the last `*`, and the first byte it has not swallowed yet.
     let mut star: Option<(&[u8], &[u8])> = None;

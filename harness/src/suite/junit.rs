@@ -216,9 +216,9 @@ pub fn launcher(
     Again { launch, options: argument_file(&options) }
 }
 
-/// Does this command, main class or jar and arguments, run tests? As the agent decides it (`device-agent/src/jvm/target.rs`).
+/// Does this command run tests? As the agent decides it (`device-agent/src/jvm/target.rs`).
 #[must_use]
-pub fn runs_tests(command: &str) -> bool {
+pub fn runs_tests(JavaCommand { main, command, .. }: &JavaCommand) -> bool {
     const WORKERS: [(&str, &str); 6] = [
         ("org.apache.maven.surefire.booter.ForkedBooter", ""),
         ("surefirebooter", ""),
@@ -227,7 +227,6 @@ pub fn runs_tests(command: &str) -> bool {
         ("junit-platform-console", ""),
         ("org.junit.runner.JUnitCore", ""),
     ];
-    let main = command.split_whitespace().next().unwrap_or_default();
     let file = main.rsplit('/').next().unwrap_or_default();
     WORKERS.iter().any(|(worker, also)| {
         let is_jar = file.ends_with(".jar") && file.starts_with(worker);
@@ -297,20 +296,23 @@ fn class_path(jvm: &JvmInfo) -> Vec<String> {
         None => jvm.class_path.clone(),
     };
     paths.retain(|path| !path.ends_with(LISTENER_JAR));
-    paths.extend(console_class_path(&jvm.command));
+    paths.extend(console_class_path(jvm));
     paths
 }
 
 /// What JUnit's console launcher is told to load besides.
-fn console_class_path(command: &str) -> Vec<String> {
+fn console_class_path(jvm: &JvmInfo) -> Vec<String> {
     const OPTIONS: [&str; 4] = ["--class-path", "--classpath", "-classpath", "-cp"];
-    let mut words = command.split_whitespace();
-    if !words
-        .next()
-        .is_some_and(|main| main.contains("junit-platform-console") || main.ends_with("ConsoleLauncher"))
-    {
+    // A jar that runs is the class path; its folder may have blanks in its name.
+    let jar =
+        jvm.class_path.first().and_then(|jar| Some((jar.as_str(), jvm.command.strip_prefix(jar.as_str())?)));
+    let Some((main, rest)) = jar.or_else(|| jvm.command.split_once(char::is_whitespace)) else {
+        return Vec::new();
+    };
+    if !main.contains("junit-platform-console") && !main.ends_with("ConsoleLauncher") {
         return Vec::new();
     }
+    let mut words = rest.split_whitespace();
     let mut paths = Vec::new();
     while let Some(word) = words.next() {
         let (option, value) =

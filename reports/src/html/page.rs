@@ -95,7 +95,7 @@ fn top(page: &mut Html, report: &RunReport) {
         facts += &format!(
             "{} ({} tests, screened in {:.1} s) · ",
             suite.name,
-            suite.tests.len(),
+            crate::human::tests_of(suite),
             suite.screened_s
         );
     }

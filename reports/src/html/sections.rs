@@ -173,18 +173,25 @@ pub(super) fn excluded(report: &RunReport) -> Html {
     let mut html = Html::default();
     let mut failed = Vec::new();
     let mut skipped = Vec::new();
+    let mut unscreened = Vec::new();
     for suite in &report.suites {
         for test in suite.tests.iter().filter(|test| test.verdict == Verdict::NotJudged) {
-            let list = if test.outcome == Outcome::Skipped { &mut skipped } else { &mut failed };
+            let list = match test.outcome {
+                Outcome::Skipped => &mut skipped,
+                Outcome::Passed => &mut unscreened,
+                Outcome::Failed | Outcome::Crashed | Outcome::TimedOut => &mut failed,
+            };
             list.push(qualified(suite, test));
         }
     }
     html.markup("<section aria-labelledby=excluded-h><h2 id=excluded-h>What was excluded</h2><ul>");
     html.markup("<li>The agent's own memory, threads and descriptors: counted apart, below.");
     html.markup("<li>Frames of the C library, the test runner and the agent: left out of stacks and of the ids of leaks.");
-    for (names, what) in
-        [(failed, "failed by themselves and were not judged for leaks"), (skipped, "skipped themselves")]
-    {
+    for (names, what) in [
+        (failed, "failed by themselves and were not judged for leaks"),
+        (skipped, "skipped themselves"),
+        (unscreened, "passed, and were not screened"),
+    ] {
         if !names.is_empty() {
             html.element(
                 "li",

@@ -21,7 +21,7 @@ const MANY: usize = 300;
 
 pub(super) fn list(report: &RunReport) -> Result<Html, RenderError> {
     let mut html = Html::default();
-    let total: usize = report.suites.iter().map(|suite| suite.tests.len()).sum();
+    let total: usize = report.suites.iter().map(crate::human::tests_of).sum();
     if total == 0 {
         return Ok(html);
     }
@@ -197,6 +197,7 @@ fn how(suite: &SuiteReport, test: &TestReport) -> Vec<String> {
     if test.verdict == Verdict::NotJudged {
         return vec![match test.outcome {
             Outcome::Skipped => "The test skipped itself: there is nothing to judge.".to_owned(),
+            Outcome::Passed => format!("Nobody looked at what the test leaves behind: {}.", test.reason),
             _ => "The test failed by itself: what a failing test leaves behind is not judged.".to_owned(),
         }];
     }

@@ -1,6 +1,6 @@
 //! The page as a whole: nothing from outside acts in it, its numbers are those of the JSON.
 
-use memgate_model::{Blamed, Followed, FollowedSite, LeakKind, Verdict, WaiverState};
+use memgate_model::{Blamed, Followed, FollowedSite, FollowedTotal, LeakKind, Verdict, WaiverState};
 
 use super::html;
 use crate::json::json;
@@ -107,7 +107,14 @@ fn followed_objects_have_their_figures() {
         live: 3,
         live_bytes: 12288,
     };
-    report.followed = Some(Followed { sites: vec![site], blame: vec![by], left_out: 2, lost: 0, pauses: 1 });
+    report.followed = Some(Followed {
+        sites: vec![site],
+        blame: vec![by],
+        left_out: 2,
+        all: FollowedTotal::default(),
+        lost: 0,
+        pauses: 1,
+    });
     let page = html(&report).unwrap();
     for part in [
         "com.example.TileLoader.load",

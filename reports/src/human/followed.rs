@@ -13,13 +13,12 @@ const FRAMES: usize = 3;
 /// The section; empty where nothing was followed.
 pub(super) fn section(followed: Option<&Followed>, paint: Paint, verbose: bool) -> String {
     let Some(followed) = followed else { return String::new() };
-    let sum = |of: fn(&FollowedSite) -> u64| followed.sites.iter().map(of).fold(0, u64::saturating_add);
     let mut text = format!(
         "{}{GAP}{} allocated, {}, {} alive at the end\n",
         paint.strong("FOLLOWED"),
-        counted(sum(|site| site.allocations)),
-        bytes(sum(|site| site.bytes)),
-        sum(|site| site.live),
+        counted(followed.all.allocations),
+        bytes(followed.all.bytes),
+        followed.all.live,
     );
     let shown = if verbose { followed.sites.len() } else { SITES };
     for site in followed.sites.iter().take(shown) {
@@ -100,7 +99,7 @@ fn bytes(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use memgate_model::Frame;
+    use memgate_model::{FollowedTotal, Frame};
 
     use super::*;
 
@@ -130,8 +129,9 @@ mod tests {
             live: 2,
             live_bytes: 48,
         };
-        let value = Followed { sites: vec![site], blame: vec![by], left_out: 4, lost: 1, pauses: 2 };
-        let want = "FOLLOWED   12 objects allocated, 288 B, 2 alive at the end
+        let all = FollowedTotal { allocations: 20, bytes: 480, live: 5, live_bytes: 120 };
+        let value = Followed { sites: vec![site], blame: vec![by], all, left_out: 4, lost: 1, pauses: 2 };
+        let want = "FOLLOWED   20 objects allocated, 480 B, 5 alive at the end
       12 × com.example.Tile, 288 B   2 alive, 48 B   lived < 10 ms 7, longer 3
       allocated at  com.example.Registry.load(Registry.java:13)
       and 4 more sites

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
 use super::StandIn;
-use crate::{peer, say};
+use crate::{peer, skip_without};
 
 /// An adb program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub fn adbs() -> Vec<Adb> {
     let debian = Path::new(DEBIAN);
     let old = debian.exists().then(|| Adb { name: "adb 29", program: debian.to_owned() });
     if old.is_none() {
-        say(&format!("skipped: there is no {DEBIAN} (apt install adb)"));
+        skip_without(&format!("{DEBIAN} (apt install adb)"));
     }
     let new = peer("adb-36/adb").map(|program| Adb { name: "adb 36", program });
     old.into_iter().chain(new).collect()

@@ -66,10 +66,21 @@ fn control_c_ends_it_though_a_device_does_not_answer() {
         let phone = StandIn::builder().start();
         server.connect(&phone);
         // Which may build it first, and a device is not silent for so long without being taken for lost.
-        let mut command = command(&project, &server, &["devices"]);
+        let command = command(&project, &server, &["devices"]);
+        // Control-C counts for whoever was started in the foreground: these tests may run where it is ignored.
+        let mut heeding = Command::new("env");
+        heeding.arg("--default-signal=INT").arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => heeding.env(name, value),
+                None => heeding.env_remove(name),
+            };
+        }
+        heeding.current_dir(project.folder());
         phone.silence();
         let before = phone.messages();
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child =
+            heeding.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         phone.wait_until("it is asked", |phone| phone.messages() > before);
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memgate_e2e::{repository, say};
+use memgate_e2e::{repository, skip_without};
 use object::elf::{self, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, Sym};
 use object::{Endianness, Object, ObjectSymbol, read::elf::ElfFile64};
@@ -70,7 +70,7 @@ fn built() -> Vec<(&'static str, Vec<u8>)> {
     let folder = named.clone().unwrap_or_else(|| repository().join("target/android"));
     let library = |abi: &str| folder.join(abi).join("libmemgate_agent.so");
     if named.is_none() && !ABIS.iter().any(|(abi, _)| library(abi).exists()) {
-        say(&format!("skipped: there is no agent for Android in {} (ci/android/build)", folder.display()));
+        skip_without(&format!("agent for Android in {} (ci/android/build)", folder.display()));
         return Vec::new();
     }
     ABIS.iter().map(|(abi, _)| (*abi, read(&library(abi)))).collect()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use memgate_e2e::samples::successful;
-use memgate_e2e::{Project, repository, say};
+use memgate_e2e::{Project, repository, skip_without};
 use memgate_wire::{Counters, Frame, Runtime};
 use object::{Object, ObjectSymbol};
 
@@ -15,7 +15,7 @@ fn library() -> Option<PathBuf> {
     let folder = folder.unwrap_or_else(|| repository().join("target/android"));
     let library = folder.join("x86_64/libmemgate_agent.so");
     if !library.exists() {
-        say(&format!("skipped: there is no {} (ci/android/build)", library.display()));
+        skip_without(&format!("{} (ci/android/build)", library.display()));
         return None;
     }
     Some(library)

@@ -385,3 +385,30 @@ fn crc32c(parts: &[&[u8]]) -> u32 {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 })
     })
 }
+
+#[test]
+fn a_relative_threshold_without_an_accepted_figure_says_so() {
+    let project = Project::new("relative-without-figure");
+    let program = samples::suite("clean");
+    let words = format!("[{:?}, --gtest_filter=Clean.NothingAtAll]", program.display().to_string());
+    project.write(
+        "memgate.yaml",
+        format!(
+            "version: 1\nsuites:\n  clean: {{ run: {words} }}\nthresholds:\n  \
+             os.rss: {{ per: suite, fail: +10%, against: baseline }}\n"
+        ),
+    );
+    let accepted = |suite: &str| {
+        format!(
+            "{{\"schema_version\":1,\"suites\":{{{suite:?}:{{\"metrics\":{{\"os.rss\":{{\"value\":1e12,\"per\":\"suite\"}}}}}}}}}}"
+        )
+    };
+    project.write("memgate-baseline.json", accepted("clean"));
+    assert_eq!(project.memgate(&["run"]).suite().verdict, Verdict::Pass);
+    project.write("memgate-baseline.json", accepted("another"));
+    let run = project.memgate(&["run"]);
+    run.ends_with(0);
+    let suite = run.suite();
+    assert_eq!(suite.verdict, Verdict::Warn, "{run}");
+    assert!(suite.reason.contains("os.rss is not judged: its threshold is relative"), "{}", suite.reason);
+}

@@ -52,7 +52,7 @@ pub(crate) fn library(name: &str, package: &str) -> Option<PathBuf> {
     if path.is_absolute() {
         return Some(path);
     }
-    memgate_e2e::say(&format!("skipped: there is no {name} here (package {package})"));
+    memgate_e2e::skip_without(&format!("{name} (package {package})"));
     None
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn library(name: &str, package: &str) -> Option<PathBuf> {
 pub(crate) fn is_root(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        memgate_e2e::say(&format!("skipped: only root can test {what}"));
+        memgate_e2e::skip(&format!("only root can test {what}"));
     }
     root
 }

@@ -21,7 +21,7 @@ fn foreign() -> Vec<(PathBuf, bool)> {
         if Path::new("/lib/ld-musl-x86_64.so.1").exists() {
             programs.push((compiled("dynamic_musl", SOURCE, "musl-gcc", &[]), true));
         } else {
-            memgate_e2e::say("skipped: there is no loader of musl here (package musl)");
+            memgate_e2e::skip_without("loader of musl (package musl)");
         }
     }
     programs
@@ -98,7 +98,7 @@ fn a_set_user_id_program_in_the_tree_runs_with_its_rights_and_without_the_agent(
     let guest = Guest::new("setuid", "setpriv".as_ref(), &arguments).in_reach_of_everybody(&folder.0);
     let driven = guest.drive().ends_with(0);
     if driven.stdout.contains("runs as the file's owner: no") {
-        memgate_e2e::say(&format!("skipped: set-user-id has no effect in {}", folder.0.display()));
+        memgate_e2e::skip(&format!("set-user-id has no effect in {}", folder.0.display()));
         return;
     }
     assert_eq!(driven.stdout, "runs as the file's owner: yes\n0\nsome text\n");

@@ -38,7 +38,7 @@ fn name_spaces_are_left_and_entered_as_ever() {
     for how in ["unshare user", "unshare mount", "unshare pid", "setns"] {
         let driven = drive(how);
         if driven.stdout.contains("unshare: no") || driven.stdout.contains("setns: no") {
-            memgate_e2e::say(&format!("skipped: {how} is forbidden here"));
+            memgate_e2e::skip(&format!("{how} is forbidden here"));
             continue;
         }
         assert!(!driven.stdout.contains(": no"), "{how}: {}", driven.stdout);
@@ -58,7 +58,7 @@ fn a_whole_tree_in_name_spaces_of_its_own_is_recorded() {
     let possible =
         std::process::Command::new("unshare").args(["-U", "-m", "-p", "-f", "--mount-proc", "true"]).output();
     if !possible.is_ok_and(|output| output.status.success()) {
-        memgate_e2e::say("skipped: unshare cannot make such name spaces here");
+        memgate_e2e::skip("unshare cannot make such name spaces here");
         return;
     }
     let driven = Guest::new("surroundings-unshare", "unshare".as_ref(), &namespaces).drive().ends_with(3);

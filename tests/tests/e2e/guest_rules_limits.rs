@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use memgate_e2e::{agent, say};
+use memgate_e2e::{agent, say, skip};
 
 use crate::guest_rules::{Tracked, alike, alike_with, program};
 
@@ -75,7 +75,7 @@ fn limits_from_before_the_start_change_nothing() {
 fn locked_memory_stays_within_its_bound() {
     let run = alike("rules-memlock", "guest_limits", &["memlock", "0"]);
     if run.told.contains("not possible here") {
-        say("skipped: no privilege to lock all memory");
+        skip("no privilege to lock all memory");
         return;
     }
     let (plain, tracked) = run.figures("# locked", " KiB");
@@ -90,7 +90,7 @@ fn a_limit_on_locked_memory_leaves_the_guest_alive() {
     // 8 MiB, what many systems grant: half of it is the guest's, half the agent's.
     let run = alike("rules-memlock-limit", "guest_limits", &["memlock", "8388608"]);
     if run.told.contains("not possible here") {
-        say("skipped: less than 8 MiB may be locked here");
+        skip("less than 8 MiB may be locked here");
         return;
     }
     exact_or_told(&run);
@@ -119,7 +119,7 @@ fn every_system_call_of_a_guest_seen_from_outside() {
         command
     });
     if run.told.contains("not possible here") {
-        say("skipped: no permission to trace");
+        skip("no permission to trace");
         return;
     }
     assert!(run.told.contains("violations: 0\n") && run.told.contains("threads: 1\n"), "{}", run.told);

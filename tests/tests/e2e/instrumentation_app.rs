@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::samples::{compile, successful};
 use memgate_e2e::stand_in::{Builder, Instrument, Instrumentation, Package, StandIn, Terminal};
-use memgate_e2e::{Project, agent, repository, say, waiting};
+use memgate_e2e::{Project, agent, repository, skip_without, waiting};
 use tempfile::TempDir;
 
 pub(crate) const APP: &str = "com.example.tracks";
@@ -46,7 +46,7 @@ fn build() -> Option<Apks> {
     let fetched = waiting::output(&mut fetch);
     if !fetched.status.success() {
         let why = String::from_utf8_lossy(&fetched.stdout);
-        say(&format!("skipped: Robolectric, AndroidX Test and their jars cannot be fetched:\n{why}"));
+        skip_without(&format!("Robolectric and AndroidX Test to fetch, with their jars:\n{why}"));
         return None;
     }
     let target = project.folder().join("target");

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memgate_e2e::stand_in::{Adb, AdbServer, Fault, What, When, adbs};
-use memgate_e2e::{Project, say};
+use memgate_e2e::{Project, is_long, say};
 use memgate_model::{RunReport, Verdict};
 
 use crate::instrumentation_app::{device, project};
@@ -50,7 +50,7 @@ fn a_device_that_fails_at_any_moment_gives_an_error_and_never_a_pass() {
     if device(34).is_none() {
         return;
     }
-    let moments = if std::env::var_os("MEMGATE_E2E_LONG").is_some() {
+    let moments = if is_long() {
         programs.iter().flat_map(thirty).collect()
     } else {
         programs.last().map(chosen).unwrap_or_default()

@@ -60,6 +60,19 @@ fn one_object_of_many_is_enough_and_small_ones_may_be_left_out() {
 }
 
 #[test]
+fn the_total_counts_the_sites_that_are_not_shown_too() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let follow = "follow: ['com.example.Probes$*'], follow_sites";
+    let all = run(&jdk, "total", &format!("{follow}: 100"));
+    let one = run(&jdk, "total", &format!("{follow}: 1"));
+    let (every, few) = (followed(&all), followed(&one));
+    assert!(every.sites.len() > 1 && few.sites.len() == 1 && few.left_out > 0, "{every:?}");
+    let sum = every.sites.iter().map(|site| site.allocations).sum::<u64>();
+    assert_eq!((every.all.allocations, few.all.allocations), (sum, sum), "{few:?}");
+    one.says(&format!("{sum} objects allocated"));
+}
+
+#[test]
 fn without_being_asked_nothing_is_followed() {
     for jdk in jvm::jdks() {
         let run = run(&jdk, "nothing", "sampling: 64 KiB");

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::samples::successful;
-use memgate_e2e::{Project, agent, probes, repository, say, waiting};
+use memgate_e2e::{Project, agent, probes, repository, say, skip, waiting};
 use memgate_wire::Frame;
 use memgate_wire::java::ClassCount;
 
@@ -110,7 +110,7 @@ fn idle(jdk: &Jdk, classes: &Path, collector: &str) -> Option<Difference> {
     let java = jdk.home.join("bin/java").display().to_string();
     let option = format!("-XX:+Use{collector}GC");
     if !waiting::output(Command::new(&java).args([&option, "-version"])).status.success() {
-        say(&format!("skipped: JDK {} has no {collector}GC", jdk.release));
+        skip(&format!("JDK {} has no {collector}GC", jdk.release));
         return None;
     }
     let project = Project::new(&format!("jvm-idle-{}-{collector}", jdk.release));

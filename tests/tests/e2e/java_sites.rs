@@ -52,7 +52,7 @@ public class KeeperTest {
 
 #[test]
 fn a_leak_says_where_it_is_allocated_and_which_thread_holds_it() {
-    for jdk in jvm::jdks() {
+    for jdk in jvm::jdks_in_turn(1) {
         let project = jvm::sample(&format!("jvm-sites-{}", jdk.release), "junit4");
         project.write("src/test/java/com/example/KeeperTest.java", KEEPER);
         let tests = "-Dtest=KeeperTest,TileCacheTest";

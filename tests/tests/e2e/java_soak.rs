@@ -21,14 +21,14 @@ const GROWTH_BYTES: u64 = 1 << 20;
 
 #[test]
 fn under_load_nothing_breaks_and_nothing_grows() {
-    for jdk in jvm::jdks() {
+    for jdk in jvm::jdks_in_turn(0) {
         soak(&jdk, "sampled", "sampling=4096;windows=budget");
     }
 }
 
 #[test]
 fn following_under_load_loses_rather_than_waits() {
-    for jdk in jvm::jdks() {
+    for jdk in jvm::jdks_in_turn(1) {
         let frames = soak(
             &jdk,
             "followed",
@@ -48,7 +48,7 @@ fn following_under_load_loses_rather_than_waits() {
 
 #[test]
 fn a_client_of_the_socket_may_come_and_go() {
-    for jdk in jvm::jdks() {
+    for jdk in jvm::jdks_in_turn(0) {
         let name = format!("memgate-soak-{}-{}", std::process::id(), jdk.release);
         let project = Project::new(&format!("jvm-soak-socket-{}", jdk.release));
         let more = format!("carrier=unix:@{name};token={TOKEN};sampling=16384;windows=budget");

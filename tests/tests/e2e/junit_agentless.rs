@@ -1,5 +1,6 @@
 //! No agent at all: the build runs untouched, its own result files tell of the tests, and memgate's virtual machines are asked from outside.
 
+use memgate_e2e::is_long;
 use memgate_e2e::jvm::{self, Truth};
 use memgate_model::{BoundaryQuality, TestReport, Verdict};
 
@@ -9,7 +10,8 @@ const CONFIGURATION: &str = "version: 1\nmeasure: { java: { agent: none } }\n";
 
 #[test]
 fn without_the_agent_leaks_are_still_found_and_counted() {
-    for (jdk, junit) in jvm::jdks().iter().zip(["junit4", "junit5"]) {
+    let most = if is_long() { 2 } else { 1 };
+    for (jdk, junit) in jvm::jdks().iter().zip(["junit4", "junit5"]).take(most) {
         let project = jvm::sample(&format!("agentless-{}", jdk.release), junit);
         project.write("memgate.yaml", CONFIGURATION);
         let run = run(&project, jdk, &MVN);

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use memgate_e2e::jvm::{self, Jdk};
-use memgate_e2e::{Project, Run, has_tool, say, waiting};
+use memgate_e2e::{Project, Run, has_tool, skip_without, waiting};
 use memgate_model::Verdict;
 
 const LEAK: &str = "com.example.TileCacheTest.evicts";
@@ -13,7 +13,7 @@ const LEAK: &str = "com.example.TileCacheTest.evicts";
 fn jdk() -> Option<Jdk> {
     let jdk = jvm::jdks().into_iter().find(|jdk| jdk.release == 17).filter(|_| has_tool("gradle"));
     if jdk.is_none() {
-        say("skipped: Gradle needs `gradle` and a JDK 17");
+        skip_without("`gradle` with a JDK 17");
     }
     jdk
 }

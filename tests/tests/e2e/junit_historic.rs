@@ -18,7 +18,7 @@ const TESTS: [(&str, &str, &str); 2] = [
 
 #[test]
 fn leaks_that_were_real_are_found_and_their_mends_pass() {
-    for jdk in jvm::jdks() {
+    for jdk in jvm::jdks_in_turn(1) {
         let project = jvm::project(&format!("historic-{}", jdk.release), "jvm-historic");
         let run = |more: &[&str]| {
             let all = [&["run", "--", "mvn", "-q", "-B", "test"], more].concat();

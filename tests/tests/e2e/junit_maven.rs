@@ -18,8 +18,8 @@ fn suite<'a>(report: &'a RunReport, name: &str) -> &'a SuiteReport {
 
 #[test]
 fn each_module_is_a_suite_with_its_own_forks_and_modules() {
-    for jdk in jvm::jdks() {
-        let project = jvm::project(&format!("reactor-{}", jdk.release), "jvm-reactor");
+    for jdk in jvm::jdks_in_turn(1) {
+        let project = jvm::project(&format!("reactor {}", jdk.release), "jvm-reactor");
         let tests = "-Dtest=FirstTest,SecondTest,SessionsTest#opens+runsInItsModule";
         let none = "-Dsurefire.failIfNoSpecifiedTests=false";
         let run = run(&project, &jdk, &["run", "--", "mvn", "-q", "-B", "test", tests, none]);

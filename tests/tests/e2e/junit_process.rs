@@ -4,9 +4,9 @@ use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::{Project, Run, probes};
 use memgate_model::{BoundaryQuality, Metric, Verdict};
 
-fn run(jdk: &Jdk, what: &str) -> Run {
-    let project = Project::new(&format!("jvm-program-{what}-{}", jdk.release));
-    let words = probes::java(jdk, &[], &["com.example.Replay", what, "{n}"]);
+fn run(jdk: &Jdk, options: &[&str], what: &str) -> Run {
+    let project = Project::new(&format!("jvm-program-{what}-{}{}", jdk.release, options.concat()));
+    let words = probes::java(jdk, options, &["com.example.Replay", what, "{n}"]);
     let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
     project.write(
         "memgate.yaml",
@@ -18,7 +18,7 @@ fn run(jdk: &Jdk, what: &str) -> Run {
 #[test]
 fn what_a_java_program_keeps_of_each_repetition_is_a_leak() {
     for jdk in jvm::jdks() {
-        let leaks = run(&jdk, "leaks");
+        let leaks = run(&jdk, &[], "leaks");
         leaks.ends_with(1);
         let suite = leaks.suite();
         assert_eq!((suite.runner.as_str(), suite.boundary), ("command", BoundaryQuality::Process), "{leaks}");
@@ -32,10 +32,29 @@ fn what_a_java_program_keeps_of_each_repetition_is_a_leak() {
             "the virtual machine's own memory is not judged"
         );
 
-        let clean = run(&jdk, "rests");
+        let clean = run(&jdk, &[], "rests");
         clean.ends_with(0);
         assert_eq!(clean.test("replay").verdict, Verdict::Pass, "{clean}");
     }
+}
+
+/// When the agent hears that the virtual machine dies, the threads of these collectors are gone.
+#[test]
+fn what_is_alive_at_the_end_is_counted_while_the_collector_is_there() {
+    for (jdk, collector) in jvm::jdks().iter().zip(["-XX:+UseZGC", "-XX:+UseShenandoahGC"]) {
+        let leaks = run(jdk, &[collector], "leaks");
+        leaks.ends_with(1);
+        assert_eq!(leaks.test("replay").leaks[0].title, "2 × com.example.Replay$Record", "{leaks}");
+    }
+}
+
+#[test]
+fn a_program_that_halts_is_not_measured() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let halts = run(&jdk, &[], "halts");
+    halts.ends_with(2);
+    let reason = halts.test("replay").reason;
+    assert!(reason.contains("the virtual machine was halted"), "{reason}\n{halts}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use memgate_e2e::jvm;
-use memgate_e2e::{say, waiting};
+use memgate_e2e::{skip_without, waiting};
 use memgate_model::{TestReport, Verdict};
 
 /// The Activity, the class that the way to it begins in, and that way.
@@ -32,7 +32,7 @@ fn an_activity_that_is_kept_is_named_with_its_holder() {
         let fetched = waiting::output(&mut fetch);
         if !fetched.status.success() {
             let why = String::from_utf8_lossy(&fetched.stdout);
-            return say(&format!("skipped: Robolectric and its Android jars cannot be fetched:\n{why}"));
+            return skip_without(&format!("Robolectric to fetch, with its Android jars:\n{why}"));
         }
         let arguments = ["run", "--", "mvn", "-q", "-B", "test"];
         let run = project.finish(project.command(&arguments).env("JAVA_HOME", &jdk.home));

@@ -1,9 +1,8 @@
 //! Planted leaks are found with figure and culprit, and nothing else is.
 
 use std::collections::BTreeSet;
-use std::env;
 
-use memgate_e2e::{Project, Run, samples, say, truth};
+use memgate_e2e::{Project, Run, is_long, samples, say, truth};
 
 use crate::{clean_session, leaks_session};
 
@@ -35,7 +34,7 @@ fn the_output_of_the_tests_stays_theirs() {
 
 #[test]
 fn clean_tests_pass_every_time() {
-    let long = env::var_os("MEMGATE_E2E_LONG").is_some_and(|value| value == "1");
+    let long = is_long();
     if !long {
         say("clean suite: 3 runs instead of 20 (MEMGATE_E2E_LONG=1 runs all)");
     }

@@ -1,6 +1,6 @@
 //! Drives the built `memgate` against real processes. One test program, so that its modules share the sessions that take long.
 //!
-//! `MEMGATE_E2E_LONG=1` runs the clean suite twenty times, `MEMGATE_E2E_PROGRAM=/path/to/memgate` tests another program than
+//! `MEMGATE_E2E_LONG=1` runs the clean suite twenty times and long tests with every JDK, `MEMGATE_E2E_PROGRAM=/path/to/memgate` tests another program than
 //! the one built here, `MEMGATE_AGENT=/path/to/libmemgate_agent.so` another agent. What a test left behind lies in
 //! `target/PROFILE/e2e-projects/NAME` until it runs again.
 #![forbid(unsafe_code)]
@@ -17,6 +17,7 @@ mod android_artefact_runtime;
 mod android_native;
 mod boundaries;
 mod config;
+mod confirm;
 mod crash;
 mod epochs;
 mod gate;
@@ -32,6 +33,7 @@ mod guest_life_surroundings;
 mod guest_rules;
 mod guest_rules_limits;
 mod guest_rules_signals;
+mod handles;
 mod ids;
 mod instrumentation;
 mod instrumentation_app;
@@ -50,6 +52,7 @@ mod java_follow;
 mod java_foreign;
 mod java_forks;
 mod java_idle;
+mod java_judge;
 mod java_memory;
 mod java_names;
 mod java_sites;
@@ -58,10 +61,14 @@ mod java_truth;
 mod junit;
 mod junit_agentless;
 mod junit_baseline;
+mod junit_build;
+mod junit_failing;
+mod junit_gate;
 mod junit_gradle;
 mod junit_historic;
 mod junit_maven;
 mod junit_process;
+mod junit_reactor;
 mod junit_robolectric;
 mod leak_info;
 mod leaks;
@@ -78,6 +85,7 @@ mod survive;
 mod survive_kills;
 mod survive_socket;
 mod tree;
+mod tree_unseen;
 mod waivers;
 mod wire_fixture;
 

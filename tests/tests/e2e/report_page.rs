@@ -16,7 +16,7 @@ const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 fn browser() -> Option<&'static str> {
     let found = BROWSERS.into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
     if found.is_none() {
-        memgate_e2e::say("skipped: there is no chromium here");
+        memgate_e2e::skip_without("chromium");
     }
     found.filter(|_| has_tool("node"))
 }

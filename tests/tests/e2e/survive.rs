@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use memgate_e2e::{Project, Run, agent, memgate, samples, say};
+use memgate_e2e::{Project, Run, agent, memgate, samples, skip};
 use memgate_model::{RunReport, Verdict};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -53,7 +53,7 @@ fn own_mounts() -> Option<&'static str> {
         };
         let flags = ["-m", "-rm"].into_iter().find(may);
         if flags.is_none() {
-            say("skipped: no mounts of our own are allowed here");
+            skip("no mounts of our own are allowed here");
         }
         flags
     })

@@ -102,6 +102,9 @@ fn a_failing_script_is_not_hidden() {
     ]);
     run.ends_with(1);
     assert_eq!(run.test("Clean.Churn").verdict, Verdict::Pass);
+    assert_eq!(run.report().verdict, Verdict::NotJudged, "not a pass beside an exit code of 1: {run}");
+    assert!(run.problems().contains("it ended with status 3, though no test failed"), "{}", run.problems());
+    assert!(run.stderr.contains("status 3"), "{run}");
 }
 
 #[test]
@@ -117,7 +120,7 @@ fn what_proc_does_not_show_is_not_measured_and_never_a_pass() {
     let namespace = ["-U", "-p", "-f", "--mount-proc"];
     let possible = Command::new("unshare").args(namespace).arg("true").output();
     if !possible.is_ok_and(|output| output.status.success()) {
-        memgate_e2e::say("skipped: unshare cannot make a pid namespace here");
+        memgate_e2e::skip("unshare cannot make a pid namespace here");
         return;
     }
     let project = Project::new("namespace");

@@ -128,6 +128,34 @@ fn survivors(frames: &[Frame], sequence: u32) -> Vec<(u64, u64)> {
 }
 
 #[test]
+fn a_stream_tells_where_a_descriptor_was_opened_and_a_thread_started() {
+    let frames = fixture("handles.mgf");
+    let end_of = |test: &str| {
+        frames.iter().find_map(|frame| match frame {
+            Frame::Boundary(b) if b.kind == BoundaryKind::TestEnd && b.test == test => Some(b.sequence),
+            _ => None,
+        })
+    };
+    let nodes: Vec<u32> = frames
+        .iter()
+        .filter_map(|frame| if let Frame::Stacks(stacks) = frame { Some(&stacks.nodes) } else { None })
+        .flatten()
+        .map(|node| node.id)
+        .collect();
+    let (mut descriptors, mut threads) = (Vec::new(), Vec::new());
+    for frame in &frames {
+        let Frame::Handles(handles) = frame else { continue };
+        descriptors.extend(handles.descriptors.iter().map(|handle| (Some(handles.boundary), handle)));
+        threads.extend(handles.threads.iter().map(|handle| (Some(handles.boundary), handle)));
+    }
+    for (handles, test) in [(descriptors, "Descriptor"), (threads, "ParkedThread")] {
+        let (boundary, handle) = handles.last().unwrap();
+        assert_eq!(*boundary, end_of(test));
+        assert!(nodes.contains(&handle.stack), "{handle:?}");
+    }
+}
+
+#[test]
 fn a_java_stream_tells_of_followed_objects_and_of_the_error_that_ended_a_test() {
     let frames = fixture("java.mgf");
     let Some(Frame::Hello(hello)) = frames.first() else { panic!("no hello first") };

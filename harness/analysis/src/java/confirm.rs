@@ -37,6 +37,10 @@ const MOST_EXPLAINED: usize = 24;
 /// A test that has grown by this much is not repeated until the heap ends.
 const ENOUGH_BYTES: f64 = (128_u64 << 20) as f64;
 
+/// A test that adds this much in each of its first iterations may run out of memory before its holders are asked for: they are asked at once.
+const HURRY_BYTES: f64 = (4_u64 << 20) as f64;
+const HURRY_ITERATIONS: usize = 3;
+
 /// Watches the repetitions of one test, or of one test class.
 #[derive(Debug)]
 pub struct JavaConfirmation {
@@ -54,6 +58,8 @@ pub struct JavaConfirmation {
     /// How often the holders were asked for, and how many ends there are to the answer.
     explained: u32,
     ends_to_answer: u32,
+    /// They were asked for early.
+    hurried: bool,
     done: bool,
     leaks: bool,
 }
@@ -78,9 +84,17 @@ impl JavaConfirmation {
             cpu_before_ns: None,
             explained: 0,
             ends_to_answer: 0,
+            hurried: false,
             done: false,
             leaks: false,
         }
+    }
+
+    /// Only whether it grows is to be known.
+    #[must_use]
+    pub fn without_holders(mut self) -> Self {
+        self.explained = MAX_EXPLAINED;
+        self
     }
 
     /// To be asked after each end of the test, those before the holders are told too. `elapsed` is the time that its iterations
@@ -92,14 +106,29 @@ impl JavaConfirmation {
         self.cpu_before_ns = self.cpu_before_ns.or(record.cpu_ns);
         let just_explained = self.ends_to_answer == 1;
         self.ends_to_answer = self.ends_to_answer.saturating_sub(1);
-        let next = self.decide(record, self.worked(record, elapsed, starved), just_explained);
+        let early = self.is_filling(record);
+        let next = match early {
+            true => Next::Explain,
+            false => self.decide(record, self.worked(record, elapsed, starved), just_explained),
+        };
+        self.hurried |= early;
         self.done = next == Next::Stop;
         if next == Next::Explain {
-            self.explained += 1;
+            self.explained += u32::from(!early);
             self.ends_to_answer = WINDOWS_TO_EXPLAIN;
             self.next_check = 0;
         }
         next
+    }
+
+    /// Is the heap about to be full? Asked once.
+    fn is_filling(&self, record: &ProcessRecord) -> bool {
+        let windows = histograms(record, &self.test);
+        let grew = |pair: &[f64]| pair[1] - pair[0] > HURRY_BYTES;
+        !self.hurried
+            && windows.len() == HURRY_ITERATIONS
+            && values(&windows, Metric::JavaLiveBytes).windows(2).all(grew)
+            && windows.iter().all(|window| window.outcome == Some(Outcome::Passed))
     }
 
     fn worked(&self, record: &ProcessRecord, elapsed: Duration, starved: Duration) -> Duration {

@@ -1,10 +1,11 @@
 //! Errors for want of memory, and heaps above their limit: in whose window they came, and what filled the heap.
 
 use memgate_model::{Frame, format_bytes};
+use memgate_wire::Outcome;
 use memgate_wire::java::JavaExhausted;
 
 use super::record::JavaRecord;
-use crate::record::ProcessRecord;
+use crate::record::{ProcessRecord, Window};
 
 /// Errors of one process that are kept.
 const MAX_ERRORS: usize = 64;
@@ -70,8 +71,29 @@ pub(crate) fn ran_out(record: &ProcessRecord, start_ns: u64, end_ns: u64) -> Opt
     error.or_else(|| java.exhausted.iter().find(inside)).map(Exhaustion::described)
 }
 
+/// The error that ended a test: it failed, or its process broke off, after memory had run out.
+pub(crate) fn ended_by_error<'a>(record: &'a ProcessRecord, test: &str) -> Option<&'a Exhaustion> {
+    let failed = |window: &&Window| window.outcome == Some(Outcome::Failed);
+    let failed = record.windows_of(test).filter(failed).map(|window| (window.start_ns, window.end_ns));
+    let open = record.open.iter().filter(|open| open.id == test).map(|open| (open.window.start_ns, u64::MAX));
+    failed.chain(open).find_map(|(start_ns, end_ns)| error(record, start_ns, end_ns))
+}
+
+/// Did memory run out while `test` was repeated?
+#[must_use]
+pub fn ran_out_of_memory(record: &ProcessRecord, test: &str) -> bool {
+    ended_by_error(record, test).is_some()
+}
+
+/// The first error between two moments.
+pub(super) fn error(record: &ProcessRecord, start_ns: u64, end_ns: u64) -> Option<&Exhaustion> {
+    let errors = record.java.as_ref()?.exhausted.iter().filter(|e| !e.limit);
+    errors.into_iter().find(|e| (start_ns..=end_ns).contains(&e.t_ns))
+}
+
 impl Exhaustion {
-    fn described(&self) -> String {
+    /// In words.
+    pub(crate) fn described(&self) -> String {
         let bytes = |bytes: u64| format_bytes(crate::groups::float(bytes));
         let kind = if self.limit { "" } else { "OutOfMemoryError: " };
         let mut text = format!("{kind}{}", self.what);

@@ -2,18 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use memgate_wire::Outcome;
 use memgate_wire::java::{HolderLink, HolderPath, Holders, UNHELD};
 
+use super::exhausted::ended_by_error;
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
 use super::series::{ClassSeries, grown, histograms};
 use crate::groups::float;
 use crate::growth::{Allowed, Finding, Growth, as_f64, is_over, judge_series};
-use crate::record::ProcessRecord;
+use crate::record::{ProcessRecord, Window};
 
 /// Growth that is flat for fewer iterations than this has not stalled.
 const STALLED: usize = 6;
-/// Fewer steps than this may be as many accidents, such as classes that are loaded when the compiler comes to them.
+/// Fewer steps than this may be as many accidents, such as classes that are loaded when the compiler comes to them, or that specialise a
+/// method handle after so many calls.
 const FEW_STEPS: usize = 4;
+/// What a compiler resolves of strings are a few short ones: more bytes than this in each iteration are something else.
+pub(crate) const LITERAL_BYTES: f64 = 4096.0;
 /// Objects are a multiple of this large.
 const ALIGNMENT: f64 = 8.0;
 /// Steps of a series that must be equal before they stand for all of them.
@@ -30,6 +35,8 @@ pub(crate) struct Findings {
     pub(crate) noise: Vec<(String, Noise)>,
     /// Cannot be told yet.
     pub(crate) open: Vec<String>,
+    /// Bytes per iteration of those that are no leaks, or cannot be told yet, as far as they can be estimated.
+    pub(crate) left_out: BTreeMap<String, f64>,
     /// Growth has paused: more iterations may show that it is over.
     pub(crate) paused: bool,
     /// Something that grows has no usual step: more iterations show what is noise of the virtual machine.
@@ -58,6 +65,8 @@ pub(crate) struct Growing {
     grown_bytes: f64,
     /// Most of the iterations add the same.
     is_regular: bool,
+    /// Each iteration adds something, by count or by bytes.
+    is_steady: bool,
     /// What is known of who holds it.
     pub(crate) held: Held,
 }
@@ -73,6 +82,47 @@ pub(crate) enum Held {
         /// Instances of one iteration for which none was told.
         open: f64,
     },
+}
+
+/// Of what filled the heap, a class with less than this share is no part, unless it is the project's or a library's.
+const FILLING_SHARE: f64 = 0.05;
+/// Memory that ran out was filled by its leak to this part at least: a test may need most of the heap for itself.
+const FILLED_PART: f64 = 0.25;
+/// Ends that are needed to tell growth from what the first execution leaves.
+const ENDS_UNTIL_FULL: usize = 2;
+
+/// What grew with each execution of `test` until memory ran out, and how it ran out. `None`: it did not, or something else filled the heap.
+pub(crate) fn until_full(record: &ProcessRecord, test: &str) -> Option<(String, Findings)> {
+    let error = ended_by_error(record, test)?;
+    let passed = |window: &&&Window| window.outcome != Some(Outcome::Failed);
+    let ends = histograms(record, test).iter().take_while(passed).count();
+    let explained = holders(record, test);
+    let project = project_of(test);
+    let steps = |values: &[f64]| -> Vec<f64> { values.windows(2).map(|pair| pair[1] - pair[0]).collect() };
+    let mut growing: Vec<Growing> = Vec::new();
+    for mut series in grown(record, test, 0) {
+        series.bytes.truncate(ends);
+        series.instances.truncate(ends);
+        let (bytes, instances) = (steps(&series.bytes), steps(&series.instances));
+        if bytes.is_empty() || bytes.iter().any(|step| *step <= 0.0) {
+            continue;
+        }
+        let held = held(explained.get(series.class.as_str()).map_or(&[], Vec::as_slice), &project);
+        let Ok(held) = held else { continue };
+        let growth = Growing::counted(series, median(instances).max(0.0), median(bytes));
+        growing.push(Growing { held, ..growth });
+    }
+    let all: f64 = growing.iter().map(|g| g.grown_bytes).sum();
+    if ends < ENDS_UNTIL_FULL || all < FILLED_PART * float(error.heap_max?) {
+        return None;
+    }
+    growing.retain(|g| g.grown_bytes >= FILLING_SHARE * all || is_own(&g.series.class));
+    Some((error.described(), Findings { growing, ends, ..Findings::default() }))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// Why a class that grows is no leak.
@@ -92,7 +142,7 @@ impl Growing {
     /// A class of whose holders nothing is known, that grows by so many instances and bytes.
     pub(super) fn counted(series: ClassSeries, count: f64, bytes: f64) -> Self {
         let grown_bytes = grew(&series.bytes);
-        Self { series, count, bytes, grown_bytes, is_regular: true, held: Held::Unknown }
+        Self { series, count, bytes, grown_bytes, is_regular: true, is_steady: true, held: Held::Unknown }
     }
 }
 
@@ -117,19 +167,17 @@ impl Findings {
             let grows = [&instances, &bytes].map(|growth| growth.finding == Finding::Grows);
             if grows == [false, false] {
                 let open = [&instances, &bytes].iter().any(|growth| growth.finding == Finding::Open);
-                if open && !is_literal(&series.class) {
-                    findings.open.push(series.class);
+                if open {
+                    findings.cannot_tell(series.class, bytes.slope.slope);
                 }
                 continue;
             }
             let figures = if grows[0] { &series.instances } else { &series.bytes };
             let unexplained = !explained.contains_key(series.class.as_str());
-            let accidental = grows[0] && unexplained && steps(figures, warm_up) < FEW_STEPS;
+            let accidental = unexplained && steps(figures, warm_up) < FEW_STEPS;
             if accidental || has_stalled(figures, warm_up) {
                 stalled = true;
-                if !is_literal(&series.class) {
-                    findings.open.push(series.class);
-                }
+                findings.cannot_tell(series.class, bytes.slope.slope);
                 continue;
             }
             let growth = if grows[0] { &instances } else { &bytes };
@@ -140,7 +188,7 @@ impl Findings {
             match noise {
                 None => findings.growing.push(growing),
                 Some(Noise::Unheld) => unheld.push(growing),
-                Some(noise) => findings.noise.push((growing.series.class, noise)),
+                Some(noise) => findings.is_noise(growing, noise),
             }
         }
         // What a class itself refers to is not seen, so no holder was found: it is a leak where something leaks by the same number.
@@ -148,9 +196,10 @@ impl Findings {
             if findings.growing.iter().any(|other| other.count > 0.0 && other.count == growing.count) {
                 findings.growing.push(growing);
             } else {
-                findings.noise.push((growing.series.class, Noise::Unheld));
+                findings.is_noise(growing, Noise::Unheld);
             }
         }
+        findings.leave_what_is_unsure();
         findings.leave_to_framework(&project);
         findings.what_is_known(&explained);
         findings.grown_bytes = findings.growing.iter().map(|growing| growing.grown_bytes).sum();
@@ -160,6 +209,32 @@ impl Findings {
 }
 
 impl Findings {
+    fn is_noise(&mut self, growing: Growing, noise: Noise) {
+        self.left_out.insert(growing.series.class.clone(), growing.bytes);
+        self.noise.push((growing.series.class, noise));
+    }
+
+    fn cannot_tell(&mut self, class: String, bytes: f64) {
+        if !is_literal(&class) {
+            self.left_out.insert(class.clone(), bytes.max(0.0));
+            self.open.push(class);
+        }
+    }
+
+    /// Without a known holder, a class of the JDK that grows now and then is no leak by itself: it may be the virtual machine's own. Beside
+    /// what leaks for certain it counts.
+    fn leave_what_is_unsure(&mut self) {
+        let is_sure = |growing: &Growing| {
+            growing.is_steady || is_own(&growing.series.class) || matches!(growing.held, Held::By { .. })
+        };
+        if self.growing.iter().any(is_sure) {
+            return;
+        }
+        for growing in std::mem::take(&mut self.growing) {
+            self.cannot_tell(growing.series.class, growing.bytes);
+        }
+    }
+
     /// How much of what grows was explained, and how well.
     fn what_is_known(&mut self, explained: &BTreeMap<&str, Vec<&Holders>>) {
         self.irregular = self.growing.iter().any(|growing| !growing.is_regular);
@@ -210,6 +285,7 @@ fn growing(
     let figures = if by_count { &series.instances } else { &series.bytes };
     let slope = if by_count { instances.slope.slope } else { bytes.slope.slope };
     let irregular = !is_regular(figures, slope, warm_up);
+    let is_steady = rises_each_time(&series.instances, warm_up) || rises_each_time(&series.bytes, warm_up);
     let grown_bytes = grew(&series.bytes);
     let step = usual(&mut series.instances, warm_up);
     // The JDK keeps a name or two of its own, which says nothing of those that come now and then.
@@ -217,12 +293,19 @@ fn growing(
         Held::Unknown => irregular,
         Held::By { paths, .. } => irregular && step.is_none() && !paths.iter().any(leads_to_own),
     };
-    if noise.is_none() && of_the_jdk && is_literal(&series.class) {
+    if noise.is_none() && of_the_jdk && is_literal(&series.class) && bytes.slope.slope < LITERAL_BYTES {
         noise = Some(Noise::Irregular);
     }
     let count = if by_count { step.unwrap_or(instances.slope.slope) } else { 0.0 };
     let bytes = usual(&mut series.bytes, warm_up).unwrap_or(bytes.slope.slope).max(0.0);
-    (Growing { series, count, bytes, grown_bytes, is_regular: !by_count || step.is_some(), held }, noise)
+    let is_regular = !by_count || step.is_some();
+    let is_steady = is_steady || by_count && step.is_some();
+    (Growing { series, count, bytes, grown_bytes, is_regular, is_steady, held }, noise)
+}
+
+fn rises_each_time(values: &[f64], warm_up: usize) -> bool {
+    let counted = values.get(warm_up..).unwrap_or_default();
+    counted.len() > 1 && counted.windows(2).all(|pair| pair[1] > pair[0])
 }
 
 fn grew(values: &[f64]) -> f64 {

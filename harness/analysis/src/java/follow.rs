@@ -121,6 +121,13 @@ pub fn followed<'a>(
     let mut all: Vec<FollowedSite> = sites.into_values().collect();
     all.sort_by(|a, b| b.live_bytes.cmp(&a.live_bytes).then(b.bytes.cmp(&a.bytes)));
     report.blame = blame(&all, policy);
+    for site in &all {
+        let sum = &mut report.all;
+        sum.allocations = sum.allocations.saturating_add(site.allocations);
+        sum.bytes = sum.bytes.saturating_add(site.bytes);
+        sum.live = sum.live.saturating_add(site.live);
+        sum.live_bytes = sum.live_bytes.saturating_add(site.live_bytes);
+    }
     report.left_out = all.len().saturating_sub(policy.sites) as u64;
     all.truncate(policy.sites);
     report.sites = all;

@@ -10,7 +10,8 @@ use memgate_model::{Frame, HolderStep};
 use memgate_wire::java::{HolderLink, HolderPath};
 
 use super::findings::{Findings, Growing, Held};
-use super::names::{is_inside_collection, is_own, naming_rank, normalised, project_of};
+use super::names::{is_inside_collection, is_of_project, is_own, naming_rank, normalised, project_of};
+use super::rounds::JavaSuspect;
 use crate::os_names;
 use crate::record::ProcessRecord;
 use crate::signature::java_id;
@@ -41,6 +42,16 @@ pub(crate) struct JavaLeak {
     pub(crate) instances: Vec<f64>,
     /// Their bytes.
     pub(crate) live_bytes: Vec<f64>,
+    /// All its classes.
+    classes: Vec<String>,
+}
+
+impl JavaLeak {
+    /// Did it grow in the rounds? Of a leak with classes of the project or of a library, one of these did; the JDK's grow beside anything.
+    pub(crate) fn is_of(&self, suspect: &JavaSuspect) -> bool {
+        let has_own = self.classes.iter().any(|class| is_own(class));
+        suspect.saw_any(self.classes.iter().map(String::as_str).filter(|class| !has_own || is_own(class)))
+    }
 }
 
 /// One way to a class.
@@ -295,7 +306,8 @@ fn leak(
     let id = id(&class, &holder, &frames);
     let count = whole(growing[title].count * share);
     let bytes = whole(total(growing, &members));
-    JavaLeak { id, class, count, bytes, holder, frames, instances, live_bytes }
+    let classes = members.iter().map(|(class, _)| growing[*class].series.class.clone()).collect();
+    JavaLeak { id, class, count, bytes, holder, frames, instances, live_bytes, classes }
 }
 
 /// A share of whole objects is a whole number, as nearly as it can be known.
@@ -347,7 +359,7 @@ fn id(class: &str, holder: &[HolderStep], frames: &[Frame]) -> String {
 }
 
 /// The stack that allocated most of the class's surviving samples. Strings and the like live in many places: a stack through a class
-/// that is on the way to the leak goes before those that only allocated more.
+/// that is on the way to the leak goes before one through the project's own code, and this before what JUnit, say, allocated more of.
 fn allocated(record: &ProcessRecord, test: &str, class: &str, holder: &[HolderStep]) -> Vec<Frame> {
     let Some(java) = &record.java else { return Vec::new() };
     let mut by_stack = BTreeMap::<u32, u64>::new();
@@ -365,8 +377,13 @@ fn allocated(record: &ProcessRecord, test: &str, class: &str, holder: &[HolderSt
         let calls = frames.iter().filter_map(|frame| frame.function.as_deref());
         calls.into_iter().any(|call| owners.iter().any(|owner| call.starts_with(owner.as_str())))
     };
+    let project = project_of(test);
+    let is_ours = |frames: &[Frame]| {
+        frames.iter().any(|f| f.function.as_deref().is_some_and(|name| is_of_project(name, &project)))
+    };
     let stacks = by_stack.into_iter().map(|(stack, bytes)| (java.stack(stack), bytes, stack));
-    let most =
-        stacks.max_by_key(|(frames, bytes, stack)| (is_near(frames), *bytes, std::cmp::Reverse(*stack)));
+    let most = stacks.max_by_key(|(frames, bytes, stack)| {
+        (is_near(frames), is_ours(frames), *bytes, std::cmp::Reverse(*stack))
+    });
     most.map_or_else(Vec::new, |(frames, ..)| frames)
 }

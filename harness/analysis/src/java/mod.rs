@@ -22,16 +22,17 @@ mod windows;
 
 pub use confirm::JavaConfirmation;
 pub use record::{JavaRecord, JavaSnapshot, JavaWindow};
-pub use rounds::{JavaSuspect, ROUNDS_OF_LITERALS, RoundsWatch, screen_rounds};
+pub use rounds::{JavaSuspect, ROUNDS_OF_LITERALS, RoundsWatch, base_of, left_out, screen_rounds};
 pub use windows::{ClassWindow, Left, class_windows};
 
 pub use exhausted::Exhaustion;
 pub use follow::{Followed, followed};
 
-pub(crate) use exhausted::ran_out;
-pub(crate) use findings::{Findings, Noise};
+pub use exhausted::ran_out_of_memory;
+pub(crate) use exhausted::{ended_by_error, ran_out};
+pub(crate) use findings::{Findings, LITERAL_BYTES, Noise, until_full};
 pub(crate) use groups::{JavaLeak, leaks};
 pub(crate) use lengths::of_lengths;
 pub(crate) use reader::JavaReader;
 pub(crate) use rounds::failing;
-pub(crate) use series::{histograms, live, thread_names, values};
+pub(crate) use series::{histograms, live, thread_names, totals, values};

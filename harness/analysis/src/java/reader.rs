@@ -13,7 +13,7 @@ use memgate_wire::java::{
 use super::names::normalised;
 use super::record::{JavaRecord, JavaSnapshot, JavaWindow};
 use crate::os_names;
-use crate::record::Names;
+use crate::record::JavaNames;
 
 /// Classes a stream may name, and bytes of their names.
 const MAX_CLASSES: usize = 500_000;
@@ -36,7 +36,7 @@ pub(crate) struct JavaReader {
     telling: Option<u32>,
     /// What changed at boundaries that end no test: it belongs to the next end of one.
     carried: JavaWindow,
-    last_threads: Names,
+    last_threads: JavaNames,
     name_bytes: usize,
     links: usize,
 }

@@ -8,7 +8,7 @@ use memgate_wire::java::{ClassCount, Holders, JavaMethod, JavaSite, JavaStackNod
 
 use super::exhausted::Exhaustion;
 use super::follow::Followed;
-use crate::record::Names;
+use crate::record::JavaNames;
 
 /// Frames of one stack that are shown.
 const MAX_FRAMES: usize = 200;
@@ -102,7 +102,7 @@ pub struct JavaSnapshot {
     /// Live threads.
     pub threads: Option<u64>,
     /// Live threads by normalised name.
-    pub thread_names: Names,
+    pub thread_names: JavaNames,
     /// Loaded classes.
     pub classes_loaded: Option<u64>,
     /// Bytes of metaspace.

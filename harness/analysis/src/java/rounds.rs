@@ -6,6 +6,9 @@
 //! is no growth. A window that is not suspect need not run again ([`RoundsWatch::is_done`]), so later rounds are of suspects alone.
 //! What the window before left behind goes within this one: where another window came before than in the last round, the two ends
 //! are not compared.
+//!
+//! Where memory runs out in a round ([`RoundsWatch::is_exhausted`]) the rounds end. What grew so far is suspect, with the class in whose window
+//! it ran out and those that could not be compared: a leak may be that large.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -13,6 +16,8 @@ use std::sync::Arc;
 use memgate_model::{Metric, Per};
 use memgate_wire::Outcome;
 
+use super::exhausted::{Exhaustion, error};
+use super::findings::LITERAL_BYTES;
 use super::names::{is_filler, is_literal};
 use super::series::{Count, Heap, values};
 use crate::groups::float;
@@ -43,14 +48,45 @@ const COUNTERS: [Metric; 5] = [
 ];
 
 /// A test class to look at alone.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct JavaSuspect {
     /// The test class.
     pub suite: String,
     /// Classes that grow in it, the most bytes first; empty where only threads, buffers and the like do.
     pub classes: Vec<String>,
-    /// What grew, in words: `12 × com.example.Tile, 24 × byte[]`.
+    /// What grew, in words: `12 × com.example.Tile, 24 × byte[]`; empty: the rounds ended before that could be told.
     pub why: String,
+    /// Classes and counters of which the rounds added something in all, though not each of them.
+    pub added: (Vec<String>, Vec<Metric>),
+    /// In which round memory ran out, and with what the heap was full.
+    pub ran_out: Option<String>,
+}
+
+impl JavaSuspect {
+    /// What the rounds saw: `12 × com.example.Tile in each of the last rounds`.
+    #[must_use]
+    pub fn seen(&self) -> String {
+        let grew = (!self.why.is_empty()).then(|| format!("{} in each of the last rounds", self.why));
+        match (grew, &self.ran_out) {
+            (Some(grew), None) => grew,
+            (Some(grew), Some(ran_out)) => format!("{grew}, until {ran_out}"),
+            (None, ran_out) => ran_out.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Did any of these classes grow in the rounds of its test class? Where the rounds told of nothing, nothing speaks against it.
+    pub(crate) fn saw_any<'a>(&self, mut classes: impl Iterator<Item = &'a str>) -> bool {
+        self.told_nothing() || classes.any(|class| self.added.0.iter().any(|grew| grew == class))
+    }
+
+    /// Did this counter grow in the rounds?
+    pub(crate) fn saw_counter(&self, metric: Metric) -> bool {
+        self.told_nothing() || !COUNTERS.contains(&metric) || self.added.1.contains(&metric)
+    }
+
+    fn told_nothing(&self) -> bool {
+        self.added.0.is_empty() && self.added.1.is_empty()
+    }
 }
 
 /// Suspects of the launcher's rounds, in the order they ran. `suite` is the name thresholds know.
@@ -74,9 +110,33 @@ pub fn screen_rounds(
     Ok(suspects)
 }
 
-/// Test classes that fail in the rounds: nothing is known of what they leave.
+/// Test classes that fail in the rounds that are compared, for another reason than that memory ran out: nothing is known of what they leave.
 pub(crate) fn failing(record: &ProcessRecord) -> BTreeSet<&str> {
-    record.windows.iter().filter(|w| has_failed(w)).map(|w| w.suite.as_str()).collect()
+    let failed = record.windows.iter().filter(|w| class_failed(w) && w.iteration >= WARM_UP);
+    failed.filter(|w| out_of_memory(record, w).is_none()).map(|w| w.suite.as_str()).collect()
+}
+
+fn out_of_memory<'a>(record: &'a ProcessRecord, window: &Window) -> Option<&'a Exhaustion> {
+    let end_ns = if window.end_ns == 0 { u64::MAX } else { window.end_ns };
+    error(record, window.start_ns, end_ns)
+}
+
+/// Tests that failed in the warm-up and were left out from then on, all invocations together: their class, and [`base_of`] their names.
+/// One that found no memory is not among them: what filled the heap is looked for.
+#[must_use]
+pub fn left_out(record: &ProcessRecord) -> BTreeSet<(String, String)> {
+    let full = record.windows.iter().filter(|w| class_failed(w) && out_of_memory(record, w).is_some());
+    let full: BTreeSet<(&str, u32)> = full.map(|w| (w.suite.as_str(), w.iteration)).collect();
+    let tests = record.windows.iter().filter(|w| has_failed(w) && !w.test.is_empty());
+    let tests = tests.filter(|w| !full.contains(&(w.suite.as_str(), w.iteration)));
+    tests.map(|w| (w.suite.clone(), base_of(&w.test).to_owned())).collect()
+}
+
+/// The name of a test without the number of an invocation, as the launcher leaves it out: `scroll(int)[2]` is `scroll(int)`.
+#[must_use]
+pub fn base_of(test: &str) -> &str {
+    let base = test.split('[').next().unwrap_or(test);
+    base.strip_suffix("()").unwrap_or(base)
 }
 
 /// Watches the rounds, end by end.
@@ -98,6 +158,8 @@ pub struct RoundsWatch {
     /// Test classes in the order they ran.
     order: Vec<String>,
     failing: BTreeSet<String>,
+    /// Memory ran out first in the window of this test class; in which round, and with what the heap was full.
+    ran_out: Option<(String, String)>,
 }
 
 /// The rounds of one test class.
@@ -113,11 +175,28 @@ struct Compared {
     before: String,
     /// Rounds that were compared with the one before.
     rounds: usize,
-    /// Classes that grew in each of these, and what each added.
-    grown: BTreeMap<Arc<str>, Vec<Delta>>,
+    /// Classes that grew in each of these.
+    grown: BTreeMap<Arc<str>, Grown>,
+    /// What they added in all.
+    added: BTreeMap<Arc<str>, Delta>,
+    added_to_counters: [f64; COUNTERS.len()],
     /// Counters at the last end, and the least that each of the rounds added to them.
     counters: [Option<f64>; COUNTERS.len()],
     least: [f64; COUNTERS.len()],
+}
+
+/// What each round added of one class that grew in all of them.
+#[derive(Debug)]
+struct Grown {
+    deltas: Vec<Delta>,
+    how: How,
+}
+
+/// Of what there was more each time. Each counts by itself: of strings and arrays some come and go while a large one stays.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    instances: bool,
+    bytes: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -142,6 +221,7 @@ impl RoundsWatch {
             windows: BTreeMap::new(),
             order: Vec::new(),
             failing: BTreeSet::new(),
+            ran_out: None,
         }
     }
 
@@ -150,14 +230,35 @@ impl RoundsWatch {
         let new = self.seen;
         self.seen = record.windows.len();
         for window in record.windows.iter().skip(new) {
-            if has_failed(window) {
-                self.failing.insert(window.suite.clone());
+            if class_failed(window) {
+                self.has_failed(record, window);
             }
             self.window(record, window);
             if window.test.is_empty() {
                 self.last.clone_from(&window.suite);
             }
         }
+    }
+
+    fn has_failed(&mut self, record: &ProcessRecord, window: &Window) {
+        match out_of_memory(record, window) {
+            // In the warm-up its tests that fail are left out from then on.
+            None if window.iteration < WARM_UP => {}
+            None => {
+                self.failing.insert(window.suite.clone());
+            }
+            Some(why) => {
+                let round = window.iteration.saturating_add(1);
+                let told = || format!("memory ran out in round {round}: {}", why.described());
+                self.ran_out.get_or_insert_with(|| (window.suite.clone(), told()));
+            }
+        }
+    }
+
+    /// Did memory run out? Then the rounds that follow tell nothing.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.ran_out.is_some()
     }
 
     /// Did this test class run often enough to tell whether it is a suspect, or that it cannot be judged?
@@ -198,7 +299,7 @@ impl RoundsWatch {
             delta.bytes += float(now.bytes) - float(was.bytes);
         });
         self.ends += 1;
-        if !window.test.is_empty() || window.iteration < WARM_UP {
+        if !window.test.is_empty() || window.iteration < WARM_UP || self.ran_out.is_some() {
             return;
         }
         let counters = COUNTERS.map(|metric| values(&[window], metric).first().copied());
@@ -220,21 +321,33 @@ impl RoundsWatch {
         });
         if compared.times > 0 && compared.before == self.last {
             let height = |class: &Arc<str>, end| height(history.get(class).map_or(&[], Vec::as_slice), end);
-            let mut grew: BTreeMap<Arc<str>, Delta> = deltas;
-            grew.retain(|class, delta| {
-                delta.is_more() && higher(height(class, compared.end), height(class, at))
-            });
-            if compared.rounds == 0 {
-                compared.grown = grew.into_iter().map(|(class, delta)| (class, vec![delta])).collect();
-            } else {
-                compared
-                    .grown
-                    .retain(|class, deltas| grew.get(class).map(|delta| deltas.push(*delta)).is_some());
+            for (class, delta) in &deltas {
+                let added = compared.added.entry(Arc::clone(class)).or_default();
+                added.instances += delta.instances;
+                added.bytes += delta.bytes;
             }
+            let how = |class: &Arc<str>, delta| how(delta, height(class, compared.end), height(class, at));
+            if compared.rounds == 0 {
+                let new = |(class, delta)| {
+                    let how = how(&class, delta);
+                    (class, Grown { deltas: vec![delta], how })
+                };
+                compared.grown = deltas.into_iter().map(new).collect();
+            } else {
+                for (class, grown) in &mut compared.grown {
+                    let delta = deltas.get(class).copied().unwrap_or_default();
+                    let now = how(class, delta);
+                    grown.how.instances &= now.instances;
+                    grown.how.bytes &= now.bytes;
+                    grown.deltas.push(delta);
+                }
+            }
+            compared.grown.retain(|_, grown| grown.how.instances || grown.how.bytes);
             for (i, least) in compared.least.iter_mut().enumerate() {
                 let added = |before: Option<f64>| Some(counters[i]? - before?);
                 let both = [added(counters_before[i]), added(compared.counters[i])];
                 *least = both.iter().fold(*least, |least, added| least.min(added.unwrap_or(0.0)));
+                compared.added_to_counters[i] += both[0].unwrap_or(0.0);
             }
             compared.rounds += 1;
         }
@@ -271,6 +384,15 @@ impl RoundsWatch {
         if let Some(damage) = &record.damaged {
             return Err(format!("their recording is damaged: {damage}"));
         }
+        // JUnit or the launcher may have found no memory to go on with.
+        let broken_off = record.open.iter().find_map(|open| {
+            let (round, why) =
+                (open.window.iteration.saturating_add(1), out_of_memory(record, &open.window)?);
+            Some((open.window.suite.clone(), format!("memory ran out in round {round}: {}", why.described())))
+        });
+        if let Some((class, why)) = self.ran_out.clone().or(broken_off) {
+            return Ok(self.suspects_until(record, &class, &why));
+        }
         let Some(last) = self.windows.values().map(|compared| compared.round).max() else {
             return Err("there is no class histogram behind their warm-up".to_owned());
         };
@@ -291,42 +413,78 @@ impl RoundsWatch {
                 return missing(class, compared.round.saturating_add(1));
             }
             if !why.is_empty() {
-                let classes = compared.ranked().iter().map(|(name, _)| name.to_string()).collect();
-                suspects.push(JavaSuspect { suite: class.clone(), classes, why: why.join(", ") });
+                suspects.push(suspect(class, compared, &why, None));
             }
         }
         Ok(suspects)
     }
+
+    /// Who is suspect when memory ran out in the window of `exhausted`: what grew so far, and what could not be compared.
+    fn suspects_until(&self, record: &ProcessRecord, exhausted: &str, ran_out: &str) -> Vec<JavaSuspect> {
+        let mut suspects: Vec<JavaSuspect> = Vec::new();
+        let open = record.open.iter().map(|open| &open.window);
+        for window in record.windows.iter().chain(open) {
+            let class = &window.suite;
+            let known = suspects.iter().any(|suspect| suspect.suite == *class);
+            if known || class.is_empty() || self.failing.contains(class) {
+                continue;
+            }
+            let nothing = Compared::default();
+            let compared = self.windows.get(class).unwrap_or(&nothing);
+            let why = self.why(class, compared);
+            if class == exhausted || compared.rounds == 0 || !why.is_empty() {
+                suspects.push(suspect(class, compared, &why, Some(ran_out.to_owned())));
+            }
+        }
+        suspects
+    }
+}
+
+fn suspect(class: &str, compared: &Compared, why: &[String], ran_out: Option<String>) -> JavaSuspect {
+    let classes = compared.ranked().iter().map(|(name, _)| name.to_string()).collect();
+    let more = |(_, added): &(&Arc<str>, &Delta)| added.instances > 0.0 || added.bytes > 0.0;
+    let added = compared.added.iter().filter(more).map(|(name, _)| name.to_string()).collect();
+    let counters = COUNTERS.into_iter().zip(compared.added_to_counters).filter(|(_, added)| *added > 0.0);
+    let added = (added, counters.map(|(metric, _)| metric).collect());
+    JavaSuspect { suite: class.to_owned(), classes, why: why.join(", "), added, ran_out }
 }
 
 impl Compared {
     /// Is it too early to tell whether more grew than literals?
     fn may_be_literals(&self) -> bool {
-        let few = |(class, deltas): (&Arc<str>, &Vec<Delta>)| {
-            is_literal(class) && least(deltas).instances <= LITERALS_OF_A_ROUND
+        let few = |(class, grown): (&Arc<str>, &Grown)| {
+            let least = grown.least();
+            is_literal(class) && least.instances <= LITERALS_OF_A_ROUND && least.bytes <= LITERAL_BYTES
         };
         self.round + 1 < ROUNDS_OF_LITERALS && self.spent_ns < LITERALS_NS && self.grown.iter().all(few)
     }
 
     /// The classes that grew, those with most bytes first.
-    fn ranked(&self) -> Vec<(&Arc<str>, &[Delta])> {
-        let mut ranked: Vec<_> =
-            self.grown.iter().map(|(class, deltas)| (class, deltas.as_slice())).collect();
-        ranked.sort_by(|a, b| least(b.1).bytes.total_cmp(&least(a.1).bytes));
+    fn ranked(&self) -> Vec<(&Arc<str>, &Grown)> {
+        let mut ranked: Vec<_> = self.grown.iter().collect();
+        ranked.sort_by(|a, b| b.1.least().bytes.total_cmp(&a.1.least().bytes));
         ranked
     }
 }
 
-impl Delta {
-    fn is_more(&self) -> bool {
-        self.instances > 0.0 || self.instances >= 0.0 && self.bytes > 0.0
+impl Grown {
+    /// Of the rounds, what the one that added least did; 0 for what there was not more of each time.
+    fn least(&self) -> Delta {
+        let least = |of: fn(&Delta) -> f64| self.deltas.iter().map(of).fold(f64::INFINITY, f64::min);
+        Delta {
+            instances: if self.how.instances { least(|d| d.instances) } else { 0.0 },
+            bytes: if self.how.bytes { least(|d| d.bytes) } else { 0.0 },
+        }
     }
-}
 
-/// Of the rounds, what the one that added least did.
-fn least(deltas: &[Delta]) -> Delta {
-    let least = |of: fn(&Delta) -> f64| deltas.iter().map(of).fold(f64::INFINITY, f64::min);
-    Delta { instances: least(|d| d.instances), bytes: least(|d| d.bytes) }
+    /// What a round added of what there was more of each time.
+    fn added(&self, round: usize) -> Delta {
+        let delta = self.deltas.get(round).copied().unwrap_or_default();
+        Delta {
+            instances: if self.how.instances { delta.instances } else { 0.0 },
+            bytes: if self.how.bytes { delta.bytes } else { 0.0 },
+        }
+    }
 }
 
 /// The figures of a class at one end.
@@ -339,15 +497,24 @@ fn has_failed(window: &Window) -> bool {
     window.outcome == Some(Outcome::Failed)
 }
 
-fn higher(before: Count, now: Count) -> bool {
-    now.instances > before.instances || now.instances == before.instances && now.bytes > before.bytes
+/// Added by the window itself, and not given back by the rest of the round.
+fn how(delta: Delta, before: Count, now: Count) -> How {
+    How {
+        instances: delta.instances > 0.0 && now.instances > before.instances,
+        bytes: delta.bytes > 0.0 && now.bytes > before.bytes,
+    }
+}
+
+/// Did a class fail? Its tests that did are told apart.
+fn class_failed(window: &Window) -> bool {
+    has_failed(window) && window.test.is_empty()
 }
 
 /// The classes in words, where all together are more than is allowed in each round.
-fn objects(grown: &[(&Arc<str>, &[Delta])], suite: &str, window: &str, policy: &GatePolicy) -> Vec<String> {
-    let rounds = grown.first().map_or(0, |(_, deltas)| deltas.len());
+fn objects(grown: &[(&Arc<str>, &Grown)], suite: &str, window: &str, policy: &GatePolicy) -> Vec<String> {
+    let rounds = grown.first().map_or(0, |(_, grown)| grown.deltas.len());
     let all = |of: fn(&Delta) -> f64| {
-        let sum = |round: usize| grown.iter().filter_map(|(_, d)| d.get(round)).map(of).sum::<f64>();
+        let sum = |round: usize| grown.iter().map(|(_, g)| of(&g.added(round))).sum::<f64>();
         (0..rounds).map(sum).fold(f64::INFINITY, f64::min)
     };
     let over = |metric, value: f64| {
@@ -359,7 +526,7 @@ fn objects(grown: &[(&Arc<str>, &[Delta])], suite: &str, window: &str, policy: &
     {
         return Vec::new();
     }
-    let named = grown.iter().take(NAMED).map(|(class, deltas)| match least(deltas) {
+    let named = grown.iter().take(NAMED).map(|(class, grown)| match grown.least() {
         Delta { instances, .. } if instances > 0.0 => format!("{} × {class}", text::number(instances)),
         Delta { bytes, .. } => format!("{} more of {class}", text::bytes(bytes)),
     });
@@ -448,6 +615,24 @@ mod tests {
             let whys: Vec<_> = found.iter().map(|(suite, _, why)| (suite.as_str(), why.as_str())).collect();
             assert_eq!(whys, why.map(|why| ("SecondTest", why)).into_iter().collect::<Vec<_>>(), "{what}");
         }
+    }
+
+    #[test]
+    fn a_test_that_fails_in_the_warm_up_is_left_out_and_its_class_is_compared() {
+        let mut jvm = Jvm::new();
+        for round in 0..8 {
+            jvm.window("LeakTest", "", round, |jvm| {
+                jvm.tiles(3);
+                jvm.outcome = if round == 1 { Outcome::Failed } else { Outcome::Passed };
+            });
+            if round == 1 {
+                jvm.window("LeakTest", "once()[2]", round, |jvm| jvm.outcome = Outcome::Failed);
+            }
+        }
+        let record = jvm.end();
+        assert_eq!(screen_rounds(&record, "loaders", &GatePolicy::default()).map(|s| s.len()), Ok(1));
+        assert_eq!(failing(&record), BTreeSet::new());
+        assert_eq!(left_out(&record), BTreeSet::from([("LeakTest".to_owned(), "once".to_owned())]));
     }
 
     #[test]

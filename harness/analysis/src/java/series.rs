@@ -65,6 +65,23 @@ pub(crate) fn histograms<'a>(record: &'a ProcessRecord, test: &'a str) -> Vec<&'
     record.windows_of(test).filter(measured).collect()
 }
 
+/// Bytes of all live objects at the ends of `test`.
+pub(crate) fn totals(record: &ProcessRecord, test: &str) -> Vec<f64> {
+    let Some(java) = &record.java else { return Vec::new() };
+    let (mut heap, mut total, mut totals) = (Heap::default(), 0.0, Vec::new());
+    for window in &record.windows {
+        heap.apply(window, |class, was, now| {
+            if java.class(class).is_some_and(|name| !is_filler(name)) {
+                total += float(now.bytes) - float(was.bytes);
+            }
+        });
+        if window.java.as_ref().is_some_and(|java| java.histogram) && window.is(test) {
+            totals.push(total);
+        }
+    }
+    totals
+}
+
 /// Classes of which more is alive at the last end of `test` than behind its first `warm_up` ends.
 pub(crate) fn grown(record: &ProcessRecord, test: &str, warm_up: usize) -> Vec<ClassSeries> {
     let Some(java) = &record.java else { return Vec::new() };

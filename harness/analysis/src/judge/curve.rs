@@ -55,7 +55,9 @@ pub(super) fn of_growth(metric: Metric, values: &[(f64, f64)]) -> Vec<GrowthPoin
 /// The last known values before a process broke off.
 pub(super) fn of_the_end(record: &ProcessRecord, from_ns: u64) -> Vec<CurvePoint> {
     let of_java = [Metric::JavaHeapUsed].into_iter().filter(|_| record.java.is_some());
-    of_samples(record, METRICS.into_iter().chain(of_java), from_ns, u64::MAX)
+    // Of a virtual machine without a native tracker the native figures are nobody's.
+    let is_told = |metric: &Metric| *metric != Metric::NativeLiveBytes || !record.is_java_only();
+    of_samples(record, METRICS.into_iter().filter(is_told).chain(of_java), from_ns, u64::MAX)
 }
 
 /// The heap of a Java virtual machine while a test filled it.

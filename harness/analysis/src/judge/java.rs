@@ -8,18 +8,23 @@ use std::collections::BTreeSet;
 use memgate_model::{Leak, LeakKind, Metric, Outcome, Per, TestReport, Verdict};
 
 use super::repeated::{Measured, hold, judge_os};
-use super::test::{Executions, Judgement, judge_unmeasured_run, unusable};
+use super::test::{Executions, Judgement, exceeded, judge_unmeasured_run, unusable};
 use super::{Court, curve, java_native, leaks};
 use crate::groups::OsKind;
 use crate::growth::{Allowed, Finding, as_f64, judge_series};
 use crate::input::{ConfirmationInput, JavaInput, ProcessInput, SuiteInput};
 use crate::java::{self, Findings, JavaLeak, JavaSuspect, Noise, screen_rounds};
+use crate::policy::thresholds;
 use crate::record::{ProcessRecord, Window};
 use crate::signature::os_id;
 use crate::text;
 
+/// Why tests were left out of the rounds.
+const FAIL_AGAIN: &str = "for they fail when they are repeated";
 /// Names in one sentence.
 const NAMED: usize = 5;
+/// A smaller share of a heap's growth may be tables that double now and then.
+const UNEXPLAINED_SHARE: f64 = 0.25;
 
 /// The tests of a JVM suite; what concerns it as a whole goes to `said`.
 pub(super) fn tests(
@@ -35,11 +40,25 @@ pub(super) fn tests(
     said.extend(warnings.into_iter().map(|warning| (Verdict::Pass, warning.clone())));
     said.extend(java.limits.iter().map(|limits| (Verdict::Pass, limits.clone())));
     let screened = screened(court, suite, java, runs, said);
+    let left_out = runs.iter().filter(|(_, runs)| passed(runs) && screened.leaves_out(runs));
+    let left_out: Vec<&str> = left_out.map(|(id, _)| id.as_str()).collect();
+    if !left_out.is_empty() {
+        let tests = text::counted(as_f64(left_out.len()), "test");
+        said.push((Verdict::Warn, format!("{tests} not judged, {FAIL_AGAIN}: {}", listed(left_out))));
+    }
     let mut reports: Vec<TestReport> = Vec::new();
     for (id, runs) in runs {
         let mut j = Judgement::default();
-        if let Some(confirmation) = suite.confirmations.get(id).filter(|_| passed(runs)) {
-            confirmed(court, suite, id, confirmation, screened.why(class_of(runs)), &mut j);
+        court.waivers.enter(&suite.name, id);
+        match suite.confirmations.get(id).filter(|_| passed(runs)) {
+            Some(confirmation) => {
+                confirmed(court, suite, id, confirmation, screened.suspect(class_of(runs)), &mut j);
+            }
+            None => {
+                if let Some(why) = screened.not_judged(java, runs) {
+                    j.raise(Verdict::NotJudged, why);
+                }
+            }
         }
         reports.push(judge_unmeasured_run(id, runs, j));
     }
@@ -49,6 +68,37 @@ pub(super) fn tests(
             reports.push(entry);
         }
     }
+    reports.extend(without_their_run(court, suite, runs, &screened));
+    reports
+}
+
+/// What was recorded of test classes whose run in the build was not: what came of repeating them, and suspects that nobody repeated.
+fn without_their_run(
+    court: &mut Court<'_>,
+    suite: &SuiteInput,
+    runs: &[(String, Executions<'_>)],
+    screened: &Screened<'_>,
+) -> Vec<TestReport> {
+    let ran: BTreeSet<&str> =
+        runs.iter().flat_map(|(id, runs)| [Some(id.as_str()), class_of(runs)]).flatten().collect();
+    let mut reports = Vec::new();
+    for (id, confirmation) in suite.confirmations.iter().filter(|(id, _)| !ran.contains(id.as_str())) {
+        let mut j = Judgement::default();
+        court.waivers.enter(&suite.name, id);
+        confirmed(court, suite, id, confirmation, screened.suspect(Some(id)), &mut j);
+        reports.push(j.report(id.clone(), Outcome::Passed, 0.0));
+    }
+    for suspect in screened.suspects.iter().filter(|suspect| !ran.contains(suspect.suite.as_str())) {
+        let class = suspect.suite.as_str();
+        let is_of = |id: &str| id.strip_prefix(class).is_some_and(|rest| rest.starts_with('.'));
+        let told = |test: &TestReport| test.id == class || is_of(&test.id) && test.verdict >= Verdict::Warn;
+        if !reports.iter().any(told) {
+            let mut j = Judgement::default();
+            j.left = suspect.seen();
+            j.unconfirmed_in_rounds(court.policy, "it was not run alone");
+            reports.push(TestReport { is_class: true, ..j.report(class.to_owned(), Outcome::Passed, 0.0) });
+        }
+    }
     reports
 }
 
@@ -56,16 +106,36 @@ pub(super) fn tests(
 #[derive(Default)]
 struct Screened<'a> {
     suspects: Vec<JavaSuspect>,
+    /// Classes that fail as a whole, and tests that were left out of the others.
     failing: BTreeSet<&'a str>,
+    left_out: BTreeSet<(String, String)>,
 }
 
 impl Screened<'_> {
-    fn suspect(&self, class: &str) -> Option<&JavaSuspect> {
+    fn suspect(&self, class: Option<&str>) -> Option<&JavaSuspect> {
+        let class = class?;
         self.suspects.iter().find(|suspect| suspect.suite == class)
     }
 
-    fn why(&self, class: Option<&str>) -> Option<&str> {
-        Some(self.suspect(class?)?.why.as_str())
+    /// Was this test left out of the rounds, because it failed there?
+    fn leaves_out(&self, runs: &Executions<'_>) -> bool {
+        window_of(runs).is_some_and(|window| {
+            self.left_out.contains(&(window.suite.clone(), java::base_of(&window.test).to_owned()))
+        })
+    }
+
+    /// Why a test that passed says nothing of leaks; `None`: it was screened.
+    fn not_judged(&self, java: &JavaInput, runs: &Executions<'_>) -> Option<String> {
+        if !passed(runs) {
+            None
+        } else if self.leaves_out(runs) {
+            Some("not screened: it fails when it is repeated".to_owned())
+        } else if class_of(runs).is_some_and(|class| self.failing.contains(class)) {
+            Some("not screened: its class fails when it is repeated".to_owned())
+        } else {
+            let why = java.not_screened.as_ref().filter(|_| java.is_off);
+            why.map(|why| format!("not screened: {why}"))
+        }
     }
 }
 
@@ -95,10 +165,14 @@ fn screened<'a>(
             Err(why) => said.push((Verdict::Error, format!("the rounds were not measured: {why}"))),
         }
         screened.failing.extend(java::failing(&process.record));
+        screened.left_out.extend(java::left_out(&process.record));
         seen.extend(process.record.windows.iter().map(|w| w.suite.as_str()));
     }
     match &java.not_screened {
-        Some(why) => said.push((Verdict::Pass, format!("not screened in rounds: {why}"))),
+        Some(why) => {
+            let verdict = if java.is_off { Verdict::NotJudged } else { Verdict::Pass };
+            said.push((verdict, format!("not screened in rounds: {why}")));
+        }
         None if java.rounds.is_empty() && suite.problems.is_empty() => {
             said.push((Verdict::Error, "not screened: no rounds were run".to_owned()));
         }
@@ -130,10 +204,14 @@ fn passed(runs: &Executions<'_>) -> bool {
     runs.broken_off.is_empty() && !runs.ended.iter().any(|(_, w)| failed(w))
 }
 
-fn class_of<'a>(runs: &Executions<'a>) -> Option<&'a str> {
+fn window_of<'a>(runs: &Executions<'a>) -> Option<&'a Window> {
     let ended = runs.ended.iter().map(|(_, window)| *window);
     let open = runs.broken_off.iter().map(|(_, open)| &open.window);
-    ended.chain(open).map(|window| window.suite.as_str()).next()
+    ended.chain(open).next()
+}
+
+fn class_of<'a>(runs: &Executions<'a>) -> Option<&'a str> {
+    window_of(runs).map(|window| window.suite.as_str())
 }
 
 /// A test class as an entry of its own: one that leaks though none of its tests does alone, or that nobody confirmed.
@@ -155,7 +233,8 @@ fn whole_class(
     let mut j = Judgement::default();
     match suite.confirmations.get(class).filter(|_| !told) {
         Some(confirmation) => {
-            confirmed(court, suite, class, confirmation, screened.why(Some(class)), &mut j);
+            court.waivers.enter(&suite.name, class);
+            confirmed(court, suite, class, confirmation, screened.suspect(Some(class)), &mut j);
             if j.verdict() == Verdict::Pass && j.leaks.is_empty() {
                 members.iter().for_each(|i| reports[*i].confirmed = true);
                 return None;
@@ -163,8 +242,8 @@ fn whole_class(
         }
         None if alone || told => return None,
         None => {
-            if let Some(why) = screened.why(Some(class)) {
-                why.clone_into(&mut j.left);
+            if let Some(suspect) = screened.suspect(Some(class)) {
+                j.left = suspect.seen();
                 j.unconfirmed_in_rounds(court.policy, "it was not run alone");
             } else if screened.failing.contains(class) {
                 j.raise(Verdict::Warn, "not screened: it fails when it is repeated".to_owned());
@@ -174,7 +253,7 @@ fn whole_class(
         }
     }
     let duration_s = members.iter().map(|i| reports[*i].duration_s).sum();
-    Some(j.report(class.to_owned(), Outcome::Passed, duration_s))
+    Some(TestReport { is_class: true, ..j.report(class.to_owned(), Outcome::Passed, duration_s) })
 }
 
 /// What came of running it again.
@@ -183,27 +262,73 @@ fn confirmed(
     suite: &SuiteInput,
     id: &str,
     confirmation: &ConfirmationInput,
-    why: Option<&str>,
+    suspect: Option<&JavaSuspect>,
     j: &mut Judgement,
 ) {
-    why.unwrap_or("growth in the rounds").clone_into(&mut j.left);
+    j.left = suspect.map_or_else(|| "growth in the rounds".to_owned(), JavaSuspect::seen);
     match confirmation {
-        ConfirmationInput::Repeated(again) => match unusable(again, id) {
+        ConfirmationInput::Repeated(again) if filled_the_heap(court, &suite.name, id, &again.record, j) => {}
+        ConfirmationInput::Repeated(again) => match java::ended_by_error(&again.record, id)
+            .map(|error| (Verdict::Error, format!("memory ran out: {}", error.described())))
+            .or_else(|| unusable(again, id))
+        {
             Some((Verdict::Warn, why)) => j.unconfirmed_in_rounds(court.policy, &why),
             Some((verdict, why)) => j.raise(verdict, format!("when it was repeated: {why}")),
-            None => repeated(court, &suite.name, id, again, j),
+            None => repeated(court, &suite.name, id, again, suspect, j),
         },
         ConfirmationInput::Impossible(why) => j.unconfirmed_in_rounds(court.policy, why),
         ConfirmationInput::Broken(why) => j.raise(Verdict::Error, format!("when it was repeated: {why}")),
         ConfirmationInput::Unscreened(why) => j.raise(Verdict::Warn, format!("not screened: {why}")),
-        ConfirmationInput::Lengths(_) => {
+        ConfirmationInput::Lengths(_) | ConfirmationInput::InCompany { .. } => {
             j.raise(Verdict::Error, "runs of different length say nothing of a Java test".to_owned());
         }
     }
 }
 
+/// Memory ran out while it was repeated, and more of it was alive after each execution: that is the leak, too large for an interval.
+fn filled_the_heap(
+    court: &mut Court<'_>,
+    suite: &str,
+    id: &str,
+    record: &ProcessRecord,
+    j: &mut Judgement,
+) -> bool {
+    let Some((why, findings)) = java::until_full(record, id) else { return false };
+    let mut growing = Vec::new();
+    for leak in java::leaks(record, id, &findings) {
+        let mut shown = shown(&leak);
+        shown.waiver = court.waivers.cover_java(&shown);
+        growing.extend(shown.waiver.is_none().then_some(shown.bytes_per_iteration));
+        j.leaks.push(shown);
+    }
+    let bytes: f64 = growing.iter().sum();
+    let limits = thresholds(court.policy, suite, id, Metric::JavaLiveBytes, Per::Iteration);
+    let level = limits.iter().filter(|limit| bytes > limit.limit).map(|limit| exceeded(limit.level)).max();
+    let executions = text::counted(as_f64(findings.ends), "execution");
+    let verdict = match level {
+        // It may have failed for a reason that no threshold is about.
+        None if growing.is_empty() => Verdict::Warn,
+        None => return false,
+        Some(level) => level,
+    };
+    j.confirmed = true;
+    j.curve = curve::of_the_end(record, 0);
+    j.raise(
+        verdict,
+        format!("memory ran out after {executions}, {} more alive after each: {why}", text::bytes(bytes)),
+    );
+    true
+}
+
 /// The iterations decide, class by class.
-fn repeated(court: &mut Court<'_>, suite: &str, id: &str, again: &ProcessInput, j: &mut Judgement) {
+fn repeated(
+    court: &mut Court<'_>,
+    suite: &str,
+    id: &str,
+    again: &ProcessInput,
+    suspect: Option<&JavaSuspect>,
+    j: &mut Judgement,
+) {
     let record = &again.record;
     let windows = java::histograms(record, id);
     if windows.len() < 3 {
@@ -214,12 +339,18 @@ fn repeated(court: &mut Court<'_>, suite: &str, id: &str, again: &ProcessInput, 
     j.confirmed = true;
     j.curve = curve::of_java(record, &windows);
     let findings = Findings::of(record, id, warm_up, court.policy.confidence);
-    objects(court, suite, id, record, &findings, allowed, j);
-    counters(court, suite, id, &windows, allowed, j);
-    threads(court, suite, id, &windows, allowed, j);
-    judge_os(court, suite, id, &windows, OsKind::Descriptor, allowed, j);
+    let saw = |metric| suspect.is_none_or(|suspect| suspect.saw_counter(metric));
+    let grew_alone = objects(court, (suite, id), record, &findings, suspect, allowed, j);
+    counters(court, suite, id, &windows, &saw, allowed, j);
+    if saw(Metric::JavaThreads) {
+        threads(court, suite, id, &windows, allowed, j);
+    }
+    judge_os(court, suite, id, record, &windows, OsKind::Descriptor, allowed, j);
     java_native::judge(court, suite, id, record, allowed, j);
     inconclusive(court, suite, id, &findings, j);
+    if let Some(what) = grew_alone {
+        j.raise(Verdict::Warn.max(j.verdict()), what);
+    }
     for (noise, why) in [
         (Noise::Literals, "held by constant pools and system classes only"),
         (Noise::Unheld, "held by nothing"),
@@ -230,7 +361,12 @@ fn repeated(court: &mut Court<'_>, suite: &str, id: &str, again: &ProcessInput, 
         let classes: Vec<&str> = of_noise.collect();
         let (grow, are) = if classes.len() == 1 { ("grows", "is") } else { ("grow", "are") };
         if !classes.is_empty() {
-            j.raise(Verdict::Pass, format!("{} {grow} but {are} {why}", listed(classes)));
+            let bytes: f64 = classes.iter().filter_map(|class| findings.left_out.get(*class)).sum();
+            let by =
+                if bytes > 0.0 { format!(" by {} per iteration", text::bytes(bytes)) } else { String::new() };
+            let verdict = j.verdict();
+            let out = if verdict == Verdict::Pass { "" } else { ": not counted" };
+            j.raise(verdict, format!("{} {grow}{by} but {are} {why}{out}", listed(classes)));
         }
     }
     for why in &findings.cut {
@@ -242,19 +378,30 @@ fn repeated(court: &mut Court<'_>, suite: &str, id: &str, again: &ProcessInput, 
     }
 }
 
-/// The leaks, and the sum of those that no waiver covers against the thresholds.
+/// The leaks, and the sum of those that no waiver covers against the thresholds. The answer tells of growth that no round saw: it is not in it.
 fn objects(
     court: &mut Court<'_>,
-    suite: &str,
-    id: &str,
+    (suite, id): (&str, &str),
     record: &ProcessRecord,
     findings: &Findings,
+    suspect: Option<&JavaSuspect>,
     allowed: Allowed,
     j: &mut Judgement,
-) {
+) -> Option<String> {
     let mut live_bytes = vec![0.0; findings.ends];
     let mut instances = vec![0.0; findings.ends];
-    for leak in java::leaks(record, id, findings) {
+    let saw = |leak: &JavaLeak| suspect.is_none_or(|suspect| leak.is_of(suspect));
+    let (seen, unseen): (Vec<JavaLeak>, Vec<JavaLeak>) =
+        java::leaks(record, id, findings).into_iter().partition(saw);
+    let grew_alone = (!unseen.is_empty()).then(|| {
+        let titles: Vec<String> = unseen.iter().map(|leak| shown(leak).title).collect();
+        let bytes = text::bytes(unseen.iter().map(|leak| leak.bytes).sum());
+        let what = listed(titles.iter().map(String::as_str));
+        format!(
+            "grew only when the test ran alone, and in no round of its class: {what}, {bytes} per iteration"
+        )
+    });
+    for leak in seen {
         let mut shown = shown(&leak);
         shown.waiver = court.waivers.cover_java(&shown);
         if shown.waiver.is_none() {
@@ -263,6 +410,14 @@ fn objects(
         }
         j.leaks.push(shown);
     }
+    if let Some(bytes) = unexplained(record, id, findings, allowed) {
+        let more =
+            format!("the heap grows by {} per iteration more than its classes explain", text::bytes(bytes));
+        let counts = live_bytes.iter().any(|value| *value > 0.0);
+        j.raise(if counts { Verdict::Pass } else { Verdict::Warn }, more);
+        let value = |(i, value): (usize, &mut f64)| *value += bytes * as_f64(i);
+        live_bytes.iter_mut().enumerate().filter(|_| counts).for_each(value);
+    }
     let measured = [
         Measured::of_os(Metric::JavaLiveBytes, live_bytes, 8.0),
         Measured::of_os(Metric::JavaLiveObjects, instances, 1.0),
@@ -270,6 +425,17 @@ fn objects(
     for measured in measured {
         hold(court, suite, id, &measured, allowed, false, j);
     }
+    grew_alone
+}
+
+/// Bytes per iteration by which the heap as a whole grows, beyond what is told of its classes: their figures may be too uneven for each by
+/// itself. `None`: no more than the virtual machine's own.
+fn unexplained(record: &ProcessRecord, id: &str, findings: &Findings, allowed: Allowed) -> Option<f64> {
+    let growth = judge_series(&java::totals(record, id), Allowed { block: 8.0, ..allowed });
+    let told = findings.growing.iter().map(|growing| growing.bytes).sum::<f64>();
+    let more = growth.slope.low - told - findings.left_out.values().sum::<f64>();
+    let is_much = more > java::LITERAL_BYTES && more > UNEXPLAINED_SHARE * growth.slope.slope;
+    (growth.finding == Finding::Grows && is_much).then_some(more)
 }
 
 pub(super) fn shown(leak: &JavaLeak) -> Leak {
@@ -298,10 +464,16 @@ fn inconclusive(court: &Court<'_>, suite: &str, id: &str, findings: &Findings, j
     let limited = [Metric::JavaLiveBytes, Metric::JavaLiveObjects]
         .into_iter()
         .any(|metric| !court.policy.limits(suite, id, metric, Per::Iteration).is_empty());
-    if limited && !findings.open.is_empty() && j.leaks.is_empty() {
-        let classes = listed(findings.open.iter().map(String::as_str));
+    if !limited || findings.open.is_empty() {
+        return;
+    }
+    let classes = listed(findings.open.iter().map(String::as_str));
+    if j.leaks.is_empty() {
         let iterations = text::counted(as_f64(findings.ends), "iteration");
         j.raise(Verdict::Warn, format!("inconclusive: {classes} may grow, after {iterations}"));
+    } else {
+        let bytes: f64 = findings.open.iter().filter_map(|class| findings.left_out.get(class)).sum();
+        j.raise(j.verdict(), format!("besides, {classes} may grow by {} per iteration", text::bytes(bytes)));
     }
 }
 
@@ -310,6 +482,7 @@ fn counters(
     suite: &str,
     id: &str,
     windows: &[&Window],
+    saw: &dyn Fn(Metric) -> bool,
     allowed: Allowed,
     j: &mut Judgement,
 ) {
@@ -320,7 +493,7 @@ fn counters(
         Metric::JavaMetaspace,
         Metric::JavaAllocatedBytes,
     ];
-    for metric in metrics {
+    for metric in metrics.into_iter().filter(|metric| saw(*metric)) {
         let limits = court.policy.limits(suite, id, metric, Per::Iteration);
         let values = java::values(windows, metric);
         if values.len() == windows.len() {

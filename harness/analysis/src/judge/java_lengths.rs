@@ -1,5 +1,7 @@
 //! A Java virtual machine as the test: the slope over runs that repeat their work a different number of times.
 
+use std::collections::BTreeSet;
+
 use memgate_model::{Metric, Per, Verdict};
 
 use super::java::shown;
@@ -25,8 +27,10 @@ pub(super) fn judge(
     j: &mut Judgement,
 ) {
     let Some(findings) = of_lengths(runs, court.policy.confidence) else {
-        let why = "a virtual machine did not tell what was alive at its end";
-        return j.raise(Verdict::Error, why.to_owned());
+        let warnings: BTreeSet<&str> =
+            runs.iter().flat_map(|(_, record)| &record.warnings).map(String::as_str).collect();
+        let parts = ["a virtual machine did not tell what was alive at its end"].into_iter().chain(warnings);
+        return j.raise(Verdict::Error, parts.collect::<Vec<_>>().join("; "));
     };
     let Some((_, last)) = runs.last() else { return };
     let lengths: Vec<f64> = runs.iter().map(|(n, _)| *n).collect();

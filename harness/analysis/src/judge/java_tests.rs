@@ -180,28 +180,28 @@ fn every_way_to_leak_and_not_to_leak() {
             Box::new(|jvm, i| jvm.add("java.lang.String", [2, 0, 5, 1, 6, 0, 0, 3][i as usize % 8], 24)),
             Box::new(move |jvm| jvm.held("java.lang.String", &[(51, constant_pool)])),
             Verdict::Pass,
-            "java.lang.String grows but is held by constant pools and system classes only",
+            "java.lang.String grows by 51 B per iteration but is held by constant pools and system classes only",
         ),
         (
             "literals that classes of the JDK resolved",
             Box::new(|jvm, _| jvm.add("java.lang.String", 2, 24)),
             Box::new(move |jvm| jvm.held("java.lang.String", &[(20, resolved)])),
             Verdict::Pass,
-            "java.lang.String grows but is held by constant pools and system classes only",
+            "java.lang.String grows by 48 B per iteration but is held by constant pools and system classes only",
         ),
         (
             "the same, where nobody could tell the holders",
             Box::new(|jvm, i| jvm.add("java.lang.String", [2, 0, 5, 1, 6, 0, 0, 3][i as usize % 8], 24)),
             nobody(),
             Verdict::Pass,
-            "java.lang.String grows but is irregular",
+            "java.lang.String grows by 51 B per iteration but is irregular",
         ),
         (
             "the same, where the JDK keeps one of them",
             Box::new(|jvm, i| jvm.add("java.lang.String", [2, 0, 5, 1, 6, 0, 0, 3][i as usize % 8], 24)),
             Box::new(move |jvm| jvm.held_some(18, "java.lang.String", &[(2, last_entry)])),
             Verdict::Pass,
-            "java.lang.String grows but is irregular",
+            "java.lang.String grows by 51 B per iteration but is irregular",
         ),
         (
             "strings that come by the same number",
@@ -218,7 +218,7 @@ fn every_way_to_leak_and_not_to_leak() {
             Box::new(|jvm, _| jvm.add("com.example.Late", 2, 24)),
             Box::new(|jvm| jvm.held("com.example.Late", &[])),
             Verdict::Pass,
-            "com.example.Late grows but is held by nothing",
+            "com.example.Late grows by 48 B per iteration but is held by nothing",
         ),
         (
             "a thread's local value",
@@ -300,7 +300,7 @@ fn a_leak_is_waived_by_id_class_or_holder() {
         (holder("com.example.Registry.other"), false),
     ] {
         let text = format!("{matches:?}");
-        let waiver = Waiver { matches, reason: "known".to_owned(), owner: None, until: None };
+        let waiver = Waiver { matches, test: None, reason: "known".to_owned(), owner: None, until: None };
         let policy = GatePolicy { waivers: vec![waiver], ..GatePolicy::default() };
         let report = report(&input, &policy);
         let verdict = if waived { Verdict::Pass } else { Verdict::Fail };
@@ -370,12 +370,16 @@ fn what_was_not_screened_is_no_pass_unless_that_was_wanted() {
         (Verdict::Error, "not screened: no rounds were run")
     );
     input.suites[0].java =
-        Some(JavaInput { not_screened: Some("screen: off".to_owned()), ..JavaInput::default() });
-    let off = report(&input, &GatePolicy::default());
+        Some(JavaInput { not_screened: Some("unchanged".to_owned()), ..JavaInput::default() });
+    let unchanged = report(&input, &GatePolicy::default());
     assert_eq!(
-        (off.verdict, off.suites[0].reason.as_str()),
-        (Verdict::Pass, "not screened in rounds: screen: off")
+        (unchanged.verdict, unchanged.suites[0].reason.as_str()),
+        (Verdict::Pass, "not screened in rounds: unchanged")
     );
+    input.suites[0].java.as_mut().expect("a Java suite").is_off = true;
+    let off = report(&input, &GatePolicy::default());
+    assert_eq!((off.verdict, off.exit_code), (Verdict::NotJudged, 0), "nothing was looked at");
+    assert_eq!(evicts(&off).verdict, Verdict::NotJudged);
 
     let mut few = Jvm::new();
     (0..3).for_each(|round| few.window(CLASS, "", round, |_| ()));
@@ -398,6 +402,21 @@ fn what_was_not_screened_is_no_pass_unless_that_was_wanted() {
     let failing = report(&suite(vec![failing.end()], BTreeMap::new()), &GatePolicy::default());
     assert_eq!(failing.verdict, Verdict::Warn);
     assert_eq!(failing.suites[0].tests[2].reason, "not screened: it fails when it is repeated");
+    assert_eq!(evicts(&failing).verdict, Verdict::NotJudged);
+
+    let mut once = Jvm::new();
+    for round in 0..6 {
+        once.outcome = if round == 1 { Outcome::Failed } else { Outcome::Passed };
+        once.window(CLASS, "", round, |_| ());
+        if round == 1 {
+            once.window(CLASS, "evicts", round, |_| ());
+        }
+    }
+    let once = report(&suite(vec![once.end()], BTreeMap::new()), &GatePolicy::default());
+    assert_eq!(evicts(&once).reason, "not screened: it fails when it is repeated");
+    let verdicts: Vec<Verdict> = once.suites[0].tests.iter().map(|test| test.verdict).collect();
+    assert_eq!(verdicts.iter().filter(|v| **v == Verdict::NotJudged).count(), 1, "the others were screened");
+    assert_eq!(once.verdict, Verdict::Warn, "{}", once.suites[0].reason);
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Groups as the report shows them.
 
+use std::rc::Rc;
+
 use memgate_model::{Leak, LeakKind};
 
 use crate::groups::{Held, OsKind};
-use crate::signature::{Place, os_id};
+use crate::signature::{Place, os_id, os_id_of_place};
 use crate::text;
 
 /// Groups that a report lists for one test: the largest.
@@ -34,20 +36,52 @@ fn native(place: &Place, bytes: f64, count: f64, title: String) -> Leak {
     }
 }
 
-/// Descriptors or threads of one name.
-pub(super) fn of_os(kind: OsKind, name: &str, count: f64) -> Leak {
-    Leak {
-        id: os_id(kind.noun(), name),
-        kind: LeakKind::Os,
-        title: format!("{} × {} {name}", text::number(count), kind.noun()),
-        bytes_per_iteration: 0.0,
-        count_per_iteration: count,
-        class: None,
-        frames: Vec::new(),
-        holder: Vec::new(),
-        truncated: false,
-        waiver: None,
+/// Descriptors or threads from one place of the code; of one name, where the place is not known.
+#[derive(Debug, Clone)]
+pub(super) struct OsGroup {
+    pub(super) kind: OsKind,
+    pub(super) place: Option<Rc<Place>>,
+    pub(super) names: Vec<String>,
+    pub(super) count: f64,
+}
+
+/// Names that the title of a leak lists.
+const MAX_NAMES: usize = 3;
+
+impl OsGroup {
+    pub(super) fn id(&self) -> String {
+        match &self.place {
+            Some(place) => os_id_of_place(self.kind.noun(), place),
+            None => os_id(self.kind.noun(), self.names.first().map_or("", String::as_str)),
+        }
     }
+
+    /// What a waiver's `frame` is held against.
+    pub(super) fn frame_names(&self) -> &[String] {
+        self.place.as_ref().map_or(&[], |place| &place.names)
+    }
+
+    pub(super) fn leak(&self) -> Leak {
+        let more = if self.names.len() > MAX_NAMES { ", …" } else { "" };
+        let names = self.names.iter().take(MAX_NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
+        Leak {
+            id: self.id(),
+            kind: LeakKind::Os,
+            title: format!("{} × {} {names}{more}", text::number(self.count), self.kind.noun()),
+            bytes_per_iteration: 0.0,
+            count_per_iteration: self.count,
+            class: None,
+            frames: self.place.as_ref().map(|place| place.frames.clone()).unwrap_or_default(),
+            holder: Vec::new(),
+            truncated: self.place.as_ref().is_some_and(|place| place.truncated),
+            waiver: None,
+        }
+    }
+}
+
+/// Descriptors or threads of one name, wherever they come from.
+pub(super) fn of_os(kind: OsKind, name: &str, count: f64) -> Leak {
+    OsGroup { kind, place: None, names: vec![name.to_owned()], count }.leak()
 }
 
 /// Largest first, and no more than a page.

@@ -11,12 +11,54 @@ use crate::groups::{Held, Places, float, held};
 use crate::growth::{Allowed, Finding, judge_points};
 use crate::input::Repetition;
 use crate::policy::thresholds;
+use crate::record::ProcessEnd;
 use crate::screen::too_much;
 use crate::signature::Place;
 use crate::text::{self, Sizes};
 
 /// Fewer different lengths show no slope worth the name.
 const MIN_LENGTHS: usize = 3;
+
+/// When what is alive is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// Where `main` ends: static destructors have not run.
+    Main,
+    /// Where the process ends.
+    Exit,
+}
+
+impl Moment {
+    fn of(self, run: &Repetition) -> Option<&ProcessEnd> {
+        let record = &run.process.record;
+        match self {
+            Self::Main => record.main_end.as_ref(),
+            Self::Exit => record.end.as_ref(),
+        }
+    }
+}
+
+/// The end of `main` where something grows up to there, with what the reasons say; else the end of the process: what other threads are
+/// about to free is still alive where `main` ends.
+fn moment(court: &mut Court<'_>, runs: &[&Repetition], n: &[f64]) -> (Moment, &'static str) {
+    let confidence = court.policy.confidence;
+    let grows = |values: &[f64]| {
+        let points: Vec<_> = n.iter().copied().zip(values.iter().copied()).collect();
+        let allowed = Allowed { limit: 0.0, block: 0.0, warm_up: 0, confidence };
+        values.len() == n.len() && judge_points(&points, allowed).finding == Finding::Grows
+    };
+    let mut grows_up_to = |moment: Moment| {
+        let ends = runs.iter().filter_map(|run| moment.of(run));
+        let totals: Vec<f64> = ends.map(|end| float(end.counters.live_bytes())).collect();
+        grows(&totals) || groups(court, runs, moment).iter().any(|group| grows(&group.bytes))
+    };
+    let told = runs.iter().all(|run| run.process.record.main_end.is_some());
+    match told && grows_up_to(Moment::Main) {
+        true if grows_up_to(Moment::Exit) => (Moment::Main, "per repetition"),
+        true => (Moment::Main, "per repetition at the end of main, freed only by exit handlers"),
+        false => (Moment::Exit, "per repetition"),
+    }
+}
 
 /// A group at every length.
 struct Group {
@@ -46,7 +88,8 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &str, test: &str, runs: &[Repe
         return java_lengths::judge(court, suite, test, &runs, j);
     }
     let n: Vec<f64> = runs.iter().map(|run| float(run.n)).collect();
-    let ends: Vec<_> = runs.iter().filter_map(|run| run.process.record.end.as_ref()).collect();
+    let (moment, per) = moment(court, &runs, &n);
+    let ends: Vec<_> = runs.iter().filter_map(|run| moment.of(run)).collect();
     let totals: Vec<f64> = ends.iter().map(|end| float(end.counters.live_bytes())).collect();
     let counts: Vec<f64> = ends.iter().map(|end| float(end.counters.live_allocations())).collect();
     let confidence = court.policy.confidence;
@@ -57,7 +100,7 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &str, test: &str, runs: &[Repe
 
     let (mut waived_bytes, mut waived_counts) = (vec![0.0; n.len()], vec![0.0; n.len()]);
     let mut kept = Vec::new();
-    for group in groups(court, &runs) {
+    for group in groups(court, &runs, moment) {
         let growth = slope(&group.bytes, 0.0);
         if growth.finding != Finding::Grows {
             continue;
@@ -88,11 +131,11 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &str, test: &str, runs: &[Repe
                 && kept.iter().any(|g| slope(g, threshold.limit).finding == Finding::Grows);
             let allowed = text::figure(threshold.limit, metric.unit());
             if total.finding == Finding::Grows || by_group && total.slope.high > threshold.limit {
-                let reason = too_much(metric, total.slope.slope, "per repetition", threshold.limit);
+                let reason = too_much(metric, total.slope.slope, per, threshold.limit);
                 j.raise(exceeded(threshold.level), reason);
             } else if total.finding == Finding::Open {
                 let between = interval(metric, total.slope.low, total.slope.high);
-                j.raise(Verdict::Warn, format!("inconclusive: {between} per repetition (allowed {allowed})"));
+                j.raise(Verdict::Warn, format!("inconclusive: {between} {per} (allowed {allowed})"));
             }
         }
         j.figure(metric, Per::Iteration, &slope(&values, 0.0), confidence, &limits);
@@ -115,7 +158,9 @@ fn broken(run: &Repetition) -> Option<String> {
         .or_else(|| match &record.end {
             None => Some(measured::broken_off(&run.process).1),
             Some(_) if record.goodbye.is_none() => Some(measured::broken_off(&run.process).1),
-            Some(end) if end.incomplete => Some("part of what was recorded at its end is missing".to_owned()),
+            Some(end) if end.incomplete || record.main_end.as_ref().is_some_and(|main| main.incomplete) => {
+                Some("part of what was recorded at its end is missing".to_owned())
+            }
             Some(_) => None,
         })
         .or_else(|| {
@@ -124,11 +169,11 @@ fn broken(run: &Repetition) -> Option<String> {
         })
 }
 
-fn groups(court: &mut Court<'_>, runs: &[&Repetition]) -> Vec<Group> {
+fn groups(court: &mut Court<'_>, runs: &[&Repetition], moment: Moment) -> Vec<Group> {
     let mut groups = BTreeMap::<String, Group>::new();
     for (i, run) in runs.iter().enumerate() {
         let record = &run.process.record;
-        let survivors = record.end.as_ref().map_or(&[][..], |end| &end.survivors);
+        let survivors = moment.of(run).map_or(&[][..], |end| &end.survivors);
         for Held { place, bytes, count, sizes } in held(survivors, &mut Places::new(record, court.resolve)) {
             let group = groups.entry(place.id.clone()).or_insert_with(|| Group {
                 place,

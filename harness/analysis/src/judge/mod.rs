@@ -4,9 +4,12 @@
 //! what could not be measured is said and never passes (`measured`). Suites and the run take the worst of what they
 //! hold. JVM suites go their own way between the two (`java`).
 
+mod company;
 mod curve;
 mod java;
 mod java_cost;
+#[cfg(test)]
+mod java_figure_tests;
 #[cfg(test)]
 mod java_leak_tests;
 mod java_lengths;
@@ -22,7 +25,7 @@ mod test;
 #[cfg(test)]
 mod tests;
 
-use memgate_model::{AgentCost, Outcome, RunReport, SCHEMA_VERSION, SuiteReport, Verdict};
+use memgate_model::{AgentCost, Outcome, RunReport, SCHEMA_VERSION, SuiteReport, TestReport, Verdict};
 
 use crate::input::{ConfirmationInput, ProcessInput, RunInput};
 use crate::policy::{GatePolicy, Waivers};
@@ -42,16 +45,21 @@ struct Court<'a> {
 pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -> RunReport {
     let mut court = Court { policy, waivers: Waivers::new(policy), resolve };
     let judged: Vec<_> = input.suites.iter().map(|suite| suite::judge(&mut court, suite)).collect();
-    let users_failed = input.command_status.is_some_and(|status| status != 0)
-        || judged
-            .iter()
-            .any(|(report, failed)| *failed || report.tests.iter().any(|t| has_failed(t.outcome)));
+    let tests_failed =
+        judged.iter().any(|(report, failed)| *failed || report.tests.iter().any(|t| has_failed(t.outcome)));
+    let command_failed = input.command_status.filter(|status| *status != 0);
+    let users_failed = command_failed.is_some() || tests_failed;
     let suites: Vec<SuiteReport> = judged.into_iter().map(|(report, _)| report).collect();
     let nothing_ran = input.suites.is_empty() && input.errors.is_empty();
     let broken = if input.errors.is_empty() && !nothing_ran { Verdict::Pass } else { Verdict::Error };
     // A test that is not judged is nothing against the run: the user's own result has its say in the exit code.
     let judged = suites.iter().map(|s| s.verdict).filter(|v| *v != Verdict::NotJudged);
-    let verdict = judged.fold(broken, Verdict::max);
+    // Unless nothing was looked at: that is no pass.
+    let unjudged = |test: &TestReport| test.verdict == Verdict::NotJudged && test.outcome == Outcome::Passed;
+    let nothing = suites.iter().all(|suite| suite.verdict == Verdict::NotJudged)
+        && suites.iter().flat_map(|suite| &suite.tests).any(unjudged);
+    let best = if nothing { Verdict::NotJudged } else { Verdict::Pass };
+    let verdict = judged.fold(broken.max(best), Verdict::max);
     let mut errors = input.errors.clone();
     if nothing_ran {
         errors.push(suite::problem(
@@ -60,6 +68,13 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
             "is the program one that memgate can look into? `memgate doctor` says",
         ));
     }
+    // No test says why the exit code is not 0.
+    let unexplained = command_failed.filter(|_| !tests_failed && !policy.ignore_test_failures);
+    if let Some(status) = unexplained {
+        let what = format!("it ended with status {status}, though no test failed: so does this run, with 1");
+        errors.push(suite::problem("command", &what, "its own output says why"));
+    }
+    let verdict = if unexplained.is_some() { verdict.max(Verdict::NotJudged) } else { verdict };
     RunReport {
         schema_version: SCHEMA_VERSION,
         verdict,
@@ -96,6 +111,9 @@ fn processes(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
         let confirming = suite.confirmations.values().flat_map(|c| -> Vec<&ProcessInput> {
             match c {
                 ConfirmationInput::Repeated(process) => vec![process],
+                ConfirmationInput::InCompany { alone, together } => {
+                    std::iter::once(&**alone).chain(together.as_deref().ok()).collect()
+                }
                 ConfirmationInput::Lengths(runs) => runs.iter().map(|run| &run.process).collect(),
                 ConfirmationInput::Impossible(_)
                 | ConfirmationInput::Broken(_)

@@ -3,7 +3,7 @@
 //! Where the agent wrote what changed between the ends (a confirming run), every group is a series of its own.
 //! Where it wrote survivors (the user's own `--gtest_repeat`), the totals decide and the survivors name culprits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use memgate_model::{Leak, Metric, Per, Threshold, Verdict};
@@ -12,11 +12,14 @@ use memgate_wire::Counters;
 use super::lengths::interval;
 use super::test::{Judgement, exceeded};
 use super::{Court, curve, leaks};
-use crate::groups::{self, Held, OsKind, Places, Series};
-use crate::growth::{Allowed, Finding, Growth, as_f64, is_over, judge_series};
+use crate::groups::{self, Held, OsKind, OsSeries, Places, Series};
+use crate::growth::{
+    Allowed, Finding, Growth, as_f64, is_over_exactly, judge_exact, judge_series, last_rise,
+};
 use crate::policy::thresholds;
+use crate::rare;
 use crate::record::{ProcessRecord, Window};
-use crate::screen::{ENOUGH_REPETITIONS, os_value, too_much};
+use crate::screen::{ENOUGH_REPETITIONS, described, os_value, too_much};
 use crate::signature::Place;
 use crate::text::{self, Sizes};
 
@@ -42,18 +45,34 @@ pub(super) struct Measured<'a> {
     alone: bool,
     groups: Vec<(&'a [f64], f64)>,
     block: f64,
+    /// Nothing but the test changes it: every step counts.
+    exact: bool,
 }
 
 impl Measured<'_> {
     pub(super) fn of_os(metric: Metric, total: Vec<f64>, block: f64) -> Self {
-        Self { metric, total, own: None, alone: true, groups: Vec::new(), block }
+        Self { metric, total, own: None, alone: true, groups: Vec::new(), block, exact: false }
+    }
+
+    /// Of what nothing but the test changes.
+    pub(super) fn exactly(metric: Metric, total: Vec<f64>, block: f64) -> Self {
+        Self { exact: true, ..Self::of_os(metric, total, block) }
+    }
+
+    /// `own` is what the windows of the test added, one after the other: other tests ran in between.
+    pub(super) fn beside_others(self, own: Vec<f64>) -> Self {
+        Self { own: Some(own), alone: false, ..self }
     }
 
     /// From end to end, and what the test itself did.
     fn growths(&self, allowed: Allowed) -> (Growth, Growth) {
         let allowed = Allowed { block: self.block, ..allowed };
-        let total = judge_series(&self.total, allowed);
-        (total, self.own.as_ref().map_or(total, |own| judge_series(own, allowed)))
+        let total = self.judge(&self.total, allowed);
+        (total, self.own.as_ref().map_or(total, |own| self.judge(own, allowed)))
+    }
+
+    fn judge(&self, values: &[f64], allowed: Allowed) -> Growth {
+        if self.exact { judge_exact(values, allowed) } else { judge_series(values, allowed) }
     }
 
     /// The growth the verdict rests on: of both the lesser one; of equal ones, beside other tests what the test
@@ -110,6 +129,7 @@ pub(super) fn judge(
         alone,
         groups: sorted.unwaived.iter().map(|g| (g.bytes.as_slice(), g.block)).collect(),
         block,
+        exact: true,
     };
     let allocations = Measured {
         metric: Metric::NativeLiveAllocations,
@@ -118,6 +138,7 @@ pub(super) fn judge(
         alone,
         groups: Vec::new(),
         block: 1.0,
+        exact: true,
     };
     if !by_changes && judge_series(&bytes.total, allowed).finding == Finding::Grows {
         j.leaks.extend(culprits(court, record, &windows[warm_up..]));
@@ -127,7 +148,7 @@ pub(super) fn judge(
         hold(court, suite, test, &measured, allowed, all_waived, j);
     }
     for kind in [OsKind::Descriptor, OsKind::Thread] {
-        judge_os(court, suite, test, &windows, kind, allowed, j);
+        judge_os(court, suite, test, record, &windows, kind, allowed, j);
     }
     for metric in [Metric::OsRss, Metric::OsPss] {
         let states = groups::os_states(&windows);
@@ -146,7 +167,7 @@ pub(super) fn judge(
 struct Sorted<'a> {
     /// May grow, and nothing covers them.
     unwaived: Vec<&'a Series>,
-    /// Grow, and are covered.
+    /// Grow, and are covered, or handed to a later test.
     waived: Vec<&'a Series>,
     /// What those that do not grow have kept.
     kept: Vec<Kept>,
@@ -161,14 +182,18 @@ fn sort_groups<'a>(
 ) -> Sorted<'a> {
     let mut sorted = Sorted::default();
     for group in groups {
-        if is_over(&group.bytes, allowed.warm_up) {
+        if is_over_exactly(&group.bytes, allowed.warm_up) {
             sorted.kept.push(floor_of(group));
             continue;
         }
-        let growth = judge_series(&group.bytes, Allowed { block: group.block, ..allowed });
+        let growth = judge_exact(&group.bytes, Allowed { block: group.block, ..allowed });
         if growth.finding != Finding::Grows {
             sorted.kept.push(floor_of(group));
             sorted.unwaived.push(group);
+            continue;
+        }
+        if j.handed.contains(&group.place.id) {
+            sorted.waived.push(group);
             continue;
         }
         let count = judge_series(&group.counts, allowed).slope.slope;
@@ -209,6 +234,10 @@ pub(super) fn hold(
     j.figure(measured.metric, Per::Iteration, &total, allowed.confidence, &limits);
     if !limits.is_empty() {
         let series = measured.series(allowed);
+        if measured.exact {
+            let quiet = rare::quiet_executions(series);
+            j.quiet = Some(j.quiet.map_or(quiet, |least| least.min(quiet)));
+        }
         let points: Vec<_> = (1..=series.len()).map(as_f64).zip(series.iter().copied()).collect();
         j.growth.extend(curve::of_growth(measured.metric, &points));
         j.warm_up = u32::try_from(allowed.warm_up).unwrap_or(u32::MAX);
@@ -226,7 +255,7 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
     }
     let total = measured.growth(allowed);
     let judged =
-        measured.groups.iter().map(|&(values, block)| judge_series(values, Allowed { block, ..allowed }));
+        measured.groups.iter().map(|&(values, block)| measured.judge(values, Allowed { block, ..allowed }));
     let judged: Vec<Growth> = judged.collect();
     let largest = judged
         .iter()
@@ -243,6 +272,15 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
         )
     };
     let still = total.slope.high <= threshold.limit;
+    let too_late = || {
+        let series = measured.series(allowed);
+        let (at, by) = last_rise(series, allowed.warm_up);
+        let by = described(metric, by);
+        format!(
+            "inconclusive: {by} more, the last of it in iteration {at} of {}: a rare leak, or over (allowed {limit})",
+            series.len()
+        )
+    };
     let few = total.iterations + allowed.warm_up < ENOUGH_REPETITIONS;
     match (total.finding, largest) {
         (Finding::Grows, _) | (_, Some(_)) if few => {
@@ -254,6 +292,7 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
             j.raise(Verdict::Warn, undecided(", one place grows while another shrinks by as much"));
         }
         (_, Some(group)) => j.raise(exceeded(threshold.level), over(group.slope.slope, " in one place")),
+        (Finding::Open, None) if still => j.raise(Verdict::Warn, too_late()),
         (Finding::Open, None) => j.raise(Verdict::Warn, undecided("")),
         (Finding::Still, None) if !still && judged.iter().any(|g| g.finding == Finding::Open) => {
             j.raise(Verdict::Warn, undecided(" in one place"));
@@ -275,10 +314,12 @@ fn culprits(court: &mut Court<'_>, record: &ProcessRecord, windows: &[&Window]) 
     groups.into_iter().take(leaks::MAX_LISTED).map(leak).collect()
 }
 
+#[expect(clippy::too_many_arguments, reason = "a metric of one test in one process")]
 pub(super) fn judge_os(
     court: &mut Court<'_>,
     suite: &str,
     test: &str,
+    record: &ProcessRecord,
     windows: &[&Window],
     kind: OsKind,
     allowed: Allowed,
@@ -291,20 +332,76 @@ pub(super) fn judge_os(
     let allowed = Allowed { block: 1.0, ..allowed };
     let mut total: Vec<f64> = states.iter().map(|os| groups::float(kind.count(os))).collect();
     let grows = judge_series(&total, allowed).finding == Finding::Grows;
-    for series in groups::os_series(&states, kind) {
-        let growth = judge_series(&series.counts, allowed);
-        if !grows || growth.finding != Finding::Grows {
-            continue;
+    let grow = |counts: &[f64]| judge_series(counts, allowed).finding == Finding::Grows;
+    let mut growing = groups::os_series(&states, kind);
+    growing.retain(|series| grows && grow(&series.counts));
+    let parts = growing_parts(growing, grow, &mut Places::new(record, court.resolve));
+    for OsPart { place, names, counts } in parts {
+        let count = judge_series(&counts, allowed).slope.slope;
+        let group = leaks::OsGroup { kind, place, names, count };
+        let mut leak = group.leak();
+        leak.waiver = court.waivers.cover(&leak.id, group.frame_names());
+        let is_handed = group.names.iter().all(|name| j.handed.contains(&leaks::of_os(kind, name, 0.0).id));
+        if is_handed || leak.waiver.is_some() {
+            total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
         }
-        let mut leak = leaks::of_os(kind, &series.name, growth.slope.slope);
-        leak.waiver = court.waivers.cover(&leak.id, &[]);
-        if leak.waiver.is_some() {
-            total.iter_mut().zip(&series.counts).for_each(|(value, waived)| *value -= waived);
+        if !is_handed {
+            j.leaks.push(leak);
         }
-        j.leaks.push(leak);
     }
-    let measured = Measured::of_os(kind.metric(), total, 1.0);
+    // A virtual machine opens and starts what it needs when it likes.
+    let exact = windows.iter().all(|w| w.java.is_none());
+    let measured = Measured { exact, ..Measured::of_os(kind.metric(), total, 1.0) };
     hold(court, suite, test, &measured, allowed, false, j);
+}
+
+/// Descriptors or threads from one place, or of one name, over the iterations.
+struct OsPart {
+    place: Option<Rc<Place>>,
+    names: Vec<String>,
+    counts: Vec<f64>,
+}
+
+/// What grows, by the place it comes from. Where no place grows by itself (each iteration opens from another one), by name.
+fn growing_parts(
+    growing: Vec<OsSeries>,
+    grow: impl Fn(&[f64]) -> bool,
+    places: &mut Places<'_>,
+) -> Vec<OsPart> {
+    let add = |sum: &mut Vec<f64>, counts: &[f64]| {
+        sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    };
+    let mut parts: Vec<OsPart> = Vec::new();
+    for OsSeries { name, counts, by_stack } in growing {
+        let mut own: BTreeMap<Option<String>, OsPart> = BTreeMap::new();
+        for (stack, counts) in by_stack {
+            let place = places.of_handle(stack);
+            let part = own.entry(place.as_ref().map(|place| place.id.clone())).or_insert_with(|| OsPart {
+                place,
+                names: vec![name.clone()],
+                counts: vec![0.0; counts.len()],
+            });
+            add(&mut part.counts, &counts);
+        }
+        let mut own: Vec<OsPart> = own.into_values().filter(|part| grow(&part.counts)).collect();
+        if own.is_empty() {
+            own.push(OsPart { place: None, names: vec![name], counts });
+        }
+        for part in own {
+            let same = |other: &&mut OsPart| {
+                part.place.is_some()
+                    && other.place.as_ref().map(|p| &p.id) == part.place.as_ref().map(|p| &p.id)
+            };
+            match parts.iter_mut().find(same) {
+                Some(known) => {
+                    add(&mut known.counts, &part.counts);
+                    known.names.extend(part.names);
+                }
+                None => parts.push(part),
+            }
+        }
+    }
+    parts
 }
 
 fn floor_of(group: &Series) -> Kept {

@@ -12,6 +12,10 @@ use crate::input::{ProcessInput, SuiteInput};
 use crate::policy::thresholds;
 use crate::record::{OpenTest, ProcessRecord, Window};
 use crate::screen::too_much;
+use crate::text;
+
+/// Why a relative threshold does not apply.
+const LACKS: &str = "its threshold is relative, and the baseline has no figure";
 
 /// A problem with its place.
 pub(super) fn problem(r#where: &str, what: &str, hint: &str) -> Problem {
@@ -30,8 +34,15 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &SuiteInput) -> (SuiteReport, 
         None => runs.iter().map(|(id, runs)| test::judge(court, suite, id, runs)).collect(),
     };
     said.extend(suite.screen.iter().filter_map(of_process).map(|what| (Verdict::Error, what)));
-    if tests.is_empty() && said.is_empty() {
-        said.push((Verdict::Error, "no test ran".to_owned()));
+    if tests.is_empty() && said.iter().all(|(verdict, _)| *verdict < Verdict::Error) {
+        said.push(if had_nothing_to_run(suite) {
+            (
+                Verdict::NotJudged,
+                "no test to run: its own filter, its shard, or DISABLED_ leave none".to_owned(),
+            )
+        } else {
+            (Verdict::Error, "no test ran".to_owned())
+        });
     }
     let failed_status = failed_without_a_test(suite, &tests);
     if let Some(status) = failed_status {
@@ -39,6 +50,7 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &SuiteInput) -> (SuiteReport, 
         said.push((Verdict::NotJudged, what));
     }
     let metrics = metrics(court, suite, &mut said);
+    said.extend(of_no_accepted_figure(court, suite, &tests).into_iter().map(|what| (Verdict::Warn, what)));
     let own = said.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Pass);
     let mut reasons: Vec<String> = said.into_iter().map(|(_, what)| what).collect();
     reasons.dedup();
@@ -63,6 +75,11 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &SuiteInput) -> (SuiteReport, 
         tests,
     };
     (report, failed_status.is_some())
+}
+
+/// GoogleTest began a round in every process, and no test was in it.
+fn had_nothing_to_run(suite: &SuiteInput) -> bool {
+    !suite.screen.is_empty() && suite.java.is_none() && suite.screen.iter().all(|p| p.record.iterations > 0)
 }
 
 /// Executions of every test, in the order the tests first came.
@@ -166,8 +183,8 @@ fn metrics(
             let reason = too_much(metric, value, "at the peak", threshold.limit);
             said.push((exceeded(threshold.level), reason));
         }
-        if court.policy.limits(&suite.name, "", metric, Per::Suite).len() > limits.len() {
-            said.push((Verdict::Pass, format!("the baseline has no {metric} of this suite: not judged")));
+        if court.policy.lacks_figure(&suite.name, "", metric, Per::Suite) {
+            said.push((Verdict::Warn, format!("{metric} is not judged: {LACKS} of this suite")));
         }
         let unit = metric.unit();
         let threshold = applied(&limits, value);
@@ -184,6 +201,24 @@ fn metrics(
         metrics.insert(metric, figure);
     }
     metrics
+}
+
+/// Figures of tests that are held against the baseline, which has none of them.
+fn of_no_accepted_figure(court: &Court<'_>, suite: &SuiteInput, tests: &[TestReport]) -> Vec<String> {
+    let of_metric = |metric: Metric| {
+        let lacks = |test: &&TestReport| {
+            test.metrics.get(&metric).is_some_and(|figure| {
+                figure.threshold.is_none()
+                    && court.policy.lacks_figure(&suite.name, &test.id, metric, figure.per)
+            })
+        };
+        let count = tests.iter().filter(lacks).count();
+        (count > 0).then(|| {
+            let tests = text::counted(float(count as u64), "test");
+            format!("{metric} of {tests} is not judged: {LACKS} of them")
+        })
+    };
+    Metric::ALL.into_iter().filter_map(of_metric).collect()
 }
 
 fn peak(record: &ProcessRecord, metric: Metric) -> Option<u64> {

@@ -6,13 +6,16 @@ use memgate_model::{
     CurvePoint, GrowthPoint, Leak, Level, Metric, MetricValue, Outcome, Per, TestReport, Threshold, Verdict,
 };
 
-use super::{Court, curve, leaks, lengths, measured, repeated};
-use crate::groups::{OsKind, Places, float, held};
+use super::company::{Missing, Together};
+use super::leaks::OsGroup;
+use super::{Court, company, curve, leaks, lengths, measured, repeated};
+use crate::groups::{Held, OsKind, Places, float, held};
 use crate::growth::Growth;
 use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};
 use crate::java::ran_out;
 use crate::policy::{GatePolicy, smallest_limit, thresholds};
-use crate::record::{OpenTest, Window};
+use crate::rare;
+use crate::record::{OpenTest, OsName, ProcessRecord, Window, by_name};
 use crate::screen::{ENOUGH_REPETITIONS, described, left, left_too_much, too_much};
 use crate::text;
 
@@ -36,6 +39,10 @@ pub(super) struct Judgement {
     pub(super) curve: Vec<CurvePoint>,
     pub(super) growth: Vec<GrowthPoint>,
     pub(super) warm_up: u32,
+    /// Executions in a row, when it was repeated, that left nothing.
+    pub(super) quiet: Option<usize>,
+    /// Ids of what it hands to later tests, which free or close it.
+    pub(super) handed: BTreeSet<String>,
 }
 
 impl Judgement {
@@ -50,9 +57,9 @@ impl Judgement {
         self.raise(exceeded(policy.unconfirmed), reason);
     }
 
-    /// The same for what grew in each of the last rounds of a JVM suite.
+    /// The same for what the rounds of a JVM suite saw.
     pub(super) fn unconfirmed_in_rounds(&mut self, policy: &GatePolicy, why: &str) {
-        let reason = format!("unconfirmed: {} in each of the last rounds; {why}", self.left);
+        let reason = format!("unconfirmed: {}; {why}", self.left);
         self.raise(exceeded(policy.unconfirmed), reason);
     }
 
@@ -94,6 +101,7 @@ impl Judgement {
     pub(super) fn report(self, id: String, outcome: Outcome, duration_s: f64) -> TestReport {
         TestReport {
             id,
+            is_class: false,
             outcome,
             verdict: self.verdict(),
             reason: self.reason(),
@@ -131,6 +139,7 @@ pub(super) fn judge(
     runs: &Executions<'_>,
 ) -> TestReport {
     let mut j = Judgement::default();
+    court.waivers.enter(&suite.name, id);
     let duration_s = runs.ended.iter().map(|(_, w)| seconds(w)).fold(0.0, f64::max);
     let outcome = outcome(runs);
     if let Some(report) = broken_off(id, runs) {
@@ -236,11 +245,13 @@ fn measure(court: &mut Court<'_>, suite: &SuiteInput, id: &str, runs: &Execution
     j.left = excess.clone().unwrap_or_else(|| described(Metric::NativeLiveBytes, float(worst.left_bytes())));
     let repetitions = runs.ended.iter().filter(|(p, _)| std::ptr::eq(*p, process)).count();
     match confirmation {
-        Some(ConfirmationInput::Repeated(again)) => match unusable(again, id) {
-            Some((Verdict::Warn, why)) => unconfirmed(court, suite, id, process, worst, &why, j),
-            Some((verdict, why)) => j.raise(verdict, format!("when it was repeated: {why}")),
-            None => judge_repeated(court, suite, id, again, (process, worst), j),
-        },
+        Some(ConfirmationInput::Repeated(again)) => {
+            judge_again(court, suite, id, (again, None), (process, worst), j);
+        }
+        Some(ConfirmationInput::InCompany { alone, together }) => {
+            let together = together.as_deref().map_err(String::as_str);
+            judge_again(court, suite, id, (alone, Some(together)), (process, worst), j);
+        }
         Some(ConfirmationInput::Lengths(runs)) => lengths::judge(court, &suite.name, id, runs, j),
         Some(ConfirmationInput::Impossible(why)) => unconfirmed(court, suite, id, process, worst, why, j),
         Some(ConfirmationInput::Broken(why)) => {
@@ -248,25 +259,71 @@ fn measure(court: &mut Court<'_>, suite: &SuiteInput, id: &str, runs: &Execution
         }
         Some(ConfirmationInput::Unscreened(why)) => j.raise(Verdict::Warn, format!("not screened: {why}")),
         None if excess.is_none() => {}
-        None if is_process => {
-            if worst.left_bytes() > 0 {
-                let reason = format!("{} alive at exit, not judged: nothing repeats its work", j.left);
-                j.raise(Verdict::Pass, reason);
-            }
-        }
+        None if is_process => alive_at_exit(court, suite, id, (process, worst), j),
         None if repetitions >= ENOUGH_REPETITIONS => {
-            judge_repeated(court, suite, id, process, (process, worst), j);
+            judge_repeated(court, suite, id, (process, None), (process, worst), j);
         }
         None => unconfirmed(court, suite, id, process, worst, "it ran only once", j),
     }
+}
+
+/// A program that ran once and cannot be repeated: whether what it leaves would grow with its work, nobody can tell.
+fn alive_at_exit(
+    court: &mut Court<'_>,
+    suite: &SuiteInput,
+    id: &str,
+    (process, window): (&ProcessInput, &Window),
+    j: &mut Judgement,
+) {
+    let (mut bytes, mut count) = (0.0, 0.0);
+    for group in &held(&window.survivors, &mut Places::new(&process.record, court.resolve)) {
+        if is_stream_buffer(group) {
+            continue;
+        }
+        let mut leak = leaks::in_all(group);
+        leak.waiver = court.waivers.cover(&leak.id, &group.place.names);
+        if leak.waiver.is_none() {
+            bytes += group.bytes;
+            count += group.count;
+        }
+        j.leaks.push(leak);
+    }
+    let is_too_much = |metric, value| {
+        smallest_limit(court.policy, &suite.name, id, metric, Per::Iteration)
+            .is_some_and(|limit| value > limit)
+    };
+    if is_too_much(Metric::NativeLiveBytes, bytes) || is_too_much(Metric::NativeLiveAllocations, count) {
+        let reason = format!(
+            "not judged: {} in {} alive at exit; to have it judged, name the argument that repeats its work as {{n}} in memgate.yaml",
+            text::bytes(bytes),
+            text::counted(count, "allocation")
+        );
+        j.raise(Verdict::Warn, reason);
+    } else if j.leaks.iter().any(|leak| leak.waiver.is_some()) {
+        j.raise(Verdict::Pass, format!("left {}, waived", j.left));
+    }
+}
+
+/// The C library's buffer of a standard stream, which no program can free.
+fn is_stream_buffer(group: &Held) -> bool {
+    group
+        .place
+        .names
+        .iter()
+        .any(|name| name.ends_with("_IO_file_doallocate") || name.ends_with("_IO_wfile_doallocate"))
 }
 
 /// Why the repetitions of a test cannot be judged: an error, or (a warning) because the test does not allow it.
 pub(super) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, String)> {
     let record = &again.record;
     let windows: Vec<_> = record.windows_of(id).collect();
-    if windows.iter().any(|w| w.outcome.is_some_and(|o| o != memgate_wire::Outcome::Passed)) {
+    let ended = |outcome| windows.iter().any(|w| w.outcome == Some(outcome));
+    if ended(memgate_wire::Outcome::Failed) {
         return Some((Verdict::Warn, "it fails when it runs alone, again and again".to_owned()));
+    }
+    if ended(memgate_wire::Outcome::Skipped) {
+        let why = "it is skipped when it runs alone, again and again: an assumption of it does not hold then";
+        return Some((Verdict::Warn, why.to_owned()));
     }
     let error = |why| Some((Verdict::Error, why));
     if let Some(why) = measured::unmeasured(record, None)
@@ -286,34 +343,74 @@ pub(super) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, Strin
     }
 }
 
+/// By its repetitions, where they can be judged.
+fn judge_again(
+    court: &mut Court<'_>,
+    suite: &SuiteInput,
+    id: &str,
+    (again, together): (&ProcessInput, Together<'_>),
+    (process, window): (&ProcessInput, &Window),
+    j: &mut Judgement,
+) {
+    match unusable(again, id) {
+        Some((Verdict::Warn, why)) => unconfirmed(court, suite, id, process, window, &why, j),
+        Some((verdict, why)) => j.raise(verdict, format!("when it was repeated: {why}")),
+        None => judge_repeated(court, suite, id, (again, together), (process, window), j),
+    }
+}
+
 /// The iterations decide; what stays of the screen's survivors is a one-time cost.
 fn judge_repeated(
     court: &mut Court<'_>,
     suite: &SuiteInput,
     id: &str,
-    again: &ProcessInput,
+    (again, together): (&ProcessInput, Together<'_>),
     (screened, window): (&ProcessInput, &Window),
     j: &mut Judgement,
 ) {
+    j.handed = company::handed(court, id, &again.record, together);
     let kept = repeated::judge(court, &suite.name, id, &again.record, j);
+    let mut survivors = window.survivors.clone();
+    let mut os_left = os_left(&screened.record, window, court);
+    // The user's own repetitions are all there is of the test.
+    if !std::ptr::eq(again, screened) {
+        let missing = Missing::of((screened, window), &again.record, id);
+        survivors.retain(|record| !missing.records.contains(record));
+        os_left.retain(|group| !missing.os.iter().any(|(kind, _)| *kind == group.kind));
+        missing.judge(court, &suite.name, id, together, j);
+    }
     let leaking: BTreeSet<String> = j.leaks.iter().map(|l| l.id.clone()).collect();
-    let survivors = held(&window.survivors, &mut Places::new(&screened.record, court.resolve));
+    let mut survivors = held(&survivors, &mut Places::new(&screened.record, court.resolve));
+    let mut handed_bytes = 0.0;
+    survivors.retain(|group| {
+        let is_handed = j.handed.contains(&group.place.id);
+        handed_bytes += if is_handed { group.bytes } else { 0.0 };
+        !is_handed
+    });
+    if handed_bytes > 0.0 {
+        let bytes = text::bytes(handed_bytes);
+        j.raise(Verdict::Pass, format!("{bytes} handed to a later test, which frees it"));
+    }
     let one_time = repeated::one_time(survivors, kept, &leaking);
-    let bytes: f64 = one_time.iter().map(|h| h.bytes).sum();
     for held in &one_time {
         let mut leak = leaks::in_all(held);
         leak.waiver = court.waivers.cover(&leak.id, &held.place.names);
         j.one_time.push(leak);
     }
+    let bytes: f64 = j.one_time.iter().map(|leak| leak.bytes_per_iteration).sum();
     let mut said = Vec::new();
     if bytes > 0.0 {
         said.push(text::bytes(bytes));
     }
-    for (kind, name, count) in os_left(window) {
-        let mut leak = leaks::of_os(kind, &name, count);
-        if !leaking.contains(&leak.id) {
-            leak.waiver = court.waivers.cover(&leak.id, &[]);
-            said.push(text::counted(count, kind.noun()));
+    for group in os_left {
+        let mut leak = group.leak();
+        let of_name = |name: &String| leaks::of_os(group.kind, name, 0.0).id;
+        if group.names.iter().all(|name| j.handed.contains(&of_name(name))) {
+            let handed = text::counted(group.count, group.kind.noun());
+            j.raise(Verdict::Pass, format!("{handed} handed to a later test, which closes it"));
+        } else if !leaking.contains(&leak.id) {
+            leak.waiver = court.waivers.cover(&leak.id, group.frame_names());
+            said.push(text::counted(group.count, group.kind.noun()));
             j.one_time.push(leak);
         }
     }
@@ -322,20 +419,44 @@ fn judge_repeated(
         j.raise(Verdict::Pass, format!("{} waived", text::counted(float(waived as u64), "leak")));
     }
     if !said.is_empty() {
-        j.raise(Verdict::Pass, format!("one-time: {}", said.join(", ")));
+        let seen = rare::seen(j.quiet.unwrap_or_default());
+        j.raise(Verdict::Pass, format!("one-time: {}; {seen}", said.join(", ")));
     }
 }
 
-/// Descriptors and threads that one execution left, by name.
-fn os_left(window: &Window) -> Vec<(OsKind, String, f64)> {
+/// Descriptors and threads that one execution left, by the place they come from.
+pub(super) fn os_left(record: &ProcessRecord, window: &Window, court: &mut Court<'_>) -> Vec<OsGroup> {
     let Some((start, end)) = window.os_start.as_ref().zip(window.os_end.as_ref()) else { return Vec::new() };
-    let mut left = Vec::new();
+    let mut places = Places::new(record, court.resolve);
+    let mut left: Vec<OsGroup> = Vec::new();
     for kind in [OsKind::Descriptor, OsKind::Thread] {
-        let before: BTreeMap<&str, u32> = kind.names(start).iter().map(|(n, c)| (n.as_str(), *c)).collect();
-        for (name, count) in kind.names(end) {
-            let more = count.saturating_sub(before.get(name.as_str()).copied().unwrap_or(0));
-            if more > 0 {
-                left.push((kind, name.clone(), f64::from(more)));
+        let (before, after) = (kind.names(start), kind.names(end));
+        let names = by_name(before);
+        let of_name = |name: &str| names.get(name).copied().unwrap_or(0);
+        let of_stack: BTreeMap<&OsName, u32> = before.iter().map(|(name, count)| (name, *count)).collect();
+        for (name, count) in by_name(after) {
+            let more = count.saturating_sub(of_name(name));
+            let of_place = |(known, count): &(OsName, u32)| {
+                let more = count.saturating_sub(of_stack.get(known).copied().unwrap_or(0));
+                (known.name == name && more > 0).then_some((known.stack, more))
+            };
+            let mut by_stack: Vec<(u32, u32)> = after.iter().filter_map(of_place).collect();
+            // One that was opened for another that was closed is not left: which of them is not known.
+            if by_stack.iter().map(|(_, more)| more).sum::<u32>() != more {
+                by_stack = vec![(0, more)];
+            }
+            for (stack, more) in by_stack.into_iter().filter(|(_, more)| *more > 0) {
+                let place = places.of_handle(stack);
+                let group = OsGroup { kind, place, names: vec![name.to_owned()], count: f64::from(more) };
+                match left.iter_mut().find(|known| known.place.is_some() && known.id() == group.id()) {
+                    Some(known) => {
+                        known.count += group.count;
+                        if !known.names.contains(&group.names[0]) {
+                            known.names.extend(group.names);
+                        }
+                    }
+                    None => left.push(group),
+                }
             }
         }
     }
@@ -386,11 +507,11 @@ fn left_by_group(
         }
         j.leaks.push(leak);
     }
-    for (kind, name, count) in os_left(window) {
-        let mut leak = leaks::of_os(kind, &name, count);
-        leak.waiver = court.waivers.cover(&leak.id, &[]);
+    for group in os_left(&process.record, window, court) {
+        let mut leak = group.leak();
+        leak.waiver = court.waivers.cover(&leak.id, group.frame_names());
         if leak.waiver.is_some() {
-            waived(kind.metric(), count);
+            waived(group.kind.metric(), group.count);
         }
         j.leaks.push(leak);
     }

@@ -93,7 +93,7 @@ pub(crate) fn suspects(record: &ProcessRecord, suite: &str, policy: &GatePolicy)
         let last = &last[last.len() - AGREEING..];
         let (bytes, count) = *last.last().filter(|_| last.iter().all(|(bytes, _)| *bytes > limit))?;
         let why = format!("{} in {}", format_bytes(bytes), counted(count, "native allocation"));
-        Some(JavaSuspect { suite: class.to_owned(), classes: Vec::new(), why })
+        Some(JavaSuspect { suite: class.to_owned(), why, ..JavaSuspect::default() })
     };
     left.into_iter().filter_map(suspect).collect()
 }

@@ -124,7 +124,7 @@ pub(super) async fn repeat(
 ) -> Result<(), Broken> {
     let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
     if setting.plan.screen == Screen::Off {
-        java.not_screened = Some("`screen: off`".to_owned());
+        (java.not_screened, java.is_off) = (JavaFacts::off().not_screened, true);
         return Ok(());
     }
     let count = once::tests_text(parts.iter().map(|part| part.tests.len()).sum());

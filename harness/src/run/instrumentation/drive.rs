@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::super::board::{Board, Clocked, Finished};
+use super::super::board::{Board, Clocked, Finished, Limit, Overdue};
 use super::super::supervise::{Stopped, Surroundings};
 use super::super::watch::{MakeOrders, Seen, Watch};
 use crate::device::adb::{AdbError, Bounds, Device, Said, Shell, command};
@@ -140,7 +140,7 @@ pub(super) async fn drive(
         run: InstrumentationRun::new(),
         output: Vec::new(),
         seen,
-        board: Board::new(job.clocked, job.timeout),
+        board: Board::new(job.clocked, Limit::Ends(job.timeout)),
         timeout: job.timeout,
         sign_of_life: started,
         lost,
@@ -257,7 +257,7 @@ impl Driving {
     async fn end_overdue(&mut self, console: &Console, device: &Device) {
         let now = Instant::now();
         let overdue = self.board.overdue(now);
-        for (_, what) in &overdue {
+        for Overdue { what, .. } in &overdue {
             console.warning(&format!(
                 "{what} has not ended after {} s: the app is ended",
                 self.timeout.as_secs_f64()

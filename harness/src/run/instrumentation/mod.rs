@@ -17,18 +17,16 @@ mod probe;
 mod repeat;
 mod rounds;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use memgate_analysis::JavaSuspect;
-use memgate_model::BoundaryQuality;
 
 use self::drive::{Done, Job, drive};
 use self::files::Files;
 use self::places::Place;
 use super::board::{Board, Clocked, Finished};
-use super::facts::{Facts, JavaFacts, ProcessFacts, SuiteFacts};
+use super::facts::{Facts, JavaFacts, Kind, ProcessFacts, SuiteFacts};
 use super::interrupt::Interrupts;
 use super::label::Label;
 use super::problem;
@@ -197,18 +195,18 @@ async fn in_order(
     let mut measured = Measured {
         failed: once.failed,
         facts: SuiteFacts {
-            name: suite.name.clone(),
-            runner: "instrumentation".to_owned(),
-            boundary: BoundaryQuality::Exact,
             screened_s: once.elapsed.as_secs_f64(),
-            screen: once.finished.iter().map(ProcessFacts::of).collect(),
             java: Some(JavaFacts {
                 app_memory: once.memory,
                 limits: suite.planned.process_per_test.then(|| alone::LIMITS.to_owned()),
                 ..JavaFacts::default()
             }),
-            confirmations: BTreeMap::new(),
             problems: once.problems.iter().map(|what| problem(&suite.name, what.clone(), "")).collect(),
+            ..SuiteFacts::new(
+                suite.name.clone(),
+                Kind::Instrumentation,
+                once.finished.iter().map(ProcessFacts::of).collect(),
+            )
         },
         processes: once.finished,
     };

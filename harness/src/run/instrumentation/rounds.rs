@@ -29,7 +29,7 @@ pub(super) async fn rounds(
 ) -> Result<Suspects, Broken> {
     let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
     if setting.plan.screen == Screen::Off {
-        java.not_screened = Some("`screen: off`".to_owned());
+        (java.not_screened, java.is_off) = (JavaFacts::off().not_screened, true);
         return Ok(Vec::new());
     }
     let classes: Vec<String> = seen.classes.iter().map(|(class, _)| class.clone()).collect();

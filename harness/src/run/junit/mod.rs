@@ -1,31 +1,33 @@
 //! JUnit suites: the build runs as it always does, then memgate runs the same tests in virtual machines of its own.
 //!
-//! Data flow: the build's own run with the agent in every virtual machine that tests ([`screen`]) → workers, grouped into suites →
+//! Data flow: the build's own run with the agent in every virtual machine that tests ([`screen`]) → workers, grouped into suites, compared
+//! with the results that the build wrote ([`results`]) →
 //! [`windows`] (which test classes left more than an accepted run) → [`rounds`] (all test classes, several times over in one virtual
 //! machine) → suspect classes → [`confirm`] (a class, then its tests, each repeated alone) → facts of the suite. What runs, and with which options of the agent, stands in files of the session.
 
 mod observed;
 mod process;
 mod repeat;
+mod results;
 mod rounds;
 mod windows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use memgate_analysis::{ClassWindow, JavaSuspect, class_windows};
+use memgate_analysis::{ClassWindow, JavaSuspect, Window, base_of, class_windows, left_out};
 use memgate_config::{HeapDump, JavaAgent, Screen};
-use memgate_model::BoundaryQuality;
+use memgate_wire::Outcome;
 use memgate_wire::java::JvmInfo;
 
 use self::observed::Lookout;
 pub(super) use self::process::screen as screen_program;
 pub(super) use self::repeat::confirm;
-use super::board::{Clocked, Finished};
-use super::facts::{Facts, JavaFacts, ProcessFacts, SuiteFacts};
+use super::board::{Clocked, Finished, Limit};
+use super::facts::{Facts, Kind, ProcessFacts, SuiteFacts};
 use super::label::Label;
 use super::screen::{self, Screened, Setting, ran_tests};
 use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
@@ -65,6 +67,17 @@ pub(super) struct JavaSuite {
     pub(super) rounds: Vec<Finished>,
 }
 
+impl JavaSuite {
+    /// Tests that failed in the rounds and were left out there are not confirmed either.
+    fn leave_out_failed(&mut self) {
+        let failed: BTreeSet<(String, String)> =
+            self.rounds.iter().flat_map(|process| left_out(&process.record)).collect();
+        for (class, tests) in &mut self.classes {
+            tests.retain(|test| !failed.contains(&(class.clone(), base_of(test).to_owned())));
+        }
+    }
+}
+
 /// A launcher about to be started, and what has to be there as long as it runs.
 struct Ours {
     launch: Launch,
@@ -98,13 +111,14 @@ pub(super) async fn screen(
         JavaAgent::Loaded => None,
         JavaAgent::None => Some(Lookout::begin().map_err(|why| failed(&why))?),
     };
+    let since = SystemTime::now();
     let job = Job {
         launch,
         options,
         preload: false,
         orders: Box::new(|_| Box::new(Settle::new(false))),
         clocked: Clocked::Test,
-        timeout: planned.timeout,
+        limit: Limit::Tells(planned.timeout),
     };
     let mut progress = Progress::beside_tests(around.console, "screening", None);
     let mut done =
@@ -122,11 +136,18 @@ pub(super) async fn screen(
         facts.errors.push(nothing_seen(planned, done.ended.exit));
         return Ok(Vec::new());
     }
-    let boundary = match setting.plan.java.agent {
-        JavaAgent::Loaded => BoundaryQuality::Class,
-        JavaAgent::None => BoundaryQuality::Observed,
+    let kind = match setting.plan.java.agent {
+        JavaAgent::Loaded => Kind::Junit,
+        JavaAgent::None => Kind::JunitObserved,
     };
-    let mut suites = suites(planned, &our_option, boundary, done);
+    let mut suites = suites(planned, &our_option, kind, done);
+    let root = results::root(planned);
+    let (modules, problems) = results::modules(&root, since);
+    // Without the agent the same files were read before.
+    let problems = problems.into_iter().filter(|_| kind == Kind::Junit);
+    facts.errors.extend(problems.map(|what| problem("test results", what, "")));
+    let measured = suites.iter().flat_map(|suite| &suite.processes);
+    facts.errors.extend(results::unmeasured(&root, &modules, measured));
     let mut kept = BTreeMap::new();
     for suite in &mut suites {
         rounds::rounds(around, setting, suite).await?;
@@ -178,12 +199,7 @@ fn nothing_seen(planned: &PlannedSuite, exit: Exit) -> memgate_model::Problem {
 }
 
 /// Groups the virtual machines that ran tests.
-fn suites(
-    planned: &PlannedSuite,
-    our_option: &OsStr,
-    boundary: BoundaryQuality,
-    done: Done,
-) -> Vec<Screened> {
+fn suites(planned: &PlannedSuite, our_option: &OsStr, kind: Kind, done: Done) -> Vec<Screened> {
     let Done { finished, elapsed, .. } = done;
     let mut groups: Vec<(JvmSuiteId, Vec<Finished>)> = Vec::new();
     for process in finished.into_iter().filter(Finished::is_main) {
@@ -207,7 +223,7 @@ fn suites(
     let ids: Vec<JvmSuiteId> = groups.iter().map(|(id, _)| id.clone()).collect();
     let names = naming::jvm_suite_names(planned.name.as_deref(), &ids);
     let suite = |(name, (_, processes)): (String, (JvmSuiteId, Vec<Finished>))| {
-        suite(planned, our_option, boundary, (name, processes), elapsed)
+        suite(planned, our_option, kind, (name, processes), elapsed)
     };
     names.into_iter().zip(groups).map(suite).collect()
 }
@@ -215,25 +231,18 @@ fn suites(
 fn suite(
     planned: &PlannedSuite,
     our_option: &OsStr,
-    boundary: BoundaryQuality,
+    kind: Kind,
     (name, processes): (String, Vec<Finished>),
     elapsed: Duration,
 ) -> Screened {
     let mut problems = Vec::new();
     let classes = classes(&processes);
-    if classes.is_empty() {
+    if !processes.iter().any(|process| process.record.windows.iter().any(is_test)) {
         problems.push(problem(&name, "it ran no test whose boundaries could be seen".to_owned(), ""));
     }
-    let facts = SuiteFacts {
-        runner: "junit".to_owned(),
-        boundary,
-        screened_s: elapsed.as_secs_f64(),
-        screen: processes.iter().map(ProcessFacts::of).collect(),
-        java: Some(JavaFacts::default()),
-        confirmations: BTreeMap::new(),
-        problems,
-        name,
-    };
+    let screen = processes.iter().map(ProcessFacts::of).collect();
+    let facts =
+        SuiteFacts { screened_s: elapsed.as_secs_f64(), problems, ..SuiteFacts::new(name, kind, screen) };
     let java = JavaSuite {
         our_option: our_option.to_owned(),
         classes,
@@ -251,11 +260,19 @@ fn suite(
     }
 }
 
-/// Test classes with their tests, in the order they ran.
+fn is_test(window: &Window) -> bool {
+    !window.suite.is_empty() && !window.test.is_empty()
+}
+
+/// Test classes with their tests, in the order they ran, without tests that failed: a class with one could not be repeated.
 fn classes(processes: &[Finished]) -> Vec<(String, Vec<String>)> {
     let mut classes: Vec<(String, Vec<String>)> = Vec::new();
-    let windows = processes.iter().flat_map(|process| &process.record.windows);
-    for window in windows.filter(|window| !window.suite.is_empty() && !window.test.is_empty()) {
+    let windows = || processes.iter().flat_map(|process| &process.record.windows).filter(|w| is_test(w));
+    let failed = windows().filter(|window| window.outcome == Some(Outcome::Failed));
+    let failed: BTreeSet<(&str, &str)> =
+        failed.map(|window| (window.suite.as_str(), window.test.as_str())).collect();
+    let passed = |window: &&Window| !failed.contains(&(window.suite.as_str(), window.test.as_str()));
+    for window in windows().filter(passed) {
         let tests = match classes.iter_mut().find(|(class, _)| *class == window.suite) {
             Some((_, tests)) => tests,
             None => {

@@ -7,8 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use memgate_analysis::Observer;
 use memgate_formats::jar::manifest_class_path;
-use memgate_formats::test_results::{TestOutcome, TestResult, test_results};
+use memgate_formats::test_results::{TestOutcome, TestResult};
 use memgate_wire::java::JvmInfo;
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Hello, Outcome, ProcessRole,
@@ -26,22 +25,13 @@ use memgate_wire::{
 
 use super::super::board::Finished;
 use super::super::facts::EndingFacts;
+use super::results;
 use crate::proc_fs;
 use crate::recorder::{Process, ProcessKey, now_ns};
 use crate::suite::junit::{JavaCommand, WORKER_CLASS_PATH, runs_tests};
 
 /// A worker lives for half a second at least; nothing tells us that one begins.
 const LOOK: Duration = Duration::from_millis(25);
-/// Folders below which build tools write results, and how deep these lie in them.
-const RESULTS: [(&str, u32); 4] = [
-    ("target/surefire-reports", 0),
-    ("target/failsafe-reports", 0),
-    ("build/test-results", 2),
-    ("build/reports/junit", 2),
-];
-/// A file of results is not larger.
-const MAX_RESULT_BYTES: u64 = 64 << 20;
-
 /// A virtual machine that tests.
 #[derive(Debug, Clone)]
 struct Worker {
@@ -103,21 +93,9 @@ impl Lookout {
     }
 
     fn results(&self, worker: &Worker, problems: &mut Vec<String>) -> Vec<TestResult> {
-        let mut files = Vec::new();
-        for (folder, depth) in RESULTS {
-            collect(&worker.directory.join(folder), depth, &mut files);
-        }
-        let written = |path: &PathBuf| {
-            fs::metadata(path).and_then(|data| data.modified()).is_ok_and(|time| time >= self.since)
-        };
-        files.retain(written);
-        // In the order in which they were written, which is the one in which the classes ran.
-        files.sort_by_key(|path| fs::metadata(path).map_or((0, 0), |d| (d.mtime(), d.mtime_nsec())));
         let mut tests = Vec::new();
-        for path in files {
-            let read = read_results(&path)
-                .and_then(|bytes| test_results(&bytes).map_err(|why| crate::recorder::chain(&why)));
-            match read {
+        for path in results::files(&worker.directory, self.since) {
+            match results::read(&path) {
                 Ok(results) => tests.extend(results.tests),
                 Err(why) => problems.push(format!("{}: {why}", path.display())),
             }
@@ -129,31 +107,6 @@ impl Lookout {
 impl Drop for Lookout {
     fn drop(&mut self) {
         self.halt();
-    }
-}
-
-/// A file of results, unless it is too large.
-fn read_results(path: &Path) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|why| why.to_string())?;
-    file.take(MAX_RESULT_BYTES + 1).read_to_end(&mut bytes).map_err(|why| why.to_string())?;
-    if bytes.len() as u64 > MAX_RESULT_BYTES {
-        return Err(format!("more than {MAX_RESULT_BYTES} bytes of results are too many"));
-    }
-    Ok(bytes)
-}
-
-/// Files of results below a folder.
-fn collect(folder: &Path, depth: u32, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("TEST-") && name.ends_with(".xml") {
-            files.push(path);
-        } else if depth > 0 && path.is_dir() {
-            collect(&path, depth - 1, files);
-        }
     }
 }
 
@@ -181,7 +134,7 @@ fn worker(pid: u32, line: &[u8]) -> Option<Worker> {
         return None;
     }
     let (executable, directory) = proc_fs::places(pid)?;
-    let mut command = JavaCommand::of(arguments, &directory).filter(|c| runs_tests(&c.command))?;
+    let mut command = JavaCommand::of(arguments, &directory).filter(runs_tests)?;
     if let [jar] = command.class_path.as_slice()
         && jar.contains("surefirebooter")
     {
@@ -331,16 +284,6 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn results_that_are_too_large_are_not_read_into_memory() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("TEST-a.xml");
-        File::create(&path).unwrap().set_len(MAX_RESULT_BYTES + 1).unwrap();
-        assert!(read_results(&path).unwrap_err().contains("too many"));
-        fs::write(&path, "<testsuite/>").unwrap();
-        assert_eq!(read_results(&path).unwrap(), b"<testsuite/>");
-    }
 
     #[test]
     fn addresses_of_a_booter_jar_are_relative_to_it_and_encoded() {

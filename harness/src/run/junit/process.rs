@@ -5,11 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use memgate_model::BoundaryQuality;
-
-use super::super::board::{Clocked, Finished};
+use super::super::board::{Clocked, Finished, Limit};
 use super::super::confirm::silent;
-use super::super::facts::{ConfirmationFacts, Facts, ProcessFacts, SuiteFacts};
+use super::super::facts::{ConfirmationFacts, Facts, Kind, ProcessFacts, SuiteFacts};
 use super::super::label::Label;
 use super::super::problem;
 use super::super::screen::{self, Screened, Setting};
@@ -55,15 +53,11 @@ pub(in super::super) async fn screen(
     }
     drop(progress);
     let confirmation = broken.map_or(ConfirmationFacts::Lengths(lengths), ConfirmationFacts::Broken);
+    let screen = processes.first().map(ProcessFacts::of).into_iter().collect();
     let facts = SuiteFacts {
-        runner: "command".to_owned(),
-        boundary: BoundaryQuality::Process,
         screened_s: done.elapsed.as_secs_f64(),
-        screen: processes.first().map(ProcessFacts::of).into_iter().collect(),
-        java: None,
         confirmations: BTreeMap::from([(name.clone(), confirmation)]),
-        problems: Vec::new(),
-        name,
+        ..SuiteFacts::new(name, Kind::Program, screen)
     };
     Ok(vec![Screened {
         facts,
@@ -101,7 +95,10 @@ async fn run(
         preload: false,
         orders: Box::new(|_| Box::new(Settle::new(false))),
         clocked: Clocked::Process,
-        timeout: planned.timeout.saturating_mul(n.unwrap_or(1)),
+        limit: match n {
+            None => Limit::Tells(planned.timeout),
+            Some(n) => Limit::Ends(planned.timeout.saturating_mul(n)),
+        },
     };
     supervise(around, job, &mut |_| ()).await
 }

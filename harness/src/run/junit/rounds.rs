@@ -6,7 +6,7 @@ use memgate_config::Screen;
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
-use super::super::board::{Clocked, Finished};
+use super::super::board::{Clocked, Finished, Limit};
 use super::super::confirm::keep_output;
 use super::super::facts::{JavaFacts, ProcessFacts};
 use super::super::label::Label;
@@ -43,7 +43,12 @@ pub(super) async fn rounds(
         .partition(Selection::is_plain);
     let facts = suite.facts.java.get_or_insert_with(JavaFacts::default);
     if setting.plan.screen == Screen::Off {
-        facts.not_screened = Some("`screen: off`".to_owned());
+        *facts = JavaFacts::off();
+        suite.java = Some(java);
+        return Ok(());
+    }
+    if java.classes.is_empty() && suite.facts.problems.is_empty() {
+        facts.not_screened = Some("none of its tests passed".to_owned());
         suite.java = Some(java);
         return Ok(());
     }
@@ -89,7 +94,7 @@ pub(super) async fn rounds(
         orders: Box::new(move |_| Box::new(Suspects(RoundsWatch::new(&policy, &suite_name)))),
         clocked: Clocked::Alone,
         // A window is a whole class.
-        timeout: patience(suite, most_tests),
+        limit: Limit::Ends(patience(suite, most_tests)),
     };
     around.console.line(&format!(
         "{name}: {ROUNDS} rounds over {} in one virtual machine, and more of what grows",
@@ -104,6 +109,7 @@ pub(super) async fn rounds(
     let output = keep_output(setting, &format!("rounds-{name}"), &done)?;
     let exit = done.ended.exit;
     java.rounds = done.finished.into_iter().filter(Finished::is_main).collect();
+    java.leave_out_failed();
     facts_of(suite).rounds = java.rounds.iter().map(ProcessFacts::of).collect();
     let spoken = silenced(ours.speaker);
     if let Err(why) = &spoken {
@@ -128,7 +134,8 @@ impl Orders for Suspects {
         self.0.observe(record);
         let warm = if self.0.is_warm() { order::COMPILED } else { 0 };
         let done = if self.0.is_done(&boundary.suite) { order::DONE } else { 0 };
-        warm | done
+        let stop = if self.0.is_exhausted() { order::STOP } else { 0 };
+        warm | done | stop
     }
 }
 

@@ -141,6 +141,20 @@ fn a_test_that_cannot_be_told_from_another_is_an_error() {
     }
 }
 
+#[test]
+fn a_filter_selects_several_tests_and_no_other() {
+    let all = names(&["A.a", "A.x-y", "A.x:y", "A.x+y", "B.a"]);
+    for (ids, want) in [
+        (&["A.a", "B.a"][..], "A.a:B.a"),
+        (&["A.a", "A.x-y", "A.x:y"], "A.a:A.x?y:A.x?y-A.x+y"),
+        (&["A.x-y", "A.x:y", "A.x+y"], "A.x?y:A.x?y:A.x+y"),
+    ] {
+        assert_eq!(filter_for_all(&names(ids), &all).unwrap(), want);
+    }
+    let error = filter_for_all(&names(&["A.a", "A.x-y"]), &all).unwrap_err().to_string();
+    assert_eq!(error, "select \"A.x-y\": no filter tells it from \"A.x:y\"");
+}
+
 #[tokio::test]
 async fn an_executable_that_fails_to_list_is_an_error_with_how_it_ended() {
     let mut listing = list(&hello(&["tests"]), None);

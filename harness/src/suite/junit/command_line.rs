@@ -29,7 +29,9 @@ pub struct JavaCommand {
     pub options: Vec<String>,
     /// The class path.
     pub class_path: Vec<String>,
-    /// Main class or jar, and its arguments: as `sun.java.command` has it.
+    /// Main class or jar.
+    pub main: String,
+    /// The same and its arguments: as `sun.java.command` has it.
     pub command: String,
 }
 
@@ -51,10 +53,12 @@ impl JavaCommand {
             if word == "-jar" {
                 let jar = left.next()?;
                 told.class_path = vec![jar.clone()];
+                told.main.clone_from(&jar);
                 told.command = joined(jar, left);
                 return Some(told);
             }
             if !word.starts_with('-') {
+                told.main.clone_from(&word);
                 told.command = joined(word, left);
                 return Some(told);
             }
@@ -130,6 +134,7 @@ mod tests {
             Some(JavaCommand {
                 options: vec!["-Xmx1g".into(), "--add-opens=m/p=ALL".into()],
                 class_path: vec!["/a.jar".into(), "/b".into()],
+                main: "com.example.Main".into(),
                 command: "com.example.Main -x".into(),
             })
         );

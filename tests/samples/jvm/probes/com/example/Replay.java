@@ -5,7 +5,7 @@ import java.util.ArrayList;
 import java.util.Deque;
 import java.util.List;
 
-/** A program without tests: {@code Replay WHAT N} does its work N times. */
+/** A program without tests: {@code Replay WHAT N} does its work N times, and leaks, rests, or ends without its shutdown hooks. */
 public final class Replay {
     private static final List<Record> kept = new ArrayList<>();
     private static final Deque<Record> recent = new ArrayDeque<>();
@@ -24,6 +24,9 @@ public final class Replay {
             if (recent.size() > 3) {
                 recent.removeFirst();
             }
+        }
+        if (arguments[0].equals("halts")) {
+            Runtime.getRuntime().halt(0);
         }
     }
 

@@ -89,7 +89,7 @@ public final class Hooks {
 
     private static native void listener(String name, String properties);
 
-    /** All tests are over, and the process ends without saying so: what is still open is measured, and the recording ends. */
+    /** The process ends, or it will without saying so: what is still open is measured, and the recording ends. */
     public static native void runFinished();
 
     /** Does memgate's launcher run the tests? Then it tells of them, and nobody else. */

@@ -8,6 +8,8 @@ import org.junit.runner.JUnitCore;
 import org.junit.runner.Request;
 import org.junit.runner.Result;
 import org.junit.runner.manipulation.Filter;
+import org.junit.runner.notification.Failure;
+import org.junit.runner.notification.RunListener;
 
 /** Runs tests with JUnit 4 alone. */
 final class JUnit4Runner implements TestRunner {
@@ -16,13 +18,43 @@ final class JUnit4Runner implements TestRunner {
 
     @Override
     public int run(Selection selection) {
-        Result result = new JUnitCore().run(request(selection));
-        if (!result.wasSuccessful()) {
+        selection.failed.clear();
+        Request request = request(selection);
+        if (request == null) {
             return Hooks.FAILED;
         }
-        return result.getRunCount() == 0 ? Hooks.SKIPPED : Hooks.PASSED;
+        JUnitCore junit = new JUnitCore();
+        Skipped skipped = new Skipped();
+        junit.addListener(skipped);
+        Result result = junit.run(request);
+        if (!result.wasSuccessful()) {
+            for (Failure failure : result.getFailures()) {
+                // What a whole class does wrong is no test's.
+                if (failure.getDescription().isTest() && failure.getDescription().getMethodName() != null) {
+                    selection.failed.add(name(failure.getDescription()));
+                }
+            }
+            return Hooks.FAILED;
+        }
+        return result.getRunCount() <= skipped.count ? Hooks.SKIPPED : Hooks.PASSED;
     }
 
+    /** Tests of which an assumption does not hold: JUnit 4 counts them among those that ran. */
+    private static final class Skipped extends RunListener {
+        int count;
+
+        @Override
+        public void testAssumptionFailure(Failure failure) {
+            count++;
+        }
+    }
+
+    @Override
+    public void changed(Selection selection) {
+        parts.remove(selection);
+    }
+
+    /** {@code null}: all of its tests are left out. */
     private Request request(Selection selection) {
         try {
             Class<?> suite = Class.forName(selection.suite);
@@ -34,6 +66,9 @@ final class JUnit4Runner implements TestRunner {
             if (part == null) {
                 int[] counts = new int[2];
                 count(all.getRunner().getDescription(), selection, counts);
+                if (counts[0] == 0 && selection.leavesOut()) {
+                    return null;
+                }
                 // Names that are not understood select nothing: then everything runs.
                 part = counts[0] > 0 && counts[1] > 0;
                 parts.put(selection, part);

@@ -17,7 +17,7 @@ import java.util.List;
  *
  * <pre>
  * mode rounds 40         every class, up to forty times over; a window ends behind each class, and is measured from the third round on,
- *                        until the harness has seen enough of this class
+ *                        until the harness has seen enough of this class; tests that fail in the first two rounds are told and left out
  * mode repeat            one selection, until the harness has seen enough; a window ends behind each execution
  * class com.example.ATest
  * only scroll(int)[1]    of the class before, this test and the others named so: those that the build ran
@@ -88,9 +88,10 @@ public final class Main {
             for (Iterator<Selection> each = selections.iterator(); each.hasNext(); ) {
                 Selection selection = each.next();
                 gate.started(selection);
-                int outcome = runner.run(selection);
+                int outcome = run(runner, selection);
                 if (rounds > 0 && round < WARM_UP_ROUNDS) {
                     gate.finished(selection, outcome);
+                    leaveOutFailed(gate, runner, selection);
                     continue;
                 }
                 int orders = gate.window(selection, outcome);
@@ -102,5 +103,33 @@ public final class Main {
                 }
             }
         }
+    }
+
+    /** A test that finds no memory has failed, whether its framework says so or gives up: what filled the heap is told at its end. */
+    private static int run(TestRunner runner, Selection selection) {
+        try {
+            return runner.run(selection);
+        } catch (RuntimeException | Error why) {
+            for (Throwable cause = why; cause != null; cause = cause.getCause()) {
+                if (cause instanceof OutOfMemoryError) {
+                    return Hooks.FAILED;
+                }
+            }
+            throw why;
+        }
+    }
+
+    /** The rest of a class can be compared with itself, as long as all of its rounds run the same. */
+    private static void leaveOutFailed(Gate gate, TestRunner runner, Selection selection) throws IOException {
+        if (selection.failed.isEmpty() || !selection.test.isEmpty()) {
+            return;
+        }
+        for (String name : selection.failed) {
+            Selection test = new Selection(selection.suite, name);
+            gate.started(test);
+            gate.finished(test, Hooks.FAILED);
+        }
+        selection.leaveOutFailed();
+        runner.changed(selection);
     }
 }

@@ -7,6 +7,8 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ForkJoinPool;
+import java.util.concurrent.ForkJoinWorkerThread;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.junit.platform.engine.DiscoverySelector;
@@ -25,20 +27,67 @@ final class PlatformRunner implements TestRunner {
     /** {@code sheets()[3][1]}. */
     private static final Pattern NUMBERED = Pattern.compile("(.*?)((?:\\[\\d+\\])+)", Pattern.DOTALL);
 
+    /** A thread of a pool that was shut down may never end: it is not waited for any longer. */
+    private static final long MOST_PATIENCE_NS = 1_000_000_000L;
+
+    private Thread[] threads = new Thread[64];
     private final Launcher launcher = LauncherFactory.create();
     private final Map<Selection, LauncherDiscoveryRequest> requests = new HashMap<>();
     private final Outcome outcome = new Outcome();
 
     @Override
     public int run(Selection selection) {
+        selection.failed.clear();
         LauncherDiscoveryRequest request = requests.get(selection);
         if (request == null) {
-            request = request(selection.test.isEmpty() ? ownTests(selection) : Collections.singletonList(test(selection)));
+            List<DiscoverySelector> tests =
+                    selection.test.isEmpty() ? ownTests(selection) : Collections.singletonList(test(selection));
+            if (tests.isEmpty()) {
+                return Hooks.FAILED;
+            }
+            request = request(tests);
             requests.put(selection, request);
         }
         outcome.worst = Hooks.SKIPPED;
-        launcher.execute(request, outcome);
+        outcome.failed = selection.failed;
+        try {
+            launcher.execute(request, outcome);
+        } finally {
+            workersEnd();
+        }
         return outcome.worst;
+    }
+
+    /**
+     * Tests that run in parallel do so in a pool of the execution, whose threads end some time after it: their objects would be counted
+     * now and then. Pools that were shut down are waited for, others are the test's own affair.
+     */
+    private void workersEnd() {
+        int count = Thread.enumerate(threads);
+        if (count == threads.length) {
+            threads = new Thread[2 * count];
+            count = Thread.enumerate(threads);
+        }
+        long end = System.nanoTime() + MOST_PATIENCE_NS;
+        for (int i = 0; i < count; i++) {
+            Thread thread = threads[i];
+            threads[i] = null;
+            ForkJoinPool pool = thread instanceof ForkJoinWorkerThread ? ((ForkJoinWorkerThread) thread).getPool() : null;
+            long left = (end - System.nanoTime()) / 1_000_000;
+            if (pool == null || !pool.isShutdown() || left <= 0) {
+                continue;
+            }
+            try {
+                thread.join(left);
+            } catch (InterruptedException interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    @Override
+    public void changed(Selection selection) {
+        requests.remove(selection);
     }
 
     private static LauncherDiscoveryRequest request(List<DiscoverySelector> selectors) {
@@ -55,7 +104,10 @@ final class PlatformRunner implements TestRunner {
         return all;
     }
 
-    /** The tests of a class that the build ran, without those of classes nested in it: they are windows of their own. */
+    /**
+     * The tests of a class that the build ran, without those of classes nested in it: they are windows of their own. Empty: all of them are
+     * left out.
+     */
     private List<DiscoverySelector> ownTests(Selection selection) {
         DiscoverySelector whole = DiscoverySelectors.selectClass(selection.suite);
         List<DiscoverySelector> own = new ArrayList<>();
@@ -68,6 +120,9 @@ final class PlatformRunner implements TestRunner {
             } else {
                 others |= mine || name.suite.startsWith(selection.suite + "$");
             }
+        }
+        if (own.isEmpty() && selection.leavesOut()) {
+            return own;
         }
         // Names that are not understood select nothing: then everything runs.
         return others && !own.isEmpty() ? own : Collections.singletonList(whole);
@@ -112,11 +167,15 @@ final class PlatformRunner implements TestRunner {
     /** The worst outcome of the tests of one execution. */
     private static final class Outcome implements TestExecutionListener {
         int worst;
+        List<String> failed;
 
         @Override
         public void executionFinished(TestIdentifier test, TestExecutionResult result) {
             if (result.getStatus() == TestExecutionResult.Status.FAILED) {
                 worst = Hooks.FAILED;
+                if (test.isTest()) {
+                    failed.add(TestName.of(test.getUniqueId()).test);
+                }
             } else if (test.isTest() && result.getStatus() == TestExecutionResult.Status.SUCCESSFUL && worst == Hooks.SKIPPED) {
                 worst = Hooks.PASSED;
             }

@@ -2,8 +2,11 @@ package io.memgate.launcher;
 
 /** What runs tests: JUnit Platform where it is on the class path, else JUnit 4. */
 interface TestRunner {
-    /** Runs a selection; returns its outcome as the agent numbers them. */
+    /** Runs a selection; returns its outcome as the agent numbers them, and leaves the names of tests that failed in the selection. */
     int run(Selection selection);
+
+    /** Something of the selection is left out from now on. */
+    void changed(Selection selection);
 
     static TestRunner find() throws ClassNotFoundException {
         if (isThere("org.junit.platform.launcher.core.LauncherFactory")) {

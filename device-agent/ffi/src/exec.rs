@@ -1,0 +1,263 @@
+//! What a program that is about to be started gets: its arguments, its environment, its surroundings.
+//!
+//! All of this may run in the child of a `vfork`, which shares its parent's memory and has only its signal-safe functions: nothing here
+//! allocates from a heap, takes a lock, or keeps a descriptor.
+
+use core::ffi::{CStr, c_char};
+use core::marker::PhantomData;
+use core::ptr;
+
+/// Strings up to a null pointer, as `execve` takes them.
+#[derive(Clone, Copy)]
+pub struct Strings<'a> {
+    at: *const *const c_char,
+    borrowed: PhantomData<&'a CStr>,
+}
+
+impl<'a> Strings<'a> {
+    /// # Safety
+    /// Null, or a null-terminated array of terminated strings, all of which outlive the value.
+    #[must_use]
+    pub const unsafe fn new(at: *const *const c_char) -> Self {
+        Self { at, borrowed: PhantomData }
+    }
+
+    /// The environment of this process.
+    #[must_use]
+    pub fn environment() -> Self {
+        unsafe extern "C" {
+            static environ: *const *const c_char;
+        }
+        // SAFETY: a word of the C library. Whoever changes it in another thread meanwhile has a race with any start of a program.
+        let at = unsafe { ptr::read_volatile(&raw const environ) };
+        // SAFETY: the C library keeps it terminated.
+        unsafe { Self::new(at) }
+    }
+
+    /// As a C function takes them.
+    #[must_use]
+    pub const fn as_ptr(self) -> *const *const c_char {
+        self.at
+    }
+
+    /// The value of the last variable of this name: `name` ends with `=`.
+    #[must_use]
+    pub fn value(self, name: &[u8]) -> Option<&'a [u8]> {
+        self.filter_map(|text| text.to_bytes().strip_prefix(name)).last()
+    }
+}
+
+impl<'a> Iterator for Strings<'a> {
+    type Item = &'a CStr;
+
+    fn next(&mut self) -> Option<&'a CStr> {
+        if self.at.is_null() {
+            return None;
+        }
+        // SAFETY: before the null pointer there is always another element: see `new`.
+        let text = unsafe { self.at.read() };
+        if text.is_null() {
+            return None;
+        }
+        self.at = self.at.wrapping_add(1);
+        // SAFETY: a terminated string.
+        Some(unsafe { CStr::from_ptr(text) })
+    }
+}
+
+/// An environment in which some variables have other values. Mapped: there may be no heap.
+pub struct Changed {
+    map: *mut core::ffi::c_void,
+    bytes: usize,
+}
+
+impl Changed {
+    /// `changes`: name with `=`, and the parts of its new value; one without parts is taken away. `None`: no memory.
+    #[must_use]
+    pub fn new(base: Strings<'_>, changes: &[(&[u8], &[&[u8]])]) -> Option<Self> {
+        let word = size_of::<*const c_char>();
+        let texts: usize = changes
+            .iter()
+            .map(|(name, parts)| name.len() + 1 + parts.iter().map(|p| p.len()).sum::<usize>())
+            .sum();
+        let bytes = (base.count() + changes.len() + 1) * word + texts;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a mapping at an address of the kernel's choice.
+        let map =
+            unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if map == libc::MAP_FAILED {
+            return None;
+        }
+        let mut slot = map.cast::<*const c_char>();
+        let mut text = map.cast::<u8>().wrapping_add(bytes - texts);
+        let is_changed =
+            |variable: &CStr| changes.iter().any(|(name, _)| variable.to_bytes().starts_with(name));
+        for variable in base.filter(|variable| !is_changed(variable)) {
+            // SAFETY: there are at least so many slots as variables, and one for each change, and one for the end.
+            unsafe { slot.write(variable.as_ptr()) };
+            slot = slot.wrapping_add(1);
+        }
+        for (name, parts) in changes.iter().filter(|(_, parts)| !parts.is_empty()) {
+            // SAFETY: as above.
+            unsafe { slot.write(text.cast()) };
+            slot = slot.wrapping_add(1);
+            for part in core::iter::once(name).chain(parts.iter()) {
+                // SAFETY: room for all of them was counted.
+                unsafe { ptr::copy_nonoverlapping(part.as_ptr(), text, part.len()) };
+                text = text.wrapping_add(part.len());
+            }
+            // The byte behind is zero, as all of a new mapping.
+            text = text.wrapping_add(1);
+        }
+        Some(Self { map, bytes })
+    }
+
+    /// As a C function takes it.
+    #[must_use]
+    pub const fn as_ptr(&self) -> *const *const c_char {
+        self.map.cast_const().cast()
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        // SAFETY: the mapping belongs to this value.
+        unsafe { libc::munmap(self.map, self.bytes) };
+    }
+}
+
+/// What may be done with a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Right {
+    /// It may be read.
+    Read,
+    /// Files may be made in it: a folder.
+    Create,
+    /// It may be run.
+    Run,
+}
+
+/// May this process, with the user it works as, do that?
+#[must_use]
+pub fn may(right: Right, path: &CStr) -> bool {
+    let mode = match right {
+        Right::Read => libc::R_OK,
+        Right::Create => libc::W_OK | libc::X_OK,
+        Right::Run => libc::X_OK,
+    };
+    // SAFETY: a terminated path.
+    unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), mode, libc::AT_EACCESS) == 0 }
+}
+
+/// The user this process works as.
+#[must_use]
+pub fn effective_user() -> u32 {
+    // SAFETY: always succeeds.
+    unsafe { libc::geteuid() }
+}
+
+/// May the user this process works as do that, once a program is started? By the bits of the file and of the folders on the way to it:
+/// a process that gave its user up may have kept capabilities that it loses with the start.
+#[must_use]
+pub fn may_when_started(right: Right, path: &CStr) -> bool {
+    let user = effective_user();
+    let bits = |path: &CStr, bits: u32| {
+        status_of(path).is_some_and(|(mode, owner)| {
+            let allowed = if owner == user { mode >> 6 } else { mode };
+            allowed & bits == bits
+        })
+    };
+    let mut folder = [0_u8; 1024];
+    for (at, _) in path.to_bytes().iter().enumerate().filter(|(at, byte)| **byte == b'/' && *at > 0) {
+        let (Some(from), Some(to)) = (path.to_bytes().get(..at), folder.get_mut(..at)) else { return false };
+        to.copy_from_slice(from);
+        if !CStr::from_bytes_until_nul(&folder).is_ok_and(|folder| bits(folder, 0o1)) {
+            return false;
+        }
+    }
+    bits(
+        path,
+        match right {
+            Right::Read => 0o4,
+            Right::Create => 0o3,
+            Right::Run => 0o1,
+        },
+    )
+}
+
+/// Mode of a regular file; `None`: there is none.
+#[must_use]
+pub fn mode_of_file(path: &CStr) -> Option<u32> {
+    status_of(path).map(|(mode, _)| mode).filter(|mode| mode & libc::S_IFMT == libc::S_IFREG)
+}
+
+/// Mode and owner.
+fn status_of(path: &CStr) -> Option<(u32, u32)> {
+    let mut found = core::mem::MaybeUninit::<libc::stat>::uninit();
+    // By its number: the C library's function of this name is younger than the libraries that the agent works with.
+    // SAFETY: a terminated path; writes the structure.
+    let status =
+        unsafe { libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path.as_ptr(), found.as_mut_ptr(), 0) };
+    if status != 0 {
+        return None;
+    }
+    // SAFETY: written by the call.
+    let found = unsafe { found.assume_init() };
+    Some((found.st_mode, found.st_uid))
+}
+
+/// Writes the working directory to `into`, without a NUL; returns its bytes, 0 where it is not known.
+pub fn current_folder(into: &mut [u8]) -> usize {
+    // SAFETY: writes at most so many bytes. The C library's function may allocate; the kernel's does not.
+    let got = unsafe { libc::syscall(libc::SYS_getcwd, into.as_mut_ptr(), into.len()) };
+    usize::try_from(got).unwrap_or(0).saturating_sub(1)
+}
+
+/// Keeps `errno` as it was.
+pub fn with_errno_kept<T>(work: impl FnOnce() -> T) -> T {
+    // SAFETY: the address of this thread's word.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: a word of this thread.
+    let before = unsafe { errno.read() };
+    let result = work();
+    // SAFETY: as above.
+    unsafe { errno.write(before) };
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strings(texts: &[&CStr]) -> Vec<*const c_char> {
+        texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
+    }
+
+    #[test]
+    fn an_environment_is_changed_in_a_copy() {
+        let array = strings(&[c"A=1", c"LD_PRELOAD=/a.so:/b.so", c"AB=2"]);
+        // SAFETY: terminated, and it lives to the end of the test.
+        let base = unsafe { Strings::new(array.as_ptr()) };
+        assert_eq!(base.value(b"LD_PRELOAD="), Some(b"/a.so:/b.so".as_slice()));
+        let changes: [(&[u8], &[&[u8]]); 2] = [(b"LD_PRELOAD=", &[b"/b", b".so"]), (b"NEW=", &[b"x"])];
+        let changed = Changed::new(base, &changes).unwrap();
+        // SAFETY: terminated by zeroes; it lives to the end of the test.
+        let after: Vec<&CStr> = unsafe { Strings::new(changed.as_ptr()) }.collect();
+        assert_eq!(after, [c"A=1", c"AB=2", c"LD_PRELOAD=/b.so", c"NEW=x"]);
+        let changed = Changed::new(base, &[(b"LD_PRELOAD=", &[])]).unwrap();
+        // SAFETY: as above.
+        let after: Vec<&CStr> = unsafe { Strings::new(changed.as_ptr()) }.collect();
+        assert_eq!(after, [c"A=1", c"AB=2"]);
+    }
+
+    #[test]
+    fn what_a_file_is_and_allows_is_told() {
+        let own = std::ffi::CString::new(std::env::current_exe().unwrap().to_str().unwrap()).unwrap();
+        assert!(may(Right::Run, &own) && mode_of_file(&own).is_some_and(|mode| mode & 0o100 != 0));
+        assert!(may_when_started(Right::Read, &own) && !may_when_started(Right::Read, c"/no/such/file"));
+        assert!(mode_of_file(c"/").is_none() && !may(Right::Read, c"/no/such/file"));
+        let mut folder = [0; 512];
+        let bytes = current_folder(&mut folder);
+        assert_eq!(&folder[..bytes], std::env::current_dir().unwrap().to_str().unwrap().as_bytes());
+    }
+}

@@ -1,0 +1,241 @@
+//! What starts programs is stood in for, so that the harness learns of those the agent is not in: see `native::starts`. Each notes the
+//! program and calls the C library's own function. On Linux only.
+
+use core::arch::naked_asm;
+use core::ffi::{CStr, c_char, c_int};
+use core::marker::PhantomData;
+use core::sync::atomic::AtomicPtr;
+
+use memgate_ffi::exec::Strings;
+
+use super::Pointer;
+use super::libc::next_of;
+use crate::native::starts::{self, Named, Noted};
+
+type Array = *const *const c_char;
+type WithEnvironment = unsafe extern "C" fn(*const c_char, Array, Array) -> c_int;
+type Spawn = unsafe extern "C" fn(Pointer, *const c_char, Pointer, Pointer, Array, Array) -> c_int;
+
+static EXECVE: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(core::ptr::null_mut());
+static EXECVPE: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(core::ptr::null_mut());
+static POSIX_SPAWN: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(core::ptr::null_mut());
+static POSIX_SPAWNP: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(core::ptr::null_mut());
+static EXECL: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(core::ptr::null_mut());
+static EXECLP: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(core::ptr::null_mut());
+static EXECLE: AtomicPtr<core::ffi::c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Looks the C library's functions up: the child of a `vfork` should not have to.
+pub(crate) fn bind() {
+    for (slot, name) in [
+        (&EXECVE, c"execve"),
+        (&EXECVPE, c"execvpe"),
+        (&POSIX_SPAWN, c"posix_spawn"),
+        (&POSIX_SPAWNP, c"posix_spawnp"),
+        (&EXECL, c"execl"),
+        (&EXECLP, c"execlp"),
+        (&EXECLE, c"execle"),
+    ] {
+        next_of(slot, name);
+    }
+}
+
+/// A null pointer where a name belongs is the C library's to refuse.
+unsafe fn name<'a>(text: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: the caller's contract: a terminated string.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
+}
+
+unsafe fn begin(program: *const c_char, named: Named, arguments: Array, environment: Array) -> Noted {
+    // SAFETY: the contract of the C functions.
+    let Some(program) = (unsafe { name(program) }) else { return Noted::default() };
+    // SAFETY: as above.
+    let arguments = unsafe { Strings::new(arguments) };
+    // SAFETY: as above.
+    starts::begin((program, named), arguments, unsafe { Strings::new(environment) })
+}
+
+unsafe fn exec(
+    slot: &AtomicPtr<core::ffi::c_void>,
+    real: &CStr,
+    named: Named,
+    program: *const c_char,
+    arguments: Array,
+    environment: Array,
+) -> c_int {
+    // SAFETY: passed on.
+    let noted = unsafe { begin(program, named, arguments, environment) };
+    let environment = noted.environment.as_ref().map_or(environment, memgate_ffi::exec::Changed::as_ptr);
+    let real = next_of(slot, real);
+    // SAFETY: the C library's function of this name.
+    let real = unsafe { core::mem::transmute::<Pointer, WithEnvironment>(real) };
+    // SAFETY: the caller's arguments.
+    let status = unsafe { real(program, arguments, environment) };
+    noted.failed();
+    status
+}
+
+/// C's `execve`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(program: *const c_char, arguments: Array, environment: Array) -> c_int {
+    // SAFETY: passed on.
+    unsafe { exec(&EXECVE, c"execve", Named::Path, program, arguments, environment) }
+}
+
+/// C's `execv`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(program: *const c_char, arguments: Array) -> c_int {
+    // SAFETY: passed on.
+    unsafe { exec(&EXECVE, c"execve", Named::Path, program, arguments, Strings::environment().as_ptr()) }
+}
+
+/// C's `execvp`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(program: *const c_char, arguments: Array) -> c_int {
+    // SAFETY: passed on.
+    unsafe { exec(&EXECVPE, c"execvpe", Named::InPath, program, arguments, Strings::environment().as_ptr()) }
+}
+
+/// GNU's `execvpe`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(program: *const c_char, arguments: Array, environment: Array) -> c_int {
+    // SAFETY: passed on.
+    unsafe { exec(&EXECVPE, c"execvpe", Named::InPath, program, arguments, environment) }
+}
+
+macro_rules! spawns {
+    ($($name:ident $slot:ident $text:literal $named:expr;)*) => { $(
+        #[doc = concat!("C's `", stringify!($name), "`.")]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            process: Pointer,
+            program: *const c_char,
+            actions: Pointer,
+            attributes: Pointer,
+            arguments: Array,
+            environment: Array,
+        ) -> c_int {
+            // SAFETY: passed on.
+            let noted = unsafe { begin(program, $named, arguments, environment) };
+            let environment = noted.environment.as_ref().map_or(environment, memgate_ffi::exec::Changed::as_ptr);
+            let real = next_of(&$slot, $text);
+            // SAFETY: the C library's function of this name.
+            let real = unsafe { core::mem::transmute::<Pointer, Spawn>(real) };
+            // SAFETY: the caller's arguments.
+            let status = unsafe { real(process, program, actions, attributes, arguments, environment) };
+            if status != 0 {
+                noted.failed();
+            }
+            status
+        }
+    )* };
+}
+
+spawns! {
+    posix_spawn POSIX_SPAWN c"posix_spawn" Named::Path;
+    posix_spawnp POSIX_SPAWNP c"posix_spawnp" Named::InPath;
+}
+
+/// Arguments that lie behind each other in registers and on the stack, up to a null pointer.
+#[derive(Clone, Copy)]
+struct Spread<'a> {
+    registers: *const usize,
+    stack: *const usize,
+    next: usize,
+    borrowed: PhantomData<&'a CStr>,
+}
+
+/// Registers that hold arguments.
+const REGISTERS: usize = 6;
+
+impl Spread<'_> {
+    /// # Safety
+    /// There is another word.
+    unsafe fn word(&mut self) -> usize {
+        let at = match self.next.checked_sub(REGISTERS) {
+            None => self.registers.wrapping_add(self.next),
+            Some(on_stack) => self.stack.wrapping_add(on_stack),
+        };
+        self.next += 1;
+        // SAFETY: promised by the caller.
+        unsafe { at.read() }
+    }
+}
+
+impl<'a> Iterator for Spread<'a> {
+    type Item = &'a CStr;
+
+    fn next(&mut self) -> Option<&'a CStr> {
+        // SAFETY: the list ends with a null pointer, behind which nobody asks: `fuse`.
+        let word = unsafe { self.word() };
+        // SAFETY: a terminated string of the caller's.
+        unsafe { name(word as *const c_char) }
+    }
+}
+
+/// Notes what `execl`, `execlp` or `execle` starts, and tells where the C library's function is. Their arguments have no array, so the
+/// environment stays as it is.
+unsafe extern "C" fn note_spread(registers: *const usize, stack: *const usize, kind: usize) -> Pointer {
+    // SAFETY: the first register holds the program.
+    let program = unsafe { registers.read() } as *const c_char;
+    // SAFETY: a terminated string of the caller's, or null.
+    let program = unsafe { name(program) };
+    let arguments = Spread { registers, stack, next: 1, borrowed: PhantomData };
+    let (slot, real, named) = match kind {
+        0 => (&EXECL, c"execl", Named::Path),
+        1 => (&EXECLP, c"execlp", Named::InPath),
+        _ => (&EXECLE, c"execle", Named::Path),
+    };
+    let environment = if kind == 2 {
+        let mut behind = arguments;
+        while behind.next().is_some() {}
+        // SAFETY: `execle` has the environment behind the null pointer.
+        let environment = unsafe { behind.word() } as Array;
+        // SAFETY: the contract of `execle`.
+        unsafe { Strings::new(environment) }
+    } else {
+        Strings::environment()
+    };
+    if let Some(program) = program {
+        drop(starts::begin((program, named), arguments.fuse(), environment));
+    }
+    next_of(slot, real)
+}
+
+macro_rules! spread {
+    ($($name:ident $kind:literal;)*) => { $(
+        #[doc = concat!("C's `", stringify!($name), "`: jumps on with all registers and the stack as they were.")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                "push rax",
+                "push r9",
+                "push r8",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "push rdi",
+                "mov rdi, rsp",
+                "lea rsi, [rsp + 64]",
+                concat!("mov edx, ", $kind),
+                "call {note}",
+                "mov r11, rax",
+                "pop rdi",
+                "pop rsi",
+                "pop rdx",
+                "pop rcx",
+                "pop r8",
+                "pop r9",
+                "pop rax",
+                "jmp r11",
+                note = sym note_spread,
+            )
+        }
+    )* };
+}
+
+spread! {
+    execl 0;
+    execlp 1;
+    execle 2;
+}

@@ -1,0 +1,467 @@
+//! What opens and closes descriptors and starts threads. On Linux only.
+//!
+//! In a process that is not tracked each function is a comparison and a jump. In a tracked one it calls the C library's with all
+//! registers as they came, so that arguments behind the dots and cancellation work as before, and notes the result. While it
+//! waits there is no frame of Rust's on the stack; the frames of these routines can be unwound.
+
+use core::arch::{global_asm, naked_asm};
+use core::ffi::{CStr, c_int, c_void};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use memgate_ffi::process;
+use memgate_tracker::capture::Registers;
+use memgate_tracker::sys::{Errno, thread_pointer};
+
+use super::Pointer;
+use crate::native::handles::{self, DESCRIPTORS, MOST_DESCRIPTORS, Routine, Start};
+use crate::native::hooks;
+
+/// A function of the C library.
+#[repr(C)]
+struct Function {
+    /// Where it goes on; at first a routine that looks for it.
+    next: AtomicPtr<c_void>,
+    name: &'static CStr,
+    /// Stands for it where the C library has none.
+    missing: unsafe extern "C" fn(),
+}
+
+impl Function {
+    fn bind(&self) -> Pointer {
+        let errno = Errno::save();
+        let found = process::symbol(self.name, true) as Pointer;
+        let next = if found.is_null() { self.missing as Pointer } else { found };
+        self.next.store(next, Ordering::Relaxed);
+        errno.restore();
+        next
+    }
+}
+
+/// Finds all of them: `dlsym` may be in the way of a signal handler or a child of `vfork` that comes first to one.
+pub(crate) fn bind_all() {
+    for function in ALL {
+        function.bind();
+    }
+}
+
+extern "C" fn bind(function: &Function) -> Pointer {
+    function.bind()
+}
+
+/// No descriptor: -1.
+unsafe extern "C" fn no_descriptor() -> c_int {
+    Errno::of(libc::ENOSYS).restore();
+    -1
+}
+
+/// No stream: a null pointer.
+unsafe extern "C" fn no_stream() -> Pointer {
+    Errno::of(libc::ENOSYS).restore();
+    core::ptr::null_mut()
+}
+
+/// No thread: the error itself.
+unsafe extern "C" fn no_thread() -> c_int {
+    libc::EAGAIN
+}
+
+/// Makes of each name a module with its [`Function`] and the routine that looks for it.
+macro_rules! functions {
+    ($($name:ident $missing:ident)*) => {
+        $(
+            mod $name {
+                use super::*;
+
+                pub(super) static FUNCTION: Function = Function {
+                    next: AtomicPtr::new(find as unsafe extern "C" fn() as Pointer),
+                    name: match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                        Ok(name) => name,
+                        Err(_) => c"",
+                    },
+                    missing: {
+                        // SAFETY: only called as what it is.
+                        unsafe { core::mem::transmute::<*const (), unsafe extern "C" fn()>($missing as *const ()) }
+                    },
+                };
+
+                #[unsafe(naked)]
+                unsafe extern "C" fn find() {
+                    naked_asm!(
+                        "lea r11, [rip + {function}]",
+                        "jmp memgate_finds",
+                        function = sym FUNCTION,
+                    )
+                }
+            }
+        )*
+        static ALL: &[&Function] = &[$(&$name::FUNCTION),*];
+    };
+}
+
+functions! {
+    open no_descriptor open64 no_descriptor openat no_descriptor openat64 no_descriptor
+    __open_2 no_descriptor __open64_2 no_descriptor __openat_2 no_descriptor __openat64_2 no_descriptor
+    creat no_descriptor creat64 no_descriptor
+    mkstemp no_descriptor mkstemp64 no_descriptor mkostemp no_descriptor mkostemp64 no_descriptor
+    shm_open no_descriptor memfd_create no_descriptor posix_openpt no_descriptor
+    socket no_descriptor accept no_descriptor accept4 no_descriptor
+    dup no_descriptor dup2 no_descriptor dup3 no_descriptor fcntl no_descriptor fcntl64 no_descriptor
+    epoll_create no_descriptor epoll_create1 no_descriptor eventfd no_descriptor timerfd_create no_descriptor
+    signalfd no_descriptor inotify_init no_descriptor inotify_init1 no_descriptor
+    pipe no_descriptor pipe2 no_descriptor socketpair no_descriptor
+    fopen no_stream fopen64 no_stream tmpfile no_stream tmpfile64 no_stream popen no_stream opendir no_stream
+    close no_descriptor fclose no_descriptor pclose no_descriptor closedir no_descriptor
+    pthread_create no_thread
+}
+
+/// One exported function that goes on at `$tracked` with the C library's in `r11` where the process is tracked.
+macro_rules! exported {
+    ($tracked:literal: $($name:ident)*) => { $(
+        #[doc = concat!("C's `", stringify!($name), "`.")]
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                "cmp dword ptr [rip + {mode}], 0",
+                "jne 2f",
+                "jmp qword ptr [rip + {function}]",
+                "2:",
+                "mov r11, qword ptr [rip + {function}]",
+                concat!("jmp ", $tracked),
+                mode = sym hooks::MODE,
+                function = sym $name::FUNCTION,
+            )
+        }
+    )* };
+}
+
+exported! { "memgate_opens":
+    open open64 openat openat64 __open_2 __open64_2 __openat_2 __openat64_2 creat creat64
+    mkstemp mkstemp64 mkostemp mkostemp64 shm_open memfd_create posix_openpt
+    socket accept accept4 dup dup2 dup3
+    epoll_create epoll_create1 eventfd timerfd_create signalfd inotify_init inotify_init1
+}
+exported! { "memgate_duplicates": fcntl fcntl64 }
+exported! { "memgate_opens_two_at_first": pipe pipe2 }
+exported! { "memgate_opens_two_at_fourth": socketpair }
+exported! { "memgate_opens_stream": fopen fopen64 tmpfile tmpfile64 popen }
+exported! { "memgate_opens_folder": opendir }
+exported! { "memgate_closes": close }
+exported! { "memgate_closes_stream": fclose pclose }
+exported! { "memgate_closes_folder": closedir }
+exported! { "memgate_starts": pthread_create }
+
+// What the assembler below defines is global, as it is jumped to from other objects of this crate, and hidden from other libraries.
+
+/// Behind a call with `$before` saved on the stack: hands result and registers of the caller to `$note`, returns the result.
+macro_rules! noting {
+    ($name:literal, $unless:literal, $note:literal) => {
+        concat!(
+            ".globl ",
+            $name,
+            "\n.hidden ",
+            $name,
+            "\n",
+            $name,
+            ":\n",
+            ".cfi_startproc\n",
+            "sub rsp, 8\n",
+            ".cfi_adjust_cfa_offset 8\n",
+            "call r11\n",
+            $unless,
+            "\n",
+            "mov qword ptr [rsp], rax\n",
+            "mov rdi, rax\n",
+            "mov rsi, qword ptr [rsp + 8]\n",
+            "lea rdx, [rsp + 16]\n",
+            "mov rcx, rbp\n",
+            "call {",
+            $note,
+            "}\n",
+            "mov rax, qword ptr [rsp]\n",
+            "1:\n",
+            "add rsp, 8\n",
+            ".cfi_adjust_cfa_offset -8\n",
+            "ret\n",
+            ".cfi_endproc\n",
+        )
+    };
+}
+
+/// The same for two descriptors, whose place was passed in `$place`.
+macro_rules! noting_two {
+    ($name:literal, $place:literal) => {
+        concat!(
+            ".globl ",
+            $name,
+            "\n.hidden ",
+            $name,
+            "\n",
+            $name,
+            ":\n",
+            ".cfi_startproc\n",
+            "push ",
+            $place,
+            "\n",
+            ".cfi_adjust_cfa_offset 8\n",
+            "call r11\n",
+            "mov rdi, qword ptr [rsp]\n",
+            "mov qword ptr [rsp], rax\n",
+            "test eax, eax\n",
+            "jne 1f\n",
+            "mov rsi, qword ptr [rsp + 8]\n",
+            "lea rdx, [rsp + 16]\n",
+            "mov rcx, rbp\n",
+            "call {opened_two}\n",
+            "1:\n",
+            "pop rax\n",
+            ".cfi_adjust_cfa_offset -8\n",
+            "ret\n",
+            ".cfi_endproc\n",
+        )
+    };
+}
+
+/// Before a call: hands its argument to `$note`, then goes on.
+macro_rules! noting_before {
+    ($name:literal, $note:literal) => {
+        concat!(
+            ".globl ",
+            $name,
+            "\n.hidden ",
+            $name,
+            "\n",
+            $name,
+            ":\n",
+            ".cfi_startproc\n",
+            "push rdi\n",
+            ".cfi_adjust_cfa_offset 8\n",
+            "sub rsp, 16\n",
+            ".cfi_adjust_cfa_offset 16\n",
+            "mov qword ptr [rsp], r11\n",
+            "call {",
+            $note,
+            "}\n",
+            "mov r11, qword ptr [rsp]\n",
+            "add rsp, 16\n",
+            ".cfi_adjust_cfa_offset -16\n",
+            "pop rdi\n",
+            ".cfi_adjust_cfa_offset -8\n",
+            "jmp r11\n",
+            ".cfi_endproc\n",
+        )
+    };
+}
+
+global_asm!(
+    ".text",
+    noting!("memgate_opens", "test eax, eax\njs 1f", "opened"),
+    noting!("memgate_opens_stream", "test rax, rax\nje 1f", "stream_opened"),
+    noting!("memgate_opens_folder", "test rax, rax\nje 1f", "folder_opened"),
+    noting_two!("memgate_opens_two_at_first", "rdi"),
+    noting_two!("memgate_opens_two_at_fourth", "rcx"),
+    noting_before!("memgate_forgets", "closes"),
+    noting_before!("memgate_closes_stream", "stream_closes"),
+    noting_before!("memgate_closes_folder", "folder_closes"),
+    // F_DUPFD, F_DUPFD_CLOEXEC
+    ".globl memgate_duplicates",
+    ".hidden memgate_duplicates",
+    "memgate_duplicates:",
+    "test esi, esi",
+    "je memgate_opens",
+    "cmp esi, 1030",
+    "je memgate_opens",
+    "jmp r11",
+    // What was not noted need not be forgotten.
+    ".globl memgate_closes",
+    ".hidden memgate_closes",
+    "memgate_closes:",
+    "cmp edi, {most}",
+    "jae 1f",
+    "mov eax, edi",
+    "lea rdx, [rip + {descriptors}]",
+    "cmp dword ptr [rdx + rax * 4], 0",
+    "jne memgate_forgets",
+    "1:",
+    "jmp r11",
+    // pthread_create: the thread begins below, where `starts` could note it.
+    ".globl memgate_starts",
+    ".hidden memgate_starts",
+    "memgate_starts:",
+    ".cfi_startproc",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "push rcx",
+    "push r11",
+    ".cfi_adjust_cfa_offset 40",
+    "mov rdi, rdx",
+    "mov rsi, rcx",
+    "mov rdx, qword ptr [rsp + 40]",
+    "lea rcx, [rsp + 48]",
+    "mov r8, rbp",
+    "call {starts}",
+    "pop r11",
+    "pop rcx",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    ".cfi_adjust_cfa_offset -40",
+    "test rax, rax",
+    "jne 1f",
+    "jmp r11",
+    "1:",
+    "push rax",
+    ".cfi_adjust_cfa_offset 8",
+    "lea rdx, [rip + memgate_thread]",
+    "mov rcx, rax",
+    "call r11",
+    "pop rdi",
+    ".cfi_adjust_cfa_offset -8",
+    "test eax, eax",
+    "je 2f",
+    "push rax",
+    ".cfi_adjust_cfa_offset 8",
+    "call {start_failed}",
+    "pop rax",
+    ".cfi_adjust_cfa_offset -8",
+    "2:",
+    "ret",
+    ".cfi_endproc",
+    // Where such a thread begins: its own routine follows with nothing of ours on the stack.
+    ".globl memgate_thread",
+    ".hidden memgate_thread",
+    "memgate_thread:",
+    ".cfi_startproc",
+    "sub rsp, 8",
+    ".cfi_adjust_cfa_offset 8",
+    "call {begun}",
+    "add rsp, 8",
+    ".cfi_adjust_cfa_offset -8",
+    "mov rdi, rdx",
+    "jmp rax",
+    ".cfi_endproc",
+    // The first call of a function: `r11` is its `Function`.
+    ".globl memgate_finds",
+    ".hidden memgate_finds",
+    "memgate_finds:",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "push rcx",
+    "push r8",
+    "push r9",
+    "push rax",
+    "mov rdi, r11",
+    "call {bind}",
+    "mov r11, rax",
+    "pop rax",
+    "pop r9",
+    "pop r8",
+    "pop rcx",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "jmp r11",
+    opened = sym opened,
+    opened_two = sym opened_two,
+    stream_opened = sym stream_opened,
+    folder_opened = sym folder_opened,
+    closes = sym closes,
+    stream_closes = sym stream_closes,
+    folder_closes = sym folder_closes,
+    starts = sym starts,
+    start_failed = sym start_failed,
+    begun = sym begun,
+    bind = sym bind,
+    descriptors = sym DESCRIPTORS,
+    most = const MOST_DESCRIPTORS,
+);
+
+extern "C" fn opened(descriptor: c_int, pc: usize, sp: usize, rbp: usize) {
+    handles::opened(descriptor, Registers { pc, sp, rbp });
+}
+
+unsafe extern "C" fn opened_two(place: *const [c_int; 2], pc: usize, sp: usize, rbp: usize) {
+    // SAFETY: after success both descriptors are there.
+    for descriptor in unsafe { *place } {
+        handles::opened(descriptor, Registers { pc, sp, rbp });
+    }
+}
+
+unsafe extern "C" fn stream_opened(stream: *mut libc::FILE, pc: usize, sp: usize, rbp: usize) {
+    // SAFETY: a stream that was just opened.
+    handles::opened(unsafe { libc::fileno(stream) }, Registers { pc, sp, rbp });
+}
+
+unsafe extern "C" fn folder_opened(folder: *mut libc::DIR, pc: usize, sp: usize, rbp: usize) {
+    // SAFETY: a directory that was just opened.
+    handles::opened(unsafe { libc::dirfd(folder) }, Registers { pc, sp, rbp });
+}
+
+extern "C" fn closes(descriptor: c_int) {
+    handles::closes(descriptor);
+}
+
+unsafe extern "C" fn stream_closes(stream: *mut libc::FILE) {
+    let errno = Errno::save();
+    // SAFETY: the caller's stream; one without a descriptor has -1.
+    handles::closes(unsafe { libc::fileno(stream) });
+    errno.restore();
+}
+
+unsafe extern "C" fn folder_closes(folder: *mut libc::DIR) {
+    let errno = Errno::save();
+    // SAFETY: the C library's function gives EINVAL for a null pointer.
+    if !folder.is_null() {
+        // SAFETY: the caller's directory.
+        handles::closes(unsafe { libc::dirfd(folder) });
+    }
+    errno.restore();
+}
+
+extern "C" fn starts(
+    routine: usize,
+    argument: usize,
+    pc: usize,
+    sp: usize,
+    rbp: usize,
+) -> Option<&'static Start> {
+    handles::starts(routine, argument, Registers { pc, sp, rbp })
+}
+
+extern "C" fn start_failed(start: &Start) {
+    handles::start_failed(start);
+}
+
+extern "C" fn begun(start: &Start) -> Routine {
+    handles::begun(start)
+}
+
+/// Where a thread's control block holds its id: in glibc, in musl.
+const PLACES: [usize; 2] = [0x2d0, 0x30];
+/// Which of them holds here; 0: neither.
+static THREAD_ID_AT: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks where the C library notes a thread's id. In the main thread, whose id is the process's.
+pub(crate) fn find_thread_id() {
+    let glibc = process::symbol(c"gnu_get_libc_version", false) != 0;
+    let [of_glibc, of_musl] = PLACES;
+    let at = if glibc { of_glibc } else { of_musl };
+    if Some(id_at(at)) == process::thread_id_by_futex() {
+        THREAD_ID_AT.store(at, Ordering::Relaxed);
+    }
+}
+
+/// The calling thread's id, as its control block says.
+pub(crate) fn noted_thread_id() -> Option<u32> {
+    match THREAD_ID_AT.load(Ordering::Relaxed) {
+        0 => None,
+        at => Some(id_at(at)),
+    }
+}
+
+fn id_at(offset: usize) -> u32 {
+    // SAFETY: within the control block of this thread, which is larger in either library.
+    unsafe { ((thread_pointer() + offset) as *const u32).read_volatile() }
+}

@@ -1,0 +1,259 @@
+//! A test that ran alone and with the tests around it: what it leaves only after them, and what it hands to those behind it.
+
+use std::collections::BTreeSet;
+
+use memgate_model::{Metric, Per};
+use memgate_wire::SnapshotRecord;
+
+use super::repeated::{Measured, hold};
+use super::test::{Judgement, unusable};
+use super::{Court, leaks};
+use crate::company::{Seen, missing, missing_os, seen_again};
+use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, float, held, os_series};
+use crate::growth::{Allowed, Finding, judge_exact};
+use crate::input::ProcessInput;
+use crate::policy::{GatePolicy, smallest_limit};
+use crate::record::{OsState, ProcessRecord, Window};
+use crate::text;
+
+/// What became of running the test with others.
+pub(super) type Together<'a> = Option<Result<&'a ProcessInput, &'a str>>;
+
+/// Ids of what grows alone and does not among the others, because tests behind this one free or close it.
+pub(super) fn handed(
+    court: &mut Court<'_>,
+    test: &str,
+    alone: &ProcessRecord,
+    together: Together<'_>,
+) -> BTreeSet<String> {
+    let Some(Ok(together)) = together.filter(|t| t.is_ok_and(|together| unusable(together, test).is_none()))
+    else {
+        return BTreeSet::new();
+    };
+    let together = &together.record;
+    let policy = court.policy;
+    let finding = |values: &[f64], block| judge_exact(values, allowed(policy, values.len(), block)).finding;
+    let grows = |group: &Series| finding(&group.bytes, group.block) == Finding::Grows;
+    let alone_groups = groups::series(test, &mut Places::new(alone, court.resolve));
+    let mut handed: BTreeSet<String> =
+        alone_groups.iter().filter(|group| grows(group)).map(|group| group.place.id.clone()).collect();
+    if !handed.is_empty() {
+        let mut places = Places::new(together, court.resolve);
+        let exchanged = groups::exchanged(test, &mut places);
+        handed.retain(|id| exchanged.get(id).is_some_and(|(came, went)| *came > 0 && *went > 0));
+        for group in groups::series(test, &mut places) {
+            if finding(&group.bytes, group.block) != Finding::Still {
+                handed.remove(&group.place.id);
+            }
+        }
+    }
+    for kind in [OsKind::Descriptor, OsKind::Thread] {
+        let states: Vec<_> = alone.windows_of(test).filter_map(|w| w.os_end.as_ref()).collect();
+        for OsSeries { name, counts, .. } in os_series(&states, kind) {
+            let (among, opened) = os_values(together, test, kind, Some(&name));
+            let each_time = opened.len() > 1 && opened.windows(2).all(|pair| pair[1] > pair[0]);
+            let grows = finding(&counts, 1.0) == Finding::Grows;
+            if grows && each_time && finding(&among, 1.0) == Finding::Still {
+                handed.insert(leaks::of_os(kind, &name, 0.0).id);
+            }
+        }
+    }
+    handed
+}
+
+/// How many, of this name or of any, are open at the ends of the test, and how many its windows opened, one after the other.
+fn os_values(record: &ProcessRecord, test: &str, kind: OsKind, name: Option<&str>) -> (Vec<f64>, Vec<f64>) {
+    let count = |os: &OsState| {
+        let of_name = |wanted: &str| {
+            kind.names(os).iter().filter(|(name, _)| name.name == wanted).map(|(_, n)| u64::from(*n)).sum()
+        };
+        float(name.map_or_else(|| kind.count(os), of_name))
+    };
+    let mut opened = 0.0;
+    let states = record.windows_of(test).filter_map(|w| w.os_start.as_ref().zip(w.os_end.as_ref()));
+    let values = states.map(|(start, end)| {
+        opened += count(end) - count(start);
+        (count(end), opened)
+    });
+    values.unzip()
+}
+
+fn allowed(policy: &GatePolicy, iterations: usize, block: f64) -> Allowed {
+    let warm_up = (policy.warm_up as usize).min(iterations / 3);
+    Allowed { limit: 0.0, block, warm_up, confidence: policy.confidence }
+}
+
+/// What the screen saw of this test, and what its executions alone show nothing of.
+pub(super) struct Missing<'a> {
+    screened: &'a ProcessInput,
+    window: &'a Window,
+    pub(super) records: Vec<SnapshotRecord>,
+    pub(super) os: Vec<(OsKind, f64)>,
+    alone: usize,
+}
+
+impl<'a> Missing<'a> {
+    pub(super) fn of(
+        (screened, window): (&'a ProcessInput, &'a Window),
+        alone: &ProcessRecord,
+        test: &str,
+    ) -> Self {
+        Self {
+            screened,
+            window,
+            records: missing(&screened.record, window, alone, test),
+            os: missing_os(window, alone, test).collect(),
+            alone: alone.windows_of(test).count(),
+        }
+    }
+
+    /// Judges it by what the test does among the others; where that is not known, it is unconfirmed.
+    pub(super) fn judge(
+        mut self,
+        court: &mut Court<'_>,
+        suite: &str,
+        test: &str,
+        together: Together<'_>,
+        j: &mut Judgement,
+    ) {
+        let over = |metric, value: f64| {
+            let limit = smallest_limit(court.policy, suite, test, metric, Per::Iteration);
+            limit.is_some_and(|limit| value > limit)
+        };
+        self.os.retain(|(kind, count)| over(kind.metric(), *count));
+        let is_over = |groups: &[Held]| {
+            let sum = |of: fn(&Held) -> f64| groups.iter().map(of).sum();
+            over(Metric::NativeLiveBytes, sum(|g| g.bytes))
+                || over(Metric::NativeLiveAllocations, sum(|g| g.count))
+        };
+        let groups = held(&self.records, &mut Places::new(&self.screened.record, court.resolve));
+        let (mut waived, unwaived): (Vec<_>, Vec<Held>) =
+            groups.into_iter().fold(Default::default(), |mut all, group| {
+                let mut leak = leaks::in_all(&group);
+                leak.waiver = court.waivers.cover(&leak.id, &group.place.names);
+                if leak.waiver.is_some() {
+                    all.0.push(leak)
+                } else {
+                    all.1.push(group)
+                }
+                all
+            });
+        j.leaks.append(&mut waived);
+        let unwaived = if is_over(&unwaived) { unwaived } else { Vec::new() };
+        if unwaived.is_empty() && self.os.is_empty() {
+            return;
+        }
+        let why = match together {
+            None => String::new(),
+            Some(Err(why)) => format!("; {why}"),
+            Some(Ok(process)) if has_failed(&process.record, test) => {
+                "; it fails when it runs again with the tests before it".to_owned()
+            }
+            Some(Ok(process)) => match unusable(process, test) {
+                Some((_, why)) => format!("; with the tests before it: {why}"),
+                None => return self.among(court, suite, test, &process.record, unwaived, j),
+            },
+        };
+        self.unconfirmed(court, &unwaived, &why, j);
+    }
+
+    /// By the record of a run in which the tests around it were repeated too.
+    fn among(
+        self,
+        court: &mut Court<'_>,
+        suite: &str,
+        test: &str,
+        together: &ProcessRecord,
+        groups: Vec<Held>,
+        j: &mut Judgement,
+    ) {
+        let windows = together.windows_of(test).count();
+        let before = j.verdict();
+        let (mut total, mut counts) = (vec![0.0; windows], vec![0.0; windows]);
+        let (mut block, mut unseen) = (f64::INFINITY, Vec::new());
+        for group in groups {
+            let of_group = self.records_of(court, &group);
+            let seen = seen_again(&self.screened.record, &of_group, together, test);
+            if seen.most < group.count {
+                unseen.push(group);
+                continue;
+            }
+            let add =
+                |sums: &mut Vec<f64>, values: &[f64]| sums.iter_mut().zip(values).for_each(|(s, v)| *s += v);
+            add(&mut total, &seen.bytes);
+            add(&mut counts, &seen.counts);
+            block = block.min(seen.block);
+            list(court, &group, &seen, j);
+        }
+        let allowed = allowed(court.policy, windows, 0.0);
+        if block.is_finite() {
+            for (metric, values, block) in
+                [(Metric::NativeLiveBytes, total, block), (Metric::NativeLiveAllocations, counts, 1.0)]
+            {
+                hold(court, suite, test, &Measured::exactly(metric, values, block), allowed, false, j);
+            }
+        }
+        let mut closed = Vec::new();
+        for (kind, count) in &self.os {
+            let (total, opened) = os_values(together, test, *kind, None);
+            if opened.windows(2).any(|pair| pair[1] > pair[0]) {
+                let measured = Measured::exactly(kind.metric(), total, 1.0).beside_others(opened);
+                hold(court, suite, test, &measured, allowed, false, j);
+            } else {
+                closed.push((*kind, *count));
+            }
+        }
+        if j.verdict() > before {
+            let alone = text::counted(float(self.alone as u64), "execution");
+            j.raise(j.verdict(), format!("only after the tests before it: alone nothing of this in {alone}"));
+        }
+        if !unseen.is_empty() || !closed.is_empty() {
+            let why = format!(
+                ", nor in {} after the tests before it",
+                text::counted(float(windows as u64), "execution")
+            );
+            Self { os: closed, ..self }.unconfirmed(court, &unseen, &why, j);
+        }
+    }
+
+    fn records_of(&self, court: &mut Court<'_>, group: &Held) -> Vec<SnapshotRecord> {
+        let mut places = Places::new(&self.screened.record, court.resolve);
+        self.records.iter().filter(|record| places.of(record.stack).id == group.place.id).copied().collect()
+    }
+
+    /// A warning, or a failure by policy, with both figures.
+    fn unconfirmed(&self, court: &mut Court<'_>, groups: &[Held], why: &str, j: &mut Judgement) {
+        let bytes: f64 = groups.iter().map(|group| group.bytes).sum();
+        let count: f64 = groups.iter().map(|group| group.count).sum();
+        let mut left = Vec::new();
+        if count > 0.0 {
+            left.push(format!("{} in {}", text::bytes(bytes), text::counted(count, "allocation")));
+        }
+        left.extend(self.os.iter().map(|(kind, count)| text::counted(*count, kind.noun())));
+        j.leaks.extend(groups.iter().map(leaks::in_all));
+        for group in super::test::os_left(&self.screened.record, self.window, court) {
+            if self.os.iter().any(|(missing, _)| *missing == group.kind) {
+                j.leaks.push(group.leak());
+            }
+        }
+        j.left = left.join(" and ");
+        let alone = text::counted(float(self.alone as u64), "execution");
+        j.unconfirmed(court.policy, &format!("alone nothing of it in {alone}{why}"));
+    }
+}
+
+fn has_failed(record: &ProcessRecord, test: &str) -> bool {
+    record.windows_of(test).any(|w| w.outcome.is_some_and(|outcome| outcome != memgate_wire::Outcome::Passed))
+}
+
+/// As a leak where it grows among the others, else as what was allocated once.
+fn list(court: &Court<'_>, group: &Held, seen: &Seen, j: &mut Judgement) {
+    let slope = |values: &[f64], block| judge_exact(values, allowed(court.policy, values.len(), block));
+    let growth = slope(&seen.bytes, seen.block);
+    if growth.finding == Finding::Grows {
+        let count = slope(&seen.counts, 1.0).slope.slope;
+        j.leaks.push(leaks::growing(&group.place, growth.slope.slope, count, &group.sizes));
+    } else {
+        j.one_time.push(leaks::in_all(group));
+    }
+}

@@ -1,0 +1,172 @@
+//! Running tests again together: for suspects that alone do something else than among the tests they were screened with.
+//!
+//! Data flow: what came of confirming a suite → `analysis::company` names the tests that each such suspect needs → one process for all
+//! suspects of a screened process repeats them, in their order → facts of the suite.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use memgate_analysis::{Company, Next, ProcessRecord, Suspect};
+use memgate_wire::spool::order;
+use memgate_wire::{Boundary, ProcessRole};
+
+use super::board::{Clocked, Finished, Limit};
+use super::confirm::{AllTests, elapsed, keep_output, silent};
+use super::facts::{ConfirmationFacts, ProcessFacts};
+use super::label::Label;
+use super::screen::{Screened, Setting};
+use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
+use super::watch::{Orders, Settle};
+use crate::device::local::Launch;
+use crate::device::{AgentOptions, Detail, Target};
+use crate::suite::gtest::{self, Repeat};
+
+/// The kernel takes no longer argument; a filter of so many names would be one.
+const MOST_FILTER: usize = 100_000;
+
+/// Tests of one screened process that are repeated together.
+#[derive(Debug, Default)]
+struct Group {
+    /// In their order, up to the last that is needed.
+    tests: Vec<String>,
+    suspects: Vec<String>,
+}
+
+/// Repeats what needs company, once for every process of the screen.
+pub(super) async fn confirm(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &mut Screened,
+    suspects: &[Suspect],
+    all_tests: &mut AllTests,
+    finished: &mut Vec<Finished>,
+) -> Result<(), Stopped> {
+    for (index, group) in groups(setting, suite, suspects, finished) {
+        let count = group.tests.len();
+        around.console.line(&format!("confirming {}, with the {count} tests around", names(&group.suspects)));
+        let Some(process) = suite.processes.get(index) else { continue };
+        let all = all_tests.of(index, process).await;
+        let together = match launch(process, &group, all) {
+            Err(why) => Err(why),
+            Ok(launch) => {
+                let job = job(setting, suite, &group, &process.hello().executable, launch);
+                let done = supervise(around, job, &mut |_| ()).await?;
+                let output = keep_output(setting, "company", &done)?;
+                outcome(done, &group, &output, finished)
+            }
+        };
+        for test in &group.suspects {
+            let Some(ConfirmationFacts::Repeated(alone)) = suite.facts.confirmations.remove(test) else {
+                continue;
+            };
+            let together = together.clone();
+            suite.facts.confirmations.insert(test.clone(), ConfirmationFacts::InCompany { alone, together });
+        }
+    }
+    Ok(())
+}
+
+fn names(suspects: &[String]) -> String {
+    match suspects {
+        [one] => one.clone(),
+        many => format!("{} tests", many.len()),
+    }
+}
+
+fn groups(
+    setting: Setting<'_>,
+    suite: &Screened,
+    suspects: &[Suspect],
+    finished: &[Finished],
+) -> BTreeMap<usize, Group> {
+    let mut groups = BTreeMap::<usize, Group>::new();
+    for suspect in suspects {
+        let Some(ConfirmationFacts::Repeated(alone)) = suite.facts.confirmations.get(&suspect.test) else {
+            continue;
+        };
+        let screened = suite.processes.get(suspect.record).map(|process| &process.record);
+        let alone =
+            finished.iter().find(|process| process.stream() == alone.stream).map(|process| &process.record);
+        let (policy, name) = (&setting.plan.policy, &suite.facts.name);
+        let tests = screened.zip(alone).and_then(|(screened, alone)| {
+            memgate_analysis::company(policy, name, &suspect.test, screened, alone)
+        });
+        let Some(tests) = tests else { continue };
+        let group = groups.entry(suspect.record).or_default();
+        group.suspects.push(suspect.test.clone());
+        // Each is the beginning of the same list.
+        if tests.len() > group.tests.len() {
+            group.tests = tests;
+        }
+    }
+    groups
+}
+
+fn launch(process: &Finished, group: &Group, all: &[String]) -> Result<Launch, String> {
+    let environment = process.environment().map(Vec::as_slice);
+    let filter = gtest::filter_for_all(&group.tests, all).map_err(|why| format!("failed to {why}"))?;
+    if filter.len() > MOST_FILTER {
+        return Err(format!("{} tests before it are too many to be selected together", group.tests.len()));
+    }
+    Ok(silent(gtest::confirm(process.hello(), environment, &filter, Repeat::Forever)))
+}
+
+fn job(setting: Setting<'_>, suite: &Screened, group: &Group, executable: &str, launch: Launch) -> Job {
+    let mut options = AgentOptions::new(setting.session.frames());
+    options.targets = vec![Target::Executable(executable.into())];
+    options.detail = Detail::Growth;
+    options.label = Label::Company { suite: suite.facts.name.clone() }.to_text();
+    let (policy, suspects) = (setting.plan.policy.clone(), group.suspects.clone());
+    let settles = !setting.plan.settle.is_zero();
+    let most = Duration::from_secs(60).max(Duration::from_secs_f64(suite.facts.screened_s.max(0.0)) * 20);
+    Job {
+        launch,
+        options,
+        preload: true,
+        orders: Box::new(move |process| match process.hello.role {
+            ProcessRole::Main => Box::new(Together {
+                company: Company::new(&policy, &suspects, most),
+                settle: Settle::new(settles),
+            }),
+            ProcessRole::ForkChild => Box::new(Settle::new(false)),
+        }),
+        clocked: Clocked::Alone,
+        limit: Limit::Ends(suite.timeout),
+    }
+}
+
+/// Goes on until enough is known of each suspect.
+struct Together {
+    company: Company,
+    settle: Settle,
+}
+
+impl Orders for Together {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+        if self.settle.again(boundary, record) {
+            return order::SETTLE;
+        }
+        match self.company.observe(record, elapsed(record)) {
+            Next::Continue | Next::Explain => 0,
+            Next::Stop => order::STOP,
+        }
+    }
+}
+
+fn outcome(
+    done: Done,
+    group: &Group,
+    output: &str,
+    finished: &mut Vec<Finished>,
+) -> Result<ProcessFacts, String> {
+    let exit = done.ended.exit;
+    let ran = |process: &Finished| {
+        group.suspects.iter().any(|test| process.record.windows_of(test).next().is_some())
+    };
+    let Some(process) = done.finished.into_iter().find(|process| process.is_main() && ran(process)) else {
+        return Err(format!("with the tests around it, it did not run ({exit}; its output: {output})"));
+    };
+    let facts = ProcessFacts::of(&process);
+    finished.push(process);
+    Ok(facts)
+}

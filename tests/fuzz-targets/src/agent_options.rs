@@ -1,0 +1,20 @@
+//! The agent's option string: total, and patterns agree with a plain definition.
+
+use crate::options::{Options, Target, fits};
+
+/// One input.
+///
+/// # Panics
+/// Where it does not hold: that is a finding.
+pub fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let options = Options::parse(text);
+    assert!(options.wait.as_secs() <= 60);
+    assert!(options.complaints.len() <= text.len() + 1);
+    let globs =
+        options.targets.iter().filter_map(|t| if let Target::Glob(glob) = t { Some(glob) } else { None });
+    for glob in globs.take(4).filter(|glob| glob.len() < 200) {
+        let text = &options.label.as_bytes()[..options.label.len().min(200)];
+        assert_eq!(fits(glob.as_bytes(), text), crate::glob(glob.as_bytes(), text), "{glob:?} {text:?}");
+    }
+}

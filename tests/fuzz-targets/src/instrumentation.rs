@@ -1,0 +1,50 @@
+//! What `am instrument` prints: the same tests and the same end, whatever pieces it arrives in; and an end only where the protocol has one.
+
+use memgate_formats::instrumentation::{
+    Ending, InstrumentationRun, ProtoStream, RawStream, Status, TestResult,
+};
+
+type Told = (Ending, Vec<TestResult>);
+
+fn text(stream: &[u8], piece: usize) -> Told {
+    let (mut run, mut reader) = (InstrumentationRun::new(), RawStream::new());
+    stream.chunks(piece).for_each(|piece| reader.push(piece, |item| run.apply(item)));
+    reader.finish(|item| run.apply(item));
+    (run.end(), run.tests().to_vec())
+}
+
+fn proto(stream: &[u8], piece: usize) -> Option<Told> {
+    let (mut run, mut reader) = (InstrumentationRun::new(), ProtoStream::new());
+    for piece in stream.chunks(piece) {
+        reader.push(piece, |item| run.apply(item)).ok()?;
+    }
+    reader.finish().ok()?;
+    Some((run.end(), run.tests().to_vec()))
+}
+
+fn check((ending, tests): &Told) {
+    assert!(!ending.to_string().is_empty());
+    if *ending == Ending::Complete {
+        assert!(tests.iter().all(|test| test.status != Status::NotEnded));
+        assert!(!tests.is_empty());
+    }
+}
+
+/// One input.
+///
+/// # Panics
+/// Where it does not hold: that is a finding.
+pub fn run(data: &[u8]) {
+    let Some((piece, stream)) = data.split_first() else { return };
+    let piece = usize::from(*piece) + 1;
+    let whole = text(stream, stream.len().max(1));
+    check(&whole);
+    if whole.0 == Ending::Complete {
+        let end = b"INSTRUMENTATION_CODE: ";
+        assert!(stream.windows(end.len()).any(|at| at == end));
+    }
+    assert_eq!(text(stream, piece), whole);
+    let whole = proto(stream, stream.len().max(1));
+    whole.iter().for_each(check);
+    assert_eq!(proto(stream, piece), whole);
+}

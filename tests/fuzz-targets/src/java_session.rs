@@ -1,0 +1,79 @@
+//! From the frames of Java virtual machines to the report. Bytes 0 to 3 say how they are run; each hello begins one: the first is the
+//! build's own, the second runs the rounds, the others repeat the suspects.
+//!
+//! Besides living through it: a class that was not measured in the rounds does not pass.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::judged::{Named, ending, is_sound, names, records};
+use crate::sealed;
+use memgate_analysis::{
+    ConfirmationInput, GatePolicy, JavaConfirmation, JavaInput, ProcessInput, RunInput, SuiteInput, judge,
+    screen_rounds,
+};
+use memgate_model::{BoundaryQuality, Level, Verdict};
+
+/// Bytes before the frames.
+pub(crate) const PREFIX: usize = 4;
+const SUITE: &str = "suite";
+
+/// One input.
+///
+/// # Panics
+/// Where it does not hold: that is a finding.
+pub fn run(data: &[u8]) {
+    let Some((&[how, end, tuning, more], stream)) = data.split_first_chunk::<PREFIX>() else { return };
+    let mut records = records(&sealed(stream)).into_iter();
+    let Some(own) = records.next() else { return };
+    let rounds = records.next();
+    let policy = GatePolicy {
+        warm_up: u32::from(tuning & 3),
+        iterations: u32::from(tuning >> 2 & 7),
+        max_iterations: u32::from(tuning >> 5) * 5,
+        min_run: Duration::from_millis(u64::from(more & 1)),
+        unconfirmed: if more & 2 == 0 { Level::Warn } else { Level::Fail },
+        today: "2026-11-21".to_owned(),
+        ..GatePolicy::default()
+    };
+    let screened = rounds.as_ref().map(|record| screen_rounds(record, SUITE, &policy));
+    let measured = matches!(screened, Some(Ok(_)));
+    let mut confirmations = BTreeMap::new();
+    for suspect in screened.and_then(Result::ok).unwrap_or_default() {
+        let confirmation = match (how & 3, records.next()) {
+            (0..3, Some(record)) => {
+                let mut live = JavaConfirmation::new(&policy, SUITE, &suspect.suite);
+                let _next = live.observe(&record, Duration::from_secs(1), Duration::ZERO);
+                let _grew = live.leaks();
+                ConfirmationInput::Repeated(Box::new(ProcessInput { record, ending: ending(end >> 3) }))
+            }
+            (3, _) => ConfirmationInput::Broken("it broke".to_owned()),
+            _ => continue,
+        };
+        confirmations.insert(suspect.suite, confirmation);
+    }
+    let mut resolve = Named(names(&own));
+    let process = |record| ProcessInput { record, ending: ending(end) };
+    let input = RunInput {
+        project: "p".to_owned(),
+        session: "s".to_owned(),
+        started: "2026-11-21T00:00:00Z".to_owned(),
+        suites: vec![SuiteInput {
+            name: SUITE.to_owned(),
+            runner: "junit".to_owned(),
+            boundary: BoundaryQuality::Class,
+            screened: Duration::from_secs(1),
+            screen: vec![process(own)],
+            confirmations,
+            problems: Vec::new(),
+            java: Some(JavaInput {
+                rounds: rounds.into_iter().map(process).collect(),
+                ..JavaInput::default()
+            }),
+        }],
+        ..RunInput::default()
+    };
+    let report = judge(&input, &policy, &mut resolve);
+    assert!(report.verdict != Verdict::Pass || measured, "what no rounds measured passes: {report:?}");
+    is_sound(&report);
+}

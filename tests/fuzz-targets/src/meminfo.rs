@@ -1,0 +1,76 @@
+//! What a device tells of a process: `dumpsys meminfo`, as text and as protobuf, and the texts of `/proc`. Line ends change nothing, nothing is
+//! taken from a line that may go on, what is cut off gives no other figures, and no answer is without figures.
+
+use memgate_formats::meminfo::{ProcessMemory, read_meminfo, read_meminfo_proto};
+use memgate_formats::proc_text::{read_smaps_rollup, read_status, read_unix_sockets};
+
+fn has_figures(processes: &[ProcessMemory]) {
+    for process in processes {
+        assert!(process.rows["TOTAL"].values().any(|figure| *figure > 0));
+    }
+    assert!(!processes.is_empty());
+}
+
+/// What a terminal of an old device makes of it.
+fn with_returns(text: &[u8]) -> Vec<u8> {
+    let mut returned = Vec::new();
+    for byte in text {
+        returned.extend((*byte == b'\n').then_some(b'\r'));
+        returned.push(*byte);
+    }
+    returned
+}
+
+/// Figures that were read of the beginning of a text are those of the whole, or are missing.
+fn cut_off(text: &[u8]) {
+    let (half, rest) = text.split_at(text.len() / 2);
+    let end = rest.iter().position(|byte| *byte == b'\n').map_or(half.len(), |at| half.len() + at + 1);
+    let beginning = &text[..end];
+    if let (Ok(cut), Ok(whole)) = (read_status(beginning), read_status(text)) {
+        assert_eq!(
+            (cut.name, cut.threads, cut.fd_slots, cut.handlers),
+            (whole.name, whole.threads, whole.fd_slots, whole.handlers)
+        );
+        assert!(cut.state.is_none() || cut.state == whole.state);
+        let figures = [(cut.rss, whole.rss), (cut.anonymous, whole.anonymous), (cut.swap, whole.swap)];
+        assert!(figures.iter().all(|(cut, whole)| cut.is_none() || cut == whole), "{figures:?}");
+    }
+    if let (Ok(cut), Ok(whole)) = (read_smaps_rollup(beginning), read_smaps_rollup(text)) {
+        assert!(cut.swap_pss.is_none() || cut.swap_pss == whole.swap_pss);
+        assert_eq!(
+            (cut.rss, cut.pss, cut.unique(), cut.swap),
+            (whole.rss, whole.pss, whole.unique(), whole.swap)
+        );
+    }
+    if let (Ok(cut), Ok(whole)) = (read_unix_sockets(beginning), read_unix_sockets(text)) {
+        assert!(whole.starts_with(&cut));
+    }
+}
+
+/// One input.
+///
+/// # Panics
+/// Where it does not hold: that is a finding.
+pub fn run(data: &[u8]) {
+    if let Ok(processes) = read_meminfo_proto(data) {
+        has_figures(&processes);
+        // As protobuf has it: one message behind the other is both together.
+        let twice = [data, data].concat();
+        assert_eq!(read_meminfo_proto(&twice), Ok([processes.clone(), processes].concat()));
+    }
+    let memory = read_meminfo(data);
+    if let Ok(processes) = &memory {
+        has_figures(processes);
+    }
+    let (status, rollup, sockets) = (read_status(data), read_smaps_rollup(data), read_unix_sockets(data));
+    let read = memory.is_ok() || status.is_ok() || rollup.is_ok() || sockets.is_ok();
+    assert!(!read || data.ends_with(b"\n"), "the last line may go on");
+    if !data.contains(&b'\r') {
+        let returned = with_returns(data);
+        assert_eq!(read_meminfo(&returned), memory);
+        assert_eq!(read_status(&returned), status);
+        assert_eq!(read_smaps_rollup(&returned), rollup);
+        assert_eq!(read_unix_sockets(&returned), sockets);
+    }
+    cut_off(data);
+}

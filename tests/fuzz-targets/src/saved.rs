@@ -1,0 +1,88 @@
+//! What memgate reads back of its own: `report.json`, the baseline, `session.json` with the facts of a run. Byte 0 says which.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use crate::folder;
+use memgate::run::facts::Facts;
+use memgate::run::judge::{Records, judge};
+use memgate::run::resolve::Symbols;
+use memgate::store::Session;
+use memgate::symbol_files::SymbolFiles;
+use memgate_analysis::GatePolicy;
+use memgate_config::Baseline;
+use memgate_model::{Metric, Per, RunReport, Verdict};
+use memgate_reports::{Flavour, HumanOptions, JunitOptions, from_json, human, json, junit};
+
+/// A session with one stream.
+fn session() -> &'static PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let frames = folder("saved").join("frames");
+        std::fs::create_dir_all(&frames).expect("a folder for frames");
+        let stream = &include_bytes!("../../../fuzz/seeds/session/leaks")[4..];
+        std::fs::write(frames.join("1-1.mgf"), stream).expect("room for a stream");
+        folder("saved")
+    })
+}
+
+fn render(report: &RunReport) {
+    for colour in [false, true] {
+        let options = HumanOptions { colour, width: Some(60), verbose: colour, report_path: None };
+        let text = human(report, &options);
+        assert!(colour || !text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+    }
+    for flavour in [Flavour::Strict, Flavour::Extended] {
+        // A time that is none is refused by the writer; everything else has a form.
+        let _xml = junit(report, &JunitOptions { flavour, charts: None });
+    }
+    let text = json(report).expect("JSON holds every report");
+    assert_eq!(json(&from_json(text.as_bytes()).expect("it reads back")).expect("JSON holds it"), text);
+}
+
+/// One input.
+///
+/// # Panics
+/// Where it does not hold: that is a finding.
+pub fn run(data: &[u8]) {
+    let Some((which, bytes)) = data.split_first() else { return };
+    match which % 3 {
+        0 => match from_json(bytes) {
+            Ok(report) => {
+                render(&report);
+                let mut baseline = Baseline::default();
+                baseline.accept(&report);
+                let text = baseline.to_json().expect("JSON holds every baseline");
+                assert_eq!(Baseline::from_json(&text).expect("it reads back"), baseline);
+            }
+            Err(why) => assert!(!why.to_string().is_empty()),
+        },
+        1 => match Baseline::from_json(&String::from_utf8_lossy(bytes)) {
+            Ok(baseline) => {
+                let text = baseline.to_json().expect("JSON holds every baseline");
+                assert_eq!(Baseline::from_json(&text).expect("it reads back"), baseline);
+                for (suite, figures) in &baseline.suites {
+                    for test in figures.tests.keys() {
+                        let _figure =
+                            baseline.test_figure(suite, test, Metric::NativeLiveBytes, Per::Iteration);
+                    }
+                }
+            }
+            Err(why) => assert!(!why.to_string().is_empty()),
+        },
+        _ => {
+            let folder = session();
+            std::fs::write(folder.join("session.json"), bytes).expect("room for the session");
+            let session = Session::open(folder).expect("the session is there");
+            let Ok(Some(facts)) = Facts::load(&session) else { return };
+            let again = serde_json::to_value(&facts).expect("JSON holds all facts");
+            assert_eq!(serde_json::from_value::<Facts>(again).ok(), Some(facts.clone()));
+            let mut symbols = Symbols::new(SymbolFiles::default());
+            let frames = session.frames();
+            let policy = GatePolicy::default();
+            let report = judge(&facts, Records::new(), &frames, &policy, &mut symbols, &Arc::default());
+            assert!(report.verdict != Verdict::Pass || !facts.suites.is_empty(), "nothing is no pass");
+            render(&report);
+        }
+    }
+}

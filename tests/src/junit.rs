@@ -1,0 +1,60 @@
+//! JUnit without a build tool: test classes of a test's own, compiled against JUnit's console launcher, which runs them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::Project;
+use crate::jvm::Jdk;
+use crate::samples::successful;
+
+const VERSION: &str = "1.11.4";
+/// Its main class, which memgate knows for one that runs tests.
+pub const MAIN: &str = "org.junit.platform.console.ConsoleLauncher";
+
+/// The console launcher with everything it needs: where Maven keeps it, or fetched once.
+#[must_use]
+pub fn jar() -> &'static Path {
+    static JAR: OnceLock<PathBuf> = OnceLock::new();
+    JAR.get_or_init(|| {
+        let name = format!("junit-platform-console-standalone-{VERSION}.jar");
+        let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
+        let kept = home.join(".m2/repository/org/junit/platform/junit-platform-console-standalone");
+        let kept = kept.join(VERSION).join(&name);
+        if kept.exists() {
+            return kept;
+        }
+        let project = Project::new("junit-jar");
+        let artifact = format!("-Dartifact=org.junit.platform:junit-platform-console-standalone:{VERSION}");
+        let mut maven = Command::new("mvn");
+        maven.args(["-q", "-B", "dependency:copy", &artifact, "-DoutputDirectory=."]);
+        successful(maven.current_dir(project.folder()));
+        project.folder().join(name)
+    })
+}
+
+/// Compiles test classes, each with its name and source, into the folder `classes` below `folder`.
+pub fn compile(jdk: &Jdk, folder: &Path, sources: &[(&str, &str)]) -> PathBuf {
+    let classes = folder.join("classes");
+    let mut javac = Command::new(jdk.home.join("bin/javac"));
+    javac.args(["-g", "-nowarn", "-cp"]).arg(jar()).arg("-d").arg(&classes);
+    for (name, source) in sources {
+        let path = folder.join("src").join(format!("{name}.java"));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, source).unwrap();
+        javac.arg(path);
+    }
+    successful(&mut javac);
+    classes
+}
+
+/// `java` with these options and the launcher, which runs all tests in the folder `classes`.
+#[must_use]
+pub fn java(jdk: &Jdk, options: &[&str], classes: &Path) -> Vec<String> {
+    let mut words = vec![jdk.home.join("bin/java").display().to_string()];
+    words.extend(options.iter().map(|&option| option.to_owned()));
+    words.extend(["-cp".to_owned(), format!("{}:{}", classes.display(), jar().display())]);
+    words.extend([MAIN, "execute", "--disable-banner", "--details=none"].map(str::to_owned));
+    words.push(format!("--scan-class-path={}", classes.display()));
+    words
+}

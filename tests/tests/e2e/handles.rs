@@ -1,0 +1,309 @@
+//! Descriptors and threads that leak are told with the place that opened or started them, one by one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use memgate_e2e::{Project, Run, agent, samples};
+use memgate_model::{Leak, LeakKind, Verdict};
+use memgate_wire::Frame;
+
+use crate::{leaks_session, spool};
+
+/// Two tests that leak what looks alike from outside, two that leak the same, and one that leaks nothing. Each waits a moment, so that
+/// a confirmation repeats it hundreds of times, not a hundred thousand.
+const SUITE: &str = r#"#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cstdio>
+#include <thread>
+#define NOINLINE __attribute__((noinline))
+
+namespace net {
+NOINLINE int dial() {
+    int peer = socket(AF_UNIX, SOCK_STREAM, 0);
+    return poll(nullptr, 0, 5) + (peer < 0);
+}
+NOINLINE int listen_for_peers() {
+    int server = socket(AF_UNIX, SOCK_STREAM, 0);
+    return poll(nullptr, 0, 5) + (server < 0);
+}
+NOINLINE int start_pump() {
+    std::thread([] { for (;;) pause(); }).detach();
+    return poll(nullptr, 0, 5);
+}
+}  // namespace net
+
+TEST(Net, Dials) { EXPECT_EQ(net::dial(), 0); }
+TEST(Net, Listens) { EXPECT_EQ(net::listen_for_peers(), 0); }
+TEST(Net, Pumps) { EXPECT_EQ(net::start_pump(), 0); }
+TEST(Other, Dials) { EXPECT_EQ(net::dial(), 0); }
+TEST(Other, Closes) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    close(ends[0]);
+    close(ends[1]);
+    FILE* file = fopen("/dev/null", "r");
+    fclose(file);
+    std::thread([] {}).join();
+}
+"#;
+
+fn session() -> &'static (Project, Run) {
+    static SESSION: OnceLock<(Project, Run)> = OnceLock::new();
+    SESSION.get_or_init(|| {
+        let project = Project::new("handles");
+        let run = project.run(&samples::own_suite("handles", SUITE));
+        (project, run)
+    })
+}
+
+#[track_caller]
+fn leak(run: &Run, test: &str) -> Leak {
+    let leaks: Vec<Leak> =
+        run.test(test).leaks.into_iter().filter(|leak| leak.kind == LeakKind::Os).collect();
+    let [leak] = leaks.as_slice() else { panic!("one such leak in {test}:\n{run}") };
+    assert!(leak.id.starts_with("o1-"), "{leak:#?}");
+    leak.clone()
+}
+
+fn functions(leak: &Leak) -> Vec<&str> {
+    leak.frames.iter().filter_map(|frame| frame.function.as_deref()).collect()
+}
+
+#[test]
+fn what_leaks_is_told_with_the_place_that_opened_or_started_it() {
+    let (project, run) = session();
+    run.ends_with(1);
+    let want = [
+        ("Net.Dials", "net::dial()", "descriptor socket:[…]"),
+        ("Net.Listens", "net::listen_for_peers()", "descriptor socket:[…]"),
+        ("Net.Pumps", "net::start_pump()", "thread handles"),
+        ("Other.Dials", "net::dial()", "descriptor socket:[…]"),
+    ];
+    for (test, function, title) in want {
+        let leak = leak(run, test);
+        assert_eq!(functions(&leak).first(), Some(&function), "{leak:#?}");
+        assert!(functions(&leak).iter().any(|f| f.contains("TestBody")), "{leak:#?}");
+        assert!(leak.title.ends_with(title), "{leak:#?}");
+        assert!(leak.frames[0].file.as_deref().is_some_and(|file| file.ends_with("handles.cc")), "{leak:#?}");
+    }
+    assert_eq!(run.test("Other.Closes").verdict, Verdict::Pass, "{run}");
+    run.says("net::listen_for_peers()");
+    for format in ["html", "junit", "sarif", "markdown"] {
+        let shown = project.memgate(&["report", "--format", format]).stdout;
+        assert!(shown.contains("net::listen_for_peers()"), "{format}:\n{shown}");
+    }
+}
+
+#[test]
+fn a_waiver_of_one_hides_no_other_of_its_kind() {
+    let (session, run) = session();
+    let project = Project::new("handles-waived");
+    let waived = leak(run, "Net.Dials").id;
+    assert_ne!(waived, leak(run, "Net.Listens").id);
+    assert_ne!(waived, leak(run, "Other.Dials").id, "called by another test");
+    let reason = ["--reason", "known", "--until", "never"];
+    project.memgate(&[&["waive", &waived], reason.as_slice()].concat()).ends_with(0);
+    let session = session.session();
+    let gate = project.memgate(&["gate", "--format", "json", session.to_str().unwrap()]);
+    gate.ends_with(1);
+    assert_eq!(leak(&gate, "Net.Dials").waiver.as_deref(), Some("known"), "{gate}");
+    let verdict = |test: &str| gate.test(test).verdict;
+    assert_eq!(
+        ["Net.Dials", "Net.Listens", "Other.Dials"].map(verdict),
+        [Verdict::Pass, Verdict::Fail, Verdict::Fail],
+        "{gate}"
+    );
+}
+
+#[test]
+fn a_waiver_may_be_limited_to_tests() {
+    let (session, _) = session();
+    let project = Project::new("handles-waived-by-test");
+    project.write(
+        "memgate.yaml",
+        "version: 1\nwaivers:\n  - frame: net::dial*\n    test: Net.*\n    reason: known\n    until: never\n",
+    );
+    let session = session.session();
+    let gate = project.memgate(&["gate", "--format", "json", session.to_str().unwrap()]);
+    gate.ends_with(1);
+    let verdict = |test: &str| gate.test(test).verdict;
+    assert_eq!(["Net.Dials", "Other.Dials"].map(verdict), [Verdict::Pass, Verdict::Fail], "{gate}");
+    let waivers = gate.report().waivers;
+    assert_eq!((waivers[0].matches.as_str(), waivers[0].used), ("frame net::dial* in Net.*", 1));
+}
+
+#[test]
+fn the_samples_descriptor_and_thread_have_a_place() {
+    let (_, run) = leaks_session();
+    assert_eq!(functions(&leak(run, "Leaks.Descriptor"))[0], "leaks::ask_device()");
+    assert_eq!(functions(&leak(run, "Leaks.ParkedThread"))[0], "leaks::start_watcher()");
+}
+
+/// Every way in, then what must not change what is known: a failed call, a closing, a child of `vfork` that closes and opens.
+/// Prints what is open at the end.
+const PROGRAM: &str = r#"#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int opened[64], count, ends[2], server;
+static volatile int cleaned, in_handler;
+
+static void keep(int fd) { opened[count++] = fd; }
+static void clean(void* unused) { (void)unused; cleaned = 1; }
+
+static void* waits(void* unused) {
+    pthread_cleanup_push(clean, unused);
+    accept(server, NULL, NULL);
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+static void* answers(void* argument) { return (char*)argument + 1; }
+static void handle(int signal) { (void)signal; in_handler = open("/dev/null", O_RDONLY); }
+
+static void child_that_shares_our_memory(void) {
+    int status;
+    pid_t child = vfork();
+    if (child == 0) {
+        for (int i = 0; i < count; i++) close(opened[i]);
+        open("/dev/zero", O_RDONLY);
+        dup2(2, 40);
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+}
+
+int main(void) {
+    char name[] = "handles.XXXXXX";
+    struct sockaddr_un address = {AF_UNIX, ""};
+    struct stat made;
+    sigset_t none;
+    void* result;
+    pthread_t thread;
+    sigemptyset(&none);
+
+    keep(open("made", O_CREAT | O_RDWR | O_TRUNC, 0640));
+    fstat(opened[0], &made);
+    printf("mode %o\n", made.st_mode & 0777);
+    keep(openat(AT_FDCWD, "made", O_RDONLY));
+    keep(creat("made", 0600));
+    keep(mkstemp(name));
+    unlink(name);
+    unlink("made");
+    keep(memfd_create("memory", 0));
+    keep(dup(0));
+    keep(dup2(0, 30));
+    keep(dup3(0, 31, O_CLOEXEC));
+    keep(fcntl(0, F_DUPFD, 32));
+    keep(fcntl(0, F_DUPFD_CLOEXEC, 33));
+    keep(epoll_create1(0));
+    keep(eventfd(0, 0));
+    keep(timerfd_create(CLOCK_MONOTONIC, 0));
+    keep(signalfd(-1, &none, 0));
+    keep(inotify_init());
+    pipe(ends);
+    keep(ends[0]);
+    keep(ends[1]);
+    pipe2(ends, O_CLOEXEC);
+    keep(ends[0]);
+    keep(ends[1]);
+    socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
+    keep(ends[0]);
+    keep(ends[1]);
+    keep(server = socket(AF_UNIX, SOCK_STREAM, 0));
+    keep(fileno(fopen("/dev/null", "r")));
+    keep(fileno(tmpfile()));
+    keep(dirfd(opendir("/")));
+    signal(SIGUSR1, handle);
+    raise(SIGUSR1);
+    keep(in_handler);
+
+    bind(server, (struct sockaddr*)&address, sizeof(sa_family_t));
+    listen(server, 1);
+    pthread_create(&thread, NULL, waits, NULL);
+    struct pollfd moment;
+    poll(&moment, 0, 50);
+    pthread_cancel(thread);
+    pthread_join(thread, &result);
+    printf("cancelled %d, cleaned %d\n", result == PTHREAD_CANCELED, cleaned);
+    pthread_create(&thread, NULL, answers, name);
+    pthread_join(thread, &result);
+    printf("answers %d\n", result == name + 1);
+
+    errno = 0;
+    int missing = open("/nowhere", O_RDONLY);
+    printf("missing %d %d\n", missing, errno);
+    errno = 4711;
+    close(open("/dev/null", O_RDONLY));
+    fclose(fopen("/dev/null", "r"));
+    closedir(opendir("/"));
+    printf("errno %d\n", errno);
+    child_that_shares_our_memory();
+    for (int i = 0; i < count; i++) printf("open %d\n", opened[i]);
+    return 0;
+}
+"#;
+
+#[test]
+fn every_way_to_open_is_noted_and_works_as_before() {
+    let program = samples::own_program("opens", PROGRAM);
+    let project = Project::new("opens");
+    let frames = project.folder().join("frames");
+    fs::create_dir(&frames).unwrap();
+    let run = |agent_options: Option<String>| {
+        let mut command = Command::new(&program);
+        command.current_dir(project.folder()).env_remove("LD_PRELOAD").stdin(std::process::Stdio::null());
+        if let Some(options) = agent_options {
+            command.env("LD_PRELOAD", agent()).env("MEMGATE_AGENT_OPTIONS", options);
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let plain = run(None);
+    let dormant = run(Some(format!("dir={};target=exe:/nowhere;wait_ms=0", frames.display())));
+    let tracked = run(Some(format!("dir={};target=all;wait_ms=0", frames.display())));
+    assert!(plain.contains("mode 640\ncancelled 1, cleaned 1\nanswers 1\nmissing -1 2\n"), "{plain}");
+    assert!(plain.contains("errno 4711\n"), "{plain}");
+    assert_eq!((&dormant, &tracked), (&plain, &plain));
+
+    let spool = fs::read_dir(&frames).unwrap().next().unwrap().unwrap().path();
+    let mut known = BTreeMap::new();
+    for frame in spool::frames(&spool) {
+        if let Frame::Handles(handles) = frame {
+            known.extend(handles.descriptors.into_iter().map(|handle| (handle.id, handle.stack)));
+        }
+    }
+    known.retain(|_, stack| *stack != 0);
+    let open = tracked.lines().filter_map(|line| line.strip_prefix("open "));
+    let mut open: Vec<u32> = open.map(|number| number.parse().unwrap()).collect();
+    open.sort_unstable();
+    assert_eq!(known.keys().copied().collect::<Vec<_>>(), open, "what is open, and nothing else");
+    // The two ends of a pipe or pair come from one call.
+    let mut stacks: Vec<u32> = known.into_values().collect();
+    stacks.sort_unstable();
+    stacks.dedup();
+    assert_eq!(stacks.len(), open.len() - 3, "a place of its own for each");
+}

@@ -1,0 +1,259 @@
+//! What a JUnit suite is failed for, and what not: JUnit Platform's own launcher runs a few classes, without a build tool.
+
+use std::sync::OnceLock;
+
+use memgate_e2e::jvm::{self, Jdk};
+use memgate_e2e::{Project, Run, platform};
+use memgate_model::{Metric, Outcome, Verdict};
+
+const PARALLEL: &str = "junit.jupiter.execution.parallel.enabled=true
+junit.jupiter.execution.parallel.mode.default=concurrent
+junit.jupiter.execution.parallel.mode.classes.default=concurrent
+";
+const JUNIT: &str = "import java.util.*;\nimport org.junit.jupiter.api.*;\n";
+
+fn class(source: &str) -> String {
+    format!("{JUNIT}{source}")
+}
+
+fn first() -> Option<Jdk> {
+    jvm::jdks().into_iter().next()
+}
+
+/// Threads of the pool come and go, and with them strings and arrays: 200 KB more each time are seen all the same.
+#[test]
+fn arrays_that_tests_in_parallel_leave_are_in_the_sum() {
+    let Some(jdk) = first() else { return };
+    {
+        let arrays = class(
+            "class ArraysTest {
+                static final List<byte[]> KEPT = Collections.synchronizedList(new ArrayList<>());
+                @Test void leaks() { KEPT.add(new byte[200_000]); }
+            }",
+        );
+        let held = class(
+            "class HeldTest {
+                static final class Picture { final byte[] bytes = new byte[200_000]; }
+                static final List<Picture> KEPT = Collections.synchronizedList(new ArrayList<>());
+                @Test void leaks() { KEPT.add(new Picture()); }
+            }",
+        );
+        let clean = class(
+            "class CleanTest {
+                @Test void formats() { Assertions.assertEquals(\"7\", String.format(\"%d\", 7)); }
+                @Test void collects() { Assertions.assertEquals(1, new ArrayList<>(List.of(1)).size()); }
+            }",
+        );
+        let sources = [("ArraysTest", &*arrays), ("HeldTest", &*held), ("CleanTest", &*clean)];
+        let project = platform::project("judge-parallel", &jdk, &sources);
+        project.write("classes/junit-platform.properties", PARALLEL);
+        let settings = "version: 1\nthresholds: { java.live_bytes: 64 KiB, java.live_objects: 1000 }\n";
+        project.write("memgate.yaml", settings);
+        let run = platform::run(&project, &jdk, &[]);
+        run.ends_with(1);
+        for (test, title) in [("ArraysTest", "byte[]"), ("HeldTest", "com.example.HeldTest$Picture")] {
+            let leaks = run.test(&format!("com.example.{test}.leaks"));
+            assert_eq!(leaks.verdict, Verdict::Fail, "{}\n{run}", leaks.reason);
+            let bytes = leaks.metrics[&Metric::JavaLiveBytes].value;
+            assert!((200_000.0..210_000.0).contains(&bytes), "{bytes}\n{run}");
+            assert!(leaks.leaks[0].title.ends_with(title), "{}", leaks.leaks[0].title);
+        }
+        let fine = run.suite().tests.into_iter().filter(|test| test.verdict == Verdict::Pass).count();
+        assert_eq!(fine, 2, "{run}");
+    }
+}
+
+/// Class and source of 260 literals, each resolved when its turn comes; three times the class that is loaded becomes a larger one.
+fn late_classes() -> String {
+    let literals: String = (0..260).map(|n| format!("case {n}: return \"literal {n} of many\";\n")).collect();
+    let fields = |count: usize| (0..count).map(|n| format!("static long f{n};")).collect::<String>();
+    class(&format!(
+        "class LateTest {{
+            static class Small {{ {} }}
+            static class Middle {{ {} }}
+            static class Large {{ {} }}
+            static int executions;
+            static Class<?> loaded;
+            @Test void runs() throws Exception {{
+                text(executions++);
+                if (executions == 62) load(Small.class);
+                if (executions == 112) load(Middle.class);
+                if (executions == 162) load(Large.class);
+            }}
+            static void load(Class<?> which) throws Exception {{
+                try (java.io.InputStream in = which.getResourceAsStream(which.getSimpleName().isEmpty() ? \"\" : \"LateTest$\" + which.getSimpleName() + \".class\")) {{
+                    loaded = java.lang.invoke.MethodHandles.lookup().defineHiddenClass(in.readAllBytes(), false).lookupClass();
+                }}
+            }}
+            static String text(int n) {{ switch (n) {{ {literals} default: return null; }} }}
+        }}",
+        fields(8),
+        fields(80),
+        fields(200)
+    ))
+}
+
+/// As where a method handle is specialised after so many calls: a class goes, and a larger one comes.
+#[test]
+fn classes_that_are_loaded_now_and_then_are_no_leak() {
+    let Some(jdk) = jvm::jdks().into_iter().last() else { return };
+    let project = platform::project("judge-classes", &jdk, &[("LateTest", &late_classes())]);
+    let run = platform::run_with(&project, &jdk, &["--iterations", "200"], &[]);
+    run.ends_with(0);
+    let test = run.test("com.example.LateTest.runs");
+    assert!(test.confirmed && test.leaks.is_empty(), "{test:#?}");
+}
+
+#[test]
+fn a_leak_that_fills_the_heap_is_named_with_the_error() {
+    for jdk in jvm::jdks() {
+        let big = class(
+            "class BigTest {
+                static final List<byte[]> KEPT = new ArrayList<>();
+                @Test void leaks() { KEPT.add(new byte[20 << 20]); }
+                @Test void isClean() { }
+            }",
+        );
+        let clean = class("class CleanTest { @Test void isClean() { } }");
+        let sources = [("BigTest", &*big), ("CleanTest", &*clean)];
+        let project = platform::project("judge-big", &jdk, &sources);
+        let run = platform::run(&project, &jdk, &["-Xmx128m"]);
+        run.ends_with(1);
+        let leaks = run.test("com.example.BigTest.leaks");
+        assert_eq!(leaks.verdict, Verdict::Fail, "{run}");
+        for told in
+            ["memory ran out after ", "OutOfMemoryError: Java heap space", "of 128.0 MiB used", "× byte[] ("]
+        {
+            assert!(leaks.reason.contains(told), "{told}: {}", leaks.reason);
+        }
+        let leak = &leaks.leaks[0];
+        assert_eq!(leak.class.as_deref(), Some("byte[]"), "{leak:#?}");
+        let mib = leak.bytes_per_iteration / f64::from(1 << 20);
+        assert!((19.9..20.1).contains(&mib), "{leak:#?}");
+        assert_eq!(leak.holder[0].name, "KEPT", "asked for before it was too late: {leak:#?}");
+        for clean in ["BigTest.isClean", "CleanTest.isClean"] {
+            assert_eq!(run.test(&format!("com.example.{clean}")).verdict, Verdict::Pass, "{run}");
+        }
+        assert!(!run.problems().contains("not measured"), "{}", run.problems());
+    }
+}
+
+/// A class is loaded under another name in every virtual machine, as Mockito 4 has it.
+const GENERATED: &str = "class MockTest {
+    static class Stub$MockitoMock$00000000$auxiliary$11111111 { }
+    static final Object KEPT = make();
+    static Object make() {
+        try (java.io.InputStream in = MockTest.class.getResourceAsStream(\"MockTest$Stub$MockitoMock$00000000$auxiliary$11111111.class\")) {
+            String bytes = new String(in.readAllBytes(), java.nio.charset.StandardCharsets.ISO_8859_1);
+            String random = UUID.randomUUID().toString().replace(\"-\", \"\");
+            bytes = bytes.replace(\"00000000\", random.substring(0, 8)).replace(\"11111111\", random.substring(8, 16));
+            byte[] code = bytes.getBytes(java.nio.charset.StandardCharsets.ISO_8859_1);
+            var made = java.lang.invoke.MethodHandles.lookup().defineClass(code).getDeclaredConstructor();
+            made.setAccessible(true);
+            return made.newInstance();
+        } catch (Exception why) { throw new AssertionError(why); }
+    }
+    @Test void isClean() { Assertions.assertNotNull(KEPT); }
+}";
+
+#[test]
+fn a_baseline_knows_generated_classes_by_what_is_the_same_in_every_run() {
+    let Some(jdk) = first() else { return };
+    let project = platform::project("judge-generated", &jdk, &[("MockTest", &class(GENERATED))]);
+    platform::run(&project, &jdk, &[]).ends_with(0);
+    project.memgate(&["baseline", "accept"]).ends_with(0);
+    let accepted = project.read("memgate-baseline.json");
+    assert!(accepted.contains("Stub$MockitoMock$auxiliary 1/16"), "{accepted}");
+    let run = platform::run(&project, &jdk, &[]);
+    run.ends_with(0);
+    assert!(run.stderr.contains("1 of 1 test class left no more than the baseline says"), "{run}");
+}
+
+/// Four classes, each with something to be said of it.
+fn said() -> &'static Option<(Project, Run)> {
+    static SAID: OnceLock<Option<(Project, Run)>> = OnceLock::new();
+    SAID.get_or_init(|| {
+        let jdk = first()?;
+        let property = class(
+            "class PropertyTest {
+                static int n;
+                @Test void sets() { n++; System.setProperty(\"com.example.key\" + n, \"value\" + n); }
+            }",
+        );
+        let together = class(
+            "@TestMethodOrder(MethodOrderer.MethodName.class) class TogetherTest {
+                static final List<Object> KEPT = new ArrayList<>();
+                static boolean first;
+                @Test void first() { first = true; }
+                @Test void second() { Assumptions.assumeTrue(first); first = false; KEPT.add(new Object()); }
+            }",
+        );
+        let pages = class(
+            "@TestMethodOrder(MethodOrderer.MethodName.class) class PagesTest {
+                static final class Tile { }
+                static final class Page { }
+                static final List<Object> TILES = new ArrayList<>(), PAGES = new ArrayList<>();
+                @Test void first() { TILES.add(new Tile()); PAGES.clear(); }
+                @Test void second() { PAGES.add(new Page()); }
+            }",
+        );
+        let sources = [("PropertyTest", &*property), ("TogetherTest", &*together), ("PagesTest", &*pages)];
+        let project = platform::project("judge-words", &jdk, &sources);
+        let run = platform::run(&project, &jdk, &[]);
+        Some((project, run))
+    })
+}
+
+#[test]
+fn a_test_is_failed_for_what_grew_in_the_rounds_of_its_class() {
+    let Some((_, run)) = said() else { return };
+    let first = run.test("com.example.PagesTest.first");
+    assert_eq!(
+        (first.verdict, first.leaks[0].title.as_str()),
+        (Verdict::Fail, "1 × com.example.PagesTest$Tile")
+    );
+    let second = run.test("com.example.PagesTest.second");
+    assert_eq!(second.verdict, Verdict::Warn, "{run}");
+    let why =
+        "grew only when the test ran alone, and in no round of its class: 1 × com.example.PagesTest$Page";
+    assert!(second.reason.starts_with(why), "{}", second.reason);
+}
+
+#[test]
+fn strings_of_a_system_property_are_allocated_by_the_test_that_sets_it() {
+    let Some((_, run)) = said() else { return };
+    let sets = run.test("com.example.PropertyTest.sets");
+    assert_eq!(sets.verdict, Verdict::Fail, "{run}");
+    let calls: Vec<&str> =
+        sets.leaks[0].frames.iter().filter_map(|frame| frame.function.as_deref()).collect();
+    assert!(calls.contains(&"com.example.PropertyTest.sets"), "{calls:?}");
+}
+
+#[test]
+fn an_assumption_that_does_not_hold_is_no_failure_and_a_class_is_no_test() {
+    let Some((project, run)) = said() else { return };
+    let second = run.test("com.example.TogetherTest.second");
+    assert_eq!(second.verdict, Verdict::Warn, "{run}");
+    assert!(second.reason.contains("it is skipped when it runs alone"), "{}", second.reason);
+    assert!(!second.reason.contains("fails"), "{}", second.reason);
+    let whole = run.test("com.example.TogetherTest");
+    assert!(whole.is_class && whole.verdict == Verdict::Fail, "{whole:#?}");
+    run.says("5 tests  screened");
+    run.says("2 of 5 tests leak, 1 test class leaks as a whole");
+    let metrics = project.memgate(&["report", "--format", "metrics"]);
+    assert!(metrics.stdout.contains("memgate_tests{verdict=\"fail\"} 2"), "{metrics}");
+    assert!(metrics.stdout.contains("memgate_test_classes{verdict=\"fail\"} 1"), "{metrics}");
+}
+
+#[test]
+fn a_test_that_ends_its_virtual_machine_has_no_native_figures() {
+    let Some(jdk) = first() else { return };
+    let halts = class("class HaltTest { @Test void halts() { Runtime.getRuntime().halt(3); } }");
+    let project = platform::project("judge-halt", &jdk, &[("HaltTest", &halts)]);
+    let run = platform::run(&project, &jdk, &[]);
+    let test = run.test("com.example.HaltTest.halts");
+    assert_eq!((test.outcome, test.verdict), (Outcome::Crashed, Verdict::Error), "{run}");
+    let of: Vec<Metric> = test.curve.iter().map(|point| point.metric).collect();
+    assert!(!of.contains(&Metric::NativeLiveBytes), "{of:?}");
+    assert!(!run.stderr.contains("native.live_bytes"), "{run}");
+}

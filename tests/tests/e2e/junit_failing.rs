@@ -1,0 +1,99 @@
+//! Tests that fail, or only pass once: the rest of their class is screened, and they are not judged.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use memgate_e2e::jvm::{self, Jdk};
+use memgate_e2e::{Project, Run, junit};
+use memgate_model::{Outcome, Verdict};
+
+const MIXED: &str = "import java.util.*;
+import org.junit.jupiter.api.*;
+
+class MixedTest {
+    static final List<Object> kept = new ArrayList<>();
+    static int times;
+
+    static final class Page {}
+
+    @Test
+    void fails() {
+        Assertions.fail(\"on purpose\");
+    }
+
+    @Test
+    void isClean() {}
+
+    @Test
+    void keeps() {
+        if (Boolean.getBoolean(\"leaks\")) {
+            kept.add(new Page());
+        }
+    }
+
+    @Test
+    void passesOnce() {
+        Assertions.assertEquals(0, times++);
+    }
+}
+";
+
+/// A build that is green whatever its tests say, as with Surefire's `testFailureIgnore`.
+fn run(name: &str, jdk: &Jdk, options: &[&str], arguments: &[&str]) -> Run {
+    let project = Project::new(name);
+    let classes = junit::compile(jdk, project.folder(), &[("MixedTest", MIXED)]);
+    let words: String = junit::java(jdk, options, &classes).iter().map(|word| format!("'{word}' ")).collect();
+    let script = project.write("build.sh", format!("#!/bin/sh\n{words}\nexit 0\n"));
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    project.write("memgate.yaml", "version: 1\nsuites:\n  all: { run: [./build.sh], runner: junit }\n");
+    project.memgate(&[&["run"], arguments].concat())
+}
+
+#[test]
+fn the_rest_of_a_class_is_screened_beside_tests_that_fail() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let run = run("junit-failing", &jdk, &["-Dleaks=true"], &["--ignore-test-failures"]);
+    run.ends_with(1);
+    let leak = run.test("MixedTest.keeps");
+    assert_eq!(leak.verdict, Verdict::Fail, "{}\n{run}", leak.reason);
+    assert_eq!(leak.leaks[0].title, "1 × MixedTest$Page");
+    assert_eq!(run.test("MixedTest.isClean").verdict, Verdict::Pass, "{run}");
+}
+
+#[test]
+fn what_cannot_be_repeated_is_not_judged_and_the_exit_code_says_why_it_is_1() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let run = run("junit-not-judged", &jdk, &[], &[]);
+    run.ends_with(1).says("exit code 1: 1 test failed, though the command ended with 0");
+    let suite = run.suite();
+    assert_eq!(suite.verdict, Verdict::Warn, "{run}");
+    assert!(
+        suite.reason.contains("1 test not judged") && suite.reason.contains("passesOnce"),
+        "{}",
+        suite.reason
+    );
+    let once = run.test("MixedTest.passesOnce");
+    assert_eq!((once.outcome, once.verdict), (Outcome::Passed, Verdict::NotJudged), "{run}");
+    assert_eq!(once.reason, "not screened: it fails when it is repeated");
+    assert_eq!(run.test("MixedTest.fails").verdict, Verdict::NotJudged, "{run}");
+    for clean in ["isClean", "keeps"] {
+        assert_eq!(run.test(&format!("MixedTest.{clean}")).verdict, Verdict::Pass, "{run}");
+    }
+}
+
+#[test]
+fn without_a_screen_nothing_is_judged() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let project = Project::new("junit-screen-off");
+    project.write("memgate.yaml", "version: 1\nmeasure: { screen: off }\n");
+    let source = "class CleanTest { @org.junit.jupiter.api.Test void isClean() {} }";
+    let classes = junit::compile(&jdk, project.folder(), &[("CleanTest", source)]);
+    let java = junit::java(&jdk, &[], &classes);
+    let run = project.memgate(&["run", "--"].map(str::to_owned).into_iter().chain(java).collect::<Vec<_>>());
+    run.ends_with(0).says("nothing was judged of 1 test");
+    let report = run.report();
+    assert_eq!((report.verdict, report.suites[0].verdict), (Verdict::NotJudged, Verdict::NotJudged), "{run}");
+    let test = run.test("CleanTest.isClean");
+    assert_eq!((test.verdict, test.reason.as_str()), (Verdict::NotJudged, "not screened: `screen: off`"));
+    assert!(!run.stderr.contains("no leak"), "{run}");
+}
