@@ -33,11 +33,14 @@ pub fn jar() -> &'static Path {
     })
 }
 
+/// JUnit 4 and what it needs, as the distribution has it.
+const JUNIT4: &str = "/usr/share/java/junit4.jar:/usr/share/java/hamcrest-core.jar";
+
 /// Compiles test classes, each with its name and source, into the folder `classes` below `folder`.
 pub fn compile(jdk: &Jdk, folder: &Path, sources: &[(&str, &str)]) -> PathBuf {
     let classes = folder.join("classes");
     let mut javac = Command::new(jdk.home.join("bin/javac"));
-    javac.args(["-g", "-nowarn", "-cp"]).arg(jar()).arg("-d").arg(&classes);
+    javac.args(["-g", "-nowarn", "-cp"]).arg(format!("{}:{JUNIT4}", jar().display())).arg("-d").arg(&classes);
     for (name, source) in sources {
         let path = folder.join("src").join(format!("{name}.java"));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -57,4 +60,12 @@ pub fn java(jdk: &Jdk, options: &[&str], classes: &Path) -> Vec<String> {
     words.extend([MAIN, "execute", "--disable-banner", "--details=none"].map(str::to_owned));
     words.push(format!("--scan-class-path={}", classes.display()));
     words
+}
+
+/// `java` with JUnit 4's own runner and one class of the folder `classes`.
+#[must_use]
+pub fn java4(jdk: &Jdk, classes: &Path, class: &str) -> Vec<String> {
+    let path = format!("{}:{JUNIT4}", classes.display());
+    let java = jdk.home.join("bin/java").display().to_string();
+    [&java, "-cp", &path, "org.junit.runner.JUnitCore", class].map(str::to_owned).to_vec()
 }

@@ -32,7 +32,7 @@ table! {
         /// Executions that count, at least: more while they are cheap (2 s) and where these leave it open (40).
         #[schemars(extend("default" = ITERATIONS))]
         iterations: At<Count>,
-        /// A native test is repeated so often that a leak in one of so many executions would be missed with 1 % at most, before
+        /// A suspect test is repeated so often that a leak in one of so many executions would be missed with 1 % at most, before
         /// what it left is called one-time; a slow one for 2 s, and the report says what was reached.
         #[schemars(extend("default" = RAREST_LEAK))]
         rarest_leak: At<Count>,

@@ -45,7 +45,7 @@ const HOOKS_SIGNATURE: &str = "Lio/memgate/agent/Hooks;";
 /// Room for a reference to every class.
 const LOCAL_REFERENCES: usize = 1 << 16;
 const NOTIFIER: &str = "org/junit/runner/notification/RunNotifier";
-const NOTIFIER_CALLS: [Call<'static>; 2] = [
+const NOTIFIER_CALLS: [Call<'static>; 4] = [
     // Behind all other listeners at the start, before them at the end: the window is tight.
     Call {
         method: "fireTestStarted",
@@ -61,7 +61,22 @@ const NOTIFIER_CALLS: [Call<'static>; 2] = [
         class: HOOKS,
         callee: "junit4Finished",
     },
+    Call {
+        method: "fireTestFailure",
+        descriptor: "(Lorg/junit/runner/notification/Failure;)V",
+        place: Place::Start,
+        class: HOOKS,
+        callee: "junit4Failed",
+    },
+    Call {
+        method: "fireTestAssumptionFailed",
+        descriptor: "(Lorg/junit/runner/notification/Failure;)V",
+        place: Place::Start,
+        class: HOOKS,
+        callee: "junit4Assumed",
+    },
 ];
+
 /// `Agent_OnLoad`: `text` names the options file. What goes wrong here goes unnoticed by the guest: the harness misses the hello.
 pub(crate) fn on_load(jvmti: Jvmti, text: &str) {
     let command = target::command(jvmti);

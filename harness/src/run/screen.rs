@@ -23,7 +23,7 @@ use super::watch::Settle;
 use super::{naming, problem};
 use crate::device::AgentOptions;
 use crate::device::local::{Environment, Exit, Launch, Stream};
-use crate::output::Progress;
+use crate::output::{Console, Progress};
 use crate::plan::{Plan, PlannedSuite};
 use crate::recorder::chain;
 use crate::store::Session;
@@ -92,7 +92,13 @@ pub(super) async fn screen(
     // However it ended: the list is not left behind.
     let listed = starts.map(Starts::end).transpose();
     let (mut done, listed) = (done?, listed?);
-    let unseen = listed.map_or_else(Vec::new, |listed| unseen(&listed, planned, choice.mode, &done, facts));
+    let unseen = match listed {
+        Some(listed) => {
+            gone(around.console, &listed, &done);
+            unseen(&listed, planned, choice.mode, &done, facts)
+        }
+        None => Vec::new(),
+    };
     facts.command_ended(status(done.ended.exit));
     facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
     let unseen = selected(unseen, setting.plan.filter.as_deref()).await;
@@ -170,8 +176,23 @@ fn unseen(
             format!("{} more programs were started than can be noted: they were not looked at", listed.lost);
         facts.errors.push(problem(&typed(planned), what, "run fewer of them in one command"));
     }
-    let said_hello = done.finished.iter().map(|process| process.hello().executable.as_str()).collect();
-    listed.unseen(mode == Mode::Tree, &planned.targets, &said_hello)
+    listed.unseen(mode == Mode::Tree, &planned.targets, &said_hello(done))
+}
+
+/// Programs of which nobody can say any more whether they were tests.
+fn gone(console: &Console, listed: &Listed, done: &Done) {
+    let gone = listed.gone(&said_hello(done));
+    if let Some(first) = gone.first() {
+        let more = if gone.len() > 1 { format!(" and {} more", gone.len() - 1) } else { String::new() };
+        console.warning(&format!(
+            "{first}{more}: removed before memgate looked at it; if it is a test, it was not measured"
+        ));
+    }
+}
+
+/// Executables that were measured.
+fn said_hello(done: &Done) -> BTreeSet<&str> {
+    done.finished.iter().map(|process| process.hello().executable.as_str()).collect()
 }
 
 /// Those in which the filter selects a test, and those that do not tell.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -41,7 +41,16 @@ pub(super) struct Starts {
 }
 
 /// Programs by the path they were started by.
-type Looked = BTreeMap<PathBuf, Option<Program>>;
+type Looked = BTreeMap<PathBuf, File>;
+
+/// What stood at a path when it was looked at.
+enum File {
+    Program(Program),
+    /// No program: a folder, a script that cannot be read.
+    Other,
+    /// Nothing any more: it was removed first.
+    Gone,
+}
 
 /// Everything that was started.
 pub(super) struct Listed {
@@ -67,7 +76,7 @@ impl Starts {
             what: format!("failed to lay out {}: {why}", path.display()),
             hint: String::new(),
         };
-        let file = File::options()
+        let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create_new(true)
@@ -147,10 +156,13 @@ fn new_starts(page: &ControlPage, known: &mut BTreeSet<u32>) -> io::Result<Vec<S
     Ok(new)
 }
 
-fn look(path: &Path) -> Option<Program> {
-    let mut program = inspect(path.as_os_str(), None, Path::new("/")).ok()?;
-    program.path = fs::canonicalize(&program.path).ok()?;
-    Some(program)
+fn look(path: &Path) -> File {
+    let found = inspect(path.as_os_str(), None, Path::new("/")).ok();
+    match found.and_then(|program| Some(Program { path: fs::canonicalize(path).ok()?, ..program })) {
+        Some(program) => File::Program(program),
+        None if matches!(fs::metadata(path), Err(why) if why.kind() == io::ErrorKind::NotFound) => File::Gone,
+        None => File::Other,
+    }
 }
 
 fn is_of_the_system(path: &Path) -> bool {
@@ -199,7 +211,7 @@ impl Listed {
         for start in self.starts.iter().filter(|start| start.count > 0) {
             let candidates = candidates(start);
             for (i, path) in candidates.iter().enumerate() {
-                let Some(Some(program)) = self.programs.get(path) else { continue };
+                let Some(File::Program(program)) = self.programs.get(path) else { continue };
                 let is_test = gtest && program.is_gtest() || is_target(program, targets);
                 // What its arguments name is started without the agent.
                 let flags = if i == 0 { start.flags } else { start.flags | flag::BARE };
@@ -216,6 +228,23 @@ impl Listed {
         one_each.dedup_by(|a, b| a.path == b.path);
         one_each
     }
+
+    /// Programs that ran and were removed before anybody looked at them, without those that were measured.
+    pub(super) fn gone(&self, said_hello: &BTreeSet<&str>) -> BTreeSet<String> {
+        let ran = self.starts.iter().filter(|start| start.count > 0);
+        ran.map(|start| Path::new(&start.folder).join(&start.path))
+            .filter(|path| matches!(self.programs.get(path), Some(File::Gone)))
+            .filter(|path| !said_hello.iter().any(|said| is_same(Path::new(said), path)))
+            .map(|path| path.to_string_lossy().into_owned())
+            .collect()
+    }
+}
+
+/// Is the file that is gone, as it was started, this one?
+fn is_same(said: &Path, gone: &Path) -> bool {
+    let folder = gone.parent().and_then(|folder| fs::canonicalize(folder).ok());
+    let resolved = folder.zip(gone.file_name()).map(|(folder, name)| folder.join(name));
+    said == resolved.as_deref().unwrap_or(gone)
 }
 
 fn is_target(program: &Program, targets: &[String]) -> bool {
@@ -310,7 +339,7 @@ mod tests {
         };
         let program = |&(path, _, _): &(&str, u8, u32)| {
             let kind = Kind::Elf(Elf { gtest, linkage: linkage.clone(), native: true });
-            (path.into(), Some(Program { path: path.into(), kind, privileged: false }))
+            (path.into(), File::Program(Program { path: path.into(), kind, privileged: false }))
         };
         Listed {
             starts: starts.iter().map(start).collect(),
@@ -335,6 +364,14 @@ mod tests {
             assert_eq!(unseen.len(), usize::from(want.is_some()), "{starts:?}: {unseen:?}");
             assert!(want.is_none_or(|want| unseen[0].why.contains(want)), "{unseen:?}");
         }
+        let mut gone = listed(&[("/b/t", 0, 1), ("/b/u", 0, 1), ("/b/v", 0, 0)], gtest, &Linkage::Glibc);
+        gone.programs.values_mut().for_each(|file| *file = File::Gone);
+        assert_eq!(
+            gone.gone(&said),
+            BTreeSet::from(["/b/u".to_owned()]),
+            "neither measured nor failed to start"
+        );
+
         let plain = listed(&[("/b/u", 0, 1)], None, &Linkage::Static);
         assert_eq!(plain.unseen(false, &["*/u".to_owned()], &said).len(), 1, "a target by its glob");
     }

@@ -81,6 +81,31 @@ fn what_cannot_be_repeated_is_not_judged_and_the_exit_code_says_why_it_is_1() {
     }
 }
 
+const FOUR: &str = "import org.junit.*;
+
+public class FourTest {
+    @Test public void fails() { Assert.fail(\"on purpose\"); }
+    @Test public void isSkipped() { Assume.assumeTrue(false); }
+    @Test public void passes() {}
+}
+";
+
+#[test]
+fn junit_4_tells_which_tests_failed() {
+    let Some(jdk) = jvm::jdks().into_iter().next() else { return };
+    let project = Project::new("junit4-failing");
+    let classes = junit::compile(&jdk, project.folder(), &[("FourTest", FOUR)]);
+    let run = project.memgate(
+        &[&["run", "--"].map(str::to_owned)[..], &junit::java4(&jdk, &classes, "FourTest")].concat(),
+    );
+    run.ends_with(1);
+    for (test, outcome) in
+        [("fails", Outcome::Failed), ("isSkipped", Outcome::Skipped), ("passes", Outcome::Passed)]
+    {
+        assert_eq!(run.test(&format!("FourTest.{test}")).outcome, outcome, "{test}\n{run}");
+    }
+}
+
 #[test]
 fn without_a_screen_nothing_is_judged() {
     let Some(jdk) = jvm::jdks().into_iter().next() else { return };

@@ -2,7 +2,8 @@
 //!
 //! The limits are those of native tests, and so is what a series has to do to be called a leak. What differs: a virtual
 //! machine is never quite still, so that an early end needs every class to have stopped growing for a while; and once
-//! something is known to grow, the agent is asked who holds it before the virtual machine ends.
+//! something is known to grow, the agent is asked who holds it before the virtual machine ends. Nothing is called one-time before
+//! so many executions were still that the rarest leak of the policy would have shown, or the shortest run is over.
 
 use std::time::Duration;
 
@@ -14,13 +15,14 @@ use super::series::{histograms, values};
 use crate::confirm::Next;
 use crate::growth::{Allowed, Finding, judge_series};
 use crate::policy::{GatePolicy, smallest_limit};
+use crate::rare;
 use crate::record::{ProcessRecord, Window};
 
-/// Nothing may have grown for this many iterations before that is called the end of it: a leak in every third or fifth one
-/// shows by then.
+/// Nothing may have grown for this many iterations, or for the shortest run, before that is called the end of it, unless
+/// [`rare::executions_for`] as many were still.
 const QUIET_ITERATIONS: usize = 6;
-/// And no sooner than after this many.
-const ONE_TIME_ITERATIONS: usize = 8;
+/// Nothing is decided sooner than after this many.
+const FEWEST_ITERATIONS: usize = 8;
 /// Processor time counts in full, so that the same test is repeated as often on a busy machine as on a quiet one. Time in which the test
 /// slept counts for so much less: it is not repeated for ever.
 const PATIENCE: u32 = 5;
@@ -52,6 +54,10 @@ pub struct JavaConfirmation {
     max_iterations: usize,
     iteration_cap: usize,
     min_run: Duration,
+    /// Iterations without growth after which it is known to be one-time.
+    quiet: usize,
+    /// And no sooner than after this many.
+    fewest: usize,
     next_check: usize,
     /// Processor time of the process before the first end.
     cpu_before_ns: Option<u64>,
@@ -80,6 +86,8 @@ impl JavaConfirmation {
             max_iterations: (warm_up + policy.max_iterations as usize).max(iterations),
             iteration_cap: (policy.iteration_cap as usize).max(iterations),
             min_run: policy.min_run,
+            quiet: rare::executions_for(policy.rarest_leak),
+            fewest: iterations,
             next_check: 0,
             cpu_before_ns: None,
             explained: 0,
@@ -90,10 +98,12 @@ impl JavaConfirmation {
         }
     }
 
-    /// Only whether it grows is to be known.
+    /// Of tests that grow together: only whether these do is to be known, and of a rare leak the answer may be no.
     #[must_use]
-    pub fn without_holders(mut self) -> Self {
+    pub fn narrows(mut self) -> Self {
         self.explained = MAX_EXPLAINED;
+        self.fewest = self.iterations.min(FEWEST_ITERATIONS);
+        self.quiet = QUIET_ITERATIONS;
         self
     }
 
@@ -146,7 +156,7 @@ impl JavaConfirmation {
             return Next::Continue;
         }
         let ends = histograms(record, &self.test).len();
-        if ends < ONE_TIME_ITERATIONS.min(self.iterations) || ends < self.next_check {
+        if ends < FEWEST_ITERATIONS.min(self.iterations) || ends < self.next_check {
             return Next::Continue;
         }
         self.next_check = ends + (ends / 8).max(1);
@@ -182,8 +192,8 @@ impl JavaConfirmation {
         }
         let still = counters.iter().all(|finding| *finding == Finding::Still);
         let settled = findings.growing.is_empty() && findings.open.is_empty();
-        let quiet = settled && findings.quiet >= QUIET_ITERATIONS;
-        if still && quiet && ends >= ONE_TIME_ITERATIONS {
+        let quiet = if elapsed < self.min_run { self.quiet } else { QUIET_ITERATIONS };
+        if still && settled && findings.quiet >= quiet && ends >= self.fewest {
             return true;
         }
         if ends >= self.iterations && findings.grown_bytes > ENOUGH_BYTES {
@@ -247,12 +257,15 @@ mod tests {
 
     #[test]
     fn what_comes_to_rest_is_told_quickly() {
-        assert_eq!(asks(100, |_, _| ()), (Next::Stop, 8));
+        // Two seconds, or so many that a leak in one of twenty would have shown.
+        assert_eq!(asks(100, |_, _| ()), (Next::Stop, 20));
+        assert_eq!(asks(1, |_, _| ()), (Next::Stop, 91));
+        assert_eq!(asks(3000, |_, _| ()), (Next::Stop, 13));
         assert_eq!(
             asks(100, |jvm, i| if i < 2 {
                 jvm.tiles(12)
             }),
-            (Next::Stop, 8)
+            (Next::Stop, 20)
         );
         let (next, iterations) = asks(100, |jvm, i| {
             if i < 7 {
@@ -260,7 +273,8 @@ mod tests {
             }
         });
         assert_eq!(next, Next::Stop);
-        assert!(iterations <= 16, "{iterations}");
+        assert!(iterations <= 24, "{iterations}");
+        assert_eq!(asks(1, |jvm, i| jvm.tiles(u64::from(i % 20 == 13))).0, Next::Explain, "in one of twenty");
     }
 
     #[test]

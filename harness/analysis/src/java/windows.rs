@@ -13,7 +13,7 @@ use crate::record::{ProcessRecord, Window};
 
 /// Objects of a class may be larger than before by one part in so many.
 const SLACK_BYTES: u64 = 16;
-/// Bytes of an object that comes on top of those before, roughly.
+/// Bytes of an array that comes on top of those before, roughly.
 const BYTES_OF_ONE: u64 = 128;
 /// Objects of the JDK that come or go from run to run.
 const FEW: u64 = 2;
@@ -140,10 +140,13 @@ impl ClassWindow {
             let was = accepted.get(name).copied().unwrap_or_default();
             let Some(slack) = slack(name, was.instances) else { return false };
             let slack = slack.saturating_add(if name == NODE { weak } else { 0 });
+            // All objects of a class have one size, which may be large (a thread: 376 B); arrays differ.
+            let of_one =
+                if name.ends_with("[]") { 0 } else { now.bytes.checked_div(now.instances).unwrap_or(0) };
             let bytes = was
                 .bytes
                 .saturating_add(was.bytes / SLACK_BYTES)
-                .saturating_add(slack.saturating_mul(BYTES_OF_ONE));
+                .saturating_add(slack.saturating_mul(of_one.max(BYTES_OF_ONE)));
             now.instances > was.instances.saturating_add(slack) || now.bytes > bytes
         };
         let mut beyond: Vec<(&str, Left)> = self
@@ -243,10 +246,28 @@ mod tests {
             ("com.example.Tile", 1, true),
             ("java.threads", 1, true),
         ] {
-            let left = BTreeMap::from([(class.to_owned(), Left { instances, bytes: instances * 48 })]);
-            let window = ClassWindow { left, ..ClassWindow::default() };
-            assert_eq!(!window.beyond(&accepted).is_empty(), beyond, "{instances} {class}");
+            let left = Left { instances, bytes: instances * 48 };
+            assert_eq!(is_beyond(class, left, &accepted), beyond, "{instances} {class}");
         }
+    }
+
+    #[test]
+    fn an_object_may_be_large_and_an_array_may_not() {
+        for (class, instances, bytes, beyond) in [
+            ("java.lang.Thread", 1, 376, false),
+            ("java.lang.Thread", 3, 3 * 376, true),
+            ("byte[]", 1, 256, false),
+            ("byte[]", 1, 376, true),
+        ] {
+            let left = Left { instances, bytes };
+            assert_eq!(is_beyond(class, left, &BTreeMap::new()), beyond, "{instances} {class}");
+        }
+    }
+
+    fn is_beyond(class: &str, left: Left, accepted: &BTreeMap<String, Left>) -> bool {
+        let left = BTreeMap::from([(class.to_owned(), left)]);
+        let window = ClassWindow { left, ..ClassWindow::default() };
+        !window.beyond(accepted).is_empty()
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::growth::{Allowed, Finding, as_f64, judge_series};
 use crate::input::{ConfirmationInput, JavaInput, ProcessInput, SuiteInput};
 use crate::java::{self, Findings, JavaLeak, JavaSuspect, Noise, screen_rounds};
 use crate::policy::thresholds;
+use crate::rare;
 use crate::record::{ProcessRecord, Window};
 use crate::signature::os_id;
 use crate::text;
@@ -375,6 +376,10 @@ fn repeated(
     let waived = j.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
     if waived > 0 {
         j.raise(Verdict::Pass, text::counted(as_f64(waived), "leak") + " waived");
+    }
+    let still = findings.growing.is_empty() && findings.noise.is_empty();
+    if j.verdict() == Verdict::Pass && still && findings.quiet > 0 {
+        j.raise(Verdict::Pass, rare::seen(findings.quiet));
     }
 }
 

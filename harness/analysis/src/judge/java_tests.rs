@@ -253,7 +253,13 @@ fn every_way_to_leak_and_not_to_leak() {
         let input = confirmed(&*body, |jvm| explain(jvm));
         let report = report(&input, &GatePolicy::default());
         let test = evicts(&report);
-        assert_eq!((test.verdict, test.reason.as_str()), (verdict, reason), "{what}: {:#?}", test.leaks);
+        assert_eq!(test.verdict, verdict, "{what}: {:#?}", test.leaks);
+        let still = "nothing more in ";
+        assert!(
+            test.reason == reason || reason.is_empty() && test.reason.starts_with(still),
+            "{what}: {}",
+            test.reason
+        );
         assert_eq!(report.exit_code, i32::from(verdict == Verdict::Fail), "{what}");
         assert_eq!(report.suites[0].verdict, verdict, "{what}: {}", report.suites[0].reason);
     }

@@ -201,7 +201,7 @@ async fn one(
         orders: Box::new(move |process| {
             let mut confirmation = JavaConfirmation::new(&policy, &name, &test);
             if narrows {
-                confirmation = confirmation.without_holders();
+                confirmation = confirmation.narrows();
             }
             let pid = Some(process.hello.pid).filter(|_| process.visible);
             Box::new(Repeating { confirmation, pid, starved_before: None, last: Arc::clone(&said) })

@@ -12,7 +12,7 @@ import java.util.jar.JarFile;
 
 /**
  * The way from Java to memgate's agent. The agent puts this class on the boot class path, binds its native methods, and edits JUnit 4's
- * notifier to call {@link #junit4Started} and {@link #junit4Finished}; listeners and the launcher call the others.
+ * notifier to call the methods that begin with {@code junit4}; listeners and the launcher call the others.
  *
  * <p>It knows no test framework, so that every class loader can see it, and no method here ever throws.
  */
@@ -189,6 +189,13 @@ public final class Hooks {
     public static void junit4Failed(Object failure) {
         if (!platform) {
             OUTCOME.set(FAILED);
+        }
+    }
+
+    /** Called by JUnit 4's {@code RunNotifier} when an assumption of a test does not hold. */
+    public static void junit4Assumed(Object failure) {
+        if (!platform) {
+            OUTCOME.set(SKIPPED);
         }
     }
 
