@@ -36,8 +36,8 @@ pub use confirm::{Confirmation, Next};
 pub use input::{ConfirmationInput, Ending, JavaInput, ProcessInput, Repetition, RunInput, SuiteInput};
 pub use java::{
     ClassWindow, Exhaustion, Followed, JavaConfirmation, JavaRecord, JavaSnapshot, JavaSuspect, JavaWindow,
-    Left, ROUNDS_OF_LITERALS, RoundsWatch, base_of, class_windows, followed, left_out, ran_out_of_memory,
-    screen_rounds,
+    Left, ROUNDS_OF_LITERALS, RoundsWatch, Unit, base_of, class_windows, followed, growing_tests, left_out,
+    ran_out_of_memory, screen_rounds,
 };
 pub use judge::judge;
 pub use native::{leaves_native, native_grows};

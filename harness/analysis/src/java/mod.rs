@@ -22,7 +22,9 @@ mod windows;
 
 pub use confirm::JavaConfirmation;
 pub use record::{JavaRecord, JavaSnapshot, JavaWindow};
-pub use rounds::{JavaSuspect, ROUNDS_OF_LITERALS, RoundsWatch, base_of, left_out, screen_rounds};
+pub use rounds::{
+    JavaSuspect, ROUNDS_OF_LITERALS, RoundsWatch, Unit, base_of, growing_tests, left_out, screen_rounds,
+};
 pub use windows::{ClassWindow, Left, class_windows};
 
 pub use exhausted::Exhaustion;

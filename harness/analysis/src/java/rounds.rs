@@ -23,7 +23,7 @@ use super::series::{Count, Heap, values};
 use crate::groups::float;
 use crate::native;
 use crate::policy::{GatePolicy, smallest_limit};
-use crate::record::{ProcessRecord, Window};
+use crate::record::{ProcessRecord, Window, test_id};
 use crate::screen::described;
 use crate::text;
 
@@ -47,10 +47,38 @@ const COUNTERS: [Metric; 5] = [
     Metric::JavaMetaspace,
 ];
 
-/// A test class to look at alone.
+/// What the rounds run, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Test classes: what their tests say is told apart.
+    Class,
+    /// Single tests of a class.
+    Test,
+}
+
+impl Unit {
+    /// Is it the window of a unit?
+    pub(crate) fn is(self, window: &Window) -> bool {
+        window.test.is_empty() == (self == Self::Class)
+    }
+
+    /// The name of the unit that a window of this class, or of a test in it, belongs to.
+    pub(crate) fn id(self, suite: &str, test: &str) -> String {
+        match self {
+            Self::Class => suite.to_owned(),
+            Self::Test => test_id(suite, test, true),
+        }
+    }
+
+    fn of(self, window: &Window) -> String {
+        self.id(&window.suite, &window.test)
+    }
+}
+
+/// A test class, or a test, to look at alone.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JavaSuspect {
-    /// The test class.
+    /// The test class, or the id of the test.
     pub suite: String,
     /// Classes that grow in it, the most bytes first; empty where only threads, buffers and the like do.
     pub classes: Vec<String>,
@@ -98,10 +126,31 @@ pub fn screen_rounds(
     suite: &str,
     policy: &GatePolicy,
 ) -> Result<Vec<JavaSuspect>, String> {
-    let mut watch = RoundsWatch::new(policy, suite);
+    suspects(record, suite, policy, Unit::Class)
+}
+
+/// Ids of tests of a class that grew in rounds over them.
+///
+/// # Errors
+/// As [`screen_rounds`].
+pub fn growing_tests(
+    record: &ProcessRecord,
+    suite: &str,
+    policy: &GatePolicy,
+) -> Result<Vec<String>, String> {
+    Ok(suspects(record, suite, policy, Unit::Test)?.into_iter().map(|suspect| suspect.suite).collect())
+}
+
+fn suspects(
+    record: &ProcessRecord,
+    suite: &str,
+    policy: &GatePolicy,
+    unit: Unit,
+) -> Result<Vec<JavaSuspect>, String> {
+    let mut watch = RoundsWatch::new(policy, suite, unit);
     watch.observe(record);
     let mut suspects = watch.suspects(record)?;
-    for native in native::suspects(record, suite, policy) {
+    for native in native::suspects(record, suite, policy, unit) {
         match suspects.iter_mut().find(|known| known.suite == native.suite) {
             Some(known) => known.why = format!("{}, {}", known.why, native.why),
             None => suspects.push(native),
@@ -143,6 +192,7 @@ pub fn base_of(test: &str) -> &str {
 #[derive(Debug)]
 pub struct RoundsWatch {
     suite: String,
+    unit: Unit,
     policy: GatePolicy,
     /// Windows of the record that were looked at.
     seen: usize,
@@ -206,11 +256,12 @@ struct Delta {
 }
 
 impl RoundsWatch {
-    /// For the rounds of `suite`.
+    /// For the rounds of `suite`, which run these.
     #[must_use]
-    pub fn new(policy: &GatePolicy, suite: &str) -> Self {
+    pub fn new(policy: &GatePolicy, suite: &str, unit: Unit) -> Self {
         Self {
             suite: suite.to_owned(),
+            unit,
             policy: policy.clone(),
             seen: 0,
             heap: Heap::default(),
@@ -230,13 +281,15 @@ impl RoundsWatch {
         let new = self.seen;
         self.seen = record.windows.len();
         for window in record.windows.iter().skip(new) {
-            if class_failed(window) {
+            if !self.unit.is(window) {
+                self.heap_of(record, window);
+                continue;
+            }
+            if has_failed(window) {
                 self.has_failed(record, window);
             }
             self.window(record, window);
-            if window.test.is_empty() {
-                self.last.clone_from(&window.suite);
-            }
+            self.last = self.unit.of(window);
         }
     }
 
@@ -245,12 +298,12 @@ impl RoundsWatch {
             // In the warm-up its tests that fail are left out from then on.
             None if window.iteration < WARM_UP => {}
             None => {
-                self.failing.insert(window.suite.clone());
+                self.failing.insert(self.unit.of(window));
             }
             Some(why) => {
                 let round = window.iteration.saturating_add(1);
                 let told = || format!("memory ran out in round {round}: {}", why.described());
-                self.ran_out.get_or_insert_with(|| (window.suite.clone(), told()));
+                self.ran_out.get_or_insert_with(|| (self.unit.of(window), told()));
             }
         }
     }
@@ -261,12 +314,13 @@ impl RoundsWatch {
         self.ran_out.is_some()
     }
 
-    /// Did this test class run often enough to tell whether it is a suspect, or that it cannot be judged?
+    /// Did this test class, or this test, run often enough to tell whether it is a suspect, or that it cannot be judged?
     #[must_use]
-    pub fn is_done(&self, class: &str) -> bool {
-        let compared = self.windows.get(class).filter(|compared| compared.rounds > 0);
+    pub fn is_done(&self, suite: &str, test: &str) -> bool {
+        let id = self.unit.id(suite, test);
+        let compared = self.windows.get(&id).filter(|compared| compared.rounds > 0);
         let enough = |c: &Compared| c.round + 1 >= ROUNDS_OF_SUSPECTS && !c.may_be_literals();
-        self.failing.contains(class) || compared.is_some_and(|c| enough(c) || self.why(class, c).is_empty())
+        self.failing.contains(&id) || compared.is_some_and(|c| enough(c) || self.why(&id, c).is_empty())
     }
 
     /// Is the warm-up over?
@@ -276,9 +330,21 @@ impl RoundsWatch {
     }
 
     fn window(&mut self, record: &ProcessRecord, window: &Window) {
-        let Some(java) = &record.java else { return };
-        if !window.java.as_ref().is_some_and(|java| java.histogram) {
+        let at = self.ends;
+        let Some(deltas) = self.heap_of(record, window) else { return };
+        if window.iteration < WARM_UP || self.ran_out.is_some() {
             return;
+        }
+        let counters = COUNTERS.map(|metric| values(&[window], metric).first().copied());
+        self.compare(window, at, deltas, counters);
+        self.counters = counters;
+    }
+
+    /// What the window added to each class, as the heap is known now; `None`: it was not counted.
+    fn heap_of(&mut self, record: &ProcessRecord, window: &Window) -> Option<BTreeMap<Arc<str>, Delta>> {
+        let java = record.java.as_ref()?;
+        if !window.java.as_ref().is_some_and(|java| java.histogram) {
+            return None;
         }
         let (at, history) = (self.ends, &mut self.history);
         let mut deltas = BTreeMap::<Arc<str>, Delta>::new();
@@ -299,12 +365,7 @@ impl RoundsWatch {
             delta.bytes += float(now.bytes) - float(was.bytes);
         });
         self.ends += 1;
-        if !window.test.is_empty() || window.iteration < WARM_UP || self.ran_out.is_some() {
-            return;
-        }
-        let counters = COUNTERS.map(|metric| values(&[window], metric).first().copied());
-        self.compare(window, at, deltas, counters);
-        self.counters = counters;
+        Some(deltas)
     }
 
     fn compare(
@@ -315,8 +376,8 @@ impl RoundsWatch {
         counters: [Option<f64>; COUNTERS.len()],
     ) {
         let (history, counters_before) = (&self.history, self.counters);
-        let compared = self.windows.entry(window.suite.clone()).or_insert_with(|| {
-            self.order.push(window.suite.clone());
+        let compared = self.windows.entry(self.unit.of(window)).or_insert_with(|| {
+            self.order.push(self.unit.of(window));
             Compared { least: [f64::INFINITY; COUNTERS.len()], ..Compared::default() }
         });
         if compared.times > 0 && compared.before == self.last {
@@ -388,7 +449,10 @@ impl RoundsWatch {
         let broken_off = record.open.iter().find_map(|open| {
             let (round, why) =
                 (open.window.iteration.saturating_add(1), out_of_memory(record, &open.window)?);
-            Some((open.window.suite.clone(), format!("memory ran out in round {round}: {}", why.described())))
+            Some((
+                self.unit.of(&open.window),
+                format!("memory ran out in round {round}: {}", why.described()),
+            ))
         });
         if let Some((class, why)) = self.ran_out.clone().or(broken_off) {
             return Ok(self.suspects_until(record, &class, &why));
@@ -398,10 +462,11 @@ impl RoundsWatch {
         };
         let missing =
             |class: &str, round: u32| Err(format!("round {} has no end of {class}", round.saturating_add(1)));
-        let measured = |window: &&Window| !self.windows.contains_key(&window.suite);
-        let judged = |window: &&Window| window.test.is_empty() && !self.failing.contains(&window.suite);
-        if let Some(window) = record.windows.iter().filter(judged).find(measured) {
-            return missing(&window.suite, WARM_UP);
+        let units =
+            record.windows.iter().filter(|window| self.unit.is(window)).map(|window| self.unit.of(window));
+        let mut judged = units.filter(|unit| !self.failing.contains(unit));
+        if let Some(unit) = judged.find(|unit| !self.windows.contains_key(unit)) {
+            return missing(&unit, WARM_UP);
         }
         let mut suspects = Vec::new();
         for class in self.order.iter().filter(|class| !self.failing.contains(*class)) {
@@ -423,8 +488,9 @@ impl RoundsWatch {
     fn suspects_until(&self, record: &ProcessRecord, exhausted: &str, ran_out: &str) -> Vec<JavaSuspect> {
         let mut suspects: Vec<JavaSuspect> = Vec::new();
         let open = record.open.iter().map(|open| &open.window);
-        for window in record.windows.iter().chain(open) {
-            let class = &window.suite;
+        let is_whole_class = |window: &Window| self.unit == Unit::Test && window.test.is_empty();
+        for window in record.windows.iter().chain(open).filter(|window| !is_whole_class(window)) {
+            let class = &self.unit.of(window);
             let known = suspects.iter().any(|suspect| suspect.suite == *class);
             if known || class.is_empty() || self.failing.contains(class) {
                 continue;
@@ -557,6 +623,20 @@ mod tests {
     }
 
     #[test]
+    fn rounds_over_tests_tell_which_of_them_grow() {
+        let mut jvm = Jvm::new();
+        for round in 0..6 {
+            jvm.window("PageTest", "opens", round, |_| ());
+            jvm.window("PageTest", "keeps", round, |jvm| jvm.add("com.example.Tile", 2, 24));
+            jvm.window("PageTest", "warms", round, |jvm| {
+                jvm.add("com.example.Tile", u64::from(round < 3), 24)
+            });
+        }
+        let found = growing_tests(&jvm.end(), "loaders", &GatePolicy::default());
+        assert_eq!(found, Ok(vec!["PageTest.keeps".to_owned()]));
+    }
+
+    #[test]
     fn only_what_grows_in_each_of_the_last_three_rounds_is_suspect() {
         let cases: Vec<(&str, Body, Option<&str>)> = vec![
             ("nothing", Box::new(|_, _| ()), None),
@@ -651,7 +731,7 @@ mod tests {
         let policy = GatePolicy::default();
         let mut jvm = Jvm::new();
         let mut observer = crate::observer::Observer::new();
-        let mut watch = RoundsWatch::new(&policy, "loaders");
+        let mut watch = RoundsWatch::new(&policy, "loaders", Unit::Class);
         let mut left = vec!["FirstTest", "LeakTest", "FillTest", "EmptyTest"];
         let mut ran = Vec::new();
         for round in 0..8 {
@@ -669,7 +749,7 @@ mod tests {
                 });
                 jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
                 watch.observe(observer.record());
-                !watch.is_done(class)
+                !watch.is_done(class, "")
             });
         }
         assert_eq!(ran, [4, 4, 4, 4, 1, 1, 1, 1]);
@@ -684,7 +764,7 @@ mod tests {
         let policy = GatePolicy::default();
         let mut jvm = Jvm::new();
         let mut observer = crate::observer::Observer::new();
-        let mut watch = RoundsWatch::new(&policy, "loaders");
+        let mut watch = RoundsWatch::new(&policy, "loaders", Unit::Class);
         let rounds = (0..ROUNDS_OF_LITERALS).find(|&round| {
             jvm.window("EmptyTest", "", round, |jvm| {
                 jvm.wait(round_ms);
@@ -696,7 +776,7 @@ mod tests {
             });
             jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
             watch.observe(observer.record());
-            watch.is_done("EmptyTest")
+            watch.is_done("EmptyTest", "")
         });
         let suspects = watch.suspects(observer.record()).expect("all rounds");
         (rounds.map_or(ROUNDS_OF_LITERALS, |last| last + 1), suspects.into_iter().next().map(|s| s.why))
@@ -706,7 +786,7 @@ mod tests {
     fn two_rounds_warm_up() {
         let mut jvm = Jvm::new();
         let mut observer = crate::observer::Observer::new();
-        let mut watch = RoundsWatch::new(&GatePolicy::default(), "loaders");
+        let mut watch = RoundsWatch::new(&GatePolicy::default(), "loaders", Unit::Class);
         for round in 0..3 {
             assert!(!watch.is_warm(), "before round {round}");
             jvm.window("EmptyTest", "", round, |_| ());

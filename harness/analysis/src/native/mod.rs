@@ -11,7 +11,7 @@ use memgate_model::{Metric, Per, format_bytes};
 
 use crate::groups::float;
 use crate::growth::{Allowed, Finding, judge_series};
-use crate::java::JavaSuspect;
+use crate::java::{JavaSuspect, Unit};
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{ProcessRecord, Window};
 use crate::text::counted;
@@ -77,23 +77,28 @@ fn is_own(path: &str, java_home: &str) -> bool {
         && !name.starts_with("libmemgate")
 }
 
-/// Test classes that left native allocations of the project's own in each of the last rounds.
-pub(crate) fn suspects(record: &ProcessRecord, suite: &str, policy: &GatePolicy) -> Vec<JavaSuspect> {
+/// Test classes, or tests, that left native allocations of the project's own in each of the last rounds.
+pub(crate) fn suspects(
+    record: &ProcessRecord,
+    suite: &str,
+    policy: &GatePolicy,
+    unit: Unit,
+) -> Vec<JavaSuspect> {
     if record.is_java_only() {
         return Vec::new();
     }
     let mut own = Own::of(record);
-    let mut left: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
-    for window in record.windows.iter().filter(|window| window.test.is_empty()) {
-        left.entry(&window.suite).or_default().push(own.left(window));
+    let mut left: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    for window in record.windows.iter().filter(|window| unit.is(window)) {
+        left.entry(unit.id(&window.suite, &window.test)).or_default().push(own.left(window));
     }
-    let suspect = |(class, rounds): (&str, Vec<(f64, f64)>)| {
-        let limit = smallest_limit(policy, suite, class, Metric::NativeLiveBytes, Per::Iteration)?;
+    let suspect = |(class, rounds): (String, Vec<(f64, f64)>)| {
+        let limit = smallest_limit(policy, suite, &class, Metric::NativeLiveBytes, Per::Iteration)?;
         let last = rounds.get(WARM_UP..).filter(|rounds| rounds.len() >= AGREEING)?;
         let last = &last[last.len() - AGREEING..];
         let (bytes, count) = *last.last().filter(|_| last.iter().all(|(bytes, _)| *bytes > limit))?;
         let why = format!("{} in {}", format_bytes(bytes), counted(count, "native allocation"));
-        Some(JavaSuspect { suite: class.to_owned(), why, ..JavaSuspect::default() })
+        Some(JavaSuspect { suite: class, why, ..JavaSuspect::default() })
     };
     left.into_iter().filter_map(suspect).collect()
 }

@@ -1,7 +1,7 @@
 //! Each test class several times over in one process of the app, so that what grows each time is seen: as for any Java suite, but class by
 //! class, because the runner builds its classes one after the other.
 
-use memgate_analysis::{ProcessRecord, RoundsWatch, leaves_native, screen_rounds};
+use memgate_analysis::{ProcessRecord, RoundsWatch, Unit, leaves_native, screen_rounds};
 use memgate_config::Screen;
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
@@ -83,7 +83,7 @@ pub(super) async fn run(
         mode: Mode::Rounds(chosen),
         label: Label::Rounds { suite: suite.name.clone() },
         detail: Detail::Survivors,
-        orders: Box::new(move |_| Box::new(Suspicion(RoundsWatch::new(&policy, &name)))),
+        orders: Box::new(move |_| Box::new(Suspicion(RoundsWatch::new(&policy, &name, Unit::Class)))),
         held: None,
         clocked: Clocked::Alone,
         // A window is a whole class.
@@ -108,7 +108,7 @@ impl Orders for Suspicion {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
         self.0.observe(record);
         // Native allocations are compared round by round too.
-        let done = self.0.is_done(&boundary.suite) && !leaves_native(record);
+        let done = self.0.is_done(&boundary.suite, &boundary.test) && !leaves_native(record);
         if done { order::DONE } else { 0 }
     }
 }

@@ -1,7 +1,7 @@
 //! The rounds: every test class of a suite, again and again in one virtual machine, so that what grows each time is seen. A class
 //! that does not grow runs four times, a suspect eight, and up to 40 where but a few strings grow.
 
-use memgate_analysis::{ProcessRecord, RoundsWatch};
+use memgate_analysis::{ProcessRecord, RoundsWatch, Unit};
 use memgate_config::Screen;
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
@@ -91,7 +91,7 @@ pub(super) async fn rounds(
         launch: ours.launch,
         options,
         preload: false,
-        orders: Box::new(move |_| Box::new(Suspects(RoundsWatch::new(&policy, &suite_name)))),
+        orders: Box::new(move |_| Box::new(Suspects(RoundsWatch::new(&policy, &suite_name, Unit::Class)))),
         clocked: Clocked::Alone,
         // A window is a whole class.
         limit: Limit::Ends(patience(suite, most_tests)),
@@ -133,7 +133,7 @@ impl Orders for Suspects {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
         self.0.observe(record);
         let warm = if self.0.is_warm() { order::COMPILED } else { 0 };
-        let done = if self.0.is_done(&boundary.suite) { order::DONE } else { 0 };
+        let done = if self.0.is_done(&boundary.suite, &boundary.test) { order::DONE } else { 0 };
         let stop = if self.0.is_exhausted() { order::STOP } else { 0 };
         warm | done | stop
     }
