@@ -1,24 +1,26 @@
 //! The rounds: every test class of a suite, again and again in one virtual machine, so that what grows each time is seen. A class
-//! that does not grow runs four times, a suspect eight, and up to 40 where but a few strings grow.
+//! that does not grow runs four times, a suspect eight, and up to 40 where but a few strings grow. The same rounds over the tests of one
+//! class ([`over`]) tell which of them grow.
 
 use memgate_analysis::{ProcessRecord, RoundsWatch, Unit};
 use memgate_config::Screen;
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
-use super::super::board::{Clocked, Finished, Limit};
+use super::super::board::{Board, Clocked, Finished, Limit};
 use super::super::confirm::keep_output;
 use super::super::facts::{JavaFacts, ProcessFacts};
 use super::super::label::Label;
 use super::super::problem;
 use super::super::screen::{Screened, Setting};
-use super::super::supervise::{Job, Stopped, Surroundings, supervise};
+use super::super::supervise::{Done, Job, Stopped, Surroundings, supervise};
 use super::super::watch::Orders;
 use super::windows::{self, Compared};
 use super::{Files, WAIT, patience, silenced, whole_class, worker};
+use crate::device::agentless::Agentless;
 use crate::output::{Console, Progress};
 use crate::recorder::chain;
-use crate::suite::junit::{self, ROUNDS, Selection};
+use crate::suite::junit::{self, ROUNDS, Selection, Worker};
 
 /// Compiler directives: nothing is compiled.
 const NOTHING: &str = "[{ match: \"*.*\", c1: { Exclude: true }, c2: { Exclude: true } }]\n";
@@ -78,40 +80,23 @@ pub(super) async fn rounds(
             return Ok(());
         }
     };
-    let files = Files::new(setting)?;
-    let directives = files.write("directives", NOTHING)?;
-    let (options, option) = files.options(around, &Label::Rounds { suite: name.clone() }, |options| {
-        options.wait = WAIT;
-        options.directives = Some(directives);
-    })?;
-    let ours = files.launcher(around, worker, (&options, &option), &junit::rounds(&plain))?;
-    let most_tests = java.classes.iter().map(|(_, tests)| tests.len()).max().unwrap_or(1);
-    let (policy, suite_name) = (setting.plan.policy.clone(), name.clone());
-    let job = Job {
-        launch: ours.launch,
-        options,
-        preload: false,
-        orders: Box::new(move |_| Box::new(Suspects(RoundsWatch::new(&policy, &suite_name, Unit::Class)))),
-        clocked: Clocked::Alone,
-        // A window is a whole class.
-        limit: Limit::Ends(patience(suite, most_tests)),
-    };
     around.console.line(&format!(
         "{name}: {ROUNDS} rounds over {} in one virtual machine, and more of what grows",
         classes_text(plain.len())
     ));
     let total = plain.len() as u64 * u64::from(ROUNDS);
     let mut progress = Progress::of_silent_tests(around.console, &format!("rounds of {name}"), total);
-    let done =
-        supervise(around, job, &mut |board| progress.update(board.tests().min(total), &board.status()))
-            .await?;
+    let mut show = |board: &Board| progress.update(board.tests().min(total), &board.status());
+    let label = Label::Rounds { suite: name.clone() };
+    let (done, speaker) =
+        over(around, setting, (suite, worker), (&plain, Unit::Class), &label, &mut show).await?;
     drop(progress);
     let output = keep_output(setting, &format!("rounds-{name}"), &done)?;
     let exit = done.ended.exit;
     java.rounds = done.finished.into_iter().filter(Finished::is_main).collect();
     java.leave_out_failed();
     facts_of(suite).rounds = java.rounds.iter().map(ProcessFacts::of).collect();
-    let spoken = silenced(ours.speaker);
+    let spoken = silenced(speaker);
     if let Err(why) = &spoken {
         suite.facts.problems.push(not_measured(&name, &format!("failed to {}", chain(why))));
     } else if !exit.is_success() || java.rounds.is_empty() {
@@ -126,7 +111,37 @@ pub(super) async fn rounds(
     Ok(())
 }
 
-/// Ends the rounds of a test class of which enough was seen.
+/// Runs these units in rounds, in one virtual machine, until enough was seen of each.
+pub(super) async fn over(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    (suite, worker): (&Screened, Worker<'_>),
+    (units, unit): (&[Selection], Unit),
+    label: &Label,
+    show: &mut dyn FnMut(&Board),
+) -> Result<(Done, Option<Agentless>), Stopped> {
+    let files = Files::new(setting)?;
+    let directives = files.write("directives", NOTHING)?;
+    let (options, option) = files.options(around, label, |options| {
+        options.wait = WAIT;
+        options.directives = Some(directives);
+    })?;
+    let ours = files.launcher(around, worker, (&options, &option), &junit::rounds(units))?;
+    let (policy, name) = (setting.plan.policy.clone(), suite.facts.name.clone());
+    // A window is a whole unit.
+    let most_tests = units.iter().map(|unit| unit.only.len()).max().unwrap_or_default().max(1);
+    let job = Job {
+        launch: ours.launch,
+        options,
+        preload: false,
+        orders: Box::new(move |_| Box::new(Suspects(RoundsWatch::new(&policy, &name, unit)))),
+        clocked: Clocked::Alone,
+        limit: Limit::Ends(patience(suite, most_tests)),
+    };
+    Ok((supervise(around, job, show).await?, ours.speaker))
+}
+
+/// Ends the rounds of a unit of which enough was seen.
 struct Suspects(RoundsWatch);
 
 impl Orders for Suspects {
