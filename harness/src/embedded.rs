@@ -2,14 +2,15 @@
 //!
 //! `build.rs` puts the shared library and the jars of its Java part in; the dynamic linker and the virtual machine need files.
 //! They are unpacked to a cache folder named by their hash, once, and used again only when they are ours and byte for byte what
-//! is embedded: whoever could replace such a file would run code in every tested process.
+//! is embedded, in a folder that nobody but us or root can change or replace ([`trusted`]): whoever could would run code in every
+//! tested process. So no folder that is shared with other users takes them, such as /tmp.
 
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -51,11 +52,11 @@ const HASH_DIGITS: usize = 16;
 /// Root's own folder for caches. Tests that root runs may work as other users, who cannot look into root's home.
 const SYSTEM_CACHE: &str = "/var/cache/memgate";
 
-/// Permission for others than the owner and the group to go through a folder.
-const OTHERS_MAY_PASS: u32 = 0o001;
-
-/// Write permission for others than the owner.
+/// Write permission for others than the owner, and of these for the group.
 const OTHERS_MAY_WRITE: u32 = 0o022;
+const GROUP_MAY_WRITE: u32 = 0o020;
+/// Only its owner may rename or remove what lies in such a folder.
+const STICKY: u32 = 0o1000;
 
 /// Why there is no agent to preload.
 #[derive(Debug, thiserror::Error)]
@@ -80,8 +81,17 @@ pub enum EmbeddedError {
     #[error("measure a Java virtual machine: this memgate was built where no javac was found")]
     NoJava,
     /// No folder can take it.
-    #[error("unpack the agent: {}", .0.join("; "))]
+    #[error("unpack the agent: {}", no_folder(.0))]
     NoFolder(Vec<String>),
+}
+
+fn no_folder(problems: &[String]) -> String {
+    let why = if problems.is_empty() {
+        "neither XDG_CACHE_HOME nor HOME names a folder".into()
+    } else {
+        problems.join("; ")
+    };
+    format!("{why}; name a folder of your own with XDG_CACHE_HOME")
 }
 
 /// The path of an agent that can be preloaded.
@@ -141,34 +151,15 @@ pub fn agent_hash() -> String {
 }
 
 fn own_cache_folders() -> Vec<PathBuf> {
-    let is_root = rustix::process::geteuid().is_root();
-    cache_folders(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"), is_root, others_pass)
+    cache_folders(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"), rustix::process::geteuid().is_root())
 }
 
-/// May other users go through all of this path that exists?
-fn others_pass(path: &Path) -> bool {
-    path.ancestors()
-        .filter_map(|folder| fs::metadata(folder).ok())
-        .all(|folder| folder.mode() & OTHERS_MAY_PASS != 0)
-}
-
-fn cache_folders(
-    xdg_cache_home: Option<OsString>,
-    home: Option<OsString>,
-    is_root: bool,
-    others_pass: impl Fn(&Path) -> bool,
-) -> Vec<PathBuf> {
+fn cache_folders(xdg_cache_home: Option<OsString>, home: Option<OsString>, is_root: bool) -> Vec<PathBuf> {
     let xdg = xdg_cache_home.map(PathBuf::from);
     let home = home.map(|home| Path::new(&home).join(".cache"));
-    // The last one is shared with other users: a name of our own.
-    let own = format!("memgate-{}", rustix::process::geteuid().as_raw());
-    let shared = [env::temp_dir().join(own)];
     let private = [xdg, home].into_iter().flatten().map(|folder| folder.join("memgate"));
-    let mut folders: Vec<PathBuf> = private.chain(shared).filter(|folder| folder.is_absolute()).collect();
-    if is_root && !folders.first().is_some_and(|folder| others_pass(folder)) {
-        folders.insert(0, SYSTEM_CACHE.into());
-    }
-    folders
+    let of_root = is_root.then(|| PathBuf::from(SYSTEM_CACHE));
+    of_root.into_iter().chain(private).filter(|folder| folder.is_absolute()).collect()
 }
 
 /// A file by its name.
@@ -192,21 +183,51 @@ fn unpack_into((name, contents): Embedded<'_>, folder: &Path) -> io::Result<()> 
     if path.as_os_str().as_bytes().iter().any(|b| matches!(b, b' ' | b':')) {
         return Err(io::Error::other("the dynamic linker splits LD_PRELOAD at spaces and colons"));
     }
-    if is_current(contents, &path) {
-        return usable(&path);
+    make(folder)?;
+    if !is_current(contents, &path) {
+        write(contents, &path)?;
     }
-    fs::create_dir_all(folder)?;
-    for folder in [Some(folder), folder.parent()].into_iter().flatten() {
-        if !is_ours(&fs::symlink_metadata(folder)?) {
-            return Err(io::Error::other("the folder belongs to somebody else, or others may write there"));
-        }
-        if folder.starts_with(SYSTEM_CACHE) {
-            // Whatever the umask took away.
-            fs::set_permissions(folder, Permissions::from_mode(0o755))?;
-        }
-    }
-    write(contents, &path)?;
     usable(&path)
+}
+
+/// Makes the folder, and the cache it lies in, such that nobody else can write there, whatever the umask leaves or somebody allowed since.
+fn make(folder: &Path) -> io::Result<()> {
+    let is_shared = folder.starts_with(SYSTEM_CACHE);
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    for own in [folder.parent(), Some(folder)].into_iter().flatten() {
+        let found = fs::symlink_metadata(own)?;
+        let wrong = found.mode() & OTHERS_MAY_WRITE != 0 || is_shared && found.mode() & 0o055 != 0o055;
+        if wrong && found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() {
+            fs::set_permissions(own, Permissions::from_mode(if is_shared { 0o755 } else { 0o700 }))?;
+        }
+    }
+    trusted(folder)
+}
+
+/// Is everything on the way to this folder ours or root's, links included, and can nobody else change what lies there?
+fn trusted(folder: &Path) -> io::Result<()> {
+    let real = fs::canonicalize(folder)?;
+    for part in folder.ancestors().chain(real.ancestors()) {
+        let found = fs::symlink_metadata(part)?;
+        let is_safe = found.is_symlink() || found.mode() & STICKY != 0 || only_we_write(&found);
+        if !is_ours_or_root_s(&found) || !is_safe {
+            let why = "belongs to somebody else, or others may write there";
+            return Err(io::Error::other(format!("{} {why}", part.display())));
+        }
+    }
+    Ok(())
+}
+
+fn is_ours_or_root_s(found: &fs::Metadata) -> bool {
+    found.uid() == rustix::process::geteuid().as_raw() || found.uid() == 0
+}
+
+/// A group that has the number of its user is the user's alone, by the usage of most distributions, whose umask lets it write.
+fn only_we_write(found: &fs::Metadata) -> bool {
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let is_our_group = found.gid() == 0 || found.gid() == group && group == user;
+    let allowed = if is_our_group { OTHERS_MAY_WRITE & !GROUP_MAY_WRITE } else { OTHERS_MAY_WRITE };
+    found.mode() & allowed == 0
 }
 
 /// A library that lies where nothing may be executed cannot be loaded.
@@ -224,15 +245,11 @@ fn is_current(contents: &[u8], path: &Path) -> bool {
     let Ok(file) = File::options().read(true).custom_flags(no_follow).open(path) else { return false };
     let Ok(metadata) = file.metadata() else { return false };
     let mut found = Vec::new();
-    is_ours(&metadata)
+    is_ours_or_root_s(&metadata)
+        && metadata.mode() & OTHERS_MAY_WRITE == 0
         && metadata.len() == contents.len() as u64
         && file.take(metadata.len()).read_to_end(&mut found).is_ok()
         && found == contents
-}
-
-fn is_ours(metadata: &fs::Metadata) -> bool {
-    let owner = metadata.uid();
-    (owner == rustix::process::geteuid().as_raw() || owner == 0) && metadata.mode() & OTHERS_MAY_WRITE == 0
 }
 
 fn write(contents: &[u8], path: &Path) -> io::Result<()> {
@@ -314,6 +331,7 @@ mod tests {
         let open = folder.path().join("open");
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
+        let open = open.join("memgate");
         let spaced = folder.path().join("my cache");
         let bad = [taken.clone(), open.clone(), spaced.clone()];
         let good = [bad.as_slice(), std::slice::from_ref(&cache)].concat();
@@ -322,33 +340,40 @@ mod tests {
         let Err(EmbeddedError::NoFolder(problems)) = unpack(&[(LIBRARY, b"agent")], &bad) else { panic!() };
         let [first, second, third] = problems.as_slice() else { panic!("{problems:?}") };
         assert!(first.starts_with(&*taken.to_string_lossy()), "{first}");
-        assert!(
-            second.ends_with("the folder belongs to somebody else, or others may write there"),
-            "{second}"
-        );
+        assert!(second.ends_with("open belongs to somebody else, or others may write there"), "{second}");
         assert!(third.ends_with("the dynamic linker splits LD_PRELOAD at spaces and colons"), "{third}");
     }
 
     #[test]
-    fn the_folders_are_those_of_the_user_and_then_a_shared_one() {
-        let uid = rustix::process::geteuid().as_raw();
-        let shared = env::temp_dir().join(format!("memgate-{uid}"));
+    fn a_cache_that_others_may_write_to_is_closed_to_them_and_what_it_holds_is_looked_at() {
+        let (_folder, cache) = cache();
+        let path = one(b"agent", &cache);
+        fs::set_permissions(&cache, Permissions::from_mode(0o777)).unwrap();
+        fs::write(&path, b"agenT").unwrap();
+        assert_eq!(one(b"agent", &cache), path);
+        assert_eq!(fs::metadata(&cache).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(fs::read(&path).unwrap(), b"agent");
+    }
+
+    #[test]
+    fn the_folders_are_those_of_the_user() {
         let folders = |xdg: Option<&str>, home: Option<&str>| {
-            cache_folders(xdg.map(Into::into), home.map(Into::into), false, |_| false)
+            cache_folders(xdg.map(Into::into), home.map(Into::into), false)
         };
         assert_eq!(
             folders(Some("/x"), Some("/h")),
-            [PathBuf::from("/x/memgate"), "/h/.cache/memgate".into(), shared.clone()]
+            [PathBuf::from("/x/memgate"), "/h/.cache/memgate".into()]
         );
         for unusable in [folders(Some("relative"), None), folders(None, Some(""))] {
-            assert_eq!(unusable, std::slice::from_ref(&shared));
+            assert!(unusable.is_empty(), "{unusable:?}");
         }
+        let Err(why) = unpack(&[(LIBRARY, b"agent")], &[]) else { panic!("there is no folder") };
+        assert!(why.to_string().ends_with("name a folder of your own with XDG_CACHE_HOME"), "{why}");
     }
 
     #[test]
     fn root_s_agent_lies_where_other_users_can_read_it() {
-        let first = |passes: bool| cache_folders(None, Some("/root".into()), true, |_| passes).remove(0);
-        assert_eq!(first(false), PathBuf::from(SYSTEM_CACHE));
-        assert_eq!(first(true), PathBuf::from("/root/.cache/memgate"));
+        let folders = cache_folders(None, Some("/root".into()), true);
+        assert_eq!(folders, [PathBuf::from(SYSTEM_CACHE), "/root/.cache/memgate".into()]);
     }
 }

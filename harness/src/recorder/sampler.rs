@@ -45,7 +45,7 @@ impl Sampler {
             label: "os".to_owned(),
             ..hello.clone()
         };
-        let file = File::create(os_path(stream))?;
+        let file = File::create_new(os_path(stream))?;
         let mut sampler = Self { pid, file, next_proportional: Instant::now() };
         sampler.write(&Frame::Hello(ours), now_ns())?;
         Ok(sampler)

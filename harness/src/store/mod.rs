@@ -7,8 +7,9 @@
 mod files;
 mod info;
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 pub use files::{StoreError, write_atomically};
@@ -32,6 +33,8 @@ const INFO_FILE: &str = "session.json";
 const FRAMES: &str = "frames";
 const LOCK_FILE: &str = ".lock";
 
+const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+
 /// How often another name is tried when two runs begin in the same millisecond.
 const NAME_ATTEMPTS: u32 = 100;
 
@@ -49,7 +52,12 @@ impl Session {
     /// # Errors
     /// The folder cannot be written, with the path concerned.
     pub fn create(root: &Path, info: &SessionInfo) -> Result<Self, StoreError> {
-        fs::create_dir_all(root).map_err(at("create", root))?;
+        if root.is_symlink() {
+            let why = "it is a link, which the project may have brought along: remove it";
+            return Err(at("use", root)(io::Error::other(why)));
+        }
+        // Reports are read by others, and written by nobody else.
+        DirBuilder::new().recursive(true).mode(0o755).create(root).map_err(at("create", root))?;
         let ignore = root.join(".gitignore");
         if !ignore.exists() {
             write_atomically(&ignore, b"*\n")?;
@@ -59,7 +67,7 @@ impl Session {
         let session = Self { folder, _lock: lock };
         session.write_info(info)?;
         let frames = session.frames();
-        fs::create_dir(&frames).map_err(at("create", &frames))?;
+        private_folder(&frames).map_err(at("create", &frames))?;
         session.become_latest(root)?;
         session.clear_away_oldest(root)?;
         Ok(session)
@@ -191,12 +199,17 @@ fn is_session(path: &Path) -> bool {
 /// What a session's name begins with, digits as zeros.
 const STAMP_SHAPE: &str = "00000000-000000-000";
 
+/// A folder in which nobody else can put a link for us to follow.
+fn private_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)
+}
+
 fn create_folder(root: &Path) -> Result<PathBuf, StoreError> {
     let stamp = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S-%3f").to_string();
     for attempt in 0..NAME_ATTEMPTS {
         let name = if attempt == 0 { stamp.clone() } else { format!("{stamp}-{attempt:02}") };
         let folder = root.join(name);
-        match fs::create_dir(&folder) {
+        match private_folder(&folder) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             created => return created.map_err(at("create", &folder)).map(|()| folder),
         }
@@ -207,7 +220,10 @@ fn create_folder(root: &Path) -> Result<PathBuf, StoreError> {
 /// Locks a session; `None`: another process has it.
 fn lock(folder: &Path) -> Result<Option<File>, StoreError> {
     let path = folder.join(LOCK_FILE);
-    let file = File::create(&path).map_err(at("create", &path))?;
+    // An old session may be somebody else's idea of one: a link in it leads nowhere.
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_FOLLOW);
+    let file = options.open(&path).map_err(at("create", &path))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
@@ -242,6 +258,25 @@ mod tests {
         assert_eq!(session.info().unwrap().command, ["memgate", "run"]);
         session.write("report.json", b"{}").unwrap();
         assert_eq!(session.read("report.json").unwrap(), b"{}");
+    }
+
+    #[test]
+    fn links_that_others_laid_are_not_followed() {
+        let project = tempfile::tempdir().unwrap();
+        let (root, theirs) = (project.path().join(ROOT), project.path().join("theirs"));
+        fs::write(&theirs, "precious").unwrap();
+        std::os::unix::fs::symlink(project.path(), &root).unwrap();
+        assert!(Session::create(&root, &info()).unwrap_err().to_string().starts_with("use "));
+        fs::remove_file(&root).unwrap();
+
+        let planted = root.join("20200101-000000-000");
+        fs::create_dir_all(&planted).unwrap();
+        fs::write(planted.join("session.json"), "{}").unwrap();
+        std::os::unix::fs::symlink(&theirs, planted.join(LOCK_FILE)).unwrap();
+        for _ in 0..=KEPT_SESSIONS {
+            Session::create(&root, &info()).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&theirs).unwrap(), "precious");
     }
 
     #[test]

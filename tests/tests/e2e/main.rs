@@ -20,6 +20,7 @@ mod config;
 mod confirm;
 mod crash;
 mod epochs;
+mod first_use;
 mod gate;
 mod guest_life;
 mod guest_life_allocators;
