@@ -10,6 +10,7 @@ use memgate_model::{Metric, Per};
 use memgate_wire::Outcome;
 
 use super::findings::Findings;
+use super::hunt::executions_of_window;
 use super::series::{histograms, values};
 use crate::confirm::Next;
 use crate::growth::{Allowed, Finding, judge_series};
@@ -210,6 +211,8 @@ impl JavaConfirmation {
             .filter(|(metric, _)| !matches!(metric, Metric::JavaLiveBytes | Metric::JavaLiveObjects));
         let judged = counted.filter_map(|&(metric, limit)| {
             let values = values(&windows, metric);
+            // Of a hunt, a window has many executions.
+            let limit = limit * executions_of_window(&windows);
             let allowed = Allowed { limit, block: 1.0, warm_up: self.warm_up, confidence: self.confidence };
             (!values.is_empty()).then(|| judge_series(&values, allowed).finding)
         });

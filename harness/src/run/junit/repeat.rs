@@ -6,25 +6,26 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memgate_analysis::{JavaConfirmation, Next, ProcessRecord, ran_out_of_memory};
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
-use super::super::board::{Clocked, Finished, Limit};
+use super::super::board::{Board, Clocked, Finished, Limit};
 use super::super::confirm::{keep_output, outcome};
 use super::super::facts::ConfirmationFacts;
 use super::super::label::Label;
 use super::super::screen::{Screened, Setting};
-use super::super::supervise::{Job, Stopped, Surroundings, supervise};
-use super::super::watch::Orders;
+use super::super::supervise::{Done, Job, Stopped, Surroundings, supervise};
+use super::super::watch::{MakeOrders, Orders};
 use super::{Files, JavaSuite, WAIT, patience, silenced, worker};
 use crate::device::Detail;
+use crate::device::agentless::Agentless;
 use crate::output::Progress;
 use crate::proc_fs;
 use crate::recorder::chain;
-use crate::suite::junit::{self, Selection};
+use crate::suite::junit::{self, Batch, Selection};
 
 /// Suspects that are told one by one.
 const SHOWN: usize = 5;
@@ -62,32 +63,75 @@ async fn confirm_all(
     }
     let console = around.console;
     let mut progress = Progress::of_silent_tests(console, "confirming", total as u64);
+    let how = How { batch: Batch::Of(1), until: None };
     for (done, suspect) in (0..).zip(&java.suspects) {
-        let tests =
-            java.classes.iter().find(|(class, _)| *class == suspect.suite).map(|(_, tests)| tests.as_slice());
-        let tests = tests.unwrap_or_default();
-        let mut halves = Halves::of(tests);
-        while let Some(group) = halves.next() {
-            let selection = match group {
-                // One test is the class, told more exactly.
-                [test] => Selection::one(&suspect.suite, test),
-                group => Selection::class(&suspect.suite, group),
-            };
-            let narrows = group.len() > 1 && group.len() < tests.len();
-            let mut show = |_: &_| progress.update(done, &selection.id());
-            let (outcome, leaks) =
-                one(around, setting, suite, java, &selection, narrows, &mut finished, &mut show).await?;
-            if narrows {
-                // What broke told nothing.
-                halves.answer(leaks || !matches!(outcome, ConfirmationFacts::Repeated(_)));
-            } else {
-                halves.answer(leaks);
-                suite.facts.confirmations.insert(selection.id(), outcome);
-            }
-        }
+        let mut show = |id: &str| progress.update(done, id);
+        class(around, setting, suite, java, &suspect.suite, how, &mut finished, &mut show).await?;
     }
     drop(progress);
     Ok(finished)
+}
+
+/// How a selection is repeated.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    /// Executions in a window.
+    pub(super) batch: Batch,
+    /// The end of the time there is for it.
+    pub(super) until: Option<Instant>,
+}
+
+impl How {
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| until <= Instant::now())
+    }
+}
+
+/// The tests of a class that ran in the build and can be repeated.
+pub(super) fn tests_of<'a>(java: &'a JavaSuite, class: &str) -> &'a [String] {
+    java.classes.iter().find(|(known, _)| known == class).map_or(&[], |(_, tests)| tests.as_slice())
+}
+
+/// Confirms a class, and where it grows its tests, until the time is over.
+#[expect(clippy::too_many_arguments, reason = "what a run needs, and what this one is")]
+pub(super) async fn class(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &mut Screened,
+    java: &JavaSuite,
+    class: &str,
+    how: How,
+    finished: &mut Vec<Finished>,
+    show: &mut dyn FnMut(&str),
+) -> Result<(), Stopped> {
+    let tests = tests_of(java, class);
+    let mut halves = Halves::of(tests);
+    while let Some(group) = halves.next() {
+        if group.len() < tests.len() && how.is_over() {
+            break;
+        }
+        let selection = match group {
+            // One test is the class, told more exactly.
+            [test] => Selection::one(class, test),
+            group => Selection::class(class, group),
+        };
+        let narrows = group.len() > 1 && group.len() < tests.len();
+        let mut show = |_: &_| show(&selection.id());
+        let (outcome, leaks) =
+            one(around, setting, suite, java, &selection, narrows, how, finished, &mut show).await?;
+        if narrows {
+            // What broke told nothing.
+            halves.answer(leaks || !matches!(outcome, ConfirmationFacts::Repeated(_)));
+        } else {
+            halves.answer(leaks);
+            // What the class does is known, and of this test no more.
+            if group.len() < tests.len() && how.is_over() && !leaks {
+                break;
+            }
+            suite.facts.confirmations.insert(selection.id(), outcome);
+        }
+    }
+    Ok(())
 }
 
 /// Which tests of a class that grows are repeated next, together or alone.
@@ -159,8 +203,9 @@ async fn one(
     java: &JavaSuite,
     selection: &Selection,
     narrows: bool,
+    how: How,
     finished: &mut Vec<Finished>,
-    show: &mut dyn FnMut(&super::super::board::Board),
+    show: &mut dyn FnMut(&Board),
 ) -> Result<(ConfirmationFacts, bool), Stopped> {
     let impossible = |why: &str| Ok((ConfirmationFacts::Impossible(why.to_owned()), false));
     if !setting.plan.confirm {
@@ -169,49 +214,30 @@ async fn one(
     if !selection.is_plain() {
         return impossible("its name holds a line break, which a plan cannot");
     }
-    let worker = match worker(suite, java) {
-        Ok(worker) => worker,
-        Err(why) => return impossible(&why),
-    };
-    let id = selection.id();
-    let files = Files::new(setting)?;
-    let name = suite.facts.name.clone();
+    let (name, id) = (suite.facts.name.clone(), selection.id());
     let label = if narrows {
         Label::Narrow { suite: name.clone(), class: id.clone() }
     } else {
         Label::Confirm { suite: name.clone(), test: id.clone() }
     };
-    let (options, option) = files.options(around, &label, |options| {
-        options.detail = Detail::Growth;
-        options.wait = WAIT;
-    })?;
-    let ours = files.launcher(around, worker, (&options, &option), &junit::repeat(selection))?;
     let last = Arc::new(Last::default());
     let policy = setting.plan.policy.clone();
     let (test, said) = (id.clone(), Arc::clone(&last));
-    let tests = if selection.test.is_empty() {
-        java.classes.iter().find(|(class, _)| *class == selection.class).map_or(1, |(_, tests)| tests.len())
-    } else {
-        1
-    };
-    let job = Job {
-        launch: ours.launch,
-        options,
-        preload: false,
-        orders: Box::new(move |process| {
-            let mut confirmation = JavaConfirmation::new(&policy, &name, &test);
-            if narrows {
-                confirmation = confirmation.without_holders();
-            }
-            let pid = Some(process.hello.pid).filter(|_| process.visible);
-            Box::new(Repeating { confirmation, pid, starved_before: None, last: Arc::clone(&said) })
-        }),
-        clocked: Clocked::Alone,
-        limit: Limit::Ends(patience(suite, tests)),
-    };
-    let done = supervise(around, job, show).await?;
+    let orders: MakeOrders = Box::new(move |process| {
+        let mut confirmation = JavaConfirmation::new(&policy, &name, &test);
+        if narrows {
+            confirmation = confirmation.without_holders();
+        }
+        let pid = Some(process.hello.pid).filter(|_| process.visible);
+        Box::new(Repeating { confirmation, pid, starved_before: None, how, last: Arc::clone(&said) })
+    });
+    let (done, speaker) =
+        match again(around, setting, suite, java, selection, (label, how.batch), orders, show).await? {
+            Ok(ended) => ended,
+            Err(why) => return impossible(&why),
+        };
     let output = keep_output(setting, &id, &done)?;
-    if let Err(why) = silenced(ours.speaker) {
+    if let Err(why) = silenced(speaker) {
         let why = format!("failed to {}", chain(&why));
         return Ok((ConfirmationFacts::Broken(why), false));
     }
@@ -227,7 +253,51 @@ async fn one(
     };
     let filled_the_heap = matches!(outcome, ConfirmationFacts::Repeated(_))
         && finished.last().is_some_and(|process| ran_out_of_memory(&process.record, &id));
-    Ok((outcome, filled_the_heap || last.leaks.load(Ordering::Acquire)))
+    let leaks = filled_the_heap || last.leaks.load(Ordering::Acquire);
+    if last.out_of_time.load(Ordering::Acquire) && !leaks {
+        return impossible("the time of the hunt was over before it could be confirmed");
+    }
+    Ok((outcome, leaks))
+}
+
+/// Repeats one selection in a virtual machine of ours; or why that cannot be.
+#[expect(clippy::too_many_arguments, reason = "what a run needs, and what this one is")]
+pub(super) async fn again(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &Screened,
+    java: &JavaSuite,
+    selection: &Selection,
+    (label, batch): (Label, Batch),
+    orders: MakeOrders,
+    show: &mut dyn FnMut(&Board),
+) -> Result<Result<(Done, Option<Agentless>), String>, Stopped> {
+    let worker = match worker(suite, java) {
+        Ok(worker) => worker,
+        Err(why) => return Ok(Err(why)),
+    };
+    let files = Files::new(setting)?;
+    let (options, option) = files.options(around, &label, |options| {
+        options.detail = Detail::Growth;
+        options.wait = WAIT;
+    })?;
+    let plan = junit::repeat(selection, batch);
+    let ours = files.launcher(around, worker, (&options, &option), &plan)?;
+    let tests = if selection.test.is_empty() { tests_of(java, &selection.class).len().max(1) } else { 1 };
+    let executions = match batch {
+        Batch::Of(executions) => executions,
+        Batch::Lasting(_) => 1,
+    };
+    let job = Job {
+        launch: ours.launch,
+        options,
+        preload: false,
+        orders,
+        clocked: Clocked::Alone,
+        limit: Limit::Ends(patience(suite, tests).saturating_mul(executions)),
+    };
+    let done = supervise(around, job, show).await?;
+    Ok(Ok((done, ours.speaker)))
 }
 
 /// How repeating ended.
@@ -236,6 +306,8 @@ struct Last {
     /// It was told to stop.
     was_told: AtomicBool,
     leaks: AtomicBool,
+    /// Because there was no more time.
+    out_of_time: AtomicBool,
 }
 
 /// Goes on until enough is known; what leaks is explained before the end.
@@ -245,6 +317,7 @@ struct Repeating {
     pid: Option<u32>,
     /// How long its threads had waited for a processor at the first end.
     starved_before: Option<Duration>,
+    how: How,
     last: Arc<Last>,
 }
 
@@ -258,10 +331,13 @@ impl Repeating {
 impl Orders for Repeating {
     fn at_test_end(&mut self, _: &Boundary, record: &ProcessRecord) -> u32 {
         let starved = self.starved();
-        match self.confirmation.observe(record, took(record), starved) {
-            Next::Continue => 0,
-            Next::Explain => order::EXPLAIN,
-            Next::Stop => {
+        let next = self.confirmation.observe(record, took(record), starved);
+        let over = next != Next::Stop && self.how.is_over();
+        self.last.out_of_time.store(over, Ordering::Release);
+        match next {
+            Next::Continue if !over => 0,
+            Next::Explain if !over => order::EXPLAIN,
+            _ => {
                 self.last.leaks.store(self.confirmation.leaks(), Ordering::Release);
                 self.last.was_told.store(true, Ordering::Release);
                 order::STOP
