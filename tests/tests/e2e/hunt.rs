@@ -109,10 +109,6 @@ fn objects_that_are_kept_now_and_then_are_found_in_a_hunt_and_a_clean_class_is_n
     assert!(objects.title.ends_with(" executions"), "{}", objects.title);
     let from = &objects.holder[0];
     assert_eq!((from.owner.as_str(), from.name.as_str()), ("com.example.SeldomTest", "KEPT"));
-    assert!(
-        test.leaks.iter().any(|leak| leak.class.as_deref() == Some("com.example.SeldomTest$Chunk")),
-        "{run}"
-    );
     let direct = test.metrics[&Metric::JavaDirectBytes].value;
     assert!((1000.0..2500.0).contains(&direct), "64 KiB in 40 executions: {direct}\n{run}");
     for clean in ["formats", "collects"] {

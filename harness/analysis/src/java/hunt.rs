@@ -243,11 +243,11 @@ mod tests {
             assert!(windows < 60 && rare.what.ends_with(class), "{windows} {rare:?}");
             assert!(window.contains(&rare.window), "{class}: {}", rare.window);
         }
-        // Once in 3000: seen twice, and watched for as long as it may.
-        let (windows, hunted) = hunt(add("com.example.Chunk", 24, 3000));
+        // Once in 2400: seen three times, and watched for as long as it may.
+        let (windows, hunted) = hunt(add("com.example.Chunk", 24, 2400));
         assert_eq!(
             (windows, hunted.unwrap().rare.map(|rare| rare.what)),
-            (150, Some("2 × com.example.Chunk".to_owned()))
+            (150, Some("3 × com.example.Chunk".to_owned()))
         );
     }
 
