@@ -305,6 +305,43 @@ mod tests {
         assert_eq!(stops_after(1, |_, _| ()), 91);
     }
 
+    /// Executions of 1 ms until a hunt of one second, three at most, ends.
+    fn hunt_stops(body: impl Fn(&mut Process, u32)) -> usize {
+        let mut p = Process::confirm();
+        let mut observer = Observer::new();
+        let time = HuntTime { share: Duration::from_secs(1), most: Duration::from_secs(3) };
+        let mut hunt = Confirmation::new(&GatePolicy::default(), "engine", "A.a").hunting(time);
+        for i in 0..10_000 {
+            p.run("A.a", i, |p| body(p, i));
+            p.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            if hunt.observe(observer.record(), Duration::from_millis(u64::from(i + 1))) == Next::Stop {
+                return i as usize + 1;
+            }
+        }
+        panic!("never stops")
+    }
+
+    #[test]
+    fn a_hunt_takes_its_share_and_more_while_something_may_rise_again() {
+        let chunks = |at: &'static [u32]| {
+            hunt_stops(move |p, i| {
+                if at.contains(&i) {
+                    p.alloc(1, 65_536, 1)
+                }
+            })
+        };
+        assert_eq!(chunks(&[]), 1000);
+        assert_eq!(chunks(&[0]), 1000, "a one-time cost");
+        assert!((1000..1130).contains(&chunks(&[0, 20])), "and what came to rest");
+        assert_eq!(chunks(&[900]), 3000, "as long as it may");
+        let leak = hunt_stops(|p, i| {
+            if i % 250 == 249 {
+                p.alloc(1, 65_536, 1)
+            }
+        });
+        assert!((2000..2300).contains(&leak), "a leak is known after two seconds: {leak}");
+    }
+
     #[test]
     fn what_was_asked_for_is_a_minimum() {
         let policy = GatePolicy { iterations: 200, max_iterations: 200, ..GatePolicy::default() };

@@ -73,3 +73,24 @@ pub fn hunted(again: &ProcessInput, suite: &str, test: &str, policy: &GatePolicy
 pub fn rarest_after(executions: u64) -> u32 {
     rare::rarest_after(usize::try_from(executions).unwrap_or(usize::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dsl::Process;
+
+    #[test]
+    fn what_allocates_most_comes_first_and_what_is_suspect_not_at_all() {
+        let mut p = Process::screen();
+        p.run("A.idle", 0, |_| ());
+        p.run("A.leaks", 0, |p| p.alloc(1, 100, 1));
+        p.run("A.busy", 0, |p| {
+            p.alloc(2, 4096, 10);
+            p.free(2, 4096, 10);
+        });
+        let record = p.end();
+        let named: Vec<String> =
+            candidates(&[&record], "engine", &GatePolicy::default()).into_iter().map(|c| c.test).collect();
+        assert_eq!(named, ["A.busy", "A.idle"]);
+    }
+}
