@@ -60,6 +60,8 @@ pub struct Plan {
     pub policy: GatePolicy,
     /// Confirm suspects?
     pub confirm: bool,
+    /// How long tests that were never suspect are repeated after that.
+    pub hunt: Option<Duration>,
     /// How JVM suites are screened.
     pub screen: Screen,
     /// What is looked at in Java virtual machines.
@@ -158,6 +160,7 @@ pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<
         instrumented: instrumented(settings, request, world),
         policy,
         confirm: request.confirm,
+        hunt: request.hunt,
         screen: config.measure.screen,
         java: config.measure.java.clone(),
         windows: windows(settings),

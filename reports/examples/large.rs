@@ -57,6 +57,7 @@ fn report() -> RunReport {
             screened_s: 412.0,
             screen_cost: None,
             app_memory: None,
+            hunt: None,
             curve: Vec::new(),
             test_ends: Vec::new(),
             reason: String::new(),

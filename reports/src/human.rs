@@ -6,6 +6,7 @@
 mod block;
 mod figures;
 mod followed;
+mod hunt;
 mod memory;
 mod paint;
 mod stack;
@@ -21,6 +22,7 @@ pub(crate) use block::leak_stack;
 pub(crate) use block::{BlockStyle, holder, own_outcome, suite_block, test_block, test_body};
 pub(crate) use figures::{GAP, interval, per, suite_figures, test_figures};
 pub(crate) use followed::{lifetimes, times};
+pub(crate) use hunt::hunted;
 pub(crate) use memory::app_memory;
 pub(crate) use paint::Paint;
 use stack::width;
@@ -110,7 +112,9 @@ fn suite_lines(suite: &SuiteReport, column: usize) -> String {
     let memory = suite.app_memory.as_ref().map_or_else(String::new, |memory| {
         format!("{:column$}  memory of the app behind {}\n", "", app_memory(memory))
     });
-    line + &cost + &memory + &confirmations(&suite.tests)
+    let hunt =
+        suite.hunt.as_ref().map_or_else(String::new, |hunt| format!("{:column$}  {}\n", "", hunted(hunt)));
+    line + &cost + &memory + &confirmations(&suite.tests) + &hunt
 }
 
 /// How many tests a suite has; an entry for a whole test class is none.

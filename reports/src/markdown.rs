@@ -7,7 +7,7 @@
 use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict, WaiverState, format_bytes};
 
 use crate::html::escape;
-use crate::human::{BlockStyle, Paint, counted, leak_stack, waive_until};
+use crate::human::{BlockStyle, Paint, counted, hunted, leak_stack, waive_until};
 use crate::summary::{headline, in_short, not_passed, qualified};
 use crate::visible::visible;
 
@@ -33,6 +33,9 @@ pub fn markdown(report: &RunReport, most: usize) -> String {
     }
     for suite in report.suites.iter().filter(|suite| !suite.reason.is_empty()) {
         text.push(&format!("- **{}** (suite): {}\n", inline(&suite.name), inline(&suite.reason)));
+    }
+    for (suite, hunt) in report.suites.iter().filter_map(|suite| Some((suite, suite.hunt.as_ref()?))) {
+        text.push(&format!("- **{}** (suite): {}\n", inline(&suite.name), inline(&hunted(hunt))));
     }
     text.push(&table(&tests));
     let style = BlockStyle {

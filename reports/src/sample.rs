@@ -235,6 +235,7 @@ pub(crate) fn suite(name: &str, verdict: Verdict, tests: Vec<TestReport>) -> Sui
         screened_s: 12.43,
         screen_cost: None,
         app_memory: None,
+        hunt: None,
         curve: Vec::new(),
         test_ends: Vec::new(),
         reason: String::new(),

@@ -3,7 +3,8 @@
 //! Never before the iterations the policy asks for. As a one-time cost when nothing has changed since the first iteration for so
 //! many that a rare leak would have shown, or for as long as a leak is watched; as a leak only after that time, because a bounded
 //! cache that is still filling grows by the same amount every time; in between until every series is decided or the limits are
-//! reached.
+//! reached. A hunt ([`Confirmation::hunting`]) goes on for the time it is given instead, and longer while something that rose
+//! may rise again.
 
 use std::time::Duration;
 
@@ -26,6 +27,18 @@ const PAUSED_FACTOR: u32 = 3;
 /// allocations fail, and growth would seem to come to rest.
 const ENOUGH_BYTES: u64 = 256 << 20;
 
+/// A hunt ends here, so that the stream of a very fast test stays small.
+pub(crate) const HUNTED_EXECUTIONS: usize = 5000;
+
+/// How long a hunt repeats one test: as long as nothing is open, and at most. The start of its process counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HuntTime {
+    /// While nothing grows, or it is known what does.
+    pub share: Duration,
+    /// While it is open whether something grows.
+    pub most: Duration,
+}
+
 /// Watches the repetitions of one test.
 #[derive(Debug)]
 pub struct Confirmation {
@@ -39,6 +52,7 @@ pub struct Confirmation {
     unchanged: usize,
     iteration_cap: usize,
     min_run: Duration,
+    hunt: Option<HuntTime>,
     /// Windows of the record that were looked at.
     looked_at: usize,
     /// Ends of the test among them, and the last one.
@@ -81,6 +95,7 @@ impl Confirmation {
             unchanged,
             iteration_cap: (policy.iteration_cap as usize).max(iterations).max(unchanged.saturating_add(1)),
             min_run: policy.min_run,
+            hunt: None,
             looked_at: 0,
             ends: 0,
             first: None,
@@ -92,8 +107,16 @@ impl Confirmation {
         }
     }
 
+    /// Goes on for this time, and not until something is known.
+    #[must_use]
+    pub fn hunting(mut self, time: HuntTime) -> Self {
+        self.hunt = Some(time);
+        self.iteration_cap = HUNTED_EXECUTIONS;
+        self
+    }
+
     /// To be asked after each end of the test (after its OS sample, where one is taken). `elapsed` is the time
-    /// since the first iteration began.
+    /// since the first iteration began, in a hunt since its process was started.
     pub fn observe(&mut self, record: &ProcessRecord, elapsed: Duration) -> Next {
         for window in record.windows.get(self.looked_at..).unwrap_or_default() {
             if window.is(&self.test) {
@@ -131,11 +154,17 @@ impl Confirmation {
         if self.failed || record.damaged.is_some() || self.ends >= self.iteration_cap {
             return true;
         }
+        if self.hunt.is_some_and(|hunt| elapsed >= hunt.most) {
+            return true;
+        }
         if self.ends < self.iterations {
             return false;
         }
         if self.grown_bytes() > ENOUGH_BYTES {
             return true;
+        }
+        if let Some(hunt) = self.hunt {
+            return self.hunted_enough(record, elapsed, hunt);
         }
         if self.changed <= 1 {
             return self.ends > self.unchanged || elapsed >= self.min_run;
@@ -151,6 +180,25 @@ impl Confirmation {
         }
         let decided = growths.iter().all(|g| g.finding != Finding::Open);
         decided || self.ends >= self.max_iterations
+    }
+
+    fn hunted_enough(&mut self, record: &ProcessRecord, elapsed: Duration, hunt: HuntTime) -> bool {
+        if self.changed <= 1 {
+            return elapsed >= hunt.share;
+        }
+        if self.ends < self.next_check {
+            return false;
+        }
+        self.next_check = self.ends + (self.ends / 8).max(1);
+        let growths = self.growths(record);
+        let open = growths.iter().any(|g| g.paused || g.finding == Finding::Open);
+        let grows = growths.iter().any(|g| g.finding == Finding::Grows);
+        !open && (elapsed >= hunt.share || grows && elapsed >= self.min_run)
+    }
+
+    /// May anything that has a limit grow in this record?
+    pub(crate) fn may_grow(&self, record: &ProcessRecord) -> bool {
+        self.growths(record).iter().any(|growth| growth.finding != Finding::Still)
     }
 
     /// Does anything that has a limit grow in this record?
@@ -255,6 +303,43 @@ mod tests {
         assert_eq!(stops_after(100, once), 20);
         assert_eq!(stops_after(1000, once), 13);
         assert_eq!(stops_after(1, |_, _| ()), 91);
+    }
+
+    /// Executions of 1 ms until a hunt of one second, three at most, ends.
+    fn hunt_stops(body: impl Fn(&mut Process, u32)) -> usize {
+        let mut p = Process::confirm();
+        let mut observer = Observer::new();
+        let time = HuntTime { share: Duration::from_secs(1), most: Duration::from_secs(3) };
+        let mut hunt = Confirmation::new(&GatePolicy::default(), "engine", "A.a").hunting(time);
+        for i in 0..10_000 {
+            p.run("A.a", i, |p| body(p, i));
+            p.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            if hunt.observe(observer.record(), Duration::from_millis(u64::from(i + 1))) == Next::Stop {
+                return i as usize + 1;
+            }
+        }
+        panic!("never stops")
+    }
+
+    #[test]
+    fn a_hunt_takes_its_share_and_more_while_something_may_rise_again() {
+        let chunks = |at: &'static [u32]| {
+            hunt_stops(move |p, i| {
+                if at.contains(&i) {
+                    p.alloc(1, 65_536, 1)
+                }
+            })
+        };
+        assert_eq!(chunks(&[]), 1000);
+        assert_eq!(chunks(&[0]), 1000, "a one-time cost");
+        assert!((1000..1130).contains(&chunks(&[0, 20])), "and what came to rest");
+        assert_eq!(chunks(&[900]), 3000, "as long as it may");
+        let leak = hunt_stops(|p, i| {
+            if i % 250 == 249 {
+                p.alloc(1, 65_536, 1)
+            }
+        });
+        assert!((2000..2300).contains(&leak), "a leak is known after two seconds: {leak}");
     }
 
     #[test]

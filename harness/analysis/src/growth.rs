@@ -16,6 +16,10 @@ const PAUSED_SHARE: f64 = 0.25;
 /// Theil–Sen looks at every pair of points.
 const MAX_POINTS: usize = 300;
 
+/// Fewer steps than this, in more iterations than [`MANY`], may be as many accidents.
+const FEW_STEPS: usize = 3;
+const MANY: usize = 100;
+
 /// What a series is held against.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowed {
@@ -66,11 +70,13 @@ pub(crate) fn judge_series(values: &[f64], allowed: Allowed) -> Growth {
 pub(crate) fn judge_exact(values: &[f64], allowed: Allowed) -> Growth {
     let mut growth = judge_series(values, allowed);
     let just_risen = growth.finding == Finding::Still && has_just_risen(values, allowed);
-    if just_risen {
+    let few_steps = growth.finding == Finding::Grows && has_few_steps(values, allowed.warm_up);
+    if just_risen || few_steps {
         growth.finding = Finding::Open;
     }
-    growth.paused |=
-        just_risen || growth.finding != Finding::Grows && may_rise_again(values, allowed.warm_up);
+    growth.paused |= just_risen
+        || few_steps
+        || growth.finding != Finding::Grows && may_rise_again(values, allowed.warm_up);
     growth
 }
 
@@ -94,13 +100,25 @@ fn has_just_risen(values: &[f64], allowed: Allowed) -> bool {
 /// It has set new highs and keeps the last one, and what comes as often as they did may well have kept still for so long.
 fn may_rise_again(values: &[f64], warm_up: usize) -> bool {
     let high = last_high(values, warm_up);
-    let (mut steps, mut highest) = (0, f64::INFINITY);
-    for value in values.get(warm_up..=high).unwrap_or_default() {
-        steps += usize::from(*value > highest);
-        highest = if highest.is_infinite() { *value } else { highest.max(*value) };
-    }
+    let steps = steps(values, warm_up);
     let quiet = values.len().saturating_sub(high + 1);
     steps > 0 && !fell_back(values, warm_up) && !rare::is_improbable(quiet, steps, high - warm_up)
+}
+
+/// How often it was higher than ever before since the warm-up.
+pub(crate) fn steps(values: &[f64], warm_up: usize) -> usize {
+    let Some((&first, rest)) = values.get(warm_up..).and_then(<[f64]>::split_first) else { return 0 };
+    let highs = rest.iter().scan(first, |high, &value| {
+        let is_higher = value > *high;
+        *high = high.max(value);
+        Some(is_higher)
+    });
+    highs.filter(|is_higher| *is_higher).count()
+}
+
+/// Did it rise, in very many iterations, but once or twice?
+pub(crate) fn has_few_steps(values: &[f64], warm_up: usize) -> bool {
+    values.len() > MANY && steps(values, warm_up) < FEW_STEPS
 }
 
 /// Judges values at the end of runs of different length, in the order of their lengths: `(length, value)`.

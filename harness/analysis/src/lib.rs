@@ -16,6 +16,7 @@ mod confirm;
 mod dsl;
 mod groups;
 mod growth;
+mod hunt;
 mod input;
 mod java;
 mod judge;
@@ -32,12 +33,13 @@ pub mod stats;
 mod text;
 
 pub use company::{Company, company};
-pub use confirm::{Confirmation, Next};
+pub use confirm::{Confirmation, HuntTime, Next};
+pub use hunt::{Candidate, Hunted, candidates, hunted, rarest_after};
 pub use input::{ConfirmationInput, Ending, JavaInput, ProcessInput, Repetition, RunInput, SuiteInput};
 pub use java::{
-    ClassWindow, Exhaustion, Followed, JavaConfirmation, JavaRecord, JavaSnapshot, JavaSuspect, JavaWindow,
-    Left, ROUNDS_OF_LITERALS, RoundsWatch, Unit, base_of, class_windows, followed, growing_tests, left_out,
-    ran_out_of_memory, screen_rounds,
+    ClassWindow, Exhaustion, Followed, JavaConfirmation, JavaHunt, JavaHunted, JavaRecord, JavaSnapshot,
+    JavaSuspect, JavaWindow, Left, ROUNDS_OF_LITERALS, Rare, RoundsWatch, Unit, base_of, class_windows,
+    followed, growing_tests, java_hunted, left_out, ran_out_of_memory, screen_rounds,
 };
 pub use judge::judge;
 pub use native::{leaves_native, native_grows};

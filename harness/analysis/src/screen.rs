@@ -51,7 +51,7 @@ pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> V
     suspects
 }
 
-fn judged(record: &ProcessRecord, window: &Window) -> bool {
+pub(crate) fn judged(record: &ProcessRecord, window: &Window) -> bool {
     let failed = |o| matches!(o, memgate_wire::Outcome::Failed | memgate_wire::Outcome::Skipped);
     !window.outcome.is_some_and(failed) && crate::judge::unmeasured(record, Some(window)).is_none()
 }

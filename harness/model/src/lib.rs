@@ -13,7 +13,7 @@ pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
 pub use format::{format_bytes, format_count, format_value};
 pub use metric::{Metric, Per, Unit, UnknownMetric};
 pub use report::{
-    AgentCost, AppMemory, BoundaryQuality, CurvePoint, Frame, GrowthPoint, HolderStep, Leak, LeakKind, Level,
-    MetricValue, Outcome, Problem, RunReport, SCHEMA_VERSION, ScreenCost, SuiteReport, TestReport, Threshold,
-    Verdict, WaiverReport, WaiverState,
+    AgentCost, AppMemory, BoundaryQuality, CurvePoint, Frame, GrowthPoint, HolderStep, Hunt, Leak, LeakKind,
+    Level, MetricValue, Outcome, Problem, RunReport, SCHEMA_VERSION, ScreenCost, SuiteReport, TestReport,
+    Threshold, Verdict, WaiverReport, WaiverState,
 };

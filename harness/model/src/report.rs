@@ -133,6 +133,33 @@ pub struct AppMemory {
     pub objects: BTreeMap<String, u64>,
 }
 
+/// What `--hunt` repeated of a suite: tests, or test classes, that nothing had made suspect.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Hunt {
+    /// Test classes were repeated, not single tests.
+    pub classes: bool,
+    /// How many there were to repeat.
+    pub of: u64,
+    /// How many were.
+    pub repeated: u64,
+    /// How many of these grew: they are judged like all that was confirmed.
+    pub grew: u64,
+    /// The fewest executions that one of them had, and the most.
+    pub executions: (u64, u64),
+    /// A leak in one of so many executions would have been missed in any of them with 1 % at most; 0: any would.
+    pub one_in: u32,
+    /// How many there was no time for.
+    pub not_reached: u64,
+    /// How many cannot be repeated so often, because they fail or break off then.
+    pub failing: u64,
+    /// The first of them, with what happened.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<String>,
+    /// Why nothing was repeated at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_hunted: Option<String>,
+}
+
 /// One executable with its normalised arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SuiteReport {
@@ -152,6 +179,9 @@ pub struct SuiteReport {
     /// What Android said of the app's memory, for instrumented suites.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_memory: Option<AppMemory>,
+    /// What `--hunt` repeated, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hunt: Option<Hunt>,
     /// Why the suite as a whole is not a pass, else empty.
     pub reason: String,
     /// Metrics of the suite as a whole (thresholds `per: suite`).

@@ -117,6 +117,7 @@ Examples:
   memgate run --target '*/build/*_test' -- ./run_all.sh
   memgate run -- build/replay recording.bin       a plain program: the process is the test
   memgate run --suite engine --filter 'MapCache.*'
+  memgate run --hunt 10m                          each night: also leaks that come now and then
   memgate run --suite app --device emulator-5554  instrumented tests of an Android app (docs/android.md)
 
 Exit codes: 0 within the thresholds · 1 a gate or the tests failed · 2 something was not measured · 130 interrupted";
@@ -149,6 +150,10 @@ pub(super) struct RunArgs {
     /// Longest time one repeated test may take (`60s`, `5m`); in the command's own run longer ones are told [default: 60s].
     #[arg(long, value_name = "TIME")]
     pub(super) timeout: Option<String>,
+    /// When all is confirmed, repeat tests that were never suspect for this time (`10m`): finds growth that does not come with every
+    /// execution.
+    #[arg(long, value_name = "TIME", conflicts_with = "no_confirm")]
+    pub(super) hunt: Option<String>,
     /// Screen only: what would be confirmed is told as a warning.
     #[arg(long)]
     pub(super) no_confirm: bool,

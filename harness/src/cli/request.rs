@@ -83,6 +83,8 @@ pub struct RunRequest {
     pub warm_up: Option<u32>,
     /// Overrides `measure.timeout`.
     pub timeout: Option<Duration>,
+    /// How long tests that were never suspect are repeated.
+    pub hunt: Option<Duration>,
     /// Confirm suspects?
     pub confirm: bool,
     /// Globs of executables to measure besides GoogleTest.
@@ -267,6 +269,7 @@ impl TryFrom<RunArgs> for RunRequest {
             iterations,
             warm_up,
             timeout,
+            hunt,
             no_confirm,
             target,
             device,
@@ -278,6 +281,7 @@ impl TryFrom<RunArgs> for RunRequest {
         let all = devices.map(|_| Devices::All);
         let devices = device.map(Devices::Serial).or(all);
         let timeout = timeout.as_deref().map(duration).transpose()?;
+        let hunt = hunt.as_deref().map(duration).transpose()?;
         Ok(Self {
             config: config.config,
             output_dir: output.output_dir,
@@ -289,6 +293,7 @@ impl TryFrom<RunArgs> for RunRequest {
             iterations,
             warm_up,
             timeout,
+            hunt,
             confirm: !no_confirm,
             targets: target,
             devices,
@@ -437,6 +442,8 @@ mod tests {
             ("memgate run --suite engine -- ./tests", "cannot be used with"),
             ("memgate run ./tests", "unexpected argument './tests' found"),
             ("memgate run --iterations 1", "1 is not in 5..=100000"),
+            ("memgate run --hunt soon -- x", "`soon` is no duration"),
+            ("memgate run --hunt 10m --no-confirm -- x", "cannot be used with"),
             ("memgate gate", "required"),
             ("memgate waive leak --reason r --until never", "`leak` is no id of a leak"),
             ("memgate waive n1-5f1c09a2b47d1e03 --reason r --until soon", "neither a date"),

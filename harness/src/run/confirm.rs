@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use memgate_analysis::{Confirmation, Next, ProcessRecord, Suspect, Window};
+use memgate_analysis::{Confirmation, HuntTime, Next, ProcessRecord, Suspect, Window};
 use memgate_model::BoundaryQuality;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, ProcessRole};
@@ -121,29 +121,46 @@ async fn confirm_one(
     finished: &mut Vec<Finished>,
     show: &mut dyn FnMut(&super::board::Board),
 ) -> Result<ConfirmationFacts, Stopped> {
-    let Some(process) = suite.processes.get(suspect.record) else {
-        return Ok(ConfirmationFacts::Broken("the process it ran in is not known".to_owned()));
+    match alone(around, setting, suite, (&suspect.test, suspect.record), None, all_tests, show).await? {
+        Ok(done) => {
+            let output = keep_output(setting, &suspect.test, &done)?;
+            Ok(outcome(done, &suspect.test, &output, finished))
+        }
+        Err(facts) => Ok(facts),
+    }
+}
+
+/// Runs one test of the process `record`, alone and again and again: until enough is known, or for a time. Or why it cannot be.
+pub(super) async fn alone(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &Screened,
+    (test, record): (&str, usize),
+    hunt: Option<HuntTime>,
+    all_tests: &mut AllTests,
+    show: &mut dyn FnMut(&super::board::Board),
+) -> Result<Result<Done, ConfirmationFacts>, Stopped> {
+    let Some(process) = suite.processes.get(record) else {
+        return Ok(Err(ConfirmationFacts::Broken("the process it ran in is not known".to_owned())));
     };
     let Some(environment) = process.environment() else {
         let why = "the environment it ran in cannot be read (another process namespace?)";
-        return Ok(ConfirmationFacts::Impossible(why.to_owned()));
+        return Ok(Err(ConfirmationFacts::Impossible(why.to_owned())));
     };
-    let all = all_tests.of(suspect.record, process).await;
-    let filter = match gtest::filter_for(&suspect.test, all) {
+    let all = all_tests.of(record, process).await;
+    let filter = match gtest::filter_for(test, all) {
         Ok(filter) => filter,
-        Err(why) => return Ok(ConfirmationFacts::Impossible(format!("failed to {why}"))),
+        Err(why) => return Ok(Err(ConfirmationFacts::Impossible(format!("failed to {why}")))),
     };
     let launch = silent(gtest::confirm(process.hello(), Some(environment), &filter, Repeat::Forever));
-    let job = job(setting, suite, suspect, &process.hello().executable, launch);
-    let done = match supervise(around, job, show).await {
-        Ok(done) => done,
+    let job = job(setting, suite, (test, hunt), &process.hello().executable, launch);
+    match supervise(around, job, show).await {
+        Ok(done) => Ok(Ok(done)),
         Err(Stopped::Failed(gone @ ExpectedError::Program { .. })) => {
-            return Ok(ConfirmationFacts::Impossible(cannot_run_again(&gone)));
+            Ok(Err(ConfirmationFacts::Impossible(cannot_run_again(&gone))))
         }
-        Err(stopped) => return Err(stopped),
-    };
-    let output = keep_output(setting, &suspect.test, &done)?;
-    Ok(outcome(done, &suspect.test, &output, finished))
+        Err(stopped) => Err(stopped),
+    }
 }
 
 /// A command may make its tests in a folder that it removes behind them.
@@ -157,23 +174,34 @@ pub(super) fn silent(launch: Launch) -> Launch {
     Launch { stdin: Stream::Null, stdout: capture, stderr: capture, ..launch }
 }
 
-fn job(setting: Setting<'_>, suite: &Screened, suspect: &Suspect, executable: &str, launch: Launch) -> Job {
+fn job(
+    setting: Setting<'_>,
+    suite: &Screened,
+    (test, hunt): (&str, Option<HuntTime>),
+    executable: &str,
+    launch: Launch,
+) -> Job {
     let mut options = AgentOptions::new(setting.session.frames());
     options.targets = vec![Target::Executable(executable.into())];
     options.detail = Detail::Growth;
-    options.label = Label::Confirm { suite: suite.facts.name.clone(), test: suspect.test.clone() }.to_text();
+    options.label = Label::Confirm { suite: suite.facts.name.clone(), test: test.to_owned() }.to_text();
     let policy = setting.plan.policy.clone();
-    let (name, test) = (suite.facts.name.clone(), suspect.test.clone());
+    let (name, test) = (suite.facts.name.clone(), test.to_owned());
+    let began = hunt.map(|_| Instant::now());
     let settles = !setting.plan.settle.is_zero();
     Job {
         launch,
         options,
         preload: true,
         orders: Box::new(move |process| match process.hello.role {
-            ProcessRole::Main => Box::new(Confirming {
-                confirmation: Confirmation::new(&policy, &name, &test),
-                settle: Settle::new(settles),
-            }),
+            ProcessRole::Main => {
+                let confirmation = Confirmation::new(&policy, &name, &test);
+                let confirmation = match hunt {
+                    Some(time) => confirmation.hunting(time),
+                    None => confirmation,
+                };
+                Box::new(Confirming { confirmation, began, settle: Settle::new(settles) })
+            }
             ProcessRole::ForkChild => Box::new(Settle::new(false)),
         }),
         clocked: Clocked::Alone,
@@ -184,6 +212,8 @@ fn job(setting: Setting<'_>, suite: &Screened, suspect: &Suspect, executable: &s
 /// Goes on until enough is known.
 struct Confirming {
     confirmation: Confirmation,
+    /// Of a hunt: when its process was started.
+    began: Option<Instant>,
     settle: Settle,
 }
 
@@ -192,7 +222,8 @@ impl Orders for Confirming {
         if self.settle.again(boundary, record) {
             return order::SETTLE;
         }
-        match self.confirmation.observe(record, elapsed(record)) {
+        let elapsed = self.began.map_or_else(|| elapsed(record), |began| began.elapsed());
+        match self.confirmation.observe(record, elapsed) {
             Next::Continue | Next::Explain => 0,
             Next::Stop => order::STOP,
         }

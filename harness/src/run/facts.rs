@@ -11,7 +11,7 @@ use memgate_analysis::{
     ConfirmationInput, Ending, JavaInput, OpenTest, ProcessInput, ProcessRecord, Repetition, RunInput,
     SuiteInput, Window,
 };
-use memgate_model::{AppMemory, BoundaryQuality, Problem};
+use memgate_model::{AppMemory, BoundaryQuality, Hunt, Problem};
 use memgate_wire::Outcome;
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +63,9 @@ pub struct SuiteFacts {
     pub java: Option<JavaFacts>,
     /// What came of running suspects again, by test id.
     pub confirmations: BTreeMap<String, ConfirmationFacts>,
+    /// What `--hunt` repeated of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hunt: Option<Hunt>,
     /// Why it could not be measured as a whole.
     pub problems: Vec<Problem>,
 }
@@ -299,6 +302,7 @@ impl SuiteFacts {
             screen,
             java: kind.is_java().then(JavaFacts::default),
             confirmations: BTreeMap::new(),
+            hunt: None,
             problems: Vec::new(),
         }
     }
@@ -435,6 +439,7 @@ mod tests {
                 ("A.b".into(), ConfirmationFacts::Repeated(process("2-1.mgf", EndingFacts::Exited(0)))),
                 ("A.c".into(), ConfirmationFacts::Broken("no".into())),
             ]),
+            hunt: Some(Hunt { of: 3, repeated: 2, ..Hunt::default() }),
             problems: Vec::new(),
         });
         facts

@@ -30,6 +30,7 @@ pub fn judge(
     });
     let mut report = memgate_analysis::judge(&input, policy, symbols);
     for (told, known) in report.suites.iter_mut().zip(&facts.suites) {
+        told.hunt.clone_from(&known.hunt);
         told.app_memory = known.java.as_ref().and_then(|java| java.app_memory.clone());
     }
     report

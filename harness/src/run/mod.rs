@@ -1,7 +1,7 @@
 //! A run: screen, confirm, judge, report.
 //!
-//! Data flow: `Plan` → [`screen`] (every command once, with the agent inside) → [`confirm`] (suspects alone) → [`Facts`] in
-//! the session → [`judge`] with symbols from [`resolve`] → [`deliver`](crate::deliver). `memgate gate` enters at `judge`. Only `supervise`
+//! Data flow: `Plan` → [`screen`] (every command once, with the agent inside) → [`confirm`] (suspects alone) → [`hunt`] (what is no
+//! suspect, where there is time for it) → [`Facts`] in the session → [`judge`] with symbols from [`resolve`] → [`deliver`](crate::deliver). `memgate gate` enters at `judge`. Only `supervise`
 //! starts processes; only `output` prints.
 
 mod board;
@@ -9,6 +9,7 @@ mod choose;
 mod company;
 mod confirm;
 pub mod facts;
+mod hunt;
 mod instrumentation;
 mod interrupt;
 pub mod judge;
@@ -178,13 +179,18 @@ async fn record(
         suites.extend(screen::screen(&mut around, setting, planned, program, &mut facts).await?);
     }
     let mut finished: Vec<Finished> = confirm::confirm(&mut around, setting, &mut suites).await?;
+    finished.extend(hunt::hunt(&mut around, setting, &mut suites).await?);
     for suite in suites {
         finished.extend(suite.processes);
         finished.extend(suite.java.into_iter().flat_map(|java| java.rounds));
         facts.suites.push(suite.facts);
     }
     for planned in &plan.instrumented {
-        for suite in instrumentation::measure(&mut around, setting, planned, &mut facts).await? {
+        for mut suite in instrumentation::measure(&mut around, setting, planned, &mut facts).await? {
+            suite.facts.hunt = setting
+                .plan
+                .hunt
+                .map(|_| hunt::none("instrumented tests are repeated by their rounds alone"));
             finished.extend(suite.processes);
             facts.suites.push(suite.facts);
         }

@@ -8,6 +8,7 @@ mod tools;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use memgate_analysis::ROUNDS_OF_LITERALS;
 use memgate_wire::Hello;
@@ -147,17 +148,31 @@ fn has_line_break(text: &str) -> bool {
     text.contains(['\n', '\r'])
 }
 
-/// The launcher's plan for rounds over these classes, from which it leaves out those that it is told to.
+/// The launcher's plan for rounds over these classes or tests, each run so often in a window, from which it leaves out those that it is
+/// told to.
 #[must_use]
-pub fn rounds<'a>(classes: impl IntoIterator<Item = &'a Selection>) -> String {
-    let lines: String = classes.into_iter().map(Selection::lines).collect();
-    format!("mode rounds {ROUNDS_OF_LITERALS}\n{lines}")
+pub fn rounds<'a>(units: impl IntoIterator<Item = &'a Selection>, executions: u32) -> String {
+    let lines: String = units.into_iter().map(Selection::lines).collect();
+    format!("mode rounds {ROUNDS_OF_LITERALS} {}\n{lines}", executions.max(1))
+}
+
+/// How many executions of a selection one window has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Batch {
+    /// So many, 1 at least.
+    Of(u32),
+    /// As many as the first one had in this time.
+    Lasting(Duration),
 }
 
 /// The launcher's plan that repeats one selection until it is told to stop.
 #[must_use]
-pub fn repeat(selection: &Selection) -> String {
-    format!("mode repeat\n{}", selection.lines())
+pub fn repeat(selection: &Selection, batch: Batch) -> String {
+    let mode = match batch {
+        Batch::Of(executions) => format!("repeat {}", executions.max(1)),
+        Batch::Lasting(time) => format!("hunt {}", time.as_millis()),
+    };
+    format!("mode {mode}\n{}", selection.lines())
 }
 
 /// Why a virtual machine cannot be started again with its tests.
@@ -493,11 +508,15 @@ mod tests {
     fn plans_are_lines() {
         let class = Selection::class("a.ATest", &["scroll(int)[1]".into(), "x".into()]);
         let test = Selection::one("a.ATest", "scroll(int)[2]");
-        assert_eq!(rounds([&class]), "mode rounds 40\nclass a.ATest\nonly scroll(int)[1]\nonly x\n");
-        assert_eq!(repeat(&test), "mode repeat\ntest a.ATest scroll(int)[2]\n");
+        assert_eq!(rounds([&class], 1), "mode rounds 40 1\nclass a.ATest\nonly scroll(int)[1]\nonly x\n");
+        assert_eq!(repeat(&test, Batch::Of(1)), "mode repeat 1\ntest a.ATest scroll(int)[2]\n");
         assert_eq!((class.id(), test.id()), ("a.ATest".into(), "a.ATest.scroll(int)[2]".into()));
         assert!(test.is_plain() && !Selection::one("a.ATest", "a\nb").is_plain());
         let odd = Selection::class("a.ATest", &["a\nb".into(), "x".into()]);
-        assert_eq!(repeat(&odd), "mode repeat\nclass a.ATest\n", "everything runs");
+        assert_eq!(
+            repeat(&odd, Batch::Lasting(Duration::from_millis(100))),
+            "mode hunt 100\nclass a.ATest\n",
+            "everything runs"
+        );
     }
 }

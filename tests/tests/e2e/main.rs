@@ -35,6 +35,7 @@ mod guest_rules;
 mod guest_rules_limits;
 mod guest_rules_signals;
 mod handles;
+mod hunt;
 mod ids;
 mod instrumentation;
 mod instrumentation_app;

@@ -11,6 +11,7 @@ use memgate_model::{Metric, Per};
 use memgate_wire::Outcome;
 
 use super::findings::Findings;
+use super::hunt::executions_of_window;
 use super::series::{histograms, values};
 use crate::confirm::Next;
 use crate::growth::{Allowed, Finding, judge_series};
@@ -56,8 +57,6 @@ pub struct JavaConfirmation {
     min_run: Duration,
     /// Iterations without growth after which it is known to be one-time.
     quiet: usize,
-    /// And no sooner than after this many.
-    fewest: usize,
     next_check: usize,
     /// Processor time of the process before the first end.
     cpu_before_ns: Option<u64>,
@@ -87,7 +86,6 @@ impl JavaConfirmation {
             iteration_cap: (policy.iteration_cap as usize).max(iterations),
             min_run: policy.min_run,
             quiet: rare::executions_for(policy.rarest_leak),
-            fewest: iterations,
             next_check: 0,
             cpu_before_ns: None,
             explained: 0,
@@ -96,15 +94,6 @@ impl JavaConfirmation {
             done: false,
             leaks: false,
         }
-    }
-
-    /// Of tests that grow together: only whether these do is to be known, and of a rare leak the answer may be no.
-    #[must_use]
-    pub fn narrows(mut self) -> Self {
-        self.explained = MAX_EXPLAINED;
-        self.fewest = self.iterations.min(FEWEST_ITERATIONS);
-        self.quiet = QUIET_ITERATIONS;
-        self
     }
 
     /// To be asked after each end of the test, those before the holders are told too. `elapsed` is the time that its iterations
@@ -193,7 +182,7 @@ impl JavaConfirmation {
         let still = counters.iter().all(|finding| *finding == Finding::Still);
         let settled = findings.growing.is_empty() && findings.open.is_empty();
         let quiet = if elapsed < self.min_run { self.quiet } else { QUIET_ITERATIONS };
-        if still && settled && findings.quiet >= quiet && ends >= self.fewest {
+        if still && settled && findings.quiet >= quiet && ends >= self.iterations {
             return true;
         }
         if ends >= self.iterations && findings.grown_bytes > ENOUGH_BYTES {
@@ -220,6 +209,8 @@ impl JavaConfirmation {
             .filter(|(metric, _)| !matches!(metric, Metric::JavaLiveBytes | Metric::JavaLiveObjects));
         let judged = counted.filter_map(|&(metric, limit)| {
             let values = values(&windows, metric);
+            // Of a hunt, a window has many executions.
+            let limit = limit * executions_of_window(&windows);
             let allowed = Allowed { limit, block: 1.0, warm_up: self.warm_up, confidence: self.confidence };
             (!values.is_empty()).then(|| judge_series(&values, allowed).finding)
         });

@@ -9,14 +9,14 @@ use super::exhausted::ended_by_error;
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
 use super::series::{ClassSeries, grown, histograms};
 use crate::groups::float;
-use crate::growth::{Allowed, Finding, Growth, as_f64, is_over, judge_series};
+use crate::growth::{Allowed, Finding, Growth, as_f64, is_over, judge_series, steps};
 use crate::record::{ProcessRecord, Window};
 
 /// Growth that is flat for fewer iterations than this has not stalled.
 const STALLED: usize = 6;
 /// Fewer steps than this may be as many accidents, such as classes that are loaded when the compiler comes to them, or that specialise a
 /// method handle after so many calls.
-const FEW_STEPS: usize = 4;
+pub(super) const FEW_STEPS: usize = 4;
 /// What a compiler resolves of strings are a few short ones: more bytes than this in each iteration are something else.
 pub(crate) const LITERAL_BYTES: f64 = 4096.0;
 /// Objects are a multiple of this large.
@@ -330,20 +330,9 @@ fn quiet(series: &ClassSeries, warm_up: usize) -> usize {
     since_high(&series.instances).min(since_high(&series.bytes))
 }
 
-/// How often it was higher than ever before.
-fn steps(values: &[f64], warm_up: usize) -> usize {
-    let Some((&first, rest)) = values.get(warm_up..).and_then(<[f64]>::split_first) else { return 0 };
-    let highs = rest.iter().scan(first, |high, &value| {
-        let is_higher = value > *high;
-        *high = high.max(value);
-        Some(is_higher)
-    });
-    highs.filter(|is_higher| *is_higher).count()
-}
-
 /// Grew, and has been flat for more than twice as long as ever before since: something that filled late, as keys that are cached at
 /// first. A table that doubles is flat for twice as long each time.
-fn has_stalled(values: &[f64], warm_up: usize) -> bool {
+pub(super) fn has_stalled(values: &[f64], warm_up: usize) -> bool {
     let Some((&first, counted)) = values.get(warm_up..).and_then(<[f64]>::split_first) else { return false };
     let (mut high, mut last, mut longest) = (first, None, 0);
     for (i, value) in counted.iter().enumerate().filter(|(_, value)| **value > first) {
@@ -374,7 +363,7 @@ fn usual(values: &mut [f64], warm_up: usize) -> Option<f64> {
 }
 
 /// Stays the series near to its line?
-fn is_regular(values: &[f64], slope: f64, warm_up: usize) -> bool {
+pub(super) fn is_regular(values: &[f64], slope: f64, warm_up: usize) -> bool {
     let counted = values.get(warm_up..).unwrap_or_default();
     let mut rests: Vec<f64> =
         counted.iter().enumerate().map(|(i, value)| value - slope * as_f64(i)).collect();

@@ -3,7 +3,7 @@
 //! Data flow: `reader` keeps what the frames say of the virtual machine ([`JavaRecord`], and a [`JavaWindow`] per end of a test);
 //! `series` follows every class over the ends of a test; `rounds` compares the rounds of a screen; `findings` says which
 //! classes go on growing; `windows` tells what the build's own run left, to be compared with a baseline; `groups` joins those that are held through one another into leaks; `confirm` says when enough was
-//! seen; `lengths` does all of it for a program that is a test as a whole. Names of classes are the normalised ones (`names`) from `series` on.
+//! seen; `hunt` does so for what was never suspect; `lengths` does all of it for a program that is a test as a whole. Names of classes are the normalised ones (`names`) from `series` on.
 
 mod confirm;
 #[cfg(test)]
@@ -12,6 +12,7 @@ mod exhausted;
 mod findings;
 mod follow;
 mod groups;
+mod hunt;
 mod lengths;
 mod names;
 mod reader;
@@ -21,6 +22,7 @@ mod series;
 mod windows;
 
 pub use confirm::JavaConfirmation;
+pub use hunt::{JavaHunt, JavaHunted, Rare, java_hunted};
 pub use record::{JavaRecord, JavaSnapshot, JavaWindow};
 pub use rounds::{
     JavaSuspect, ROUNDS_OF_LITERALS, RoundsWatch, Unit, base_of, growing_tests, left_out, screen_rounds,
@@ -34,6 +36,7 @@ pub use exhausted::ran_out_of_memory;
 pub(crate) use exhausted::{ended_by_error, ran_out};
 pub(crate) use findings::{Findings, LITERAL_BYTES, Noise, until_full};
 pub(crate) use groups::{JavaLeak, leaks};
+pub(crate) use hunt::executions_of_window;
 pub(crate) use lengths::of_lengths;
 pub(crate) use reader::JavaReader;
 pub(crate) use rounds::failing;

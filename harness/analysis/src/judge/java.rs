@@ -266,7 +266,7 @@ fn confirmed(
     suspect: Option<&JavaSuspect>,
     j: &mut Judgement,
 ) {
-    j.left = suspect.map_or_else(|| "growth in the rounds".to_owned(), JavaSuspect::seen);
+    j.left = suspect.map_or_else(|| "growth".to_owned(), JavaSuspect::seen);
     match confirmation {
         ConfirmationInput::Repeated(again) if filled_the_heap(court, &suite.name, id, &again.record, j) => {}
         ConfirmationInput::Repeated(again) => match java::ended_by_error(&again.record, id)
@@ -339,6 +339,7 @@ fn repeated(
     let allowed = Allowed { limit: 0.0, block: 0.0, warm_up, confidence: court.policy.confidence };
     j.confirmed = true;
     j.curve = curve::of_java(record, &windows);
+    j.batch = Some(java::executions_of_window(&windows)).filter(|executions| *executions > 1.0);
     let findings = Findings::of(record, id, warm_up, court.policy.confidence);
     let saw = |metric| suspect.is_none_or(|suspect| suspect.saw_counter(metric));
     let grew_alone = objects(court, (suite, id), record, &findings, suspect, allowed, j);
@@ -364,7 +365,7 @@ fn repeated(
         if !classes.is_empty() {
             let bytes: f64 = classes.iter().filter_map(|class| findings.left_out.get(*class)).sum();
             let by =
-                if bytes > 0.0 { format!(" by {} per iteration", text::bytes(bytes)) } else { String::new() };
+                if bytes > 0.0 { format!(" by {} {}", text::bytes(bytes), j.per()) } else { String::new() };
             let verdict = j.verdict();
             let out = if verdict == Verdict::Pass { "" } else { ": not counted" };
             j.raise(verdict, format!("{} {grow}{by} but {are} {why}{out}", listed(classes)));
@@ -377,10 +378,23 @@ fn repeated(
     if waived > 0 {
         j.raise(Verdict::Pass, text::counted(as_f64(waived), "leak") + " waived");
     }
-    let still = findings.growing.is_empty() && findings.noise.is_empty();
-    if j.verdict() == Verdict::Pass && still && findings.quiet > 0 {
-        j.raise(Verdict::Pass, rare::seen(findings.quiet));
+    let still = findings.growing.is_empty() && findings.noise.is_empty() && findings.quiet > 0;
+    match j.batch {
+        Some(batch) if j.verdict() > Verdict::Pass => {
+            let (all, per) = (text::number(batch * as_f64(windows.len())), j.per());
+            j.leaks.iter_mut().for_each(|leak| of_one_execution(leak, batch, &per));
+            j.raise(j.verdict(), format!("after {all} executions, {} in each iteration", text::number(batch)));
+        }
+        None if j.verdict() == Verdict::Pass && still => j.raise(Verdict::Pass, rare::seen(findings.quiet)),
+        _ => {}
     }
+}
+
+/// Figures of a leak are told for one execution; whole objects only for many.
+fn of_one_execution(leak: &mut Leak, batch: f64, per: &str) {
+    leak.title = format!("{} {per}", leak.title);
+    leak.bytes_per_iteration /= batch;
+    leak.count_per_iteration /= batch;
 }
 
 /// The leaks, and the sum of those that no waiver covers against the thresholds. The answer tells of growth that no round saw: it is not in it.
@@ -417,15 +431,15 @@ fn objects(
     }
     if let Some(bytes) = unexplained(record, id, findings, allowed) {
         let more =
-            format!("the heap grows by {} per iteration more than its classes explain", text::bytes(bytes));
+            format!("the heap grows by {} {} more than its classes explain", text::bytes(bytes), j.per());
         let counts = live_bytes.iter().any(|value| *value > 0.0);
         j.raise(if counts { Verdict::Pass } else { Verdict::Warn }, more);
         let value = |(i, value): (usize, &mut f64)| *value += bytes * as_f64(i);
         live_bytes.iter_mut().enumerate().filter(|_| counts).for_each(value);
     }
     let measured = [
-        Measured::of_os(Metric::JavaLiveBytes, live_bytes, 8.0),
-        Measured::of_os(Metric::JavaLiveObjects, instances, 1.0),
+        Measured::of_os(Metric::JavaLiveBytes, live_bytes, 8.0).shared_by(j.executions()),
+        Measured::of_os(Metric::JavaLiveObjects, instances, 1.0).shared_by(j.executions()),
     ];
     for measured in measured {
         hold(court, suite, id, &measured, allowed, false, j);
@@ -478,7 +492,7 @@ fn inconclusive(court: &Court<'_>, suite: &str, id: &str, findings: &Findings, j
         j.raise(Verdict::Warn, format!("inconclusive: {classes} may grow, after {iterations}"));
     } else {
         let bytes: f64 = findings.open.iter().filter_map(|class| findings.left_out.get(class)).sum();
-        j.raise(j.verdict(), format!("besides, {classes} may grow by {} per iteration", text::bytes(bytes)));
+        j.raise(j.verdict(), format!("besides, {classes} may grow by {} {}", text::bytes(bytes), j.per()));
     }
 }
 
@@ -502,7 +516,7 @@ fn counters(
         let limits = court.policy.limits(suite, id, metric, Per::Iteration);
         let values = java::values(windows, metric);
         if values.len() == windows.len() {
-            let measured = Measured::of_os(metric, values, 1.0);
+            let measured = Measured::of_os(metric, values, 1.0).shared_by(j.executions());
             hold(court, suite, id, &measured, allowed, false, j);
         } else if limits.iter().any(|limit| limit.source != "default") {
             j.raise(Verdict::Error, format!("{metric} could not be read in this virtual machine"));
@@ -539,6 +553,6 @@ fn threads(
             j.leaks.push(leak);
         }
     }
-    let measured = Measured::of_os(Metric::JavaThreads, total, 1.0);
+    let measured = Measured::of_os(Metric::JavaThreads, total, 1.0).shared_by(j.executions());
     hold(court, suite, id, &measured, allowed, false, j);
 }

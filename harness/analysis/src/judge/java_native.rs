@@ -39,6 +39,7 @@ pub(super) fn judge(
             total.iter_mut().zip(&group.bytes).for_each(|(sum, bytes)| *sum += bytes);
         }
     }
-    let measured = Measured::of_os(Metric::NativeLiveBytes, total, groups::smallest_block(&groups));
+    let block = groups::smallest_block(&groups);
+    let measured = Measured::of_os(Metric::NativeLiveBytes, total, block).shared_by(j.executions());
     hold(court, suite, test, &measured, allowed, false, j);
 }

@@ -32,6 +32,7 @@ use crate::policy::{GatePolicy, Waivers};
 use crate::resolve::Resolve;
 
 pub(crate) use measured::unmeasured;
+pub(crate) use test::unusable;
 
 /// What every judgement needs.
 struct Court<'a> {

@@ -14,7 +14,8 @@ use super::test::{Judgement, exceeded};
 use super::{Court, curve, leaks};
 use crate::groups::{self, Held, OsKind, OsSeries, Places, Series};
 use crate::growth::{
-    Allowed, Finding, Growth, as_f64, is_over_exactly, judge_exact, judge_series, last_rise,
+    Allowed, Finding, Growth, as_f64, has_few_steps, is_over_exactly, judge_exact, judge_series, last_rise,
+    steps,
 };
 use crate::policy::thresholds;
 use crate::rare;
@@ -22,6 +23,9 @@ use crate::record::{ProcessRecord, Window};
 use crate::screen::{ENOUGH_REPETITIONS, described, os_value, too_much};
 use crate::signature::Place;
 use crate::text::{self, Sizes};
+
+/// A leak in fewer executions than one of so many is said to be one.
+const SELDOM: usize = 8;
 
 /// What a group kept for good, as far as the iterations tell.
 pub(super) struct Kept {
@@ -62,6 +66,12 @@ impl Measured<'_> {
     /// `own` is what the windows of the test added, one after the other: other tests ran in between.
     pub(super) fn beside_others(self, own: Vec<f64>) -> Self {
         Self { own: Some(own), alone: false, ..self }
+    }
+
+    /// Of ends that so many executions lie between: what one of them adds.
+    pub(super) fn shared_by(self, executions: f64) -> Self {
+        let total = self.total.iter().map(|value| value / executions).collect();
+        Self { total, block: self.block / executions, ..self }
     }
 
     /// From end to end, and what the test itself did.
@@ -286,19 +296,36 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
         (Finding::Grows, _) | (_, Some(_)) if few => {
             j.raise(Verdict::Warn, undecided(", too few to call it a leak"))
         }
-        (Finding::Grows, _) => j.raise(exceeded(threshold.level), over(total.slope.slope, "")),
+        (Finding::Grows, _) => {
+            let rarely = measured
+                .exact
+                .then(|| now_and_then(measured.series(allowed), allowed.warm_up))
+                .unwrap_or_default();
+            j.raise(exceeded(threshold.level), over(total.slope.slope, "") + &rarely);
+        }
         // One place takes over what another gives back, as in a ring buffer that was filled before.
         (_, Some(_)) if still => {
             j.raise(Verdict::Warn, undecided(", one place grows while another shrinks by as much"));
         }
         (_, Some(group)) => j.raise(exceeded(threshold.level), over(group.slope.slope, " in one place")),
-        (Finding::Open, None) if still => j.raise(Verdict::Warn, too_late()),
+        (Finding::Open, None) if still || has_few_steps(measured.series(allowed), allowed.warm_up) => {
+            j.raise(Verdict::Warn, too_late());
+        }
         (Finding::Open, None) => j.raise(Verdict::Warn, undecided("")),
         (Finding::Still, None) if !still && judged.iter().any(|g| g.finding == Finding::Open) => {
             j.raise(Verdict::Warn, undecided(" in one place"));
         }
         (Finding::Still, None) => {}
     }
+}
+
+/// `, in 8 of 2000 executions`, where most of them add nothing.
+fn now_and_then(values: &[f64], warm_up: usize) -> String {
+    let (steps, executions) = (steps(values, warm_up), values.len().saturating_sub(warm_up));
+    if steps * SELDOM > executions {
+        return String::new();
+    }
+    format!(", in {steps} of {executions} executions")
 }
 
 /// Survivors of the iterations that count, by group: what an iteration leaves on average.
@@ -351,7 +378,7 @@ pub(super) fn judge_os(
     }
     // A virtual machine opens and starts what it needs when it likes.
     let exact = windows.iter().all(|w| w.java.is_none());
-    let measured = Measured { exact, ..Measured::of_os(kind.metric(), total, 1.0) };
+    let measured = Measured { exact, ..Measured::of_os(kind.metric(), total, 1.0) }.shared_by(j.executions());
     hold(court, suite, test, &measured, allowed, false, j);
 }
 

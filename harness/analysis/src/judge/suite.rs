@@ -68,6 +68,7 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &SuiteInput) -> (SuiteReport, 
             .and_then(|java| java_cost::cost(&suite.screen, &java.rounds)),
         // Known outside of the frames.
         app_memory: None,
+        hunt: None,
         reason: reasons.join("; "),
         metrics,
         curve: curve::of_suite(&suite.screen),

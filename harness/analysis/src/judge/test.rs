@@ -41,11 +41,26 @@ pub(super) struct Judgement {
     pub(super) warm_up: u32,
     /// Executions in a row, when it was repeated, that left nothing.
     pub(super) quiet: Option<usize>,
+    /// Executions that lie between two of its ends, where it is more than one.
+    pub(super) batch: Option<f64>,
     /// Ids of what it hands to later tests, which free or close it.
     pub(super) handed: BTreeSet<String>,
 }
 
 impl Judgement {
+    /// That lie between two of its ends.
+    pub(super) fn executions(&self) -> f64 {
+        self.batch.unwrap_or(1.0)
+    }
+
+    /// What its figures are told for: `per iteration`, `in 750 executions`.
+    pub(super) fn per(&self) -> String {
+        self.batch.map_or_else(
+            || "per iteration".to_owned(),
+            |executions| format!("in {} executions", text::number(executions)),
+        )
+    }
+
     /// A reason for a verdict this bad.
     pub(super) fn raise(&mut self, verdict: Verdict, reason: String) {
         self.reasons.push((verdict, reason));
@@ -314,7 +329,7 @@ fn is_stream_buffer(group: &Held) -> bool {
 }
 
 /// Why the repetitions of a test cannot be judged: an error, or (a warning) because the test does not allow it.
-pub(super) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, String)> {
+pub(crate) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, String)> {
     let record = &again.record;
     let windows: Vec<_> = record.windows_of(id).collect();
     let ended = |outcome| windows.iter().any(|w| w.outcome == Some(outcome));

@@ -5,6 +5,7 @@
 //! [`windows`] (which test classes left more than an accepted run) → [`rounds`] (all test classes, several times over in one virtual
 //! machine) → suspect classes → [`confirm`] (a class, then its tests, each repeated alone) → facts of the suite. What runs, and with which options of the agent, stands in files of the session.
 
+mod hunt;
 mod observed;
 mod process;
 mod repeat;
@@ -23,6 +24,7 @@ use memgate_config::{HeapDump, JavaAgent, Screen};
 use memgate_wire::Outcome;
 use memgate_wire::java::JvmInfo;
 
+pub(super) use self::hunt::{candidates, hunt};
 use self::observed::Lookout;
 pub(super) use self::process::screen as screen_program;
 pub(super) use self::repeat::confirm;

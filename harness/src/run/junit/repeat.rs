@@ -1,33 +1,36 @@
 //! Confirming what the rounds suspect: the class alone, repeated in one virtual machine, and where it grows, its tests.
 //!
-//! Data flow: a suspect class → repeated as a whole → grows: its tests are halved until single tests are left ([`Halves`]). A half is
-//! repeated as the class was; one that does not grow is done with, of one that grows each half is looked at. Where one half does not
-//! grow, the other one is the one that does, and is not asked. Each single test that is left is confirmed alone, as the class was.
+//! Data flow: a suspect class → repeated as a whole → grows: rounds over its tests, in one virtual machine ([`over`]) → those that grow,
+//! each repeated alone, as the class was. What grows in no test alone, or not in each execution, is the class's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use memgate_analysis::{JavaConfirmation, Next, ProcessRecord, ran_out_of_memory};
+use memgate_analysis::{JavaConfirmation, Next, ProcessRecord, Unit, growing_tests, ran_out_of_memory};
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
-use super::super::board::{Clocked, Finished, Limit};
+use super::super::board::{Board, Clocked, Finished, Limit};
 use super::super::confirm::{keep_output, outcome};
 use super::super::facts::ConfirmationFacts;
 use super::super::label::Label;
 use super::super::screen::{Screened, Setting};
-use super::super::supervise::{Job, Stopped, Surroundings, supervise};
-use super::super::watch::Orders;
+use super::super::supervise::{Done, Job, Stopped, Surroundings, supervise};
+use super::super::watch::{MakeOrders, Orders};
+use super::rounds::over;
 use super::{Files, JavaSuite, WAIT, patience, silenced, worker};
 use crate::device::Detail;
+use crate::device::agentless::Agentless;
 use crate::output::Progress;
 use crate::proc_fs;
 use crate::recorder::chain;
-use crate::suite::junit::{self, Selection};
+use crate::suite::junit::{self, Batch, Selection};
 
 /// Suspects that are told one by one.
 const SHOWN: usize = 5;
+/// Of so few tests each is confirmed, where the rounds over them told nothing.
+const FEW: usize = 8;
 
 /// Confirms the suspects of one suite.
 pub(in super::super) async fn confirm(
@@ -62,95 +65,111 @@ async fn confirm_all(
     }
     let console = around.console;
     let mut progress = Progress::of_silent_tests(console, "confirming", total as u64);
+    let how = How { batch: Batch::Of(1), until: None };
     for (done, suspect) in (0..).zip(&java.suspects) {
-        let tests =
-            java.classes.iter().find(|(class, _)| *class == suspect.suite).map(|(_, tests)| tests.as_slice());
-        let tests = tests.unwrap_or_default();
-        let mut halves = Halves::of(tests);
-        while let Some(group) = halves.next() {
-            let selection = match group {
-                // One test is the class, told more exactly.
-                [test] => Selection::one(&suspect.suite, test),
-                group => Selection::class(&suspect.suite, group),
-            };
-            let narrows = group.len() > 1 && group.len() < tests.len();
-            let mut show = |_: &_| progress.update(done, &selection.id());
-            let (outcome, leaks) =
-                one(around, setting, suite, java, &selection, narrows, &mut finished, &mut show).await?;
-            if narrows {
-                // What broke told nothing.
-                halves.answer(leaks || !matches!(outcome, ConfirmationFacts::Repeated(_)));
-            } else {
-                halves.answer(leaks);
-                suite.facts.confirmations.insert(selection.id(), outcome);
-            }
-        }
+        let mut show = |id: &str| progress.update(done, id);
+        class(around, setting, suite, java, &suspect.suite, how, &mut finished, &mut show).await?;
     }
     drop(progress);
     Ok(finished)
 }
 
-/// Which tests of a class that grows are repeated next, together or alone.
-struct Halves<'a> {
-    /// What is still open, the next one last.
-    open: Vec<Group<'a>>,
-    asked: &'a [String],
+/// How a selection is repeated.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    /// Executions in a window.
+    pub(super) batch: Batch,
+    /// The end of the time there is for it.
+    pub(super) until: Option<Instant>,
 }
 
-/// Tests that are repeated together.
-struct Group<'a> {
-    tests: &'a [String],
-    /// The other half of a group that grows: where that one does not, this one does.
-    other: &'a [String],
-    grows: bool,
-}
-
-impl<'a> Halves<'a> {
-    /// Below this many, each alone is as quick.
-    const SMALLEST: usize = 4;
-
-    /// Begins with all tests of the class together; also where it is not known which it has.
-    fn of(tests: &'a [String]) -> Self {
-        Self { open: vec![Group { tests, other: &[], grows: false }], asked: tests }
-    }
-
-    /// The group that is to be repeated.
-    fn next(&mut self) -> Option<&'a [String]> {
-        loop {
-            let group = self.open.pop()?;
-            if group.grows && group.tests.len() > 1 {
-                self.split(group.tests);
-                continue;
-            }
-            self.asked = group.tests;
-            return Some(group.tests);
-        }
-    }
-
-    /// Did what [`Self::next`] gave grow?
-    fn answer(&mut self, grows: bool) {
-        let asked = self.asked;
-        if grows && asked.len() > 1 {
-            self.split(asked);
-        } else if let Some(next) =
-            self.open.last_mut().filter(|next| !grows && std::ptr::eq(next.other, asked))
-        {
-            next.grows = true;
-        }
-    }
-
-    fn split(&mut self, tests: &'a [String]) {
-        if tests.len() < Self::SMALLEST {
-            self.open.extend(tests.chunks(1).rev().map(|tests| Group { tests, other: &[], grows: false }));
-        } else {
-            let (first, second) = tests.split_at(tests.len() / 2);
-            self.open.push(Group { tests: second, other: first, grows: false });
-            self.open.push(Group { tests: first, other: &[], grows: false });
-        }
+impl How {
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| until <= Instant::now())
     }
 }
 
-/// Repeats one selection; tells also whether it was seen to leak. `narrows`: that is all that is to be known.
+/// The tests of a class that ran in the build and can be repeated.
+pub(super) fn tests_of<'a>(java: &'a JavaSuite, class: &str) -> &'a [String] {
+    java.classes.iter().find(|(known, _)| known == class).map_or(&[], |(_, tests)| tests.as_slice())
+}
+
+/// Confirms a class, and where it grows its tests, until the time is over.
+#[expect(clippy::too_many_arguments, reason = "what a run needs, and what this one is")]
+pub(super) async fn class(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &mut Screened,
+    java: &JavaSuite,
+    class: &str,
+    how: How,
+    finished: &mut Vec<Finished>,
+    show: &mut dyn FnMut(&str),
+) -> Result<(), Stopped> {
+    let tests = tests_of(java, class);
+    let whole = match tests {
+        // One test is the class, told more exactly.
+        [test] => Selection::one(class, test),
+        tests => Selection::class(class, tests),
+    };
+    let mut of_whole = |_: &_| show(&whole.id());
+    let (outcome, leaks) = one(around, setting, suite, java, &whole, how, finished, &mut of_whole).await?;
+    suite.facts.confirmations.insert(whole.id(), outcome);
+    if !leaks || tests.len() < 2 || how.is_over() {
+        return Ok(());
+    }
+    let units: Vec<Selection> = tests.iter().map(|test| Selection::one(class, test)).collect();
+    let mut of_all = |_: &_| show(&format!("the tests of {class}"));
+    let growing = growing(around, setting, suite, java, &units, how.batch, finished, &mut of_all).await?;
+    for test in units.iter().filter(|unit| growing.as_ref().map_or(units.len() <= FEW, |g| g.contains(&unit.id()))) {
+        let mut of_test = |_: &_| show(&test.id());
+        let (outcome, leaks) = one(around, setting, suite, java, test, how, finished, &mut of_test).await?;
+        // What the class does is known, and of this test no more.
+        if how.is_over() && !leaks {
+            break;
+        }
+        suite.facts.confirmations.insert(test.id(), outcome);
+    }
+    Ok(())
+}
+
+/// Which of these tests of a class grow, by rounds over them in one virtual machine; `None`: these told nothing.
+#[expect(clippy::too_many_arguments, reason = "what a run needs, and what this one is")]
+async fn growing(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &Screened,
+    java: &JavaSuite,
+    tests: &[Selection],
+    batch: Batch,
+    finished: &mut Vec<Finished>,
+    show: &mut dyn FnMut(&Board),
+) -> Result<Option<Vec<String>>, Stopped> {
+    let plain: Vec<Selection> = tests.iter().filter(|test| test.is_plain()).cloned().collect();
+    let Some((class, worker)) = plain.first().map(|test| &test.class).zip(worker(suite, java).ok()) else {
+        return Ok(None);
+    };
+    let name = &suite.facts.name;
+    let label = Label::Narrow { suite: name.clone(), class: class.clone() };
+    let units = (plain.as_slice(), Unit::Test, executions(batch));
+    let (mut done, speaker) = over(around, setting, (suite, worker), units, &label, show).await?;
+    keep_output(setting, &format!("tests-of-{class}"), &done)?;
+    let Some(at) = done.finished.iter().position(Finished::is_main) else { return Ok(None) };
+    let process = done.finished.swap_remove(at);
+    let grew = growing_tests(&process.record, name, &setting.plan.policy);
+    finished.push(process);
+    Ok(grew.ok().filter(|_| silenced(speaker).is_ok()))
+}
+
+/// Executions in a window.
+fn executions(batch: Batch) -> u32 {
+    match batch {
+        Batch::Of(executions) => executions,
+        Batch::Lasting(_) => 1,
+    }
+}
+
+/// Repeats one selection; tells also whether it was seen to leak.
 #[expect(clippy::too_many_arguments, reason = "what a run needs, and what this one is")]
 async fn one(
     around: &mut Surroundings<'_>,
@@ -158,9 +177,9 @@ async fn one(
     suite: &Screened,
     java: &JavaSuite,
     selection: &Selection,
-    narrows: bool,
+    how: How,
     finished: &mut Vec<Finished>,
-    show: &mut dyn FnMut(&super::super::board::Board),
+    show: &mut dyn FnMut(&Board),
 ) -> Result<(ConfirmationFacts, bool), Stopped> {
     let impossible = |why: &str| Ok((ConfirmationFacts::Impossible(why.to_owned()), false));
     if !setting.plan.confirm {
@@ -169,49 +188,23 @@ async fn one(
     if !selection.is_plain() {
         return impossible("its name holds a line break, which a plan cannot");
     }
-    let worker = match worker(suite, java) {
-        Ok(worker) => worker,
-        Err(why) => return impossible(&why),
-    };
-    let id = selection.id();
-    let files = Files::new(setting)?;
-    let name = suite.facts.name.clone();
-    let label = if narrows {
-        Label::Narrow { suite: name.clone(), class: id.clone() }
-    } else {
-        Label::Confirm { suite: name.clone(), test: id.clone() }
-    };
-    let (options, option) = files.options(around, &label, |options| {
-        options.detail = Detail::Growth;
-        options.wait = WAIT;
-    })?;
-    let ours = files.launcher(around, worker, (&options, &option), &junit::repeat(selection))?;
+    let (name, id) = (suite.facts.name.clone(), selection.id());
+    let label = Label::Confirm { suite: name.clone(), test: id.clone() };
     let last = Arc::new(Last::default());
     let policy = setting.plan.policy.clone();
     let (test, said) = (id.clone(), Arc::clone(&last));
-    let tests = if selection.test.is_empty() {
-        java.classes.iter().find(|(class, _)| *class == selection.class).map_or(1, |(_, tests)| tests.len())
-    } else {
-        1
-    };
-    let job = Job {
-        launch: ours.launch,
-        options,
-        preload: false,
-        orders: Box::new(move |process| {
-            let mut confirmation = JavaConfirmation::new(&policy, &name, &test);
-            if narrows {
-                confirmation = confirmation.narrows();
-            }
-            let pid = Some(process.hello.pid).filter(|_| process.visible);
-            Box::new(Repeating { confirmation, pid, starved_before: None, last: Arc::clone(&said) })
-        }),
-        clocked: Clocked::Alone,
-        limit: Limit::Ends(patience(suite, tests)),
-    };
-    let done = supervise(around, job, show).await?;
+    let orders: MakeOrders = Box::new(move |process| {
+        let confirmation = JavaConfirmation::new(&policy, &name, &test);
+        let pid = Some(process.hello.pid).filter(|_| process.visible);
+        Box::new(Repeating { confirmation, pid, starved_before: None, how, last: Arc::clone(&said) })
+    });
+    let (done, speaker) =
+        match again(around, setting, suite, java, selection, (label, how.batch), orders, show).await? {
+            Ok(ended) => ended,
+            Err(why) => return impossible(&why),
+        };
     let output = keep_output(setting, &id, &done)?;
-    if let Err(why) = silenced(ours.speaker) {
+    if let Err(why) = silenced(speaker) {
         let why = format!("failed to {}", chain(&why));
         return Ok((ConfirmationFacts::Broken(why), false));
     }
@@ -227,7 +220,47 @@ async fn one(
     };
     let filled_the_heap = matches!(outcome, ConfirmationFacts::Repeated(_))
         && finished.last().is_some_and(|process| ran_out_of_memory(&process.record, &id));
-    Ok((outcome, filled_the_heap || last.leaks.load(Ordering::Acquire)))
+    let leaks = filled_the_heap || last.leaks.load(Ordering::Acquire);
+    if last.out_of_time.load(Ordering::Acquire) && !leaks {
+        return impossible("the time of the hunt was over before it could be confirmed");
+    }
+    Ok((outcome, leaks))
+}
+
+/// Repeats one selection in a virtual machine of ours; or why that cannot be.
+#[expect(clippy::too_many_arguments, reason = "what a run needs, and what this one is")]
+pub(super) async fn again(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    suite: &Screened,
+    java: &JavaSuite,
+    selection: &Selection,
+    (label, batch): (Label, Batch),
+    orders: MakeOrders,
+    show: &mut dyn FnMut(&Board),
+) -> Result<Result<(Done, Option<Agentless>), String>, Stopped> {
+    let worker = match worker(suite, java) {
+        Ok(worker) => worker,
+        Err(why) => return Ok(Err(why)),
+    };
+    let files = Files::new(setting)?;
+    let (options, option) = files.options(around, &label, |options| {
+        options.detail = Detail::Growth;
+        options.wait = WAIT;
+    })?;
+    let plan = junit::repeat(selection, batch);
+    let ours = files.launcher(around, worker, (&options, &option), &plan)?;
+    let tests = if selection.test.is_empty() { tests_of(java, &selection.class).len().max(1) } else { 1 };
+    let job = Job {
+        launch: ours.launch,
+        options,
+        preload: false,
+        orders,
+        clocked: Clocked::Alone,
+        limit: Limit::Ends(patience(suite, tests).saturating_mul(executions(batch))),
+    };
+    let done = supervise(around, job, show).await?;
+    Ok(Ok((done, ours.speaker)))
 }
 
 /// How repeating ended.
@@ -236,6 +269,8 @@ struct Last {
     /// It was told to stop.
     was_told: AtomicBool,
     leaks: AtomicBool,
+    /// Because there was no more time.
+    out_of_time: AtomicBool,
 }
 
 /// Goes on until enough is known; what leaks is explained before the end.
@@ -245,6 +280,7 @@ struct Repeating {
     pid: Option<u32>,
     /// How long its threads had waited for a processor at the first end.
     starved_before: Option<Duration>,
+    how: How,
     last: Arc<Last>,
 }
 
@@ -258,10 +294,13 @@ impl Repeating {
 impl Orders for Repeating {
     fn at_test_end(&mut self, _: &Boundary, record: &ProcessRecord) -> u32 {
         let starved = self.starved();
-        match self.confirmation.observe(record, took(record), starved) {
-            Next::Continue => 0,
-            Next::Explain => order::EXPLAIN,
-            Next::Stop => {
+        let next = self.confirmation.observe(record, took(record), starved);
+        let over = next != Next::Stop && self.how.is_over();
+        self.last.out_of_time.store(over, Ordering::Release);
+        match next {
+            Next::Continue if !over => 0,
+            Next::Explain if !over => order::EXPLAIN,
+            _ => {
                 self.last.leaks.store(self.confirmation.leaks(), Ordering::Release);
                 self.last.was_told.store(true, Ordering::Release);
                 order::STOP
@@ -280,53 +319,6 @@ mod tests {
     use memgate_analysis::Window;
 
     use super::*;
-
-    /// What is asked until all is known, `company`: the tests grow only with the first of them.
-    fn asked(count: usize, leaking: &[usize], company: bool) -> (Vec<Vec<usize>>, Vec<usize>) {
-        let tests: Vec<String> = (0..count).map(|i| i.to_string()).collect();
-        let (mut halves, mut asked, mut found) = (Halves::of(&tests), Vec::new(), Vec::new());
-        while let Some(group) = halves.next() {
-            let group: Vec<usize> = group.iter().map(|test| test.parse().unwrap()).collect();
-            let grows = group.iter().any(|test| leaking.contains(test)) && (!company || group.contains(&0));
-            halves.answer(grows);
-            if grows && group.len() == 1 {
-                found.extend(&group);
-            }
-            asked.push(group);
-        }
-        (asked, found)
-    }
-
-    #[test]
-    fn halving_finds_every_test_that_grows_and_asks_about_few() {
-        for count in 0..40 {
-            for leaking in
-                [vec![], vec![0], vec![count / 2], vec![count.max(1) - 1], vec![1, count / 3, count / 2]]
-            {
-                let mut want: Vec<usize> = leaking.iter().copied().filter(|test| *test < count).collect();
-                want.sort_unstable();
-                want.dedup();
-                let (asked, mut found) = asked(count, &want, false);
-                found.sort_unstable();
-                assert_eq!(found, want, "of {count}: {asked:?}");
-                let halvings = count.max(2).ilog2() as usize + 1;
-                assert!(asked.len() <= 1 + want.len() * (halvings + 4), "of {count}, {want:?}: {asked:?}");
-            }
-        }
-        assert_eq!(asked(1, &[0], false).0, [[0]]);
-        assert_eq!(asked(3, &[1], false).0, [vec![0, 1, 2], vec![0], vec![1], vec![2]]);
-        assert_eq!(
-            asked(8, &[5], false).0[1..],
-            [vec![0, 1, 2, 3], vec![4, 5], vec![4], vec![5], vec![6, 7]]
-        );
-    }
-
-    /// What grows only with another test is nobody's alone: the class has it.
-    #[test]
-    fn what_needs_company_is_found_in_no_test_alone() {
-        let (asked, found) = asked(16, &[9], true);
-        assert!(found.is_empty() && asked.len() < 16, "{asked:?}");
-    }
 
     #[test]
     fn what_lies_between_the_iterations_does_not_count() {

@@ -89,7 +89,7 @@ pub(super) async fn rounds(
     let mut show = |board: &Board| progress.update(board.tests().min(total), &board.status());
     let label = Label::Rounds { suite: name.clone() };
     let (done, speaker) =
-        over(around, setting, (suite, worker), (&plain, Unit::Class), &label, &mut show).await?;
+        over(around, setting, (suite, worker), (&plain, Unit::Class, 1), &label, &mut show).await?;
     drop(progress);
     let output = keep_output(setting, &format!("rounds-{name}"), &done)?;
     let exit = done.ended.exit;
@@ -111,12 +111,12 @@ pub(super) async fn rounds(
     Ok(())
 }
 
-/// Runs these units in rounds, in one virtual machine, until enough was seen of each.
+/// Runs these units in rounds, in one virtual machine, until enough was seen of each. `executions`: in a window.
 pub(super) async fn over(
     around: &mut Surroundings<'_>,
     setting: Setting<'_>,
     (suite, worker): (&Screened, Worker<'_>),
-    (units, unit): (&[Selection], Unit),
+    (units, unit, executions): (&[Selection], Unit, u32),
     label: &Label,
     show: &mut dyn FnMut(&Board),
 ) -> Result<(Done, Option<Agentless>), Stopped> {
@@ -126,7 +126,7 @@ pub(super) async fn over(
         options.wait = WAIT;
         options.directives = Some(directives);
     })?;
-    let ours = files.launcher(around, worker, (&options, &option), &junit::rounds(units))?;
+    let ours = files.launcher(around, worker, (&options, &option), &junit::rounds(units, executions))?;
     let (policy, name) = (setting.plan.policy.clone(), suite.facts.name.clone());
     // A window is a whole unit.
     let most_tests = units.iter().map(|unit| unit.only.len()).max().unwrap_or_default().max(1);
@@ -136,7 +136,7 @@ pub(super) async fn over(
         preload: false,
         orders: Box::new(move |_| Box::new(Suspects(RoundsWatch::new(&policy, &name, unit)))),
         clocked: Clocked::Alone,
-        limit: Limit::Ends(patience(suite, most_tests)),
+        limit: Limit::Ends(patience(suite, most_tests).saturating_mul(executions)),
     };
     Ok((supervise(around, job, show).await?, ours.speaker))
 }

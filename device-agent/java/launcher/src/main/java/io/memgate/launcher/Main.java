@@ -16,9 +16,11 @@ import java.util.List;
  * <p>{@code Main PLAN}, a UTF-8 file of lines:
  *
  * <pre>
- * mode rounds 40         every class, up to forty times over; a window ends behind each class, and is measured from the third round on,
- *                        until the harness has seen enough of this class; tests that fail in the first two rounds are told and left out
- * mode repeat            one selection, until the harness has seen enough; a window ends behind each execution
+ * mode rounds 40 1       every class or test, up to forty times over; a window of one execution, or of so many, ends behind each, and is
+ *                        measured from the third round on, until the harness has seen enough of it; of classes the tests that fail in
+ *                        the first two rounds are told and left out
+ * mode repeat 1          one selection, until the harness has seen enough; a window ends behind each execution, or behind so many
+ * mode hunt 100          the same; a window ends behind as many executions as the first one had in so many milliseconds, and one
  * class com.example.ATest
  * only scroll(int)[1]    of the class before, this test and the others named so: those that the build ran
  * test com.example.ATest scroll(int)[2]
@@ -33,8 +35,14 @@ public final class Main {
     /** Rounds before the first that is measured. */
     private static final int WARM_UP_ROUNDS = 2;
 
+    /** Executions of the first window of a hunt, at most. */
+    private static final int MOST_HUNTED = 1000;
+
     private final List<Selection> selections = new ArrayList<>();
     private int rounds;
+    /** Executions in a window; 0: as many as there are in {@link #huntedNanos}. */
+    private int executions = 1;
+    private long huntedNanos;
 
     private Main() {}
 
@@ -62,7 +70,7 @@ public final class Main {
                     selections.get(selections.size() - 1).add(line.substring("only ".length()));
                     break;
                 case "mode":
-                    rounds = words[1].equals("rounds") ? Integer.parseInt(words[2]) : 0;
+                    mode(words[1], words[2].split(" "));
                     break;
                 case "class":
                     selections.add(new Selection(words[1], ""));
@@ -81,14 +89,23 @@ public final class Main {
         }
     }
 
+    private void mode(String mode, String[] numbers) {
+        int number = Integer.parseInt(numbers[0]);
+        rounds = mode.equals("rounds") ? number : 0;
+        executions = mode.equals("repeat") ? number : rounds > 0 ? Integer.parseInt(numbers[1]) : 0;
+        huntedNanos = number * 1_000_000L;
+    }
+
     private void run(Gate gate, TestRunner runner) throws IOException {
         int last = rounds > 0 ? rounds : MOST_ITERATIONS;
+        // Where one selection is repeated, iterations are counted in executions: so the harness knows how many a window has.
+        int before = 0;
         for (int round = 0; round < last && !selections.isEmpty(); round++) {
-            gate.iteration(round);
+            gate.iteration(rounds > 0 ? round : before);
             for (Iterator<Selection> each = selections.iterator(); each.hasNext(); ) {
                 Selection selection = each.next();
                 gate.started(selection);
-                int outcome = run(runner, selection);
+                int outcome = window(runner, selection);
                 if (rounds > 0 && round < WARM_UP_ROUNDS) {
                     gate.finished(selection, outcome);
                     leaveOutFailed(gate, runner, selection);
@@ -102,7 +119,32 @@ public final class Main {
                     each.remove();
                 }
             }
+            before += executions;
         }
+    }
+
+    /** The executions of one window; the worst outcome, and none behind a failure. */
+    private int window(TestRunner runner, Selection selection) {
+        int worst = Hooks.SKIPPED;
+        int most = executions == 0 ? MOST_HUNTED : executions;
+        long began = System.nanoTime();
+        int done = 0;
+        while (done < most && (executions > 0 || done == 0 || System.nanoTime() - began < huntedNanos)) {
+            int outcome = run(runner, selection);
+            done++;
+            if (executions == 0 && done == 1) {
+                // The first one loads classes.
+                began = System.nanoTime();
+            }
+            if (outcome == Hooks.FAILED) {
+                return outcome;
+            }
+            worst = outcome == Hooks.PASSED ? outcome : worst;
+        }
+        if (executions == 0) {
+            executions = done;
+        }
+        return worst;
     }
 
     /** A test that finds no memory has failed, whether its framework says so or gives up: what filled the heap is told at its end. */
