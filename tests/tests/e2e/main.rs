@@ -67,6 +67,7 @@ mod junit_gate;
 mod junit_gradle;
 mod junit_historic;
 mod junit_maven;
+mod junit_native;
 mod junit_process;
 mod junit_reactor;
 mod junit_robolectric;

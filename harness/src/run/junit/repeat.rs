@@ -8,17 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use memgate_analysis::{JavaConfirmation, Next, ProcessRecord, ran_out_of_memory};
+use memgate_analysis::{JavaConfirmation, NativeConfirmation, Next, ProcessRecord, ran_out_of_memory};
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
 use super::super::board::{Clocked, Finished, Limit};
 use super::super::confirm::{keep_output, outcome};
 use super::super::facts::ConfirmationFacts;
+use super::super::kept::KeptFiles;
 use super::super::label::Label;
 use super::super::screen::{Screened, Setting};
 use super::super::supervise::{Job, Stopped, Surroundings, supervise};
-use super::super::watch::Orders;
+use super::super::watch::{Orders, Settle};
 use super::{Files, JavaSuite, WAIT, patience, silenced, worker};
 use crate::device::Detail;
 use crate::output::Progress;
@@ -185,10 +186,11 @@ async fn one(
         options.detail = Detail::Growth;
         options.wait = WAIT;
     })?;
-    let ours = files.launcher(around, worker, (&options, &option), &junit::repeat(selection))?;
+    let ours =
+        files.launcher(around, (worker, java.native), (&options, &option), &junit::repeat(selection))?;
     let last = Arc::new(Last::default());
     let policy = setting.plan.policy.clone();
-    let (test, said) = (id.clone(), Arc::clone(&last));
+    let (test, said, kept) = (id.clone(), Arc::clone(&last), Arc::clone(&around.kept));
     let tests = if selection.test.is_empty() {
         java.classes.iter().find(|(class, _)| *class == selection.class).map_or(1, |(_, tests)| tests.len())
     } else {
@@ -204,7 +206,15 @@ async fn one(
                 confirmation = confirmation.narrows();
             }
             let pid = Some(process.hello.pid).filter(|_| process.visible);
-            Box::new(Repeating { confirmation, pid, starved_before: None, last: Arc::clone(&said) })
+            Box::new(Repeating {
+                confirmation,
+                native: NativeConfirmation::new(&policy, &name, &test),
+                settle: Settle::new(true),
+                kept: Arc::clone(&kept),
+                pid,
+                starved_before: None,
+                last: Arc::clone(&said),
+            })
         }),
         clocked: Clocked::Alone,
         limit: Limit::Ends(patience(suite, tests)),
@@ -241,6 +251,10 @@ struct Last {
 /// Goes on until enough is known; what leaks is explained before the end.
 struct Repeating {
     confirmation: JavaConfirmation,
+    /// Of what its libraries allocate, where that is tracked.
+    native: NativeConfirmation,
+    settle: Settle,
+    kept: Arc<KeptFiles>,
     /// The process, where it can be seen.
     pid: Option<u32>,
     /// How long its threads had waited for a processor at the first end.
@@ -256,13 +270,22 @@ impl Repeating {
 }
 
 impl Orders for Repeating {
-    fn at_test_end(&mut self, _: &Boundary, record: &ProcessRecord) -> u32 {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+        self.native.observe(record);
+        // Finalizers and cleaners may be about to free what is more now.
+        if self.native.has_risen() && self.settle.again(boundary, record) {
+            return order::SETTLE;
+        }
         let starved = self.starved();
+        let enough = self.native.is_enough(took(record));
         match self.confirmation.observe(record, took(record), starved) {
-            Next::Continue => 0,
             Next::Explain => order::EXPLAIN,
+            Next::Stop if !enough => 0,
+            Next::Continue => 0,
             Next::Stop => {
-                self.last.leaks.store(self.confirmation.leaks(), Ordering::Release);
+                self.kept.keep(record, self.pid);
+                let leaks = self.confirmation.leaks() || self.native.grows();
+                self.last.leaks.store(leaks, Ordering::Release);
                 self.last.was_told.store(true, Ordering::Release);
                 order::STOP
             }

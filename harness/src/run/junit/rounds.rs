@@ -1,7 +1,7 @@
 //! The rounds: every test class of a suite, again and again in one virtual machine, so that what grows each time is seen. A class
 //! that does not grow runs four times, a suspect eight, and up to 40 where but a few strings grow.
 
-use memgate_analysis::{ProcessRecord, RoundsWatch, Unit};
+use memgate_analysis::{ProcessRecord, RoundsWatch, Unit, leaves_native};
 use memgate_config::Screen;
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
@@ -13,7 +13,7 @@ use super::super::label::Label;
 use super::super::problem;
 use super::super::screen::{Screened, Setting};
 use super::super::supervise::{Job, Stopped, Surroundings, supervise};
-use super::super::watch::Orders;
+use super::super::watch::{Orders, Settle};
 use super::windows::{self, Compared};
 use super::{Files, WAIT, patience, silenced, whole_class, worker};
 use crate::output::{Console, Progress};
@@ -84,14 +84,17 @@ pub(super) async fn rounds(
         options.wait = WAIT;
         options.directives = Some(directives);
     })?;
-    let ours = files.launcher(around, worker, (&options, &option), &junit::rounds(&plain))?;
+    let ours = files.launcher(around, (worker, java.native), (&options, &option), &junit::rounds(&plain))?;
     let most_tests = java.classes.iter().map(|(_, tests)| tests.len()).max().unwrap_or(1);
     let (policy, suite_name) = (setting.plan.policy.clone(), name.clone());
     let job = Job {
         launch: ours.launch,
         options,
         preload: false,
-        orders: Box::new(move |_| Box::new(Suspects(RoundsWatch::new(&policy, &suite_name, Unit::Class)))),
+        orders: Box::new(move |_| {
+            let watch = RoundsWatch::new(&policy, &suite_name, Unit::Class);
+            Box::new(Suspects { watch, settle: Settle::new(true) })
+        }),
         clocked: Clocked::Alone,
         // A window is a whole class.
         limit: Limit::Ends(patience(suite, most_tests)),
@@ -127,14 +130,25 @@ pub(super) async fn rounds(
 }
 
 /// Ends the rounds of a test class of which enough was seen.
-struct Suspects(RoundsWatch);
+struct Suspects {
+    watch: RoundsWatch,
+    /// Of native memory, where it is tracked: finalizers and cleaners may be about to free it.
+    settle: Settle,
+}
 
 impl Orders for Suspects {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
-        self.0.observe(record);
-        let warm = if self.0.is_warm() { order::COMPILED } else { 0 };
-        let done = if self.0.is_done(&boundary.suite, &boundary.test) { order::DONE } else { 0 };
-        let stop = if self.0.is_exhausted() { order::STOP } else { 0 };
+        let Self { watch, settle } = self;
+        watch.observe(record);
+        let Boundary { suite, test, .. } = boundary;
+        let leaves = watch.is_warm() && leaves_native(record);
+        if leaves && settle.again(boundary, record) {
+            return order::SETTLE;
+        }
+        let warm = if watch.is_warm() { order::COMPILED } else { 0 };
+        let done = watch.is_done(suite, test) && (!leaves || watch.ran_like_a_suspect(suite, test));
+        let done = if done { order::DONE } else { 0 };
+        let stop = if watch.is_exhausted() { order::STOP } else { 0 };
         warm | done | stop
     }
 }
