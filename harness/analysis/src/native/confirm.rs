@@ -157,7 +157,7 @@ mod tests {
             // A second end of the same execution.
             confirmation.observe(observer.record());
             assert_eq!(confirmation.totals.len(), i as usize + 1);
-            if confirmation.is_enough(Duration::from_millis(20 * u64::from(i + 1))) {
+            if confirmation.is_enough(Duration::from_millis(100 * u64::from(i + 1))) {
                 return (i + 1, confirmation.grows());
             }
         }
