@@ -30,7 +30,7 @@ pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use reference::reference;
 pub use schema::schema;
 pub use settings::instrumented::{Devices, Instrumented};
-pub use settings::java::{HeapDump, JavaAgent, MeasureJava};
+pub use settings::java::{HeapDump, JavaAgent, JavaNative, MeasureJava};
 pub use settings::mail::{Encryption, Mail, MailServer};
 pub use settings::measure::{Measure, Screen};
 pub use settings::reports::{JunitFlavour, JunitReport, MarkdownFor, MarkdownReport, Reports, When};

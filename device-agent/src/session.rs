@@ -127,7 +127,9 @@ pub(crate) fn start() {
     let seeing = blind.is_none();
     // A runtime of Java comes later in this process, and finds the session that begins here.
     let java = options.java;
-    let offers = Offers { native: true, java, gtest: gtest.is_ok(), blind };
+    // Where only the native side cannot be seen, Java's can.
+    let (blind, unseen) = if java { (None, blind) } else { (blind, None) };
+    let offers = Offers { native: seeing || !java, java, gtest: gtest.is_ok(), blind };
     if !OWN.set() {
         is_silent();
         return;
@@ -149,6 +151,9 @@ pub(crate) fn start() {
     #[cfg(feature = "crosscheck")]
     if !crosschecks {
         log(LogLevel::Warn, "libgcc's unwinder was not found: nothing is compared");
+    }
+    if let Some(why) = unseen {
+        log(LogLevel::Warn, &format!("native allocations are not seen: {why}"));
     }
     if let Err(why) = gtest {
         log(LogLevel::Debug, &format!("no GoogleTest boundaries: {why}"));

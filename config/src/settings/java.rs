@@ -43,6 +43,22 @@ table! {
         /// their results are those that the build tool writes into its XML files.
         #[schemars(extend("default" = "loaded"))]
         agent: JavaAgent,
+        /// Whether native memory of libraries that are not the JDK's is judged: the agent is then preloaded into memgate's own virtual machines,
+        /// never into the build's.
+        #[schemars(extend("default" = "auto"))]
+        native: JavaNative,
+    }
+}
+
+choice! {
+    /// When native memory of a JVM suite is judged.
+    pub enum JavaNative ("a time to judge native memory") {
+        /// Where its tests load a library that is not the JDK's.
+        Auto = "auto",
+        /// Always.
+        On = "on",
+        /// Never.
+        Off = "off",
     }
 }
 
@@ -93,6 +109,8 @@ pub struct MeasureJava {
     pub heap_dump: HeapDump,
     /// Whether the agent is loaded.
     pub agent: JavaAgent,
+    /// When native memory is judged.
+    pub native: JavaNative,
 }
 
 impl Default for MeasureJava {
@@ -109,6 +127,7 @@ impl Default for MeasureJava {
             heap_limit: None,
             heap_dump: HeapDump::Never,
             agent: JavaAgent::Loaded,
+            native: JavaNative::Auto,
         }
     }
 }
@@ -127,6 +146,7 @@ impl MeasureJava {
             heap_limit,
             heap_dump,
             agent,
+            native,
         } = file;
         let default = Self::default();
         let sampling = sampling.map_or(default.sampling, |At { value: Size(bytes), span }| {
@@ -171,6 +191,7 @@ impl MeasureJava {
             heap_limit,
             heap_dump,
             agent: agent.unwrap_or(default.agent),
+            native: native.unwrap_or(default.native),
         }
     }
 }

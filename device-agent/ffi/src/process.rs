@@ -107,6 +107,21 @@ pub fn variable(name: &CStr) -> Option<String> {
     Some(unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
 }
 
+/// Sets an environment variable, or takes it away. While no other thread can be reading the environment.
+///
+/// # Errors
+/// As setenv(3).
+#[cfg(not(target_os = "android"))]
+pub fn set_variable(name: &CStr, value: Option<&CStr>) -> std::io::Result<()> {
+    let status = match value {
+        // SAFETY: terminated strings, which are copied; nobody reads meanwhile.
+        Some(value) => unsafe { libc::setenv(name.as_ptr(), value.as_ptr(), 1) },
+        // SAFETY: a terminated name; nobody reads meanwhile.
+        None => unsafe { libc::unsetenv(name.as_ptr()) },
+    };
+    if status == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
 /// A system property; empty: there is none.
 #[must_use]
 #[cfg(target_os = "android")]

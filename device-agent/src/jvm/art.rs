@@ -87,10 +87,6 @@ impl Machine for Art {
         }
     }
 
-    fn run_finalizers(&self, env: &mut Env<'_>) -> Result<(), Failure> {
-        run_finalizers(env)
-    }
-
     fn wait_for_references(&self, _: &mut Env<'_>) {
         // Finalizers ran between the two collections of its histogram, and that waits for references too.
     }

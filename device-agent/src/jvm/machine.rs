@@ -46,9 +46,6 @@ pub(crate) trait Machine: Send + Sync {
     /// What it says of itself now. What it does not answer stays open.
     fn state(&self, env: &mut Env<'_>) -> JavaState;
 
-    /// Lets finalizers run.
-    fn run_finalizers(&self, env: &mut Env<'_>) -> Result<(), Failure>;
-
     /// Waits until the references that the last collection cleared are in their queues. A thread of the runtime takes them there, as soon as
     /// it gets a processor: a cache that looks into its queue in the next iteration would be emptied sooner or later.
     fn wait_for_references(&self, env: &mut Env<'_>);

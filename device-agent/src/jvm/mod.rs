@@ -215,9 +215,9 @@ impl Natives for Agent {
         }
         let mut orders = self.measure(env, vm, (suite, test), outcome);
         if orders & order::SETTLE != 0 {
-            // What waits for a finalizer or a cleaner is gone after a second collection.
-            let _counted_as_it_is = vm.run_finalizers(env);
-            orders = self.measure(env, vm, (suite, test), outcome);
+            self.settle(env, vm);
+            // Java's side was measured.
+            orders = session::java_test_ends(suite, test, outcome_of(outcome), None);
         }
         if orders & order::COMPILED != 0 && !self.is_compiled.swap(true, Ordering::Relaxed) {
             self.compile_nothing_more(env, vm);
@@ -264,6 +264,15 @@ impl Agent {
             self.catch_up();
         }
         session::ends(memgate_wire::GoodbyeReason::Exit, None);
+    }
+
+    /// Garbage may hold native memory until its finalizers and cleaners have run, in threads of theirs; and so may what only it held.
+    fn settle(&self, env: &mut Env<'_>, vm: &dyn Machine) {
+        for _ in 0..2 {
+            let _counted_as_it_is = self.jvmti.collect();
+            vm.wait_for_references(env);
+            session::settle();
+        }
     }
 
     /// The class whose window is open at the end. Where each window is measured none is: one more, of nothing, would look as if the last

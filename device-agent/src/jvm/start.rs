@@ -85,6 +85,7 @@ pub(crate) fn on_load(jvmti: Jvmti, text: &str) {
     let is_meant = |o: &Options| o.targets.contains(&Target::All) || target::runs_tests(&command, &line);
     let Some(options) = platform::options_of(text).filter(is_meant) else { return };
     let Some(agent) = wake(jvmti, options, command) else { return };
+    platform::leave_environment();
     // Without its events the agent is not there: nothing was changed so far.
     let _told_by_the_missing_hello = agent.listen(&[Event::VmInit, Event::VmDeath, agent.class_event()]);
     match target::other_agent(&line, text) {

@@ -134,10 +134,6 @@ impl Machine for Vm {
         }
     }
 
-    fn run_finalizers(&self, env: &mut Env<'_>) -> Result<(), Failure> {
-        run_finalizers(env)
-    }
-
     fn wait_for_references(&self, env: &mut Env<'_>) {
         wait_for_references(env);
     }

@@ -10,9 +10,11 @@ mod places;
 
 #[cfg(target_os = "android")]
 pub(crate) use android::{
-    ABI, RUNTIME_OF_JAVA, complete, find_object, may_speak, options_at_load, options_of, stack_end,
+    ABI, RUNTIME_OF_JAVA, complete, find_object, leave_environment, may_speak, options_at_load, options_of,
+    stack_end,
 };
 #[cfg(not(target_os = "android"))]
 pub(crate) use linux::{
-    ABI, RUNTIME_OF_JAVA, complete, find_object, may_speak, options_at_load, options_of, stack_end,
+    ABI, RUNTIME_OF_JAVA, complete, find_object, leave_environment, may_speak, options_at_load, options_of,
+    stack_end,
 };

@@ -76,6 +76,9 @@ pub(crate) fn java_passes(kind: BoundaryKind, suite: &str, test: &str, outcome: 
     let Some(_work) = begin() else { return };
     TESTS.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
     if let Some(session) = SESSION.lock().as_mut() {
+        if kind == BoundaryKind::TestEnd {
+            session.append_java_modules();
+        }
         session.boundary(kind, suite, test, outcome);
         if kind == BoundaryKind::TestEnd {
             session.close_window(suite, test);
@@ -83,7 +86,8 @@ pub(crate) fn java_passes(kind: BoundaryKind, suite: &str, test: &str, outcome: 
     }
 }
 
-/// A test or a window ended; returns the orders of the harness.
+/// A test or a window ended; returns the orders of the harness. Where these are to settle a window that was measured, it stays open:
+/// its second end comes without a measurement of Java's.
 pub(crate) fn java_test_ends(
     suite: &str,
     test: &str,
@@ -99,16 +103,20 @@ pub(crate) fn java_test_ends(
             session.append_measured(measured);
         }
         session.boundary(BoundaryKind::TestEnd, suite, test, outcome);
-        session.close_window(suite, test);
         Waiting::of(session, BoundaryKind::TestEnd)
     };
     let waited = waiting.is_some();
-    match waiting.and_then(|w| w.wait()) {
+    let orders = match waiting.and_then(|w| w.wait()) {
         Some(bits) => bits,
         // A confirming run repeats its test until it is told to stop: without a harness that would be for ever.
         None if waited && is_confirming() => order::STOP,
         None => 0,
+    };
+    let ends_again = measured.is_some() && orders & order::SETTLE != 0;
+    if let Some(session) = SESSION.lock().as_mut().filter(|_| !ends_again) {
+        session.close_window(suite, test);
     }
+    orders
 }
 
 /// The classes that grew in each of the last windows, those with most bytes first: `own` of the project that tests with `suite`, `most` of

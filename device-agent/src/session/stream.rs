@@ -322,9 +322,22 @@ impl Session {
         part
     }
 
+    /// The libraries that tests loaded since the list was last written: the harness looks for those that are not the virtual machine's.
+    /// For want of memory the list stays as it was.
+    pub(super) fn append_java_modules(&mut self) {
+        let modules = usize::try_from(modules::counts().0).unwrap_or(usize::MAX);
+        if crate::HEAP.has_room(modules.saturating_mul(MODULE_ROOM).saturating_add(BOUNDARY_ROOM)) {
+            self.append_modules();
+        }
+    }
+
     /// Where descriptors were opened and threads started since the last boundary. For want of memory it is left out: what leaks
     /// is then known by its name alone.
     fn append_handles(&mut self, boundary: u32) {
+        // What Java opens comes through the same few functions of the virtual machine, whoever called: its name tells more.
+        if self.options.java {
+            return;
+        }
         let most = self.sent_handles.most();
         if !crate::HEAP.has_room(BOUNDARY_ROOM + most * HANDLE_ROOM) {
             return;

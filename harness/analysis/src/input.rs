@@ -61,6 +61,8 @@ pub struct JavaInput {
     pub is_off: bool,
     /// What figures of this kind of run do not tell; `None`: nothing is special about it.
     pub limits: Option<String>,
+    /// Native memory of its libraries was not to be judged.
+    pub native_is_off: bool,
 }
 
 /// One process and how it ended, as far as the harness knows.

@@ -42,7 +42,7 @@ pub use java::{
     followed, growing_tests, java_hunted, left_out, ran_out_of_memory, screen_rounds,
 };
 pub use judge::judge;
-pub use native::{leaves_native, native_grows};
+pub use native::{NativeConfirmation, leaves_native, own_libraries};
 pub use observer::{Limits, Observer};
 pub use policy::{
     Bound, FollowPolicy, FramePattern, GatePolicy, Limit, NamePattern, Rule, TestPattern, TextPattern,

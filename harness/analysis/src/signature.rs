@@ -128,9 +128,10 @@ fn is_library_source(frame: &Frame) -> bool {
     frame.inlined && frame.file.as_deref().is_some_and(|file| file.contains("/include/c++/"))
 }
 
-/// File name without the version: `libfoo.so.1.2` and `libfoo-1.2.so` are `libfoo.so`.
+/// File name without the version: `libfoo.so.1.2` and `libfoo-1.2.so` are `libfoo.so`; and without what a file that was unpacked has of its own.
 fn normalised_module(module: &str) -> String {
-    let name = module.rsplit('/').next().unwrap_or(module);
+    let name = without_random_parts(module.rsplit('/').next().unwrap_or(module));
+    let name = name.as_str();
     let Some(at) = name.find(".so").filter(|at| matches!(name.as_bytes().get(at + 3), None | Some(b'.')))
     else {
         return name.to_owned();
@@ -141,8 +142,34 @@ fn normalised_module(module: &str) -> String {
     format!("{stem}.so")
 }
 
+/// Libraries that a jar brings are unpacked into files with a UUID in their names, or with a random number of so many digits
+/// (`java.io.File.createTempFile`): a `#` stands for it.
+fn without_random_parts(name: &str) -> String {
+    const DIGITS: usize = 10;
+    const UUID: [usize; 5] = [8, 4, 4, 4, 12];
+    let is_hex = |part: &&str| part.bytes().all(|b| b.is_ascii_hexdigit());
+    let parts: Vec<&str> = name.split('-').collect();
+    let uuid = parts
+        .windows(UUID.len())
+        .position(|parts| parts.iter().zip(UUID).all(|(part, digits)| part.len() == digits && is_hex(part)));
+    if let Some(at) = uuid {
+        let (before, rest) = (&parts[..at], &parts[at + UUID.len()..]);
+        return [before, &["#"], rest].concat().join("-");
+    }
+    let mut told = String::new();
+    let mut rest = name;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let digits = rest[at..].bytes().take_while(u8::is_ascii_digit).count();
+        told.push_str(&rest[..at]);
+        told.push_str(if digits < DIGITS { &rest[at..at + digits] } else { "#" });
+        rest = &rest[at + digits..];
+    }
+    told + rest
+}
+
 fn kind(module: &str, function: Option<&str>) -> Kind {
-    const SYSTEM: [&str; 16] = [
+    // The last one stands for what belongs to no file: generated code, whose addresses are others each time.
+    const SYSTEM: [&str; 18] = [
         "libc",
         "libstdc++",
         "libc++",
@@ -159,6 +186,8 @@ fn kind(module: &str, function: Option<&str>) -> Kind {
         "libresolv",
         "libnss_files",
         "libutil",
+        "libjvm",
+        "[unknown]",
     ];
     let stem = module.strip_suffix(".so").unwrap_or(module);
     if stem == "libmemgate_agent" {
@@ -402,6 +431,13 @@ mod tests {
             ("libmpg123.so.0", "libmpg123.so"),
             ("app.sources", "app.sources"),
             ("ld-linux-x86-64.so.2", "ld-linux-x86.so"),
+            ("/tmp/libzstd-jni-1.5.2-37238947298.so", "libzstd-jni-1.5.2-#.so"),
+            ("/tmp/libtcnative_x86_64938472983479.so", "libtcnative_x86_#.so"),
+            ("/tmp/jna9384729834798.tmp", "jna#.tmp"),
+            (
+                "/tmp/snappy-1.1.10-6f9619ff-8b86-d011-b42d-00cf4fc964ff-libsnappyjava.so",
+                "snappy-1.1.10-#-libsnappyjava.so",
+            ),
         ];
         for (module, expected) in cases {
             assert_eq!(normalised_module(module), expected);

@@ -91,6 +91,9 @@ pub struct JavaFacts {
     /// What figures of this kind of run do not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<String>,
+    /// Native memory of its libraries was not to be judged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub native_is_off: bool,
     /// What Android said of the app's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_memory: Option<AppMemory>,
@@ -325,6 +328,7 @@ impl SuiteFacts {
                 not_screened: java.not_screened.clone(),
                 is_off: java.is_off,
                 limits: java.limits.clone(),
+                native_is_off: java.native_is_off,
             }),
         }
     }

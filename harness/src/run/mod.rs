@@ -14,6 +14,7 @@ mod instrumentation;
 mod interrupt;
 pub mod judge;
 mod junit;
+mod kept;
 pub mod label;
 pub mod naming;
 pub mod resolve;
@@ -44,6 +45,7 @@ use board::Finished;
 use facts::Facts;
 use interrupt::Interrupts;
 use judge::Records;
+use kept::KeptFiles;
 use resolve::Symbols;
 use screen::{Screened, Setting};
 use supervise::{Stopped, Surroundings};
@@ -81,15 +83,22 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         .enable_all()
         .build()
         .map_err(ExpectedError::file("start", "the runtime".as_ref()))?;
-    let recorded =
-        runtime.block_on(record(plan, console, &session, &programs, (&agent, jars.as_deref()), &names));
+    let kept = Arc::new(KeptFiles::default());
+    let recorded = runtime.block_on(record(
+        plan,
+        console,
+        &session,
+        &programs,
+        (&agent, jars.as_deref()),
+        (&names, &kept),
+    ));
     let (facts, records) = match recorded {
         Ok(recorded) => recorded,
         Err(Stopped::Interrupted) => return Err(ExpectedError::Interrupted(session.folder().to_owned())),
         Err(Stopped::Failed(error)) => return Err(error),
     };
     facts.save(&session)?;
-    let mut symbols = Symbols::new(symbol_files);
+    let mut symbols = Symbols::new(symbol_files).with_kept(kept);
     let report = judge::judge(&facts, records, &session.frames(), &plan.policy, &mut symbols, &names);
     symbols.remember(session.folder())?;
     tell_missing_symbols(&symbols, console);
@@ -164,12 +173,13 @@ async fn record(
     session: &Session,
     programs: &[Program],
     (agent, jars): (&Path, Option<&Path>),
-    names: &Arc<Mappings>,
+    (names, kept): (&Arc<Mappings>, &Arc<KeptFiles>),
 ) -> Result<(Facts, Records), Stopped> {
     let began = Instant::now();
     let mut interrupts = Interrupts::listen()?;
-    let (interval, names) = (plan.interval, Arc::clone(names));
-    let mut around = Surroundings { console, agent, jars, interrupts: &mut interrupts, interval, names };
+    let (interval, names, kept) = (plan.interval, Arc::clone(names), Arc::clone(kept));
+    let mut around =
+        Surroundings { console, agent, jars, interrupts: &mut interrupts, interval, names, kept };
     let setting = Setting { plan, session };
     let started = jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();
     let mut facts = Facts::new(&plan.project, &session.name(), started);

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use memgate_analysis::{ProcessRecord, Resolve, ResolvedStack, StackStep};
 use memgate_model::Frame;
@@ -15,6 +16,7 @@ use memgate_symbols::{ModuleRef, Options, Symbol, Symbolizer};
 use memgate_wire::Module;
 use serde::{Deserialize, Serialize};
 
+use super::kept::KeptFiles;
 use crate::exit::ExpectedError;
 use crate::symbol_files::SymbolFiles;
 
@@ -32,6 +34,7 @@ pub struct Symbols {
     failures: BTreeMap<String, String>,
     /// Unpacked ones are there as long as they are searched.
     files: SymbolFiles,
+    kept: Arc<KeptFiles>,
 }
 
 /// A build of a module.
@@ -70,7 +73,14 @@ impl Symbols {
             known: BTreeMap::new(),
             failures: BTreeMap::new(),
             files,
+            kept: Arc::default(),
         }
+    }
+
+    /// Looks also into files that are gone from their places.
+    #[must_use]
+    pub fn with_kept(self, kept: Arc<KeptFiles>) -> Self {
+        Self { kept, ..self }
     }
 
     /// Takes over what was resolved when `session` was recorded.
@@ -137,13 +147,15 @@ impl Symbols {
 
     fn look_up(&mut self, module: &Module, address: u64) -> &[Known] {
         let key = ModuleKey { path: module.path.clone(), build_id: module.build_id.clone() };
-        let Self { symbolizer, known, failures, files: _ } = self;
+        let Self { symbolizer, known, failures, files: _, kept } = self;
         known.entry(key).or_default().entry(address).or_insert_with(|| {
-            let module = ModuleRef { path: PathBuf::from(&module.path), build_id: module.build_id.clone() };
-            match symbolizer.resolve(&module, &[address]) {
+            let path = PathBuf::from(&module.path);
+            let path = kept.instead_of(&path).unwrap_or(path);
+            let there = ModuleRef { path, build_id: module.build_id.clone() };
+            match symbolizer.resolve(&there, &[address]) {
                 Ok(found) => found.into_iter().flatten().map(Known::from).collect(),
                 Err(why) => {
-                    failures.entry(module.path.display().to_string()).or_insert_with(|| why.to_string());
+                    failures.entry(module.path.clone()).or_insert_with(|| why.to_string());
                     Vec::new()
                 }
             }

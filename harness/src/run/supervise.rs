@@ -14,6 +14,7 @@ use tokio::task::block_in_place;
 use super::board::{Board, Clocked, Finished, Limit, Overdue};
 use super::facts::EndingFacts;
 use super::interrupt::Interrupts;
+use super::kept::KeptFiles;
 use super::watch::{MakeOrders, Seen, Watch};
 use crate::device::AgentOptions;
 use crate::device::local::{Ended, Exit, Launch, LaunchError, Running};
@@ -42,6 +43,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) interval: Duration,
     /// Original names of Java programs that were renamed.
     pub(super) names: Arc<Mappings>,
+    /// Files of libraries that leak.
+    pub(super) kept: Arc<KeptFiles>,
 }
 
 /// One command.

@@ -69,6 +69,7 @@ mod junit_gate;
 mod junit_gradle;
 mod junit_historic;
 mod junit_maven;
+mod junit_native;
 mod junit_process;
 mod junit_reactor;
 mod junit_robolectric;

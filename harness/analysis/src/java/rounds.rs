@@ -112,8 +112,8 @@ impl JavaSuspect {
         self.told_nothing() || !COUNTERS.contains(&metric) || self.added.1.contains(&metric)
     }
 
-    fn told_nothing(&self) -> bool {
-        self.added.0.is_empty() && self.added.1.is_empty()
+    pub(crate) fn told_nothing(&self) -> bool {
+        self.why.is_empty() && self.added.0.is_empty() && self.added.1.is_empty()
     }
 }
 
@@ -150,10 +150,18 @@ fn suspects(
     let mut watch = RoundsWatch::new(policy, suite, unit);
     watch.observe(record);
     let mut suspects = watch.suspects(record)?;
-    for native in native::suspects(record, suite, policy, unit) {
-        match suspects.iter_mut().find(|known| known.suite == native.suite) {
-            Some(known) => known.why = format!("{}, {}", known.why, native.why),
-            None => suspects.push(native),
+    let native = native::suspects(record, suite, policy, unit);
+    for (id, why) in native.into_iter().filter(|(id, _)| !watch.failing.contains(id)) {
+        match suspects.iter_mut().find(|known| known.suite == id) {
+            Some(known) if known.why.is_empty() => known.why = why,
+            Some(known) => known.why = format!("{}, {why}", known.why),
+            // Of Java's classes none is suspect, or it would be known.
+            None => suspects.extend(
+                watch
+                    .windows
+                    .get(&id)
+                    .map(|java| JavaSuspect { classes: Vec::new(), ..suspect(&id, java, &[why], None) }),
+            ),
         }
     }
     Ok(suspects)
@@ -321,6 +329,13 @@ impl RoundsWatch {
         let compared = self.windows.get(&id).filter(|compared| compared.rounds > 0);
         let enough = |c: &Compared| c.round + 1 >= ROUNDS_OF_SUSPECTS && !c.may_be_literals();
         self.failing.contains(&id) || compared.is_some_and(|c| enough(c) || self.why(&id, c).is_empty())
+    }
+
+    /// Did it run as often as a suspect?
+    #[must_use]
+    pub fn ran_like_a_suspect(&self, suite: &str, test: &str) -> bool {
+        let id = self.unit.id(suite, test);
+        self.windows.get(&id).is_some_and(|compared| compared.round + 1 >= ROUNDS_OF_SUSPECTS)
     }
 
     /// Is the warm-up over?

@@ -40,6 +40,7 @@ pub(super) fn tests(
     // What the agent could not do: less is known of a leak, but a leak is found all the same.
     said.extend(warnings.into_iter().map(|warning| (Verdict::Pass, warning.clone())));
     said.extend(java.limits.iter().map(|limits| (Verdict::Pass, limits.clone())));
+    said.extend(java_native::untracked(suite, java));
     let screened = screened(court, suite, java, runs, said);
     let left_out = runs.iter().filter(|(_, runs)| passed(runs) && screened.leaves_out(runs));
     let left_out: Vec<&str> = left_out.map(|(id, _)| id.as_str()).collect();
@@ -191,7 +192,7 @@ fn screened<'a>(
 }
 
 /// `a, b, c and 4 more`.
-fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+pub(super) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.into_iter().collect();
     let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMED) {
@@ -349,7 +350,9 @@ fn repeated(
     }
     judge_os(court, suite, id, record, &windows, OsKind::Descriptor, allowed, j);
     java_native::judge(court, suite, id, record, allowed, j);
-    inconclusive(court, suite, id, &findings, j);
+    // Where the rounds spoke of other things alone, they have shown that no class grows.
+    let is_open = suspect.is_none_or(|suspect| !suspect.classes.is_empty() || suspect.told_nothing());
+    inconclusive(court, suite, id, &findings, is_open, j);
     if let Some(what) = grew_alone {
         j.raise(Verdict::Warn.max(j.verdict()), what);
     }
@@ -479,7 +482,14 @@ pub(super) fn shown(leak: &JavaLeak) -> Leak {
 }
 
 /// Classes that may or may not grow: a warning, where nothing else was found to leak.
-fn inconclusive(court: &Court<'_>, suite: &str, id: &str, findings: &Findings, j: &mut Judgement) {
+fn inconclusive(
+    court: &Court<'_>,
+    suite: &str,
+    id: &str,
+    findings: &Findings,
+    is_open: bool,
+    j: &mut Judgement,
+) {
     let limited = [Metric::JavaLiveBytes, Metric::JavaLiveObjects]
         .into_iter()
         .any(|metric| !court.policy.limits(suite, id, metric, Per::Iteration).is_empty());
@@ -487,7 +497,7 @@ fn inconclusive(court: &Court<'_>, suite: &str, id: &str, findings: &Findings, j
         return;
     }
     let classes = listed(findings.open.iter().map(String::as_str));
-    if j.leaks.is_empty() {
+    if j.leaks.is_empty() && is_open {
         let iterations = text::counted(as_f64(findings.ends), "iteration");
         j.raise(Verdict::Warn, format!("inconclusive: {classes} may grow, after {iterations}"));
     } else {

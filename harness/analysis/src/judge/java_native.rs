@@ -1,13 +1,16 @@
-//! What an app's own libraries go on keeping while its test is repeated, group by group as in any native test.
+//! What the own libraries of a Java test go on keeping while it is repeated, group by group as in any native test.
 
-use memgate_model::Metric;
+use std::collections::BTreeSet;
+
+use memgate_model::{Metric, Verdict};
 
 use super::repeated::{Measured, hold};
 use super::test::Judgement;
 use super::{Court, leaks};
 use crate::groups::{self, Places};
 use crate::growth::{Allowed, Finding, is_over, judge_series};
-use crate::native::Own;
+use crate::input::{JavaInput, SuiteInput};
+use crate::native::{Own, own_libraries};
 use crate::record::ProcessRecord;
 
 /// The groups that grow are leaks; the sum of what no waiver covers is held against the thresholds.
@@ -22,8 +25,9 @@ pub(super) fn judge(
     if record.is_java_only() || record.windows.iter().all(|window| window.changes.is_empty()) {
         return;
     }
-    let mut own = Own::of(record);
-    let groups = groups::series_of(test, &mut Places::new(record, court.resolve), |stack| own.has(stack));
+    let mut own = Own::default();
+    let chosen = |stack| own.has(record, stack);
+    let groups = groups::series_of(test, &mut Places::new(record, court.resolve), chosen);
     let mut total = vec![0.0; record.windows_of(test).count()];
     for group in &groups {
         let growth = judge_series(&group.bytes, Allowed { block: group.block, ..allowed });
@@ -42,4 +46,24 @@ pub(super) fn judge(
     let block = groups::smallest_block(&groups);
     let measured = Measured::of_os(Metric::NativeLiveBytes, total, block).shared_by(j.executions());
     hold(court, suite, test, &measured, allowed, false, j);
+}
+
+/// What nobody looked at: the libraries that tests loaded, where their memory was not tracked in all rounds.
+pub(super) fn untracked(suite: &SuiteInput, java: &JavaInput) -> Option<(Verdict, String)> {
+    let loaded: BTreeSet<&str> =
+        suite.screen.iter().flat_map(|process| own_libraries(&process.record)).collect();
+    let name = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let loaded: Vec<String> = loaded.into_iter().map(name).collect();
+    let blind = java.rounds.iter().any(|round| round.record.is_java_only());
+    let (verdict, why) = match &java.not_screened {
+        _ if loaded.is_empty() || java.is_off => return None,
+        _ if java.native_is_off => (Verdict::Pass, "`measure.java.native` is off"),
+        _ if blind => {
+            (Verdict::Warn, "the agent could not be preloaded into the virtual machine of the rounds")
+        }
+        Some(_) => (Verdict::Pass, "not all test classes were screened in rounds"),
+        None => return None,
+    };
+    let loaded = super::java::listed(loaded.iter().map(String::as_str));
+    Some((verdict, format!("native memory of {loaded} is not judged: {why}")))
 }

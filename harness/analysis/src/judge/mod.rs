@@ -133,7 +133,10 @@ fn agent_cost(input: &RunInput) -> AgentCost {
     for process in processes(input) {
         let told = &process.record.cost;
         cost.peak_bytes = cost.peak_bytes.max(told.mapped_bytes);
-        cost.truncated_stacks = cost.truncated_stacks.saturating_add(told.truncated_stacks);
+        // A virtual machine's lead into generated code, whose frames nobody can unwind.
+        if process.record.java.is_none() {
+            cost.truncated_stacks = cost.truncated_stacks.saturating_add(told.truncated_stacks);
+        }
         cost.boundary_s += std::time::Duration::from_nanos(told.boundary_ns).as_secs_f64();
         if let Some(cpu_ns) = process.record.cpu_ns {
             with_agent_ns = with_agent_ns.saturating_add(cpu_ns);

@@ -1,17 +1,19 @@
 //! What a Java process (an app, a virtual machine) allocates natively, as far as it is the project's own.
 //!
-//! Data flow: agent preloaded beside the virtual machine (`wrap.sh`) → snapshots of native allocations at the ends of the same windows that
-//! are compared for Java → [`Own`] leaves out the stacks in which no library of the project's takes part: the runtime allocates, caches and
-//! frees for itself all the time → [`suspects`] of the rounds, [`grows`] while a test is repeated; what is a leak is decided as for any native test
-//! (`judge`).
+//! Data flow: agent preloaded beside the virtual machine (on Android by `wrap.sh`; on HotSpot by the harness, where [`own_libraries`] says that
+//! the tests load some) → snapshots of native allocations at the ends of the same windows that are compared for Java → [`Own`] leaves out the
+//! stacks in which no library of the project's takes part: the runtime allocates, caches and frees for itself all the time → [`suspects`] of
+//! the rounds, [`NativeConfirmation`] while a test is repeated; what is a leak is decided as for any native test (`judge`).
 
-use std::collections::{BTreeMap, HashMap};
+mod confirm;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use memgate_model::{Metric, Per, format_bytes};
 
+pub use self::confirm::NativeConfirmation;
 use crate::groups::float;
-use crate::growth::{Allowed, Finding, judge_series};
-use crate::java::{JavaSuspect, Unit};
+use crate::java::Unit;
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{ProcessRecord, Window};
 use crate::text::counted;
@@ -21,21 +23,16 @@ const WARM_UP: usize = 2;
 const AGREEING: usize = 3;
 
 /// Which stacks lead through the project's own libraries.
-pub(crate) struct Own<'a> {
-    record: &'a ProcessRecord,
+#[derive(Debug, Default)]
+pub(crate) struct Own {
     known: HashMap<u32, bool>,
 }
 
-impl<'a> Own<'a> {
-    pub(crate) fn of(record: &'a ProcessRecord) -> Self {
-        Self { record, known: HashMap::new() }
-    }
-
-    pub(crate) fn has(&mut self, stack: u32) -> bool {
-        let record = self.record;
+impl Own {
+    /// Does this stack of `record`? Always the same record's.
+    pub(crate) fn has(&mut self, record: &ProcessRecord, stack: u32) -> bool {
         *self.known.entry(stack).or_insert_with(|| {
-            let home =
-                record.java.as_ref().and_then(|java| java.jvm.as_ref()).map_or("", |jvm| jvm.home.as_str());
+            let home = home_of(record);
             record.stack(stack).0.into_iter().any(|step| {
                 // A return address: the call is before it.
                 let pc = step.pc.saturating_sub(1);
@@ -46,16 +43,30 @@ impl<'a> Own<'a> {
     }
 
     /// Bytes and number of what a window left of them.
-    fn left(&mut self, window: &Window) -> (f64, f64) {
-        let own = window.survivors.iter().filter(|record| self.has(record.stack));
+    fn left(&mut self, record: &ProcessRecord, window: &Window) -> (f64, f64) {
+        let own = window.survivors.iter().filter(|survivor| self.has(record, survivor.stack));
         own.fold((0.0, 0.0), |(bytes, count), record| {
             (bytes + float(record.size) * float(record.count), count + float(record.count))
         })
     }
 }
 
-/// Is this library neither the system's nor the virtual machine's nor memgate's? What the runtime compiled of Java is none at all.
+/// The libraries of the project's own that a Java process had loaded, by the paths they were loaded from.
+#[must_use]
+pub fn own_libraries(record: &ProcessRecord) -> BTreeSet<&str> {
+    let home = home_of(record);
+    let paths = record.modules.values().flatten().map(|module| module.path.as_str());
+    paths.filter(|path| is_own(path, home)).collect()
+}
+
+fn home_of(record: &ProcessRecord) -> &str {
+    record.java.as_ref().and_then(|java| java.jvm.as_ref()).map_or("", |jvm| jvm.home.as_str())
+}
+
+/// Is this library neither the system's nor the virtual machine's nor memgate's? What the runtime compiled of Java is none at all. The system's
+/// folders hold libraries for Java in folders of their own, which are nobody else's.
 fn is_own(path: &str, java_home: &str) -> bool {
+    const FOR_JAVA: [&str; 3] = ["/usr/local/", "/usr/java/packages/", "/jni/"];
     const SYSTEM: [&str; 10] = [
         "/system/",
         "/system_ext/",
@@ -70,35 +81,37 @@ fn is_own(path: &str, java_home: &str) -> bool {
     ];
     const COMPILED: [&str; 4] = [".odex", ".oat", ".art", ".vdex"];
     let name = path.rsplit('/').next().unwrap_or(path);
+    let is_for_java = || FOR_JAVA.iter().any(|folder| path.contains(folder));
+    let is_the_machines =
+        || !java_home.is_empty() && path.strip_prefix(java_home).is_some_and(|rest| rest.starts_with('/'));
     path.starts_with('/')
-        && !SYSTEM.iter().any(|system| path.starts_with(system))
-        && (java_home.is_empty() || !path.starts_with(java_home))
+        && (!SYSTEM.iter().any(|system| path.starts_with(system)) || is_for_java())
+        && !is_the_machines()
         && !COMPILED.iter().any(|compiled| name.ends_with(compiled))
         && !name.starts_with("libmemgate")
 }
 
-/// Test classes, or tests, that left native allocations of the project's own in each of the last rounds.
+/// Test classes, or tests, that left native allocations of the project's own in each of the last rounds, and what the last one left.
 pub(crate) fn suspects(
     record: &ProcessRecord,
     suite: &str,
     policy: &GatePolicy,
     unit: Unit,
-) -> Vec<JavaSuspect> {
+) -> Vec<(String, String)> {
     if record.is_java_only() {
         return Vec::new();
     }
-    let mut own = Own::of(record);
+    let mut own = Own::default();
     let mut left: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for window in record.windows.iter().filter(|window| unit.is(window)) {
-        left.entry(unit.id(&window.suite, &window.test)).or_default().push(own.left(window));
+        left.entry(unit.id(&window.suite, &window.test)).or_default().push(own.left(record, window));
     }
-    let suspect = |(class, rounds): (String, Vec<(f64, f64)>)| {
-        let limit = smallest_limit(policy, suite, &class, Metric::NativeLiveBytes, Per::Iteration)?;
+    let suspect = |(id, rounds): (String, Vec<(f64, f64)>)| {
+        let limit = smallest_limit(policy, suite, &id, Metric::NativeLiveBytes, Per::Iteration)?;
         let last = rounds.get(WARM_UP..).filter(|rounds| rounds.len() >= AGREEING)?;
         let last = &last[last.len() - AGREEING..];
         let (bytes, count) = *last.last().filter(|_| last.iter().all(|(bytes, _)| *bytes > limit))?;
-        let why = format!("{} in {}", format_bytes(bytes), counted(count, "native allocation"));
-        Some(JavaSuspect { suite: class, why, ..JavaSuspect::default() })
+        Some((id, format!("{} in {}", format_bytes(bytes), counted(count, "native allocation"))))
     };
     left.into_iter().filter_map(suspect).collect()
 }
@@ -106,26 +119,8 @@ pub(crate) fn suspects(
 /// Did the window that ended last leave native allocations of the project's own?
 #[must_use]
 pub fn leaves_native(record: &ProcessRecord) -> bool {
-    !record.is_java_only() && record.windows.last().is_some_and(|window| Own::of(record).left(window).1 > 0.0)
-}
-
-/// Do the project's own native allocations grow with each repetition of `test`?
-#[must_use]
-pub fn native_grows(record: &ProcessRecord, test: &str, policy: &GatePolicy) -> bool {
-    let mut own = Own::of(record);
-    let mut live: HashMap<(u32, u64), u64> = HashMap::new();
-    let mut totals = Vec::new();
-    for window in &record.windows {
-        for change in window.changes.iter().filter(|change| own.has(change.stack)) {
-            live.insert((change.stack, change.size), change.count);
-        }
-        if window.is(test) {
-            totals.push(live.iter().map(|((_, size), count)| float(*size) * float(*count)).sum());
-        }
-    }
-    let warm_up = (policy.warm_up as usize).min(totals.len() / 3);
-    let allowed = Allowed { limit: 0.0, block: 1.0, warm_up, confidence: policy.confidence };
-    judge_series(&totals, allowed).finding == Finding::Grows
+    !record.is_java_only()
+        && record.windows.last().is_some_and(|window| Own::default().left(record, window).1 > 0.0)
 }
 
 #[cfg(test)]
@@ -145,6 +140,11 @@ mod tests {
             ("/opt/jdk-17/lib/server/libjvm.so", false),
             ("/usr/lib/x86_64-linux-gnu/libc.so.6", false),
             ("/home/ci/build/libtiles.so", true),
+            ("/opt/jdk-17-libraries/libtiles.so", true),
+            ("/tmp/libtiles-1.2-17284628172.so (deleted)", true),
+            ("/usr/lib/x86_64-linux-gnu/jni/libtiles.so", true),
+            ("/usr/local/lib/libtiles.so", true),
+            ("/usr/lib/x86_64-linux-gnu/libz.so.1", false),
             ("[vdso]", false),
             ("", false),
         ] {

@@ -124,15 +124,15 @@ async fn on_devices(
     places: Vec<Place>,
 ) -> Result<Vec<Result<Option<Measured>, Broken>>, Stopped> {
     around.console.line(&format!("{}: its tests are spread over {} devices", planned.name, places.len()));
-    let names = &around.names;
+    let (names, kept) = (&around.names, &around.kept);
     let (console, agent, jars, interval) = (around.console, around.agent, around.jars, around.interval);
     // Whoever is interrupted cleans up its own device.
     let listening: Result<Vec<Interrupts>, ExpectedError> =
         places.iter().map(|_| Interrupts::listen()).collect();
     let on_each = places.into_iter().zip(listening?).map(|(place, mut interrupts)| async move {
-        let names = Arc::clone(names);
+        let (names, kept) = (Arc::clone(names), Arc::clone(kept));
         let interrupts = &mut interrupts;
-        let mut around = Surroundings { console, agent, jars, interrupts, interval, names };
+        let mut around = Surroundings { console, agent, jars, interrupts, interval, names, kept };
         on_device(&mut around, setting, planned, place).await
     });
     Ok(join_all(on_each).await)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use memgate_analysis::{Confirmation, GatePolicy, JavaConfirmation, Next, ProcessRecord, native_grows};
+use memgate_analysis::{JavaConfirmation, NativeConfirmation, Next, ProcessRecord};
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
@@ -132,9 +132,8 @@ pub(super) async fn one(
         detail: Detail::Growth,
         orders: Box::new(move |_| {
             let confirmation = JavaConfirmation::new(&policy, &name, &test);
-            let native = Confirmation::new(&policy, &name, &test);
-            let (test, policy) = (test.clone(), policy.clone());
-            Box::new(Repeating { confirmation, native, test, policy, leaks: Arc::clone(&found) })
+            let native = NativeConfirmation::new(&policy, &name, &test);
+            Box::new(Repeating { confirmation, native, leaks: Arc::clone(&found) })
         }),
         held,
         clocked: Clocked::Alone,
@@ -178,24 +177,20 @@ pub(super) async fn one(
 struct Repeating {
     confirmation: JavaConfirmation,
     /// Of the app's native allocations, where they are tracked.
-    native: Confirmation,
-    test: String,
-    policy: GatePolicy,
+    native: NativeConfirmation,
     leaks: Arc<AtomicBool>,
 }
 
 impl Orders for Repeating {
     fn at_test_end(&mut self, _: &Boundary, record: &ProcessRecord) -> u32 {
-        let tracked = !record.is_java_only();
-        let open = tracked && self.native.observe(record, elapsed(record)) == Next::Continue;
+        self.native.observe(record);
+        let open = !self.native.is_enough(elapsed(record));
         match self.confirmation.observe(record, elapsed(record), Duration::ZERO) {
             Next::Explain => order::EXPLAIN,
             Next::Continue => 0,
             Next::Stop if open => 0,
             Next::Stop => {
-                let leaks =
-                    self.confirmation.leaks() || tracked && native_grows(record, &self.test, &self.policy);
-                self.leaks.store(leaks, Ordering::Release);
+                self.leaks.store(self.confirmation.leaks() || self.native.grows(), Ordering::Release);
                 order::STOP
             }
         }

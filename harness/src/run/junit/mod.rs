@@ -19,8 +19,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use memgate_analysis::{ClassWindow, JavaSuspect, Window, base_of, class_windows, left_out};
-use memgate_config::{HeapDump, JavaAgent, Screen};
+use memgate_analysis::{ClassWindow, JavaSuspect, Window, base_of, class_windows, left_out, own_libraries};
+use memgate_config::{HeapDump, JavaAgent, JavaNative, MeasureJava, Screen};
 use memgate_wire::Outcome;
 use memgate_wire::java::JvmInfo;
 
@@ -29,7 +29,7 @@ use self::observed::Lookout;
 pub(super) use self::process::screen as screen_program;
 pub(super) use self::repeat::confirm;
 use super::board::{Clocked, Finished, Limit};
-use super::facts::{Facts, Kind, ProcessFacts, SuiteFacts};
+use super::facts::{Facts, JavaFacts, Kind, ProcessFacts, SuiteFacts};
 use super::label::Label;
 use super::screen::{self, Screened, Setting, ran_tests};
 use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
@@ -38,10 +38,10 @@ use super::{naming, problem};
 use crate::device::agentless::{self, Agentless, AgentlessError};
 use crate::device::java::{self, TOOL_OPTIONS};
 use crate::device::local::{Exit, Launch};
-use crate::device::{AgentOptions, JavaLook};
+use crate::device::{AgentOptions, JavaLook, OPTIONS_VARIABLE, PRELOAD_VARIABLE, Target, preload};
 use crate::embedded::{HOOKS_JAR, LAUNCHER_JAR, LISTENER_JAR};
 use crate::exit::ExpectedError;
-use crate::output::Progress;
+use crate::output::{Console, Progress};
 use crate::plan::PlannedSuite;
 use crate::recorder::chain;
 use crate::suite::junit::{self, JvmSuiteId, Selection, Worker};
@@ -63,6 +63,8 @@ pub(super) struct JavaSuite {
     classes: Vec<(String, Vec<String>)>,
     /// What the windows of the build's own run left.
     windows: Vec<ClassWindow>,
+    /// The agent is preloaded where its tests run again: native memory of libraries that are not the JDK's is judged.
+    native: bool,
     /// Classes that grew in the rounds.
     suspects: Vec<JavaSuspect>,
     /// The processes of the rounds.
@@ -152,6 +154,7 @@ pub(super) async fn screen(
     facts.errors.extend(results::unmeasured(&root, &modules, measured));
     let mut kept = BTreeMap::new();
     for suite in &mut suites {
+        choose_native(around.console, setting, suite);
         rounds::rounds(around, setting, suite).await?;
         let java = suite.java.as_ref().filter(|_| setting.plan.screen != Screen::Off);
         kept.extend(
@@ -160,6 +163,25 @@ pub(super) async fn screen(
     }
     windows::keep(setting.session, &kept)?;
     Ok(suites)
+}
+
+/// Whether native memory of this suite is judged.
+fn choose_native(console: &Console, setting: Setting<'_>, suite: &mut Screened) {
+    let Some(java) = suite.java.as_mut() else { return };
+    let loaded: BTreeSet<&str> =
+        suite.processes.iter().flat_map(|process| own_libraries(&process.record)).collect();
+    let MeasureJava { agent, native, .. } = &setting.plan.java;
+    java.native = match native {
+        _ if *agent == JavaAgent::None => false,
+        JavaNative::Auto => !loaded.is_empty(),
+        JavaNative::On => true,
+        JavaNative::Off => false,
+    };
+    suite.facts.java.get_or_insert_with(JavaFacts::default).native_is_off = *native == JavaNative::Off;
+    let shown: Vec<&str> = loaded.iter().map(|path| path.rsplit('/').next().unwrap_or(path)).collect();
+    if java.native && !shown.is_empty() {
+        console.line(&format!("{}: native memory is judged too, of {}", suite.facts.name, shown.join(", ")));
+    }
 }
 
 /// The command, and the way of the agent into the virtual machines it starts: the environment, or for Gradle an init script. A daemon
@@ -249,6 +271,7 @@ fn suite(
         our_option: our_option.to_owned(),
         classes,
         windows: processes.iter().flat_map(|process| class_windows(&process.record)).collect(),
+        native: false,
         suspects: Vec::new(),
         rounds: Vec::new(),
     };
@@ -372,11 +395,11 @@ impl Files {
         Ok(path)
     }
 
-    /// The launcher, like `worker`, with a plan: with the agent in it, or somebody who speaks for it.
+    /// The launcher, like `worker`, with a plan: with the agent in it, or somebody who speaks for it. `native`: the agent is preloaded as well.
     fn launcher(
         &self,
         around: &Surroundings<'_>,
-        worker: Worker<'_>,
+        (worker, native): (Worker<'_>, bool),
         (options, option): (&AgentOptions, &OsStr),
         plan: &str,
     ) -> Result<Ours, ExpectedError> {
@@ -398,9 +421,27 @@ impl Files {
             }
         };
         let file = self.folder.join(format!("{:04}.arguments", self.number));
-        let again = junit::launcher(worker, &ours, &jars, &plan, &file);
+        let mut again = junit::launcher(worker, &ours, &jars, &plan, &file);
+        if native {
+            preloaded(&mut again.launch, around, options);
+        }
         let file = Temporary(self.write("arguments", &again.options)?);
         Ok(Ours { launch: super::confirm::silent(again.launch), _arguments: file, speaker })
+    }
+}
+
+/// Preloads the agent into a virtual machine that loads it as well. Where the path cannot be preloaded, Java's side is measured all the same.
+fn preloaded(launch: &mut Launch, around: &Surroundings<'_>, options: &AgentOptions) {
+    let existing = launch.environment.get(OsStr::new(PRELOAD_VARIABLE));
+    match preload(around.agent, existing.as_deref()) {
+        Ok(value) => {
+            // The agent compares with what /proc/self/exe says.
+            let program = fs::canonicalize(&launch.program).unwrap_or_else(|_| launch.program.clone());
+            let options = AgentOptions { targets: vec![Target::Executable(program)], ..options.clone() };
+            launch.environment.set(PRELOAD_VARIABLE.into(), value);
+            launch.environment.set(OPTIONS_VARIABLE.into(), options.to_env());
+        }
+        Err(why) => around.console.warning(&format!("native memory is not judged: failed to {why}")),
     }
 }
 

@@ -7,17 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use memgate_analysis::{JavaConfirmation, Next, ProcessRecord, Unit, growing_tests, ran_out_of_memory};
+use memgate_analysis::{
+    JavaConfirmation, NativeConfirmation, Next, ProcessRecord, Unit, growing_tests, ran_out_of_memory,
+};
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
 use super::super::board::{Board, Clocked, Finished, Limit};
 use super::super::confirm::{keep_output, outcome};
 use super::super::facts::ConfirmationFacts;
+use super::super::kept::KeptFiles;
 use super::super::label::Label;
 use super::super::screen::{Screened, Setting};
 use super::super::supervise::{Done, Job, Stopped, Surroundings, supervise};
-use super::super::watch::{MakeOrders, Orders};
+use super::super::watch::{MakeOrders, Orders, Settle};
 use super::rounds::over;
 use super::{Files, JavaSuite, WAIT, patience, silenced, worker};
 use crate::device::Detail;
@@ -152,7 +155,7 @@ async fn growing(
     let name = &suite.facts.name;
     let label = Label::Narrow { suite: name.clone(), class: class.clone() };
     let units = (plain.as_slice(), Unit::Test, executions(batch));
-    let (mut done, speaker) = over(around, setting, (suite, worker), units, &label, show).await?;
+    let (mut done, speaker) = over(around, setting, (suite, worker, java.native), units, &label, show).await?;
     keep_output(setting, &format!("tests-of-{class}"), &done)?;
     let Some(at) = done.finished.iter().position(Finished::is_main) else { return Ok(None) };
     let process = done.finished.swap_remove(at);
@@ -192,11 +195,18 @@ async fn one(
     let label = Label::Confirm { suite: name.clone(), test: id.clone() };
     let last = Arc::new(Last::default());
     let policy = setting.plan.policy.clone();
-    let (test, said) = (id.clone(), Arc::clone(&last));
+    let (test, said, kept) = (id.clone(), Arc::clone(&last), Arc::clone(&around.kept));
     let orders: MakeOrders = Box::new(move |process| {
-        let confirmation = JavaConfirmation::new(&policy, &name, &test);
-        let pid = Some(process.hello.pid).filter(|_| process.visible);
-        Box::new(Repeating { confirmation, pid, starved_before: None, how, last: Arc::clone(&said) })
+        Box::new(Repeating {
+            confirmation: JavaConfirmation::new(&policy, &name, &test),
+            native: NativeConfirmation::new(&policy, &name, &test),
+            settle: Settle::new(true),
+            kept: Arc::clone(&kept),
+            pid: Some(process.hello.pid).filter(|_| process.visible),
+            starved_before: None,
+            how,
+            last: Arc::clone(&said),
+        })
     });
     let (done, speaker) =
         match again(around, setting, suite, java, selection, (label, how.batch), orders, show).await? {
@@ -249,7 +259,7 @@ pub(super) async fn again(
         options.wait = WAIT;
     })?;
     let plan = junit::repeat(selection, batch);
-    let ours = files.launcher(around, worker, (&options, &option), &plan)?;
+    let ours = files.launcher(around, (worker, java.native), (&options, &option), &plan)?;
     let tests = if selection.test.is_empty() { tests_of(java, &selection.class).len().max(1) } else { 1 };
     let job = Job {
         launch: ours.launch,
@@ -276,6 +286,10 @@ struct Last {
 /// Goes on until enough is known; what leaks is explained before the end.
 struct Repeating {
     confirmation: JavaConfirmation,
+    /// Of what its libraries allocate, where that is tracked.
+    native: NativeConfirmation,
+    settle: Settle,
+    kept: Arc<KeptFiles>,
     /// The process, where it can be seen.
     pid: Option<u32>,
     /// How long its threads had waited for a processor at the first end.
@@ -292,16 +306,25 @@ impl Repeating {
 }
 
 impl Orders for Repeating {
-    fn at_test_end(&mut self, _: &Boundary, record: &ProcessRecord) -> u32 {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+        self.native.observe(record);
+        // Finalizers and cleaners may be about to free what is more now.
+        if self.native.has_risen() && self.settle.again(boundary, record) {
+            return order::SETTLE;
+        }
         let starved = self.starved();
+        let enough = self.native.is_enough(took(record));
         let next = self.confirmation.observe(record, took(record), starved);
-        let over = next != Next::Stop && self.how.is_over();
+        let open = next != Next::Stop || !enough;
+        let over = open && self.how.is_over();
         self.last.out_of_time.store(over, Ordering::Release);
         match next {
-            Next::Continue if !over => 0,
             Next::Explain if !over => order::EXPLAIN,
+            _ if open && !over => 0,
             _ => {
-                self.last.leaks.store(self.confirmation.leaks(), Ordering::Release);
+                self.kept.keep(record, self.pid);
+                let leaks = self.confirmation.leaks() || self.native.grows();
+                self.last.leaks.store(leaks, Ordering::Release);
                 self.last.was_told.store(true, Ordering::Release);
                 order::STOP
             }

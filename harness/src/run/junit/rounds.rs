@@ -2,7 +2,7 @@
 //! that does not grow runs four times, a suspect eight, and up to 40 where but a few strings grow. The same rounds over the tests of one
 //! class ([`over`]) tell which of them grow.
 
-use memgate_analysis::{ProcessRecord, RoundsWatch, Unit};
+use memgate_analysis::{ProcessRecord, RoundsWatch, Unit, leaves_native};
 use memgate_config::Screen;
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
@@ -14,7 +14,7 @@ use super::super::label::Label;
 use super::super::problem;
 use super::super::screen::{Screened, Setting};
 use super::super::supervise::{Done, Job, Stopped, Surroundings, supervise};
-use super::super::watch::Orders;
+use super::super::watch::{Orders, Settle};
 use super::windows::{self, Compared};
 use super::{Files, WAIT, patience, silenced, whole_class, worker};
 use crate::device::agentless::Agentless;
@@ -89,7 +89,7 @@ pub(super) async fn rounds(
     let mut show = |board: &Board| progress.update(board.tests().min(total), &board.status());
     let label = Label::Rounds { suite: name.clone() };
     let (done, speaker) =
-        over(around, setting, (suite, worker), (&plain, Unit::Class, 1), &label, &mut show).await?;
+        over(around, setting, (suite, worker, java.native), (&plain, Unit::Class, 1), &label, &mut show).await?;
     drop(progress);
     let output = keep_output(setting, &format!("rounds-{name}"), &done)?;
     let exit = done.ended.exit;
@@ -111,11 +111,12 @@ pub(super) async fn rounds(
     Ok(())
 }
 
-/// Runs these units in rounds, in one virtual machine, until enough was seen of each. `executions`: in a window.
+/// Runs these units in rounds, in one virtual machine, until enough was seen of each. `native`: with the native tracker;
+/// `executions`: in a window.
 pub(super) async fn over(
     around: &mut Surroundings<'_>,
     setting: Setting<'_>,
-    (suite, worker): (&Screened, Worker<'_>),
+    (suite, worker, native): (&Screened, Worker<'_>, bool),
     (units, unit, executions): (&[Selection], Unit, u32),
     label: &Label,
     show: &mut dyn FnMut(&Board),
@@ -126,7 +127,7 @@ pub(super) async fn over(
         options.wait = WAIT;
         options.directives = Some(directives);
     })?;
-    let ours = files.launcher(around, worker, (&options, &option), &junit::rounds(units, executions))?;
+    let ours = files.launcher(around, (worker, native), (&options, &option), &junit::rounds(units, executions))?;
     let (policy, name) = (setting.plan.policy.clone(), suite.facts.name.clone());
     // A window is a whole unit.
     let most_tests = units.iter().map(|unit| unit.only.len()).max().unwrap_or_default().max(1);
@@ -134,7 +135,9 @@ pub(super) async fn over(
         launch: ours.launch,
         options,
         preload: false,
-        orders: Box::new(move |_| Box::new(Suspects(RoundsWatch::new(&policy, &name, unit)))),
+        orders: Box::new(move |_| {
+            Box::new(Suspects { watch: RoundsWatch::new(&policy, &name, unit), settle: Settle::new(true) })
+        }),
         clocked: Clocked::Alone,
         limit: Limit::Ends(patience(suite, most_tests).saturating_mul(executions)),
     };
@@ -142,14 +145,25 @@ pub(super) async fn over(
 }
 
 /// Ends the rounds of a unit of which enough was seen.
-struct Suspects(RoundsWatch);
+struct Suspects {
+    watch: RoundsWatch,
+    /// Of native memory, where it is tracked: finalizers and cleaners may be about to free it.
+    settle: Settle,
+}
 
 impl Orders for Suspects {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
-        self.0.observe(record);
-        let warm = if self.0.is_warm() { order::COMPILED } else { 0 };
-        let done = if self.0.is_done(&boundary.suite, &boundary.test) { order::DONE } else { 0 };
-        let stop = if self.0.is_exhausted() { order::STOP } else { 0 };
+        let Self { watch, settle } = self;
+        watch.observe(record);
+        let Boundary { suite, test, .. } = boundary;
+        let leaves = watch.is_warm() && leaves_native(record);
+        if leaves && settle.again(boundary, record) {
+            return order::SETTLE;
+        }
+        let warm = if watch.is_warm() { order::COMPILED } else { 0 };
+        let done = watch.is_done(suite, test) && (!leaves || watch.ran_like_a_suspect(suite, test));
+        let done = if done { order::DONE } else { 0 };
+        let stop = if watch.is_exhausted() { order::STOP } else { 0 };
         warm | done | stop
     }
 }

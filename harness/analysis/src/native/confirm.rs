@@ -1,0 +1,193 @@
+//! When a Java test that is repeated has run often enough to tell what its libraries do.
+//!
+//! The same limits as in a native test ([`crate::Confirmation`]). Only what the own libraries hold is followed, end by end: the virtual
+//! machine's own allocations never come to rest.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use memgate_model::{Metric, Per};
+
+use super::Own;
+use crate::groups::float;
+use crate::growth::{Allowed, Finding, judge_series};
+use crate::policy::{GatePolicy, smallest_limit};
+use crate::rare;
+use crate::record::ProcessRecord;
+
+/// Growth that has paused is watched for up to this many times the usual limits.
+const PAUSED_FACTOR: u32 = 3;
+
+/// Follows what own libraries hold at the ends of one test.
+#[derive(Debug)]
+pub struct NativeConfirmation {
+    test: String,
+    /// What may grow per iteration; `None`: anything.
+    limit: Option<f64>,
+    policy: GatePolicy,
+    own: Own,
+    /// Live allocations of own libraries, by stack and size.
+    live: HashMap<(u32, u64), u64>,
+    /// Their bytes at each end of the test.
+    totals: Vec<f64>,
+    /// Windows of the record that were looked at.
+    looked_at: usize,
+    next_check: usize,
+    enough: bool,
+}
+
+impl NativeConfirmation {
+    /// For the test or test class `test` of `suite`.
+    #[must_use]
+    pub fn new(policy: &GatePolicy, suite: &str, test: &str) -> Self {
+        Self {
+            test: test.to_owned(),
+            limit: smallest_limit(policy, suite, test, Metric::NativeLiveBytes, Per::Iteration),
+            policy: policy.clone(),
+            own: Own::default(),
+            live: HashMap::new(),
+            totals: Vec::new(),
+            looked_at: 0,
+            next_check: 0,
+            enough: false,
+        }
+    }
+
+    /// To be told after each end of the test, also after a second one of the same execution: changes are told with what there is now.
+    pub fn observe(&mut self, record: &ProcessRecord) {
+        if record.is_java_only() {
+            return;
+        }
+        let last = self.looked_at.saturating_sub(1);
+        for (i, window) in record.windows.iter().enumerate().skip(last) {
+            for change in window.changes.iter().filter(|change| self.own.has(record, change.stack)) {
+                self.live.insert((change.stack, change.size), change.count);
+            }
+            if window.is(&self.test) {
+                let total = self.live.iter().map(|((_, size), count)| float(*size) * float(*count)).sum();
+                if i < self.looked_at {
+                    self.totals.pop();
+                }
+                self.totals.push(total);
+            }
+        }
+        self.looked_at = record.windows.len();
+    }
+
+    /// Is there more at the last end than at the one before?
+    #[must_use]
+    pub fn has_risen(&self) -> bool {
+        matches!(self.totals.as_slice(), [.., before, last] if last > before)
+    }
+
+    /// Does it grow?
+    #[must_use]
+    pub fn grows(&self) -> bool {
+        self.limit.is_some_and(|limit| self.growth(limit).finding == Finding::Grows)
+    }
+
+    /// Is enough known? To be asked once for each end of the test. `elapsed` is the time that its iterations took.
+    pub fn is_enough(&mut self, elapsed: Duration) -> bool {
+        self.enough = self.enough || self.decides(elapsed);
+        self.enough
+    }
+
+    fn decides(&mut self, elapsed: Duration) -> bool {
+        let Self { policy, totals, .. } = self;
+        let Some(limit) = self.limit.filter(|_| !totals.is_empty()) else { return true };
+        let ends = totals.len();
+        let warm_up = policy.warm_up as usize;
+        let fewest = warm_up + policy.iterations.max(2) as usize;
+        if ends >= (policy.iteration_cap as usize).max(fewest) {
+            return true;
+        }
+        let unchanged = totals.windows(2).all(|pair| pair[0] == pair[1]);
+        if unchanged {
+            return ends > rare::executions_for(policy.rarest_leak)
+                || ends >= fewest && elapsed >= policy.min_run;
+        }
+        if ends < fewest || ends < self.next_check || elapsed < policy.min_run {
+            return false;
+        }
+        let most = (warm_up + policy.max_iterations as usize).max(fewest);
+        let patience = policy.min_run * PAUSED_FACTOR;
+        self.next_check = ends + (ends / 8).max(1);
+        let growth = self.growth(limit);
+        !(growth.paused && elapsed < patience) && (growth.finding != Finding::Open || ends >= most)
+    }
+
+    fn growth(&self, limit: f64) -> crate::growth::Growth {
+        let warm_up = (self.policy.warm_up as usize).min(self.totals.len() / 3);
+        judge_series(&self.totals, Allowed { limit, block: 1.0, warm_up, confidence: self.policy.confidence })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_wire::{Frame, Module, Modules};
+
+    use super::*;
+    use crate::dsl::Process;
+    use crate::observer::Observer;
+
+    /// Stacks 1 to 15 lead through a library of the project's, the others through the virtual machine's alone.
+    fn process() -> Process {
+        let module = |start, end, path: &str| Module {
+            start,
+            end,
+            bias: 0,
+            path: path.to_owned(),
+            build_id: Vec::new(),
+        };
+        let modules =
+            vec![module(0x1000, 0x1010, "/tmp/libtiles.so"), module(0x1010, 0x1030, "/usr/lib/libjvm.so")];
+        let mut p = Process::confirm();
+        p.frame(Frame::Modules(Modules { generation: 0, modules }));
+        p
+    }
+
+    /// Iterations until enough is known, and whether it grows.
+    fn judged(body: impl Fn(&mut Process, u32)) -> (u32, bool) {
+        let (mut p, mut observer) = (process(), Observer::new());
+        let mut confirmation = NativeConfirmation::new(&GatePolicy::default(), "engine", "A.a");
+        for i in 0..2000 {
+            p.run("A.a", i, |p| body(p, i));
+            p.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
+            confirmation.observe(observer.record());
+            // A second end of the same execution.
+            confirmation.observe(observer.record());
+            assert_eq!(confirmation.totals.len(), i as usize + 1);
+            if confirmation.is_enough(Duration::from_millis(100 * u64::from(i + 1))) {
+                return (i + 1, confirmation.grows());
+            }
+        }
+        panic!("never enough")
+    }
+
+    #[test]
+    fn what_a_library_adds_each_time_grows_and_the_machines_own_does_not_count() {
+        let (after, grows) = judged(|p, _| {
+            p.alloc(1, 100, 1);
+            p.alloc(30, 5000, 7);
+        });
+        assert!(grows && after < 60, "{after}");
+        let (after, grows) = judged(|p, i| {
+            p.alloc(30, 5000, u64::from(i));
+            if i == 0 {
+                p.alloc(1, 100, 1);
+            }
+        });
+        assert!(!grows && after < 100, "{after}");
+    }
+
+    #[test]
+    fn what_is_freed_some_iterations_late_does_not_grow() {
+        let (_, grows) = judged(|p, i| {
+            p.alloc(1, 100, 3);
+            if i % 4 == 3 {
+                p.free(1, 100, 12);
+            }
+        });
+        assert!(!grows);
+    }
+}
