@@ -31,7 +31,7 @@ mod signature;
 pub mod stats;
 mod text;
 
-pub use company::{Company, company};
+pub use company::{Company, company, company_of_setup};
 pub use confirm::{Confirmation, Next};
 pub use input::{ConfirmationInput, Ending, JavaInput, ProcessInput, Repetition, RunInput, SuiteInput};
 pub use java::{

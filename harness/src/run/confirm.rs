@@ -7,13 +7,14 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ffi::OsString;
 use std::fs;
 use std::time::Duration;
 
 use memgate_analysis::{Confirmation, Next, ProcessRecord, Suspect, Window};
 use memgate_model::BoundaryQuality;
 use memgate_wire::spool::order;
-use memgate_wire::{Boundary, ProcessRole};
+use memgate_wire::{Boundary, Outcome, ProcessRole, setup};
 
 use super::board::{Clocked, Finished, Limit};
 use super::company;
@@ -101,7 +102,7 @@ impl AllTests {
         if let Entry::Vacant(entry) = self.0.entry(index) {
             let listing = gtest::list(process.hello(), process.environment().map(Vec::as_slice));
             let mut all = gtest::list_tests(listing, LIST_TIMEOUT).await.unwrap_or_default();
-            for test in process.record.windows.iter().map(Window::id) {
+            for test in process.record.windows.iter().filter(|w| !w.is_setup()).map(Window::id) {
                 if !all.contains(&test) {
                     all.push(test);
                 }
@@ -128,13 +129,53 @@ async fn confirm_one(
         let why = "the environment it ran in cannot be read (another process namespace?)";
         return Ok(ConfirmationFacts::Impossible(why.to_owned()));
     };
+    let Some(test) = to_repeat(suspect, &process.record) else {
+        let why = "no test of its suite passed, with which it could be repeated";
+        return Ok(ConfirmationFacts::Impossible(why.to_owned()));
+    };
     let all = all_tests.of(suspect.record, process).await;
-    let filter = match gtest::filter_for(&suspect.test, all) {
+    let filter = match gtest::filter_for(&test, all) {
         Ok(filter) => filter,
         Err(why) => return Ok(ConfirmationFacts::Impossible(format!("failed to {why}"))),
     };
-    let launch = silent(gtest::confirm(process.hello(), Some(environment), &filter, Repeat::Forever));
-    let job = job(setting, suite, suspect, &process.hello().executable, launch);
+    let again = Again { suite, suspect, process, environment };
+    let alone = repeat(around, setting, &again, &filter, None, finished, show).await?;
+    let record = finished.last().map(|process| &process.record).filter(|_| is_repeated(&alone));
+    let (policy, name) = (&setting.plan.policy, &suite.facts.name);
+    let with = record.filter(|_| setup::suite_of(&suspect.test).is_some()).and_then(|record| {
+        memgate_analysis::company_of_setup(policy, name, &suspect.test, &process.record, record)
+    });
+    let filter = with.and_then(|tests| gtest::filter_for_all(&tests, all).ok());
+    // Where so many tests cannot be selected, what it did with one stands.
+    let Some(filter) = filter.filter(|filter| filter.len() <= company::MOST_FILTER) else { return Ok(alone) };
+    repeat(around, setting, &again, &filter, Some(company::most(suite)), finished, show).await
+}
+
+fn is_repeated(outcome: &ConfirmationFacts) -> bool {
+    matches!(outcome, ConfirmationFacts::Repeated(_))
+}
+
+/// A suspect that runs again, and the process it was screened in.
+struct Again<'a> {
+    suite: &'a Screened,
+    suspect: &'a Suspect,
+    process: &'a Finished,
+    environment: &'a [(OsString, OsString)],
+}
+
+/// Repeats what `filter` selects, no longer than `most`.
+async fn repeat(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    again: &Again<'_>,
+    filter: &str,
+    most: Option<Duration>,
+    finished: &mut Vec<Finished>,
+    show: &mut dyn FnMut(&super::board::Board),
+) -> Result<ConfirmationFacts, Stopped> {
+    let Again { suite, suspect, process, environment } = again;
+    let launch = silent(gtest::confirm(process.hello(), Some(environment), filter, Repeat::Forever));
+    let job = job(setting, suite, suspect, &process.hello().executable, launch, most);
     let done = match supervise(around, job, show).await {
         Ok(done) => done,
         Err(Stopped::Failed(gone @ ExpectedError::Program { .. })) => {
@@ -144,6 +185,16 @@ async fn confirm_one(
     };
     let output = keep_output(setting, &suspect.test, &done)?;
     Ok(outcome(done, &suspect.test, &output, finished))
+}
+
+/// The test that is repeated: a set-up runs with any of its suite, so that the shortest will do.
+fn to_repeat(suspect: &Suspect, screened: &ProcessRecord) -> Option<String> {
+    let Some(suite) = setup::suite_of(&suspect.test) else { return Some(suspect.test.clone()) };
+    let is_of_all =
+        [setup::OF_ALL, setup::BEHIND_ALL].iter().any(|name| suspect.test == format!("{suite}.{name}"));
+    let passed = |w: &&Window| !w.is_setup() && w.outcome == Some(Outcome::Passed);
+    let of_suite = screened.windows.iter().filter(passed).filter(|w| is_of_all || w.suite == suite);
+    of_suite.min_by_key(|w| w.end_ns.saturating_sub(w.start_ns)).map(Window::id)
 }
 
 /// A command may make its tests in a folder that it removes behind them.
@@ -157,10 +208,18 @@ pub(super) fn silent(launch: Launch) -> Launch {
     Launch { stdin: Stream::Null, stdout: capture, stderr: capture, ..launch }
 }
 
-fn job(setting: Setting<'_>, suite: &Screened, suspect: &Suspect, executable: &str, launch: Launch) -> Job {
+fn job(
+    setting: Setting<'_>,
+    suite: &Screened,
+    suspect: &Suspect,
+    executable: &str,
+    launch: Launch,
+    most: Option<Duration>,
+) -> Job {
     let mut options = AgentOptions::new(setting.session.frames());
     options.targets = vec![Target::Executable(executable.into())];
     options.detail = Detail::Growth;
+    options.setup = setup::suite_of(&suspect.test).is_some().then(|| suspect.test.clone());
     options.label = Label::Confirm { suite: suite.facts.name.clone(), test: suspect.test.clone() }.to_text();
     let policy = setting.plan.policy.clone();
     let (name, test) = (suite.facts.name.clone(), suspect.test.clone());
@@ -173,6 +232,7 @@ fn job(setting: Setting<'_>, suite: &Screened, suspect: &Suspect, executable: &s
             ProcessRole::Main => Box::new(Confirming {
                 confirmation: Confirmation::new(&policy, &name, &test),
                 settle: Settle::new(settles),
+                most,
             }),
             ProcessRole::ForkChild => Box::new(Settle::new(false)),
         }),
@@ -185,6 +245,7 @@ fn job(setting: Setting<'_>, suite: &Screened, suspect: &Suspect, executable: &s
 struct Confirming {
     confirmation: Confirmation,
     settle: Settle,
+    most: Option<Duration>,
 }
 
 impl Orders for Confirming {
@@ -192,7 +253,9 @@ impl Orders for Confirming {
         if self.settle.again(boundary, record) {
             return order::SETTLE;
         }
-        match self.confirmation.observe(record, elapsed(record)) {
+        let elapsed = elapsed(record);
+        match self.confirmation.observe(record, elapsed) {
+            _ if self.most.is_some_and(|most| elapsed >= most) => order::STOP,
             Next::Continue | Next::Explain => 0,
             Next::Stop => order::STOP,
         }
@@ -255,5 +318,35 @@ mod tests {
         record.windows = vec![window(100, 200), window(300, 1100)];
         assert_eq!(elapsed(&record), Duration::from_nanos(1000));
         assert_eq!(elapsed(&ProcessRecord::default()), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_set_up_runs_again_with_the_shortest_test_of_its_suite_that_passed() {
+        let window = |suite: &str, test: &str, end_ns, outcome| Window {
+            suite: suite.to_owned(),
+            test: test.to_owned(),
+            end_ns,
+            outcome: Some(outcome),
+            ..Window::default()
+        };
+        let mut record = ProcessRecord::default();
+        record.windows = vec![
+            window("A", "long", 9, Outcome::Passed),
+            window("A", "failed", 1, Outcome::Failed),
+            window("A", "short", 3, Outcome::Passed),
+            window("A", "TearDownTestSuite()", 0, Outcome::Passed),
+            window("B", "shortest", 2, Outcome::Passed),
+        ];
+        let suspect =
+            |test: &str| Suspect { test: test.to_owned(), why: String::new(), repeated: false, record: 0 };
+        for (id, with) in [
+            ("A.SetUpTestSuite()", Some("A.short")),
+            ("A.TearDownTestSuite()", Some("A.short")),
+            ("C.SetUpTestSuite()", None),
+            ("Environment.SetUp()", Some("B.shortest")),
+            ("A.failed", Some("A.failed")),
+        ] {
+            assert_eq!(to_repeat(&suspect(id), &record).as_deref(), with, "{id}");
+        }
     }
 }
