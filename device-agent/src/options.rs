@@ -100,6 +100,8 @@ pub(crate) struct Options {
     /// The list of programs that are started (`memgate_wire::starts`); empty: there is none.
     #[cfg(not(target_os = "android"))]
     pub(crate) starts: String,
+    /// Which windows around tests are told (`memgate_wire::setup`); empty: none.
+    pub(crate) setups: String,
     /// What was not understood.
     pub(crate) complaints: Vec<String>,
 }
@@ -136,6 +138,7 @@ impl Options {
             end_of_main: false,
             #[cfg(not(target_os = "android"))]
             starts: String::new(),
+            setups: String::new(),
             complaints: Vec::new(),
         };
         for pair in text.split(';').filter(|p| !p.is_empty()) {
@@ -163,6 +166,7 @@ impl Options {
             "starts" => self.starts = value,
             #[cfg(not(target_os = "android"))]
             "end_of_main" => self.end_of_main = value == "1",
+            "setup" => self.setups = value,
             "label" => self.label = value,
             "token" => self.token = value,
             "java" => self.java = value == "1",

@@ -5,6 +5,7 @@
 
 mod java;
 mod listed;
+mod setups;
 mod stream;
 mod system;
 
@@ -29,6 +30,8 @@ pub(crate) use self::java::{
     fails, java_channel, java_event, java_exhausted, java_growing, java_heap, java_info, java_is_blind,
     java_objects, java_passes, java_test_ends, start_java,
 };
+#[cfg(not(target_os = "android"))]
+pub(crate) use self::setups::Around;
 pub(crate) use self::stream::counters;
 use self::stream::{Bypassing, Known, Offers, Session, arguments, executable};
 use crate::carrier::{Carrier, Meeting};
@@ -238,9 +241,53 @@ pub(crate) fn test_ends(suite: &str, test: &str, outcome: Option<Outcome>) {
 pub(crate) fn note_outcome(outcome: Outcome) {
     let Some(_work) = begin() else { return };
     let mut session = SESSION.lock();
-    let window = session.as_mut().and_then(|s| s.windows.last_mut());
-    if let Some(window) = window.filter(|w| w.outcome != Some(Outcome::Failed)) {
-        window.outcome = Some(outcome);
+    let Some(session) = session.as_mut() else { return };
+    match session.windows.last_mut() {
+        Some(window) if window.outcome == Some(Outcome::Failed) => {}
+        Some(window) => window.outcome = Some(outcome),
+        None => session.setups.fails(),
+    }
+}
+
+/// What runs before the tests of a suite, or before all tests, begins.
+#[cfg(not(target_os = "android"))]
+pub(crate) fn set_up_begins(around: Around) {
+    in_session(|session| session.set_up_begins(around));
+}
+
+/// It has ended. Of a suite the first test tells that.
+#[cfg(not(target_os = "android"))]
+pub(crate) fn set_up_ends(around: Around) {
+    in_session(|session| {
+        let epoch = session.next_epoch();
+        session.set_up_ends(around, epoch);
+    });
+}
+
+/// What runs behind them begins. Of a suite it is what comes after its last test.
+#[cfg(not(target_os = "android"))]
+pub(crate) fn tear_down_begins(around: Around) {
+    in_session(|session| session.tear_down_begins(around));
+}
+
+/// It has ended: what both left is told.
+#[cfg(not(target_os = "android"))]
+pub(crate) fn tear_down_ends(around: Around) {
+    let Some(_work) = begin() else { return };
+    let told = SESSION.lock().as_mut().map_or_else(Vec::new, |session| session.torn_down(around));
+    for told in told {
+        if let Some(session) = SESSION.lock().as_mut() {
+            session.begin_told(&told);
+        }
+        reach(BoundaryKind::TestEnd, &told.suite, told.name, None);
+    }
+}
+
+#[cfg(not(target_os = "android"))]
+fn in_session(what: impl FnOnce(&mut Session)) {
+    let Some(_work) = begin() else { return };
+    if let Some(session) = SESSION.lock().as_mut() {
+        what(session);
     }
 }
 
@@ -404,7 +451,8 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
     }
     if let Some(session) = SESSION.lock().as_mut().filter(|_| kind == BoundaryKind::TestEnd) {
         session.close_window(suite, test);
-        session.next_epoch();
+        let epoch = session.next_epoch();
+        session.setups.test_ended(epoch);
     }
 }
 

@@ -3,7 +3,8 @@
 //! Found by symbol, in the executable's own table or in a shared libgtest: `UnitTest::GetInstance`, `UnitTest::listeners`,
 //! `TestEventListeners::Append`, and the stock printer's vtable with the callbacks wanted. The vtable is copied; the slots that
 //! hold those callbacks (found by content: slot numbers differ between versions) lead here, all others do nothing; an object with
-//! that vtable is appended. Such a listener is the last to hear of a start and the first to hear of an end.
+//! that vtable is appended. Such a listener is the last to hear of a start and the first to hear of an end, but for those that `main`
+//! appends. Set-up and tear-down of suites and environments lie between callbacks: `session::setups` knows where.
 #![expect(unsafe_code, reason = "calls C++ functions found by name and stands in for a C++ object")]
 
 use core::cell::UnsafeCell;
@@ -14,9 +15,11 @@ use memgate_ffi::elf::find_symbols;
 use memgate_ffi::{modules, process};
 use memgate_wire::Outcome;
 
+use crate::native::hooks::TRACKER;
+use crate::session::Around;
 use crate::{entry, session};
 
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 23] = [
     "_ZN7testing8UnitTest11GetInstanceEv",
     "_ZN7testing8UnitTest9listenersEv",
     "_ZN7testing18TestEventListeners6AppendEPNS_17TestEventListenerE",
@@ -25,7 +28,33 @@ const NAMES: [&str; 8] = [
     "_ZN7testing8internal27PrettyUnitTestResultPrinter9OnTestEndERKNS_8TestInfoE",
     "_ZN7testing8internal27PrettyUnitTestResultPrinter20OnTestIterationStartERKNS_8UnitTestEi",
     "_ZN7testing8internal27PrettyUnitTestResultPrinter16OnTestPartResultERKNS_14TestPartResultE",
+    "_ZN7testing8internal27PrettyUnitTestResultPrinter24OnEnvironmentsSetUpStartERKNS_8UnitTestE",
+    "_ZN7testing8internal27PrettyUnitTestResultPrinter22OnEnvironmentsSetUpEndERKNS_8UnitTestE",
+    "_ZN7testing8internal27PrettyUnitTestResultPrinter27OnEnvironmentsTearDownStartERKNS_8UnitTestE",
+    "_ZN7testing8internal27PrettyUnitTestResultPrinter18OnTestIterationEndERKNS_8UnitTestEi",
+    // As 1.8 calls it, as later versions do, and as they do without their legacy names.
+    "_ZN7testing8internal27PrettyUnitTestResultPrinter15OnTestCaseStartERKNS_8TestCaseE",
+    "_ZN7testing8internal27PrettyUnitTestResultPrinter15OnTestCaseStartERKNS_9TestSuiteE",
+    "_ZN7testing8internal27PrettyUnitTestResultPrinter16OnTestSuiteStartERKNS_9TestSuiteE",
+    "_ZN7testing8internal27PrettyUnitTestResultPrinter13OnTestCaseEndERKNS_8TestCaseE",
+    "_ZN7testing8internal27PrettyUnitTestResultPrinter13OnTestCaseEndERKNS_9TestSuiteE",
+    "_ZN7testing8internal27PrettyUnitTestResultPrinter14OnTestSuiteEndERKNS_9TestSuiteE",
+    // Where GoogleTest, once, makes an object for itself while it sets up a suite; compilers put the second into parts of the others.
+    "_ZN7testing9TestSuite3RunEv",
+    "_ZN7testing9TestSuite3RunEv.part.0",
+    "_ZN7testing8TestCase3RunEv",
+    "_ZN7testing8TestCase3RunEv.part.0",
+    "_ZN7testing8internal12UnitTestImpl21os_stack_trace_getterEv",
 ];
+const CALLBACKS: core::ops::Range<usize> = 4..OWN;
+/// So many of them, the first, are about tests: without them nothing is known.
+const TESTS: usize = 4;
+/// The first of those places.
+const OWN: usize = 18;
+/// A library does not tell how long its functions are, nor that a part of one stands before it. What is near is GoogleTest's, too.
+const NEAR: usize = 1280;
+/// `operator new` is some fifty bytes long.
+const NEW_BYTES: usize = 96;
 
 const MOST_SLOTS: usize = 64;
 /// Offset to top, type information, and the two destructors.
@@ -35,7 +64,8 @@ type Pointer = *const c_void;
 
 struct Found {
     address: [usize; NAMES.len()],
-    vtable_bytes: u64,
+    /// 0: not known.
+    bytes: [usize; NAMES.len()],
 }
 
 /// Is GoogleTest in this process?
@@ -44,7 +74,7 @@ pub(crate) fn is_present(executable: &str) -> bool {
 }
 
 fn find(executable: &str) -> Found {
-    let mut found = Found { address: [0; NAMES.len()], vtable_bytes: 0 };
+    let mut found = Found { address: [0; NAMES.len()], bytes: [0; NAMES.len()] };
     let shared = |name: &str| CString::new(name).map_or(0, |n| process::symbol(&n, false));
     let [.., instance] = entry::weak();
     if instance != 0 {
@@ -59,12 +89,10 @@ fn find(executable: &str) -> Found {
         return found;
     }
     let bias = modules::loaded().0.iter().find(|m| m.path.is_empty()).map_or(0, |m| m.bias);
-    for (i, (address, symbol)) in found.address.iter_mut().zip(symbols).enumerate() {
+    for ((address, bytes), symbol) in found.address.iter_mut().zip(&mut found.bytes).zip(symbols) {
         if let Some(symbol) = symbol {
             *address = usize::try_from(bias.wrapping_add(symbol.address)).unwrap_or(0);
-            if i == 3 {
-                found.vtable_bytes = symbol.size;
-            }
+            *bytes = usize::try_from(symbol.size).unwrap_or(0);
         }
     }
     found
@@ -76,6 +104,9 @@ struct Listener {
     /// Room for members a later base class may have.
     members: [usize; 8],
     table: [Pointer; MOST_SLOTS],
+    /// From where to where: `operator new`, and the places that are GoogleTest's own.
+    new: (usize, usize),
+    own: [(usize, usize); NAMES.len() - OWN],
 }
 
 struct Slot(UnsafeCell<Listener>);
@@ -86,6 +117,8 @@ static LISTENER: Slot = Slot(UnsafeCell::new(Listener {
     vtable: core::ptr::null(),
     members: [0; 8],
     table: [core::ptr::null(); MOST_SLOTS],
+    new: (0, 0),
+    own: [(0, 0); NAMES.len() - OWN],
 }));
 
 /// Appends the listener.
@@ -94,33 +127,49 @@ static LISTENER: Slot = Slot(UnsafeCell::new(Listener {
 /// Why that is not possible; the program then runs without test boundaries.
 pub(crate) fn install(executable: &str) -> Result<(), &'static str> {
     let found = find(executable);
-    let [instance, listeners, append, vtable, start, end, iteration, part] = found.address;
+    let [instance, listeners, append, vtable, start, end, ..] = found.address;
     if instance == 0 || listeners == 0 || append == 0 {
         return Err("GoogleTest was not found in this process");
     }
     if vtable == 0 || start == 0 || end == 0 {
         return Err("GoogleTest is linked in a way that hides its stock listener");
     }
-    let slots = match usize::try_from(found.vtable_bytes / 8) {
-        Ok(0) | Err(_) => HEAD_SLOTS + 16,
-        Ok(n) => n.min(MOST_SLOTS),
+    let [_, _, _, vtable_bytes, ..] = found.bytes;
+    let slots = match vtable_bytes / 8 {
+        0 => HEAD_SLOTS + 16,
+        n => n.min(MOST_SLOTS),
     };
     // SAFETY: see `Slot`; this runs once, before `main`.
     let listener = unsafe { &mut *LISTENER.0.get() };
-    let wanted: [(usize, Pointer); 4] = [
-        (start, on_test_start as Pointer),
-        (end, on_test_end as Pointer),
-        (iteration, on_iteration as Pointer),
-        (part, on_part_result as Pointer),
+    let ours: [Pointer; CALLBACKS.end - CALLBACKS.start] = [
+        on_test_start as Pointer,
+        on_test_end as Pointer,
+        on_iteration as Pointer,
+        on_part_result as Pointer,
+        on_environments_set_up as Pointer,
+        on_environments_are_set_up as Pointer,
+        on_environments_tear_down as Pointer,
+        on_iteration_end as Pointer,
+        on_suite_start as Pointer,
+        on_suite_start as Pointer,
+        on_suite_start as Pointer,
+        on_suite_end as Pointer,
+        on_suite_end as Pointer,
+        on_suite_end as Pointer,
     ];
+    // SAFETY: the vtable has `slots` entries: its symbol says so, or every version has at least these.
+    let theirs = unsafe { core::slice::from_raw_parts(vtable as *const usize, slots) };
     let mut hits = 0;
-    for (i, slot) in listener.table.iter_mut().enumerate().take(slots) {
-        // SAFETY: the vtable has `slots` entries: its symbol says so, or every version has at least these.
-        let original = unsafe { (vtable as *const usize).wrapping_add(i).read() };
+    for (i, (slot, &original)) in listener.table.iter_mut().zip(theirs).enumerate() {
         *slot = if i < 2 { original as Pointer } else { nothing as Pointer };
-        if let Some((_, ours)) = wanted.iter().find(|(theirs, _)| *theirs == original && original != 0) {
+        let is_it = |theirs: &usize| *theirs == original && original != 0;
+        let known = found.address.get(CALLBACKS).and_then(|theirs| theirs.iter().position(is_it));
+        // A linker may fold callbacks that do nothing into one: such a slot tells nothing.
+        let is_alone = || theirs.iter().filter(|&&other| other == original).count() == 1;
+        let known = known.filter(|_| is_alone()).and_then(|i| Some((i, ours.get(i)?)));
+        if let Some((i, ours)) = known {
             *slot = *ours;
-            hits += 1;
+            hits += usize::from(i < TESTS);
         }
     }
     for slot in listener.table.iter_mut().skip(slots) {
@@ -128,6 +177,12 @@ pub(crate) fn install(executable: &str) -> Result<(), &'static str> {
     }
     if hits < 3 {
         return Err("GoogleTest's stock listener looks different from every known version");
+    }
+    let new = process::symbol(c"_Znwm", false);
+    listener.new = (new, new.saturating_add(NEW_BYTES));
+    let places = found.address.iter().zip(found.bytes).skip(OWN);
+    for (own, (&at, bytes)) in listener.own.iter_mut().zip(places).filter(|(_, (at, _))| **at != 0) {
+        *own = if bytes > 0 { (at, at + bytes) } else { (at.saturating_sub(NEAR), at + NEAR) };
     }
     listener.vtable = listener.table.as_ptr().wrapping_add(2);
     let object = LISTENER.0.get().cast::<c_void>();
@@ -139,6 +194,15 @@ pub(crate) fn install(executable: &str) -> Result<(), &'static str> {
     let append = unsafe { core::mem::transmute::<usize, extern "C" fn(Pointer, Pointer)>(append) };
     append(list, object);
     Ok(())
+}
+
+/// Is this the stack of an object that GoogleTest made for itself?
+pub(crate) fn is_its_own(stack: u32) -> bool {
+    // SAFETY: written before `main`, only read afterwards.
+    let Listener { new, own, .. } = unsafe { &*LISTENER.0.get() };
+    let is_in = |pc: u64, (from, to): &(usize, usize)| (*from as u64..*to as u64).contains(&pc);
+    let Some(called) = TRACKER.stack_node(stack).filter(|node| is_in(node.pc, new)) else { return false };
+    TRACKER.stack_node(called.parent).is_some_and(|node| own.iter().any(|place| is_in(node.pc, place)))
 }
 
 /// Does the agent listen to GoogleTest in this process?
@@ -159,6 +223,30 @@ extern "C" fn on_test_end(_: Pointer, info: Pointer) {
     if let Some((suite, test)) = names(info) {
         session::test_ends(&suite, &test, None);
     }
+}
+
+extern "C" fn on_suite_start() {
+    session::set_up_begins(Around::Suite);
+}
+
+extern "C" fn on_suite_end() {
+    session::tear_down_ends(Around::Suite);
+}
+
+extern "C" fn on_environments_set_up() {
+    session::set_up_begins(Around::Environments);
+}
+
+extern "C" fn on_environments_are_set_up() {
+    session::set_up_ends(Around::Environments);
+}
+
+extern "C" fn on_environments_tear_down() {
+    session::tear_down_begins(Around::Environments);
+}
+
+extern "C" fn on_iteration_end() {
+    session::tear_down_ends(Around::Environments);
 }
 
 extern "C" fn on_iteration(_: Pointer, _: Pointer, iteration: c_int) {

@@ -42,11 +42,14 @@ impl Hasher for Mix {
     }
 }
 
-/// Counts what is alive and was born in epoch `from` or later (0: everything). `None`: no memory, or too many.
-pub(crate) fn count(from: u32) -> Option<Counts> {
+/// Counts what is alive and was born in epoch `from` or later (0: everything), but before `until`. `None`: no memory, or too many.
+pub(crate) fn count(from: u32, until: u32) -> Option<Counts> {
     let mut counts = Counts::default();
     let mut enough = true;
     TRACKER.scan(from, &mut |entry| {
+        if entry.epoch >= until {
+            return;
+        }
         enough &= counts.len() < counts.capacity() || counts.try_reserve(1).is_ok();
         if enough {
             let count = counts.entry(Group { stack: entry.stack, size: entry.size }).or_default();
@@ -57,6 +60,13 @@ pub(crate) fn count(from: u32) -> Option<Counts> {
         }
     });
     enough.then_some(counts)
+}
+
+/// The same of what a set-up or tear-down leaves: not what GoogleTest itself makes meanwhile.
+pub(crate) fn of_setup(from: u32, until: u32) -> Option<Counts> {
+    let mut counts = count(from, until)?;
+    counts.retain(|group, _| !super::gtest::is_its_own(group.stack));
+    Some(counts)
 }
 
 /// All of them, in a stable order. `None`: no memory.

@@ -16,6 +16,7 @@ use memgate_wire::{
 };
 
 use super::java::KnownClasses;
+use super::setups::SetUps;
 use super::system;
 use crate::carrier::{Carrier, Socket, Spool};
 use crate::native::handles::Told;
@@ -49,6 +50,7 @@ pub(super) struct Session {
     pub(super) sequence: u32,
     pub(super) iteration: u32,
     pub(super) windows: Vec<Window>,
+    pub(super) setups: SetUps,
     pub(super) known: Known,
     pub(super) sent_nodes: Vec<u64>,
     sent_handles: Told,
@@ -102,7 +104,23 @@ pub(super) struct Window {
     thread: usize,
     /// Epoch it began with; 0: so long ago that nobody knows.
     pub(super) epoch: u32,
+    /// What ran around tests ([`super::setups`]) had ended with this epoch; a test ends now.
+    until: Option<u32>,
     pub(super) outcome: Option<Outcome>,
+}
+
+impl Window {
+    /// Of a test that begins now, with this epoch.
+    fn of_test(suite: &str, test: &str, epoch: u32) -> Self {
+        let (suite, test) = (suite.to_owned(), test.to_owned());
+        let thread = memgate_tracker::sys::thread_pointer();
+        Self { suite, test, thread, epoch, until: None, outcome: None }
+    }
+
+    /// Of what ran around tests, in these epochs.
+    pub(super) fn around_tests(suite: &str, name: &str, epoch: u32, until: u32) -> Self {
+        Self { until: Some(until), ..Self::of_test(suite, name, epoch) }
+    }
 }
 
 impl Session {
@@ -126,6 +144,7 @@ impl Session {
             sequence: 0,
             iteration: 0,
             windows: Vec::new(),
+            setups: SetUps::default(),
             known,
             sent_nodes: Vec::new(),
             sent_handles: Told::new(),
@@ -190,10 +209,8 @@ impl Session {
     pub(super) fn boundary(&mut self, kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
         if kind == BoundaryKind::TestStart {
             let epoch = self.next_epoch();
-            let thread = memgate_tracker::sys::thread_pointer();
-            let window =
-                Window { suite: suite.to_owned(), test: test.to_owned(), thread, epoch, outcome: None };
-            self.windows.push(window);
+            self.setups.test_begins(suite, epoch);
+            self.windows.push(Window::of_test(suite, test, epoch));
         }
         TRACKER.publish();
         self.make_room(BOUNDARY_ROOM);
@@ -204,8 +221,8 @@ impl Session {
                 let window = self.window(suite, test);
                 if let Some(window) = window.and_then(|i| self.windows.get(i)) {
                     outcome = outcome.or(window.outcome).or(Some(Outcome::Passed));
-                    let epoch = window.epoch;
-                    (survivors, parts) = self.append_test_snapshot(sequence, epoch);
+                    let (epoch, until) = (window.epoch, window.until);
+                    (survivors, parts) = self.append_test_snapshot(sequence, epoch, until);
                 }
             }
             BoundaryKind::ProcessEnd => (survivors, parts) = self.append_survivors(sequence, 0),
@@ -252,29 +269,45 @@ impl Session {
         for window in self.windows.iter_mut().filter(|w| w.epoch > epoch) {
             window.epoch = 0;
         }
+        self.setups.forget_before(epoch);
         epoch
     }
 
-    /// The survivors of a window, or in detail `growth` what changed: (survivors, parts written).
-    fn append_test_snapshot(&mut self, sequence: u32, epoch: u32) -> (u64, u32) {
+    /// The survivors of a window, or in detail `growth` what changed, and both where that is a set-up's: (survivors, parts written).
+    fn append_test_snapshot(&mut self, sequence: u32, epoch: u32, until: Option<u32>) -> (u64, u32) {
         let alive = TRACKER.alive_since(epoch);
         match self.options.detail {
             Detail::Survivors if alive == Some(0) => (0, 0),
-            Detail::Survivors => self.append_survivors(sequence, epoch),
+            Detail::Survivors => self.append_own(sequence, epoch, until),
+            // Of the tests around the set-up nothing is asked.
+            Detail::Growth if !self.options.setups.is_empty() && until.is_none() => (0, 0),
             Detail::Growth => {
-                let counts = recording().then(|| snapshot::count(0)).flatten();
+                let counts = recording().then(|| snapshot::count(0, u32::MAX)).flatten();
                 let changes = counts.as_ref().and_then(|now| snapshot::changes(&self.last_counts, now));
                 let (Some(now), Some(changes)) = (counts, changes) else { return self.gives_up() };
                 self.last_counts = now;
-                let survivors = alive.unwrap_or(0);
-                (survivors, self.append_records(sequence, SnapshotScope::Changes, &changes))
+                let parts = self.append_records(sequence, SnapshotScope::Changes, &changes);
+                if until.is_none() {
+                    return (alive.unwrap_or(0), parts);
+                }
+                let (survivors, more) = self.append_own(sequence, epoch, until);
+                (survivors, parts + more)
             }
         }
     }
 
     /// What was born in `epoch` or later and is alive: (survivors, parts written).
     fn append_survivors(&mut self, sequence: u32, epoch: u32) -> (u64, u32) {
-        let counts = recording().then(|| snapshot::count(epoch)).flatten();
+        self.append_counts(sequence, recording().then(|| snapshot::count(epoch, u32::MAX)).flatten())
+    }
+
+    /// The same of a window; with its end, where that is told later than it came.
+    fn append_own(&mut self, sequence: u32, epoch: u32, until: Option<u32>) -> (u64, u32) {
+        let Some(until) = until else { return self.append_survivors(sequence, epoch) };
+        self.append_counts(sequence, recording().then(|| snapshot::of_setup(epoch, until)).flatten())
+    }
+
+    fn append_counts(&mut self, sequence: u32, counts: Option<Counts>) -> (u64, u32) {
         let records = counts.as_ref().and_then(snapshot::records);
         let (Some(counts), Some(records)) = (counts, records) else { return self.gives_up() };
         let survivors = counts.values().map(|&count| u64::from(count)).sum();

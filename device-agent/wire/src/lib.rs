@@ -37,6 +37,7 @@ mod codec;
 mod frame;
 pub mod handshake;
 pub mod java;
+pub mod setup;
 pub mod spool;
 pub mod starts;
 

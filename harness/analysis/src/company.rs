@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use memgate_model::Frame;
+use memgate_wire::setup::{BEHIND_ALL, OF_ALL};
 use memgate_wire::{Outcome, SnapshotRecord};
 
 use crate::confirm::{Confirmation, Next};
 use crate::groups::{Held, OsKind, Places, Series, float, held, held_at_ends, series, smallest_block};
+use crate::growth::{Allowed, Finding, judge_exact};
 use crate::policy::GatePolicy;
 use crate::rare;
 use crate::record::{OsState, ProcessRecord, StackStep, Window};
@@ -39,25 +41,72 @@ pub fn company(
     if few || alone.damaged.is_some() || alone.windows_of(test).any(failed) {
         return None;
     }
-    let at = screened
-        .windows
-        .iter()
-        .position(|w| w.is(test) && left_too_much(w, suite, test, policy).is_some())?;
-    let last = if is_unlike(screened, &screened.windows[at], alone, test) {
+    // Set-ups come with the tests.
+    let windows: Vec<&Window> = screened.windows.iter().filter(|w| !w.is_setup()).collect();
+    let at = windows.iter().position(|w| w.is(test) && left_too_much(w, suite, test, policy).is_some())?;
+    let last = if is_unlike(screened, windows[at], alone, test) {
         at
     } else if Confirmation::new(policy, suite, test).grows(alone) {
-        last_late_free(&screened.windows, at)?
+        last_late_free(&windows, at)?
     } else {
         return None;
     };
     let mut tests: Vec<String> = Vec::new();
-    for window in &screened.windows[..=last] {
+    for window in &windows[..=last] {
         let id = window.id();
         if !tests.contains(&id) {
             tests.push(id);
         }
     }
     (tests.len() > 1).then_some(tests)
+}
+
+/// The tests with which a set-up, repeated with one of them alone, is to be repeated again: all of its suite (or of the process). `None`:
+/// alone it leaves what it left in `screened`, and nothing else grows, which another of its tests might have freed.
+#[must_use]
+pub fn company_of_setup(
+    policy: &GatePolicy,
+    suite: &str,
+    setup: &str,
+    screened: &ProcessRecord,
+    alone: &ProcessRecord,
+) -> Option<Vec<String>> {
+    let is_suspect = |w: &&Window| w.is(setup) && left_too_much(w, suite, setup, policy).is_some();
+    let window = screened.windows.iter().find(is_suspect)?;
+    if missing(screened, window, alone, setup).is_empty() && !grows_elsewhere(policy, screened, window, alone)
+    {
+        return None;
+    }
+    let is_of_all = [OF_ALL, BEHIND_ALL].contains(&window.test.as_str());
+    let mut tests: Vec<String> = Vec::new();
+    for window in screened.windows.iter().filter(|w| !w.is_setup() && (is_of_all || w.suite == window.suite))
+    {
+        let id = window.id();
+        if !tests.contains(&id) {
+            tests.push(id);
+        }
+    }
+    (tests.len() > 1).then_some(tests)
+}
+
+/// Does anything grow alone of which `window` left nothing?
+fn grows_elsewhere(
+    policy: &GatePolicy,
+    screened: &ProcessRecord,
+    window: &Window,
+    alone: &ProcessRecord,
+) -> bool {
+    let (mut here, mut there) = (ByAddress, ByAddress);
+    let left = held(&window.survivors, &mut Places::new(screened, &mut here));
+    let left: BTreeSet<String> = left.iter().map(|group| group.place.id.clone()).collect();
+    let grows = |group: &Series| {
+        let Series { bytes, block, .. } = group;
+        let (warm_up, confidence) = (policy.warm_up as usize, policy.confidence);
+        judge_exact(bytes, Allowed { limit: 0.0, block: *block, warm_up, confidence }).finding
+            == Finding::Grows
+    };
+    let all = series(&window.id(), &mut Places::new(alone, &mut there));
+    all.iter().any(|group| !left.contains(&group.place.id) && grows(group))
 }
 
 /// Did `window` leave something that `test` never held when it ran alone?
@@ -133,9 +182,9 @@ pub(crate) fn missing_os<'a>(
 }
 
 /// The last window behind `at` in which, or before which, something was freed or closed that is older than it.
-fn last_late_free(windows: &[Window], at: usize) -> Option<usize> {
+fn last_late_free(windows: &[&Window], at: usize) -> Option<usize> {
     let old = |i: &usize| {
-        let (before, window) = (&windows[*i - 1], &windows[*i]);
+        let (before, window) = (windows[*i - 1], windows[*i]);
         let born = window.start.live_allocations().saturating_add(window.survivor_count);
         let freed = window.survivors_known && born > window.end.live_allocations();
         let open = |state: Option<&OsState>| state.map(|os| (os.fd_count(), os.thread_count()));

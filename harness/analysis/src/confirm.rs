@@ -193,7 +193,7 @@ impl Confirmation {
         let growths = self.growths(record);
         let open = growths.iter().any(|g| g.paused || g.finding == Finding::Open);
         let grows = growths.iter().any(|g| g.finding == Finding::Grows);
-        !open && (elapsed >= hunt.share || grows && elapsed >= self.min_run)
+        !open && elapsed >= if grows { self.min_run } else { hunt.share }
     }
 
     /// May anything that has a limit grow in this record?

@@ -122,11 +122,7 @@ impl Process {
         let before = self.live.clone();
         body(self);
         if self.growth {
-            let changed = |(key, &count): (&(u32, u64), &u64)| {
-                (self.reported.get(key).copied().unwrap_or(0) != count).then_some((*key, count))
-            };
-            let changes: Vec<_> = self.live.iter().filter_map(changed).collect();
-            self.reported.extend(changes.iter().copied());
+            let changes = self.changes();
             self.boundary(BoundaryKind::TestEnd, test, iteration, changes, 0, SnapshotScope::Changes);
         } else {
             let born = |(key, &count): (&(u32, u64), &u64)| {
@@ -136,6 +132,34 @@ impl Process {
             let survivors: Vec<_> = self.live.iter().filter_map(born).collect();
             let count = survivors.iter().map(|(_, n)| n).sum();
             self.boundary(BoundaryKind::TestEnd, test, iteration, survivors, count, SnapshotScope::Survivors);
+        }
+    }
+
+    fn changes(&mut self) -> Vec<((u32, u64), u64)> {
+        let changed = |(key, &count): (&(u32, u64), &u64)| {
+            (self.reported.get(key).copied().unwrap_or(0) != count).then_some((*key, count))
+        };
+        let changes: Vec<_> = self.live.iter().filter_map(changed).collect();
+        self.reported.extend(changes.iter().copied());
+        changes
+    }
+
+    /// In a confirming run of a set-up: it was torn down and has left one block of this stack and size.
+    pub(crate) fn torn_down(&mut self, id: &str, iteration: u32, left: Option<(u32, u64)>) {
+        self.start(id, iteration);
+        let changes = self.changes();
+        let records: Vec<_> =
+            left.into_iter().map(|(stack, size)| SnapshotRecord { stack, size, count: 1 }).collect();
+        let (boundary, parts) = (self.sequence + 1, u32::from(!records.is_empty()));
+        if parts > 0 {
+            let scope = SnapshotScope::Survivors;
+            self.frame(Frame::NativeSnapshot(NativeSnapshot { boundary, scope, part: 0, records }));
+        }
+        self.boundary(BoundaryKind::TestEnd, id, iteration, changes, parts.into(), SnapshotScope::Changes);
+        for (frame, _) in self.frames.iter_mut().rev().take(2) {
+            if let Frame::Boundary(end) = frame {
+                end.snapshot_parts += parts;
+            }
         }
     }
 

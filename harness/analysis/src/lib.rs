@@ -32,7 +32,7 @@ mod signature;
 pub mod stats;
 mod text;
 
-pub use company::{Company, company};
+pub use company::{Company, company, company_of_setup};
 pub use confirm::{Confirmation, HuntTime, Next};
 pub use hunt::{Candidate, Hunted, candidates, hunted, rarest_after};
 pub use input::{ConfirmationInput, Ending, JavaInput, ProcessInput, Repetition, RunInput, SuiteInput};

@@ -67,6 +67,7 @@ pub struct Observer {
     end_sequence: Option<u32>,
     last_os: OsState,
     origins: Origins,
+    setup: Watched,
     java: JavaReader,
     curve_stride: usize,
     curve_skipped: usize,
@@ -108,6 +109,53 @@ impl Origins {
             let alive: HashSet<u32> = sample.threads.iter().map(|thread| thread.id).collect();
             self.threads.retain(|id, _| alive.contains(id));
         }
+    }
+}
+
+/// The set-up that a confirming run repeats: what is its own among everything alive, by the stacks of what survived it. They reach to
+/// the root, so that no test has the same.
+#[derive(Debug, Default)]
+struct Watched {
+    /// A screen tells no changes.
+    is_watched: bool,
+    /// Everything alive at its last end, by stack and size.
+    alive: HashMap<(u32, u64), u64>,
+    /// Stacks of which something survived it once.
+    stacks: HashSet<u32>,
+    /// Of these, what was told last.
+    told: HashMap<(u32, u64), u64>,
+}
+
+impl Watched {
+    /// Of all that changed, what is its own.
+    fn own(&mut self, changes: Vec<SnapshotRecord>, survivors: &[SnapshotRecord]) -> Vec<SnapshotRecord> {
+        for SnapshotRecord { stack, size, count } in changes {
+            match count {
+                0 => self.alive.remove(&(stack, size)),
+                _ => self.alive.insert((stack, size), count),
+            };
+        }
+        self.stacks.extend(survivors.iter().map(|record| record.stack));
+        let own = self.alive.iter().filter(|((stack, _), _)| self.stacks.contains(stack));
+        let now: HashMap<(u32, u64), u64> = own.map(|(key, count)| (*key, *count)).collect();
+        let gone = self.told.keys().filter(|key| !now.contains_key(*key)).map(|key| (*key, 0));
+        let changed = now.iter().filter(|(key, count)| self.told.get(*key) != Some(*count));
+        let changed = changed.map(|(key, count)| (*key, *count)).chain(gone);
+        let mut own: Vec<SnapshotRecord> =
+            changed.map(|((stack, size), count)| SnapshotRecord { stack, size, count }).collect();
+        own.sort_unstable_by_key(|record| (record.stack, record.size));
+        self.told = now;
+        own
+    }
+
+    /// What of it is alive, as counters.
+    fn counters(&self) -> Counters {
+        let add = |sum: Counters, ((_, size), count): (&(u32, u64), &u64)| Counters {
+            allocations: sum.allocations.saturating_add(*count),
+            allocated_bytes: sum.allocated_bytes.saturating_add(size.saturating_mul(*count)),
+            ..sum
+        };
+        self.told.iter().fold(Counters::default(), add)
     }
 }
 
@@ -420,17 +468,29 @@ impl Observer {
             (before @ None, Some(now)) => *before = Some(Box::new(now)),
             (_, None) => {}
         }
+        let mut changes = snapshot.changes;
+        window.end = boundary.counters;
+        self.setup.is_watched |= window.is_setup() && !changes.is_empty();
+        if window.is_setup() && self.setup.is_watched {
+            if window.end_sequence == 0 {
+                window.start = self.setup.counters();
+            }
+            changes = self.setup.own(changes, &snapshot.survivors);
+            window.end = self.setup.counters();
+        }
         window.end_sequence = boundary.sequence;
         window.end_ns = t_ns;
-        window.end = boundary.counters;
         window.outcome = boundary.outcome;
         window.open_tests = window.open_tests.max(boundary.open_tests);
         window.survivor_count = boundary.survivors;
         window.survivors_known =
             snapshot.has_survivors || (boundary.survivors == 0 && boundary.snapshot_parts == 0);
         window.survivors = snapshot.survivors;
-        window.changes.extend(snapshot.changes);
-        window.os_end = self.samples.remove(&boundary.sequence).or(window.os_end.take());
+        window.changes.extend(changes);
+        let os_end = self.samples.remove(&boundary.sequence);
+        if !window.is_setup() {
+            window.os_end = os_end.or(window.os_end.take());
+        }
     }
 
     fn process_end(&mut self, boundary: &Boundary, snapshot: Snapshot, t_ns: u64) -> ProcessEnd {
@@ -505,6 +565,8 @@ impl Observer {
             open.window.os_start = Some(state);
         } else if let Some(&(at, side)) = self.window_of.get(&sequence) {
             match side {
+                // Descriptors and threads are not told apart from those of tests.
+                _ if record.windows[at].is_setup() => {}
                 Side::Start => record.windows[at].os_start = Some(state),
                 Side::End => record.windows[at].os_end = Some(state),
             }
@@ -573,6 +635,37 @@ mod tests {
     use super::*;
     use crate::dsl::{MS, Process};
     use memgate_wire::{Goodbye, GoodbyeReason, Module, Outcome, StackNode};
+
+    #[test]
+    fn a_set_up_that_is_repeated_has_only_what_is_its_own() {
+        let id = "Map.SetUpTestSuite()";
+        let mut p = Process::confirm();
+        p.alloc(9, 1000, 1);
+        for i in 0..4 {
+            p.alloc(2, 211, 1);
+            // Its fixture is replaced each time, from the second on.
+            if i > 0 {
+                p.free(4, 401, 1);
+            }
+            p.alloc(4, 401, 1);
+            // A test leaks, and opens a descriptor.
+            p.alloc(1, 37, 1);
+            p.fds.push("/tmp/log");
+            p.torn_down(id, i, Some(if i == 1 { (4, 401) } else { (2, 211) }));
+        }
+        p.torn_down(id, 4, None);
+        let record = p.end();
+        let windows: Vec<&Window> = record.windows_of(id).collect();
+        assert!(windows.iter().all(|w| !w.incomplete && w.os_end.is_none()), "{windows:?}");
+        let live =
+            |of: fn(&Window) -> &Counters| windows.iter().map(|w| of(w).live_bytes()).collect::<Vec<_>>();
+        // What survived it once counts from then on, with what there is of it by now.
+        assert_eq!(live(|w| &w.end), [211, 823, 1034, 1245, 1245]);
+        assert_eq!(live(|w| &w.start), [0, 211, 823, 1034, 1245]);
+        let changes: Vec<_> = windows[1].changes.iter().map(|c| (c.stack, c.size, c.count)).collect();
+        assert_eq!(changes, [(2, 211, 2), (4, 401, 1)]);
+        assert!(windows[4].changes.is_empty());
+    }
 
     #[test]
     fn a_test_becomes_a_window_with_its_survivors() {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::java::{JavaRecord, JavaWindow};
+use memgate_wire::setup::is_setup;
 use memgate_wire::{
     AgentCost, Counters, ErrorFrame, Goodbye, Hello, Module, Outcome, SnapshotRecord, StackNode,
     TRUNCATED_PC, ThreadEntry,
@@ -177,6 +178,12 @@ impl Window {
         id.strip_prefix(self.suite.as_str())
             .and_then(|rest| rest.strip_prefix('.'))
             .is_some_and(|test| test == self.test)
+    }
+
+    /// Is it no test, but what GoogleTest runs around tests?
+    #[must_use]
+    pub fn is_setup(&self) -> bool {
+        is_setup(&self.suite, &self.test)
     }
 
     /// Bytes it left behind: its exact survivors, or the difference of the counters where there is no snapshot.

@@ -43,7 +43,9 @@ pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> V
             }
             if let Some(why) = left_too_much(window, suite, &test, policy) {
                 seen.insert(test.clone());
-                let repeated = runs.get(&test).is_some_and(|n| *n >= ENOUGH_REPETITIONS);
+                // Only a run of its own tells a set-up from the tests around it.
+                let repeated =
+                    !window.is_setup() && runs.get(&test).is_some_and(|n| *n >= ENOUGH_REPETITIONS);
                 suspects.push(Suspect { test, why, repeated, record: index });
             }
         }

@@ -66,6 +66,9 @@ pub struct AgentOptions {
     pub directives: Option<PathBuf>,
     /// What is alive where `main` ends is recorded, too.
     pub end_of_main: bool,
+    /// Which windows around tests are recorded (`memgate_wire::setup`): [`EACH`](memgate_wire::setup::EACH) that left something, or one,
+    /// by its id.
+    pub setup: Option<String>,
     /// The list in which processes note what they start (`memgate_wire::starts`).
     pub starts: Option<PathBuf>,
     /// A dex file on the device with memgate's listener, and the class of the tests' runner, whose class loader gets it.
@@ -131,6 +134,7 @@ impl AgentOptions {
             look: None,
             directives: None,
             end_of_main: false,
+            setup: None,
             starts: None,
             listener: None,
         }
@@ -160,6 +164,7 @@ impl AgentOptions {
             look,
             directives,
             end_of_main,
+            setup,
             starts,
             listener,
         } = self;
@@ -214,6 +219,9 @@ impl AgentOptions {
         }
         if *end_of_main {
             value.add("end_of_main", b"1");
+        }
+        if let Some(setup) = setup {
+            value.add("setup", setup.as_bytes());
         }
         if let Some(starts) = starts {
             value.add("starts", starts.as_os_str().as_bytes());
@@ -327,6 +335,7 @@ mod tests {
             }),
             directives: Some("/f/1.directives".into()),
             end_of_main: true,
+            setup: Some("A.SetUpTestSuite()".into()),
             starts: Some("/f/starts".into()),
             listener: Some(("/data/l.dex".into(), "a.Runner".into())),
         };
@@ -335,7 +344,7 @@ mod tests {
             label=confirm%0A3;wait_ms=0;stack_depth=64;carrier=unix:@gate;token=t%3D1;\
             java=1;jars=/c/jars;windows=budget;\
             sampling=off;follow=a.*,!a.B;follow_at_least=64;follow_every=3;follow_at_most=9;\
-            heap_limit=80;heap_limit_dump=/d;heap_dump=/s;directives=/f/1.directives;end_of_main=1;starts=/f/starts;dex=/data/l.dex;runner=a.Runner";
+            heap_limit=80;heap_limit_dump=/d;heap_dump=/s;directives=/f/1.directives;end_of_main=1;setup=A.SetUpTestSuite();starts=/f/starts;dex=/data/l.dex;runner=a.Runner";
         assert_eq!(options.to_env().as_bytes(), want, "{:?}", options.to_env());
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use memgate_analysis::{Company, Next, ProcessRecord, Suspect};
 use memgate_wire::spool::order;
-use memgate_wire::{Boundary, ProcessRole};
+use memgate_wire::{Boundary, ProcessRole, setup};
 
 use super::board::{Clocked, Finished, Limit};
 use super::confirm::{AllTests, elapsed, keep_output, silent};
@@ -22,7 +22,7 @@ use crate::device::{AgentOptions, Detail, Target};
 use crate::suite::gtest::{self, Repeat};
 
 /// The kernel takes no longer argument; a filter of so many names would be one.
-const MOST_FILTER: usize = 100_000;
+pub(super) const MOST_FILTER: usize = 100_000;
 
 /// Tests of one screened process that are repeated together.
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ fn groups(
     finished: &[Finished],
 ) -> BTreeMap<usize, Group> {
     let mut groups = BTreeMap::<usize, Group>::new();
-    for suspect in suspects {
+    for suspect in suspects.iter().filter(|suspect| setup::suite_of(&suspect.test).is_none()) {
         let Some(ConfirmationFacts::Repeated(alone)) = suite.facts.confirmations.get(&suspect.test) else {
             continue;
         };
@@ -102,6 +102,11 @@ fn groups(
     groups
 }
 
+/// Time for repeating tests of a suite together.
+pub(super) fn most(suite: &Screened) -> Duration {
+    Duration::from_secs(60).max(Duration::from_secs_f64(suite.facts.screened_s.max(0.0)) * 20)
+}
+
 fn launch(process: &Finished, group: &Group, all: &[String]) -> Result<Launch, String> {
     let environment = process.environment().map(Vec::as_slice);
     let filter = gtest::filter_for_all(&group.tests, all).map_err(|why| format!("failed to {why}"))?;
@@ -118,7 +123,7 @@ fn job(setting: Setting<'_>, suite: &Screened, group: &Group, executable: &str, 
     options.label = Label::Company { suite: suite.facts.name.clone() }.to_text();
     let (policy, suspects) = (setting.plan.policy.clone(), group.suspects.clone());
     let settles = !setting.plan.settle.is_zero();
-    let most = Duration::from_secs(60).max(Duration::from_secs_f64(suite.facts.screened_s.max(0.0)) * 20);
+    let most = most(suite);
     Job {
         launch,
         options,

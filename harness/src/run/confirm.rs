@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use memgate_analysis::{Confirmation, HuntTime, Next, ProcessRecord, Suspect, Window};
 use memgate_model::BoundaryQuality;
 use memgate_wire::spool::order;
-use memgate_wire::{Boundary, ProcessRole};
+use memgate_wire::{Boundary, Outcome, ProcessRole, setup};
 
 use super::board::{Clocked, Finished, Limit};
 use super::company;
@@ -101,7 +101,7 @@ impl AllTests {
         if let Entry::Vacant(entry) = self.0.entry(index) {
             let listing = gtest::list(process.hello(), process.environment().map(Vec::as_slice));
             let mut all = gtest::list_tests(listing, LIST_TIMEOUT).await.unwrap_or_default();
-            for test in process.record.windows.iter().map(Window::id) {
+            for test in process.record.windows.iter().filter(|w| !w.is_setup()).map(Window::id) {
                 if !all.contains(&test) {
                     all.push(test);
                 }
@@ -121,39 +121,91 @@ async fn confirm_one(
     finished: &mut Vec<Finished>,
     show: &mut dyn FnMut(&super::board::Board),
 ) -> Result<ConfirmationFacts, Stopped> {
-    match alone(around, setting, suite, (&suspect.test, suspect.record), None, all_tests, show).await? {
-        Ok(done) => {
-            let output = keep_output(setting, &suspect.test, &done)?;
-            Ok(outcome(done, &suspect.test, &output, finished))
-        }
+    let test = suspect.test.as_str();
+    let alone =
+        match alone(around, setting, suite, (test, suspect.record), Lasts::Known, all_tests, show).await? {
+            Ok(done) => kept(setting, test, done, finished)?,
+            Err(facts) => return Ok(facts),
+        };
+    let again = finished.last().filter(|_| matches!(alone, ConfirmationFacts::Repeated(_)));
+    let is_setup = setup::suite_of(test).is_some();
+    let Some((process, again)) = suite.processes.get(suspect.record).zip(again).filter(|_| is_setup) else {
+        return Ok(alone);
+    };
+    let (policy, name) = (&setting.plan.policy, &suite.facts.name);
+    let with = memgate_analysis::company_of_setup(policy, name, test, &process.record, &again.record);
+    let all = all_tests.of(suspect.record, process).await;
+    let filter = with.and_then(|tests| gtest::filter_for_all(&tests, all).ok());
+    // Where so many tests cannot be selected, what it did with one stands.
+    let Some(filter) = filter.filter(|filter| filter.len() <= company::MOST_FILTER) else { return Ok(alone) };
+    let lasts = Lasts::NoLonger(company::most(suite));
+    match repeat(around, setting, (suite, process), (test, &filter), lasts, show).await? {
+        Ok(done) => kept(setting, test, done, finished),
         Err(facts) => Ok(facts),
     }
 }
 
-/// Runs one test of the process `record`, alone and again and again: until enough is known, or for a time. Or why it cannot be.
+fn kept(
+    setting: Setting<'_>,
+    test: &str,
+    done: Done,
+    finished: &mut Vec<Finished>,
+) -> Result<ConfirmationFacts, Stopped> {
+    let output = keep_output(setting, test, &done)?;
+    Ok(outcome(done, test, &output, finished))
+}
+
+/// How long a test is repeated.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Lasts {
+    /// Until it is known whether it leaks.
+    Known,
+    /// The same, and no longer than this.
+    NoLonger(Duration),
+    /// For its share of a hunt.
+    Hunt(HuntTime),
+}
+
+/// Runs one test of the process `record`, alone and again and again. Or why it cannot be.
 pub(super) async fn alone(
     around: &mut Surroundings<'_>,
     setting: Setting<'_>,
     suite: &Screened,
     (test, record): (&str, usize),
-    hunt: Option<HuntTime>,
+    lasts: Lasts,
     all_tests: &mut AllTests,
     show: &mut dyn FnMut(&super::board::Board),
 ) -> Result<Result<Done, ConfirmationFacts>, Stopped> {
     let Some(process) = suite.processes.get(record) else {
         return Ok(Err(ConfirmationFacts::Broken("the process it ran in is not known".to_owned())));
     };
+    let Some(repeated) = to_repeat(test, &process.record) else {
+        let why = "no test of its suite passed, with which it could be repeated";
+        return Ok(Err(ConfirmationFacts::Impossible(why.to_owned())));
+    };
+    let all = all_tests.of(record, process).await;
+    let filter = match gtest::filter_for(&repeated, all) {
+        Ok(filter) => filter,
+        Err(why) => return Ok(Err(ConfirmationFacts::Impossible(format!("failed to {why}")))),
+    };
+    repeat(around, setting, (suite, process), (test, &filter), lasts, show).await
+}
+
+/// Repeats what `filter` selects of a process, for the sake of `test`. Or why it cannot be.
+async fn repeat(
+    around: &mut Surroundings<'_>,
+    setting: Setting<'_>,
+    (suite, process): (&Screened, &Finished),
+    (test, filter): (&str, &str),
+    lasts: Lasts,
+    show: &mut dyn FnMut(&super::board::Board),
+) -> Result<Result<Done, ConfirmationFacts>, Stopped> {
     let Some(environment) = process.environment() else {
         let why = "the environment it ran in cannot be read (another process namespace?)";
         return Ok(Err(ConfirmationFacts::Impossible(why.to_owned())));
     };
-    let all = all_tests.of(record, process).await;
-    let filter = match gtest::filter_for(test, all) {
-        Ok(filter) => filter,
-        Err(why) => return Ok(Err(ConfirmationFacts::Impossible(format!("failed to {why}")))),
-    };
-    let launch = silent(gtest::confirm(process.hello(), Some(environment), &filter, Repeat::Forever));
-    let job = job(setting, suite, (test, hunt), &process.hello().executable, launch);
+    let launch = silent(gtest::confirm(process.hello(), Some(environment), filter, Repeat::Forever));
+    let job = job(setting, suite, (test, lasts), &process.hello().executable, launch);
     match supervise(around, job, show).await {
         Ok(done) => Ok(Ok(done)),
         Err(Stopped::Failed(gone @ ExpectedError::Program { .. })) => {
@@ -161,6 +213,15 @@ pub(super) async fn alone(
         }
         Err(stopped) => Err(stopped),
     }
+}
+
+/// The test that is repeated: a set-up runs with any of its suite, so that the shortest will do.
+fn to_repeat(test: &str, screened: &ProcessRecord) -> Option<String> {
+    let Some(suite) = setup::suite_of(test) else { return Some(test.to_owned()) };
+    let is_of_all = [setup::OF_ALL, setup::BEHIND_ALL].iter().any(|name| test == format!("{suite}.{name}"));
+    let passed = |w: &&Window| !w.is_setup() && w.outcome == Some(Outcome::Passed);
+    let of_suite = screened.windows.iter().filter(passed).filter(|w| is_of_all || w.suite == suite);
+    of_suite.min_by_key(|w| w.end_ns.saturating_sub(w.start_ns)).map(Window::id)
 }
 
 /// A command may make its tests in a folder that it removes behind them.
@@ -177,17 +238,18 @@ pub(super) fn silent(launch: Launch) -> Launch {
 fn job(
     setting: Setting<'_>,
     suite: &Screened,
-    (test, hunt): (&str, Option<HuntTime>),
+    (test, lasts): (&str, Lasts),
     executable: &str,
     launch: Launch,
 ) -> Job {
     let mut options = AgentOptions::new(setting.session.frames());
     options.targets = vec![Target::Executable(executable.into())];
     options.detail = Detail::Growth;
+    options.setup = setup::suite_of(test).is_some().then(|| test.to_owned());
     options.label = Label::Confirm { suite: suite.facts.name.clone(), test: test.to_owned() }.to_text();
     let policy = setting.plan.policy.clone();
     let (name, test) = (suite.facts.name.clone(), test.to_owned());
-    let began = hunt.map(|_| Instant::now());
+    let began = Instant::now();
     let settles = !setting.plan.settle.is_zero();
     Job {
         launch,
@@ -196,11 +258,11 @@ fn job(
         orders: Box::new(move |process| match process.hello.role {
             ProcessRole::Main => {
                 let confirmation = Confirmation::new(&policy, &name, &test);
-                let confirmation = match hunt {
-                    Some(time) => confirmation.hunting(time),
-                    None => confirmation,
+                let confirmation = match lasts {
+                    Lasts::Hunt(time) => confirmation.hunting(time),
+                    Lasts::Known | Lasts::NoLonger(_) => confirmation,
                 };
-                Box::new(Confirming { confirmation, began, settle: Settle::new(settles) })
+                Box::new(Confirming { confirmation, lasts, began, settle: Settle::new(settles) })
             }
             ProcessRole::ForkChild => Box::new(Settle::new(false)),
         }),
@@ -212,8 +274,9 @@ fn job(
 /// Goes on until enough is known.
 struct Confirming {
     confirmation: Confirmation,
-    /// Of a hunt: when its process was started.
-    began: Option<Instant>,
+    lasts: Lasts,
+    /// When its process was started.
+    began: Instant,
     settle: Settle,
 }
 
@@ -222,8 +285,12 @@ impl Orders for Confirming {
         if self.settle.again(boundary, record) {
             return order::SETTLE;
         }
-        let elapsed = self.began.map_or_else(|| elapsed(record), |began| began.elapsed());
+        let elapsed = match self.lasts {
+            Lasts::Hunt(_) => self.began.elapsed(),
+            Lasts::Known | Lasts::NoLonger(_) => elapsed(record),
+        };
         match self.confirmation.observe(record, elapsed) {
+            _ if matches!(self.lasts, Lasts::NoLonger(most) if elapsed >= most) => order::STOP,
             Next::Continue | Next::Explain => 0,
             Next::Stop => order::STOP,
         }
@@ -286,5 +353,33 @@ mod tests {
         record.windows = vec![window(100, 200), window(300, 1100)];
         assert_eq!(elapsed(&record), Duration::from_nanos(1000));
         assert_eq!(elapsed(&ProcessRecord::default()), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_set_up_runs_again_with_the_shortest_test_of_its_suite_that_passed() {
+        let window = |suite: &str, test: &str, end_ns, outcome| Window {
+            suite: suite.to_owned(),
+            test: test.to_owned(),
+            end_ns,
+            outcome: Some(outcome),
+            ..Window::default()
+        };
+        let mut record = ProcessRecord::default();
+        record.windows = vec![
+            window("A", "long", 9, Outcome::Passed),
+            window("A", "failed", 1, Outcome::Failed),
+            window("A", "short", 3, Outcome::Passed),
+            window("A", "TearDownTestSuite()", 0, Outcome::Passed),
+            window("B", "shortest", 2, Outcome::Passed),
+        ];
+        for (id, with) in [
+            ("A.SetUpTestSuite()", Some("A.short")),
+            ("A.TearDownTestSuite()", Some("A.short")),
+            ("C.SetUpTestSuite()", None),
+            ("Environment.SetUp()", Some("B.shortest")),
+            ("A.failed", Some("A.failed")),
+        ] {
+            assert_eq!(to_repeat(id, &record).as_deref(), with, "{id}");
+        }
     }
 }

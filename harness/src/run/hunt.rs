@@ -12,7 +12,7 @@ use memgate_analysis::{Candidate, HuntTime, Hunted, candidates, hunted, rarest_a
 use memgate_model::{BoundaryQuality, Hunt};
 
 use super::board::{Board, Finished};
-use super::confirm::{AllTests, alone, keep_output, outcome};
+use super::confirm::{AllTests, Lasts, alone, keep_output, outcome};
 use super::facts::{ConfirmationFacts, ProcessFacts};
 use super::junit;
 use super::screen::{Screened, Setting};
@@ -27,6 +27,8 @@ const LEAST_OF_TEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// What rises is watched for up to so many times the share of a test.
 const OPEN_FACTOR: u32 = 3;
+/// And for so long, where its share is short: as long as a confirmation does.
+const LEAST_OF_OPEN: Duration = Duration::from_secs(6);
 /// Tests that cannot be repeated are named up to this number.
 const NAMED: usize = 20;
 
@@ -182,7 +184,7 @@ impl Clock {
     fn share(self, units: usize, least: Duration) -> Option<HuntTime> {
         let left = self.left();
         let share = (left / u32::try_from(units.max(1)).unwrap_or(u32::MAX)).max(least);
-        let most = share.saturating_mul(OPEN_FACTOR).min(left);
+        let most = share.saturating_mul(OPEN_FACTOR).max(LEAST_OF_OPEN).min(left);
         (left >= least).then_some(HuntTime { share: share.min(left), most })
     }
 }
@@ -221,13 +223,14 @@ async fn test(
     finished: &mut Vec<Finished>,
     show: &mut dyn FnMut(&Board),
 ) -> Result<Ran, Stopped> {
-    let done = match alone(around, setting, suite, (test, *record), Some(time), all_tests, show).await? {
-        Ok(done) => done,
-        Err(ConfirmationFacts::Impossible(why) | ConfirmationFacts::Broken(why)) => {
-            return Ok(Ran::Unusable(why));
-        }
-        Err(_) => return Ok(Ran::Unusable("it cannot be repeated".to_owned())),
-    };
+    let done =
+        match alone(around, setting, suite, (test, *record), Lasts::Hunt(time), all_tests, show).await? {
+            Ok(done) => done,
+            Err(ConfirmationFacts::Impossible(why) | ConfirmationFacts::Broken(why)) => {
+                return Ok(Ran::Unusable(why));
+            }
+            Err(_) => return Ok(Ran::Unusable("it cannot be repeated".to_owned())),
+        };
     let mut processes = Vec::new();
     let streams: Vec<_> = done.finished.iter().map(|process| process.process.file.clone()).collect();
     let output = done.ended.exit.is_success().then(String::new);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use memgate_analysis::ProcessRecord;
 use memgate_config::Runner;
 use memgate_model::{BoundaryQuality, Problem};
+use memgate_wire::setup;
 
 use super::board::{Clocked, Finished, Limit};
 use super::choose::{self, Choice, Mode};
@@ -125,6 +126,7 @@ pub(super) async fn screen(
 fn job(setting: Setting<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
     let mut options = AgentOptions::new(setting.session.frames());
     options.targets.clone_from(&choice.targets);
+    options.setup = Some(setup::EACH.to_owned());
     options.label = Label::Screen { suite: planned.name.clone().unwrap_or_default() }.to_text();
     let settles = !setting.plan.settle.is_zero();
     Job {

@@ -136,7 +136,7 @@ NOINLINE void file_report() {
 }
 
 NOINLINE void lose_between_tests() {
-    void* block = std::malloc(191);  // belongs to no test
+    void* block = std::malloc(191);  // LEAK: between
     escape(block);
 }
 

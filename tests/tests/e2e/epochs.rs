@@ -78,17 +78,18 @@ fn work_that_is_ordered_in_one_test_and_done_in_another_belongs_to_the_other() {
 }
 
 #[test]
-fn what_is_allocated_between_two_tests_belongs_to_neither() {
+fn what_a_suite_allocates_between_two_tests_belongs_to_neither() {
     as_told("epochs", "Between", session());
     left_nothing(&["Between.Comes", "Between2.Follows"]);
     let tests = session().suite().tests;
     let has_it = |title: &str| title.contains("191 B");
-    assert!(tests.iter().all(|t| t.leaks.iter().chain(&t.one_time).all(|leak| !has_it(&leak.title))));
+    let of_tests = tests.iter().filter(|test| test.id != "Between.TearDownTestSuite()");
+    assert!(of_tests.flat_map(|t| t.leaks.iter().chain(&t.one_time)).all(|leak| !has_it(&leak.title)));
 }
 
 #[test]
 fn the_suite_ends_as_its_leaks_demand() {
-    session().ends_with(1).says("6 of 18 tests leak");
+    session().ends_with(1).says("7 of 19 tests leak");
 }
 
 /// Overlapping tests are told apart from those that run alone, whatever their leaks: what each left nobody can know.

@@ -82,6 +82,7 @@ mod mapping;
 mod report_formats;
 mod report_mail;
 mod report_page;
+mod setups;
 mod socket;
 mod spool;
 mod survive;

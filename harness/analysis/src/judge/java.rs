@@ -386,7 +386,10 @@ fn repeated(
         Some(batch) if j.verdict() > Verdict::Pass => {
             let (all, per) = (text::number(batch * as_f64(windows.len())), j.per());
             j.leaks.iter_mut().for_each(|leak| of_one_execution(leak, batch, &per));
-            j.raise(j.verdict(), format!("after {all} executions, {} in each iteration", text::number(batch)));
+            j.raise(
+                j.verdict(),
+                format!("after {all} executions, {} in each iteration", text::number(batch)),
+            );
         }
         None if j.verdict() == Verdict::Pass && still => j.raise(Verdict::Pass, rare::seen(findings.quiet)),
         _ => {}

@@ -275,8 +275,11 @@ fn measure(court: &mut Court<'_>, suite: &SuiteInput, id: &str, runs: &Execution
         Some(ConfirmationInput::Unscreened(why)) => j.raise(Verdict::Warn, format!("not screened: {why}")),
         None if excess.is_none() => {}
         None if is_process => alive_at_exit(court, suite, id, (process, worst), j),
-        None if repetitions >= ENOUGH_REPETITIONS => {
+        None if repetitions >= ENOUGH_REPETITIONS && !worst.is_setup() => {
             judge_repeated(court, suite, id, (process, None), (process, worst), j);
+        }
+        None if worst.is_setup() => {
+            unconfirmed(court, suite, id, process, worst, "it was not repeated", j);
         }
         None => unconfirmed(court, suite, id, process, worst, "it ran only once", j),
     }

@@ -124,7 +124,9 @@ pub(super) async fn class(
     let units: Vec<Selection> = tests.iter().map(|test| Selection::one(class, test)).collect();
     let mut of_all = |_: &_| show(&format!("the tests of {class}"));
     let growing = growing(around, setting, suite, java, &units, how.batch, finished, &mut of_all).await?;
-    for test in units.iter().filter(|unit| growing.as_ref().map_or(units.len() <= FEW, |g| g.contains(&unit.id()))) {
+    for test in
+        units.iter().filter(|unit| growing.as_ref().map_or(units.len() <= FEW, |g| g.contains(&unit.id())))
+    {
         let mut of_test = |_: &_| show(&test.id());
         let (outcome, leaks) = one(around, setting, suite, java, test, how, finished, &mut of_test).await?;
         // What the class does is known, and of this test no more.
@@ -155,7 +157,8 @@ async fn growing(
     let name = &suite.facts.name;
     let label = Label::Narrow { suite: name.clone(), class: class.clone() };
     let units = (plain.as_slice(), Unit::Test, executions(batch));
-    let (mut done, speaker) = over(around, setting, (suite, worker, java.native), units, &label, show).await?;
+    let (mut done, speaker) =
+        over(around, setting, (suite, worker, java.native), units, &label, show).await?;
     keep_output(setting, &format!("tests-of-{class}"), &done)?;
     let Some(at) = done.finished.iter().position(Finished::is_main) else { return Ok(None) };
     let process = done.finished.swap_remove(at);

@@ -89,7 +89,8 @@ pub(super) async fn rounds(
     let mut show = |board: &Board| progress.update(board.tests().min(total), &board.status());
     let label = Label::Rounds { suite: name.clone() };
     let (done, speaker) =
-        over(around, setting, (suite, worker, java.native), (&plain, Unit::Class, 1), &label, &mut show).await?;
+        over(around, setting, (suite, worker, java.native), (&plain, Unit::Class, 1), &label, &mut show)
+            .await?;
     drop(progress);
     let output = keep_output(setting, &format!("rounds-{name}"), &done)?;
     let exit = done.ended.exit;
@@ -127,7 +128,8 @@ pub(super) async fn over(
         options.wait = WAIT;
         options.directives = Some(directives);
     })?;
-    let ours = files.launcher(around, (worker, native), (&options, &option), &junit::rounds(units, executions))?;
+    let ours =
+        files.launcher(around, (worker, native), (&options, &option), &junit::rounds(units, executions))?;
     let (policy, name) = (setting.plan.policy.clone(), suite.facts.name.clone());
     // A window is a whole unit.
     let most_tests = units.iter().map(|unit| unit.only.len()).max().unwrap_or_default().max(1);
