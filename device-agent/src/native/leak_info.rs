@@ -39,7 +39,7 @@ pub(crate) fn take() -> Option<LeakInfo> {
     if TRACKER.stopped().is_some() {
         return None;
     }
-    let records = snapshot::records(&snapshot::count(0, u32::MAX)?)?;
+    let records = snapshot::records(&snapshot::count(0)?)?;
     let mut frames = Frames::default();
     let mut found = Vec::new();
     found.try_reserve_exact(records.len()).ok()?;

@@ -4,7 +4,9 @@
 
 use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use memgate_tracker::table::Entry;
 use memgate_wire::SnapshotRecord;
 
 use super::hooks::TRACKER;
@@ -42,12 +44,48 @@ impl Hasher for Mix {
     }
 }
 
-/// Counts what is alive and was born in epoch `from` or later (0: everything), but before `until`. `None`: no memory, or too many.
-pub(crate) fn count(from: u32, until: u32) -> Option<Counts> {
+/// Counts what is alive and was born in epoch `from` or later (0: everything). `None`: no memory, or too many.
+pub(crate) fn count(from: u32) -> Option<Counts> {
+    count_those(|visit| TRACKER.scan(from, visit), |_| true)
+}
+
+/// Of what runs around tests, which left something.
+#[derive(Debug, Clone)]
+pub(crate) enum Born {
+    /// From this epoch on, up to another.
+    Between(u32, u32),
+    /// Before the count of epochs started again, by these stacks, in their order.
+    Before(Arc<Vec<u32>>),
+}
+
+/// Counts what of it is alive, without what GoogleTest made for itself meanwhile. `None`: no memory, or too many.
+pub(crate) fn count_born(born: &Born) -> Option<Counts> {
+    let is_users = |entry: &Entry| !super::gtest::is_its_own(entry.stack);
+    match born {
+        Born::Between(from, until) => {
+            count_those(|visit| TRACKER.scan(*from, visit), |entry| entry.epoch < *until && is_users(entry))
+        }
+        Born::Before(stacks) => count_those(
+            |visit| TRACKER.scan_ancient(visit),
+            |entry| stacks.binary_search(&entry.stack).is_ok(),
+        ),
+    }
+}
+
+/// The stacks of what is counted. `None`: no memory.
+pub(crate) fn stacks(counts: &Counts) -> Option<Vec<u32>> {
+    let mut stacks = Vec::new();
+    stacks.try_reserve_exact(counts.len()).ok()?;
+    stacks.extend(counts.keys().map(|group| group.stack));
+    stacks.sort_unstable();
+    Some(stacks)
+}
+
+fn count_those(scan: impl FnOnce(&mut dyn FnMut(Entry)), wanted: impl Fn(&Entry) -> bool) -> Option<Counts> {
     let mut counts = Counts::default();
     let mut enough = true;
-    TRACKER.scan(from, &mut |entry| {
-        if entry.epoch >= until {
+    scan(&mut |entry| {
+        if !wanted(&entry) {
             return;
         }
         enough &= counts.len() < counts.capacity() || counts.try_reserve(1).is_ok();
@@ -60,13 +98,6 @@ pub(crate) fn count(from: u32, until: u32) -> Option<Counts> {
         }
     });
     enough.then_some(counts)
-}
-
-/// The same of what a set-up or tear-down leaves: not what GoogleTest itself makes meanwhile.
-pub(crate) fn of_setup(from: u32, until: u32) -> Option<Counts> {
-    let mut counts = count(from, until)?;
-    counts.retain(|group, _| !super::gtest::is_its_own(group.stack));
-    Some(counts)
 }
 
 /// All of them, in a stable order. `None`: no memory.

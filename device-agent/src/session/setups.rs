@@ -6,12 +6,14 @@
 
 #![cfg_attr(target_os = "android", expect(dead_code, reason = "GoogleTest is not listened to there"))]
 
+use memgate_wire::BoundaryKind;
+use std::sync::Arc;
+
 use memgate_wire::setup::{BEHIND_ALL, BEHIND_SUITE, ENVIRONMENT, OF_ALL, OF_SUITE};
-use memgate_wire::{BoundaryKind, Frame, Log, LogLevel};
 
 use super::stream::{Session, Window};
 use crate::native::hooks::TRACKER;
-use crate::native::snapshot;
+use crate::native::snapshot::{self, Born};
 use crate::options::Detail;
 
 /// Around what?
@@ -43,16 +45,15 @@ struct Parts {
     left: bool,
     /// It failed or was skipped: it is no wonder if it leaves something.
     failed: bool,
-    /// The count of epochs has started again since.
-    lost: bool,
+    /// What of the set-up was alive when the count of epochs started again.
+    kept: Option<Arc<Vec<u32>>>,
 }
 
-/// What is to be told: suite, name, and the epochs from the first up to the one behind the last.
+/// What is to be told.
 pub(super) struct Told {
     pub(super) suite: String,
     pub(super) name: &'static str,
-    pub(super) epoch: u32,
-    pub(super) until: u32,
+    born: Born,
 }
 
 impl SetUps {
@@ -90,13 +91,6 @@ impl SetUps {
             parts.failed = true;
         }
     }
-
-    /// The count of epochs starts again with this one: what was born before cannot be told apart any more.
-    pub(super) fn forget_before(&mut self, epoch: u32) {
-        for parts in self.all().filter(|parts| parts.began > epoch) {
-            parts.lost = true;
-        }
-    }
 }
 
 impl Parts {
@@ -106,9 +100,31 @@ impl Parts {
             self.left = TRACKER.alive_since(self.began) != Some(0);
         }
     }
+
+    /// Of its set-up.
+    fn born(&self) -> Born {
+        match &self.kept {
+            Some(stacks) => Born::Before(Arc::clone(stacks)),
+            None if self.ended == 0 => Born::Between(self.began, u32::MAX),
+            None => Born::Between(self.began, self.ended),
+        }
+    }
 }
 
 impl Session {
+    /// The count of epochs is about to start again: what set-ups have left is known by its stacks from then on.
+    pub(super) fn remember_setups(&mut self) {
+        let mut enough = true;
+        for parts in self.setups.all().filter(|parts| parts.kept.is_none()) {
+            let stacks = snapshot::count_born(&parts.born()).as_ref().and_then(snapshot::stacks);
+            parts.kept = stacks.map(Arc::new);
+            enough &= parts.kept.is_some();
+        }
+        if !enough {
+            self.gives_up();
+        }
+    }
+
     pub(super) fn set_up_begins(&mut self, around: Around) {
         if self.options.setups.is_empty() {
             return;
@@ -145,35 +161,28 @@ impl Session {
             Around::Suite => (parts.suite.as_str(), [OF_SUITE, BEHIND_SUITE]),
             Around::Environments => (ENVIRONMENT, [OF_ALL, BEHIND_ALL]),
         };
-        let windows = [(parts.began, parts.ended, parts.left), (parts.down, u32::MAX, true)];
+        let down_left = TRACKER.alive_since(parts.down) != Some(0);
+        let windows = [(parts.born(), parts.left), (Born::Between(parts.down, u32::MAX), down_left)];
         let mut told = Vec::new();
-        for (name, (epoch, until, left)) in names.into_iter().zip(windows) {
-            let (suite, mut until) = (suite.to_owned(), until);
-            if self.options.detail == Detail::Growth {
-                if self.options.setups != format!("{suite}.{name}") {
-                    continue;
+        for (name, (born, left)) in names.into_iter().zip(windows) {
+            let is_told = match self.options.detail {
+                Detail::Growth => self.options.setups == format!("{suite}.{name}"),
+                Detail::Survivors => {
+                    let is_empty = || snapshot::count_born(&born).is_some_and(|counts| counts.is_empty());
+                    !parts.failed && left && !is_empty()
                 }
-                // Nothing is born in no epoch.
-                until = if parts.lost { epoch } else { until };
-            } else if parts.failed || !left || TRACKER.alive_since(epoch) == Some(0) {
-                continue;
-            } else if parts.lost {
-                let text =
-                    format!("{suite}.{name} was not judged: more tests ran behind it than can be told apart");
-                self.append(&Frame::Log(Log { level: LogLevel::Warn, text }));
-                continue;
-            } else if snapshot::of_setup(epoch, until).is_some_and(|counts| counts.is_empty()) {
-                continue;
+            };
+            if is_told {
+                told.push(Told { suite: suite.to_owned(), name, born });
             }
-            told.push(Told { suite, name, epoch, until });
         }
         told
     }
 
     /// Opens the window of a set-up that was torn down; its end follows.
     pub(super) fn begin_told(&mut self, told: &Told) {
-        let Told { suite, name, epoch, until } = told;
-        self.windows.push(Window::around_tests(suite, name, *epoch, *until));
+        let Told { suite, name, born } = told;
+        self.windows.push(Window::around_tests(suite, name, born.clone()));
         self.append_boundary(BoundaryKind::TestStart, (suite, name), None, (0, 0));
         self.flush();
     }

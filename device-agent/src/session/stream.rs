@@ -21,7 +21,7 @@ use super::system;
 use crate::carrier::{Carrier, Socket, Spool};
 use crate::native::handles::Told;
 use crate::native::hooks::TRACKER;
-use crate::native::snapshot::{self, Counts};
+use crate::native::snapshot::{self, Born, Counts};
 use crate::options::{CarrierKind, Detail, Options};
 use crate::platform;
 
@@ -104,8 +104,8 @@ pub(super) struct Window {
     thread: usize,
     /// Epoch it began with; 0: so long ago that nobody knows.
     pub(super) epoch: u32,
-    /// What ran around tests ([`super::setups`]) had ended with this epoch; a test ends now.
-    until: Option<u32>,
+    /// Of what ran around tests ([`super::setups`]): what is its own.
+    born: Option<Born>,
     pub(super) outcome: Option<Outcome>,
 }
 
@@ -114,12 +114,12 @@ impl Window {
     fn of_test(suite: &str, test: &str, epoch: u32) -> Self {
         let (suite, test) = (suite.to_owned(), test.to_owned());
         let thread = memgate_tracker::sys::thread_pointer();
-        Self { suite, test, thread, epoch, until: None, outcome: None }
+        Self { suite, test, thread, epoch, born: None, outcome: None }
     }
 
-    /// Of what ran around tests, in these epochs.
-    pub(super) fn around_tests(suite: &str, name: &str, epoch: u32, until: u32) -> Self {
-        Self { until: Some(until), ..Self::of_test(suite, name, epoch) }
+    /// Of what ran around tests.
+    pub(super) fn around_tests(suite: &str, name: &str, born: Born) -> Self {
+        Self { born: Some(born), ..Self::of_test(suite, name, 0) }
     }
 }
 
@@ -221,8 +221,8 @@ impl Session {
                 let window = self.window(suite, test);
                 if let Some(window) = window.and_then(|i| self.windows.get(i)) {
                     outcome = outcome.or(window.outcome).or(Some(Outcome::Passed));
-                    let (epoch, until) = (window.epoch, window.until);
-                    (survivors, parts) = self.append_test_snapshot(sequence, epoch, until);
+                    let (epoch, born) = (window.epoch, window.born.clone());
+                    (survivors, parts) = self.append_test_snapshot(sequence, epoch, born.as_ref());
                 }
             }
             BoundaryKind::ProcessEnd => (survivors, parts) = self.append_survivors(sequence, 0),
@@ -256,41 +256,46 @@ impl Session {
 
     /// A test ended: its window closes, with those of that name that the same thread began and never ended. The same test in
     /// another thread stays open.
-    pub(super) fn close_window(&mut self, suite: &str, test: &str) {
+    /// True: it was a set-up's, of a time before.
+    pub(super) fn close_window(&mut self, suite: &str, test: &str) -> bool {
         let window = self.window(suite, test).and_then(|i| self.windows.get(i));
-        let Some(thread) = window.map(|w| w.thread) else { return };
+        let Some((thread, is_setup)) = window.map(|w| (w.thread, w.born.is_some())) else { return false };
         self.windows.retain(|w| w.thread != thread || w.suite != suite || w.test != test);
+        is_setup
     }
 
     /// A new epoch begins. When the count starts again, a window that is open belongs to no epoch any more: at its end
     /// everything alive is taken for its own, which can only send it to be confirmed.
     pub(super) fn next_epoch(&mut self) -> u32 {
+        if TRACKER.starts_again_next() {
+            self.remember_setups();
+        }
         let epoch = TRACKER.begin_epoch();
         for window in self.windows.iter_mut().filter(|w| w.epoch > epoch) {
             window.epoch = 0;
         }
-        self.setups.forget_before(epoch);
         epoch
     }
 
     /// The survivors of a window, or in detail `growth` what changed, and both where that is a set-up's: (survivors, parts written).
-    fn append_test_snapshot(&mut self, sequence: u32, epoch: u32, until: Option<u32>) -> (u64, u32) {
+    fn append_test_snapshot(&mut self, sequence: u32, epoch: u32, born: Option<&Born>) -> (u64, u32) {
         let alive = TRACKER.alive_since(epoch);
         match self.options.detail {
+            Detail::Survivors if born.is_some() => self.append_born(sequence, born),
             Detail::Survivors if alive == Some(0) => (0, 0),
-            Detail::Survivors => self.append_own(sequence, epoch, until),
+            Detail::Survivors => self.append_survivors(sequence, epoch),
             // Of the tests around the set-up nothing is asked.
-            Detail::Growth if !self.options.setups.is_empty() && until.is_none() => (0, 0),
+            Detail::Growth if !self.options.setups.is_empty() && born.is_none() => (0, 0),
             Detail::Growth => {
-                let counts = recording().then(|| snapshot::count(0, u32::MAX)).flatten();
+                let counts = recording().then(|| snapshot::count(0)).flatten();
                 let changes = counts.as_ref().and_then(|now| snapshot::changes(&self.last_counts, now));
                 let (Some(now), Some(changes)) = (counts, changes) else { return self.gives_up() };
                 self.last_counts = now;
                 let parts = self.append_records(sequence, SnapshotScope::Changes, &changes);
-                if until.is_none() {
+                if born.is_none() {
                     return (alive.unwrap_or(0), parts);
                 }
-                let (survivors, more) = self.append_own(sequence, epoch, until);
+                let (survivors, more) = self.append_born(sequence, born);
                 (survivors, parts + more)
             }
         }
@@ -298,13 +303,12 @@ impl Session {
 
     /// What was born in `epoch` or later and is alive: (survivors, parts written).
     fn append_survivors(&mut self, sequence: u32, epoch: u32) -> (u64, u32) {
-        self.append_counts(sequence, recording().then(|| snapshot::count(epoch, u32::MAX)).flatten())
+        self.append_counts(sequence, recording().then(|| snapshot::count(epoch)).flatten())
     }
 
-    /// The same of a window; with its end, where that is told later than it came.
-    fn append_own(&mut self, sequence: u32, epoch: u32, until: Option<u32>) -> (u64, u32) {
-        let Some(until) = until else { return self.append_survivors(sequence, epoch) };
-        self.append_counts(sequence, recording().then(|| snapshot::of_setup(epoch, until)).flatten())
+    /// What of a set-up's own is alive.
+    fn append_born(&mut self, sequence: u32, born: Option<&Born>) -> (u64, u32) {
+        self.append_counts(sequence, born.filter(|_| recording()).and_then(snapshot::count_born))
     }
 
     fn append_counts(&mut self, sequence: u32, counts: Option<Counts>) -> (u64, u32) {
@@ -316,7 +320,7 @@ impl Session {
     }
 
     /// There is no memory for a snapshot, or recording had stopped before: none is written.
-    fn gives_up(&mut self) -> (u64, u32) {
+    pub(super) fn gives_up(&mut self) -> (u64, u32) {
         TRACKER.stop(StopReason::Memory);
         self.reserve = Vec::new();
         (0, 0)

@@ -9,7 +9,7 @@ use crate::cost::{Reckoning, excess};
 use crate::stacks::Node;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, Zeroed, sized, zero_constructor};
 use crate::sys::without_mark;
-use crate::table::{Entry, FIRST_EPOCH, MAX_EPOCH, Table};
+use crate::table::{ANCIENT, Entry, FIRST_EPOCH, MAX_EPOCH, Table};
 use crate::thread::{Inside, RECENT_EPOCHS, ThreadState, ThreadStates, bump};
 
 /// An allocation that was taken out of the table, to be put back if the free did not happen.
@@ -167,6 +167,17 @@ impl Tracker {
         self.epoch.store(now.wrapping_add(1 + FIRST_EPOCH), Ordering::SeqCst);
         self.table.age(FIRST_EPOCH);
         FIRST_EPOCH
+    }
+
+    /// Does the count start again with the next epoch? Everything older is ancient then.
+    #[must_use]
+    pub fn starts_again_next(&self) -> bool {
+        self.epoch.load(Ordering::Relaxed) & MAX_EPOCH == MAX_EPOCH
+    }
+
+    /// Visits every live allocation that is older than the present count of epochs, or of an epoch that was its first.
+    pub fn scan_ancient(&self, visit: &mut dyn FnMut(Entry)) {
+        self.table.scan(ANCIENT, FIRST_EPOCH, visit);
     }
 
     /// Allocations born since this epoch began that are still alive; `None`: it is too long ago, only a scan can tell. Zero means
@@ -550,5 +561,10 @@ mod tests {
         let mut sizes = Vec::new();
         t.scan(window, &mut |e| sizes.push(e.size));
         assert_eq!((t.alive_since(window), sizes), (Some(1), std::vec![2]));
+        let mut ancient = Vec::new();
+        t.scan_ancient(&mut |e| ancient.push(e.size));
+        assert_eq!(ancient, [1], "what is older than the count is known to be that");
+        let left = (0..20_000).take_while(|_| !t.starts_again_next() && t.begin_epoch() > 0).count();
+        assert!(left < 16_384 && t.begin_epoch() == FIRST_EPOCH);
     }
 }

@@ -391,7 +391,11 @@ fn repeated(
                 format!("after {all} executions, {} in each iteration", text::number(batch)),
             );
         }
-        None if j.verdict() == Verdict::Pass && still => j.raise(Verdict::Pass, rare::seen(findings.quiet)),
+        _ if j.verdict() == Verdict::Pass && still => {
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+            let executions = j.executions() as usize;
+            j.raise(Verdict::Pass, rare::seen(findings.quiet.saturating_mul(executions)));
+        }
         _ => {}
     }
 }

@@ -67,3 +67,50 @@ pub(super) fn untracked(suite: &SuiteInput, java: &JavaInput) -> Option<(Verdict
     let loaded = super::java::listed(loaded.iter().map(String::as_str));
     Some((verdict, format!("native memory of {loaded} is not judged: {why}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use memgate_wire::{Frame, Module, Modules};
+
+    use super::super::java_tests::{CLASS, report, rounds, suite};
+    use super::*;
+    use crate::java::dsl::Jvm;
+    use crate::policy::GatePolicy;
+    use crate::record::ProcessRecord;
+
+    /// The build's own run loaded a library of the project's.
+    fn build() -> ProcessRecord {
+        let path = "/tmp/libtiles.so".to_owned();
+        let modules = vec![Module { start: 1, end: 2, bias: 0, path, build_id: Vec::new() }];
+        let mut jvm = Jvm::new();
+        jvm.frame(Frame::Modules(Modules { generation: 0, modules }));
+        jvm.test(CLASS, "opens");
+        jvm.end()
+    }
+
+    #[test]
+    fn native_memory_that_nobody_looked_at_is_told() {
+        let told = |change: &dyn Fn(&mut JavaInput)| {
+            let mut input = suite(vec![rounds(|_, _| ())], std::collections::BTreeMap::new());
+            input.suites[0].screen = vec![build().into()];
+            input.suites[0].java.as_mut().into_iter().for_each(change);
+            let suite = report(&input, &GatePolicy::default()).suites.remove(0);
+            (suite.verdict, suite.reason)
+        };
+        let (verdict, why) = told(&|_| ());
+        assert_eq!(verdict, Verdict::Warn);
+        assert_eq!(
+            why,
+            "native memory of libtiles.so is not judged: the agent could not be preloaded into the virtual machine of the rounds"
+        );
+        let (verdict, why) = told(&|java| java.native_is_off = true);
+        assert_eq!(
+            (verdict, why.as_str()),
+            (Verdict::Pass, "native memory of libtiles.so is not judged: `measure.java.native` is off")
+        );
+        let (_, why) = told(&|java| {
+            (java.rounds, java.not_screened) = (Vec::new(), Some("unchanged".to_owned()));
+        });
+        assert!(why.contains("not judged: not all test classes were screened in rounds"), "{why}");
+    }
+}

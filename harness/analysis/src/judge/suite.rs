@@ -44,9 +44,6 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &SuiteInput) -> (SuiteReport, 
             (Verdict::Error, "no test ran".to_owned())
         });
     }
-    // What could be recorded but not judged. Those of a virtual machine have their place already.
-    let warned = suite.screen.iter().filter(|_| suite.java.is_none()).flat_map(|p| &p.record.warnings);
-    said.extend(warned.map(|what| (Verdict::Warn, what.clone())));
     let failed_status = failed_without_a_test(suite, &tests);
     if let Some(status) = failed_status {
         let what = format!("its process ended with status {status} though no test failed");

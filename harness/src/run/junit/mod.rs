@@ -1,9 +1,10 @@
 //! JUnit suites: the build runs as it always does, then memgate runs the same tests in virtual machines of its own.
 //!
 //! Data flow: the build's own run with the agent in every virtual machine that tests ([`screen`]) → workers, grouped into suites, compared
-//! with the results that the build wrote ([`results`]) →
-//! [`windows`] (which test classes left more than an accepted run) → [`rounds`] (all test classes, several times over in one virtual
-//! machine) → suspect classes → [`confirm`] (a class, then its tests, each repeated alone) → facts of the suite. What runs, and with which options of the agent, stands in files of the session.
+//! with the results that the build wrote ([`results`]) → which of them load libraries of their own, so that native memory is judged too
+//! ([`choose_native`]) → [`windows`] (which test classes left more than an accepted run) → [`rounds`] (all test classes, several times over
+//! in one virtual machine) → suspect classes → [`confirm`] (a class, then its tests, each repeated alone) → facts of the suite. What runs,
+//! and with which options of the agent, stands in files of the session.
 
 mod hunt;
 mod observed;
