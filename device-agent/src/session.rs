@@ -449,11 +449,11 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
         }
         break;
     }
-    if let Some(session) = SESSION.lock().as_mut().filter(|_| kind == BoundaryKind::TestEnd) {
-        if !session.close_window(suite, test) {
-            let epoch = session.next_epoch();
-            session.setups.test_ended(epoch);
-        }
+    if let Some(session) = SESSION.lock().as_mut().filter(|_| kind == BoundaryKind::TestEnd)
+        && !session.close_window(suite, test)
+    {
+        let epoch = session.next_epoch();
+        session.setups.test_ended(epoch);
     }
 }
 

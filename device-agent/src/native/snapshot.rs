@@ -46,7 +46,7 @@ impl Hasher for Mix {
 
 /// Counts what is alive and was born in epoch `from` or later (0: everything). `None`: no memory, or too many.
 pub(crate) fn count(from: u32) -> Option<Counts> {
-    count_those(|visit| TRACKER.scan(from, visit), |_| true)
+    count_those(&|visit| TRACKER.scan(from, visit), &|_| true)
 }
 
 /// Of what runs around tests, which left something.
@@ -63,25 +63,28 @@ pub(crate) fn count_born(born: &Born) -> Option<Counts> {
     let is_users = |entry: &Entry| !super::gtest::is_its_own(entry.stack);
     match born {
         Born::Between(from, until) => {
-            count_those(|visit| TRACKER.scan(*from, visit), |entry| entry.epoch < *until && is_users(entry))
+            count_those(&|visit| TRACKER.scan(*from, visit), &|entry| entry.epoch < *until && is_users(entry))
         }
-        Born::Before(stacks) => count_those(
-            |visit| TRACKER.scan_ancient(visit),
-            |entry| stacks.binary_search(&entry.stack).is_ok(),
-        ),
+        Born::Before(stacks) => {
+            let has_stack = |entry: &Entry| stacks.binary_search(&entry.stack).is_ok();
+            count_those(&|visit| TRACKER.scan_ancient(visit), &has_stack)
+        }
     }
 }
 
-/// The stacks of what is counted. `None`: no memory.
+/// The stacks of what is counted, in their order. `None`: no memory.
 pub(crate) fn stacks(counts: &Counts) -> Option<Vec<u32>> {
+    let records = records(counts)?;
     let mut stacks = Vec::new();
-    stacks.try_reserve_exact(counts.len()).ok()?;
-    stacks.extend(counts.keys().map(|group| group.stack));
-    stacks.sort_unstable();
+    stacks.try_reserve_exact(records.len()).ok()?;
+    stacks.extend(records.iter().map(|record| record.stack));
     Some(stacks)
 }
 
-fn count_those(scan: impl FnOnce(&mut dyn FnMut(Entry)), wanted: impl Fn(&Entry) -> bool) -> Option<Counts> {
+/// Shows a visitor every entry of some kind.
+type Scan<'a> = dyn Fn(&mut dyn FnMut(Entry)) + 'a;
+
+fn count_those(scan: &Scan<'_>, wanted: &dyn Fn(&Entry) -> bool) -> Option<Counts> {
     let mut counts = Counts::default();
     let mut enough = true;
     scan(&mut |entry| {

@@ -138,7 +138,7 @@ static void locked(rlim_t most) {
         puts("not possible here");
         return;
     }
-    int n = most ? 12 : 2000;
+    int n = most ? 11 : 2000;
     for (int i = 0; i < n; ++i) {
         need((rows[i] = malloc(ROW)) != NULL, "malloc");
         memset(rows[i], 1, ROW);

@@ -297,10 +297,10 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
             j.raise(Verdict::Warn, undecided(", too few to call it a leak"))
         }
         (Finding::Grows, _) => {
-            let rarely = measured
-                .exact
-                .then(|| now_and_then(measured.series(allowed), allowed.warm_up))
-                .unwrap_or_default();
+            let rarely = match measured.exact {
+                true => now_and_then(measured.series(allowed), allowed.warm_up),
+                false => String::new(),
+            };
             j.raise(exceeded(threshold.level), over(total.slope.slope, "") + &rarely);
         }
         // One place takes over what another gives back, as in a ring buffer that was filled before.
