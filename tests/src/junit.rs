@@ -1,12 +1,13 @@
 //! JUnit without a build tool: test classes of a test's own, compiled against JUnit's console launcher, which runs them.
+//! One jar on the class path is all it takes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::Project;
 use crate::jvm::Jdk;
 use crate::samples::successful;
+use crate::{Project, Run};
 
 const VERSION: &str = "1.11.4";
 /// Its main class, which memgate knows for one that runs tests.
@@ -68,4 +69,30 @@ pub fn java4(jdk: &Jdk, classes: &Path, class: &str) -> Vec<String> {
     let path = format!("{}:{JUNIT4}", classes.display());
     let java = jdk.home.join("bin/java").display().to_string();
     [&java, "-cp", &path, "org.junit.runner.JUnitCore", class].map(str::to_owned).to_vec()
+}
+
+/// A folder with these classes of the package `com.example`, as name and source, compiled into `classes`.
+#[must_use]
+pub fn project(name: &str, jdk: &Jdk, sources: &[(&str, &str)]) -> Project {
+    let project = Project::new(&format!("{name}-{}", jdk.release));
+    let sources: Vec<(&str, String)> =
+        sources.iter().map(|(class, source)| (*class, format!("package com.example;\n{source}"))).collect();
+    let sources: Vec<(&str, &str)> =
+        sources.iter().map(|(class, source)| (*class, source.as_str())).collect();
+    compile(jdk, project.folder(), &sources);
+    project
+}
+
+/// Has memgate run all test classes of the project, in a virtual machine with these options.
+#[must_use]
+pub fn run(project: &Project, jdk: &Jdk, options: &[&str]) -> Run {
+    run_with(project, jdk, &[], options)
+}
+
+/// The same with these options of memgate's.
+#[must_use]
+pub fn run_with(project: &Project, jdk: &Jdk, of_memgate: &[&str], options: &[&str]) -> Run {
+    let words = ["run"].iter().chain(of_memgate).chain(&["--"]).map(|&word| word.to_owned());
+    let java = java(jdk, options, &project.folder().join("classes"));
+    project.memgate(&words.chain(java).collect::<Vec<_>>())
 }

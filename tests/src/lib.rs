@@ -8,7 +8,6 @@
 
 pub mod junit;
 pub mod jvm;
-pub mod platform;
 pub mod probes;
 mod program;
 mod project;

@@ -1,6 +1,6 @@
 //! Growth that does not come with every execution: nothing of it is seen in one, `--hunt` repeats what was never suspect.
 
-use memgate_e2e::{Project, Run, jvm, platform, samples};
+use memgate_e2e::{Project, Run, junit, jvm, samples};
 use memgate_model::{Hunt, Metric, Verdict};
 
 const POOL: &str = r#"
@@ -97,9 +97,9 @@ class CleanTest {
 #[test]
 fn objects_that_are_kept_now_and_then_are_found_in_a_hunt_and_a_clean_class_is_not_blamed() {
     let Some(jdk) = jvm::jdks_in_turn(0).into_iter().next() else { return };
-    let project = platform::project("hunt", &jdk, &[("SeldomTest", SELDOM), ("CleanTest", CLEAN)]);
-    platform::run(&project, &jdk, &[]).ends_with(0);
-    let run = platform::run_with(&project, &jdk, &["--hunt", "60s"], &[]);
+    let project = junit::project("hunt", &jdk, &[("SeldomTest", SELDOM), ("CleanTest", CLEAN)]);
+    junit::run(&project, &jdk, &[]).ends_with(0);
+    let run = junit::run_with(&project, &jdk, &["--hunt", "60s"], &[]);
     run.ends_with(1);
     let test = run.test("com.example.SeldomTest.keeps");
     assert_eq!(test.verdict, Verdict::Fail, "{}\n{run}", test.reason);

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use memgate_e2e::jvm::{self, Jdk};
-use memgate_e2e::{Project, Run, platform};
+use memgate_e2e::{Project, Run, junit};
 use memgate_model::{Metric, Outcome, Verdict};
 
 const PARALLEL: &str = "junit.jupiter.execution.parallel.enabled=true
@@ -45,11 +45,11 @@ fn arrays_that_tests_in_parallel_leave_are_in_the_sum() {
             }",
         );
         let sources = [("ArraysTest", &*arrays), ("HeldTest", &*held), ("CleanTest", &*clean)];
-        let project = platform::project("judge-parallel", &jdk, &sources);
+        let project = junit::project("judge-parallel", &jdk, &sources);
         project.write("classes/junit-platform.properties", PARALLEL);
         let settings = "version: 1\nthresholds: { java.live_bytes: 64 KiB, java.live_objects: 1000 }\n";
         project.write("memgate.yaml", settings);
-        let run = platform::run(&project, &jdk, &[]);
+        let run = junit::run(&project, &jdk, &[]);
         run.ends_with(1);
         for (test, title) in [("ArraysTest", "byte[]"), ("HeldTest", "com.example.HeldTest$Picture")] {
             let leaks = run.test(&format!("com.example.{test}.leaks"));
@@ -97,8 +97,8 @@ fn late_classes() -> String {
 #[test]
 fn classes_that_are_loaded_now_and_then_are_no_leak() {
     let Some(jdk) = jvm::jdks().into_iter().last() else { return };
-    let project = platform::project("judge-classes", &jdk, &[("LateTest", &late_classes())]);
-    let run = platform::run_with(&project, &jdk, &["--iterations", "200"], &[]);
+    let project = junit::project("judge-classes", &jdk, &[("LateTest", &late_classes())]);
+    let run = junit::run_with(&project, &jdk, &["--iterations", "200"], &[]);
     run.ends_with(0);
     let test = run.test("com.example.LateTest.runs");
     assert!(test.confirmed && test.leaks.is_empty(), "{test:#?}");
@@ -116,8 +116,8 @@ fn a_leak_that_fills_the_heap_is_named_with_the_error() {
         );
         let clean = class("class CleanTest { @Test void isClean() { } }");
         let sources = [("BigTest", &*big), ("CleanTest", &*clean)];
-        let project = platform::project("judge-big", &jdk, &sources);
-        let run = platform::run(&project, &jdk, &["-Xmx128m"]);
+        let project = junit::project("judge-big", &jdk, &sources);
+        let run = junit::run(&project, &jdk, &["-Xmx128m"]);
         run.ends_with(1);
         let leaks = run.test("com.example.BigTest.leaks");
         assert_eq!(leaks.verdict, Verdict::Fail, "{run}");
@@ -159,12 +159,12 @@ const GENERATED: &str = "class MockTest {
 #[test]
 fn a_baseline_knows_generated_classes_by_what_is_the_same_in_every_run() {
     let Some(jdk) = first() else { return };
-    let project = platform::project("judge-generated", &jdk, &[("MockTest", &class(GENERATED))]);
-    platform::run(&project, &jdk, &[]).ends_with(0);
+    let project = junit::project("judge-generated", &jdk, &[("MockTest", &class(GENERATED))]);
+    junit::run(&project, &jdk, &[]).ends_with(0);
     project.memgate(&["baseline", "accept"]).ends_with(0);
     let accepted = project.read("memgate-baseline.json");
     assert!(accepted.contains("Stub$MockitoMock$auxiliary 1/16"), "{accepted}");
-    let run = platform::run(&project, &jdk, &[]);
+    let run = junit::run(&project, &jdk, &[]);
     run.ends_with(0);
     assert!(run.stderr.contains("1 of 1 test class left no more than the baseline says"), "{run}");
 }
@@ -198,8 +198,8 @@ fn said() -> &'static Option<(Project, Run)> {
             }",
         );
         let sources = [("PropertyTest", &*property), ("TogetherTest", &*together), ("PagesTest", &*pages)];
-        let project = platform::project("judge-words", &jdk, &sources);
-        let run = platform::run(&project, &jdk, &[]);
+        let project = junit::project("judge-words", &jdk, &sources);
+        let run = junit::run(&project, &jdk, &[]);
         Some((project, run))
     })
 }
@@ -249,8 +249,8 @@ fn an_assumption_that_does_not_hold_is_no_failure_and_a_class_is_no_test() {
 fn a_test_that_ends_its_virtual_machine_has_no_native_figures() {
     let Some(jdk) = first() else { return };
     let halts = class("class HaltTest { @Test void halts() { Runtime.getRuntime().halt(3); } }");
-    let project = platform::project("judge-halt", &jdk, &[("HaltTest", &halts)]);
-    let run = platform::run(&project, &jdk, &[]);
+    let project = junit::project("judge-halt", &jdk, &[("HaltTest", &halts)]);
+    let run = junit::run(&project, &jdk, &[]);
     let test = run.test("com.example.HaltTest.halts");
     assert_eq!((test.outcome, test.verdict), (Outcome::Crashed, Verdict::Error), "{run}");
     let of: Vec<Metric> = test.curve.iter().map(|point| point.metric).collect();
