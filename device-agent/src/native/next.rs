@@ -1,8 +1,10 @@
 //! The next allocator in line: the definitions our exports stand in front of.
 //!
-//! The whole family is bound by `dlsym(RTLD_NEXT)`, and only from the object that defines `malloc`: pieces of two
-//! allocators must not be mixed. What that object lacks is made of what it has. Until everything is bound (`dlsym`
-//! itself may allocate), requests are served from a small arena whose blocks are recognised for ever.
+//! The family is bound by `dlsym(RTLD_NEXT)`, from the object that defines `malloc`. An allocator that lacks one of the functions
+//! for aligned blocks gets it made of its `posix_memalign`: pieces of two allocators are not mixed where that can be helped. A
+//! library that defines but a part of the family and leaves the rest to the C library finds it there, as it would without us.
+//! Until everything is bound (`dlsym` itself may allocate), requests are served from a small arena whose blocks are recognised
+//! for ever.
 #![expect(unsafe_code, reason = "calls allocators through pointers from the loader")]
 
 use core::ffi::{CStr, c_int, c_void};
@@ -95,24 +97,26 @@ pub(crate) fn bind() {
     let malloc = following(c"malloc");
     let object = process::object_of(malloc);
     OBJECT.store(object, Ordering::Relaxed);
-    let find = |name: &CStr| {
-        let at = following(name);
-        if at != 0 && process::object_of(at) == object { at as Pointer } else { ptr::null_mut() }
-    };
+    let has = |name: &CStr| process::object_of(following(name)) == object;
+    let aligns = has(c"posix_memalign");
+    let find = |name: &CStr| following(name) as Pointer;
+    let find_aligned = |name: &CStr| if aligns && !has(name) { ptr::null_mut() } else { find(name) };
     let set = |slot: &AtomicPtr<c_void>, found: Pointer, instead: Pointer| {
         slot.store(if found.is_null() { instead } else { found }, Ordering::Relaxed);
     };
     set(&MALLOC, malloc as Pointer, no_memory as Pointer);
     set(&CALLOC, find(c"calloc"), calloc_of_malloc as Pointer);
     set(&POSIX_MEMALIGN, find(c"posix_memalign"), posix_memalign_fails as Pointer);
-    set(&MEMALIGN, find(c"memalign"), memalign_of_posix as Pointer);
-    set(&ALIGNED_ALLOC, find(c"aligned_alloc"), memalign_of_posix as Pointer);
-    set(&VALLOC, find(c"valloc"), valloc_of_posix as Pointer);
-    set(&PVALLOC, find(c"pvalloc"), pvalloc_of_posix as Pointer);
+    set(&MEMALIGN, find_aligned(c"memalign"), memalign_of_posix as Pointer);
+    set(&ALIGNED_ALLOC, find_aligned(c"aligned_alloc"), memalign_of_posix as Pointer);
+    set(&VALLOC, find_aligned(c"valloc"), valloc_of_posix as Pointer);
+    set(&PVALLOC, find_aligned(c"pvalloc"), pvalloc_of_posix as Pointer);
     // From here on blocks of the arena may be around: these three look before they call.
     set(&REAL_REALLOC, find(c"realloc"), no_memory as Pointer);
     set(&REAL_FREE, find(c"free"), ignore as Pointer);
-    set(&REAL_USABLE_SIZE, find(c"malloc_usable_size"), no_size as Pointer);
+    // Another allocator's would look for its own notes before the block.
+    let usable_size = if has(c"malloc_usable_size") { find(c"malloc_usable_size") } else { ptr::null_mut() };
+    set(&REAL_USABLE_SIZE, usable_size, no_size as Pointer);
     let used = arena::used();
     let direct = |real: &AtomicPtr<c_void>, looking: Pointer| {
         if used { looking } else { real.load(Ordering::Relaxed) }
@@ -208,7 +212,7 @@ unsafe extern "C" fn boot_valloc(bytes: usize) -> Pointer {
 
 unsafe extern "C" fn boot_pvalloc(bytes: usize) -> Pointer {
     // SAFETY: forwarded.
-    if bound() { unsafe { pvalloc(bytes) } } else { arena::take(4096, bytes.next_multiple_of(4096)) }
+    if bound() { unsafe { pvalloc(bytes) } } else { in_pages(bytes, |bytes| arena::take(4096, bytes)) }
 }
 
 unsafe extern "C" fn boot_usable_size(block: Pointer) -> usize {
@@ -281,7 +285,12 @@ unsafe extern "C" fn valloc_of_posix(bytes: usize) -> Pointer {
 
 unsafe extern "C" fn pvalloc_of_posix(bytes: usize) -> Pointer {
     // SAFETY: forwarded.
-    unsafe { memalign_of_posix(4096, bytes.next_multiple_of(4096)) }
+    in_pages(bytes, |bytes| unsafe { memalign_of_posix(4096, bytes) })
+}
+
+/// So many bytes, rounded up to pages; nothing, where there are not so many.
+fn in_pages(bytes: usize, take: impl FnOnce(usize) -> Pointer) -> Pointer {
+    bytes.checked_next_multiple_of(4096).map_or(ptr::null_mut(), take)
 }
 
 /// What is handed out while the next allocator is not bound. A block's size stands in the word before it.

@@ -58,6 +58,18 @@ fn an_allocator_preloaded_behind_the_agent_is_the_one_it_hands_on_to() {
     }
 }
 
+/// What a library leaves out of the family is the C library's, with the agent as without it.
+#[test]
+fn a_library_with_a_part_of_the_family_leaves_the_rest_to_the_c_library() {
+    let program = program("family");
+    let part = compiled("libpartial.so", "life_partial.c", "cc", &["-shared", "-fPIC", "-fno-builtin"]);
+    for before in [false, true] {
+        let guest = Guest::new(&format!("partial-{before}"), &program, &[]).preload(&part, before);
+        assert_eq!(guest.drive().ends_with(0).stdout, "all\n", "preloaded before the agent: {before}");
+    }
+    assert_eq!(Guest::new("family", &program, &[]).drive().ends_with(0).stdout, "all\n");
+}
+
 #[test]
 fn an_allocator_preloaded_before_the_agent_is_named_as_the_reason_that_nothing_is_measured() {
     for (name, _, whom, package) in ALLOCATORS {
