@@ -7,6 +7,7 @@ mod request;
 
 use std::ffi::OsString;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 
 pub use args::{ColorChoice, FollowAction, Format, SchemaName};
@@ -20,7 +21,21 @@ pub use request::{
 /// # Errors
 /// What clap says of a wrong command line; `--help` and `--version` are told the same way.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, clap::Error> {
-    args::Cli::try_parse_from(arguments).and_then(Request::try_from)
+    args::Cli::try_parse_from(arguments).map_err(explained).and_then(Request::try_from)
+}
+
+/// A program that stands where an option is expected is the commonest mistake.
+fn explained(mistake: clap::Error) -> clap::Error {
+    let word = match (mistake.kind(), mistake.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) if !word.starts_with('-') => word,
+        _ => return mistake,
+    };
+    let usage = mistake.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    if !usage.contains("[PROGRAM]") && !usage.contains("<PROGRAM>") {
+        return mistake;
+    }
+    let what = format!("the program to run stands behind `--`: memgate run -- {word}");
+    command().error(ErrorKind::UnknownArgument, what)
 }
 
 /// The whole command, for completions and the man page.
@@ -38,6 +53,15 @@ mod tests {
         let line = [&["memgate"], of, &["--help"]].concat();
         let told = command().term_width(100).try_get_matches_from(line).err();
         told.map(|told| told.render().to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_program_without_the_two_dashes_is_told_where_it_belongs() {
+        let told = |line: &str| parse(line.split(' ').map(OsString::from)).unwrap_err().to_string();
+        let hint = "the program to run stands behind `--`: memgate run -- build/tests";
+        assert!(told("memgate run build/tests").contains(hint), "{}", told("memgate run build/tests"));
+        assert!(!told("memgate run --no-such-option").contains("stands behind"));
+        assert!(!told("memgate report a b c").contains("stands behind"));
     }
 
     #[test]

@@ -59,11 +59,33 @@ pub(super) fn world() -> Result<World, ExpectedError> {
 
 fn read_config(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, ExpectedError> {
     let path = named.unwrap_or(Path::new(DEFAULT_FILE));
-    match fs::read_to_string(path) {
-        Ok(source) => Ok(Some((path.to_owned(), source))),
-        Err(why) if why.kind() == ErrorKind::NotFound && named.is_none() => Ok(None),
+    match read(path) {
+        Ok(None) if named.is_some() => Err(ExpectedError::file("read", path)(ErrorKind::NotFound.into())),
+        found => Ok(found?.map(|source| (path.to_owned(), source))),
+    }
+}
+
+/// The text of a file; `None`: there is no such file.
+fn read(path: &Path) -> Result<Option<String>, ExpectedError> {
+    match fs::read(path) {
+        Ok(bytes) => text(bytes).map(Some).map_err(|why| {
+            ExpectedError::Configuration(format!("{}:{why}\nhint: save it as UTF-8", path.display()))
+        }),
+        Err(why) if why.kind() == ErrorKind::NotFound => Ok(None),
         Err(why) => Err(ExpectedError::file("read", path)(why)),
     }
+}
+
+/// What is no text is told with its line and column.
+fn text(bytes: Vec<u8>) -> Result<String, String> {
+    String::from_utf8(bytes).map_err(|why| {
+        let (before, rest) = why.as_bytes().split_at(why.utf8_error().valid_up_to());
+        let before = String::from_utf8_lossy(before);
+        let (line, last) = (before.matches('\n').count() + 1, before.rsplit('\n').next().unwrap_or_default());
+        let column = last.chars().count() + 1;
+        let byte = rest.first().copied().unwrap_or_default();
+        format!("{line}:{column}: the byte 0x{byte:02x} is no text in UTF-8")
+    })
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -87,18 +109,20 @@ fn baseline(root: &Path, file: &FileRef) -> Result<Option<Baseline>, ExpectedErr
 
 /// A baseline or waivers file that was never written is no mistake, even where its name is configured.
 fn optional(root: &Path, file: &FileRef) -> Result<Option<String>, ExpectedError> {
-    let path = root.join(&file.path);
-    match fs::read_to_string(&path) {
-        Ok(text) => Ok(Some(text)),
-        Err(why) if why.kind() == ErrorKind::NotFound => Ok(None),
-        Err(why) => Err(ExpectedError::file("read", &path)(why)),
-    }
+    read(&root.join(&file.path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cli::ColorChoice;
+
+    #[test]
+    fn a_file_in_another_encoding_is_told_with_its_place() {
+        assert_eq!(text(b"version: 1\n".to_vec()).as_deref(), Ok("version: 1\n"));
+        let told = text(b"version: 1\n# \xc3\xa9\xe9t\xe9\n".to_vec());
+        assert_eq!(told, Err("2:4: the byte 0xe9 is no text in UTF-8".to_owned()));
+    }
 
     fn loaded(files: &[(&str, &str)]) -> Result<Settings, ExpectedError> {
         let folder = tempfile::tempdir().unwrap();

@@ -16,10 +16,19 @@ use crate::store::{LATEST, ROOT, write_atomically};
 
 pub(super) fn waive(request: &WaiveRequest, console: &Console) -> Result<u8, ExpectedError> {
     let file = settings::waivers_file(request.config.as_deref())?;
+    if request.until.over(settings::world()?.today) {
+        return Err(ExpectedError::Usage {
+            what: format!("cannot waive: {} is past, the waiver would cover nothing", request.until),
+            hint: "`--until` takes the last day of the waiver".to_owned(),
+        });
+    }
     let known = known(&request.leak);
     add(request, &file, known.as_ref().map(|(title, _)| title.clone()))?;
     let tests = request.test.as_ref().map(|test| format!(" in {test}")).unwrap_or_default();
     console.line(&format!("waived {}{tests} until {} in {}", request.leak, request.until, file.display()));
+    if known.is_none() {
+        console.warning(&format!("the last session has no leak {}: is the id right?", request.leak));
+    }
     let of_its_kind = known.is_some_and(|(_, leak)| leak.kind == LeakKind::Os && leak.frames.is_empty());
     if of_its_kind && request.test.is_none() {
         console.line(

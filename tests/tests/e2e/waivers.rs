@@ -73,7 +73,9 @@ fn a_frame_may_be_waived_by_a_glob() {
 #[test]
 fn waiving_needs_an_id_and_a_day() {
     let project = Project::new("bad-waiver");
-    for (id, day) in [("48 KiB", "2099-01-01"), ("n1-00000000000000ff", "soon")] {
+    for (id, day) in
+        [("48 KiB", "2099-01-01"), ("n1-00000000000000ff", "soon"), ("n1-00000000000000ff", "2020-01-01")]
+    {
         let run = project.memgate(&["waive", id, "--reason", "why not", "--until", day]);
         run.ends_with(2);
         assert!(!project.folder().join("memgate-waivers.yaml").exists(), "{run}");
