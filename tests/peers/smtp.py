@@ -19,6 +19,12 @@ mode, folder = sys.argv[1], pathlib.Path(sys.argv[2])
 class Keep:
     count = 0
 
+    async def handle_RCPT(self, server, session, envelope, address, options):
+        if address.startswith("gone@"):
+            return "550 5.1.1 no such user"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
+
     async def handle_DATA(self, server, session, envelope):
         Keep.count += 1
         told = {"from": envelope.mail_from, "to": envelope.rcpt_tos, "login": bool(session.authenticated)}

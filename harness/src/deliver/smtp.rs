@@ -1,9 +1,11 @@
 //! Hands mails to a server. All of it takes at most the time it is given: lettre's own limit covers connecting only, so a
-//! server that accepts and says nothing would otherwise keep a build for ever.
+//! server that accepts and says nothing would otherwise keep a build for ever. A recipient that the server refuses keeps nobody else
+//! from getting the mail.
 
 use std::path::Path;
 use std::time::Duration;
 
+use lettre::address::Envelope;
 use lettre::transport::smtp::AsyncSmtpTransport;
 use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
@@ -16,7 +18,7 @@ use crate::recorder::chain;
 /// Sends all, in order.
 ///
 /// # Errors
-/// What kept the first from being sent that was not, in words without a secret.
+/// Who did not get one, and why, in words without a secret.
 pub(super) fn send(
     server: &MailServer,
     password: Option<&str>,
@@ -29,15 +31,16 @@ pub(super) fn send(
         .build()
         .map_err(|why| format!("no mail was sent: {why}"))?;
     let all = letters.len();
-    let mut sent = 0;
+    let (mut sent, mut refused) = (0, Vec::new());
     let outcome = runtime.block_on(async {
         let work = async {
             let transport = transport(server, password, ca, limit)?;
             for letter in letters {
-                transport.send(letter).await.map_err(|why| chain(&why))?;
-                sent += 1;
+                let (to, not_to) = (letter.envelope().to().len(), hand_over(&transport, &letter).await?);
+                sent += usize::from(not_to.len() < to);
+                refused.extend(not_to);
             }
-            Ok(())
+            if refused.is_empty() { Ok(()) } else { Err(refused.join("; ")) }
         };
         tokio::time::timeout(limit, work)
             .await
@@ -51,6 +54,33 @@ pub(super) fn send(
         let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
         format!("{sent} of {all} mails sent: {why}")
     })
+}
+
+/// Whom the server refuses, and why. It is asked for each recipient alone where it refuses one of several: it took no mail then.
+async fn hand_over(
+    transport: &AsyncSmtpTransport<Tokio1Executor>,
+    letter: &Message,
+) -> Result<Vec<String>, String> {
+    let (all, text) = (letter.envelope(), letter.formatted());
+    let refusal = match transport.send_raw(all, &text).await {
+        Ok(_) => return Ok(Vec::new()),
+        Err(why) if why.is_permanent() => why,
+        Err(why) => return Err(chain(&why)),
+    };
+    let mut refused = Vec::new();
+    for one in all.to() {
+        let envelope = Envelope::new(all.from().cloned(), vec![one.clone()]).map_err(|why| chain(&why))?;
+        let why = match all.to().len() {
+            1 => Some(chain(&refusal)),
+            _ => match transport.send_raw(&envelope, &text).await {
+                Ok(_) => None,
+                Err(why) if why.is_permanent() => Some(chain(&why)),
+                Err(why) => return Err(chain(&why)),
+            },
+        };
+        refused.extend(why.map(|why| format!("not to {one}: {why}")));
+    }
+    Ok(refused)
 }
 
 fn transport(

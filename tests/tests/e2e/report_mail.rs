@@ -164,6 +164,24 @@ fn a_mail_arrives_with_curves_and_owners_get_what_is_theirs() {
 }
 
 #[test]
+fn a_recipient_that_is_refused_keeps_nobody_else_from_the_mail() {
+    let project = project("mail-gone");
+    let Some(server) = Server::start("starttls", &project.folder().join("server")) else { return };
+    configure_one(
+        &project,
+        &format!("smtp://ci%40example.com@localhost:{}", server.port),
+        "    ca: server/ca.pem\n",
+    );
+    let text = project.read("memgate.yaml").replace("to: [", "to: [gone@example.com, ");
+    project.write("memgate.yaml", text);
+    let run = mail(&project, PASSWORD);
+    run.ends_with(2).says("1 of 1 mails sent: not to gone@example.com").says("no such user");
+    let mails = server.mails();
+    assert_eq!(mails.len(), 1, "{run}");
+    assert_eq!(mails[0].0["to"], serde_json::json!(["team@example.com"]));
+}
+
+#[test]
 fn a_run_that_concerns_everybody_is_no_storm() {
     let project = project("mail-storm");
     let owners: String = (0..50).map(|n| format!(" owner{n}@example.com")).collect();
