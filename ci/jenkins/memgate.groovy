@@ -5,7 +5,8 @@ def call(String command = '') {
     try {
         sh "memgate run ${command ? '-- ' + command : ''}"
     } finally {
-        sh 'memgate report --all memgate-reports'
+        // What fails here does not hide why the tests did.
+        sh script: 'memgate report --all memgate-reports', returnStatus: true
         junit testResults: 'memgate-reports/junit.xml', allowEmptyResults: true
         archiveArtifacts artifacts: '.memgate/latest/**, memgate-reports/**', allowEmptyArchive: true
     }
