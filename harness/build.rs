@@ -1,9 +1,10 @@
 //! Builds the agent and puts it where `embedded.rs` takes it in.
 //!
-//! The agent is a workspace member with a profile of its own (no unwinding, one code unit), and a `cdylib` that exports
-//! `malloc` must not be linked into anything else: so it is built by a cargo of its own into a target folder of its own,
-//! `memgate-agent` below ours, where it stays cached for all profiles. `MEMGATE_AGENT_SO` names a finished one instead.
-//! The Java part is compiled where a `javac` is found; without one this memgate refuses JUnit suites.
+//! The agent is a workspace member with a profile of its own (no unwinding, one code unit), and a
+//! `cdylib` that exports `malloc` must not be linked into anything else: so it is built by a cargo
+//! of its own into a target folder of its own, `memgate-agent` below ours, where it stays cached
+//! for all profiles. `MEMGATE_AGENT_SO` names a finished one instead. The Java part is compiled
+//! where a `javac` is found; without one this memgate refuses JUnit suites.
 #![expect(clippy::print_stderr, reason = "this is how a build script fails")]
 
 #[path = "build/jars.rs"]
@@ -55,7 +56,8 @@ fn embed() -> Result<(), String> {
             println!("cargo::rerun-if-changed={}", path.display());
             path
         }
-        // Not watched: what this script writes is newer than its start, so that the next build would do all of it again.
+        // Not watched: what this script writes is newer than its start, so that the next build
+        // would do all of it again.
         None => build()?,
     };
     let out = variable("OUT_DIR")?;
@@ -99,7 +101,8 @@ fn build() -> Result<PathBuf, String> {
     Ok(built.join(PROFILE).join(LIBRARY))
 }
 
-/// `memgate-agent` beside the folder of the outer profile: `OUT_DIR` is `TARGET/PROFILE/build/memgate-HASH/out`.
+/// `memgate-agent` beside the folder of the outer profile: `OUT_DIR` is
+/// `TARGET/PROFILE/build/memgate-HASH/out`.
 fn target_folder() -> Result<PathBuf, String> {
     let out = variable("OUT_DIR")?;
     let target = out.ancestors().nth(4).map(Path::to_path_buf);

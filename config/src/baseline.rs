@@ -1,5 +1,6 @@
-//! The baseline: figures a team accepted, by suite, test and metric. Written by `memgate baseline accept`, read by thresholds
-//! that are relative. JSON with sorted keys, so that a change reads well in a merge request.
+//! The baseline: figures a team accepted, by suite, test and metric. Written by `memgate baseline
+//! accept`, read by thresholds that are relative. JSON with sorted keys, so that a change reads
+//! well in a merge request.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -87,7 +88,8 @@ impl Baseline {
     /// # Errors
     /// The text is not JSON of this shape and version.
     pub fn from_json(text: &str) -> Result<Self, BaselineError> {
-        // The version is looked at first: another version's shape would only give a confusing message.
+        // The version is looked at first: another version's shape would only give a confusing
+        // message.
         #[derive(Deserialize)]
         struct Head {
             schema_version: u32,
@@ -107,8 +109,8 @@ impl Baseline {
         serde_json::to_string_pretty(self).map(|json| json + "\n").map_err(BaselineError::Json)
     }
 
-    /// Takes today's figures of every suite in the report; suites that did not run keep theirs. A test that was not judged or
-    /// could not be measured keeps its figures too.
+    /// Takes today's figures of every suite in the report; suites that did not run keep theirs. A
+    /// test that was not judged or could not be measured keeps its figures too.
     pub fn accept(&mut self, report: &RunReport) {
         for suite in &report.suites {
             let accepted = self.suites.entry(suite.name.clone()).or_default();
@@ -125,8 +127,9 @@ impl Baseline {
         }
     }
 
-    /// Takes today's windows of a suite. Of those in which something was found only the place stays: they are screened again each time.
-    /// Of a suite that was not measured completely the accepted ones stay.
+    /// Takes today's windows of a suite. Of those in which something was found only the place
+    /// stays: they are screened again each time. Of a suite that was not measured completely the
+    /// accepted ones stay.
     pub fn accept_windows(&mut self, report: &RunReport, suite: &str, windows: Vec<WindowBaseline>) {
         let Some(judged) = report.suites.iter().find(|judged| judged.name == suite) else { return };
         if judged.verdict == Verdict::Error {

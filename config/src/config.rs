@@ -44,7 +44,8 @@ table! {
         waivers_file: At<Words>,
         /// Known leaks that are accepted for a time.
         waivers: Vec<At<WaiverFile>>,
-        /// What is written besides the session's own `report.json` and `report.html`, and who is told.
+        /// What is written besides the session's own `report.json` and `report.html`, and who is
+        /// told.
         reports: ReportsFile,
     }
 }
@@ -117,8 +118,8 @@ impl Config {
         if found.is_empty() { Ok(config) } else { Err(Diagnostics::new(found)) }
     }
 
-    /// Where a configuration keeps its waivers file, found out before the whole is checked; the default if it does not say
-    /// or cannot be read.
+    /// Where a configuration keeps its waivers file, found out before the whole is checked; the
+    /// default if it does not say or cannot be read.
     #[must_use]
     pub fn waivers_file_of(source: &str, env: &dyn Fn(&str) -> Option<String>) -> FileRef {
         read_main(Source::new("", source), env, &mut Vec::new()).unwrap_or_default().waivers_file

@@ -1,7 +1,7 @@
 //! Mistakes with their position, rendered like rustc's.
 //!
-//! A diagnostic shows the line it is about. Values that look like secrets are masked in that line, and values that came
-//! from the environment are never part of a message.
+//! A diagnostic shows the line it is about. Values that look like secrets are masked in that line,
+//! and values that came from the environment are never part of a message.
 
 use std::fmt;
 use std::sync::Arc;
@@ -158,8 +158,8 @@ impl std::error::Error for Diagnostics {}
 
 const SECRET_KEYS: [&str; 5] = ["password", "secret", "token", "webhook", "url"];
 
-/// Replaces what follows a key that names a secret by as many `*`, byte by byte so that positions stay. References to the
-/// environment (`${…}`) are kept: they say nothing and help.
+/// Replaces what follows a key that names a secret by as many `*`, byte by byte so that positions
+/// stay. References to the environment (`${…}`) are kept: they say nothing and help.
 fn mask_secrets(text: &str) -> String {
     text.split_inclusive('\n').map(mask_line).collect()
 }

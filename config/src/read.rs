@@ -1,7 +1,8 @@
 //! From the tree to typed tables, gathering every mistake on the way.
 //!
-//! [`Read`] is implemented by values (`value/`), by tables (the [`table!`](crate::read::table) macro) and by the usual
-//! containers. A failed read records why and returns `None`; its siblings are read all the same.
+//! [`Read`] is implemented by values (`value/`), by tables (the [`table!`](crate::read::table)
+//! macro) and by the usual containers. A failed read records why and returns `None`; its siblings
+//! are read all the same.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -66,7 +67,8 @@ impl<'a> Reader<'a> {
         if self.path.is_empty() { "the file".to_owned() } else { format!("`{}`", self.path.join(".")) }
     }
 
-    /// Was something wrong in this part of the file? What is missing because of it is not reported a second time.
+    /// Was something wrong in this part of the file? What is missing because of it is not reported
+    /// a second time.
     pub(crate) fn has_error_below(&self, span: &Span) -> bool {
         self.found.iter().any(|found| span.contains(&found.span.start) || found.span == *span)
     }
@@ -88,7 +90,8 @@ impl<'a> Reader<'a> {
         self.error(&node.span, title).label(label).hint(hint.map(str::to_owned));
     }
 
-    /// The pairs of a table with their names; a duplicate or unnamed key is a mistake. Nothing is an empty table.
+    /// The pairs of a table with their names; a duplicate or unnamed key is a mistake. Nothing is
+    /// an empty table.
     pub(crate) fn pairs<'n>(&mut self, node: &'n Node) -> Option<Vec<(At<String>, &'n Rc<Node>)>> {
         let pairs = match &node.kind {
             Kind::Null => return Some(Vec::new()),
@@ -279,7 +282,8 @@ impl<T: Value> Read for T {
         match T::parse(&text.value) {
             Ok(value) => Some(value),
             Err(fault) => {
-                // What came from the environment may be a secret: neither it nor a label about it is shown.
+                // What came from the environment may be a secret: neither it nor a label about it
+                // is shown.
                 let filled_in = text.raw != text.value;
                 let label =
                     if filled_in { "after its variables are filled in".to_owned() } else { fault.label };
@@ -419,8 +423,9 @@ impl<T: JsonSchema> JsonSchema for Named<T> {
     }
 }
 
-/// Declares the type that mirrors a table of the file. Every field is optional in the type (`Option<…>` is added); what is
-/// required is marked `#[schemars(required)]` and checked where the table is joined with its checked type.
+/// Declares the type that mirrors a table of the file. Every field is optional in the type
+/// (`Option<…>` is added); what is required is marked `#[schemars(required)]` and checked where the
+/// table is joined with its checked type.
 macro_rules! table {
     ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$meta])*

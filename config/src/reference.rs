@@ -1,4 +1,5 @@
-//! The reference page, written from the JSON Schema: what the editor shows and what the page says cannot differ.
+//! The reference page, written from the JSON Schema: what the editor shows and what the page says
+//! cannot differ.
 
 use serde_json::Value;
 

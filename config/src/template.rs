@@ -1,4 +1,5 @@
-//! The `memgate.yaml` that `memgate init` writes: every setting with its default, as comments, around the suites it found.
+//! The `memgate.yaml` that `memgate init` writes: every setting with its default, as comments,
+//! around the suites it found.
 
 use crate::waive::quote;
 

@@ -1,7 +1,8 @@
-//! Adds a waiver to the waivers file, as text: comments and entries written by hand stay as they are.
+//! Adds a waiver to the waivers file, as text: comments and entries written by hand stay as they
+//! are.
 //!
-//! The place is found in the parsed tree, the new entry is written there, and the result is parsed again before it is
-//! handed out.
+//! The place is found in the parsed tree, the new entry is written there, and the result is parsed
+//! again before it is handed out.
 
 use std::fmt;
 use std::rc::Rc;
@@ -206,7 +207,8 @@ fn line_end(text: &str, at: usize) -> usize {
     at + rest.find('\n').map_or(rest.len(), |end| rest[..end].trim_end_matches('\r').len())
 }
 
-/// Where the last value of a node ends: the end of a block collection itself is where the next token begins.
+/// Where the last value of a node ends: the end of a block collection itself is where the next
+/// token begins.
 fn last_byte(node: &Node) -> usize {
     match &node.kind {
         _ if node.flow => node.span.end,
@@ -254,7 +256,8 @@ fn flow_entry(waiver: &NewWaiver) -> String {
     format!("{{ {} }}", fields.collect::<Vec<_>>().join(", "))
 }
 
-/// A text as YAML: bare where it cannot be mistaken, else in double quotes. A dollar sign is doubled (`value::env`).
+/// A text as YAML: bare where it cannot be mistaken, else in double quotes. A dollar sign is
+/// doubled (`value::env`).
 pub(crate) fn quote(text: &str) -> String {
     let bare = text.starts_with(|c: char| c.is_alphabetic())
         && text

@@ -1,8 +1,9 @@
 //! The YAML engine behind one door: text in, a tree with positions out.
 //!
-//! The events come from serde-saphyr's parser (the crate the workspace calls `serde_yaml`). A tree of our own lets every
-//! table be checked, instead of stopping at the first mistake as serde must. Aliases share their node and `<<` merges;
-//! size, depth and the number of nodes after aliases are bounded, so that a small file cannot expand without end.
+//! The events come from serde-saphyr's parser (the crate the workspace calls `serde_yaml`). A tree
+//! of our own lets every table be checked, instead of stopping at the first mistake as serde must.
+//! Aliases share their node and `<<` merges; size, depth and the number of nodes after aliases are
+//! bounded, so that a small file cannot expand without end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

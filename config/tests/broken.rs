@@ -1,4 +1,5 @@
-//! Broken documents and the exact text a user reads: `snapshots/` holds one rendered error per label.
+//! Broken documents and the exact text a user reads: `snapshots/` holds one rendered error per
+//! label.
 
 use memgate_config::Config;
 

@@ -1,7 +1,8 @@
 //! Everything this library exports. One guarded call each; what they do stands elsewhere.
 //!
-//! The allocation functions are naked trampolines: in a process that is not tracked they are one comparison and one jump to the next
-//! allocator; in a tracked one they pass the caller's stack and frame pointer on to the hook of the same name.
+//! The allocation functions are naked trampolines: in a process that is not tracked they are one
+//! comparison and one jump to the next allocator; in a tracked one they pass the caller's stack and
+//! frame pointer on to the hook of the same name.
 #![expect(unsafe_code, reason = "exports and trampolines: the border to C")]
 #![expect(unreachable_pub, reason = "exported to C, not to Rust")]
 
@@ -54,7 +55,8 @@ pub(crate) unsafe extern "C" fn thread_ends(round: Pointer) {
 
 /// Lets the tracker publish its counters to the four words this place points at.
 pub(crate) fn publish_to(place: &'static AtomicPtr<AtomicU64>) {
-    // SAFETY: the place is static; control pages it points at stay mapped until the process ends or the pointer is replaced.
+    // SAFETY: the place is static; control pages it points at stay mapped until the process ends or
+    // the pointer is replaced.
     unsafe { hooks::TRACKER.publish_to(core::ptr::from_ref(place).cast_mut()) };
 }
 
@@ -76,12 +78,14 @@ fn is_seen(allocate: usize, free: usize) -> bool {
     passed
 }
 
-/// Why this process's allocations do not come through here, if they do not. Recording must be on: this allocates.
+/// Why this process's allocations do not come through here, if they do not. Recording must be on:
+/// this allocates.
 pub(crate) fn blind() -> Option<String> {
     let first = process::symbol(c"malloc", false);
     // Not compared with our own `malloc` by name: that name means the first one here, too.
     let is_ours = process::object_of(first) == process::object_of(blind as fn() -> Option<String> as usize);
-    // A program that is linked to a fixed address has stubs of its own, which come first and lead here.
+    // A program that is linked to a fixed address has stubs of its own, which come first and lead
+    // here.
     if !is_ours && !is_seen(first, process::symbol(c"free", false)) {
         return Some(format!(
             "the malloc of {} comes before the agent's; build or run it without that allocator for the gate",
@@ -202,7 +206,8 @@ pub extern "C" fn memgate_has_gtest_listener() -> c_int {
     c_int::from(crate::native::gtest::is_installed())
 }
 
-/// The virtual machine loads the agent (`-agentpath`). Always succeeds: a virtual machine whose agent fails does not start.
+/// The virtual machine loads the agent (`-agentpath`). Always succeeds: a virtual machine whose
+/// agent fails does not start.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Agent_OnLoad(
     vm: *mut jni::sys::JavaVM,
@@ -220,7 +225,8 @@ pub unsafe extern "system" fn Agent_OnLoad(
     jni::sys::JNI_OK
 }
 
-/// Somebody attaches the agent to a virtual machine that runs. May come more than once; always succeeds, as above.
+/// Somebody attaches the agent to a virtual machine that runs. May come more than once; always
+/// succeeds, as above.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Agent_OnAttach(
     vm: *mut jni::sys::JavaVM,

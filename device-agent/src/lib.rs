@@ -1,17 +1,20 @@
 //! The agent: what is loaded into the tested process.
 //!
-//! Data flow: the loader runs [`session::load`] (constructor), which binds the next allocator and decides from the options and the
-//! executable whether this process is a target; if not, the exported functions stay plain jumps. In a target, the wrapped `main`
-//! opens a carrier, says hello and switches the hooks on ([`native::hooks`]). Test boundaries come from GoogleTest
-//! ([`native::gtest`]) or the C API and go to [`session`], which asks the tracker for survivors, encodes frames, hands them to the
-//! [`carrier`] and waits, bounded, for the harness. The end of the process writes the last boundary and the goodbye.
+//! Data flow: the loader runs [`session::load`] (constructor), which binds the next allocator and
+//! decides from the options and the executable whether this process is a target; if not, the
+//! exported functions stay plain jumps. In a target, the wrapped `main` opens a carrier, says hello
+//! and switches the hooks on ([`native::hooks`]). Test boundaries come from GoogleTest
+//! ([`native::gtest`]) or the C API and go to [`session`], which asks the tracker for survivors,
+//! encodes frames, hands them to the [`carrier`] and waits, bounded, for the harness. The end of
+//! the process writes the last boundary and the goodbye.
 //!
-//! On Android ([`platform`]) the library is attached to a runtime of Java, or preloaded by an app's `wrap.sh`: then the constructor also
-//! opens the carrier, because there is no `main` to wrap.
+//! On Android ([`platform`]) the library is attached to a runtime of Java, or preloaded by an app's
+//! `wrap.sh`: then the constructor also opens the carrier, because there is no `main` to wrap.
 //!
 //! # A guest's manners
-//! No thread and no open descriptor in a process that did not ask for a socket; no write outside start, boundaries and
-//! end; all memory from own mappings; whatever goes wrong, the guest goes on and the stream says what was lost.
+//! No thread and no open descriptor in a process that did not ask for a socket; no write outside
+//! start, boundaries and end; all memory from own mappings; whatever goes wrong, the guest goes on
+//! and the stream says what was lost.
 #![deny(clippy::indexing_slicing)]
 #![cfg(any(
     all(target_os = "linux", target_arch = "x86_64"),

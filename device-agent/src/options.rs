@@ -1,4 +1,5 @@
-//! The option string (`MEMGATE_AGENT_OPTIONS`): `key=value` pairs separated by `;`, `%XX` for `;`, `%`, `=` and control bytes.
+//! The option string (`MEMGATE_AGENT_OPTIONS`): `key=value` pairs separated by `;`, `%XX` for `;`,
+//! `%`, `=` and control bytes.
 //!
 //! Total: whatever stands in it, options come out; what was not understood becomes an error frame.
 
@@ -42,8 +43,8 @@ pub(crate) enum CarrierKind {
 /// Which Java objects are followed from their allocation to their end.
 #[derive(Debug, Clone)]
 pub(crate) struct FollowOptions {
-    /// Names of classes, or beginnings of them with a `*` behind; with a `!` before, what is left out again. Empty: nothing is
-    /// followed.
+    /// Names of classes, or beginnings of them with a `*` behind; with a `!` before, what is left
+    /// out again. Empty: nothing is followed.
     pub(crate) classes: Vec<String>,
     /// Bytes of the smallest object that counts.
     pub(crate) at_least: u64,
@@ -67,7 +68,8 @@ pub(crate) struct Options {
     pub(crate) java: bool,
     /// Folder of the jars it needs.
     pub(crate) jars: String,
-    /// Where windows of the build's own run end: see `jvm::pace`; `each`: wherever the listener says, as in memgate's launcher.
+    /// Where windows of the build's own run end: see `jvm::pace`; `each`: wherever the listener
+    /// says, as in memgate's launcher.
     pub(crate) windows: String,
     /// Mean bytes between sampled allocations in Java; `None`: none are sampled.
     pub(crate) sampling: Option<u32>,
@@ -83,8 +85,8 @@ pub(crate) struct Options {
     pub(crate) carrier: CarrierKind,
     /// The process reads its own figures of the operating system: nobody else may on Android.
     pub(crate) os: bool,
-    /// Dex file with memgate's listener for an app that brings none, and the signature of the class beside which it belongs: the tests'
-    /// runner. Empty: none.
+    /// Dex file with memgate's listener for an app that brings none, and the signature of the class
+    /// beside which it belongs: the tests' runner. Empty: none.
     pub(crate) dex: String,
     pub(crate) runner: String,
     /// Any virtual machine is asked as Android's is: for memgate's own tests.
@@ -247,7 +249,8 @@ fn parse_carrier(value: &str) -> Option<CarrierKind> {
     }
 }
 
-/// Longest part of a package's name in an address: 107 bytes hold the prefix and a process number, too.
+/// Longest part of a package's name in an address: 107 bytes hold the prefix and a process number,
+/// too.
 const MOST_PACKAGE_BYTES: usize = 80;
 
 /// The abstract name under which the agent of a process of an app listens.

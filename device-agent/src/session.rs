@@ -1,7 +1,8 @@
 //! The life of the agent in one process: load → start → boundaries → end; through forks.
 //!
-//! State behind one lock that no hook takes. A thread at a boundary writes its frames under the lock, gives it back,
-//! and waits for the harness outside it. `fork` holds the lock, so that the child finds everything whole.
+//! State behind one lock that no hook takes. A thread at a boundary writes its frames under the
+//! lock, gives it back, and waits for the harness outside it. `fork` holds the lock, so that the
+//! child finds everything whole.
 
 mod java;
 mod listed;
@@ -44,20 +45,24 @@ use crate::{HEAP, entry, native::gtest, native::leak_info, native::next, platfor
 
 const SETTLE_STEPS: u32 = 50;
 
-/// Room that the agent's heap must have before the options are read, before a stream is opened, and in a forked child. Without
-/// it nothing is recorded, which the harness tells: a failed allocation of ours would end the guest.
+/// Room that the agent's heap must have before the options are read, before a stream is opened, and
+/// in a forked child. Without it nothing is recorded, which the harness tells: a failed allocation
+/// of ours would end the guest.
 const LOAD_ROOM: usize = 32 << 10;
 const OPEN_ROOM: usize = 256 << 10;
 const CHILD_ROOM: usize = 128 << 10;
 
 static SESSION: Lock<Option<Session>> = Lock::new(None);
-/// Options of a process that is a target, and the nanoseconds that loading took, between load and start.
+/// Options of a process that is a target, and the nanoseconds that loading took, between load and
+/// start.
 static PENDING: Lock<Option<(Options, u64)>> = Lock::new(None);
 /// The thread key, plus one; 0: none. Read by hooks, so no lock.
 static THREAD_KEY: AtomicU32 = AtomicU32::new(0);
-/// Set in the process whose stream this is: a child that was forked past our handlers has nothing to say in it.
+/// Set in the process whose stream this is: a child that was forked past our handlers has nothing
+/// to say in it.
 static OWN: ForkMark = ForkMark::new();
-/// The loader's count of loads, plus one, when a library of the guest's constructors was about to bind past us; 0: none.
+/// The loader's count of loads, plus one, when a library of the guest's constructors was about to
+/// bind past us; 0: none.
 static EARLY_BYPASS: AtomicU64 = AtomicU64::new(0);
 /// The signals of the thread that forks, as long as it holds the locks.
 static FORKING: Lock<Option<SignalsHeld>> = Lock::new(None);
@@ -83,7 +88,8 @@ pub(crate) fn load() {
     if !is_target(&options) {
         return;
     }
-    // Registered before the guest registers anything, so that it runs after everything else at exit.
+    // Registered before the guest registers anything, so that it runs after everything else at
+    // exit.
     if process::at_exit(at_exit) && process::at_fork(before_fork, after_fork_in_parent, after_fork_in_child) {
         // Early for a low number: glibc allocates in every thread for keys beyond the 32nd.
         THREAD_KEY.store(ThreadKey::new(entry::thread_ends).map_or(0, |key| key.0 + 1), Ordering::Relaxed);
@@ -106,7 +112,8 @@ fn is_target(options: &Options) -> bool {
     })
 }
 
-/// Runs in the wrapped `main`, after the guest's constructors: opens the carrier, says hello, begins recording.
+/// Runs in the wrapped `main`, after the guest's constructors: opens the carrier, says hello,
+/// begins recording.
 pub(crate) fn start() {
     let Some((options, loading_ns)) = PENDING.lock().take() else { return };
     let began_ns = process::thread_cpu_ns();
@@ -179,13 +186,15 @@ fn is_silent() {
     starts::is_silent(&executable());
 }
 
-/// Begins work of our own. `None`: this thread is at such work already (a signal handler came in between, and what it
-/// interrupted may hold a lock), or this process is not the one that is recorded.
+/// Begins work of our own. `None`: this thread is at such work already (a signal handler came in
+/// between, and what it interrupted may hold a lock), or this process is not the one that is
+/// recorded.
 fn begin() -> Option<Work> {
     (!Inside::now() && OWN.holds()).then(Work::new)
 }
 
-/// While it lives, this thread does our own work: what it allocates is not the guest's, and it is not cancelled in the midst of it.
+/// While it lives, this thread does our own work: what it allocates is not the guest's, and it is
+/// not cancelled in the midst of it.
 struct Work {
     _inside: Inside,
     _cancel: CancelHeld,
@@ -215,7 +224,8 @@ fn thread_starts() {
     }
 }
 
-/// Destructor of the thread key: the first round only asks for a second one, because other destructors may still allocate.
+/// Destructor of the thread key: the first round only asks for a second one, because other
+/// destructors may still allocate.
 pub(crate) fn thread_ends(round: usize) {
     match thread_key() {
         Some(key) if round < 2 => key.set(round + 1),
@@ -332,8 +342,8 @@ pub(crate) fn is_active() -> bool {
     begin().is_some_and(|_work| SESSION.lock().is_some())
 }
 
-/// `main` has returned or the program has called `exit`; exit handlers and static destructors come next. Where the process is the test,
-/// and the harness asked for it, what is alive now is written.
+/// `main` has returned or the program has called `exit`; exit handlers and static destructors come
+/// next. Where the process is the test, and the harness asked for it, what is alive now is written.
 #[cfg(not(target_os = "android"))]
 pub(crate) fn main_ends() {
     static ENDED: AtomicU32 = AtomicU32::new(0);
@@ -378,7 +388,8 @@ fn say_goodbye(reason: GoodbyeReason, status: Option<i32>) {
     core::mem::forget(session);
 }
 
-/// A module is about to be unloaded: stacks through it must stay nameable. Returns the loader's counts, if they matter.
+/// A module is about to be unloaded: stacks through it must stay nameable. Returns the loader's
+/// counts, if they matter.
 #[cfg(not(target_os = "android"))]
 pub(crate) fn module_unloads() -> Option<(u64, u64)> {
     let _work = begin()?;
@@ -399,7 +410,8 @@ pub(crate) fn module_unloaded(before: (u64, u64)) {
     }
 }
 
-/// A library is about to be loaded that binds `malloc` past us; the next boundary sees whether it was.
+/// A library is about to be loaded that binds `malloc` past us; the next boundary sees whether it
+/// was.
 #[cfg(not(target_os = "android"))]
 pub(crate) fn library_bypasses(path: String, own_name_space: bool) {
     let loads = modules::counts().0;
@@ -436,7 +448,8 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
         };
         let waited = waiting.is_some();
         let orders = waiting.and_then(|w| w.wait());
-        // A confirming run repeats its test until it is told to stop: without a harness that would be for ever.
+        // A confirming run repeats its test until it is told to stop: without a harness that would
+        // be for ever.
         let abandoned = waited && orders.is_none() && kind == BoundaryKind::TestEnd && is_confirming();
         if abandoned || orders.is_some_and(|bits| bits & order::STOP != 0) {
             // The guest's own exit handlers run now, and the agent's last words.
@@ -461,7 +474,8 @@ fn is_confirming() -> bool {
     SESSION.lock().as_ref().is_some_and(|session| is_repeating(&session.options))
 }
 
-/// Started by the harness to repeat one test until it says that it is enough: of no use to anybody without it.
+/// Started by the harness to repeat one test until it says that it is enough: of no use to anybody
+/// without it.
 fn is_repeating(options: &Options) -> bool {
     options.detail == Detail::Growth && options.harness
 }
@@ -492,7 +506,8 @@ impl Waiting {
     fn wait(&self) -> Option<u32> {
         let answer = self.meeting.wait(self.sequence, self.limit, self.expected);
         if let Some(session) = SESSION.lock().as_mut() {
-            // One full wait without an answer is enough: from then on only a harness that answers is waited for.
+            // One full wait without an answer is enough: from then on only a harness that answers
+            // is waited for.
             session.harness_silent = match answer {
                 Answer::Orders(_) => false,
                 Answer::Silence => session.harness_silent || !self.limit.is_zero(),
@@ -510,8 +525,9 @@ extern "C" fn at_exit() {
     ends(GoodbyeReason::Exit, None);
 }
 
-/// A fork in a signal handler that interrupted our own work cannot take its locks: its child stays silent.
-/// Signals wait meanwhile: a handler of the guest's that comes in between and ends the process would wait for these locks for ever.
+/// A fork in a signal handler that interrupted our own work cannot take its locks: its child stays
+/// silent. Signals wait meanwhile: a handler of the guest's that comes in between and ends the
+/// process would wait for these locks for ever.
 extern "C" fn before_fork() {
     if !Inside::now() {
         let held = SignalsHeld::new();
@@ -531,8 +547,9 @@ extern "C" fn after_fork_in_parent() {
     }
 }
 
-/// The child keeps its copy of the table and gets a stream of its own; what stands in the parent's pages is not touched. The
-/// loader is not asked for anything here: another thread of the parent may have held its lock.
+/// The child keeps its copy of the table and gets a stream of its own; what stands in the parent's
+/// pages is not touched. The loader is not asked for anything here: another thread of the parent
+/// may have held its lock.
 extern "C" fn after_fork_in_child() {
     TRACKER.after_fork();
     handles::after_fork();
@@ -560,7 +577,8 @@ fn follow_fork() {
     let followed = matches!(parent.carrier, Carrier::Spool(_)) && options.detail == Detail::Survivors;
     let known = core::mem::take(&mut parent.known);
     let blind = parent.blind.take();
-    // Dropping it unmaps the child's view of the parent's spool and closes nothing, because nothing is open.
+    // Dropping it unmaps the child's view of the parent's spool and closes nothing, because nothing
+    // is open.
     drop(parent);
     let child = if followed {
         let offers = Offers { native: true, blind, ..Offers::default() };

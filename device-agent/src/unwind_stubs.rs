@@ -1,5 +1,6 @@
-//! The standard library's panic printer refers to the system unwinder, which would make every guest load libgcc_s. The agent
-//! aborts nothing and prints no backtraces, so these stand-ins end each walk at once. They are not exported.
+//! The standard library's panic printer refers to the system unwinder, which would make every guest
+//! load libgcc_s. The agent aborts nothing and prints no backtraces, so these stand-ins end each
+//! walk at once. They are not exported.
 #![expect(unsafe_code, reason = "defines symbols by name")]
 
 #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,5 @@
-//! The option string. The agent itself is a cdylib that takes over `malloc`, so its pure parts are tested from their source.
+//! The option string. The agent itself is a cdylib that takes over `malloc`, so its pure parts are
+//! tested from their source.
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "a part of another crate, compiled alone")]
 
 #[path = "../src/options.rs"]
@@ -91,7 +92,8 @@ fn an_app_listens_under_its_own_name() {
 fn the_app_is_found_on_the_command_line() {
     for (command_line, package) in [
         ("com.example.app\0", "com.example.app"),
-        // A process of the app's own choice; and the name is padded when it was set over a longer one.
+        // A process of the app's own choice; and the name is padded when it was set over a longer
+        // one.
         ("com.example.app:remote\0\0\0\0", "com.example.app"),
         // Started by `wrap.sh`, before it has its name.
         (

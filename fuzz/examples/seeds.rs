@@ -1,6 +1,7 @@
-//! Writes the seeds that are made of frames: `cargo run --release --example seeds` in this folder. They hold one of every frame, a
-//! process of two tests, and the same test repeated with growth, alone and as runs of different length; and Java virtual machines: the
-//! build's own, rounds, and a test class repeated, with its holders.
+//! Writes the seeds that are made of frames: `cargo run --release --example seeds` in this folder.
+//! They hold one of every frame, a process of two tests, and the same test repeated with growth,
+//! alone and as runs of different length; and Java virtual machines: the build's own, rounds, and a
+//! test class repeated, with its holders.
 
 use std::fs;
 use std::path::Path;

@@ -1,15 +1,16 @@
-//! Compiles the Java part and packs it into jars: zip files whose members are stored, which every Java reads.
+//! Compiles the Java part and packs it into jars: zip files whose members are stored, which every
+//! Java reads.
 //!
-//! Data flow: `device-agent/java` → `javac --release 8` → class files → four jars in `OUT_DIR`. The stubs stand for JUnit while
-//! compiling and go into no jar.
+//! Data flow: `device-agent/java` → `javac --release 8` → class files → four jars in `OUT_DIR`. The
+//! stubs stand for JUnit while compiling and go into no jar.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A jar, the packages its classes are in, and a folder of files that go in beside them. An Android app has no agent to bring the first
-/// jar: its test APK holds both.
+/// A jar, the packages its classes are in, and a folder of files that go in beside them. An Android
+/// app has no agent to bring the first jar: its test APK holds both.
 const JARS: [(&str, &[&str], Option<&str>); 4] = [
     ("memgate-agent-java.jar", &["io/memgate/agent"], None),
     ("memgate-junit-platform.jar", &["io/memgate/junit"], Some("junit-platform/src/main/resources")),
@@ -17,7 +18,8 @@ const JARS: [(&str, &[&str], Option<&str>); 4] = [
     ("memgate-android-junit4.jar", &["io/memgate/agent", "io/memgate/android"], None),
 ];
 
-/// Builds the jars from the sources below `java`. Without a compiler they are empty files and the text says what is missing.
+/// Builds the jars from the sources below `java`. Without a compiler they are empty files and the
+/// text says what is missing.
 pub(crate) fn build(java: &Path, out: &Path) -> Result<Option<String>, String> {
     println!("cargo::rerun-if-changed={}", java.display());
     println!("cargo::rerun-if-env-changed=JAVA_HOME");
@@ -100,7 +102,8 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
     fs::write(path, bytes).map_err(|e| format!("write {}: {e}", path.display()))
 }
 
-/// A zip file of stored members. The date is the first one that zip knows, so that the same members give the same bytes.
+/// A zip file of stored members. The date is the first one that zip knows, so that the same members
+/// give the same bytes.
 fn zip(members: &[(String, Vec<u8>)]) -> Vec<u8> {
     let (mut file, mut directory) = (Vec::new(), Vec::new());
     for (name, contents) in members {

@@ -1,9 +1,10 @@
 //! The agent inside this program, and the files it becomes.
 //!
-//! `build.rs` puts the shared library and the jars of its Java part in; the dynamic linker and the virtual machine need files.
-//! They are unpacked to a cache folder named by their hash, once, and used again only when they are ours and byte for byte what
-//! is embedded, in a folder that nobody but us or root can change or replace ([`trusted`]): whoever could would run code in every
-//! tested process. So no folder that is shared with other users takes them, such as /tmp.
+//! `build.rs` puts the shared library and the jars of its Java part in; the dynamic linker and the
+//! virtual machine need files. They are unpacked to a cache folder named by their hash, once, and
+//! used again only when they are ours and byte for byte what is embedded, in a folder that nobody
+//! but us or root can change or replace ([`trusted`]): whoever could would run code in every tested
+//! process. So no folder that is shared with other users takes them, such as /tmp.
 
 use std::env;
 use std::ffi::OsString;
@@ -49,7 +50,8 @@ const ANDROID_JAR_BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/memga
 /// Hexadecimal digits of the hash that name the folder.
 const HASH_DIGITS: usize = 16;
 
-/// Root's own folder for caches. Tests that root runs may work as other users, who cannot look into root's home.
+/// Root's own folder for caches. Tests that root runs may work as other users, who cannot look into
+/// root's home.
 const SYSTEM_CACHE: &str = "/var/cache/memgate";
 
 /// Write permission for others than the owner, and of these for the group.
@@ -136,7 +138,8 @@ pub fn jars() -> Result<PathBuf, EmbeddedError> {
     unpack(&JARS, &own_cache_folders())
 }
 
-/// The jar for the test APKs of Android apps: listener, what repeats tests, and the way from Java to the agent.
+/// The jar for the test APKs of Android apps: listener, what repeats tests, and the way from Java
+/// to the agent.
 ///
 /// # Errors
 /// It was not built.
@@ -190,7 +193,8 @@ fn unpack_into((name, contents): Embedded<'_>, folder: &Path) -> io::Result<()> 
     usable(&path)
 }
 
-/// Makes the folder, and the cache it lies in, such that nobody else can write there, whatever the umask leaves or somebody allowed since.
+/// Makes the folder, and the cache it lies in, such that nobody else can write there, whatever the
+/// umask leaves or somebody allowed since.
 fn make(folder: &Path) -> io::Result<()> {
     let is_shared = folder.starts_with(SYSTEM_CACHE);
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -204,7 +208,8 @@ fn make(folder: &Path) -> io::Result<()> {
     trusted(folder)
 }
 
-/// Is everything on the way to this folder ours or root's, links included, and can nobody else change what lies there?
+/// Is everything on the way to this folder ours or root's, links included, and can nobody else
+/// change what lies there?
 fn trusted(folder: &Path) -> io::Result<()> {
     let real = fs::canonicalize(folder)?;
     for part in folder.ancestors().chain(real.ancestors()) {
@@ -222,7 +227,8 @@ fn is_ours_or_root_s(found: &fs::Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw() || found.uid() == 0
 }
 
-/// A group that has the number of its user is the user's alone, by the usage of most distributions, whose umask lets it write.
+/// A group that has the number of its user is the user's alone, by the usage of most distributions,
+/// whose umask lets it write.
 fn only_we_write(found: &fs::Metadata) -> bool {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let is_our_group = found.gid() == 0 || found.gid() == group && group == user;

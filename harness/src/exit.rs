@@ -1,7 +1,7 @@
 //! Exit codes, the rule that chooses one, and the errors a user can expect, each with its code.
 //!
-//! Data flow: a command returns `Result<u8, ExpectedError>`; `main.rs` prints the error (`error:` and `hint:` lines,
-//! through `output`) and exits with its code.
+//! Data flow: a command returns `Result<u8, ExpectedError>`; `main.rs` prints the error (`error:`
+//! and `hint:` lines, through `output`) and exits with its code.
 
 use std::path::PathBuf;
 
@@ -11,22 +11,25 @@ use memgate_model::{Outcome, RunReport, Verdict};
 pub const PASS: u8 = 0;
 /// A gate failed, or the wrapped tests themselves failed.
 pub const FAIL: u8 = 1;
-/// Nothing failed, but something could not be measured, or memgate was asked something it cannot do.
+/// Nothing failed, but something could not be measured, or memgate was asked something it cannot
+/// do.
 pub const NOT_MEASURED: u8 = 2;
 /// Ended by the user (SIGINT, SIGTERM).
 pub const INTERRUPTED: u8 = 130;
 
 /// The exit code of a judged run.
 ///
-/// `analysis` applies the rule, which is: 1 when a gate failed, or the wrapped command or one of its tests did (unless
-/// `--ignore-test-failures` was given); else 2 when something could not be measured; else 0. So the wrapped command's own
-/// failure is never hidden, and what was not measured is never a pass.
+/// `analysis` applies the rule, which is: 1 when a gate failed, or the wrapped command or one of
+/// its tests did (unless `--ignore-test-failures` was given); else 2 when something could not be
+/// measured; else 0. So the wrapped command's own failure is never hidden, and what was not
+/// measured is never a pass.
 #[must_use]
 pub fn of_report(report: &RunReport) -> u8 {
     u8::try_from(report.exit_code).unwrap_or(NOT_MEASURED)
 }
 
-/// Why a run ends with 1 though no gate failed and the wrapped command ended with 0: a build may be green whatever its tests say.
+/// Why a run ends with 1 though no gate failed and the wrapped command ended with 0: a build may be
+/// green whatever its tests say.
 #[must_use]
 pub fn against_the_command(report: &RunReport, command_status: Option<i32>) -> Option<String> {
     if report.exit_code != i32::from(FAIL) || report.verdict == Verdict::Fail || command_status != Some(0) {
@@ -44,7 +47,8 @@ pub fn against_the_command(report: &RunReport, command_status: Option<i32>) -> O
     ))
 }
 
-/// An error that is the user's to solve. The text fits behind `error: `; what to do is in [`ExpectedError::hint`].
+/// An error that is the user's to solve. The text fits behind `error: `; what to do is in
+/// [`ExpectedError::hint`].
 #[derive(Debug, thiserror::Error)]
 pub enum ExpectedError {
     /// The configuration has mistakes; the text shows all of them with their lines.

@@ -1,10 +1,12 @@
 //! Everything of memgate that touches the outside world, as a library below the program.
 //!
-//! Data flow: [`suite`] looks at what is to be run, [`device`] starts it with the agent ([`embedded`]) inside,
-//! [`recorder`] follows the spools that appear and puts them, with the operating system's figures ([`proc_fs`]), into the
-//! session folder ([`store`]), and [`stream`] reads them again, live or long after. [`names`] gives renamed Java programs
-//! their original names before anything looks at the frames, [`listed`] makes snapshots of what Android's malloc debugging lists. Judging is not done here
-//! (`memgate-analysis`), nor is anything rendered (`memgate-reports`); [`deliver`] brings it to files and people.
+//! Data flow: [`suite`] looks at what is to be run, [`device`] starts it with the agent
+//! ([`embedded`]) inside, [`recorder`] follows the spools that appear and puts them, with the
+//! operating system's figures ([`proc_fs`]), into the session folder ([`store`]), and [`stream`]
+//! reads them again, live or long after. [`names`] gives renamed Java programs their original names
+//! before anything looks at the frames, [`listed`] makes snapshots of what Android's malloc
+//! debugging lists. Judging is not done here (`memgate-analysis`), nor is anything rendered
+//! (`memgate-reports`); [`deliver`] brings it to files and people.
 #![forbid(unsafe_code)]
 
 pub mod cli;

@@ -1,9 +1,11 @@
 //! What Android's malloc debugging lists, as snapshots of native allocations.
 //!
-//! Data flow: parts of a list (`LeakInfo` frames, of a process in which memgate's own tracker does not run) → the whole list at its boundary,
-//! equal records added up (`memgate_formats::malloc_debug`) → stacks as nodes of the stream, each once → what there is more of than in the list
-//! before, as survivors, and all that differs, as changes → from here on it is a snapshot like any other. The list is whole each
-//! time, so nothing is lost where one is missing; the first is compared with nothing and leaves no survivors.
+//! Data flow: parts of a list (`LeakInfo` frames, of a process in which memgate's own tracker does
+//! not run) → the whole list at its boundary, equal records added up
+//! (`memgate_formats::malloc_debug`) → stacks as nodes of the stream, each once → what there is
+//! more of than in the list before, as survivors, and all that differs, as changes → from here on
+//! it is a snapshot like any other. The list is whole each time, so nothing is lost where one is
+//! missing; the first is compared with nothing and leaves no survivors.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -132,7 +134,8 @@ impl Listed {
             for pc in frames.iter().rev() {
                 let next = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX).saturating_add(1);
                 parent = *self.nodes.entry((parent, *pc)).or_insert_with(|| {
-                    // The process moved the address back into the call; a stream has the one behind it.
+                    // The process moved the address back into the call; a stream has the one behind
+                    // it.
                     new.push(StackNode { id: next, parent, pc: pc.saturating_add(1) });
                     next
                 });
@@ -256,7 +259,8 @@ mod tests {
         assert_eq!((boundary.snapshot_parts, boundary.survivors), (first.parts, 0));
         assert_eq!((boundary.counters.allocated_bytes, boundary.counters.allocations), (48, 4));
 
-        // One more of the first, in a record of its own as Android writes it; all of the second are gone.
+        // One more of the first, in a record of its own as Android writes it; all of the second are
+        // gone.
         let second = told(&mut listed, [list(4, &[(24, 1, 0x10), (24, 1, 0x10)]), vec![end(4)]].concat());
         assert!(second.nodes.is_empty(), "told already");
         assert_eq!(second.survivors, [SnapshotRecord { stack: 3, size: 24, count: 1 }]);

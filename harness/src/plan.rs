@@ -1,7 +1,8 @@
-//! From checked settings and a request to what is run and how it is judged. Pure: the day, the folder and the files'
-//! contents come in as values.
+//! From checked settings and a request to what is run and how it is judged. Pure: the day, the
+//! folder and the files' contents come in as values.
 //!
-//! `analysis` does not know the configuration; [`policy`] is the one place where one becomes the other.
+//! `analysis` does not know the configuration; [`policy`] is the one place where one becomes the
+//! other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -80,7 +81,8 @@ pub struct Plan {
     pub warnings: Vec<String>,
     /// Mapping files of R8 or ProGuard for all suites, instead of theirs.
     pub mapping: Vec<PathBuf>,
-    /// Folders and APKs with symbols of native libraries, of all suites that run; paths are complete.
+    /// Folders and APKs with symbols of native libraries, of all suites that run; paths are
+    /// complete.
     pub symbols: Vec<PathBuf>,
     /// Reports to write besides those of the session; paths are complete.
     pub reports: memgate_config::Reports,
@@ -364,8 +366,8 @@ fn reports(settings: &Settings) -> memgate_config::Reports {
 /// Decides on a test by `suite::Test.name`.
 type Names = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
-/// For a metric of a test the first entry that names both wins, whatever it is per, and `off` is an entry too. So each
-/// rule refuses the tests that an earlier entry for the same metric took.
+/// For a metric of a test the first entry that names both wins, whatever it is per, and `off` is an
+/// entry too. So each rule refuses the tests that an earlier entry for the same metric took.
 fn rules(settings: &Settings) -> Vec<Rule> {
     let mut rules = Vec::new();
     let mut earlier: Vec<(Metric, Option<TestGlob>)> = Vec::new();
@@ -390,7 +392,8 @@ fn rules(settings: &Settings) -> Vec<Rule> {
     rules
 }
 
-/// The rules of one threshold: one for every test, and where a limit is relative one for each test of the baseline.
+/// The rules of one threshold: one for every test, and where a limit is relative one for each test
+/// of the baseline.
 fn limits_of(threshold: &Threshold, pattern: &Names, baseline: Option<&Baseline>) -> Vec<Rule> {
     let limits = |figure: Option<f64>| {
         [(threshold.fail, Level::Fail), (threshold.warn, Level::Warn)]

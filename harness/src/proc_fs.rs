@@ -1,8 +1,9 @@
 //! What `/proc` says of a tested process: memory, threads, descriptors, environment.
 //!
-//! Read at every boundary while the guest waits, so the ordinary sample costs one small file for memory, one for time, two
-//! calls per thread and one per descriptor. Everything here is bounded and nothing fails: a process that is gone, or that
-//! may not be looked at, gives `None` or an empty list.
+//! Read at every boundary while the guest waits, so the ordinary sample costs one small file for
+//! memory, one for time, two calls per thread and one per descriptor. Everything here is bounded
+//! and nothing fails: a process that is gone, or that may not be looked at, gives `None` or an
+//! empty list.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -50,7 +51,8 @@ pub fn os_sample(pid: u32, depth: Depth) -> Option<OsSample> {
     })
 }
 
-/// The threads of a process in the order of their ids, with `waits` also where each stands in the kernel.
+/// The threads of a process in the order of their ids, with `waits` also where each stands in the
+/// kernel.
 #[must_use]
 pub fn threads(pid: u32, waits: bool) -> Vec<ThreadEntry> {
     let mut threads: Vec<_> = numbers(&folder(pid).join("task"))
@@ -64,7 +66,8 @@ pub fn threads(pid: u32, waits: bool) -> Vec<ThreadEntry> {
     threads
 }
 
-/// How long the threads of a process have waited for a processor that others had, all together; zero where the kernel does not tell.
+/// How long the threads of a process have waited for a processor that others had, all together;
+/// zero where the kernel does not tell.
 #[must_use]
 pub fn starved(pid: u32) -> Duration {
     let waited = |id| waited_ns(&read(pid, &format!("task/{id}/schedstat"))?);
@@ -111,8 +114,8 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// Whether `/proc/PID` is the process that has the spool of this name mapped. Another process namespace may use the same
-/// number for another process.
+/// Whether `/proc/PID` is the process that has the spool of this name mapped. Another process
+/// namespace may use the same number for another process.
 #[must_use]
 pub fn has_mapped(pid: u32, spool: &Path) -> bool {
     let Some(name) = spool.file_name() else { return false };
@@ -126,7 +129,8 @@ pub fn has_mapped(pid: u32, spool: &Path) -> bool {
             Ok(_) => {}
         }
         let path = line.trim_ascii_end();
-        // The agent maps it before it gets its final name; which of both is shown depends on the file system.
+        // The agent maps it before it gets its final name; which of both is shown depends on the
+        // file system.
         let path = path.strip_suffix(b".new").unwrap_or(path);
         let before = path.strip_suffix(name.as_bytes());
         if before.is_some_and(|before| before.ends_with(b"/")) {
@@ -196,8 +200,8 @@ fn resident_bytes(statm: &[u8]) -> Option<u64> {
     pages.checked_mul(rustix::param::page_size() as u64)
 }
 
-/// `stat`: the fields behind the name, which may itself hold spaces and brackets, begin with the third; the fourteenth and
-/// fifteenth are user and system time in ticks.
+/// `stat`: the fields behind the name, which may itself hold spaces and brackets, begin with the
+/// third; the fourteenth and fifteenth are user and system time in ticks.
 fn cpu_ns(stat: &[u8]) -> Option<u64> {
     let behind_name = stat.rsplitn(2, |b| *b == b')').next()?;
     let mut fields = std::str::from_utf8(behind_name).ok()?.split_ascii_whitespace().skip(11);
@@ -222,7 +226,8 @@ fn environ_entries(bytes: &[u8]) -> Vec<(OsString, OsString)> {
     bytes
         .split(|b| *b == 0)
         .filter_map(|entry| {
-            // A name may begin with `=` (a shell on another system left it there), but is never empty.
+            // A name may begin with `=` (a shell on another system left it there), but is never
+            // empty.
             let at = entry.iter().skip(1).position(|b| *b == b'=')?.checked_add(1)?;
             let (name, value) = entry.split_at_checked(at)?;
             let value = OsStr::from_bytes(value.get(1..)?);

@@ -1,8 +1,10 @@
-//! Reads the frames of a spool or of a bare stream, whatever its size, through a window of at most two frames.
+//! Reads the frames of a spool or of a bare stream, whatever its size, through a window of at most
+//! two frames.
 //!
-//! Bytes come by `pread` from a file that another process may still be writing: a spool is read up to what its control
-//! page calls committed, a bare stream up to its end. A damaged frame ends the reading with its offset; everything before
-//! it was delivered. Frames of an unknown type or version are skipped and counted. What the frames mean is not known here.
+//! Bytes come by `pread` from a file that another process may still be writing: a spool is read up
+//! to what its control page calls committed, a bare stream up to its end. A damaged frame ends the
+//! reading with its offset; everything before it was delivered. Frames of an unknown type or
+//! version are skipped and counted. What the frames mean is not known here.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +23,8 @@ const READ_BYTES: usize = 256 << 10;
 /// Reads of a control page that may disagree before the last one is believed.
 const AGREEMENT_ATTEMPTS: usize = 16;
 
-/// What the name of a file with the harness's own samples ends in: `NAME.os.mgf` belongs to `NAME.mgf`.
+/// What the name of a file with the harness's own samples ends in: `NAME.os.mgf` belongs to
+/// `NAME.mgf`.
 pub const OS_SUFFIX: &str = ".os.mgf";
 
 /// Reads frames one after the other.
@@ -153,11 +156,12 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Looks how far the writer has come meanwhile: [`Reader::next_frame`] then goes on from where it ended.
+    /// Looks how far the writer has come meanwhile: [`Reader::next_frame`] then goes on from where
+    /// it ended.
     ///
     /// # Errors
-    /// The file cannot be read, or its control page claims fewer bytes than before. Where it claims more than there are,
-    /// what is there is read first: [`Reader::next_frame`] then says so.
+    /// The file cannot be read, or its control page claims fewer bytes than before. Where it claims
+    /// more than there are, what is there is read first: [`Reader::next_frame`] then says so.
     pub fn advance(&mut self) -> Result<(), StreamError> {
         self.extent = self.read_extent().map_err(|e| self.read_error(0, e))?;
         let length = self.file.metadata().map_err(|e| self.read_error(0, e))?.len();
@@ -287,8 +291,8 @@ pub fn read(path: &Path, mut each: impl FnMut(Frame, u64)) -> Result<StreamEnd, 
     Ok(reader.end())
 }
 
-/// Reads a whole stream together with the samples the harness took of that process (`NAME.os.mgf`), ordered by time, as
-/// they were delivered while it ran.
+/// Reads a whole stream together with the samples the harness took of that process (`NAME.os.mgf`),
+/// ordered by time, as they were delivered while it ran.
 ///
 /// # Errors
 /// Damage in the stream itself. Damaged samples end with their last whole one.
@@ -380,7 +384,8 @@ mod tests {
 
     use super::*;
 
-    /// CRC-32C of the header of [`unknown_frames_are_skipped_and_counted`], computed apart from this program.
+    /// CRC-32C of the header of [`unknown_frames_are_skipped_and_counted`], computed apart from
+    /// this program.
     const CRC_OF_EMPTY_999: u32 = 0xf7e1c83a;
 
     fn log(text: &str) -> Frame {

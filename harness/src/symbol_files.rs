@@ -1,7 +1,8 @@
 //! Files with symbols of native libraries, as `suites.NAME.symbols` and `--symbols` name them.
 //!
-//! Data flow: folders and APKs → folders; the libraries of an APK (`lib/ABI/*.so`) are unpacked into one of our own, which is removed with
-//! [`SymbolFiles`] → whoever looks for symbols searches them by build id ([`memgate_symbols`]).
+//! Data flow: folders and APKs → folders; the libraries of an APK (`lib/ABI/*.so`) are unpacked
+//! into one of our own, which is removed with [`SymbolFiles`] → whoever looks for symbols searches
+//! them by build id ([`memgate_symbols`]).
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;

@@ -1,6 +1,8 @@
-//! Renders a large run as a page and says what that took: `cargo run --release -p memgate-reports --example large [FILE]`.
+//! Renders a large run as a page and says what that took: `cargo run --release -p memgate-reports
+//! --example large [FILE]`.
 //!
-//! 5,000 tests with 200 samples each; every twentieth leaks. Peak memory is what the kernel says of this process.
+//! 5,000 tests with 200 samples each; every twentieth leaks. Peak memory is what the kernel says of
+//! this process.
 #![expect(clippy::print_stdout, reason = "that is its purpose")]
 #![expect(clippy::cast_precision_loss, reason = "small numbers")]
 

@@ -1,4 +1,5 @@
-//! Writes the page of a report: `cargo run -p memgate-reports --example page report.json report.html`.
+//! Writes the page of a report: `cargo run -p memgate-reports --example page report.json
+//! report.html`.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args_os().skip(1);

@@ -1,7 +1,9 @@
-//! A test over all reporters: every figure, time and threshold that one of them shows is that of `report.json`.
+//! A test over all reporters: every figure, time and threshold that one of them shows is that of
+//! `report.json`.
 //!
-//! Data flow: a sample report → every reporter's text, without markup → the figures in it (`48.0 KiB`, `148 B`) → each must be
-//! a number of the JSON as [`format_bytes`] writes it, stand in one of its texts, or be a sum that a report is known to show.
+//! Data flow: a sample report → every reporter's text, without markup → the figures in it (`48.0
+//! KiB`, `148 B`) → each must be a number of the JSON as [`format_bytes`] writes it, stand in one
+//! of its texts, or be a sum that a report is known to show.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +49,8 @@ fn texts(report: &RunReport) -> Vec<(&'static str, String)> {
     texts
 }
 
-/// Without pictures and markup, whose numbers are no figures, and with characters instead of entities.
+/// Without pictures and markup, whose numbers are no figures, and with characters instead of
+/// entities.
 fn plain(text: &str) -> String {
     let mut rest = text.to_owned();
     for (begin, end) in [("<svg", "</svg>"), ("<style", "</style>"), ("<script>", "</script>")] {
@@ -162,7 +165,8 @@ fn figures_for_machines_are_the_json_s_to_the_last_digit() {
     }
 }
 
-/// What a test fails for stands in every report for people, with what was allowed and where that is written.
+/// What a test fails for stands in every report for people, with what was allowed and where that is
+/// written.
 #[test]
 fn every_report_says_how_much_was_allowed_and_where_that_is_written() {
     let report = sample::mixed();

@@ -1,7 +1,8 @@
-//! Messages for chats: Slack, Teams, Lark. The rules are those of mail: what changed first, the worst tests, no storm.
+//! Messages for chats: Slack, Teams, Lark. The rules are those of mail: what changed first, the
+//! worst tests, no storm.
 //!
-//! Names from outside stand where the chat formats nothing (plain text, code), and everything is bounded by the smallest
-//! that one of them takes.
+//! Names from outside stand where the chat formats nothing (plain text, code), and everything is
+//! bounded by the smallest that one of them takes.
 
 use memgate_model::{RunReport, Verdict};
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! Days between two dates as reports carry them. The reporters know no clock: today is the day the run began.
+//! Days between two dates as reports carry them. The reporters know no clock: today is the day the
+//! run began.
 
 /// Days from the date that `started` begins with to `until`; `None` where one of them is none.
 pub(crate) fn days_until(started: &str, until: &str) -> Option<i64> {

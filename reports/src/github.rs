@@ -1,7 +1,8 @@
-//! Annotations for GitHub Actions: `::error file=…,line=…,title=…::text`, one line each, the worst first.
+//! Annotations for GitHub Actions: `::error file=…,line=…,title=…::text`, one line each, the worst
+//! first.
 //!
-//! GitHub shows ten of each kind per step. Text from outside can end neither its property nor its line, so it cannot give
-//! commands.
+//! GitHub shows ten of each kind per step. Text from outside can end neither its property nor its
+//! line, so it cannot give commands.
 
 use memgate_model::{RunReport, Verdict};
 

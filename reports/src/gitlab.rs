@@ -1,4 +1,5 @@
-//! GitLab's code quality report: one entry for each leak, with a fingerprint that survives rebuilds.
+//! GitLab's code quality report: one entry for each leak, with a fingerprint that survives
+//! rebuilds.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,8 @@ struct Lines {
 /// # Errors
 /// When JSON cannot be written.
 pub fn code_quality(report: &RunReport, checkout: &Checkout) -> Result<String, RenderError> {
-    // The fingerprint decides what is new and what is fixed, so it names the leak and nothing that changes.
+    // The fingerprint decides what is new and what is fixed, so it names the leak and nothing that
+    // changes.
     let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
     for (suite, test) in not_passed(report) {
         let name = qualified(suite, test);

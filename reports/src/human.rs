@@ -1,7 +1,9 @@
-//! The report as text for people: what ran, what leaks and where, what to do about it, and one line at the end.
+//! The report as text for people: what ran, what leaks and where, what to do about it, and one line
+//! at the end.
 //!
-//! Data flow: `figures` puts metrics into words, `stack` aligns frames, `block` joins them for one test (JUnit shows
-//! the same text), this file orders the blocks: the worst stand last, next to the prompt.
+//! Data flow: `figures` puts metrics into words, `stack` aligns frames, `block` joins them for one
+//! test (JUnit shows the same text), this file orders the blocks: the worst stand last, next to the
+//! prompt.
 
 mod block;
 mod figures;
@@ -73,7 +75,8 @@ pub fn human(report: &RunReport, options: &HumanOptions) -> String {
     sections.join("\n")
 }
 
-/// The first of a month, three to four months after the run: long enough to repair it, short enough to remember.
+/// The first of a month, three to four months after the run: long enough to repair it, short enough
+/// to remember.
 pub(crate) fn waive_until(started: &str) -> String {
     let month = || {
         let (year, month) = (started.get(..4)?.parse::<u16>().ok()?, started.get(5..7)?.parse::<u16>().ok()?);
@@ -262,7 +265,8 @@ fn problems(problems: &[Problem], style: &BlockStyle) -> String {
         .collect()
 }
 
-/// The user's own failures: their runner has shown them, here it only says that they were not judged.
+/// The user's own failures: their runner has shown them, here it only says that they were not
+/// judged.
 fn not_judged(report: &RunReport) -> String {
     let mut names: Vec<String> = Vec::new();
     let (mut skipped, mut passed) = (0, 0);

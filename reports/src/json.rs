@@ -91,7 +91,8 @@ mod tests {
         }
     }
 
-    /// Found by the fuzz target `session`: a figure that comes back a little larger exceeds a baseline made of itself.
+    /// Found by the fuzz target `session`: a figure that comes back a little larger exceeds a
+    /// baseline made of itself.
     #[test]
     fn a_figure_reads_back_to_its_last_digit() {
         let mut report = sample::leak();

@@ -1,10 +1,11 @@
 //! JUnit XML, as Jenkins, GitLab and the others read it.
 //!
-//! Data flow: each test becomes one [`TestCase`] whose text is the block people read on the terminal; junit-report
-//! writes them; `enrich` completes the document. Three guards stand around junit-report 0.9.1, which writes control
-//! characters and `]]>` as they come, nanosecond times, and neither `skipped`, totals nor properties: `sanitise` cleans
-//! every string, times are whole milliseconds, `enrich` adds the rest. The iterations of the confirming run are
-//! `rerunFailure` elements of the extended flavour (`reruns`), as Surefire writes them for tests that fail again.
+//! Data flow: each test becomes one [`TestCase`] whose text is the block people read on the
+//! terminal; junit-report writes them; `enrich` completes the document. Three guards stand around
+//! junit-report 0.9.1, which writes control characters and `]]>` as they come, nanosecond times,
+//! and neither `skipped`, totals nor properties: `sanitise` cleans every string, times are whole
+//! milliseconds, `enrich` adds the rest. The iterations of the confirming run are `rerunFailure`
+//! elements of the extended flavour (`reruns`), as Surefire writes them for tests that fail again.
 
 mod enrich;
 mod merge;
@@ -31,8 +32,8 @@ use sanitise::{attribute, cdata};
 pub enum Flavour {
     /// Only what the schema of Jenkins' xUnit plugin (`junit-10.xsd`) allows.
     Strict,
-    /// Also figures as properties of each test, `skipped` on the root, the file of a leaking test, the iterations that
-    /// confirmed a leak, and charts as attachments.
+    /// Also figures as properties of each test, `skipped` on the root, the file of a leaking test,
+    /// the iterations that confirmed a leak, and charts as attachments.
     #[default]
     Extended,
 }
@@ -42,7 +43,8 @@ pub enum Flavour {
 pub struct JunitOptions {
     /// Which dialect.
     pub flavour: Flavour,
-    /// The folder that charts are written to, as CI servers find it from the folder of the job; `None`: there are none.
+    /// The folder that charts are written to, as CI servers find it from the folder of the job;
+    /// `None`: there are none.
     pub charts: Option<String>,
 }
 
@@ -161,7 +163,8 @@ fn test_case(
     (case.build(), Extra { properties: test_properties(test), reruns, ..Extra::default() })
 }
 
-/// The pictures of every test as GitLab and Jenkins' junit-attachments read them. GitLab shows the first, which is the growth.
+/// The pictures of every test as GitLab and Jenkins' junit-attachments read them. GitLab shows the
+/// first, which is the growth.
 fn attachments(report: &RunReport, folder: &str) -> Attached {
     let mut attached = Attached::new();
     // Whatever ends the marker early cannot be attached.
@@ -176,8 +179,8 @@ fn attachments(report: &RunReport, folder: &str) -> Attached {
     attached
 }
 
-/// GoogleTest's `Suite.Test` becomes class and name, below the suite it ran in. JUnit's own class stays as it is, so that
-/// viewers join both; its methods may have parameters with dots in them.
+/// GoogleTest's `Suite.Test` becomes class and name, below the suite it ran in. JUnit's own class
+/// stays as it is, so that viewers join both; its methods may have parameters with dots in them.
 fn class_and_name<'a>(suite: &SuiteReport, test: &'a TestReport) -> (String, &'a str) {
     if test.is_class {
         return (test.id.clone(), "(the class as a whole)");
@@ -199,7 +202,8 @@ fn reason(test: &TestReport) -> String {
     if test.reason.is_empty() { own_outcome(test.outcome).to_owned() } else { test.reason.clone() }
 }
 
-/// Where the test itself stands: the outermost frame of its first leak. Only relative paths mean something elsewhere.
+/// Where the test itself stands: the outermost frame of its first leak. Only relative paths mean
+/// something elsewhere.
 fn test_file(test: &TestReport) -> Option<&str> {
     let frames = &test.leaks.first()?.frames;
     frames.iter().rev().find_map(|frame| frame.file.as_deref()).filter(|file| !file.starts_with('/'))
@@ -236,7 +240,8 @@ fn whole_suite_case(suite: &SuiteReport, style: &BlockStyle) -> Option<TestCase>
     Some(case.build())
 }
 
-/// Problems outside the suites; and whatever else made the run fail, so that no red run has a green document.
+/// Problems outside the suites; and whatever else made the run fail, so that no red run has a green
+/// document.
 fn run_suite(report: &RunReport, suites: &[Suite]) -> Option<Suite> {
     let red = report.exit_code != 0;
     let mut cases: Vec<_> =

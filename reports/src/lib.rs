@@ -1,15 +1,17 @@
-//! Renders a run report: text for people, a page, charts, JSON, JUnit XML, Markdown, annotations, code scanning, metrics,
-//! flame graphs, mail and chat messages.
+//! Renders a run report: text for people, a page, charts, JSON, JUnit XML, Markdown, annotations,
+//! code scanning, metrics, flame graphs, mail and chat messages.
 //!
-//! Data flow: one [`RunReport`](memgate_model::RunReport) → a reporter → bytes. A reporter is a pure function: it knows no
-//! other reporter, no file, no clock, no network and no terminal; the caller says where the report will stand, how wide the
-//! terminal is, where the checked-out project lies and what the last run had found. [`render`] is the list of all that give
-//! one file, [`charts`] gives many, [`mail`] and [`chat`] give messages; one that fails does not stop the others. The
-//! harness delivers what they give: to files, an SMTP server, webhooks.
+//! Data flow: one [`RunReport`](memgate_model::RunReport) → a reporter → bytes. A reporter is a
+//! pure function: it knows no other reporter, no file, no clock, no network and no terminal; the
+//! caller says where the report will stand, how wide the terminal is, where the checked-out project
+//! lies and what the last run had found. [`render`] is the list of all that give one file,
+//! [`charts`] gives many, [`mail`] and [`chat`] give messages; one that fails does not stop the
+//! others. The harness delivers what they give: to files, an SMTP server, webhooks.
 //!
-//! What several reporters say is said once: `summary` has the run in one line and its reasons, `human` the words for
-//! figures and stacks, `stacks` the leaked bytes by stack, `places` the line of a leak, [`Changes`] what is new.
-//! Every name that comes from outside is made harmless for its format before it is written.
+//! What several reporters say is said once: `summary` has the run in one line and its reasons,
+//! `human` the words for figures and stacks, `stacks` the leaked bytes by stack, `places` the line
+//! of a leak, [`Changes`] what is new. Every name that comes from outside is made harmless for its
+//! format before it is written.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! The evaluation mail: a subject that says what changed, a page with curves, the same as plain text.
+//! The evaluation mail: a subject that says what changed, a page with curves, the same as plain
+//! text.
 //!
-//! Data flow: report, changes and surroundings → [`Mail`] (subject, text, HTML, pictures named by the HTML as `cid:…`).
-//! The harness puts it into an envelope and sends it; nothing here knows a server or a recipient.
+//! Data flow: report, changes and surroundings → [`Mail`] (subject, text, HTML, pictures named by
+//! the HTML as `cid:…`). The harness puts it into an envelope and sends it; nothing here knows a
+//! server or a recipient.
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
-//! A summary in Markdown, for the step summaries and comments of CI systems: the most important first, and never longer
-//! than the place it goes to takes.
+//! A summary in Markdown, for the step summaries and comments of CI systems: the most important
+//! first, and never longer than the place it goes to takes.
 //!
-//! Text from outside stands between `<code>` or `<pre>` tags, or with its punctuation as entities: it neither formats nor
-//! links nor calls anybody.
+//! Text from outside stands between `<code>` or `<pre>` tags, or with its punctuation as entities:
+//! it neither formats nor links nor calls anybody.
 
 use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict, WaiverState, format_bytes};
 

@@ -1,4 +1,5 @@
-//! Figures as OpenMetrics text, for GitLab's metrics report and any store that reads Prometheus' format.
+//! Figures as OpenMetrics text, for GitLab's metrics report and any store that reads Prometheus'
+//! format.
 //!
 //! Labels name the test and nothing that changes from run to run, so that a change is seen as one.
 

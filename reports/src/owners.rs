@@ -1,9 +1,10 @@
 //! CODEOWNERS, as GitHub and GitLab read it: whose code is a file?
 //!
-//! Both: the last line that matches wins, a line without owners takes them away, `*` stays within a folder, `**` does not,
-//! a pattern that ends with `/` or names a folder covers what is in it. GitHub: a pattern with a slash inside begins at
-//! the root. GitLab: only one with a leading slash does; sections (`[Name] @default`) each have their own last match; `!`
-//! takes files out of a section.
+//! Both: the last line that matches wins, a line without owners takes them away, `*` stays within a
+//! folder, `**` does not, a pattern that ends with `/` or names a folder covers what is in it.
+//! GitHub: a pattern with a slash inside begins at the root. GitLab: only one with a leading slash
+//! does; sections (`[Name] @default`) each have their own last match; `!` takes files out of a
+//! section.
 
 use globset::{GlobBuilder, GlobMatcher};
 

@@ -1,5 +1,5 @@
-//! Where a leak stands in the checked-out project: the first frame whose file belongs to it. Annotations, code scanning
-//! and the owners of code all ask here.
+//! Where a leak stands in the checked-out project: the first frame whose file belongs to it.
+//! Annotations, code scanning and the owners of code all ask here.
 
 use memgate_model::{Frame, Leak, LeakKind};
 
@@ -41,7 +41,8 @@ impl Checkout {
         })
     }
 
-    /// `src/a.cc` for `/home/ci/project/src/a.cc` and `./src/b/../a.cc`; `None` outside of the project.
+    /// `src/a.cc` for `/home/ci/project/src/a.cc` and `./src/b/../a.cc`; `None` outside of the
+    /// project.
     pub(crate) fn relative(&self, file: &str) -> Option<String> {
         let inside = match file.strip_prefix(&self.root).filter(|_| !self.root.is_empty()) {
             Some(inside) => inside.strip_prefix('/')?,
@@ -61,7 +62,8 @@ impl Checkout {
         (!parts.is_empty()).then(|| parts.join("/"))
     }
 
-    /// `core/src/main/java/com/example/Tile.java` for `Tile.java` and `com.example.Tile$Loader.load`.
+    /// `core/src/main/java/com/example/Tile.java` for `Tile.java` and
+    /// `com.example.Tile$Loader.load`.
     fn java_source(&self, file: &str, function: &str) -> Option<String> {
         let class = function.split('(').next()?.rsplit_once('.')?.0;
         let path = match class.rsplit_once('.') {

@@ -1,4 +1,5 @@
-//! Run reports for the tests of all reporters. Sizes are odd numbers where a sum should tell its source.
+//! Run reports for the tests of all reporters. Sizes are odd numbers where a sum should tell its
+//! source.
 
 use std::collections::BTreeMap;
 

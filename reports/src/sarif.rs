@@ -1,5 +1,5 @@
-//! SARIF 2.1.0, for code scanning: each leak a result, its stack the code flow, its id the fingerprint, its waiver the
-//! suppression.
+//! SARIF 2.1.0, for code scanning: each leak a result, its stack the code flow, its id the
+//! fingerprint, its waiver the suppression.
 
 use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict};
 use serde::Serialize;

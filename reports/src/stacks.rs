@@ -1,7 +1,9 @@
-//! Leaked bytes by stack, for flame graphs: folded stacks, speedscope's JSON, and the icicle view of the page.
+//! Leaked bytes by stack, for flame graphs: folded stacks, speedscope's JSON, and the icicle view
+//! of the page.
 //!
-//! Data flow: every leak that no waiver covers → one [`Stack`], outermost frame first → text or JSON. Where nobody knows
-//! what allocated a Java object, the path that holds it stands for the stack.
+//! Data flow: every leak that no waiver covers → one [`Stack`], outermost frame first → text or
+//! JSON. Where nobody knows what allocated a Java object, the path that holds it stands for the
+//! stack.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +22,8 @@ pub(crate) struct Stack {
     pub(crate) frames: Vec<String>,
 }
 
-/// Every stack at which bytes are leaked, the largest first; the same stack of several tests is one.
+/// Every stack at which bytes are leaked, the largest first; the same stack of several tests is
+/// one.
 pub(crate) fn stacks(report: &RunReport) -> Vec<Stack> {
     let mut by_frames: BTreeMap<(u8, Vec<String>), Stack> = BTreeMap::new();
     let leaks = report.suites.iter().flat_map(|suite| &suite.tests).flat_map(|test| &test.leaks);
@@ -55,7 +58,8 @@ fn names(leak: &Leak) -> Vec<String> {
     names
 }
 
-/// The frames of a leak up to the test; what follows in Java are the runner's, native stacks come without them.
+/// The frames of a leak up to the test; what follows in Java are the runner's, native stacks come
+/// without them.
 pub(crate) fn own(leak: &Leak) -> &[Frame] {
     const FOREIGN: [&str; 9] = [
         "java.",
@@ -87,7 +91,8 @@ pub(crate) fn name(frame: &Frame) -> String {
     }
 }
 
-/// Folded stacks, as `flamegraph.pl` and its like read them: `main;load;insert 49152`, bytes per iteration.
+/// Folded stacks, as `flamegraph.pl` and its like read them: `main;load;insert 49152`, bytes per
+/// iteration.
 #[must_use]
 pub fn folded(report: &RunReport) -> String {
     let mut text = String::new();

@@ -1,4 +1,5 @@
-//! The run in one line, and what led to its verdict, the worst first: what every report begins with.
+//! The run in one line, and what led to its verdict, the worst first: what every report begins
+//! with.
 
 use memgate_model::{Outcome, RunReport, SuiteReport, TestReport, Verdict};
 
@@ -67,7 +68,8 @@ pub(crate) fn is_unscreened(test: &TestReport) -> bool {
     test.verdict == Verdict::NotJudged && test.outcome == Outcome::Passed
 }
 
-/// Every test of the run that did not pass, the worst first, the largest first among them, with its suite.
+/// Every test of the run that did not pass, the worst first, the largest first among them, with its
+/// suite.
 pub(crate) fn not_passed(report: &RunReport) -> Vec<(&SuiteReport, &TestReport)> {
     let all = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
     let mut found: Vec<_> = all

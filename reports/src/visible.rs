@@ -1,4 +1,5 @@
-//! Text from outside, made harmless: what would move a cursor, reverse a line or hide is written as its escape.
+//! Text from outside, made harmless: what would move a cursor, reverse a line or hide is written as
+//! its escape.
 
 use std::borrow::Cow;
 
@@ -14,7 +15,8 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Controls, bidirectional overrides (CVE-2021-42574), line separators, zero-width characters and noncharacters.
+/// Controls, bidirectional overrides (CVE-2021-42574), line separators, zero-width characters and
+/// noncharacters.
 pub(crate) fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')

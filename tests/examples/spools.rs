@@ -1,7 +1,9 @@
-//! `spools FOLDER`: reads every spool in a folder to its end, one line per process; `blind …` and `full …` tell what the agent itself
-//! says it could not see, `bad …` whatever a healthy agent never leaves behind. What the proofs ask whether recording itself came through.
+//! `spools FOLDER`: reads every spool in a folder to its end, one line per process; `blind …` and
+//! `full …` tell what the agent itself says it could not see, `bad …` whatever a healthy agent
+//! never leaves behind. What the proofs ask whether recording itself came through.
 //!
-//! Data flow: files of the folder → [`read`] decodes frame by frame → [`Process`] → lines on stdout; exit status 1 when one was bad.
+//! Data flow: files of the folder → [`read`] decodes frame by frame → [`Process`] → lines on
+//! stdout; exit status 1 when one was bad.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a command line tool")]
 
@@ -19,7 +21,8 @@ struct Process {
     hello: Option<Hello>,
     allocations: u64,
     frames: usize,
-    /// `goodbye` where there is one; else the process was killed, or replaced itself by another program.
+    /// `goodbye` where there is one; else the process was killed, or replaced itself by another
+    /// program.
     end: Option<String>,
     /// Why some of its allocations are not seen: told, so nobody takes it for measured.
     blind: Vec<String>,

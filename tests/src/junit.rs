@@ -1,5 +1,5 @@
-//! JUnit without a build tool: test classes of a test's own, compiled against JUnit's console launcher, which runs them.
-//! One jar on the class path is all it takes.
+//! JUnit without a build tool: test classes of a test's own, compiled against JUnit's console
+//! launcher, which runs them. One jar on the class path is all it takes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -71,7 +71,8 @@ pub fn java4(jdk: &Jdk, classes: &Path, class: &str) -> Vec<String> {
     [&java, "-cp", &path, "org.junit.runner.JUnitCore", class].map(str::to_owned).to_vec()
 }
 
-/// A folder with these classes of the package `com.example`, as name and source, compiled into `classes`.
+/// A folder with these classes of the package `com.example`, as name and source, compiled into
+/// `classes`.
 #[must_use]
 pub fn project(name: &str, jdk: &Jdk, sources: &[(&str, &str)]) -> Project {
     let project = Project::new(&format!("{name}-{}", jdk.release));

@@ -1,7 +1,7 @@
 //! The JVM samples: Maven projects to run, the JDKs to run them with, and what has to come out.
 //!
-//! `tests/samples/jvm/truth.json` says per leaking test which objects one more run leaves behind; [`Truth::differences`] compares that with a
-//! report. Every other test is clean.
+//! `tests/samples/jvm/truth.json` says per leaking test which objects one more run leaves behind;
+//! [`Truth::differences`] compares that with a report. Every other test is clean.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,7 +56,8 @@ pub fn jdks() -> Vec<Jdk> {
     RELEASES.into_iter().filter_map(of_release).collect()
 }
 
-/// For a test that takes long: one of the kits, the `turn`-th, so that such tests share them out; all of them in the long form.
+/// For a test that takes long: one of the kits, the `turn`-th, so that such tests share them out;
+/// all of them in the long form.
 #[must_use]
 pub fn jdks_in_turn(turn: usize) -> Vec<Jdk> {
     let mut kits = jdks();
@@ -202,7 +203,8 @@ impl Truth {
         wrong
     }
 
-    /// Instances per iteration and bytes of one, by class: those of every run, of this release, of this release and JUnit.
+    /// Instances per iteration and bytes of one, by class: those of every run, of this release, of
+    /// this release and JUnit.
     fn objects(&self, truth: &Value) -> BTreeMap<String, (f64, f64)> {
         let of = |key: &str| truth[key].as_object().cloned().unwrap_or_default();
         let Self { junit, release, .. } = self;

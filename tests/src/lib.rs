@@ -1,7 +1,9 @@
-//! What the end-to-end tests stand on: the built program, the sample suites, and what one run of it gave.
+//! What the end-to-end tests stand on: the built program, the sample suites, and what one run of it
+//! gave.
 //!
-//! Data flow: [`samples`] compiles a suite into a cache below the target folder → [`Project`] is a folder in which a user
-//! types `memgate …` → [`Run`] holds what it printed, how it ended and the report it wrote → [`truth`] says what had to come out.
+//! Data flow: [`samples`] compiles a suite into a cache below the target folder → [`Project`] is a
+//! folder in which a user types `memgate …` → [`Run`] holds what it printed, how it ended and the
+//! report it wrote → [`truth`] says what had to come out.
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_panics_doc, reason = "a test's support panics where a test would")]
 #![expect(clippy::unwrap_used, reason = "a test's support panics where a test would")]
@@ -30,7 +32,8 @@ pub fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// A word that is seen though the test passes: by way of the handle, as the macros' output is kept back.
+/// A word that is seen though the test passes: by way of the handle, as the macros' output is kept
+/// back.
 pub fn say(text: &str) {
     std::io::stderr().write_all(format!("{text}\n").as_bytes()).unwrap();
 }
@@ -51,7 +54,8 @@ pub fn skip(why: &str) {
     }
 }
 
-/// The same for want of something that `tests/run` brings: in CI, where that has run, the test fails.
+/// The same for want of something that `tests/run` brings: in CI, where that has run, the test
+/// fails.
 #[track_caller]
 pub fn skip_without(what: &str) {
     assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "there is no {what}: CI must have it");

@@ -1,4 +1,5 @@
-//! `tests/samples/jvm/probes`: Java programs that look like runs of JUnit and do what is hard to have JUnit do.
+//! `tests/samples/jvm/probes`: Java programs that look like runs of JUnit and do what is hard to
+//! have JUnit do.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,8 +16,9 @@ use crate::{Project, agent, repository, waiting};
 /// The main class that passes for JUnit's.
 pub const RUNNER: &str = "org.junit.runner.JUnitCore";
 
-/// Options of a virtual machine that [`attach`] is going to reach. It listens from the start: `jcmd` would wake it with signals, and of those
-/// that a busy machine sees too late each makes it print all its threads.
+/// Options of a virtual machine that [`attach`] is going to reach. It listens from the start:
+/// `jcmd` would wake it with signals, and of those that a busy machine sees too late each makes it
+/// print all its threads.
 pub const REACHABLE: [&str; 2] = ["-XX:+EnableDynamicAgentLoading", "-XX:+StartAttachListener"];
 
 /// All probes, compiled once per kit; returns the folder of their classes.
@@ -52,7 +54,8 @@ pub fn java(jdk: &Jdk, options: &[&str], main: &[&str]) -> Vec<String> {
     words
 }
 
-/// The folder of the agent's jars, as the program keeps them: it is told in the options of every run.
+/// The folder of the agent's jars, as the program keeps them: it is told in the options of every
+/// run.
 #[must_use]
 pub fn jars(jdk: &Jdk) -> String {
     static JARS: OnceLock<String> = OnceLock::new();
@@ -68,7 +71,8 @@ pub fn jars(jdk: &Jdk) -> String {
     JARS.get_or_init(find).clone()
 }
 
-/// Writes options of the agent for a virtual machine of the user's: a spool in the folder `frames` of the project, and these.
+/// Writes options of the agent for a virtual machine of the user's: a spool in the folder `frames`
+/// of the project, and these.
 #[must_use]
 pub fn options(jdk: &Jdk, project: &Project, more: &str) -> PathBuf {
     let frames = project.folder().join("frames");

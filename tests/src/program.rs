@@ -20,7 +20,8 @@ pub(crate) fn profile_folder() -> PathBuf {
     test.parent().and_then(Path::parent).unwrap().to_owned()
 }
 
-/// The built `memgate`. Cargo is asked once, so that it is neither missing nor older than its sources.
+/// The built `memgate`. Cargo is asked once, so that it is neither missing nor older than its
+/// sources.
 #[must_use]
 pub fn memgate() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -36,7 +37,8 @@ pub fn memgate() -> &'static Path {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--locked", "--package", "memgate", "--profile", profile, "--target-dir"]);
         cargo.arg(folder.parent().unwrap()).current_dir(crate::repository());
-        // Set for this package by the cargo that runs us: another value for another package means another build.
+        // Set for this package by the cargo that runs us: another value for another package means
+        // another build.
         for (name, _) in env::vars_os() {
             let text = name.to_string_lossy();
             // And what lets a stable test harness tell times would build everything anew.

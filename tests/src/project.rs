@@ -29,7 +29,8 @@ const REMOVED: [&str; 15] = [
     "GITHUB_WORKSPACE",
 ];
 
-/// A folder of its own below the target folder, empty at first and kept for a look at it afterwards.
+/// A folder of its own below the target folder, empty at first and kept for a look at it
+/// afterwards.
 #[derive(Debug)]
 pub struct Project {
     folder: PathBuf,

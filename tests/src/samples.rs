@@ -1,7 +1,7 @@
 //! Sample suites and small programs, compiled once for each state of their sources.
 //!
-//! They lie in `TARGET/PROFILE/e2e-samples/HASH/NAME`: the hash is of the command and of every source it can read, so a
-//! changed sample is compiled again and an unchanged one never.
+//! They lie in `TARGET/PROFILE/e2e-samples/HASH/NAME`: the hash is of the command and of every
+//! source it can read, so a changed sample is compiled again and an unchanged one never.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -49,7 +49,8 @@ pub fn own_program(name: &str, source: &str) -> PathBuf {
     own(name, "c", source, "cc", &["-std=gnu11", "-O1", "-g", "-lpthread"])
 }
 
-/// A program of a test's own: `source` is written to a file `NAME.EXTENSION` that stands before the flags.
+/// A program of a test's own: `source` is written to a file `NAME.EXTENSION` that stands before the
+/// flags.
 #[must_use]
 pub fn own(name: &str, extension: &str, source: &str, compiler: &str, flags: &[&str]) -> PathBuf {
     let file = format!("{name}.{extension}");
@@ -61,7 +62,8 @@ pub fn own(name: &str, extension: &str, source: &str, compiler: &str, flags: &[&
 pub fn compile(name: &str, compiler: &str, arguments: &[&str], files: &[(&str, &str)]) -> PathBuf {
     static KNOWN: Mutex<BTreeMap<String, Arc<OnceLock<PathBuf>>>> = Mutex::new(BTreeMap::new());
     let hash = hash(name, compiler, arguments, files);
-    // The lock is not held while compiling: two suites compile side by side, the same one only once.
+    // The lock is not held while compiling: two suites compile side by side, the same one only
+    // once.
     let once =
         Arc::clone(KNOWN.lock().unwrap_or_else(PoisonError::into_inner).entry(hash.clone()).or_default());
     once.get_or_init(|| build(&hash, name, compiler, arguments, files)).clone()

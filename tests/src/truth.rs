@@ -1,4 +1,5 @@
-//! `tests/samples/native/truth.json`: what each sample leaves behind, and the comparison with a report.
+//! `tests/samples/native/truth.json`: what each sample leaves behind, and the comparison with a
+//! report.
 
 use std::fs;
 

@@ -1,9 +1,11 @@
-//! Waiting for other programs. Both of their pipes are read meanwhile, so that none of them waits for room in one. Behind a deadline that
-//! no busy machine comes near, the test fails with what it waited for, what was said so far, and where every thread stands.
+//! Waiting for other programs. Both of their pipes are read meanwhile, so that none of them waits
+//! for room in one. Behind a deadline that no busy machine comes near, the test fails with what it
+//! waited for, what was said so far, and where every thread stands.
 //!
-//! Data flow: a thread for each pipe sends what comes, a third one waits for the end; the channel closes when all three are done →
-//! [`Running`] keeps what came until it is asked for → behind the deadline [`standing`] tells of the process and of those below it, virtual
-//! machines of Java print their threads into the pipes, and all of them are killed.
+//! Data flow: a thread for each pipe sends what comes, a third one waits for the end; the channel
+//! closes when all three are done → [`Running`] keeps what came until it is asked for → behind the
+//! deadline [`standing`] tells of the process and of those below it, virtual machines of Java print
+//! their threads into the pipes, and all of them are killed.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -207,7 +209,8 @@ fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// Every thread of a process with its state and what it waits in, and its native stacks where there is a debugger.
+/// Every thread of a process with its state and what it waits in, and its native stacks where there
+/// is a debugger.
 fn standing(pid: u32) -> String {
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let mut text = format!("--- process {pid}: {}\n", read("cmdline").replace('\0', " "));
@@ -269,7 +272,8 @@ mod tests {
         let below =
             told.lines().find_map(|line| line.strip_prefix("--- process ")?.strip_suffix(": sleep 1000 "));
         let below = below.unwrap_or_else(|| panic!("{told}"));
-        // A process that has ended has no command line, whether somebody has asked for its status or not.
+        // A process that has ended has no command line, whether somebody has asked for its status
+        // or not.
         assert!(
             fs::read(format!("/proc/{below}/cmdline")).unwrap_or_default().is_empty(),
             "{below} is killed"

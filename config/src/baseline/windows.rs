@@ -1,5 +1,6 @@
-//! What the windows of a JVM suite left behind when they were found to be clean: `screen: baseline` compares with it. Two lines of
-//! text a window, so that a change of one reads well in a merge request.
+//! What the windows of a JVM suite left behind when they were found to be clean: `screen: baseline`
+//! compares with it. Two lines of text a window, so that a change of one reads well in a merge
+//! request.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ use serde::{Deserialize, Serialize};
 pub struct WindowBaseline {
     /// Its test classes, in the order they ran.
     pub classes: Vec<String>,
-    /// Instances and bytes that it left, by class (or the name of another metric). `None`: it ended there, and was not clean.
+    /// Instances and bytes that it left, by class (or the name of another metric). `None`: it ended
+    /// there, and was not clean.
     pub left: Option<BTreeMap<String, (u64, u64)>>,
 }
 

@@ -13,11 +13,12 @@ const COARSEST_SAMPLING: u64 = 1 << 30;
 table! {
     /// What is looked at in Java virtual machines.
     JavaFile {
-        /// Mean bytes between two allocations whose stack is noted; `0`: none. Confirming runs look at every allocation of one iteration.
+        /// Mean bytes between two allocations whose stack is noted; `0`: none. Confirming runs look
+        /// at every allocation of one iteration.
         #[schemars(extend("default" = "512 KiB"))]
         sampling: At<Size>,
-        /// Classes whose every object is followed from its allocation to its end in the build's own run: names, or beginnings with `*`
-        /// behind; `!` before one leaves it out again. Costly.
+        /// Classes whose every object is followed from its allocation to its end in the build's own
+        /// run: names, or beginnings with `*` behind; `!` before one leaves it out again. Costly.
         follow: Vec<At<Words>>,
         /// Bytes of the smallest object that is followed.
         follow_at_least: At<Size>,
@@ -30,21 +31,24 @@ table! {
         /// Allocation sites and allocating classes that are reported.
         #[schemars(extend("default" = 100))]
         follow_sites: At<Count>,
-        /// Classes that are not blamed for allocating followed objects, as in `follow`; default: those of the JDK.
+        /// Classes that are not blamed for allocating followed objects, as in `follow`; default:
+        /// those of the JDK.
         blame_ignore: Vec<At<Words>>,
         /// The only classes that are blamed.
         blame_target: Vec<At<Words>>,
-        /// Share of the largest heap: a test during which more of it is alive gets a warning, with the curve of the heap.
+        /// Share of the largest heap: a test during which more of it is alive gets a warning, with
+        /// the curve of the heap.
         heap_limit: At<Share>,
         /// When the virtual machine writes a heap dump into the session.
         #[schemars(extend("default" = "never"))]
         heap_dump: At<HeapDump>,
-        /// Whether memgate's agent is loaded. Without it leaks are counted by class all the same, but nobody knows who holds them; tests and
-        /// their results are those that the build tool writes into its XML files.
+        /// Whether memgate's agent is loaded. Without it leaks are counted by class all the same,
+        /// but nobody knows who holds them; tests and their results are those that the build tool
+        /// writes into its XML files.
         #[schemars(extend("default" = "loaded"))]
         agent: JavaAgent,
-        /// Whether native memory of libraries that are not the JDK's is judged: the agent is then preloaded into memgate's own virtual machines,
-        /// never into the build's.
+        /// Whether native memory of libraries that are not the JDK's is judged: the agent is then
+        /// preloaded into memgate's own virtual machines, never into the build's.
         #[schemars(extend("default" = "auto"))]
         native: JavaNative,
     }

@@ -14,8 +14,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 table! {
     /// Mail to teams and code owners.
     MailFile {
-        /// Server: `smtps://user@host` (TLS from the start, port 465), `smtp://user@host` (STARTTLS is required, port 587) or
-        /// `smtp+plain://host` (no encryption, no password, port 25); a port may follow.
+        /// Server: `smtps://user@host` (TLS from the start, port 465), `smtp://user@host` (STARTTLS
+        /// is required, port 587) or `smtp+plain://host` (no encryption, no password, port 25); a
+        /// port may follow.
         #[schemars(required)]
         server: At<Words>,
         /// Variable of the environment with the password.

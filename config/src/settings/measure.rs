@@ -29,14 +29,17 @@ table! {
         /// Executions of a suspect before the first that counts.
         #[schemars(extend("default" = WARM_UP))]
         warm_up: At<Count>,
-        /// Executions that count, at least: more while they are cheap (2 s) and where these leave it open (40).
+        /// Executions that count, at least: more while they are cheap (2 s) and where these leave
+        /// it open (40).
         #[schemars(extend("default" = ITERATIONS))]
         iterations: At<Count>,
-        /// A suspect test is repeated so often that a leak in one of so many executions would be missed with 1 % at most, before
-        /// what it left is called one-time; a slow one for 2 s, and the report says what was reached.
+        /// A suspect test is repeated so often that a leak in one of so many executions would be
+        /// missed with 1 % at most, before what it left is called one-time; a slow one for 2 s, and
+        /// the report says what was reached.
         #[schemars(extend("default" = RAREST_LEAK))]
         rarest_leak: At<Count>,
-        /// What growth is that cannot be confirmed, because the suite cannot be repeated or the test fails alone.
+        /// What growth is that cannot be confirmed, because the suite cannot be repeated or the
+        /// test fails alone.
         #[schemars(extend("default" = "warn"))]
         unconfirmed: LevelFile,
         /// How a JVM suite is screened. Native suites need no choice: one pass is exact.
@@ -45,8 +48,8 @@ table! {
         /// Confidence of the interval a verdict rests on.
         #[schemars(extend("default" = CONFIDENCE))]
         confidence: At<Share>,
-        /// Longest time of one test where memgate repeats it, and on a device. In the command's own run nothing is ended: a test that takes
-        /// longer is told.
+        /// Longest time of one test where memgate repeats it, and on a device. In the command's own
+        /// run nothing is ended: a test that takes longer is told.
         #[schemars(extend("default" = "60s"))]
         timeout: At<Time>,
         /// Time between two samples of the operating system's figures.

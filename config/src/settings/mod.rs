@@ -1,4 +1,5 @@
-//! One file per table of the configuration: the type that mirrors the file, the checked type, and how one becomes the other.
+//! One file per table of the configuration: the type that mirrors the file, the checked type, and
+//! how one becomes the other.
 
 pub(crate) mod instrumented;
 pub(crate) mod java;

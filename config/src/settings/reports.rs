@@ -49,8 +49,8 @@ table! {
         /// How much the file says.
         #[schemars(extend("default" = "extended"))]
         flavour: JunitFlavour,
-        /// JUnit files the test runner writes itself (`target/surefire-reports/TEST-*.xml`): each leak is added to the test
-        /// that leaked.
+        /// JUnit files the test runner writes itself (`target/surefire-reports/TEST-*.xml`): each
+        /// leak is added to the test that leaked.
         merge: Vec<Words>,
     }
 }

@@ -17,13 +17,15 @@ const REPETITIONS: &str = "{n}";
 table! {
     /// One suite: a command, and how its tests are told apart.
     SuiteFile {
-        /// Program and arguments. With the runner `command` an argument may contain `{n}`: how often the program repeats its
-        /// work; it is then judged by the slope over runs of different length.
+        /// Program and arguments. With the runner `command` an argument may contain `{n}`: how
+        /// often the program repeats its work; it is then judged by the slope over runs of
+        /// different length.
         run: At<Vec<At<Argument>>>,
-        /// Who tells the tests apart. Without it GoogleTest is recognised by itself, and a program without tests is one test.
+        /// Who tells the tests apart. Without it GoogleTest is recognised by itself, and a program
+        /// without tests is one test.
         runner: At<RunnerFile>,
-        /// Executables below the command that count as suites. Without it: the program itself, and every GoogleTest
-        /// executable it starts.
+        /// Executables below the command that count as suites. Without it: the program itself, and
+        /// every GoogleTest executable it starts.
         targets: Vec<At<TargetGlob>>,
         /// Variables added to the environment of the command.
         env: Named<Argument>,
@@ -31,33 +33,42 @@ table! {
         cwd: Words,
         /// Longest time of one repeated test of this suite, instead of `measure.timeout`.
         timeout: At<Time>,
-        /// For Java: the mapping file that R8 or ProGuard wrote with the tested build, or a folder of such files (`mapping.txt`), or a list of both;
-        /// of several files the code in `apks` tells the right one. Relative to the directory memgate runs in. Reports, ids, thresholds and waivers
-        /// then have the original names.
+        /// For Java: the mapping file that R8 or ProGuard wrote with the tested build, or a folder
+        /// of such files (`mapping.txt`), or a list of both; of several files the code in `apks`
+        /// tells the right one. Relative to the directory memgate runs in. Reports, ids, thresholds
+        /// and waivers then have the original names.
         mapping: At<OneOrMore<At<Words>>>,
-        /// Folders of unstripped libraries or `.debug` files, and APKs; relative to the directory memgate runs in. They give native stacks
-        /// functions, files and lines; a file counts only where its build id is that of the library in the process.
+        /// Folders of unstripped libraries or `.debug` files, and APKs; relative to the directory
+        /// memgate runs in. They give native stacks functions, files and lines; a file counts only
+        /// where its build id is that of the library in the process.
         symbols: At<Vec<At<Words>>>,
-        /// For the runner `instrumentation`: the package of the tests, as `adb shell pm list instrumentation` names it.
+        /// For the runner `instrumentation`: the package of the tests, as `adb shell pm list
+        /// instrumentation` names it.
         package: At<Words>,
-        /// For the runner `instrumentation`: the class of the runner, where the package has several.
+        /// For the runner `instrumentation`: the class of the runner, where the package has
+        /// several.
         instrumentation: At<Words>,
-        /// For the runner `instrumentation`: the serial of a device, or `all`. Without it the only device, or the one that `ANDROID_SERIAL`
-        /// names.
+        /// For the runner `instrumentation`: the serial of a device, or `all`. Without it the only
+        /// device, or the one that `ANDROID_SERIAL` names.
         devices: At<Words>,
-        /// For the runner `instrumentation`: APKs to install before, the app's and the tests'. Without it they have to be there.
+        /// For the runner `instrumentation`: APKs to install before, the app's and the tests'.
+        /// Without it they have to be there.
         apks: At<Vec<At<Words>>>,
-        /// For the runner `instrumentation`: arguments of the runner, `-e KEY VALUE` of `am instrument`.
+        /// For the runner `instrumentation`: arguments of the runner, `-e KEY VALUE` of `am
+        /// instrument`.
         arguments: At<Named<Argument>>,
-        /// For the runner `instrumentation`: whether memgate brings the agent into the app, or the test APK has it.
+        /// For the runner `instrumentation`: whether memgate brings the agent into the app, or the
+        /// test APK has it.
         #[schemars(extend("default" = "delivered"))]
         agent: At<AgentFrom>,
-        /// For the runner `instrumentation`: whether a heap dump of a test that leaks is kept with the session; `trimmed`: without the
-        /// contents of its strings, bitmaps and other arrays of primitives, and compressed.
+        /// For the runner `instrumentation`: whether a heap dump of a test that leaks is kept with
+        /// the session; `trimmed`: without the contents of its strings, bitmaps and other arrays of
+        /// primitives, and compressed.
         #[schemars(extend("default" = "never"))]
         heap_dump: At<DumpOf>,
-        /// For the runner `instrumentation`: whether the tests share a process, or each has its own (`orchestrator`), as below Android's Test
-        /// Orchestrator. With `clearPackageData: true` in `arguments` the data of app and tests is cleared before each.
+        /// For the runner `instrumentation`: whether the tests share a process, or each has its own
+        /// (`orchestrator`), as below Android's Test Orchestrator. With `clearPackageData: true` in
+        /// `arguments` the data of app and tests is cleared before each.
         #[schemars(extend("default" = "host"))]
         execution: At<Execution>,
     }

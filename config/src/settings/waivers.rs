@@ -9,7 +9,8 @@ use crate::value::glob::{FrameGlob, Glob, TestGlob};
 use crate::value::text::{LeakId, Words};
 
 table! {
-    /// A known leak that is accepted for a time. Exactly one of `leak`, `frame`, `class` and `holder` says which; `test` limits it to some tests.
+    /// A known leak that is accepted for a time. Exactly one of `leak`, `frame`, `class` and
+    /// `holder` says which; `test` limits it to some tests.
     WaiverFile {
         /// The id of the leak, as the report prints it.
         leak: At<LeakId>,
@@ -19,7 +20,8 @@ table! {
         class: At<Glob>,
         /// A step of the path that holds it, as `class.field` (Java).
         holder: At<Glob>,
-        /// The tests in which it is accepted: `suite::Test.name`, or a test of any suite. Without it, in all.
+        /// The tests in which it is accepted: `suite::Test.name`, or a test of any suite. Without
+        /// it, in all.
         test: At<TestGlob>,
         /// Why it is accepted.
         #[schemars(required)]
@@ -106,7 +108,8 @@ fn holder_name(step: &HolderStep) -> String {
 impl Waiver {
     pub(crate) fn check(file: At<WaiverFile>, reader: &mut Reader<'_>) -> Option<Self> {
         let At { value: WaiverFile { leak, frame, class, holder, test, reason, owner, until }, span } = file;
-        // A value that could not be read was reported: what is missing because of it is not reported again.
+        // A value that could not be read was reported: what is missing because of it is not
+        // reported again.
         let complete = !reader.has_error_below(&span);
         let targets = [
             leak.map(|At { value: LeakId(id), span }| (WaiverTarget::Leak(id), span)),

@@ -1,4 +1,5 @@
-//! `reports.webhooks`: messages to chats. Their addresses are secrets: who knows one can write there.
+//! `reports.webhooks`: messages to chats. Their addresses are secrets: who knows one can write
+//! there.
 
 use crate::read::{At, Reader, choice, table};
 use crate::settings::reports::When;

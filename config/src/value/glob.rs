@@ -114,7 +114,8 @@ impl Value for FrameGlob {
         "write `module!function`, such as `libfontconfig.so*!FcInit*`; `?` stands for any one character";
 
     fn parse(text: &str) -> Result<Self, Fault> {
-        // `operator!=` has a `!` too: a module is what stands before the first one, and has no space or parenthesis.
+        // `operator!=` has a `!` too: a module is what stands before the first one, and has no
+        // space or parenthesis.
         let (module, function) = match text.split_once('!') {
             Some((module, function)) if !module.contains(['(', ' ']) && !module.ends_with("operator") => {
                 (Some(Glob::parse(module)?), function)
@@ -125,7 +126,8 @@ impl Value for FrameGlob {
     }
 }
 
-/// A pattern over the path of an executable. The agent matches it inside the tested process, where only `*` and `?` exist.
+/// A pattern over the path of an executable. The agent matches it inside the tested process, where
+/// only `*` and `?` exist.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TargetGlob(Glob);
 
@@ -136,7 +138,8 @@ impl TargetGlob {
         self.0.text()
     }
 
-    /// The pattern for absolute paths: one that is not absolute is taken below `directory`, and one without `/` anywhere.
+    /// The pattern for absolute paths: one that is not absolute is taken below `directory`, and one
+    /// without `/` anywhere.
     #[must_use]
     pub fn absolute(&self, directory: &str) -> String {
         let text = self.text();

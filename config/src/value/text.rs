@@ -24,7 +24,8 @@ impl Value for Words {
     }
 }
 
-/// A text that may be empty, such as the value of a variable or an argument; YAML's numbers and words are taken as written.
+/// A text that may be empty, such as the value of a variable or an argument; YAML's numbers and
+/// words are taken as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Argument(pub(crate) String);
 

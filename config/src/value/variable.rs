@@ -1,5 +1,6 @@
-//! Secrets: the file names a variable of the environment and nothing else. Its value is looked up by whoever uses it, when
-//! it is used: it is in no checked setting, and a machine on which it is not set can still run everything else.
+//! Secrets: the file names a variable of the environment and nothing else. Its value is looked up
+//! by whoever uses it, when it is used: it is in no checked setting, and a machine on which it is
+//! not set can still run everything else.
 
 use crate::read::{Read, Reader};
 use crate::value::value_schema;

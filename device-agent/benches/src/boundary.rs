@@ -1,4 +1,5 @@
-//! What a boundary costs the thread that reaches it, and what other threads notice: `native/boundary.c` measures, this judges.
+//! What a boundary costs the thread that reaches it, and what other threads notice:
+//! `native/boundary.c` measures, this judges.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -40,7 +41,8 @@ pub(crate) fn run(folder: &Path, agent: &Path, times: u32) -> Result<Vec<Verdict
         let seen = Seen::read(&String::from_utf8_lossy(&output.stdout))
             .ok_or_else(|| format!("read the boundaries with {survivors} survivors"))?;
         seen.print(survivors);
-        // Wall time is what the test waits; where its thread was preempted every time, it tells of the machine only.
+        // Wall time is what the test waits; where its thread was preempted every time, it tells of
+        // the machine only.
         let worst = seen.undisturbed_s.unwrap_or(0.0).max(seen.cpu_s);
         verdicts.push(Verdict::of(
             &format!("boundary with {survivors} survivors, ms"),

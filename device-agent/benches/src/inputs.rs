@@ -1,4 +1,5 @@
-//! The workloads: what each runs, and the inputs they read, made here so that every machine measures the same work.
+//! The workloads: what each runs, and the inputs they read, made here so that every machine
+//! measures the same work.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,7 +21,8 @@ pub(crate) struct Workload {
 /// Which bounds hold for a workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
-    /// A stock program; `diverse`: its stacks are so many that they, not its blocks, decide what the tracker needs.
+    /// A stock program; `diverse`: its stacks are so many that they, not its blocks, decide what
+    /// the tracker needs.
     Real { diverse: bool },
     /// Nothing but allocating and freeing, with the ratio that is allowed for it.
     Churn { bound: f64 },

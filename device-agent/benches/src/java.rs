@@ -1,8 +1,8 @@
 //! What the agent costs a Java virtual machine: `java/JavaBench.java` measures, this judges.
 //!
-//! Data flow: the bench and the agent's one Java class are compiled into the scratch folder → loaded and idle: whole processes, plain and with
-//! the agent, in turn; sampling: switched on and off in one process, beside
-//! async-profiler in another; boundaries: one process for each size of
+//! Data flow: the bench and the agent's one Java class are compiled into the scratch folder →
+//! loaded and idle: whole processes, plain and with the agent, in turn; sampling: switched on and
+//! off in one process, beside async-profiler in another; boundaries: one process for each size of
 //! heap → quotients within a round → medians → table and bounds. Time is CPU time.
 
 use std::collections::BTreeMap;
@@ -33,9 +33,10 @@ const BY_PEER: f64 = 1.03;
 const JSON: f64 = 1.05;
 const BY_COLLECTION: f64 = 1.8;
 const BY_DUMP: f64 = 0.35;
-/// Exact survivors: the instances are visited once to mark the old ones, and once to mark those that were born (and once more where
-/// nothing of a class survived, which is not measured here). The walk to the holders of those that survived costs several passes over all
-/// references on top; it is told, without a bound.
+/// Exact survivors: the instances are visited once to mark the old ones, and once to mark those
+/// that were born (and once more where nothing of a class survived, which is not measured here).
+/// The walk to the holders of those that survived costs several passes over all references on top;
+/// it is told, without a bound.
 const SURVIVORS_BY_COLLECTION: f64 = 1.5;
 
 /// Numbers by what they are the time of, in the order they were taken.
@@ -114,7 +115,8 @@ fn idle(setup: &Setup<'_>, rounds: u32) -> Result<Verdict, String> {
     Ok(Verdict::of("Java, loaded and idle: CPU by plain", quotient, IDLE))
 }
 
-/// The agent and the peer, each switched on and off in a virtual machine of its own, in turn: one virtual machine lets one agent sample.
+/// The agent and the peer, each switched on and off in a virtual machine of its own, in turn: one
+/// virtual machine lets one agent sample.
 fn sampling(setup: &Setup<'_>, workload: &str, rounds: u32) -> Result<Vec<Verdict>, String> {
     let (follow, rounds) = (offset::FOLLOW.to_string(), rounds.to_string());
     let spools = setup.spools().to_string_lossy().into_owned();
@@ -255,8 +257,8 @@ fn java_home() -> Result<PathBuf, String> {
     home.map(PathBuf::from).ok_or_else(|| "find a JDK: `java` does not tell its java.home".to_owned())
 }
 
-/// The bench beside the agent's class, which it calls; that class alone goes into the jar the agent asks for, with an empty one for
-/// the listener that nobody needs here.
+/// The bench beside the agent's class, which it calls; that class alone goes into the jar the agent
+/// asks for, with an empty one for the listener that nobody needs here.
 fn compile(java: &Path, classes: &Path, jars: &Path) -> Result<(), String> {
     let tool = |name: &str| java.with_file_name(name);
     let hooks = classes.with_file_name("hooks");

@@ -6,9 +6,11 @@
 //! cargo run --release -p memgate-benches -- --java    # what it costs a Java virtual machine: JDK and Maven are needed
 //! ```
 //!
-//! Data flow: inputs and C programs are made in a scratch folder → every round runs every workload plain, tracked, and under
-//! heaptrack's in-process part, one after the other → ratios within a round → medians → table → bounds; then boundaries. Time is CPU time
-//! of the process, because wall time on a shared machine measures the neighbours. The agent is `$MEMGATE_AGENT`, else it is built.
+//! Data flow: inputs and C programs are made in a scratch folder → every round runs every workload
+//! plain, tracked, and under heaptrack's in-process part, one after the other → ratios within a
+//! round → medians → table → bounds; then boundaries. Time is CPU time of the process, because wall
+//! time on a shared machine measures the neighbours. The agent is `$MEMGATE_AGENT`, else it is
+//! built.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "its output is its purpose")]
 
@@ -129,7 +131,8 @@ fn all_hold(verdicts: &[Verdict]) -> bool {
     verdicts.iter().all(|verdict| verdict.holds)
 }
 
-/// All rounds over all workloads, so that a bad minute of the machine meets every workload in a round or two.
+/// All rounds over all workloads, so that a bad minute of the machine meets every workload in a
+/// round or two.
 fn rounds(bench: &Bench, workloads: &[Workload], options: &Options) -> Result<Vec<Vec<Round>>, String> {
     let mut all: Vec<Vec<Round>> = workloads.iter().map(|_| Vec::new()).collect();
     for _ in 0..options.rounds {

@@ -110,8 +110,8 @@ pub(crate) fn peer_is_there() -> bool {
     Path::new(HEAPTRACK).exists()
 }
 
-/// The cost in the goodbye of the one spool in `folder`: also the proof that the run was recorded. `without_end`: a program that
-/// takes its own time has not seen what the agent did at its end.
+/// The cost in the goodbye of the one spool in `folder`: also the proof that the run was recorded.
+/// `without_end`: a program that takes its own time has not seen what the agent did at its end.
 fn last_cost(folder: &Path, without_end: bool) -> Result<Duration, String> {
     let read = |e: std::io::Error| format!("read {}: {e}", folder.display());
     let spool = fs::read_dir(folder).map_err(read)?.next().ok_or("find a spool: the run was not recorded")?;

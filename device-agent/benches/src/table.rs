@@ -13,7 +13,8 @@ mod bound {
     pub(super) const MEMORY_DIVERSE: f64 = 1.6;
     pub(super) const MEMORY_MIB: f64 = 4.0;
     pub(super) const DORMANT: f64 = 1.02;
-    /// The agent's own figure may be off by this part of what it adds, or by a hundredth of the run.
+    /// The agent's own figure may be off by this part of what it adds, or by a hundredth of the
+    /// run.
     pub(super) const SAID: f64 = 0.2;
     pub(super) const SAID_POINTS: f64 = 0.01;
 }
@@ -46,8 +47,9 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Neighbours only ever add to a run's CPU time: so of equal runs in a round the fastest counts, and what is hardly there at
-    /// all (dormant) is looked for between the fastest of all runs.
+    /// Neighbours only ever add to a run's CPU time: so of equal runs in a round the fastest
+    /// counts, and what is hardly there at all (dormant) is looked for between the fastest of all
+    /// runs.
     pub(crate) fn new(name: &'static str, kind: Kind, rounds: &[Round]) -> Self {
         let ratio = |pick: fn(&Round) -> &[Sample]| {
             let of = |r: &Round| Some(fastest(pick(r).iter())? / fastest(r.plain.iter())?);
@@ -82,8 +84,8 @@ impl Row {
     }
 }
 
-/// As the report reckons it: what the agent says by what is left of the process without it. Boundaries are told in wall time,
-/// so here, too, the fastest run counts.
+/// As the report reckons it: what the agent says by what is left of the process without it.
+/// Boundaries are told in wall time, so here, too, the fastest run counts.
 fn said(round: &Round) -> Option<f64> {
     let told = round.tracked.iter().filter_map(|s| s.told).min()?.as_secs_f64();
     Some(told / (fastest(round.tracked.iter())? - told))
@@ -131,7 +133,8 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// `allow`: the part by which CPU ratios may exceed their bounds on a machine that does other things too.
+/// `allow`: the part by which CPU ratios may exceed their bounds on a machine that does other
+/// things too.
 pub(crate) fn verdicts(rows: &[Row], allow: f64) -> Vec<Verdict> {
     let mut all = Vec::new();
     let mut judge = |what: &str, seen: f64, limit: f64, slack: f64| {

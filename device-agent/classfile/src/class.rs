@@ -1,4 +1,5 @@
-//! Reads as much of a class file as is needed to find methods and their code. Total: every input gives a class or an error.
+//! Reads as much of a class file as is needed to find methods and their code. Total: every input
+//! gives a class or an error.
 
 use crate::Refused;
 

@@ -10,7 +10,8 @@ const RETURN: u8 = 0xb1;
 const CALL_BYTES: u8 = 4;
 /// The descriptor of everything that is called.
 const TAKES_OBJECT: &str = "(Ljava/lang/Object;)V";
-/// Constants of one call: class name, class, method name, name and type, method; the descriptor is shared.
+/// Constants of one call: class name, class, method name, name and type, method; the descriptor is
+/// shared.
 const CONSTANTS_PER_CALL: u16 = 5;
 
 /// Where in the method the call goes.
@@ -22,7 +23,8 @@ pub enum Place {
     End,
 }
 
-/// A call of a static method that takes an `Object`: the first parameter of the instance method it is inserted into.
+/// A call of a static method that takes an `Object`: the first parameter of the instance method it
+/// is inserted into.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
     /// Method that is changed.
@@ -129,7 +131,8 @@ fn lengths(bytes: &[u8], code: Code) -> Result<[Edit; 3], Refused> {
     ])
 }
 
-/// The tables that name positions in the code, moved by the inserted call. Those that a verifier reads make the class refused.
+/// The tables that name positions in the code, moved by the inserted call. Those that a verifier
+/// reads make the class refused.
 fn moved_tables(class: &Class<'_>, code: Code) -> Result<Vec<Edit>, Refused> {
     let mut r = Reader::new(class.bytes, code.end);
     if r.u16()? != 0 {

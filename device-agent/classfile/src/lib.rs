@@ -1,12 +1,14 @@
 //! Inserts calls into a Java class file as it is loaded.
 //!
-//! Data flow: [`insert_calls`] reads the class once ([`class::Class`]: constant pool, methods, their code), finds for each
-//! [`Call`] the one place it asks for, appends the constants the calls need behind the pool, and copies everything else unchanged. Nothing
-//! is computed anew: no jump moves relative to another, no stack map changes. A class in which that cannot be done is refused, and
-//! stays as it is.
+//! Data flow: [`insert_calls`] reads the class once ([`class::Class`]: constant pool, methods,
+//! their code), finds for each [`Call`] the one place it asks for, appends the constants the calls
+//! need behind the pool, and copies everything else unchanged. Nothing is computed anew: no jump
+//! moves relative to another, no stack map changes. A class in which that cannot be done is
+//! refused, and stays as it is.
 //!
-//! The only user is the agent's hook of `org.junit.runner.notification.RunNotifier`; input is whatever a class loader defines.
-//! Source of the layout: The Java Virtual Machine Specification, chapter 4.
+//! The only user is the agent's hook of `org.junit.runner.notification.RunNotifier`; input is
+//! whatever a class loader defines. Source of the layout: The Java Virtual Machine Specification,
+//! chapter 4.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 

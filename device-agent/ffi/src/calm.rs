@@ -48,8 +48,9 @@ unsafe fn pthread_setcancelstate(_: c_int, _: *mut c_int) -> c_int {
 /// `PTHREAD_CANCEL_DISABLE`, in glibc and musl.
 const DISABLE: c_int = 1;
 
-/// While it lives, this thread is not cancelled: our calls would be cancellation points (open, close) in the midst of a function of
-/// the guest's that is none, and would leave with our locks held.
+/// While it lives, this thread is not cancelled: our calls would be cancellation points (open,
+/// close) in the midst of a function of the guest's that is none, and would leave with our locks
+/// held.
 pub struct CancelHeld(c_int);
 
 impl CancelHeld {

@@ -1,4 +1,5 @@
-//! Symbols of the running executable that the loader does not know: the full symbol table in its file.
+//! Symbols of the running executable that the loader does not know: the full symbol table in its
+//! file.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +18,8 @@ pub struct Symbol {
     pub size: u64,
 }
 
-/// Looks names up in the symbol table of an ELF file; one entry per name. A file without a table has none of them.
+/// Looks names up in the symbol table of an ELF file; one entry per name. A file without a table
+/// has none of them.
 ///
 /// # Errors
 /// The file cannot be read, or is not a 64-bit little-endian ELF file with a sound table.

@@ -1,7 +1,8 @@
-//! What a program that is about to be started gets: its arguments, its environment, its surroundings.
+//! What a program that is about to be started gets: its arguments, its environment, its
+//! surroundings.
 //!
-//! All of this may run in the child of a `vfork`, which shares its parent's memory and has only its signal-safe functions: nothing here
-//! allocates from a heap, takes a lock, or keeps a descriptor.
+//! All of this may run in the child of a `vfork`, which shares its parent's memory and has only its
+//! signal-safe functions: nothing here allocates from a heap, takes a lock, or keeps a descriptor.
 
 use core::ffi::{CStr, c_char};
 use core::marker::PhantomData;
@@ -28,7 +29,8 @@ impl<'a> Strings<'a> {
         unsafe extern "C" {
             static environ: *const *const c_char;
         }
-        // SAFETY: a word of the C library. Whoever changes it in another thread meanwhile has a race with any start of a program.
+        // SAFETY: a word of the C library. Whoever changes it in another thread meanwhile has a
+        // race with any start of a program.
         let at = unsafe { ptr::read_volatile(&raw const environ) };
         // SAFETY: the C library keeps it terminated.
         unsafe { Self::new(at) }
@@ -72,7 +74,8 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// `changes`: name with `=`, and the parts of its new value; one without parts is taken away. `None`: no memory.
+    /// `changes`: name with `=`, and the parts of its new value; one without parts is taken away.
+    /// `None`: no memory.
     #[must_use]
     pub fn new(base: Strings<'_>, changes: &[(&[u8], &[&[u8]])]) -> Option<Self> {
         let word = size_of::<*const c_char>();
@@ -93,7 +96,8 @@ impl Changed {
         let is_changed =
             |variable: &CStr| changes.iter().any(|(name, _)| variable.to_bytes().starts_with(name));
         for variable in base.filter(|variable| !is_changed(variable)) {
-            // SAFETY: there are at least so many slots as variables, and one for each change, and one for the end.
+            // SAFETY: there are at least so many slots as variables, and one for each change, and
+            // one for the end.
             unsafe { slot.write(variable.as_ptr()) };
             slot = slot.wrapping_add(1);
         }
@@ -156,8 +160,9 @@ pub fn effective_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// May the user this process works as do that, once a program is started? By the bits of the file and of the folders on the way to it:
-/// a process that gave its user up may have kept capabilities that it loses with the start.
+/// May the user this process works as do that, once a program is started? By the bits of the file
+/// and of the folders on the way to it: a process that gave its user up may have kept capabilities
+/// that it loses with the start.
 #[must_use]
 pub fn may_when_started(right: Right, path: &CStr) -> bool {
     let user = effective_user();
@@ -194,7 +199,8 @@ pub fn mode_of_file(path: &CStr) -> Option<u32> {
 /// Mode and owner.
 fn status_of(path: &CStr) -> Option<(u32, u32)> {
     let mut found = core::mem::MaybeUninit::<libc::stat>::uninit();
-    // By its number: the C library's function of this name is younger than the libraries that the agent works with.
+    // By its number: the C library's function of this name is younger than the libraries that the
+    // agent works with.
     // SAFETY: a terminated path; writes the structure.
     let status =
         unsafe { libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path.as_ptr(), found.as_mut_ptr(), 0) };
@@ -206,9 +212,11 @@ fn status_of(path: &CStr) -> Option<(u32, u32)> {
     Some((found.st_mode, found.st_uid))
 }
 
-/// Writes the working directory to `into`, without a NUL; returns its bytes, 0 where it is not known.
+/// Writes the working directory to `into`, without a NUL; returns its bytes, 0 where it is not
+/// known.
 pub fn current_folder(into: &mut [u8]) -> usize {
-    // SAFETY: writes at most so many bytes. The C library's function may allocate; the kernel's does not.
+    // SAFETY: writes at most so many bytes. The C library's function may allocate; the kernel's
+    // does not.
     let got = unsafe { libc::syscall(libc::SYS_getcwd, into.as_mut_ptr(), into.len()) };
     usize::try_from(got).unwrap_or(0).saturating_sub(1)
 }

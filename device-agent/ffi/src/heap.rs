@@ -1,4 +1,5 @@
-//! The agent's own heap: anonymous mappings, never the guest's `malloc`, so that nothing of ours is counted or disturbs it.
+//! The agent's own heap: anonymous mappings, never the guest's `malloc`, so that nothing of ours is
+//! counted or disturbs it.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -17,7 +18,8 @@ pub fn mapped_bytes() -> u64 {
     MAPPED.load(Ordering::Relaxed)
 }
 
-/// Pages straight from the kernel. dlmalloc's own global variant has an empty back end on Android, hence this one.
+/// Pages straight from the kernel. dlmalloc's own global variant has an empty back end on Android,
+/// hence this one.
 struct Pages;
 
 // SAFETY: `alloc` returns fresh private mappings; what is not supported is declined.
@@ -58,7 +60,8 @@ unsafe impl dlmalloc::Allocator for Pages {
     }
 }
 
-/// From this size on a block has a mapping of its own, which the system gets back with it: the heap keeps what it has mapped.
+/// From this size on a block has a mapping of its own, which the system gets back with it: the heap
+/// keeps what it has mapped.
 const LARGE: usize = 8 << 20;
 
 fn is_large(layout: Layout) -> bool {
@@ -87,8 +90,8 @@ impl Heap {
         &self.lock
     }
 
-    /// Makes sure that `bytes` more are here, to be had in smaller pieces. False: the system gives no more, and who asked all
-    /// the same would end the process.
+    /// Makes sure that `bytes` more are here, to be had in smaller pieces. False: the system gives
+    /// no more, and who asked all the same would end the process.
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {
         self.locked(|heap| {
@@ -97,7 +100,8 @@ impl Heap {
             if at.is_null() {
                 return false;
             }
-            // SAFETY: just allocated with this size and alignment. The heap keeps what it has mapped.
+            // SAFETY: just allocated with this size and alignment. The heap keeps what it has
+            // mapped.
             unsafe { heap.free(at, bytes, 16) };
             true
         })

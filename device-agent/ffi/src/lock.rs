@@ -1,4 +1,5 @@
-//! A futex lock without thread-local storage, poisoning or allocation, that can be held across `fork`.
+//! A futex lock without thread-local storage, poisoning or allocation, that can be held across
+//! `fork`.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};

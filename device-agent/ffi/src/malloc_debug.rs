@@ -1,7 +1,9 @@
-//! What Android's own malloc debugging lists, in a process that runs with it (`libc.debug.malloc.options`, `wrap.sh`).
+//! What Android's own malloc debugging lists, in a process that runs with it
+//! (`libc.debug.malloc.options`, `wrap.sh`).
 //!
-//! libc offers it under two names: `android_mallopt` since API 29, which the NDK does not show, and `get_malloc_leak_info` before. Both
-//! are looked for when the process runs. Where malloc debugging is off, one says so and the other leaves its answers as they were.
+//! libc offers it under two names: `android_mallopt` since API 29, which the NDK does not show, and
+//! `get_malloc_leak_info` before. Both are looked for when the process runs. Where malloc debugging
+//! is off, one says so and the other leaves its answers as they were.
 
 use core::ffi::{c_int, c_void};
 use core::{ptr, slice};
@@ -68,7 +70,8 @@ impl Source {
         Some(Self::Pair(get, unsafe { core::mem::transmute::<usize, FreeInfo>(free) }))
     }
 
-    /// What is listed now. `None`: malloc debugging is off, nothing is listed, what came makes no sense, or there is no memory for a copy.
+    /// What is listed now. `None`: malloc debugging is off, nothing is listed, what came makes no
+    /// sense, or there is no memory for a copy.
     #[must_use]
     pub fn take(self) -> Option<Listed> {
         let mut answer = Answer {

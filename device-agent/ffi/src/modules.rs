@@ -17,7 +17,8 @@ pub struct Loaded {
     pub build_id: Vec<u8>,
 }
 
-/// All objects now, with the loader's counts of loads and unloads so far. Takes the loader's lock: never in a hook.
+/// All objects now, with the loader's counts of loads and unloads so far. Takes the loader's lock:
+/// never in a hook.
 #[must_use]
 pub fn loaded() -> (Vec<Loaded>, u64, u64) {
     let mut out = (Vec::new(), 0, 0);
@@ -26,8 +27,8 @@ pub fn loaded() -> (Vec<Loaded>, u64, u64) {
     out
 }
 
-/// The loader's counts of loads and unloads so far. A loader that does not count (bionic before API 30): the number of objects now,
-/// and a sum that changes when other ones are loaded.
+/// The loader's counts of loads and unloads so far. A loader that does not count (bionic before API
+/// 30): the number of objects now, and a sum that changes when other ones are loaded.
 #[must_use]
 pub fn counts() -> (u64, u64) {
     let mut out = (0, 0);

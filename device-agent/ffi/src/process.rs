@@ -12,7 +12,8 @@ pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// CPU time of the calling thread so far. A system call: for the start only, no guest's filter may be known to allow it later.
+/// CPU time of the calling thread so far. A system call: for the start only, no guest's filter may
+/// be known to allow it later.
 #[must_use]
 pub fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
@@ -58,13 +59,14 @@ pub fn thread_id() -> u32 {
     u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).unwrap_or(0)
 }
 
-/// Thread id, told by a futex: it is among the few system calls that `malloc` makes too, so no filter of the guest's
-/// forbids it. `None`: the kernel has no such futexes.
+/// Thread id, told by a futex: it is among the few system calls that `malloc` makes too, so no
+/// filter of the guest's forbids it. `None`: the kernel has no such futexes.
 #[must_use]
 pub fn thread_id_by_futex() -> Option<u32> {
     let word = AtomicU32::new(0);
     let nothing = ptr::null::<libc::timespec>();
-    // Taking a free lock of this kind writes the taker's thread id into the word; nobody else knows the word.
+    // Taking a free lock of this kind writes the taker's thread id into the word; nobody else knows
+    // the word.
     // SAFETY: the word outlives the call.
     let status = unsafe {
         libc::syscall(
@@ -107,7 +109,8 @@ pub fn variable(name: &CStr) -> Option<String> {
     Some(unsafe { CStr::from_ptr(value) }.to_string_lossy().into_owned())
 }
 
-/// Sets an environment variable, or takes it away. While no other thread can be reading the environment.
+/// Sets an environment variable, or takes it away. While no other thread can be reading the
+/// environment.
 ///
 /// # Errors
 /// As setenv(3).
@@ -133,7 +136,8 @@ pub fn property(name: &CStr) -> String {
         .map_or_else(|_| String::new(), |text| text.to_string_lossy().into_owned())
 }
 
-/// Default stack size of new threads in bionic (`PTHREAD_STACK_SIZE_DEFAULT`), whatever RLIMIT_STACK is.
+/// Default stack size of new threads in bionic (`PTHREAD_STACK_SIZE_DEFAULT`), whatever
+/// RLIMIT_STACK is.
 #[must_use]
 #[cfg(target_os = "android")]
 pub const fn default_thread_stack_bytes() -> usize {
@@ -161,7 +165,8 @@ pub fn pause(time: Duration) {
     unsafe { libc::nanosleep(&raw const t, ptr::null_mut()) };
 }
 
-/// Address of a symbol in the global scope, in search order; 0: none. `next`: search behind the agent itself.
+/// Address of a symbol in the global scope, in search order; 0: none. `next`: search behind the
+/// agent itself.
 #[must_use]
 pub fn symbol(name: &CStr, next: bool) -> usize {
     let scope = if next { libc::RTLD_NEXT } else { libc::RTLD_DEFAULT };
@@ -238,7 +243,8 @@ pub fn at_exit(handler: extern "C" fn()) -> bool {
 
 /// Registers a handler for `exit`. The earlier it is registered, the later it runs.
 ///
-/// bionic's `atexit` is not in its libc but in every program's start files; destructors of preloaded libraries do not run.
+/// bionic's `atexit` is not in its libc but in every program's start files; destructors of
+/// preloaded libraries do not run.
 #[must_use]
 #[cfg(target_os = "android")]
 pub fn at_exit(handler: extern "C" fn()) -> bool {
@@ -255,8 +261,8 @@ pub fn at_exit(handler: extern "C" fn()) -> bool {
     unsafe { __cxa_atexit(handler, ptr::null_mut(), ptr::null_mut()) == 0 }
 }
 
-/// Registers handlers around `fork`. Found by name: glibc and musl spell it differently, and a symbol that is
-/// missing where the library is loaded would end a musl program before it begins.
+/// Registers handlers around `fork`. Found by name: glibc and musl spell it differently, and a
+/// symbol that is missing where the library is loaded would end a musl program before it begins.
 #[must_use]
 pub fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) -> bool {
     type Register =
@@ -313,11 +319,13 @@ pub fn exit(status: i32) -> ! {
     unsafe { libc::exit(status) }
 }
 
-/// Apps on Android may always ask for their number; elsewhere a guest's filter of system calls may forbid it.
+/// Apps on Android may always ask for their number; elsewhere a guest's filter of system calls may
+/// forbid it.
 const ASKS_FOR_ITS_NUMBER: bool = cfg!(target_os = "android");
 
-/// Memory that only this very process has: in a child it reads as zero, however the child was made (`fork`, `_Fork`, a bare
-/// `clone`), so that a child does not take its parent's shared pages for its own. It needs no system call to look at.
+/// Memory that only this very process has: in a child it reads as zero, however the child was made
+/// (`fork`, `_Fork`, a bare `clone`), so that a child does not take its parent's shared pages for
+/// its own. It needs no system call to look at.
 pub struct ForkMark(AtomicPtr<Marked>);
 
 #[repr(C)]
@@ -333,7 +341,8 @@ impl ForkMark {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Marks this process as the one that `holds`; again in a child that is followed. False: the kernel has no such memory.
+    /// Marks this process as the one that `holds`; again in a child that is followed. False: the
+    /// kernel has no such memory.
     #[must_use]
     pub fn set(&self) -> bool {
         let mut at = self.0.load(Ordering::Acquire);
@@ -346,7 +355,8 @@ impl ForkMark {
             if page == libc::MAP_FAILED {
                 return false;
             }
-            // SAFETY: the page just mapped. Since Linux 4.14; devices with Android 8 to 10 may have an older one.
+            // SAFETY: the page just mapped. Since Linux 4.14; devices with Android 8 to 10 may have
+            // an older one.
             if unsafe { libc::madvise(page, 4096, libc::MADV_WIPEONFORK) } != 0 && !ASKS_FOR_ITS_NUMBER {
                 return false;
             }

@@ -34,7 +34,8 @@ pub fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
         tv_nsec: t.subsec_nanos().into(),
     });
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: the word lives as long as its reference; the result does not matter, callers look at the word again.
+    // SAFETY: the word lives as long as its reference; the result does not matter, callers look at
+    // the word again.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, limit) };
 }
 
@@ -47,7 +48,8 @@ pub fn futex_wake(word: &AtomicU32) {
 /// Where a descriptor of ours is put for the moment it lives.
 const HIGH_NUMBER: libc::c_int = 500;
 
-/// A file that is open only as long as this value lives: guests get no descriptor of ours to trip over.
+/// A file that is open only as long as this value lives: guests get no descriptor of ours to trip
+/// over.
 pub struct BriefFile(OwnedFd);
 
 impl BriefFile {
@@ -81,7 +83,8 @@ impl BriefFile {
         }
         // SAFETY: just opened, owned by nobody else.
         let low = unsafe { OwnedFd::from_raw_fd(fd) };
-        // The lowest free number is what the guest's next open would get, or what it is about to close: out of its way.
+        // The lowest free number is what the guest's next open would get, or what it is about to
+        // close: out of its way.
         // SAFETY: an open descriptor.
         let high = unsafe { libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH_NUMBER) };
         // With a low limit on descriptors there is no high number: then this one has to do.
@@ -91,8 +94,9 @@ impl BriefFile {
         Ok(Self(file))
     }
 
-    /// Makes sure that blocks exist for the whole range: writing to a mapped hole on a full disk would kill the guest
-    /// with SIGBUS. RLIMIT_FSIZE is looked at first, because exceeding it would be a signal as well.
+    /// Makes sure that blocks exist for the whole range: writing to a mapped hole on a full disk
+    /// would kill the guest with SIGBUS. RLIMIT_FSIZE is looked at first, because exceeding it
+    /// would be a signal as well.
     ///
     /// # Errors
     /// No room, or the limit is lower.
@@ -189,8 +193,9 @@ impl SharedMap {
         n
     }
 
-    /// Makes this the mapping of the `bytes` that follow in the file; it ends at `end` now. The file is lengthened by its path and the
-    /// mapping moved: no descriptor is needed. The bytes may be a hole: see [`SharedMap::populate`].
+    /// Makes this the mapping of the `bytes` that follow in the file; it ends at `end` now. The
+    /// file is lengthened by its path and the mapping moved: no descriptor is needed. The bytes may
+    /// be a hole: see [`SharedMap::populate`].
     ///
     /// # Errors
     /// As truncate(2) and mremap(2); the mapping is as it was then.
@@ -213,7 +218,8 @@ impl SharedMap {
         Ok(())
     }
 
-    /// Makes sure that blocks exist for a page-aligned part, as [`BriefFile::allocate`], without a descriptor.
+    /// Makes sure that blocks exist for a page-aligned part, as [`BriefFile::allocate`], without a
+    /// descriptor.
     ///
     /// # Errors
     /// No room, or a kernel before 5.14.

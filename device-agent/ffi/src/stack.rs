@@ -1,5 +1,6 @@
-//! A stack of the agent's own, for work that needs more than a guest's stack may have: threads of 16 KiB, coroutines and alternate
-//! signal stacks all call `fork` and `_exit`. It is mapped for the call and given back after it.
+//! A stack of the agent's own, for work that needs more than a guest's stack may have: threads of
+//! 16 KiB, coroutines and alternate signal stacks all call `fork` and `_exit`. It is mapped for the
+//! call and given back after it.
 
 use core::arch::naked_asm;
 use core::ffi::c_void;
@@ -21,8 +22,9 @@ pub fn set_main(top: usize, bytes: usize) {
     MAIN_BYTES.store(bytes, Ordering::Relaxed);
 }
 
-/// Runs `work` where there is room: here on the main stack, else on a stack of our own. Signals are held meanwhile, because a
-/// handler of the guest's (a garbage collector that stops the world) would look for this thread's stack pointer in its own stack.
+/// Runs `work` where there is room: here on the main stack, else on a stack of our own. Signals are
+/// held meanwhile, because a handler of the guest's (a garbage collector that stops the world)
+/// would look for this thread's stack pointer in its own stack.
 pub fn with_room(mut work: impl FnMut()) {
     let mut work: &mut dyn FnMut() = &mut work;
     let here = ptr::from_ref(&work) as usize;
@@ -38,7 +40,8 @@ pub fn with_room(mut work: impl FnMut()) {
     if stack == libc::MAP_FAILED {
         return work();
     }
-    // SAFETY: the top of fresh memory, 16-aligned; `run` gets what it expects, alive until the call is over.
+    // SAFETY: the top of fresh memory, 16-aligned; `run` gets what it expects, alive until the call
+    // is over.
     unsafe { call_on(stack as usize + BYTES, run, (&raw mut work).cast()) };
     // SAFETY: nothing lies on it any more.
     unsafe { libc::munmap(stack, BYTES) };

@@ -20,7 +20,8 @@ pub(crate) enum Carrier {
 }
 
 impl Carrier {
-    /// Hands over the bytes of whole frames. False: they could not be recorded, and nothing after them will be.
+    /// Hands over the bytes of whole frames. False: they could not be recorded, and nothing after
+    /// them will be.
     pub(crate) fn write(&mut self, frames: &[u8]) -> bool {
         match self {
             Self::Spool(spool) => spool.write(frames),
@@ -70,7 +71,8 @@ pub(crate) enum Meeting {
 }
 
 impl Meeting {
-    /// Tells the harness that boundary `sequence` is reached. Under the session's lock: in the order of the numbers.
+    /// Tells the harness that boundary `sequence` is reached. Under the session's lock: in the
+    /// order of the numbers.
     pub(crate) fn announce(&self, sequence: u32) {
         let Ok(()) = match self {
             Self::Spool(control) => handshake::announce(&**control, sequence),
@@ -97,7 +99,8 @@ impl Meeting {
         }
     }
 
-    /// Waits for the answer to boundary `sequence`, at most `limit`. `expected`: also if no harness has shown up yet.
+    /// Waits for the answer to boundary `sequence`, at most `limit`. `expected`: also if no harness
+    /// has shown up yet.
     pub(crate) fn wait(&self, sequence: u32, limit: Duration, expected: bool) -> Answer {
         let Ok(answer) = match self {
             Self::Spool(control) => handshake::meet(&**control, sequence, limit, expected),

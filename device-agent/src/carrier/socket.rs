@@ -1,8 +1,10 @@
-//! The socket: a WebSocket server (`memgate.v1`) on a Unix socket or on loopback TCP, in one thread of our own. Only where asked for.
+//! The socket: a WebSocket server (`memgate.v1`) on a Unix socket or on loopback TCP, in one thread
+//! of our own. Only where asked for.
 //!
-//! Threads at a boundary append bytes to a queue and ring an eventfd; the thread sends them as binary messages and takes `Order`
-//! frames back. Nobody else gets in: the upgrade request must carry the token (compared in constant time), a Unix peer must be
-//! our own user or root (on Android also the shell's, who is adb's other end), TCP listens on 127.0.0.1 only.
+//! Threads at a boundary append bytes to a queue and ring an eventfd; the thread sends them as
+//! binary messages and takes `Order` frames back. Nobody else gets in: the upgrade request must
+//! carry the token (compared in constant time), a Unix peer must be our own user or root (on
+//! Android also the shell's, who is adb's other end), TCP listens on 127.0.0.1 only.
 
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -39,11 +41,13 @@ use crate::session;
 const MOST_QUEUED_BYTES: usize = 64 << 20;
 /// How often a peer gets the live counters.
 const COUNTERS_EVERY: Duration = Duration::from_millis(250);
-/// A peer that has not shown its token by then is sent away, however busily it talks: others wait behind it.
+/// A peer that has not shown its token by then is sent away, however busily it talks: others wait
+/// behind it.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(2);
 /// Longest wait at the end of the process for a peer to read what is queued.
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
-/// Messages taken in a row before what is queued is looked at again: a flood of orders must not hold up the frames.
+/// Messages taken in a row before what is queued is looked at again: a flood of orders must not
+/// hold up the frames.
 const MESSAGES_AT_ONCE: u32 = 64;
 
 /// Handle of the guest's side.
@@ -127,7 +131,8 @@ impl Socket {
         true
     }
 
-    /// Waits a moment, at most `limit`, until what is queued has been sent: the process is about to end.
+    /// Waits a moment, at most `limit`, until what is queued has been sent: the process is about to
+    /// end.
     pub(crate) fn close(&self, limit: Duration) {
         self.0.queue.lock().closed = true;
         self.0.ring();
@@ -263,7 +268,8 @@ impl Shared {
             };
             let Polled { heard, rung, writable } = polled;
             if !heard && !rung && !unread {
-                // Counters are the only frames that may be lost: a reader that does not keep up is told how many were.
+                // Counters are the only frames that may be lost: a reader that does not keep up is
+                // told how many were.
                 if !writable {
                     self.dropped.fetch_add(1, Ordering::Relaxed);
                 } else if self.send_counters(socket).is_err() {
@@ -283,7 +289,8 @@ impl Shared {
         }
     }
 
-    /// Takes the orders that have come; true: there may be more. One that tungstenite has read ahead would not be told by the next poll.
+    /// Takes the orders that have come; true: there may be more. One that tungstenite has read
+    /// ahead would not be told by the next poll.
     fn listen(&self, socket: &mut WebSocket<Stream>) -> tungstenite::Result<bool> {
         socket.get_ref().set_nonblocking(true)?;
         let mut more = true;
@@ -460,7 +467,8 @@ impl Write for Stream {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         self.hurry()?;
         match &mut self.peer {
-            // std's sockets send with MSG_NOSIGNAL: a peer that has gone is an error, not a SIGPIPE in the guest.
+            // std's sockets send with MSG_NOSIGNAL: a peer that has gone is an error, not a SIGPIPE
+            // in the guest.
             Peer::Unix(s) => s.write(from),
             Peer::Tcp(s) => s.write(from),
         }

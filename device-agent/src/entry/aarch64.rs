@@ -1,4 +1,5 @@
-//! The allocation functions, as trampolines: see [`super`]. On arm64 a hook gets the return address and the frame pointer.
+//! The allocation functions, as trampolines: see [`super`]. On arm64 a hook gets the return address
+//! and the frame pointer.
 
 use core::arch::naked_asm;
 
@@ -58,7 +59,8 @@ pub unsafe extern "C" fn reallocarray() {
     )
 }
 
-/// The four spellings of `free`; a null pointer is none of our business (libc's own functions pass many).
+/// The four spellings of `free`; a null pointer is none of our business (libc's own functions pass
+/// many).
 macro_rules! free_trampoline {
     ($($name:ident)*) => { $(
         #[doc = concat!("C's `", stringify!($name), "`.")]

@@ -9,8 +9,9 @@ use super::{Agent_OnAttach, Pointer};
 
 type OnAttach = unsafe extern "system" fn(*mut JavaVM, *const c_char, Pointer) -> jint;
 
-/// Another copy of this library was preloaded into this process (`wrap.sh`), from another path than the one that is attached now: there
-/// is one stream, the other copy's, which gets the call. `None`: this copy is the one.
+/// Another copy of this library was preloaded into this process (`wrap.sh`), from another path than
+/// the one that is attached now: there is one stream, the other copy's, which gets the call.
+/// `None`: this copy is the one.
 ///
 /// # Safety
 /// Arguments of `Agent_OnAttach`.
@@ -37,7 +38,8 @@ pub unsafe extern "system" fn JNI_OnLoad(vm: *mut JavaVM, _reserved: Pointer) ->
     JNI_VERSION_1_6
 }
 
-/// C++'s operators are not looked for: an app's libraries bring their own, hidden in them or in its own `libc++_shared.so`.
+/// C++'s operators are not looked for: an app's libraries bring their own, hidden in them or in its
+/// own `libc++_shared.so`.
 pub(super) const fn weak() -> [usize; 3] {
     [0; 3]
 }

@@ -1,5 +1,6 @@
-//! What starts programs is stood in for, so that the harness learns of those the agent is not in: see `native::starts`. Each notes the
-//! program and calls the C library's own function. On Linux only.
+//! What starts programs is stood in for, so that the harness learns of those the agent is not in:
+//! see `native::starts`. Each notes the program and calls the C library's own function. On Linux
+//! only.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int};
@@ -172,8 +173,8 @@ impl<'a> Iterator for Spread<'a> {
     }
 }
 
-/// Notes what `execl`, `execlp` or `execle` starts, and tells where the C library's function is. Their arguments have no array, so the
-/// environment stays as it is.
+/// Notes what `execl`, `execlp` or `execle` starts, and tells where the C library's function is.
+/// Their arguments have no array, so the environment stays as it is.
 unsafe extern "C" fn note_spread(registers: *const usize, stack: *const usize, kind: usize) -> Pointer {
     // SAFETY: the first register holds the program.
     let program = unsafe { registers.read() } as *const c_char;

@@ -1,8 +1,9 @@
 //! What opens and closes descriptors and starts threads. On Linux only.
 //!
-//! In a process that is not tracked each function is a comparison and a jump. In a tracked one it calls the C library's with all
-//! registers as they came, so that arguments behind the dots and cancellation work as before, and notes the result. While it
-//! waits there is no frame of Rust's on the stack; the frames of these routines can be unwound.
+//! In a process that is not tracked each function is a comparison and a jump. In a tracked one it
+//! calls the C library's with all registers as they came, so that arguments behind the dots and
+//! cancellation work as before, and notes the result. While it waits there is no frame of Rust's on
+//! the stack; the frames of these routines can be unwound.
 
 use core::arch::{global_asm, naked_asm};
 use core::ffi::{CStr, c_int, c_void};
@@ -37,7 +38,8 @@ impl Function {
     }
 }
 
-/// Finds all of them: `dlsym` may be in the way of a signal handler or a child of `vfork` that comes first to one.
+/// Finds all of them: `dlsym` may be in the way of a signal handler or a child of `vfork` that
+/// comes first to one.
 pub(crate) fn bind_all() {
     for function in ALL {
         function.bind();
@@ -114,7 +116,8 @@ functions! {
     pthread_create no_thread
 }
 
-/// One exported function that goes on at `$tracked` with the C library's in `r11` where the process is tracked.
+/// One exported function that goes on at `$tracked` with the C library's in `r11` where the process
+/// is tracked.
 macro_rules! exported {
     ($tracked:literal: $($name:ident)*) => { $(
         #[doc = concat!("C's `", stringify!($name), "`.")]
@@ -151,9 +154,11 @@ exported! { "memgate_closes_stream": fclose pclose }
 exported! { "memgate_closes_folder": closedir }
 exported! { "memgate_starts": pthread_create }
 
-// What the assembler below defines is global, as it is jumped to from other objects of this crate, and hidden from other libraries.
+// What the assembler below defines is global, as it is jumped to from other objects of this crate,
+// and hidden from other libraries.
 
-/// Behind a call with `$before` saved on the stack: hands result and registers of the caller to `$note`, returns the result.
+/// Behind a call with `$before` saved on the stack: hands result and registers of the caller to
+/// `$note`, returns the result.
 macro_rules! noting {
     ($name:literal, $unless:literal, $note:literal) => {
         concat!(

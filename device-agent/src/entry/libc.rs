@@ -1,5 +1,5 @@
-//! What of the C library is stood in for beside the allocation functions: the way into `main`, the ways out of the process, and what
-//! loads and unloads libraries. On Linux only.
+//! What of the C library is stood in for beside the allocation functions: the way into `main`, the
+//! ways out of the process, and what loads and unloads libraries. On Linux only.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -97,8 +97,9 @@ static DLMOPEN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// `RTLD_DEEPBIND` of glibc and of musl, which ignores it.
 const DEEPBIND: c_int = 8;
 
-/// C's `dlopen`. A jump leaves the caller's return address where the loader looks for it: it searches the caller's run path and
-/// name space. With RTLD_DEEPBIND a library looks for `malloc` in the C library before it looks here.
+/// C's `dlopen`. A jump leaves the caller's return address where the loader looks for it: it
+/// searches the caller's run path and name space. With RTLD_DEEPBIND a library looks for `malloc`
+/// in the C library before it looks here.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlopen() {
@@ -271,8 +272,9 @@ unsafe extern "C" {
     static memgate_weak: [AtomicUsize; 3];
 }
 
-/// Addresses of `operator new`, `operator delete` and GoogleTest's `UnitTest::GetInstance` in the global scope; 0: none. The
-/// loader filled them in: asking it by `dlsym` for a name that is missing would leave the error's text in the guest's heap.
+/// Addresses of `operator new`, `operator delete` and GoogleTest's `UnitTest::GetInstance` in the
+/// global scope; 0: none. The loader filled them in: asking it by `dlsym` for a name that is
+/// missing would leave the error's text in the guest's heap.
 pub(crate) fn weak() -> [usize; 3] {
     // SAFETY: words of this library that are only read.
     let words = unsafe { &memgate_weak };

@@ -1,5 +1,5 @@
-//! The allocation functions, as trampolines: see [`super`]. On x86-64 a hook gets the stack pointer, where the return address lies, and
-//! the frame pointer.
+//! The allocation functions, as trampolines: see [`super`]. On x86-64 a hook gets the stack
+//! pointer, where the return address lies, and the frame pointer.
 
 use core::arch::naked_asm;
 

@@ -1,9 +1,11 @@
-//! Android's runtime, through what its tool interface has (JVMTI 1.2 with extensions) and the public methods of its class library.
+//! Android's runtime, through what its tool interface has (JVMTI 1.2 with extensions) and the
+//! public methods of its class library.
 //!
-//! A boundary collects twice, with the finalizers in between: a collection keeps what waits for one. Then the app's heap is walked once
-//! ([`ArtHeap`]). Both are stops of their own, so what other threads make in between counts as alive; the confirming run tells that
-//! from growth. Counters come from `android.os.Debug`, which reads words; the number of allocated objects is never asked for: that
-//! would stop the world.
+//! A boundary collects twice, with the finalizers in between: a collection keeps what waits for
+//! one. Then the app's heap is walked once ([`ArtHeap`]). Both are stops of their own, so what
+//! other threads make in between counts as alive; the confirming run tells that from growth.
+//! Counters come from `android.os.Debug`, which reads words; the number of allocated objects is
+//! never asked for: that would stop the world.
 
 use jni::objects::{JString, JValue};
 use jni::{Env, jni_sig, jni_str};
@@ -88,7 +90,8 @@ impl Machine for Art {
     }
 
     fn wait_for_references(&self, _: &mut Env<'_>) {
-        // Finalizers ran between the two collections of its histogram, and that waits for references too.
+        // Finalizers ran between the two collections of its histogram, and that waits for
+        // references too.
     }
 
     fn collects_once(&self) -> bool {

@@ -1,7 +1,9 @@
-//! Numbers of classes whose objects are sampled, found by the tag of the class: one question to the virtual machine per event.
+//! Numbers of classes whose objects are sampled, found by the tag of the class: one question to the
+//! virtual machine per event.
 //!
-//! A class is asked for its name the first time only; classes of one name (from several loaders) share a number, so that loaders
-//! which come and go do not make the table grow. Names beyond its size share the number 0, which nothing is told of.
+//! A class is asked for its name the first time only; classes of one name (from several loaders)
+//! share a number, so that loaders which come and go do not make the table grow. Names beyond its
+//! size share the number 0, which nothing is told of.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +43,8 @@ impl SampledClasses {
         }
     }
 
-    /// The number of a class; `None`: there are too many, or it is the class of classes, whose tags are these numbers.
+    /// The number of a class; `None`: there are too many, or it is the class of classes, whose tags
+    /// are these numbers.
     pub(crate) fn number(&self, jvmti: Jvmti, class: &JObject<'_>) -> Option<ClassNumber> {
         let tag = jvmti.tag(class).unwrap_or(0);
         if let Some(number) = u16::try_from(tag).ok().filter(|&number| number != 0) {

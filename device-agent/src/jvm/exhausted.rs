@@ -1,9 +1,10 @@
 //! An `OutOfMemoryError`, or a heap above the limit: what fills it at this moment.
 //!
-//! The virtual machine tells in the thread that finds no room, before it throws. Classes are counted in one walk over the heap, the
-//! first time only and for a bounded time: nothing is allocated in the Java heap for it. A dump, where one was asked for, is written
-//! by the virtual machine itself just before, by its own option. Above the limit nothing is lost yet: a thread of its own looks
-//! ([`look_beside`]), and the one that allocates goes on.
+//! The virtual machine tells in the thread that finds no room, before it throws. Classes are
+//! counted in one walk over the heap, the first time only and for a bounded time: nothing is
+//! allocated in the Java heap for it. A dump, where one was asked for, is written by the virtual
+//! machine itself just before, by its own option. Above the limit nothing is lost yet: a thread of
+//! its own looks ([`look_beside`]), and the one that allocates goes on.
 
 use jni::Env;
 use memgate_jvmti::{HeapFilter, OwnJvmti, Visit, raw};

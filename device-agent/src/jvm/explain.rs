@@ -1,8 +1,8 @@
 //! Who holds what grew: the shortest way from a root to what survived.
 //!
-//! Data flow: [`explain`] gets the instances that a hunt brought home, in an environment whose tags are its own → looks for the ways to
-//! them ([`Ways`]), and names what lies on the ways ([`Names`]). Instances, objects, passes and time are bounded; the answer says where
-//! it was cut.
+//! Data flow: [`explain`] gets the instances that a hunt brought home, in an environment whose tags
+//! are its own → looks for the ways to them ([`Ways`]), and names what lies on the ways
+//! ([`Names`]). Instances, objects, passes and time are bounded; the answer says where it was cut.
 
 use std::collections::BTreeMap;
 
@@ -36,8 +36,8 @@ pub(crate) struct Found {
     pub(crate) cut: Option<String>,
 }
 
-/// Who holds the instances of these classes that were found, in a heap of these `live` objects. Tags of this environment are numbers of
-/// classes, threads and objects on the ways.
+/// Who holds the instances of these classes that were found, in a heap of these `live` objects.
+/// Tags of this environment are numbers of classes, threads and objects on the ways.
 pub(super) fn explain(
     env: &mut Env<'_>,
     jvmti: Jvmti,
@@ -113,8 +113,9 @@ impl Answer<'_, '_> {
         }
     }
 
-    /// The way to an instance, from the root on. A step from an object to another of its class (the `next` of a list or of a hash bucket) is
-    /// left out, for how many there are depends on chance; an object and its class are one step.
+    /// The way to an instance, from the root on. A step from an object to another of its class (the
+    /// `next` of a list or of a hash bucket) is left out, for how many there are depends on chance;
+    /// an object and its class are one step.
     fn steps(&self, instance: usize) -> Result<Vec<Edge>, Lost> {
         let mut way = self.ways.way(&self.walked.last, instance)?;
         way.retain(|edge| match edge.kind {
@@ -153,7 +154,8 @@ impl Answer<'_, '_> {
             (ReferenceKind::Field(index), _) => {
                 let (declared_by, name) = self.names.field(env, edge.class, index);
                 let owner = self.names.class(edge.class).to_owned();
-                // Whoever gives a renamed field its own name back knows it by the class that declares it.
+                // Whoever gives a renamed field its own name back knows it by the class that
+                // declares it.
                 let name = if declared_by == owner { name } else { format!("{declared_by}.{name}") };
                 ("field", owner, name)
             }

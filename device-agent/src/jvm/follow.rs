@@ -1,12 +1,14 @@
 //! Follow mode: every allocation of chosen classes, and the end of each of these objects.
 //!
-//! Data flow: sampling at interval 0 shows every allocation; one of a chosen class gets a number as its tag ([`Follow::born`]) → the
-//! virtual machine tells the tags of collected objects ([`Follow::freed`]) → both go into a [`Ring`] → whoever fills a part of it
-//! writes what is there into the stream, if nobody else is writing. Nobody waits for room: what finds none is counted as lost.
-//! At a boundary a walk over the heap counts the followed objects that are alive, and the ends of all others are waited for
-//! ([`Follow::catch_up`]).
+//! Data flow: sampling at interval 0 shows every allocation; one of a chosen class gets a number as
+//! its tag ([`Follow::born`]) → the virtual machine tells the tags of collected objects
+//! ([`Follow::freed`]) → both go into a [`Ring`] → whoever fills a part of it writes what is there
+//! into the stream, if nobody else is writing. Nobody waits for room: what finds none is counted as
+//! lost. At a boundary a walk over the heap counts the followed objects that are alive, and the
+//! ends of all others are waited for ([`Follow::catch_up`]).
 //!
-//! Whoever looks on may pause, resume and reset through a word of the control page, which each allocation reads ([`Follow::goes_on`]).
+//! Whoever looks on may pause, resume and reset through a word of the control page, which each
+//! allocation reads ([`Follow::goes_on`]).
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -31,7 +33,8 @@ const PER_WRITING: u64 = 2048;
 /// Tag of the first followed object.
 const FOLLOWED: i64 = 1 << 60;
 
-/// The virtual machine tells of ends in a thread of its own, soon after a collection, and on the busiest machine not later than this.
+/// The virtual machine tells of ends in a thread of its own, soon after a collection, and on the
+/// busiest machine not later than this.
 const LATEST: Duration = Duration::from_secs(60);
 
 /// Following as it was asked for.
@@ -64,7 +67,8 @@ pub(crate) enum Happened {
 }
 
 impl FollowOptions {
-    /// Is this class chosen? The last part that fits decides, so that a part with `!` excludes from those before it.
+    /// Is this class chosen? The last part that fits decides, so that a part with `!` excludes from
+    /// those before it.
     pub(crate) fn chooses(&self, class: &str) -> bool {
         let mut chosen = false;
         for part in &self.classes {
@@ -204,10 +208,12 @@ impl Follow {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits until the virtual machine has told the ends it has kept back, and writes everything down.
+    /// Waits until the virtual machine has told the ends it has kept back, and writes everything
+    /// down.
     ///
-    /// Not by switching the event off and on, which would have it tell them at once: in HotSpot (17 and 25) its own thread that tells of
-    /// ends waits then for ours without stopping for a safepoint, ours stops for one, and nothing ever moves again.
+    /// Not by switching the event off and on, which would have it tell them at once: in HotSpot (17
+    /// and 25) its own thread that tells of ends waits then for ours without stopping for a
+    /// safepoint, ours stops for one, and nothing ever moves again.
     pub(crate) fn catch_up(&self, jvmti: Jvmti, sites: &Sites) {
         let (tagged, newest) = (self.tagged.load(Ordering::Acquire), self.taken.load(Ordering::Acquire));
         let mut alive = 0;

@@ -1,8 +1,9 @@
 //! Objects, the references between them, and the shortest ways that lead to them from a root.
 //!
-//! Data flow: a walk over the heap adds objects and references while the virtual machine stands still, into room that was made before
-//! ([`Graph::make_room`]) → [`Graph::shortest`] goes breadth first from the roots → [`Graph::way`] tells a way. There may be millions of
-//! them: 8 bytes per object, 16 per reference.
+//! Data flow: a walk over the heap adds objects and references while the virtual machine stands
+//! still, into room that was made before ([`Graph::make_room`]) → [`Graph::shortest`] goes breadth
+//! first from the roots → [`Graph::way`] tells a way. There may be millions of them: 8 bytes per
+//! object, 16 per reference.
 
 use std::collections::VecDeque;
 
@@ -149,8 +150,9 @@ impl Graph {
         Some(Edge { to: edge.to as usize, from, kind: unpacked(edge.kind), class: i64::from(edge.class) })
     }
 
-    /// Breadth first from the roots. Class loaders come last: only what nothing else holds is said to be held by one. True: none of these
-    /// `instances` needs one. `None`: there is no memory for it.
+    /// Breadth first from the roots. Class loaders come last: only what nothing else holds is said
+    /// to be held by one. True: none of these `instances` needs one. `None`: there is no memory for
+    /// it.
     pub(super) fn shortest(&self, instances: &[usize]) -> Option<(Shortest, bool)> {
         let outgoing = Outgoing::of(self)?;
         let mut last = Shortest(filled(NONE, self.nodes.len())?);

@@ -1,9 +1,11 @@
 //! How full the heap is while tests run: a curve, and a limit that may be asked for.
 //!
-//! Data flow: sampled allocations say how much was allocated since the last look → where the heap may have changed by a part that can
-//! be seen, its used bytes are asked for ([`HeapWatch::look`]) and written into the stream → above the limit a collection tells garbage
-//! from what is alive ([`HeapWatch::collected`]); above it still, an event is written at once, and a thread of its own, which ends again,
-//! has the heap dumped and looks what fills it: the thread that allocates goes on.
+//! Data flow: sampled allocations say how much was allocated since the last look → where the heap
+//! may have changed by a part that can be seen, its used bytes are asked for ([`HeapWatch::look`])
+//! and written into the stream → above the limit a collection tells garbage from what is alive
+//! ([`HeapWatch::collected`]); above it still, an event is written at once, and a thread of its
+//! own, which ends again, has the heap dumped and looks what fills it: the thread that allocates
+//! goes on.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +19,8 @@ use super::vm;
 
 /// Parts of the largest heap that make a point of the curve.
 const PARTS: u64 = 64;
-/// A look at least this long after the one before; later ones of a long run further apart, so that its stream stays small.
+/// A look at least this long after the one before; later ones of a long run further apart, so that
+/// its stream stays small.
 const SOON_NS: u64 = 1_000_000;
 const LATER_NS: u64 = 50_000_000;
 const SOON_LOOKS: u64 = 10_000;
@@ -30,8 +33,8 @@ const SHARE: u64 = 10;
 pub(crate) struct HeapWatch {
     /// Percent of the largest heap that may be in use; `None`: all.
     limit: Option<u64>,
-    /// Who is asked; known once the virtual machine runs. An allocation may come in the midst of anything, so that nothing but its
-    /// native methods may be called there.
+    /// Who is asked; known once the virtual machine runs. An allocation may come in the midst of
+    /// anything, so that nothing but its native methods may be called there.
     runtime: OnceLock<Global<JObject<'static>>>,
     /// Bytes allocated since the last look, as samples tell.
     allocated: AtomicU64,
@@ -70,7 +73,8 @@ impl HeapWatch {
         vm::used_of(env, self.runtime.get()?)
     }
 
-    /// So many bytes were allocated, in this thread. Used bytes of the heap, where it is time to look.
+    /// So many bytes were allocated, in this thread. Used bytes of the heap, where it is time to
+    /// look.
     pub(crate) fn look(&self, env: &mut Env<'_>, bytes: u64) -> Option<u64> {
         let allocated = self.allocated.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         let now_ns = process::monotonic_ns();
@@ -95,7 +99,8 @@ impl HeapWatch {
         self.limit.is_some_and(|limit| untold && used > max / 100 * limit)
     }
 
-    /// Collects, so that garbage does not count, where that is affordable. Used bytes of the heap then.
+    /// Collects, so that garbage does not count, where that is affordable. Used bytes of the heap
+    /// then.
     pub(crate) fn collected(&self, env: &mut Env<'_>, jvmti: Jvmti) -> Option<u64> {
         let began_ns = process::monotonic_ns();
         let until_ns = self.rests_until_ns.load(Ordering::Relaxed);

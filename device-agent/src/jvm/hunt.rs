@@ -1,10 +1,12 @@
 //! Exact survivors: what was born in one more window and is still there behind the next.
 //!
-//! Data flow: [`Hunt::begin`] numbers all classes and marks the instances of the grown ones as old; one more window runs;
-//! [`Hunt::goes_on`] marks the instances without a mark as born in it; the next window runs, in which dies what one execution only
-//! replaces of another (a thread's last buffer, a provider that is registered anew); [`Hunt::end`] asks for what has the mark of the born,
-//! and, after one more look at the instances, for what is new where nothing of a class survived: a table or a text may be replaced in each
-//! window by a larger one. The marks are those of an environment that ends then: many of them would slow down every look at an object.
+//! Data flow: [`Hunt::begin`] numbers all classes and marks the instances of the grown ones as old;
+//! one more window runs; [`Hunt::goes_on`] marks the instances without a mark as born in it; the
+//! next window runs, in which dies what one execution only replaces of another (a thread's last
+//! buffer, a provider that is registered anew); [`Hunt::end`] asks for what has the mark of the
+//! born, and, after one more look at the instances, for what is new where nothing of a class
+//! survived: a table or a text may be replaced in each window by a larger one. The marks are those
+//! of an environment that ends then: many of them would slow down every look at an object.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +21,8 @@ use super::vm::Live;
 
 /// Instances of one class whose holders are looked for.
 const MAX_INSTANCES: u64 = 256;
-/// What was born, where references to all of it are affordable: of more than these only some are asked for, after one more look at the heap.
+/// What was born, where references to all of it are affordable: of more than these only some are
+/// asked for, after one more look at the heap.
 const MAX_REFERENCES: u64 = 1 << 13;
 
 /// Mark of an instance that was there before; below lie the numbers of classes.
@@ -65,7 +68,8 @@ impl Hunt {
         first
     }
 
-    /// Marks the instances that have no mark; returns how many. What cannot be marked counts as new, and its holders are told too.
+    /// Marks the instances that have no mark; returns how many. What cannot be marked counts as
+    /// new, and its holders are told too.
     fn mark(&self, env: &mut Env<'_>, mark: i64) -> u64 {
         let mut marked = 0;
         with_classes(env, *self.jvmti, |_, classes| {

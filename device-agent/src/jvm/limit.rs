@@ -2,13 +2,14 @@
 
 use memgate_ffi::process;
 
-/// Time that may pass for one unit of processor time: on a busy machine as much is found as on a quiet one, but whoever waits for the
-/// test does not wait for ever.
+/// Time that may pass for one unit of processor time: on a busy machine as much is found as on a
+/// quiet one, but whoever waits for the test does not wait for ever.
 const PATIENCE: u64 = 4;
 /// Objects or references between two looks at the clocks.
 const PER_LOOK: u32 = 1 << 16;
 
-/// Processor time of the process, and time, after which a walk stops. Looked at by visitors: neither allocates nor locks.
+/// Processor time of the process, and time, after which a walk stops. Looked at by visitors:
+/// neither allocates nor locks.
 pub(super) struct Limit {
     until_cpu_ns: u64,
     until_ns: u64,

@@ -1,5 +1,6 @@
-//! A virtual machine as the boundaries see it: it collects, counts, and tells of itself. HotSpot ([`super::vm`]) and Android's runtime
-//! ([`super::art`]) answer the same questions in different ways.
+//! A virtual machine as the boundaries see it: it collects, counts, and tells of itself. HotSpot
+//! ([`super::vm`]) and Android's runtime ([`super::art`]) answer the same questions in different
+//! ways.
 
 use core::fmt;
 
@@ -46,8 +47,9 @@ pub(crate) trait Machine: Send + Sync {
     /// What it says of itself now. What it does not answer stays open.
     fn state(&self, env: &mut Env<'_>) -> JavaState;
 
-    /// Waits until the references that the last collection cleared are in their queues. A thread of the runtime takes them there, as soon as
-    /// it gets a processor: a cache that looks into its queue in the next iteration would be emptied sooner or later.
+    /// Waits until the references that the last collection cleared are in their queues. A thread of
+    /// the runtime takes them there, as soon as it gets a processor: a cache that looks into its
+    /// queue in the next iteration would be emptied sooner or later.
     fn wait_for_references(&self, env: &mut Env<'_>);
 
     /// Does [`Self::histogram`] collect once? Then what was held softly is still there.
@@ -59,7 +61,8 @@ pub(crate) trait Machine: Send + Sync {
     /// Options it was started with.
     fn arguments(&self) -> &[String];
 
-    /// Makes it say less about the agent's wish to hear of errors for want of memory, and write a dump to this place then; empty: none.
+    /// Makes it say less about the agent's wish to hear of errors for want of memory, and write a
+    /// dump to this place then; empty: none.
     fn watch_memory(&self, env: &mut Env<'_>, dump: &str) -> Result<(), Failure>;
 
     /// Adds the compiler directives of this file; returns what it says to that.

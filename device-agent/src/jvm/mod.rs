@@ -1,11 +1,15 @@
-//! The Java part: in a virtual machine that runs tests, windows are measured by collecting and counting.
+//! The Java part: in a virtual machine that runs tests, windows are measured by collecting and
+//! counting.
 //!
-//! Data flow: [`start`] brings the agent in: it looks at the command line, asks for its events, puts the jars in place, binds the
-//! natives of `io.memgate.agent.Hooks` and opens the session. Test listeners (put into JUnit 4's notifier as it is loaded, found by JUnit Platform's launcher
-//! through the jar) call [`Natives`]; each test becomes two boundaries. A window of memgate's launcher ends with [`Machine::histogram`],
-//! whose differences are frames before its boundary; in the build's own run [`pace`] decides behind which test classes one ends.
+//! Data flow: [`start`] brings the agent in: it looks at the command line, asks for its events,
+//! puts the jars in place, binds the natives of `io.memgate.agent.Hooks` and opens the session.
+//! Test listeners (put into JUnit 4's notifier as it is loaded, found by JUnit Platform's launcher
+//! through the jar) call [`Natives`]; each test becomes two boundaries. A window of memgate's
+//! launcher ends with [`Machine::histogram`], whose differences are frames before its boundary; in
+//! the build's own run [`pace`] decides behind which test classes one ends.
 //!
-//! No lock of ours is held across a call into the virtual machine: measuring is done before the session is asked for its lock.
+//! No lock of ours is held across a call into the virtual machine: measuring is done before the
+//! session is asked for its lock.
 
 mod art;
 mod chosen;
@@ -113,8 +117,9 @@ impl Events for Agent {
         let _begun = env.with_env_no_catch(work).into_outcome();
     }
 
-    /// The threads of the collectors are gone by now: with ZGC and Shenandoah, who collects or walks the heap here waits for ever. What
-    /// is to be measured at the end was measured by the last shutdown hook ([`Natives::run_finished`]), unless it was left out.
+    /// The threads of the collectors are gone by now: with ZGC and Shenandoah, who collects or
+    /// walks the heap here waits for ever. What is to be measured at the end was measured by the
+    /// last shutdown hook ([`Natives::run_finished`]), unless it was left out.
     fn vm_death(&self, _: &mut EnvUnowned<'_>) {
         if let Some(class) = self.last_window() {
             let what = if class.is_empty() { "what is alive at its end" } else { "what its last tests left" };
@@ -209,8 +214,9 @@ impl Natives for Agent {
             return self.class_ended(env, vm, suite);
         }
         if self.options.detail == Detail::Survivors && vm.collects_once() {
-            // Rounds: softly held values of this window (what reflection caches, say) go with a second collection only, and would seem
-            // to grow wherever a class has more of them than the one before. A repeated test has the same in each iteration.
+            // Rounds: softly held values of this window (what reflection caches, say) go with a
+            // second collection only, and would seem to grow wherever a class has more of them than
+            // the one before. A repeated test has the same in each iteration.
             let _counted_anyway = self.jvmti.collect();
         }
         let mut orders = self.measure(env, vm, (suite, test), outcome);
@@ -266,7 +272,8 @@ impl Agent {
         session::ends(memgate_wire::GoodbyeReason::Exit, None);
     }
 
-    /// Garbage may hold native memory until its finalizers and cleaners have run, in threads of theirs; and so may what only it held.
+    /// Garbage may hold native memory until its finalizers and cleaners have run, in threads of
+    /// theirs; and so may what only it held.
     fn settle(&self, env: &mut Env<'_>, vm: &dyn Machine) {
         for _ in 0..2 {
             let _counted_as_it_is = self.jvmti.collect();
@@ -275,8 +282,8 @@ impl Agent {
         }
     }
 
-    /// The class whose window is open at the end. Where each window is measured none is: one more, of nothing, would look as if the last
-    /// round had left nothing.
+    /// The class whose window is open at the end. Where each window is measured none is: one more,
+    /// of nothing, would look as if the last round had left nothing.
     fn last_window(&self) -> Option<String> {
         self.pace.lock().last().filter(|_| !self.measures_each_window())
     }
@@ -295,18 +302,20 @@ impl Agent {
         self.vm.get().map(|vm| &**vm)
     }
 
-    /// Does who tells of windows also decide where they end? Then each is measured, whatever it costs.
+    /// Does who tells of windows also decide where they end? Then each is measured, whatever it
+    /// costs.
     fn measures_each_window(&self) -> bool {
         self.options.windows == EACH || self.command.starts_with(LAUNCHER)
     }
 
-    /// Does the harness look at the process where a single test begins and ends? In the build's own run on HotSpot nothing comes of it, and
-    /// it costs more than most tests.
+    /// Does the harness look at the process where a single test begins and ends? In the build's own
+    /// run on HotSpot nothing comes of it, and it costs more than most tests.
     fn stands_at_tests(&self) -> bool {
         self.is_art || self.measures_each_window()
     }
 
-    /// A test class of the build's own run is over: its window ends here, or goes on with the next class.
+    /// A test class of the build's own run is over: its window ends here, or goes on with the next
+    /// class.
     fn class_ended(&self, env: &mut Env<'_>, vm: &dyn Machine, class: &str) -> u32 {
         // Processor time: collectors work with many threads, and a busy machine changes nothing.
         let began = process::cpu_ns();
@@ -319,7 +328,8 @@ impl Agent {
         orders
     }
 
-    /// Collects, counts, writes the boundary; returns the orders of the harness. No lock is held while the virtual machine is asked.
+    /// Collects, counts, writes the boundary; returns the orders of the harness. No lock is held
+    /// while the virtual machine is asked.
     fn measure(&self, env: &mut Env<'_>, vm: &dyn Machine, (suite, test): (&str, &str), outcome: i32) -> u32 {
         self.sites.get().inspect(|sites| sites.measuring(true));
         let measured = self.look(env, vm);
@@ -351,7 +361,8 @@ impl Agent {
         Ok(Measured { live, state, found, alive })
     }
 
-    /// Who holds what grew, and where it was allocated. `None`: that is known behind the next window.
+    /// Who holds what grew, and where it was allocated. `None`: that is known behind the next
+    /// window.
     fn explained(&self, env: &mut Env<'_>, mut hunt: Hunt, live: &[Live]) -> Option<(Vec<Found>, Alive)> {
         let sites = self.sites.get().filter(|_| self.follow.get().is_none());
         if hunt.goes_on(env) {
@@ -359,7 +370,8 @@ impl Agent {
             *self.hunt.lock() = Some(hunt);
             return None;
         }
-        // The heap is walked for samples first: the hunt takes its time, and what dies meanwhile is of no interest.
+        // The heap is walked for samples first: the hunt takes its time, and what dies meanwhile is
+        // of no interest.
         sites.inspect(|sites| sites.look_as_usual());
         let alive = sites.map(|sites| sites.alive(hunt.wanted())).unwrap_or_default();
         if let Some(cut @ 1..) = sites.map(|sites| sites.stacks.cut()) {
@@ -371,7 +383,8 @@ impl Agent {
         Some((hunt.end(env, live), alive))
     }
 
-    /// An allocation was sampled: a point of the heap's curve where it is time for one, and the limit.
+    /// An allocation was sampled: a point of the heap's curve where it is time for one, and the
+    /// limit.
     fn heap_fills(&self, env: &mut Env<'_>, sites: &Sites, bytes: u64) {
         if sites.is_measuring() {
             return;

@@ -1,7 +1,8 @@
 //! What classes, fields, methods and threads are called, for ways through the heap.
 //!
-//! [`with_classes`] numbers every loaded class by its tag in an environment of its own; a walk tells these numbers, and here they
-//! become names again. Fields are numbered as references number them.
+//! [`with_classes`] numbers every loaded class by its tag in an environment of its own; a walk
+//! tells these numbers, and here they become names again. Fields are numbered as references number
+//! them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -50,7 +51,8 @@ pub(super) fn with_classes<R: Default>(
     done.unwrap_or_default()
 }
 
-/// The name of a class as the source has it. A hidden class (`Lcom/example/Loader$$Lambda.0x12;`) is named as in class histograms.
+/// The name of a class as the source has it. A hidden class (`Lcom/example/Loader$$Lambda.0x12;`)
+/// is named as in class histograms.
 pub(super) fn name_of(jvmti: Jvmti, class: &JObject<'_>) -> String {
     class_of(&jvmti.class_signature(class).unwrap_or_default())
 }
@@ -126,8 +128,9 @@ impl Names<'_, '_> {
     }
 }
 
-/// The fields of a class, `(class that declares it, name)`, in the order in which references number them (JVMTI,
-/// `jvmtiHeapReferenceInfoField`): those of all interfaces, then of the superclasses from `Object` down, then its own.
+/// The fields of a class, `(class that declares it, name)`, in the order in which references number
+/// them (JVMTI, `jvmtiHeapReferenceInfoField`): those of all interfaces, then of the superclasses
+/// from `Object` down, then its own.
 fn fields_of(env: &mut Env<'_>, jvmti: Jvmti, class: &JClass<'_>) -> Vec<(String, String)> {
     let fields = env.with_local_frame(256, |env| -> Result<_, jni::errors::Error> {
         let mut chain = Vec::new();

@@ -1,7 +1,9 @@
-//! When a window of the build's own run ends with a collection: behind a test class, if that is affordable, or as the harness says.
+//! When a window of the build's own run ends with a collection: behind a test class, if that is
+//! affordable, or as the harness says.
 //!
-//! A collection costs more than most tests, so small classes share a window. The harness compares a window with the same one of an
-//! earlier run: a list tells then behind which classes that run measured, and only classes it does not name go by the budget.
+//! A collection costs more than most tests, so small classes share a window. The harness compares a
+//! window with the same one of an earlier run: a list tells then behind which classes that run
+//! measured, and only classes it does not name go by the budget.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +25,8 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    /// `windows` of the agent's options: empty, `budget`, `end`, or the path of a list with a line `+ CLASS` or `- CLASS` for each class.
+    /// `windows` of the agent's options: empty, `budget`, `end`, or the path of a list with a line
+    /// `+ CLASS` or `- CLASS` for each class.
     pub(crate) fn of(windows: &str) -> Self {
         match windows {
             "" => Self::Nothing,

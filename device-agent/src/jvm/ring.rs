@@ -1,5 +1,5 @@
-//! A queue of fixed size between threads that must not wait and one that writes (after D. Vyukov's bounded queue): a place is taken
-//! by moving the tail, and its count says whose turn it is.
+//! A queue of fixed size between threads that must not wait and one that writes (after D. Vyukov's
+//! bounded queue): a place is taken by moving the tail, and its count says whose turn it is.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

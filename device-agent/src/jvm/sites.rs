@@ -1,12 +1,16 @@
-//! Where live objects were allocated: sampled allocations carry their stack in their tag for as long as they live.
+//! Where live objects were allocated: sampled allocations carry their stack in their tag for as
+//! long as they live.
 //!
-//! Data flow: the virtual machine samples an allocation ([`Sites::sampled`], in the allocating thread) → the tag of the object says
-//! class, stack and the bytes it stands for ([`Sample`]) → in the windows of a hunt every allocation of the grown classes is
-//! sampled, as far as their volume allows ([`Sites::look_closely`], [`Sites::look_again`]) → [`Sites::alive`] walks the heap once and counts the tags.
+//! Data flow: the virtual machine samples an allocation ([`Sites::sampled`], in the allocating
+//! thread) → the tag of the object says class, stack and the bytes it stands for ([`Sample`]) → in
+//! the windows of a hunt every allocation of the grown classes is sampled, as far as their volume
+//! allows ([`Sites::look_closely`], [`Sites::look_again`]) → [`Sites::alive`] walks the heap once
+//! and counts the tags.
 //!
-//! Nothing is kept beside the tags, so nothing has to be told when an object dies. No lock is held across a call into the virtual
-//! machine. The interval between samples is one for all agents of a virtual machine: it is set again at every boundary, and where
-//! the samples do not fit the bytes that were allocated, somebody else changed it ([`Sites::window_ends`]).
+//! Nothing is kept beside the tags, so nothing has to be told when an object dies. No lock is held
+//! across a call into the virtual machine. The interval between samples is one for all agents of a
+//! virtual machine: it is set again at every boundary, and where the samples do not fit the bytes
+//! that were allocated, somebody else changed it ([`Sites::window_ends`]).
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -27,10 +31,12 @@ use crate::session;
 
 /// Tags of one walk that are counted.
 const MAX_TAGS: usize = 1 << 18;
-/// Allocations of a window that are all looked at; beyond, as many of them. Small objects are about this large.
+/// Allocations of a window that are all looked at; beyond, as many of them. Small objects are about
+/// this large.
 const CLOSE_EVENTS: u64 = 10_000_000;
 const SMALL_OBJECT_BYTES: u64 = 32;
-/// A thread's countdown to its next sample goes on from the interval before: so many intervals end it for certain.
+/// A thread's countdown to its next sample goes on from the interval before: so many intervals end
+/// it for certain.
 const COUNTDOWNS: u32 = 16;
 const MAX_COUNTDOWN_BYTES: u32 = 16 << 20;
 /// Samples that have to be expected before their number says something, and how far it may be off.
@@ -53,7 +59,8 @@ pub(crate) struct Sites {
     born: AtomicU8,
     /// Bytes that the samples of this window stand for.
     sampled_bytes: AtomicU64,
-    /// Bytes that all threads had allocated when it began, and that they allocated in the one before.
+    /// Bytes that all threads had allocated when it began, and that they allocated in the one
+    /// before.
     allocated: AtomicU64,
     window_bytes: AtomicU64,
     told_foreign: AtomicBool,
@@ -63,8 +70,8 @@ pub(crate) struct Sites {
     channel: OnceLock<Meeting>,
 }
 
-/// When a sampled object was born. What a hunt looks for was born in its first window; where nothing of a class survived the second one,
-/// it is what was born there.
+/// When a sampled object was born. What a hunt looks for was born in its first window; where
+/// nothing of a class survived the second one, it is what was born there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Born {
@@ -100,8 +107,9 @@ impl Default for Alive {
 }
 
 impl Sites {
-    /// Sampling by this event with this mean interval; the caller has the capabilities. `at_once`: else no allocation is seen before
-    /// [`Self::look_closely`], and then all of them: threads that are there keep the interval they began with (JDK 17).
+    /// Sampling by this event with this mean interval; the caller has the capabilities. `at_once`:
+    /// else no allocation is seen before [`Self::look_closely`], and then all of them: threads that
+    /// are there keep the interval they began with (JDK 17).
     pub(crate) fn new(
         jvmti: Jvmti,
         event: Event,
@@ -185,7 +193,8 @@ impl Sites {
         self.stacks.node(env, self.jvmti, frames)
     }
 
-    /// From now on every allocation of these classes is sampled, as far as the volume of a window allows.
+    /// From now on every allocation of these classes is sampled, as far as the volume of a window
+    /// allows.
     pub(crate) fn look_closely(&self, env: &mut Env<'_>, classes: &[String]) {
         self.classes.choose_only(classes);
         let expected = self.window_bytes.load(Ordering::Relaxed);
@@ -196,11 +205,13 @@ impl Sites {
         self.born.store(Born::Close as u8, Ordering::Relaxed);
         if !self.at_once {
             let _no_sites = self.jvmti.enable(Event::SampledObjectAlloc, true);
-            // A thread notices with its next piece of heap to allocate from, which a collection makes it ask for.
+            // A thread notices with its next piece of heap to allocate from, which a collection
+            // makes it ask for.
             let _later = self.jvmti.collect();
             return;
         }
-        // JDK 17: the countdown of a thread is not shortened. This one's, which runs the test, ends with an array of ours.
+        // JDK 17: the countdown of a thread is not shortened. This one's, which runs the test, ends
+        // with an array of ours.
         let bytes = before.saturating_mul(COUNTDOWNS).clamp(1, MAX_COUNTDOWN_BYTES);
         let ended = env.with_local_frame(2, |env| {
             env.new_byte_array(usize::try_from(bytes).unwrap_or(0))?;
@@ -232,14 +243,15 @@ impl Sites {
         let _as_it_is = self.jvmti.set_sampling_interval(interval);
     }
 
-    /// The first window begins, with so many bytes allocated before. Not told where the agent came late: threads that were there then
-    /// are not sampled as they should be until their countdown is over.
+    /// The first window begins, with so many bytes allocated before. Not told where the agent came
+    /// late: threads that were there then are not sampled as they should be until their countdown
+    /// is over.
     pub(crate) fn begin(&self, allocated: u64) {
         self.allocated.store(allocated, Ordering::Relaxed);
     }
 
-    /// A window ends; `allocated`: bytes since the start. Sets the interval again, and where the samples do not fit what was
-    /// allocated, says so, once.
+    /// A window ends; `allocated`: bytes since the start. Sets the interval again, and where the
+    /// samples do not fit what was allocated, says so, once.
     pub(crate) fn window_ends(&self, allocated: u64) -> Option<String> {
         self.set(self.interval.load(Ordering::Relaxed));
         let sampled = self.sampled_bytes.swap(0, Ordering::Relaxed);
@@ -261,7 +273,8 @@ impl Sites {
         ))
     }
 
-    /// The samples of these classes that are alive: of each class those of the first window of the hunt, if there are any.
+    /// The samples of these classes that are alive: of each class those of the first window of the
+    /// hunt, if there are any.
     pub(crate) fn alive(&self, classes: &[String]) -> Alive {
         let mut names: BTreeMap<ClassNumber, Option<String>> = BTreeMap::new();
         let mut born: BTreeMap<String, Born> = BTreeMap::new();
@@ -305,7 +318,8 @@ impl Sites {
         Alive { stacks, sites: all }
     }
 
-    /// The tags of all samples in the heap, as far as there is room. The visitor writes into memory that is there.
+    /// The tags of all samples in the heap, as far as there is room. The visitor writes into memory
+    /// that is there.
     fn tags(&self) -> Vec<Sample> {
         let mut tags = Vec::with_capacity(MAX_TAGS);
         let _what_was_seen = self.jvmti.iterate(HeapFilter::Untagged, None, &mut |_, _, tag| {
@@ -363,7 +377,8 @@ impl Sample {
     }
 }
 
-/// Bytes in 16 bits, as a count of eights: 11 bits, shifted by up to 31. Exact for objects up to 16 KiB.
+/// Bytes in 16 bits, as a count of eights: 11 bits, shifted by up to 31. Exact for objects up to 16
+/// KiB.
 fn packed(bytes: u64) -> u16 {
     let eights = bytes.div_ceil(8);
     let shift = (u64::BITS - eights.leading_zeros()).saturating_sub(11).min(31);

@@ -1,10 +1,13 @@
 //! Call stacks of Java, as nodes of one tree that every thread extends without a lock.
 //!
-//! Data flow: the frames of a stack (method, bytecode index) → a cache from frame to method number and line, filled by asking the
-//! virtual machine while the frame is on the stack, so that its class cannot go away → the tree: one word per node, found by hashing;
-//! the place of the word is the number of the node → [`Stacks::untold`]: the part of the tree that the stream does not know yet.
+//! Data flow: the frames of a stack (method, bytecode index) → a cache from frame to method number
+//! and line, filled by asking the virtual machine while the frame is on the stack, so that its
+//! class cannot go away → the tree: one word per node, found by hashing; the place of the word is
+//! the number of the node → [`Stacks::untold`]: the part of the tree that the stream does not know
+//! yet.
 //!
-//! Everything has a fixed size. What no longer fits becomes a shorter stack, which is counted ([`Stacks::cut`]).
+//! Everything has a fixed size. What no longer fits becomes a shorter stack, which is counted
+//! ([`Stacks::cut`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +42,8 @@ pub(crate) struct Stacks {
     cut: AtomicU64,
 }
 
-/// A frame and what it is called. The place is written before the frame, under the lock of the methods.
+/// A frame and what it is called. The place is written before the frame, under the lock of the
+/// methods.
 #[derive(Default)]
 struct Cached {
     /// `method 48 | bytecode index 16`; 0: free, or being written.
@@ -131,7 +135,8 @@ impl Stacks {
         Some(place)
     }
 
-    /// The stacks that end at these nodes, without what was told before: parents before their children.
+    /// The stacks that end at these nodes, without what was told before: parents before their
+    /// children.
     pub(crate) fn untold(&self, ends: impl Iterator<Item = u32>) -> JavaStacks {
         let mut told = JavaStacks { methods: Vec::new(), nodes: Vec::new() };
         let mut methods = self.methods.lock();

@@ -1,11 +1,14 @@
 //! How the agent comes into a virtual machine: loaded with it, or attached to it while it runs.
 //!
-//! Data flow: `Agent_OnLoad` reads the options file and looks at the command line ([`target`]); in a test worker it puts the jars in
-//! place, asks for its events and begins to sample. When the virtual machine is ready the natives are bound and the session begins
-//! ([`Agent::begin`]). `Agent_OnAttach` does all of it at once, and sends JUnit 4's notifier through the hook again where it is loaded
-//! already. Whatever comes later changes nothing. On Android's runtime nothing is patched and no jar is put in place: the class with the
-//! natives comes with the tests, in a class loader of theirs, and is bound when it is prepared. Where they bring no listener, a dex file with it
-//! is put into the class loader of their runner as soon as that is prepared (`Agent::bring_listener`).
+//! Data flow: `Agent_OnLoad` reads the options file and looks at the command line ([`target`]); in
+//! a test worker it puts the jars in place, asks for its events and begins to sample. When the
+//! virtual machine is ready the natives are bound and the session begins ([`Agent::begin`]).
+//! `Agent_OnAttach` does all of it at once, and sends JUnit 4's notifier through the hook again
+//! where it is loaded already. Whatever comes later changes nothing. On Android's runtime nothing
+//! is patched and no jar is put in place: the class with the natives comes with the tests, in a
+//! class loader of theirs, and is bound when it is prepared. Where they bring no listener, a dex
+//! file with it is put into the class loader of their runner as soon as that is prepared
+//! (`Agent::bring_listener`).
 
 #[cfg(target_os = "android")]
 mod library;
@@ -77,7 +80,8 @@ const NOTIFIER_CALLS: [Call<'static>; 4] = [
     },
 ];
 
-/// `Agent_OnLoad`: `text` names the options file. What goes wrong here goes unnoticed by the guest: the harness misses the hello.
+/// `Agent_OnLoad`: `text` names the options file. What goes wrong here goes unnoticed by the guest:
+/// the harness misses the hello.
 pub(crate) fn on_load(jvmti: Jvmti, text: &str) {
     let command = target::command(jvmti);
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
@@ -89,7 +93,8 @@ pub(crate) fn on_load(jvmti: Jvmti, text: &str) {
     // Without its events the agent is not there: nothing was changed so far.
     let _told_by_the_missing_hello = agent.listen(&[Event::VmInit, Event::VmDeath, agent.class_event()]);
     match target::other_agent(&line, text) {
-        // Only one agent may sample. Ours comes first, and a profiler of the build's own would be refused.
+        // Only one agent may sample. Ours comes first, and a profiler of the build's own would be
+        // refused.
         Some(other) if agent.options.follow.classes.is_empty() => {
             agent.leaves_sampling_to.get_or_init(|| other);
         }
@@ -120,7 +125,8 @@ pub(crate) fn on_attach(env: &mut Env<'_>, jvmti: Jvmti, text: &str) {
     agent.look_at_loaded(env);
 }
 
-/// Puts the jars in place; without a folder of jars their classes come with the tests. `None`: they are not, or somebody was faster.
+/// Puts the jars in place; without a folder of jars their classes come with the tests. `None`: they
+/// are not, or somebody was faster.
 fn wake(jvmti: Jvmti, options: Options, command: String) -> Option<&'static Agent> {
     let jar = |name: &str| CString::new(format!("{}/{name}", options.jars)).unwrap_or_default();
     let (hooks, listener) = (jar("memgate-agent-java.jar"), jar("memgate-junit-platform.jar"));
@@ -153,7 +159,8 @@ fn wake(jvmti: Jvmti, options: Options, command: String) -> Option<&'static Agen
         .ok()?;
     AGENT.get()
 }
-/// The class with calls to [`HOOKS`] in it; `None`: it is not JUnit 4's notifier, or cannot be changed.
+/// The class with calls to [`HOOKS`] in it; `None`: it is not JUnit 4's notifier, or cannot be
+/// changed.
 pub(super) fn patched(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     if name != NOTIFIER {
         return None;
@@ -175,7 +182,8 @@ impl Agent {
         events.iter().try_for_each(|event| self.jvmti.enable(*event, true))
     }
 
-    /// What tells of new classes: on HotSpot JUnit's notifier is patched, on Android the natives are bound.
+    /// What tells of new classes: on HotSpot JUnit's notifier is patched, on Android the natives
+    /// are bound.
     const fn class_event(&self) -> Event {
         if self.is_art { Event::ClassPrepare } else { Event::ClassFileLoadHook }
     }
@@ -237,7 +245,8 @@ impl Agent {
         }
     }
 
-    /// The class loader of the tests' runner finds memgate's listener, unless the tests bring it. Runners load listeners after themselves.
+    /// The class loader of the tests' runner finds memgate's listener, unless the tests bring it.
+    /// Runners load listeners after themselves.
     fn bring_listener(&self, env: &mut Env<'_>, runner: &JClass<'_>) {
         let brought = env.with_local_frame(16, |env| -> Result<(), Failure> {
             let get = jni_sig!("()Ljava/lang/ClassLoader;");
@@ -278,11 +287,13 @@ impl Agent {
         }
     }
 
-    /// Begins to sample allocations, unless that is switched off; all of them where classes are followed.
+    /// Begins to sample allocations, unless that is switched off; all of them where classes are
+    /// followed.
     fn sample(&self) {
         let follow = &self.options.follow;
         let follows = !follow.classes.is_empty();
-        // Android's runtime does not sample, and an event for every allocation slows each of them: only who follows pays that.
+        // Android's runtime does not sample, and an event for every allocation slows each of them:
+        // only who follows pays that.
         let sampling = self.options.sampling.filter(|_| !self.is_art);
         let Some(interval) = sampling.or(follows.then_some(0)) else { return };
         let (event, allocations) = if self.is_art {
@@ -306,12 +317,14 @@ impl Agent {
         self.sites.get_or_init(|| Sites::new(self.jvmti, event, interval, at_once, classes));
         if follows {
             self.follow.get_or_init(|| Follow::new(follow.clone()));
-            // Without it everything seems to live to the end, and the harness is told that nothing ended.
+            // Without it everything seems to live to the end, and the harness is told that nothing
+            // ended.
             let _no_ends = self.jvmti.enable(Event::ObjectFree, true);
         }
     }
 
-    /// Hears of errors for want of memory, and has the virtual machine write a dump then, where that was asked for.
+    /// Hears of errors for want of memory, and has the virtual machine write a dump then, where
+    /// that was asked for.
     fn watch_memory(&self, env: &mut Env<'_>, vm: &dyn Machine) {
         let wanted = [raw::CAN_GENERATE_RESOURCE_EXHAUSTION_HEAP_EVENTS];
         if self.jvmti.add_capabilities(&wanted).is_ok_and(|refused| refused.is_empty()) {

@@ -1,5 +1,5 @@
-//! Is this virtual machine one that runs tests? Build tools, compilers and daemons of the same build load the agent too (the option
-//! travels in the environment) and must not notice it.
+//! Is this virtual machine one that runs tests? Build tools, compilers and daemons of the same
+//! build load the agent too (the option travels in the environment) and must not notice it.
 
 use memgate_jvmti::Jvmti;
 
@@ -20,7 +20,8 @@ pub(crate) fn command(jvmti: Jvmti) -> String {
     jvmti.system_property(c"sun.java.command").unwrap_or_default()
 }
 
-/// Does this command run tests? `line` is the command line of the process, a zero byte behind each word.
+/// Does this command run tests? `line` is the command line of the process, a zero byte behind each
+/// word.
 pub(crate) fn runs_tests(command: &str, line: &[u8]) -> bool {
     let line = String::from_utf8_lossy(line);
     let main = main_of(command, &line);
@@ -31,8 +32,8 @@ pub(crate) fn runs_tests(command: &str, line: &[u8]) -> bool {
     })
 }
 
-/// The main class or jar of a command, whose blanks do not tell where its words end: a folder's name may hold some. The words of the command
-/// line do, unless they stand in a file of arguments.
+/// The main class or jar of a command, whose blanks do not tell where its words end: a folder's
+/// name may hold some. The words of the command line do, unless they stand in a file of arguments.
 fn main_of<'a>(command: &'a str, line: &'a str) -> &'a str {
     let words: Vec<&str> = line.split('\0').filter(|word| !word.is_empty()).collect();
     let is_command = |at: &usize| words.get(*at..).is_some_and(|rest| rest.join(" ") == command);
@@ -40,8 +41,9 @@ fn main_of<'a>(command: &'a str, line: &'a str) -> &'a str {
     told.unwrap_or_else(|| command.split_whitespace().next().unwrap_or_default())
 }
 
-/// The native agent, other than ours with the options `ours`, that a command line loads (words with a zero byte behind each). Debuggers
-/// and what comes with the virtual machine are none: they do not sample allocations.
+/// The native agent, other than ours with the options `ours`, that a command line loads (words with
+/// a zero byte behind each). Debuggers and what comes with the virtual machine are none: they do
+/// not sample allocations.
 pub(crate) fn other_agent(line: &[u8], ours: &str) -> Option<String> {
     const PLAIN: [&str; 4] = ["jdwp", "hprof", "instrument", "management_agent"];
     let words = line.split(|byte| *byte == 0).map(String::from_utf8_lossy);

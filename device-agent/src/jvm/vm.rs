@@ -1,7 +1,9 @@
-//! Questions to HotSpot, in the cheapest way that exists: diagnostic commands and management natives, called by JNI on
-//! objects that are never initialised, so that no management bean, no JMX server and no thread of theirs comes to life in the guest.
+//! Questions to HotSpot, in the cheapest way that exists: diagnostic commands and management
+//! natives, called by JNI on objects that are never initialised, so that no management bean, no JMX
+//! server and no thread of theirs comes to life in the guest.
 //!
-//! One diagnostic command collects and counts in one safepoint: nothing that is made in between can pass for a survivor.
+//! One diagnostic command collects and counts in one safepoint: nothing that is made in between can
+//! pass for a survivor.
 
 use jni::errors::Error;
 use jni::objects::{Global, JClass, JObject, JObjectArray, JString, JValue};
@@ -12,8 +14,8 @@ use memgate_wire::java::JavaState;
 
 use super::machine::{Failure, Machine};
 
-/// The last of the ten places of `java.lang.Shutdown`. The JDK takes the first three: the console, the application's hooks, files that are
-/// deleted.
+/// The last of the ten places of `java.lang.Shutdown`. The JDK takes the first three: the console,
+/// the application's hooks, files that are deleted.
 const LAST_HOOK: i32 = 9;
 /// Steps of the machine's reference handler that are waited for at a boundary.
 const MOST_STEPS: u32 = 10_000;
@@ -22,7 +24,8 @@ const MOST_STEPS: u32 = 10_000;
 pub(crate) struct Vm {
     jvmti: Jvmti,
     diagnostics: Global<JObject<'static>>,
-    /// `sun.management.VMManagementImpl` and `ThreadImpl`: the module may be left out of a small runtime image.
+    /// `sun.management.VMManagementImpl` and `ThreadImpl`: the module may be left out of a small
+    /// runtime image.
     management: Option<Global<JObject<'static>>>,
     threads: Option<Global<JClass<'static>>>,
     /// The histogram command alone does not collect here.
@@ -109,7 +112,8 @@ impl Vm {
 impl Machine for Vm {
     fn histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure> {
         if self.collect_first {
-            // A collector that does not answer leaves floating garbage, which can only send a test to be confirmed.
+            // A collector that does not answer leaves floating garbage, which can only send a test
+            // to be confirmed.
             let _counted_anyway = self.jvmti.collect();
         }
         Ok(parse_histogram(&self.command(env, "GC.class_histogram")?))
@@ -172,7 +176,8 @@ impl Machine for Vm {
 
     fn watch_memory(&self, env: &mut Env<'_>, dump: &str) -> Result<(), Failure> {
         let has = |text: &str| self.arguments.iter().any(|argument| argument.contains(text));
-        // HotSpot writes a line of its own to stdout when it tells: the guest's output stays as it is without us.
+        // HotSpot writes a line of its own to stdout when it tells: the guest's output stays as it
+        // is without us.
         if !has("jvmti") {
             let _one_line_more = self.command(env, "VM.log output=stdout what=jvmti=off");
         }
@@ -186,8 +191,9 @@ impl Machine for Vm {
     }
 }
 
-/// Has `io.memgate.agent.AtEnd` run when the virtual machine ends, behind the application's own shutdown hooks. `Shutdown` is private to
-/// its package, which JNI does not mind; a place of its own is taken, so that no thread has to be made.
+/// Has `io.memgate.agent.AtEnd` run when the virtual machine ends, behind the application's own
+/// shutdown hooks. `Shutdown` is private to its package, which JNI does not mind; a place of its
+/// own is taken, so that no thread has to be made.
 pub(super) fn run_at_end(env: &mut Env<'_>) -> Result<(), Failure> {
     clearing(env, |env| {
         let hook = env.new_object(jni_str!("io/memgate/agent/AtEnd"), jni_sig!("()V"), &[])?;
@@ -207,7 +213,8 @@ pub(super) fn run_finalizers(env: &mut Env<'_>) -> Result<(), Failure> {
     })
 }
 
-/// By the method that `Bits` waits with before it allocates: private, which JNI does not mind. A machine without it is as busy as it is.
+/// By the method that `Bits` waits with before it allocates: private, which JNI does not mind. A
+/// machine without it is as busy as it is.
 fn wait_for_references(env: &mut Env<'_>) {
     let waited = env.with_local_frame(16, |env| {
         let class = env.find_class(jni_str!("java/lang/ref/Reference"))?;
@@ -350,7 +357,8 @@ pub(crate) fn heap_max(env: &mut Env<'_>) -> Option<u64> {
     max_of(env, &runtime)
 }
 
-/// The one `java.lang.Runtime`, for questions where no class may be looked for: in the midst of an allocation, say.
+/// The one `java.lang.Runtime`, for questions where no class may be looked for: in the midst of an
+/// allocation, say.
 pub(crate) fn runtime(env: &mut Env<'_>) -> Option<Global<JObject<'static>>> {
     let runtime = clearing(env, |env| {
         let class = env.find_class(jni_str!("java/lang/Runtime"))?;

@@ -1,11 +1,13 @@
 //! The part of the heap between the roots and some instances.
 //!
-//! Data flow: [`Ways::take`] makes nodes of the instances → [`Ways::walk`] passes over all references once per level: a reference to an
-//! object of the last level makes its referrer a node of the next one, until every instance has a way to a root; what is not reached soon
-//! (it lies deep, or nothing holds it) is looked for in one more pass that makes nodes of all objects, unless the heap is too large for
-//! that → [`Ways::way`] tells the shortest. Visitors run while the virtual machine stands still: they write into room that
-//! was made before, and look at the clocks now and then, so that time and memory are bounded. Objects that cannot hold what is looked
-//! for (arrays of numbers, strings) are passed by.
+//! Data flow: [`Ways::take`] makes nodes of the instances → [`Ways::walk`] passes over all
+//! references once per level: a reference to an object of the last level makes its referrer a node
+//! of the next one, until every instance has a way to a root; what is not reached soon (it lies
+//! deep, or nothing holds it) is looked for in one more pass that makes nodes of all objects,
+//! unless the heap is too large for that → [`Ways::way`] tells the shortest. Visitors run while the
+//! virtual machine stands still: they write into room that was made before, and look at the clocks
+//! now and then, so that time and memory are bounded. Objects that cannot hold what is looked for
+//! (arrays of numbers, strings) are passed by.
 
 use jni::Env;
 use jni::objects::{JClass, JObject};
@@ -18,14 +20,16 @@ use super::vm::Live;
 
 /// Levels before all objects are taken at once, which costs as much time as two to six, and memory.
 const LEVELS_BEFORE_ALL: u8 = 4;
-/// Objects that are taken at once: each costs memory here ([`Graph`]) and 60 to 72 bytes in the virtual machine's table of tags (JDK 17).
+/// Objects that are taken at once: each costs memory here ([`Graph`]) and 60 to 72 bytes in the
+/// virtual machine's table of tags (JDK 17).
 const MAX_AT_ONCE: u64 = 2_000_000;
 /// Objects on the ways, level by level.
 const MAX_NODES: usize = 200_000;
 /// References by objects.
 const EDGES: usize = 4;
 const MAX_LEVELS: u8 = 40;
-/// Levels behind the first way of all instances, where some of them lead over nothing but a class loader.
+/// Levels behind the first way of all instances, where some of them lead over nothing but a class
+/// loader.
 const LEVELS_BEHIND_A_LOADER: u8 = 8;
 /// Processor time of all passes together.
 const MAX_CPU_NS: u64 = 10_000_000_000;
@@ -40,7 +44,8 @@ pub(super) struct Ways {
     graph: Graph,
     /// The nodes of the instances that are looked for.
     pub(super) instances: Vec<usize>,
-    /// Nodes of classes by their number, one more than the place: a class stands for its loader, and its objects hold it.
+    /// Nodes of classes by their number, one more than the place: a class stands for its loader,
+    /// and its objects hold it.
     class_nodes: Vec<usize>,
     /// Nodes of threads by their number, one more than the place.
     thread_nodes: Vec<usize>,
@@ -175,7 +180,8 @@ impl Ways {
         }
     }
 
-    /// Makes room for all objects, those that came since they were counted, and classes. False: there are too many.
+    /// Makes room for all objects, those that came since they were counted, and classes. False:
+    /// there are too many.
     fn has_room_for_all(&mut self) -> bool {
         let Ok(room) = usize::try_from(self.objects) else { return false };
         let room = self.graph.len() + room + MAX_NODES;
@@ -192,7 +198,8 @@ impl Ways {
         self.graph.is_full().then_some("too many objects lie on the way")
     }
 
-    /// Looks at all references; of a level: at those that lead to it. Returns why it was cut, if it was.
+    /// Looks at all references; of a level: at those that lead to it. Returns why it was cut, if it
+    /// was.
     fn pass(
         &mut self,
         jvmti: Jvmti,
@@ -293,8 +300,8 @@ impl Ways {
         place.checked_sub(1)
     }
 
-    /// The node of an object, a new one if it has none; a class stands for its static fields. `None`: it is passed by, or there is no
-    /// room.
+    /// The node of an object, a new one if it has none; a class stands for its static fields.
+    /// `None`: it is passed by, or there is no room.
     fn node(&mut self, tag: &mut i64, class: i64, level: u8) -> Option<usize> {
         if let Some(node) = self.place(*tag) {
             return Some(node);

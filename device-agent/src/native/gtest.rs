@@ -1,10 +1,12 @@
 //! Exact, blocking boundaries in an unmodified GoogleTest binary.
 //!
-//! Found by symbol, in the executable's own table or in a shared libgtest: `UnitTest::GetInstance`, `UnitTest::listeners`,
-//! `TestEventListeners::Append`, and the stock printer's vtable with the callbacks wanted. The vtable is copied; the slots that
-//! hold those callbacks (found by content: slot numbers differ between versions) lead here, all others do nothing; an object with
-//! that vtable is appended. Such a listener is the last to hear of a start and the first to hear of an end, but for those that `main`
-//! appends. Set-up and tear-down of suites and environments lie between callbacks: `session::setups` knows where.
+//! Found by symbol, in the executable's own table or in a shared libgtest: `UnitTest::GetInstance`,
+//! `UnitTest::listeners`, `TestEventListeners::Append`, and the stock printer's vtable with the
+//! callbacks wanted. The vtable is copied; the slots that hold those callbacks (found by content:
+//! slot numbers differ between versions) lead here, all others do nothing; an object with that
+//! vtable is appended. Such a listener is the last to hear of a start and the first to hear of an
+//! end, but for those that `main` appends. Set-up and tear-down of suites and environments lie
+//! between callbacks: `session::setups` knows where.
 #![expect(unsafe_code, reason = "calls C++ functions found by name and stands in for a C++ object")]
 
 use core::cell::UnsafeCell;
@@ -39,7 +41,8 @@ const NAMES: [&str; 23] = [
     "_ZN7testing8internal27PrettyUnitTestResultPrinter13OnTestCaseEndERKNS_8TestCaseE",
     "_ZN7testing8internal27PrettyUnitTestResultPrinter13OnTestCaseEndERKNS_9TestSuiteE",
     "_ZN7testing8internal27PrettyUnitTestResultPrinter14OnTestSuiteEndERKNS_9TestSuiteE",
-    // Where GoogleTest, once, makes an object for itself while it sets up a suite; compilers put the second into parts of the others.
+    // Where GoogleTest, once, makes an object for itself while it sets up a suite; compilers put
+    // the second into parts of the others.
     "_ZN7testing9TestSuite3RunEv",
     "_ZN7testing9TestSuite3RunEv.part.0",
     "_ZN7testing8TestCase3RunEv",
@@ -51,7 +54,8 @@ const CALLBACKS: core::ops::Range<usize> = 4..OWN;
 const TESTS: usize = 4;
 /// The first of those places.
 const OWN: usize = 18;
-/// A library does not tell how long its functions are, nor that a part of one stands before it. What is near is GoogleTest's, too.
+/// A library does not tell how long its functions are, nor that a part of one stands before it.
+/// What is near is GoogleTest's, too.
 const NEAR: usize = 1280;
 /// `operator new` is some fifty bytes long.
 const NEW_BYTES: usize = 96;
@@ -83,7 +87,8 @@ fn find(executable: &str) -> Found {
         }
         return found;
     }
-    // Programs of the system carry no symbol table: this ends after a glance at their section headers.
+    // Programs of the system carry no symbol table: this ends after a glance at their section
+    // headers.
     let Ok(symbols) = find_symbols(executable, &NAMES) else { return found };
     if symbols.iter().all(Option::is_none) {
         return found;
@@ -157,7 +162,8 @@ pub(crate) fn install(executable: &str) -> Result<(), &'static str> {
         on_suite_end as Pointer,
         on_suite_end as Pointer,
     ];
-    // SAFETY: the vtable has `slots` entries: its symbol says so, or every version has at least these.
+    // SAFETY: the vtable has `slots` entries: its symbol says so, or every version has at least
+    // these.
     let theirs = unsafe { core::slice::from_raw_parts(vtable as *const usize, slots) };
     let mut hits = 0;
     for (i, (slot, &original)) in listener.table.iter_mut().zip(theirs).enumerate() {
@@ -190,7 +196,8 @@ pub(crate) fn install(executable: &str) -> Result<(), &'static str> {
     let unit = unsafe { core::mem::transmute::<usize, extern "C" fn() -> Pointer>(instance) }();
     // SAFETY: `TestEventListeners& UnitTest::listeners()`.
     let list = unsafe { core::mem::transmute::<usize, extern "C" fn(Pointer) -> Pointer>(listeners) }(unit);
-    // SAFETY: `void TestEventListeners::Append(TestEventListener*)`; the object lives as long as the process.
+    // SAFETY: `void TestEventListeners::Append(TestEventListener*)`; the object lives as long as
+    // the process.
     let append = unsafe { core::mem::transmute::<usize, extern "C" fn(Pointer, Pointer)>(append) };
     append(list, object);
     Ok(())
@@ -278,10 +285,12 @@ fn names(info: Pointer) -> Option<(String, String)> {
 
 /// libstdc++: {char* data; size_t length; union {char local[16]; size_t capacity}}.
 unsafe fn libstdcxx_string(at: Pointer) -> Option<String> {
-    // SAFETY: the caller passes the address of a string object, which has at least three words in either library.
+    // SAFETY: the caller passes the address of a string object, which has at least three words in
+    // either library.
     let [data, length, _] = unsafe { at.cast::<[usize; 3]>().read() };
     let local = data == at as usize + 16;
-    // A libc++ string has no pointer here: a short one begins with its length and text, a long one with its capacity | 1.
+    // A libc++ string has no pointer here: a short one begins with its length and text, a long one
+    // with its capacity | 1.
     if !local && (data & 1 != 0 || data < 1 << 16 || data >> 47 != 0 || length < 16)
         || local && length > 15
         || length > 1 << 16

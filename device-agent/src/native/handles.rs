@@ -1,9 +1,11 @@
-//! Where descriptors were opened and threads started: the stack of the call, by the number of the descriptor or thread.
+//! Where descriptors were opened and threads started: the stack of the call, by the number of the
+//! descriptor or thread.
 //!
-//! Data flow: an exported function (`entry/handles.rs`) calls the C library's, then [`opened`] with the result; before a descriptor is closed,
-//! [`closes`] forgets it. A new thread passes through [`begun`]. At a boundary the session asks for what changed since the one before.
-//! `open`, `dup2` and `close` are called in signal handlers and between `vfork` and `exec`: nothing here locks, allocates or
-//! changes `errno`, and a child that shares this memory changes nothing.
+//! Data flow: an exported function (`entry/handles.rs`) calls the C library's, then [`opened`] with
+//! the result; before a descriptor is closed, [`closes`] forgets it. A new thread passes through
+//! [`begun`]. At a boundary the session asks for what changed since the one before. `open`, `dup2`
+//! and `close` are called in signal handlers and between `vfork` and `exec`: nothing here locks,
+//! allocates or changes `errno`, and a child that shares this memory changes nothing.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -16,7 +18,8 @@ use memgate_wire::Handle;
 
 use super::hooks::TRACKER;
 
-/// Descriptors with a larger number are not noted. These tables are small, because a guest that locks all its memory locks them, too.
+/// Descriptors with a larger number are not noted. These tables are small, because a guest that
+/// locks all its memory locks them, too.
 pub(crate) const MOST_DESCRIPTORS: usize = 1 << 12;
 /// Threads that are noted between two boundaries: the last ones.
 const MOST_THREADS: usize = 1024;
@@ -65,7 +68,8 @@ pub(crate) struct Routine {
     argument: usize,
 }
 
-/// Is this a thread of this process, and not a child that shares its memory (`vfork`)? Such a child runs with its parent's control block.
+/// Is this a thread of this process, and not a child that shares its memory (`vfork`)? Such a child
+/// runs with its parent's control block.
 fn is_ours() -> bool {
     let errno = Errno::save();
     let known = own_thread();
@@ -97,7 +101,8 @@ pub(crate) fn opened(descriptor: c_int, at: Registers) {
     HIGHEST.fetch_max(descriptor.cast_unsigned() + 1, Ordering::Relaxed);
 }
 
-/// A descriptor is about to be closed. Before it is: behind that, it may be another thread's new one.
+/// A descriptor is about to be closed. Before it is: behind that, it may be another thread's new
+/// one.
 pub(crate) fn closes(descriptor: c_int) {
     if let Some(cell) = cell(descriptor).filter(|cell| cell.load(Ordering::Relaxed) != 0 && is_ours()) {
         cell.store(0, Ordering::Relaxed);
@@ -153,7 +158,8 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Of a process that begins now: a forked child has its parent's descriptors and not its threads.
+    /// Of a process that begins now: a forked child has its parent's descriptors and not its
+    /// threads.
     pub(crate) fn new() -> Self {
         Self { descriptors: Vec::new(), threads: BEGUN.load(Ordering::Relaxed) }
     }

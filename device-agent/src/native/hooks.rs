@@ -1,7 +1,8 @@
 //! What stands behind the exported allocation functions while the process is tracked.
 //!
-//! Order: note after a real allocation, forget before a real free. `realloc` forgets, calls, then notes, and takes the forgetting
-//! back if the call failed. No function here allocates, locks or can panic.
+//! Order: note after a real allocation, forget before a real free. `realloc` forgets, calls, then
+//! notes, and takes the forgetting back if the call failed. No function here allocates, locks or
+//! can panic.
 #![expect(unsafe_code, reason = "the C allocation interface is made of raw pointers")]
 
 use core::ffi::{c_int, c_void};
@@ -25,8 +26,9 @@ pub(crate) static TRACKER: Tracker = Tracker::new();
 
 type Pointer = *mut c_void;
 
-/// `place`: on x86-64 the stack pointer at the call's first instruction, where the return address lies; on arm64 the return address.
-/// `record`: the frame pointer. One copy for all hooks, whose own frames on the guest's stack stay small.
+/// `place`: on x86-64 the stack pointer at the call's first instruction, where the return address
+/// lies; on arm64 the return address. `record`: the frame pointer. One copy for all hooks, whose
+/// own frames on the guest's stack stay small.
 #[inline(never)]
 unsafe fn note(block: Pointer, bytes: usize, place: usize, record: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -1,10 +1,11 @@
-//! The contract of libc's `get_malloc_leak_info`: all live allocations as records of `size | zygote << 31`, `count`, and
-//! `backtrace_size` program counters, innermost first, padded with zeros.
+//! The contract of libc's `get_malloc_leak_info`: all live allocations as records of `size | zygote
+//! << 31`, `count`, and `backtrace_size` program counters, innermost first, padded with zeros.
 //!
-//! Live table → counts per (stack, size) → stacks by their content, because two threads may have stored the same one → one
-//! record for each size and stack, largest first. As in bionic a program counter lies inside the call, one byte before
-//! the return address, and the list is empty where nothing is recorded. There is no zygote here, so that bit is never set; a
-//! block of 2 GiB or more, which bionic refuses, stands with its whole size.
+//! Live table → counts per (stack, size) → stacks by their content, because two threads may have
+//! stored the same one → one record for each size and stack, largest first. As in bionic a program
+//! counter lies inside the call, one byte before the return address, and the list is empty where
+//! nothing is recorded. There is no zygote here, so that bit is never set; a block of 2 GiB or
+//! more, which bionic refuses, stands with its whole size.
 
 use core::cmp::Reverse;
 use core::hash::BuildHasherDefault;
@@ -33,7 +34,8 @@ pub(crate) struct LeakInfo {
     pub(crate) backtrace_size: usize,
 }
 
-/// Takes a snapshot; `None`: nothing is alive, recording had to stop, or there is no memory for the list.
+/// Takes a snapshot; `None`: nothing is alive, recording had to stop, or there is no memory for the
+/// list.
 pub(crate) fn take() -> Option<LeakInfo> {
     let _inside = Inside::enter();
     if TRACKER.stopped().is_some() {
@@ -78,7 +80,8 @@ pub(crate) fn take() -> Option<LeakInfo> {
     Some(info)
 }
 
-/// The lock that `fork` holds, so that the child finds the list of buffers whole. Taken before the heap's.
+/// The lock that `fork` holds, so that the child finds the list of buffers whole. Taken before the
+/// heap's.
 pub(crate) fn raw_lock() -> &'static RawLock {
     OUT.raw()
 }

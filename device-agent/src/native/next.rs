@@ -1,10 +1,11 @@
 //! The next allocator in line: the definitions our exports stand in front of.
 //!
-//! The family is bound by `dlsym(RTLD_NEXT)`, from the object that defines `malloc`. An allocator that lacks one of the functions
-//! for aligned blocks gets it made of its `posix_memalign`: pieces of two allocators are not mixed where that can be helped. A
-//! library that defines but a part of the family and leaves the rest to the C library finds it there, as it would without us.
-//! Until everything is bound (`dlsym` itself may allocate), requests are served from a small arena whose blocks are recognised
-//! for ever.
+//! The family is bound by `dlsym(RTLD_NEXT)`, from the object that defines `malloc`. An allocator
+//! that lacks one of the functions for aligned blocks gets it made of its `posix_memalign`: pieces
+//! of two allocators are not mixed where that can be helped. A library that defines but a part of
+//! the family and leaves the rest to the C library finds it there, as it would without us. Until
+//! everything is bound (`dlsym` itself may allocate), requests are served from a small arena whose
+//! blocks are recognised for ever.
 #![expect(unsafe_code, reason = "calls allocators through pointers from the loader")]
 
 use core::ffi::{CStr, c_int, c_void};
@@ -50,7 +51,8 @@ macro_rules! callers {
     )* };
 }
 
-/// The first `realloc` in the program's scope: not ours where the program brings its own allocator but no `reallocarray`.
+/// The first `realloc` in the program's scope: not ours where the program brings its own allocator
+/// but no `reallocarray`.
 static OUTER_REALLOC: AtomicPtr<c_void> = AtomicPtr::new(boot_realloc as Pointer);
 
 callers! {
@@ -81,7 +83,8 @@ pub(crate) fn is_glibc() -> bool {
     glibc != 0 && process::object_of(glibc) == OBJECT.load(Ordering::Relaxed)
 }
 
-/// The next definition. Behind a library that was not preloaded but loaded later there is none: then it is the first one.
+/// The next definition. Behind a library that was not preloaded but loaded later there is none:
+/// then it is the first one.
 fn following(name: &CStr) -> usize {
     match process::symbol(name, true) {
         0 if cfg!(target_os = "android") => process::symbol(name, false),
@@ -168,7 +171,8 @@ unsafe extern "C" fn boot_realloc(block: Pointer, bytes: usize) -> Pointer {
     }
     let new = arena::take(16, bytes);
     if !new.is_null() && !block.is_null() {
-        // SAFETY: before binding every block is the arena's; its size is known, the new block is at least `bytes`.
+        // SAFETY: before binding every block is the arena's; its size is known, the new block is at
+        // least `bytes`.
         unsafe { ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), arena::size(block).min(bytes)) };
     }
     new
@@ -293,7 +297,8 @@ fn in_pages(bytes: usize, take: impl FnOnce(usize) -> Pointer) -> Pointer {
     bytes.checked_next_multiple_of(4096).map_or(ptr::null_mut(), take)
 }
 
-/// What is handed out while the next allocator is not bound. A block's size stands in the word before it.
+/// What is handed out while the next allocator is not bound. A block's size stands in the word
+/// before it.
 mod arena {
     use super::{AtomicUsize, Ordering, Pointer, ptr};
 
@@ -326,7 +331,8 @@ mod arena {
             };
             match NEXT.compare_exchange(at, end.next_multiple_of(16), Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
-                    // SAFETY: the word before the block lies inside the arena and belongs to this block.
+                    // SAFETY: the word before the block lies inside the arena and belongs to this
+                    // block.
                     unsafe { (block as *mut usize).wrapping_sub(1).write(bytes) };
                     return block as Pointer;
                 }

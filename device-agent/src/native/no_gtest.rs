@@ -1,4 +1,5 @@
-//! Boundaries in GoogleTest binaries are not taken on Android: apps' tests come from Java, and the C API is there for others.
+//! Boundaries in GoogleTest binaries are not taken on Android: apps' tests come from Java, and the
+//! C API is there for others.
 
 /// Is GoogleTest in this process? It is not looked for.
 pub(crate) const fn is_present(_executable: &str) -> bool {

@@ -1,6 +1,7 @@
 //! From live allocations to snapshot records.
 //!
-//! How many there are nobody knows before: nothing here may end the guest where the memory for them is not to be had.
+//! How many there are nobody knows before: nothing here may end the guest where the memory for them
+//! is not to be had.
 
 use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::HashMap;
@@ -11,10 +12,12 @@ use memgate_wire::SnapshotRecord;
 
 use super::hooks::TRACKER;
 
-/// Live allocations per group. Four thousand million of one group are more than there is room to record.
+/// Live allocations per group. Four thousand million of one group are more than there is room to
+/// record.
 pub(crate) type Counts = HashMap<Group, u32, BuildHasherDefault<Mix>>;
 
-/// Allocations of one size from one stack. Packed, because there may be as many groups as allocations, and the memory is the guest's.
+/// Allocations of one size from one stack. Packed, because there may be as many groups as
+/// allocations, and the memory is the guest's.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(C, packed(4))]
 pub(crate) struct Group {
@@ -44,7 +47,8 @@ impl Hasher for Mix {
     }
 }
 
-/// Counts what is alive and was born in epoch `from` or later (0: everything). `None`: no memory, or too many.
+/// Counts what is alive and was born in epoch `from` or later (0: everything). `None`: no memory,
+/// or too many.
 pub(crate) fn count(from: u32) -> Option<Counts> {
     count_those(&|visit| TRACKER.scan(from, visit), &|_| true)
 }
@@ -58,7 +62,8 @@ pub(crate) enum Born {
     Before(Arc<Vec<u32>>),
 }
 
-/// Counts what of it is alive, without what GoogleTest made for itself meanwhile. `None`: no memory, or too many.
+/// Counts what of it is alive, without what GoogleTest made for itself meanwhile. `None`: no
+/// memory, or too many.
 pub(crate) fn count_born(born: &Born) -> Option<Counts> {
     let is_users = |entry: &Entry| !super::gtest::is_its_own(entry.stack);
     match born {

@@ -1,8 +1,9 @@
-//! Notes which programs this process starts, in the list that the harness laid out (`memgate_wire::starts`): it learns so of test
-//! programs that the agent is not in.
+//! Notes which programs this process starts, in the list that the harness laid out
+//! (`memgate_wire::starts`): it learns so of test programs that the agent is not in.
 //!
-//! Data flow: [`entry::exec`](crate::entry) stands in for the C library's functions that start programs → [`begin`] → the mapped list.
-//! All of it may run in the child of a `vfork` and in a signal handler: no heap, no lock, no descriptor; two looks at files.
+//! Data flow: [`entry::exec`](crate::entry) stands in for the C library's functions that start
+//! programs → [`begin`] → the mapped list. All of it may run in the child of a `vfork` and in a
+//! signal handler: no heap, no lock, no descriptor; two looks at files.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -152,8 +153,9 @@ impl List {
         flags
     }
 
-    /// What has to be changed for the program to run as it would without the agent: the loader prints a line for a library it cannot
-    /// read, AddressSanitizer ends a program that has the agent before it, unless it is told not to.
+    /// What has to be changed for the program to run as it would without the agent: the loader
+    /// prints a line for a library it cannot read, AddressSanitizer ends a program that has the
+    /// agent before it, unless it is told not to.
     fn changed(&self, flags: u8, environment: Strings<'_>) -> Option<Changed> {
         if flags & flag::UNREADABLE != 0 {
             let value = environment.value(PRELOAD)?;
@@ -197,7 +199,8 @@ impl List {
             let slot = self.map.word(SLOTS + 4 * i)?;
             let mut at = slot.load(Ordering::Acquire);
             if at == 0 {
-                // Another thread or process may take the place: then what was written waits for the next free one.
+                // Another thread or process may take the place: then what was written waits for the
+                // next free one.
                 let new = match written {
                     Some(new) => new,
                     None => self.write(hash, body)?,

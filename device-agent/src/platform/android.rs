@@ -1,8 +1,9 @@
 //! Android: nobody can pass options to an agent that the system attaches, so they are looked for.
 //!
-//! Data flow: the text of the entry names a file, a data folder, or is the options → else the environment (`wrap.sh`) → else the file
-//! `memgate.options` ([`places`]) → then single options from system properties `debug.memgate.*`, which adb's shell may set and every
-//! app may read: they count only where `debug.memgate.package` names this app.
+//! Data flow: the text of the entry names a file, a data folder, or is the options → else the
+//! environment (`wrap.sh`) → else the file `memgate.options` ([`places`]) → then single options
+//! from system properties `debug.memgate.*`, which adb's shell may set and every app may read: they
+//! count only where `debug.memgate.package` names this app.
 
 use std::ffi::CString;
 
@@ -45,7 +46,8 @@ fn package() -> String {
     places::package_of(&std::fs::read("/proc/self/cmdline").unwrap_or_default())
 }
 
-/// The options of a process that was started with the agent. Properties are for who has no file, so they are looked at last.
+/// The options of a process that was started with the agent. Properties are for who has no file, so
+/// they are looked at last.
 pub(crate) fn options_at_load(has_room: impl FnOnce() -> bool) -> Option<String> {
     // Loaded later, it is told by the entry that comes then.
     if !is_preloaded() || !has_room() || !memgate_tracker::has_thread_words() {
@@ -117,7 +119,8 @@ fn is_preloaded() -> bool {
     process::object_of(first) == process::object_of(package as fn() -> String as usize)
 }
 
-/// bionic's loader has no lock-free lookup of unwind tables: stacks are taken by frame records here.
+/// bionic's loader has no lock-free lookup of unwind tables: stacks are taken by frame records
+/// here.
 pub(crate) const fn find_object() -> Option<FindObject> {
     None
 }

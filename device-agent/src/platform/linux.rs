@@ -1,4 +1,5 @@
-//! Linux: options come from the environment, or from the file that a virtual machine's option names.
+//! Linux: options come from the environment, or from the file that a virtual machine's option
+//! names.
 
 use core::ffi::CStr;
 use std::ffi::CString;
@@ -33,8 +34,8 @@ pub(crate) fn options_of(file: &str) -> Option<Options> {
 /// The options say everything there is to say.
 pub(crate) const fn complete(_: &mut Options) {}
 
-/// A virtual machine that is loading an agent, and was started with it preloaded: its tests, and what they start, find the environment as it
-/// would be without us. No code of Java's runs yet.
+/// A virtual machine that is loading an agent, and was started with it preloaded: its tests, and
+/// what they start, find the environment as it would be without us. No code of Java's runs yet.
 pub(crate) fn leave_environment() {
     if !process::has_variable(OPTIONS) {
         return;

@@ -1,4 +1,5 @@
-//! What differs between the platforms: where options come from, what the process is called, where stacks begin.
+//! What differs between the platforms: where options come from, what the process is called, where
+//! stacks begin.
 
 #[cfg(target_os = "android")]
 mod android;

@@ -1,12 +1,14 @@
-//! Where an app's agent looks for what it is told: paths and names, from what the process knows of itself. Pure.
+//! Where an app's agent looks for what it is told: paths and names, from what the process knows of
+//! itself. Pure.
 
 /// Name of the file with the options, in an app's `code_cache`.
 const FILE: &str = "memgate.options";
 /// User ids of one user of the device.
 const IDS_PER_USER: u32 = 100_000;
 
-/// The app of a process, from its command line. A process of the app's own choice is called `PACKAGE:NAME`; one that a `wrap.sh` has
-/// started is still called `app_process64` at first, and its name is among its arguments.
+/// The app of a process, from its command line. A process of the app's own choice is called
+/// `PACKAGE:NAME`; one that a `wrap.sh` has started is still called `app_process64` at first, and
+/// its name is among its arguments.
 pub(crate) fn package_of(command_line: &[u8]) -> String {
     let text = String::from_utf8_lossy(command_line);
     let mut words = text.split('\0');
@@ -17,8 +19,8 @@ pub(crate) fn package_of(command_line: &[u8]) -> String {
     process.split(':').next().unwrap_or_default().to_owned()
 }
 
-/// Where the file with the options may lie, best first: beside the library if that lies in a `code_cache`, or in a folder of it, and in
-/// the app's data folder.
+/// Where the file with the options may lie, best first: beside the library if that lies in a
+/// `code_cache`, or in a folder of it, and in the app's data folder.
 pub(crate) fn option_files(library: &str, package: &str, user_id: u32) -> Vec<String> {
     let mut files = Vec::new();
     if let Some((folder, _)) = library.rsplit_once('/') {

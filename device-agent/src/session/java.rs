@@ -29,7 +29,8 @@ pub(super) struct KnownClasses {
     ids: BTreeMap<String, u32>,
     /// The last histogram: instances and bytes by class.
     last: BTreeMap<u32, (u64, u64)>,
-    /// Classes that grew in the last histograms: in how many in a row, and by how many bytes in them all.
+    /// Classes that grew in the last histograms: in how many in a row, and by how many bytes in
+    /// them all.
     growing: BTreeMap<u32, (u32, u64)>,
     /// Classes of followed objects, and how many lost events were told.
     followed: BTreeMap<ClassNumber, u32>,
@@ -71,7 +72,8 @@ pub(crate) fn java_info(info: JvmInfo) {
     }
 }
 
-/// A test of the build's own run: nothing is measured and nobody has orders, so the guest does not stand still.
+/// A test of the build's own run: nothing is measured and nobody has orders, so the guest does not
+/// stand still.
 pub(crate) fn java_passes(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
     let Some(_work) = begin() else { return };
     TESTS.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
@@ -86,8 +88,8 @@ pub(crate) fn java_passes(kind: BoundaryKind, suite: &str, test: &str, outcome: 
     }
 }
 
-/// A test or a window ended; returns the orders of the harness. Where these are to settle a window that was measured, it stays open:
-/// its second end comes without a measurement of Java's.
+/// A test or a window ended; returns the orders of the harness. Where these are to settle a window
+/// that was measured, it stays open: its second end comes without a measurement of Java's.
 pub(crate) fn java_test_ends(
     suite: &str,
     test: &str,
@@ -108,7 +110,8 @@ pub(crate) fn java_test_ends(
     let waited = waiting.is_some();
     let orders = match waiting.and_then(|w| w.wait()) {
         Some(bits) => bits,
-        // A confirming run repeats its test until it is told to stop: without a harness that would be for ever.
+        // A confirming run repeats its test until it is told to stop: without a harness that would
+        // be for ever.
         None if waited && is_confirming() => order::STOP,
         None => 0,
     };
@@ -119,8 +122,9 @@ pub(crate) fn java_test_ends(
     orders
 }
 
-/// The classes that grew in each of the last windows, those with most bytes first: `own` of the project that tests with `suite`, `most` of
-/// all others, and as many more that are not the JDK's as there are less of the project.
+/// The classes that grew in each of the last windows, those with most bytes first: `own` of the
+/// project that tests with `suite`, `most` of all others, and as many more that are not the JDK's
+/// as there are less of the project.
 pub(crate) fn java_growing(suite: &str, most: usize, own: usize) -> Vec<String> {
     let Some(_work) = begin() else { return Vec::new() };
     let guard = SESSION.lock();
@@ -152,7 +156,8 @@ fn package_of(suite: &str) -> String {
     package.split('.').filter(|part| !part.is_empty()).take(2).map(|part| format!("{part}.")).collect()
 }
 
-/// Arrays of primitive types and everything in a package of the JDK, or of Android as Robolectric brings it.
+/// Arrays of primitive types and everything in a package of the JDK, or of Android as Robolectric
+/// brings it.
 fn is_of_the_jdk(class: &str) -> bool {
     const PACKAGES: [&str; 10] = [
         "java.",
@@ -197,7 +202,8 @@ pub(crate) fn java_exhausted(exhausted: &Exhausted) {
     }
 }
 
-/// Used bytes of the heap, between boundaries. A thread of the guest's: where another one is writing, the point is left out.
+/// Used bytes of the heap, between boundaries. A thread of the guest's: where another one is
+/// writing, the point is left out.
 pub(crate) fn java_heap(used: u64) {
     let Some(_work) = begin() else { return };
     if let Some(session) = SESSION.try_lock().as_deref_mut().and_then(Option::as_mut) {
@@ -212,7 +218,8 @@ pub(crate) fn java_channel() -> Option<Meeting> {
     SESSION.lock().as_ref().map(|session| session.carrier.meeting())
 }
 
-/// Writes what happened to followed objects. `wait`: also if another thread has the session at this moment.
+/// Writes what happened to followed objects. `wait`: also if another thread has the session at this
+/// moment.
 pub(crate) fn java_objects(follow: &Follow, sites: &Sites, wait: bool) {
     let Some(_work) = begin() else { return };
     let mut guard = if wait { Some(SESSION.lock()) } else { SESSION.try_lock() };
@@ -222,7 +229,8 @@ pub(crate) fn java_objects(follow: &Follow, sites: &Sites, wait: bool) {
 }
 
 impl Session {
-    /// The differences to the last histogram, and the state, as frames of the boundary that comes next.
+    /// The differences to the last histogram, and the state, as frames of the boundary that comes
+    /// next.
     fn append_measured(&mut self, measured: &Measured) {
         let boundary = self.sequence + 1;
         self.boundary_ns += measured.state.boundary_ns;
@@ -281,7 +289,8 @@ impl Session {
         }));
     }
 
-    /// Everything that happened to followed objects since the last time, behind the classes and stacks it needs.
+    /// Everything that happened to followed objects since the last time, behind the classes and
+    /// stacks it needs.
     fn append_objects(&mut self, follow: &Follow, sites: &Sites) {
         let base_ns = process::monotonic_ns();
         loop {

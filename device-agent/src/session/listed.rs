@@ -1,5 +1,6 @@
-//! What Android's malloc debugging lists, as frames before a boundary: only where memgate's own tracker does not run, so that nothing
-//! is counted twice. A process of another system has it where a library brings Android's functions; one look per process tells.
+//! What Android's malloc debugging lists, as frames before a boundary: only where memgate's own
+//! tracker does not run, so that nothing is counted twice. A process of another system has it where
+//! a library brings Android's functions; one look per process tells.
 
 use memgate_ffi::malloc_debug::{Listed, Source};
 use memgate_wire::{Frame, LeakInfo};
@@ -11,7 +12,8 @@ use crate::native::hooks;
 const PART_BYTES: usize = 256 << 10;
 
 impl Session {
-    /// Where malloc debugging is on, what is listed now. Each list holds up every `malloc` of the app while it is made.
+    /// Where malloc debugging is on, what is listed now. Each list holds up every `malloc` of the
+    /// app while it is made.
     pub(super) fn append_listed(&mut self, boundary: u32) {
         if hooks::is_tracking() {
             return;

@@ -1,8 +1,10 @@
-//! What GoogleTest runs around tests, as windows of their own: set-up and tear-down of a suite, and of the environments.
+//! What GoogleTest runs around tests, as windows of their own: set-up and tear-down of a suite, and
+//! of the environments.
 //!
-//! Data flow: the listener says where each part begins, which gets epochs of its own → where all is torn down, what was born in the set-up
-//! and in the tear-down and is alive then is told ([`memgate_wire::setup`]): what a set-up keeps for its tests is freed by then. The
-//! screen hears only of what left something, a confirming run only of the one it asked for, in each iteration.
+//! Data flow: the listener says where each part begins, which gets epochs of its own → where all is
+//! torn down, what was born in the set-up and in the tear-down and is alive then is told
+//! ([`memgate_wire::setup`]): what a set-up keeps for its tests is freed by then. The screen hears
+//! only of what left something, a confirming run only of the one it asked for, in each iteration.
 
 #![cfg_attr(target_os = "android", expect(dead_code, reason = "GoogleTest is not listened to there"))]
 
@@ -112,7 +114,8 @@ impl Parts {
 }
 
 impl Session {
-    /// The count of epochs is about to start again: what set-ups have left is known by its stacks from then on.
+    /// The count of epochs is about to start again: what set-ups have left is known by its stacks
+    /// from then on.
     pub(super) fn remember_setups(&mut self) {
         let mut enough = true;
         for parts in self.setups.all().filter(|parts| parts.kept.is_none()) {

@@ -1,7 +1,8 @@
 //! The stream of one process: what is known goes in, encoded frames come out at the carrier.
 //!
-//! A failed allocation of Rust's ends the process, and this one is the guest's: what has no bound known before (snapshots, stacks)
-//! is asked for in a way that can be refused, and the rest only after a look at whether the heap has room.
+//! A failed allocation of Rust's ends the process, and this one is the guest's: what has no bound
+//! known before (snapshots, stacks) is asked for in a way that can be refused, and the rest only
+//! after a look at whether the heap has room.
 
 use core::cell::OnceCell;
 
@@ -29,10 +30,12 @@ const RECORDS_PER_PART: usize = 4096;
 const NODES_PER_FRAME: usize = 8192;
 /// Room in the agent's heap for what a boundary says without its snapshot.
 const BOUNDARY_ROOM: usize = 32 << 10;
-/// Room for one module of a list, and for one record or stack node of a frame: they, a copy, and their bytes while the buffer grows.
+/// Room for one module of a list, and for one record or stack node of a frame: they, a copy, and
+/// their bytes while the buffer grows.
 const MODULE_ROOM: usize = 1 << 10;
 const RECORD_ROOM: usize = 128;
-/// Room for one descriptor or thread: what was told, what is told now, its stack, and its bytes while the buffer grows.
+/// Room for one descriptor or thread: what was told, what is told now, its stack, and its bytes
+/// while the buffer grows.
 const HANDLE_ROOM: usize = 64;
 
 /// Everything that is written goes through one of these.
@@ -63,7 +66,8 @@ pub(super) struct Session {
     reserve: Vec<u8>,
     pub(super) harness_silent: bool,
     pub(super) classes: KnownClasses,
-    /// Who lists what is allocated where our own tracker does not run; looked for once, when a test first ends so.
+    /// Who lists what is allocated where our own tracker does not run; looked for once, when a test
+    /// first ends so.
     pub(super) lists: OnceCell<Option<Source>>,
 }
 
@@ -254,9 +258,9 @@ impl Session {
         own.or_else(|| self.windows.iter().rposition(is_named))
     }
 
-    /// A test ended: its window closes, with those of that name that the same thread began and never ended. The same test in
-    /// another thread stays open.
-    /// True: it was a set-up's, of a time before.
+    /// A test ended: its window closes, with those of that name that the same thread began and
+    /// never ended. The same test in another thread stays open. True: it was a set-up's, of a time
+    /// before.
     pub(super) fn close_window(&mut self, suite: &str, test: &str) -> bool {
         let window = self.window(suite, test).and_then(|i| self.windows.get(i));
         let Some((thread, is_setup)) = window.map(|w| (w.thread, w.born.is_some())) else { return false };
@@ -264,8 +268,9 @@ impl Session {
         is_setup
     }
 
-    /// A new epoch begins. When the count starts again, a window that is open belongs to no epoch any more: at its end
-    /// everything alive is taken for its own, which can only send it to be confirmed.
+    /// A new epoch begins. When the count starts again, a window that is open belongs to no epoch
+    /// any more: at its end everything alive is taken for its own, which can only send it to be
+    /// confirmed.
     pub(super) fn next_epoch(&mut self) -> u32 {
         if TRACKER.starts_again_next() {
             self.remember_setups();
@@ -277,7 +282,8 @@ impl Session {
         epoch
     }
 
-    /// The survivors of a window, or in detail `growth` what changed, and both where that is a set-up's: (survivors, parts written).
+    /// The survivors of a window, or in detail `growth` what changed, and both where that is a
+    /// set-up's: (survivors, parts written).
     fn append_test_snapshot(&mut self, sequence: u32, epoch: u32, born: Option<&Born>) -> (u64, u32) {
         let alive = TRACKER.alive_since(epoch);
         match self.options.detail {
@@ -326,7 +332,8 @@ impl Session {
         (0, 0)
     }
 
-    /// Makes sure that this much more memory is to be had, else recording stops: asking for it would end the guest.
+    /// Makes sure that this much more memory is to be had, else recording stops: asking for it
+    /// would end the guest.
     pub(super) fn make_room(&mut self, bytes: usize) -> bool {
         let enough = crate::HEAP.has_room(bytes);
         if !enough {
@@ -359,8 +366,8 @@ impl Session {
         part
     }
 
-    /// The libraries that tests loaded since the list was last written: the harness looks for those that are not the virtual machine's.
-    /// For want of memory the list stays as it was.
+    /// The libraries that tests loaded since the list was last written: the harness looks for those
+    /// that are not the virtual machine's. For want of memory the list stays as it was.
     pub(super) fn append_java_modules(&mut self) {
         let modules = usize::try_from(modules::counts().0).unwrap_or(usize::MAX);
         if crate::HEAP.has_room(modules.saturating_mul(MODULE_ROOM).saturating_add(BOUNDARY_ROOM)) {
@@ -368,10 +375,11 @@ impl Session {
         }
     }
 
-    /// Where descriptors were opened and threads started since the last boundary. For want of memory it is left out: what leaks
-    /// is then known by its name alone.
+    /// Where descriptors were opened and threads started since the last boundary. For want of
+    /// memory it is left out: what leaks is then known by its name alone.
     fn append_handles(&mut self, boundary: u32) {
-        // What Java opens comes through the same few functions of the virtual machine, whoever called: its name tells more.
+        // What Java opens comes through the same few functions of the virtual machine, whoever
+        // called: its name tells more.
         if self.options.java {
             return;
         }
@@ -486,7 +494,8 @@ impl Session {
         self.append(&Frame::Modules(Modules { generation: TRACKER.generation(), modules }));
     }
 
-    /// Without a system call in the main thread: it may be under a filter by now that forbids all but a few.
+    /// Without a system call in the main thread: it may be under a filter by now that forbids all
+    /// but a few.
     fn thread_id(&self) -> u32 {
         if memgate_tracker::sys::thread_pointer() == self.main_thread {
             self.pid
@@ -495,7 +504,8 @@ impl Session {
         }
     }
 
-    /// A child that shares our memory (`vfork`, `clone(CLONE_VM)`) works with our state, but its end is not ours.
+    /// A child that shares our memory (`vfork`, `clone(CLONE_VM)`) works with our state, but its
+    /// end is not ours.
     pub(super) fn is_this_process(&self) -> bool {
         if memgate_tracker::sys::thread_pointer() == self.main_thread {
             process::thread_id_by_futex().is_none_or(|id| id == self.pid)
@@ -545,7 +555,8 @@ impl Session {
         self.append(&Frame::Error(ErrorFrame { code, text }));
     }
 
-    /// A library has allocated, or will, past the agent, and may free what the agent has seen: nothing is exact from here on.
+    /// A library has allocated, or will, past the agent, and may free what the agent has seen:
+    /// nothing is exact from here on.
     pub(super) fn tell_bypassing(&mut self) {
         let Some(Bypassing { loads, path, own_name_space }) = self.bypassing.take() else { return };
         let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -584,15 +595,17 @@ impl Session {
     }
 }
 
-/// What recording took since the stream began; a forked child's tracker also knows what the parent's took.
+/// What recording took since the stream began; a forked child's tracker also knows what the
+/// parent's took.
 struct Clock {
     began: (u64, u64),
     before: (u64, u32),
 }
 
 impl Clock {
-    /// What the guest loses later for each new stack node, because nodes, their places in the map and the page tables of both push its
-    /// own memory out of the caches: so much is missing in the sum of the hooks where stacks are many (`device-agent/benches`, cc1plus).
+    /// What the guest loses later for each new stack node, because nodes, their places in the map
+    /// and the page tables of both push its own memory out of the caches: so much is missing in the
+    /// sum of the hooks where stacks are many (`device-agent/benches`, cc1plus).
     const EVICTION_NS: u64 = 105;
 
     fn start() -> Self {

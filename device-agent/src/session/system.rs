@@ -1,5 +1,6 @@
-//! What the operating system says of this process, read by the process itself: on Android nobody outside of it may, and where it is asked
-//! for. The figures are those that the harness reads elsewhere.
+//! What the operating system says of this process, read by the process itself: on Android nobody
+//! outside of it may, and where it is asked for. The figures are those that the harness reads
+//! elsewhere.
 
 use std::fs;
 
@@ -9,7 +10,8 @@ use memgate_wire::{FdEntry, OsSample, ThreadEntry};
 /// More threads or descriptors than this are not listed.
 const MOST_ENTRIES: usize = 4096;
 
-/// A sample for this boundary; `closely`: with figures for which the kernel walks all page tables; `own`: a thread of ours.
+/// A sample for this boundary; `closely`: with figures for which the kernel walks all page tables;
+/// `own`: a thread of ours.
 pub(super) fn sample(boundary: u32, closely: bool, own: u32) -> OsSample {
     let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
     let status = read("status");

@@ -1,11 +1,14 @@
-//! Where stacks lie, and what of one may be read: the words between the stack pointer and the end of the mapped stack.
+//! Where stacks lie, and what of one may be read: the words between the stack pointer and the end
+//! of the mapped stack.
 
 use crate::sys;
 
 const PAGE: usize = 4096;
-/// Bytes below the stack pointer that the kernel leaves alone when it delivers a signal (psABI §3.2.2).
+/// Bytes below the stack pointer that the kernel leaves alone when it delivers a signal (psABI
+/// §3.2.2).
 const RED_ZONE: usize = 128;
-/// Nothing else is mapped this close below the top of the main thread's stack (the kernel's minimal mmap gap).
+/// Nothing else is mapped this close below the top of the main thread's stack (the kernel's minimal
+/// mmap gap).
 const MAIN_STACK_BYTES: usize = 128 << 20;
 
 /// Where stacks can lie, told once by the agent.
@@ -23,9 +26,11 @@ pub struct StackLayout {
 pub(crate) struct Bounds {
     /// Known to be mapped up to here.
     end: usize,
-    /// The end is where the stack ends: nothing may be read beyond. Otherwise the next page may be asked for.
+    /// The end is where the stack ends: nothing may be read beyond. Otherwise the next page may be
+    /// asked for.
     known: bool,
-    /// A signal came in: the frame it interrupted may have left words in the red zone below its stack pointer.
+    /// A signal came in: the frame it interrupted may have left words in the red zone below its
+    /// stack pointer.
     pub(crate) interrupted: bool,
 }
 
@@ -59,12 +64,14 @@ impl Bounds {
         if address.wrapping_add(8) > self.end && !self.extend(address) {
             return None;
         }
-        // SAFETY: [sp, end) is mapped: it is this thread's stack, or every page of it was asked for.
+        // SAFETY: [sp, end) is mapped: it is this thread's stack, or every page of it was asked
+        // for.
         Some(unsafe { (address as *const usize).read() })
     }
 
-    /// A saved register that is not in the stack any more: compilers do not tell in a function's last instructions that it
-    /// was restored, because its slot keeps the value until a call or a signal handler writes there.
+    /// A saved register that is not in the stack any more: compilers do not tell in a function's
+    /// last instructions that it was restored, because its slot keeps the value until a call or a
+    /// signal handler writes there.
     #[cold]
     #[inline(never)]
     pub(crate) fn read_below(&mut self, address: usize, sp: usize) -> Option<usize> {

@@ -1,14 +1,17 @@
-//! Taking a stack: walk from the top until a remembered frame is met, prove that the rest is unchanged, reuse its id.
+//! Taking a stack: walk from the top until a remembered frame is met, prove that the rest is
+//! unchanged, reuse its id.
 //!
-//! A thread remembers its last stack, root first, and beside it every memory slot an unwinder would read on the way to the root
-//! (return addresses; saved rbp and CFA words where a frame further out depends on them). If a new walk arrives at a remembered
-//! (sp, pc[, rbp]) and all slots from there on still hold their values, a fresh walk would find exactly the same frames. The slots
-//! are compared from the inside out and only while they agree, so memory is read only where a fresh walk would read it: stacks
-//! that were switched away or unmapped are not touched.
+//! A thread remembers its last stack, root first, and beside it every memory slot an unwinder would
+//! read on the way to the root (return addresses; saved rbp and CFA words where a frame further out
+//! depends on them). If a new walk arrives at a remembered (sp, pc[, rbp]) and all slots from there
+//! on still hold their values, a fresh walk would find exactly the same frames. The slots are
+//! compared from the inside out and only while they agree, so memory is read only where a fresh
+//! walk would read it: stacks that were switched away or unmapped are not touched.
 //!
-//! Most stacks differ from the one before in nothing but some return addresses: another call in the same function, or its sibling
-//! with a frame of the same shape. Where the unwind rule of the new address is that of the old one, a fresh walk would go on
-//! exactly as the last one did, so the address is replaced in what is remembered and the comparison goes on.
+//! Most stacks differ from the one before in nothing but some return addresses: another call in the
+//! same function, or its sibling with a frame of the same shape. Where the unwind rule of the new
+//! address is that of the old one, a fresh walk would go on exactly as the last one did, so the
+//! address is replaced in what is remembered and the comparison goes on.
 
 use crate::bounds::Bounds;
 use crate::cfi::{Cfa, Room, Rule, SavedRbp};
@@ -128,9 +131,10 @@ pub fn capture(
 }
 
 impl Scratch {
-    /// Takes the innermost of the first `depth` remembered frames, which has the sp and rbp of the walk, for the frame with this address,
-    /// and proves those further out. Frames of the same shape get their present addresses, and all their hashes. `Err`: the number
-    /// of remembered frames that lie further out than where the walk must go on by rules.
+    /// Takes the innermost of the first `depth` remembered frames, which has the sp and rbp of the
+    /// walk, for the frame with this address, and proves those further out. Frames of the same
+    /// shape get their present addresses, and all their hashes. `Err`: the number of remembered
+    /// frames that lie further out than where the walk must go on by rules.
     #[inline(always)]
     fn amend(&mut self, depth: usize, pc: usize, context: &Context) -> Result<(), usize> {
         let top = self.frame(depth - 1);
@@ -150,7 +154,8 @@ impl Scratch {
             }
             // SAFETY: counts never exceed the checks written.
             let slot = unsafe { self.checks.get_unchecked_mut(check) };
-            // SAFETY: the slots further in hold what a fresh walk would find, so it would read this one too.
+            // SAFETY: the slots further in hold what a fresh walk would find, so it would read this
+            // one too.
             slot.value = unsafe { (slot.address as *const usize).read() };
             let (address, pc) = (slot.address, slot.value);
             // A slot that is no return address holds a register.
@@ -194,8 +199,9 @@ impl Scratch {
         }
     }
 
-    /// Is the walk, which has come to these registers, at one of the first `depth` remembered frames, from where on nothing but
-    /// addresses is different? `Err`: the number of those that may still be met.
+    /// Is the walk, which has come to these registers, at one of the first `depth` remembered
+    /// frames, from where on nothing but addresses is different? `Err`: the number of those that
+    /// may still be met.
     #[inline(always)]
     fn meets(&mut self, mut depth: usize, at: Registers, context: &Context) -> Result<(), usize> {
         while depth > 0 && self.frame(depth - 1).sp < at.sp {
@@ -219,7 +225,8 @@ impl Scratch {
         let Registers { mut pc, mut sp, mut rbp } = at;
         let mut bounds = Bounds::of(sp, &context.layout());
         let (mut fresh, mut candidate, mut forget) = (0, self.remembered, false);
-        // `candidate` counts the remembered frames that may still be met; the innermost of them is candidate - 1.
+        // `candidate` counts the remembered frames that may still be met; the innermost of them is
+        // candidate - 1.
         loop {
             if fresh > 0 {
                 match self.meets(candidate, Registers { pc, sp, rbp }, context) {
@@ -231,12 +238,14 @@ impl Scratch {
                 return Found { fresh, reused: 0, forget };
             }
             let rule = context.rules.step(pc, &mut self.room);
-            // Filled in place, field by field: a copy would read 16 bytes that were just written as two words, and stall.
+            // Filled in place, field by field: a copy would read 16 bytes that were just written as
+            // two words, and stall.
             // SAFETY: the walk stops at MAX_FRAMES + 1 frames.
             let frame = unsafe { self.walked.get_unchecked_mut(fresh) };
             (frame.sp, frame.rbp, frame.pc, frame.shape, frame.cfa_at) = (sp, rbp, pc, rule.shape(), 0);
             let next = match rule.plain() {
-                // Nearly every frame: no jump table, whose target the processor would have to guess.
+                // Nearly every frame: no jump table, whose target the processor would have to
+                // guess.
                 Some(plain) => {
                     frame.uses_rbp = plain.from_rbp;
                     frame.cfa = if plain.from_rbp { rbp } else { sp }.wrapping_add(plain.cfa);
@@ -287,7 +296,8 @@ impl Scratch {
             i -= 1;
             // SAFETY: counts never exceed the checks written.
             let check = unsafe { self.checks.get_unchecked(i) };
-            // SAFETY: all slots further in still hold their values, so a fresh walk would read this one too.
+            // SAFETY: all slots further in still hold their values, so a fresh walk would read this
+            // one too.
             if unsafe { (check.address as *const usize).read() } != check.value {
                 return Some(i);
             }
@@ -398,7 +408,8 @@ impl Scratch {
         parent
     }
 
-    /// A stack deeper than MAX_FRAMES: the innermost frames below a truncation mark. The remembered stack stays as it is.
+    /// A stack deeper than MAX_FRAMES: the innermost frames below a truncation mark. The remembered
+    /// stack stays as it is.
     #[cold]
     #[inline(never)]
     fn intern_cut(&mut self, found: &Found, context: &Context) -> u32 {
@@ -567,7 +578,8 @@ impl Walked {
                 };
                 *bounds = Bounds::of(sp, &context.layout());
                 bounds.interrupted = true;
-                // The interrupted instruction itself, told as a return address would be: one behind.
+                // The interrupted instruction itself, told as a return address would be: one
+                // behind.
                 Caller::Frame(Registers { pc: pc.wrapping_add(1), sp, rbp })
             }
             Some(Rule::End) => Caller::None,

@@ -1,7 +1,9 @@
-//! Unwind rules from `.eh_frame`, for one address at a time. x86-64 System V; DWARF 5 §6.4 and the LSB's `.eh_frame_hdr`.
+//! Unwind rules from `.eh_frame`, for one address at a time. x86-64 System V; DWARF 5 §6.4 and the
+//! LSB's `.eh_frame_hdr`.
 //!
-//! Nothing here trusts its input: every read is bounded by the record or module it belongs to, every loop by the bytes it
-//! consumes. What is not understood is [`Rule::Unknown`], and the stack is cut there.
+//! Nothing here trusts its input: every read is bounded by the record or module it belongs to,
+//! every loop by the bytes it consumes. What is not understood is [`Rule::Unknown`], and the stack
+//! is cut there.
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
@@ -15,7 +17,8 @@ const RIP: u64 = 16;
 /// How to get from a frame to its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// The canonical frame address (CFA) is a register plus an offset, or the word it points at; the return address lies below it.
+    /// The canonical frame address (CFA) is a register plus an offset, or the word it points at;
+    /// the return address lies below it.
     Frame {
         /// Where the CFA comes from.
         cfa: Cfa,
@@ -89,8 +92,9 @@ struct DlFindObject {
 /// glibc's lock-free, async-signal-safe lookup `_dl_find_object`.
 pub type FindObject = unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32;
 
-/// Room for one lookup. A hook passes mapped memory of its thread, because on the guest's stack this would be a large part of
-/// what a hook may use. Nothing in it outlives the lookup, so any bytes are valid.
+/// Room for one lookup. A hook passes mapped memory of its thread, because on the guest's stack
+/// this would be a large part of what a hook may use. Nothing in it outlives the lookup, so any
+/// bytes are valid.
 #[repr(C)]
 pub struct Room {
     found: MaybeUninit<DlFindObject>,
@@ -196,7 +200,8 @@ impl Reader {
             }
         }
     }
-    /// A DW_EH_PE-encoded pointer; indirect ones are not followed (only personality routines use them).
+    /// A DW_EH_PE-encoded pointer; indirect ones are not followed (only personality routines use
+    /// them).
     #[expect(clippy::cast_sign_loss, reason = "signed offsets are added modulo 2^64")]
     fn pointer(&mut self, encoding: u8, data_base: usize) -> Option<u64> {
         if encoding == 0xff {
@@ -238,8 +243,9 @@ fn lookup(object: &Object, pc: usize, room: &mut Room) -> Option<Rule> {
     let Room { cie, rows, .. } = room;
     let found = description(object, pc, cie).filter(|(_, _, range)| range.contains(&(pc as u64)));
     let Some((mut fde, cie, Range { start, .. })) = found else {
-        // Behind every described function, at the entry of the next one: no call returns there. It is where a stack that
-        // was made by hand begins (`makecontext` leaves the address of glibc's `__start_context`).
+        // Behind every described function, at the entry of the next one: no call returns there. It
+        // is where a stack that was made by hand begins (`makecontext` leaves the address of
+        // glibc's `__start_context`).
         let entry = description(object, pc.checked_add(1)?, &mut room.cie)?.2.start;
         return (entry == pc as u64 + 1).then_some(Rule::End);
     };
@@ -258,7 +264,8 @@ fn lookup(object: &Object, pc: usize, room: &mut Room) -> Option<Rule> {
     Some(state.rule(cie.signal))
 }
 
-/// The last FDE that begins at `pc` or before (what stands behind its range), its CIE, and the range.
+/// The last FDE that begins at `pc` or before (what stands behind its range), its CIE, and the
+/// range.
 #[inline(never)]
 fn description<'a>(
     object: &Object,
@@ -431,7 +438,8 @@ impl State {
         Rule::Frame { cfa, rbp }
     }
 
-    /// glibc's `__restore_rt`: every register lies at a fixed offset from rsp, in the kernel's `sigcontext`.
+    /// glibc's `__restore_rt`: every register lies at a fixed offset from rsp, in the kernel's
+    /// `sigcontext`.
     fn signal_rule(&self, signal: bool, rip: Reader) -> Option<Rule> {
         let (CfaState::Expression(cfa), RbpState::Expression(rbp)) = (self.cfa, self.rbp) else {
             return None;
@@ -485,7 +493,8 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Runs call frame instructions up to the row of `pc`. `whole`: the CIE's, which hold for all rows.
+    /// Runs call frame instructions up to the row of `pc`. `whole`: the CIE's, which hold for all
+    /// rows.
     fn run(
         &mut self,
         mut r: Reader,
@@ -680,11 +689,13 @@ mod tests {
         }
     }
 
-    /// Tables with every byte of their first record flipped in turn: an answer or none, but no fault and no hang.
+    /// Tables with every byte of their first record flipped in turn: an answer or none, but no
+    /// fault and no hang.
     #[test]
     fn damaged_records_end_in_some_rule() {
         let mut image = [0_u8; 128];
-        // CIE at 0: length 16, id 0, version 1, "zR", code 1, data -8, ra 16, 1 byte: encoding 0x1b, def_cfa rsp 8
+        // CIE at 0: length 16, id 0, version 1, "zR", code 1, data -8, ra 16, 1 byte: encoding
+        // 0x1b, def_cfa rsp 8
         let cie = [16, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8];
         image[..20].copy_from_slice(&cie);
         let base = image.as_ptr() as usize;
@@ -704,7 +715,8 @@ mod tests {
         assert_eq!(rule(&object, base + 65, &mut Room::new()), frame(8));
         assert_eq!(rule(&object, base + 70, &mut Room::new()), frame(16));
         assert_eq!(rule(&object, base + 96, &mut Room::new()), Rule::Unknown);
-        // A return address that is a function's entry, with nothing described before it: a stack made by hand begins there.
+        // A return address that is a function's entry, with nothing described before it: a stack
+        // made by hand begins there.
         assert_eq!(rule(&object, base + 63, &mut Room::new()), Rule::End);
         assert_eq!(rule(&object, base + 62, &mut Room::new()), Rule::Unknown);
         let mut changed = 0;

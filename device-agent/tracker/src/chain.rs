@@ -1,9 +1,11 @@
 //! Taking a stack where functions keep frame records: on Android.
 //!
-//! A frame record is two words, the caller's frame pointer and the return address, and the frame pointer leads to the innermost one. The
-//! walk goes from record to record to the root: the null that the C library puts behind every thread's first frame. A record is
-//! read only inside the stack, and only if it lies further out than the one before. Code that keeps no records (compiled Java,
-//! code built with `-fomit-frame-pointer`) ends the walk there; the stack says then that it is cut.
+//! A frame record is two words, the caller's frame pointer and the return address, and the frame
+//! pointer leads to the innermost one. The walk goes from record to record to the root: the null
+//! that the C library puts behind every thread's first frame. A record is read only inside the
+//! stack, and only if it lies further out than the one before. Code that keeps no records (compiled
+//! Java, code built with `-fomit-frame-pointer`) ends the walk there; the stack says then that it
+//! is cut.
 
 use crate::bounds::Bounds;
 pub use crate::context::{Context, Registers};
@@ -48,8 +50,9 @@ pub fn capture(
     intern(&mut scratch.frames, depth, context)
 }
 
-/// Fills in the return addresses, innermost first; how many there are, and whether the last one is the root. Else the last one is
-/// [`TRUNCATED_PC`]. `read` gives the word at an address, if it lies in the stack, not before the second one.
+/// Fills in the return addresses, innermost first; how many there are, and whether the last one is
+/// the root. Else the last one is [`TRUNCATED_PC`]. `read` gives the word at an address, if it lies
+/// in the stack, not before the second one.
 fn walk(
     at: Registers,
     frames: &mut [Frame; MAX_FRAMES + 1],
@@ -110,7 +113,8 @@ fn intern(frames: &mut [Frame; MAX_FRAMES + 1], depth: usize, context: &Context)
 #[cfg(target_arch = "aarch64")]
 fn without_signature(pc: usize) -> usize {
     let mut plain = pc;
-    // SAFETY: `xpaclri`, which does nothing on processors that do not sign, changes the one register that is named.
+    // SAFETY: `xpaclri`, which does nothing on processors that do not sign, changes the one
+    // register that is named.
     unsafe {
         core::arch::asm!("hint #7", inout("x30") plain, options(pure, nomem, nostack, preserves_flags))
     };
@@ -126,7 +130,8 @@ const fn without_signature(pc: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// A stack of words at 0x1000, of which `records` are (address, caller's record, return address).
+    /// A stack of words at 0x1000, of which `records` are (address, caller's record, return
+    /// address).
     fn walked(records: &[(usize, usize, usize)], first: usize) -> (std::vec::Vec<usize>, bool) {
         let mut frames = [Frame { pc: 0, hash: 0 }; MAX_FRAMES + 1];
         let mut read = |address: usize, from: usize| {

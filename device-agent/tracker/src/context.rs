@@ -12,7 +12,8 @@ use crate::sync::{Ordering, Zeroed};
 pub struct Registers {
     /// Return address of the call.
     pub pc: usize,
-    /// Stack pointer behind it; on Android any address in the stack that is not further out than the caller's frame.
+    /// Stack pointer behind it; on Android any address in the stack that is not further out than
+    /// the caller's frame.
     pub sp: usize,
     /// Frame pointer register.
     pub rbp: usize,

@@ -1,14 +1,18 @@
-//! What recording costs, measured from within: some events are timed, the others are reckoned from them.
+//! What recording costs, measured from within: some events are timed, the others are reckoned from
+//! them.
 //!
-//! A thread's first events, which meet unwind rules nobody has read yet and memory nobody has touched, are all timed. Later one of 256
-//! allocations and one of 256 frees makes an event that follows it closely a sample; which one is drawn, so that no rhythm of the
-//! guest's own meets it. Allocations and frees are reckoned apart, because one costs many times the other and a guest may do all of one
-//! before all of the other. An event that is no sample pays nothing for this: the mark rides on the word that every event looks at
-//! to see whether its thread is at another one ([`crate::thread`]).
+//! A thread's first events, which meet unwind rules nobody has read yet and memory nobody has
+//! touched, are all timed. Later one of 256 allocations and one of 256 frees makes an event that
+//! follows it closely a sample; which one is drawn, so that no rhythm of the guest's own meets it.
+//! Allocations and frees are reckoned apart, because one costs many times the other and a guest may
+//! do all of one before all of the other. An event that is no sample pays nothing for this: the
+//! mark rides on the word that every event looks at to see whether its thread is at another one
+//! ([`crate::thread`]).
 //!
-//! Half of what reading the clock takes is subtracted: the other half stands for the way into the hook and out of it, which lies outside
-//! the interval. What the guest loses because the tracker's memory pushes its own out of the caches cannot be timed here.
-//! How near the sum comes to the CPU time that recording adds, the benchmark shows (`device-agent/benches`).
+//! Half of what reading the clock takes is subtracted: the other half stands for the way into the
+//! hook and out of it, which lies outside the interval. What the guest loses because the tracker's
+//! memory pushes its own out of the caches cannot be timed here. How near the sum comes to the CPU
+//! time that recording adds, the benchmark shows (`device-agent/benches`).
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::bump;
@@ -16,8 +20,8 @@ use crate::thread::bump;
 /// Events of a thread that are all timed.
 const FIRST_EVENTS: u64 = 256;
 
-/// A longer interval was interrupted: the processor was another thread's. Some 400 and 6 microseconds: the first events map and
-/// read, later ones meet a page fault at most.
+/// A longer interval was interrupted: the processor was another thread's. Some 400 and 6
+/// microseconds: the first events map and read, later ones meet a page fault at most.
 const LONGEST_FIRST: u64 = 1 << 20;
 const LONGEST: u64 = 1 << 14;
 
@@ -102,7 +106,8 @@ impl Reckoning {
         }
     }
 
-    /// Ticks of so many allocations and other events; `excess`: what each timed event seems to take too long.
+    /// Ticks of so many allocations and other events; `excess`: what each timed event seems to take
+    /// too long.
     pub(crate) fn total(&self, allocations: u64, others: u64, excess: u64) -> u64 {
         let mend = |(events, ticks): (u64, u64)| (events, ticks.saturating_sub(events * excess));
         let sum = |events: u64, first: (u64, u64), samples: (u64, u64)| {
@@ -140,8 +145,9 @@ pub fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Half of what two readings of the counter are apart when nothing lies between them. Many at once, because some counters move in
-/// steps that are longer than that, and the shortest of several times, because of interruptions.
+/// Half of what two readings of the counter are apart when nothing lies between them. Many at once,
+/// because some counters move in steps that are longer than that, and the shortest of several
+/// times, because of interruptions.
 pub(crate) fn excess() -> u64 {
     const READINGS: u64 = 64;
     let apart = |_| {

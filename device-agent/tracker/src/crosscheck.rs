@@ -1,16 +1,20 @@
-//! A proof tool, in no library that is shipped (feature `crosscheck`): stacks compared with those of the system unwinder.
+//! A proof tool, in no library that is shipped (feature `crosscheck`): stacks compared with those
+//! of the system unwinder.
 //!
-//! After a capture that is chosen, one at a random place in each `every`, the same thread calls `_Unwind_Backtrace` of libgcc on a
-//! stack of this module's own (small guest stacks have no room for it), with signals blocked, and walks the stored nodes along with
-//! it, from the hook's caller outwards. What agrees, what is cut and why, and what is wrong is counted; the first wrong
-//! stacks are written down with both sides. [`finish`] writes the figures to `PID.crosscheck` in the folder given.
+//! After a capture that is chosen, one at a random place in each `every`, the same thread calls
+//! `_Unwind_Backtrace` of libgcc on a stack of this module's own (small guest stacks have no room
+//! for it), with signals blocked, and walks the stored nodes along with it, from the hook's caller
+//! outwards. What agrees, what is cut and why, and what is wrong is counted; the first wrong stacks
+//! are written down with both sides. [`finish`] writes the figures to `PID.crosscheck` in the
+//! folder given.
 //!
-//! Judgement: every address both unwinders name must be the same. A stack of ours that says it is whole must end where the system's
-//! ends. One that says it is cut may end earlier, or where the system's ends; it is counted under the reason:
-//! `deep` (more frames than are kept), `no_object` (code outside every loaded object: JIT), `no_rule` (code without unwind
-//! rules), `exotic` (a rule that is not followed), `bounds` (a slot outside the stack; where it is outside all memory the system's
-//! unwinder is stopped as well, because it would not survive). `system_further` counts how often the system went on. Everything
-//! else is wrong.
+//! Judgement: every address both unwinders name must be the same. A stack of ours that says it is
+//! whole must end where the system's ends. One that says it is cut may end earlier, or where the
+//! system's ends; it is counted under the reason: `deep` (more frames than are kept), `no_object`
+//! (code outside every loaded object: JIT), `no_rule` (code without unwind rules), `exotic` (a rule
+//! that is not followed), `bounds` (a slot outside the stack; where it is outside all memory the
+//! system's unwinder is stopped as well, because it would not survive). `system_further` counts how
+//! often the system went on. Everything else is wrong.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt::{self, Write};
@@ -68,7 +72,8 @@ static STACKS_TAKEN: AtomicU32 = AtomicU32::new(0);
 static SEEN: AtomicUsize = AtomicUsize::new(0);
 static FOLDER: [AtomicU8; PATH_BYTES] = [const { AtomicU8::new(0) }; PATH_BYTES];
 
-/// Loads libgcc's unwinder and begins. Before the first event; `every` 1 compares each capture. False: there is no unwinder.
+/// Loads libgcc's unwinder and begins. Before the first event; `every` 1 compares each capture.
+/// False: there is no unwinder.
 #[must_use]
 pub fn start(every: u64, folder: &str, find_object: Option<FindObject>) -> bool {
     // SAFETY: a terminated name; the library stays loaded.
@@ -122,7 +127,8 @@ pub(crate) fn captured(tracker: &Tracker, at: Registers, stack: u32) {
     }
 }
 
-/// Which of the captures of a block is taken: a fixed place would meet a loop of the same length always at the same line.
+/// Which of the captures of a block is taken: a fixed place would meet a loop of the same length
+/// always at the same line.
 fn place_in(block: u64, every: u64) -> u64 {
     let mixed = (block ^ SEED.load(Ordering::Relaxed)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) % every
@@ -143,7 +149,8 @@ fn compare_on_own_stack(tracker: &Tracker, at: Registers, stack: u32) {
     if let Some(slot) = take_stack() {
         let top = STACK_POOL.load(Ordering::Relaxed) + (slot as usize + 1) * STACK_BYTES;
         let comparison = Comparison { tracker, at, stack };
-        // SAFETY: `top` ends a mapped stack that is this thread's until the slot is given back; `compare` gets what it expects.
+        // SAFETY: `top` ends a mapped stack that is this thread's until the slot is given back;
+        // `compare` gets what it expects.
         unsafe { memgate_call_on_stack((&raw const comparison).cast(), compare, top) };
         STACKS_TAKEN.fetch_and(!(1 << slot), Ordering::Release);
     } else {
@@ -172,8 +179,8 @@ fn take_stack() -> Option<u32> {
     }
 }
 
-// memgate_call_on_stack(data, function, top): calls function(data) with the stack pointer at `top`. Its unwind rules lead
-// back to the caller's stack.
+// memgate_call_on_stack(data, function, top): calls function(data) with the stack pointer at `top`.
+// Its unwind rules lead back to the caller's stack.
 core::arch::global_asm!(
     ".text",
     ".hidden memgate_call_on_stack",
@@ -286,7 +293,8 @@ extern "C" fn each(context: *mut c_void, along: *mut c_void) -> c_int {
             along.next = node.parent;
             along.same += 1;
             along.last_pc = pc;
-            // Where rules lead out of all memory the system's unwinder would follow them to its end.
+            // Where rules lead out of all memory the system's unwinder would follow them to its
+            // end.
             let cut = along.tracker.stack_node(node.parent).is_some_and(|n| n.pc == TRUNCATED_PC as u64);
             if cut && !caller_is_readable(context, along.tracker.rule_of(pc)) { STOP } else { 0 }
         }
@@ -351,7 +359,8 @@ fn backtrace(each: Trace, data: *mut c_void) {
     unsafe { call(each, data) };
 }
 
-/// The address of a frame as this tracker tells it: behind the interrupted instruction, where a signal came in.
+/// The address of a frame as this tracker tells it: behind the interrupted instruction, where a
+/// signal came in.
 fn return_address(context: *mut c_void) -> usize {
     // SAFETY: `start` stored libgcc's function of this name.
     let call = unsafe { core::mem::transmute::<usize, IpInfo>(IP_INFO.load(Ordering::Relaxed)) };

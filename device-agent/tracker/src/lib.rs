@@ -1,20 +1,24 @@
-//! The allocation tracker: which native allocations are alive, how large, from which stack, since which epoch.
+//! The allocation tracker: which native allocations are alive, how large, from which stack, since
+//! which epoch.
 //!
-//! Data flow: an allocation hook calls [`Tracker::record_alloc`] with the pointer, the requested size and the caller's
-//! registers. The calling thread's [`thread::ThreadState`] walks the stack ([`capture`]) with unwind rules from the
-//! process-wide [`rules::RuleCache`] (filled by [`cfi`] from `.eh_frame`), reuses the part of the previous stack that is
-//! provably unchanged, and interns the result in the [`stacks::StackStore`]. (On Android it goes from frame record to frame
-//! record, `chain.rs`.) The live table ([`table::Table`]) keeps
-//! 8 bytes per allocation: stack, epoch, size. A free clears them. At a boundary the agent asks for survivors.
+//! Data flow: an allocation hook calls [`Tracker::record_alloc`] with the pointer, the requested
+//! size and the caller's registers. The calling thread's [`thread::ThreadState`] walks the stack
+//! ([`capture`]) with unwind rules from the process-wide [`rules::RuleCache`] (filled by [`cfi`]
+//! from `.eh_frame`), reuses the part of the previous stack that is provably unchanged, and interns
+//! the result in the [`stacks::StackStore`]. (On Android it goes from frame record to frame record,
+//! `chain.rs`.) The live table ([`table::Table`]) keeps 8 bytes per allocation: stack, epoch, size.
+//! A free clears them. At a boundary the agent asks for survivors.
 //!
 //! # Rules of this crate
-//! Everything reachable from `record_alloc` and `record_free` runs inside somebody else's `malloc`: it takes no lock, calls no
-//! function that allocates, logs nothing, cannot panic, uses less than 1 KiB of stack (large scratch lives in the mapped thread
-//! state) and makes no system call but `mmap`, `munmap` and, on stacks whose bounds are unknown, `futex` to ask
-//! whether a page can be read. `errno` is kept. When memory or table space ends, recording stops and says so; the guest goes on.
+//! Everything reachable from `record_alloc` and `record_free` runs inside somebody else's `malloc`:
+//! it takes no lock, calls no function that allocates, logs nothing, cannot panic, uses less than 1
+//! KiB of stack (large scratch lives in the mapped thread state) and makes no system call but
+//! `mmap`, `munmap` and, on stacks whose bounds are unknown, `futex` to ask whether a page can be
+//! read. `errno` is kept. When memory or table space ends, recording stops and says so; the guest
+//! goes on.
 //!
-//! This crate is one of the two unsafe fences of the agent: raw pointers are its subject. It is `no_std` and depends on
-//! nothing but `libc` types.
+//! This crate is one of the two unsafe fences of the agent: raw pointers are its subject. It is
+//! `no_std` and depends on nothing but `libc` types.
 #![cfg_attr(not(loom), no_std)]
 #![expect(
     unsafe_code,

@@ -1,12 +1,15 @@
 //! The cache of unwind rules: one word per return address, shared by all threads, without a lock.
 //!
-//! A word is `pc 47 | kind 2 | cfa/8 11 | rbp 4`. A lost race costs a second computation, never a wrong rule: an entry is
-//! written whole and carries its key. Addresses outside every loaded object are not remembered, because a library may be
-//! loaded there later; everything is forgotten when a library is unloaded.
+//! A word is `pc 47 | kind 2 | cfa/8 11 | rbp 4`. A lost race costs a second computation, never a
+//! wrong rule: an entry is written whole and carries its key. Addresses outside every loaded object
+//! are not remembered, because a library may be loaded there later; everything is forgotten when a
+//! library is unloaded.
 //!
-//! Not every unloading is told: the C library unloads its own plug-ins, and a library with RTLD_DEEPBIND calls a `dlclose` that
-//! is not the agent's. But whoever loads a library in the place of another allocates first, in the loader. So the cache knows
-//! the objects whose rules it holds, and where the caller of an allocation lies in the loader, it looks whether all are still there.
+//! Not every unloading is told: the C library unloads its own plug-ins, and a library with
+//! RTLD_DEEPBIND calls a `dlclose` that is not the agent's. But whoever loads a library in the
+//! place of another allocates first, in the loader. So the cache knows the objects whose rules it
+//! holds, and where the caller of an allocation lies in the loader, it looks whether all are still
+//! there.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -40,7 +43,8 @@ pub struct RuleCache {
     generation: AtomicU32,
     /// Start of the loader.
     loader: AtomicUsize,
-    /// Starts of the objects that rules were taken from: a hash table. One that stands in it twice does no harm.
+    /// Starts of the objects that rules were taken from: a hash table. One that stands in it twice
+    /// does no harm.
     objects: [AtomicUsize; OBJECTS],
 }
 
@@ -82,7 +86,8 @@ pub enum Step {
     Unknown,
     /// Ask [`RuleCache::exact`] each time.
     Slow,
-    /// An address in the loader: as `Slow`, but ask [`RuleCache::objects_gone`] first if the loader is what allocates.
+    /// An address in the loader: as `Slow`, but ask [`RuleCache::objects_gone`] first if the loader
+    /// is what allocates.
     Loader,
 }
 
@@ -168,7 +173,8 @@ impl RuleCache {
         Some(cfi::rule(&object, pc - 1, room))
     }
 
-    /// Stores the rule of an address in the loader like any other: it is no place where the loader allocates.
+    /// Stores the rule of an address in the loader like any other: it is no place where the loader
+    /// allocates.
     #[cold]
     #[inline(never)]
     pub fn loader_calls(&self, pc: usize, rule: Rule) {

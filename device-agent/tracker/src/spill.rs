@@ -1,8 +1,10 @@
-//! Live allocations that do not fit into a slot of the table: large ones, and pointers that are only 8-aligned.
+//! Live allocations that do not fit into a slot of the table: large ones, and pointers that are
+//! only 8-aligned.
 //!
-//! Segments of growing size, each probed a bounded number of cells. A cell is claimed with a key that matches no pointer, filled, then
-//! given its key. A freed cell keeps a tombstone, so that a probe goes on behind it. Only the owner of a pointer changes its
-//! cell; whoever scans believes what it has read only if neither key nor version have changed meanwhile.
+//! Segments of growing size, each probed a bounded number of cells. A cell is claimed with a key
+//! that matches no pointer, filled, then given its key. A freed cell keeps a tombstone, so that a
+//! probe goes on behind it. Only the owner of a pointer changes its cell; whoever scans believes
+//! what it has read only if neither key nor version have changed meanwhile.
 
 use crate::sync::{self, AtomicPtr, AtomicU64, Ordering, Zeroed, fence, sized};
 use crate::table::{ANCIENT, Entry, Full};
@@ -75,7 +77,8 @@ impl Spill {
     pub(crate) fn age(&self, keep: u32) {
         self.each(&mut |cell| {
             let mut origin = cell.origin.load(Ordering::Relaxed);
-            // Whoever fills the cell at the same time writes a whole origin: only the one that was looked at may be replaced.
+            // Whoever fills the cell at the same time writes a whole origin: only the one that was
+            // looked at may be replaced.
             while !matches!(origin as u32, epoch if epoch == ANCIENT || epoch == keep) {
                 let aged = origin >> 32 << 32 | u64::from(ANCIENT);
                 match cell.origin.compare_exchange(origin, aged, Ordering::Relaxed, Ordering::Relaxed) {
@@ -130,7 +133,8 @@ impl Cell {
         {
             return false;
         }
-        // Whoever sees the new version sees the claim, whoever sees what is written behind the fence sees the new version.
+        // Whoever sees the new version sees the claim, whoever sees what is written behind the
+        // fence sees the new version.
         self.version.store(self.version.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         fence(Ordering::Release);
         self.size.store(entry.size, Ordering::Relaxed);

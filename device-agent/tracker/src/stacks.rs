@@ -1,8 +1,9 @@
 //! The stack store: every distinct stack is a node in a tree of (caller's node, return address).
 //!
-//! Nodes are append-only, 16 bytes each, in chunks that are mapped on demand; ids are 26 bits. A lock-free hash map leads
-//! from the rolling hash of a stack to its node. Two threads that insert the same new stack at the same moment may both
-//! succeed with different ids: the reader merges by content, so that costs a node, not exactness.
+//! Nodes are append-only, 16 bytes each, in chunks that are mapped on demand; ids are 26 bits. A
+//! lock-free hash map leads from the rolling hash of a stack to its node. Two threads that insert
+//! the same new stack at the same moment may both succeed with different ids: the reader merges by
+//! content, so that costs a node, not exactness.
 
 use core::ptr;
 
@@ -76,7 +77,8 @@ impl StackStore {
         }
     }
 
-    /// Stores one more frame below `parent` and makes it findable by `hash`. `None`: no memory, or no more ids.
+    /// Stores one more frame below `parent` and makes it findable by `hash`. `None`: no memory, or
+    /// no more ids.
     #[cold]
     #[inline(never)]
     pub fn store(&self, hash: u64, node: Node) -> Option<u32> {
@@ -140,8 +142,8 @@ impl StackStore {
         Some(unsafe { &*at.wrapping_add(id as usize % CHUNK_NODES) })
     }
 
-    /// Makes a node findable. While another thread makes the first map, or the map is full because one is copying it, the
-    /// stack stays unfindable and is stored again the next time.
+    /// Makes a node findable. While another thread makes the first map, or the map is full because
+    /// one is copying it, the stack stays unfindable and is stored again the next time.
     fn publish(&self, hash: u64, id: u32) {
         let mut at = self.map.load(Ordering::Acquire);
         // SAFETY: maps are mapped once and never given back.
@@ -156,8 +158,9 @@ impl StackStore {
         }
     }
 
-    /// Replaces the map by one twice as large: the denser it is, the more of what is looked up stays in the caches. Only one thread does it; nobody waits for it. What is stored while it copies
-    /// may be missing in the new map and is then stored twice.
+    /// Replaces the map by one twice as large: the denser it is, the more of what is looked up
+    /// stays in the caches. Only one thread does it; nobody waits for it. What is stored while it
+    /// copies may be missing in the new map and is then stored twice.
     fn grow(&self) {
         if self.growing.swap(true, Ordering::Acquire) {
             return;
@@ -224,9 +227,11 @@ impl Map {
         unsafe { &*ptr::from_ref(self).wrapping_add(1).cast::<AtomicU64>().wrapping_add(at as usize) }
     }
 
-    /// Puts an id in, unless the map is full: an eighth of its cells stays empty, so that every probe ends.
+    /// Puts an id in, unless the map is full: an eighth of its cells stays empty, so that every
+    /// probe ends.
     fn put(&self, hash: u64, id: u32) {
-        // Counted before it is there: however many threads come at once, they do not fill the map together.
+        // Counted before it is there: however many threads come at once, they do not fill the map
+        // together.
         if self.used.fetch_add(1, Ordering::Relaxed) * 8 >= self.mask * 7 {
             self.used.fetch_sub(1, Ordering::Relaxed);
             return;
@@ -334,7 +339,8 @@ mod tests {
         assert_eq!((store.len(), store.node(MAX_STACK + 1)), (MAX_STACK, None));
     }
 
-    /// Once, a thread that stored while another one made the first map was told that there is no memory.
+    /// Once, a thread that stored while another one made the first map was told that there is no
+    /// memory.
     #[test]
     fn threads_that_begin_together_all_get_ids() {
         for _ in 0..200 {

@@ -1,11 +1,14 @@
 //! What the shared structures are built from: atomics, mapped memory, sizes.
 //!
-//! In the shipped agent these are core's atomics and zeroed pages of the kernel. Under `--cfg loom` (`tests/proofs/models`) they are those
-//! of the model checker, which tries every order of the threads' steps and every value that a relaxed load may return. Sizes
-//! shrink there, so that a model meets the end of each table. Nothing else differs: the source that ships is the one that is checked.
+//! In the shipped agent these are core's atomics and zeroed pages of the kernel. Under `--cfg loom`
+//! (`tests/proofs/models`) they are those of the model checker, which tries every order of the
+//! threads' steps and every value that a relaxed load may return. Sizes shrink there, so that a
+//! model meets the end of each table. Nothing else differs: the source that ships is the one that
+//! is checked.
 //!
-//! The model's atomics are no zeroed bytes, so a mapping is built there from [`Zeroed::zeroed`], by the thread that maps. That is
-//! stricter than the kernel: a pointer to a mapping that reaches another thread without release and acquire is an error.
+//! The model's atomics are no zeroed bytes, so a mapping is built there from [`Zeroed::zeroed`], by
+//! the thread that maps. That is stricter than the kernel: a pointer to a mapping that reaches
+//! another thread without release and acquire is an error.
 
 use core::ptr;
 #[cfg(not(loom))]
@@ -37,7 +40,8 @@ pub(crate) unsafe trait Zeroed: Sized {
     fn zeroed() -> Self;
 }
 
-/// `new` for a type that lives in a static: all zero, so that it takes no room in the library's file.
+/// `new` for a type that lives in a static: all zero, so that it takes no room in the library's
+/// file.
 macro_rules! zero_constructor {
     ($(#[$doc:meta])*) => {
         $(#[$doc])*
@@ -61,9 +65,11 @@ macro_rules! zero_constructor {
 }
 pub(crate) use zero_constructor;
 
-/// Loads the pointer, or maps `count` zeroed values and publishes them; `soon`: all of them are used soon. `None`: no memory.
+/// Loads the pointer, or maps `count` zeroed values and publishes them; `soon`: all of them are
+/// used soon. `None`: no memory.
 ///
-/// Two threads may both map: one mapping is published, the other one was never seen by anybody and is given back.
+/// Two threads may both map: one mapping is published, the other one was never seen by anybody and
+/// is given back.
 #[inline(always)]
 pub(crate) fn get_or_map<T: Zeroed>(cell: &AtomicPtr<T>, count: usize, soon: bool) -> Option<*mut T> {
     let at = cell.load(Ordering::Acquire);

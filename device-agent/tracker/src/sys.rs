@@ -13,15 +13,16 @@ pub fn mapped_bytes() -> u64 {
 
 /// Maps zeroed, private, anonymous memory. `errno` is kept.
 ///
-/// MAP_STACK keeps transparent huge pages away (since Linux 6.7): sparse shadow memory would otherwise take 2 MiB for each
-/// touched page. It is a flag of `mmap`, so no further system call is needed that a guest's seccomp filter could refuse.
+/// MAP_STACK keeps transparent huge pages away (since Linux 6.7): sparse shadow memory would
+/// otherwise take 2 MiB for each touched page. It is a flag of `mmap`, so no further system call is
+/// needed that a guest's seccomp filter could refuse.
 #[must_use]
 pub fn map(bytes: usize) -> Option<NonNull<u8>> {
     map_with(bytes, 0)
 }
 
-/// As [`map`], with all pages there at once: for memory whose pages are all used soon, in random order, that is cheaper than
-/// two page faults for each (the first read, then the first write).
+/// As [`map`], with all pages there at once: for memory whose pages are all used soon, in random
+/// order, that is cheaper than two page faults for each (the first read, then the first write).
 #[must_use]
 pub fn map_populated(bytes: usize) -> Option<NonNull<u8>> {
     map_with(bytes, libc::MAP_POPULATE)
@@ -30,7 +31,8 @@ pub fn map_populated(bytes: usize) -> Option<NonNull<u8>> {
 fn map_with(bytes: usize, more: libc::c_int) -> Option<NonNull<u8>> {
     let errno = Errno::save();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK | more;
-    // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that
+    // exists.
     let at = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
     errno.restore();
     if at == libc::MAP_FAILED {
@@ -54,12 +56,14 @@ pub unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// Can the 4 bytes at `address` (4-aligned) be read? FUTEX_WAIT reads them for us and reports EFAULT instead of faulting.
+/// Can the 4 bytes at `address` (4-aligned) be read? FUTEX_WAIT reads them for us and reports
+/// EFAULT instead of faulting.
 #[must_use]
 pub fn readable(address: usize) -> bool {
     let errno = Errno::save();
     let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: FUTEX_WAIT only reads the word; the zero timeout bounds the wait; a bad address is an error value.
+    // SAFETY: FUTEX_WAIT only reads the word; the zero timeout bounds the wait; a bad address is an
+    // error value.
     let result = unsafe {
         libc::syscall(
             libc::SYS_futex,
@@ -117,14 +121,16 @@ impl Errno {
     }
 }
 
-/// The address that a pointer means. On arm64 the allocator may mark pointers in their upper byte, which the processor ignores.
+/// The address that a pointer means. On arm64 the allocator may mark pointers in their upper byte,
+/// which the processor ignores.
 #[inline(always)]
 #[must_use]
 pub const fn without_mark(pointer: usize) -> usize {
     if cfg!(target_arch = "aarch64") { pointer & (usize::MAX >> 8) } else { pointer }
 }
 
-/// Address of the calling thread's control block: the C library puts it at the top of every thread's stack but the main one's.
+/// Address of the calling thread's control block: the C library puts it at the top of every
+/// thread's stack but the main one's.
 #[inline(always)]
 #[must_use]
 pub fn thread_pointer() -> usize {
@@ -135,7 +141,8 @@ pub fn thread_pointer() -> usize {
         core::arch::asm!("mrs {}, tpidr_el0", out(reg) base, options(pure, nomem, nostack, preserves_flags))
     };
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: on x86-64 Linux the word at fs:0 holds the thread pointer itself (psABI, TLS variant II).
+    // SAFETY: on x86-64 Linux the word at fs:0 holds the thread pointer itself (psABI, TLS variant
+    // II).
     unsafe {
         core::arch::asm!("mov {}, fs:[0]", out(reg) base, options(pure, readonly, nostack, preserves_flags))
     };

@@ -1,12 +1,13 @@
 //! The live table: 8 bytes of shadow per granule of address space, found by a two-level radix.
 //!
-//! No lock is needed: whoever holds a pointer owns its slot. The hook stores after the real `malloc` and clears before
-//! the real `free`. A slot packs `stack 26 | epoch 14 | size 24` bits; what does not fit (16 MiB and more, pointers
-//! that are only 8-aligned) goes to a small open-addressing spill table. Granule: 32 bytes where the allocator's smallest
-//! block is 32 bytes (glibc), else 16.
+//! No lock is needed: whoever holds a pointer owns its slot. The hook stores after the real
+//! `malloc` and clears before the real `free`. A slot packs `stack 26 | epoch 14 | size 24` bits;
+//! what does not fit (16 MiB and more, pointers that are only 8-aligned) goes to a small
+//! open-addressing spill table. Granule: 32 bytes where the allocator's smallest block is 32 bytes
+//! (glibc), else 16.
 //!
-//! Each 512 slots (one shadow page) carry the epoch in which they were last written, so that a boundary scans only
-//! what its window touched.
+//! Each 512 slots (one shadow page) carry the epoch in which they were last written, so that a
+//! boundary scans only what its window touched.
 
 use crate::cost::ticks;
 use crate::spill::Spill;
@@ -99,12 +100,14 @@ impl Table {
         /// An empty table. [`Table::set_granule`] comes before the first insert.
     }
 
-    /// Sets the granule: 32 bytes where no two live pointers can share as many, else 16, which is right for every allocator.
+    /// Sets the granule: 32 bytes where no two live pointers can share as many, else 16, which is
+    /// right for every allocator.
     pub fn set_granule(&self, wide: bool) {
         self.granule_shift.store(if wide { 5 } else { 4 }, Ordering::Relaxed);
     }
 
-    /// Notes a live allocation; returns what the table held for this pointer before (a free that was not seen).
+    /// Notes a live allocation; returns what the table held for this pointer before (a free that
+    /// was not seen).
     ///
     /// # Errors
     /// [`Full`] when no memory could be mapped; nothing is recorded then.
@@ -121,12 +124,14 @@ impl Table {
         // SAFETY: `slot` < SLOTS, so `page` < PAGES.
         let touched = unsafe { leaf.touched.get_unchecked(page) };
         let epoch = entry.epoch as u16;
-        // A thread that still works with the previous epoch must not lower the stamp of the present one.
+        // A thread that still works with the previous epoch must not lower the stamp of the present
+        // one.
         let stamp = touched.load(Ordering::Relaxed);
         // SAFETY: `slot` < SLOTS by its mask.
         let cell = unsafe { leaf.slots.get_unchecked(slot) };
         if stamp < epoch && touched.fetch_max(epoch, Ordering::Relaxed) == 0 {
-            // Nothing was ever written to this page: reading first would cost a page fault of its own.
+            // Nothing was ever written to this page: reading first would cost a page fault of its
+            // own.
             cell.store(bits, Ordering::Release);
             return Ok(None);
         }
@@ -155,7 +160,8 @@ impl Table {
     /// Calls `visit` with every live allocation born in the epochs `from` to `to` (`from` 0: all).
     pub fn scan(&self, from: u32, to: u32, visit: &mut dyn FnMut(Entry)) {
         let mut choose = |entry: Entry| {
-            // Later than `to`: born before the count started again, by a thread that had not noticed yet.
+            // Later than `to`: born before the count started again, by a thread that had not
+            // noticed yet.
             if from == 0 || (from..=to).contains(&entry.epoch) {
                 visit(entry);
             }
@@ -177,7 +183,8 @@ impl Table {
         self.spill.scan(&mut choose);
     }
 
-    /// Makes every entry ancient, before the epoch count starts again. Runs while no new epoch can begin.
+    /// Makes every entry ancient, before the epoch count starts again. Runs while no new epoch can
+    /// begin.
     pub fn age(&self, keep: u32) {
         self.each_leaf(&mut |leaf| {
             for touched in &leaf.touched {
@@ -226,8 +233,9 @@ impl Table {
     fn make_slot(&self, address: usize) -> Result<(&Leaf, usize), Full> {
         let (top, mid, slot) = self.indices(address);
         let mid_level = self.top.get_or_map(top, false).ok_or(Full)?;
-        // A heap that has filled the two leaves below grows on into this one: all pages at once are cheaper than a page fault for
-        // each. After one leaf that is not known yet: the small heaps of many threads would each pay for half a leaf they never use.
+        // A heap that has filled the two leaves below grows on into this one: all pages at once are
+        // cheaper than a page fault for each. After one leaf that is not known yet: the small heaps
+        // of many threads would each pay for half a leaf they never use.
         let soon = mid_level.is_used_below(mid, 1) && mid_level.is_used_below(mid, 2);
         let began = ticks();
         let leaf = mid_level.get_or_map(mid, soon).ok_or(Full)?;
@@ -248,8 +256,8 @@ impl Default for Table {
 #[repr(C)]
 struct Directory<T, const N: usize> {
     entries: [AtomicPtr<T>; N],
-    /// Of 64 groups of neighbours, those that may hold something. Marked before anything is there, so that whoever was given
-    /// an entry finds it when it scans.
+    /// Of 64 groups of neighbours, those that may hold something. Marked before anything is there,
+    /// so that whoever was given an entry finds it when it scans.
     groups: AtomicU64,
 }
 
@@ -413,7 +421,8 @@ mod tests {
                             x = x
                                 .wrapping_mul(6_364_136_223_846_793_005)
                                 .wrapping_add(1_442_695_040_888_963_407);
-                            // Every thread owns every fourth 8-byte cell, so slots, pages and spill chains are shared.
+                            // Every thread owns every fourth 8-byte cell, so slots, pages and spill
+                            // chains are shared.
                             let address = 0x7f00_0000_0000 + 8 * (4 * (x >> 40 & 0xfff) as usize + w);
                             let size = x >> 33 & 0x1ff_ffff;
                             if mine.remove(&address).is_some() {

@@ -1,8 +1,9 @@
 //! Per-thread state: counters, the remembered stack, scratch for the walk.
 //!
-//! A thread has two words of this library ([`crate::words`]): the state itself is mapped
-//! memory, so that no thread's stack shrinks and nothing is allocated lazily inside a hook. States are never unmapped; a
-//! thread that ends gives its state back for the next one, counters included, so the sum over all states is the process's total.
+//! A thread has two words of this library ([`crate::words`]): the state itself is mapped memory, so
+//! that no thread's stack shrinks and nothing is allocated lazily inside a hook. States are never
+//! unmapped; a thread that ends gives its state back for the next one, counters included, so the
+//! sum over all states is the process's total.
 
 use core::cell::UnsafeCell;
 use core::ptr;
@@ -41,7 +42,8 @@ pub struct ThreadCounters {
     pub published: [AtomicU64; 4],
 }
 
-/// Adds to a counter that only this thread writes. Who sees the new value sees what was done before it.
+/// Adds to a counter that only this thread writes. Who sees the new value sees what was done before
+/// it.
 #[inline(always)]
 pub fn bump(counter: &AtomicU64, by: u64) -> u64 {
     let now = counter.load(Ordering::Relaxed).wrapping_add(by);
@@ -52,8 +54,8 @@ pub fn bump(counter: &AtomicU64, by: u64) -> u64 {
 const COUNT_BITS: u32 = 36;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
 
-/// Counts of recent epochs, modulo [`RECENT_EPOCHS`], each `epoch 28 | count 36`: a place that still holds an older epoch counts
-/// nothing for the one that is asked for.
+/// Counts of recent epochs, modulo [`RECENT_EPOCHS`], each `epoch 28 | count 36`: a place that
+/// still holds an older epoch counts nothing for the one that is asked for.
 #[derive(Default)]
 pub struct RecentCounts([AtomicU64; RECENT_EPOCHS]);
 
@@ -102,7 +104,8 @@ const TIMED: u32 = 2;
 const DRAWN_BITS: u32 = 4;
 
 impl ThreadState {
-    /// One of the events that follow soon is timed. Only the owning thread calls this, during its event number `event`.
+    /// One of the events that follow soon is timed. Only the owning thread calls this, during its
+    /// event number `event`.
     #[cold]
     #[inline(never)]
     pub fn draw(&self, event: u64) {
@@ -116,7 +119,8 @@ impl ThreadState {
 /// All states of the process. One lives in a static of the agent.
 pub struct ThreadStates {
     all: AtomicPtr<ThreadState>,
-    /// tag 16 | address 48: the tag counts what was given back, so that a state which left and came back is told apart (ABA).
+    /// tag 16 | address 48: the tag counts what was given back, so that a state which left and came
+    /// back is told apart (ABA).
     free: AtomicU64,
 }
 
@@ -127,8 +131,9 @@ impl ThreadStates {
         /// No states.
     }
 
-    /// Runs `work` with the calling thread's state. A thread that is inside already (a signal handler that allocates) or
-    /// past its end works with a spare one. `None`: no memory. `first` runs when the thread takes its state.
+    /// Runs `work` with the calling thread's state. A thread that is inside already (a signal
+    /// handler that allocates) or past its end works with a spare one. `None`: no memory. `first`
+    /// runs when the thread takes its state.
     #[inline(always)]
     pub fn with<R>(&self, first: fn(), work: impl FnOnce(&ThreadState, &mut Scratch) -> R) -> Option<R> {
         let mut own = words::state();
@@ -143,7 +148,8 @@ impl ThreadStates {
         state.busy.store(BUSY, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         // One call for all cases, because more would be a frame more on the guest's stack.
-        // SAFETY: `busy` keeps every other user of this thread out; other threads never touch the scratch.
+        // SAFETY: `busy` keeps every other user of this thread out; other threads never touch the
+        // scratch.
         let result = work(state, unsafe { &mut *state.scratch.get() });
         compiler_fence(Ordering::SeqCst);
         state.busy.store(state.next_mark.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -156,7 +162,8 @@ impl ThreadStates {
         Some(result)
     }
 
-    /// Begins an event unlike most: its thread is at another one already, or this one is timed, or one that follows soon will be.
+    /// Begins an event unlike most: its thread is at another one already, or this one is timed, or
+    /// one that follows soon will be.
     #[cold]
     #[inline(never)]
     fn special_begins(&self, own: *mut ThreadState, mark: u32) -> Option<*mut ThreadState> {
@@ -198,7 +205,8 @@ impl ThreadStates {
         self.release();
     }
 
-    /// In a forked child: the states of threads that do not exist here stay unused, this thread is not inside anything.
+    /// In a forked child: the states of threads that do not exist here stay unused, this thread is
+    /// not inside anything.
     pub fn after_fork(&self) {
         let own = words::state();
         // SAFETY: states are never unmapped.
@@ -322,7 +330,8 @@ unsafe impl Zeroed for ThreadStates {
     }
 }
 
-// SAFETY: the counters are atomics, the list pointers are written before publication, the scratch is guarded by `busy`.
+// SAFETY: the counters are atomics, the list pointers are written before publication, the scratch
+// is guarded by `busy`.
 unsafe impl Sync for ThreadState {}
 
 /// While it lives, allocations of this thread are the agent's own doing and are not recorded.
@@ -376,7 +385,8 @@ mod tests {
             std::thread::spawn(|| {
                 states.with(|| {}, |s, _| bump(&s.counters.allocations, 1)).unwrap();
                 states.thread_ends();
-                // What comes after the end works with a state of its own that is given back at once.
+                // What comes after the end works with a state of its own that is given back at
+                // once.
                 states.with(|| {}, |s, _| bump(&s.counters.allocations, 1)).unwrap();
             })
             .join()

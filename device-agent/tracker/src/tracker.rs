@@ -43,7 +43,8 @@ pub struct Totals {
     pub truncated_stacks: u64,
 }
 
-/// Events between two publications of a thread's counters, and between two samples of what events take, minus one.
+/// Events between two publications of a thread's counters, and between two samples of what events
+/// take, minus one.
 const PUBLISH_MASK: u64 = sized(0xff, 1);
 
 /// Everything there is. One lives in a static of the agent.
@@ -60,8 +61,8 @@ pub struct Tracker {
 
 impl Tracker {
     zero_constructor! {
-        /// A tracker that has seen nothing: all zero, so that its static takes no room in the library's file.
-        /// [`Tracker::prepare`] comes before the first event.
+        /// A tracker that has seen nothing: all zero, so that its static takes no room in the
+        /// library's file. [`Tracker::prepare`] comes before the first event.
     }
 
     /// Tells where stacks lie and how unwind tables are found. Before the first event.
@@ -157,7 +158,8 @@ impl Tracker {
         }
     }
 
-    /// A new epoch begins; allocations from now on belong to it. Only one thread at a time calls this.
+    /// A new epoch begins; allocations from now on belong to it. Only one thread at a time calls
+    /// this.
     pub fn begin_epoch(&self) -> u32 {
         let now = self.epoch.load(Ordering::Relaxed);
         if now & MAX_EPOCH != MAX_EPOCH {
@@ -175,19 +177,22 @@ impl Tracker {
         self.epoch.load(Ordering::Relaxed) & MAX_EPOCH == MAX_EPOCH
     }
 
-    /// Visits every live allocation that is older than the present count of epochs, or of an epoch that was its first.
+    /// Visits every live allocation that is older than the present count of epochs, or of an epoch
+    /// that was its first.
     pub fn scan_ancient(&self, visit: &mut dyn FnMut(Entry)) {
         self.table.scan(ANCIENT, FIRST_EPOCH, visit);
     }
 
-    /// Allocations born since this epoch began that are still alive; `None`: it is too long ago, only a scan can tell. Zero means
-    /// that a scan would find nothing. Another thread's events of this very moment may make the number too large, never too small.
+    /// Allocations born since this epoch began that are still alive; `None`: it is too long ago,
+    /// only a scan can tell. Zero means that a scan would find nothing. Another thread's events of
+    /// this very moment may make the number too large, never too small.
     #[must_use]
     pub fn alive_since(&self, epoch: u32) -> Option<u64> {
         let now = self.epoch.load(Ordering::Relaxed);
         let from = self.recent_at(now, epoch).filter(|_| epoch != 0)?;
         let (mut died, mut born) = (0, 0_u64);
-        // Who sees a free sees the allocation before it, so that a block which passes from thread to thread meanwhile hides no other.
+        // Who sees a free sees the allocation before it, so that a block which passes from thread
+        // to thread meanwhile hides no other.
         self.threads.each(|state| died += state.counters.died.sum(from, now));
         self.threads.each(|state| born += state.counters.born.sum(from, now));
         Some(born.saturating_sub(died))
@@ -198,7 +203,8 @@ impl Tracker {
         self.table.scan(from, self.epoch.load(Ordering::Relaxed) & MAX_EPOCH, visit);
     }
 
-    /// A module was unloaded: rules and remembered stacks are void, later stacks get new nodes. Returns the new generation.
+    /// A module was unloaded: rules and remembered stacks are void, later stacks get new nodes.
+    /// Returns the new generation.
     pub fn modules_changed(&self) -> u32 {
         self.captures.rules.next_generation()
     }
@@ -268,12 +274,12 @@ impl Tracker {
         reckoning.total(totals.allocations, others, excess()).saturating_add(self.table.leaf_ticks())
     }
 
-    /// The place of a pointer to four words (allocations, frees, allocated bytes, freed bytes) that every thread adds to now
-    /// and then; the pointer may be null.
+    /// The place of a pointer to four words (allocations, frees, allocated bytes, freed bytes) that
+    /// every thread adds to now and then; the pointer may be null.
     ///
     /// # Safety
-    /// The place must stay. The words it points at must stay mapped and writable until another pointer is there and no hook
-    /// works with the old one any more.
+    /// The place must stay. The words it points at must stay mapped and writable until another
+    /// pointer is there and no hook works with the old one any more.
     pub unsafe fn publish_to(&self, place: *mut AtomicPtr<AtomicU64>) {
         self.live_counters.store(place, Ordering::Release);
     }
@@ -283,7 +289,8 @@ impl Tracker {
         self.threads.with(self.first(), |state, _| self.publish_state(state));
     }
 
-    /// The calling thread ends for good: its state goes to another thread, what it still does is counted all the same.
+    /// The calling thread ends for good: its state goes to another thread, what it still does is
+    /// counted all the same.
     pub fn thread_ends(&self) {
         self.publish();
         self.threads.thread_ends();

@@ -1,7 +1,9 @@
-//! The words that each thread has of this library: its state, how deep it is in the agent's own work, whether it has ended.
+//! The words that each thread has of this library: its state, how deep it is in the agent's own
+//! work, whether it has ended.
 //!
-//! With glibc and musl they are two words of initial-exec thread-local storage. bionic refuses libraries with thread-local storage
-//! before API 29, so there they are values of two thread keys: reading and writing one neither allocates nor locks.
+//! With glibc and musl they are two words of initial-exec thread-local storage. bionic refuses
+//! libraries with thread-local storage before API 29, so there they are values of two thread keys:
+//! reading and writing one neither allocates nor locks.
 
 use crate::thread::ThreadState;
 
@@ -44,7 +46,8 @@ mod here {
     #[inline(always)]
     fn words() -> *mut ThreadWords {
         let at: *mut ThreadWords;
-        // SAFETY: initial-exec access as the psABI writes it; the symbol is 16 zeroed bytes in this module's TLS block.
+        // SAFETY: initial-exec access as the psABI writes it; the symbol is 16 zeroed bytes in this
+        // module's TLS block.
         unsafe {
             core::arch::asm!(
                 "mov {0}, qword ptr [rip + memgate_thread_words@GOTTPOFF]",
@@ -117,8 +120,9 @@ mod here {
     /// Both keys: `of depth and end 32 | of state 32`. bionic's valid keys are not 0.
     static KEYS: AtomicU64 = AtomicU64::new(0);
 
-    /// The thread has ended; the depth stands in the other bits. They are apart from the state, so that a signal handler which takes
-    /// a state in the midst of a change of the depth loses nothing.
+    /// The thread has ended; the depth stands in the other bits. They are apart from the state, so
+    /// that a signal handler which takes a state in the midst of a change of the depth loses
+    /// nothing.
     const ENDED: usize = 1 << 31;
 
     #[inline(always)]

@@ -1,4 +1,5 @@
-//! Captured stacks against the system's own unwinder, frame by frame. `tests/proofs/stacks` does the same inside other programs.
+//! Captured stacks against the system's own unwinder, frame by frame. `tests/proofs/stacks` does
+//! the same inside other programs.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #![expect(unsafe_code, reason = "calls the system unwinder and reads registers")]
 #![allow(missing_docs, reason = "a test")]
@@ -49,11 +50,13 @@ fn system() -> Vec<u64> {
     let mut out = Vec::<u64>::new();
     // SAFETY: `push` gets the vector's address.
     unsafe { _Unwind_Backtrace(push, (&raw mut out).cast()) };
-    // The first frame is this function; the unwinder counts a last one behind the root as address 0 on some systems.
+    // The first frame is this function; the unwinder counts a last one behind the root as address 0
+    // on some systems.
     out.into_iter().skip(1).filter(|&ip| ip != 0).collect()
 }
 
-/// Takes both stacks of the caller and compares everything but the innermost address, which cannot be the same twice.
+/// Takes both stacks of the caller and compares everything but the innermost address, which cannot
+/// be the same twice.
 #[inline(always)]
 fn check() {
     let (pc, sp, rbp): (usize, usize, usize);
@@ -145,7 +148,8 @@ fn boxed_closures_of_many_depths() {
     }
 }
 
-// memgate_enter(function, top): calls the function on another stack, whose rules take the word below `top` for the return address.
+// memgate_enter(function, top): calls the function on another stack, whose rules take the word
+// below `top` for the return address.
 std::arch::global_asm!(
     "memgate_enter:",
     "push rbp",

@@ -88,8 +88,8 @@ impl core::error::Error for DecodeError {}
 
 /// Appends `frame` to `out`.
 ///
-/// Returns the bytes appended, or 0 and an unchanged `out` if the body exceeds [`MAX_BODY_BYTES`]: a writer that splits its
-/// snapshots never sees that.
+/// Returns the bytes appended, or 0 and an unchanged `out` if the body exceeds [`MAX_BODY_BYTES`]:
+/// a writer that splits its snapshots never sees that.
 pub fn encode(frame: &Frame, t_ns: u64, out: &mut Vec<u8>) -> usize {
     let at = out.len();
     let frame_type = frame.frame_type();

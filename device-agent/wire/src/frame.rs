@@ -33,7 +33,8 @@ pub enum Frame {
     Goodbye(Goodbye),
     /// What the operating system says of the process.
     OsSample(OsSample),
-    /// From the harness to the agent (socket carrier; on a spool orders are words of the control page).
+    /// From the harness to the agent (socket carrier; on a spool orders are words of the control
+    /// page).
     Order(Order),
     /// Part of what the platform's own malloc debugging has listed.
     LeakInfo(LeakInfo),
@@ -160,9 +161,11 @@ pub struct Hello {
     pub realtime_offset_ns: i64,
     /// What the agent offers here: `native.live`, `native.stacks`, `boundary.gtest`, …
     pub capabilities: Vec<String>,
-    /// Why allocations cannot be seen, when they cannot (own allocator, …). The verdict is then an error.
+    /// Why allocations cannot be seen, when they cannot (own allocator, …). The verdict is then an
+    /// error.
     pub blind: Option<String>,
-    /// Free text from the options: what the harness started this process for (`screen`, `confirm 3`, …).
+    /// Free text from the options: what the harness started this process for (`screen`, `confirm
+    /// 3`, …).
     pub label: String,
 }
 
@@ -177,7 +180,8 @@ pub struct Counters {
     pub allocated_bytes: u64,
     /// Requested bytes of `frees`.
     pub freed_bytes: u64,
-    /// Frees of pointers that are not in the table (allocated before tracking began): normal, not judged.
+    /// Frees of pointers that are not in the table (allocated before tracking began): normal, not
+    /// judged.
     pub unknown_frees: u64,
     /// Counters frames that were dropped under pressure before this one.
     pub dropped_frames: u64,
@@ -227,7 +231,8 @@ pub enum Outcome {
 /// What measuring has cost so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentCost {
-    /// Time spent at the start and at boundaries (scans, writing), waiting for the harness left out, nanoseconds.
+    /// Time spent at the start and at boundaries (scans, writing), waiting for the harness left
+    /// out, nanoseconds.
     pub boundary_ns: u64,
     /// Bytes the agent has mapped for itself.
     pub mapped_bytes: u64,
@@ -235,7 +240,8 @@ pub struct AgentCost {
     pub stack_nodes: u64,
     /// Stacks that could not be unwound to their root.
     pub truncated_stacks: u64,
-    /// CPU time that recording took between boundaries, reckoned from samples, nanoseconds; 0 before version 2.
+    /// CPU time that recording took between boundaries, reckoned from samples, nanoseconds; 0
+    /// before version 2.
     pub recording_ns: u64,
 }
 
@@ -260,7 +266,8 @@ pub struct Boundary {
     pub open_tests: u32,
     /// Counters at the boundary, exact up to what other threads do meanwhile.
     pub counters: Counters,
-    /// Allocations born since the matching start that are still alive (exact for what one thread did).
+    /// Allocations born since the matching start that are still alive (exact for what one thread
+    /// did).
     pub survivors: u64,
     /// Parts of the snapshot that belongs to this boundary; 0: none was written.
     pub snapshot_parts: u32,
@@ -273,8 +280,8 @@ pub struct Boundary {
 pub enum SnapshotScope {
     /// Born in the window that ends here and still alive.
     Survivors,
-    /// Every (stack, size) whose live count differs from the previous `Changes` snapshot of this stream, with its
-    /// count now (0: none left). The first one holds everything alive.
+    /// Every (stack, size) whose live count differs from the previous `Changes` snapshot of this
+    /// stream, with its count now (0: none left). The first one holds everything alive.
     Changes,
     /// Everything alive.
     All,
@@ -304,9 +311,10 @@ pub struct NativeSnapshot {
     pub records: Vec<SnapshotRecord>,
 }
 
-/// Part of a buffer of Android's `get_malloc_leak_info`, as libc gave it: records of two words (size and zygote bit, count) and
-/// `backtrace_size` addresses, in the writer's byte order and width. Nothing in it is added up, and records of one allocation site may
-/// repeat. It is written only where memgate's own tracker does not run.
+/// Part of a buffer of Android's `get_malloc_leak_info`, as libc gave it: records of two words
+/// (size and zygote bit, count) and `backtrace_size` addresses, in the writer's byte order and
+/// width. Nothing in it is added up, and records of one allocation site may repeat. It is written
+/// only where memgate's own tracker does not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeakInfo {
     /// The [`Boundary::sequence`] it belongs to.
@@ -334,8 +342,8 @@ pub struct Handle {
     pub stack: u32,
 }
 
-/// Where descriptors were opened and threads started, as far as that has changed since the last such frame. A descriptor that was never
-/// named was opened by nobody the agent could see.
+/// Where descriptors were opened and threads started, as far as that has changed since the last
+/// such frame. A descriptor that was never named was opened by nobody the agent could see.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handles {
     /// The [`Boundary::sequence`] of the boundary that follows.
@@ -364,7 +372,8 @@ pub struct Module {
 /// The modules of one generation. A generation ends when a module is unloaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Modules {
-    /// Stack nodes of this generation resolve against this list. A later list of the same generation extends it.
+    /// Stack nodes of this generation resolve against this list. A later list of the same
+    /// generation extends it.
     pub generation: u32,
     /// All modules mapped now.
     pub modules: Vec<Module>,
@@ -381,7 +390,8 @@ pub struct StackNode {
     pub pc: u64,
 }
 
-/// Stack nodes, parents first. A node is written once per stream, before the first record that needs it.
+/// Stack nodes, parents first. A node is written once per stream, before the first record that
+/// needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stacks {
     /// Module generation in which these were taken.

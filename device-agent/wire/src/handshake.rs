@@ -1,12 +1,16 @@
-//! The meeting at a boundary, both halves: what the words of the control page mean to whoever reads and writes them.
+//! The meeting at a boundary, both halves: what the words of the control page mean to whoever reads
+//! and writes them.
 //!
-//! Data flow: a thread of the guest announces a boundary ([`announce`]) and waits, bounded, for its answer ([`meet`]). The harness, which
-//! waits for the boundary's word to change, comes ([`attach`]), answers ([`acknowledge`]) and leaves ([`detach`]). Words, futexes and the clock are the
-//! caller's: a mapped page in the agent, reads and writes of a file in the harness, a model checker in the proofs.
+//! Data flow: a thread of the guest announces a boundary ([`announce`]) and waits, bounded, for its
+//! answer ([`meet`]). The harness, which waits for the boundary's word to change, comes
+//! ([`attach`]), answers ([`acknowledge`]) and leaves ([`detach`]). Words, futexes and the clock
+//! are the caller's: a mapped page in the agent, reads and writes of a file in the harness, a model
+//! checker in the proofs.
 //!
 //! - Boundaries are announced in the order of their numbers (the agent holds its session's lock).
-//! - Threads may wait for different boundaries at once. An answer to a later boundary ends the wait for an earlier one, which
-//!   the harness then never saw; orders carry the number of their boundary, so that no other thread takes them.
+//! - Threads may wait for different boundaries at once. An answer to a later boundary ends the wait
+//!   for an earlier one, which the harness then never saw; orders carry the number of their
+//!   boundary, so that no other thread takes them.
 //! - Nobody waits longer than its limit, whatever becomes of the other side.
 
 use core::time::Duration;
@@ -66,7 +70,8 @@ pub fn announce<W: Words>(words: &W, sequence: u32) -> Result<(), W::Error> {
     words.wake(offset::BOUNDARY)
 }
 
-/// Waits for the answer to boundary `sequence`, at most `limit`. `expected`: also if no harness has shown up yet.
+/// Waits for the answer to boundary `sequence`, at most `limit`. `expected`: also if no harness has
+/// shown up yet.
 ///
 /// # Errors
 /// The page is gone.
@@ -76,7 +81,8 @@ pub fn meet<W: Waiting>(
     limit: Duration,
     expected: bool,
 ) -> Result<Answer, W::Error> {
-    // A harness that leaves takes its word back, then looks for a boundary: one of both sees the other.
+    // A harness that leaves takes its word back, then looks for a boundary: one of both sees the
+    // other.
     words.barrier();
     if !expected && words.load(offset::HARNESS)? == 0 {
         return Ok(Answer::Nobody);

@@ -1,7 +1,8 @@
 //! The frames of a Java virtual machine. Sizes are bytes, times nanoseconds.
 //!
-//! Class names are those of the source: `java.lang.String`, `byte[]`, `com.example.Tile$1`, `com.example.Tile[][]`. Classes that the
-//! virtual machine names itself (lambdas, proxies, accessors) keep that name here.
+//! Class names are those of the source: `java.lang.String`, `byte[]`, `com.example.Tile$1`,
+//! `com.example.Tile[][]`. Classes that the virtual machine names itself (lambdas, proxies,
+//! accessors) keep that name here.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,13 +17,16 @@ pub struct JvmInfo {
     pub version: String,
     /// `java.home`.
     pub home: String,
-    /// Name of the collector: `G1`, `Parallel`, `Serial`, `Z`, `Shenandoah`, `Epsilon`, or empty where it could not be told.
+    /// Name of the collector: `G1`, `Parallel`, `Serial`, `Z`, `Shenandoah`, `Epsilon`, or empty
+    /// where it could not be told.
     pub collector: String,
     /// `sun.java.command`: main class (or jar) and its arguments.
     pub command: String,
-    /// Options the virtual machine took, from variables, command line and argument files alike, in this order.
+    /// Options the virtual machine took, from variables, command line and argument files alike, in
+    /// this order.
     pub vm_arguments: Vec<String>,
-    /// The class path the tests run with, in order, absolute; for Surefire that of the tests, not that of its booter.
+    /// The class path the tests run with, in order, absolute; for Surefire that of the tests, not
+    /// that of its booter.
     pub class_path: Vec<String>,
     /// The module path, in order.
     pub module_path: Vec<String>,
@@ -53,7 +57,8 @@ pub struct Classes {
 pub enum HistogramScope {
     /// Every class with a live instance.
     All,
-    /// Every class whose figures differ from the previous histogram of this stream, with its figures now (0 instances: none left).
+    /// Every class whose figures differ from the previous histogram of this stream, with its
+    /// figures now (0 instances: none left).
     Changes,
 }
 
@@ -136,7 +141,8 @@ pub struct JavaMethod {
     pub file: String,
 }
 
-/// Methods and stack nodes, each once per stream, before the first record that needs it, parents first.
+/// Methods and stack nodes, each once per stream, before the first record that needs it, parents
+/// first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JavaStacks {
     /// The methods.
@@ -154,7 +160,8 @@ pub struct JavaSite {
     pub class: u32,
     /// Samples that are alive.
     pub samples: u64,
-    /// Bytes they stand for (each sample for the mean interval, or its own size where that is larger).
+    /// Bytes they stand for (each sample for the mean interval, or its own size where that is
+    /// larger).
     pub bytes: u64,
 }
 
@@ -174,8 +181,8 @@ pub struct HolderLink {
     pub kind: String,
     /// Class that owns the reference, or the name of the thread.
     pub owner: String,
-    /// Name of the field, behind the class that declares it where that is another (`com.example.Base.held`); `[x]` for an array, method of a stack
-    /// frame.
+    /// Name of the field, behind the class that declares it where that is another
+    /// (`com.example.Base.held`); `[x]` for an array, method of a stack frame.
     pub name: String,
     /// Class of the object it refers to.
     pub class: String,
@@ -219,7 +226,8 @@ pub struct JavaExhausted {
     pub heap_used: Option<u64>,
     /// See [`Self::heap_used`].
     pub heap_max: Option<u64>,
-    /// The classes with most bytes in the heap, what waits for a collection included; empty: not counted.
+    /// The classes with most bytes in the heap, what waits for a collection included; empty: not
+    /// counted.
     pub classes: Vec<ClassCount>,
     /// The sites with most bytes of sampled objects that are there.
     pub sites: Vec<JavaSite>,
@@ -247,7 +255,8 @@ pub struct ObjectBorn {
 pub struct ObjectFreed {
     /// [`ObjectBorn::object`].
     pub object: u64,
-    /// When the virtual machine told so, after [`JavaObjects::base_ns`]: some time after the collection.
+    /// When the virtual machine told so, after [`JavaObjects::base_ns`]: some time after the
+    /// collection.
     pub after_ns: u64,
 }
 

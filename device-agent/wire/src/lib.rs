@@ -1,9 +1,10 @@
 //! The frame stream: what the agent writes and everything after it reads.
 //!
-//! Data flow: the agent turns each thing it observed into a [`Frame`], [`encode`] appends its bytes to a
-//! buffer, and a carrier (a mapped spool file, or a WebSocket whose every binary message carries whole
-//! frames) moves the bytes unchanged. The reader calls [`decode`] on whatever bytes it has so far and gets a
-//! frame, a skipped unknown, or "more needed". This crate does no I/O, knows no clock and holds no unsafe.
+//! Data flow: the agent turns each thing it observed into a [`Frame`], [`encode`] appends its bytes
+//! to a buffer, and a carrier (a mapped spool file, or a WebSocket whose every binary message
+//! carries whole frames) moves the bytes unchanged. The reader calls [`decode`] on whatever bytes
+//! it has so far and gets a frame, a skipped unknown, or "more needed". This crate does no I/O,
+//! knows no clock and holds no unsafe.
 //!
 //! # Layout of a frame (little endian, no padding)
 //!
@@ -17,16 +18,20 @@
 //! | 16 | 4 | `crc`: CRC-32C of bytes 0..16 followed by the body |
 //! | 20 | length | body: postcard, its layout frozen per (type, version) |
 //!
-//! A reader skips an unknown type, or a newer version of a known type, by its length (the checksum must still
-//! hold). A damaged frame is an error with its offset; everything before it stays usable.
+//! A reader skips an unknown type, or a newer version of a known type, by its length (the checksum
+//! must still hold). A damaged frame is an error with its offset; everything before it stays
+//! usable.
 //!
 //! # Version history
 //!
-//! - **1**: hello, counters, boundary, native snapshot, modules, stacks, event, log, error, goodbye, OS sample,
-//!   order; from number 32 on the Java frames ([`java`]; 13, 14, 39 and 40 came later). `tests/fixtures/v1.mgf` (at the top of the project) is a captured stream.
-//! - **2**: boundary and goodbye, version 2: `recording_ns` behind their costs. `tests/fixtures/v2.mgf`.
+//! - **1**: hello, counters, boundary, native snapshot, modules, stacks, event, log, error,
+//!   goodbye, OS sample, order; from number 32 on the Java frames ([`java`]; 13, 14, 39 and 40 came
+//!   later). `tests/fixtures/v1.mgf` (at the top of the project) is a captured stream.
+//! - **2**: boundary and goodbye, version 2: `recording_ns` behind their costs.
+//!   `tests/fixtures/v2.mgf`.
 //!
-//! A field may be added only by raising the version of its frame type and keeping the older decoder.
+//! A field may be added only by raising the version of its frame type and keeping the older
+//! decoder.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 #![no_std]
@@ -55,7 +60,8 @@ pub const WIRE_VERSION: u16 = 2;
 /// Name of the WebSocket sub-protocol that carries this stream.
 pub const WEBSOCKET_PROTOCOL: &str = "memgate.v1";
 
-/// Suite and name of the mark that the agent sets where `main` returns or the program calls `exit`, with the survivors.
+/// Suite and name of the mark that the agent sets where `main` returns or the program calls `exit`,
+/// with the survivors.
 pub const END_OF_MAIN: (&str, &str) = ("memgate", "end of main");
 
 /// `pc` of the outermost node of a stack that could not be unwound to its root.

@@ -1,8 +1,11 @@
-//! Windows that are no tests: what GoogleTest runs around the tests of a suite, or around all tests.
+//! Windows that are no tests: what GoogleTest runs around the tests of a suite, or around all
+//! tests.
 //!
-//! They are told like tests, by names that no macro can give to one, and only where the option `setup` asks for them. Both boundaries
-//! come when the suite (or the environments) has been torn down: survivors are what was born in the set-up, or in the tear-down, and is
-//! alive then. Where one is confirmed, its end also brings what changed in the whole table since the last one, and tests bring nothing.
+//! They are told like tests, by names that no macro can give to one, and only where the option
+//! `setup` asks for them. Both boundaries come when the suite (or the environments) has been torn
+//! down: survivors are what was born in the set-up, or in the tear-down, and is alive then. Where
+//! one is confirmed, its end also brings what changed in the whole table since the last one, and
+//! tests bring nothing.
 
 /// What runs before the first test of a suite; the suite's name stands before it.
 pub const OF_SUITE: &str = "SetUpTestSuite()";
@@ -14,7 +17,8 @@ pub const ENVIRONMENT: &str = "Environment";
 pub const OF_ALL: &str = "SetUp()";
 /// What runs after the last one.
 pub const BEHIND_ALL: &str = "TearDown()";
-/// Value of the option `setup` that asks for all that left something; any other is the one that is confirmed, `Suite.SetUpTestSuite()`.
+/// Value of the option `setup` that asks for all that left something; any other is the one that is
+/// confirmed, `Suite.SetUpTestSuite()`.
 pub const EACH: &str = "*";
 
 /// Is this the name of such a window?

@@ -1,13 +1,14 @@
 //! The spool carrier: a file whose first page is shared live between the agent and the harness.
 //!
-//! The agent creates `NAME.mgf.new`, allocates its blocks, maps it, fills the first page, renames it to
-//! `NAME.mgf` (so that a directory watcher sees only finished control pages) and closes the descriptor. Frames
-//! follow from [`CONTROL_BYTES`] on. `committed` moves only when a frame is whole, so a process that is killed
-//! leaves a file that is complete up to its last whole frame.
+//! The agent creates `NAME.mgf.new`, allocates its blocks, maps it, fills the first page, renames
+//! it to `NAME.mgf` (so that a directory watcher sees only finished control pages) and closes the
+//! descriptor. Frames follow from [`CONTROL_BYTES`] on. `committed` moves only when a frame is
+//! whole, so a process that is killed leaves a file that is complete up to its last whole frame.
 //!
-//! Handshake at a boundary ([`crate::handshake`]): the agent stores the new `boundary` number and wakes it; if `harness` is set it
-//! waits, bounded, until `acknowledged` has come up to that number. The harness, waiting on `boundary`, takes its sample of the process,
-//! writes `orders`, stores `acknowledged` and wakes it. All words are u32 or u64, little endian, naturally aligned.
+//! Handshake at a boundary ([`crate::handshake`]): the agent stores the new `boundary` number and
+//! wakes it; if `harness` is set it waits, bounded, until `acknowledged` has come up to that
+//! number. The harness, waiting on `boundary`, takes its sample of the process, writes `orders`,
+//! stores `acknowledged` and wakes it. All words are u32 or u64, little endian, naturally aligned.
 
 /// First bytes of a spool file. A file without them is a bare stream of frames.
 pub const MAGIC: [u8; 8] = *b"MGSPOOL1";
@@ -34,9 +35,11 @@ pub mod offset {
     pub const ACKNOWLEDGED: usize = 28;
     /// u32: 1 while a harness watches; the agent waits only then.
     pub const HARNESS: usize = 32;
-    /// u32: low 24 bits of the boundary they are for, then 8 [`super::order`] bits; read by the agent after each wait.
+    /// u32: low 24 bits of the boundary they are for, then 8 [`super::order`] bits; read by the
+    /// agent after each wait.
     pub const ORDERS: usize = 36;
-    /// u32: orders for followed Java objects, see [`super::follow`]; written by whoever looks on, at any time.
+    /// u32: orders for followed Java objects, see [`super::follow`]; written by whoever looks on,
+    /// at any time.
     pub const FOLLOW: usize = 40;
     /// u32, futex: the last of these orders that the agent has obeyed.
     pub const FOLLOWED: usize = 44;
@@ -58,28 +61,31 @@ pub mod state {
     pub const CLOSED: u32 = 2;
     /// Recording stopped early; the last frame says why if there was room for it.
     pub const STOPPED: u32 = 3;
-    /// Recording stopped because the spool could not grow: nothing after the last frame was recorded.
+    /// Recording stopped because the spool could not grow: nothing after the last frame was
+    /// recorded.
     pub const FULL: u32 = 4;
 }
 
 /// Orders of the harness to the agent.
 pub mod order {
-    /// Let late frees happen and take the boundary again: a second, equal boundary frame replaces the first.
+    /// Let late frees happen and take the boundary again: a second, equal boundary frame replaces
+    /// the first.
     pub const SETTLE: u32 = 1;
     /// End the process in an orderly way (`exit(0)`): enough was measured.
     pub const STOP: u32 = 2;
-    /// Find out who holds the instances of the Java classes that grew, of those born in the next window and alive behind the one after it,
-    /// and write it as `Holders` frames of that boundary.
+    /// Find out who holds the instances of the Java classes that grew, of those born in the next
+    /// window and alive behind the one after it, and write it as `Holders` frames of that boundary.
     pub const EXPLAIN: u32 = 4;
     /// In rounds over Java test classes: enough is known of this one, it need not run again.
     pub const DONE: u32 = 8;
-    /// Compile nothing more, in rounds over Java test classes: a compiler resolves every literal of a method it comes to, however late, and
-    /// that looks like growth.
+    /// Compile nothing more, in rounds over Java test classes: a compiler resolves every literal of
+    /// a method it comes to, however late, and that looks like growth.
     pub const COMPILED: u32 = 16;
 }
 
-/// Orders for followed Java objects: one bit, eight bits that count resets, and the number of the order. The agent obeys at the
-/// next allocation of the guest, and has then written everything that came before.
+/// Orders for followed Java objects: one bit, eight bits that count resets, and the number of the
+/// order. The agent obeys at the next allocation of the guest, and has then written everything that
+/// came before.
 pub mod follow {
     /// Nothing more is taken until this bit is gone; nor are allocations sampled for their sites.
     pub const PAUSED: u32 = 1;
@@ -97,7 +103,8 @@ pub mod follow {
     const RESETS: u32 = 0xff << 1;
     const NUMBER: u32 = 1 << 9;
 
-    /// The order behind `last`: everything is written, and, where asked for, what was followed is forgotten, or taking pauses.
+    /// The order behind `last`: everything is written, and, where asked for, what was followed is
+    /// forgotten, or taking pauses.
     #[must_use]
     pub const fn next(last: u32, reset: bool, paused: bool) -> u32 {
         let resets = if reset { last.wrapping_add(2) & RESETS } else { last & RESETS };
@@ -141,7 +148,8 @@ impl Extent {
     }
 }
 
-/// The live counters of a control page, in the order allocations, frees, allocated bytes, freed bytes.
+/// The live counters of a control page, in the order allocations, frees, allocated bytes, freed
+/// bytes.
 #[must_use]
 pub fn live_counters(page: &[u8]) -> [u64; 4] {
     [offset::ALLOCATIONS, offset::FREES, offset::ALLOCATED_BYTES, offset::FREED_BYTES]

@@ -1,7 +1,9 @@
-//! The list of starts: which programs were started below a command, noted by the agents in the processes that start them.
+//! The list of starts: which programs were started below a command, noted by the agents in the
+//! processes that start them.
 //!
-//! The harness creates the file with all its blocks; the agent in every process below the command maps it whole, so that a note needs
-//! no descriptor, no path and no right that the process may have given up before it starts a program. Nothing is ever removed.
+//! The harness creates the file with all its blocks; the agent in every process below the command
+//! maps it whole, so that a note needs no descriptor, no path and no right that the process may
+//! have given up before it starts a program. Nothing is ever removed.
 //!
 //! | offset | field |
 //! |---|---|
@@ -12,8 +14,9 @@
 //! | [`SLOTS`] | a hash table of [`SLOT_COUNT`] u32: offsets of records, 0: free |
 //! | [`RECORDS`] | the records |
 //!
-//! A record: u64 hash of its body, u32 how often (failed attempts are taken back), u32 bytes of the body; the body: [`flag`] bits in
-//! one byte, then folder, path and arguments, each with a NUL behind. A record is written whole before its offset stands in a slot.
+//! A record: u64 hash of its body, u32 how often (failed attempts are taken back), u32 bytes of the
+//! body; the body: [`flag`] bits in one byte, then folder, path and arguments, each with a NUL
+//! behind. A record is written whole before its offset stands in a slot.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -105,7 +108,8 @@ pub fn passes_on(path: &[u8]) -> bool {
     PASSES_ON.contains(&name)
 }
 
-/// Does this argument make a GoogleTest program list its tests, explain itself, or run one half of a death test? Then it is no suite.
+/// Does this argument make a GoogleTest program list its tests, explain itself, or run one half of
+/// a death test? Then it is no suite.
 #[must_use]
 pub fn runs_no_suite(argument: &[u8]) -> bool {
     let flag = [b"--".as_slice(), b"-", b"/"].iter().find_map(|dash| argument.strip_prefix(*dash));
@@ -122,7 +126,8 @@ pub fn hash(body: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Reads what stands in the table of a file. What makes no sense is left out: the file may be damaged.
+/// Reads what stands in the table of a file. What makes no sense is left out: the file may be
+/// damaged.
 #[must_use]
 pub fn read(file: &[u8]) -> Vec<Start> {
     let table = file.get(SLOTS..RECORDS).unwrap_or_default();

@@ -1,7 +1,9 @@
-//! A suspect that is to be repeated in the company of the tests it was screened with, because alone it does something else.
+//! A suspect that is to be repeated in the company of the tests it was screened with, because alone
+//! it does something else.
 //!
-//! Two things are seen alone and are wrong: it leaves nothing of what the screen saw (it needs an earlier test), or it grows by blocks
-//! that a later test frees (they are handed over). Repeating the tests of the process in their order tells both.
+//! Two things are seen alone and are wrong: it leaves nothing of what the screen saw (it needs an
+//! earlier test), or it grows by blocks that a later test frees (they are handed over). Repeating
+//! the tests of the process in their order tells both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,11 +25,12 @@ use crate::screen::{ENOUGH_REPETITIONS, left_too_much};
 const MOST_WINDOWS: usize = 100_000;
 /// Growth of the whole process after which it ends.
 const ENOUGH_BYTES: u64 = 256 << 20;
-/// Where a suite is slow, it is repeated this many times the usual least time, so that a rare leak shows.
+/// Where a suite is slow, it is repeated this many times the usual least time, so that a rare leak
+/// shows.
 const PATIENCE: u32 = 3;
 
-/// The tests that are to run again together with `test`, in their order, so that what it did in `screened` shows; `None`: alone it does
-/// the same, or it has no company.
+/// The tests that are to run again together with `test`, in their order, so that what it did in
+/// `screened` shows; `None`: alone it does the same, or it has no company.
 #[must_use]
 pub fn company(
     policy: &GatePolicy,
@@ -61,8 +64,9 @@ pub fn company(
     (tests.len() > 1).then_some(tests)
 }
 
-/// The tests with which a set-up, repeated with one of them alone, is to be repeated again: all of its suite (or of the process). `None`:
-/// alone it leaves what it left in `screened`, and nothing else grows, which another of its tests might have freed.
+/// The tests with which a set-up, repeated with one of them alone, is to be repeated again: all of
+/// its suite (or of the process). `None`: alone it leaves what it left in `screened`, and nothing
+/// else grows, which another of its tests might have freed.
 #[must_use]
 pub fn company_of_setup(
     policy: &GatePolicy,
@@ -130,8 +134,8 @@ pub(crate) fn missing(
     window.survivors.iter().filter(|record| ids.contains(&places.of(record.stack).id)).copied().collect()
 }
 
-/// What these survivors of `screened` are in `together`: their live bytes and allocations at the ends of `test`, the most
-/// allocations, and the smallest that changed.
+/// What these survivors of `screened` are in `together`: their live bytes and allocations at the
+/// ends of `test`, the most allocations, and the smallest that changed.
 pub(crate) struct Seen {
     pub(crate) bytes: Vec<f64>,
     pub(crate) counts: Vec<f64>,
@@ -181,7 +185,8 @@ pub(crate) fn missing_os<'a>(
     })
 }
 
-/// The last window behind `at` in which, or before which, something was freed or closed that is older than it.
+/// The last window behind `at` in which, or before which, something was freed or closed that is
+/// older than it.
 fn last_late_free(windows: &[&Window], at: usize) -> Option<usize> {
     let old = |i: &usize| {
         let (before, window) = (windows[*i - 1], windows[*i]);

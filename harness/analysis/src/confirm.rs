@@ -1,10 +1,11 @@
 //! When a test that runs again, alone, has run often enough.
 //!
-//! Never before the iterations the policy asks for. As a one-time cost when nothing has changed since the first iteration for so
-//! many that a rare leak would have shown, or for as long as a leak is watched; as a leak only after that time, because a bounded
-//! cache that is still filling grows by the same amount every time; in between until every series is decided or the limits are
-//! reached. A hunt ([`Confirmation::hunting`]) goes on for the time it is given instead, and longer while something that rose
-//! may rise again.
+//! Never before the iterations the policy asks for. As a one-time cost when nothing has changed
+//! since the first iteration for so many that a rare leak would have shown, or for as long as a
+//! leak is watched; as a leak only after that time, because a bounded cache that is still filling
+//! grows by the same amount every time; in between until every series is decided or the limits are
+//! reached. A hunt ([`Confirmation::hunting`]) goes on for the time it is given instead, and longer
+//! while something that rose may rise again.
 
 use std::time::Duration;
 
@@ -19,18 +20,19 @@ use crate::record::{OsState, ProcessRecord, Window};
 use crate::resolve::{Resolve, ResolvedStack};
 use crate::screen::os_value;
 
-/// Growth that has paused is watched for up to this many times the usual limits: a cache that has just filled up
-/// shows itself as one.
+/// Growth that has paused is watched for up to this many times the usual limits: a cache that has
+/// just filled up shows itself as one.
 const PAUSED_FACTOR: u32 = 3;
 
-/// A test that has grown by this much is not repeated until the memory of the machine, or of its container, ends: from then on
-/// allocations fail, and growth would seem to come to rest.
+/// A test that has grown by this much is not repeated until the memory of the machine, or of its
+/// container, ends: from then on allocations fail, and growth would seem to come to rest.
 const ENOUGH_BYTES: u64 = 256 << 20;
 
 /// A hunt ends here, so that the stream of a very fast test stays small.
 pub(crate) const HUNTED_EXECUTIONS: usize = 5000;
 
-/// How long a hunt repeats one test: as long as nothing is open, and at most. The start of its process counts.
+/// How long a hunt repeats one test: as long as nothing is open, and at most. The start of its
+/// process counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HuntTime {
     /// While nothing grows, or it is known what does.
@@ -71,7 +73,8 @@ pub struct Confirmation {
 pub enum Next {
     /// Another iteration is needed.
     Continue,
-    /// Something grows, and the agent is to say who holds it: asked once or twice, by [`crate::JavaConfirmation`] alone.
+    /// Something grows, and the agent is to say who holds it: asked once or twice, by
+    /// [`crate::JavaConfirmation`] alone.
     Explain,
     /// Enough is known, or more would not help.
     Stop,
@@ -115,8 +118,8 @@ impl Confirmation {
         self
     }
 
-    /// To be asked after each end of the test (after its OS sample, where one is taken). `elapsed` is the time
-    /// since the first iteration began, in a hunt since its process was started.
+    /// To be asked after each end of the test (after its OS sample, where one is taken). `elapsed`
+    /// is the time since the first iteration began, in a hunt since its process was started.
     pub fn observe(&mut self, record: &ProcessRecord, elapsed: Duration) -> Next {
         for window in record.windows.get(self.looked_at..).unwrap_or_default() {
             if window.is(&self.test) {
@@ -211,7 +214,8 @@ impl Confirmation {
         live(&self.last).saturating_sub(live(&self.first))
     }
 
-    /// Every series the verdict will rest on, with single stacks in place of the groups they will belong to.
+    /// Every series the verdict will rest on, with single stacks in place of the groups they will
+    /// belong to.
     fn growths(&self, record: &ProcessRecord) -> Vec<Growth> {
         let windows: Vec<_> = record.windows_of(&self.test).collect();
         let states = groups::os_states(&windows);

@@ -1,4 +1,5 @@
-//! Streams for tests: a process is told as the tests it ran and what each left behind, and becomes real frames.
+//! Streams for tests: a process is told as the tests it ran and what each left behind, and becomes
+//! real frames.
 
 use memgate_model as model;
 use memgate_wire::{
@@ -19,7 +20,8 @@ pub(crate) struct Process {
     pub(crate) t_ns: u64,
     sequence: u32,
     counters: Counters,
-    /// Everything alive, as the `Changes` snapshots of a confirming run see it: (stack, size) and count.
+    /// Everything alive, as the `Changes` snapshots of a confirming run see it: (stack, size) and
+    /// count.
     live: std::collections::BTreeMap<(u32, u64), u64>,
     reported: std::collections::BTreeMap<(u32, u64), u64>,
     pub(crate) fds: Vec<&'static str>,
@@ -144,7 +146,8 @@ impl Process {
         changes
     }
 
-    /// In a confirming run of a set-up: it was torn down and has left one block of this stack and size.
+    /// In a confirming run of a set-up: it was torn down and has left one block of this stack and
+    /// size.
     pub(crate) fn torn_down(&mut self, id: &str, iteration: u32, left: Option<(u32, u64)>) {
         self.start(id, iteration);
         let changes = self.changes();

@@ -82,7 +82,8 @@ pub(crate) struct Series {
 /// Live counts of one (stack, size), where they changed: iteration and count.
 type Steps = Vec<(usize, u64)>;
 
-/// Groups whose live bytes changed after the first end of the test, by the `Changes` of all its ends.
+/// Groups whose live bytes changed after the first end of the test, by the `Changes` of all its
+/// ends.
 pub(crate) fn series(test: &str, places: &mut Places<'_>) -> Vec<Series> {
     series_of(test, places, |_| true)
 }
@@ -126,7 +127,8 @@ pub(crate) fn held_at_ends(test: &str, places: &mut Places<'_>) -> BTreeMap<Stri
     most
 }
 
-/// How many allocations of each group appeared in the windows of `test` after its first end, and how many went in those of others.
+/// How many allocations of each group appeared in the windows of `test` after its first end, and
+/// how many went in those of others.
 pub(crate) fn exchanged(test: &str, places: &mut Places<'_>) -> BTreeMap<String, (u64, u64)> {
     let mut now = HashMap::<(u32, u64), u64>::new();
     let mut exchanged = BTreeMap::<String, (u64, u64)>::new();
@@ -155,8 +157,8 @@ pub(crate) fn smallest_block(series: &[Series]) -> f64 {
     series.iter().map(|s| s.block).min_by(f64::total_cmp).unwrap_or(0.0)
 }
 
-/// Applies the changes of every window in turn (they are relative to the one before, whatever test it belongs to)
-/// and notes the state at the ends of `test`.
+/// Applies the changes of every window in turn (they are relative to the one before, whatever test
+/// it belongs to) and notes the state at the ends of `test`.
 fn steps(record: &ProcessRecord, test: &str) -> (HashMap<(u32, u64), Steps>, usize) {
     let mut all = HashMap::<(u32, u64), Steps>::new();
     let mut iteration = 0;

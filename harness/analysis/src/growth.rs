@@ -1,15 +1,15 @@
 //! Does one series grow? The rule every verdict rests on.
 //!
-//! A series holds the value at the end of each iteration, the first one included. The slope is estimated over what
-//! follows the warm-up. Growth that is over (a cache that is full, noise that falls back) is told from growth
-//! that goes on by when the series last set a new high.
+//! A series holds the value at the end of each iteration, the first one included. The slope is
+//! estimated over what follows the warm-up. Growth that is over (a cache that is full, noise that
+//! falls back) is told from growth that goes on by when the series last set a new high.
 
 use crate::rare;
 use crate::stats::{Slope, theil_sen, thin};
 
-/// A series counts as settled when it has set no new high for this share of its iterations, counted from the very
-/// first. A vector that doubles is flat for at most half of them, one that grows by 1.5 for a third; so neither is
-/// ever taken for a cache that was filled.
+/// A series counts as settled when it has set no new high for this share of its iterations, counted
+/// from the very first. A vector that doubles is flat for at most half of them, one that grows by
+/// 1.5 for a third; so neither is ever taken for a cache that was filled.
 const SETTLED_SHARE: f64 = 0.55;
 /// Flat for this long it may be about to settle, and is worth watching longer.
 const PAUSED_SHARE: f64 = 0.25;
@@ -25,8 +25,8 @@ const MANY: usize = 100;
 pub(crate) struct Allowed {
     /// Largest allowed slope.
     pub(crate) limit: f64,
-    /// The smallest thing that can leak here, 0 where it is not known: less than one of it over all iterations is
-    /// nothing.
+    /// The smallest thing that can leak here, 0 where it is not known: less than one of it over all
+    /// iterations is nothing.
     pub(crate) block: f64,
     /// Iterations that do not count.
     pub(crate) warm_up: usize,
@@ -52,7 +52,8 @@ pub(crate) struct Growth {
     pub(crate) slope: Slope,
     /// Points after warm-up.
     pub(crate) iterations: usize,
-    /// It grew, and has not for a while: more iterations may show that it is over, or that it is rare.
+    /// It grew, and has not for a while: more iterations may show that it is over, or that it is
+    /// rare.
     pub(crate) paused: bool,
 }
 
@@ -64,9 +65,10 @@ pub(crate) fn judge_series(values: &[f64], allowed: Allowed) -> Growth {
     decide(&thin(counted, MAX_POINTS), counted.len(), quiet, over, allowed)
 }
 
-/// The same for values that nothing but the test changes, such as the counters of an allocator: every step counts.
-/// A slope does not see a step that comes near the end, and a few steps do not tell a rare leak from growth that is
-/// over: that takes a silence which a leak as frequent as the steps before it would not keep.
+/// The same for values that nothing but the test changes, such as the counters of an allocator:
+/// every step counts. A slope does not see a step that comes near the end, and a few steps do not
+/// tell a rare leak from growth that is over: that takes a silence which a leak as frequent as the
+/// steps before it would not keep.
 pub(crate) fn judge_exact(values: &[f64], allowed: Allowed) -> Growth {
     let mut growth = judge_series(values, allowed);
     let just_risen = growth.finding == Finding::Still && has_just_risen(values, allowed);
@@ -86,7 +88,8 @@ pub(crate) fn is_over_exactly(values: &[f64], warm_up: usize) -> bool {
     is_over(values, warm_up) && !has_just_risen(values, allowed)
 }
 
-/// It set a new high that it has kept since, too late to be called settled, by more than is allowed for all iterations.
+/// It set a new high that it has kept since, too late to be called settled, by more than is allowed
+/// for all iterations.
 fn has_just_risen(values: &[f64], allowed: Allowed) -> bool {
     let high = last_high(values, allowed.warm_up);
     let lowest = |part: Option<&[f64]>| part.unwrap_or_default().iter().copied().min_by(f64::total_cmp);
@@ -97,7 +100,8 @@ fn has_just_risen(values: &[f64], allowed: Allowed) -> bool {
         && matches!((before, since), (Some(before), Some(since)) if since - before > most)
 }
 
-/// It has set new highs and keeps the last one, and what comes as often as they did may well have kept still for so long.
+/// It has set new highs and keeps the last one, and what comes as often as they did may well have
+/// kept still for so long.
 fn may_rise_again(values: &[f64], warm_up: usize) -> bool {
     let high = last_high(values, warm_up);
     let steps = steps(values, warm_up);
@@ -121,7 +125,8 @@ pub(crate) fn has_few_steps(values: &[f64], warm_up: usize) -> bool {
     values.len() > MANY && steps(values, warm_up) < FEW_STEPS
 }
 
-/// Judges values at the end of runs of different length, in the order of their lengths: `(length, value)`.
+/// Judges values at the end of runs of different length, in the order of their lengths: `(length,
+/// value)`.
 pub(crate) fn judge_points(points: &[(f64, f64)], allowed: Allowed) -> Growth {
     let values: Vec<f64> = points.iter().map(|(_, y)| *y).collect();
     let last = points.last().map_or(0.0, |(x, _)| *x);
@@ -135,7 +140,8 @@ fn decide(points: &[(f64, f64)], iterations: usize, quiet: f64, over: bool, allo
         let slope = Slope { slope: 0.0, low: 0.0, high: 0.0 };
         return Growth { finding: Finding::Open, slope, iterations, paused: false };
     };
-    // Everything that leaks is at least one block, so less than one block over the whole run is noise.
+    // Everything that leaks is at least one block, so less than one block over the whole run is
+    // noise.
     let noise = allowed.block / as_f64(iterations);
     let finding = if slope.high <= allowed.limit || over {
         Finding::Still
@@ -150,14 +156,14 @@ fn decide(points: &[(f64, f64)], iterations: usize, quiet: f64, over: bool, allo
     Growth { finding, slope, iterations, paused }
 }
 
-/// Whatever it did before, it has not grown for long enough: far cheaper than a slope, and enough for the many
-/// groups of a test that come and go.
+/// Whatever it did before, it has not grown for long enough: far cheaper than a slope, and enough
+/// for the many groups of a test that come and go.
 pub(crate) fn is_over(values: &[f64], warm_up: usize) -> bool {
     quiet_share(values, warm_up) >= SETTLED_SHARE || fell_back(values, warm_up)
 }
 
-/// The share of all iterations that has passed since the last new high. Highs of the warm-up do not count: a
-/// buffer that is given back after it would hide everything below.
+/// The share of all iterations that has passed since the last new high. Highs of the warm-up do not
+/// count: a buffer that is given back after it would hide everything below.
 fn quiet_share(values: &[f64], warm_up: usize) -> f64 {
     as_f64(values.len().saturating_sub(last_high(values, warm_up))) / as_f64(values.len().max(1))
 }
@@ -172,15 +178,16 @@ fn last_high(values: &[f64], warm_up: usize) -> usize {
     last_high
 }
 
-/// The iteration, from 1, that last set a new high after the warm-up, and how much more it is than at the warm-up's end.
+/// The iteration, from 1, that last set a new high after the warm-up, and how much more it is than
+/// at the warm-up's end.
 pub(crate) fn last_rise(values: &[f64], warm_up: usize) -> (usize, f64) {
     let high = last_high(values, warm_up);
     let value = |i: usize| values.get(i).copied().unwrap_or_default();
     (high + 1, value(high) - value(warm_up))
 }
 
-/// In its last third it came down to where it was in the first part: what is freed late, or toggles, does; what
-/// leaks never does.
+/// In its last third it came down to where it was in the first part: what is freed late, or
+/// toggles, does; what leaks never does.
 fn fell_back(values: &[f64], warm_up: usize) -> bool {
     let n = values.len();
     let lowest = |part: &[f64]| part.iter().copied().min_by(f64::total_cmp);
@@ -262,7 +269,8 @@ mod tests {
         lost.collect()
     }
 
-    /// Where executions are cheap, there are some hundred at least: rare leaks are then leaks like others.
+    /// Where executions are cheap, there are some hundred at least: rare leaks are then leaks like
+    /// others.
     #[test]
     fn leaks_that_come_now_and_then_grow() {
         for one_in in [10, 20] {
@@ -344,8 +352,8 @@ mod tests {
         }
     }
 
-    /// An LRU of 400 entries that takes 5 in every iteration is full after 80: before that nothing tells it from a
-    /// leak, which is why a leak is called one only after two seconds.
+    /// An LRU of 400 entries that takes 5 in every iteration is full after 80: before that nothing
+    /// tells it from a leak, which is why a leak is called one only after two seconds.
     #[test]
     fn a_bounded_cache_is_still_once_it_has_been_full_for_long_enough() {
         let lru = |i: usize| 56.0 * as_f64((5 * i).min(400));
@@ -372,7 +380,8 @@ mod tests {
         }
     }
 
-    /// A new high late and no way back, but the interval's end is less than a block over the whole run.
+    /// A new high late and no way back, but the interval's end is less than a block over the whole
+    /// run.
     #[test]
     fn less_than_one_block_over_the_whole_run_is_noise() {
         let mut values = series(103, |i| 100.0 + noise(i, 40));
@@ -393,8 +402,8 @@ mod tests {
         }
     }
 
-    /// Values that never repeat stay below the half percent that the interval promises; counts of a few blocks
-    /// that wait to be freed come back to where they were.
+    /// Values that never repeat stay below the half percent that the interval promises; counts of a
+    /// few blocks that wait to be freed come back to where they were.
     #[test]
     fn noise_hardly_ever_grows() {
         for (values, most) in [(1000, 5), (4, 0), (12, 1)] {

@@ -20,8 +20,8 @@ pub struct Candidate {
     pub record: usize,
 }
 
-/// Tests of `suite` that passed, were measured, and are no suspects: those that left most first, then those that allocated most, which
-/// may have done so from a pool.
+/// Tests of `suite` that passed, were measured, and are no suspects: those that left most first,
+/// then those that allocated most, which may have done so from a pool.
 #[must_use]
 pub fn candidates(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> Vec<Candidate> {
     let suspects = screen(records, suite, policy);

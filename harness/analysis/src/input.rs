@@ -20,7 +20,8 @@ pub struct RunInput {
     pub duration: Duration,
     /// Only part of the tests was asked for: a waiver that matches nothing may still be needed.
     pub partial: bool,
-    /// Exit status of the wrapped command; `None`: there was none (`memgate gate`), or it is not known.
+    /// Exit status of the wrapped command; `None`: there was none (`memgate gate`), or it is not
+    /// known.
     pub command_status: Option<i32>,
     /// The suites, in the order they ran.
     pub suites: Vec<SuiteInput>,
@@ -35,18 +36,20 @@ pub struct SuiteInput {
     pub name: String,
     /// `gtest`, `command` or `junit`.
     pub runner: String,
-    /// How exactly its boundaries are known. With [`BoundaryQuality::Process`] the process is the one test.
+    /// How exactly its boundaries are known. With [`BoundaryQuality::Process`] the process is the
+    /// one test.
     pub boundary: BoundaryQuality,
     /// How long the screening pass took.
     pub screened: Duration,
     /// Every process of the screening pass, in the order they started.
     pub screen: Vec<ProcessInput>,
-    /// What came of running suspects again, by test id (for a process as the test: the suite's name).
+    /// What came of running suspects again, by test id (for a process as the test: the suite's
+    /// name).
     pub confirmations: BTreeMap<String, ConfirmationInput>,
     /// Why the suite as a whole could not be measured. Any of them makes the suite an error.
     pub problems: Vec<Problem>,
-    /// What the launcher's runs of a JVM suite add; `None`: no JVM suite. [`Self::screen`] is then the build's own run,
-    /// whose tests are not measured one by one.
+    /// What the launcher's runs of a JVM suite add; `None`: no JVM suite. [`Self::screen`] is then
+    /// the build's own run, whose tests are not measured one by one.
     pub java: Option<JavaInput>,
 }
 
@@ -55,7 +58,8 @@ pub struct SuiteInput {
 pub struct JavaInput {
     /// The processes of the launcher's rounds.
     pub rounds: Vec<ProcessInput>,
-    /// Why some or all of its classes did not need rounds (`screen: off`); `None`: all had to run in them.
+    /// Why some or all of its classes did not need rounds (`screen: off`); `None`: all had to run
+    /// in them.
     pub not_screened: Option<String>,
     /// Nothing was screened, because that was switched off: no test is judged.
     pub is_off: bool,
@@ -107,7 +111,8 @@ pub enum ConfirmationInput {
     },
     /// The process is the test: runs that repeated their work a different number of times each.
     Lengths(Vec<Repetition>),
-    /// It cannot be repeated; why, as a fragment after "unconfirmed: …". A warning, or a failure by policy.
+    /// It cannot be repeated; why, as a fragment after "unconfirmed: …". A warning, or a failure by
+    /// policy.
     Impossible(String),
     /// It could have been repeated, but memgate's own run of it broke; why. An error.
     Broken(String),

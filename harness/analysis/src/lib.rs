@@ -1,13 +1,16 @@
 //! From frames to verdicts: deltas, growth, leak groups, signatures, the gate.
 //!
-//! Data flow: [`Observer`] turns the frames of one process into a [`ProcessRecord`] (windows, survivors, what the
-//! operating system said). [`screen`] names the tests that left something behind. While such a test runs again,
-//! alone, [`Confirmation`] says when enough iterations have been seen. JVM suites are screened by rounds
-//! ([`screen_rounds`]) and confirmed class by class ([`JavaConfirmation`]); what an app's own libraries allocate is looked at beside (`native`). [`judge`] puts all records of a run against
-//! a [`GatePolicy`] and returns the report. Symbols come in through [`Resolve`].
+//! Data flow: [`Observer`] turns the frames of one process into a [`ProcessRecord`] (windows,
+//! survivors, what the operating system said). [`screen`] names the tests that left something
+//! behind. While such a test runs again, alone, [`Confirmation`] says when enough iterations have
+//! been seen. JVM suites are screened by rounds ([`screen_rounds`]) and confirmed class by class
+//! ([`JavaConfirmation`]); what an app's own libraries allocate is looked at beside (`native`).
+//! [`judge`] puts all records of a run against a [`GatePolicy`] and returns the report. Symbols
+//! come in through [`Resolve`].
 //!
-//! The rules are those of `architecture.md`, "What makes a verdict trustworthy"; `growth` holds the heart of them.
-//! Everything here is a function from values to values: no file, clock, environment or thread.
+//! The rules are those of `architecture.md`, "What makes a verdict trustworthy"; `growth` holds the
+//! heart of them. Everything here is a function from values to values: no file, clock, environment
+//! or thread.
 #![forbid(unsafe_code)]
 
 mod company;

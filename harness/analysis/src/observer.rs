@@ -1,8 +1,9 @@
 //! From the frames of one process to its record, in bounded memory.
 //!
-//! Snapshot parts wait until the boundary they belong to; a boundary opens or closes a window; a sample of the
-//! operating system finds its boundary by number, whichever of the two comes first. Whatever the frames claim,
-//! a record holds no more than its [`Limits`]; what is dropped makes the record damaged, never silently smaller.
+//! Snapshot parts wait until the boundary they belong to; a boundary opens or closes a window; a
+//! sample of the operating system finds its boundary by number, whichever of the two comes first.
+//! Whatever the frames claim, a record holds no more than its [`Limits`]; what is dropped makes the
+//! record damaged, never silently smaller.
 
 use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
 use std::sync::Arc;
@@ -112,8 +113,8 @@ impl Origins {
     }
 }
 
-/// The set-up that a confirming run repeats: what is its own among everything alive, by the stacks of what survived it. They reach to
-/// the root, so that no test has the same.
+/// The set-up that a confirming run repeats: what is its own among everything alive, by the stacks
+/// of what survived it. They reach to the root, so that no test has the same.
 #[derive(Debug, Default)]
 struct Watched {
     /// A screen tells no changes.
@@ -271,8 +272,9 @@ impl Observer {
         Ok(())
     }
 
-    /// A frame of the stream the harness wrote beside it (`NAME.os.mgf`); its hello is not the process's. Samples
-    /// find their boundary by its number, so this stream may come after, before or between the frames of the other.
+    /// A frame of the stream the harness wrote beside it (`NAME.os.mgf`); its hello is not the
+    /// process's. Samples find their boundary by its number, so this stream may come after, before
+    /// or between the frames of the other.
     pub fn push_os(&mut self, frame: Frame, t_ns: u64) {
         if let Frame::OsSample(sample) = frame {
             self.tick(t_ns);
@@ -450,7 +452,8 @@ impl Observer {
         }
     }
 
-    /// Fills in the end of a window. Changes add to those of an earlier end: they are relative to them.
+    /// Fills in the end of a window. Changes add to those of an earlier end: they are relative to
+    /// them.
     fn close(
         &mut self,
         window: &mut Window,
@@ -866,7 +869,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Boundaries in any order, of any number, never panic; what is stored stays within the limits.
+        /// Boundaries in any order, of any number, never panic; what is stored stays within the
+        /// limits.
         #[test]
         fn no_order_of_boundaries_panics(
             steps in proptest::collection::vec((0_u8..5, 0_u32..4, 0_u32..3, 0_usize..4), 0..60)

@@ -1,5 +1,5 @@
-//! Names of descriptors and threads with what differs from run to run taken out, so that two descriptors of the
-//! same kind count as one leak and its id survives the next run.
+//! Names of descriptors and threads with what differs from run to run taken out, so that two
+//! descriptors of the same kind count as one leak and its id survives the next run.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The gate's policy: how to measure, what is allowed, what is waived. No YAML and no glob: the caller compiles
-//! its configuration into these types.
+//! The gate's policy: how to measure, what is allowed, what is waived. No YAML and no glob: the
+//! caller compiles its configuration into these types.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ pub struct GatePolicy {
     pub max_iterations: u32,
     /// A leak is not called one before the test has been repeated this long.
     pub min_run: Duration,
-    /// A one-time cost is called one when a leak in one of so many executions would have been missed with 1 % at most, or
-    /// after [`Self::min_run`].
+    /// A one-time cost is called one when a leak in one of so many executions would have been
+    /// missed with 1 % at most, or after [`Self::min_run`].
     pub rarest_leak: u32,
     /// Iterations never exceeded, so that the stream of a very fast test stays small.
     pub iteration_cap: u32,
@@ -29,7 +29,8 @@ pub struct GatePolicy {
     pub unconfirmed: Level,
     /// The user's own failing tests do not decide the exit code.
     pub ignore_test_failures: bool,
-    /// Entries for tests by name, in order; for each metric the first entry that matches and names it wins.
+    /// Entries for tests by name, in order; for each metric the first entry that matches and names
+    /// it wins.
     pub rules: Vec<Rule>,
     /// Limits where no rule names the metric.
     pub defaults: Vec<Limit>,
@@ -41,7 +42,8 @@ pub struct GatePolicy {
     pub today: String,
 }
 
-/// How followed Java objects are added up. Parts of lists are names of classes, or their beginnings with `*` behind.
+/// How followed Java objects are added up. Parts of lists are names of classes, or their beginnings
+/// with `*` behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FollowPolicy {
     /// Allocation sites, and allocating classes, that are reported.
@@ -70,7 +72,8 @@ const ZERO_BY_DEFAULT: [Metric; 7] = [
 ];
 
 impl Default for GatePolicy {
-    /// No growth at all is allowed for native bytes, Java objects and buffers, descriptors and threads.
+    /// No growth at all is allowed for native bytes, Java objects and buffers, descriptors and
+    /// threads.
     fn default() -> Self {
         let zero = |metric| Limit::fail(metric, 0.0, "default");
         Self {
@@ -93,7 +96,8 @@ impl Default for GatePolicy {
 }
 
 impl GatePolicy {
-    /// Limits of `metric` per `per` for a test; several where a warning and a failure have their own.
+    /// Limits of `metric` per `per` for a test; several where a warning and a failure have their
+    /// own.
     #[must_use]
     pub fn limits(&self, suite: &str, test: &str, metric: Metric, per: Per) -> Vec<&Limit> {
         let name = format!("{suite}::{test}");
@@ -297,8 +301,8 @@ pub struct FramePattern {
 }
 
 impl FramePattern {
-    /// `text` is what the user wrote; `matches` is asked with `module!function`: as the report shows it, and with
-    /// the normalised names a signature is made of.
+    /// `text` is what the user wrote; `matches` is asked with `module!function`: as the report
+    /// shows it, and with the normalised names a signature is made of.
     pub fn new(text: impl Into<String>, matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self { text: text.into(), matches: Arc::new(matches) }
     }
@@ -315,7 +319,8 @@ impl fmt::Debug for FramePattern {
 pub struct TextPattern(FramePattern);
 
 impl TextPattern {
-    /// `text` is what the user wrote; `matches` is asked with the class, or with `owner.name` of a step.
+    /// `text` is what the user wrote; `matches` is asked with the class, or with `owner.name` of a
+    /// step.
     pub fn new(text: impl Into<String>, matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(FramePattern::new(text, matches))
     }

@@ -1,7 +1,9 @@
-//! Leaks that do not come in every execution: what was not seen in so many of them, and how sure that makes us.
+//! Leaks that do not come in every execution: what was not seen in so many of them, and how sure
+//! that makes us.
 //!
-//! A leak that comes in one of `k` executions, by chance, is missed by `n` of them with (1 − 1/k)ⁿ; one that comes in
-//! every `k`-th is seen for certain as soon as `n` is `k`. So the first is what is reckoned with.
+//! A leak that comes in one of `k` executions, by chance, is missed by `n` of them with (1 − 1/k)ⁿ;
+//! one that comes in every `k`-th is seen for certain as soon as `n` is `k`. So the first is what
+//! is reckoned with.
 
 use crate::growth::as_f64;
 use crate::text;
@@ -17,7 +19,8 @@ pub(crate) fn executions_for(k: u32) -> usize {
     executions.max(1)
 }
 
-/// The rarest leak that has shown after so many executions, but for one time in a hundred: one in so many. 0: none would have.
+/// The rarest leak that has shown after so many executions, but for one time in a hundred: one in
+/// so many. 0: none would have.
 pub(crate) fn rarest_after(executions: usize) -> u32 {
     if executions == 0 {
         return 0;
@@ -34,7 +37,8 @@ pub(crate) fn is_improbable(quiet: usize, steps: usize, among: usize) -> bool {
     as_f64(quiet) * stays_away.max(0.0).ln() <= MISSED.ln()
 }
 
-/// Executions in a row that left nothing for good: the longest stretch of ends of which the last is not above the first.
+/// Executions in a row that left nothing for good: the longest stretch of ends of which the last is
+/// not above the first.
 pub(crate) fn quiet_executions(values: &[f64]) -> usize {
     let mut lowest_from = values.to_vec();
     for i in (1..values.len()).rev() {

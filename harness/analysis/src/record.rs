@@ -25,7 +25,8 @@ pub struct ProcessRecord {
     pub open: Vec<OpenTest>,
     /// Iterations of its whole selection the runner has begun.
     pub iterations: u32,
-    /// Where `main` returned or the program called `exit`, before static destructors, with everything that was alive then.
+    /// Where `main` returned or the program called `exit`, before static destructors, with
+    /// everything that was alive then.
     pub main_end: Option<ProcessEnd>,
     /// The orderly end, with everything that was still alive.
     pub end: Option<ProcessEnd>,
@@ -45,8 +46,8 @@ pub struct ProcessRecord {
     pub cost: AgentCost,
     /// CPU time of the process, as last told by the operating system.
     pub cpu_ns: Option<u64>,
-    /// What of the stream is missing, and why: the record is then good only up to there. The reader of the stream
-    /// sets it too ([`crate::Observer::damage`]).
+    /// What of the stream is missing, and why: the record is then good only up to there. The reader
+    /// of the stream sets it too ([`crate::Observer::damage`]).
     pub damaged: Option<String>,
     /// What a Java virtual machine told of itself; `None`: none did.
     pub java: Option<JavaRecord>,
@@ -76,8 +77,8 @@ impl ProcessRecord {
         self.modules.get(&generation).map_or(&[], Vec::as_slice)
     }
 
-    /// The stack whose innermost node is `stack`, innermost first, and whether it stops short of its root. An
-    /// unknown node, or a parent that does not come before its child, ends it there.
+    /// The stack whose innermost node is `stack`, innermost first, and whether it stops short of
+    /// its root. An unknown node, or a parent that does not come before its child, ends it there.
     #[must_use]
     pub fn stack(&self, stack: u32) -> (Vec<StackStep>, bool) {
         let mut steps = Vec::new();
@@ -98,7 +99,8 @@ impl ProcessRecord {
         self.windows.iter().filter(move |w| w.is(test))
     }
 
-    /// Does it run Java code that no native tracker looks behind, nor the system's own malloc debugging? Its native figures are then nobody's.
+    /// Does it run Java code that no native tracker looks behind, nor the system's own malloc
+    /// debugging? Its native figures are then nobody's.
     #[must_use]
     pub fn is_java_only(&self) -> bool {
         let is_java = |h: &Hello| h.runtime != memgate_wire::Runtime::Native;
@@ -142,11 +144,11 @@ pub struct Window {
     pub survivor_count: u64,
     /// A snapshot of survivors belongs to it, or there were none.
     pub survivors_known: bool,
-    /// Pairs of stack and size whose live count differs from the window before, with the count now, where the
-    /// agent confirms.
+    /// Pairs of stack and size whose live count differs from the window before, with the count now,
+    /// where the agent confirms.
     pub changes: Vec<SnapshotRecord>,
-    /// Largest number of tests that were open during it: more than 1 means that what it left cannot be told from
-    /// what another test left.
+    /// Largest number of tests that were open during it: more than 1 means that what it left cannot
+    /// be told from what another test left.
     pub open_tests: u32,
     /// Parts of its snapshot are missing.
     pub incomplete: bool,
@@ -159,8 +161,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// `Suite.Test`, as GoogleTest prints it; without a suite just the test, and without a test (the window is a whole
-    /// Java test class) just the suite.
+    /// `Suite.Test`, as GoogleTest prints it; without a suite just the test, and without a test
+    /// (the window is a whole Java test class) just the suite.
     #[must_use]
     pub fn id(&self) -> String {
         test_id(&self.suite, &self.test, self.java.is_some())
@@ -186,7 +188,8 @@ impl Window {
         is_setup(&self.suite, &self.test)
     }
 
-    /// Bytes it left behind: its exact survivors, or the difference of the counters where there is no snapshot.
+    /// Bytes it left behind: its exact survivors, or the difference of the counters where there is
+    /// no snapshot.
     #[must_use]
     pub fn left_bytes(&self) -> u64 {
         if self.survivors_known {
@@ -263,7 +266,8 @@ pub type Names = Arc<Vec<(OsName, u32)>>;
 /// The same of Java threads: where they were started is not looked for.
 pub type JavaNames = Arc<Vec<(String, u32)>>;
 
-/// What the operating system said of a process at a boundary. Equal lists are shared between windows.
+/// What the operating system said of a process at a boundary. Equal lists are shared between
+/// windows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OsState {
     /// Resident bytes.

@@ -6,8 +6,9 @@ use crate::record::ProcessRecord;
 
 /// Turns the raw stacks of a record into frames with functions and lines.
 pub trait Resolve {
-    /// The stack whose innermost node is `stack`, in the module lists of `record`. A stack of which nothing is
-    /// known has no frames; an address without a symbol is a frame with its module and offset.
+    /// The stack whose innermost node is `stack`, in the module lists of `record`. A stack of which
+    /// nothing is known has no frames; an address without a symbol is a frame with its module and
+    /// offset.
     fn frames(&mut self, record: &ProcessRecord, stack: u32) -> ResolvedStack;
 }
 

@@ -25,8 +25,8 @@ pub struct Suspect {
 /// So often in one process, and a test needs no run of its own.
 pub(crate) const ENOUGH_REPETITIONS: usize = 5;
 
-/// Tests of `suite` that left more than their thresholds allow, in the order they ran. Tests that failed, were
-/// skipped or could not be measured are not among them: nothing would be judged.
+/// Tests of `suite` that left more than their thresholds allow, in the order they ran. Tests that
+/// failed, were skipped or could not be measured are not among them: nothing would be judged.
 #[must_use]
 pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> Vec<Suspect> {
     let mut suspects = Vec::new();

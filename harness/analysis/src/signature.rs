@@ -1,8 +1,10 @@
-//! What a leak is called: an id from its stack that survives rebuilds, address randomisation and a new libc.
+//! What a leak is called: an id from its stack that survives rebuilds, address randomisation and a
+//! new libc.
 //!
-//! From a resolved stack the frames that are the project's own are kept: not libc's, the language runtime's, the
-//! test runner's or the agent's. Their names, with everything taken out that a compiler or another version of
-//! a library may change, make up the id; the same frames, unchanged, are what the report shows.
+//! From a resolved stack the frames that are the project's own are kept: not libc's, the language
+//! runtime's, the test runner's or the agent's. Their names, with everything taken out that a
+//! compiler or another version of a library may change, make up the id; the same frames, unchanged,
+//! are what the report shows.
 
 mod function_name;
 
@@ -50,12 +52,14 @@ pub(crate) fn place(stack: &ResolvedStack) -> Place {
     }
 }
 
-/// Id of what a process holds open and nobody saw opened: `kind` is `descriptor` or `thread`, `name` its normalised name.
+/// Id of what a process holds open and nobody saw opened: `kind` is `descriptor` or `thread`,
+/// `name` its normalised name.
 pub(crate) fn os_id(kind: &str, name: &str) -> String {
     id("o1-", [kind, name].into_iter())
 }
 
-/// Id of what one place of the code opened or started: the name of the place alone, as the same code opens files of different names.
+/// Id of what one place of the code opened or started: the name of the place alone, as the same
+/// code opens files of different names.
 pub(crate) fn os_id_of_place(kind: &str, place: &Place) -> String {
     id("o1-", [kind, &place.id].into_iter())
 }
@@ -69,8 +73,9 @@ fn id<'a>(prefix: &str, parts: impl Iterator<Item = &'a str>) -> String {
     format!("{prefix}{:016x}", hash(parts))
 }
 
-/// FNV-1a over the parts, each ended by a byte that no name contains, with the finalizer of MurmurHash3 so that
-/// similar names differ in every digit. Part of the format of ids: it cannot change.
+/// FNV-1a over the parts, each ended by a byte that no name contains, with the finalizer of
+/// MurmurHash3 so that similar names differ in every digit. Part of the format of ids: it cannot
+/// change.
 fn hash<'a>(parts: impl Iterator<Item = &'a str>) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for part in parts {
@@ -88,7 +93,8 @@ fn hash<'a>(parts: impl Iterator<Item = &'a str>) -> u64 {
 enum Kind {
     /// The project's, or a library's it uses.
     Own,
-    /// The language's standard library or an allocation function, in whatever module it was inlined.
+    /// The language's standard library or an allocation function, in whatever module it was
+    /// inlined.
     Library,
     /// libc, the loader.
     System,
@@ -123,12 +129,14 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Inlined functions of a header-only library: the debug information names them without their namespace (`allocate`).
+/// Inlined functions of a header-only library: the debug information names them without their
+/// namespace (`allocate`).
 fn is_library_source(frame: &Frame) -> bool {
     frame.inlined && frame.file.as_deref().is_some_and(|file| file.contains("/include/c++/"))
 }
 
-/// File name without the version: `libfoo.so.1.2` and `libfoo-1.2.so` are `libfoo.so`; and without what a file that was unpacked has of its own.
+/// File name without the version: `libfoo.so.1.2` and `libfoo-1.2.so` are `libfoo.so`; and without
+/// what a file that was unpacked has of its own.
 fn normalised_module(module: &str) -> String {
     let name = without_random_parts(module.rsplit('/').next().unwrap_or(module));
     let name = name.as_str();
@@ -142,8 +150,8 @@ fn normalised_module(module: &str) -> String {
     format!("{stem}.so")
 }
 
-/// Libraries that a jar brings are unpacked into files with a UUID in their names, or with a random number of so many digits
-/// (`java.io.File.createTempFile`): a `#` stands for it.
+/// Libraries that a jar brings are unpacked into files with a UUID in their names, or with a random
+/// number of so many digits (`java.io.File.createTempFile`): a `#` stands for it.
 fn without_random_parts(name: &str) -> String {
     const DIGITS: usize = 10;
     const UUID: [usize; 5] = [8, 4, 4, 4, 12];
@@ -168,7 +176,8 @@ fn without_random_parts(name: &str) -> String {
 }
 
 fn kind(module: &str, function: Option<&str>) -> Kind {
-    // The last one stands for what belongs to no file: generated code, whose addresses are others each time.
+    // The last one stands for what belongs to no file: generated code, whose addresses are others
+    // each time.
     const SYSTEM: [&str; 18] = [
         "libc",
         "libstdc++",
@@ -277,7 +286,8 @@ fn starts_test(function: &str) -> bool {
     RUNNER.contains(&function)
 }
 
-/// Index of the innermost frame with which the runner calls the test: the test's own frames lie before it.
+/// Index of the innermost frame with which the runner calls the test: the test's own frames lie
+/// before it.
 fn runner_begins(known: &[Known<'_>]) -> usize {
     known.iter().position(|k| k.starts_test).unwrap_or(known.len())
 }

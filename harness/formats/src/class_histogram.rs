@@ -7,7 +7,8 @@
 //! Total         13456        2345678
 //! ```
 //!
-//! Lines of another shape are passed over: headings differ between releases. A histogram that was cut off has no total.
+//! Lines of another shape are passed over: headings differ between releases. A histogram that was
+//! cut off has no total.
 
 /// Live instances of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +68,8 @@ pub fn number_behind(text: &str, label: &str) -> Option<u64> {
     figure.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Names of the Java threads in a thread dump: lines that begin with a quote and tell a thread's number.
+/// Names of the Java threads in a thread dump: lines that begin with a quote and tell a thread's
+/// number.
 #[must_use]
 pub fn thread_names(dump: &str) -> Vec<String> {
     let name = |line: &str| {

@@ -1,9 +1,10 @@
-//! Heap dumps of Java (`JAVA PROFILE 1.0.x`, HotSpot's and Android's), trimmed: what arrays of primitives hold (texts, bitmaps, buffers) is
-//! replaced by zeros. Every record keeps its place, length and references, so that whoever reads heap dumps finds the same objects, sizes and
-//! paths; and what is left compresses well. Values of single fields stay.
+//! Heap dumps of Java (`JAVA PROFILE 1.0.x`, HotSpot's and Android's), trimmed: what arrays of
+//! primitives hold (texts, bitmaps, buffers) is replaced by zeros. Every record keeps its place,
+//! length and references, so that whoever reads heap dumps finds the same objects, sizes and paths;
+//! and what is left compresses well. Values of single fields stay.
 //!
-//! Data flow: a dump → [`trim`] → the trimmed dump, piece by piece: a dump is as large as its heap. A dump that is not whole, or that holds
-//! what nobody knows, is an error with its place.
+//! Data flow: a dump → [`trim`] → the trimmed dump, piece by piece: a dump is as large as its heap.
+//! A dump that is not whole, or that holds what nobody knows, is an error with its place.
 
 use std::io::{self, Read, Write};
 
@@ -75,7 +76,8 @@ impl<W: Write> Write for Packed<W> {
     }
 }
 
-/// Copies the dump `from` to `to` without what arrays of primitives hold. Gives the bytes that were replaced.
+/// Copies the dump `from` to `to` without what arrays of primitives hold. Gives the bytes that were
+/// replaced.
 ///
 /// # Errors
 /// It is no whole dump, or cannot be read or written.
@@ -299,7 +301,8 @@ mod tests {
         [&[tag, 0, 0, 0, 0], length.as_slice(), body].concat()
     }
 
-    /// A root, a class, an instance, both kinds of arrays and what Android adds; `secret` lies in arrays of primitives.
+    /// A root, a class, an instance, both kinds of arrays and what Android adds; `secret` lies in
+    /// arrays of primitives.
     fn dump(id_bytes: u32, secret: &[u8]) -> Vec<u8> {
         let id = |id: u8| {
             let mut bytes = vec![0; id_bytes as usize];
@@ -337,7 +340,8 @@ mod tests {
         }
     }
 
-    /// HotSpot's of a small program, with few of its objects left; a seed of the fuzz target, whose own two bytes stand before it.
+    /// HotSpot's of a small program, with few of its objects left; a seed of the fuzz target, whose
+    /// own two bytes stand before it.
     const HOTSPOT: &[u8] = include_bytes!("../../../fuzz/seeds/hprof/hotspot");
 
     #[test]

@@ -1,6 +1,7 @@
 //! The class path that the manifest of a jar names: Surefire's booter jar holds nothing else.
 //!
-//! Of the jar ([`crate::zip`]) only `META-INF/MANIFEST.MF` is read, and of it no more than [`MAX_MANIFEST_BYTES`].
+//! Of the jar ([`crate::zip`]) only `META-INF/MANIFEST.MF` is read, and of it no more than
+//! [`MAX_MANIFEST_BYTES`].
 
 use crate::zip::{Damaged, entries};
 
@@ -19,7 +20,8 @@ pub enum JarError {
     NoManifest,
 }
 
-/// The entries of `Class-Path` in the manifest of a jar, as they stand there: relative to the jar's own place.
+/// The entries of `Class-Path` in the manifest of a jar, as they stand there: relative to the jar's
+/// own place.
 ///
 /// # Errors
 /// It is no jar.

@@ -13,11 +13,12 @@
 //! | [`test_results`] | results of test classes, XML | Surefire, Failsafe, Gradle |
 //! | [`zip`] | entries of jars and APKs | Java, Android's build |
 //!
-//! Data flow: the caller reads a file or a stream and hands in its bytes; what comes out owns what it keeps, or borrows from
-//! those bytes. No file, socket, clock or environment here, so every rule is tested with bytes alone.
+//! Data flow: the caller reads a file or a stream and hands in its bytes; what comes out owns what
+//! it keeps, or borrows from those bytes. No file, socket, clock or environment here, so every rule
+//! is tested with bytes alone.
 //!
-//! The bytes are hostile until proven otherwise: no length in them sizes an allocation, memory and time grow no faster than the
-//! input, what is kept of a stream is bounded, and nothing panics.
+//! The bytes are hostile until proven otherwise: no length in them sizes an allocation, memory and
+//! time grow no faster than the input, what is kept of a stream is bounded, and nothing panics.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 

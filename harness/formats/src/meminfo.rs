@@ -17,11 +17,12 @@
 //!  Objects
 //!                Views:        0         ViewRootImpl:        0
 //! ```
-//! Columns are found by the two lines of the header: Android 10 has no Rss, `-a` has more. Rows whose figures are all 0 are left
-//! out by the writer. Figures are KB. `TOTAL` of Pss holds the swapped part too.
+//! Columns are found by the two lines of the header: Android 10 has no Rss, `-a` has more. Rows
+//! whose figures are all 0 are left out by the writer. Figures are KB. `TOTAL` of Pss holds the
+//! swapped part too.
 //!
-//! Data flow: text → one [`ProcessMemory`] for each `** MEMINFO` block. A block without `TOTAL`, or with nothing but zeros, is no
-//! measurement and an error: never a process that needs no memory.
+//! Data flow: text → one [`ProcessMemory`] for each `** MEMINFO` block. A block without `TOTAL`, or
+//! with nothing but zeros, is no measurement and an error: never a process that needs no memory.
 
 mod proto;
 
@@ -38,7 +39,8 @@ pub struct ProcessMemory {
     pub pid: u64,
     /// Its name.
     pub name: String,
-    /// By row (`Native Heap`, `TOTAL`) and column (`Pss Total`, `Private Dirty`, `Heap Alloc`), in KB.
+    /// By row (`Native Heap`, `TOTAL`) and column (`Pss Total`, `Private Dirty`, `Heap Alloc`), in
+    /// KB.
     pub rows: BTreeMap<String, BTreeMap<String, u64>>,
     /// `App Summary`, Pss in KB, by label (`Java Heap`, `TOTAL PSS`, `TOTAL RSS`).
     pub summary: BTreeMap<String, u64>,
@@ -49,7 +51,8 @@ pub struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// A figure of the table, in KB; rows that were left out are 0, columns that this Android lacks are `None`.
+    /// A figure of the table, in KB; rows that were left out are 0, columns that this Android lacks
+    /// are `None`.
     #[must_use]
     pub fn kilobytes(&self, row: &str, column: &str) -> Option<u64> {
         let known = self.rows.get("TOTAL").is_some_and(|total| total.contains_key(column));
@@ -62,7 +65,8 @@ impl ProcessMemory {
         self.kilobytes("TOTAL", "Pss Total")
     }
 
-    /// Resident memory in KB. Android 11 prints Pss in this place of the table: the summary has the right figure.
+    /// Resident memory in KB. Android 11 prints Pss in this place of the table: the summary has the
+    /// right figure.
     #[must_use]
     pub fn total_rss(&self) -> Option<u64> {
         self.summary.get("TOTAL RSS").copied()
@@ -193,7 +197,8 @@ impl Block {
         if trimmed.is_empty() {
             return Ok(());
         }
-        // A section's name stands behind one blank, without figures; lines behind more, or with figures.
+        // A section's name stands behind one blank, without figures; lines behind more, or with
+        // figures.
         let bare = !trimmed.contains(|c: char| c == ':' || c.is_ascii_digit());
         if line.starts_with(' ') && !line.starts_with("  ") && bare {
             self.section = match trimmed {

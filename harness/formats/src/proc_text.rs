@@ -1,7 +1,7 @@
 //! Texts of `/proc`, as `adb shell cat` or `run-as … cat` delivers them: whole, or cut off.
 //!
-//! Data flow: text → values by key. Keys differ from kernel to kernel, so what is needed is looked up by name, and a file
-//! without it is an error.
+//! Data flow: text → values by key. Keys differ from kernel to kernel, so what is needed is looked
+//! up by name, and a file without it is an error.
 
 use std::collections::BTreeMap;
 
@@ -170,7 +170,8 @@ impl UnixSocket {
     }
 }
 
-/// Reads `/proc/net/unix`. A socket that two lines show twice is there twice: one for each accepted connection.
+/// Reads `/proc/net/unix`. A socket that two lines show twice is there twice: one for each accepted
+/// connection.
 ///
 /// # Errors
 /// [`ProcError`].
@@ -238,7 +239,8 @@ mod tests {
             ("com.example: x", Some('S'), Some(40960), None)
         );
         assert_eq!((status.threads, status.fd_slots), (17, 128));
-        // Signal 47 is bit 46: with malloc_debug on it writes a heap dump, without it ends the process.
+        // Signal 47 is bit 46: with malloc_debug on it writes a heap dump, without it ends the
+        // process.
         assert!(
             status.handles(47)
                 && status.handles(46)

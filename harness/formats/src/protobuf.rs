@@ -1,4 +1,5 @@
-//! The wire format of Protocol Buffers, as far as reading known messages needs it: fields one after the other.
+//! The wire format of Protocol Buffers, as far as reading known messages needs it: fields one after
+//! the other.
 
 /// What is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

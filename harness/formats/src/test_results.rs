@@ -1,7 +1,8 @@
 //! What Surefire, Failsafe and Gradle write of a test class: `TEST-com.example.ATest.xml`.
 //!
-//! Taken are the test cases with their outcomes, in the order of the file, and Surefire's system properties of the virtual machine.
-//! Everything else (output, stack traces) is passed over. Tests and properties are bounded; a file that is no XML is an error.
+//! Taken are the test cases with their outcomes, in the order of the file, and Surefire's system
+//! properties of the virtual machine. Everything else (output, stack traces) is passed over. Tests
+//! and properties are bounded; a file that is no XML is an error.
 
 use std::collections::BTreeMap;
 

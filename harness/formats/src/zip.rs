@@ -1,7 +1,8 @@
 //! Entries of a zip file: jars, APKs.
 //!
-//! Layout (PKWARE's APPNOTE): entries, then a central directory of them, then an end record of 22 bytes with the directory's offset. An
-//! entry is stored (0) or deflated (8). Zip64, which neither jars of a class path nor APKs need, is not read.
+//! Layout (PKWARE's APPNOTE): entries, then a central directory of them, then an end record of 22
+//! bytes with the directory's offset. An entry is stored (0) or deflated (8). Zip64, which neither
+//! jars of a class path nor APKs need, is not read.
 
 use std::io::Read as _;
 

@@ -1,6 +1,8 @@
-//! Every capture of a genuine Android 9: what is read is what the captured program says it left behind.
+//! Every capture of a genuine Android 9: what is read is what the captured program says it left
+//! behind.
 //!
-//! The program wrote, beside each buffer, what it meant to leave live (`truth`) and where its own functions lie (`symbols`).
+//! The program wrote, beside each buffer, what it meant to leave live (`truth`) and where its own
+//! functions lie (`symbols`).
 #![expect(clippy::unwrap_used, reason = "a fixture that is not as described fails the test")]
 
 use std::collections::BTreeMap;
@@ -138,8 +140,8 @@ fn the_attributed_records_of_every_buffer_equal_the_truth() {
             by_design.push(capture.name.as_str());
         }
     }
-    // The site lies in an anonymous mapping; the one frame is libc's malloc; allocated while capture was off; and sizes that the
-    // truth gives as 0. The next tests look at each of them.
+    // The site lies in an anonymous mapping; the one frame is libc's malloc; allocated while
+    // capture was off; and sizes that the truth gives as 0. The next tests look at each of them.
     let known = [
         "/anon_code/after_leaks",
         "x86/basic_bt1/after_leaks",
@@ -176,7 +178,8 @@ fn where_the_truth_cannot_be_attributed_its_figures_are_still_there() {
     }
 }
 
-/// As a device writes sites that allocate in turns: one record for each allocation. (None of the captured programs does that.)
+/// As a device writes sites that allocate in turns: one record for each allocation. (None of the
+/// captured programs does that.)
 fn in_turns(capture: &Capture) -> Capture {
     let word = usize::try_from(number(&capture.json["size_t_bytes"])).unwrap();
     let (mut rounds, mut round) = (Vec::new(), 0);

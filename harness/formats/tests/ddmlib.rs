@@ -1,5 +1,6 @@
-//! Tests and results are what ddmlib, Android's own reader of these streams, makes of them. Debian's package `libandroid-ddms-java` has it; where
-//! it or Java is missing the test is skipped, and says so.
+//! Tests and results are what ddmlib, Android's own reader of these streams, makes of them.
+//! Debian's package `libandroid-ddms-java` has it; where it or Java is missing the test is skipped,
+//! and says so.
 #![expect(clippy::unwrap_used, reason = "what the test cannot do without fails it")]
 
 use std::io::Write as _;

@@ -1,20 +1,24 @@
 //! The harness's unsafe fence: the shared control page of a spool.
 //!
-//! The recorder maps the first page of a spool that a tested process writes, waits on its words and wakes the process.
-//! This crate knows offsets, not their meaning (`memgate_wire::spool` has that), and leaves out everything else of the file.
+//! The recorder maps the first page of a spool that a tested process writes, waits on its words and
+//! wakes the process. This crate knows offsets, not their meaning (`memgate_wire::spool` has that),
+//! and leaves out everything else of the file.
 //!
 //! # Why nothing is read through the mapping
 //!
-//! The file belongs to another process, which may shorten it at any moment. Touching a mapped page behind the end of its
-//! file is SIGBUS, and no check beforehand can exclude it. So values are read by `pread` and written by `pwrite` on the
-//! descriptor that is kept open: the kernel serves them from the same page cache as the guest's mapping. The mapping gives
-//! only the *address* that a futex needs, and there a missing page is `EFAULT`, not a signal. What remains:
+//! The file belongs to another process, which may shorten it at any moment. Touching a mapped page
+//! behind the end of its file is SIGBUS, and no check beforehand can exclude it. So values are read
+//! by `pread` and written by `pwrite` on the descriptor that is kept open: the kernel serves them
+//! from the same page cache as the guest's mapping. The mapping gives only the *address* that a
+//! futex needs, and there a missing page is `EFAULT`, not a signal. What remains:
 //!
-//! - `pread` and `pwrite` of one aligned word are copies, without a promise to be atomic. [`ControlPage::load_u64`] reads
-//!   until two reads agree. A guest that met a torn number would at worst go on too early.
-//! - A store into a shortened file makes it longer again. Nobody reads such a file as whole: `committed` lies behind its end.
-//! - A file system that serves mappings and `pread` from different caches does not work (none of those that can hold a
-//!   shared mapping at all do so on Linux).
+//! - `pread` and `pwrite` of one aligned word are copies, without a promise to be atomic.
+//!   [`ControlPage::load_u64`] reads until two reads agree. A guest that met a torn number would at
+//!   worst go on too early.
+//! - A store into a shortened file makes it longer again. Nobody reads such a file as whole:
+//!   `committed` lies behind its end.
+//! - A file system that serves mappings and `pread` from different caches does not work (none of
+//!   those that can hold a shared mapping at all do so on Linux).
 #![expect(unsafe_code, reason = "the fence: maps one page and hands its words to futex calls")]
 
 use std::fs::File;
@@ -42,7 +46,8 @@ pub struct ControlPage {
     address: NonNull<u8>,
 }
 
-// SAFETY: the page is never dereferenced, only its address goes to futex system calls, which any thread may make.
+// SAFETY: the page is never dereferenced, only its address goes to futex system calls, which any
+// thread may make.
 unsafe impl Send for ControlPage {}
 // SAFETY: as above; all methods take `&self` and touch the page through the kernel only.
 unsafe impl Sync for ControlPage {}
@@ -122,7 +127,8 @@ impl ControlPage {
         Ok(value)
     }
 
-    /// Writes the word at `offset`. Stores of one thread become visible to the guest in their order.
+    /// Writes the word at `offset`. Stores of one thread become visible to the guest in their
+    /// order.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -138,15 +144,17 @@ impl ControlPage {
         self.store(offset, &value.to_le_bytes())
     }
 
-    /// Waits until the word at `offset` no longer holds `seen`, `bell` is rung, or `timeout` has passed.
+    /// Waits until the word at `offset` no longer holds `seen`, `bell` is rung, or `timeout` has
+    /// passed.
     ///
-    /// One system call waits for both words. Before Linux 5.16, or where a sandbox refuses that call, a bell that rings
-    /// in the moment before the wait begins is heard only after `timeout`.
+    /// One system call waits for both words. Before Linux 5.16, or where a sandbox refuses that
+    /// call, a bell that rings in the moment before the wait begins is heard only after `timeout`.
     ///
     /// # Errors
     /// The page is no longer backed by its file.
     pub fn wait(&self, offset: usize, seen: u32, bell: &Bell, timeout: Duration) -> io::Result<Woken> {
-        // Taken in one step: a plain store could wipe out a ring whose reason is not yet visible here.
+        // Taken in one step: a plain store could wipe out a ring whose reason is not yet visible
+        // here.
         if bell.0.swap(0, Ordering::AcqRel) != 0 {
             return Ok(Woken::Bell);
         }
@@ -211,11 +219,13 @@ impl ControlPage {
         Ok(unsafe { self.address.add(offset) })
     }
 
-    /// The word at `offset` for a futex call. It must not be loaded or stored: see the head of this file.
+    /// The word at `offset` for a futex call. It must not be loaded or stored: see the head of this
+    /// file.
     fn word(&self, offset: usize) -> io::Result<&AtomicU32> {
         let address = self.word_address(offset)?.cast::<u32>();
-        // SAFETY: aligned and inside a mapping that lives as long as `self`; other processes change it, which is what an
-        // atomic is for; it is passed to the kernel only, which answers EFAULT where the page is gone.
+        // SAFETY: aligned and inside a mapping that lives as long as `self`; other processes change
+        // it, which is what an atomic is for; it is passed to the kernel only, which answers EFAULT
+        // where the page is gone.
         Ok(unsafe { AtomicU32::from_ptr(address.as_ptr()) })
     }
 }

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::Frame;
 
-/// Where the buckets of [`FollowedSite::lifetimes`] end, nanoseconds: 1 ms, 10 ms, 100 ms, 1 s, 10 s; the last bucket has no end.
+/// Where the buckets of [`FollowedSite::lifetimes`] end, nanoseconds: 1 ms, 10 ms, 100 ms, 1 s, 10
+/// s; the last bucket has no end.
 pub const LIFETIMES_NS: [u64; 5] = [1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
 
 /// Everything that was followed in a run.
@@ -41,7 +42,8 @@ pub struct FollowedTotal {
     pub live_bytes: u64,
 }
 
-/// A class whose code allocated followed objects: the first on their stacks that is not to be ignored.
+/// A class whose code allocated followed objects: the first on their stacks that is not to be
+/// ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Blamed {
     /// The class; `(elsewhere)`: every class on the stack is ignored, or none is a target.

@@ -4,7 +4,8 @@ use crate::metric::{Metric, Unit};
 
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-/// Bytes with a binary unit: `0 B`, `148 B`, `0.5 B`, `48.0 KiB`, `-1.5 MiB`; `unknown` for what is no number.
+/// Bytes with a binary unit: `0 B`, `148 B`, `0.5 B`, `48.0 KiB`, `-1.5 MiB`; `unknown` for what is
+/// no number.
 #[must_use]
 pub fn format_bytes(bytes: f64) -> String {
     if bytes.is_nan() {

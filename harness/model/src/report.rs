@@ -90,7 +90,8 @@ pub struct RunReport {
     pub waivers: Vec<WaiverReport>,
     /// What went wrong outside the tests themselves.
     pub errors: Vec<Problem>,
-    /// Java objects that were followed from their allocation to their end, where that was asked for.
+    /// Java objects that were followed from their allocation to their end, where that was asked
+    /// for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<Followed>,
 }
@@ -98,7 +99,8 @@ pub struct RunReport {
 /// What measuring cost.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentCost {
-    /// CPU time of the tested processes divided by an estimate of the same without the agent; `null`: not estimated.
+    /// CPU time of the tested processes divided by an estimate of the same without the agent;
+    /// `null`: not estimated.
     pub cpu_ratio: Option<f64>,
     /// Largest memory the agent mapped in one process, bytes.
     pub peak_bytes: u64,
@@ -119,14 +121,17 @@ pub struct ScreenCost {
     pub ratio: f64,
 }
 
-/// What Android said of the memory of an app while its tests ran. Nothing is judged by it: it holds what other processes share.
+/// What Android said of the memory of an app while its tests ran. Nothing is judged by it: it holds
+/// what other processes share.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AppMemory {
     /// Behind which test.
     pub test: String,
-    /// Who said so: `dumpsys meminfo`, `/proc/PID/smaps_rollup`, or `the agent`, where the device told nothing.
+    /// Who said so: `dumpsys meminfo`, `/proc/PID/smaps_rollup`, or `the agent`, where the device
+    /// told nothing.
     pub source: String,
-    /// Bytes by name: `total_pss`, `total_rss`, `private`, `swap`, `java_heap`, `native_heap`, `graphics`…
+    /// Bytes by name: `total_pss`, `total_rss`, `private`, `swap`, `java_heap`, `native_heap`,
+    /// `graphics`…
     pub bytes: BTreeMap<String, u64>,
     /// Numbers of objects by name: `views`, `activities`…
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -146,7 +151,8 @@ pub struct Hunt {
     pub grew: u64,
     /// The fewest executions that one of them had, and the most.
     pub executions: (u64, u64),
-    /// A leak in one of so many executions would have been missed in any of them with 1 % at most; 0: any would.
+    /// A leak in one of so many executions would have been missed in any of them with 1 % at most;
+    /// 0: any would.
     pub one_in: u32,
     /// How many there was no time for.
     pub not_reached: u64,
@@ -187,7 +193,8 @@ pub struct SuiteReport {
     /// Metrics of the suite as a whole (thresholds `per: suite`).
     #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
     pub metrics: BTreeMap<Metric, MetricValue>,
-    /// Values over its whole run, all its processes together, as `[t_ns, metric, value]`; time 0 is the start of the first one.
+    /// Values over its whole run, all its processes together, as `[t_ns, metric, value]`; time 0 is
+    /// the start of the first one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<(u64, Metric, f64)>")]
     pub curve: Vec<CurvePoint>,
@@ -203,7 +210,8 @@ pub struct SuiteReport {
 pub struct TestReport {
     /// Name as the runner shows it, within the suite (`MapCache.scroll`).
     pub id: String,
-    /// No test but a test class as a whole: what it leaves cannot be told from its tests. It does not count as a test.
+    /// No test but a test class as a whole: what it leaves cannot be told from its tests. It does
+    /// not count as a test.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_class: bool,
     /// How the user's own test ended.
@@ -226,8 +234,8 @@ pub struct TestReport {
     /// Values over time, as `[t_ns, metric, value]`.
     #[schemars(with = "Vec<(u64, Metric, f64)>")]
     pub curve: Vec<CurvePoint>,
-    /// What the slopes of the confirming run were estimated from, thinned, as `[iteration, metric, value]`; waived groups
-    /// are taken out.
+    /// What the slopes of the confirming run were estimated from, thinned, as `[iteration, metric,
+    /// value]`; waived groups are taken out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<(u64, Metric, f64)>")]
     pub growth: Vec<GrowthPoint>,
@@ -245,8 +253,8 @@ pub struct MetricValue {
     pub unit: Unit,
     /// Per what.
     pub per: Per,
-    /// Lower bound of the confidence interval; equal to `value` where there is none; minus infinity, `null` in JSON,
-    /// where it is open.
+    /// Lower bound of the confidence interval; equal to `value` where there is none; minus
+    /// infinity, `null` in JSON, where it is open.
     #[serde(serialize_with = "finite_or_null", deserialize_with = "open_low")]
     #[schemars(with = "Option<f64>")]
     pub low: f64,
@@ -311,7 +319,8 @@ pub struct Leak {
     /// Class, for Java.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// Stack that allocated it, innermost first, without libc's, the runner's and the agent's frames.
+    /// Stack that allocated it, innermost first, without libc's, the runner's and the agent's
+    /// frames.
     #[serde(default)]
     pub frames: Vec<Frame>,
     /// Who holds it, from the root on, for Java.
@@ -359,7 +368,8 @@ pub struct HolderStep {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "(u64, Metric, f64)", into = "(u64, Metric, f64)")]
 pub struct CurvePoint {
-    /// Nanoseconds since the start of the process the point comes from, or of the suite's first one.
+    /// Nanoseconds since the start of the process the point comes from, or of the suite's first
+    /// one.
     pub t_ns: u64,
     /// What.
     pub metric: Metric,

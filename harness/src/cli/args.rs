@@ -147,11 +147,12 @@ pub(super) struct RunArgs {
     /// Iterations before those, not counted [default: 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub(super) warm_up: Option<u32>,
-    /// Longest time one repeated test may take (`60s`, `5m`); in the command's own run longer ones are told [default: 60s].
+    /// Longest time one repeated test may take (`60s`, `5m`); in the command's own run longer ones
+    /// are told [default: 60s].
     #[arg(long, value_name = "TIME")]
     pub(super) timeout: Option<String>,
-    /// When all is confirmed, repeat tests that were never suspect for this time (`10m`): finds growth that does not come with every
-    /// execution.
+    /// When all is confirmed, repeat tests that were never suspect for this time (`10m`): finds
+    /// growth that does not come with every execution.
     #[arg(long, value_name = "TIME", conflicts_with = "no_confirm")]
     pub(super) hunt: Option<String>,
     /// Screen only: what would be confirmed is told as a warning.
@@ -166,10 +167,12 @@ pub(super) struct RunArgs {
     /// Run instrumented suites on these devices: `all` that are ready.
     #[arg(long, value_name = "WHICH", value_parser = ["all"], conflicts_with = "program")]
     pub(super) devices: Option<String>,
-    /// Mapping file of R8 or ProGuard for all suites, or a folder of some: Java names are shown as they were written (repeatable).
+    /// Mapping file of R8 or ProGuard for all suites, or a folder of some: Java names are shown as
+    /// they were written (repeatable).
     #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub(super) mapping: Vec<PathBuf>,
-    /// Folder of unstripped libraries or .debug files, or an APK: found by build id, they name functions and lines (repeatable).
+    /// Folder of unstripped libraries or .debug files, or an APK: found by build id, they name
+    /// functions and lines (repeatable).
     #[arg(long, value_name = "DIR|APK", value_hint = ValueHint::AnyPath)]
     pub(super) symbols: Vec<PathBuf>,
     /// The test command and its arguments.
@@ -200,10 +203,12 @@ pub(super) struct GateArgs {
     /// Judge leaks only: tests that failed by themselves do not fail the gate.
     #[arg(long)]
     pub(super) ignore_test_failures: bool,
-    /// Mapping file of R8 or ProGuard, or a folder of some, instead of the one kept in the session (repeatable).
+    /// Mapping file of R8 or ProGuard, or a folder of some, instead of the one kept in the session
+    /// (repeatable).
     #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub(super) mapping: Vec<PathBuf>,
-    /// Folder of unstripped libraries or .debug files, or an APK: found by build id, they name functions and lines (repeatable).
+    /// Folder of unstripped libraries or .debug files, or an APK: found by build id, they name
+    /// functions and lines (repeatable).
     #[arg(long, value_name = "DIR|APK", value_hint = ValueHint::AnyPath)]
     pub(super) symbols: Vec<PathBuf>,
     /// Session folders or files.
@@ -290,7 +295,8 @@ pub(super) struct FollowArgs {
     /// Session folder.
     #[arg(long, value_name = "SESSION", default_value = ".memgate/latest", value_hint = ValueHint::DirPath)]
     pub(super) session: PathBuf,
-    /// Show the figures again after this time (`10s`, `1m`), until the last virtual machine has ended.
+    /// Show the figures again after this time (`10s`, `1m`), until the last virtual machine has
+    /// ended.
     #[arg(long, value_name = "TIME")]
     pub(super) every: Option<String>,
     /// Print JSON, as in `followed` of report.json.
@@ -378,10 +384,12 @@ pub(super) struct MallocDebugArgs {
     /// Show what changed from the first file to the second.
     #[arg(long)]
     pub(super) diff: bool,
-    /// Print JSON: distinct records (zygote, size, count, frames), totals, and what is odd about the input.
+    /// Print JSON: distinct records (zygote, size, count, frames), totals, and what is odd about
+    /// the input.
     #[arg(long)]
     pub(super) json: bool,
-    /// Out values of a leak-info buffer (repeatable: the first belongs to the first buffer, and so on).
+    /// Out values of a leak-info buffer (repeatable: the first belongs to the first buffer, and so
+    /// on).
     #[arg(long, value_name = "FILE.json", value_hint = ValueHint::FilePath, conflicts_with_all = ["info_size", "backtrace_size", "total_memory", "android_api"])]
     pub(super) sidecar: Vec<PathBuf>,
     /// Bytes of one record of the buffers.
@@ -396,7 +404,8 @@ pub(super) struct MallocDebugArgs {
     /// API level of the device: up to 27 the records hold no counts.
     #[arg(long, value_name = "LEVEL", requires = "info_size")]
     pub(super) android_api: Option<u32>,
-    /// Name functions, files and lines by the unstripped libraries in this folder, or by an APK (repeatable).
+    /// Name functions, files and lines by the unstripped libraries in this folder, or by an APK
+    /// (repeatable).
     #[arg(long, value_name = "DIR|APK", value_hint = ValueHint::AnyPath)]
     pub(super) symbols: Vec<PathBuf>,
     /// Show every record and frame.

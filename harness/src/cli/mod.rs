@@ -1,6 +1,8 @@
-//! The command line, in two stages: `args` is what was typed (clap types, help texts), `request` is what it means.
+//! The command line, in two stages: `args` is what was typed (clap types, help texts), `request` is
+//! what it means.
 //!
-//! Data flow: `std::env::args_os` → [`parse`] → [`Request`] → `commands::execute`. Nothing here opens a file.
+//! Data flow: `std::env::args_os` → [`parse`] → [`Request`] → `commands::execute`. Nothing here
+//! opens a file.
 
 mod args;
 mod request;

@@ -71,7 +71,8 @@ pub struct RunRequest {
     pub every_report: bool,
     /// Suites of the configuration to run; empty: all.
     pub suites: Vec<String>,
-    /// Tests to run, in the words of the runner: GoogleTest's filter, or what Maven and Gradle are told.
+    /// Tests to run, in the words of the runner: GoogleTest's filter, or what Maven and Gradle are
+    /// told.
     pub filter: Option<String>,
     /// Do the tests' own failures count?
     pub ignore_test_failures: bool,

@@ -1,4 +1,5 @@
-//! `memgate baseline accept`: the figures of a session become those that relative thresholds compare with.
+//! `memgate baseline accept`: the figures of a session become those that relative thresholds
+//! compare with.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,8 +1,10 @@
-//! `memgate follow`: looks at followed Java objects while their virtual machines run, and pauses, resumes or resets following.
+//! `memgate follow`: looks at followed Java objects while their virtual machines run, and pauses,
+//! resumes or resets following.
 //!
-//! Data flow: frames folder of the session → a [`Stream`] of each Java virtual machine that follows objects → an order in its control
-//! page → the agent obeys at the next allocation, having written everything that came before, and answers → the frames up to here →
-//! figures on stdout, once, or again and again until the last virtual machine has ended.
+//! Data flow: frames folder of the session → a [`Stream`] of each Java virtual machine that follows
+//! objects → an order in its control page → the agent obeys at the next allocation, having written
+//! everything that came before, and answers → the frames up to here → figures on stdout, once, or
+//! again and again until the last virtual machine has ended.
 
 use std::fs::File;
 use std::io;

@@ -42,8 +42,8 @@ pub(super) fn gate(request: &GateRequest, console: &Console) -> Result<u8, Expec
     Ok(exit::of_report(&report))
 }
 
-/// The mapping files that were named. Sessions have their own; for files alone there are those of the configuration, if this is the machine
-/// that has them.
+/// The mapping files that were named. Sessions have their own; for files alone there are those of
+/// the configuration, if this is the machine that has them.
 fn mappings(settings: &Settings, request: &GateRequest, world: &World) -> Result<Mappings, ExpectedError> {
     let config = &settings.config;
     let programs = config.suites.iter().map(|suite| (suite.name.as_str(), &suite.mapping));
@@ -58,7 +58,8 @@ fn mappings(settings: &Settings, request: &GateRequest, world: &World) -> Result
     Mappings::for_streams(&request.mapping, named)
 }
 
-/// The files with symbols that were named, and those of the configuration, if this is the machine that has them.
+/// The files with symbols that were named, and those of the configuration, if this is the machine
+/// that has them.
 fn symbol_sources(settings: &Settings, request: &GateRequest, world: &World) -> Vec<PathBuf> {
     let config = &settings.config;
     let of_programs = config.suites.iter().flat_map(|suite| &suite.symbols);
@@ -76,7 +77,8 @@ fn gather(
     let mut all: Option<Facts> = None;
     let mut records = Records::new();
     let mut files = Vec::new();
-    // `frames/*.mgf` names the harness's own samples too: they are read with the stream they belong to.
+    // `frames/*.mgf` names the harness's own samples too: they are read with the stream they belong
+    // to.
     let is_stream = |input: &&PathBuf| !input.to_string_lossy().ends_with(stream::OS_SUFFIX);
     for input in inputs.iter().filter(is_stream) {
         if input.is_file() && input.file_name().is_none_or(|name| name != "session.json") {
@@ -270,8 +272,9 @@ fn add_rounds(suites: &mut Vec<SuiteFacts>, suite: &str, process: ProcessFacts) 
     }
 }
 
-/// A confirming run finds its suite. Where the screen was not copied along, one of native tests stands for itself, and one of Java tests
-/// confirms what is not there: its first iterations are no screen.
+/// A confirming run finds its suite. Where the screen was not copied along, one of native tests
+/// stands for itself, and one of Java tests confirms what is not there: its first iterations are no
+/// screen.
 fn add_repeated(
     suites: &mut Vec<SuiteFacts>,
     suite: String,

@@ -55,7 +55,8 @@ fn write(folder: &Path, force: bool) -> Result<ProjectKind, ExpectedError> {
     Ok(kind)
 }
 
-/// Where what is usual for the kind of project does not hold: Maven by its wrapper, Gradle without one.
+/// Where what is usual for the kind of project does not hold: Maven by its wrapper, Gradle without
+/// one.
 fn suites(kind: ProjectKind, folder: &Path) -> Vec<SuiteFact> {
     let run: &[&str] = match kind {
         ProjectKind::Maven if folder.join("mvnw").is_file() => &["./mvnw", "test"],

@@ -44,7 +44,8 @@ pub(super) fn mail(request: &MailRequest, console: &Console) -> Result<u8, Expec
     }
 }
 
-/// Writes `mail.eml`, `mail-2.eml`, … into `folder`; without settings as it would go to one recipient.
+/// Writes `mail.eml`, `mail-2.eml`, … into `folder`; without settings as it would go to one
+/// recipient.
 pub(super) fn preview(
     report: &RunReport,
     settings: Option<(&Mail, Option<&Path>, &Console)>,

@@ -1,8 +1,8 @@
 //! `memgate malloc-debug`: reads what Android's malloc_debug wrote, and shows it.
 //!
-//! Data flow: each file → its bytes (bounded) → a heap dump by its title, else a leak-info buffer with the out values of its
-//! sidecar or of the flags → snapshot → with `--symbols` names of its frames → text or JSON; with `--diff` the changes from the first to the
-//! second.
+//! Data flow: each file → its bytes (bounded) → a heap dump by its title, else a leak-info buffer
+//! with the out values of its sidecar or of the flags → snapshot → with `--symbols` names of its
+//! frames → text or JSON; with `--diff` the changes from the first to the second.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -21,7 +21,8 @@ const DISTRIBUTIONS: [(&[&str], &str, [&str; 3]); 5] = [
     (&["gentoo"], "emerge", ["sys-devel/gcc", "dev-cpp/gtest", "dev-util/android-tools"]),
 ];
 
-/// The command that installs `package` here, or the commands of all distributions where this one is unknown.
+/// The command that installs `package` here, or the commands of all distributions where this one is
+/// unknown.
 pub(super) fn install_hint(package: Package) -> String {
     hint_for(package, &fs::read_to_string("/etc/os-release").unwrap_or_default())
 }

@@ -1,5 +1,5 @@
-//! Reads the files a command depends on: memgate.yaml, the waivers file, the baseline. The one place that hands the
-//! environment to the configuration.
+//! Reads the files a command depends on: memgate.yaml, the waivers file, the baseline. The one
+//! place that hands the environment to the configuration.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -20,7 +20,8 @@ const EMPTY: &str = "version: 1\n";
 pub(super) fn load(named: Option<&Path>, console: &Console) -> Result<Settings, ExpectedError> {
     let (file, source) = match read_config(named)? {
         Some((file, source)) => (Some(file), source),
-        // `memgate waive` and `memgate baseline accept` need no configuration, so what they wrote holds without one too.
+        // `memgate waive` and `memgate baseline accept` need no configuration, so what they wrote
+        // holds without one too.
         None => (None, EMPTY.to_owned()),
     };
     let shown = file.as_deref().unwrap_or(Path::new(DEFAULT_FILE));
@@ -107,7 +108,8 @@ fn baseline(root: &Path, file: &FileRef) -> Result<Option<Baseline>, ExpectedErr
     })
 }
 
-/// A baseline or waivers file that was never written is no mistake, even where its name is configured.
+/// A baseline or waivers file that was never written is no mistake, even where its name is
+/// configured.
 fn optional(root: &Path, file: &FileRef) -> Result<Option<String>, ExpectedError> {
     read(&root.join(&file.path))
 }

@@ -1,6 +1,8 @@
-//! What is known of a run beside its report: the branch and the CI job, the checked-out project, the run before.
+//! What is known of a run beside its report: the branch and the CI job, the checked-out project,
+//! the run before.
 //!
-//! The one place of the reports that reads the environment and looks around in the project's folders.
+//! The one place of the reports that reads the environment and looks around in the project's
+//! folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +30,8 @@ pub struct Around {
 }
 
 impl Around {
-    /// Looks around. `previous` is the report to compare with; without it the session before `session` is.
+    /// Looks around. `previous` is the report to compare with; without it the session before
+    /// `session` is.
     #[must_use]
     pub fn of(report: &RunReport, session: Option<&Path>, previous: Option<&Path>) -> Self {
         let mut warnings = Vec::new();
@@ -91,7 +94,8 @@ fn checkout_at(root: Option<PathBuf>, report: &RunReport) -> Checkout {
     }
 }
 
-/// A path as CI servers look for it: from the folder that the job has checked out, where it is inside.
+/// A path as CI servers look for it: from the folder that the job has checked out, where it is
+/// inside.
 pub(super) fn from_the_job(path: &Path) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let given = ["CI_PROJECT_DIR", "WORKSPACE", "GITHUB_WORKSPACE"].into_iter().find_map(std::env::var_os);

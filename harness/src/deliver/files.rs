@@ -92,8 +92,8 @@ pub fn write_everything(report: &RunReport, folder: &Path) -> Result<(), Expecte
     written.into_iter().collect()
 }
 
-/// Writes `report.json` and `report.html` into the session folder, and what the configuration asks for. One that fails
-/// does not keep the others from being written.
+/// Writes `report.json` and `report.html` into the session folder, and what the configuration asks
+/// for. One that fails does not keep the others from being written.
 ///
 /// # Errors
 /// The first that failed.

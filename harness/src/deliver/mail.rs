@@ -1,4 +1,5 @@
-//! Who gets which mail: the fixed recipients all of it, each owner of leaking code what is theirs, nobody two.
+//! Who gets which mail: the fixed recipients all of it, each owner of leaking code what is theirs,
+//! nobody two.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,9 +1,11 @@
-//! Reports on their way out: into the session, to the files of the configuration, onto the terminal, to people.
+//! Reports on their way out: into the session, to the files of the configuration, onto the
+//! terminal, to people.
 //!
-//! Data flow: one report → [`files`] writes what reporters render; [`around`] finds out what no report says (branch, job,
-//! checked-out project, the run before); [`mail`] and [`webhooks`] turn what the reporters say into messages, [`smtp`] hands
-//! them to a server. Files that cannot be written are an error told behind the verdict. A message that cannot be sent is a
-//! warning: in bounded time, with the reason, without a secret, and the verdict stays what it is.
+//! Data flow: one report → [`files`] writes what reporters render; [`around`] finds out what no
+//! report says (branch, job, checked-out project, the run before); [`mail`] and [`webhooks`] turn
+//! what the reporters say into messages, [`smtp`] hands them to a server. Files that cannot be
+//! written are an error told behind the verdict. A message that cannot be sent is a warning: in
+//! bounded time, with the reason, without a secret, and the verdict stays what it is.
 
 pub mod around;
 pub mod files;
@@ -23,7 +25,8 @@ use crate::exit::ExpectedError;
 use crate::output::Console;
 use around::Around;
 
-/// Writes and sends everything that is wanted. One that fails does not keep the others from being delivered.
+/// Writes and sends everything that is wanted. One that fails does not keep the others from being
+/// delivered.
 ///
 /// # Errors
 /// The first file that could not be written.

@@ -1,6 +1,6 @@
-//! Hands mails to a server. All of it takes at most the time it is given: lettre's own limit covers connecting only, so a
-//! server that accepts and says nothing would otherwise keep a build for ever. A recipient that the server refuses keeps nobody else
-//! from getting the mail.
+//! Hands mails to a server. All of it takes at most the time it is given: lettre's own limit covers
+//! connecting only, so a server that accepts and says nothing would otherwise keep a build for
+//! ever. A recipient that the server refuses keeps nobody else from getting the mail.
 
 use std::path::Path;
 use std::time::Duration;
@@ -56,7 +56,8 @@ pub(super) fn send(
     })
 }
 
-/// Whom the server refuses, and why. It is asked for each recipient alone where it refuses one of several: it took no mail then.
+/// Whom the server refuses, and why. It is asked for each recipient alone where it refuses one of
+/// several: it took no mail then.
 async fn hand_over(
     transport: &AsyncSmtpTransport<Tokio1Executor>,
     letter: &Message,

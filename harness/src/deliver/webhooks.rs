@@ -1,4 +1,5 @@
-//! Posts a message to a chat. The address is a secret: it comes from the environment and is in no message.
+//! Posts a message to a chat. The address is a secret: it comes from the environment and is in no
+//! message.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,12 @@
-//! A launcher of ours in a Java virtual machine that holds no agent: what the agent would write is written here.
+//! A launcher of ours in a Java virtual machine that holds no agent: what the agent would write is
+//! written here.
 //!
-//! Data flow: the launcher connects to a socket of ours and says, line by line, where tests begin and windows end; at the end of a window it
-//! stands still → its virtual machine is asked to collect and count ([`Attached`]) → frames in a spool of our own ([`Spool`]), in which this
-//! thread plays the guest's part → the recorder follows the spool like any other → its orders go back to the launcher as a line.
-//! What only an agent can tell (who holds an object, where it was allocated, direct buffers) stays untold.
+//! Data flow: the launcher connects to a socket of ours and says, line by line, where tests begin
+//! and windows end; at the end of a window it stands still → its virtual machine is asked to
+//! collect and count ([`Attached`]) → frames in a spool of our own ([`Spool`]), in which this
+//! thread plays the guest's part → the recorder follows the spool like any other → its orders go
+//! back to the launcher as a line. What only an agent can tell (who holds an object, where it was
+//! allocated, direct buffers) stays untold.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -230,8 +233,8 @@ impl<'a> Guest<'a> {
     /// Collects, counts, and writes what differs from the last time.
     fn measure(&mut self) -> Result<(), AgentlessError> {
         let began = crate::recorder::now_ns();
-        // Twice: what softly held values of this window hold goes with the second collection only, and some collectors count what
-        // they did not collect.
+        // Twice: what softly held values of this window hold goes with the second collection only,
+        // and some collectors count what they did not collect.
         self.ask("GC.run")?;
         let told = self.ask("GC.class_histogram")?;
         let live = class_histogram(&told)

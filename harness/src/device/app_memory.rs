@@ -1,8 +1,9 @@
-//! What Android says of the memory of an app's process: `dumpsys meminfo` (by the system, which asks the app itself) and `/proc` (by the
-//! shell, and as the app, by `run-as`).
+//! What Android says of the memory of an app's process: `dumpsys meminfo` (by the system, which
+//! asks the app itself) and `/proc` (by the shell, and as the app, by `run-as`).
 //!
-//! Data flow: the device's answers → `memgate_formats` → [`AppMemory`], with the best source that answered. An answer without figures is
-//! none: the next source is asked, and where none is left the reasons are told.
+//! Data flow: the device's answers → `memgate_formats` → [`AppMemory`], with the best source that
+//! answered. An answer without figures is none: the next source is asked, and where none is left
+//! the reasons are told.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,8 +1,10 @@
-//! HotSpot's attach protocol, spoken directly: commands to a Java virtual machine that holds no agent of ours.
+//! HotSpot's attach protocol, spoken directly: commands to a Java virtual machine that holds no
+//! agent of ours.
 //!
-//! Data flow: the virtual machine listens on `/tmp/.java_pidN` of its own file system (it was started with `-XX:+StartAttachListener`);
-//! each command is a connection: version, name and three arguments, each ended by a zero byte, are answered by a line with a status,
-//! 0 is good, and a text up to the end.
+//! Data flow: the virtual machine listens on `/tmp/.java_pidN` of its own file system (it was
+//! started with `-XX:+StartAttachListener`); each command is a connection: version, name and three
+//! arguments, each ended by a zero byte, are answered by a line with a status, 0 is good, and a
+//! text up to the end.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

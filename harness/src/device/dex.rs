@@ -1,7 +1,8 @@
 //! memgate's listener as a dex file, for apps whose test APK was built without it.
 //!
-//! Data flow: `MEMGATE_D8`, or the newest build tools of the Android SDK (`ANDROID_HOME`, `ANDROID_SDK_ROOT`) → their `d8.jar`, run by Java
-//! over the jar for test APKs → `classes.dex` in a folder of the session.
+//! Data flow: `MEMGATE_D8`, or the newest build tools of the Android SDK (`ANDROID_HOME`,
+//! `ANDROID_SDK_ROOT`) → their `d8.jar`, run by Java over the jar for test APKs → `classes.dex` in
+//! a folder of the session.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

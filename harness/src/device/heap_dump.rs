@@ -1,4 +1,5 @@
-//! A heap dump of an app's process: `am dumpheap` writes it on the device, and it is copied from there when it is whole.
+//! A heap dump of an app's process: `am dumpheap` writes it on the device, and it is copied from
+//! there when it is whole.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,23 +11,26 @@ use super::adb::{AdbError, Bounds, Device, command};
 
 /// A larger one is not brought.
 const LARGEST: usize = 2 << 30;
-/// Until Android 10 `am` does not wait for the dump. Nothing that every such device has tells when a file has come to its end, so its size is
-/// looked at so often; where `am` waits, nobody looks.
+/// Until Android 10 `am` does not wait for the dump. Nothing that every such device has tells when
+/// a file has come to its end, so its size is looked at so often; where `am` waits, nobody looks.
 const LOOK: Duration = Duration::from_millis(250);
 /// `HEAP_DUMP_END`: tag, time, length 0.
 const END_BYTES: i64 = 9;
 const END_TAG: u8 = 0x2c;
 
-/// Where a dump lies on the device until it has been brought; `nonce` keeps it apart from those of others.
+/// Where a dump lies on the device until it has been brought; `nonce` keeps it apart from those of
+/// others.
 #[must_use]
 pub fn remote(nonce: &str) -> String {
     format!("/data/local/tmp/memgate-{nonce}.hprof")
 }
 
-/// Dumps the heap of the process `pid`, garbage left out, into the file `to` of this machine. Gives its size.
+/// Dumps the heap of the process `pid`, garbage left out, into the file `to` of this machine. Gives
+/// its size.
 ///
 /// # Errors
-/// The app is not debuggable, or the device is lost, or the dump does not come whole within `limit`.
+/// The app is not debuggable, or the device is lost, or the dump does not come whole within
+/// `limit`.
 pub async fn dump(
     device: &Device,
     pid: u32,

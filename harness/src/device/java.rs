@@ -1,7 +1,8 @@
-//! The way of the agent into Java virtual machines: an option of theirs that names the library and a file with its options.
+//! The way of the agent into Java virtual machines: an option of theirs that names the library and
+//! a file with its options.
 //!
-//! A build starts its virtual machines itself, so there the option travels in `JAVA_TOOL_OPTIONS`. Every virtual machine prints
-//! that variable: nothing but the two paths is in it.
+//! A build starts its virtual machines itself, so there the option travels in `JAVA_TOOL_OPTIONS`.
+//! Every virtual machine prints that variable: nothing but the two paths is in it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -1,8 +1,9 @@
 //! Processes on this machine: start, wait, stop, and what they printed.
 //!
-//! Every process leads a process group of its own, so that stopping it stops what it started, and so that Ctrl-C at the
-//! terminal reaches memgate alone, which then decides. A group that is not the terminal's foreground group is stopped by
-//! the kernel when it reads from the terminal: standard input is therefore nothing unless asked for.
+//! Every process leads a process group of its own, so that stopping it stops what it started, and
+//! so that Ctrl-C at the terminal reaches memgate alone, which then decides. A group that is not
+//! the terminal's foreground group is stopped by the kernel when it reads from the terminal:
+//! standard input is therefore nothing unless asked for.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -75,8 +76,8 @@ pub enum Stream {
     },
 }
 
-/// A process that was started. Dropping it before it ended kills its group; what an ended process left running (a build
-/// daemon) is the user's.
+/// A process that was started. Dropping it before it ended kills its group; what an ended process
+/// left running (a build daemon) is the user's.
 #[derive(Debug)]
 pub struct Running {
     program: PathBuf,
@@ -170,7 +171,8 @@ impl Launch {
         let existing = self.environment.get(OsStr::new(PRELOAD_VARIABLE));
         let value = preload(agent, existing.as_deref())?;
         self.environment.set(PRELOAD_VARIABLE.into(), value);
-        // AddressSanitizer ends programs that have any library before its own; ours forwards to it, so that is no harm.
+        // AddressSanitizer ends programs that have any library before its own; ours forwards to it,
+        // so that is no harm.
         let mut asan = self.environment.get(OsStr::new(ASAN_VARIABLE)).unwrap_or_default();
         if !asan.is_empty() {
             asan.push(":");

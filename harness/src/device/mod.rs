@@ -1,7 +1,9 @@
 //! Where the tested processes run, and how the agent gets into them.
 //!
-//! A [`local::Launch`] plus [`AgentOptions`] becomes a process on this machine ([`java`]: Java virtual machines load the agent by
-//! another way than the dynamic linker); a [`socket::Endpoint`] is an agent that listens elsewhere. Both leave streams in a frames folder, and nothing after them knows which it was.
+//! A [`local::Launch`] plus [`AgentOptions`] becomes a process on this machine ([`java`]: Java
+//! virtual machines load the agent by another way than the dynamic linker); a [`socket::Endpoint`]
+//! is an agent that listens elsewhere. Both leave streams in a frames folder, and nothing after
+//! them knows which it was.
 
 pub mod adb;
 pub mod agentless;

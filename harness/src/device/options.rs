@@ -56,7 +56,8 @@ pub struct AgentOptions {
     pub carrier: Option<Endpoint>,
     /// The secret a client of the socket must know.
     pub token: Option<String>,
-    /// Folder of the jars: the agent may wake up in Java virtual machines that run tests, and only there.
+    /// Folder of the jars: the agent may wake up in Java virtual machines that run tests, and only
+    /// there.
     pub java: Option<PathBuf>,
     /// Where the build's own run of a JVM suite is measured.
     pub windows: Windows,
@@ -66,12 +67,13 @@ pub struct AgentOptions {
     pub directives: Option<PathBuf>,
     /// What is alive where `main` ends is recorded, too.
     pub end_of_main: bool,
-    /// Which windows around tests are recorded (`memgate_wire::setup`): [`EACH`](memgate_wire::setup::EACH) that left something, or one,
-    /// by its id.
+    /// Which windows around tests are recorded (`memgate_wire::setup`):
+    /// [`EACH`](memgate_wire::setup::EACH) that left something, or one, by its id.
     pub setup: Option<String>,
     /// The list in which processes note what they start (`memgate_wire::starts`).
     pub starts: Option<PathBuf>,
-    /// A dex file on the device with memgate's listener, and the class of the tests' runner, whose class loader gets it.
+    /// A dex file on the device with memgate's listener, and the class of the tests' runner, whose
+    /// class loader gets it.
     pub listener: Option<(String, String)>,
 }
 
@@ -88,7 +90,8 @@ pub struct JavaLook {
     pub follow_every: u32,
     /// Objects that are followed at most.
     pub follow_at_most: u32,
-    /// Percent of the largest heap whose use is an event, and the folder of the heap dump that is written then.
+    /// Percent of the largest heap whose use is an event, and the folder of the heap dump that is
+    /// written then.
     pub heap_limit: Option<(u32, Option<PathBuf>)>,
     /// Folder of the heap dump that an `OutOfMemoryError` leaves.
     pub heap_dump: Option<PathBuf>,
@@ -102,7 +105,8 @@ pub enum Windows {
     Nowhere,
     /// As often as costs a tenth of the time.
     Budget,
-    /// As this file says: `+ CLASS` where a window ends, `- CLASS` where none does; others by the budget.
+    /// As this file says: `+ CLASS` where a window ends, `- CLASS` where none does; others by the
+    /// budget.
     Listed(PathBuf),
     /// Behind each.
     Each,

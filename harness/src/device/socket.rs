@@ -1,8 +1,10 @@
-//! Client of the agent's socket: for guests in which a thread is normal, and for other machines behind a forwarded port.
+//! Client of the agent's socket: for guests in which a thread is normal, and for other machines
+//! behind a forwarded port.
 //!
-//! The agent listens and sends the frames it would put into a spool, whole frames in binary messages (`memgate.v1`). They
-//! are written to a bare stream in the frames folder as they come and delivered to the same [`Follow`] as a spool's, so
-//! that everything after this sees no difference. At a boundary the guest waits for an `Order` frame.
+//! The agent listens and sends the frames it would put into a spool, whole frames in binary
+//! messages (`memgate.v1`). They are written to a bare stream in the frames folder as they come and
+//! delivered to the same [`Follow`] as a spool's, so that everything after this sees no difference.
+//! At a boundary the guest waits for an `Order` frame.
 
 use std::fmt;
 use std::fs::File;
@@ -77,7 +79,8 @@ pub enum Endpoint {
     },
 }
 
-/// Called with the process at each boundary, where the app waits until its answer is there too: the device may be asked about it meanwhile.
+/// Called with the process at each boundary, where the app waits until its answer is there too: the
+/// device may be asked about it meanwhile.
 pub type Held = Arc<dyn Fn(u32, &Boundary) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// An agent on a device that was reached already.
@@ -86,8 +89,8 @@ pub struct Reached<S> {
     pub endpoint: Endpoint,
     /// The way there.
     pub stream: S,
-    /// The device ends an app as soon as its run is over, so that it cannot say goodbye: whether the system said that the run is
-    /// complete. `None`: not yet.
+    /// The device ends an app as soon as its run is over, so that it cannot say goodbye: whether
+    /// the system said that the run is complete. `None`: not yet.
     pub run_ended: watch::Receiver<Option<bool>>,
     /// What is done at a boundary.
     pub held: Option<Held>,
@@ -167,13 +170,14 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Records one process to its end. The agent may not listen yet: `patience` is how long it is waited for.
+/// Records one process to its end. The agent may not listen yet: `patience` is how long it is
+/// waited for.
 ///
 /// Callbacks run on the task that polls this: give it one of its own.
 ///
 /// # Errors
-/// There is no agent, it refuses us, or its frames cannot be kept. A connection that is lost later is not an error here but
-/// an error frame in the stream, and told in the [`ProcessEnd`].
+/// There is no agent, it refuses us, or its frames cannot be kept. A connection that is lost later
+/// is not an error here but an error frame in the stream, and told in the [`ProcessEnd`].
 pub async fn record(
     endpoint: &Endpoint,
     token: &str,
@@ -411,8 +415,8 @@ impl<'a> Recording<'a> {
         self.end(damage)
     }
 
-    /// The system said that the run is complete, and ended the process at once: what it could not say itself is added, so that the
-    /// stream tells it to whoever reads it later.
+    /// The system said that the run is complete, and ended the process at once: what it could not
+    /// say itself is added, so that the stream tells it to whoever reads it later.
     fn say_goodbye(&mut self) -> Result<(), SocketError> {
         let goodbye = Goodbye {
             reason: GoodbyeReason::Exit,
@@ -532,7 +536,8 @@ impl<'a> Recording<'a> {
 
     fn sample(&mut self, occasion: Occasion) -> Option<(OsSample, u64)> {
         let (mut sample, t_ns) = self.guest.as_mut()?.sampler.as_mut()?.take(occasion)?;
-        // Nothing of ours is counted. Its descriptors stay the same from start to end and so are in no difference.
+        // Nothing of ours is counted. Its descriptors stay the same from start to end and so are in
+        // no difference.
         sample.threads.retain(|thread| thread.name != AGENT_THREAD);
         Some((sample, t_ns))
     }
@@ -542,7 +547,8 @@ impl<'a> Recording<'a> {
             && self.record_sample(sample, t_ns).is_err()
             && let Some(guest) = &mut self.guest
         {
-            // The stream itself is what matters; without its samples the figures of the system are missing.
+            // The stream itself is what matters; without its samples the figures of the system are
+            // missing.
             guest.sampler = None;
         }
     }
@@ -583,7 +589,8 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// Waits until the run of an app is over, and the app should be. For ever, where there is no such run.
+/// Waits until the run of an app is over, and the app should be. For ever, where there is no such
+/// run.
 async fn over(ended: Option<watch::Receiver<Option<bool>>>) {
     if let Some(mut ended) = ended
         && ended.wait_for(Option::is_some).await.is_ok()

@@ -1,4 +1,5 @@
-//! A spool that the harness itself writes, for a process that cannot: the agent's side of the handshake, on a thread of ours.
+//! A spool that the harness itself writes, for a process that cannot: the agent's side of the
+//! handshake, on a thread of ours.
 
 use std::fs::{self, File};
 use std::io;
@@ -64,7 +65,8 @@ impl Spool {
         self.page.store_u64(offset::COMMITTED, self.committed)
     }
 
-    /// Reaches a boundary, waits for the harness and gives its orders; `None`: it gave none in time.
+    /// Reaches a boundary, waits for the harness and gives its orders; `None`: it gave none in
+    /// time.
     pub(super) fn boundary(
         &mut self,
         kind: BoundaryKind,

@@ -1,8 +1,9 @@
 //! Which of several mapping files belongs to a build.
 //!
-//! R8 names the mapping file it wrote in the code it made (a marker in `classes.dex`), and as the source file of what it renamed
-//! (`r8-map-id-…`, in stack frames). So the APKs of a suite tell it before a run, and a stream tells it afterwards. Where neither does, or two
-//! fit, nothing is guessed.
+//! R8 names the mapping file it wrote in the code it made (a marker in `classes.dex`), and as the
+//! source file of what it renamed (`r8-map-id-…`, in stack frames). So the APKs of a suite tell it
+//! before a run, and a stream tells it afterwards. Where neither does, or two fit, nothing is
+//! guessed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +25,8 @@ const LARGEST_APK: u64 = 4 << 30;
 /// The indexes of a dex file cannot fill more.
 const LARGEST_DEX: u64 = 512 << 20;
 
-/// The one of `candidates` that belongs to a build which names these mapping files; `what` is that build.
+/// The one of `candidates` that belongs to a build which names these mapping files; `what` is that
+/// build.
 pub(super) fn choose<'c>(
     candidates: &'c [Candidate],
     ids: &BTreeSet<String>,
@@ -98,7 +100,8 @@ pub(super) fn ids_of_stream(path: &Path) -> (String, BTreeSet<String>) {
         }
         _ => {}
     });
-    // What is wrong with it is told when it is read for its figures; what came before counts here too.
+    // What is wrong with it is told when it is read for its figures; what came before counts here
+    // too.
     drop(read);
     (label, ids)
 }

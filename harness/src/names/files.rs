@@ -1,4 +1,5 @@
-//! Mapping files on disk: the one that is read whole, and those of which only the head is, to know whose they are.
+//! Mapping files on disk: the one that is read whole, and those of which only the head is, to know
+//! whose they are.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -12,7 +13,8 @@ use crate::exit::ExpectedError;
 pub(super) const FILE: &str = "mapping.txt";
 /// R8's file of a large app has some 100 MB.
 const LARGEST: u64 = 1 << 30;
-/// Folders below the one that was named, as the Android Gradle plugin nests them: `outputs/mapping/VARIANT`.
+/// Folders below the one that was named, as the Android Gradle plugin nests them:
+/// `outputs/mapping/VARIANT`.
 const DEEPEST: usize = 4;
 /// The comments before the first class have some 300 bytes.
 const HEAD: u64 = 64 << 10;
@@ -87,7 +89,8 @@ impl Candidate {
     }
 }
 
-/// The mapping files that paths stand for, copies left out: a folder stands for every `mapping.txt` below it. At least one.
+/// The mapping files that paths stand for, copies left out: a folder stands for every `mapping.txt`
+/// below it. At least one.
 pub(super) fn candidates<'a>(named: impl Iterator<Item = &'a Path>) -> Result<Vec<Candidate>, ExpectedError> {
     let mut found: Vec<Candidate> = Vec::new();
     for path in named {

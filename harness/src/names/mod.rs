@@ -1,9 +1,11 @@
 //! Original names of Java programs that R8 or ProGuard renamed.
 //!
-//! Data flow: mapping files (of `suites.NAME.mapping`, of `--mapping`, of a session) → where there are several, the one of the tested build
-//! ([`builds`]) → each read once, and kept as long as the program runs → a [`Renamer`] for each stream, which takes the mapping of the suite that the
-//! stream's hello names → frames with original names, before anything looks at them. So ids, thresholds, waivers, baselines and reports know
-//! original names only. The stream itself keeps what the agent saw; beside it the session keeps a copy of the mapping, so that it can be judged
+//! Data flow: mapping files (of `suites.NAME.mapping`, of `--mapping`, of a session) → where there
+//! are several, the one of the tested build ([`builds`]) → each read once, and kept as long as the
+//! program runs → a [`Renamer`] for each stream, which takes the mapping of the suite that the
+//! stream's hello names → frames with original names, before anything looks at them. So ids,
+//! thresholds, waivers, baselines and reports know original names only. The stream itself keeps
+//! what the agent saw; beside it the session keeps a copy of the mapping, so that it can be judged
 //! again anywhere.
 //!
 //! Names of tests stay as they are: they are what the runner is asked for.
@@ -24,7 +26,8 @@ use crate::run::label::Label;
 use crate::stream;
 use files::{Candidate, FILE, Source, candidates};
 
-/// Folder of a session with its mapping files: `mapping.txt` for every suite, `SUITE/mapping.txt` for one.
+/// Folder of a session with its mapping files: `mapping.txt` for every suite, `SUITE/mapping.txt`
+/// for one.
 const FOLDER: &str = "mappings";
 
 /// The mapping files of a command.
@@ -60,8 +63,8 @@ pub struct OfSuite<'a> {
 }
 
 impl Mappings {
-    /// For a run. `everywhere`: mapping files for all suites, instead of theirs. Which one of several is the right one is decided here, by the
-    /// suite's APKs.
+    /// For a run. `everywhere`: mapping files for all suites, instead of theirs. Which one of
+    /// several is the right one is decided here, by the suite's APKs.
     ///
     /// # Errors
     /// One is missing or makes no sense, or it cannot be told which it is.
@@ -205,7 +208,8 @@ impl Mappings {
         }
     }
 
-    /// The mapping files that the build of a stream names: where it does not, another stream of the same suite beside it may.
+    /// The mapping files that the build of a stream names: where it does not, another stream of the
+    /// same suite beside it may.
     fn told(&self, stream: &Path) -> BTreeSet<String> {
         let (label, own) = self.told_by(stream);
         if !own.is_empty() {
@@ -223,7 +227,8 @@ impl Mappings {
         told.entry(stream.to_owned()).or_insert_with(|| builds::ids_of_stream(stream)).clone()
     }
 
-    /// What a suite is called in the configuration: reports add what tells its parts apart (`app/module`, `app (2)`).
+    /// What a suite is called in the configuration: reports add what tells its parts apart
+    /// (`app/module`, `app (2)`).
     fn configured(&self, suite: &str, kept: Option<&Path>) -> String {
         let is_known = |name: &str| {
             self.suites.contains_key(name) || kept.is_some_and(|root| root.join(name).join(FILE).is_file())
@@ -262,7 +267,8 @@ fn build_of(suite: &str, apks: &[PathBuf]) -> String {
     }
 }
 
-/// Do two labels mean one suite of the configuration? Reports add what tells its parts apart (`app/module`, `app (2)`).
+/// Do two labels mean one suite of the configuration? Reports add what tells its parts apart
+/// (`app/module`, `app (2)`).
 fn is_same(one: &str, other: &str) -> bool {
     let is_part = |part: &str, whole: &str| {
         part.strip_prefix(whole).is_some_and(|more| more.is_empty() || more.starts_with(['/', ' ']))

@@ -1,8 +1,9 @@
 //! Patterns of classes, written for original names, as they are in a renamed program.
 //!
-//! A pattern is a name, or a beginning with `*` behind; `!` before one leaves out again what those before it chose, so the last that fits decides
-//! (`measure.java.follow`). The agent compares them with the names it sees; so each renamed class that the patterns would treat
-//! otherwise than its original is named behind them.
+//! A pattern is a name, or a beginning with `*` behind; `!` before one leaves out again what those
+//! before it chose, so the last that fits decides (`measure.java.follow`). The agent compares them
+//! with the names it sees; so each renamed class that the patterns would treat otherwise than its
+//! original is named behind them.
 
 use memgate_formats::mapping::Mapping;
 
@@ -55,7 +56,8 @@ org.other.Thing -> com.example.x:
         assert!(of(&[]).is_empty());
         assert_eq!(of(&["com.example.Tile"]), ["com.example.Tile", "a.b"]);
         assert_eq!(of(&["com.example.Tile[]"]), ["com.example.Tile[]", "a.b[]"]);
-        // A class of the renamed program that only looks as if it were meant, and one that is left out again.
+        // A class of the renamed program that only looks as if it were meant, and one that is left
+        // out again.
         let told = of(&["com.example.*", "!com.example.cold.*"]);
         let (given, more) = told.split_at(2);
         assert_eq!(given, ["com.example.*", "!com.example.cold.*"]);

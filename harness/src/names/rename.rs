@@ -102,7 +102,8 @@ impl Renamer {
             };
             let calls = originals(mapping, method, node.line);
             let mut parent = node.parent;
-            // Callers come before what they call; the innermost call keeps the number that others know.
+            // Callers come before what they call; the innermost call keeps the number that others
+            // know.
             for (inside, call) in (0..calls.len()).rev().zip(calls.into_iter().rev()) {
                 let id = if inside == 0 { node.id } else { self.new_node() };
                 let line = call.line;
@@ -175,7 +176,8 @@ fn holding(mapping: &Mapping<'_>, mut holders: Holders) -> Holders {
     holders
 }
 
-/// Of an inherited field the name alone, as its source has it: the class that declares it is told for us.
+/// Of an inherited field the name alone, as its source has it: the class that declares it is told
+/// for us.
 fn own_names(frame: Frame) -> Frame {
     let Frame::Holders(mut holders) = frame else { return frame };
     let links = holders.paths.iter_mut().flat_map(|path| &mut path.links);
@@ -187,7 +189,8 @@ fn own_names(frame: Frame) -> Frame {
     Frame::Holders(holders)
 }
 
-/// The field of a link that refers to an instance of `class`. Of several with one new name: the one of this type, else all that could be meant.
+/// The field of a link that refers to an instance of `class`. Of several with one new name: the one
+/// of this type, else all that could be meant.
 fn field(mapping: &Mapping<'_>, link: &HolderLink, class: &str) -> String {
     const PRIMITIVE: [&str; 8] = ["boolean", "byte", "char", "short", "int", "long", "float", "double"];
     let (declared_by, name) = link.name.rsplit_once('.').unwrap_or((&link.owner, &link.name));
@@ -375,7 +378,8 @@ com.example.Loader -> a.c:
                 link("field", "a.a", "b", "java.util.HashMap"),
                 link("field", "com.example.Cache", "named|listed", "java.util.HashMap"),
             ),
-            // Inherited from a renamed class, by a renamed one and by one that kept its name; and one of nobody's.
+            // Inherited from a renamed class, by a renamed one and by one that kept its name; and
+            // one of nobody's.
             (
                 link("field", "a.c", "a.a.a", "a.b[]"),
                 link("field", "com.example.Loader", "tiles", "com.example.Tile[]"),

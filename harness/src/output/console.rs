@@ -46,7 +46,8 @@ impl Console {
         self.live
     }
 
-    /// Can a bar be drawn while the tests write to the same stdout? Not where that is the same terminal.
+    /// Can a bar be drawn while the tests write to the same stdout? Not where that is the same
+    /// terminal.
     #[must_use]
     pub const fn is_live_beside_tests(&self) -> bool {
         self.live && !self.stdout_is_terminal
@@ -82,7 +83,8 @@ impl Console {
         self.line(&format!("{HINT}hint:{HINT:#} {text}"));
     }
 
-    /// An error with its hint, to stderr. A configuration's mistakes come rendered and are printed as they are.
+    /// An error with its hint, to stderr. A configuration's mistakes come rendered and are printed
+    /// as they are.
     pub fn error(&self, error: &ExpectedError) {
         match error {
             ExpectedError::Configuration(rendered) => self.line(rendered.trim_end()),
@@ -96,7 +98,8 @@ impl Console {
     /// What was asked for, to stdout.
     ///
     /// # Errors
-    /// When stdout cannot be written to, except that nobody reads it any more (`memgate report | head`).
+    /// When stdout cannot be written to, except that nobody reads it any more (`memgate report |
+    /// head`).
     pub fn result(&self, bytes: &[u8]) -> Result<(), ExpectedError> {
         let mut stdout = anstream::stdout().lock();
         match stdout.write_all(bytes).and_then(|()| stdout.flush()) {

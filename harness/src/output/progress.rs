@@ -1,7 +1,7 @@
 //! Progress of one pass over the tests: a bar on a terminal, a plain line now and then elsewhere.
 //!
-//! The tests of the screening pass write to the terminal themselves; a bar between their lines would tear both, so
-//! there too plain lines tell what runs, and only when it takes longer.
+//! The tests of the screening pass write to the terminal themselves; a bar between their lines
+//! would tear both, so there too plain lines tell what runs, and only when it takes longer.
 
 use std::time::{Duration, Instant};
 
@@ -93,7 +93,8 @@ fn bar(title: &str, total: Option<u64>) -> ProgressBar {
         Some(_) => "{prefix} {wide_bar:.cyan/dim} {pos}/{len}  {msg:.bold}  {eta} left",
         None => "{spinner} {prefix} {pos}  {msg:.bold}  {elapsed}",
     };
-    // The template is ours: a mistake in it shows in the tests below, and costs a user only the colours.
+    // The template is ours: a mistake in it shows in the tests below, and costs a user only the
+    // colours.
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(10)).with_style(style);
     bar.set_prefix(title.to_owned());

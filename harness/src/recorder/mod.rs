@@ -1,12 +1,15 @@
 //! Follows the spools that tested processes write, while they write them.
 //!
-//! Data flow: a watcher thread sees a spool appear in the frames folder (inotify), maps its control page, which tells the
-//! guest that somebody is there, and gives it to a thread of its own. That thread waits on the guest's boundary word. At a
-//! boundary the guest stands still: the thread samples `/proc`, delivers the frames up to the boundary and the sample to its
-//! [`Follow`], asks it for orders, and lets the guest go on. Between boundaries it samples at the chosen interval. The
-//! samples go to `NAME.os.mgf` first, so that reading the folder later gives what was delivered live.
+//! Data flow: a watcher thread sees a spool appear in the frames folder (inotify), maps its control
+//! page, which tells the guest that somebody is there, and gives it to a thread of its own. That
+//! thread waits on the guest's boundary word. At a boundary the guest stands still: the thread
+//! samples `/proc`, delivers the frames up to the boundary and the sample to its [`Follow`], asks
+//! it for orders, and lets the guest go on. Between boundaries it samples at the chosen interval.
+//! The samples go to `NAME.os.mgf` first, so that reading the folder later gives what was delivered
+//! live.
 //!
-//! A process's death is told by its pidfd, which the watcher polls together with the folder. Nothing here judges.
+//! A process's death is told by its pidfd, which the watcher polls together with the folder.
+//! Nothing here judges.
 
 mod process;
 mod sampler;
@@ -56,7 +59,8 @@ pub trait Follow: Send {
     /// The next frame of the stream. The sample of a boundary comes right behind the boundary.
     fn frame(&mut self, frame: Frame, t_ns: u64);
 
-    /// The guest stands at this boundary, whose frame was just delivered: bits of [`memgate_wire::spool::order`].
+    /// The guest stands at this boundary, whose frame was just delivered: bits of
+    /// [`memgate_wire::spool::order`].
     fn orders(&mut self, _boundary: &Boundary) -> u32 {
         0
     }
@@ -80,7 +84,8 @@ pub struct Process {
     pub hello: Hello,
     /// The environment it was started with, for memory only. `None` where it cannot be read.
     pub environ: Option<Vec<(OsString, OsString)>>,
-    /// Whether `/proc` shows it: if not (another process namespace, already gone), there are no samples.
+    /// Whether `/proc` shows it: if not (another process namespace, already gone), there are no
+    /// samples.
     pub visible: bool,
 }
 
@@ -157,8 +162,8 @@ struct Shared {
 }
 
 impl Recorder {
-    /// Begins to watch `frames`: whatever is started after this returns is followed. Spools that are there already belong to an
-    /// earlier recording and are left alone.
+    /// Begins to watch `frames`: whatever is started after this returns is followed. Spools that
+    /// are there already belong to an earlier recording and are left alone.
     ///
     /// # Errors
     /// The folder cannot be watched.
@@ -178,7 +183,8 @@ impl Recorder {
         Ok(Self { shared, watcher: Some(watcher) })
     }
 
-    /// Samples a process now, with the place where each of its threads stands. The sample is also recorded as a frame.
+    /// Samples a process now, with the place where each of its threads stands. The sample is also
+    /// recorded as a frame.
     ///
     /// `None`: the process is gone, or `/proc` does not show it.
     #[must_use]
@@ -195,7 +201,8 @@ impl Recorder {
         self.shared.tracked(key).is_some_and(|tracked| tracked.kill())
     }
 
-    /// Ends the recording: what is written by now is delivered, no guest waits any more, all threads are joined.
+    /// Ends the recording: what is written by now is delivered, no guest waits any more, all
+    /// threads are joined.
     #[must_use]
     pub fn stop(mut self) -> Summary {
         self.end();

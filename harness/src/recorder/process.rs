@@ -23,7 +23,8 @@ use crate::stream::{Reader, StreamError};
 
 /// Shortest interval between samples.
 pub(crate) const MIN_INTERVAL: Duration = Duration::from_millis(1);
-/// A guest that does not wait at its boundaries does not wake us: they are read this often at least, whatever the interval of samples.
+/// A guest that does not wait at its boundaries does not wake us: they are read this often at
+/// least, whatever the interval of samples.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
 /// A process as other threads see it.
@@ -58,7 +59,8 @@ impl Tracked {
     /// Tells the guest that we are there. From now on it waits for us at boundaries.
     pub(super) fn attach(page: ControlPage, path: &Path, pid: u32) -> io::Result<Self> {
         handshake::attach(&page)?;
-        // First the pidfd, then the look at what it is: between both the number cannot pass to another process.
+        // First the pidfd, then the look at what it is: between both the number cannot pass to
+        // another process.
         let handle = pid.try_into().ok().and_then(Pid::from_raw);
         let pidfd = handle.filter(|_| pid != std::process::id());
         let pidfd = pidfd.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
@@ -206,7 +208,8 @@ impl<'a> Following<'a> {
         true
     }
 
-    /// Deals with what has happened by now, else waits until something does or the next sample is due.
+    /// Deals with what has happened by now, else waits until something does or the next sample is
+    /// due.
     fn step(&mut self, next_tick: Instant) -> Result<Option<End>, StreamError> {
         // Looked at first: what was written before is then read below.
         let (dead, stopping) = (self.tracked.is_dead(), self.tracked.stopping.load(Ordering::Acquire));
@@ -354,7 +357,8 @@ impl<'a> Following<'a> {
         }
     }
 
-    /// A process that `/proc` never showed and that did not say goodbye until the end of the recording is taken for dead.
+    /// A process that `/proc` never showed and that did not say goodbye until the end of the
+    /// recording is taken for dead.
     fn end_without_goodbye(&self) -> End {
         if self.tracked.is_dead() || !self.tracked.visible { End::Died } else { End::Abandoned }
     }

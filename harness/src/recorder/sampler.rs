@@ -35,7 +35,8 @@ pub(crate) enum Occasion {
 }
 
 impl Sampler {
-    /// Begins the stream of samples that belongs to `stream`. `pid` is the process as `/proc` shows it here.
+    /// Begins the stream of samples that belongs to `stream`. `pid` is the process as `/proc` shows
+    /// it here.
     pub(crate) fn create(stream: &Path, pid: u32, hello: &Hello, version: &str) -> io::Result<Self> {
         let ours = Hello {
             wire_version: WIRE_VERSION,

@@ -1,4 +1,5 @@
-//! The guest here is this test program, in this process (then `/proc` is not looked at) or started again as a child.
+//! The guest here is this test program, in this process (then `/proc` is not looked at) or started
+//! again as a child.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -30,7 +30,8 @@ struct Watcher {
     alive: Vec<Arc<Tracked>>,
 }
 
-/// Starts the thread. When this returns, the folder is watched and what lies there already is known.
+/// Starts the thread. When this returns, the folder is watched and what lies there already is
+/// known.
 pub(super) fn start(shared: Arc<Shared>) -> Result<io::Result<JoinHandle<()>>, Errno> {
     let folder = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
     inotify::add_watch(

@@ -1,5 +1,5 @@
-//! What goes on in the processes of a run: which test is open since when, what is over. No clock, no process: times come
-//! in, decisions go out.
+//! What goes on in the processes of a run: which test is open since when, what is over. No clock,
+//! no process: times come in, decisions go out.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,7 +15,8 @@ use crate::recorder::{Process, ProcessKey};
 /// What counts as one test, for its timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Clocked {
-    /// What lies between its boundaries; and from the first test on what lies between two tests, and behind the last one.
+    /// What lies between its boundaries; and from the first test on what lies between two tests,
+    /// and behind the last one.
     Test,
     /// The whole process.
     Process,
@@ -28,7 +29,8 @@ pub(super) enum Clocked {
 pub(super) enum Limit {
     /// memgate's own run: it is ended.
     Ends(Duration),
-    /// The user's run: it is told, once, and goes on. Only what outlives the command is waited for no longer.
+    /// The user's run: it is told, once, and goes on. Only what outlives the command is waited for
+    /// no longer.
     Tells(Duration),
 }
 

@@ -1,7 +1,9 @@
-//! Running tests again together: for suspects that alone do something else than among the tests they were screened with.
+//! Running tests again together: for suspects that alone do something else than among the tests
+//! they were screened with.
 //!
-//! Data flow: what came of confirming a suite → `analysis::company` names the tests that each such suspect needs → one process for all
-//! suspects of a screened process repeats them, in their order → facts of the suite.
+//! Data flow: what came of confirming a suite → `analysis::company` names the tests that each such
+//! suspect needs → one process for all suspects of a screened process repeats them, in their order
+//! → facts of the suite.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,9 +1,10 @@
 //! Running suspects again, each alone: the screen chooses, this decides who leaks.
 //!
-//! Data flow: screened suites → `analysis::screen` → for every suspect a process of its own that repeats this one test, with
-//! `analysis::Confirmation` deciding at each end whether to go on → for those that do something else alone the tests around them
-//! ([`company`](super::company)) → facts of the suite. Programs that are a test as a whole are run with growing numbers of
-//! repetitions instead.
+//! Data flow: screened suites → `analysis::screen` → for every suspect a process of its own that
+//! repeats this one test, with `analysis::Confirmation` deciding at each end whether to go on → for
+//! those that do something else alone the tests around them ([`company`](super::company)) → facts
+//! of the suite. Programs that are a test as a whole are run with growing numbers of repetitions
+//! instead.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -95,8 +96,8 @@ fn suspects(setting: Setting<'_>, suite: &Screened) -> Vec<Suspect> {
 pub(super) struct AllTests(BTreeMap<usize, Vec<String>>);
 
 impl AllTests {
-    /// What `process` lists and what was seen to run. A listing is text: a name with a line break in it spoils what
-    /// follows, and a program may refuse to list.
+    /// What `process` lists and what was seen to run. A listing is text: a name with a line break
+    /// in it spoils what follows, and a program may refuse to list.
     pub(super) async fn of(&mut self, index: usize, process: &Finished) -> &[String] {
         if let Entry::Vacant(entry) = self.0.entry(index) {
             let listing = gtest::list(process.hello(), process.environment().map(Vec::as_slice));

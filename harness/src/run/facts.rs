@@ -1,8 +1,9 @@
-//! What a run knows beside its frames: which stream belongs to which suite and test, how processes ended, what could
-//! not be done. Kept in `session.json`, so that `memgate gate` judges a session exactly as `memgate run` did.
+//! What a run knows beside its frames: which stream belongs to which suite and test, how processes
+//! ended, what could not be done. Kept in `session.json`, so that `memgate gate` judges a session
+//! exactly as `memgate run` did.
 //!
-//! Data flow: screen and confirm fill [`Facts`]; [`Facts::input`] joins them with the records of the streams into the
-//! `RunInput` of `analysis`. No environment and no secret is in them.
+//! Data flow: screen and confirm fill [`Facts`]; [`Facts::input`] joins them with the records of
+//! the streams into the `RunInput` of `analysis`. No environment and no secret is in them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,7 +38,8 @@ pub struct Facts {
     pub duration_s: f64,
     /// Only part of the tests was asked for.
     pub partial: bool,
-    /// Exit status of the wrapped command (128 + signal where it was killed); of several the first that is not 0.
+    /// Exit status of the wrapped command (128 + signal where it was killed); of several the first
+    /// that is not 0.
     pub command_status: Option<i32>,
     /// The suites, in the order they ran.
     pub suites: Vec<SuiteFacts>,
@@ -238,7 +240,8 @@ impl Facts {
     }
 }
 
-/// What a suite is: what runs its tests, and how exactly their boundaries are known. Live and from files it is said by this alone.
+/// What a suite is: what runs its tests, and how exactly their boundaries are known. Live and from
+/// files it is said by this alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Native tests whose boundaries the process tells.

@@ -1,8 +1,9 @@
 //! `--hunt`: repeating what was never suspect, for growth that does not come with every execution.
 //!
-//! Data flow: screened and confirmed suites → [`Unit`]s (native tests, Java test classes), those that left most first, the suites in
-//! turn → each is repeated alone for its share of the time that is left ([`Clock`]) → what grew joins the confirmations of its suite and
-//! is judged like them; of the rest only how often it ran is kept, in the `Hunt` of its suite.
+//! Data flow: screened and confirmed suites → [`Unit`]s (native tests, Java test classes), those
+//! that left most first, the suites in turn → each is repeated alone for its share of the time that
+//! is left ([`Clock`]) → what grew joins the confirmations of its suite and is judged like them; of
+//! the rest only how often it ran is kept, in the `Hunt` of its suite.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -180,7 +181,8 @@ impl Clock {
         self.end.saturating_duration_since(Instant::now())
     }
 
-    /// What one of so many units may take, `least` at least; `None`: it would be too little to tell anything.
+    /// What one of so many units may take, `least` at least; `None`: it would be too little to tell
+    /// anything.
     fn share(self, units: usize, least: Duration) -> Option<HuntTime> {
         let left = self.left();
         let share = (left / u32::try_from(units.max(1)).unwrap_or(u32::MAX)).max(least);
@@ -268,7 +270,8 @@ fn look(
     seen
 }
 
-/// What was recorded of a test in which nothing grew is not kept: a session would hold some MiB for each.
+/// What was recorded of a test in which nothing grew is not kept: a session would hold some MiB for
+/// each.
 pub(super) fn forget(stream: &std::path::Path) -> Result<(), ExpectedError> {
     for path in [stream.to_owned(), os_path(stream)] {
         match fs::remove_file(&path) {

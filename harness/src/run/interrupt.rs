@@ -1,4 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP (the terminal is gone), as something to wait for. From the first run on they no longer end memgate by themselves.
+//! SIGINT, SIGTERM and SIGHUP (the terminal is gone), as something to wait for. From the first run
+//! on they no longer end memgate by themselves.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -10,7 +11,8 @@ pub(super) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
     hang_up: Signal,
-    /// Not waited for: a write beyond the limit on the size of files is an error to tell, not the end of the run.
+    /// Not waited for: a write beyond the limit on the size of files is an error to tell, not the
+    /// end of the run.
     _file_size: Signal,
 }
 

@@ -1,4 +1,5 @@
-//! From facts and records to the report, in the same way for a run that has just ended and for one of last week.
+//! From facts and records to the report, in the same way for a run that has just ended and for one
+//! of last week.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +16,8 @@ use crate::names::Mappings;
 /// Records by the name of their stream.
 pub type Records = BTreeMap<String, ProcessRecord>;
 
-/// Judges. Records that are not at hand are read from `frames`; names of streams may also be absolute paths.
+/// Judges. Records that are not at hand are read from `frames`; names of streams may also be
+/// absolute paths.
 #[must_use]
 pub fn judge(
     facts: &Facts,

@@ -1,5 +1,6 @@
-//! Libraries whose files may be gone when their symbols are looked for: one that a jar brings is unpacked for a process and removed with it,
-//! or as soon as it is loaded. Their files are kept open.
+//! Libraries whose files may be gone when their symbols are looked for: one that a jar brings is
+//! unpacked for a process and removed with it, or as soon as it is loaded. Their files are kept
+//! open.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,7 +19,8 @@ const MOST: usize = 256;
 pub struct KeptFiles(Mutex<BTreeMap<PathBuf, File>>);
 
 impl KeptFiles {
-    /// Keeps those of the own libraries of a process that lives. What cannot be opened has no symbols, which is told where they are missed.
+    /// Keeps those of the own libraries of a process that lives. What cannot be opened has no
+    /// symbols, which is told where they are missed.
     pub(super) fn keep(&self, record: &ProcessRecord, pid: Option<u32>) {
         if record.is_java_only() {
             return;
@@ -40,7 +42,8 @@ impl KeptFiles {
     }
 }
 
-/// A regular file; the path comes from the tested process, and another kind may keep who opens it waiting.
+/// A regular file; the path comes from the tested process, and another kind may keep who opens it
+/// waiting.
 fn open(path: &Path) -> Option<File> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path).ok()?;

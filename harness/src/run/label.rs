@@ -1,5 +1,5 @@
-//! The label a process is started with, so that a stream says by itself what it was recorded for: a session whose run
-//! was interrupted, or a file copied out of one, can still be judged.
+//! The label a process is started with, so that a stream says by itself what it was recorded for: a
+//! session whose run was interrupted, or a file copied out of one, can still be judged.
 
 /// What a process was started for.
 #[derive(Debug, Clone, PartialEq, Eq)]

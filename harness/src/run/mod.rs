@@ -1,8 +1,9 @@
 //! A run: screen, confirm, judge, report.
 //!
-//! Data flow: `Plan` → [`screen`] (every command once, with the agent inside) → [`confirm`] (suspects alone) → [`hunt`] (what is no
-//! suspect, where there is time for it) → [`Facts`] in the session → [`judge`] with symbols from [`resolve`] → [`deliver`](crate::deliver). `memgate gate` enters at `judge`. Only `supervise`
-//! starts processes; only `output` prints.
+//! Data flow: `Plan` → [`screen`] (every command once, with the agent inside) → [`confirm`]
+//! (suspects alone) → [`hunt`] (what is no suspect, where there is time for it) → [`Facts`] in the
+//! session → [`judge`] with symbols from [`resolve`] → [`deliver`](crate::deliver). `memgate gate`
+//! enters at `judge`. Only `supervise` starts processes; only `output` prints.
 
 mod board;
 mod choose;
@@ -210,7 +211,8 @@ async fn record(
     Ok((facts, records))
 }
 
-/// Without symbols a leak is still found; that its lines are missing has a reason the user can do something about.
+/// Without symbols a leak is still found; that its lines are missing has a reason the user can do
+/// something about.
 pub(crate) fn tell_missing_symbols(symbols: &Symbols, console: &Console) {
     for (module, why) in symbols.failures() {
         console.warning(&format!("no symbols for {module}: {why}"));

@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::suite::gtest::SuiteId;
 use crate::suite::junit::JvmSuiteId;
 
-/// Names for the suites of one command. The only one of a configured command has the configured name; where it ran
-/// several, that name comes before theirs.
+/// Names for the suites of one command. The only one of a configured command has the configured
+/// name; where it ran several, that name comes before theirs.
 #[must_use]
 pub fn suite_names(configured: Option<&str>, keys: &[SuiteId]) -> Vec<String> {
     match (configured, keys) {
@@ -17,7 +17,8 @@ pub fn suite_names(configured: Option<&str>, keys: &[SuiteId]) -> Vec<String> {
     }
 }
 
-/// Names for the JVM suites of one command: the folder each runs in, by as many of its last parts as tell it from the others.
+/// Names for the JVM suites of one command: the folder each runs in, by as many of its last parts
+/// as tell it from the others.
 #[must_use]
 pub fn jvm_suite_names(configured: Option<&str>, ids: &[JvmSuiteId]) -> Vec<String> {
     if let (Some(name), [_]) = (configured, ids) {
@@ -44,8 +45,8 @@ pub fn jvm_suite_names(configured: Option<&str>, ids: &[JvmSuiteId]) -> Vec<Stri
         .collect()
 }
 
-/// A name for each suite. The file name is enough for most; folders are added from the right while two executables
-/// share it, then arguments where one executable runs with several.
+/// A name for each suite. The file name is enough for most; folders are added from the right while
+/// two executables share it, then arguments where one executable runs with several.
 fn names(keys: &[SuiteId]) -> Vec<String> {
     let shown: Vec<String> = keys.iter().map(|key| short_path(key, keys)).collect();
     let mut seen: BTreeMap<&str, u32> = BTreeMap::new();

@@ -1,9 +1,9 @@
 //! Stacks to frames with functions and lines, and the memory of what was resolved.
 //!
-//! Data flow: a stack of a `ProcessRecord` → (module, address) pairs → what the session remembers, else
-//! `memgate-symbols`, which also looks into the files that were named ([`SymbolFiles`]) → model frames. What was resolved
-//! when the run was recorded is written to `symbols.json`, so that a session can be judged again after a rebuild, and on
-//! another machine.
+//! Data flow: a stack of a `ProcessRecord` → (module, address) pairs → what the session remembers,
+//! else `memgate-symbols`, which also looks into the files that were named ([`SymbolFiles`]) →
+//! model frames. What was resolved when the run was recorded is written to `symbols.json`, so that
+//! a session can be judged again after a rebuild, and on another machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -133,7 +133,8 @@ impl Symbols {
         fs::write(&path, bytes).map_err(ExpectedError::file("write", &path))
     }
 
-    /// Modules of which no symbols could be had, each with the reason. A device's own libraries are none of them: nobody has their symbols.
+    /// Modules of which no symbols could be had, each with the reason. A device's own libraries are
+    /// none of them: nobody has their symbols.
     pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
         let told = self.failures.iter().filter(|(module, _)| !is_of_android(module));
         told.map(|(module, why)| (module.as_str(), why.as_str()))

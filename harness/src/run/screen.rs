@@ -1,7 +1,8 @@
 //! The screening pass: one command, run as the user would run it, with the agent inside.
 //!
-//! Data flow: planned suite → [`choose`] → `supervise` → its processes, grouped into [`Screened`] suites. What could not be
-//! measured becomes a problem of its suite, with what to do about it: it is never left out.
+//! Data flow: planned suite → [`choose`] → `supervise` → its processes, grouped into [`Screened`]
+//! suites. What could not be measured becomes a problem of its suite, with what to do about it: it
+//! is never left out.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
@@ -139,8 +140,8 @@ fn job(setting: Setting<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
     }
 }
 
-/// The command as the user would run it. Reading from the terminal is the one thing it cannot do: it is not in the
-/// foreground, so that Ctrl-C reaches memgate alone.
+/// The command as the user would run it. Reading from the terminal is the one thing it cannot do:
+/// it is not in the foreground, so that Ctrl-C reaches memgate alone.
 pub(super) fn launch(planned: &PlannedSuite, filter: Option<&str>) -> Launch {
     let (program, arguments) =
         planned.command.split_first().map(|(p, a)| (p.clone(), a.to_vec())).unwrap_or_default();
@@ -267,8 +268,8 @@ fn has_something(suite: &Screened) -> bool {
         || suite.processes.iter().any(|p| ran_tests(&p.record))
 }
 
-/// Groups processes: the same executable with the same arguments is one suite. What a measured process itself started
-/// belongs to that one, unless it runs tests of its own.
+/// Groups processes: the same executable with the same arguments is one suite. What a measured
+/// process itself started belongs to that one, unless it runs tests of its own.
 fn suites(
     setting: Setting<'_>,
     planned: &PlannedSuite,
@@ -291,7 +292,8 @@ fn suites(
             None => groups.push((id, vec![process])),
         }
     }
-    // With an argument of its own, so that it has a name of its own where the executable was measured, too.
+    // With an argument of its own, so that it has a name of its own where the executable was
+    // measured, too.
     let not_measured = |unseen: &Unseen| SuiteId {
         executable: unseen.path.clone(),
         arguments: vec!["(not measured)".to_owned()],
@@ -324,7 +326,8 @@ fn suite(
     let gtest = told || mode != Mode::Process && (tests || hooked || mode == Mode::Direct);
     let one_by_one = gtest && !tests && !hooked && program.is_gtest();
     let mut problems = Vec::new();
-    // GoogleTest itself began a round and found nothing to run: another shard's, all filtered out or disabled.
+    // GoogleTest itself began a round and found nothing to run: another shard's, all filtered out
+    // or disabled.
     let nothing_to_run = processes.iter().all(|process| process.record.iterations > 0);
     if gtest && !tests && !one_by_one && !nothing_to_run && setting.plan.filter.is_none() {
         problems.push(no_test(&name, hooked));

@@ -1,7 +1,9 @@
-//! Processes as tests: runs that repeat their work a different number of times each, so that a slope can be seen.
+//! Processes as tests: runs that repeat their work a different number of times each, so that a
+//! slope can be seen.
 //!
-//! Two kinds of suites need it: a program with an argument that repeats its work, and a GoogleTest executable whose
-//! boundaries cannot be seen (stripped and static), where each test runs in a process of its own.
+//! Two kinds of suites need it: a program with an argument that repeats its work, and a GoogleTest
+//! executable whose boundaries cannot be seen (stripped and static), where each test runs in a
+//! process of its own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -62,8 +64,8 @@ pub(super) fn repeating(planned: &PlannedSuite, n: u32) -> PlannedSuite {
     PlannedSuite { command: command.into_iter().map(Into::into).collect(), ..planned.clone() }
 }
 
-/// Gives every test of a suite without boundaries processes of its own. Its first processes, in which the whole suite
-/// ran, told nothing of single tests: they are replaced.
+/// Gives every test of a suite without boundaries processes of its own. Its first processes, in
+/// which the whole suite ran, told nothing of single tests: they are replaced.
 pub(super) async fn one_by_one(
     around: &mut Surroundings<'_>,
     setting: Setting<'_>,

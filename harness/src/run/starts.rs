@@ -1,8 +1,10 @@
-//! Test programs that ran below a command and said nothing: a start is noted by the agent in the process that starts, the harness looks
-//! at the file, and what is a test and could not be measured becomes a suite that is an error.
+//! Test programs that ran below a command and said nothing: a start is noted by the agent in the
+//! process that starts, the harness looks at the file, and what is a test and could not be measured
+//! becomes a suite that is an error.
 //!
-//! Data flow: [`Starts::begin`] lays out the list (`memgate_wire::starts`) → a thread looks at every new program's file at once, because
-//! it may soon be removed → [`Starts::end`] → [`unseen`]: those that are tests, without those that said hello, with the reason.
+//! Data flow: [`Starts::begin`] lays out the list (`memgate_wire::starts`) → a thread looks at
+//! every new program's file at once, because it may soon be removed → [`Starts::end`] → [`unseen`]:
+//! those that are tests, without those that said hello, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -26,7 +28,8 @@ use crate::suite::{Evidence, Kind, Program, inspect};
 
 /// Its name in the session, as long as the command runs.
 const NAME: &str = "starts";
-/// Without any news the list is looked at so often: before Linux 5.16 a bell that rings too early is heard only then.
+/// Without any news the list is looked at so often: before Linux 5.16 a bell that rings too early
+/// is heard only then.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// Folders of programs that come with the system and are no tests.
@@ -169,7 +172,8 @@ fn is_of_the_system(path: &Path) -> bool {
     SYSTEM.iter().any(|folder| path.starts_with(folder))
 }
 
-/// The files that a start may have run: its own, and the program that its arguments name where it does nothing but start one.
+/// The files that a start may have run: its own, and the program that its arguments name where it
+/// does nothing but start one.
 fn candidates(start: &Start) -> Vec<PathBuf> {
     let mut found = vec![Path::new(&start.folder).join(&start.path)];
     let folder = Path::new(&start.folder);
@@ -204,8 +208,9 @@ fn commands(text: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Listed {
-    /// The tests among what was started that were not measured. `targets`: globs of what is a test beside GoogleTest programs, which count
-    /// where `gtest`; `said_hello`: executables that were measured.
+    /// The tests among what was started that were not measured. `targets`: globs of what is a test
+    /// beside GoogleTest programs, which count where `gtest`; `said_hello`: executables that were
+    /// measured.
     pub(super) fn unseen(&self, gtest: bool, targets: &[String], said_hello: &BTreeSet<&str>) -> Vec<Unseen> {
         let mut unseen = BTreeSet::new();
         for start in self.starts.iter().filter(|start| start.count > 0) {
@@ -229,7 +234,8 @@ impl Listed {
         one_each
     }
 
-    /// Programs that ran and were removed before anybody looked at them, without those that were measured.
+    /// Programs that ran and were removed before anybody looked at them, without those that were
+    /// measured.
     pub(super) fn gone(&self, said_hello: &BTreeSet<&str>) -> BTreeSet<String> {
         let ran = self.starts.iter().filter(|start| start.count > 0);
         ran.map(|start| Path::new(&start.folder).join(&start.path))

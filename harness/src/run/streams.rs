@@ -1,4 +1,5 @@
-//! Streams to records: the frames of one process, live or from its file, with original names, into an `Observer`.
+//! Streams to records: the frames of one process, live or from its file, with original names, into
+//! an `Observer`.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,9 @@
-//! Runs one command with the agent inside and follows it to its end: the common half of screening and confirming.
+//! Runs one command with the agent inside and follows it to its end: the common half of screening
+//! and confirming.
 //!
-//! Data flow: [`Job`] → child process and recorder → [`Board`] → [`Done`]. Three things end a run early: in memgate's own runs a test that
-//! takes too long ends its process, the user's signal ends everything, and a command that cannot be started is the user's to mend.
+//! Data flow: [`Job`] → child process and recorder → [`Board`] → [`Done`]. Three things end a run
+//! early: in memgate's own runs a test that takes too long ends its process, the user's signal ends
+//! everything, and a command that cannot be started is the user's to mend.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -211,7 +213,8 @@ impl Following {
         }
     }
 
-    /// The process alone, so that the rest of the tree goes on; the whole group where only that is possible.
+    /// The process alone, so that the rest of the tree goes on; the whole group where only that is
+    /// possible.
     fn kill(&self, key: ProcessKey) {
         let killed = self.recorder.as_ref().is_some_and(|recorder| recorder.kill(key));
         if !killed {

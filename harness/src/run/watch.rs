@@ -1,7 +1,9 @@
-//! The recorder's side of a run: turns frames into records as they come, tells the run what happens, gives orders.
+//! The recorder's side of a run: turns frames into records as they come, tells the run what
+//! happens, gives orders.
 //!
-//! Data flow: recorder thread of a process → [`Follower`] (its `Observer`, its [`Orders`]) → [`Seen`] through a channel →
-//! `board`. A boundary is never held up by the run: only the orders are decided on the recorder's thread.
+//! Data flow: recorder thread of a process → [`Follower`] (its `Observer`, its [`Orders`]) →
+//! [`Seen`] through a channel → `board`. A boundary is never held up by the run: only the orders
+//! are decided on the recorder's thread.
 
 use std::sync::Arc;
 
@@ -140,7 +142,8 @@ impl Orders for Settle {
     }
 }
 
-/// Alone, a thread cannot free anything late. Where `/proc` does not show the process nobody knows: it may have threads.
+/// Alone, a thread cannot free anything late. Where `/proc` does not show the process nobody knows:
+/// it may have threads.
 fn has_threads(record: &ProcessRecord) -> bool {
     record.last_threads.len() != 1
 }

@@ -1,8 +1,9 @@
 //! The session folder: everything one run leaves behind, in one place that can be copied.
 //!
-//! `ROOT/SESSION/` holds `session.json` (what ran, where), `frames/` (the streams) and what reporters write;
-//! `ROOT/latest` is a link to the newest session. Ten sessions are kept. Names sort by time. A session in use is locked, so
-//! that another memgate does not clear it away; folders that are not sessions are left alone.
+//! `ROOT/SESSION/` holds `session.json` (what ran, where), `frames/` (the streams) and what
+//! reporters write; `ROOT/latest` is a link to the newest session. Ten sessions are kept. Names
+//! sort by time. A session in use is locked, so that another memgate does not clear it away;
+//! folders that are not sessions are left alone.
 
 mod files;
 mod info;
@@ -73,7 +74,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Opens a session: its folder, its `session.json`, the `latest` link, or the root, which means the latest.
+    /// Opens a session: its folder, its `session.json`, the `latest` link, or the root, which means
+    /// the latest.
     ///
     /// # Errors
     /// There is no session, with what was looked for.

@@ -1,11 +1,13 @@
 //! Programs that are a test as a whole: the argument that repeats their work.
 //!
-//! A command line with `{n}` in it is run with growing numbers; what grows with the number is the slope per repetition.
+//! A command line with `{n}` in it is run with growing numbers; what grows with the number is the
+//! slope per repetition.
 
 /// What stands for the number of repetitions.
 pub const PLACEHOLDER: &str = "{n}";
 
-/// The numbers a repeatable program is run with: evenly spaced, and far from the one-time costs of the first.
+/// The numbers a repeatable program is run with: evenly spaced, and far from the one-time costs of
+/// the first.
 pub const COUNTS: [u32; 6] = [4, 8, 12, 16, 20, 24];
 
 /// Whether a command line names the argument that repeats its work.

@@ -8,8 +8,9 @@
 //! | symbol names | string tables (`SHT_STRTAB`), as text | a linked GoogleTest |
 //! | the name of its flag | what is loaded and not executable, as text | a linked GoogleTest without symbols |
 //!
-//! The file may be hostile: every offset and count is checked or bounded, contents pass through a small window, and
-//! whatever does not fit means "not found", never a failure. Little-endian only, as the agent.
+//! The file may be hostile: every offset and count is checked or bounded, contents pass through a
+//! small window, and whatever does not fit means "not found", never a failure. Little-endian only,
+//! as the agent.
 
 use std::fs::File;
 use std::io;
@@ -33,7 +34,8 @@ pub enum Evidence {
     SharedLibrary,
     /// It has a symbol of GoogleTest.
     Symbol,
-    /// Only its text shows it: the symbols were stripped, and a boundary needs the header of the C API.
+    /// Only its text shows it: the symbols were stripped, and a boundary needs the header of the C
+    /// API.
     OnlyText,
 }
 
@@ -207,7 +209,8 @@ impl Image<'_> {
         Ok(tables)
     }
 
-    /// Offsets of the entries of a header table, from the fields of the file header that describe it.
+    /// Offsets of the entries of a header table, from the fields of the file header that describe
+    /// it.
     fn entries(&self, table: u64, entry_bytes: u64, count: u64) -> io::Result<Vec<u64>> {
         let table = self.word(table)?.unwrap_or(0);
         let (entry_bytes, count) = (self.short(entry_bytes)?, self.short(count)?);
@@ -348,7 +351,8 @@ mod tests {
         bytes: usize,
     }
 
-    /// A 64-bit file with these segments, contents at 4096 and above, and string tables as sections.
+    /// A 64-bit file with these segments, contents at 4096 and above, and string tables as
+    /// sections.
     fn elf(segments: &[Header], tables: &[(usize, usize)], contents: &[(usize, &[u8])]) -> Vec<u8> {
         let mut file = Vec::new();
         put(&mut file, 0, b"\x7fELF\x02\x01\x01");

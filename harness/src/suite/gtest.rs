@@ -1,10 +1,12 @@
 //! GoogleTest: which processes are one suite, and how one of its tests is run alone.
 //!
-//! What the screen recorded of a process (its hello and environment) becomes the command line that repeats one test of it:
-//! the same executable, arguments, directory and environment, without everything by which GoogleTest selects, orders,
-//! repeats or reports tests, and with a filter for this one test.
+//! What the screen recorded of a process (its hello and environment) becomes the command line that
+//! repeats one test of it: the same executable, arguments, directory and environment, without
+//! everything by which GoogleTest selects, orders, repeats or reports tests, and with a filter for
+//! this one test.
 //!
-//! Only flags that every GoogleTest knows are added: an unknown one makes it print its help and run nothing.
+//! Only flags that every GoogleTest knows are added: an unknown one makes it print its help and run
+//! nothing.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -17,8 +19,8 @@ use memgate_wire::Hello;
 use crate::device::OPTIONS_VARIABLE;
 use crate::device::local::{Environment, Exit, Launch, LaunchError, Stream, output};
 
-/// Flags that select, order, repeat or report tests. The others (`death_test_style`, `also_run_disabled_tests`, …) say how
-/// a test runs and stay.
+/// Flags that select, order, repeat or report tests. The others (`death_test_style`,
+/// `also_run_disabled_tests`, …) say how a test runs and stay.
 const DROPPED_FLAGS: [&str; 13] = [
     "brief",
     "break_on_failure",
@@ -124,7 +126,8 @@ impl fmt::Display for SuiteId {
     }
 }
 
-/// The process that repeats what `filter` selects, without the agent, which is put in by [`Launch::with_agent`].
+/// The process that repeats what `filter` selects, without the agent, which is put in by
+/// [`Launch::with_agent`].
 #[must_use]
 pub fn confirm(
     hello: &Hello,
@@ -171,8 +174,9 @@ pub async fn list_tests(listing: Launch, limit: Duration) -> Result<Vec<String>,
 
 /// Reads the output of `--gtest_list_tests`: the tests as `Suite.Test`, in its order.
 ///
-/// A suite stands on a line of its own and ends with a full stop, its tests follow, indented by two spaces; both may carry
-/// a comment with the type or value parameter. What the program itself prints around it is passed over.
+/// A suite stands on a line of its own and ends with a full stop, its tests follow, indented by two
+/// spaces; both may carry a comment with the type or value parameter. What the program itself
+/// prints around it is passed over.
 ///
 /// # Errors
 /// The output stops in the middle.
@@ -191,7 +195,8 @@ pub fn parse_list(output: &[u8]) -> Result<Vec<String>, ListError> {
         } else {
             let is_suite = name.len() > 1 && name.ends_with('.');
             suite = is_suite.then_some(name);
-            // A sentence of the program may end with a full stop too; a suite's name holds no space.
+            // A sentence of the program may end with a full stop too; a suite's name holds no
+            // space.
             suite_is_empty = is_suite && !name.contains(char::is_whitespace);
         }
     }
@@ -203,8 +208,9 @@ pub fn parse_list(output: &[u8]) -> Result<Vec<String>, ListError> {
 
 /// A filter that selects `id` and none of the others in `all`.
 ///
-/// A filter has no escape: `*`, `?`, `:` and `-` in a name become `?`, which stands for any character, what was not UTF-8
-/// becomes `*`, and tests that this selects as well are excluded by name.
+/// A filter has no escape: `*`, `?`, `:` and `-` in a name become `?`, which stands for any
+/// character, what was not UTF-8 becomes `*`, and tests that this selects as well are excluded by
+/// name.
 ///
 /// # Errors
 /// The test is not among `all`, or cannot be told from another one.

@@ -22,7 +22,8 @@ pub struct Program {
     pub path: PathBuf,
     /// What it is.
     pub kind: Kind,
-    /// Set-user-id, set-group-id or file capabilities: the dynamic linker then ignores `LD_PRELOAD`.
+    /// Set-user-id, set-group-id or file capabilities: the dynamic linker then ignores
+    /// `LD_PRELOAD`.
     pub privileged: bool,
 }
 
@@ -97,7 +98,8 @@ impl Program {
     }
 }
 
-/// Looks at `program`, which is looked up in `search_path` unless it holds a slash; relative paths start in `directory`.
+/// Looks at `program`, which is looked up in `search_path` unless it holds a slash; relative paths
+/// start in `directory`.
 ///
 /// # Errors
 /// It is not there, or not a program.
@@ -142,7 +144,8 @@ fn find(program: &OsStr, search_path: Option<&OsStr>, directory: &Path) -> Resul
         .ok_or_else(|| InspectError::NotInPath(name.into()))
 }
 
-/// By permissions, not by trying: for root, who may do anything, one execute bit must be there at least.
+/// By permissions, not by trying: for root, who may do anything, one execute bit must be there at
+/// least.
 fn is_executable(path: &Path) -> bool {
     accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
 }

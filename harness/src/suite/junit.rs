@@ -1,7 +1,9 @@
-//! JUnit in Java virtual machines: which commands start some, which of them are one suite, and how its tests run again.
+//! JUnit in Java virtual machines: which commands start some, which of them are one suite, and how
+//! its tests run again.
 //!
-//! What the screen recorded of a worker (its hello, what it told of itself, its environment) becomes the command line of
-//! memgate's launcher: the same `java`, flags, class path, directory, environment and system properties, and a plan of what to run.
+//! What the screen recorded of a worker (its hello, what it told of itself, its environment)
+//! becomes the command line of memgate's launcher: the same `java`, flags, class path, directory,
+//! environment and system properties, and a plan of what to run.
 
 mod command_line;
 mod tools;
@@ -22,10 +24,11 @@ use crate::device::local::{Environment, Launch};
 
 const MAIN: &str = "io.memgate.launcher.Main";
 
-/// The launcher's virtual machine differs from the worker's in these: soft references are no leak, reflection does not become
-/// generated classes after some calls, a collection leaves no gaps, which would be filled with arrays that nobody made, and no optimising
-/// compiler resolves all literals of a class and loads the classes of a signature for each method that it comes to, however late
-/// (`CompileBroker::compile_method`).
+/// The launcher's virtual machine differs from the worker's in these: soft references are no leak,
+/// reflection does not become generated classes after some calls, a collection leaves no gaps,
+/// which would be filled with arrays that nobody made, and no optimising compiler resolves all
+/// literals of a class and loads the classes of a signature for each method that it comes to,
+/// however late (`CompileBroker::compile_method`).
 const ADDED: [&str; 4] = [
     "-XX:SoftRefLRUPolicyMSPerMB=0",
     "-Dsun.reflect.inflationThreshold=2147483647",
@@ -148,8 +151,8 @@ fn has_line_break(text: &str) -> bool {
     text.contains(['\n', '\r'])
 }
 
-/// The launcher's plan for rounds over these classes or tests, each run so often in a window, from which it leaves out those that it is
-/// told to.
+/// The launcher's plan for rounds over these classes or tests, each run so often in a window, from
+/// which it leaves out those that it is told to.
 #[must_use]
 pub fn rounds<'a>(units: impl IntoIterator<Item = &'a Selection>, executions: u32) -> String {
     let lines: String = units.into_iter().map(Selection::lines).collect();
@@ -187,8 +190,8 @@ pub fn obstacle(jvm: &JvmInfo) -> Option<String> {
     jvm.home.is_empty().then(|| "it did not tell where its Java is".to_owned())
 }
 
-/// What starts memgate's launcher: a short command, and the options that stand in the file it names. A class path may be longer
-/// than a command line can be.
+/// What starts memgate's launcher: a short command, and the options that stand in the file it
+/// names. A class path may be longer than a command line can be.
 #[derive(Debug)]
 pub struct Again {
     /// The command.
@@ -197,7 +200,8 @@ pub struct Again {
     pub options: String,
 }
 
-/// Starts memgate's launcher like `worker`, with these options of ours, our jars before its class path.
+/// Starts memgate's launcher like `worker`, with these options of ours, our jars before its class
+/// path.
 #[must_use]
 pub fn launcher(
     worker: Worker<'_>,
@@ -269,7 +273,8 @@ fn argument_file(arguments: &[String]) -> String {
     text
 }
 
-/// The options of a virtual machine, without those that come with its environment, and without agents of tools.
+/// The options of a virtual machine, without those that come with its environment, and without
+/// agents of tools.
 fn own_options(jvm: &JvmInfo, environment: &[(OsString, OsString)]) -> Vec<String> {
     let mut options = jvm.vm_arguments.clone();
     for (_, value) in environment.iter().filter(|(name, _)| VARIABLES.iter().any(|v| name == v)) {
@@ -356,7 +361,8 @@ fn is_the_builds(name: &str) -> bool {
         && !name.contains('=')
 }
 
-/// Debuggers and profilers, what would write the build's coverage again, what the launcher has of its own.
+/// Debuggers and profilers, what would write the build's coverage again, what the launcher has of
+/// its own.
 fn is_left_out(option: &str) -> bool {
     const NOT_OURS: [&str; 7] = [
         "-agentlib:",

@@ -1,7 +1,8 @@
 //! What is to be run: which kind of program it is, and how its tests are repeated.
 //!
-//! [`inspect`] looks at a program's file without running it. [`gtest`], [`junit`] and [`command`] turn what the screen saw into the
-//! command lines that confirm it. Nothing here starts a process but [`gtest::list_tests`].
+//! [`inspect`] looks at a program's file without running it. [`gtest`], [`junit`] and [`command`]
+//! turn what the screen saw into the command lines that confirm it. Nothing here starts a process
+//! but [`gtest::list_tests`].
 
 pub mod command;
 mod elf;

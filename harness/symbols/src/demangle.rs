@@ -1,8 +1,8 @@
 //! Linker names to names a person reads and a signature can rest on.
 //!
-//! What a compiler adds when it clones a function (`.constprop.0`, `.cold`) is dropped, so is Rust's hash: they change
-//! from build to build. A name that would grow beyond [`MAX_NAME`] is cut: a hostile one of a hundred bytes can
-//! stand for gigabytes.
+//! What a compiler adds when it clones a function (`.constprop.0`, `.cold`) is dropped, so is
+//! Rust's hash: they change from build to build. A name that would grow beyond [`MAX_NAME`] is cut:
+//! a hostile one of a hundred bytes can stand for gigabytes.
 
 use std::fmt::{self, Write};
 
@@ -98,7 +98,8 @@ mod tests {
         }
     }
 
-    /// `f(T<A>, T<T<A>, T<A>>, …)`: each parameter names the one before it twice, so the last of 60 has 2^60 names.
+    /// `f(T<A>, T<T<A>, T<A>>, …)`: each parameter names the one before it twice, so the last of 60
+    /// has 2^60 names.
     #[test]
     fn a_name_that_explodes_is_cut() {
         let digits = "123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ".chars().map(String::from);

@@ -1,8 +1,10 @@
-//! The little that is read of an ELF file before it is trusted: its build id, what it knows, what it would cost.
+//! The little that is read of an ELF file before it is trusted: its build id, what it knows, what
+//! it would cost.
 //!
-//! Layout (System V gABI, chapter 4): the file header names the tables of program and section headers; a note is
-//! `namesz, descsz, type, name, desc`, name and desc padded to 4; a compressed section begins with its type and its
-//! uncompressed size. 32 and 64 bit, little endian. Reads by offset, never maps, never takes a length on trust.
+//! Layout (System V gABI, chapter 4): the file header names the tables of program and section
+//! headers; a note is `namesz, descsz, type, name, desc`, name and desc padded to 4; a compressed
+//! section begins with its type and its uncompressed size. 32 and 64 bit, little endian. Reads by
+//! offset, never maps, never takes a length on trust.
 
 use std::fs::File;
 use std::ops::Range;
@@ -71,7 +73,8 @@ const MAX_HEADERS: u64 = 1 << 16;
 const MAX_NOTES: u64 = 1 << 20;
 /// Longest table of section names read.
 const MAX_NAMES: u64 = 16 << 20;
-/// zlib cannot compress better than 1032 : 1. A section that says so lies, and its reader would allocate what it says.
+/// zlib cannot compress better than 1032 : 1. A section that says so lies, and its reader would
+/// allocate what it says.
 const MAX_RATIO: u64 = 1032;
 /// Most that all compressed sections of a file may take together.
 const MAX_UNCOMPRESSED: u64 = 4 << 30;
@@ -130,7 +133,8 @@ impl Reader {
         let sections = self.sections(&header)?;
         self.check_compressed(&sections)?;
         let segments = self.segments(&header)?;
-        // Sections first: in a file of split-off symbols the segments point to what is no longer there.
+        // Sections first: in a file of split-off symbols the segments point to what is no longer
+        // there.
         let notes = sections.iter().filter(|s| s.kind == SHT_NOTE).map(|s| (s.offset, s.size));
         let build_id = match self.build_id(notes)? {
             Some(id) => id,
@@ -289,7 +293,8 @@ fn build_id_note(mut notes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Splits off `length` bytes and what pads them to a multiple of 4; the last padding may be missing.
+/// Splits off `length` bytes and what pads them to a multiple of 4; the last padding may be
+/// missing.
 fn padded(bytes: &[u8], length: u64) -> Option<(&[u8], &[u8])> {
     let length = usize::try_from(length).ok()?;
     let taken = bytes.get(..length)?;

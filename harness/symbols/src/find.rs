@@ -1,7 +1,8 @@
 //! The best file for a module: same build id, and knowing as much as can be had.
 //!
-//! Order: the path the loader knew, the user's symbol folders (indexed once, by build id), the system's debug folders.
-//! The first that knows lines ends the search. Debug links inside a file are followed later, by blazesym.
+//! Order: the path the loader knew, the user's symbol folders (indexed once, by build id), the
+//! system's debug folders. The first that knows lines ends the search. Debug links inside a file
+//! are followed later, by blazesym.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -60,7 +61,8 @@ impl Finder {
         })
     }
 
-    /// What the symbol folders have instead of this build: who named them can do something about it.
+    /// What the symbol folders have instead of this build: who named them can do something about
+    /// it.
     fn what_is_there(&mut self, module: &ModuleRef) -> Option<NotSymbolised> {
         if self.symbol_dirs.is_empty() {
             return None;
@@ -76,7 +78,8 @@ impl Finder {
         Some(NotSymbolised::OtherBuild { path: other.path, its: hex(&other.info.build_id), wanted })
     }
 
-    /// The files of this name in the symbol folders, one of each build: `libtiles.so`, `libtiles.so.debug`.
+    /// The files of this name in the symbol folders, one of each build: `libtiles.so`,
+    /// `libtiles.so.debug`.
     pub(crate) fn named(&mut self, name: &str) -> Vec<Found> {
         let index = self.index.get_or_insert_with(|| index(&self.symbol_dirs));
         let is_named = |path: &Path| {
@@ -112,8 +115,9 @@ fn hex(id: &[u8]) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Every ELF file with a build id below `dirs`; of several with the same id the one that knows most. Folders behind
-/// symbolic links are not entered (they may lead in circles), and what cannot be read is passed over.
+/// Every ELF file with a build id below `dirs`; of several with the same id the one that knows
+/// most. Folders behind symbolic links are not entered (they may lead in circles), and what cannot
+/// be read is passed over.
 fn index(dirs: &[PathBuf]) -> BTreeMap<Vec<u8>, PathBuf> {
     let mut found: BTreeMap<Vec<u8>, (Knows, PathBuf)> = BTreeMap::new();
     let mut open: Vec<PathBuf> = dirs.iter().rev().cloned().collect();

@@ -88,7 +88,8 @@ pub enum NotSymbolised {
     Unreadable(String),
 }
 
-/// Resolves addresses. Which file a module's symbols come from is decided once, at its first look-up.
+/// Resolves addresses. Which file a module's symbols come from is decided once, at its first
+/// look-up.
 ///
 /// Not `Send`: one per thread.
 #[derive(Debug)]
@@ -125,11 +126,12 @@ impl Symbolizer {
         }
     }
 
-    /// The functions at each of `addresses` (virtual addresses of the file: `pc - 1 - bias`), innermost first;
-    /// an empty list where the file knows none.
+    /// The functions at each of `addresses` (virtual addresses of the file: `pc - 1 - bias`),
+    /// innermost first; an empty list where the file knows none.
     ///
     /// # Errors
-    /// When there is no file of this build, or it cannot be read. The same module gives the same error again.
+    /// When there is no file of this build, or it cannot be read. The same module gives the same
+    /// error again.
     pub fn resolve(
         &mut self,
         module: &ModuleRef,
@@ -160,7 +162,8 @@ impl Symbolizer {
                 *entry = Err(error.clone());
                 return Err(error);
             }
-            // Damaged debug information, or a debug link to a file of another build: the symbol table may do.
+            // Damaged debug information, or a debug link to a file of another build: the symbol
+            // table may do.
             file.debug = false;
         }
     }
@@ -216,8 +219,8 @@ enum Failure {
     Panicked,
 }
 
-/// Every call of blazesym goes through here. It is written for files one trusts: DWARF that contradicts itself, such
-/// as a line of a source file that is not in its table, makes it panic.
+/// Every call of blazesym goes through here. It is written for files one trusts: DWARF that
+/// contradicts itself, such as a line of a source file that is not in its table, makes it panic.
 fn guard<T>(call: impl FnOnce() -> blazesym::Result<T>) -> Result<T, Failure> {
     match panic::catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => result.map_err(|error| Failure::Refused(error.to_string())),
@@ -242,7 +245,8 @@ fn symbols(found: &Symbolized<'_>, linked: &Symbolized<'_>) -> Vec<Symbol> {
     let inner =
         inlined.iter().rev().map(|function| symbol(&function.name, function.code_info.as_ref(), true));
     let mut outer = symbol(name, code_info.as_deref(), false);
-    // DWARF has the bare `load` where a function is static or in an unnamed namespace; the linker's name has all of it.
+    // DWARF has the bare `load` where a function is static or in an unnamed namespace; the linker's
+    // name has all of it.
     if let Symbolized::Sym(linked) = linked {
         let full = readable(&linked.name);
         if full != linked.name && full.contains(name.as_ref()) {

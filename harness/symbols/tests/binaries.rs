@@ -1,4 +1,5 @@
-//! Symbols of programs that a C++ compiler makes here and now. Without a compiler each test says that it was skipped.
+//! Symbols of programs that a C++ compiler makes here and now. Without a compiler each test says
+//! that it was skipped.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -251,7 +252,8 @@ fn damaged_files_give_an_answer_or_an_error_and_never_a_panic() {
     for part in 0..100 {
         assert_eq!(try_with(&whole[..whole.len() * part / 100]), 2, "cut to {part} %");
     }
-    // Steps that share no factor with the sizes of tables, over every byte of the headers and some of the rest.
+    // Steps that share no factor with the sizes of tables, over every byte of the headers and some
+    // of the rest.
     for at in (0..64).chain((64..whole.len()).step_by(whole.len() / 300)) {
         let mut bytes = whole.clone();
         bytes[at] ^= 0xff;

@@ -10,8 +10,8 @@ use plotters::style::register_font;
 use super::plot::{Plot, PlotKind, Role};
 use crate::registry::RenderError;
 
-/// Larger than it is shown: SVG coordinates are whole numbers, and thick lines of a bitmap are not smoothed. Its text is
-/// still read where it is shrunk to the width of a phone.
+/// Larger than it is shown: SVG coordinates are whole numbers, and thick lines of a bitmap are not
+/// smoothed. Its text is still read where it is shrunk to the width of a phone.
 pub(super) const SIZE: (u32, u32) = (880, 420);
 /// Height of a mark on the time axis, as part of the chart's.
 const MARK: f64 = 0.04;
@@ -21,7 +21,8 @@ const TEXT: i32 = 30;
 /// DejaVu Sans, cut down to what charts say.
 const FONT: &[u8] = include_bytes!("font/DejaVuSans-subset.ttf");
 
-/// Colours by what they mean; `svg` puts those of the page in their place, a test of it keeps both together.
+/// Colours by what they mean; `svg` puts those of the page in their place, a test of it keeps both
+/// together.
 const INK: RGBColor = RGBColor(0x24, 0x29, 0x2f);
 const GRID: RGBColor = RGBColor(0xd8, 0xde, 0xe4);
 const VALUE: RGBColor = RGBColor(0x09, 0x69, 0xda);

@@ -1,9 +1,10 @@
-//! Curves as pictures: memory over time with its boundaries, of a test and of a whole suite, and what the verdict rests on,
-//! iteration by iteration.
+//! Curves as pictures: memory over time with its boundaries, of a test and of a whole suite, and
+//! what the verdict rests on, iteration by iteration.
 //!
-//! Data flow: the points of a test or a suite → [`Plot`] (series, lines and the words around them; nothing is drawn yet) → [`draw`] on one
-//! of plotters' backends → [`svg`] (parts of a page in its colours, or a file of its own) or [`png`] (for mail). Both use
-//! the one embedded font, so that no machine needs any.
+//! Data flow: the points of a test or a suite → [`Plot`] (series, lines and the words around them;
+//! nothing is drawn yet) → [`draw`] on one of plotters' backends → [`svg`] (parts of a page in its
+//! colours, or a file of its own) or [`png`] (for mail). Both use the one embedded font, so that no
+//! machine needs any.
 
 mod draw;
 mod plot;
@@ -33,7 +34,8 @@ const MAX_TESTS: usize = 200;
 /// Suites whose pictures are written as files.
 const MAX_SUITES: usize = 50;
 
-/// SVG and PNG files of the charts of suites, of every test that did not pass, and of as many others as there is room for.
+/// SVG and PNG files of the charts of suites, of every test that did not pass, and of as many
+/// others as there is room for.
 ///
 /// # Errors
 /// When a picture cannot be drawn.

@@ -129,8 +129,8 @@ impl Plot {
         }
     }
 
-    /// The unit of the vertical axis, one that suits its largest value, and how much of the metric's that is. Drawn in it, ticks are
-    /// round: a thousand bytes are no round number of KiB.
+    /// The unit of the vertical axis, one that suits its largest value, and how much of the
+    /// metric's that is. Drawn in it, ticks are round: a thousand bytes are no round number of KiB.
     pub(crate) fn unit(&self) -> (f64, &'static str) {
         if self.metric.unit() == Unit::Count {
             return (1.0, "");

@@ -1,4 +1,5 @@
-//! Charts as SVG: as a file of its own, or as part of a page, in the page's colours and with its text size.
+//! Charts as SVG: as a file of its own, or as part of a page, in the page's colours and with its
+//! text size.
 
 use plotters::prelude::*;
 

@@ -1,4 +1,5 @@
-//! Leaked bytes by stack: the data of the icicle view, and the same as a table for those who do not see it.
+//! Leaked bytes by stack: the data of the icicle view, and the same as a table for those who do not
+//! see it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! What concerns the whole run: problems, one-time growth, waivers, what was excluded, what measuring cost, the method.
+//! What concerns the whole run: problems, one-time growth, waivers, what was excluded, what
+//! measuring cost, the method.
 
 use memgate_model::{
     BoundaryQuality, Outcome, RunReport, Verdict, WaiverReport, WaiverState, format_bytes, format_count,

@@ -1,4 +1,5 @@
-//! The tests: a row that says what matters, and a body with curves, leaks and how the verdict was made.
+//! The tests: a row that says what matters, and a body with curves, leaks and how the verdict was
+//! made.
 
 use memgate_model::{
     MetricValue, Outcome, RunReport, SuiteReport, TestReport, Unit, Verdict, format_bytes, format_count,
@@ -14,7 +15,8 @@ use crate::human::{interval, own_outcome, per};
 use crate::registry::RenderError;
 use crate::summary::{Anchors, in_short, leaked_bytes, not_passed, qualified};
 
-/// Bodies that are part of the page; all others are lines of a text until they are opened, in the order of their rows.
+/// Bodies that are part of the page; all others are lines of a text until they are opened, in the
+/// order of their rows.
 const OPEN_BODIES: usize = 50;
 
 const MANY: usize = 300;
@@ -33,7 +35,8 @@ pub(super) fn list(report: &RunReport) -> Result<Html, RenderError> {
     let first = not_passed(report);
     let rest = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
     let rest = rest.filter(|(_, test)| !first.iter().any(|(_, seen)| std::ptr::eq(*seen, *test)));
-    // One element for all of them: five thousand more elements take a browser a third of the time that it opens the page in.
+    // One element for all of them: five thousand more elements take a browser a third of the time
+    // that it opens the page in.
     let mut closed = Html::default();
     for (index, (suite, test)) in first.iter().copied().chain(rest).enumerate() {
         let parsed = index < OPEN_BODIES && index < first.len();

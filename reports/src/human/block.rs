@@ -39,7 +39,8 @@ pub(crate) fn test_block(test: &TestReport, name: &str, style: &BlockStyle) -> S
     block
 }
 
-/// The block of a suite that is not a pass by itself, whatever its tests are, with the verdict of that.
+/// The block of a suite that is not a pass by itself, whatever its tests are, with the verdict of
+/// that.
 pub(crate) fn suite_block(suite: &SuiteReport, style: &BlockStyle) -> Option<(Verdict, String)> {
     let (figures, verdict) = suite_figures(suite);
     let verdict = match verdict {
@@ -118,7 +119,8 @@ pub(crate) fn leak_stack(leak: &Leak, style: &BlockStyle) -> String {
     text
 }
 
-/// Class, holder, and the first frame of the project that allocates it; in verbose reports all frames.
+/// Class, holder, and the first frame of the project that allocates it; in verbose reports all
+/// frames.
 fn java_leak(leak: &Leak, style: &BlockStyle) -> String {
     let mut text = String::new();
     let bytes = format_bytes(leak.bytes_per_iteration);
@@ -142,7 +144,8 @@ fn java_leak(leak: &Leak, style: &BlockStyle) -> String {
     text
 }
 
-/// `held by  static com.example.Registry.cache → java.util.HashMap.table[x]`; empty where nothing is known.
+/// `held by static com.example.Registry.cache → java.util.HashMap.table[x]`; empty where nothing is
+/// known.
 pub(crate) fn holder(leak: &Leak) -> String {
     let (root, way) = local_variable(&leak.holder);
     let steps = way.iter().enumerate().map(|(index, step)| {
@@ -163,7 +166,8 @@ pub(crate) fn holder(leak: &Leak) -> String {
     if steps.is_empty() { String::new() } else { format!("held by  {}", steps.join(" → ")) }
 }
 
-/// A thread and a frame of its stack are one root: `a local variable of Worker.run (Worker.java:12) in thread pool-…`.
+/// A thread and a frame of its stack are one root: `a local variable of Worker.run (Worker.java:12)
+/// in thread pool-…`.
 fn local_variable(holder: &[HolderStep]) -> (Option<String>, &[HolderStep]) {
     let [thread, frame, way @ ..] = holder else { return (None, holder) };
     if thread.kind != "thread" || frame.kind != "stack" {

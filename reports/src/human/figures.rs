@@ -20,7 +20,8 @@ enum Excess {
     Possible,
 }
 
-/// The figures of a test's headline, the most telling one first; empty where nothing exceeds a threshold.
+/// The figures of a test's headline, the most telling one first; empty where nothing exceeds a
+/// threshold.
 pub(crate) fn test_figures(test: &TestReport) -> Vec<String> {
     let mut figures = exceeding(&test.metrics);
     if let Some(bytes) = figures.first_mut().filter(|figure| figure.metric == Metric::NativeLiveBytes) {
@@ -32,7 +33,8 @@ pub(crate) fn test_figures(test: &TestReport) -> Vec<String> {
         figures.retain(|figure| figure.metric != Metric::NativeLiveAllocations);
     }
     if let Some(bytes) = figures.first_mut().filter(|figure| figure.metric == Metric::JavaLiveBytes) {
-        // `12 × com.example.Tile, 48.0 KiB per iteration (allowed 0 B)` says what the count of all objects would.
+        // `12 × com.example.Tile, 48.0 KiB per iteration (allowed 0 B)` says what the count of all
+        // objects would.
         if let Some(leak) =
             test.leaks.iter().find(|leak| leak.kind == LeakKind::Java && leak.waiver.is_none())
         {

@@ -1,4 +1,5 @@
-//! What became of followed objects: allocation sites, how many there were, how many are left, how long the others lived.
+//! What became of followed objects: allocation sites, how many there were, how many are left, how
+//! long the others lived.
 
 use memgate_model::{Blamed, Followed, FollowedSite, LIFETIMES_NS, format_bytes};
 

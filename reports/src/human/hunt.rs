@@ -7,7 +7,8 @@ use crate::visible::visible;
 /// Tests named that cannot be repeated.
 const SHOWN_FAILURES: usize = 3;
 
-/// `hunt: 132 of 140 tests repeated, 212 to 5400 executions each: a leak in one of 46 would have been missed with 1 % at most`.
+/// `hunt: 132 of 140 tests repeated, 212 to 5400 executions each: a leak in one of 46 would have
+/// been missed with 1 % at most`.
 pub(crate) fn hunted(hunt: &Hunt) -> String {
     if let Some(why) = &hunt.not_hunted {
         return format!("hunt: nothing was repeated: {}", visible(why));

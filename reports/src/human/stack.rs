@@ -12,8 +12,8 @@ const NARROWEST_FUNCTION: usize = 24;
 /// Between the columns.
 const GUTTER: usize = 2;
 
-/// One text line per frame, without indentation. `room`: columns left on the terminal, `None` for a file or a pipe,
-/// where names are never cut.
+/// One text line per frame, without indentation. `room`: columns left on the terminal, `None` for a
+/// file or a pipe, where names are never cut.
 pub(crate) fn stack_lines(frames: &[Frame], room: Option<usize>, paint: Paint) -> Vec<String> {
     let mut cells: Vec<_> = frames.iter().map(|frame| (function(frame), location(frame))).collect();
     if let Some(room) = room {
@@ -78,7 +78,8 @@ fn shorten(name: &str, columns: usize) -> String {
     cut
 }
 
-/// `Loader<…>::load()` for `Loader<std::map<int, Tile>>::load()`; `None` where the brackets do not match.
+/// `Loader<…>::load()` for `Loader<std::map<int, Tile>>::load()`; `None` where the brackets do not
+/// match.
 fn without_template_arguments(name: &str) -> Option<String> {
     let mut short = String::new();
     let mut depth = 0_usize;
@@ -101,7 +102,8 @@ fn without_template_arguments(name: &str) -> Option<String> {
     (depth == 0).then_some(short)
 }
 
-/// The operator whose name `text` begins with, so that its angle brackets are not taken for template arguments.
+/// The operator whose name `text` begins with, so that its angle brackets are not taken for
+/// template arguments.
 fn operator(text: &str) -> Option<&str> {
     const SYMBOLS: [&str; 11] = ["->*", "<<=", ">>=", "<=>", "->", "<<", ">>", "<=", ">=", "<", ">"];
     if let Some(symbol) = text.strip_prefix("operator") {

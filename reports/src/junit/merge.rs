@@ -1,9 +1,10 @@
-//! Leaks in the JUnit files that the test runner itself wrote, on the tests that leaked: whoever looks at a test there sees
-//! that it leaks.
+//! Leaks in the JUnit files that the test runner itself wrote, on the tests that leaked: whoever
+//! looks at a test there sees that it leaks.
 //!
-//! Data flow: the runner's document → events → those test cases that the report fails, and that did not fail by
-//! themselves → the same document with a `failure` in each, and the counts of its suites raised. Everything else stays as
-//! it is, byte by byte as far as the parser keeps it. Merging twice changes nothing more.
+//! Data flow: the runner's document → events → those test cases that the report fails, and that did
+//! not fail by themselves → the same document with a `failure` in each, and the counts of its
+//! suites raised. Everything else stays as it is, byte by byte as far as the parser keeps it.
+//! Merging twice changes nothing more.
 
 use std::collections::BTreeMap;
 

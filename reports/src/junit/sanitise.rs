@@ -1,5 +1,6 @@
-//! Text from outside, made fit for XML 1.0. junit-report writes what it gets: a NUL in a test's name or a `]]>` in its
-//! output would make the whole file unreadable, so every string passes through here.
+//! Text from outside, made fit for XML 1.0. junit-report writes what it gets: a NUL in a test's
+//! name or a `]]>` in its output would make the whole file unreadable, so every string passes
+//! through here.
 
 use crate::visible::is_unsafe;
 
@@ -35,8 +36,8 @@ fn clean(text: &str) -> String {
     out
 }
 
-/// Length of the terminal sequence `text` begins with (ECMA-48). `None` for one without its end, so that a lone ESC
-/// never swallows what follows it.
+/// Length of the terminal sequence `text` begins with (ECMA-48). `None` for one without its end, so
+/// that a lone ESC never swallows what follows it.
 fn ansi_sequence(text: &str) -> Option<usize> {
     let (introducer, body) = if let Some(body) = text.strip_prefix('\u{9b}') {
         ('[', body)

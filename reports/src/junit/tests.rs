@@ -129,7 +129,8 @@ fn a_leak_has_its_iterations_as_reruns_and_its_charts_as_attachments() {
 
 #[test]
 fn the_strict_flavour_uses_only_what_junit_10_xsd_allows() {
-    // The attributes of https://github.com/jenkinsci/xunit-plugin, junit-10.xsd, and the elements below a test case.
+    // The attributes of https://github.com/jenkinsci/xunit-plugin, junit-10.xsd, and the elements
+    // below a test case.
     let allowed = |element: &str| match element {
         "testsuites" => ["name", "time", "tests", "failures", "errors"].as_slice(),
         "testsuite" => &[

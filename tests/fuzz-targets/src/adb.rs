@@ -1,4 +1,5 @@
-//! An adb server, or a device behind it, that says anything: every request ends, keeps to its bounds and gives no more than came.
+//! An adb server, or a device behind it, that says anything: every request ends, keeps to its
+//! bounds and gives no more than came.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

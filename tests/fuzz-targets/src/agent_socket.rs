@@ -1,5 +1,5 @@
-//! The agent's socket as the peer of a hostile harness: anything before and after the handshake, and orders. The connection ends,
-//! and the next one is served.
+//! The agent's socket as the peer of a hostile harness: anything before and after the handshake,
+//! and orders. The connection ends, and the next one is served.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::linux::net::SocketAddrExt;

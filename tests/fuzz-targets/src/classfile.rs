@@ -1,6 +1,7 @@
 //! A class file into which the agent inserts its calls, as the JVM hands it over.
 //!
-//! Besides living through it: what comes out is a class file that reads like the one that went in, and takes calls again.
+//! Besides living through it: what comes out is a class file that reads like the one that went in,
+//! and takes calls again.
 
 use memgate_classfile::{Call, Place, insert_calls};
 

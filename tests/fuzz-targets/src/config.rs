@@ -1,4 +1,5 @@
-//! `memgate.yaml`, the waivers file, their mistakes as people read them, and a waiver added to them.
+//! `memgate.yaml`, the waivers file, their mistakes as people read them, and a waiver added to
+//! them.
 //!
 //! The text is split at the first `\u{1}`: before it the settings, behind it the waivers file.
 

@@ -1,4 +1,5 @@
-//! Both looks into an ELF file: the runner's (how it is loaded, GoogleTest) and the one before its symbols are read.
+//! Both looks into an ELF file: the runner's (how it is loaded, GoogleTest) and the one before its
+//! symbols are read.
 
 use crate::file;
 use memgate::suite::Elf;

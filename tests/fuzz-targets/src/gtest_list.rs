@@ -1,4 +1,5 @@
-//! The output of `--gtest_list_tests`, and the filter for each test it lists: it selects that test and no other.
+//! The output of `--gtest_list_tests`, and the filter for each test it lists: it selects that test
+//! and no other.
 
 use memgate::suite::gtest::{filter_for, parse_list};
 
@@ -24,7 +25,8 @@ pub fn run(data: &[u8]) {
     if tests.iter().any(|test| test.len() > 60) {
         return;
     }
-    // Bytes that were no UTF-8 are one character here and several to GoogleTest: names with them are selected with `*`.
+    // Bytes that were no UTF-8 are one character here and several to GoogleTest: names with them
+    // are selected with `*`.
     for id in &tests {
         let Ok(filter) = filter_for(id, &tests) else { continue };
         let selected: Vec<_> = tests.iter().filter(|test| selects(&filter, test)).collect();

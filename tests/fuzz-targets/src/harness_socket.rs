@@ -1,5 +1,5 @@
-//! The harness as the peer of a hostile agent: a WebSocket whose other side says anything, before or after the handshake.
-//! Whatever it says, the recording ends, and what was kept is whole frames.
+//! The harness as the peer of a hostile agent: a WebSocket whose other side says anything, before
+//! or after the handshake. Whatever it says, the recording ends, and what was kept is whole frames.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

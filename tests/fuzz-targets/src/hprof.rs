@@ -1,5 +1,6 @@
-//! A heap dump, trimmed: what comes out is what came in but for the contents of arrays of primitives, as a reader of its own finds them;
-//! what is no whole dump for one is none for the other; and no length in it makes anybody take much memory.
+//! A heap dump, trimmed: what comes out is what came in but for the contents of arrays of
+//! primitives, as a reader of its own finds them; what is no whole dump for one is none for the
+//! other; and no length in it makes anybody take much memory.
 
 use std::io::{self, Read, Write};
 use std::ops::Range;
@@ -121,7 +122,8 @@ fn contents(dump: &[u8]) -> Option<Vec<Range<usize>>> {
     [0x0c, 0x2c].contains(&last).then_some(found)
 }
 
-/// A dump of what came: each record ends where the bytes end, and a heap before its first object that makes no sense.
+/// A dump of what came: each record ends where the bytes end, and a heap before its first object
+/// that makes no sense.
 fn repaired(how: u8, mut records: &[u8]) -> Vec<u8> {
     let id = if how & 2 == 0 { 4 } else { 8 };
     let title = format!("JAVA PROFILE 1.0.{}\0", how >> 2 & 3);

@@ -1,4 +1,5 @@
-//! What `am instrument` prints: the same tests and the same end, whatever pieces it arrives in; and an end only where the protocol has one.
+//! What `am instrument` prints: the same tests and the same end, whatever pieces it arrives in; and
+//! an end only where the protocol has one.
 
 use memgate_formats::instrumentation::{
     Ending, InstrumentationRun, ProtoStream, RawStream, Status, TestResult,

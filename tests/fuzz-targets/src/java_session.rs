@@ -1,5 +1,6 @@
-//! From the frames of Java virtual machines to the report. Bytes 0 to 3 say how they are run; each hello begins one: the first is the
-//! build's own, the second runs the rounds, the others repeat the suspects.
+//! From the frames of Java virtual machines to the report. Bytes 0 to 3 say how they are run; each
+//! hello begins one: the first is the build's own, the second runs the rounds, the others repeat
+//! the suspects.
 //!
 //! Besides living through it: a class that was not measured in the rounds does not pass.
 

@@ -1,4 +1,5 @@
-//! What the targets that judge share: streams of several processes, names as a hostile file could give them, every report.
+//! What the targets that judge share: streams of several processes, names as a hostile file could
+//! give them, every report.
 
 use std::time::Duration;
 
@@ -93,7 +94,8 @@ fn render(report: &RunReport) {
 /// # Panics
 /// When not.
 pub fn is_sound(report: &RunReport) {
-    // Tests of the user's own that fail make it 1, whatever the verdict; 0 is for what was measured.
+    // Tests of the user's own that fail make it 1, whatever the verdict; 0 is for what was
+    // measured.
     let harmless = matches!(report.verdict, Verdict::Pass | Verdict::NotJudged | Verdict::Warn);
     assert!(report.exit_code != 0 || harmless, "{report:?}");
     render(report);

@@ -1,11 +1,12 @@
 //! What is tried with any bytes: one module for each place that reads bytes from outside.
 //!
-//! Data flow: an input → [`Target::run`], which panics where a promise does not hold. `fuzz/` hands it inputs of libFuzzer's making;
-//! `tests/replay.rs` hands it the seeds, and each of them changed by a fixed series of mutations: the same ones each time.
+//! Data flow: an input → [`Target::run`], which panics where a promise does not hold. `fuzz/` hands
+//! it inputs of libFuzzer's making; `tests/replay.rs` hands it the seeds, and each of them changed
+//! by a fixed series of mutations: the same ones each time.
 //!
-//! A stream of frames protects each with a checksum, so that blind mutation would never get behind it. [`sealed`] makes any
-//! bytes a stream whose lengths and checksums are right; [`mutate_frames`] changes the body of one frame, drops, repeats or exchanges
-//! frames, and leaves the rest whole.
+//! A stream of frames protects each with a checksum, so that blind mutation would never get behind
+//! it. [`sealed`] makes any bytes a stream whose lengths and checksums are right; [`mutate_frames`]
+//! changes the body of one frame, drops, repeats or exchanges frames, and leaves the rest whole.
 #![deny(unsafe_code)]
 #![expect(clippy::panic_in_result_fn, reason = "a finding is a panic")]
 
@@ -41,7 +42,8 @@ mod socket;
 #[path = "../../../harness/symbols/src/elf.rs"]
 mod symbol_elf;
 
-/// What the agent's socket takes from the agent's module of this name (and from its `session`, see there).
+/// What the agent's socket takes from the agent's module of this name (and from its `session`, see
+/// there).
 mod platform {
     pub(crate) const fn may_speak(user: u32, own: u32) -> bool {
         user == own
@@ -148,7 +150,8 @@ pub fn decoded(stream: &[u8]) -> (Vec<(Frame, u64)>, bool) {
     (out, false)
 }
 
-/// A mutation of `data[prefix..]` as a stream of frames. `change` is the mutator of plain bytes; the result is the new size.
+/// A mutation of `data[prefix..]` as a stream of frames. `change` is the mutator of plain bytes;
+/// the result is the new size.
 pub fn mutate_frames(
     data: &mut [u8],
     size: usize,

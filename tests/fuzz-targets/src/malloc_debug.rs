@@ -1,4 +1,5 @@
-//! Heap dumps and leak-info buffers: what is read adds up, and a snapshot does not differ from itself.
+//! Heap dumps and leak-info buffers: what is read adds up, and a snapshot does not differ from
+//! itself.
 
 use memgate_formats::malloc_debug::{OutValues, Snapshot, compare, read_heap_dump, read_leak_info};
 

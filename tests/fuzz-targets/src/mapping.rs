@@ -1,4 +1,5 @@
-//! A mapping file, and what is retraced with it; what else build tools write, and what a Java virtual machine answers with.
+//! A mapping file, and what is retraced with it; what else build tools write, and what a Java
+//! virtual machine answers with.
 
 use memgate_formats::class_histogram::{class_histogram, number_behind, thread_names};
 use memgate_formats::jar::manifest_class_path;

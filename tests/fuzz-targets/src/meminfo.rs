@@ -1,5 +1,6 @@
-//! What a device tells of a process: `dumpsys meminfo`, as text and as protobuf, and the texts of `/proc`. Line ends change nothing, nothing is
-//! taken from a line that may go on, what is cut off gives no other figures, and no answer is without figures.
+//! What a device tells of a process: `dumpsys meminfo`, as text and as protobuf, and the texts of
+//! `/proc`. Line ends change nothing, nothing is taken from a line that may go on, what is cut off
+//! gives no other figures, and no answer is without figures.
 
 use memgate_formats::meminfo::{ProcessMemory, read_meminfo, read_meminfo_proto};
 use memgate_formats::proc_text::{read_smaps_rollup, read_status, read_unix_sockets};

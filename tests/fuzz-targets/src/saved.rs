@@ -1,4 +1,5 @@
-//! What memgate reads back of its own: `report.json`, the baseline, `session.json` with the facts of a run. Byte 0 says which.
+//! What memgate reads back of its own: `report.json`, the baseline, `session.json` with the facts
+//! of a run. Byte 0 says which.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,6 @@
-//! From frames to the report: observer, screen, judge, and every reporter. Bytes 0 to 3 say how the process is run; each hello
-//! begins a process: the first is the screen's, the others repeat its suspects.
+//! From frames to the report: observer, screen, judge, and every reporter. Bytes 0 to 3 say how the
+//! process is run; each hello begins a process: the first is the screen's, the others repeat its
+//! suspects.
 //!
 //! Besides living through it: nobody passes who was not measured to the end.
 

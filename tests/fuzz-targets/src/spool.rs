@@ -1,5 +1,5 @@
-//! The stream reader on a spool or bare stream, as it is and with true checksums, alone and with its samples: what was whole is
-//! delivered, damage is told with a place inside the file.
+//! The stream reader on a spool or bare stream, as it is and with true checksums, alone and with
+//! its samples: what was whole is delivered, damage is told with a place inside the file.
 
 use std::path::Path;
 

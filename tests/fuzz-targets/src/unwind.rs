@@ -1,7 +1,8 @@
 //! Unwind tables: any bytes as `.eh_frame_hdr` and `.eh_frame`, any address.
 //!
-//! In production the bounds are those of one loaded object, by `_dl_find_object`; here they are those of the input. It lies once
-//! against the page behind it and once against the page before it, and neither can be read: a read outside is a fault.
+//! In production the bounds are those of one loaded object, by `_dl_find_object`; here they are
+//! those of the input. It lies once against the page behind it and once against the page before it,
+//! and neither can be read: a read outside is a fault.
 #![expect(unsafe_code, reason = "maps two pages that cannot be read")]
 
 use std::ptr::null_mut;
@@ -29,7 +30,8 @@ fn room() -> usize {
 }
 
 fn looked_up(image: &[u8], start: usize, header: usize, pc: usize) -> [Rule; 5] {
-    // SAFETY: inside the room, which lives for ever; nobody else refers to it, and the fuzzer has one thread.
+    // SAFETY: inside the room, which lives for ever; nobody else refers to it, and the fuzzer has
+    // one thread.
     unsafe { slice::from_raw_parts_mut(start as *mut u8, image.len()) }.copy_from_slice(image);
     let object = Object { start, end: start + image.len(), eh_frame_hdr: start + header };
     [start + pc, start, object.end, 0, usize::MAX].map(|pc| {

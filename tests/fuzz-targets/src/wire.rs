@@ -1,4 +1,5 @@
-//! The frame decoder. What it accepts encodes to the same bytes in meaning; what it asks for and takes is consistent.
+//! The frame decoder. What it accepts encodes to the same bytes in meaning; what it asks for and
+//! takes is consistent.
 
 use crate::{decoded, sealed};
 use memgate_wire::spool::{Extent, live_counters};

@@ -1,7 +1,8 @@
-//! Every target holds for its seeds and for a fixed series of changed seeds: the same inputs each time. The fuzzer finds new ones
-//! (`tests/prove fuzz`).
+//! Every target holds for its seeds and for a fixed series of changed seeds: the same inputs each
+//! time. The fuzzer finds new ones (`tests/prove fuzz`).
 //!
-//! `MEMGATE_REPLAY_RUNS` is how many changed seeds each target gets, `MEMGATE_REPLAY_SEED` begins another series.
+//! `MEMGATE_REPLAY_RUNS` is how many changed seeds each target gets, `MEMGATE_REPLAY_SEED` begins
+//! another series.
 #![forbid(unsafe_code)]
 #![expect(clippy::unwrap_used, reason = "what a test cannot do without fails it")]
 

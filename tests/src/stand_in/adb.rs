@@ -1,4 +1,5 @@
-//! Real adb servers of our own: a private home, a socket with a name of its own, gone with the test.
+//! Real adb servers of our own: a private home, a socket with a name of its own, gone with the
+//! test.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -83,7 +83,8 @@ impl StandIn {
         self.hang_up();
     }
 
-    /// The cable is back: connections are taken from when this returns. adb finds it by itself after some seconds.
+    /// The cable is back: connections are taken from when this returns. adb finds it by itself
+    /// after some seconds.
     pub fn plug_in(&self) {
         let mut state = self.state();
         (state.unplugged, state.silent) = (false, false);
@@ -150,7 +151,8 @@ impl StandIn {
         self.inner.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A message is about to be sent, or was read: of a stream to this service, or of the transport itself.
+    /// A message is about to be sent, or was read: of a stream to this service, or of the transport
+    /// itself.
     pub(super) fn message_passes(&self, transport: &Transport, service: Option<&str>) -> io::Result<()> {
         let mut due = Vec::new();
         self.faults().messages += 1;

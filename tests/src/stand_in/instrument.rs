@@ -1,4 +1,5 @@
-//! What an app does when its tests are run: for a test of memgate to say, with a real virtual machine or without.
+//! What an app does when its tests are run: for a test of memgate to say, with a real virtual
+//! machine or without.
 
 use std::path::Path;
 
@@ -27,8 +28,9 @@ pub struct Instrumentation {
 
 /// The apps of a device.
 pub trait Instrument: Send + Sync + 'static {
-    /// `am instrument`: writes its stream to the terminal, and gives the exit status of `am`. As on a device the app goes on
-    /// when the client leaves, until [`Instrument::force_stop`]. [`StandIn::process`] tells that the app's process runs.
+    /// `am instrument`: writes its stream to the terminal, and gives the exit status of `am`. As on
+    /// a device the app goes on when the client leaves, until [`Instrument::force_stop`].
+    /// [`StandIn::process`] tells that the app's process runs.
     fn instrument(&self, device: &StandIn, call: &Instrumentation, terminal: &mut Terminal) -> u8;
 
     /// `am attach-agent`. That the agent was really loaded is not told.

@@ -1,7 +1,9 @@
-//! The command lines memgate and adb send, read as mksh would; nothing of them reaches a shell of this machine.
+//! The command lines memgate and adb send, read as mksh would; nothing of them reaches a shell of
+//! this machine.
 //!
-//! Known: words with quotes and `\`, `$?`, `;`, `&&`, `||`, line ends, `2>&1`, `2>/dev/null`, `>/dev/null`, `</dev/null`. Everything
-//! else a shell would give a meaning is refused, so that no test passes by a meaning that is missing here.
+//! Known: words with quotes and `\`, `$?`, `;`, `&&`, `||`, line ends, `2>&1`, `2>/dev/null`,
+//! `>/dev/null`, `</dev/null`. Everything else a shell would give a meaning is refused, so that no
+//! test passes by a meaning that is missing here.
 
 /// One command of a line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,9 +1,11 @@
-//! A device that is none: it speaks the device's side of adb's transport over TCP, so that a real adb server takes it for
-//! one, and answers what memgate and adb ask of a device from tables of its own. It runs nothing of this machine's shell.
+//! A device that is none: it speaks the device's side of adb's transport over TCP, so that a real
+//! adb server takes it for one, and answers what memgate and adb ask of a device from tables of its
+//! own. It runs nothing of this machine's shell.
 //!
-//! Data flow: [`AdbServer`] (a real `adb`, private) ⇄ TCP ⇄ `transport` → `services` (shell, files, sockets) → `commands` over
-//! `files` (a temporary folder), the properties and packages of [`Builder`], and [`Instrument`], which runs the tests of an app.
-//! What is not known here is answered as a device answers, remembered, and fails the test when the device is dropped.
+//! Data flow: [`AdbServer`] (a real `adb`, private) ⇄ TCP ⇄ `transport` → `services` (shell, files,
+//! sockets) → `commands` over `files` (a temporary folder), the properties and packages of
+//! [`Builder`], and [`Instrument`], which runs the tests of an app. What is not known here is
+//! answered as a device answers, remembered, and fails the test when the device is dropped.
 
 mod adb;
 mod commands;
@@ -47,7 +49,8 @@ pub trait Stream: io::Read + io::Write {}
 
 impl<T: io::Read + io::Write> Stream for T {}
 
-/// A device. Clones are the same one; where the last clone of a test is dropped, what was not known fails the test.
+/// A device. Clones are the same one; where the last clone of a test is dropped, what was not known
+/// fails the test.
 #[derive(Clone)]
 pub struct StandIn {
     inner: Arc<Inner>,
@@ -311,7 +314,8 @@ impl StandIn {
         std::mem::take(&mut self.state().unknown)
     }
 
-    /// What is there now and was not at the start: files, properties, agents of apps, processes, open streams.
+    /// What is there now and was not at the start: files, properties, agents of apps, processes,
+    /// open streams.
     #[must_use]
     pub fn leftovers(&self) -> Vec<String> {
         let mut left = self.inner.files.changes();

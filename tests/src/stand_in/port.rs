@@ -1,5 +1,6 @@
-//! The port at which a device listens while it is plugged in. Its number stays the device's own while it does not listen: a socket that
-//! is bound and never listens keeps it from everybody else, and the system refuses who connects.
+//! The port at which a device listens while it is plugged in. Its number stays the device's own
+//! while it does not listen: a socket that is bound and never listens keeps it from everybody else,
+//! and the system refuses who connects.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;

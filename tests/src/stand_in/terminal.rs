@@ -1,4 +1,5 @@
-//! What a command prints to and reads from: packets of `shell,v2`, or the bare stream of older services.
+//! What a command prints to and reads from: packets of `shell,v2`, or the bare stream of older
+//! services.
 
 use std::io;
 use std::sync::Arc;

@@ -1,7 +1,9 @@
-//! The device's side of adb's transport over TCP: messages of 24 bytes and a payload, streams with one write in flight.
+//! The device's side of adb's transport over TCP: messages of 24 bytes and a payload, streams with
+//! one write in flight.
 //!
-//! Data flow: the accepting thread hands a connection to [`serve`], which reads messages; each `OPEN` becomes a [`Channel`]
-//! and a thread that serves it; whatever is sent goes through [`Transport::send`], where faults strike.
+//! Data flow: the accepting thread hands a connection to [`serve`], which reads messages; each
+//! `OPEN` becomes a [`Channel`] and a thread that serves it; whatever is sent goes through
+//! [`Transport::send`], where faults strike.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};

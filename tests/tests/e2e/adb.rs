@@ -343,7 +343,8 @@ fn a_server_is_started_where_nobody_listens_and_ended_where_it_is_ours() {
         block_on(async {
             let client = client(&server);
             assert!(matches!(client.version().await.unwrap_err(), AdbError::NoServer { .. }));
-            // The server takes our environment: a private home for it is what `memgate devices` is tested with.
+            // The server takes our environment: a private home for it is what `memgate devices` is
+            // tested with.
             let started = server.adb(&["start-server"]);
             assert!(started.status.success());
             assert_eq!(client.ensure().await.unwrap(), 41);

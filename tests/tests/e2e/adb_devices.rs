@@ -65,9 +65,11 @@ fn control_c_ends_it_though_a_device_does_not_answer() {
         let server = AdbServer::start(&adb);
         let phone = StandIn::builder().start();
         server.connect(&phone);
-        // Which may build it first, and a device is not silent for so long without being taken for lost.
+        // Which may build it first, and a device is not silent for so long without being taken for
+        // lost.
         let command = command(&project, &server, &["devices"]);
-        // Control-C counts for whoever was started in the foreground: these tests may run where it is ignored.
+        // Control-C counts for whoever was started in the foreground: these tests may run where it
+        // is ignored.
         let mut heeding = Command::new("env");
         heeding.arg("--default-signal=INT").arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {

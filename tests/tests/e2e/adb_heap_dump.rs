@@ -1,4 +1,5 @@
-//! Heap dumps of an app's process: brought when they are whole, and nothing is left of those that never are.
+//! Heap dumps of an app's process: brought when they are whole, and nothing is left of those that
+//! never are.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -16,7 +17,8 @@ const BEGINNING: &[u8] = b"JAVA PROFILE 1.0.3\0 and much more";
 /// The record that ends a dump.
 const END: [u8; 9] = [0x2c, 0, 0, 0, 1, 0, 0, 0, 0];
 
-/// Writes a dump as Android did before 10, when `am` did not wait for it: its end comes when what there is was copied to this file. Or never.
+/// Writes a dump as Android did before 10, when `am` did not wait for it: its end comes when what
+/// there is was copied to this file. Or never.
 struct Slow(Option<PathBuf>);
 
 impl Instrument for Slow {

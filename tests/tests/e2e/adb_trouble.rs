@@ -1,4 +1,5 @@
-//! Devices that go away, do not know us, or speak nonsense: errors with what to do, no hang, and nothing left behind.
+//! Devices that go away, do not know us, or speak nonsense: errors with what to do, no hang, and
+//! nothing left behind.
 
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;

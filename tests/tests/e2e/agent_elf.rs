@@ -1,4 +1,5 @@
-//! The agent is a good guest: what it exports and needs, and what a process under it looks like from inside.
+//! The agent is a good guest: what it exports and needs, and what a process under it looks like
+//! from inside.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +8,8 @@ use std::process::{Command, Output};
 use memgate_e2e::samples::{own_program, successful};
 use memgate_e2e::{Project, agent, has_tool};
 
-/// The C library's functions it stands in for, and its own API. Another symbol would take over a guest's own.
+/// The C library's functions it stands in for, and its own API. Another symbol would take over a
+/// guest's own.
 const EXPORTED: &[&str] = &[
     "Agent_OnAttach",
     "Agent_OnLoad",
@@ -148,7 +150,8 @@ fn it_needs_the_c_library_alone_and_little_thread_local_storage() {
     assert!(fs::metadata(agent()).unwrap().len() <= MOST_BYTES);
 }
 
-/// In a hook nothing may be left for the loader to do: binding a function late takes its lock and 3 KiB of stack.
+/// In a hook nothing may be left for the loader to do: binding a function late takes its lock and 3
+/// KiB of stack.
 #[test]
 fn nothing_of_it_is_bound_late_writable_code_or_an_executable_stack() {
     if !has_tool("readelf") {
@@ -168,8 +171,9 @@ fn nothing_of_it_is_bound_late_writable_code_or_an_executable_stack() {
     assert!(flags("LOAD").iter().all(|f| !(f.contains('W') && f.contains('E'))), "{headers}");
 }
 
-/// A library's general-dynamic access would call the loader's `__tls_get_addr`, which may allocate in the guest's heap. The one
-/// module number below is for this library's own stand-in of that name.
+/// A library's general-dynamic access would call the loader's `__tls_get_addr`, which may allocate
+/// in the guest's heap. The one module number below is for this library's own stand-in of that
+/// name.
 #[test]
 fn its_thread_local_storage_is_at_a_fixed_distance() {
     if !has_tool("readelf") || !has_tool("nm") {
@@ -182,13 +186,15 @@ fn its_thread_local_storage_is_at_a_fixed_distance() {
     assert!(number("R_X86_64_DTPMOD64") <= 1, "{relocations}");
     let undefined = successful(Command::new("nm").args(["-D", "--undefined-only"]).arg(agent()));
     assert!(!undefined.contains("__tls_get_addr"), "{undefined}");
-    // A name that is missing where it is loaded (musl, a program without C++) must not end that program.
+    // A name that is missing where it is loaded (musl, a program without C++) must not end that
+    // program.
     let strong = undefined.lines().filter(|line| line.split_whitespace().next() == Some("U"));
     let foreign: Vec<&str> = strong.filter(|line| line.contains(" _Z") || line.contains(" _dl_")).collect();
     assert!(foreign.is_empty(), "{foreign:?}");
 }
 
-/// Closes all descriptors but the first three: what whoever started the tests has left open here is not the agent's, and not the program's.
+/// Closes all descriptors but the first three: what whoever started the tests has left open here is
+/// not the agent's, and not the program's.
 fn alone() -> Command {
     let alone = own_program(
         "alone",

@@ -1,8 +1,8 @@
-//! The agent as it is built for Android, read as an ELF file: Android's loader is stricter than that of Linux, and what it refuses shows
-//! only on a device.
+//! The agent as it is built for Android, read as an ELF file: Android's loader is stricter than
+//! that of Linux, and what it refuses shows only on a device.
 //!
-//! `ci/android/build` builds the libraries (into `target/android`, or the folder that `MEMGATE_ANDROID_AGENT` names); where they are not,
-//! the tests say so and are skipped.
+//! `ci/android/build` builds the libraries (into `target/android`, or the folder that
+//! `MEMGATE_ANDROID_AGENT` names); where they are not, the tests say so and are skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -80,7 +80,8 @@ fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// What the platform's libraries define: symbol → (library, API level). See `ci/android/symbols.txt`.
+/// What the platform's libraries define: symbol → (library, API level). See
+/// `ci/android/symbols.txt`.
 fn platform() -> BTreeMap<String, (String, u32)> {
     let text = fs::read_to_string(repository().join("ci/android/symbols.txt")).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
@@ -92,7 +93,8 @@ fn platform() -> BTreeMap<String, (String, u32)> {
     lines.map(entry).collect()
 }
 
-/// What has to be there. A weak symbol may be missing: the standard library asks before it calls one.
+/// What has to be there. A weak symbol may be missing: the standard library asks before it calls
+/// one.
 fn imports(file: &Elf<'_>) -> Vec<String> {
     file.dynamic_symbols()
         .filter(|s| s.is_undefined() && s.elf_symbol().st_bind() != elf::STB_WEAK)
@@ -133,7 +135,8 @@ fn each_processor_has_its_library() {
     }
 }
 
-/// Android 8 and 9 refuse a library with thread-local storage of its own ("unsupported ELF TLS symbol").
+/// Android 8 and 9 refuse a library with thread-local storage of its own ("unsupported ELF TLS
+/// symbol").
 #[test]
 fn it_has_no_thread_local_storage() {
     each(|abi, file, _| {
@@ -198,7 +201,8 @@ fn its_segments_fit_pages_of_16_kib_and_none_is_both_writable_and_code() {
         let stack = headers.iter().find(|(kind, ..)| *kind == elf::PT_GNU_STACK);
         assert!(stack.is_some_and(|(_, flags, ..)| flags & elf::PF_X == 0), "{abi}: executable stack");
         let tags: Vec<i64> = dynamic(file, data).iter().map(|d| d.0).collect();
-        // Relocations of code are refused since API 23, and in a hook nothing may be left for the loader to do.
+        // Relocations of code are refused since API 23, and in a hook nothing may be left for the
+        // loader to do.
         assert!(!tags.contains(&elf::DT_TEXTREL), "{abi}");
         assert!(
             dynamic(file, data).iter().any(|d| d.0 == elf::DT_FLAGS_1 && d.1 & u64::from(elf::DF_1_NOW) != 0),

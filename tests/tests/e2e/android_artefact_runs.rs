@@ -1,6 +1,7 @@
-//! The library that is built for Android's x86-64 runs here, over `tests/samples/bionic/libc.c`, which has what bionic has and glibc has not.
-//! So its constructor, its hooks, its words of each thread (thread keys), its walk along frame records and its end are seen at work. Its loader
-//! and its runtime of Java are not.
+//! The library that is built for Android's x86-64 runs here, over `tests/samples/bionic/libc.c`,
+//! which has what bionic has and glibc has not. So its constructor, its hooks, its words of each
+//! thread (thread keys), its walk along frame records and its end are seen at work. Its loader and
+//! its runtime of Java are not.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -58,9 +59,11 @@ fn native_allocations_are_tracked_with_their_stacks() {
     }
     let Some(Frame::Goodbye(goodbye)) = frames.last() else { panic!("{frames:#?}") };
     let Counters { allocations, frees, unknown_frees, .. } = goodbye.counters;
-    // 3 × 1000 times two allocations, each freed again (by `realloc` the first); libc's own for threads and output beside them.
+    // 3 × 1000 times two allocations, each freed again (by `realloc` the first); libc's own for
+    // threads and output beside them.
     assert!((6000..6100).contains(&frees) && (6003..6100).contains(&allocations), "{goodbye:?}");
-    // What was there before the agent may be freed; a null pointer, of which there are 3000, is nothing.
+    // What was there before the agent may be freed; a null pointer, of which there are 3000, is
+    // nothing.
     assert!(unknown_frees < 100, "{goodbye:?}");
     assert!(
         frames.iter().any(|f| matches!(f, Frame::OsSample(s) if s.rss_bytes > 0 && !s.fds.is_empty())),
@@ -77,7 +80,8 @@ fn native_allocations_are_tracked_with_their_stacks() {
     }
 }
 
-/// What was alive at the end: bytes, how many, and the program's functions on the stack, innermost first.
+/// What was alive at the end: bytes, how many, and the program's functions on the stack, innermost
+/// first.
 fn survivors(frames: &[Frame], app: &Path) -> Vec<(u64, u64, Vec<String>)> {
     let bytes = std::fs::read(app).unwrap();
     let file = object::File::parse(&*bytes).unwrap();

@@ -1,5 +1,6 @@
-//! What the agent asks Android's runtime, asked of HotSpot, which has the same functions but for the extensions: collections with finalizers
-//! between them, a walk over the heap by class, natives that are bound to a class of the tests when it is there.
+//! What the agent asks Android's runtime, asked of HotSpot, which has the same functions but for
+//! the extensions: collections with finalizers between them, a walk over the heap by class, natives
+//! that are bound to a class of the tests when it is there.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +11,8 @@ use memgate_e2e::{Project, agent, repository};
 use memgate_wire::java::ClassCount;
 use memgate_wire::{BoundaryKind, Frame};
 
-/// As a listener in a test APK: the class with the natives comes with it, and windows end where it says.
+/// As a listener in a test APK: the class with the natives comes with it, and windows end where it
+/// says.
 const APP: &str = "package com.example;
 
 import io.memgate.agent.Hooks;

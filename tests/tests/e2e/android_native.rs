@@ -1,5 +1,6 @@
-//! Native leaks of an app on a device: the agent is loaded before everything else, as `wrap.sh` does it, and the app's own library is named, across a
-//! real adb. The stand-in's app is a Java virtual machine of this machine with this machine's agent.
+//! Native leaks of an app on a device: the agent is loaded before everything else, as `wrap.sh`
+//! does it, and the app's own library is named, across a real adb. The stand-in's app is a Java
+//! virtual machine of this machine with this machine's agent.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Boundaries in unmodified programs, however they are linked, repeated, shuffled, sharded and named.
+//! Boundaries in unmodified programs, however they are linked, repeated, shuffled, sharded and
+//! named.
 
 use std::fs;
 use std::path::PathBuf;
@@ -219,7 +220,8 @@ fn the_argument_that_repeats_the_work_tells_the_growth_of_a_whole_program() {
         run.report().suites.iter().map(|suite| (suite.name.clone(), suite.verdict)).collect();
     assert_eq!(verdicts, [("clean".to_owned(), Verdict::Pass), ("leaks".to_owned(), Verdict::Fail)]);
     let leaking = run.test("leaks");
-    // The list of orders grows, too: that its destructor frees it when the program ends helps nobody while it runs.
+    // The list of orders grows, too: that its destructor frees it when the program ends helps
+    // nobody while it runs.
     assert_eq!(leaking.metrics[&Metric::NativeLiveBytes].value, 67.0 + 24.0);
     let functions: Vec<_> =
         leaking.leaks.iter().map(|leak| leak.frames[0].function.clone().unwrap_or_default()).collect();

@@ -1,9 +1,11 @@
-//! What the screen found is confirmed: rare leaks, leaks that need other tests, blocks that are handed on.
+//! What the screen found is confirmed: rare leaks, leaks that need other tests, blocks that are
+//! handed on.
 
 use memgate_e2e::{Project, Run, samples};
 use memgate_model::{TestReport, Verdict};
 
-/// Each leaves something in its first execution, so that the screen sees it. What comes after that decides.
+/// Each leaves something in its first execution, so that the screen sees it. What comes after that
+/// decides.
 const RARE: &str = r#"
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -33,7 +35,8 @@ fn rare(arguments: &[&str]) -> Run {
     project.memgate(&all)
 }
 
-/// `one-time: 71 B; nothing more in 90 executions: a leak in one of 20 would have been missed with 1 % at most`.
+/// `one-time: 71 B; nothing more in 90 executions: a leak in one of 20 would have been missed with
+/// 1 % at most`.
 #[track_caller]
 fn one_time(test: &TestReport, left: &str) -> (usize, usize) {
     let number = |text: &str| text.parse().unwrap();
@@ -85,8 +88,8 @@ fn the_rarest_leak_that_is_looked_for_can_be_chosen() {
     assert_eq!(one_time(&run.test("Once.Fast"), "71 B"), (228, 50));
 }
 
-/// What is seen alone is not what happens among others: a leak that needs an earlier test, a descriptor too, a block that a later
-/// test frees beside one that nobody does.
+/// What is seen alone is not what happens among others: a leak that needs an earlier test, a
+/// descriptor too, a block that a later test frees beside one that nobody does.
 const COMPANY: &str = r#"
 #include <gtest/gtest.h>
 #include <fcntl.h>

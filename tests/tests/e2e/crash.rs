@@ -1,4 +1,5 @@
-//! A suite that ends badly is an error or a failure that says where, never a pass; the rest is judged all the same.
+//! A suite that ends badly is an error or a failure that says where, never a pass; the rest is
+//! judged all the same.
 
 use std::fs;
 use std::process::{Child, Stdio};

@@ -1,5 +1,5 @@
-//! A leak belongs to the test that was running when it was allocated: background threads, pools, late frees, reallocs and
-//! tests that overlap.
+//! A leak belongs to the test that was running when it was allocated: background threads, pools,
+//! late frees, reallocs and tests that overlap.
 
 use std::sync::OnceLock;
 
@@ -92,7 +92,8 @@ fn the_suite_ends_as_its_leaks_demand() {
     session().ends_with(1).says("7 of 19 tests leak");
 }
 
-/// Overlapping tests are told apart from those that run alone, whatever their leaks: what each left nobody can know.
+/// Overlapping tests are told apart from those that run alone, whatever their leaks: what each left
+/// nobody can know.
 #[test]
 fn tests_that_overlap_are_never_blamed_for_each_other() {
     let source = samples::sources().join("overlap.c");

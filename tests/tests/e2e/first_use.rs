@@ -1,4 +1,5 @@
-//! The first use on a machine that others use too: whatever the umask, and wherever somebody else was first.
+//! The first use on a machine that others use too: whatever the umask, and wherever somebody else
+//! was first.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};

@@ -1,4 +1,5 @@
-//! Recordings are judged again without running anything, however damaged, large or strange they are.
+//! Recordings are judged again without running anything, however damaged, large or strange they
+//! are.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
@@ -269,7 +270,8 @@ fn a_spool_of_more_than_a_gigabyte_is_read_in_bounded_memory() {
     assert_eq!(run.test("Gigabyte.Last").verdict, Verdict::Pass, "{run}");
 }
 
-/// Hello, half a million counters, a hundred thousand windows of one test, and a gigabyte of log lines.
+/// Hello, half a million counters, a hundred thousand windows of one test, and a gigabyte of log
+/// lines.
 fn write_gigabyte(path: &Path) -> u64 {
     let fixture = fixture();
     let (_, hello) = &frames(&fixture)[0];
@@ -348,7 +350,8 @@ fn peak_memory(project: &Project, file: &Path) -> (Run, u64) {
             break ended;
         }
         assert!(begun.elapsed() < Duration::from_secs(120), "it does not come to its end");
-        // The kernel's own high-water mark: only the time between the last look and the end is unseen.
+        // The kernel's own high-water mark: only the time between the last look and the end is
+        // unseen.
         std::thread::sleep(Duration::from_millis(2));
     };
     assert!(peak > 0);

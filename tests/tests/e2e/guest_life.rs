@@ -1,7 +1,9 @@
-//! Drives a small program twice, plain and with the agent recording in every process of its tree, and compares: the same output,
-//! the same status, no hang. What the agent recorded is given back for a closer look; what memgate says of it, `gate` tells.
+//! Drives a small program twice, plain and with the agent recording in every process of its tree,
+//! and compares: the same output, the same status, no hang. What the agent recorded is given back
+//! for a closer look; what memgate says of it, `gate` tells.
 //!
-//! The programs lie in `tests/samples/proofs/life*`; the tests in the `guest_life_*` files beside this one, by theme.
+//! The programs lie in `tests/samples/proofs/life*`; the tests in the `guest_life_*` files beside
+//! this one, by theme.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -45,7 +47,8 @@ pub(crate) fn compiled(name: &str, source: &str, compiler: &str, flags: &[&str])
     program
 }
 
-/// A library or archive that the compiler finds. Says so where there is none: the caller then skips.
+/// A library or archive that the compiler finds. Says so where there is none: the caller then
+/// skips.
 pub(crate) fn library(name: &str, package: &str) -> Option<PathBuf> {
     let told = samples::successful(Command::new("cc").arg(format!("-print-file-name={name}")));
     let path = PathBuf::from(told.trim());
@@ -56,7 +59,8 @@ pub(crate) fn library(name: &str, package: &str) -> Option<PathBuf> {
     None
 }
 
-/// Only root may do what the caller tests. Says so where that is not the case: the caller then skips.
+/// Only root may do what the caller tests. Says so where that is not the case: the caller then
+/// skips.
 pub(crate) fn is_root(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -236,7 +240,8 @@ impl Stream {
             .collect()
     }
 
-    /// Is this recorded exactly as `keeps` (size, count) says, or does the stream say that it cannot be, because of `whom`?
+    /// Is this recorded exactly as `keeps` (size, count) says, or does the stream say that it
+    /// cannot be, because of `whom`?
     #[track_caller]
     pub(crate) fn is_exact_or_says(&self, keeps: &[(u64, u64)], whom: &str) {
         match &self.hello.blind {
@@ -266,7 +271,8 @@ pub(crate) fn gate(name: &str, program: &Path, arguments: &[&str]) -> Run {
     Project::new(&format!("life-gate-{name}")).memgate(&[&["run", "--", program], arguments].concat())
 }
 
-/// It says that it did not measure, and this about the reason and what to do about it, and ends accordingly.
+/// It says that it did not measure, and this about the reason and what to do about it, and ends
+/// accordingly.
 #[track_caller]
 pub(crate) fn is_not_measured(run: &Run, why: &[&str]) {
     run.ends_with(2);

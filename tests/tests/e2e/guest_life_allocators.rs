@@ -1,4 +1,5 @@
-//! Other allocators in the process: before the agent, behind it, linked in. Each is measured exactly, or said not to be.
+//! Other allocators in the process: before the agent, behind it, linked in. Each is measured
+//! exactly, or said not to be.
 
 use std::path::PathBuf;
 
@@ -31,7 +32,8 @@ fn the_whole_family_in_threads_is_recorded_exactly() {
     let stream = driven.main(&program);
     stream.is_exact(KEPT);
     let counters = stream.goodbye().unwrap().counters;
-    // 4 x 20,000 rounds of the churn, a third and more of them of two allocations (a realloc is a free and an allocation).
+    // 4 x 20,000 rounds of the churn, a third and more of them of two allocations (a realloc is a
+    // free and an allocation).
     assert!(counters.allocations > 80_000 && counters.unknown_frees == 0, "{counters:?}");
     gate("allocators", &program, &[]).ends_with(0);
 }

@@ -1,4 +1,5 @@
-//! However a process ends, it ends as it does without the agent, and the stream says how far it goes.
+//! However a process ends, it ends as it does without the agent, and the stream says how far it
+//! goes.
 
 use memgate_wire::{BoundaryKind, Frame, GoodbyeReason};
 
@@ -49,13 +50,15 @@ fn a_signal_ends_it_as_ever_and_nothing_pretends_to_be_an_orderly_end() {
 fn exit_handlers_that_allocate_are_recorded_to_the_last() {
     let driven = drive("handlers").ends_with(3);
     assert_eq!(driven.stdout.matches("handler").count(), 40);
-    // The first of the three blocks is overwritten by each handler with a new one, and all are lost.
+    // The first of the three blocks is overwritten by each handler with a new one, and all are
+    // lost.
     driven.main(&program("ends")).is_exact(&[(4241, 3), (4253, 40)]);
 }
 
 #[test]
 fn thread_key_destructors_that_arm_themselves_again_are_recorded_to_the_last() {
     let driven = drive("destructors").ends_with(3);
-    // glibc gives keys four rounds; this one asks for three: 800 threads that keep one block in each.
+    // glibc gives keys four rounds; this one asks for three: 800 threads that keep one block in
+    // each.
     driven.main(&program("ends")).is_exact(&[(4241, 3), (4253, 2400), (71, 0), (33, 0)]);
 }

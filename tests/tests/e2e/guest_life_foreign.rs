@@ -1,4 +1,5 @@
-//! Programs the agent cannot be loaded into, or not as into others: musl, static ones, set-user-id ones.
+//! Programs the agent cannot be loaded into, or not as into others: musl, static ones, set-user-id
+//! ones.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -113,7 +114,8 @@ fn a_set_user_id_program_in_the_tree_runs_with_its_rights_and_without_the_agent(
     );
 }
 
-/// glibc repeats it in every thread of the process, and fails where one cannot: an agent's thread would be such a one.
+/// glibc repeats it in every thread of the process, and fails where one cannot: an agent's thread
+/// would be such a one.
 #[test]
 fn a_process_that_gives_up_its_user_goes_on_being_recorded() {
     if !is_root("giving up rights") || !has_tool("setpriv") {

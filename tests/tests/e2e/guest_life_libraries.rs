@@ -45,7 +45,8 @@ fn a_library_whose_constructor_forks_is_loaded_as_ever() {
     assert!(!child(&driven));
 }
 
-/// The loader looks at the return address of `dlopen` to find the caller's run path: the agent's would be another one.
+/// The loader looks at the return address of `dlopen` to find the caller's run path: the agent's
+/// would be another one.
 #[test]
 fn a_library_is_found_by_the_run_path_of_the_program() {
     let library = plugin();

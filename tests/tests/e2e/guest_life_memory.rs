@@ -1,4 +1,5 @@
-//! The agent runs out of memory while the program goes on with what it has: the program lives, the stream says it, the gate too.
+//! The agent runs out of memory while the program goes on with what it has: the program lives, the
+//! stream says it, the gate too.
 
 use memgate_model::Verdict;
 use memgate_wire::{ErrorCode, Frame};

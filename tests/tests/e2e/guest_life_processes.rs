@@ -1,4 +1,5 @@
-//! Processes that make processes: from many threads, in storms, in shared memory, into other programs.
+//! Processes that make processes: from many threads, in storms, in shared memory, into other
+//! programs.
 
 use memgate_model::Verdict;
 use memgate_wire::{Frame, GoodbyeReason};
@@ -29,7 +30,8 @@ fn a_fork_storm_leaves_a_stream_for_each_of_its_processes() {
     driven.main(&program("forks")).is_exact(&[(4241, 3), (4253, 0)]);
 }
 
-/// Once, `entr` hung: its SIGCHLD handler ends the process, and came while the agent's locks were held for the fork.
+/// Once, `entr` hung: its SIGCHLD handler ends the process, and came while the agent's locks were
+/// held for the fork.
 #[test]
 fn a_signal_handler_that_ends_the_process_may_come_in_the_midst_of_a_fork() {
     let driven = drive("signal", 3);
@@ -38,7 +40,8 @@ fn a_signal_handler_that_ends_the_process_may_come_in_the_midst_of_a_fork() {
     assert!(driven.forked().all(|child| child.goodbye().is_some()));
 }
 
-/// Once, a child that shares its parent's memory and left by `_exit` ended the recording of its parent, without a word.
+/// Once, a child that shares its parent's memory and left by `_exit` ended the recording of its
+/// parent, without a word.
 #[test]
 fn a_child_in_its_parents_memory_does_not_end_the_parents_recording() {
     let forks = program("forks");
@@ -53,7 +56,8 @@ fn a_child_in_its_parents_memory_does_not_end_the_parents_recording() {
     let stream = driven.main(&forks);
     stream.is_exact(&[(4241, 3), (4253, 0)]);
     let goodbye = stream.goodbye().unwrap();
-    // 200 by the child in this memory, 2,000 later; those of a child past the handlers are in nobody's books.
+    // 200 by the child in this memory, 2,000 later; those of a child past the handlers are in
+    // nobody's books.
     assert_eq!((goodbye.reason, goodbye.counters.frees), (GoodbyeReason::Exit, 2200));
     assert_eq!(driven.forked().count(), 0);
 }

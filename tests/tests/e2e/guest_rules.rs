@@ -1,7 +1,9 @@
-//! The rules of a good guest, one test each: `tests/samples/proofs/guest_*.c` run plain and tracked, and nothing may differ.
+//! The rules of a good guest, one test each: `tests/samples/proofs/guest_*.c` run plain and
+//! tracked, and nothing may differ.
 //!
-//! Data flow: [`program`] compiles a guest once → [`alike`] runs it without and with the agent, without a harness, and compares status
-//! and output but for lines that begin with `#` → [`Tracked`] holds what it said and the frames of its streams, main process first.
+//! Data flow: [`program`] compiles a guest once → [`alike`] runs it without and with the agent,
+//! without a harness, and compares status and output but for lines that begin with `#` →
+//! [`Tracked`] holds what it said and the frames of its streams, main process first.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,8 @@ use std::process::{Command, ExitStatus};
 use memgate_e2e::{Project, agent, repository, samples, say};
 use memgate_wire::{ErrorCode, Frame, Goodbye, ProcessRole};
 
-/// Most stack a hook may need below the call. Where the allocator itself needs more, the hook's own frame comes on top.
+/// Most stack a hook may need below the call. Where the allocator itself needs more, the hook's own
+/// frame comes on top.
 const HOOK_BYTES: i64 = 1024;
 const HOOK_FRAME: i64 = 128;
 
@@ -65,7 +68,8 @@ impl Tracked {
         (of(&self.plain), of(&self.told))
     }
 
-    /// The books are exact: what the guest says is `alive SIZE COUNT` is in the last snapshot, and that agrees with the counters.
+    /// The books are exact: what the guest says is `alive SIZE COUNT` is in the last snapshot, and
+    /// that agrees with the counters.
     #[track_caller]
     pub(crate) fn agrees(&self) {
         let parts = self.streams[0].iter().filter_map(|frame| match frame {
@@ -145,7 +149,8 @@ fn every_function_answers_as_the_c_library_does_and_sets_errno_as_it_does() {
         });
         assert_eq!(sizes.flatten().sum::<u64>(), count, "blocks of {size} bytes");
     };
-    // Kept, kept in spite of a failed realloc, moved by realloc; and none that realloc to 0 gave back.
+    // Kept, kept in spite of a failed realloc, moved by realloc; and none that realloc to 0 gave
+    // back.
     for (size, count) in [(70_001, 10), (70_003, 3), (1009, 1), (4001, 1), (1013, 0), (1019, 0), (2027, 0)] {
         alive(size, count);
     }

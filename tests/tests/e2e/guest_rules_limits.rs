@@ -1,4 +1,5 @@
-//! A guest under limits: it reaches them and goes on as it would alone; what the agent takes for itself has a bound.
+//! A guest under limits: it reaches them and goes on as it would alone; what the agent takes for
+//! itself has a bound.
 
 use std::process::Command;
 
@@ -6,12 +7,14 @@ use memgate_e2e::{agent, say, skip};
 
 use crate::guest_rules::{Tracked, alike, alike_with, program};
 
-/// The agent maps at most a quarter of what the guest's addresses span for its table, in steps of 516 KiB, and this much beside it.
+/// The agent maps at most a quarter of what the guest's addresses span for its table, in steps of
+/// 516 KiB, and this much beside it.
 const BESIDE_THE_TABLE_KIB: i64 = 6144;
 /// Call stacks that `guest_seccomp` makes: more than one chunk of the stack store holds (65,536).
 const STACKS: u64 = 1 << 17;
 
-/// Either everything was recorded and the books are exact, or the stream says that recording stopped.
+/// Either everything was recorded and the books are exact, or the stream says that recording
+/// stopped.
 #[track_caller]
 fn exact_or_told(run: &Tracked) {
     if !run.stopped() {
@@ -38,7 +41,8 @@ fn a_limit_on_file_sizes_is_no_signal_and_no_failure() {
     for (bytes, streams) in [("0", 1), ("20000", 2)] {
         let run = alike(&format!("rules-fsize-{bytes}"), "guest_limits", &["fsize", bytes]);
         assert!(run.told.contains("child: 7") && run.told.contains("signals: 0"), "{}", run.told);
-        // What is written to a stream that was opened before needs no more room; a child may be refused one.
+        // What is written to a stream that was opened before needs no more room; a child may be
+        // refused one.
         assert_eq!(run.streams.len(), streams);
         run.agrees();
     }

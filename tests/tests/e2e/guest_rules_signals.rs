@@ -32,7 +32,8 @@ fn threads_stopped_anywhere_do_not_stop_the_others() {
     assert!(c.allocations > 1000 && c.unknown_frees == 0, "{c:?}");
 }
 
-/// Once, the child of a fork in a thread to be cancelled ended before its first line: the agent's `open` had been a cancellation point.
+/// Once, the child of a fork in a thread to be cancelled ended before its first line: the agent's
+/// `open` had been a cancellation point.
 #[test]
 fn nothing_becomes_a_cancellation_point() {
     let run = alike("rules-cancelled", "guest_signals", &["cancelled"]);

@@ -1,4 +1,5 @@
-//! Descriptors and threads that leak are told with the place that opened or started them, one by one.
+//! Descriptors and threads that leak are told with the place that opened or started them, one by
+//! one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,8 +12,9 @@ use memgate_wire::Frame;
 
 use crate::{leaks_session, spool};
 
-/// Two tests that leak what looks alike from outside, two that leak the same, and one that leaks nothing. Each waits a moment, so that
-/// a confirmation repeats it hundreds of times, not a hundred thousand.
+/// Two tests that leak what looks alike from outside, two that leak the same, and one that leaks
+/// nothing. Each waits a moment, so that a confirmation repeats it hundreds of times, not a hundred
+/// thousand.
 const SUITE: &str = r#"#include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -143,8 +145,8 @@ fn the_samples_descriptor_and_thread_have_a_place() {
     assert_eq!(functions(&leak(run, "Leaks.ParkedThread"))[0], "leaks::start_watcher()");
 }
 
-/// Every way in, then what must not change what is known: a failed call, a closing, a child of `vfork` that closes and opens.
-/// Prints what is open at the end.
+/// Every way in, then what must not change what is known: a failed call, a closing, a child of
+/// `vfork` that closes and opens. Prints what is open at the end.
 const PROGRAM: &str = r#"#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

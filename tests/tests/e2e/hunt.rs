@@ -1,4 +1,5 @@
-//! Growth that does not come with every execution: nothing of it is seen in one, `--hunt` repeats what was never suspect.
+//! Growth that does not come with every execution: nothing of it is seen in one, `--hunt` repeats
+//! what was never suspect.
 
 use memgate_e2e::{Project, Run, junit, jvm, samples};
 use memgate_model::{Hunt, Metric, Verdict};

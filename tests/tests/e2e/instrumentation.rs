@@ -1,4 +1,5 @@
-//! Instrumented tests on a device: planted leaks are named, clean tests pass, and nothing stays on the device.
+//! Instrumented tests on a device: planted leaks are named, clean tests pass, and nothing stays on
+//! the device.
 
 use memgate_e2e::stand_in::{Adb, AdbServer, StandIn, adbs};
 use memgate_e2e::waiting::Running;
@@ -131,7 +132,8 @@ fn ctrl_c_leaves_nothing_on_the_device() {
     device.assert_clean();
 }
 
-/// The figures of a Java virtual machine, as Android's tools tell them: every source was asked, and every sum holds.
+/// The figures of a Java virtual machine, as Android's tools tell them: every source was asked, and
+/// every sum holds.
 fn tells_of_memory(suite: &SuiteReport) {
     let memory = suite.app_memory.as_ref().unwrap();
     let bytes =

@@ -1,5 +1,6 @@
-//! The app of `tests/samples/android` on a stand-in device: `am instrument` starts it in a real virtual machine, with Robolectric's framework and
-//! AndroidX Test's own runner arguments and result printer inside, and with the agent that was delivered to the device.
+//! The app of `tests/samples/android` on a stand-in device: `am instrument` starts it in a real
+//! virtual machine, with Robolectric's framework and AndroidX Test's own runner arguments and
+//! result printer inside, and with the agent that was delivered to the device.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -61,7 +62,8 @@ fn build() -> Option<Apks> {
         jars.push(folder.join("classes.jar"));
     }
     let framework = target.join("framework");
-    // Compiled against, and needed outside of the framework's own class loader for names in annotations.
+    // Compiled against, and needed outside of the framework's own class loader for names in
+    // annotations.
     jars.push(framework.join("android-all-instrumented-14-robolectric-10818077-i7.jar"));
     let classes = target.join("apk");
     let java = repository().join("device-agent/java");
@@ -149,7 +151,8 @@ pub(crate) struct Tracks {
     processes: Arc<Mutex<BTreeMap<u32, Process>>>,
     /// Folder of the agent's library in the test APK.
     brings: Option<PathBuf>,
-    /// The app's own library. Its APK has a `wrap.sh` then, which loads the agent before everything else.
+    /// The app's own library. Its APK has a `wrap.sh` then, which loads the agent before everything
+    /// else.
     native: Option<PathBuf>,
     /// That `wrap.sh` switches malloc_debug on instead: its library, and the options.
     malloc_debug: Option<(PathBuf, &'static str)>,
@@ -157,7 +160,8 @@ pub(crate) struct Tracks {
     renamed: Option<PathBuf>,
 }
 
-/// A process of the app, and where it puts what it needs for a while: it is killed, so it does not tidy up by itself.
+/// A process of the app, and where it puts what it needs for a while: it is killed, so it does not
+/// tidy up by itself.
 #[derive(Debug)]
 struct Process {
     java: Child,
@@ -229,7 +233,8 @@ pub(crate) fn decoder(more: &[&str]) -> Option<PathBuf> {
     Some(compile("libtracks.so", "cc", &[&flags[..], more].concat(), &[("decoder.c", &source)]))
 }
 
-/// A library for `System.loadLibrary("memgate_agent")` that is a phone's runtime to HotSpot's agent: it attaches it.
+/// A library for `System.loadLibrary("memgate_agent")` that is a phone's runtime to HotSpot's
+/// agent: it attaches it.
 fn library() -> PathBuf {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
@@ -279,7 +284,8 @@ impl Tracks {
         startup.chain(set).map(loaded).collect()
     }
 
-    /// A device's runtime passes the data folder, or nothing, and Android's agent finds its file there; this machine's agent is told of it.
+    /// A device's runtime passes the data folder, or nothing, and Android's agent finds its file
+    /// there; this machine's agent is told of it.
     fn options(device: &StandIn) -> PathBuf {
         device.host_path(&StandIn::data_folder(APP)).join("code_cache/memgate.options")
     }
@@ -310,7 +316,8 @@ impl Tracks {
         Process { java: java.spawn().unwrap(), _temporary: temporary }
     }
 
-    /// What `wrap.sh` sets: the agent is loaded before everything else, and finds its options; Android's looks for their file itself.
+    /// What `wrap.sh` sets: the agent is loaded before everything else, and finds its options;
+    /// Android's looks for their file itself.
     fn wrapped(&self, device: &StandIn) -> Vec<(&'static str, OsString)> {
         if let Some((library, options)) = &self.malloc_debug {
             return vec![("LD_PRELOAD", library.into()), ("LIBC_DEBUG_MALLOC_OPTIONS", options.into())];

@@ -1,4 +1,5 @@
-//! Several devices at once: each runs its share of the tests, and one report tells of all, device by device.
+//! Several devices at once: each runs its share of the tests, and one report tells of all, device
+//! by device.
 
 use std::collections::BTreeMap;
 
@@ -91,7 +92,8 @@ fn each_device_is_compared_with_its_own_baseline() {
     again.ends_with(0);
     assert_eq!(verdicts(&again), both(Verdict::Pass, Verdict::Pass), "{again}");
 
-    // Less was accepted on the one device; what the other's baseline says of that test is not its own.
+    // Less was accepted on the one device; what the other's baseline says of that test is not its
+    // own.
     let mut baseline: Value = serde_json::from_str(&project.read("memgate-baseline.json")).unwrap();
     let tests = baseline["suites"][on_large]["tests"].as_object().unwrap().clone();
     let (test, accepted) = tests.into_iter().next().unwrap();

@@ -1,4 +1,5 @@
-//! Every way in which `am instrument` ends badly is an error that repeats what the device said, and nothing stays on the device.
+//! Every way in which `am instrument` ends badly is an error that repeats what the device said, and
+//! nothing stays on the device.
 
 use std::sync::{Condvar, Mutex};
 

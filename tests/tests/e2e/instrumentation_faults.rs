@@ -1,7 +1,9 @@
-//! The device fails at any moment of a run: memgate ends, says why, and passes nothing that was not measured; no panic, no hang.
+//! The device fails at any moment of a run: memgate ends, says why, and passes nothing that was not
+//! measured; no panic, no hang.
 //!
-//! In CI it fails at four chosen moments with the newest adb; a device that falls silent costs a minute, and is left to `MEMGATE_E2E_LONG=1`, which takes
-//! thirty moments of the whole run with each adb, the same in every run of the test.
+//! In CI it fails at four chosen moments with the newest adb; a device that falls silent costs a
+//! minute, and is left to `MEMGATE_E2E_LONG=1`, which takes thirty moments of the whole run with
+//! each adb, the same in every run of the test.
 
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -24,12 +26,14 @@ const FAULTS: [What; 6] = [
     What::TransportGarbage,
     What::ServiceGarbage,
 ];
-/// A run that has not ended by then hangs: it waits for nothing longer than a test may take, but the machine may be busy.
+/// A run that has not ended by then hangs: it waits for nothing longer than a test may take, but
+/// the machine may be busy.
 const HANG: Duration = Duration::from_secs(600);
-/// How long a test may take, and a device be away: short where many moments are tried, and long where the fault has to strike, which the app has to
-/// be started for on whatever machine.
+/// How long a test may take, and a device be away: short where many moments are tried, and long
+/// where the fault has to strike, which the app has to be started for on whatever machine.
 const PATIENCE: [&str; 2] = ["    timeout: 10s\n", "    timeout: 120s\n"];
-/// The one leaks: no run of it may pass. The others are clean: only a run that measured both of them may.
+/// The one leaks: no run of it may pass. The others are clean: only a run that measured both of
+/// them may.
 const LEAKING: &str = "com.example.tracks.TileCacheTest.keepsAllTiles";
 const CLEAN: &str = "com.example.tracks.CleanTest";
 /// Runs at once: most of the time of each is waiting.
@@ -72,7 +76,8 @@ fn a_device_that_fails_at_any_moment_gives_an_error_and_never_a_pass() {
     assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n\n"));
 }
 
-/// Early ones: the library is brought, the runner names its tests, the agent speaks for the first time, the tests run.
+/// Early ones: the library is brought, the runner names its tests, the agent speaks for the first
+/// time, the tests run.
 fn chosen(adb: &Adb) -> Vec<Moment> {
     let stream = |starts_with: &str, messages| When::Exchanged { starts_with: starts_with.into(), messages };
     let (files, am, agent) = ("sync:", "shell,v2,raw:am instrument", "localabstract:");

@@ -1,4 +1,5 @@
-//! An app that R8 has renamed: classes are followed, leaks named and failures told by the names that were written, on a device too.
+//! An app that R8 has renamed: classes are followed, leaks named and failures told by the names
+//! that were written, on a device too.
 
 use std::fs;
 

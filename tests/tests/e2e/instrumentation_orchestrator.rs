@@ -1,5 +1,6 @@
-//! Each test in a process of its own, as below Android's Test Orchestrator, also where the app's data is cleared before each: the agent and
-//! its options are there again, figures are those of single tests, and the report says so.
+//! Each test in a process of its own, as below Android's Test Orchestrator, also where the app's
+//! data is cleared before each: the agent and its options are there again, figures are those of
+//! single tests, and the report says so.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -52,7 +53,8 @@ fn each_test_has_its_own_process_and_the_agent_survives_cleared_data() {
     assert_eq!(run.test(CLEAN).verdict, Verdict::Pass, "{run}");
     assert_eq!(run.test(LEAKING).verdict, Verdict::Fail, "{run}");
     assert_eq!(run.test(LEAKING).leaks[0].title, "5 × com.example.tracks.TileCache$Tile", "{run}");
-    // What would fail in a shared process passes, and fails where it is repeated: nothing is known of it, so it is no pass.
+    // What would fail in a shared process passes, and fails where it is repeated: nothing is known
+    // of it, so it is no pass.
     for id in ["com.example.tracks.IsolatedTest.isTheFirst", "com.example.tracks.IsolatedTest.isTheFirstToo"]
     {
         let test = run.test(id);
@@ -69,7 +71,8 @@ fn each_test_has_its_own_process_and_the_agent_survives_cleared_data() {
     device.assert_clean();
 }
 
-/// Before each start of tests the data of app and tests was cleared, and after that came library and options.
+/// Before each start of tests the data of app and tests was cleared, and after that came library
+/// and options.
 fn everything_was_put_back(device: &StandIn) {
     let commands = device.commands();
     let starts: Vec<usize> = (0..commands.len())

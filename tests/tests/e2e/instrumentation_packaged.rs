@@ -1,4 +1,5 @@
-//! The agent's library in the test APK: the way that needs neither `run-as` nor adb, and the only one of test farms.
+//! The agent's library in the test APK: the way that needs neither `run-as` nor adb, and the only
+//! one of test farms.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

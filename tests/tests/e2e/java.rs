@@ -1,4 +1,5 @@
-//! JUnit suites in Java virtual machines: the build runs as it is, memgate adds the rounds and the verdict.
+//! JUnit suites in Java virtual machines: the build runs as it is, memgate adds the rounds and the
+//! verdict.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -29,7 +30,8 @@ pub(crate) fn run(project: &Project, jdk: &Jdk, arguments: &[&str]) -> Run {
     project.finish(&mut command)
 }
 
-/// JUnit 4 with the first JDK and JUnit 5 with the second; in the long form both with every JDK that is here. Run when first asked for.
+/// JUnit 4 with the first JDK and JUnit 5 with the second; in the long form both with every JDK
+/// that is here. Run when first asked for.
 pub(crate) fn sessions() -> impl Iterator<Item = &'static Session> {
     static JDKS: [OnceLock<Vec<Jdk>>; 2] = [const { OnceLock::new() }; 2];
     static SESSIONS: [OnceLock<Session>; 4] = [const { OnceLock::new() }; 4];

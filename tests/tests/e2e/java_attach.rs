@@ -1,4 +1,5 @@
-//! The agent comes into a virtual machine that runs: tests from then on are seen, and a second time changes nothing.
+//! The agent comes into a virtual machine that runs: tests from then on are seen, and a second time
+//! changes nothing.
 
 use std::io::Write as _;
 use std::process::{ChildStdin, Command, Stdio};

@@ -1,4 +1,5 @@
-//! A virtual machine that does not run tests does not notice the agent: build tools, compilers, programs.
+//! A virtual machine that does not run tests does not notice the agent: build tools, compilers,
+//! programs.
 
 use std::process::Command;
 

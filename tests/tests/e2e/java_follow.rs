@@ -1,4 +1,5 @@
-//! Followed classes: every allocation and every end, by allocation site; and what may be done about it while the tests run.
+//! Followed classes: every allocation and every end, by allocation site; and what may be done about
+//! it while the tests run.
 
 use std::fs;
 use std::time::{Duration, Instant};

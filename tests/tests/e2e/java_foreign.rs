@@ -1,4 +1,5 @@
-//! Another agent in the same virtual machine that samples allocations: only one may, so memgate leaves it to that of the build.
+//! Another agent in the same virtual machine that samples allocations: only one may, so memgate
+//! leaves it to that of the build.
 
 use std::process::Command;
 

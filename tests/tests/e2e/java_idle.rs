@@ -1,4 +1,5 @@
-//! Two boundaries with nothing between them show the same heap: on that every figure of a leak rests.
+//! Two boundaries with nothing between them show the same heap: on that every figure of a leak
+//! rests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,8 @@ public final class Main {
     }
 }
 ";
-/// Collections clear a million references; says behind how many windows not all of them are in their queue.
+/// Collections clear a million references; says behind how many windows not all of them are in
+/// their queue.
 const QUEUED: &str = "package io.memgate.launcher;
 
 import io.memgate.agent.Hooks;
@@ -80,7 +82,8 @@ fn idle_boundaries_are_equal() {
     }
 }
 
-/// A cache that empties itself by its queue is as empty in each iteration, however busy the machine is.
+/// A cache that empties itself by its queue is as empty in each iteration, however busy the machine
+/// is.
 #[test]
 fn references_that_a_collection_cleared_are_queued_when_the_window_is_over() {
     for jdk in jvm::jdks() {

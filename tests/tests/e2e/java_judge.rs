@@ -1,4 +1,5 @@
-//! What a JUnit suite is failed for, and what not: JUnit Platform's own launcher runs a few classes, without a build tool.
+//! What a JUnit suite is failed for, and what not: JUnit Platform's own launcher runs a few
+//! classes, without a build tool.
 
 use std::sync::OnceLock;
 
@@ -20,7 +21,8 @@ fn first() -> Option<Jdk> {
     jvm::jdks().into_iter().next()
 }
 
-/// Threads of the pool come and go, and with them strings and arrays: 200 KB more each time are seen all the same.
+/// Threads of the pool come and go, and with them strings and arrays: 200 KB more each time are
+/// seen all the same.
 #[test]
 fn arrays_that_tests_in_parallel_leave_are_in_the_sum() {
     let Some(jdk) = first() else { return };
@@ -63,7 +65,8 @@ fn arrays_that_tests_in_parallel_leave_are_in_the_sum() {
     }
 }
 
-/// Class and source of 260 literals, each resolved when its turn comes; three times the class that is loaded becomes a larger one.
+/// Class and source of 260 literals, each resolved when its turn comes; three times the class that
+/// is loaded becomes a larger one.
 fn late_classes() -> String {
     let literals: String = (0..260).map(|n| format!("case {n}: return \"literal {n} of many\";\n")).collect();
     let fields = |count: usize| (0..count).map(|n| format!("static long f{n};")).collect::<String>();
@@ -93,7 +96,8 @@ fn late_classes() -> String {
     ))
 }
 
-/// As where a method handle is specialised after so many calls: a class goes, and a larger one comes.
+/// As where a method handle is specialised after so many calls: a class goes, and a larger one
+/// comes.
 #[test]
 fn classes_that_are_loaded_now_and_then_are_no_leak() {
     let Some(jdk) = jvm::jdks().into_iter().last() else { return };

@@ -1,4 +1,5 @@
-//! A leak of Java objects names where it is allocated, and a local variable that holds it names its thread and frame.
+//! A leak of Java objects names where it is allocated, and a local variable that holds it names its
+//! thread and frame.
 
 use memgate_e2e::jvm;
 use memgate_model::{LeakKind, Verdict};

@@ -1,5 +1,6 @@
-//! 64 threads that allocate, class loaders that come and go, the agent attached late: nothing breaks, and nothing of the agent's
-//! grows. `MEMGATE_SOAK_SECONDS=600` is the long form (`tests/prove jvm`).
+//! 64 threads that allocate, class loaders that come and go, the agent attached late: nothing
+//! breaks, and nothing of the agent's grows. `MEMGATE_SOAK_SECONDS=600` is the long form
+//! (`tests/prove jvm`).
 
 use std::collections::BTreeSet;
 use std::os::linux::net::SocketAddrExt as _;
@@ -125,7 +126,8 @@ fn soak(jdk: &Jdk, name: &str, more: &str) -> Vec<Frame> {
     frames
 }
 
-/// Bytes of the file that are mapped where it is written at this place: windows grow up to a limit, and that is no growth of the agent.
+/// Bytes of the file that are mapped where it is written at this place: windows grow up to a limit,
+/// and that is no growth of the agent.
 fn window_at(at: usize) -> u64 {
     let (mut end, mut window) = (CONTROL_BYTES as u64, 64 << 10);
     loop {

@@ -1,4 +1,5 @@
-//! No agent at all: the build runs untouched, its own result files tell of the tests, and memgate's virtual machines are asked from outside.
+//! No agent at all: the build runs untouched, its own result files tell of the tests, and memgate's
+//! virtual machines are asked from outside.
 
 use memgate_e2e::is_long;
 use memgate_e2e::jvm::{self, Truth};
@@ -38,7 +39,8 @@ fn without_the_agent_leaks_are_still_found_and_counted() {
 }
 
 fn differs(test: &TestReport, leaking: &[&str]) -> Option<String> {
-    // Without holders what the virtual machine keeps for itself (its lambda forms, say) may leave a class open: a warning, never a failure.
+    // Without holders what the virtual machine keeps for itself (its lambda forms, say) may leave a
+    // class open: a warning, never a failure.
     let fails = test.verdict == Verdict::Fail;
     (fails != leaking.contains(&test.id.as_str()))
         .then(|| format!("{}: {:?} ({})", test.id, test.verdict, test.reason))

@@ -1,4 +1,5 @@
-//! `screen: baseline`: what an accepted run left behind is not screened again, and a new leak is still found.
+//! `screen: baseline`: what an accepted run left behind is not screened again, and a new leak is
+//! still found.
 
 use memgate_e2e::Project;
 use memgate_e2e::jvm::{self, Jdk};

@@ -1,4 +1,5 @@
-//! The build is the user's: whatever its virtual machines look like and however long its tests take, memgate changes nothing about it.
+//! The build is the user's: whatever its virtual machines look like and however long its tests
+//! take, memgate changes nothing about it.
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::{Project, Run, junit};
@@ -22,7 +23,8 @@ fn run(project: &Project, jdk: &Jdk, options: &[&str], sources: &[(&str, &str)])
     project.memgate(&["run", "--"].map(str::to_owned).into_iter().chain(java).collect::<Vec<_>>())
 }
 
-/// When the agent hears that the virtual machine dies, the threads of these collectors are gone: who collects then waits for ever.
+/// When the agent hears that the virtual machine dies, the threads of these collectors are gone:
+/// who collects then waits for ever.
 #[test]
 fn a_worker_ends_with_any_collector() {
     for (jdk, collector) in jvm::jdks().iter().zip(["-XX:+UseZGC", "-XX:+UseShenandoahGC"]) {

@@ -1,4 +1,5 @@
-//! Tests that fail, or only pass once: the rest of their class is screened, and they are not judged.
+//! Tests that fail, or only pass once: the rest of their class is screened, and they are not
+//! judged.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

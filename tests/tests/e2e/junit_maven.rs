@@ -1,4 +1,5 @@
-//! Maven beyond one plain module: a reactor, several forks, the module path, class paths longer than a command line, selected tests.
+//! Maven beyond one plain module: a reactor, several forks, the module path, class paths longer
+//! than a command line, selected tests.
 
 use std::fs;
 

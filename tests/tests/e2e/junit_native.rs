@@ -1,4 +1,5 @@
-//! Native memory of libraries that JVM tests load: what a test leaks behind JNI is named by its function, what garbage still held is not blamed.
+//! Native memory of libraries that JVM tests load: what a test leaks behind JNI is named by its
+//! function, what garbage still held is not blamed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -59,7 +60,8 @@ fn what_a_test_leaks_behind_jni_is_named_and_what_garbage_held_is_not_blamed() {
             (&keeps.leaks, &keeps.reason),
             "{gate}"
         );
-        // The agent was loaded twice, and is one: a stream for each process, those of memgate's own with both sides.
+        // The agent was loaded twice, and is one: a stream for each process, those of memgate's own
+        // with both sides.
         for stream in project.streams() {
             let frames = probes::frames(&fs::read(stream).unwrap());
             let Some((_, Frame::Hello(hello))) = frames.first() else { panic!("no hello: {run}") };

@@ -1,4 +1,5 @@
-//! A Java program without JUnit is the test as a whole: what one more repetition of its work leaves decides.
+//! A Java program without JUnit is the test as a whole: what one more repetition of its work leaves
+//! decides.
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::{Project, Run, probes};

@@ -20,7 +20,8 @@ const STORE: &str = "<testsuite name=\"com.example.StoreTest\"><properties>\
 <testcase name=\"opens\" classname=\"com.example.StoreTest\" time=\"0.1\"/>\
 <testcase name=\"closes\" classname=\"com.example.StoreTest\" time=\"0.1\"/></testsuite>";
 
-/// A build in the place of Maven: the words of `first` run in the folder of one module, and another module is only reported.
+/// A build in the place of Maven: the words of `first` run in the folder of one module, and another
+/// module is only reported.
 fn build(project: &Project, first: &[String]) -> Run {
     let first: String = first.iter().map(|word| format!("'{word}' ")).collect();
     let script = project.write(
@@ -42,7 +43,8 @@ fn a_module_whose_virtual_machine_was_not_seen_is_an_error_by_its_name() {
     let project = Project::new("junit reactor");
     let module = project.folder().join("first module");
     let classes = junit::compile(&jdk, &module, &[("FirstTest", FIRST)]);
-    // The launcher's jar lies in a folder with a blank in its name, as Surefire's does where the project does.
+    // The launcher's jar lies in a folder with a blank in its name, as Surefire's does where the
+    // project does.
     let jar = module.join("the launcher").join(junit::jar().file_name().unwrap());
     fs::create_dir_all(jar.parent().unwrap()).unwrap();
     fs::copy(junit::jar(), &jar).unwrap();

@@ -1,4 +1,5 @@
-//! Robolectric: real Android framework classes in a class loader of their own, leaked Activities named with who holds them.
+//! Robolectric: real Android framework classes in a class loader of their own, leaked Activities
+//! named with who holds them.
 
 use std::process::Command;
 
@@ -20,7 +21,8 @@ const LEAKS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// Robolectric 4.14.1 cannot read the classes of a later Java ("Unsupported class file major version 69").
+/// Robolectric 4.14.1 cannot read the classes of a later Java ("Unsupported class file major
+/// version 69").
 const RELEASE: u32 = 17;
 
 #[test]

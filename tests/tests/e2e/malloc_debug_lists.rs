@@ -1,5 +1,6 @@
-//! What Android's malloc_debug lists at the ends of tests, from the process to the verdict. The library that stands for it
-//! (`tests/samples/bionic/malloc_debug.c`) gives lists as Android does; the app is that of the stand-in device.
+//! What Android's malloc_debug lists at the ends of tests, from the process to the verdict. The
+//! library that stands for it (`tests/samples/bionic/malloc_debug.c`) gives lists as Android does;
+//! the app is that of the stand-in device.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! `memgate malloc-debug --symbols`: frames of a heap dump get functions, files and lines from unstripped libraries and APKs, and only from those
-//! of the right build.
+//! `memgate malloc-debug --symbols`: frames of a heap dump get functions, files and lines from
+//! unstripped libraries and APKs, and only from those of the right build.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Java programs that R8 or ProGuard renamed are judged by the names they were written with: verdicts, ids, holders and stacks are those of the
-//! same program that was not renamed.
+//! Java programs that R8 or ProGuard renamed are judged by the names they were written with:
+//! verdicts, ids, holders and stacks are those of the same program that was not renamed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,8 @@ use crate::java::{Session, sessions};
 const PROJECT: &str = "com.example.";
 const LEAK: &str = "com.example.TileCacheTest.evicts";
 
-/// What a renaming compiler would do: each class, field and method of the project has a new name, in the order they are met.
+/// What a renaming compiler would do: each class, field and method of the project has a new name,
+/// in the order they are met.
 struct Obfuscator {
     prefix: &'static str,
     classes: BTreeMap<String, Members>,

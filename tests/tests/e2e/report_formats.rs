@@ -1,4 +1,5 @@
-//! Every format of a real session is what its readers expect: schemas of their own, parsers that are not ours.
+//! Every format of a real session is what its readers expect: schemas of their own, parsers that
+//! are not ours.
 
 use std::collections::BTreeSet;
 use std::fs;

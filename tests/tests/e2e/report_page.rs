@@ -1,4 +1,5 @@
-//! The page in a real browser: what a person sees and does, at two widths, in light and in dark; and how large it may be.
+//! The page in a real browser: what a person sees and does, at two widths, in light and in dark;
+//! and how large it may be.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +22,8 @@ fn browser() -> Option<&'static str> {
     found.filter(|_| has_tool("node"))
 }
 
-/// What `tests/peers/browser.mjs` finds in a page; nothing on its console, nothing loaded from anywhere.
+/// What `tests/peers/browser.mjs` finds in a page; nothing on its console, nothing loaded from
+/// anywhere.
 fn driven(browser: &str, page: &Path, arguments: &[&Path]) -> Value {
     let mut command = Command::new("node");
     command.arg(repository().join("tests/peers/browser.mjs")).arg(browser).arg(page).args(arguments);
@@ -118,8 +120,8 @@ fn leaked_bytes_are_seen_native_java_and_together() {
     }
 }
 
-/// Five thousand tests with two hundred samples each, as real ones are: one in twenty leaks. Beside as many rows with nothing in them, in
-/// CPU time of the page's main thread.
+/// Five thousand tests with two hundred samples each, as real ones are: one in twenty leaks. Beside
+/// as many rows with nothing in them, in CPU time of the page's main thread.
 #[test]
 fn five_thousand_tests_open_about_as_soon_as_their_bare_rows() {
     const TESTS: usize = 5000;

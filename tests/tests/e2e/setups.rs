@@ -1,4 +1,5 @@
-//! What GoogleTest runs around tests is judged like a test of its own: set-up and tear-down of suites and of environments.
+//! What GoogleTest runs around tests is judged like a test of its own: set-up and tear-down of
+//! suites and of environments.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -6,7 +7,8 @@ use std::sync::OnceLock;
 use memgate_e2e::{Project, Run, samples, skip_without};
 use memgate_model::{Outcome, Verdict};
 
-/// Leaks of 211 B to 269 B in each kind of set-up; beside them what is no leak, and a test that leaks 157 B.
+/// Leaks of 211 B to 269 B in each kind of set-up; beside them what is no leak, and a test that
+/// leaks 157 B.
 const SOURCE: &str = r#"
 #include <gtest/gtest.h>
 #include <cstdlib>

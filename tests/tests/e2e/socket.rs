@@ -81,8 +81,8 @@ fn bearer(token: &str) -> (&'static str, String) {
     ("authorization", format!("Bearer {token}"))
 }
 
-/// Takes the stream to its end and lets the guest go on at each boundary, by two orders that arrive together: one for the
-/// boundary before, and the one it waits for.
+/// Takes the stream to its end and lets the guest go on at each boundary, by two orders that arrive
+/// together: one for the boundary before, and the one it waits for.
 fn taken<S: Read + Write>(mut socket: WebSocket<S>) -> Vec<Frame> {
     let (begun, mut frames) = (Instant::now(), Vec::new());
     loop {

@@ -1,5 +1,6 @@
-//! Disks that are full, folders that are read-only or vanish, limits on files, a harness that stands still: the tests go on as they do
-//! alone, what could not be recorded is an error that says why, and nothing passes for want of room.
+//! Disks that are full, folders that are read-only or vanish, limits on files, a harness that
+//! stands still: the tests go on as they do alone, what could not be recorded is an error that says
+//! why, and nothing passes for want of room.
 
 use std::fs;
 use std::path::PathBuf;
@@ -59,8 +60,9 @@ fn own_mounts() -> Option<&'static str> {
     })
 }
 
-/// Runs a shell script with mounts of its own: `$small` is a file system of so many bytes, `$memgate` the program, `$suite` the
-/// tests. Afterwards the session lies below the project, as far as it came.
+/// Runs a shell script with mounts of its own: `$small` is a file system of so many bytes,
+/// `$memgate` the program, `$suite` the tests. Afterwards the session lies below the project, as
+/// far as it came.
 fn on_a_small_disk(project: &Project, size: &str, script: &str) -> Option<Output> {
     let flags = own_mounts()?;
     let small = project.folder().join("small");
@@ -152,7 +154,8 @@ fn a_disk_that_is_full_before_the_run_is_told_and_nothing_is_run() {
 #[test]
 fn a_disk_that_fills_up_during_the_run_is_an_error_and_the_tests_pass_all_the_same() {
     let project = Project::new("disk-full-during");
-    // Room for the session and the first windows of the spool, in steps: the end of it comes at different places.
+    // Room for the session and the first windows of the spool, in steps: the end of it comes at
+    // different places.
     for size in ["160k", "600k"] {
         let script = "$memgate run -- $suite; code=$?; rm -rf $project/kept; cp -r .memgate/latest/ $project/kept; exit $code";
         let Some(output) = on_a_small_disk(&project, size, script) else { return };
@@ -319,7 +322,8 @@ fn a_harness_that_stands_still_costs_its_timeout_once_and_then_nothing() {
     assert!(report.exit_code != 0 || tests == 3, "a pass only with all tests: {report:#?}");
 }
 
-/// Found by a full disk: a process that repeats its test until it is told to stop, and is not heard of, did so for ever.
+/// Found by a full disk: a process that repeats its test until it is told to stop, and is not heard
+/// of, did so for ever.
 #[test]
 fn a_repeated_test_that_is_not_heard_of_is_ended_and_no_pass() {
     let program = samples::own_suite(

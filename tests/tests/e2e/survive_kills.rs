@@ -1,8 +1,9 @@
-//! `kill -9` of the tested process and of the harness at random moments: nothing hangs, nothing passes that was not measured, what was
-//! recorded can be read to its last whole frame, and the user's tests go on without their harness.
+//! `kill -9` of the tested process and of the harness at random moments: nothing hangs, nothing
+//! passes that was not measured, what was recorded can be read to its last whole frame, and the
+//! user's tests go on without their harness.
 //!
-//! Six kills belong to every test run; `tests/proofs/kills` asks for more. Each has a number that decides everything about it:
-//! `MEMGATE_KILLS=1 MEMGATE_KILLS_SEED=4711` repeats one.
+//! Six kills belong to every test run; `tests/proofs/kills` asks for more. Each has a number that
+//! decides everything about it: `MEMGATE_KILLS=1 MEMGATE_KILLS_SEED=4711` repeats one.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -29,7 +30,8 @@ const MOMENT: Duration = Duration::from_millis(400);
 /// Kills at the same time.
 const SIDE_BY_SIDE: usize = 2;
 
-/// A suite of short tests, of which some leave much behind from many places: boundaries take long and the spool grows.
+/// A suite of short tests, of which some leave much behind from many places: boundaries take long
+/// and the spool grows.
 const SUITE: &str = r#"
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -410,7 +412,8 @@ impl Killed<'_> {
     }
 }
 
-/// A test that leaks never passes, one that is clean is never said to leak, and what crashed is an error.
+/// A test that leaks never passes, one that is clean is never said to leak, and what crashed is an
+/// error.
 fn check_verdicts(report: &RunReport, leaky: bool) -> Result<(), String> {
     for test in report.suites.iter().flat_map(|suite| &suite.tests) {
         let right = if test.id.starts_with("Leaky.") {

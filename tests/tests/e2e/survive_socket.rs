@@ -1,5 +1,6 @@
-//! Peers of the agent's socket that read slowly or not at all, talk nonsense, flood, never finish, or come in crowds. Whatever they do,
-//! the tests pass as they do alone, and are held up no longer than they may be.
+//! Peers of the agent's socket that read slowly or not at all, talk nonsense, flood, never finish,
+//! or come in crowds. Whatever they do, the tests pass as they do alone, and are held up no longer
+//! than they may be.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -18,7 +19,8 @@ use tungstenite::{Message, WebSocket};
 const TOKEN: &str = "correct-horse-battery-staple";
 /// Nothing here takes longer, on however busy a machine.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// What a guest may wait for a peer: for the first answer that does not come, and for its last words to be read.
+/// What a guest may wait for a peer: for the first answer that does not come, and for its last
+/// words to be read.
 const WAIT: Duration = Duration::from_millis(700);
 const MOST_WAITS: u32 = 2;
 
@@ -86,7 +88,8 @@ impl Guest {
         let took = self.begun.elapsed();
         assert!(status.success() && told.contains("[  PASSED  ] 6 tests."), "{status}\n{told}\n{complained}");
         assert_eq!(complained, "");
-        // The machine may be busy with other tests meanwhile; a wait at each of the twelve boundaries would show all the same.
+        // The machine may be busy with other tests meanwhile; a wait at each of the twelve
+        // boundaries would show all the same.
         let limit = alone * 4 + waits + Duration::from_secs(4);
         assert!(took < limit, "it took {took:?}, alone {alone:?} and may wait {waits:?}");
     }
@@ -273,7 +276,8 @@ fn an_order_for_another_boundary_is_not_obeyed_when_its_sender_goes() {
     let guest = Guest::start("survive-stale-order", DEADLINE, true);
     let mut socket = let_in(guest.connect());
     let begin = boundary(&mut socket, BoundaryKind::ProcessStart);
-    // The guest stands at the first boundary. It goes on because nobody is there, not because of what was said before.
+    // The guest stands at the first boundary. It goes on because nobody is there, not because of
+    // what was said before.
     socket.send(ordered(begin.sequence - 1, order::STOP)).unwrap();
     drop(socket);
     guest.passes(alone, Duration::ZERO);

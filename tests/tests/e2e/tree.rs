@@ -1,4 +1,5 @@
-//! The same suites below ctest, make and a shell script: every GoogleTest executable is measured, nothing else is.
+//! The same suites below ctest, make and a shell script: every GoogleTest executable is measured,
+//! nothing else is.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

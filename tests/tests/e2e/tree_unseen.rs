@@ -1,4 +1,5 @@
-//! Below a script, ctest or make: a GoogleTest program that the agent is not in is an error by its name, whoever else is measured.
+//! Below a script, ctest or make: a GoogleTest program that the agent is not in is an error by its
+//! name, whoever else is measured.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

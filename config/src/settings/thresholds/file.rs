@@ -1,4 +1,5 @@
-//! The tables of `thresholds` as the file has them: metrics are keys, so they are read and described by hand.
+//! The tables of `thresholds` as the file has them: metrics are keys, so they are read and
+//! described by hand.
 
 use std::borrow::Cow;
 

@@ -1,13 +1,17 @@
 //! The heap of Android's runtime, counted by class.
 //!
-//! Data flow: [`ArtHeap::of`] looks among the extension functions for the walk that tells each object's heap; [`ArtHeap::count`] tags the
-//! classes that have come since the last time with numbers, walks once, and adds up by the number of an object's class. No object is
-//! ever tagged: the runtime's table of tags is swept by every collection and rewritten for every object that moves.
+//! Data flow: [`ArtHeap::of`] looks among the extension functions for the walk that tells each
+//! object's heap; [`ArtHeap::count`] tags the classes that have come since the last time with
+//! numbers, walks once, and adds up by the number of an object's class. No object is ever tagged:
+//! the runtime's table of tags is swept by every collection and rewritten for every object that
+//! moves.
 //!
-//! The plain walk also visits what the boot image and the zygote brought, some 10^5 objects that no test makes. Only the app's own
-//! heap counts; without the extension everything does, which differences between two counts do not notice.
+//! The plain walk also visits what the boot image and the zygote brought, some 10^5 objects that no
+//! test makes. Only the app's own heap counts; without the extension everything does, which
+//! differences between two counts do not notice.
 //!
-//! Another of its extensions puts a dex file behind what a class loader has ([`Jvmti::add_to_dex_loader`]).
+//! Another of its extensions puts a dex file behind what a class loader has
+//! ([`Jvmti::add_to_dex_loader`]).
 
 use core::ffi::{CStr, c_void};
 use core::ptr;
@@ -51,7 +55,8 @@ pub struct ArtHeap {
     signatures: Mutex<Vec<String>>,
 }
 
-/// What the walk adds to. It has all its room before: while the walk runs every other thread stands, maybe inside an allocation.
+/// What the walk adds to. It has all its room before: while the walk runs every other thread
+/// stands, maybe inside an allocation.
 struct Sums {
     classes: Vec<(u64, u64)>,
     /// The walk tells heaps apart.
@@ -59,7 +64,8 @@ struct Sums {
 }
 
 impl ArtHeap {
-    /// By the runtime's own walk where it has one, else by the plain one, which every virtual machine has. `None`: it refuses tags.
+    /// By the runtime's own walk where it has one, else by the plain one, which every virtual
+    /// machine has. `None`: it refuses tags.
     #[must_use]
     pub fn of(env: &Env<'_>) -> Option<Self> {
         Self::new(OwnJvmti::new(env)?)
@@ -78,8 +84,8 @@ impl ArtHeap {
         self.walk.is_some()
     }
 
-    /// Everything in the app's heap, reachable or not: collect before. Leaves a local reference for each loaded class behind, so
-    /// run it in a local frame.
+    /// Everything in the app's heap, reachable or not: collect before. Leaves a local reference for
+    /// each loaded class behind, so run it in a local frame.
     pub fn count(&self) -> Result<Vec<ClassTotal>, Error> {
         let mut signatures = self.signatures.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.number_classes(&mut signatures)?;
@@ -90,7 +96,8 @@ impl ArtHeap {
         let walk = self.walk.map_or(plain, Ok)?;
         let callbacks = raw::HeapCallbacks { iteration: Some(object), ..raw::HeapCallbacks::default() };
         let user = (&raw mut sums).cast::<c_void>();
-        // SAFETY: no filter, all classes; the sums outlive the call, which is over when the walk is.
+        // SAFETY: no filter, all classes; the sums outlive the call, which is over when the walk
+        // is.
         check(unsafe { walk(self.jvmti.env, 0, ptr::null_mut(), &raw const callbacks, user) })?;
         let counted = signatures.iter().zip(sums.classes.iter().skip(1));
         Ok(counted
@@ -133,10 +140,12 @@ impl Jvmti {
         self.art_extensions().is_some()
     }
 
-    /// This class loader finds from now on the classes of a dex file, too, where it does not find them by itself.
+    /// This class loader finds from now on the classes of a dex file, too, where it does not find
+    /// them by itself.
     ///
     /// # Errors
-    /// It is no loader of dex files, or the runtime refuses the file; [`Error::NotThere`]: the runtime is older than Android 11, or another.
+    /// It is no loader of dex files, or the runtime refuses the file; [`Error::NotThere`]: the
+    /// runtime is older than Android 11, or another.
     pub fn add_to_dex_loader(self, loader: &JObject<'_>, dex: &CStr) -> Result<(), Error> {
         self.raw_add_to_dex_loader(loader.as_raw(), dex)
     }
@@ -168,7 +177,8 @@ impl Jvmti {
             let art = art.get_or_insert_default();
             let function = (!extension.func.is_null()).then_some(extension.func);
             if id.as_bytes() == ITERATE_THROUGH_HEAP.to_bytes() {
-                // SAFETY: the extension of this name takes a filter, a class, callbacks and a pointer for them, as the plain walk does.
+                // SAFETY: the extension of this name takes a filter, a class, callbacks and a
+                // pointer for them, as the plain walk does.
                 art.walk = function
                     .map(|at| unsafe { core::mem::transmute::<*const c_void, f::IterateThroughHeap>(at) });
             }
@@ -207,7 +217,8 @@ impl Jvmti {
     }
 }
 
-/// Both walks call this: the plain one without the last argument, which is looked at only where the walk tells heaps apart.
+/// Both walks call this: the plain one without the last argument, which is looked at only where the
+/// walk tells heaps apart.
 unsafe extern "system" fn object(
     class: jlong,
     bytes: jlong,

@@ -66,8 +66,8 @@ impl StackFrame {
     pub const NONE: Self = Self { method: Method(ptr::null_mut()), location: 0 };
 }
 
-/// An environment beside the agent's own, with a tag map of its own; both end with it. Copies of the inner value must not be used
-/// after that.
+/// An environment beside the agent's own, with a tag map of its own; both end with it. Copies of
+/// the inner value must not be used after that.
 #[derive(Debug)]
 pub struct OwnJvmti(pub(crate) Jvmti);
 
@@ -119,7 +119,8 @@ pub struct Field {
 const ACC_STATIC: jint = 8;
 
 impl Jvmti {
-    /// Asks the virtual machine for its tool interface. Once per agent: each answer has a tag map of its own.
+    /// Asks the virtual machine for its tool interface. Once per agent: each answer has a tag map
+    /// of its own.
     ///
     /// # Safety
     /// `vm` must be the `JavaVM` that the virtual machine gave to the agent.
@@ -318,7 +319,8 @@ impl Jvmti {
         Ok(Field { name, is_static: modifiers & ACC_STATIC != 0 })
     }
 
-    /// The interfaces that a class itself implements (or an interface extends), as local references.
+    /// The interfaces that a class itself implements (or an interface extends), as local
+    /// references.
     pub fn interfaces<'local>(
         self,
         env: &Env<'local>,
@@ -379,7 +381,8 @@ impl Jvmti {
         // SAFETY: the type of this place.
         let get = unsafe { self.function::<f::GetStackTrace>(raw::GET_STACK_TRACE) }?;
         let frames = room.as_mut_ptr().cast::<raw::FrameInfo>();
-        // SAFETY: null is the calling thread; room for as many frames as told, of the same layout (a test compares them).
+        // SAFETY: null is the calling thread; room for as many frames as told, of the same layout
+        // (a test compares them).
         check(unsafe { get(self.env, ptr::null_mut(), 0, most, frames, &raw mut count) })?;
         Ok(room.get(..usize::try_from(count).unwrap_or(0)).unwrap_or_default())
     }
@@ -448,7 +451,8 @@ impl Jvmti {
         check(unsafe { again(self.env, 1, classes.as_ptr()) })
     }
 
-    /// Mean bytes between two sampled allocations. The interval is one for the whole virtual machine.
+    /// Mean bytes between two sampled allocations. The interval is one for the whole virtual
+    /// machine.
     pub fn set_sampling_interval(self, bytes: u32) -> Result<(), Error> {
         let bytes = jint::try_from(bytes).map_err(|_too_large| Error::NotThere)?;
         // SAFETY: the type of this place.

@@ -1,4 +1,5 @@
-//! Events: the virtual machine calls one of the functions here, which calls the one [`Events`] value of the agent.
+//! Events: the virtual machine calls one of the functions here, which calls the one [`Events`]
+//! value of the agent.
 
 use core::ffi::{CStr, c_char, c_uchar, c_void};
 use core::{ptr, slice};
@@ -11,7 +12,8 @@ use jni::{Env, EnvUnowned};
 use crate::calls::{Error, Jvmti, check};
 use crate::raw::{self, function as f};
 
-/// What the agent hears. No lock of the agent may be held across a call back into the virtual machine.
+/// What the agent hears. No lock of the agent may be held across a call back into the virtual
+/// machine.
 pub trait Events: Sync {
     /// The virtual machine is ready to run Java code; the main class is not yet loaded.
     fn vm_init(&self, env: &mut EnvUnowned<'_>);
@@ -19,19 +21,22 @@ pub trait Events: Sync {
     /// The virtual machine is about to end; Java code can still run.
     fn vm_death(&self, env: &mut EnvUnowned<'_>);
 
-    /// A class (`java/lang/String`) is being defined, or defined again; an answer replaces its bytes.
+    /// A class (`java/lang/String`) is being defined, or defined again; an answer replaces its
+    /// bytes.
     fn class_loads(&self, name: &str, bytes: &[u8]) -> Option<Vec<u8>>;
 
     /// A class can be used from now on: its methods can be bound.
     fn class_prepared(&self, env: &mut Env<'_>, class: &JClass<'_>);
 
-    /// Out of heap or of threads: bits of `JVMTI_RESOURCE_EXHAUSTED_*`, and what the virtual machine says.
+    /// Out of heap or of threads: bits of `JVMTI_RESOURCE_EXHAUSTED_*`, and what the virtual
+    /// machine says.
     fn exhausted(&self, env: &mut Env<'_>, flags: u32, what: &str);
 
     /// An allocation was sampled, in the thread that makes it.
     fn sampled(&self, env: &mut Env<'_>, object: &JObject<'_>, class: &JObject<'_>, bytes: u64);
 
-    /// A tagged object is gone. Comes late, from a thread of the virtual machine: nothing of JNI or JVMTI may be called.
+    /// A tagged object is gone. Comes late, from a thread of the virtual machine: nothing of JNI or
+    /// JVMTI may be called.
     fn freed(&self, tag: i64);
 }
 
@@ -53,14 +58,16 @@ pub enum Event {
     ObjectFree = 83,
     /// [`Events::sampled`], of every allocation: on ART.
     VmObjectAlloc = 84,
-    /// [`Events::sampled`]; on ART this number is another event, so the virtual machine is asked for the capability first.
+    /// [`Events::sampled`]; on ART this number is another event, so the virtual machine is asked
+    /// for the capability first.
     SampledObjectAlloc = 86,
 }
 
 static LISTENER: OnceLock<&'static dyn Events> = OnceLock::new();
 
 impl Jvmti {
-    /// Sends all events to `listener`, for the life of the process. Events are off until [`Jvmti::enable`].
+    /// Sends all events to `listener`, for the life of the process. Events are off until
+    /// [`Jvmti::enable`].
     pub fn listen(self, listener: &'static dyn Events) -> Result<(), Error> {
         LISTENER.get_or_init(|| listener);
         let callbacks = raw::EventCallbacks {

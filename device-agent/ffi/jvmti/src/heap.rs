@@ -1,5 +1,6 @@
-//! Walks over the heap. The visitor runs while the whole virtual machine stands still: it may touch memory that it has, and
-//! nothing else: no JNI, no JVMTI, no allocation that could wait for a thread that stands.
+//! Walks over the heap. The visitor runs while the whole virtual machine stands still: it may touch
+//! memory that it has, and nothing else: no JNI, no JVMTI, no allocation that could wait for a
+//! thread that stands.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -86,7 +87,8 @@ pub struct Reference<'a> {
 }
 
 impl Jvmti {
-    /// Visits every object (reachable or not) that the filter leaves: tag of its class, bytes, its own tag, which may be changed.
+    /// Visits every object (reachable or not) that the filter leaves: tag of its class, bytes, its
+    /// own tag, which may be changed.
     pub fn iterate(
         self,
         filter: HeapFilter,
@@ -102,7 +104,8 @@ impl Jvmti {
         check(unsafe { walk(self.env, filter as jint, class, &raw const callbacks, (&raw mut visit).cast()) })
     }
 
-    /// Visits every reference that can be reached from the roots (or from `from`), breadth first per root set.
+    /// Visits every reference that can be reached from the roots (or from `from`), breadth first
+    /// per root set.
     pub fn follow(
         self,
         filter: HeapFilter,
@@ -177,7 +180,8 @@ unsafe fn kind_of(kind: jint, info: *const raw::HeapReferenceInfo) -> ReferenceK
     };
     let frame = || {
         let stack = info.cast::<raw::StackLocalInfo>();
-        // SAFETY: kinds that call this have these members; JNI locals end behind them, so that only the places are taken.
+        // SAFETY: kinds that call this have these members; JNI locals end behind them, so that only
+        // the places are taken.
         let thread = unsafe { &raw const (*stack).thread_tag };
         // SAFETY: as above.
         let method = unsafe { &raw const (*stack).method };

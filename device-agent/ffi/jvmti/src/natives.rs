@@ -1,5 +1,6 @@
-//! The native methods of `io.memgate.agent.Hooks`: Java calls one of the functions here, which calls the one [`Natives`] value of
-//! the agent. A call from Java never throws and never fails: what went wrong is the agent's to tell.
+//! The native methods of `io.memgate.agent.Hooks`: Java calls one of the functions here, which
+//! calls the one [`Natives`] value of the agent. A call from Java never throws and never fails:
+//! what went wrong is the agent's to tell.
 
 use core::ffi::c_void;
 use std::sync::OnceLock;
@@ -21,7 +22,8 @@ pub trait Natives: Sync {
     fn iteration(&self, number: u32);
     /// A window ends here: what is alive is measured. Returns the orders of the harness.
     fn window(&self, env: &mut Env<'_>, suite: &str, test: &str, outcome: i32) -> u32;
-    /// What reports the tests, before the first one; the system properties as they are then, `key NUL value NUL …`.
+    /// What reports the tests, before the first one; the system properties as they are then, `key
+    /// NUL value NUL …`.
     fn listener(&self, name: &str, properties: &str);
     /// All tests are over, and nothing tells that the process ends: Android ends it with the run.
     fn run_finished(&self, env: &mut Env<'_>);

@@ -9,7 +9,8 @@ pub type Env = *mut *const *const c_void;
 /// `jvmtiError`.
 pub type Code = jint;
 
-/// Places in the function table, counted from 1 as the specification does, with the name `jvmti.h` gives each.
+/// Places in the function table, counted from 1 as the specification does, with the name `jvmti.h`
+/// gives each.
 macro_rules! slots {
     ($($name:ident = $slot:literal $c_name:literal),* $(,)?) => {
         $(
@@ -64,7 +65,8 @@ slots! {
 
 /// Last place of the table in JVMTI 1.2, which ART implements.
 pub const LAST_OF_1_2: usize = 154;
-/// Versions to ask for, best first: 11, 1.2, and what ART gives to processes that are not debuggable.
+/// Versions to ask for, best first: 11, 1.2, and what ART gives to processes that are not
+/// debuggable.
 pub const VERSIONS: [jint; 3] = [0x300B_0000, 0x3001_0200, 0x7001_0200];
 
 /// `jvmtiCapabilities`: 128 bits, numbered in the order of `jvmti.h`.
@@ -161,7 +163,8 @@ pub union HeapReferenceInfo {
     pub reserved: [jlong; 8],
 }
 
-/// `jvmtiHeapIterationCallback`, with the number of the object's heap behind it, which only ART's extension passes.
+/// `jvmtiHeapIterationCallback`, with the number of the object's heap behind it, which only ART's
+/// extension passes.
 pub type HeapIteration = unsafe extern "system" fn(jlong, jlong, *mut jlong, jint, *mut c_void, jint) -> jint;
 /// `jvmtiHeapReferenceCallback`
 pub type HeapReference = unsafe extern "system" fn(

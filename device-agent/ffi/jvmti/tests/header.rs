@@ -1,4 +1,5 @@
-//! The function table, the capabilities and the structures against the `jvmti.h` of every JDK that is found.
+//! The function table, the capabilities and the structures against the `jvmti.h` of every JDK that
+//! is found.
 #![expect(clippy::print_stderr, clippy::unwrap_used, reason = "a test tells what it could not check")]
 
 use std::path::PathBuf;
@@ -37,7 +38,7 @@ fn every_function_stands_where_the_header_has_it() {
     with_headers(|text| {
         let table = text.split("typedef struct jvmtiInterface_1_ {").nth(1).unwrap();
         let table = table.split("} jvmtiInterface_1;").next().unwrap();
-        // "/*   2 : Set Event Notification Mode */ jvmtiError (JNICALL *SetEventNotificationMode) (…"
+        // "/* 2 : Set Event Notification Mode */ jvmtiError (JNICALL *SetEventNotificationMode) (…"
         let in_header: Vec<(usize, &str)> = table
             .split("/*")
             .filter_map(|entry| {

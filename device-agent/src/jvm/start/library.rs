@@ -1,5 +1,6 @@
-//! `System.loadLibrary`: the app itself brings the agent. It has Java's interface then, but the tool interface is there only once an
-//! agent was attached: so the runtime is asked to attach this library, by the method that debuggable apps may call.
+//! `System.loadLibrary`: the app itself brings the agent. It has Java's interface then, but the
+//! tool interface is there only once an agent was attached: so the runtime is asked to attach this
+//! library, by the method that debuggable apps may call.
 
 use jni::objects::{JClass, JObject, JValue};
 use jni::{Env, jni_sig, jni_str};
@@ -63,7 +64,8 @@ pub(crate) fn on_library(env: &mut Env<'_>) {
     }
 }
 
-/// Does an agent answer already? It may be another copy of this library, attached from another path.
+/// Does an agent answer already? It may be another copy of this library, attached from another
+/// path.
 fn is_served(env: &mut Env<'_>, hooks: &JClass<'_>) -> bool {
     let answer = env.call_static_method(hooks, jni_str!("active"), jni_sig!("()Z"), &[]);
     // Nothing is bound yet: the call has thrown.
@@ -84,7 +86,8 @@ fn attach(env: &mut Env<'_>, hooks: &JClass<'_>) -> Result<(), Failure> {
         if attached.is_ok() {
             return Ok(());
         }
-        // Before API 28 there is only the runtime's own, which takes a path and knows no class loaders.
+        // Before API 28 there is only the runtime's own, which takes a path and knows no class
+        // loaders.
         env.exception_clear();
         let path = env.new_string(process::path_of(on_library as fn(&mut Env<'_>) as usize))?;
         let debug = env.find_class(jni_str!("dalvik/system/VMDebug"))?;

@@ -1,9 +1,11 @@
 //! The model checker's side of [`super`]: atomics and mappings of one execution.
 //!
-//! Loom alone skips executions in which a thread reads a value before it writes it: it remembers one access of each value, and the
-//! thread's own read hides the one of another thread (tokio-rs/loom#166, #392). It also lets a store take effect before a
-//! read-modify-write of another thread that came first. So every operation here takes a turn at a counter beside its value, where
-//! nothing hides anything, and stores to one value take effect in the order in which the model makes them.
+//! Loom alone skips executions in which a thread reads a value before it writes it: it remembers
+//! one access of each value, and the thread's own read hides the one of another thread
+//! (tokio-rs/loom#166, #392). It also lets a store take effect before a read-modify-write of
+//! another thread that came first. So every operation here takes a turn at a counter beside its
+//! value, where nothing hides anything, and stores to one value take effect in the order in which
+//! the model makes them.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -61,7 +63,8 @@ impl<T: Word> Atomic<T> {
     /// As core's.
     pub fn store(&self, value: T, order: Ordering) {
         self.at_once(|| {
-            // Fails, so it changes nothing and orders nothing but this store behind those before it.
+            // Fails, so it changes nothing and orders nothing but this store behind those before
+            // it.
             let seen = self.value.compare_exchange(NOBODYS, NOBODYS, Ordering::Relaxed, Ordering::Relaxed);
             assert!(seen.is_err());
             self.value.store(value.number(), order);
@@ -189,5 +192,6 @@ pub(crate) fn map<H: Zeroed, T: Zeroed>(count: usize, _soon: bool) -> Option<Non
     Some(at.cast())
 }
 
-/// The memory stays until the execution ends: what somebody still does with it shows in what is missing elsewhere.
+/// The memory stays until the execution ends: what somebody still does with it shows in what is
+/// missing elsewhere.
 pub(crate) unsafe fn unmap<H, T>(_at: NonNull<H>, _count: usize) {}

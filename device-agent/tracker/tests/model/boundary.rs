@@ -1,8 +1,10 @@
-//! The handshake at a boundary (`memgate_wire::handshake`, both halves): no wake-up is lost, no order is taken twice or by another
-//! thread, and a guest waits no longer than its limit at whichever of its steps the harness dies.
+//! The handshake at a boundary (`memgate_wire::handshake`, both halves): no wake-up is lost, no
+//! order is taken twice or by another thread, and a guest waits no longer than its limit at
+//! whichever of its steps the harness dies.
 //!
-//! A model has no time. Without a limit a lost wake-up is a deadlock, which the checker reports. With one, a wait ends by a
-//! wake-up after a while, or by its limit once the harness is dead and nothing else can happen.
+//! A model has no time. Without a limit a lost wake-up is a deadlock, which the checker reports.
+//! With one, a wait ends by a wake-up after a while, or by its limit once the harness is dead and
+//! nothing else can happen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,7 +180,8 @@ fn boundaries_one_after_the_other() {
     });
 }
 
-/// Two threads at boundaries of their own: both go on, whichever the harness sees, and none takes the other's orders.
+/// Two threads at boundaries of their own: both go on, whichever the harness sees, and none takes
+/// the other's orders.
 #[test]
 fn boundaries_of_two_threads() {
     check("boundaries_of_two_threads", (2, 3), || {
@@ -206,7 +209,8 @@ fn boundaries_of_two_threads() {
     });
 }
 
-/// The harness dies at every one of its steps: the guest goes on within its limit, with orders or without.
+/// The harness dies at every one of its steps: the guest goes on within its limit, with orders or
+/// without.
 #[test]
 fn harness_that_dies() {
     // One boundary costs it at most: look, sleep, look, two stores, one wake.
@@ -245,7 +249,8 @@ fn harness_that_leaves() {
     });
 }
 
-/// Without a second look at the word the kernel's promise is void: this shows that the models find a lost wake-up.
+/// Without a second look at the word the kernel's promise is void: this shows that the models find
+/// a lost wake-up.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn wake_up_that_is_lost() {

@@ -1,4 +1,5 @@
-//! Epochs: a boundary that is told «nothing is alive» is right about everything that was recorded before it.
+//! Epochs: a boundary that is told «nothing is alive» is right about everything that was recorded
+//! before it.
 
 use std::sync::Arc;
 
@@ -21,8 +22,9 @@ fn survivors(tracker: &Tracker, from: u32) -> Vec<u64> {
     sizes
 }
 
-/// A leak, then a block that passes from its thread to another one, which frees it while the boundary adds up: the free must not
-/// be set against the leak. The thread that frees has the older state, which a sum reaches later.
+/// A leak, then a block that passes from its thread to another one, which frees it while the
+/// boundary adds up: the free must not be set against the leak. The thread that frees has the older
+/// state, which a sum reaches later.
 #[test]
 fn a_leak_beside_a_block_in_flight() {
     check("a_leak_beside_a_block_in_flight", (2, 3), || {
@@ -52,8 +54,8 @@ fn a_leak_beside_a_block_in_flight() {
     });
 }
 
-/// A window begins while another thread allocates: what that thread does after it has seen the window belongs to it, and what
-/// belongs to the window is counted and found.
+/// A window begins while another thread allocates: what that thread does after it has seen the
+/// window belongs to it, and what belongs to the window is counted and found.
 #[test]
 fn a_window_that_begins_during_an_allocation() {
     check("a_window_that_begins_during_an_allocation", (2, 3), || {
@@ -78,8 +80,8 @@ fn a_window_that_begins_during_an_allocation() {
     });
 }
 
-/// A thread frees with the count of an epoch that is long over: that must not be set against what a later epoch, which has
-/// the same place in the ring, leaves behind.
+/// A thread frees with the count of an epoch that is long over: that must not be set against what a
+/// later epoch, which has the same place in the ring, leaves behind.
 #[test]
 fn a_late_free_of_an_old_epoch() {
     check("a_late_free_of_an_old_epoch", (2, 3), || {
@@ -100,7 +102,8 @@ fn a_late_free_of_an_old_epoch() {
     });
 }
 
-/// The count starts again while another thread allocates and frees: nothing is lost, and the new window holds only its own.
+/// The count starts again while another thread allocates and frees: nothing is lost, and the new
+/// window holds only its own.
 #[test]
 fn a_count_that_starts_again() {
     check("a_count_that_starts_again", (2, 3), || {

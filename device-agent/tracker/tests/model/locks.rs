@@ -1,4 +1,5 @@
-//! The agent's lock: one holder at a time, who sees what the holder before it did, and nobody sleeps beside a free lock.
+//! The agent's lock: one holder at a time, who sees what the holder before it did, and nobody
+//! sleeps beside a free lock.
 
 use std::sync::Arc;
 

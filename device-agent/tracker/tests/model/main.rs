@@ -1,7 +1,9 @@
-//! Models of what threads share: the source that ships, under a model checker that tries every order of their steps and every value a
-//! relaxed load may return (`--cfg loom`, see `memgate_tracker::sync`). `tests/proofs/models` runs them.
+//! Models of what threads share: the source that ships, under a model checker that tries every
+//! order of their steps and every value a relaxed load may return (`--cfg loom`, see
+//! `memgate_tracker::sync`). `tests/proofs/models` runs them.
 //!
-//! A thread that ends is joined: what it did happened before what follows, as with a guest's own synchronization.
+//! A thread that ends is joined: what it did happened before what follows, as with a guest's own
+//! synchronization.
 #![cfg(loom)]
 #![expect(unsafe_code, reason = "a tracker is told where to publish by a pointer")]
 

@@ -1,4 +1,5 @@
-//! The live table and its spill: whoever holds a pointer owns its place; who scans sees whole entries and misses none that was there.
+//! The live table and its spill: whoever holds a pointer owns its place; who scans sees whole
+//! entries and misses none that was there.
 
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use memgate_tracker::table::{ANCIENT, Entry, MAX_EPOCH, Table};
 
 use crate::check;
 
-/// In the table: slots 0 and 1 of one page. Further pointers of a model lie 16 bytes apart; all below 0x100 fit.
+/// In the table: slots 0 and 1 of one page. Further pointers of a model lie 16 bytes apart; all
+/// below 0x100 fit.
 const SLOT_0: usize = 0x00;
 const SLOT_1: usize = 0x10;
 /// 8-aligned pointers, so in the spill. They look for a place from the same cell on.
@@ -40,7 +42,8 @@ fn live(table: &Table, from: u32) -> Vec<Entry> {
     all
 }
 
-/// Two threads make the same parts of an empty table. Each sees its own entry when it scans at once, and in the end both are there.
+/// Two threads make the same parts of an empty table. Each sees its own entry when it scans at
+/// once, and in the end both are there.
 fn two_threads_make_the_same_parts(addresses: [usize; 2]) {
     let table = table();
     let threads: Vec<_> = (1..3)
@@ -69,7 +72,8 @@ fn segment_made_by_two_threads() {
     check("segment_made_by_two_threads", (1, 3), || two_threads_make_the_same_parts([SPILL_0, SPILL_1]));
 }
 
-/// One that stays, one that comes and goes, one that comes, and a scan in between, all in one page or one probe chain.
+/// One that stays, one that comes and goes, one that comes, and a scan in between, all in one page
+/// or one probe chain.
 fn neighbours_during_a_scan(stays: usize, goes: usize, comes: usize) {
     let table = table();
     table.insert(stays, entry(1, EPOCH)).unwrap();
@@ -109,7 +113,8 @@ fn spill_during_a_scan() {
     check("spill_during_a_scan", (1, 2), || neighbours_during_a_scan(SPILL_0, SPILL_1, 0x28));
 }
 
-/// The same cell gets the same key again: nothing but its version tells a scan that it read two entries.
+/// The same cell gets the same key again: nothing but its version tells a scan that it read two
+/// entries.
 #[test]
 fn a_cell_refilled_during_a_scan() {
     check("a_cell_refilled_during_a_scan", (3, 5), || {
@@ -171,7 +176,8 @@ fn slot_handed_over_before_it_was_noted() {
     check("slot_handed_over_before_it_was_noted", (4, 8), || handover(SLOT_0, false));
 }
 
-/// A thread that still works with the epoch before does not hide what was written in the present one, be it on a page's first use or later.
+/// A thread that still works with the epoch before does not hide what was written in the present
+/// one, be it on a page's first use or later.
 fn stamps(used_before: bool) {
     let table = table();
     if used_before {
@@ -205,7 +211,8 @@ fn stamp_of_a_used_page() {
     check("stamp_of_a_used_page", (3, 5), || stamps(true));
 }
 
-/// Entries age while others come and go: each keeps its stack and size, and none that is new grows old.
+/// Entries age while others come and go: each keeps its stack and size, and none that is new grows
+/// old.
 fn ageing(stays: usize, goes: usize) {
     const KEEP: u32 = 2;
     let table = table();
@@ -236,7 +243,8 @@ fn spill_cells_that_age() {
     check("spill_cells_that_age", (3, 5), || ageing(SPILL_0, SPILL_1));
 }
 
-/// Who scans and finds the id of a stack finds the stack, although nothing else orders the two threads.
+/// Who scans and finds the id of a stack finds the stack, although nothing else orders the two
+/// threads.
 #[test]
 fn a_scan_finds_the_stacks_of_what_it_sees() {
     check("a_scan_finds_the_stacks_of_what_it_sees", (3, 5), || {

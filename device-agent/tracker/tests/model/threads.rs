@@ -1,4 +1,5 @@
-//! Threads' states: each has one user at a time, nothing that was counted is lost, none is counted freed before it was allocated.
+//! Threads' states: each has one user at a time, nothing that was counted is lost, none is counted
+//! freed before it was allocated.
 
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use crate::check;
 /// A call from code without unwind rules: a stack of one frame, cut.
 pub(crate) const CALL: Registers = Registers { pc: 0x1000, sp: 0x10_0000, rbp: 0 };
 
-/// A tracker whose stack store knows the one stack of the model and which has two states to give away.
+/// A tracker whose stack store knows the one stack of the model and which has two states to give
+/// away.
 pub(crate) fn tracker() -> Arc<Tracker> {
     let tracker = Tracker::new();
     tracker.prepare(StackLayout::default(), None, false, || {});
@@ -44,7 +46,8 @@ fn descend(states: &ThreadStates, depth: u32) {
     assert!(done.is_some());
 }
 
-/// Two states wait in the list, so that one can leave it and come back while a taker looks at the other.
+/// Two states wait in the list, so that one can leave it and come back while a taker looks at the
+/// other.
 fn two_states() -> Arc<ThreadStates> {
     let states = Arc::new(ThreadStates::new());
     descend(&states, 2);
@@ -83,7 +86,8 @@ fn states_of_three_threads() {
     check("states_of_three_threads", (1, 2), || users(&[1, 1, 1]));
 }
 
-/// A state leaves the list and comes back while a taker looks at it, and the one behind it has left for good.
+/// A state leaves the list and comes back while a taker looks at it, and the one behind it has left
+/// for good.
 #[test]
 fn state_that_comes_back() {
     check("state_that_comes_back", (2, 4), || {
@@ -148,8 +152,8 @@ fn counters_published() {
     });
 }
 
-/// One thread allocates, another one frees; whoever sums up meanwhile never sees the free alone. The thread that frees has the
-/// older state, which a sum reaches later.
+/// One thread allocates, another one frees; whoever sums up meanwhile never sees the free alone.
+/// The thread that frees has the older state, which a sum reaches later.
 #[test]
 fn totals_of_a_moment() {
     check("totals_of_a_moment", (2, 4), || {

@@ -1,9 +1,10 @@
 //! When a Java test that runs again, alone, has run often enough.
 //!
-//! The limits are those of native tests, and so is what a series has to do to be called a leak. What differs: a virtual
-//! machine is never quite still, so that an early end needs every class to have stopped growing for a while; and once
-//! something is known to grow, the agent is asked who holds it before the virtual machine ends. Nothing is called one-time before
-//! so many executions were still that the rarest leak of the policy would have shown, or the shortest run is over.
+//! The limits are those of native tests, and so is what a series has to do to be called a leak.
+//! What differs: a virtual machine is never quite still, so that an early end needs every class to
+//! have stopped growing for a while; and once something is known to grow, the agent is asked who
+//! holds it before the virtual machine ends. Nothing is called one-time before so many executions
+//! were still that the rarest leak of the policy would have shown, or the shortest run is over.
 
 use std::time::Duration;
 
@@ -19,20 +20,23 @@ use crate::policy::{GatePolicy, smallest_limit};
 use crate::rare;
 use crate::record::{ProcessRecord, Window};
 
-/// Nothing may have grown for this many iterations, or for the shortest run, before that is called the end of it, unless
-/// [`rare::executions_for`] as many were still.
+/// Nothing may have grown for this many iterations, or for the shortest run, before that is called
+/// the end of it, unless [`rare::executions_for`] as many were still.
 const QUIET_ITERATIONS: usize = 6;
 /// Nothing is decided sooner than after this many.
 const FEWEST_ITERATIONS: usize = 8;
-/// Processor time counts in full, so that the same test is repeated as often on a busy machine as on a quiet one. Time in which the test
-/// slept counts for so much less: it is not repeated for ever.
+/// Processor time counts in full, so that the same test is repeated as often on a busy machine as
+/// on a quiet one. Time in which the test slept counts for so much less: it is not repeated for
+/// ever.
 const PATIENCE: u32 = 5;
 /// Growth that has paused, or is irregular, is watched for up to this many times the usual limits.
 const PAUSED_FACTOR: u32 = 3;
-/// Holders are asked for again where the first answer was about something else, or left some of the classes out: the agent looks for those
-/// that grew in each of the last windows, and a class may stand still for once.
+/// Holders are asked for again where the first answer was about something else, or left some of the
+/// classes out: the agent looks for those that grew in each of the last windows, and a class may
+/// stand still for once.
 const MAX_EXPLAINED: u32 = 2;
-/// The answer comes with the second end behind the question: who was born in one iteration and survived the next.
+/// The answer comes with the second end behind the question: who was born in one iteration and
+/// survived the next.
 const WINDOWS_TO_EXPLAIN: u32 = 2;
 const WINDOWS_OF_AGENT: usize = 3;
 /// Of more classes than this the agent explains a part only.
@@ -40,7 +44,8 @@ const MOST_EXPLAINED: usize = 24;
 /// A test that has grown by this much is not repeated until the heap ends.
 const ENOUGH_BYTES: f64 = (128_u64 << 20) as f64;
 
-/// A test that adds this much in each of its first iterations may run out of memory before its holders are asked for: they are asked at once.
+/// A test that adds this much in each of its first iterations may run out of memory before its
+/// holders are asked for: they are asked at once.
 const HURRY_BYTES: f64 = (4_u64 << 20) as f64;
 const HURRY_ITERATIONS: usize = 3;
 
@@ -96,8 +101,9 @@ impl JavaConfirmation {
         }
     }
 
-    /// To be asked after each end of the test, those before the holders are told too. `elapsed` is the time that its iterations
-    /// took so far, `starved` how much of it threads of the process waited for a processor that others had.
+    /// To be asked after each end of the test, those before the holders are told too. `elapsed` is
+    /// the time that its iterations took so far, `starved` how much of it threads of the process
+    /// waited for a processor that others had.
     pub fn observe(&mut self, record: &ProcessRecord, elapsed: Duration, starved: Duration) -> Next {
         if self.done {
             return Next::Stop;
@@ -284,7 +290,8 @@ mod tests {
         );
     }
 
-    /// The virtual machine loads a class when its compiler comes to it: after 15, 26 and 34 iterations, say.
+    /// The virtual machine loads a class when its compiler comes to it: after 15, 26 and 34
+    /// iterations, say.
     #[test]
     fn three_steps_are_no_leak() {
         let late = [14, 25, 33];
@@ -309,7 +316,8 @@ mod tests {
         assert!((24..60).contains(&iterations), "{iterations}");
     }
 
-    /// What grew for a while is given back as its holders are looked for: the test goes on, and comes to rest.
+    /// What grew for a while is given back as its holders are looked for: the test goes on, and
+    /// comes to rest.
     #[test]
     fn growth_that_is_over_when_it_is_explained_is_no_leak() {
         let mut jvm = Jvm::new();
@@ -335,7 +343,8 @@ mod tests {
         assert!(asked.is_some() && confirmation.done && !confirmation.leaks());
     }
 
-    /// The first execution makes thousands of strings that the second gives back: still lower than at the first end, they grow.
+    /// The first execution makes thousands of strings that the second gives back: still lower than
+    /// at the first end, they grow.
     #[test]
     fn a_leak_below_what_the_first_execution_left_is_no_rest() {
         let (next, iterations) = asks(100, |jvm, i| match i {
@@ -357,7 +366,8 @@ mod tests {
         assert!(!confirmation.leaks());
     }
 
-    /// The agent looks for classes that grew in each of the last windows: one that stood still for once is not among them.
+    /// The agent looks for classes that grew in each of the last windows: one that stood still for
+    /// once is not among them.
     #[test]
     fn a_class_that_was_left_out_is_asked_for_once_more() {
         let mut jvm = Jvm::new();

@@ -1,4 +1,5 @@
-//! Streams of Java virtual machines for tests: live objects are told by class, boundaries become real frames.
+//! Streams of Java virtual machines for tests: live objects are told by class, boundaries become
+//! real frames.
 
 use std::collections::BTreeMap;
 
@@ -167,7 +168,8 @@ impl Jvm {
         }));
     }
 
-    /// Who holds a class: each way as `kind owner.name -> class` from the root on, with its instances of one window; none: nobody.
+    /// Who holds a class: each way as `kind owner.name -> class` from the root on, with its
+    /// instances of one window; none: nobody.
     pub(crate) fn held(&mut self, class: &str, ways: &[(u64, &[&str])]) {
         let instances = ways.iter().map(|(instances, _)| instances).sum::<u64>().max(1);
         self.held_some(instances, class, ways);
@@ -198,7 +200,8 @@ impl Jvm {
         self.frame(Frame::JavaSites(JavaSites { boundary, records }));
     }
 
-    /// Surviving samples of a class from several stacks: class and method of the innermost frame, bytes.
+    /// Surviving samples of a class from several stacks: class and method of the innermost frame,
+    /// bytes.
     pub(crate) fn sites(&mut self, class: &str, stacks: &[(&str, &str, u64)]) {
         let (boundary, class) = (self.sequence + 1, self.id(class));
         let mut records = Vec::new();

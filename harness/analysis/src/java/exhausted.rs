@@ -1,4 +1,5 @@
-//! Errors for want of memory, and heaps above their limit: in whose window they came, and what filled the heap.
+//! Errors for want of memory, and heaps above their limit: in whose window they came, and what
+//! filled the heap.
 
 use memgate_model::{Frame, format_bytes};
 use memgate_wire::Outcome;
@@ -51,7 +52,8 @@ impl JavaRecord {
             frames: most.map(|site| self.stack(site.stack)).unwrap_or_default(),
             dump: told.dump.clone(),
         };
-        // Above its limit the heap is looked at by a thread of its own, which tells later what it saw.
+        // Above its limit the heap is looked at by a thread of its own, which tells later what it
+        // saw.
         match self.exhausted.iter_mut().find(|first| first.limit && exhaustion.limit) {
             Some(first) => {
                 let (t_ns, heap_used, heap_max) = (first.t_ns, first.heap_used, first.heap_max);
@@ -66,7 +68,8 @@ impl JavaRecord {
 pub(crate) fn ran_out(record: &ProcessRecord, start_ns: u64, end_ns: u64) -> Option<String> {
     let java = record.java.as_ref()?;
     let inside = |e: &&Exhaustion| e.t_ns >= start_ns && (end_ns == 0 || e.t_ns <= end_ns);
-    // The first error tells most: it was looked at closely, and the others are often its consequences.
+    // The first error tells most: it was looked at closely, and the others are often its
+    // consequences.
     let error = java.exhausted.iter().filter(inside).find(|e| !e.limit);
     error.or_else(|| java.exhausted.iter().find(inside)).map(Exhaustion::described)
 }

@@ -1,4 +1,5 @@
-//! Which classes go on growing from iteration to iteration, and which of them are the virtual machine's own noise.
+//! Which classes go on growing from iteration to iteration, and which of them are the virtual
+//! machine's own noise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +15,18 @@ use crate::record::{ProcessRecord, Window};
 
 /// Growth that is flat for fewer iterations than this has not stalled.
 const STALLED: usize = 6;
-/// Fewer steps than this may be as many accidents, such as classes that are loaded when the compiler comes to them, or that specialise a
-/// method handle after so many calls.
+/// Fewer steps than this may be as many accidents, such as classes that are loaded when the
+/// compiler comes to them, or that specialise a method handle after so many calls.
 pub(super) const FEW_STEPS: usize = 4;
-/// What a compiler resolves of strings are a few short ones: more bytes than this in each iteration are something else.
+/// What a compiler resolves of strings are a few short ones: more bytes than this in each iteration
+/// are something else.
 pub(crate) const LITERAL_BYTES: f64 = 4096.0;
 /// Objects are a multiple of this large.
 const ALIGNMENT: f64 = 8.0;
 /// Steps of a series that must be equal before they stand for all of them.
 const USUAL_SHARE: f64 = 0.5;
-/// Strings that a compiler resolves come irregularly: a leak's series stays this near to its line, as a share of its slope.
+/// Strings that a compiler resolves come irregularly: a leak's series stays this near to its line,
+/// as a share of its slope.
 const REGULAR_SHARE: f64 = 0.25;
 
 /// The classes of a test that did not come to rest.
@@ -35,11 +38,13 @@ pub(crate) struct Findings {
     pub(crate) noise: Vec<(String, Noise)>,
     /// Cannot be told yet.
     pub(crate) open: Vec<String>,
-    /// Bytes per iteration of those that are no leaks, or cannot be told yet, as far as they can be estimated.
+    /// Bytes per iteration of those that are no leaks, or cannot be told yet, as far as they can be
+    /// estimated.
     pub(crate) left_out: BTreeMap<String, f64>,
     /// Growth has paused: more iterations may show that it is over.
     pub(crate) paused: bool,
-    /// Something that grows has no usual step: more iterations show what is noise of the virtual machine.
+    /// Something that grows has no usual step: more iterations show what is noise of the virtual
+    /// machine.
     pub(crate) irregular: bool,
     /// Of some of the growing classes nobody was asked who holds them, of others somebody was.
     pub(crate) unexplained: bool,
@@ -84,14 +89,17 @@ pub(crate) enum Held {
     },
 }
 
-/// Of what filled the heap, a class with less than this share is no part, unless it is the project's or a library's.
+/// Of what filled the heap, a class with less than this share is no part, unless it is the
+/// project's or a library's.
 const FILLING_SHARE: f64 = 0.05;
-/// Memory that ran out was filled by its leak to this part at least: a test may need most of the heap for itself.
+/// Memory that ran out was filled by its leak to this part at least: a test may need most of the
+/// heap for itself.
 const FILLED_PART: f64 = 0.25;
 /// Ends that are needed to tell growth from what the first execution leaves.
 const ENDS_UNTIL_FULL: usize = 2;
 
-/// What grew with each execution of `test` until memory ran out, and how it ran out. `None`: it did not, or something else filled the heap.
+/// What grew with each execution of `test` until memory ran out, and how it ran out. `None`: it did
+/// not, or something else filled the heap.
 pub(crate) fn until_full(record: &ProcessRecord, test: &str) -> Option<(String, Findings)> {
     let error = ended_by_error(record, test)?;
     let passed = |window: &&&Window| window.outcome != Some(Outcome::Failed);
@@ -153,7 +161,8 @@ impl Findings {
         let explained = holders(record, test);
         let project = project_of(test);
         let mut findings = Self { ends, quiet: ends, ..Self::default() };
-        // By bytes alone, and by count: a table between two doublings has not paused while its entries grow.
+        // By bytes alone, and by count: a table between two doublings has not paused while its
+        // entries grow.
         let (mut paused, mut counted, mut stalled) = ([false; 2], false, false);
         let mut unheld = Vec::new();
         for series in grown(record, test, warm_up) {
@@ -191,7 +200,8 @@ impl Findings {
                 Some(noise) => findings.is_noise(growing, noise),
             }
         }
-        // What a class itself refers to is not seen, so no holder was found: it is a leak where something leaks by the same number.
+        // What a class itself refers to is not seen, so no holder was found: it is a leak where
+        // something leaks by the same number.
         for growing in unheld {
             if findings.growing.iter().any(|other| other.count > 0.0 && other.count == growing.count) {
                 findings.growing.push(growing);
@@ -221,8 +231,8 @@ impl Findings {
         }
     }
 
-    /// Without a known holder, a class of the JDK that grows now and then is no leak by itself: it may be the virtual machine's own. Beside
-    /// what leaks for certain it counts.
+    /// Without a known holder, a class of the JDK that grows now and then is no leak by itself: it
+    /// may be the virtual machine's own. Beside what leaks for certain it counts.
     fn leave_what_is_unsure(&mut self) {
         let is_sure = |growing: &Growing| {
             growing.is_steady || is_own(&growing.series.class) || matches!(growing.held, Held::By { .. })
@@ -239,7 +249,8 @@ impl Findings {
     fn what_is_known(&mut self, explained: &BTreeMap<&str, Vec<&Holders>>) {
         self.irregular = self.growing.iter().any(|growing| !growing.is_regular);
         let told = |growing: &Growing| explained.get(growing.series.class.as_str());
-        // A table that doubles and what comes now and then is not looked for; what is held through it tells as much.
+        // A table that doubles and what comes now and then is not looked for; what is held through
+        // it tells as much.
         let steady = |growing: &&Growing| growing.count > 0.0 && growing.is_regular;
         let steady = || self.growing.iter().filter(steady);
         self.unexplained = steady().any(|growing| told(growing).is_some())
@@ -248,8 +259,9 @@ impl Findings {
         self.cut = cut.filter(|why| why != UNHELD).collect();
     }
 
-    /// A test framework keeps hundreds of classes, of which only some are explained, and what the JDK refers to besides is told with a way
-    /// of the JDK: where nothing leads to the project or a library, all is the framework's.
+    /// A test framework keeps hundreds of classes, of which only some are explained, and what the
+    /// JDK refers to besides is told with a way of the JDK: where nothing leads to the project or a
+    /// library, all is the framework's.
     fn leave_to_framework(&mut self, project: &str) {
         let kept = self.noise.iter().any(|(_, noise)| *noise == Noise::Framework);
         let foreign = |name: &str| !is_own(name) || is_of_framework(name);
@@ -316,7 +328,8 @@ fn judge(values: &[f64], block: f64, warm_up: usize, confidence: f64) -> Growth 
     judge_series(values, Allowed { limit: 0.0, block, warm_up, confidence })
 }
 
-/// Ends since the class was higher than at any end before; those of the warm-up, which load and throw away, are left out.
+/// Ends since the class was higher than at any end before; those of the warm-up, which load and
+/// throw away, are left out.
 fn quiet(series: &ClassSeries, warm_up: usize) -> usize {
     let since_high = |values: &[f64]| {
         let mut high = warm_up.min(values.len().saturating_sub(1));
@@ -330,8 +343,9 @@ fn quiet(series: &ClassSeries, warm_up: usize) -> usize {
     since_high(&series.instances).min(since_high(&series.bytes))
 }
 
-/// Grew, and has been flat for more than twice as long as ever before since: something that filled late, as keys that are cached at
-/// first. A table that doubles is flat for twice as long each time.
+/// Grew, and has been flat for more than twice as long as ever before since: something that filled
+/// late, as keys that are cached at first. A table that doubles is flat for twice as long each
+/// time.
 pub(super) fn has_stalled(values: &[f64], warm_up: usize) -> bool {
     let Some((&first, counted)) = values.get(warm_up..).and_then(<[f64]>::split_first) else { return false };
     let (mut high, mut last, mut longest) = (first, None, 0);
@@ -345,8 +359,9 @@ pub(super) fn has_stalled(values: &[f64], warm_up: usize) -> bool {
     longest > 0 && flat >= STALLED && flat > 2 * longest
 }
 
-/// What an iteration usually adds: the step that at least half of them take; `None`: there is none, so the slope has to do. Exact where
-/// noise of the virtual machine comes on top of a leak now and then; the values are then freed of that noise.
+/// What an iteration usually adds: the step that at least half of them take; `None`: there is none,
+/// so the slope has to do. Exact where noise of the virtual machine comes on top of a leak now and
+/// then; the values are then freed of that noise.
 fn usual(values: &mut [f64], warm_up: usize) -> Option<f64> {
     let counted = values.get_mut(warm_up..).unwrap_or_default();
     let mut steps: Vec<f64> = counted.windows(2).map(|pair| pair[1] - pair[0]).collect();

@@ -1,9 +1,10 @@
 //! Objects of followed classes: what was allocated where, how long it lived, what is left.
 //!
-//! Data flow: `JavaObjects` frames → [`Followed::objects`] joins each end with its beginning and counts per class and stack; events
-//! tell what was ordered meanwhile ([`Followed::obeyed`]) → [`followed`] adds up the processes of a run, names the stacks, blames the
-//! classes that allocate, and keeps what has most bytes. The agent tells an end when the virtual machine does, some time after the
-//! collection: lifetimes are upper bounds.
+//! Data flow: `JavaObjects` frames → [`Followed::objects`] joins each end with its beginning and
+//! counts per class and stack; events tell what was ordered meanwhile ([`Followed::obeyed`]) →
+//! [`followed`] adds up the processes of a run, names the stacks, blames the classes that allocate,
+//! and keeps what has most bytes. The agent tells an end when the virtual machine does, some time
+//! after the collection: lifetimes are upper bounds.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -61,7 +62,8 @@ impl Followed {
         self.begun
     }
 
-    /// What was ordered was obeyed: everything that was followed before is forgotten, or taking pauses.
+    /// What was ordered was obeyed: everything that was followed before is forgotten, or taking
+    /// pauses.
     pub(crate) fn obeyed(&mut self, what: &str) {
         match what {
             BEGINS => self.begun = true,

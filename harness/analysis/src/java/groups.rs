@@ -1,8 +1,9 @@
 //! From growing classes to leaks: what is held through one another is one leak.
 //!
-//! A map that is never cleared grows by nodes, keys, values and what the values refer to. The way from the root to each
-//! of them begins with the way to the one that holds it, so classes are joined where one way continues another. A leak
-//! is titled by the project's own class nearest to the root; the JDK's are named only where nothing else grew.
+//! A map that is never cleared grows by nodes, keys, values and what the values refer to. The way
+//! from the root to each of them begins with the way to the one that holds it, so classes are
+//! joined where one way continues another. A leak is titled by the project's own class nearest to
+//! the root; the JDK's are named only where nothing else grew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +48,8 @@ pub(crate) struct JavaLeak {
 }
 
 impl JavaLeak {
-    /// Did it grow in the rounds? Of a leak with classes of the project or of a library, one of these did; the JDK's grow beside anything.
+    /// Did it grow in the rounds? Of a leak with classes of the project or of a library, one of
+    /// these did; the JDK's grow beside anything.
     pub(crate) fn is_of(&self, suspect: &JavaSuspect) -> bool {
         let has_own = self.classes.iter().any(|class| is_own(class));
         suspect.saw_any(self.classes.iter().map(String::as_str).filter(|class| !has_own || is_own(class)))
@@ -63,7 +65,8 @@ struct Way {
     steps: Vec<HolderStep>,
 }
 
-/// The leaks of `test`, of which these classes grow: the largest first, those of the project before others.
+/// The leaks of `test`, of which these classes grow: the largest first, those of the project before
+/// others.
 pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> Vec<JavaLeak> {
     let growing = &findings.growing;
     let ways = chosen(growing);
@@ -80,8 +83,9 @@ pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> 
         }
         return leaks;
     }
-    // What nobody looked for grows together with something: with what grows by the same number, else with the project's own, of which it is a
-    // part more likely than of what a library keeps beside it, and of these with the largest.
+    // What nobody looked for grows together with something: with what grows by the same number,
+    // else with the project's own, of which it is a part more likely than of what a library keeps
+    // beside it, and of these with the largest.
     let project = project_of(test);
     let own = |group: &Vec<usize>| {
         group.iter().map(|way| naming_rank(&growing[ways[*way].class].series.class, &project)).min()
@@ -112,8 +116,8 @@ pub(crate) fn leaks(record: &ProcessRecord, test: &str, findings: &Findings) -> 
     leaks
 }
 
-/// The ways that explain the growth of each class. A class of the JDK that is held in many ways besides belongs to what it
-/// is held through.
+/// The ways that explain the growth of each class. A class of the JDK that is held in many ways
+/// besides belongs to what it is held through.
 fn chosen(growing: &[Growing]) -> Vec<Way> {
     let mut all: Vec<Vec<Way>> = growing.iter().enumerate().map(|(class, g)| explaining(class, g)).collect();
     behind_instances(&mut all, growing);
@@ -146,7 +150,8 @@ fn chosen(growing: &[Growing]) -> Vec<Way> {
         }
         let has_ways = |class: &usize| !all[*class].is_empty();
         let explained = |class: &usize| has_ways(class) && is_explained(&growing[*class], &all[*class]);
-        // A way that holds a few of many, or what is replaced each time, is better than none where nothing else is known.
+        // A way that holds a few of many, or what is replaced each time, is better than none where
+        // nothing else is known.
         let any = || waiting.iter().position(has_ways).filter(|_| chosen.is_empty());
         let next = waiting.iter().position(explained).or_else(any);
         let Some(class) = next.map(|at| waiting.remove(at)) else { return chosen };
@@ -157,7 +162,8 @@ fn chosen(growing: &[Growing]) -> Vec<Way> {
     }
 }
 
-/// Do these ways lead to what grows, or could that be other instances? Of very many the holders of [`LOOKED_FOR`] are known.
+/// Do these ways lead to what grows, or could that be other instances? Of very many the holders of
+/// [`LOOKED_FOR`] are known.
 fn is_explained(growing: &Growing, ways: &[Way]) -> bool {
     let told: f64 = ways.iter().map(|way| way.instances).sum();
     let others =
@@ -175,7 +181,8 @@ fn explaining(class: usize, growing: &Growing) -> Vec<Way> {
     ways
 }
 
-/// A class loader lives as long as an instance of a class it loaded: a way that begins with one goes on from such an instance.
+/// A class loader lives as long as an instance of a class it loaded: a way that begins with one
+/// goes on from such an instance.
 fn behind_instances(all: &mut [Vec<Way>], growing: &[Growing]) {
     let loader = |way: &Way| way.steps.first().is_some_and(|first| first.kind == "class loader");
     let firsts: BTreeMap<&str, Vec<HolderStep>> = (growing.iter().zip(all.iter()))
@@ -215,8 +222,8 @@ fn step(link: &HolderLink) -> HolderStep {
     HolderStep { kind: link.kind.clone(), owner, name: link.name.clone(), class: normalised(&link.class) }
 }
 
-/// Takes out the groups of objects of the JDK that are only held because something is to be cleaned or finalized once it is gone:
-/// they grow with that, as long as anything else is known to grow.
+/// Takes out the groups of objects of the JDK that are only held because something is to be cleaned
+/// or finalized once it is gone: they grow with that, as long as anything else is known to grow.
 fn take_registered(groups: &mut Vec<Vec<usize>>, ways: &[Way], growing: &[Growing]) -> Vec<usize> {
     let registered = |group: &Vec<usize>| {
         let of_jdk = |way: &Way| !is_own(&growing[way.class].series.class);
@@ -315,8 +322,9 @@ fn whole(value: f64) -> f64 {
     if (value - value.round()).abs() < 0.05 { value.round() } else { value }
 }
 
-/// The class a leak is called by: the project's own before a library's, and these before the JDK's; one whose holder is known; no node of a
-/// collection; the nearest to the root, then the one with most bytes.
+/// The class a leak is called by: the project's own before a library's, and these before the JDK's;
+/// one whose holder is known; no node of a collection; the nearest to the root, then the one with
+/// most bytes.
 fn titled(growing: &[Growing], members: &[(usize, f64)], ways: &[&Way], project: &str) -> (usize, f64) {
     let rank = |class: usize| {
         let name = &growing[class].series.class;
@@ -358,8 +366,9 @@ fn id(class: &str, holder: &[HolderStep], frames: &[Frame]) -> String {
     java_id(class, place.iter().map(String::as_str))
 }
 
-/// The stack that allocated most of the class's surviving samples. Strings and the like live in many places: a stack through a class
-/// that is on the way to the leak goes before one through the project's own code, and this before what JUnit, say, allocated more of.
+/// The stack that allocated most of the class's surviving samples. Strings and the like live in
+/// many places: a stack through a class that is on the way to the leak goes before one through the
+/// project's own code, and this before what JUnit, say, allocated more of.
 fn allocated(record: &ProcessRecord, test: &str, class: &str, holder: &[HolderStep]) -> Vec<Frame> {
     let Some(java) = &record.java else { return Vec::new() };
     let mut by_stack = BTreeMap::<u32, u64>::new();

@@ -1,7 +1,8 @@
 //! Repeating a test class that nothing made suspect: does anything grow, however rarely?
 //!
-//! Each window has many executions, so that a leak in one of them shows in some windows. What rose is confirmed by another run, whose
-//! windows have so many executions that each of them grows ([`Rare::window`]): there it is held against the thresholds, and explained.
+//! Each window has many executions, so that a leak in one of them shows in some windows. What rose
+//! is confirmed by another run, whose windows have so many executions that each of them grows
+//! ([`Rare::window`]): there it is held against the thresholds, and explained.
 
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ use crate::text;
 const LEAST_WINDOWS: usize = 8;
 /// Nor is growth from fewer than these.
 const WINDOWS_OF_GROWTH: usize = 13;
-/// What comes by chance once in so many executions stays away for so many times as many in one of twenty cases.
+/// What comes by chance once in so many executions stays away for so many times as many in one of
+/// twenty cases.
 const CERTAIN: f64 = 3.0;
 /// What rose and is named.
 const NAMED: usize = 3;
@@ -177,7 +179,8 @@ fn risen(record: &ProcessRecord, suite: &str, test: &str, policy: &GatePolicy) -
     all
 }
 
-/// A class that goes on rising. Of the JDK's only what rose several times: its own caches fill late.
+/// A class that goes on rising. Of the JDK's only what rose several times: its own caches fill
+/// late.
 fn class(series: &ClassSeries, allowed: Allowed) -> Option<Risen> {
     let warm_up = allowed.warm_up;
     let (_, bytes) = last_rise(&series.bytes, warm_up);

@@ -1,9 +1,12 @@
 //! Java suites: from class histograms to suspects, leaks and who holds them.
 //!
-//! Data flow: `reader` keeps what the frames say of the virtual machine ([`JavaRecord`], and a [`JavaWindow`] per end of a test);
-//! `series` follows every class over the ends of a test; `rounds` compares the rounds of a screen; `findings` says which
-//! classes go on growing; `windows` tells what the build's own run left, to be compared with a baseline; `groups` joins those that are held through one another into leaks; `confirm` says when enough was
-//! seen; `hunt` does so for what was never suspect; `lengths` does all of it for a program that is a test as a whole. Names of classes are the normalised ones (`names`) from `series` on.
+//! Data flow: `reader` keeps what the frames say of the virtual machine ([`JavaRecord`], and a
+//! [`JavaWindow`] per end of a test); `series` follows every class over the ends of a test;
+//! `rounds` compares the rounds of a screen; `findings` says which classes go on growing; `windows`
+//! tells what the build's own run left, to be compared with a baseline; `groups` joins those that
+//! are held through one another into leaks; `confirm` says when enough was seen; `hunt` does so for
+//! what was never suspect; `lengths` does all of it for a program that is a test as a whole. Names
+//! of classes are the normalised ones (`names`) from `series` on.
 
 mod confirm;
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! Names of classes with what differs from run to run taken out, and whose classes they are.
 //!
-//! Only the numbers and random ends of known generators are touched: the virtual machine, Android's compilers, Byte Buddy (Mockito, Hibernate),
-//! CGLIB (Spring, Guice), Javassist, Groovy and Spring. What a compiler numbers (`Tile$1`, Kotlin's `TilesKt$load$1`) is the same in every run
-//! and stays.
+//! Only the numbers and random ends of known generators are touched: the virtual machine, Android's
+//! compilers, Byte Buddy (Mockito, Hibernate), CGLIB (Spring, Guice), Javassist, Groovy and Spring.
+//! What a compiler numbers (`Tile$1`, Kotlin's `TilesKt$load$1`) is the same in every run and
+//! stays.
 
-/// A class's name, the same in every run: `com.example.Loader$$Lambda`, `jdk.internal.reflect.GeneratedMethodAccessor`.
+/// A class's name, the same in every run: `com.example.Loader$$Lambda`,
+/// `jdk.internal.reflect.GeneratedMethodAccessor`.
 pub(crate) fn normalised(name: &str) -> String {
     let element = name.trim_end_matches("[]");
     let dimensions = &name[element.len()..];
@@ -45,7 +47,8 @@ pub(crate) fn normalised(name: &str) -> String {
     joined(package, simple)
 }
 
-/// The name that a library generated without what it numbered or drew; `None`: no generator's mark is in it.
+/// The name that a library generated without what it numbered or drew; `None`: no generator's mark
+/// is in it.
 fn generated(package: &str, simple: &str) -> Option<String> {
     let name = without_random_parts(simple);
     let name = without_cglib_hashes(&name);
@@ -55,7 +58,8 @@ fn generated(package: &str, simple: &str) -> Option<String> {
     (name != simple).then_some(name)
 }
 
-/// Byte Buddy puts eight random letters and digits behind its marks, old Mockitos a random number: `$MockitoMock$17Kd9QbZ$auxiliary$Xk2LmN0p`.
+/// Byte Buddy puts eight random letters and digits behind its marks, old Mockitos a random number:
+/// `$MockitoMock$17Kd9QbZ$auxiliary$Xk2LmN0p`.
 fn without_random_parts(simple: &str) -> String {
     const MAKERS: [&str; 7] = [
         "MockitoMock",
@@ -79,7 +83,8 @@ fn without_random_parts(simple: &str) -> String {
     kept.join("$")
 }
 
-/// CGLIB's hashes, and what tells classes of one hash apart: `Tile$$EnhancerBySpringCGLIB$$1a2b3c4d_2`, Spring 6: `Tile$$SpringCGLIB$$0`.
+/// CGLIB's hashes, and what tells classes of one hash apart:
+/// `Tile$$EnhancerBySpringCGLIB$$1a2b3c4d_2`, Spring 6: `Tile$$SpringCGLIB$$0`.
 fn without_cglib_hashes(name: &str) -> String {
     let is_hash = |part: &str| {
         let (hash, number) = part.split_once('_').unwrap_or((part, "0"));
@@ -112,7 +117,8 @@ fn without_javassist_number(name: &str) -> &str {
     }
 }
 
-/// Spring Data's `Order_Accessor_1x2y3z` and `Order_Instantiator_1x2y3z`, whose ends are identity hashes, and compiled expressions: `spel.Ex12`.
+/// Spring Data's `Order_Accessor_1x2y3z` and `Order_Instantiator_1x2y3z`, whose ends are identity
+/// hashes, and compiled expressions: `spel.Ex12`.
 fn without_spring_number<'a>(package: &str, name: &'a str) -> &'a str {
     let is_hash = |end: &str| {
         (4..=7).contains(&end.len()) && end.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
@@ -128,8 +134,9 @@ fn without_spring_number<'a>(package: &str, name: &'a str) -> &'a str {
     }
 }
 
-/// Scripts that have no file (`Script12`, `script17000000000001234567890`), proxies (`Tile3_groovyProxy`) and call sites
-/// (`java_util_ArrayList$add$4`). What Groovy's compiler numbers, as closures, is the same in every run.
+/// Scripts that have no file (`Script12`, `script17000000000001234567890`), proxies
+/// (`Tile3_groovyProxy`) and call sites (`java_util_ArrayList$add$4`). What Groovy's compiler
+/// numbers, as closures, is the same in every run.
 fn without_groovy_number(package: &str, name: &str) -> String {
     if let Some(stem) = name.strip_suffix("_groovyProxy") {
         return format!("{}_groovyProxy", stem.trim_end_matches(|c: char| c.is_ascii_digit()));
@@ -169,8 +176,8 @@ fn is_hex(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Is it a class of the project or of a library it uses, not of the JDK, and not of Android as Robolectric brings it? Arrays are what
-/// their elements are.
+/// Is it a class of the project or of a library it uses, not of the JDK, and not of Android as
+/// Robolectric brings it? Arrays are what their elements are.
 pub(crate) fn is_own(name: &str) -> bool {
     const JDK: [&str; 11] = [
         "java.",
@@ -186,14 +193,15 @@ pub(crate) fn is_own(name: &str) -> bool {
         "org.robolectric.",
     ];
     let element = name.trim_end_matches("[]");
-    // Primitive types have no package; neither have classes of the default package, whose names begin with a capital.
+    // Primitive types have no package; neither have classes of the default package, whose names
+    // begin with a capital.
     let primitive =
         !element.contains('.') && !element.starts_with(|c: char| c.is_uppercase() || c == '_' || c == '$');
     !primitive && !JDK.iter().any(|prefix| element.starts_with(prefix))
 }
 
-/// What the names of the project's own classes begin with, as far as a test tells: the first two parts of its package. Empty where it
-/// has none.
+/// What the names of the project's own classes begin with, as far as a test tells: the first two
+/// parts of its package. Empty where it has none.
 pub(crate) fn project_of(test: &str) -> String {
     const PARTS: usize = 2;
     let is_package = |part: &&str| part.starts_with(|c: char| c.is_lowercase());
@@ -207,8 +215,8 @@ pub(crate) fn is_of_project(name: &str, project: &str) -> bool {
     !project.is_empty() && name.starts_with(project)
 }
 
-/// How well a class names a leak, the best first: one of the project, one of a library, one of those without a name of its own
-/// (anonymous, a lambda), one of the JDK.
+/// How well a class names a leak, the best first: one of the project, one of a library, one of
+/// those without a name of its own (anonymous, a lambda), one of the JDK.
 pub(crate) fn naming_rank(name: &str, project: &str) -> u8 {
     if !is_own(name) {
         return 4;
@@ -221,7 +229,8 @@ pub(crate) fn naming_rank(name: &str, project: &str) -> u8 {
     u8::from(!is_of_project(name, project)) + if nameless { 2 } else { 0 }
 }
 
-/// A test framework that keeps objects of its own for each test, as long as the virtual machine lives.
+/// A test framework that keeps objects of its own for each test, as long as the virtual machine
+/// lives.
 pub(crate) fn is_of_framework(name: &str) -> bool {
     name.starts_with("org.robolectric.") || name.starts_with("androidx.test.")
 }
@@ -405,7 +414,8 @@ mod tests {
         ]);
     }
 
-    /// Lambdas of Kotlin 2 are the virtual machine's; older ones are classes that the compiler numbers.
+    /// Lambdas of Kotlin 2 are the virtual machine's; older ones are classes that the compiler
+    /// numbers.
     #[test]
     fn kotlins_lambdas_are_the_virtual_machines_or_have_the_compilers_number() {
         are(&[

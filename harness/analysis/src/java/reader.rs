@@ -1,7 +1,8 @@
 //! From Java frames to what belongs to a boundary, in bounded memory.
 //!
-//! A histogram is told as what changed since the one before, so none may be lost: whatever does not fit (a part out of
-//! order, a class nobody named, a boundary that never comes) makes the record damaged.
+//! A histogram is told as what changed since the one before, so none may be lost: whatever does not
+//! fit (a part out of order, a class nobody named, a boundary that never comes) makes the record
+//! damaged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -248,7 +249,8 @@ mod tests {
         assert_eq!(record.damaged, None);
     }
 
-    /// Whatever a histogram refers to must have been told: what is missing would be taken for growth, or hide it.
+    /// Whatever a histogram refers to must have been told: what is missing would be taken for
+    /// growth, or hide it.
     #[test]
     fn a_stream_with_a_gap_is_damaged() {
         let spoiled = |spoil: &dyn Fn(&mut Frame) -> bool| {
@@ -311,7 +313,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Java frames in any order, with any numbers, never panic, and neither does what judges them.
+        /// Java frames in any order, with any numbers, never panic, and neither does what judges
+        /// them.
         #[test]
         fn no_order_of_frames_panics(
             steps in proptest::collection::vec((0_u8..8, 0_u32..5, 0_u32..4, proptest::num::u64::ANY), 0..80)

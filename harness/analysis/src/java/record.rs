@@ -63,7 +63,8 @@ pub struct JavaWindow {
     pub histogram: bool,
     /// That histogram names every class with a live instance: what it does not name is gone.
     pub full: bool,
-    /// Classes whose figures differ from the histogram before, with the figures now. A later entry of a class wins.
+    /// Classes whose figures differ from the histogram before, with the figures now. A later entry
+    /// of a class wins.
     pub changes: Vec<ClassCount>,
     /// Counters.
     pub state: Option<JavaSnapshot>,

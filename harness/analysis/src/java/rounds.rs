@@ -1,14 +1,18 @@
-//! The screen of a JVM suite: rounds of all its test classes in one virtual machine, compared with one another.
+//! The screen of a JVM suite: rounds of all its test classes in one virtual machine, compared with
+//! one another.
 //!
-//! A first execution always grows (classes, literals, reflection data), so nothing is concluded from the first two. From then on the end of
-//! a window is compared with its end a round before. A window is suspect as long as the same class grows in it in every round, by
-//! more than is allowed, and there is more of it at this window's end than a round before: what the rest of the round gives back
-//! is no growth. A window that is not suspect need not run again ([`RoundsWatch::is_done`]), so later rounds are of suspects alone.
-//! What the window before left behind goes within this one: where another window came before than in the last round, the two ends
-//! are not compared.
+//! A first execution always grows (classes, literals, reflection data), so nothing is concluded
+//! from the first two. From then on the end of a window is compared with its end a round before. A
+//! window is suspect as long as the same class grows in it in every round, by more than is allowed,
+//! and there is more of it at this window's end than a round before: what the rest of the round
+//! gives back is no growth. A window that is not suspect need not run again
+//! ([`RoundsWatch::is_done`]), so later rounds are of suspects alone. What the window before left
+//! behind goes within this one: where another window came before than in the last round, the two
+//! ends are not compared.
 //!
-//! Where memory runs out in a round ([`RoundsWatch::is_exhausted`]) the rounds end. What grew so far is suspect, with the class in whose window
-//! it ran out and those that could not be compared: a leak may be that large.
+//! Where memory runs out in a round ([`RoundsWatch::is_exhausted`]) the rounds end. What grew so
+//! far is suspect, with the class in whose window it ran out and those that could not be compared:
+//! a leak may be that large.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -31,7 +35,8 @@ use crate::text;
 const WARM_UP: u32 = 2;
 /// Rounds of a suspect.
 const ROUNDS_OF_SUSPECTS: u32 = 8;
-/// Rounds of a suspect that may have left but literals, and the time after which it had enough of them.
+/// Rounds of a suspect that may have left but literals, and the time after which it had enough of
+/// them.
 pub const ROUNDS_OF_LITERALS: u32 = 40;
 const LITERALS_NS: u64 = 5_000_000_000;
 /// How many a round resolves at most.
@@ -80,9 +85,11 @@ impl Unit {
 pub struct JavaSuspect {
     /// The test class, or the id of the test.
     pub suite: String,
-    /// Classes that grow in it, the most bytes first; empty where only threads, buffers and the like do.
+    /// Classes that grow in it, the most bytes first; empty where only threads, buffers and the
+    /// like do.
     pub classes: Vec<String>,
-    /// What grew, in words: `12 × com.example.Tile, 24 × byte[]`; empty: the rounds ended before that could be told.
+    /// What grew, in words: `12 × com.example.Tile, 24 × byte[]`; empty: the rounds ended before
+    /// that could be told.
     pub why: String,
     /// Classes and counters of which the rounds added something in all, though not each of them.
     pub added: (Vec<String>, Vec<Metric>),
@@ -102,7 +109,8 @@ impl JavaSuspect {
         }
     }
 
-    /// Did any of these classes grow in the rounds of its test class? Where the rounds told of nothing, nothing speaks against it.
+    /// Did any of these classes grow in the rounds of its test class? Where the rounds told of
+    /// nothing, nothing speaks against it.
     pub(crate) fn saw_any<'a>(&self, mut classes: impl Iterator<Item = &'a str>) -> bool {
         self.told_nothing() || classes.any(|class| self.added.0.iter().any(|grew| grew == class))
     }
@@ -167,7 +175,8 @@ fn suspects(
     Ok(suspects)
 }
 
-/// Test classes that fail in the rounds that are compared, for another reason than that memory ran out: nothing is known of what they leave.
+/// Test classes that fail in the rounds that are compared, for another reason than that memory ran
+/// out: nothing is known of what they leave.
 pub(crate) fn failing(record: &ProcessRecord) -> BTreeSet<&str> {
     let failed = record.windows.iter().filter(|w| class_failed(w) && w.iteration >= WARM_UP);
     failed.filter(|w| out_of_memory(record, w).is_none()).map(|w| w.suite.as_str()).collect()
@@ -178,8 +187,9 @@ fn out_of_memory<'a>(record: &'a ProcessRecord, window: &Window) -> Option<&'a E
     error(record, window.start_ns, end_ns)
 }
 
-/// Tests that failed in the warm-up and were left out from then on, all invocations together: their class, and [`base_of`] their names.
-/// One that found no memory is not among them: what filled the heap is looked for.
+/// Tests that failed in the warm-up and were left out from then on, all invocations together: their
+/// class, and [`base_of`] their names. One that found no memory is not among them: what filled the
+/// heap is looked for.
 #[must_use]
 pub fn left_out(record: &ProcessRecord) -> BTreeSet<(String, String)> {
     let full = record.windows.iter().filter(|w| class_failed(w) && out_of_memory(record, w).is_some());
@@ -189,7 +199,8 @@ pub fn left_out(record: &ProcessRecord) -> BTreeSet<(String, String)> {
     tests.map(|w| (w.suite.clone(), base_of(&w.test).to_owned())).collect()
 }
 
-/// The name of a test without the number of an invocation, as the launcher leaves it out: `scroll(int)[2]` is `scroll(int)`.
+/// The name of a test without the number of an invocation, as the launcher leaves it out:
+/// `scroll(int)[2]` is `scroll(int)`.
 #[must_use]
 pub fn base_of(test: &str) -> &str {
     let base = test.split('[').next().unwrap_or(test);
@@ -216,7 +227,8 @@ pub struct RoundsWatch {
     /// Test classes in the order they ran.
     order: Vec<String>,
     failing: BTreeSet<String>,
-    /// Memory ran out first in the window of this test class; in which round, and with what the heap was full.
+    /// Memory ran out first in the window of this test class; in which round, and with what the
+    /// heap was full.
     ran_out: Option<(String, String)>,
 }
 
@@ -250,7 +262,8 @@ struct Grown {
     how: How,
 }
 
-/// Of what there was more each time. Each counts by itself: of strings and arrays some come and go while a large one stays.
+/// Of what there was more each time. Each counts by itself: of strings and arrays some come and go
+/// while a large one stays.
 #[derive(Debug, Clone, Copy)]
 struct How {
     instances: bool,
@@ -322,7 +335,8 @@ impl RoundsWatch {
         self.ran_out.is_some()
     }
 
-    /// Did this test class, or this test, run often enough to tell whether it is a suspect, or that it cannot be judged?
+    /// Did this test class, or this test, run often enough to tell whether it is a suspect, or that
+    /// it cannot be judged?
     #[must_use]
     pub fn is_done(&self, suite: &str, test: &str) -> bool {
         let id = self.unit.id(suite, test);
@@ -499,7 +513,8 @@ impl RoundsWatch {
         Ok(suspects)
     }
 
-    /// Who is suspect when memory ran out in the window of `exhausted`: what grew so far, and what could not be compared.
+    /// Who is suspect when memory ran out in the window of `exhausted`: what grew so far, and what
+    /// could not be compared.
     fn suspects_until(&self, record: &ProcessRecord, exhausted: &str, ran_out: &str) -> Vec<JavaSuspect> {
         let mut suspects: Vec<JavaSuspect> = Vec::new();
         let open = record.open.iter().map(|open| &open.window);
@@ -549,7 +564,8 @@ impl Compared {
 }
 
 impl Grown {
-    /// Of the rounds, what the one that added least did; 0 for what there was not more of each time.
+    /// Of the rounds, what the one that added least did; 0 for what there was not more of each
+    /// time.
     fn least(&self) -> Delta {
         let least = |of: fn(&Delta) -> f64| self.deltas.iter().map(of).fold(f64::INFINITY, f64::min);
         Delta {
@@ -774,7 +790,8 @@ mod tests {
         assert_eq!(Ok(found), screen_rounds(&observer.into_record(), "loaders", &policy), "read again");
     }
 
-    /// Rounds of a class that leaves some strings in each of them until one leaves none, and what is suspected.
+    /// Rounds of a class that leaves some strings in each of them until one leaves none, and what
+    /// is suspected.
     fn rounds_of_strings(each: u64, until: u32, other: bool, round_ms: u64) -> (u32, Option<String>) {
         let policy = GatePolicy::default();
         let mut jvm = Jvm::new();

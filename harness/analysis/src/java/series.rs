@@ -38,8 +38,8 @@ pub(super) struct Heap {
 }
 
 impl Heap {
-    /// Applies the histogram at the end of a window and hands every class that changed, with its figures before and now,
-    /// to `changed`.
+    /// Applies the histogram at the end of a window and hands every class that changed, with its
+    /// figures before and now, to `changed`.
     pub(super) fn apply(&mut self, window: &Window, mut changed: impl FnMut(u32, Count, Count)) {
         let Some(java) = window.java.as_deref().filter(|java| java.histogram) else { return };
         let mut before = if java.full { std::mem::take(&mut self.by_id) } else { HashMap::new() };
@@ -147,7 +147,8 @@ fn filled(name: &str, of: &[Steps], ends: usize) -> ClassSeries {
     series
 }
 
-/// A counter of the virtual machine at these ends; fewer values than ends, and it was not always told.
+/// A counter of the virtual machine at these ends; fewer values than ends, and it was not always
+/// told.
 pub(crate) fn values(windows: &[&Window], metric: Metric) -> Vec<f64> {
     windows.iter().filter_map(|w| value(snapshot(w)?, metric)).map(float).collect()
 }

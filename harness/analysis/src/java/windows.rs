@@ -1,7 +1,9 @@
-//! What the build's own run left behind, window by window, and what of it differs from an accepted run.
+//! What the build's own run left behind, window by window, and what of it differs from an accepted
+//! run.
 //!
-//! A first execution always grows: classes load, caches fill. Executed again in a new virtual machine, the same tests in the same
-//! order grow by the same, so a window that left what it left when it was found to be clean need not be screened again.
+//! A first execution always grows: classes load, caches fill. Executed again in a new virtual
+//! machine, the same tests in the same order grow by the same, so a window that left what it left
+//! when it was found to be clean need not be screened again.
 
 use std::collections::BTreeMap;
 
@@ -20,14 +22,15 @@ const FEW: u64 = 2;
 /// Objects that the virtual machine makes for methods and classes it looks at.
 const SOME: u64 = 8;
 
-/// Of the virtual machine's set of method types, each in a [`NODE`]. They stay until somebody comes back to the set, though what they stood
-/// for is gone: by a hundred more or less from run to run.
+/// Of the virtual machine's set of method types, each in a [`NODE`]. They stay until somebody comes
+/// back to the set, though what they stood for is gone: by a hundred more or less from run to run.
 const WEAK_ENTRY: &str = "java.lang.invoke.MethodType$ConcurrentWeakInternSet$WeakEntry";
 const NODE: &str = "java.util.concurrent.ConcurrentHashMap$Node";
 
-/// By how many instances the same tests may differ in two virtual machines: not at all in classes of the project. The virtual machine
-/// itself interns strings, resolves methods and fills caches as threads and its compiler come to it. `None`: it says nothing; cleaners
-/// are cleaned behind a collection, and what they stand for is told apart (`java.direct_bytes`).
+/// By how many instances the same tests may differ in two virtual machines: not at all in classes
+/// of the project. The virtual machine itself interns strings, resolves methods and fills caches as
+/// threads and its compiler come to it. `None`: it says nothing; cleaners are cleaned behind a
+/// collection, and what they stand for is told apart (`java.direct_bytes`).
 fn slack(name: &str, accepted: u64) -> Option<u64> {
     const CLEANED: [&str; 3] = [
         "jdk.internal.ref.",
@@ -74,13 +77,15 @@ pub struct Left {
 pub struct ClassWindow {
     /// The test classes whose tests ran in it, in this order; the last one ended it.
     pub classes: Vec<String>,
-    /// By class (normalised) what it left; counters of the virtual machine by the name of their metric.
+    /// By class (normalised) what it left; counters of the virtual machine by the name of their
+    /// metric.
     pub left: BTreeMap<String, Left>,
     /// Why it says nothing.
     pub unusable: Option<String>,
 }
 
-/// The windows of one process, in their order. Test classes behind the last one that ended with a histogram are in none.
+/// The windows of one process, in their order. Test classes behind the last one that ended with a
+/// histogram are in none.
 #[must_use]
 pub fn class_windows(record: &ProcessRecord) -> Vec<ClassWindow> {
     let Some(java) = &record.java else { return Vec::new() };
@@ -130,8 +135,8 @@ impl ClassWindow {
         }
     }
 
-    /// What it left beyond `accepted`, most instances first; empty: it left no more than that. What two executions of the same tests
-    /// differ by is no more: see [`slack`].
+    /// What it left beyond `accepted`, most instances first; empty: it left no more than that. What
+    /// two executions of the same tests differ by is no more: see [`slack`].
     #[must_use]
     pub fn beyond(&self, accepted: &BTreeMap<String, Left>) -> Vec<(&str, Left)> {
         let instances = |of: &BTreeMap<String, Left>| of.get(WEAK_ENTRY).map_or(0, |left| left.instances);
@@ -140,7 +145,8 @@ impl ClassWindow {
             let was = accepted.get(name).copied().unwrap_or_default();
             let Some(slack) = slack(name, was.instances) else { return false };
             let slack = slack.saturating_add(if name == NODE { weak } else { 0 });
-            // All objects of a class have one size, which may be large (a thread: 376 B); arrays differ.
+            // All objects of a class have one size, which may be large (a thread: 376 B); arrays
+            // differ.
             let of_one =
                 if name.ends_with("[]") { 0 } else { now.bytes.checked_div(now.instances).unwrap_or(0) };
             let bytes = was

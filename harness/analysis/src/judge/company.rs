@@ -1,4 +1,5 @@
-//! A test that ran alone and with the tests around it: what it leaves only after them, and what it hands to those behind it.
+//! A test that ran alone and with the tests around it: what it leaves only after them, and what it
+//! hands to those behind it.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,8 @@ use crate::text;
 /// What became of running the test with others.
 pub(super) type Together<'a> = Option<Result<&'a ProcessInput, &'a str>>;
 
-/// Ids of what grows alone and does not among the others, because tests behind this one free or close it.
+/// Ids of what grows alone and does not among the others, because tests behind this one free or
+/// close it.
 pub(super) fn handed(
     court: &mut Court<'_>,
     test: &str,
@@ -61,7 +63,8 @@ pub(super) fn handed(
     handed
 }
 
-/// How many, of this name or of any, are open at the ends of the test, and how many its windows opened, one after the other.
+/// How many, of this name or of any, are open at the ends of the test, and how many its windows
+/// opened, one after the other.
 fn os_values(record: &ProcessRecord, test: &str, kind: OsKind, name: Option<&str>) -> (Vec<f64>, Vec<f64>) {
     let count = |os: &OsState| {
         let of_name = |wanted: &str| {
@@ -107,7 +110,8 @@ impl<'a> Missing<'a> {
         }
     }
 
-    /// Judges it by what the test does among the others; where that is not known, it is unconfirmed.
+    /// Judges it by what the test does among the others; where that is not known, it is
+    /// unconfirmed.
     pub(super) fn judge(
         mut self,
         court: &mut Court<'_>,

@@ -123,7 +123,8 @@ fn began(processes: &[ProcessInput]) -> u64 {
     mains(processes).map(|record| record.first_ns).min().unwrap_or(0)
 }
 
-/// The sum over all processes after each value that one of them told; a process that ended has nothing any more.
+/// The sum over all processes after each value that one of them told; a process that ended has
+/// nothing any more.
 fn sums(processes: &[ProcessInput], metric: Metric) -> Vec<(u64, f64)> {
     let zero_ns = began(processes);
     let last_ns = mains(processes).map(|record| record.last_ns).max().unwrap_or(0);

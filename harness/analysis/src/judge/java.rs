@@ -1,7 +1,9 @@
-//! A JVM suite: tests from the build's own run, suspects from the launcher's rounds, verdicts from repeating them alone.
+//! A JVM suite: tests from the build's own run, suspects from the launcher's rounds, verdicts from
+//! repeating them alone.
 //!
-//! The build's own run only tells which tests there are and how they ended; a first execution always grows. What was
-//! confirmed as a whole test class, and cannot be told from its tests, is an entry of its own, named by the class.
+//! The build's own run only tells which tests there are and how they ended; a first execution
+//! always grows. What was confirmed as a whole test class, and cannot be told from its tests, is an
+//! entry of its own, named by the class.
 
 use std::collections::BTreeSet;
 
@@ -74,7 +76,8 @@ pub(super) fn tests(
     reports
 }
 
-/// What was recorded of test classes whose run in the build was not: what came of repeating them, and suspects that nobody repeated.
+/// What was recorded of test classes whose run in the build was not: what came of repeating them,
+/// and suspects that nobody repeated.
 fn without_their_run(
     court: &mut Court<'_>,
     suite: &SuiteInput,
@@ -216,7 +219,8 @@ fn class_of<'a>(runs: &Executions<'a>) -> Option<&'a str> {
     window_of(runs).map(|window| window.suite.as_str())
 }
 
-/// A test class as an entry of its own: one that leaks though none of its tests does alone, or that nobody confirmed.
+/// A test class as an entry of its own: one that leaks though none of its tests does alone, or that
+/// nobody confirmed.
 fn whole_class(
     court: &mut Court<'_>,
     suite: &SuiteInput,
@@ -287,7 +291,8 @@ fn confirmed(
     }
 }
 
-/// Memory ran out while it was repeated, and more of it was alive after each execution: that is the leak, too large for an interval.
+/// Memory ran out while it was repeated, and more of it was alive after each execution: that is the
+/// leak, too large for an interval.
 fn filled_the_heap(
     court: &mut Court<'_>,
     suite: &str,
@@ -407,7 +412,8 @@ fn of_one_execution(leak: &mut Leak, batch: f64, per: &str) {
     leak.count_per_iteration /= batch;
 }
 
-/// The leaks, and the sum of those that no waiver covers against the thresholds. The answer tells of growth that no round saw: it is not in it.
+/// The leaks, and the sum of those that no waiver covers against the thresholds. The answer tells
+/// of growth that no round saw: it is not in it.
 fn objects(
     court: &mut Court<'_>,
     (suite, id): (&str, &str),
@@ -457,8 +463,9 @@ fn objects(
     grew_alone
 }
 
-/// Bytes per iteration by which the heap as a whole grows, beyond what is told of its classes: their figures may be too uneven for each by
-/// itself. `None`: no more than the virtual machine's own.
+/// Bytes per iteration by which the heap as a whole grows, beyond what is told of its classes:
+/// their figures may be too uneven for each by itself. `None`: no more than the virtual machine's
+/// own.
 fn unexplained(record: &ProcessRecord, id: &str, findings: &Findings, allowed: Allowed) -> Option<f64> {
     let growth = judge_series(&java::totals(record, id), Allowed { block: 8.0, ..allowed });
     let told = findings.growing.iter().map(|growing| growing.bytes).sum::<f64>();

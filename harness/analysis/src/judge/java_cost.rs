@@ -1,8 +1,9 @@
-//! What screening a JVM suite cost, as a multiple of what the suite takes alone. Read from the streams, so that it is the same when
-//! they are judged again.
+//! What screening a JVM suite cost, as a multiple of what the suite takes alone. Read from the
+//! streams, so that it is the same when they are judged again.
 //!
-//! The suite alone is what the build's own virtual machines needed from their first test to their last, without the boundaries in
-//! between. Screening adds these boundaries, and the rounds with the virtual machine they run in.
+//! The suite alone is what the build's own virtual machines needed from their first test to their
+//! last, without the boundaries in between. Screening adds these boundaries, and the rounds with
+//! the virtual machine they run in.
 
 use std::time::Duration;
 

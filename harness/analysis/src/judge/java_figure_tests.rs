@@ -65,10 +65,12 @@ fn the_array_of_a_leaking_object_is_in_its_sum() {
     assert!((199_900.0..200_200.0).contains(&leak.bytes_per_iteration), "{leak:#?}");
 }
 
-/// Their number says nothing and their bytes rise unevenly: still more than what each class explains.
+/// Their number says nothing and their bytes rise unevenly: still more than what each class
+/// explains.
 #[test]
 fn growth_of_the_heap_that_no_class_explains_is_no_pass() {
-    // Each of the classes rests for long, and another one takes over: 40 KiB in each iteration, of no class in particular.
+    // Each of the classes rests for long, and another one takes over: 40 KiB in each iteration, of
+    // no class in particular.
     let body = |jvm: &mut Jvm, i: u32| {
         jvm.add(
             &format!("java.util.Kind{}[]", char::from(b'A' + u8::try_from(i / 4).unwrap_or(0))),
@@ -81,7 +83,8 @@ fn growth_of_the_heap_that_no_class_explains_is_no_pass() {
     assert!(test.reason.contains("per iteration more than its classes explain"), "{}", test.reason);
 }
 
-/// A method handle is specialised after 127 calls: a class of the virtual machine's goes, a larger one comes, and nobody is told to hold it.
+/// A method handle is specialised after 127 calls: a class of the virtual machine's goes, a larger
+/// one comes, and nobody is told to hold it.
 #[test]
 fn classes_that_the_virtual_machine_makes_now_and_then_fail_no_test() {
     let larger = |jvm: &mut Jvm, i: u32, steps: &[u32]| {

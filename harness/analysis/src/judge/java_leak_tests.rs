@@ -92,7 +92,8 @@ fn ids_survive_other_addresses_and_counts_but_not_another_field() {
     assert_ne!(first, id(12, "other", "com.example.A$$Lambda/0x00007f3c1c001000"));
 }
 
-/// What is to be cleaned is known to the cleaners, and a class loader to the class of what it loaded: neither is a leak of its own.
+/// What is to be cleaned is known to the cleaners, and a class loader to the class of what it
+/// loaded: neither is a leak of its own.
 #[test]
 fn what_only_follows_a_leak_belongs_to_it() {
     let list = |class: &str| {
@@ -200,7 +201,8 @@ fn ways_of_other_instances_do_not_make_a_leak_of_their_own() {
     assert_eq!(titles, ["1 × com.example.Plugin"]);
 }
 
-/// 174 objects are held in as many ways, of which those that a library keeps are most alike: they say nothing of the others.
+/// 174 objects are held in as many ways, of which those that a library keeps are most alike: they
+/// say nothing of the others.
 #[test]
 fn a_way_of_few_names_no_leak_beside_the_projects_own() {
     let library: &[&str] = &[
@@ -235,7 +237,8 @@ fn a_way_of_few_names_no_leak_beside_the_projects_own() {
     }
 }
 
-/// Robolectric keeps what it keeps; what the JDK holds besides goes with it, whatever the thread is called.
+/// Robolectric keeps what it keeps; what the JDK holds besides goes with it, whatever the thread is
+/// called.
 #[test]
 fn what_a_test_framework_keeps_is_no_leak_unless_something_leads_to_the_project() {
     let framework: &[&str] =

@@ -1,4 +1,5 @@
-//! A Java virtual machine as the test: the slope over runs that repeat their work a different number of times.
+//! A Java virtual machine as the test: the slope over runs that repeat their work a different
+//! number of times.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,8 @@ use crate::text;
 /// What else of a virtual machine is counted as it ends.
 const COUNTERS: [Metric; 3] = [Metric::JavaDirectBytes, Metric::JavaThreads, Metric::JavaJniGlobals];
 
-/// Judges what one more repetition adds to what is alive as the virtual machine ends. Runs in the order of their lengths.
+/// Judges what one more repetition adds to what is alive as the virtual machine ends. Runs in the
+/// order of their lengths.
 pub(super) fn judge(
     court: &mut Court<'_>,
     suite: &str,

@@ -1,4 +1,5 @@
-//! What the own libraries of a Java test go on keeping while it is repeated, group by group as in any native test.
+//! What the own libraries of a Java test go on keeping while it is repeated, group by group as in
+//! any native test.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +49,8 @@ pub(super) fn judge(
     hold(court, suite, test, &measured, allowed, false, j);
 }
 
-/// What nobody looked at: the libraries that tests loaded, where their memory was not tracked in all rounds.
+/// What nobody looked at: the libraries that tests loaded, where their memory was not tracked in
+/// all rounds.
 pub(super) fn untracked(suite: &SuiteInput, java: &JavaInput) -> Option<(Verdict, String)> {
     let loaded: BTreeSet<&str> =
         suite.screen.iter().flat_map(|process| own_libraries(&process.record)).collect();

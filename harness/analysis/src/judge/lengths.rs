@@ -38,8 +38,8 @@ impl Moment {
     }
 }
 
-/// The end of `main` where something grows up to there, with what the reasons say; else the end of the process: what other threads are
-/// about to free is still alive where `main` ends.
+/// The end of `main` where something grows up to there, with what the reasons say; else the end of
+/// the process: what other threads are about to free is still alive where `main` ends.
 fn moment(court: &mut Court<'_>, runs: &[&Repetition], n: &[f64]) -> (Moment, &'static str) {
     let confidence = court.policy.confidence;
     let grows = |values: &[f64]| {

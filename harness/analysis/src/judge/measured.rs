@@ -63,7 +63,8 @@ pub(super) fn broken_off(process: &ProcessInput) -> (Outcome, String) {
         }
         // Nothing says that the test did anything wrong: only the recording of it is broken.
         (_, Some(damage)) => (Outcome::Passed, format!("not measured: its recording breaks off: {damage}")),
-        // A process that is the test, and that says all is well: nothing tells that it failed, nor what it left.
+        // A process that is the test, and that says all is well: nothing tells that it failed, nor
+        // what it left.
         (Ending::Exited(0), None) if record.windows.is_empty() && record.open.is_empty() => {
             let how = "not measured: its process became another program (exec), or ended past the C library; \
                        measure the other program, or let it end by exit";
@@ -76,7 +77,8 @@ pub(super) fn broken_off(process: &ProcessInput) -> (Outcome, String) {
     }
 }
 
-/// The status a process ended with, where anybody knows it; a signal counts as 128 and its number, as in a shell.
+/// The status a process ended with, where anybody knows it; a signal counts as 128 and its number,
+/// as in a shell.
 pub(super) fn status(process: &ProcessInput) -> Option<i32> {
     match process.ending {
         Ending::Exited(status) => Some(status),

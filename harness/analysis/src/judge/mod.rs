@@ -1,8 +1,9 @@
 //! From a run to its report: every test against its thresholds, every suite, the run.
 //!
-//! A test is judged by its screening windows and by what came of running it again (`test`, `repeated`, `lengths`);
-//! what could not be measured is said and never passes (`measured`). Suites and the run take the worst of what they
-//! hold. JVM suites go their own way between the two (`java`).
+//! A test is judged by its screening windows and by what came of running it again (`test`,
+//! `repeated`, `lengths`); what could not be measured is said and never passes (`measured`). Suites
+//! and the run take the worst of what they hold. JVM suites go their own way between the two
+//! (`java`).
 
 mod company;
 mod curve;
@@ -41,7 +42,8 @@ struct Court<'a> {
     resolve: &'a mut dyn Resolve,
 }
 
-/// Judges a run. `resolve` is asked only for the stacks that the report will show or a waiver may cover.
+/// Judges a run. `resolve` is asked only for the stacks that the report will show or a waiver may
+/// cover.
 #[must_use]
 pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -> RunReport {
     let mut court = Court { policy, waivers: Waivers::new(policy), resolve };
@@ -53,7 +55,8 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
     let suites: Vec<SuiteReport> = judged.into_iter().map(|(report, _)| report).collect();
     let nothing_ran = input.suites.is_empty() && input.errors.is_empty();
     let broken = if input.errors.is_empty() && !nothing_ran { Verdict::Pass } else { Verdict::Error };
-    // A test that is not judged is nothing against the run: the user's own result has its say in the exit code.
+    // A test that is not judged is nothing against the run: the user's own result has its say in
+    // the exit code.
     let judged = suites.iter().map(|s| s.verdict).filter(|v| *v != Verdict::NotJudged);
     // Unless nothing was looked at: that is no pass.
     let unjudged = |test: &TestReport| test.verdict == Verdict::NotJudged && test.outcome == Outcome::Passed;

@@ -1,7 +1,8 @@
 //! A test that ran many times in one process: the slope over the ends of its iterations.
 //!
-//! Where the agent wrote what changed between the ends (a confirming run), every group is a series of its own.
-//! Where it wrote survivors (the user's own `--gtest_repeat`), the totals decide and the survivors name culprits.
+//! Where the agent wrote what changed between the ends (a confirming run), every group is a series
+//! of its own. Where it wrote survivors (the user's own `--gtest_repeat`), the totals decide and
+//! the survivors name culprits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -42,8 +43,8 @@ pub(super) struct Measured<'a> {
     metric: Metric,
     /// From end to end.
     total: Vec<f64>,
-    /// Only what happened inside the windows of the test, where that can be told: what other tests and the set-up of
-    /// the suite do in between is theirs.
+    /// Only what happened inside the windows of the test, where that can be told: what other tests
+    /// and the set-up of the suite do in between is theirs.
     own: Option<Vec<f64>>,
     /// No other test ran in the process.
     alone: bool,
@@ -63,7 +64,8 @@ impl Measured<'_> {
         Self { exact: true, ..Self::of_os(metric, total, block) }
     }
 
-    /// `own` is what the windows of the test added, one after the other: other tests ran in between.
+    /// `own` is what the windows of the test added, one after the other: other tests ran in
+    /// between.
     pub(super) fn beside_others(self, own: Vec<f64>) -> Self {
         Self { own: Some(own), alone: false, ..self }
     }
@@ -85,8 +87,9 @@ impl Measured<'_> {
         if self.exact { judge_exact(values, allowed) } else { judge_series(values, allowed) }
     }
 
-    /// The growth the verdict rests on: of both the lesser one; of equal ones, beside other tests what the test
-    /// itself did, and alone the total, which knows what its threads did after its end.
+    /// The growth the verdict rests on: of both the lesser one; of equal ones, beside other tests
+    /// what the test itself did, and alone the total, which knows what its threads did after its
+    /// end.
     fn growth(&self, allowed: Allowed) -> Growth {
         let rank = |g: &Growth| match g.finding {
             Finding::Still => 0,
@@ -389,7 +392,8 @@ struct OsPart {
     counts: Vec<f64>,
 }
 
-/// What grows, by the place it comes from. Where no place grows by itself (each iteration opens from another one), by name.
+/// What grows, by the place it comes from. Where no place grows by itself (each iteration opens
+/// from another one), by name.
 fn growing_parts(
     growing: Vec<OsSeries>,
     grow: impl Fn(&[f64]) -> bool,
@@ -443,8 +447,8 @@ fn floor_of(group: &Series) -> Kept {
     }
 }
 
-/// What was kept once and for good: what the screen saw survive, corrected by what the iterations show, and what
-/// they show to have been filled later.
+/// What was kept once and for good: what the screen saw survive, corrected by what the iterations
+/// show, and what they show to have been filled later.
 pub(super) fn one_time(screened: Vec<Held>, kept: Vec<Kept>, leaking: &BTreeSet<String>) -> Vec<Held> {
     let mut one_time: Vec<Held> = screened.into_iter().filter(|h| !leaking.contains(&h.place.id)).collect();
     for Kept { place, first, floor, sizes } in kept {

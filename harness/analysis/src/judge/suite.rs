@@ -116,8 +116,8 @@ fn executions<'a>(
     order
 }
 
-/// The process as one execution of a test of the suite's name. A process that became another program is told by
-/// that program's own record.
+/// The process as one execution of a test of the suite's name. A process that became another
+/// program is told by that program's own record.
 fn whole_process(suite: &SuiteInput, process: &ProcessInput) -> (Vec<Window>, Vec<OpenTest>) {
     let record = &process.record;
     if record.goodbye.as_ref().is_some_and(|g| g.reason == GoodbyeReason::Exec) {

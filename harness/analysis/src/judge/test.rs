@@ -209,7 +209,8 @@ fn ran_full(runs: &Executions<'_>) -> Option<(String, Vec<CurvePoint>)> {
         .find_map(|(p, w)| Some((ran_out(&p.record, w.start_ns, w.end_ns)?, curve::of_heap(&p.record, w))))
 }
 
-/// It passed, but the heap was above its limit meanwhile. An error for want of memory that it expected is its own matter.
+/// It passed, but the heap was above its limit meanwhile. An error for want of memory that it
+/// expected is its own matter.
 fn filled_the_heap(runs: &Executions<'_>, j: &mut Judgement) {
     if let Some((why, curve)) = ran_full(runs).filter(|(why, _)| !why.starts_with("OutOfMemoryError")) {
         if j.curve.is_empty() {
@@ -285,7 +286,8 @@ fn measure(court: &mut Court<'_>, suite: &SuiteInput, id: &str, runs: &Execution
     }
 }
 
-/// A program that ran once and cannot be repeated: whether what it leaves would grow with its work, nobody can tell.
+/// A program that ran once and cannot be repeated: whether what it leaves would grow with its work,
+/// nobody can tell.
 fn alive_at_exit(
     court: &mut Court<'_>,
     suite: &SuiteInput,
@@ -331,7 +333,8 @@ fn is_stream_buffer(group: &Held) -> bool {
         .any(|name| name.ends_with("_IO_file_doallocate") || name.ends_with("_IO_wfile_doallocate"))
 }
 
-/// Why the repetitions of a test cannot be judged: an error, or (a warning) because the test does not allow it.
+/// Why the repetitions of a test cannot be judged: an error, or (a warning) because the test does
+/// not allow it.
 pub(crate) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, String)> {
     let record = &again.record;
     let windows: Vec<_> = record.windows_of(id).collect();
@@ -459,7 +462,8 @@ pub(super) fn os_left(record: &ProcessRecord, window: &Window, court: &mut Court
                 (known.name == name && more > 0).then_some((known.stack, more))
             };
             let mut by_stack: Vec<(u32, u32)> = after.iter().filter_map(of_place).collect();
-            // One that was opened for another that was closed is not left: which of them is not known.
+            // One that was opened for another that was closed is not left: which of them is not
+            // known.
             if by_stack.iter().map(|(_, more)| more).sum::<u32>() != more {
                 by_stack = vec![(0, more)];
             }
@@ -481,7 +485,8 @@ pub(super) fn os_left(record: &ProcessRecord, window: &Window, court: &mut Court
     left
 }
 
-/// What one execution left is all there is: a warning, or a failure by policy, unless waivers cover it.
+/// What one execution left is all there is: a warning, or a failure by policy, unless waivers cover
+/// it.
 fn unconfirmed(
     court: &mut Court<'_>,
     suite: &SuiteInput,

@@ -1,7 +1,7 @@
 //! When a Java test that is repeated has run often enough to tell what its libraries do.
 //!
-//! The same limits as in a native test ([`crate::Confirmation`]). Only what the own libraries hold is followed, end by end: the virtual
-//! machine's own allocations never come to rest.
+//! The same limits as in a native test ([`crate::Confirmation`]). Only what the own libraries hold
+//! is followed, end by end: the virtual machine's own allocations never come to rest.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -53,7 +53,8 @@ impl NativeConfirmation {
         }
     }
 
-    /// To be told after each end of the test, also after a second one of the same execution: changes are told with what there is now.
+    /// To be told after each end of the test, also after a second one of the same execution:
+    /// changes are told with what there is now.
     pub fn observe(&mut self, record: &ProcessRecord) {
         if record.is_java_only() {
             return;
@@ -86,7 +87,8 @@ impl NativeConfirmation {
         self.limit.is_some_and(|limit| self.growth(limit).finding == Finding::Grows)
     }
 
-    /// Is enough known? To be asked once for each end of the test. `elapsed` is the time that its iterations took.
+    /// Is enough known? To be asked once for each end of the test. `elapsed` is the time that its
+    /// iterations took.
     pub fn is_enough(&mut self, elapsed: Duration) -> bool {
         self.enough = self.enough || self.decides(elapsed);
         self.enough
@@ -130,7 +132,8 @@ mod tests {
     use crate::dsl::Process;
     use crate::observer::Observer;
 
-    /// Stacks 1 to 15 lead through a library of the project's, the others through the virtual machine's alone.
+    /// Stacks 1 to 15 lead through a library of the project's, the others through the virtual
+    /// machine's alone.
     fn process() -> Process {
         let module = |start, end, path: &str| Module {
             start,

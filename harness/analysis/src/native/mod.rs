@@ -1,9 +1,12 @@
-//! What a Java process (an app, a virtual machine) allocates natively, as far as it is the project's own.
+//! What a Java process (an app, a virtual machine) allocates natively, as far as it is the
+//! project's own.
 //!
-//! Data flow: agent preloaded beside the virtual machine (on Android by `wrap.sh`; on HotSpot by the harness, where [`own_libraries`] says that
-//! the tests load some) → snapshots of native allocations at the ends of the same windows that are compared for Java → [`Own`] leaves out the
-//! stacks in which no library of the project's takes part: the runtime allocates, caches and frees for itself all the time → [`suspects`] of
-//! the rounds, [`NativeConfirmation`] while a test is repeated; what is a leak is decided as for any native test (`judge`).
+//! Data flow: agent preloaded beside the virtual machine (on Android by `wrap.sh`; on HotSpot by
+//! the harness, where [`own_libraries`] says that the tests load some) → snapshots of native
+//! allocations at the ends of the same windows that are compared for Java → [`Own`] leaves out the
+//! stacks in which no library of the project's takes part: the runtime allocates, caches and frees
+//! for itself all the time → [`suspects`] of the rounds, [`NativeConfirmation`] while a test is
+//! repeated; what is a leak is decided as for any native test (`judge`).
 
 mod confirm;
 
@@ -51,7 +54,8 @@ impl Own {
     }
 }
 
-/// The libraries of the project's own that a Java process had loaded, by the paths they were loaded from.
+/// The libraries of the project's own that a Java process had loaded, by the paths they were loaded
+/// from.
 #[must_use]
 pub fn own_libraries(record: &ProcessRecord) -> BTreeSet<&str> {
     let home = home_of(record);
@@ -63,8 +67,9 @@ fn home_of(record: &ProcessRecord) -> &str {
     record.java.as_ref().and_then(|java| java.jvm.as_ref()).map_or("", |jvm| jvm.home.as_str())
 }
 
-/// Is this library neither the system's nor the virtual machine's nor memgate's? What the runtime compiled of Java is none at all. The system's
-/// folders hold libraries for Java in folders of their own, which are nobody else's.
+/// Is this library neither the system's nor the virtual machine's nor memgate's? What the runtime
+/// compiled of Java is none at all. The system's folders hold libraries for Java in folders of
+/// their own, which are nobody else's.
 fn is_own(path: &str, java_home: &str) -> bool {
     const FOR_JAVA: [&str; 3] = ["/usr/local/", "/usr/java/packages/", "/jni/"];
     const SYSTEM: [&str; 10] = [
@@ -91,7 +96,8 @@ fn is_own(path: &str, java_home: &str) -> bool {
         && !name.starts_with("libmemgate")
 }
 
-/// Test classes, or tests, that left native allocations of the project's own in each of the last rounds, and what the last one left.
+/// Test classes, or tests, that left native allocations of the project's own in each of the last
+/// rounds, and what the last one left.
 pub(crate) fn suspects(
     record: &ProcessRecord,
     suite: &str,

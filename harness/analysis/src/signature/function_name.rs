@@ -1,8 +1,9 @@
 //! A function's name without what a compiler, a standard library or an overload may change.
 //!
-//! Taken out: return type, parameters, template and generic arguments, ABI tags, clone suffixes, numbers of lambdas
-//! and closures, Rust's hashes. What remains is the qualified name: `MapCache::insert`, `go::{lambda}::operator()`.
-//! Names come from files: any text has a result, in time linear to its length.
+//! Taken out: return type, parameters, template and generic arguments, ABI tags, clone suffixes,
+//! numbers of lambdas and closures, Rust's hashes. What remains is the qualified name:
+//! `MapCache::insert`, `go::{lambda}::operator()`. Names come from files: any text has a result, in
+//! time linear to its length.
 
 /// Longer names are cut: two that differ only behind this are not worth telling apart.
 const MAX_BYTES: usize = 4096;
@@ -91,7 +92,8 @@ fn is_qualifier(text: &str) -> bool {
     text.split_whitespace().all(|word| matches!(word, "const" | "volatile" | "&" | "&&" | "noexcept"))
 }
 
-/// Bytes up to and including the bracket that closes the one `text` begins with; all of it where none does.
+/// Bytes up to and including the bracket that closes the one `text` begins with; all of it where
+/// none does.
 fn closed(text: &str, open: char, close: char) -> usize {
     let mut depth = 0_usize;
     for (at, c) in text.char_indices() {
@@ -154,7 +156,8 @@ fn before_as(text: &str) -> &str {
     text
 }
 
-/// `{lambda(int)#2}`, `{unnamed type#1}`, `{{closure}}`, `{closure#0}`: what it is, without its number.
+/// `{lambda(int)#2}`, `{unnamed type#1}`, `{{closure}}`, `{closure#0}`: what it is, without its
+/// number.
 fn push_braced(out: &mut String, rest: &str) -> usize {
     let end = closed(rest, '{', '}');
     let inner = rest[..end].trim_matches(['{', '}']);

@@ -1,4 +1,5 @@
-//! Robust statistics of short series, one file per method. No randomness: equal input, equal result.
+//! Robust statistics of short series, one file per method. No randomness: equal input, equal
+//! result.
 
 mod kendall;
 mod median;

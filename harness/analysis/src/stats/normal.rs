@@ -1,6 +1,7 @@
 //! Quantiles of the normal distribution.
 
-/// Polynomials of Wichura's algorithm AS 241 (Applied Statistics 37, 1988, PPND16), lowest power first.
+/// Polynomials of Wichura's algorithm AS 241 (Applied Statistics 37, 1988, PPND16), lowest power
+/// first.
 const CENTRE: ([f64; 8], [f64; 8]) = (
     [
         3.387_132_872_796_366_5,
@@ -68,8 +69,8 @@ const FAR_TAIL: ([f64; 8], [f64; 8]) = (
     ],
 );
 
-/// The value below which a standard normal variable lies with this probability. Outside of (0, 1) the nearest
-/// infinity.
+/// The value below which a standard normal variable lies with this probability. Outside of (0, 1)
+/// the nearest infinity.
 #[must_use]
 pub fn normal_quantile(probability: f64) -> f64 {
     if probability <= 0.0 {

@@ -1,8 +1,9 @@
 //! Theil–Sen: the median slope over all pairs of points, and its confidence interval.
 //!
-//! Interval: the order statistics of the pair slopes that invert Kendall's test with its variance corrected for
-//! ties (P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau", JASA 63, 1968). Ranks are
-//! rounded as `scipy.stats.theilslopes` rounds them, so that results can be compared.
+//! Interval: the order statistics of the pair slopes that invert Kendall's test with its variance
+//! corrected for ties (P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau",
+//! JASA 63, 1968). Ranks are rounded as `scipy.stats.theilslopes` rounds them, so that results can
+//! be compared.
 
 use super::kendall::kendall_variance;
 use super::median::median_of_sorted;
@@ -19,8 +20,8 @@ pub struct Slope {
     pub high: f64,
 }
 
-/// Slope of points `(x, y)` with a two-sided interval of this confidence; `None` where no two points differ in `x`.
-/// Quadratic in time and memory: thin long series first.
+/// Slope of points `(x, y)` with a two-sided interval of this confidence; `None` where no two
+/// points differ in `x`. Quadratic in time and memory: thin long series first.
 #[must_use]
 pub fn theil_sen(points: &[(f64, f64)], confidence: f64) -> Option<Slope> {
     let mut slopes = Vec::with_capacity(points.len() * points.len().saturating_sub(1) / 2);
@@ -75,8 +76,8 @@ mod tests {
         assert_close(theil_sen(&points, 0.93), 4.0, 26.0 / 7.0, 35.0 / 8.0);
     }
 
-    /// Hollander & Wolfe, *Nonparametric Statistical Methods*, example 9.1 (cloud seeding): slope −0.056. Interval:
-    /// `scipy.stats.theilslopes(y, x, alpha=0.95)`, SciPy 1.17.1.
+    /// Hollander & Wolfe, *Nonparametric Statistical Methods*, example 9.1 (cloud seeding): slope
+    /// −0.056. Interval: `scipy.stats.theilslopes(y, x, alpha=0.95)`, SciPy 1.17.1.
     #[test]
     fn agrees_with_hollander_and_wolfe() {
         let points = [(1., 1.26), (2., 1.27), (3., 1.12), (4., 1.16), (5., 1.03)];

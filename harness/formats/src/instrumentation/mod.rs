@@ -1,12 +1,15 @@
 //! What `am instrument` prints of a test run, as text (`-r`) or protobuf (`-m`), and what it means.
 //!
-//! Data flow: bytes as they arrive → [`RawStream`] or [`ProtoStream`], both of which take any cut of the stream and keep only what
-//! is not finished → [`Item`]s → [`InstrumentationRun`], which follows the tests → at the end of the stream, [`Ending`] says how the run
-//! ended, and each test its [`Status`].
+//! Data flow: bytes as they arrive → [`RawStream`] or [`ProtoStream`], both of which take any cut
+//! of the stream and keep only what is not finished → [`Item`]s → [`InstrumentationRun`], which
+//! follows the tests → at the end of the stream, [`Ending`] says how the run ended, and each test
+//! its [`Status`].
 //!
-//! The exit status of `am` and of adb says nothing (0 after a crash, 0 when the cable was pulled), so nobody asks for it here. A run
-//! counts only when the system reported its end (`INSTRUMENTATION_CODE: -1`), no fatal error of the runner hides behind that, every
-//! test that was announced began and ended, and there was one at all. Anything else is an [`Ending`] of its own, none of which is a pass.
+//! The exit status of `am` and of adb says nothing (0 after a crash, 0 when the cable was pulled),
+//! so nobody asks for it here. A run counts only when the system reported its end
+//! (`INSTRUMENTATION_CODE: -1`), no fatal error of the runner hides behind that, every test that
+//! was announced began and ended, and there was one at all. Anything else is an [`Ending`] of its
+//! own, none of which is a pass.
 
 mod proto;
 mod raw;
@@ -29,8 +32,8 @@ pub const LARGEST_BUNDLE: usize = 4 << 20;
 pub enum Item {
     /// A test began or ended, or something is told of it.
     Status {
-        /// 1 start, 2 in progress, 0 passed, -1 error, -2 failure, -3 ignored, -4 assumption failed. `None`: not readable, since something
-        /// else was printed into the line.
+        /// 1 start, 2 in progress, 0 passed, -1 error, -2 failure, -3 ignored, -4 assumption
+        /// failed. `None`: not readable, since something else was printed into the line.
         code: Option<i64>,
         /// What is told.
         values: Bundle,

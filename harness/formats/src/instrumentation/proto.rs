@@ -8,7 +8,8 @@
 //! Entry         { string key = 1; string value_string = 2; sint32 value_int = 3; float value_float = 4; double value_double = 5;
 //!                 sint64 value_long = 6; ResultsBundle value_bundle = 7; bytes value_bytes = 8 }
 //! ```
-//! Zeros are not written. Unknown fields, nested bundles and bytes are skipped by their length; nothing here recurses.
+//! Zeros are not written. Unknown fields, nested bundles and bytes are skipped by their length;
+//! nothing here recurses.
 
 use super::{Bundle, Item, LARGEST_BUNDLE};
 use crate::lines::excerpt;
@@ -134,7 +135,8 @@ fn results(bundle: &[u8], values: &mut Bundle) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// Key and value. An entry without a value has one that is empty or zero, which is not written: an empty text.
+/// Key and value. An entry without a value has one that is empty or zero, which is not written: an
+/// empty text.
 fn read_entry(message: &[u8]) -> Result<Option<(String, String)>, Malformed> {
     let (mut key, mut value) = (String::new(), Some(String::new()));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -9,8 +9,8 @@
 //! INSTRUMENTATION_ABORTED: System has crashed.
 //! onError: commandError=BOOL message=TEXT
 //! ```
-//! Keys come in any order, lines end in `\n` or `\r\n`. Values are not escaped: a line of a value that begins with one of the
-//! prefixes cannot be told from a line of the protocol.
+//! Keys come in any order, lines end in `\n` or `\r\n`. Values are not escaped: a line of a value
+//! that begins with one of the prefixes cannot be told from a line of the protocol.
 
 use super::{Bundle, Item, LARGEST_BUNDLE};
 use crate::lines::{excerpt, text};
@@ -64,7 +64,8 @@ impl RawStream {
         }
     }
 
-    /// The stream has ended: a last line without an end counts too, a status without its code does not.
+    /// The stream has ended: a last line without an end counts too, a status without its code does
+    /// not.
     pub fn finish(mut self, mut item: impl FnMut(Item)) {
         if !self.line.is_empty() {
             self.end_line(&mut item);

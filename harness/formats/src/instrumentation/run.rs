@@ -57,7 +57,8 @@ impl Status {
 pub struct TestResult {
     /// Its class.
     pub class: String,
-    /// Its method; `None`: what happened before or after all tests of the class (`@BeforeClass`, `@AfterClass`).
+    /// Its method; `None`: what happened before or after all tests of the class (`@BeforeClass`,
+    /// `@AfterClass`).
     pub method: Option<String>,
     /// Number in the run, from 1, where the runner counts.
     pub number: Option<u64>,
@@ -341,7 +342,8 @@ fn metrics(mut values: Bundle) -> Bundle {
     values
 }
 
-/// What the runner says of a failure of its own: alone on a line, or as an entry of its list of failures.
+/// What the runner says of a failure of its own: alone on a line, or as an entry of its list of
+/// failures.
 fn fatal(summary: &str) -> Option<String> {
     const FATAL: &str = "Fatal exception when running tests";
     let says = |line: &&str| {

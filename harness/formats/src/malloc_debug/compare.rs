@@ -1,7 +1,8 @@
 //! What changed between two snapshots.
 //!
-//! Frames are compared by place in their file where both snapshots know it, so that dumps of two runs can be compared although
-//! libraries lie elsewhere in each; by address otherwise, which is right within one process only.
+//! Frames are compared by place in their file where both snapshots know it, so that dumps of two
+//! runs can be compared although libraries lie elsewhere in each; by address otherwise, which is
+//! right within one process only.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Native heap dumps as text, v1.0 to v1.2: `am dumpheap -n`, malloc_debug's signal 47, its dump on exit.
+//! Native heap dumps as text, v1.0 to v1.2: `am dumpheap -n`, malloc_debug's signal 47, its dump on
+//! exit.
 //!
 //! ```text
 //! Android Native Heap Dump v1.2
@@ -17,8 +18,8 @@
 //! a000-b000 r-xp 00000000 fd:00 1234   /system/lib64/libc.so
 //! END
 //! ```
-//! Program counters are padded with zeros up to v1.1. Names in `bt_info` are not escaped: they end where a quote, a number and
-//! a brace follow.
+//! Program counters are padded with zeros up to v1.1. Names in `bt_info` are not escaped: they end
+//! where a quote, a number and a brace follow.
 
 use super::aggregate::{Num, TooMuch, Written, aggregate};
 use super::maps::{hex, mapping};

@@ -1,4 +1,5 @@
-//! The buffer that `get_malloc_leak_info` fills (Android 10 and later: `android_mallopt`, same layout).
+//! The buffer that `get_malloc_leak_info` fills (Android 10 and later: `android_mallopt`, same
+//! layout).
 //!
 //! ```text
 //! overall_size / info_size records, little-endian:

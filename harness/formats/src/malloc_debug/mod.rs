@@ -1,18 +1,22 @@
 //! What Android's malloc_debug tells of a process: which allocations are live, and who made them.
 //!
-//! Data flow: a buffer of `get_malloc_leak_info` with its out values ([`leak_info`]) or the text of a native heap dump
-//! ([`heap_dump`]) → records as they are written → [`aggregate`] adds up those of the same flag, size and stack, decides what
-//! `num` means, and notes what is odd → [`Snapshot`]. [`compare`] says how two snapshots differ.
+//! Data flow: a buffer of `get_malloc_leak_info` with its out values ([`leak_info`]) or the text of
+//! a native heap dump ([`heap_dump`]) → records as they are written → [`aggregate`] adds up those
+//! of the same flag, size and stack, decides what `num` means, and notes what is odd →
+//! [`Snapshot`]. [`compare`] says how two snapshots differ.
 //!
 //! The rules, each observed on a device's own libraries or read in their sources:
-//! - Equal records are merged by the writer only where its sort happens to put them side by side: **the same allocation site may come
-//!   in many records**, so they are added up first.
-//! - `num` counts on Android 9 and later. Android 7 wrote the depth of the stack there, Android 8 always 1, one record for each
-//!   allocation. Where `num` may be wrong, the stated total decides.
-//! - Program counters are return addresses that the writer has **already moved back into the call**: nothing is subtracted here.
-//! - A stack may be cut at the configured depth, may end at code without unwind tables, or be empty.
+//! - Equal records are merged by the writer only where its sort happens to put them side by side:
+//!   **the same allocation site may come in many records**, so they are added up first.
+//! - `num` counts on Android 9 and later. Android 7 wrote the depth of the stack there, Android 8
+//!   always 1, one record for each allocation. Where `num` may be wrong, the stated total decides.
+//! - Program counters are return addresses that the writer has **already moved back into the
+//!   call**: nothing is subtracted here.
+//! - A stack may be cut at the configured depth, may end at code without unwind tables, or be
+//!   empty.
 //! - Five out values that are all zero mean "nothing was measured", never "nothing is live".
-//! - Bit 31 of the size, also on 64-bit: allocated after the fork from the zygote. Sizes have 31 bits.
+//! - Bit 31 of the size, also on 64-bit: allocated after the fork from the zygote. Sizes have 31
+//!   bits.
 //! - A text dump that has no `END` is cut off, and refused.
 
 mod aggregate;

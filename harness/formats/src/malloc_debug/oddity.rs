@@ -1,6 +1,7 @@
 //! What a reader should know before trusting a figure.
 
-/// Something about the input that is not as one would expect. The text is a sentence fragment for a report.
+/// Something about the input that is not as one would expect. The text is a sentence fragment for a
+/// report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Oddity {
     /// The same allocation site came in several records.

@@ -16,8 +16,9 @@ pub struct OriginalFrame<'a> {
 }
 
 impl<'a> Mapping<'a> {
-    /// What a frame was: for each way to read it the frames, innermost first (those that were inlined, then the method itself).
-    /// In the order of their names. Empty where class or method were not renamed, or the line belongs to none of them.
+    /// What a frame was: for each way to read it the frames, innermost first (those that were
+    /// inlined, then the method itself). In the order of their names. Empty where class or method
+    /// were not renamed, or the line belongs to none of them.
     #[must_use]
     pub fn frames(
         &self,

@@ -1,4 +1,5 @@
-//! Mapping files of R8 and ProGuard: what a class, field or method was called before it was renamed, and what was inlined into it.
+//! Mapping files of R8 and ProGuard: what a class, field or method was called before it was
+//! renamed, and what was inlined into it.
 //!
 //! ```text
 //! # {"id":"com.android.tools.r8.mapping","version":"2.2"}       comments; some hold JSON about the line before
@@ -9,12 +10,14 @@
 //!     1:3:void load(int):12 -> c                                range in the renamed file : signature : range in the original
 //! ```
 //!
-//! Data flow: text → [`Mapping::read`], which borrows from it and sorts by renamed class → class names, fields ([`Mapping::class`],
-//! [`Mapping::fields`]) and frames ([`Mapping::frames`]) → [`Mapping::trace`] for the text of a whole stack trace. Which mapping file belongs to a
-//! build: [`map_ids`] of its code, [`Mapping::is_of_build`].
+//! Data flow: text → [`Mapping::read`], which borrows from it and sorts by renamed class → class
+//! names, fields ([`Mapping::class`], [`Mapping::fields`]) and frames ([`Mapping::frames`]) →
+//! [`Mapping::trace`] for the text of a whole stack trace. Which mapping file belongs to a build:
+//! [`map_ids`] of its code, [`Mapping::is_of_build`].
 //!
-//! Where several originals fit, all are given: overloads that got one name, a frame without a line. Left out: outlined code
-//! (`com.android.tools.r8.outline`) and rewritten frames, whose frames come out as R8 made them; residual signatures.
+//! Where several originals fit, all are given: overloads that got one name, a frame without a line.
+//! Left out: outlined code (`com.android.tools.r8.outline`) and rewritten frames, whose frames come
+//! out as R8 made them; residual signatures.
 
 mod frames;
 mod marker;
@@ -81,7 +84,8 @@ impl<'a> Mapping<'a> {
         read::read(text)
     }
 
-    /// The original name of a class, as memgate shows classes (`a.b`, `a.b[]`); the same name where it was not renamed.
+    /// The original name of a class, as memgate shows classes (`a.b`, `a.b[]`); the same name where
+    /// it was not renamed.
     #[must_use]
     pub fn class<'n>(&self, name: &'n str) -> Cow<'n, str>
     where
@@ -95,7 +99,8 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// What a field of a renamed class was. More than one only where fields of different types got one name.
+    /// What a field of a renamed class was. More than one only where fields of different types got
+    /// one name.
     pub fn fields<'s>(&'s self, class: &str, field: &'s str) -> impl Iterator<Item = &'s Field<'a>> {
         let fields = self.classes.get(class).map(|class| class.fields.as_slice());
         fields.unwrap_or_default().iter().filter(move |found| found.renamed == field)
@@ -115,8 +120,8 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// Was the build that calls itself `id` renamed by it? R8 writes `r8-map-id-ID` as the source file of what it renamed. `None`: the mapping
-    /// file does not say.
+    /// Was the build that calls itself `id` renamed by it? R8 writes `r8-map-id-ID` as the source
+    /// file of what it renamed. `None`: the mapping file does not say.
     #[must_use]
     pub fn is_of_build(&self, id: &str) -> Option<bool> {
         (!self.ids.is_empty())

@@ -1,4 +1,5 @@
-//! The text of a Java stack trace → the same with original names. Lines that name nothing renamed stay as they are.
+//! The text of a Java stack trace → the same with original names. Lines that name nothing renamed
+//! stay as they are.
 
 use std::borrow::Cow;
 
@@ -17,7 +18,8 @@ struct Frame<'a> {
 }
 
 impl Mapping<'_> {
-    /// Retraces a stack trace. Where a frame has several originals, the further ones follow on lines that begin with `<OR>`.
+    /// Retraces a stack trace. Where a frame has several originals, the further ones follow on
+    /// lines that begin with `<OR>`.
     #[must_use]
     pub fn trace(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
@@ -74,7 +76,8 @@ impl Mapping<'_> {
     fn heading<'l>(&self, line: &'l str) -> Cow<'l, str> {
         let mut words = line.split_inclusive([' ', '\t']);
         let mut at = 0_usize;
-        // An exception's name is the first word that may be one; the message behind it is the user's.
+        // An exception's name is the first word that may be one; the message behind it is the
+        // user's.
         let class = words.find_map(|word| {
             let (start, name) = (at, word.trim_end_matches([' ', '\t', '\r']).trim_end_matches(':'));
             at = at.saturating_add(word.len());

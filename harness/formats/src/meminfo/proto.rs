@@ -1,4 +1,5 @@
-//! The same figures as protobuf: `dumpsys meminfo --proto PROCESS`, a `MemInfoDumpProto` of Android's `activitymanagerservice.proto`.
+//! The same figures as protobuf: `dumpsys meminfo --proto PROCESS`, a `MemInfoDumpProto` of
+//! Android's `activitymanagerservice.proto`.
 //!
 //! ```text
 //! MemInfoDumpProto { repeated ProcessMemory native_processes = 3; repeated AppData app_processes = 4 }
@@ -12,8 +13,8 @@
 use super::{MemInfoError, ProcessMemory};
 use crate::protobuf::{Fields, Malformed, Value};
 
-/// Columns of the table by the fields of a `MemoryInfo`. Swap is one of two, resident memory is newer than Android 10: they are there
-/// where they are written.
+/// Columns of the table by the fields of a `MemoryInfo`. Swap is one of two, resident memory is
+/// newer than Android 10: they are there where they are written.
 const COLUMNS: [(u64, &str); 9] = [
     (2, "Pss Total"),
     (3, "Pss Clean"),

@@ -1,7 +1,8 @@
 //! `memgate demo`: sample suites with planted leaks, built here and run like any others.
 //!
-//! Data flow: sources in this program → a folder in the user's cache → [`native`] compiles a GoogleTest suite, [`jvm`] a JUnit suite where Java
-//! and JUnit are at hand → a configuration that names both → `run`. What of Java is missing is said, and the native suite runs alone.
+//! Data flow: sources in this program → a folder in the user's cache → [`native`] compiles a
+//! GoogleTest suite, [`jvm`] a JUnit suite where Java and JUnit are at hand → a configuration that
+//! names both → `run`. What of Java is missing is said, and the native suite runs alone.
 
 mod jvm;
 mod native;

@@ -63,7 +63,8 @@ fn not_built(compiler: &Path, output: &Output) -> ExpectedError {
     }
 }
 
-/// The compiler to use: `CXX` where it is set (without its arguments), else the first that is found.
+/// The compiler to use: `CXX` where it is set (without its arguments), else the first that is
+/// found.
 pub(in crate::commands) fn compiler(cxx: Option<&OsStr>, path: Option<&OsStr>) -> Option<PathBuf> {
     let here = Path::new("/");
     let find = |name: &OsStr| crate::suite::inspect(name, path, here).ok().map(|program| program.path);

@@ -126,8 +126,8 @@ fn stack(text: &mut String, record: &Record, file: &Read<'_>, all: bool) {
     }
 }
 
-/// Each frame as well as it is known, with what was inlined into it before it: function, file and line, or file and offset, or the bare
-/// address.
+/// Each frame as well as it is known, with what was inlined into it before it: function, file and
+/// line, or file and offset, or the bare address.
 fn places(record: &Record, Read { snapshot, names, .. }: &Read<'_>) -> Vec<Vec<String>> {
     if !record.named.is_empty() {
         let named = record.named.iter().map(|frame| {
@@ -162,7 +162,8 @@ fn source(symbol: &Symbol) -> Option<String> {
     Some(symbol.line.map_or_else(|| file.clone(), |line| format!("{file}:{line}")))
 }
 
-/// A file as JSON. Written as it goes: a dump of 100 000 records would fill a gigabyte as a tree of values.
+/// A file as JSON. Written as it goes: a dump of 100 000 records would fill a gigabyte as a tree of
+/// values.
 struct FileJson<'a>(&'a Read<'a>);
 
 impl Serialize for FileJson<'_> {
@@ -184,8 +185,8 @@ impl Serialize for FileJson<'_> {
     }
 }
 
-/// `frames` are the addresses as they were recorded, `places` the same frames as they can be told, `symbols` (with `--symbols`) the functions at
-/// each, innermost first.
+/// `frames` are the addresses as they were recorded, `places` the same frames as they can be told,
+/// `symbols` (with `--symbols`) the functions at each, innermost first.
 struct RecordJson<'a> {
     record: &'a Record,
     file: &'a Read<'a>,

@@ -1,11 +1,13 @@
 //! Names for the frames of a heap dump, from folders of unstripped libraries and from APKs.
 //!
-//! Data flow: `--symbols` → folders ([`SymbolFiles`]) → an address of the dump → the mapping it lies in (`MAPS`)
-//! → the library's name and where it begins → the build of it → function, file and line.
+//! Data flow: `--symbols` → folders ([`SymbolFiles`]) → an address of the dump → the mapping it
+//! lies in (`MAPS`) → the library's name and where it begins → the build of it → function, file and
+//! line.
 //!
-//! A dump tells names of libraries and no build ids. So a build is only taken where its code lies in the file as it was mapped in the process,
-//! and where an APK was named, only the builds that are in it; their symbols may come from the folders, by build id. What cannot be decided is
-//! not named, and told; so is a build that only its name and the place of its code speak for.
+//! A dump tells names of libraries and no build ids. So a build is only taken where its code lies
+//! in the file as it was mapped in the process, and where an APK was named, only the builds that
+//! are in it; their symbols may come from the folders, by build id. What cannot be decided is not
+//! named, and told; so is a build that only its name and the place of its code speak for.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -42,7 +42,8 @@ impl Default for Address {
 }
 
 impl Address {
-    /// As adb finds it: `ADB_SERVER_SOCKET`, else `ANDROID_ADB_SERVER_ADDRESS` and `ANDROID_ADB_SERVER_PORT`.
+    /// As adb finds it: `ADB_SERVER_SOCKET`, else `ANDROID_ADB_SERVER_ADDRESS` and
+    /// `ANDROID_ADB_SERVER_PORT`.
     pub(super) fn of(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, AdbError> {
         let text = |name: &str| {
             variable(name).map(|value| value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())

@@ -1,7 +1,8 @@
-//! One device: opens its services, waits for it, and says what became of it when it does not answer.
+//! One device: opens its services, waits for it, and says what became of it when it does not
+//! answer.
 //!
-//! A request that has not begun yet is worth a second try: a device that is offline is waited for first. Once a service
-//! runs, its loss is an error, and the caller knows whether to begin anew.
+//! A request that has not begun yet is worth a second try: a device that is offline is waited for
+//! first. Once a service runs, its loss is an error, and the caller knows whether to begin anew.
 
 use std::future::Future;
 use std::path::Path;
@@ -41,7 +42,8 @@ pub struct Device {
     patience: Duration,
 }
 
-/// How long a device is waited for, unless said otherwise: adb comes back to a lost one within some 10 s.
+/// How long a device is waited for, unless said otherwise: adb comes back to a lost one within some
+/// 10 s.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A known key is accepted within this; until then the device is called unauthorized too.
 const AUTHORIZING: Duration = Duration::from_secs(3);

@@ -9,7 +9,8 @@ use crate::device::local::LaunchError;
 use crate::exit::ExpectedError;
 use crate::recorder::chain;
 
-/// Why a device, or the server that knows it, did not do what it was asked for. The texts fit behind "failed to".
+/// Why a device, or the server that knows it, did not do what it was asked for. The texts fit
+/// behind "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum AdbError {
     /// The place of the server is written in a way nobody knows.

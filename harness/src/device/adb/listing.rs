@@ -1,7 +1,8 @@
 //! The server's lists of devices.
 //!
-//! Serials may hold blanks (`adb-R58M (2)._adb-tls-connect._tcp`), so serial and state come from the short list, whose
-//! separator is a tab; the long list, which pads with blanks, only adds model and names to serials that are known.
+//! Serials may hold blanks (`adb-R58M (2)._adb-tls-connect._tcp`), so serial and state come from
+//! the short list, whose separator is a tab; the long list, which pads with blanks, only adds model
+//! and names to serials that are known.
 
 use std::fmt;
 
@@ -145,7 +146,8 @@ impl Tracker {
         Self { server, connection, frame: Frame::default() }
     }
 
-    /// The devices as they are now, then after each change; without details. May be cancelled and called again.
+    /// The devices as they are now, then after each change; without details. May be cancelled and
+    /// called again.
     ///
     /// # Errors
     /// The server is gone, or speaks nonsense.

@@ -1,5 +1,5 @@
-//! A stream to a socket of an app, through the server's own port: no port forward that could be lost or left behind, and a
-//! socket nobody listens on is told apart from one that hangs up.
+//! A stream to a socket of an app, through the server's own port: no port forward that could be
+//! lost or left behind, and a socket nobody listens on is told apart from one that hangs up.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,8 @@ use super::AdbError;
 use super::address::Duplex;
 use super::device::Device;
 
-/// A stream to a socket on the device. Its end may be the app's or that of the connection: [`Device::state`] tells.
+/// A stream to a socket on the device. Its end may be the app's or that of the connection:
+/// [`Device::state`] tells.
 pub struct Pipe(BufReader<Box<dyn Duplex>>);
 
 impl Device {

@@ -1,4 +1,5 @@
-//! The program `adb`: it starts the server and installs. Everything else is said to the server directly.
+//! The program `adb`: it starts the server and installs. Everything else is said to the server
+//! directly.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -50,7 +51,8 @@ impl Program {
         })
     }
 
-    /// Starts a server where nobody listens: a running one of another version would be killed by this.
+    /// Starts a server where nobody listens: a running one of another version would be killed by
+    /// this.
     pub(super) async fn start_server(&self, address: &Address) -> Result<(), AdbError> {
         let arguments = ["-L".into(), address.for_program().into(), OsString::from("start-server")];
         let ended = self.run(arguments, START_LIMIT).await?;

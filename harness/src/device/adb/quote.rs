@@ -1,6 +1,7 @@
 //! Command lines for the device's shell (mksh): every word goes through [`quote`].
 //!
-//! adb joins words with blanks and leaves them as they are, so `$`, `'` and blanks must be kept from the shell here.
+//! adb joins words with blanks and leaves them as they are, so `$`, `'` and blanks must be kept
+//! from the shell here.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,6 @@
-//! What a command says, out of the bytes that come: packets of `shell,v2` (`u8` id, `u32` length, bytes), or an output with a line
-//! behind it that tells the status. Pure: pieces in, [`Said`] and [`Line`] out.
+//! What a command says, out of the bytes that come: packets of `shell,v2` (`u8` id, `u32` length,
+//! bytes), or an output with a line behind it that tells the status. Pure: pieces in, [`Said`] and
+//! [`Line`] out.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};

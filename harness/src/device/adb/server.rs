@@ -14,14 +14,16 @@ use super::listing::{self, Listed, State, TRACK, Tracker};
 use super::program::{self, Program};
 use super::wire::{Broken, Connection};
 
-/// Within this the server answers what it knows by itself. Right after its start it looks for USB devices for up to 3 s.
+/// Within this the server answers what it knows by itself. Right after its start it looks for USB
+/// devices for up to 3 s.
 const SERVER_LIMIT: Duration = Duration::from_secs(10);
 /// A device that it was told to forget is gone from its list within this; else it is told again.
 const FORGETS_WITHIN: Duration = Duration::from_secs(3);
 /// To connect, it waits for the device.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 
-/// An adb server, running or not. Every request is a connection of its own, so requests may run at once.
+/// An adb server, running or not. Every request is a connection of its own, so requests may run at
+/// once.
 #[derive(Debug, Clone)]
 pub struct Server {
     address: Arc<Address>,
@@ -168,8 +170,9 @@ impl Server {
         Err(AdbError::Refused { during: format!("connect to {host_port}"), message: said.trim().to_owned() })
     }
 
-    /// Forgets a device in the network. The server grants that at once and does it a moment later: until then it would call the device
-    /// connected when it is to be connected again, so this is waited for.
+    /// Forgets a device in the network. The server grants that at once and does it a moment later:
+    /// until then it would call the device connected when it is to be connected again, so this is
+    /// waited for.
     ///
     /// # Errors
     /// The server does not know it.

@@ -1,5 +1,5 @@
-//! Commands on the device: `shell,v2` where the device offers it, else `shell` with a line behind the command that prints its status
-//! (how both are read: [`super::said`]).
+//! Commands on the device: `shell,v2` where the device offers it, else `shell` with a line behind
+//! the command that prints its status (how both are read: [`super::said`]).
 //!
 //! Dropping a [`Shell`] closes the stream, upon which the device sends the command a SIGHUP.
 
@@ -66,7 +66,8 @@ impl Output {
 }
 
 impl Device {
-    /// Runs a command to its end, within the device's bounds. Another exit status than 0 is no error here.
+    /// Runs a command to its end, within the device's bounds. Another exit status than 0 is no
+    /// error here.
     ///
     /// # Errors
     /// The device cannot be asked, is lost, or brings too much or too late.
@@ -111,7 +112,8 @@ fn during(command: &str) -> String {
 }
 
 impl Shell {
-    /// What it says next; at its end, and from then on, its status. May be cancelled and called again.
+    /// What it says next; at its end, and from then on, its status. May be cancelled and called
+    /// again.
     ///
     /// # Errors
     /// The device is lost, or speaks nonsense.

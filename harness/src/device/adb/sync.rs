@@ -1,7 +1,8 @@
-//! Files on the device, by the `sync:` service: four letters and a little-endian `u32`, then what the letters say.
+//! Files on the device, by the `sync:` service: four letters and a little-endian `u32`, then what
+//! the letters say.
 //!
-//! A transfer that is cancelled leaves nothing: the device removes a file that did not come whole, and what is pulled gets
-//! its name last.
+//! A transfer that is cancelled leaves nothing: the device removes a file that did not come whole,
+//! and what is pulled gets its name last.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -60,7 +61,8 @@ impl Stat {
 }
 
 impl Device {
-    /// Writes a file of this machine to the device, with these permissions. Missing folders are made.
+    /// Writes a file of this machine to the device, with these permissions. Missing folders are
+    /// made.
     ///
     /// # Errors
     /// The file cannot be read, or the device does not take it.
@@ -105,7 +107,8 @@ impl Device {
         Ok(bytes)
     }
 
-    /// What a path names; `None`: nothing. Links are followed, but not by devices without `stat_v2` (before Android 8).
+    /// What a path names; `None`: nothing. Links are followed, but not by devices without `stat_v2`
+    /// (before Android 8).
     ///
     /// # Errors
     /// The device cannot be asked.
@@ -150,7 +153,8 @@ impl Device {
                 if bytes > bounds.bytes {
                     return Ok(Err(AdbError::TooMuch { during: during.clone(), limit: bounds.bytes }));
                 }
-                // An entry that could not be looked at has no mode in version 1, an error in version 2.
+                // An entry that could not be looked at has no mode in version 1, an error in
+                // version 2.
                 let stat = stat.unwrap_or(Stat { mode: 0, bytes: 0, modified: 0 });
                 if name != b"." && name != b".." {
                     entries.push(Entry { name, stat });

@@ -1,5 +1,5 @@
-//! The smart-socket protocol: a request is four hexadecimal digits of length and a text, the answer `OKAY` or `FAIL` with
-//! such a text. Four digits bound every text, so nothing here can grow.
+//! The smart-socket protocol: a request is four hexadecimal digits of length and a text, the answer
+//! `OKAY` or `FAIL` with such a text. Four digits bound every text, so nothing here can grow.
 //!
 //! Whose fault a broken connection is (the server's, the device's) is decided by whoever asked.
 
@@ -23,7 +23,8 @@ pub(super) struct Connection {
 /// How an exchange ended that did not end well.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// The other side is gone. Whatever the system calls it, that is what an error of a socket means.
+    /// The other side is gone. Whatever the system calls it, that is what an error of a socket
+    /// means.
     Closed,
     /// `FAIL`, with its reason.
     Fail(String),

@@ -1,13 +1,16 @@
 //! The agent's way into an app on a device, and out of it again.
 //!
-//! Data flow: the library for the app's ABI → `/data/local/tmp` (where the shell may write) → by `run-as` into the app's own `code_cache`
-//! (only there may an app load it from) → one of the [`Way`]s by which the runtime loads it when the app starts. A dex file with the listener
-//! goes with a startup agent, which puts it into apps whose tests bring none. The agent's options are a
-//! file in `code_cache` that is written anew for each run. Whatever is put anywhere is noted before, and so is that the app runs;
-//! [`Delivery::remove`] takes away exactly that, however the run ends. Where the app's data is cleared between tests, everything is put back behind it
+//! Data flow: the library for the app's ABI → `/data/local/tmp` (where the shell may write) → by
+//! `run-as` into the app's own `code_cache` (only there may an app load it from) → one of the
+//! [`Way`]s by which the runtime loads it when the app starts. A dex file with the listener goes
+//! with a startup agent, which puts it into apps whose tests bring none. The agent's options are a
+//! file in `code_cache` that is written anew for each run. Whatever is put anywhere is noted
+//! before, and so is that the app runs; [`Delivery::remove`] takes away exactly that, however the
+//! run ends. Where the app's data is cleared between tests, everything is put back behind it
 //! ([`Delivery::clear_data`]).
 //!
-//! None of this proves that the agent runs: `am` and the file system never say. Only the handshake on the agent's socket does.
+//! None of this proves that the agent runs: `am` and the file system never say. Only the handshake
+//! on the agent's socket does.
 
 mod facts;
 mod way;
@@ -24,7 +27,8 @@ pub use way::{Way, ways};
 
 /// Where the shell may write.
 const STAGING: &str = "/data/local/tmp";
-/// Below the app's data folder. Whatever lies in the second is loaded into every start of the app: nothing but the library.
+/// Below the app's data folder. Whatever lies in the second is loaded into every start of the app:
+/// nothing but the library.
 const CODE_CACHE: &str = "code_cache";
 const STARTUP_AGENTS: &str = "code_cache/startup_agents";
 const LIBRARY: &str = "libmemgate_agent.so";
@@ -132,7 +136,8 @@ impl Delivery {
         };
         self.put(library, "so", to, "700").await?;
         if let Some(dex) = self.listener.clone().filter(|_| self.way == Way::StartupAgents) {
-            // Android 14 loads only what nobody can write; what cannot be written is not written over either.
+            // Android 14 loads only what nobody can write; what cannot be written is not written
+            // over either.
             self.as_app(&["rm", "-f", LISTENER]).await?;
             self.put(&dex, "dex", LISTENER, "400").await?;
         }
@@ -170,8 +175,9 @@ impl Delivery {
         self.unstage(&staged).await
     }
 
-    /// Has Android clear the data of the app and of `tests`, its test package, as the Test Orchestrator does before each test, and brings
-    /// the library again: it lay there. The options are told anew for each run anyway. What the app was permitted at run time is gone too:
+    /// Has Android clear the data of the app and of `tests`, its test package, as the Test
+    /// Orchestrator does before each test, and brings the library again: it lay there. The options
+    /// are told anew for each run anyway. What the app was permitted at run time is gone too:
     /// nothing of ours needs it.
     ///
     /// # Errors
@@ -213,15 +219,16 @@ impl Delivery {
         }
     }
 
-    /// What `am attach-agent` is told of the running app, where that is the way. `am` never says whether it did.
+    /// What `am attach-agent` is told of the running app, where that is the way. `am` never says
+    /// whether it did.
     #[must_use]
     pub fn attached(&self) -> Option<String> {
         let agent = format!("{}={}/{OPTIONS}", self.library_path(), self.app.data_folder());
         (self.way == Way::Attach).then_some(agent)
     }
 
-    /// Takes everything away again. What could not be removed is told, each with its reason; a device that is gone is not asked
-    /// about each of them.
+    /// Takes everything away again. What could not be removed is told, each with its reason; a
+    /// device that is gone is not asked about each of them.
     pub async fn remove(&mut self) -> Vec<String> {
         let mut left = Vec::new();
         let mut gone: Option<String> = None;

@@ -5,7 +5,8 @@ use std::fmt;
 /// How the runtime comes to load the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Every library in `code_cache/startup_agents` is loaded at every start of the app. Android 11 (API 30) and later.
+    /// Every library in `code_cache/startup_agents` is loaded at every start of the app. Android 11
+    /// (API 30) and later.
     StartupAgents,
     /// `am set-agent-app`: loaded when the app's process starts. Android 10 (API 29) and later.
     AgentApp,

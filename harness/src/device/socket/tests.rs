@@ -81,8 +81,8 @@ fn encoded(frames: &[Frame]) -> Vec<u8> {
     bytes
 }
 
-/// An agent that wants the token `secret`, then plays a script; after a boundary it waits for the order. Gives the bits of
-/// the orders.
+/// An agent that wants the token `secret`, then plays a script; after a boundary it waits for the
+/// order. Gives the bits of the orders.
 async fn agent(stream: impl Bytes, script: Vec<Step>) -> Vec<u32> {
     #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
     let check = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {

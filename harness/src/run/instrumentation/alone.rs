@@ -1,9 +1,11 @@
-//! Each test in a process of its own, as below Android's Test Orchestrator: memgate starts them one by one itself, so that the agent and its
-//! options can be put back where the app's data is cleared in between.
+//! Each test in a process of its own, as below Android's Test Orchestrator: memgate starts them one
+//! by one itself, so that the agent and its options can be put back where the app's data is cleared
+//! in between.
 //!
-//! Data flow: the tests that the runner named → one run for each, held against its own result ([`once`]) → each that passed again, several
-//! times over in one process, and repeated there where it grows ([`repeat`]) → facts of the suite. Every process writes a stream of its own.
-//! What one test leaves to the next is not to be seen: its process is gone by then.
+//! Data flow: the tests that the runner named → one run for each, held against its own result
+//! ([`once`]) → each that passed again, several times over in one process, and repeated there where
+//! it grows ([`repeat`]) → facts of the suite. Every process writes a stream of its own. What one
+//! test leaves to the next is not to be seen: its process is gone by then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +31,8 @@ use crate::suite::instrumentation::{Mode, Selection};
 pub(super) const LIMITS: &str =
     "each test ran in a process of its own: figures are within a test, growth from test to test is not seen";
 
-/// What has a process of its own: a test, or a class of parameterised tests, which the runner chooses by their method alone.
+/// What has a process of its own: a test, or a class of parameterised tests, which the runner
+/// chooses by their method alone.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Part {
     selection: Selection,
@@ -189,7 +192,8 @@ fn has_failed(record: &ProcessRecord) -> bool {
     record.windows.iter().any(|window| window.outcome == Some(Outcome::Failed))
 }
 
-/// What was not measured, with the tests it is said of: one missing listener is not told for each test.
+/// What was not measured, with the tests it is said of: one missing listener is not told for each
+/// test.
 #[derive(Debug, Default)]
 struct Said(BTreeMap<String, Vec<String>>);
 

@@ -1,12 +1,13 @@
 //! Runs one `am instrument` and follows it to its end, with the agent's frames beside it.
 //!
-//! Data flow: the stream of `am` → `RawStream` → `InstrumentationRun`; the app's process is looked for, the agent's socket in it reached by
-//! adb, and its frames go the way they go everywhere ([`Watch`], `Board`). Both ends are needed: the system says whether the run
-//! is complete, the frames say what was left behind. The system's word comes last and decides whether the stream of a process that it
-//! killed at once counts as whole.
+//! Data flow: the stream of `am` → `RawStream` → `InstrumentationRun`; the app's process is looked
+//! for, the agent's socket in it reached by adb, and its frames go the way they go everywhere
+//! ([`Watch`], `Board`). Both ends are needed: the system says whether the run is complete, the
+//! frames say what was left behind. The system's word comes last and decides whether the stream of
+//! a process that it killed at once counts as whole.
 //!
-//! Nothing here waits for ever: a test that takes too long, an app that does not start and a device that falls silent are ended after
-//! the time that one test may take.
+//! Nothing here waits for ever: a test that takes too long, an app that does not start and a device
+//! that falls silent are ended after the time that one test may take.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,8 @@ const START: Duration = Duration::from_secs(45);
 const LINGER: Duration = Duration::from_secs(60);
 /// What `am` printed, as far as it is kept.
 const OUTPUT_BYTES: usize = 1 << 20;
-/// Processes of the app that are followed: one after the other, where it is started anew for each test.
+/// Processes of the app that are followed: one after the other, where it is started anew for each
+/// test.
 const MOST_PROCESSES: usize = 10_000;
 
 /// One run.
@@ -63,7 +65,8 @@ pub(super) struct Done {
     pub(super) run: InstrumentationRun,
     /// How it ended, as the system said.
     pub(super) ending: Ending,
-    /// Why the stream of `am` could not be read to its end; the device is asked nothing more where it is gone.
+    /// Why the stream of `am` could not be read to its end; the device is asked nothing more where
+    /// it is gone.
     pub(super) lost: Option<Lost>,
     /// Processes that were measured, in the order they began.
     pub(super) finished: Vec<Finished>,
@@ -253,7 +256,8 @@ impl Driving {
         self.board.note(seen, self.sign_of_life);
     }
 
-    /// A test that takes too long, or a device of which nothing is heard: the app is ended, and `am` then says so by itself.
+    /// A test that takes too long, or a device of which nothing is heard: the app is ended, and
+    /// `am` then says so by itself.
     async fn end_overdue(&mut self, console: &Console, device: &Device) {
         let now = Instant::now();
         let overdue = self.board.overdue(now);
@@ -357,7 +361,8 @@ impl Follower {
         problems
     }
 
-    /// Asks a running process to load the agent, where that is its way. `am` never says whether it did.
+    /// Asks a running process to load the agent, where that is its way. `am` never says whether it
+    /// did.
     fn attach(&self, pid: u32) -> Option<impl Future<Output = Result<(), AdbError>> + Send + 'static> {
         let line = command(&["am", "attach-agent", &pid.to_string(), self.attached.as_ref()?]);
         let device = self.device.clone();

@@ -1,6 +1,7 @@
-//! Asks Android about the app's memory while its tests run: when the app waits at the end of a test, so that the answer belongs to a moment
-//! with a name, and so seldom that it costs no more than one part in twenty of the time. The last answer counts; where the device tells
-//! nothing, the agent's own reading stands in.
+//! Asks Android about the app's memory while its tests run: when the app waits at the end of a
+//! test, so that the answer belongs to a moment with a name, and so seldom that it costs no more
+//! than one part in twenty of the time. The last answer counts; where the device tells nothing, the
+//! agent's own reading stands in.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +19,8 @@ use crate::run::board::Finished;
 
 /// Asking may take one part in so many of the time.
 const SHARE: u32 = 20;
-/// The app waits no longer ([`super::WAIT`]), and what it is asked while it goes on is of another moment.
+/// The app waits no longer ([`super::WAIT`]), and what it is asked while it goes on is of another
+/// moment.
 const LIMIT: Duration = Duration::from_secs(4);
 
 /// The question, and what came of it.

@@ -1,10 +1,13 @@
 //! Instrumented suites: the tests run on a device, in the app's own process, with the agent inside.
 //!
-//! Data flow: the devices are found ([`places`]) and each, at once with the others, gets its share of the tests → the instrumentation is found → the agent is delivered and proves itself while the runner only names the tests
-//! ([`probe`]) → the tests run once as they are ([`once`]) → each test class several times over ([`rounds`]) → suspects alone, each repeated in one
-//! process ([`repeat`]) → facts of the suite, judged as those of any Java suite. Where each test has a process of its own ([`alone`]), all of these
-//! are of single tests. Every one of these is a run of its own ([`drive`]), because
-//! the system ends the app's process with each. Everything that was put on the device is removed at the end, whatever the end is.
+//! Data flow: the devices are found ([`places`]) and each, at once with the others, gets its share
+//! of the tests → the instrumentation is found → the agent is delivered and proves itself while the
+//! runner only names the tests ([`probe`]) → the tests run once as they are ([`once`]) → each test
+//! class several times over ([`rounds`]) → suspects alone, each repeated in one process
+//! ([`repeat`]) → facts of the suite, judged as those of any Java suite. Where each test has a
+//! process of its own ([`alone`]), all of these are of single tests. Every one of these is a run of
+//! its own ([`drive`]), because the system ends the app's process with each. Everything that was
+//! put on the device is removed at the end, whatever the end is.
 
 mod alone;
 mod drive;
@@ -42,10 +45,12 @@ use crate::plan::PlannedInstrumentation;
 use crate::recorder::chain;
 use crate::suite::instrumentation::{Call, Component, Mode, Share};
 
-/// How long the app waits for us at a boundary. Longer would make the system call it unresponsive where it waits while it starts.
+/// How long the app waits for us at a boundary. Longer would make the system call it unresponsive
+/// where it waits while it starts.
 const WAIT: std::time::Duration = std::time::Duration::from_millis(4500);
-/// The same where a test is repeated, which ends where no order comes, however busy we are, and where a heap dump may be taken meanwhile: the
-/// most that the agent grants. Nothing but a test's own thread waits then, and that we reach the app is known.
+/// The same where a test is repeated, which ends where no order comes, however busy we are, and
+/// where a heap dump may be taken meanwhile: the most that the agent grants. Nothing but a test's
+/// own thread waits then, and that we reach the app is known.
 const WAIT_FOR_ORDERS: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// A suite that was measured, and what its processes wrote.
@@ -272,7 +277,8 @@ impl Suite<'_> {
         show: &mut dyn FnMut(&Board),
     ) -> Result<(Done, String), Broken> {
         let Run { mode, label, detail, orders, held, clocked, timeout, log } = what;
-        // As in the build's own run elsewhere: classes are followed where the tests run as they are.
+        // As in the build's own run elsewhere: classes are followed where the tests run as they
+        // are.
         let follow = match mode {
             Mode::Once | Mode::Alone(_) => {
                 around.names.renamed(&self.planned.name, setting.plan.java.follow.clone())

@@ -1,5 +1,6 @@
-//! The tests once, as they are: their results, and what the agent saw of them. What the runner says of the tests and what the agent saw are
-//! held against each other, so that no test passes that nobody looked at.
+//! The tests once, as they are: their results, and what the agent saw of them. What the runner says
+//! of the tests and what the agent saw are held against each other, so that no test passes that
+//! nobody looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -154,7 +155,8 @@ fn id(test: &TestResult) -> String {
     }
 }
 
-/// Tests that the agent saw, by class, and all their ids. A class in which a test failed is screened all the same: its other tests may leak.
+/// Tests that the agent saw, by class, and all their ids. A class in which a test failed is
+/// screened all the same: its other tests may leak.
 fn ran(finished: &[Finished]) -> (Vec<(String, Vec<String>)>, BTreeSet<String>) {
     let mut classes: Vec<(String, Vec<String>)> = Vec::new();
     let mut ids = BTreeSet::new();
@@ -193,7 +195,8 @@ pub(super) fn tests_text(count: usize) -> String {
     if count == 1 { "1 test".to_owned() } else { format!("{count} tests") }
 }
 
-/// The tests' own result, as their runner would show it: the failures with their stacks as they were written (`retraced`), and a sum.
+/// The tests' own result, as their runner would show it: the failures with their stacks as they
+/// were written (`retraced`), and a sum.
 pub(super) fn shown(tests: &[TestResult], retraced: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let failures: Vec<&TestResult> = tests.iter().filter(|test| !test.status.is_good()).collect();

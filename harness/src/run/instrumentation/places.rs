@@ -1,8 +1,9 @@
-//! The devices on which a suite runs, and what falls to each: all tests to the only one, else a share of them, chosen by the runner itself
-//! from a test's name, so that it is the same in every run on as many devices.
+//! The devices on which a suite runs, and what falls to each: all tests to the only one, else a
+//! share of them, chosen by the runner itself from a test's name, so that it is the same in every
+//! run on as many devices.
 //!
-//! With `all`, each is a suite of its own in the report, named by model and Android, however many there are today: a device is compared with its
-//! own past alone.
+//! With `all`, each is a suite of its own in the report, named by model and Android, however many
+//! there are today: a device is compared with its own past alone.
 
 use std::collections::BTreeMap;
 

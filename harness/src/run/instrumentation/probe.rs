@@ -1,6 +1,7 @@
-//! Finds out how the agent gets into the app, and which tests there are: AndroidJUnitRunner names its tests without running them, and the
-//! agent's handshake in that run is the proof that it is there. The ways that need the listener, which such a run does not have, are
-//! proven by the tests themselves.
+//! Finds out how the agent gets into the app, and which tests there are: AndroidJUnitRunner names
+//! its tests without running them, and the agent's handshake in that run is the proof that it is
+//! there. The ways that need the listener, which such a run does not have, are proven by the tests
+//! themselves.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -30,7 +31,8 @@ const INSTALL_LIMIT: std::time::Duration = std::time::Duration::from_secs(600);
 /// Not the tests, but what starts them one by one.
 const ORCHESTRATORS: [&str; 2] = ["androidx.test.orchestrator", "android.support.test.orchestrator"];
 
-/// Installs what is to be installed, and looks at device and app. Nothing of ours is on the device yet.
+/// Installs what is to be installed, and looks at device and app. Nothing of ours is on the device
+/// yet.
 pub(super) async fn prepare<'a>(
     around: &mut Surroundings<'_>,
     setting: Setting<'_>,
@@ -86,7 +88,8 @@ fn possible(planned: &PlannedInstrumentation, api: u32) -> Vec<Way> {
     ways(api).into_iter().filter(|way| (*way == Way::Packaged) == planned.packaged).collect()
 }
 
-/// Brings the agent by the first way that works; returns the names of the tests, and nothing where none fell to this device.
+/// Brings the agent by the first way that works; returns the names of the tests, and nothing where
+/// none fell to this device.
 pub(super) async fn probe(
     around: &mut Surroundings<'_>,
     setting: Setting<'_>,

@@ -1,4 +1,5 @@
-//! Confirming what the rounds suspect: the class alone, repeated in one process of the app, and where it grows each of its tests.
+//! Confirming what the rounds suspect: the class alone, repeated in one process of the app, and
+//! where it grows each of its tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,7 +51,8 @@ pub(super) async fn confirm(
         let tests = seen.tests(&suspect.suite);
         let class = Selection { class: suspect.suite.clone(), test: None };
         let single = |test: &String| Selection { class: suspect.suite.clone(), test: Some(test.clone()) };
-        // The runner chooses parameterised tests by their method alone, and a class with one test is that test.
+        // The runner chooses parameterised tests by their method alone, and a class with one test
+        // is that test.
         let plain = tests.iter().all(|test| !test.contains('['));
         let mut next = match tests {
             [test] if plain => vec![single(test)],

@@ -1,5 +1,6 @@
-//! Each test class several times over in one process of the app, so that what grows each time is seen: as for any Java suite, but class by
-//! class, because the runner builds its classes one after the other.
+//! Each test class several times over in one process of the app, so that what grows each time is
+//! seen: as for any Java suite, but class by class, because the runner builds its classes one after
+//! the other.
 
 use memgate_analysis::{ProcessRecord, RoundsWatch, Unit, leaves_native, screen_rounds};
 use memgate_config::Screen;

@@ -1,7 +1,8 @@
 //! Hunting in Java test classes that the rounds did not suspect.
 //!
-//! Data flow: a class → repeated in one virtual machine, many executions in a window ([`JavaHunt`]) → what rose in some of the windows is
-//! confirmed as any suspect is ([`class`](super::repeat::class)), with so many executions in a window that it rises in each.
+//! Data flow: a class → repeated in one virtual machine, many executions in a window ([`JavaHunt`])
+//! → what rose in some of the windows is confirmed as any suspect is
+//! ([`class`](super::repeat::class)), with so many executions in a window that it rises in each.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};

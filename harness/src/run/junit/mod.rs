@@ -1,10 +1,13 @@
-//! JUnit suites: the build runs as it always does, then memgate runs the same tests in virtual machines of its own.
+//! JUnit suites: the build runs as it always does, then memgate runs the same tests in virtual
+//! machines of its own.
 //!
-//! Data flow: the build's own run with the agent in every virtual machine that tests ([`screen`]) → workers, grouped into suites, compared
-//! with the results that the build wrote ([`results`]) → which of them load libraries of their own, so that native memory is judged too
-//! ([`choose_native`]) → [`windows`] (which test classes left more than an accepted run) → [`rounds`] (all test classes, several times over
-//! in one virtual machine) → suspect classes → [`confirm`] (a class, then its tests, each repeated alone) → facts of the suite. What runs,
-//! and with which options of the agent, stands in files of the session.
+//! Data flow: the build's own run with the agent in every virtual machine that tests ([`screen`]) →
+//! workers, grouped into suites, compared with the results that the build wrote ([`results`]) →
+//! which of them load libraries of their own, so that native memory is judged too
+//! ([`choose_native`]) → [`windows`] (which test classes left more than an accepted run) →
+//! [`rounds`] (all test classes, several times over in one virtual machine) → suspect classes →
+//! [`confirm`] (a class, then its tests, each repeated alone) → facts of the suite. What runs, and
+//! with which options of the agent, stands in files of the session.
 
 mod hunt;
 mod observed;
@@ -51,8 +54,8 @@ use crate::suite::junit::{self, JvmSuiteId, Selection, Worker};
 const FOLDER: &str = "java";
 /// Times that the whole build took which a window of ours may take.
 const BUILDS: u32 = 4;
-/// How long a virtual machine of our own waits for us at a boundary: what it is told decides the verdict, however busy the machine is. As
-/// long as the agent waits at most.
+/// How long a virtual machine of our own waits for us at a boundary: what it is told decides the
+/// verdict, however busy the machine is. As long as the agent waits at most.
 const WAIT: Duration = Duration::from_secs(60);
 
 /// How the tests of a JVM suite run again.
@@ -64,7 +67,8 @@ pub(super) struct JavaSuite {
     classes: Vec<(String, Vec<String>)>,
     /// What the windows of the build's own run left.
     windows: Vec<ClassWindow>,
-    /// The agent is preloaded where its tests run again: native memory of libraries that are not the JDK's is judged.
+    /// The agent is preloaded where its tests run again: native memory of libraries that are not
+    /// the JDK's is judged.
     native: bool,
     /// Classes that grew in the rounds.
     suspects: Vec<JavaSuspect>,
@@ -185,8 +189,9 @@ fn choose_native(console: &Console, setting: Setting<'_>, suite: &mut Screened) 
     }
 }
 
-/// The command, and the way of the agent into the virtual machines it starts: the environment, or for Gradle an init script. A daemon
-/// keeps the environment it was started with, be it ours or not.
+/// The command, and the way of the agent into the virtual machines it starts: the environment, or
+/// for Gradle an init script. A daemon keeps the environment it was started with, be it ours or
+/// not.
 fn with_agent(files: &Files, mut planned: PlannedSuite, our_option: &OsStr) -> Result<Launch, ExpectedError> {
     if junit::is_gradle(&planned.command) {
         let options = java::with_option(None, our_option).map_err(|why| failed(&why))?;
@@ -290,7 +295,8 @@ fn is_test(window: &Window) -> bool {
     !window.suite.is_empty() && !window.test.is_empty()
 }
 
-/// Test classes with their tests, in the order they ran, without tests that failed: a class with one could not be repeated.
+/// Test classes with their tests, in the order they ran, without tests that failed: a class with
+/// one could not be repeated.
 fn classes(processes: &[Finished]) -> Vec<(String, Vec<String>)> {
     let mut classes: Vec<(String, Vec<String>)> = Vec::new();
     let windows = || processes.iter().flat_map(|process| &process.record.windows).filter(|w| is_test(w));
@@ -314,8 +320,9 @@ fn classes(processes: &[Finished]) -> Vec<(String, Vec<String>)> {
     classes
 }
 
-/// How long so many tests of a suite may take in a virtual machine of ours, its start included: as long as each may by itself, and on a
-/// machine that is busy no less than the whole build took, several times over.
+/// How long so many tests of a suite may take in a virtual machine of ours, its start included: as
+/// long as each may by itself, and on a machine that is busy no less than the whole build took,
+/// several times over.
 fn patience(suite: &Screened, tests: usize) -> Duration {
     let each = suite.timeout.saturating_mul(u32::try_from(tests).unwrap_or(u32::MAX));
     let build = Duration::try_from_secs_f64(suite.facts.screened_s).unwrap_or_default();
@@ -341,7 +348,8 @@ fn worker<'a>(suite: &'a Screened, java: &'a JavaSuite) -> Result<Worker<'a>, St
     Ok(Worker { hello: process.hello(), jvm, environment, our_option: &java.our_option })
 }
 
-/// Plans and options in the session, numbered: a virtual machine that comes late still finds its own.
+/// Plans and options in the session, numbered: a virtual machine that comes late still finds its
+/// own.
 struct Files {
     folder: PathBuf,
     frames: PathBuf,
@@ -396,7 +404,8 @@ impl Files {
         Ok(path)
     }
 
-    /// The launcher, like `worker`, with a plan: with the agent in it, or somebody who speaks for it. `native`: the agent is preloaded as well.
+    /// The launcher, like `worker`, with a plan: with the agent in it, or somebody who speaks for
+    /// it. `native`: the agent is preloaded as well.
     fn launcher(
         &self,
         around: &Surroundings<'_>,
@@ -431,7 +440,8 @@ impl Files {
     }
 }
 
-/// Preloads the agent into a virtual machine that loads it as well. Where the path cannot be preloaded, Java's side is measured all the same.
+/// Preloads the agent into a virtual machine that loads it as well. Where the path cannot be
+/// preloaded, Java's side is measured all the same.
 fn preloaded(launch: &mut Launch, around: &Surroundings<'_>, options: &AgentOptions) {
     let existing = launch.environment.get(OsStr::new(PRELOAD_VARIABLE));
     match preload(around.agent, existing.as_deref()) {

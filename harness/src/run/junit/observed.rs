@@ -1,8 +1,9 @@
 //! The build's own run without an agent in it: who tested, and how each test ended.
 //!
-//! Data flow: the processes below us are looked at while the build runs ([`Lookout`]): those that test, with what they were started with →
-//! behind the run the results that the build tool wrote below their folders → a stream for each in the session, as an agent writes
-//! one, of boundaries alone ([`record`]). Nothing is measured here: the rounds do that.
+//! Data flow: the processes below us are looked at while the build runs ([`Lookout`]): those that
+//! test, with what they were started with → behind the run the results that the build tool wrote
+//! below their folders → a stream for each in the session, as an agent writes one, of boundaries
+//! alone ([`record`]). Nothing is measured here: the rounds do that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -67,7 +68,8 @@ impl Lookout {
         Ok(Self { stop, seen, thread: Some(thread), since: SystemTime::now() })
     }
 
-    /// The run is over: those that were seen, each as if it had recorded itself, and results that could not be read.
+    /// The run is over: those that were seen, each as if it had recorded itself, and results that
+    /// could not be read.
     pub(super) fn end(mut self, frames: &Path, label: &str) -> io::Result<(Vec<Finished>, Vec<String>)> {
         self.halt();
         let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,7 +1,9 @@
-//! A Java program that is a test as a whole: `java … Main {n}`, run with growing numbers of repetitions.
+//! A Java program that is a test as a whole: `java … Main {n}`, run with growing numbers of
+//! repetitions.
 //!
-//! Data flow: the command, repeating once, as the user would run it → the same with other numbers, silently → each virtual machine
-//! counts its heap as it ends ([`Windows::End`]) → facts of the suite, judged by what one more repetition adds.
+//! Data flow: the command, repeating once, as the user would run it → the same with other numbers,
+//! silently → each virtual machine counts its heap as it ends ([`Windows::End`]) → facts of the
+//! suite, judged by what one more repetition adds.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,9 @@
-//! Confirming what the rounds suspect: the class alone, repeated in one virtual machine, and where it grows, its tests.
+//! Confirming what the rounds suspect: the class alone, repeated in one virtual machine, and where
+//! it grows, its tests.
 //!
-//! Data flow: a suspect class → repeated as a whole → grows: rounds over its tests, in one virtual machine ([`over`]) → those that grow,
-//! each repeated alone, as the class was. What grows in no test alone, or not in each execution, is the class's.
+//! Data flow: a suspect class → repeated as a whole → grows: rounds over its tests, in one virtual
+//! machine ([`over`]) → those that grow, each repeated alone, as the class was. What grows in no
+//! test alone, or not in each execution, is the class's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -138,7 +140,8 @@ pub(super) async fn class(
     Ok(())
 }
 
-/// Which of these tests of a class grow, by rounds over them in one virtual machine; `None`: these told nothing.
+/// Which of these tests of a class grow, by rounds over them in one virtual machine; `None`: these
+/// told nothing.
 #[expect(clippy::too_many_arguments, reason = "what a run needs, and what this one is")]
 async fn growing(
     around: &mut Surroundings<'_>,

@@ -1,8 +1,9 @@
 //! The results that the build itself wrote of its tests: what ran, whoever measured it.
 //!
-//! Data flow: folders of results below the project, written since the build began ([`modules`]) → compared with the virtual machines that
-//! were measured ([`unmeasured`]): a module whose tests ran elsewhere (in Maven itself, say) is an error by its name. Without the agent the
-//! same files tell which tests a virtual machine ran (`observed`).
+//! Data flow: folders of results below the project, written since the build began ([`modules`]) →
+//! compared with the virtual machines that were measured ([`unmeasured`]): a module whose tests ran
+//! elsewhere (in Maven itself, say) is an error by its name. Without the agent the same files tell
+//! which tests a virtual machine ran (`observed`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -19,7 +20,8 @@ use super::super::problem;
 use crate::plan::PlannedSuite;
 use crate::recorder::chain;
 
-/// Folders below which Gradle writes results, and how deep these lie in them. Maven's are `target/*-reports`.
+/// Folders below which Gradle writes results, and how deep these lie in them. Maven's are
+/// `target/*-reports`.
 const RESULTS: [(&str, u32); 2] = [("build/test-results", 2), ("build/reports/junit", 2)];
 /// A file of results is not larger.
 const MAX_RESULT_BYTES: u64 = 64 << 20;
@@ -41,7 +43,8 @@ pub(super) struct Module {
     classes: BTreeMap<String, (u64, u64)>,
 }
 
-/// Files of results of one module that were written since then, in that order: the one in which its classes ran.
+/// Files of results of one module that were written since then, in that order: the one in which its
+/// classes ran.
 pub(super) fn files(module: &Path, since: SystemTime) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for (folder, depth) in RESULTS {
@@ -150,7 +153,8 @@ fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 }
 
 impl Module {
-    /// Adds the tests of a file, unless they ran in no virtual machine of Java: tests of scripts are reported in such files too.
+    /// Adds the tests of a file, unless they ran in no virtual machine of Java: tests of scripts
+    /// are reported in such files too.
     fn take(&mut self, results: &TestResults) {
         let is_java = results.properties.contains_key(OF_JAVA);
         for test in results.tests.iter().filter(|test| test.outcome != TestOutcome::Skipped) {
@@ -177,8 +181,9 @@ impl Module {
 
 /// Tests that the build ran and nobody measured, module by module.
 ///
-/// A class counts as measured where a test of it was seen. Runners that name their tests in a way of their own report other classes than the
-/// agent saw: as many tests as were seen and not reported may be theirs.
+/// A class counts as measured where a test of it was seen. Runners that name their tests in a way
+/// of their own report other classes than the agent saw: as many tests as were seen and not
+/// reported may be theirs.
 pub(super) fn unmeasured<'a>(
     root: &Path,
     modules: &[Module],
@@ -200,7 +205,8 @@ pub(super) fn unmeasured<'a>(
         let missing: Vec<(&str, (u64, u64))> =
             missing.map(|(class, tests)| (class.as_str(), *tests)).collect();
         let nothing = missing.len() == module.classes.len();
-        // A test that failed before it began is reported, and has no boundaries: where others of the module were seen, it tells nothing.
+        // A test that failed before it began is reported, and has no boundaries: where others of
+        // the module were seen, it tells nothing.
         let count: u64 = missing.iter().map(|(_, (passed, all))| if nothing { all } else { passed }).sum();
         if count > unexplained {
             let missing = missing.into_iter().filter(|(_, (passed, _))| nothing || *passed > 0);

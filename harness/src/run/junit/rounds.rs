@@ -1,6 +1,7 @@
-//! The rounds: every test class of a suite, again and again in one virtual machine, so that what grows each time is seen. A class
-//! that does not grow runs four times, a suspect eight, and up to 40 where but a few strings grow. The same rounds over the tests of one
-//! class ([`over`]) tell which of them grow.
+//! The rounds: every test class of a suite, again and again in one virtual machine, so that what
+//! grows each time is seen. A class that does not grow runs four times, a suspect eight, and up to
+//! 40 where but a few strings grow. The same rounds over the tests of one class ([`over`]) tell
+//! which of them grow.
 
 use memgate_analysis::{ProcessRecord, RoundsWatch, Unit, leaves_native};
 use memgate_config::Screen;
@@ -112,8 +113,8 @@ pub(super) async fn rounds(
     Ok(())
 }
 
-/// Runs these units in rounds, in one virtual machine, until enough was seen of each. `native`: with the native tracker;
-/// `executions`: in a window.
+/// Runs these units in rounds, in one virtual machine, until enough was seen of each. `native`:
+/// with the native tracker; `executions`: in a window.
 pub(super) async fn over(
     around: &mut Surroundings<'_>,
     setting: Setting<'_>,

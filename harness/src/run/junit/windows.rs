@@ -1,8 +1,10 @@
-//! `screen: baseline`: what the windows of the build's own run left, compared with what an accepted run left.
+//! `screen: baseline`: what the windows of the build's own run left, compared with what an accepted
+//! run left.
 //!
-//! Data flow: accepted windows of the plan → a list for the agent, so that it measures behind the same test classes ([`listed`]) →
-//! windows of this run → those that left no more than accepted need no rounds ([`compare`]) → `windows.json` in the session
-//! ([`keep`]), from which `memgate baseline accept` takes them.
+//! Data flow: accepted windows of the plan → a list for the agent, so that it measures behind the
+//! same test classes ([`listed`]) → windows of this run → those that left no more than accepted
+//! need no rounds ([`compare`]) → `windows.json` in the session ([`keep`]), from which `memgate
+//! baseline accept` takes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -61,7 +63,8 @@ pub(super) fn compare(setting: Setting<'_>, suite: &str, java: &JavaSuite) -> Op
             Some(why) => compared.changed.push(format!("{} {why}", shown(&window.classes))),
         }
     }
-    // A class that another window holds too (another fork ran a part of it) is only as good as that one.
+    // A class that another window holds too (another fork ran a part of it) is only as good as that
+    // one.
     let open: BTreeSet<&String> =
         java.windows.iter().filter(|w| differs(w, accepted).is_some()).flat_map(|w| &w.classes).collect();
     compared.unchanged.retain(|class| !open.contains(class));

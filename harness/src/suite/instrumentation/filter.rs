@@ -1,7 +1,7 @@
 //! A glob of tests as AndroidJUnitRunner's `tests_regex` wants it.
 
-/// The expression for a glob: `com.example.TileCacheTest`, `com.example.TileCacheTest.evicts` (or `#evicts`), `*.TileCacheTest.*`. The
-/// runner compares with `CLASS#METHOD`.
+/// The expression for a glob: `com.example.TileCacheTest`, `com.example.TileCacheTest.evicts` (or
+/// `#evicts`), `*.TileCacheTest.*`. The runner compares with `CLASS#METHOD`.
 #[must_use]
 pub fn tests_regex(glob: &str) -> String {
     let mut regex = String::from("^");

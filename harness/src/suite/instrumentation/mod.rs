@@ -1,7 +1,7 @@
 //! Instrumented tests on a device: which runner there is, and what `am instrument` is told.
 //!
-//! Data flow: `pm list instrumentation` → [`Component`] → [`Call`] → the command line for the device's shell. Pure; what comes back is read
-//! by `memgate_formats::instrumentation`.
+//! Data flow: `pm list instrumentation` → [`Component`] → [`Call`] → the command line for the
+//! device's shell. Pure; what comes back is read by `memgate_formats::instrumentation`.
 
 mod filter;
 
@@ -11,13 +11,15 @@ use crate::device::adb::command;
 
 pub use filter::tests_regex;
 
-/// The blocking listener of memgate's Java part, and the one that waits for an agent that is attached to the running app.
+/// The blocking listener of memgate's Java part, and the one that waits for an agent that is
+/// attached to the running app.
 const LISTENER: &str = "io.memgate.android.MemgateListener";
 const AWAITING_LISTENER: &str = "io.memgate.android.AwaitingListener";
 /// What repeats test classes to screen them, and suspects to confirm them.
 const ROUNDS: &str = "io.memgate.android.Rounds";
 const REPEAT: &str = "io.memgate.android.Repeat";
-/// A single argument of a program may not be longer than 128 KiB; the rest is left to the user's own arguments.
+/// A single argument of a program may not be longer than 128 KiB; the rest is left to the user's
+/// own arguments.
 const LONGEST_CLASS_LIST: usize = 100_000;
 
 /// An instrumentation that is installed.
@@ -49,7 +51,8 @@ impl fmt::Display for Component {
     }
 }
 
-/// What `pm list instrumentation` prints: `instrumentation:io.x.test/androidx.test.runner.AndroidJUnitRunner (target=io.x)`.
+/// What `pm list instrumentation` prints:
+/// `instrumentation:io.x.test/androidx.test.runner.AndroidJUnitRunner (target=io.x)`.
 #[must_use]
 pub fn components(listing: &str) -> Vec<Component> {
     let component = |line: &str| {

@@ -36,8 +36,8 @@ pub struct JavaCommand {
 }
 
 impl JavaCommand {
-    /// Takes the arguments of a process apart, `argv[0]` left out; argument files are read, relative to `directory`. `None`: it is
-    /// not told what it runs.
+    /// Takes the arguments of a process apart, `argv[0]` left out; argument files are read,
+    /// relative to `directory`. `None`: it is not told what it runs.
     #[must_use]
     pub fn of(arguments: &[String], directory: &Path) -> Option<Self> {
         let mut told = Self::default();

@@ -1,4 +1,5 @@
-//! Tools that start Java virtual machines for tests: Maven, Gradle, `java` itself, and how each is told what it has to do.
+//! Tools that start Java virtual machines for tests: Maven, Gradle, `java` itself, and how each is
+//! told what it has to do.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -33,8 +34,9 @@ fn tool(command: &[OsString]) -> &OsStr {
     command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default()
 }
 
-/// An init script that gives all test tasks `options` for their virtual machines. It asks them to run, too: tests that are up to date
-/// tell nothing. It works from Gradle 4 on, with the configuration cache as well.
+/// An init script that gives all test tasks `options` for their virtual machines. It asks them to
+/// run, too: tests that are up to date tell nothing. It works from Gradle 4 on, with the
+/// configuration cache as well.
 #[must_use]
 pub fn gradle_script(options: &str) -> String {
     let options = options.replace('\\', "\\\\").replace('\'', "\\'");
@@ -67,7 +69,8 @@ pub fn with_gradle_script(command: &[OsString], script: &Path) -> Vec<OsString> 
         .collect()
 }
 
-/// The command that runs only the tests a glob names, `com.example.TileCacheTest.evicts` or `*.TileCacheTest`, as its tool wants it.
+/// The command that runs only the tests a glob names, `com.example.TileCacheTest.evicts` or
+/// `*.TileCacheTest`, as its tool wants it.
 ///
 /// # Errors
 /// The tool cannot be told; a fragment after "failed to …".

@@ -1,6 +1,8 @@
-//! `dumpsys meminfo`: the figures of the process of this machine that stands for the app's, in the two forms that Android prints.
+//! `dumpsys meminfo`: the figures of the process of this machine that stands for the app's, in the
+//! two forms that Android prints.
 //!
-//! Half of its private memory is called native, half Java's, so that every sum of a real answer holds.
+//! Half of its private memory is called native, half Java's, so that every sum of a real answer
+//! holds.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,5 @@
-//! The commands of the device: a table, not a shell. Each works on the stand-in's own files, properties and packages.
+//! The commands of the device: a table, not a shell. Each works on the stand-in's own files,
+//! properties and packages.
 
 mod activity;
 mod files;

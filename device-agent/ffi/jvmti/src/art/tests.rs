@@ -1,6 +1,6 @@
-//! A function table that behaves as ART's sources say (openjdkjvmti: `art_jvmti.h`, `ti_heap.cc`, `ti_extension.cc`): JVMTI 1.2 and
-//! no more, a table of 154 places, extension functions, tags by environment that need their capability, several heaps in one walk.
-//! No device took part.
+//! A function table that behaves as ART's sources say (openjdkjvmti: `art_jvmti.h`, `ti_heap.cc`,
+//! `ti_extension.cc`): JVMTI 1.2 and no more, a table of 154 places, extension functions, tags by
+//! environment that need their capability, several heaps in one walk. No device took part.
 
 use core::ffi::c_char;
 use std::collections::HashMap;
@@ -130,7 +130,8 @@ extern "system" fn set_tag(_: raw::Env, object: jobject, tag: jlong) -> Code {
     })
 }
 
-/// The lock is not held while the callback runs: on a device everything else stands still, here it may ask.
+/// The lock is not held while the callback runs: on a device everything else stands still, here it
+/// may ask.
 fn walk_over(callbacks: *const HeapCallbacks, user: *const c_void, extended: bool) -> Code {
     // SAFETY: the caller's structure.
     let callback = unsafe { (*callbacks).iteration }.unwrap();
@@ -203,7 +204,8 @@ extern "system" fn extensions(_: raw::Env, count: *mut jint, out: *mut *mut Exte
     0
 }
 
-/// As `SearchUtil::AddToDexClassLoader`: no loader and no path are refused, and so is a file that cannot be opened.
+/// As `SearchUtil::AddToDexClassLoader`: no loader and no path are refused, and so is a file that
+/// cannot be opened.
 extern "system" fn add_to_loader(_: raw::Env, loader: jobject, segment: *const c_char) -> Code {
     if loader.is_null() || segment.is_null() {
         return NULL_POINTER;
@@ -268,7 +270,8 @@ extern "system" fn no_end(_: *mut JavaVM) -> jint {
 fn start(runtime: Runtime) -> (MutexGuard<'static, ()>, Jvmti) {
     let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     *RUNTIME.lock().unwrap_or_else(PoisonError::into_inner) = Some(runtime);
-    // Three reserved words, DestroyJavaVM, AttachCurrentThread, DetachCurrentThread, GetEnv, AttachCurrentThreadAsDaemon.
+    // Three reserved words, DestroyJavaVM, AttachCurrentThread, DetachCurrentThread, GetEnv,
+    // AttachCurrentThreadAsDaemon.
     let invoke: [*const c_void; 8] = [
         ptr::null(),
         ptr::null(),
