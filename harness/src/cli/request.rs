@@ -441,7 +441,7 @@ mod tests {
     fn wrong_command_lines_are_told_with_the_reason() {
         for (line, text) in [
             ("memgate run --suite engine -- ./tests", "cannot be used with"),
-            ("memgate run ./tests", "unexpected argument './tests' found"),
+            ("memgate run ./tests", "stands behind `--`: memgate run -- ./tests"),
             ("memgate run --iterations 1", "1 is not in 5..=100000"),
             ("memgate run --hunt soon -- x", "`soon` is no duration"),
             ("memgate run --hunt 10m --no-confirm -- x", "cannot be used with"),
