@@ -101,6 +101,8 @@ pub struct PlannedSuite {
     pub directory: Option<PathBuf>,
     /// Variables to add.
     pub environment: Vec<(OsString, OsString)>,
+    /// Variables of memgate's own, which hold secrets: tests do not see them.
+    pub secrets: Vec<OsString>,
     /// Who tells the tests apart.
     pub runner: Runner,
     /// Globs of executables to measure besides what is recognised.
@@ -262,6 +264,7 @@ fn wrapped(config: &Config, request: &RunRequest, world: &World) -> PlannedSuite
         repeating: None,
         directory: None,
         environment: Vec::new(),
+        secrets: secrets(config),
         runner: Runner::Auto,
         targets: request.targets.iter().map(|glob| absolute(glob, &world.directory)).collect(),
         timeout: request.timeout.unwrap_or(config.measure.timeout),
@@ -280,11 +283,23 @@ fn configured(config: &Config, suite: &Suite, request: &RunRequest, world: &Worl
         repeating: suite.repeats().then(|| suite.run.clone()),
         directory,
         environment: suite.env.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        secrets: secrets(config),
         runner: suite.runner,
         targets: targets.collect(),
         timeout: request.timeout.or(suite.timeout).unwrap_or(config.measure.timeout),
         mapping: suite.mapping.iter().map(|path| world.directory.join(path)).collect(),
     }
+}
+
+/// The variables that mail and webhooks name.
+fn secrets(config: &Config) -> Vec<OsString> {
+    let of_mail = config.reports.mail.iter().filter_map(|mail| mail.password.as_ref());
+    let of_webhooks = config
+        .reports
+        .webhooks
+        .iter()
+        .flat_map(|webhook| std::iter::once(&webhook.url).chain(&webhook.secret));
+    of_mail.chain(of_webhooks).map(OsString::from).collect()
 }
 
 /// The glob of `--target` for absolute paths, as the configuration's `targets` are read.

@@ -151,6 +151,7 @@ mod tests {
             repeating: None,
             directory: None,
             environment: Vec::new(),
+            secrets: Vec::new(),
             runner,
             targets: targets.iter().map(|&t| t.to_owned()).collect(),
             timeout: Duration::from_secs(60),

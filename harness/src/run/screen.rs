@@ -149,7 +149,7 @@ pub(super) fn launch(planned: &PlannedSuite, filter: Option<&str>) -> Launch {
     launch.directory.clone_from(&planned.directory);
     let mut set = planned.environment.clone();
     set.extend(filter.map(|filter| ("GTEST_FILTER".into(), filter.into())));
-    launch.environment = Environment::Inherit { set, remove: Vec::new() };
+    launch.environment = Environment::Inherit { set, remove: planned.secrets.clone() };
     launch.stdin = if std::io::stdin().is_terminal() { Stream::Null } else { Stream::Inherit };
     launch
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use memgate_e2e::{Project, Run, peer, repository, samples};
-use memgate_model::RunReport;
+use memgate_model::{RunReport, Verdict};
 use serde_json::Value;
 
 use crate::leaks_session;
@@ -271,6 +271,18 @@ fn what_keeps_a_mail_from_being_sent_is_told_in_time_and_without_the_password() 
         assert!(password.is_empty() || !run.stderr.contains(password), "{what}: the password is told\n{run}");
     }
     assert!(server.mails().is_empty());
+}
+
+#[test]
+fn tests_do_not_see_the_password_of_the_mail() {
+    let project = Project::new("mail-secret");
+    let suite = samples::own_suite("one_pass", "#include <gtest/gtest.h>\nTEST(One, Passes) {}\n");
+    configure_one(&project, "smtp://ci@127.0.0.1:1", "    when: failed\n");
+    let typed = format!("test -z \"$SMTP_PASSWORD\" && test \"$KEPT\" = yes && exec {}", suite.display());
+    let mut command = project.command(&["run", "--", "sh", "-c", &typed]);
+    let run = project.finish(command.env("SMTP_PASSWORD", PASSWORD).env("KEPT", "yes"));
+    run.ends_with(0);
+    assert_eq!(run.test("One.Passes").verdict, Verdict::Pass, "{run}");
 }
 
 #[test]
