@@ -51,6 +51,9 @@ use resolve::Symbols;
 use screen::{Screened, Setting};
 use supervise::{Stopped, Surroundings};
 
+/// Open files that a run needs.
+const FEWEST_FILES: u64 = 32;
+
 /// A run that was judged.
 #[derive(Debug)]
 pub struct Judged {
@@ -67,6 +70,7 @@ pub struct Judged {
 /// # Errors
 /// When it could not be run at all, or the user ended it; the session is kept then too.
 pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<Judged, ExpectedError> {
+    enough_files()?;
     let programs = programs(plan)?;
     let agent = crate::embedded::agent().map_err(|why| failed(&why, "`memgate doctor` says more"))?;
     let jars = jars(plan, &programs)?;
@@ -139,6 +143,18 @@ fn program(suite: &PlannedSuite, here: &Path) -> Result<Program, ExpectedError> 
     // The agent compares with what /proc/self/exe says.
     program.path = std::fs::canonicalize(&program.path).map_err(|why| wrong(why.to_string(), ""))?;
     Ok(program)
+}
+
+/// With fewer, the runtime cannot even start. The limit is not raised: the tests would have another one than without us.
+fn enough_files() -> Result<(), ExpectedError> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    match limit {
+        Some(limit) if limit < FEWEST_FILES => Err(ExpectedError::Machinery {
+            what: format!("{limit} open files are allowed here, memgate needs {FEWEST_FILES}"),
+            hint: format!("`ulimit -n {FEWEST_FILES}` or more"),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// The mapping files of the suites that run: a mistake in one is told before anything starts.

@@ -196,6 +196,17 @@ fn a_limit_on_the_size_of_files_is_an_error_and_kills_nobody() {
 }
 
 #[test]
+fn too_few_open_files_are_told_with_what_to_do() {
+    let project = Project::new("open-files-limit");
+    let script = "ulimit -n 8; exec $memgate run -- $suite";
+    let output = command_in_shell(&mut project.command::<&str>(&[]), script, None).output().unwrap();
+    let told = Told::of(&output);
+    assert_eq!(output.status.code(), Some(2), "{}", told.stderr);
+    assert!(told.stderr.contains("8 open files are allowed here, memgate needs 32"), "{}", told.stderr);
+    assert!(told.stderr.contains("ulimit -n 32") && !told.stderr.contains("panicked"), "{}", told.stderr);
+}
+
+#[test]
 fn a_read_only_project_is_told_and_another_folder_helps() {
     let project = Project::new("read-only");
     let script = "mkdir elsewhere && mount -t tmpfs -o size=64m none elsewhere && mount -o remount,ro $small || exit 99\n\
