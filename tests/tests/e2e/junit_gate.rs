@@ -71,6 +71,11 @@ fn the_recording_of_a_confirmation_alone_fails_what_the_run_failed() {
                 gate.ends_with(0);
                 assert_eq!(gate.test("LeaksTest").verdict, Verdict::Warn, "suspected, not confirmed: {gate}");
             }
+            // Which tests of the class grow: that decides what is confirmed, and nothing else.
+            ["narrow", ..] => {
+                gate.ends_with(2);
+                assert!(gate.problems().contains("no tests were seen"), "{gate}");
+            }
             _ => {
                 gate.ends_with(2);
                 assert!(gate.problems().contains("not screened: no rounds were run"), "{gate}");
@@ -78,11 +83,5 @@ fn the_recording_of_a_confirmation_alone_fails_what_the_run_failed() {
         }
     }
     confirmed.sort();
-    assert_eq!(confirmed, ["LeaksTest", "LeaksTest.isClean", LEAKING]);
-    let rounds = project.streams().into_iter().find(|stream| label(stream).starts_with("rounds\t")).unwrap();
-    let clean = project.streams().into_iter().find(|stream| label(stream).ends_with("isClean")).unwrap();
-    let some =
-        project.memgate(&["gate", "--format", "json", rounds.to_str().unwrap(), clean.to_str().unwrap()]);
-    // The rounds suspect the class; of its tests only the clean one was named.
-    assert_eq!(some.test("LeaksTest").verdict, Verdict::Warn, "{some}");
+    assert_eq!(confirmed, ["LeaksTest", LEAKING]);
 }

@@ -35,6 +35,8 @@ use crate::text;
 const WARM_UP: u32 = 2;
 /// Rounds of a suspect.
 const ROUNDS_OF_SUSPECTS: u32 = 8;
+/// Rounds over the tests of one class. Each runs in all of them: a test may need the one before it.
+const ROUNDS_OF_TESTS: u32 = 6;
 /// Rounds of a suspect that may have left but literals, and the time after which it had enough of
 /// them.
 pub const ROUNDS_OF_LITERALS: u32 = 40;
@@ -335,14 +337,26 @@ impl RoundsWatch {
         self.ran_out.is_some()
     }
 
-    /// Did this test class, or this test, run often enough to tell whether it is a suspect, or that
-    /// it cannot be judged?
+    /// Did this test class run often enough to tell whether it is a suspect, or that it cannot be
+    /// judged?
     #[must_use]
     pub fn is_done(&self, suite: &str, test: &str) -> bool {
+        if self.unit == Unit::Test {
+            return false;
+        }
         let id = self.unit.id(suite, test);
         let compared = self.windows.get(&id).filter(|compared| compared.rounds > 0);
         let enough = |c: &Compared| c.round + 1 >= ROUNDS_OF_SUSPECTS && !c.may_be_literals();
         self.failing.contains(&id) || compared.is_some_and(|c| enough(c) || self.why(&id, c).is_empty())
+    }
+
+    /// Did all tests of the class run often enough?
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let ran = |(id, compared): (&String, &Compared)| {
+            self.failing.contains(id) || compared.round + 1 >= ROUNDS_OF_TESTS
+        };
+        self.unit == Unit::Test && !self.windows.is_empty() && self.windows.iter().all(ran)
     }
 
     /// Did it run as often as a suspect?
@@ -663,7 +677,11 @@ mod tests {
                 jvm.add("com.example.Tile", u64::from(round < 3), 24)
             });
         }
-        let found = growing_tests(&jvm.end(), "loaders", &GatePolicy::default());
+        let record = jvm.end();
+        let mut watch = RoundsWatch::new(&GatePolicy::default(), "loaders", Unit::Test);
+        watch.observe(&record);
+        assert!(watch.is_over() && !watch.is_done("PageTest", "opens"));
+        let found = growing_tests(&record, "loaders", &GatePolicy::default());
         assert_eq!(found, Ok(vec!["PageTest.keeps".to_owned()]));
     }
 

@@ -316,6 +316,7 @@ mod tests {
                 repeating: None,
                 directory: Some("/nowhere".into()),
                 environment: Vec::new(),
+                secrets: Vec::new(),
                 runner: memgate_config::Runner::Auto,
                 targets: Vec::new(),
                 timeout: std::time::Duration::ZERO,

@@ -166,7 +166,7 @@ impl Orders for Suspects {
         let warm = if watch.is_warm() { order::COMPILED } else { 0 };
         let done = watch.is_done(suite, test) && (!leaves || watch.ran_like_a_suspect(suite, test));
         let done = if done { order::DONE } else { 0 };
-        let stop = if watch.is_exhausted() { order::STOP } else { 0 };
+        let stop = if watch.is_exhausted() || watch.is_over() { order::STOP } else { 0 };
         warm | done | stop
     }
 }
