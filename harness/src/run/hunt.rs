@@ -24,6 +24,8 @@ use crate::stream::os_path;
 
 /// A test that has less time than this tells nothing that the screen did not.
 const LEAST_OF_TEST: Duration = Duration::from_millis(500);
+/// Nor does a test class with less: its virtual machine takes a second to start.
+const LEAST_OF_CLASS: Duration = Duration::from_secs(4);
 /// No hunt needs more, and a clock may not know it.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 /// What rises is watched for up to so many times the share of a test.
@@ -32,9 +34,6 @@ const OPEN_FACTOR: u32 = 3;
 const LEAST_OF_OPEN: Duration = Duration::from_secs(6);
 /// Tests that cannot be repeated are named up to this number.
 const NAMED: usize = 20;
-
-/// Nor does a test class: its virtual machine takes a second to start.
-const LEAST_OF_CLASS: Duration = Duration::from_secs(4);
 
 /// What is repeated.
 struct Unit {

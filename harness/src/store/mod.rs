@@ -57,7 +57,7 @@ impl Session {
             let why = "it is a link, which the project may have brought along: remove it";
             return Err(at("use", root)(io::Error::other(why)));
         }
-        // Reports are read by others, and written by nobody else.
+        // Others may look for the sessions in it; the sessions are the user's alone.
         DirBuilder::new().recursive(true).mode(0o755).create(root).map_err(at("create", root))?;
         let ignore = root.join(".gitignore");
         if !ignore.exists() {
