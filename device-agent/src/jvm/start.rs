@@ -165,9 +165,13 @@ pub(super) fn patched(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     if name != NOTIFIER {
         return None;
     }
-    // Where it cannot tell of failures (JUnit 4.3), it still tells of tests.
     let [started, finished, ..] = NOTIFIER_CALLS;
-    match insert_calls(bytes, &NOTIFIER_CALLS).or_else(|_| insert_calls(bytes, &[started, finished])) {
+    let without_failures = |why| {
+        let what = "JUnit 4 does not tell which tests fail: failing ones are listed as passed";
+        session::log(LogLevel::Warn, &format!("{what}: {NOTIFIER}: {why}"));
+        insert_calls(bytes, &[started, finished])
+    };
+    match insert_calls(bytes, &NOTIFIER_CALLS).or_else(without_failures) {
         Ok(changed) => Some(changed),
         Err(why) => {
             session::log(LogLevel::Warn, &format!("JUnit 4's {NOTIFIER} is left alone: {why}"));

@@ -27,7 +27,7 @@ pub(super) fn waive(request: &WaiveRequest, console: &Console) -> Result<u8, Exp
     let tests = request.test.as_ref().map(|test| format!(" in {test}")).unwrap_or_default();
     console.line(&format!("waived {}{tests} until {} in {}", request.leak, request.until, file.display()));
     if known.is_none() {
-        console.warning(&format!("the last session has no leak {}: is the id right?", request.leak));
+        console.warning(&format!("no report here knows the leak {}: is the id right?", request.leak));
     }
     let of_its_kind = known.is_some_and(|(_, leak)| leak.kind == LeakKind::Os && leak.frames.is_empty());
     if of_its_kind && request.test.is_none() {

@@ -23,7 +23,7 @@ use super::super::label::Label;
 use super::super::screen::{Screened, Setting};
 use super::super::supervise::{Done, Job, Stopped, Surroundings, supervise};
 use super::super::watch::{MakeOrders, Orders, Settle};
-use super::rounds::over;
+use super::rounds::{Rounds, over};
 use super::{Files, JavaSuite, WAIT, patience, silenced, worker};
 use crate::device::Detail;
 use crate::device::agentless::Agentless;
@@ -125,10 +125,13 @@ pub(super) async fn class(
     }
     let units: Vec<Selection> = tests.iter().map(|test| Selection::one(class, test)).collect();
     let mut of_all = |_: &_| show(&format!("the tests of {class}"));
-    let growing = growing(around, setting, suite, java, &units, how.batch, finished, &mut of_all).await?;
+    let growing = growing(around, setting, suite, java, &units, how, finished, &mut of_all).await?;
     for test in
         units.iter().filter(|unit| growing.as_ref().map_or(units.len() <= FEW, |g| g.contains(&unit.id())))
     {
+        if how.is_over() {
+            break;
+        }
         let mut of_test = |_: &_| show(&test.id());
         let (outcome, leaks) = one(around, setting, suite, java, test, how, finished, &mut of_test).await?;
         // What the class does is known, and of this test no more.
@@ -149,7 +152,7 @@ async fn growing(
     suite: &Screened,
     java: &JavaSuite,
     tests: &[Selection],
-    batch: Batch,
+    how: How,
     finished: &mut Vec<Finished>,
     show: &mut dyn FnMut(&Board),
 ) -> Result<Option<Vec<String>>, Stopped> {
@@ -159,7 +162,8 @@ async fn growing(
     };
     let name = &suite.facts.name;
     let label = Label::Narrow { suite: name.clone(), class: class.clone() };
-    let units = (plain.as_slice(), Unit::Test, executions(batch));
+    let units =
+        Rounds { units: &plain, unit: Unit::Test, executions: executions(how.batch), until: how.until };
     let (mut done, speaker) =
         over(around, setting, (suite, worker, java.native), units, &label, show).await?;
     keep_output(setting, &format!("tests-of-{class}"), &done)?;

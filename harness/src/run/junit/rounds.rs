@@ -3,6 +3,8 @@
 //! 40 where but a few strings grow. The same rounds over the tests of one class ([`over`]) tell
 //! which of them grow.
 
+use std::time::Instant;
+
 use memgate_analysis::{ProcessRecord, RoundsWatch, Unit, leaves_native};
 use memgate_config::Screen;
 use memgate_wire::Boundary;
@@ -89,9 +91,9 @@ pub(super) async fn rounds(
     let mut progress = Progress::of_silent_tests(around.console, &format!("rounds of {name}"), total);
     let mut show = |board: &Board| progress.update(board.tests().min(total), &board.status());
     let label = Label::Rounds { suite: name.clone() };
+    let of_classes = Rounds { units: &plain, unit: Unit::Class, executions: 1, until: None };
     let (done, speaker) =
-        over(around, setting, (suite, worker, java.native), (&plain, Unit::Class, 1), &label, &mut show)
-            .await?;
+        over(around, setting, (suite, worker, java.native), of_classes, &label, &mut show).await?;
     drop(progress);
     let output = keep_output(setting, &format!("rounds-{name}"), &done)?;
     let exit = done.ended.exit;
@@ -113,16 +115,28 @@ pub(super) async fn rounds(
     Ok(())
 }
 
+/// What rounds run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rounds<'a> {
+    pub(super) units: &'a [Selection],
+    pub(super) unit: Unit,
+    /// Executions in a window.
+    pub(super) executions: u32,
+    /// The end of the time there is for them.
+    pub(super) until: Option<Instant>,
+}
+
 /// Runs these units in rounds, in one virtual machine, until enough was seen of each. `native`:
-/// with the native tracker; `executions`: in a window.
+/// with the native tracker.
 pub(super) async fn over(
     around: &mut Surroundings<'_>,
     setting: Setting<'_>,
     (suite, worker, native): (&Screened, Worker<'_>, bool),
-    (units, unit, executions): (&[Selection], Unit, u32),
+    rounds: Rounds<'_>,
     label: &Label,
     show: &mut dyn FnMut(&Board),
 ) -> Result<(Done, Option<Agentless>), Stopped> {
+    let Rounds { units, unit, executions, until } = rounds;
     let files = Files::new(setting)?;
     let directives = files.write("directives", NOTHING)?;
     let (options, option) = files.options(around, label, |options| {
@@ -139,7 +153,8 @@ pub(super) async fn over(
         options,
         preload: false,
         orders: Box::new(move |_| {
-            Box::new(Suspects { watch: RoundsWatch::new(&policy, &name, unit), settle: Settle::new(true) })
+            let watch = RoundsWatch::new(&policy, &name, unit);
+            Box::new(Suspects { watch, settle: Settle::new(true), until })
         }),
         clocked: Clocked::Alone,
         limit: Limit::Ends(patience(suite, most_tests).saturating_mul(executions)),
@@ -152,11 +167,12 @@ struct Suspects {
     watch: RoundsWatch,
     /// Of native memory, where it is tracked: finalizers and cleaners may be about to free it.
     settle: Settle,
+    until: Option<Instant>,
 }
 
 impl Orders for Suspects {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
-        let Self { watch, settle } = self;
+        let Self { watch, settle, until } = self;
         watch.observe(record);
         let Boundary { suite, test, .. } = boundary;
         let leaves = watch.is_warm() && leaves_native(record);
@@ -166,7 +182,9 @@ impl Orders for Suspects {
         let warm = if watch.is_warm() { order::COMPILED } else { 0 };
         let done = watch.is_done(suite, test) && (!leaves || watch.ran_like_a_suspect(suite, test));
         let done = if done { order::DONE } else { 0 };
-        let stop = if watch.is_exhausted() || watch.is_over() { order::STOP } else { 0 };
+        let out_of_time = until.is_some_and(|until| until <= Instant::now());
+        let stop = watch.is_exhausted() || watch.is_over() || out_of_time;
+        let stop = if stop { order::STOP } else { 0 };
         warm | done | stop
     }
 }
