@@ -2,13 +2,13 @@
 //! one another.
 //!
 //! A first execution always grows (classes, literals, reflection data), so nothing is concluded
-//! from the first two. From then on the end of a window is compared with its end a round before. A
-//! window is suspect as long as the same class grows in it in every round, by more than is allowed,
-//! and there is more of it at this window's end than a round before: what the rest of the round
-//! gives back is no growth. A window that is not suspect need not run again
-//! ([`RoundsWatch::is_done`]), so later rounds are of suspects alone. What the window before left
-//! behind goes within this one: where another window came before than in the last round, the two
-//! ends are not compared.
+//! from the first two. A window that changes nothing at all in the third is no suspect. From then on
+//! the end of a window is compared with its end a round before. A window is suspect as long as the
+//! same class grows in it in every round, by more than is allowed, and there is more of it at this
+//! window's end than a round before: what the rest of the round gives back is no growth. A window
+//! that is not suspect need not run again ([`RoundsWatch::is_done`]), so later rounds are of
+//! suspects alone. What the window before left behind goes within this one: where another window
+//! came before than in the last round, the two ends are not compared.
 //!
 //! Where memory runs out in a round ([`RoundsWatch::is_exhausted`]) the rounds end. What grew so
 //! far is suspect, with the class in whose window it ran out and those that could not be compared:
@@ -53,6 +53,8 @@ const COUNTERS: [Metric; 5] = [
     Metric::JavaClassesLoaded,
     Metric::JavaMetaspace,
 ];
+
+type Counters = [Option<f64>; COUNTERS.len()];
 
 /// What the rounds run, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -222,8 +224,8 @@ pub struct RoundsWatch {
     history: HashMap<Arc<str>, Vec<(usize, Count)>>,
     /// Ends with a histogram, and the counters at the last of them.
     ends: usize,
-    counters: [Option<f64>; COUNTERS.len()],
-    /// The test class that ended last.
+    counters: Counters,
+    /// The test class that ended last, of those that change something.
     last: String,
     windows: BTreeMap<String, Compared>,
     /// Test classes in the order they ran.
@@ -245,6 +247,8 @@ struct Compared {
     spent_ns: u64,
     /// The test class that ended before it.
     before: String,
+    /// The first round behind the warm-up changed nothing.
+    still: bool,
     /// Rounds that were compared with the one before.
     rounds: usize,
     /// Classes that grew in each of these.
@@ -253,7 +257,7 @@ struct Compared {
     added: BTreeMap<Arc<str>, Delta>,
     added_to_counters: [f64; COUNTERS.len()],
     /// Counters at the last end, and the least that each of the rounds added to them.
-    counters: [Option<f64>; COUNTERS.len()],
+    counters: Counters,
     least: [f64; COUNTERS.len()],
 }
 
@@ -312,7 +316,11 @@ impl RoundsWatch {
                 self.has_failed(record, window);
             }
             self.window(record, window);
-            self.last = self.unit.of(window);
+            let unit = self.unit.of(window);
+            // One that changes nothing may be left out.
+            if !self.windows.get(&unit).is_some_and(|compared| compared.still) {
+                self.last = unit;
+            }
         }
     }
 
@@ -345,7 +353,7 @@ impl RoundsWatch {
             return false;
         }
         let id = self.unit.id(suite, test);
-        let compared = self.windows.get(&id).filter(|compared| compared.rounds > 0);
+        let compared = self.windows.get(&id).filter(|compared| compared.is_told());
         let enough = |c: &Compared| c.round + 1 >= ROUNDS_OF_SUSPECTS && !c.may_be_literals();
         self.failing.contains(&id) || compared.is_some_and(|c| enough(c) || self.why(&id, c).is_empty())
     }
@@ -379,8 +387,24 @@ impl RoundsWatch {
             return;
         }
         let counters = COUNTERS.map(|metric| values(&[window], metric).first().copied());
+        let still = self.is_still(&self.unit.of(window), &deltas, &counters);
         self.compare(window, at, deltas, counters);
+        self.windows.entry(self.unit.of(window)).and_modify(|compared| {
+            compared.still = if compared.times == 1 { still } else { compared.still };
+        });
         self.counters = counters;
+    }
+
+    /// Did a window change nothing, or counters by no more than is allowed? What it gives back may
+    /// be what another needs it for.
+    fn is_still(&self, unit: &str, deltas: &BTreeMap<Arc<str>, Delta>, counters: &Counters) -> bool {
+        let changed = |delta: &Delta| delta.instances != 0.0 || delta.bytes != 0.0;
+        let within = |(i, metric): (usize, Metric)| {
+            let limit = smallest_limit(&self.policy, &self.suite, unit, metric, Per::Iteration);
+            let added = counters[i].zip(self.counters[i]).map(|(now, before)| now - before);
+            limit.is_none_or(|limit| added.is_some_and(|added| added <= limit))
+        };
+        !deltas.values().any(changed) && COUNTERS.into_iter().enumerate().all(within)
     }
 
     /// What the window added to each class, as the heap is known now; `None`: it was not counted.
@@ -411,13 +435,7 @@ impl RoundsWatch {
         Some(deltas)
     }
 
-    fn compare(
-        &mut self,
-        window: &Window,
-        at: usize,
-        deltas: BTreeMap<Arc<str>, Delta>,
-        counters: [Option<f64>; COUNTERS.len()],
-    ) {
+    fn compare(&mut self, window: &Window, at: usize, deltas: BTreeMap<Arc<str>, Delta>, counters: Counters) {
         let (history, counters_before) = (&self.history, self.counters);
         let compared = self.windows.entry(self.unit.of(window)).or_insert_with(|| {
             self.order.push(self.unit.of(window));
@@ -516,7 +534,7 @@ impl RoundsWatch {
             let Some(compared) = self.windows.get(class) else { continue };
             let why = self.why(class, compared);
             let enough = last.min(ROUNDS_OF_SUSPECTS - 1);
-            let open = compared.rounds == 0 || !why.is_empty() && compared.round < enough;
+            let open = !compared.is_told() || !why.is_empty() && compared.round < enough;
             if open {
                 return missing(class, compared.round.saturating_add(1));
             }
@@ -560,6 +578,11 @@ fn suspect(class: &str, compared: &Compared, why: &[String], ran_out: Option<Str
 }
 
 impl Compared {
+    /// Can it be told whether it grows?
+    fn is_told(&self) -> bool {
+        self.still || self.rounds > 0
+    }
+
     /// Is it too early to tell whether more grew than literals?
     fn may_be_literals(&self) -> bool {
         let few = |(class, grown): (&Arc<str>, &Grown)| {
@@ -747,7 +770,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_fails_in_the_warm_up_is_left_out_and_its_class_is_compared() {
+    fn a_test_that_fails_in_the_warm_up_is_left_out_and_its_class_is_told() {
         let mut jvm = Jvm::new();
         for round in 0..8 {
             jvm.window("LeakTest", "", round, |jvm| {
@@ -781,7 +804,7 @@ mod tests {
         let mut jvm = Jvm::new();
         let mut observer = crate::observer::Observer::new();
         let mut watch = RoundsWatch::new(&policy, "loaders", Unit::Class);
-        let mut left = vec!["FirstTest", "LeakTest", "FillTest", "EmptyTest"];
+        let mut left = vec!["FirstTest", "LeakTest", "StillTest", "FillTest", "EmptyTest"];
         let mut ran = Vec::new();
         for round in 0..8 {
             ran.push(left.len());
@@ -793,6 +816,7 @@ mod tests {
                         jvm.set("byte[]", 100, 10_000);
                         jvm.tiles(3);
                     }
+                    "StillTest" => (),
                     "FillTest" => jvm.add("com.example.Page", 7, 24),
                     _ => jvm.remove("com.example.Page", 7, 24),
                 });
@@ -801,7 +825,7 @@ mod tests {
                 !watch.is_done(class, "")
             });
         }
-        assert_eq!(ran, [4, 4, 4, 4, 1, 1, 1, 1]);
+        assert_eq!(ran, [5, 5, 5, 4, 1, 1, 1, 1]);
         let found = watch.suspects(observer.record()).expect("eight rounds");
         assert_eq!(found.len(), 1);
         assert!(found[0].why.contains("3 × com.example.Tile"), "{}", found[0].why);
