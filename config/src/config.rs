@@ -124,6 +124,18 @@ impl Config {
     pub fn waivers_file_of(source: &str, env: &dyn Fn(&str) -> Option<String>) -> FileRef {
         read_main(Source::new("", source), env, &mut Vec::new()).unwrap_or_default().waivers_file
     }
+
+    /// Variables of the environment that hold secrets of mail and webhooks, with the key that names
+    /// each.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<(&'static str, &str)> {
+        let mail = self.reports.mail.iter().filter_map(|mail| mail.password.as_deref());
+        let urls = self.reports.webhooks.iter().map(|webhook| webhook.url.as_str());
+        let keys = self.reports.webhooks.iter().filter_map(|webhook| webhook.secret.as_deref());
+        let mail = mail.map(|name| ("reports.mail.password", name));
+        let webhooks = urls.map(|name| ("reports.webhooks.url", name));
+        mail.chain(webhooks).chain(keys.map(|name| ("reports.webhooks.secret", name))).collect()
+    }
 }
 
 /// The settings of a file, defaults where they have mistakes; what is wrong goes to `found`.

@@ -4,10 +4,9 @@
 //! `analysis` does not know the configuration; [`policy`] is the one place where one becomes the
 //! other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::civil::Date;
@@ -16,10 +15,10 @@ use memgate_analysis::{
     Waiver, WaiverMatch,
 };
 use memgate_config::{
-    Baseline, Config, Devices, Instrumented, MeasureJava, Runner, Screen, Suite, TestGlob, Threshold, Until,
+    Baseline, Config, Devices, Instrumented, MeasureJava, Runner, Screen, Suite, Threshold, Until,
     WaiverTarget, WindowBaseline,
 };
-use memgate_model::{Level, Metric, Per};
+use memgate_model::{Level, Per};
 
 use crate::cli::RunRequest;
 use crate::exit::ExpectedError;
@@ -293,13 +292,7 @@ fn configured(config: &Config, suite: &Suite, request: &RunRequest, world: &Worl
 
 /// The variables that mail and webhooks name.
 fn secrets(config: &Config) -> Vec<OsString> {
-    let of_mail = config.reports.mail.iter().filter_map(|mail| mail.password.as_ref());
-    let of_webhooks = config
-        .reports
-        .webhooks
-        .iter()
-        .flat_map(|webhook| std::iter::once(&webhook.url).chain(&webhook.secret));
-    of_mail.chain(of_webhooks).map(OsString::from).collect()
+    config.secrets().into_iter().map(|(_, variable)| variable.into()).collect()
 }
 
 /// The glob of `--target` for absolute paths, as the configuration's `targets` are read.
@@ -378,38 +371,28 @@ fn reports(settings: &Settings) -> memgate_config::Reports {
     reports
 }
 
-/// Decides on a test by `suite::Test.name`.
-type Names = Arc<dyn Fn(&str) -> bool + Send + Sync>;
-
-/// For a metric of a test the first entry that names both wins, whatever it is per, and `off` is an
-/// entry too. So each rule refuses the tests that an earlier entry for the same metric took.
 fn rules(settings: &Settings) -> Vec<Rule> {
-    let mut rules = Vec::new();
-    let mut earlier: Vec<(Metric, Option<TestGlob>)> = Vec::new();
-    for entry in settings.config.thresholds.rules() {
-        let taken: Vec<Option<TestGlob>> = earlier
-            .iter()
-            .filter(|(metric, _)| *metric == entry.metric)
-            .map(|(_, glob)| glob.clone())
-            .collect();
+    let rule = |entry: memgate_config::Rule<'_>| {
         let tests = entry.tests.cloned();
-        earlier.push((entry.metric, tests.clone()));
-        let Some(threshold) = entry.threshold else { continue };
-        let pattern: Names = Arc::new(move |name| {
-            let hit = |glob: &Option<TestGlob>| {
-                let (suite, test) = name.split_once("::").unwrap_or(("", name));
-                glob.as_ref().is_none_or(|glob| glob.matches(suite, test))
-            };
-            hit(&tests) && !taken.iter().any(hit)
+        let matches = NamePattern::new(move |name| {
+            let (suite, test) = name.split_once("::").unwrap_or(("", name));
+            tests.as_ref().is_none_or(|glob| glob.matches(suite, test))
         });
-        rules.extend(limits_of(threshold, &pattern, settings.baseline.as_ref()));
-    }
-    rules
+        let baseline = settings.baseline.as_ref();
+        let (of_tests, limits) =
+            entry.threshold.map(|threshold| limits_of(threshold, &matches, baseline)).unwrap_or_default();
+        Rule { metric: entry.metric, matches, of_tests, limits }
+    };
+    settings.config.thresholds.rules().map(rule).collect()
 }
 
-/// The rules of one threshold: one for every test, and where a limit is relative one for each test
-/// of the baseline.
-fn limits_of(threshold: &Threshold, pattern: &Names, baseline: Option<&Baseline>) -> Vec<Rule> {
+/// The limits of one threshold: for each test of the baseline where they are relative, and for every
+/// other one.
+fn limits_of(
+    threshold: &Threshold,
+    tests: &NamePattern,
+    baseline: Option<&Baseline>,
+) -> (HashMap<String, Vec<Limit>>, Vec<Limit>) {
     let limits = |figure: Option<f64>| {
         [(threshold.fail, Level::Fail), (threshold.warn, Level::Warn)]
             .into_iter()
@@ -434,15 +417,8 @@ fn limits_of(threshold: &Threshold, pattern: &Names, baseline: Option<&Baseline>
     let relative = [threshold.fail, threshold.warn].into_iter().flatten().any(|l| l.resolve(None).is_none());
     let accepted =
         baseline.filter(|_| relative).map(|baseline| accepted(baseline, threshold)).unwrap_or_default();
-    let of_accepted = accepted.into_iter().map(|(name, figure)| {
-        let pattern = Arc::clone(pattern);
-        let matches = NamePattern::new(move |asked| asked == name && pattern(asked));
-        Rule { matches, limits: limits(Some(figure)) }
-    });
-    let pattern_of_all = Arc::clone(pattern);
-    let matches = NamePattern::new(move |asked| pattern_of_all(asked));
-    let general = Rule { matches, limits: limits(None) };
-    of_accepted.chain([general]).collect()
+    let of_tests = accepted.into_iter().filter(|(name, _)| tests.is_match(name));
+    (of_tests.map(|(name, figure)| (name, limits(Some(figure)))).collect(), limits(None))
 }
 
 /// The accepted figures a threshold compares with, by the name its tests are asked for.
@@ -495,6 +471,8 @@ fn text_pattern(glob: &memgate_config::Glob) -> TextPattern {
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::Metric;
+
     use super::*;
 
     const YAML: &str = r#"

@@ -6,7 +6,7 @@
 //! does; sections (`[Name] @default`) each have their own last match; `!` takes files out of a
 //! section.
 
-use globset::{GlobBuilder, GlobMatcher};
+use globset::{Glob, GlobBuilder};
 
 /// Whose reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +47,19 @@ struct Section {
 
 #[derive(Debug)]
 struct Rule {
-    matchers: Vec<GlobMatcher>,
+    patterns: Vec<Pattern>,
     owners: Vec<String>,
     /// The files have no owner in this section, whatever other lines say.
     excludes: bool,
+}
+
+/// A pattern. It is compiled where it is needed: a compiled one takes kilobytes, and a file may have
+/// a hundred thousand.
+#[derive(Debug)]
+struct Pattern {
+    glob: String,
+    /// The longest text without a wildcard in it: what it matches contains this.
+    literal: String,
 }
 
 impl Owners {
@@ -87,12 +96,11 @@ impl Owners {
     pub fn of(&self, file: &str) -> Vec<&str> {
         let mut found: Vec<&str> = Vec::new();
         for section in &self.sections {
-            let matching =
-                || section.rules.iter().filter(|rule| rule.matchers.iter().any(|m| m.is_match(file)));
-            if matching().any(|rule| rule.excludes) {
+            if section.rules.iter().any(|rule| rule.excludes && rule.matches(file)) {
                 continue;
             }
-            for owner in matching().next_back().map(|rule| rule.owners.as_slice()).unwrap_or_default() {
+            let last = section.rules.iter().rev().find(|rule| rule.matches(file));
+            for owner in last.map(|rule| rule.owners.as_slice()).unwrap_or_default() {
                 if !found.contains(&owner.as_str()) {
                     found.push(owner);
                 }
@@ -100,6 +108,30 @@ impl Owners {
         }
         found
     }
+}
+
+impl Rule {
+    fn matches(&self, file: &str) -> bool {
+        self.patterns.iter().any(|pattern| pattern.matches(file))
+    }
+}
+
+impl Pattern {
+    fn new(glob: String) -> Result<Self, globset::Error> {
+        compiled(&glob)?;
+        let literal = glob.split(['*', '?', '\\']).max_by_key(|part| part.len()).unwrap_or_default();
+        // A folder's own name is matched without the slash behind it.
+        Ok(Self { literal: literal.trim_matches('/').to_owned(), glob })
+    }
+
+    fn matches(&self, file: &str) -> bool {
+        file.contains(&self.literal)
+            && compiled(&self.glob).is_ok_and(|glob| glob.compile_matcher().is_match(file))
+    }
+}
+
+fn compiled(glob: &str) -> Result<Glob, globset::Error> {
+    GlobBuilder::new(glob).literal_separator(true).backslash_escape(true).build()
 }
 
 /// `[Name] @default`, `^[Name][2]`: name in lower case, default owners.
@@ -124,8 +156,8 @@ fn rule(line: &str, syntax: Syntax, defaults: &[String]) -> Result<Rule, String>
     if owners.is_empty() && excluded.is_none() {
         owners = defaults.to_vec();
     }
-    let matchers = matchers(excluded.unwrap_or(&pattern), syntax)?;
-    Ok(Rule { matchers, owners, excludes: excluded.is_some() })
+    let patterns = patterns(excluded.unwrap_or(&pattern), syntax)?;
+    Ok(Rule { patterns, owners, excludes: excluded.is_some() })
 }
 
 /// The pattern, in which a space or `#` may be escaped, and what follows it.
@@ -148,7 +180,7 @@ fn names(text: &str) -> Vec<String> {
     words.filter(|word| word.contains('@')).map(str::to_owned).collect()
 }
 
-fn matchers(pattern: &str, syntax: Syntax) -> Result<Vec<GlobMatcher>, String> {
+fn patterns(pattern: &str, syntax: Syntax) -> Result<Vec<Pattern>, String> {
     let folder = pattern.ends_with('/');
     let inner = pattern.trim_matches('/');
     let anchored = match syntax {
@@ -171,11 +203,7 @@ fn matchers(pattern: &str, syntax: Syntax) -> Result<Vec<GlobMatcher>, String> {
     if folder || !inner.ends_with('*') || inner == "*" {
         globs.push(format!("{base}/**"));
     }
-    let glob = |glob: String| {
-        let built = GlobBuilder::new(&glob).literal_separator(true).backslash_escape(true).build();
-        built.map(|glob| glob.compile_matcher()).map_err(|why| why.to_string())
-    };
-    globs.into_iter().map(glob).collect()
+    globs.into_iter().map(|glob| Pattern::new(glob).map_err(|why| why.to_string())).collect()
 }
 
 #[cfg(test)]
@@ -188,6 +216,21 @@ mod tests {
         for (file, expected) in cases {
             assert_eq!(owners.of(file), *expected, "{file}");
         }
+    }
+
+    /// A file of this length took a gigabyte once.
+    #[test]
+    fn tens_of_thousands_of_lines_take_no_more_than_their_text_needs() {
+        let text: String = (0..30_000).map(|i| format!("/src/a{i}/*.c @team{i}\n")).collect();
+        let before = resident();
+        let owners = Owners::parse(&text, Syntax::GitHub);
+        assert_eq!(owners.of("src/a77/b.c"), ["@team77"]);
+        assert!(resident() - before < 30 << 20, "{} MiB", (resident() - before) >> 20);
+    }
+
+    fn resident() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/statm").expect("a process has one");
+        status.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("pages") * 4096
     }
 
     /// The examples of GitHub's documentation.

@@ -1,10 +1,11 @@
 """A mail server for tests: aiosmtpd with a certificate of a CA made on the spot.
 
-    smtp.py starttls|tls|silent|garbage|refuse|https FOLDER
+    smtp.py starttls|tls|selfsigned|silent|garbage|refuse|https FOLDER
 
-Writes ca.pem and every mail it accepts into FOLDER, prints its port, and ends when its stdin does.
+selfsigned: with a certificate that is its own CA's, as `openssl req -x509` makes it. Writes ca.pem and every mail it accepts into FOLDER, prints its port, and ends when its stdin does.
 """
 import asyncio
+import datetime
 import json
 import pathlib
 import ssl
@@ -12,6 +13,9 @@ import sys
 
 import trustme
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 mode, folder = sys.argv[1], pathlib.Path(sys.argv[2])
 
@@ -61,13 +65,34 @@ async def chat(reader, writer):
     writer.close()
 
 
+def self_signed(context):
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256()))
+    pem = serialization.Encoding.PEM
+    (folder / "ca.pem").write_bytes(certificate.public_bytes(pem))
+    private = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "key.pem").write_bytes(key.private_bytes(pem, *private))
+    context.load_cert_chain(folder / "ca.pem", folder / "key.pem")
+
+
 async def main():
     loop = asyncio.get_running_loop()
-    ca = trustme.CA()
-    ca.cert_pem.write_to_path(str(folder / "ca.pem"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    ca.issue_cert("localhost", "127.0.0.1").configure_cert(context)
-    if mode in ("starttls", "tls"):
+    if mode == "selfsigned":
+        self_signed(context)
+    else:
+        ca = trustme.CA()
+        ca.cert_pem.write_to_path(str(folder / "ca.pem"))
+        ca.issue_cert("localhost", "127.0.0.1").configure_cert(context)
+    if mode in ("starttls", "tls", "selfsigned"):
         starttls = mode == "starttls"
         make = lambda: SMTP(
             Keep(), hostname="localhost", loop=loop, authenticator=authenticate, auth_required=True,

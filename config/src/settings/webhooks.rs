@@ -1,8 +1,11 @@
 //! `reports.webhooks`: messages to chats. Their addresses are secrets: who knows one can write
 //! there.
 
+use std::path::PathBuf;
+
 use crate::read::{At, Reader, choice, table};
 use crate::settings::reports::When;
+use crate::value::text::Words;
 use crate::value::variable::Variable;
 
 table! {
@@ -19,6 +22,8 @@ table! {
         /// When it is sent.
         #[schemars(extend("default" = "changed"))]
         when: When,
+        /// Certificates (PEM) to trust instead of those of the system.
+        ca: Words,
     }
 }
 
@@ -45,11 +50,13 @@ pub struct Webhook {
     pub secret: Option<String>,
     /// When it is sent.
     pub when: When,
+    /// Certificates to trust instead of those of the system.
+    pub ca: Option<PathBuf>,
 }
 
 impl Webhook {
     pub(crate) fn check(file: At<WebhookFile>, reader: &mut Reader<'_>) -> Option<Self> {
-        let At { value: WebhookFile { chat, url, secret, when }, span } = file;
+        let At { value: WebhookFile { chat, url, secret, when, ca }, span } = file;
         for (missing, key, hint) in [
             (chat.is_none(), "chat", "add `chat: slack`, `teams` or `lark`"),
             (url.is_none(), "url", "add `url: \"${CHAT_URL}\"`"),
@@ -72,6 +79,7 @@ impl Webhook {
             url: url?.0,
             secret: secret.map(|At { value: Variable(name), .. }| name),
             when: when.unwrap_or(When::Changed),
+            ca: ca.map(|Words(path)| path.into()),
         })
     }
 }

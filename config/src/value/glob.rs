@@ -9,7 +9,8 @@ use crate::value::value_schema;
 #[derive(Debug, Clone)]
 pub struct Glob {
     text: String,
-    matcher: GlobMatcher,
+    /// `None`: the text itself, without a wildcard.
+    matcher: Option<GlobMatcher>,
 }
 
 impl Glob {
@@ -22,7 +23,7 @@ impl Glob {
     /// Does the whole of `name` match?
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
-        self.matcher.is_match(name)
+        self.matcher.as_ref().map_or_else(|| self.text == name, |matcher| matcher.is_match(name))
     }
 }
 
@@ -43,11 +44,14 @@ impl Value for Glob {
         if text.is_empty() {
             return Err(Fault::new("empty: it would match nothing"));
         }
+        if !text.contains(['*', '?', '[', ']', '{', '}', '\\']) {
+            return Ok(Self { text: text.to_owned(), matcher: None });
+        }
         let glob = GlobBuilder::new(text)
             .backslash_escape(true)
             .build()
             .map_err(|error| Fault::new(error.kind().to_string()))?;
-        Ok(Self { text: text.to_owned(), matcher: glob.compile_matcher() })
+        Ok(Self { text: text.to_owned(), matcher: Some(glob.compile_matcher()) })
     }
 }
 

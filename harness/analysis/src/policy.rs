@@ -1,6 +1,7 @@
 //! The gate's policy: how to measure, what is allowed, what is waived. No YAML and no glob: the
 //! caller compiles its configuration into these types.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +30,7 @@ pub struct GatePolicy {
     pub unconfirmed: Level,
     /// The user's own failing tests do not decide the exit code.
     pub ignore_test_failures: bool,
-    /// Entries for tests by name, in order; for each metric the first entry that matches and names
-    /// it wins.
+    /// Entries for tests by name, in order; for a metric of a test the first that matches decides.
     pub rules: Vec<Rule>,
     /// Limits where no rule names the metric.
     pub defaults: Vec<Limit>,
@@ -100,24 +100,22 @@ impl GatePolicy {
     /// own.
     #[must_use]
     pub fn limits(&self, suite: &str, test: &str, metric: Metric, per: Per) -> Vec<&Limit> {
-        let name = format!("{suite}::{test}");
         let applies = |l: &&Limit| l.metric == metric && l.per == per && l.bound != Bound::NoFigure;
-        let chosen = self
-            .rules
-            .iter()
-            .find(|rule| rule.matches.is_match(&name) && rule.limits.iter().any(|l| applies(&l)))
-            .map_or(&self.defaults, |rule| &rule.limits);
-        chosen.iter().filter(applies).collect()
+        let chosen = self.chosen(&format!("{suite}::{test}"), metric);
+        chosen.unwrap_or(&self.defaults).iter().filter(applies).collect()
+    }
+
+    /// The limits of the first entry for this metric of a test; `None`: no entry names both.
+    fn chosen(&self, name: &str, metric: Metric) -> Option<&[Limit]> {
+        let rule = self.rules.iter().find(|rule| rule.metric == metric && rule.matches.is_match(name))?;
+        Some(rule.of_tests.get(name).unwrap_or(&rule.limits))
     }
 
     /// Does the first entry for this metric compare with a figure that the baseline does not have?
     #[must_use]
     pub fn lacks_figure(&self, suite: &str, test: &str, metric: Metric, per: Per) -> bool {
-        let name = format!("{suite}::{test}");
-        let of = |l: &&Limit| l.metric == metric && l.per == per;
-        let first =
-            self.rules.iter().find(|rule| rule.limits.iter().any(|l| of(&l)) && rule.matches.is_match(&name));
-        first.is_some_and(|rule| rule.limits.iter().filter(of).any(|l| l.bound == Bound::NoFigure))
+        let chosen = self.chosen(&format!("{suite}::{test}"), metric).unwrap_or_default();
+        chosen.iter().any(|limit| limit.per == per && limit.bound == Bound::NoFigure)
     }
 }
 
@@ -147,9 +145,14 @@ pub(crate) fn smallest_limit(
 /// An entry of thresholds for the tests its pattern matches.
 #[derive(Debug, Clone)]
 pub struct Rule {
+    /// Of which metric.
+    pub metric: Metric,
     /// Which tests.
     pub matches: NamePattern,
-    /// What is allowed for them.
+    /// What is allowed for tests of which the baseline has a figure, by `suite::Test.name`, where
+    /// the entry is relative to it.
+    pub of_tests: HashMap<String, Vec<Limit>>,
+    /// What is allowed for the others; empty: anything.
     pub limits: Vec<Limit>,
 }
 
@@ -163,7 +166,9 @@ impl NamePattern {
         Self(Arc::new(matches))
     }
 
-    fn is_match(&self, name: &str) -> bool {
+    /// Is it one of these tests?
+    #[must_use]
+    pub fn is_match(&self, name: &str) -> bool {
         (self.0)(name)
     }
 }

@@ -135,6 +135,8 @@ pub(crate) fn os_value(os: &OsState, metric: Metric) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::dsl::Process;
+    use std::collections::HashMap;
+
     use crate::policy::{Limit, NamePattern, Rule};
     use memgate_wire::Outcome;
 
@@ -185,7 +187,9 @@ mod tests {
         p.run("Map.leak", 0, |p| p.alloc(2, 4096, 12));
         let record = p.end();
         let rule = |pattern: &'static str, metric, limit| Rule {
+            metric,
             matches: NamePattern::new(move |name| name == pattern),
+            of_tests: HashMap::new(),
             limits: vec![Limit::fail(metric, limit, "memgate.yaml:24")],
         };
         let cases = [

@@ -119,7 +119,9 @@ fn configuration(console: &Console) -> Finding {
         Ok(settings) => match settings.file {
             Some(file) => {
                 let suites = settings.config.suites.len();
-                finding("configuration", State::Good, format!("{}, {suites} suites", file.display()))
+                let missing = settings::missing_secrets(&settings.config).join("; ");
+                let state = if missing.is_empty() { State::Good } else { State::Weak(missing) };
+                finding("configuration", state, format!("{}, {suites} suites", file.display()))
             }
             None => {
                 finding("configuration", State::Good, "none: the defaults hold (`memgate init` writes one)")

@@ -1,5 +1,8 @@
 //! `memgate run`: the whole way from settings to the exit code.
 
+use memgate_config::Config;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
 use super::settings;
 use crate::cli::RunRequest;
 use crate::deliver;
@@ -13,6 +16,17 @@ pub(super) fn run(request: &RunRequest, console: &Console) -> Result<u8, Expecte
     with_settings(&settings, request, console)
 }
 
+/// Tests do not get the variables with secrets, and cannot read them from this process either.
+fn hide_environment(config: &Config) -> Result<(), ExpectedError> {
+    if config.secrets().is_empty() {
+        return Ok(());
+    }
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|why| ExpectedError::Machinery {
+        what: format!("failed to keep tests from reading the secrets of this process: {why}"),
+        hint: String::new(),
+    })
+}
+
 /// Runs what `settings` name, or the command of the request.
 pub(super) fn with_settings(
     settings: &Settings,
@@ -20,9 +34,10 @@ pub(super) fn with_settings(
     console: &Console,
 ) -> Result<u8, ExpectedError> {
     let plan = plan::plan(settings, request, &settings::world()?)?;
-    for warning in &plan.warnings {
+    for warning in plan.warnings.iter().chain(&settings::missing_secrets(&settings.config)) {
         console.warning(warning);
     }
+    hide_environment(&settings.config)?;
     let command_line = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let judged = run::run(&plan, console, command_line)?;
     let session = judged.session.folder();

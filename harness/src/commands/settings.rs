@@ -89,6 +89,14 @@ fn text(bytes: Vec<u8>) -> Result<String, String> {
     })
 }
 
+/// Secrets that are named and not there: what needs them cannot be sent.
+pub(super) fn missing_secrets(config: &Config) -> Vec<String> {
+    let missing = |(_, name): &(&str, &str)| variable(name).is_none_or(|value| value.is_empty());
+    let told =
+        |(key, name): (&str, &str)| format!("the environment has no variable `{name}`, which {key} names");
+    config.secrets().into_iter().filter(missing).map(told).collect()
+}
+
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

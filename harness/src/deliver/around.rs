@@ -5,6 +5,7 @@
 //! folders.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use memgate_model::{LeakKind, RunReport};
@@ -66,6 +67,8 @@ fn read_report(path: &Path) -> Result<RunReport, String> {
 }
 
 /// The newest report beside this session that is older: names sort by time.
+/// The report of the session before. A checkout cannot bring one along: the sessions that memgate
+/// makes are the user's alone, and no version control keeps such a mode.
 fn session_before(session: &Path) -> Option<PathBuf> {
     let session = fs::canonicalize(session).ok()?;
     let name = session.file_name()?;
@@ -74,8 +77,11 @@ fn session_before(session: &Path) -> Option<PathBuf> {
     let mut older: Vec<_> =
         names.filter(|other| other.as_os_str() < name && *other != crate::store::LATEST).collect();
     older.sort();
-    let reports = older.into_iter().rev().map(|name| session.with_file_name(name).join("report.json"));
-    reports.into_iter().find(|report| report.is_file())
+    let ours =
+        |folder: &PathBuf| folder.symlink_metadata().is_ok_and(|m| m.is_dir() && m.mode() & 0o077 == 0);
+    let folders = older.into_iter().rev().map(|name| session.with_file_name(name)).filter(ours);
+    let reports = folders.map(|folder| folder.join("report.json"));
+    reports.into_iter().find(|report| report.symlink_metadata().is_ok_and(|m| m.is_file()))
 }
 
 /// The checked-out project, as far as this report needs it.
@@ -180,6 +186,9 @@ fn branch_of(root: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::DirBuilder;
+    use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+
     use super::*;
 
     #[test]
@@ -238,7 +247,7 @@ mod tests {
         for (name, has_report) in
             [("20260101", true), ("20260102", true), ("20260103", false), ("20260105", true)]
         {
-            fs::create_dir(folder.path().join(name)).unwrap();
+            DirBuilder::new().mode(0o700).create(folder.path().join(name)).unwrap();
             if has_report {
                 fs::write(folder.path().join(name).join("report.json"), "{}").unwrap();
             }
@@ -247,5 +256,9 @@ mod tests {
         fs::create_dir(&now).unwrap();
         let before = session_before(&now).unwrap();
         assert!(before.ends_with("20260102/report.json"), "{}", before.display());
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(folder.path().join("20260102"), mode).unwrap();
+        let before = session_before(&now).unwrap();
+        assert!(before.ends_with("20260101/report.json"), "as checked out: {}", before.display());
     }
 }

@@ -20,6 +20,8 @@ use std::path::Path;
 use memgate_config::{Reports, When};
 use memgate_model::RunReport;
 use memgate_reports::Changes;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 use crate::exit::ExpectedError;
 use crate::output::Console;
@@ -64,6 +66,15 @@ fn is_due(when: When, report: &RunReport, changes: &Changes) -> bool {
 fn secret(variable: &str) -> Result<String, String> {
     let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
     value.ok_or_else(|| format!("the environment has no variable `{variable}`"))
+}
+
+/// Every certificate of a PEM file.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    let text = std::fs::read(path).map_err(|why| wrong(&why))?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let found = found.map_err(|why| wrong(&why))?;
+    if found.is_empty() { Err(wrong(&"there is no certificate in it")) } else { Ok(found) }
 }
 
 /// What a peer or a library says may repeat a secret: it is taken out before anybody reads it.

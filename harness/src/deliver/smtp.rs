@@ -1,19 +1,27 @@
 //! Hands mails to a server. All of it takes at most the time it is given: lettre's own limit covers
 //! connecting only, so a server that accepts and says nothing would otherwise keep a build for
 //! ever. A recipient that the server refuses keeps nobody else from getting the mail.
+//!
+//! A server that presents a certificate authority's own certificate, as the usual self-signed one
+//! is, is refused by every verifier. Where `ca` holds that very certificate the server is the one
+//! that was meant: its name and its key are verified all the same.
 
 use std::path::Path;
 use std::time::Duration;
 
+use lettre::Message;
 use lettre::address::Envelope;
-use lettre::transport::smtp::AsyncSmtpTransport;
-use lettre::transport::smtp::authentication::Credentials;
-use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
-use lettre::{AsyncTransport as _, Message, Tokio1Executor};
+use lettre::transport::smtp::authentication::{Credentials, DEFAULT_MECHANISMS};
+use lettre::transport::smtp::client::{AsyncSmtpConnection, Certificate, TlsParameters};
+use lettre::transport::smtp::extension::ClientId;
 use memgate_config::{Encryption, MailServer};
+use rustls::pki_types::CertificateDer;
 
-use super::without;
+use super::{certificates, without};
 use crate::recorder::chain;
+
+/// How the verifier's error says that the server presents a certificate authority's certificate.
+const SELF_SIGNED: &str = "CaUsedAsEndEntity";
 
 /// Sends all, in order.
 ///
@@ -34,12 +42,14 @@ pub(super) fn send(
     let (mut sent, mut refused) = (0, Vec::new());
     let outcome = runtime.block_on(async {
         let work = async {
-            let transport = transport(server, password, ca, limit)?;
+            let trusted = ca.map(certificates).transpose()?.unwrap_or_default();
+            let mut post = Post { server, password, trusted, limit, open: None };
             for letter in letters {
-                let (to, not_to) = (letter.envelope().to().len(), hand_over(&transport, &letter).await?);
+                let (to, not_to) = (letter.envelope().to().len(), hand_over(&mut post, &letter).await?);
                 sent += usize::from(not_to.len() < to);
                 refused.extend(not_to);
             }
+            post.close().await;
             if refused.is_empty() { Ok(()) } else { Err(refused.join("; ")) }
         };
         tokio::time::timeout(limit, work)
@@ -58,69 +68,97 @@ pub(super) fn send(
 
 /// Whom the server refuses, and why. It is asked for each recipient alone where it refuses one of
 /// several: it took no mail then.
-async fn hand_over(
-    transport: &AsyncSmtpTransport<Tokio1Executor>,
-    letter: &Message,
-) -> Result<Vec<String>, String> {
+async fn hand_over(post: &mut Post<'_>, letter: &Message) -> Result<Vec<String>, String> {
     let (all, text) = (letter.envelope(), letter.formatted());
-    let refusal = match transport.send_raw(all, &text).await {
-        Ok(_) => return Ok(Vec::new()),
-        Err(why) if why.is_permanent() => why,
-        Err(why) => return Err(chain(&why)),
-    };
+    let Some(refusal) = post.hand(all, &text).await? else { return Ok(Vec::new()) };
+    if let [only] = all.to() {
+        return Ok(vec![format!("not to {only}: {refusal}")]);
+    }
     let mut refused = Vec::new();
     for one in all.to() {
         let envelope = Envelope::new(all.from().cloned(), vec![one.clone()]).map_err(|why| chain(&why))?;
-        let why = match all.to().len() {
-            1 => Some(chain(&refusal)),
-            _ => match transport.send_raw(&envelope, &text).await {
-                Ok(_) => None,
-                Err(why) if why.is_permanent() => Some(chain(&why)),
-                Err(why) => return Err(chain(&why)),
-            },
-        };
-        refused.extend(why.map(|why| format!("not to {one}: {why}")));
+        refused.extend(post.hand(&envelope, &text).await?.map(|why| format!("not to {one}: {why}")));
     }
     Ok(refused)
 }
 
-fn transport(
-    server: &MailServer,
-    password: Option<&str>,
-    ca: Option<&Path>,
+/// A mail server, and the connection to it while it is good.
+struct Post<'a> {
+    server: &'a MailServer,
+    password: Option<&'a str>,
+    trusted: Vec<CertificateDer<'static>>,
     limit: Duration,
-) -> Result<AsyncSmtpTransport<Tokio1Executor>, String> {
-    let tls = || {
-        let mut parameters = TlsParameters::builder(server.host.clone());
-        if let Some(path) = ca {
-            for certificate in certificates(path)? {
-                parameters = parameters.add_root_certificate(certificate);
-            }
-        }
-        parameters.build_rustls().map_err(|why| chain(&why))
-    };
-    let tls = match server.encryption {
-        Encryption::Tls => Tls::Wrapper(tls()?),
-        Encryption::StartTls => Tls::Required(tls()?),
-        Encryption::None => Tls::None,
-    };
-    let mut builder = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(server.host.as_str())
-        .port(server.port)
-        .timeout(Some(limit))
-        .tls(tls);
-    if let (Some(user), Some(password)) = (&server.user, password) {
-        builder = builder.credentials(Credentials::new(user.clone(), password.to_owned()));
-    }
-    Ok(builder.build())
+    open: Option<AsyncSmtpConnection>,
 }
 
-/// Every certificate of a PEM file.
-fn certificates(path: &Path) -> Result<Vec<Certificate>, String> {
-    const END: &str = "-----END CERTIFICATE-----";
-    let wrong = |why: &str| format!("{}: {why}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|why| wrong(&why.to_string()))?;
-    let parts = text.split_inclusive(END).filter(|part| part.contains("-----BEGIN CERTIFICATE-----"));
-    let parsed: Result<Vec<_>, _> = parts.map(|part| Certificate::from_pem(part.as_bytes())).collect();
-    let found = parsed.map_err(|why| wrong(&chain(&why)))?;
-    if found.is_empty() { Err(wrong("there is no certificate in it")) } else { Ok(found) }
+impl Post<'_> {
+    /// Hands over one mail; the answer is why the server refuses it.
+    async fn hand(&mut self, envelope: &Envelope, text: &[u8]) -> Result<Option<String>, String> {
+        let mut connection = match self.open.take() {
+            Some(open) => open,
+            None => self.connect().await?,
+        };
+        match connection.send(envelope, text).await {
+            Ok(_) => {
+                self.open = Some(connection);
+                Ok(None)
+            }
+            // A mail that was refused ends its connection.
+            Err(why) if why.is_permanent() => Ok(Some(chain(&why))),
+            Err(why) => Err(chain(&why)),
+        }
+    }
+
+    /// Takes leave. All was handed over: an answer changes nothing.
+    async fn close(&mut self) {
+        if let Some(mut open) = self.open.take() {
+            drop(open.quit().await);
+        }
+    }
+
+    async fn connect(&self) -> Result<AsyncSmtpConnection, String> {
+        let mut connection = match self.encrypted(false).await {
+            Err(why) if why.contains(SELF_SIGNED) => {
+                let open = self.encrypted(true).await?;
+                let presented = open.peer_certificate().map_err(|why| chain(&why))?;
+                if !self.trusted.iter().any(|trusted| trusted.as_ref() == presented) {
+                    return Err(format!(
+                        "{why}: its certificate is a certificate authority's, and not in `ca`"
+                    ));
+                }
+                open
+            }
+            other => other?,
+        };
+        if let (Some(user), Some(password)) = (&self.server.user, self.password) {
+            let credentials = Credentials::new(user.clone(), password.to_owned());
+            connection.auth(DEFAULT_MECHANISMS, &credentials).await.map_err(|why| chain(&why))?;
+        }
+        Ok(connection)
+    }
+
+    /// `unverified`: whatever certificate it presents, if it has its name and key.
+    async fn encrypted(&self, unverified: bool) -> Result<AsyncSmtpConnection, String> {
+        let MailServer { host, port, encryption, .. } = self.server;
+        let tls = || {
+            let mut parameters =
+                TlsParameters::builder(host.clone()).dangerous_accept_invalid_certs(unverified);
+            for certificate in &self.trusted {
+                parameters = parameters.add_root_certificate(Certificate::from_der(certificate.to_vec())?);
+            }
+            parameters.build_rustls()
+        };
+        let open = async {
+            let me = ClientId::default();
+            let wrapped = (*encryption == Encryption::Tls).then(tls).transpose()?;
+            let at = (host.as_str(), *port);
+            let mut open =
+                AsyncSmtpConnection::connect_tokio1(at, Some(self.limit), &me, wrapped, None).await?;
+            if *encryption == Encryption::StartTls {
+                open.starttls(tls()?, &me).await?;
+            }
+            Ok(open)
+        };
+        open.await.map_err(|why: lettre::transport::smtp::Error| chain(&why))
+    }
 }

@@ -1,6 +1,7 @@
 //! Posts a message to a chat. The address is a secret: it comes from the environment and is in no
 //! message.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +12,10 @@ use memgate_model::RunReport;
 use memgate_reports::chat;
 use serde_json::{Value, json};
 use sha2::Sha256;
-use ureq::tls::{RootCerts, TlsConfig};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use super::around::Around;
-use super::{secret, without};
+use super::{certificates, secret, without};
 use crate::output::Console;
 
 /// For all of one message.
@@ -37,7 +38,9 @@ pub(super) fn post(report: &RunReport, webhook: &Webhook, around: &Around, conso
         if let Some(variable) = &webhook.secret {
             sign(&mut message, &secret(variable)?, jiff::Timestamp::now().as_second());
         }
-        check(&url).and_then(|()| send(&url, &message)).map_err(|why| without(&why, &[url.trim()]))
+        check(&url)
+            .and_then(|()| send(&url, &message, webhook.ca.as_deref()))
+            .map_err(|why| without(&why, &[url.trim()]))
     });
     match posted {
         Ok(()) => console.line(&format!("told {name}")),
@@ -54,7 +57,13 @@ fn check(url: &str) -> Result<(), String> {
     Err("its address does not begin with https://".to_owned())
 }
 
-fn send(url: &str, message: &Value) -> Result<(), String> {
+fn send(url: &str, message: &Value, ca: Option<&Path>) -> Result<(), String> {
+    let roots = match ca {
+        Some(path) => {
+            RootCerts::from(certificates(path)?.iter().map(|der| Certificate::from_der(der).to_owned()))
+        }
+        None => RootCerts::PlatformVerifier,
+    };
     // A redirect would carry the message elsewhere.
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_global(Some(LIMIT))
@@ -62,7 +71,7 @@ fn send(url: &str, message: &Value) -> Result<(), String> {
         .max_redirects(0)
         .tls_config(
             TlsConfig::builder()
-                .root_certs(RootCerts::PlatformVerifier)
+                .root_certs(roots)
                 .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
                 .build(),
         )

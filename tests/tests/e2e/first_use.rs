@@ -45,12 +45,15 @@ impl Home {
 
     /// `memgate run -- ./suite`, as the user who lives here.
     fn run(&self, umask: &str) -> Output {
-        let typed = format!("umask {umask}; exec ./memgate run -- ./suite");
+        self.shell(&format!("umask {umask}; exec ./memgate run -- ./suite"))
+    }
+
+    fn shell(&self, typed: &str) -> Output {
         let mut command = Command::new(if self.is_root { "setpriv" } else { "env" });
         if self.is_root {
             command.args(["--reuid", "4242", "--regid", "4242", "--clear-groups"]);
         }
-        command.args(["sh", "-c", &typed]).current_dir(self.folder.path());
+        command.args(["sh", "-c", typed]).current_dir(self.folder.path());
         command.env("HOME", self.folder.path()).env_remove("XDG_CACHE_HOME").env_remove("MEMGATE_AGENT");
         command.output().unwrap()
     }
@@ -68,6 +71,27 @@ fn every_umask_will_do() {
         assert_eq!(run.status.code(), Some(0), "umask {umask}: {}", told(&run));
         let cache = fs::metadata(home.path(".cache/memgate")).unwrap();
         assert_eq!(cache.permissions().mode() & 0o777, 0o700, "umask {umask}");
+    }
+}
+
+#[test]
+fn a_test_cannot_read_the_secrets_of_memgate() {
+    let home = Home::new();
+    if !home.is_root {
+        return skip("only root can become another user");
+    }
+    let look = "#!/bin/sh\ncat /proc/$PPID/environ > seen 2> refused\nenv >> seen\nexec ./suite\n";
+    fs::write(home.path("look"), look).unwrap();
+    fs::set_permissions(home.path("look"), Permissions::from_mode(0o755)).unwrap();
+    let settings = "version: 1\nreports: { webhooks: [{ chat: slack, url: \"${CHAT}\", when: changed }] }\n";
+    for (settings, is_read) in [("version: 1\n", true), (settings, false)] {
+        fs::write(home.path("memgate.yaml"), settings).unwrap();
+        let run = home.shell("CHAT=https://secret.example.com/x exec ./memgate run -- ./look");
+        assert_eq!(run.status.code(), Some(0), "{}", told(&run));
+        let seen = String::from_utf8_lossy(&fs::read(home.path("seen")).unwrap()).into_owned();
+        assert_eq!(seen.contains("secret.example.com"), is_read, "{settings}: {seen}");
+        assert!(seen.contains("HOME="), "{seen}");
+        assert_eq!(!fs::read(home.path("refused")).unwrap().is_empty(), !is_read);
     }
 }
 

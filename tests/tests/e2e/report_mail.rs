@@ -163,6 +163,25 @@ fn a_mail_arrives_with_curves_and_owners_get_what_is_theirs() {
     }
 }
 
+/// `openssl req -x509` makes certificates that are their own authority's.
+#[test]
+fn a_server_with_a_self_signed_certificate_gets_mail_where_that_very_one_is_trusted() {
+    let project = project("mail-self-signed");
+    let Some(server) = Server::start("selfsigned", &project.folder().join("server")) else { return };
+    let other = Server::start("selfsigned", &project.folder().join("other")).unwrap();
+    let url = format!("smtps://ci%40example.com@localhost:{}", server.port);
+    configure_one(&project, &url, "    ca: other/ca.pem\n");
+    mail(&project, PASSWORD)
+        .ends_with(2)
+        .says("its certificate is a certificate authority's, and not in `ca`");
+    configure_one(&project, &url.replace("localhost", "127.0.0.1"), "    ca: server/ca.pem\n");
+    mail(&project, PASSWORD).ends_with(2).says("NotValidForName");
+    assert_eq!((server.mails().len(), other.mails().len()), (0, 0));
+    configure_one(&project, &url, "    ca: server/ca.pem\n");
+    mail(&project, PASSWORD).ends_with(0).says("sent 1 mail");
+    assert_eq!(server.mails().len(), 1);
+}
+
 #[test]
 fn a_recipient_that_is_refused_keeps_nobody_else_from_the_mail() {
     let project = project("mail-gone");
@@ -386,7 +405,7 @@ fn chats_are_told_and_their_addresses_are_not() {
 }
 
 #[test]
-fn a_chat_is_told_over_tls_with_the_certificates_of_the_system() {
+fn a_chat_is_told_over_tls_with_the_certificates_of_the_system_or_with_its_own() {
     let project = Project::new("webhook-tls");
     let Some(server) = Server::start("https", &project.folder().join("server")) else { return };
     let suite = samples::own_suite("one_pass", "#include <gtest/gtest.h>\nTEST(One, Passes) {}\n");
@@ -394,6 +413,9 @@ fn a_chat_is_told_over_tls_with_the_certificates_of_the_system() {
         "memgate.yaml",
         "version: 1\nreports: { webhooks: [{ chat: teams, url: \"${TEAMS}\", when: always }] }\n",
     );
+    let missing = "the environment has no variable `TEAMS`, which reports.webhooks.url names";
+    project.memgate(&["run", "--", "true"]).says(missing);
+    project.memgate(&["doctor"]).says(missing);
     let run = |trusted: bool| {
         let mut command = project.command(&["run".as_ref(), "--".as_ref(), suite.as_os_str()]);
         command.env("TEAMS", format!("https://localhost:{}/hook", server.port));
@@ -405,6 +427,10 @@ fn a_chat_is_told_over_tls_with_the_certificates_of_the_system() {
     run(false).ends_with(0).says("teams was not told");
     assert!(!server.folder.join("posted").exists());
     run(true).ends_with(0).says("told teams");
+    fs::remove_file(server.folder.join("posted")).unwrap();
+    let own = project.read("memgate.yaml").replace("when: always", "when: always, ca: server/ca.pem");
+    project.write("memgate.yaml", own);
+    run(false).ends_with(0).says("told teams");
     let posted: Value = serde_json::from_slice(&fs::read(server.folder.join("posted")).unwrap()).unwrap();
     assert_eq!(posted["attachments"][0]["content"]["type"], "AdaptiveCard");
 }

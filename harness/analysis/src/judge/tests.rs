@@ -1,6 +1,6 @@
 //! Whole runs, told as streams, and the verdicts they must have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use memgate_model::Outcome as Ended;
@@ -1050,7 +1050,12 @@ fn suite_thresholds_apply_or_say_why_they_do_not() {
         ),
     ];
     for (bound, verdict, reason) in cases {
-        let rule = Rule { matches: NamePattern::new(|_| true), limits: vec![limit(bound)] };
+        let rule = Rule {
+            metric: Metric::OsRss,
+            matches: NamePattern::new(|_| true),
+            of_tests: HashMap::new(),
+            limits: vec![limit(bound)],
+        };
         let policy = GatePolicy { rules: vec![rule], ..GatePolicy::default() };
         let report = report(&input, &policy);
         assert_eq!((report.suites[0].verdict, report.suites[0].reason.as_str()), (verdict, reason));

@@ -1,5 +1,5 @@
 //! The rounds: every test class of a suite, again and again in one virtual machine, so that what
-//! grows each time is seen. A class that does not grow runs four times, a suspect eight, and up to
+//! grows each time is seen. A class that does not grow runs three or four times, a suspect eight, up to
 //! 40 where but a few strings grow. The same rounds over the tests of one class ([`over`]) tell
 //! which of them grow.
 
@@ -84,7 +84,7 @@ pub(super) async fn rounds(
         }
     };
     around.console.line(&format!(
-        "{name}: {ROUNDS} rounds over {} in one virtual machine, and more of what grows",
+        "{name}: up to {ROUNDS} rounds over {} in one virtual machine, and more of what grows",
         classes_text(plain.len())
     ));
     let total = plain.len() as u64 * u64::from(ROUNDS);
