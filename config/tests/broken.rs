@@ -1,5 +1,5 @@
-//! Broken documents and the exact text a user reads: `snapshots/` holds one rendered error per
-//! label.
+//! Broken documents and the exact text a user reads: one snapshot holds all of them, to be read from
+//! top to bottom.
 
 use memgate_config::Config;
 
@@ -127,9 +127,8 @@ const BROKEN: &[(&str, &str)] = &[
 
 #[test]
 fn broken_documents_say_what_is_wrong_and_where() {
-    for (label, source) in BROKEN {
-        insta::assert_snapshot!(*label, errors(source), &source.replace('\0', "\\0"));
-    }
+    let told = BROKEN.iter().map(|(label, source)| format!("── {label}\n{}\n", errors(source).trim_end()));
+    insta::assert_snapshot!("messages", told.collect::<Vec<_>>().join("\n"));
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! (`memgate-reports`); [`deliver`] brings it to files and people.
 #![forbid(unsafe_code)]
 
+mod apk;
 pub mod cli;
 pub mod commands;
 pub mod deliver;

@@ -265,7 +265,11 @@ fn wrapped(config: &Config, request: &RunRequest, world: &World) -> PlannedSuite
         environment: Vec::new(),
         secrets: secrets(config),
         runner: Runner::Auto,
-        targets: request.targets.iter().map(|glob| absolute(glob, &world.directory)).collect(),
+        targets: request
+            .targets
+            .iter()
+            .map(|glob| glob.absolute(&world.directory.to_string_lossy()))
+            .collect(),
         timeout: request.timeout.unwrap_or(config.measure.timeout),
         mapping: Vec::new(),
     }
@@ -275,7 +279,7 @@ fn configured(config: &Config, suite: &Suite, request: &RunRequest, world: &Worl
     let directory = suite.cwd.as_ref().map(|cwd| world.directory.join(cwd));
     let globs_start = directory.as_ref().unwrap_or(&world.directory).to_string_lossy().into_owned();
     let targets = (suite.targets.iter().map(|target| target.absolute(&globs_start)))
-        .chain(request.targets.iter().map(|glob| absolute(glob, &world.directory)));
+        .chain(request.targets.iter().map(|glob| glob.absolute(&world.directory.to_string_lossy())));
     PlannedSuite {
         name: Some(suite.name.clone()),
         command: suite.command(1).into_iter().map(OsString::from).collect(),
@@ -293,17 +297,6 @@ fn configured(config: &Config, suite: &Suite, request: &RunRequest, world: &Worl
 /// The variables that mail and webhooks name.
 fn secrets(config: &Config) -> Vec<OsString> {
     config.secrets().into_iter().map(|(_, variable)| variable.into()).collect()
-}
-
-/// The glob of `--target` for absolute paths, as the configuration's `targets` are read.
-fn absolute(glob: &str, directory: &Path) -> String {
-    match glob {
-        _ if glob.starts_with(['/', '*']) => glob.to_owned(),
-        _ if glob.contains('/') => {
-            format!("{}/{}", directory.to_string_lossy().trim_end_matches('/'), glob.trim_start_matches("./"))
-        }
-        _ => format!("*/{glob}"),
-    }
 }
 
 /// A waiver that matches nothing is only reported when everything ran.
@@ -471,6 +464,7 @@ fn text_pattern(glob: &memgate_config::Glob) -> TextPattern {
 
 #[cfg(test)]
 mod tests {
+    use memgate_config::TargetGlob;
     use memgate_model::Metric;
 
     use super::*;
@@ -551,6 +545,23 @@ reports:
         );
     }
 
+    /// So many took 24 GB when each entry kept the ones before it.
+    #[test]
+    fn nine_thousand_entries_take_memory_for_nine_thousand() {
+        let entry = |n| format!("    - {{ match: \"engine::Suite{n}.*\", os.fds: 1 }}\n");
+        let entries: String = (0..9_000).map(entry).collect();
+        let settings = settings(&format!("version: 1\nthresholds:\n  tests:\n{entries}"));
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+            text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap() * 4096
+        };
+        let before = resident();
+        let policy = policy(&settings, false, world().today);
+        assert!(resident() - before < 300 << 20, "{} MiB", (resident() - before) >> 20);
+        let of = |test: &str| limit(&policy, "engine", test, Metric::OsFds, Per::Iteration)[0].0;
+        assert_eq!((of("Suite8999.x"), of("Other.x")), (Bound::Absolute(1.0), Bound::Absolute(0.0)));
+    }
+
     #[test]
     fn relative_limits_need_an_accepted_figure() {
         let mut settings = settings(YAML);
@@ -610,7 +621,7 @@ reports:
             iterations: Some(50),
             warm_up: Some(0),
             timeout: Some(Duration::from_secs(1)),
-            targets: vec!["./t/*".into(), "*_test".into(), "exact".into()],
+            targets: ["./t/*", "*_test", "exact"].map(|glob| TargetGlob::typed(glob).unwrap()).to_vec(),
             suites: vec!["engine".into()],
             ..request()
         };

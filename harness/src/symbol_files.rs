@@ -8,14 +8,12 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use memgate_formats::zip::{Damaged, entries};
-
+use crate::apk;
 use crate::exit::ExpectedError;
 
-/// A larger APK is none.
-const LARGEST_APK: u64 = 4 << 30;
-/// A larger library in it is none.
+/// A larger library in an APK is none.
 const LARGEST_LIBRARY: u64 = 1 << 30;
+const HINT: &str = "symbols come from folders with unstripped libraries, and from APKs";
 
 /// Folders to search; those of APKs as long as this lives.
 #[derive(Debug, Default)]
@@ -89,37 +87,27 @@ impl SymbolFiles {
 }
 
 /// Writes the libraries of an APK into a folder of their own.
-fn unpack(apk: &Path, packed: &mut Vec<Packed>) -> Result<Unpacked, ExpectedError> {
-    let wrong = |why: String| ExpectedError::Session {
-        path: apk.to_owned(),
-        why,
-        hint: "symbols come from folders with unstripped libraries, and from APKs".to_owned(),
-    };
-    if fs::metadata(apk).map_err(ExpectedError::file("read", apk))?.len() > LARGEST_APK {
-        return Err(wrong("it is larger than 4 GiB".to_owned()));
-    }
-    let bytes = fs::read(apk).map_err(ExpectedError::file("read", apk))?;
-    let damaged = |why: Damaged| wrong(format!("it is no APK, or damaged: {why}"));
+fn unpack(path: &Path, packed: &mut Vec<Packed>) -> Result<Unpacked, ExpectedError> {
     let folder = temporary_folder()?;
-    let mut found = false;
-    for (number, entry) in entries(&bytes).map_err(damaged)?.iter().enumerate() {
-        let name = String::from_utf8_lossy(entry.name);
-        let library = name.rsplit('/').next().unwrap_or(&name);
-        if !name.starts_with("lib/") || !library.ends_with(".so") {
-            continue;
-        }
-        found = true;
+    let is_library = |name: &str| name.starts_with("lib/") && name.ends_with(".so");
+    let before = packed.len();
+    apk::read(path, (is_library, LARGEST_LIBRARY), HINT, |entry, name, content| {
+        let library = name.rsplit('/').next().unwrap_or(name);
         // Each ABI has one of the same name.
-        let own = folder.0.join(number.to_string());
+        let own = folder.0.join(packed.len().to_string());
         fs::create_dir(&own).map_err(ExpectedError::file("create", &own))?;
         let file = own.join(library);
-        let content = entry.content(LARGEST_LIBRARY).map_err(damaged)?;
         fs::write(&file, content).map_err(ExpectedError::file("write", &file))?;
-        let place = if entry.is_stored() { Some(entry.place().map_err(damaged)? as u64) } else { None };
-        let apk = apk.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        packed.push(Packed { apk, library: library.to_owned(), place });
-    }
-    if found { Ok(folder) } else { Err(wrong("it has no libraries (lib/ABI/*.so)".to_owned())) }
+        let place = entry.is_stored().then(|| entry.place()).transpose().map_err(|why| wrong(path, &why))?;
+        let apk = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        packed.push(Packed { apk, library: library.to_owned(), place: place.map(|place| place as u64) });
+        Ok(())
+    })?;
+    if packed.len() > before { Ok(folder) } else { Err(wrong(path, &"it has no libraries (lib/ABI/*.so)")) }
+}
+
+fn wrong(apk: &Path, why: &dyn std::fmt::Display) -> ExpectedError {
+    ExpectedError::Session { path: apk.to_owned(), why: why.to_string(), hint: HINT.to_owned() }
 }
 
 fn temporary_folder() -> Result<Unpacked, ExpectedError> {

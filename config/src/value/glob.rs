@@ -136,6 +136,14 @@ impl Value for FrameGlob {
 pub struct TargetGlob(Glob);
 
 impl TargetGlob {
+    /// Reads one that was not written in a file.
+    ///
+    /// # Errors
+    /// Why it is none, and how one is written.
+    pub fn typed(text: &str) -> Result<Self, String> {
+        <Self as Value>::parse(text).map_err(|why| format!("{}; {}", why.label, Self::HINT))
+    }
+
     /// As written.
     #[must_use]
     pub fn text(&self) -> &str {

@@ -6,22 +6,19 @@
 //! guessed.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use memgate_formats::mapping::map_ids;
-use memgate_formats::zip::{Damaged, entries};
 use memgate_wire::Frame;
 
 use super::files::Candidate;
+use crate::apk;
 use crate::exit::ExpectedError;
 use crate::stream;
 
 /// What R8 writes as the source file of everything it renamed.
 pub(super) const MAP_ID: &str = "r8-map-id-";
 
-/// A larger APK is none.
-const LARGEST_APK: u64 = 4 << 30;
 /// The indexes of a dex file cannot fill more.
 const LARGEST_DEX: u64 = 512 << 20;
 
@@ -59,24 +56,14 @@ fn list<'c>(candidates: impl Iterator<Item = &'c Candidate>) -> String {
 }
 
 /// The mapping files that the code of an APK names.
-pub(super) fn ids_of_apk(apk: &Path) -> Result<BTreeSet<String>, ExpectedError> {
-    let wrong = |why: String| ExpectedError::Session {
-        path: apk.to_owned(),
-        why,
-        hint: "it is to tell which mapping file is the right one: name one mapping file, or the tested APKs"
-            .to_owned(),
-    };
-    if fs::metadata(apk).map_err(ExpectedError::file("read", apk))?.len() > LARGEST_APK {
-        return Err(wrong("it is larger than 4 GiB".to_owned()));
-    }
-    let bytes = fs::read(apk).map_err(ExpectedError::file("read", apk))?;
-    let damaged = |why: Damaged| wrong(format!("it is no APK, or damaged: {why}"));
+pub(super) fn ids_of_apk(path: &Path) -> Result<BTreeSet<String>, ExpectedError> {
+    let hint = "it is to tell which mapping file is the right one: name one mapping file, or the tested APKs";
+    let is_code = |name: &str| !name.contains('/') && name.ends_with(".dex");
     let mut ids = BTreeSet::new();
-    for entry in entries(&bytes).map_err(damaged)? {
-        if !entry.name.contains(&b'/') && entry.name.ends_with(b".dex") {
-            ids.extend(map_ids(&entry.content(LARGEST_DEX).map_err(damaged)?));
-        }
-    }
+    apk::read(path, (is_code, LARGEST_DEX), hint, |_, _, code| {
+        ids.extend(map_ids(&code));
+        Ok(())
+    })?;
     Ok(ids)
 }
 
@@ -109,6 +96,8 @@ pub(super) fn ids_of_stream(path: &Path) -> (String, BTreeSet<String>) {
 #[cfg(test)]
 mod tests {
     use super::super::files::candidates;
+    use std::fs;
+
     use super::*;
 
     fn mappings(folder: &Path, ids: &[&str]) -> Vec<Candidate> {
