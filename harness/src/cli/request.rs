@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::CommandFactory as _;
 use clap::error::ErrorKind;
 use memgate_config::{Devices, TargetGlob, Until};
 use memgate_formats::malloc_debug::OutValues;
@@ -378,8 +377,9 @@ fn until_date(typed: &str) -> Result<Until, clap::Error> {
     if typed == "never" {
         return Ok(Until::Never);
     }
-    typed.parse().map(Until::Date).map_err(|why| {
-        wrong(&format!("`--until {typed}` is neither a date such as 2027-03-01 nor `never` ({why})"))
+    let date = typed.parse().map(Until::Date);
+    date.map_err(|_no_date| {
+        wrong(&format!("`--until {typed}` is neither a date such as 2027-03-01 nor `never`"))
     })
 }
 
