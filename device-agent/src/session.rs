@@ -320,6 +320,10 @@ fn in_session(what: impl FnOnce(&mut Session)) {
 /// The runner begins an iteration.
 pub(crate) fn iteration_begins(iteration: u32) {
     let Some(_work) = begin() else { return };
+    // It would repeat nothing for ever: only the end of a test can tell it to stop.
+    if iteration > 0 && TESTS.load(Ordering::Relaxed) == 0 && is_confirming() {
+        Inside::suspended(|| process::exit(0));
+    }
     if let Some(session) = SESSION.lock().as_mut() {
         session.iteration = iteration;
     }

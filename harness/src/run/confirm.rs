@@ -23,6 +23,7 @@ use super::junit;
 use super::label::Label;
 use super::screen::{LIST_TIMEOUT, Screened, Setting};
 use super::series;
+use super::streams::no_room;
 use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
 use super::watch::{Orders, Settle};
 use crate::device::local::{Launch, Stream};
@@ -153,7 +154,7 @@ fn kept(
     finished: &mut Vec<Finished>,
 ) -> Result<ConfirmationFacts, Stopped> {
     let output = keep_output(setting, test, &done)?;
-    Ok(outcome(done, test, &output, finished))
+    Ok(outcome(setting, done, test, &output, finished))
 }
 
 /// How long a test is repeated.
@@ -323,6 +324,7 @@ pub(super) fn keep_output(setting: Setting<'_>, test: &str, done: &Done) -> Resu
 }
 
 pub(super) fn outcome(
+    setting: Setting<'_>,
     done: Done,
     test: &str,
     output: &str,
@@ -333,10 +335,18 @@ pub(super) fn outcome(
         process.record.windows.iter().any(|w| w.is(test))
             || process.record.open.iter().any(|open| open.id == test)
     };
+    let recorded = done.finished.iter().any(Finished::is_main);
     let Some(process) = done.finished.into_iter().find(|process| process.is_main() && ran(process)) else {
-        return ConfirmationFacts::Broken(format!(
-            "alone, the test did not run ({exit}; its output: {output})"
-        ));
+        let why = match no_room(&setting.session.frames()) {
+            Some(why) if !recorded => why,
+            _ if recorded && exit.is_success() => {
+                "alone, the test did not run, though its program did: it chooses its tests itself, or has \
+                 others the second time"
+                    .to_owned()
+            }
+            _ => format!("alone, the test did not run ({exit})"),
+        };
+        return ConfirmationFacts::Broken(format!("{why}; its output: {output}"));
     };
     let facts = ProcessFacts::of(&process);
     finished.push(process);
