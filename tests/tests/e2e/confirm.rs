@@ -277,3 +277,42 @@ fn a_full_disk_is_named() {
     assert!(told.contains("there is no room for what is recorded in "), "{told}");
     assert!(told.contains("No space left on device") && told.contains("status 2"), "{told}");
 }
+
+/// Two tests of one slow cause, then one of another; each takes four seconds to be confirmed.
+const SLOW: &str = "\
+#include <gtest/gtest.h>
+#include <unistd.h>
+char* volatile lost;
+__attribute__((noinline)) void shared() { usleep(300000); lost = new char[61]; }
+__attribute__((noinline)) void other() { usleep(300000); lost = new char[67]; }
+TEST(Slow, First) { shared(); }
+TEST(Slow, Second) { shared(); }
+TEST(Slow, Third) { other(); }
+";
+
+#[test]
+fn what_the_time_to_confirm_leaves_open_is_unconfirmed_and_each_cause_comes_first() {
+    let program = samples::own_suite("slow_causes", SLOW);
+    let project = Project::new("budget");
+    let suite = format!("suites: {{ slow: {{ run: [{program:?}] }} }}");
+    project.write("memgate.yaml", format!("version: 1\n{suite}\nmeasure: {{ confirm_budget: 11s }}\n"));
+    let run = project.memgate(&["run"]);
+    run.ends_with(1);
+    for confirmed in ["Slow.First", "Slow.Third"] {
+        assert_eq!(run.test(confirmed).verdict, Verdict::Fail, "{run}");
+    }
+    let open = run.test("Slow.Second");
+    assert_eq!((open.verdict, open.confirmed), (Verdict::Warn, false), "{run}");
+    assert!(
+        open.reason.contains("the time to confirm is 11 s (measure.confirm_budget): "),
+        "{}",
+        open.reason
+    );
+    assert!(open.reason.starts_with("unconfirmed: left 61 B in 1 allocation in one execution; "));
+    run.says("slow: 1 unconfirmed, because 11 s were not enough to repeat all suspects");
+    assert!(
+        project.read(".memgate/latest/report.html").contains("measure.confirm_budget"),
+        "on the page, too"
+    );
+    assert_eq!(open.leaks.len(), 1, "its culprit is named all the same");
+}
