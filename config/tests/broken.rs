@@ -35,7 +35,7 @@ const BROKEN: &[(&str, &str)] = &[
     ("no_value", "version: 1\nproject:\nthresholds:\n  os.fds:\n"),
     (
         "out_of_range",
-        "version: 1\nmeasure:\n  iterations: 2\n  confidence: 1\n  timeout: 0s\n  interval: 1ms\n",
+        "version: 1\nmeasure:\n  iterations: 2\n  confidence: 1\n  timeout: 0s\n  interval: 1ms\n  confirm_budget: 1s\n",
     ),
     (
         "java_out_of_range",

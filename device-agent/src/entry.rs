@@ -12,7 +12,11 @@ mod allocation;
 #[cfg(target_os = "android")]
 mod bionic;
 #[cfg(not(target_os = "android"))]
+mod controls;
+#[cfg(not(target_os = "android"))]
 mod exec;
+#[cfg(not(target_os = "android"))]
+mod function;
 #[cfg(not(target_os = "android"))]
 mod handles;
 #[cfg(not(target_os = "android"))]
@@ -26,6 +30,8 @@ use memgate_wire::Outcome;
 
 #[cfg(target_os = "android")]
 use self::bionic::weak;
+#[cfg(not(target_os = "android"))]
+pub(crate) use self::controls::bind_controls;
 #[cfg(not(target_os = "android"))]
 pub(crate) use self::exec::bind as bind_starts;
 #[cfg(not(target_os = "android"))]

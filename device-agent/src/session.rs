@@ -4,6 +4,8 @@
 //! lock, gives it back, and waits for the harness outside it. `fork` holds the lock, so that the
 //! child finds everything whole.
 
+#[cfg(not(target_os = "android"))]
+mod given_up;
 mod java;
 mod listed;
 mod setups;
@@ -27,6 +29,8 @@ use memgate_wire::handshake::Answer;
 use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, Event, Frame, Goodbye, GoodbyeReason, Log, LogLevel, Outcome, ProcessRole};
 
+#[cfg(not(target_os = "android"))]
+pub(crate) use self::given_up::{gives_up_counter, gives_up_system_calls};
 pub(crate) use self::java::{
     fails, java_channel, java_event, java_exhausted, java_growing, java_heap, java_info, java_is_blind,
     java_objects, java_passes, java_test_ends, start_java,
@@ -72,6 +76,8 @@ static TESTS: AtomicU64 = AtomicU64::new(0);
 /// The constructor: binds the next allocator and decides whether this process is a target.
 pub(crate) fn load() {
     next::bind();
+    #[cfg(not(target_os = "android"))]
+    entry::bind_controls();
     let Some(text) = platform::options_at_load(|| HEAP.has_room(LOAD_ROOM)) else { return };
     let (_work, _held) = (Work::new(), SignalsHeld::new());
     let began_ns = process::thread_cpu_ns();
@@ -122,6 +128,12 @@ pub(crate) fn start() {
         is_silent();
         return;
     }
+    #[cfg(not(target_os = "android"))]
+    let counts = process::may_read_counter();
+    #[cfg(not(target_os = "android"))]
+    if !counts {
+        gives_up_counter();
+    }
     let layout = StackLayout {
         main_thread: memgate_tracker::sys::thread_pointer(),
         main_top: platform::stack_end(),
@@ -161,6 +173,10 @@ pub(crate) fn start() {
     #[cfg(feature = "crosscheck")]
     if !crosschecks {
         log(LogLevel::Warn, "libgcc's unwinder was not found: nothing is compared");
+    }
+    #[cfg(not(target_os = "android"))]
+    if !counts {
+        log(LogLevel::Warn, "what recording costs is not known: the time-stamp counter may not be read");
     }
     if let Some(why) = unseen {
         log(LogLevel::Warn, &format!("native allocations are not seen: {why}"));
@@ -304,6 +320,10 @@ fn in_session(what: impl FnOnce(&mut Session)) {
 /// The runner begins an iteration.
 pub(crate) fn iteration_begins(iteration: u32) {
     let Some(_work) = begin() else { return };
+    // It would repeat nothing for ever: only the end of a test can tell it to stop.
+    if iteration > 0 && TESTS.load(Ordering::Relaxed) == 0 && is_confirming() {
+        Inside::suspended(|| process::exit(0));
+    }
     if let Some(session) = SESSION.lock().as_mut() {
         session.iteration = iteration;
     }

@@ -60,6 +60,8 @@ pub struct Plan {
     pub policy: GatePolicy,
     /// Confirm suspects?
     pub confirm: bool,
+    /// Longest time for that in a native suite; `None`: by the suite's own.
+    pub confirm_budget: Option<Duration>,
     /// How long tests that were never suspect are repeated after that.
     pub hunt: Option<Duration>,
     /// How JVM suites are screened.
@@ -163,6 +165,7 @@ pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<
         instrumented: instrumented(settings, request, world),
         policy,
         confirm: request.confirm,
+        confirm_budget: config.measure.confirm_budget,
         hunt: request.hunt,
         screen: config.measure.screen,
         java: config.measure.java.clone(),

@@ -21,6 +21,8 @@ const FEWEST_ITERATIONS: u32 = 5;
 const MOST_ITERATIONS: u32 = 100_000;
 const RAREST: u32 = 10_000;
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+/// A leak is watched for so long before it is called one.
+const SHORTEST_BUDGET: Duration = Duration::from_secs(2);
 const LONGEST_SETTLE: Duration = Duration::from_secs(60);
 
 table! {
@@ -42,6 +44,9 @@ table! {
         /// test fails alone.
         #[schemars(extend("default" = "warn"))]
         unconfirmed: LevelFile,
+        /// Longest time for running the suspects of a native suite again; by default ten times what
+        /// the suite took, `60s` at least. What it leaves open is unconfirmed.
+        confirm_budget: At<Time>,
         /// How a JVM suite is screened. Native suites need no choice: one pass is exact.
         #[schemars(extend("default" = "baseline"))]
         screen: Screen,
@@ -96,6 +101,8 @@ pub struct Measure {
     pub rarest_leak: u32,
     /// What growth is that cannot be confirmed.
     pub unconfirmed: Level,
+    /// Longest time for running the suspects of a native suite again; `None`: by the suite's own.
+    pub confirm_budget: Option<Duration>,
     /// How a JVM suite is screened.
     pub screen: Screen,
     /// Confidence of the interval, from 0.5 to below 1.
@@ -117,6 +124,7 @@ impl Default for Measure {
             iterations: ITERATIONS,
             rarest_leak: RAREST_LEAK,
             unconfirmed: Level::Warn,
+            confirm_budget: None,
             screen: Screen::Baseline,
             confidence: CONFIDENCE,
             timeout: TIMEOUT,
@@ -134,6 +142,7 @@ impl Measure {
             iterations,
             rarest_leak,
             unconfirmed,
+            confirm_budget,
             screen,
             confidence,
             timeout,
@@ -160,6 +169,15 @@ impl Measure {
             unconfirmed: unconfirmed.map_or(default.unconfirmed, |level| match level {
                 LevelFile::Warn => Level::Warn,
                 LevelFile::Fail => Level::Fail,
+            }),
+            confirm_budget: confirm_budget.map(|At { value: Time(value), span }| {
+                if value < SHORTEST_BUDGET {
+                    reader
+                        .error(&span, "in this time no leak can be confirmed")
+                        .label("expected 2s or more")
+                        .hint(Some("`memgate run --no-confirm` confirms nothing"));
+                }
+                value
             }),
             screen: screen.unwrap_or(default.screen),
             confidence: confidence.map_or(default.confidence, |given| check_confidence(&given, reader)),

@@ -6,10 +6,34 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use std::ffi::CString;
 
+/// Since when, in monotonic nanoseconds, the clocks are read that move with the kernel's ticks
+/// alone; 0: they are not.
+static COARSE_SINCE: AtomicU64 = AtomicU64::new(0);
+
+/// From now on clocks are read without the processor's time-stamp counter, some milliseconds late:
+/// for a process that is about to give the counter up, or has. The C library's fine clocks read it,
+/// too, and end a thread that may not.
+pub fn read_clocks_coarsely() {
+    let now = if may_read_counter() { libc::CLOCK_MONOTONIC } else { libc::CLOCK_MONOTONIC_COARSE };
+    COARSE_SINCE.store(clock_ns(now).max(1), Ordering::Relaxed);
+}
+
+/// May this thread read the time-stamp counter? Where the kernel cannot tell, nobody can forbid it.
+#[must_use]
+pub fn may_read_counter() -> bool {
+    let mut now: c_int = libc::PR_TSC_ENABLE;
+    // SAFETY: writes the number.
+    unsafe { libc::prctl(libc::PR_GET_TSC, &raw mut now) };
+    now == libc::PR_TSC_ENABLE
+}
+
 /// Monotonic nanoseconds.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
+    match COARSE_SINCE.load(Ordering::Relaxed) {
+        0 => clock_ns(libc::CLOCK_MONOTONIC),
+        since => clock_ns(libc::CLOCK_MONOTONIC_COARSE).max(since),
+    }
 }
 
 /// CPU time of the calling thread so far. A system call: for the start only, no guest's filter may
@@ -28,7 +52,9 @@ pub fn cpu_ns() -> u64 {
 /// Unix time minus monotonic time, nanoseconds.
 #[must_use]
 pub fn realtime_offset_ns() -> i64 {
-    clock_ns(libc::CLOCK_REALTIME).wrapping_sub(monotonic_ns()).cast_signed()
+    let is_coarse = COARSE_SINCE.load(Ordering::Relaxed) != 0;
+    let clock = if is_coarse { libc::CLOCK_REALTIME_COARSE } else { libc::CLOCK_REALTIME };
+    clock_ns(clock).wrapping_sub(monotonic_ns()).cast_signed()
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {

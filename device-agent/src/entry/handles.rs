@@ -5,38 +5,17 @@
 //! cancellation work as before, and notes the result. While it waits there is no frame of Rust's on
 //! the stack; the frames of these routines can be unwound.
 
-use core::arch::{global_asm, naked_asm};
-use core::ffi::{CStr, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use core::arch::global_asm;
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use memgate_ffi::process;
 use memgate_tracker::capture::Registers;
 use memgate_tracker::sys::{Errno, thread_pointer};
 
 use super::Pointer;
+use super::function::{Function, exported, functions, no_descriptor};
 use crate::native::handles::{self, DESCRIPTORS, MOST_DESCRIPTORS, Routine, Start};
-use crate::native::hooks;
-
-/// A function of the C library.
-#[repr(C)]
-struct Function {
-    /// Where it goes on; at first a routine that looks for it.
-    next: AtomicPtr<c_void>,
-    name: &'static CStr,
-    /// Stands for it where the C library has none.
-    missing: unsafe extern "C" fn(),
-}
-
-impl Function {
-    fn bind(&self) -> Pointer {
-        let errno = Errno::save();
-        let found = process::symbol(self.name, true) as Pointer;
-        let next = if found.is_null() { self.missing as Pointer } else { found };
-        self.next.store(next, Ordering::Relaxed);
-        errno.restore();
-        next
-    }
-}
 
 /// Finds all of them: `dlsym` may be in the way of a signal handler or a child of `vfork` that
 /// comes first to one.
@@ -44,16 +23,6 @@ pub(crate) fn bind_all() {
     for function in ALL {
         function.bind();
     }
-}
-
-extern "C" fn bind(function: &Function) -> Pointer {
-    function.bind()
-}
-
-/// No descriptor: -1.
-unsafe extern "C" fn no_descriptor() -> c_int {
-    Errno::of(libc::ENOSYS).restore();
-    -1
 }
 
 /// No stream: a null pointer.
@@ -65,39 +34,6 @@ unsafe extern "C" fn no_stream() -> Pointer {
 /// No thread: the error itself.
 unsafe extern "C" fn no_thread() -> c_int {
     libc::EAGAIN
-}
-
-/// Makes of each name a module with its [`Function`] and the routine that looks for it.
-macro_rules! functions {
-    ($($name:ident $missing:ident)*) => {
-        $(
-            mod $name {
-                use super::*;
-
-                pub(super) static FUNCTION: Function = Function {
-                    next: AtomicPtr::new(find as unsafe extern "C" fn() as Pointer),
-                    name: match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                        Ok(name) => name,
-                        Err(_) => c"",
-                    },
-                    missing: {
-                        // SAFETY: only called as what it is.
-                        unsafe { core::mem::transmute::<*const (), unsafe extern "C" fn()>($missing as *const ()) }
-                    },
-                };
-
-                #[unsafe(naked)]
-                unsafe extern "C" fn find() {
-                    naked_asm!(
-                        "lea r11, [rip + {function}]",
-                        "jmp memgate_finds",
-                        function = sym FUNCTION,
-                    )
-                }
-            }
-        )*
-        static ALL: &[&Function] = &[$(&$name::FUNCTION),*];
-    };
 }
 
 functions! {
@@ -114,28 +50,6 @@ functions! {
     fopen no_stream fopen64 no_stream tmpfile no_stream tmpfile64 no_stream popen no_stream opendir no_stream
     close no_descriptor fclose no_descriptor pclose no_descriptor closedir no_descriptor
     pthread_create no_thread
-}
-
-/// One exported function that goes on at `$tracked` with the C library's in `r11` where the process
-/// is tracked.
-macro_rules! exported {
-    ($tracked:literal: $($name:ident)*) => { $(
-        #[doc = concat!("C's `", stringify!($name), "`.")]
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name() {
-            naked_asm!(
-                "cmp dword ptr [rip + {mode}], 0",
-                "jne 2f",
-                "jmp qword ptr [rip + {function}]",
-                "2:",
-                "mov r11, qword ptr [rip + {function}]",
-                concat!("jmp ", $tracked),
-                mode = sym hooks::MODE,
-                function = sym $name::FUNCTION,
-            )
-        }
-    )* };
 }
 
 exported! { "memgate_opens":
@@ -346,28 +260,6 @@ global_asm!(
     "mov rdi, rdx",
     "jmp rax",
     ".cfi_endproc",
-    // The first call of a function: `r11` is its `Function`.
-    ".globl memgate_finds",
-    ".hidden memgate_finds",
-    "memgate_finds:",
-    "push rdi",
-    "push rsi",
-    "push rdx",
-    "push rcx",
-    "push r8",
-    "push r9",
-    "push rax",
-    "mov rdi, r11",
-    "call {bind}",
-    "mov r11, rax",
-    "pop rax",
-    "pop r9",
-    "pop r8",
-    "pop rcx",
-    "pop rdx",
-    "pop rsi",
-    "pop rdi",
-    "jmp r11",
     opened = sym opened,
     opened_two = sym opened_two,
     stream_opened = sym stream_opened,
@@ -378,7 +270,6 @@ global_asm!(
     starts = sym starts,
     start_failed = sym start_failed,
     begun = sym begun,
-    bind = sym bind,
     descriptors = sym DESCRIPTORS,
     most = const MOST_DESCRIPTORS,
 );

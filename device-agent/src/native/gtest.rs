@@ -21,7 +21,7 @@ use crate::native::hooks::TRACKER;
 use crate::session::Around;
 use crate::{entry, session};
 
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 26] = [
     "_ZN7testing8UnitTest11GetInstanceEv",
     "_ZN7testing8UnitTest9listenersEv",
     "_ZN7testing18TestEventListeners6AppendEPNS_17TestEventListenerE",
@@ -48,12 +48,20 @@ const NAMES: [&str; 23] = [
     "_ZN7testing8TestCase3RunEv",
     "_ZN7testing8TestCase3RunEv.part.0",
     "_ZN7testing8internal12UnitTestImpl21os_stack_trace_getterEv",
+    // What has become of the test that runs. The last one since tests can be skipped (1.10).
+    "_ZN7testing4Test15HasFatalFailureEv",
+    "_ZN7testing4Test18HasNonfatalFailureEv",
+    "_ZN7testing4Test9IsSkippedEv",
 ];
-const CALLBACKS: core::ops::Range<usize> = 4..OWN;
+const CALLBACKS: core::ops::Range<usize> = 4..OWN.start;
 /// So many of them, the first, are about tests: without them nothing is known.
 const TESTS: usize = 4;
-/// The first of those places.
-const OWN: usize = 18;
+/// Those places.
+const OWN: core::ops::Range<usize> = 18..RESULT;
+/// The first of the three that tell a test's result.
+const RESULT: usize = 23;
+/// What versions have in which tests can be skipped: one of these two.
+const OF_TEST_SUITE: [usize; 2] = [13, 14];
 /// A library does not tell how long its functions are, nor that a part of one stands before it.
 /// What is near is GoogleTest's, too.
 const NEAR: usize = 1280;
@@ -111,7 +119,9 @@ struct Listener {
     table: [Pointer; MOST_SLOTS],
     /// From where to where: `operator new`, and the places that are GoogleTest's own.
     new: (usize, usize),
-    own: [(usize, usize); NAMES.len() - OWN],
+    own: [(usize, usize); OWN.end - OWN.start],
+    /// Did the test fail, fatally or not, was it skipped? 0: cannot be asked.
+    result: [usize; NAMES.len() - RESULT],
 }
 
 struct Slot(UnsafeCell<Listener>);
@@ -123,7 +133,8 @@ static LISTENER: Slot = Slot(UnsafeCell::new(Listener {
     members: [0; 8],
     table: [core::ptr::null(); MOST_SLOTS],
     new: (0, 0),
-    own: [(0, 0); NAMES.len() - OWN],
+    own: [(0, 0); OWN.end - OWN.start],
+    result: [0; NAMES.len() - RESULT],
 }));
 
 /// Appends the listener.
@@ -186,10 +197,11 @@ pub(crate) fn install(executable: &str) -> Result<(), &'static str> {
     }
     let new = process::symbol(c"_Znwm", false);
     listener.new = (new, new.saturating_add(NEW_BYTES));
-    let places = found.address.iter().zip(found.bytes).skip(OWN);
+    let places = found.address.iter().zip(found.bytes).skip(OWN.start);
     for (own, (&at, bytes)) in listener.own.iter_mut().zip(places).filter(|(_, (at, _))| **at != 0) {
         *own = if bytes > 0 { (at, at + bytes) } else { (at.saturating_sub(NEAR), at + NEAR) };
     }
+    listener.result = result_functions(&found.address);
     listener.vtable = listener.table.as_ptr().wrapping_add(2);
     let object = LISTENER.0.get().cast::<c_void>();
     // SAFETY: `static UnitTest* UnitTest::GetInstance()`, after the static constructors have run.
@@ -201,6 +213,29 @@ pub(crate) fn install(executable: &str) -> Result<(), &'static str> {
     let append = unsafe { core::mem::transmute::<usize, extern "C" fn(Pointer, Pointer)>(append) };
     append(list, object);
     Ok(())
+}
+
+/// All that the version has, or none: a linker drops what the program does not call.
+fn result_functions(address: &[usize; NAMES.len()]) -> [usize; 3] {
+    let [.., fatal, nonfatal, skipped] = *address;
+    let can_skip = OF_TEST_SUITE.iter().any(|&i| address.get(i).is_some_and(|&at| at != 0));
+    if fatal == 0 || nonfatal == 0 || skipped == 0 && can_skip { [0; 3] } else { [fatal, nonfatal, skipped] }
+}
+
+/// What GoogleTest holds of the test that ends; `None`: it cannot be asked, and what was told of
+/// parts of it counts. A test may have taken some of those back.
+fn result() -> Option<Outcome> {
+    // SAFETY: written before `main`, only read afterwards.
+    let [fatal, nonfatal, skipped] = unsafe { (*LISTENER.0.get()).result };
+    // SAFETY: `static bool Test::…()`, about the test that runs: it does until its listeners have
+    // heard of its end.
+    let ask = |function| unsafe { core::mem::transmute::<usize, extern "C" fn() -> bool>(function) }();
+    match () {
+        () if fatal == 0 => None,
+        () if ask(fatal) || ask(nonfatal) => Some(Outcome::Failed),
+        () if skipped != 0 && ask(skipped) => Some(Outcome::Skipped),
+        () => Some(Outcome::Passed),
+    }
 }
 
 /// Is this the stack of an object that GoogleTest made for itself?
@@ -228,7 +263,7 @@ extern "C" fn on_test_start(_: Pointer, info: Pointer) {
 
 extern "C" fn on_test_end(_: Pointer, info: Pointer) {
     if let Some((suite, test)) = names(info) {
-        session::test_ends(&suite, &test, None);
+        session::test_ends(&suite, &test, result());
     }
 }
 

@@ -91,7 +91,7 @@ pub(crate) unsafe extern "C" fn reallocarray(
 ) -> Pointer {
     match count.checked_mul(bytes) {
         // SAFETY: as realloc.
-        Some(total) => unsafe { realloc(block, total, sp, rbp) },
+        Some(total) => refusing(unsafe { realloc(block, total, sp, rbp) }, total),
         None => out_of_memory(),
     }
 }
@@ -100,9 +100,14 @@ pub(crate) unsafe extern "C" fn reallocarray(
 pub(crate) unsafe extern "C" fn plain_reallocarray(block: Pointer, count: usize, bytes: usize) -> Pointer {
     match count.checked_mul(bytes) {
         // SAFETY: the caller's request.
-        Some(total) => unsafe { next::outer_realloc(block, total) },
+        Some(total) => refusing(unsafe { next::outer_realloc(block, total) }, total),
         None => out_of_memory(),
     }
+}
+
+/// Not every allocator's `realloc` sets errno where its `reallocarray` does.
+fn refusing(block: Pointer, bytes: usize) -> Pointer {
+    if block.is_null() && bytes != 0 { out_of_memory() } else { block }
 }
 
 fn out_of_memory() -> Pointer {

@@ -13,6 +13,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use memgate_ffi::process;
+use memgate_tracker::sys::Errno;
 
 type Pointer = *mut c_void;
 
@@ -279,7 +280,12 @@ unsafe extern "C" fn memalign_of_posix(align: usize, bytes: usize) -> Pointer {
     let mut block = ptr::null_mut();
     // SAFETY: a place for the pointer.
     let status = unsafe { posix_memalign(&raw mut block, align.max(size_of::<Pointer>()), bytes) };
-    if status == 0 { block } else { ptr::null_mut() }
+    if status != 0 {
+        // That function tells by its status alone, those it stands in for by errno.
+        Errno::of(status).restore();
+        return ptr::null_mut();
+    }
+    block
 }
 
 unsafe extern "C" fn valloc_of_posix(bytes: usize) -> Pointer {
@@ -294,7 +300,11 @@ unsafe extern "C" fn pvalloc_of_posix(bytes: usize) -> Pointer {
 
 /// So many bytes, rounded up to pages; nothing, where there are not so many.
 fn in_pages(bytes: usize, take: impl FnOnce(usize) -> Pointer) -> Pointer {
-    bytes.checked_next_multiple_of(4096).map_or(ptr::null_mut(), take)
+    let Some(bytes) = bytes.checked_next_multiple_of(4096) else {
+        Errno::of(libc::ENOMEM).restore();
+        return ptr::null_mut();
+    };
+    take(bytes)
 }
 
 /// What is handed out while the next allocator is not bound. A block's size stands in the word

@@ -59,7 +59,7 @@ pub(super) struct Session {
     sent_handles: Told,
     pub(super) last_counts: Counts,
     pub(super) boundary_ns: u64,
-    clock: Clock,
+    pub(super) clock: Clock,
     pub(super) told_stop: bool,
     pub(super) bypassing: Option<Bypassing>,
     /// Given up when memory runs out, so that there is some to say so.
@@ -573,7 +573,7 @@ impl Session {
         self.append(&Frame::Error(ErrorFrame { code: ErrorCode::Blind, text }));
     }
 
-    pub(super) fn cost(&self) -> AgentCost {
+    pub(super) fn cost(&mut self) -> AgentCost {
         AgentCost {
             boundary_ns: self.boundary_ns,
             mapped_bytes: memgate_tracker::sys::mapped_bytes()
@@ -597,8 +597,11 @@ impl Session {
 
 /// What recording took since the stream began; a forked child's tracker also knows what the
 /// parent's took.
-struct Clock {
+pub(super) struct Clock {
+    /// Ticks and nanoseconds; so is the next.
     began: (u64, u64),
+    /// Both when the ticks could last be read.
+    now: (u64, u64),
     before: (u64, u32),
 }
 
@@ -610,14 +613,25 @@ impl Clock {
 
     fn start() -> Self {
         let before = (TRACKER.recording_ticks(), TRACKER.stack_nodes());
-        Self { began: (ticks(), process::monotonic_ns()), before }
+        let began = (ticks(), process::monotonic_ns());
+        Self { began, now: began, before }
     }
 
-    fn recording_ns(&self) -> u64 {
-        let passed_ticks = u128::from(ticks().saturating_sub(self.began.0));
-        let passed_ns = u128::from(process::monotonic_ns().saturating_sub(self.began.1));
+    /// Compares the two clocks, as long as both can be read.
+    pub(super) fn look(&mut self) {
+        let ticks = ticks();
+        if ticks != 0 {
+            self.now = (ticks, process::monotonic_ns());
+        }
+    }
+
+    fn recording_ns(&mut self) -> u64 {
+        self.look();
+        let passed_ticks = u128::from(self.now.0.saturating_sub(self.began.0));
+        let passed_ns = u128::from(self.now.1.saturating_sub(self.began.1));
         let recording = u128::from(TRACKER.recording_ticks().saturating_sub(self.before.0));
-        let ns = (recording * passed_ns).checked_div(passed_ticks).unwrap_or(0);
+        // Where the ticks could never be read nothing was timed, and nothing is known.
+        let Some(ns) = (recording * passed_ns).checked_div(passed_ticks) else { return 0 };
         let nodes = u64::from(TRACKER.stack_nodes().saturating_sub(self.before.1));
         u64::try_from(ns).unwrap_or(u64::MAX).saturating_add(nodes * Self::EVICTION_NS)
     }

@@ -13,6 +13,12 @@
 //! hook and out of it, which lies outside the interval. What the guest loses because the tracker's
 //! memory pushes its own out of the caches cannot be timed here. How near the sum comes to the CPU
 //! time that recording adds, the benchmark shows (`device-agent/benches`).
+//!
+//! A guest may give the counter up (`prctl(PR_SET_TSC)`, SECCOMP's strict mode): reading it would
+//! end the thread. From then on ([`give_up`]) it is not read, and what was timed before stands for
+//! all that comes.
+
+use core::sync::atomic::{AtomicBool, AtomicU64 as PlainU64};
 
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::bump;
@@ -66,6 +72,10 @@ impl Timed {
             return false;
         }
         self.began.store(0, Ordering::Relaxed);
+        // Given up by a signal handler that came in between.
+        if now == 0 {
+            return false;
+        }
         // Two processors' counters may be a little apart.
         let took = now.saturating_sub(began);
         let allocated = allocations.load(Ordering::Relaxed) != self.allocations.load(Ordering::Relaxed);
@@ -125,23 +135,35 @@ impl Reckoning {
     }
 }
 
-/// The processor's counter of time, which runs at one speed whatever the processor does.
-#[cfg(target_arch = "aarch64")]
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+
+/// The counter is not read any more: for a guest that gives it up, before it does. In one thread is
+/// enough, because others that it starts inherit that.
+pub fn give_up() {
+    GIVEN_UP.store(true, Ordering::Relaxed);
+}
+
+/// The processor's counter of time, which runs at one speed whatever the processor does; 0: given
+/// up.
 #[inline(always)]
 #[must_use]
 pub fn ticks() -> u64 {
+    if GIVEN_UP.load(Ordering::Relaxed) { 0 } else { counter() }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn counter() -> u64 {
     let now: u64;
-    // SAFETY: reads a counter, which Linux lets every program do.
+    // SAFETY: reads a counter, which Linux lets every program do that has not given it up.
     unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) now, options(nomem, nostack, preserves_flags)) };
     now
 }
 
-/// The processor's time-stamp counter, which runs at one speed whatever the processor does.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-#[must_use]
-pub fn ticks() -> u64 {
-    // SAFETY: reads a counter, which every x86-64 has.
+fn counter() -> u64 {
+    // SAFETY: reads a counter, which every x86-64 has, and the guest has not given up.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -150,12 +172,18 @@ pub fn ticks() -> u64 {
 /// times, because of interruptions.
 pub(crate) fn excess() -> u64 {
     const READINGS: u64 = 64;
+    /// As last measured.
+    static EXCESS: PlainU64 = PlainU64::new(0);
     let apart = |_| {
         let began = ticks();
         let last = (0..READINGS).fold(began, |_, _| ticks());
         last.saturating_sub(began)
     };
-    (0..8).map(apart).min().unwrap_or(0) / (2 * READINGS)
+    let least = (0..8).map(apart).min().unwrap_or(0) / (2 * READINGS);
+    if !GIVEN_UP.load(Ordering::Relaxed) {
+        EXCESS.store(least, Ordering::Relaxed);
+    }
+    EXCESS.load(Ordering::Relaxed)
 }
 
 #[cfg(test)]

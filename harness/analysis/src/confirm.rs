@@ -1,7 +1,7 @@
 //! When a test that runs again, alone, has run often enough.
 //!
 //! Never before the iterations the policy asks for. As a one-time cost when nothing has changed
-//! since the first iteration for so many that a rare leak would have shown, or for as long as a
+//! since the warm-up for so many that a rare leak would have shown, or for as long as a
 //! leak is watched; as a leak only after that time, because a bounded cache that is still filling
 //! grows by the same amount every time; in between until every series is decided or the limits are
 //! reached. A hunt ([`Confirmation::hunting`]) goes on for the time it is given instead, and longer
@@ -169,8 +169,8 @@ impl Confirmation {
         if let Some(hunt) = self.hunt {
             return self.hunted_enough(record, elapsed, hunt);
         }
-        if self.changed <= 1 {
-            return self.ends > self.unchanged || elapsed >= self.min_run;
+        if self.changed <= self.warm_up.max(1) {
+            return self.ends - self.changed >= self.unchanged || elapsed >= self.min_run;
         }
         if self.ends < self.next_check || elapsed < self.min_run {
             return false;
@@ -197,6 +197,12 @@ impl Confirmation {
         let open = growths.iter().any(|g| g.paused || g.finding == Finding::Open);
         let grows = growths.iter().any(|g| g.finding == Finding::Grows);
         !open && elapsed >= if grows { self.min_run } else { hunt.share }
+    }
+
+    /// Do the repetitions in this record tell enough?
+    #[must_use]
+    pub fn is_known(mut self, record: &ProcessRecord, elapsed: Duration) -> bool {
+        self.observe(record, elapsed) == Next::Stop
     }
 
     /// May anything that has a limit grow in this record?
@@ -307,6 +313,35 @@ mod tests {
         assert_eq!(stops_after(100, once), 20);
         assert_eq!(stops_after(1000, once), 13);
         assert_eq!(stops_after(1, |_, _| ()), 91);
+    }
+
+    /// What settles in the warm-up, which does not count, is as good as what comes once.
+    #[test]
+    fn a_cost_of_the_first_executions_takes_no_longer_than_one_of_the_first() {
+        let at = |last: u32| {
+            stops_after(1, move |p, i| {
+                if i <= last {
+                    p.alloc(1, 96, 1)
+                }
+            })
+        };
+        assert_eq!((at(0), at(1), at(2)), (91, 92, 93));
+        assert!(at(3) > 1000, "{}", at(3));
+    }
+
+    #[test]
+    fn a_run_that_was_cut_short_is_not_known() {
+        let policy = GatePolicy::default();
+        let known = |executions: u32, ms: u64| {
+            let mut p = Process::confirm();
+            for i in 0..executions {
+                p.run("A.a", i, |p| p.alloc(1, 37, 1));
+            }
+            Confirmation::new(&policy, "engine", "A.a").is_known(&p.end(), Duration::from_millis(ms))
+        };
+        assert!(!known(4, 4000), "too few executions");
+        assert!(!known(500, 500), "a cache that is filling would look alike");
+        assert!(known(200, 2000));
     }
 
     /// Executions of 1 ms until a hunt of one second, three at most, ends.

@@ -56,4 +56,4 @@ pub use record::{
     StackStep, Window,
 };
 pub use resolve::{Resolve, ResolvedStack};
-pub use screen::{Suspect, screen};
+pub use screen::{Suspect, causes_first, screen};

@@ -104,8 +104,19 @@ impl ProcessRecord {
     #[must_use]
     pub fn is_java_only(&self) -> bool {
         let is_java = |h: &Hello| h.runtime != memgate_wire::Runtime::Native;
-        let tracked = |h: &Hello| h.capabilities.iter().any(|c| c == "native.live");
-        self.stacks.is_empty() && self.hello.as_ref().is_some_and(|h| is_java(h) && !tracked(h))
+        self.stacks.is_empty() && self.hello.as_ref().is_some_and(is_java) && !self.offers("native.live")
+    }
+
+    /// Does the program itself say where its tests begin and end (the C API), and not a framework's
+    /// listener?
+    #[must_use]
+    pub fn tells_its_own_tests(&self) -> bool {
+        let listened = ["boundary.gtest", "boundary.junit"].into_iter().any(|name| self.offers(name));
+        self.offers("boundary.c_api") && !listened
+    }
+
+    fn offers(&self, capability: &str) -> bool {
+        self.hello.as_ref().is_some_and(|hello| hello.capabilities.iter().any(|c| c == capability))
     }
 
     /// Is it the program itself, not a child it forked (of a death test, say)?

@@ -53,6 +53,39 @@ pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> V
     suspects
 }
 
+/// `suspects` of these records with the first of each cause before the others: where the time is
+/// short, each cause is looked at once. What a cause is, addresses tell: where in the test's own
+/// program that was allocated which it left. (Symbols, which would tell exactly, take longer.)
+#[must_use]
+pub fn causes_first(suspects: Vec<Suspect>, records: &[&ProcessRecord]) -> Vec<Suspect> {
+    let mut known = BTreeSet::new();
+    let (first, others): (Vec<_>, Vec<_>) = suspects.into_iter().partition(|suspect| {
+        let places = records.get(suspect.record).map_or_else(BTreeSet::new, |r| places(r, &suspect.test));
+        // Of a descriptor or a thread nothing is known.
+        let is_new = places.is_empty() || !places.is_subset(&known);
+        known.extend(places);
+        is_new
+    });
+    [first, others].concat()
+}
+
+/// File and address in it, for every stack of what a test left: the innermost of its program's own.
+fn places<'a>(record: &'a ProcessRecord, test: &str) -> BTreeSet<(&'a str, u64)> {
+    let executable = record.hello.as_ref().map_or("", |hello| hello.executable.as_str());
+    let survivors = record.windows.iter().filter(|w| w.is(test)).flat_map(|w| &w.survivors);
+    survivors
+        .filter_map(|survivor| {
+            let (steps, _) = record.stack(survivor.stack);
+            let placed = steps.iter().filter_map(|step| {
+                let modules = record.modules(step.generation).iter();
+                let module = modules.clone().find(|m| (m.start..m.end).contains(&step.pc))?;
+                Some((module.path.as_str(), step.pc.wrapping_sub(module.bias)))
+            });
+            placed.clone().find(|(path, _)| *path == executable).or_else(|| placed.clone().next())
+        })
+        .collect()
+}
+
 pub(crate) fn judged(record: &ProcessRecord, window: &Window) -> bool {
     let failed = |o| matches!(o, memgate_wire::Outcome::Failed | memgate_wire::Outcome::Skipped);
     !window.outcome.is_some_and(failed) && crate::judge::unmeasured(record, Some(window)).is_none()
@@ -235,5 +268,52 @@ mod tests {
             assert_eq!(suspects.len(), 1);
             assert_eq!(suspects[0].repeated, repeated);
         }
+    }
+
+    /// Tests that each left a block of one place of the program: `left` has its address.
+    fn suspects_of(left: &[(&str, u64)]) -> (Vec<Suspect>, ProcessRecord) {
+        let mut record = ProcessRecord { hello: Some(crate::dsl::hello()), ..ProcessRecord::default() };
+        let module = |path: &str, start| memgate_wire::Module {
+            start,
+            end: start + 0x1000,
+            bias: start,
+            path: path.to_owned(),
+            build_id: Vec::new(),
+        };
+        record.modules.insert(0, vec![module("/build/engine_tests", 0x1000), module("/lib/libc.so", 0x8000)]);
+        let mut suspects = Vec::new();
+        for (id, &(test, address)) in (1_u32..).step_by(2).zip(left) {
+            let node = |parent, pc| crate::record::Node {
+                node: memgate_wire::StackNode { id: 0, parent, pc },
+                generation: 0,
+            };
+            record.stacks.insert(id, node(0, address));
+            record.stacks.insert(id + 1, node(id, 0x8123));
+            let survivors = vec![memgate_wire::SnapshotRecord { stack: id + 1, size: 37, count: 1 }];
+            let (suite, name) = test.split_once('.').unwrap();
+            record.windows.push(Window {
+                suite: suite.to_owned(),
+                test: name.to_owned(),
+                survivors,
+                ..Window::default()
+            });
+            suspects.push(Suspect { test: test.to_owned(), why: String::new(), repeated: false, record: 0 });
+        }
+        (suspects, record)
+    }
+
+    #[test]
+    fn the_first_test_of_each_cause_comes_before_the_others() {
+        let (suspects, record) =
+            suspects_of(&[("A.a", 0x1111), ("A.b", 0x1111), ("A.c", 0x1222), ("A.d", 0x1111)]);
+        let ordered = causes_first(suspects, &[&record]);
+        let names: Vec<&str> = ordered.iter().map(|suspect| suspect.test.as_str()).collect();
+        assert_eq!(names, ["A.a", "A.c", "A.b", "A.d"]);
+    }
+
+    #[test]
+    fn of_what_has_no_place_each_is_a_cause_of_its_own() {
+        let (suspects, _) = suspects_of(&[("A.a", 0x1111), ("A.b", 0x1111)]);
+        assert_eq!(causes_first(suspects.clone(), &[&ProcessRecord::default()]), suspects);
     }
 }

@@ -13,6 +13,7 @@ use memgate_wire::spool::order;
 use memgate_wire::{Boundary, ProcessRole, setup};
 
 use super::board::{Clocked, Finished, Limit};
+use super::budget::Budget;
 use super::confirm::{AllTests, elapsed, keep_output, silent};
 use super::facts::{ConfirmationFacts, ProcessFacts};
 use super::label::Label;
@@ -40,18 +41,28 @@ pub(super) async fn confirm(
     setting: Setting<'_>,
     suite: &mut Screened,
     suspects: &[Suspect],
+    budget: &mut Budget,
     all_tests: &mut AllTests,
     finished: &mut Vec<Finished>,
 ) -> Result<(), Stopped> {
-    for (index, group) in groups(setting, suite, suspects, finished) {
+    let groups = groups(setting, suite, suspects, finished);
+    let mut open = groups.len();
+    for (index, group) in groups {
         let count = group.tests.len();
-        around.console.line(&format!("confirming {}, with the {count} tests around", names(&group.suspects)));
+        let share = budget.share(open);
+        open -= 1;
+        if share.is_some() {
+            let names = names(&group.suspects);
+            around.console.line(&format!("confirming {names}, with the {count} tests around"));
+        }
         let Some(process) = suite.processes.get(index) else { continue };
         let all = all_tests.of(index, process).await;
-        let together = match launch(process, &group, all) {
-            Err(why) => Err(why),
-            Ok(launch) => {
-                let job = job(setting, suite, &group, &process.hello().executable, launch);
+        let together = match share.map(|most| (most, launch(process, &group, all))) {
+            None => Err(budget.leaves_open("it was over before they ran with the tests around them")),
+            Some((_, Err(why))) => Err(why),
+            Some((share, Ok(launch))) => {
+                let most = most(suite).min(share);
+                let job = job(setting, suite, (&group, most), &process.hello().executable, launch);
                 let done = supervise(around, job, &mut |_| ()).await?;
                 let output = keep_output(setting, "company", &done)?;
                 outcome(done, &group, &output, finished)
@@ -118,14 +129,19 @@ fn launch(process: &Finished, group: &Group, all: &[String]) -> Result<Launch, S
     Ok(silent(gtest::confirm(process.hello(), environment, &filter, Repeat::Forever)))
 }
 
-fn job(setting: Setting<'_>, suite: &Screened, group: &Group, executable: &str, launch: Launch) -> Job {
+fn job(
+    setting: Setting<'_>,
+    suite: &Screened,
+    (group, most): (&Group, Duration),
+    executable: &str,
+    launch: Launch,
+) -> Job {
     let mut options = AgentOptions::new(setting.session.frames());
     options.targets = vec![Target::Executable(executable.into())];
     options.detail = Detail::Growth;
     options.label = Label::Company { suite: suite.facts.name.clone() }.to_text();
     let (policy, suspects) = (setting.plan.policy.clone(), group.suspects.clone());
     let settles = !setting.plan.settle.is_zero();
-    let most = most(suite);
     Job {
         launch,
         options,

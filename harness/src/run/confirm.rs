@@ -17,12 +17,14 @@ use memgate_wire::spool::order;
 use memgate_wire::{Boundary, Outcome, ProcessRole, setup};
 
 use super::board::{Clocked, Finished, Limit};
+use super::budget::Budget;
 use super::company;
 use super::facts::{ConfirmationFacts, ProcessFacts};
 use super::junit;
 use super::label::Label;
 use super::screen::{LIST_TIMEOUT, Screened, Setting};
 use super::series;
+use super::streams::no_room;
 use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
 use super::watch::{Orders, Settle};
 use crate::device::local::{Launch, Stream};
@@ -52,21 +54,38 @@ pub(super) async fn confirm(
     let mut done = 0;
     for (suite, suspects) in suites.iter_mut().zip(suspects) {
         let mut all_tests = AllTests::default();
-        let of_suite = suspects.clone();
-        for suspect in suspects {
+        let mut budget = Budget::of(setting.plan.confirm_budget, suite.facts.screened_s);
+        let ordered = memgate_analysis::causes_first(suspects.clone(), &suite.records());
+        for (before, suspect) in ordered.into_iter().enumerate() {
             progress.update(done, &suspect.test);
-            let outcome = if setting.plan.confirm {
-                let mut show = |_: &_| progress.update(done, &suspect.test);
-                confirm_one(around, setting, suite, &suspect, &mut all_tests, &mut finished, &mut show)
-                    .await?
-            } else {
+            let outcome = if !setting.plan.confirm {
                 ConfirmationFacts::Impossible("--no-confirm was given".to_owned())
+            } else if let Some(most) = budget.share(suspects.len() - before) {
+                let mut show = |_: &_| progress.update(done, &suspect.test);
+                let limits = (&mut budget, most);
+                confirm_one(
+                    around,
+                    setting,
+                    suite,
+                    &suspect,
+                    limits,
+                    &mut all_tests,
+                    &mut finished,
+                    &mut show,
+                )
+                .await?
+            } else {
+                ConfirmationFacts::Impossible(budget.leaves_open("it was over before its turn"))
             };
             suite.facts.confirmations.insert(suspect.test, outcome);
             done += 1;
         }
         if setting.plan.confirm {
-            company::confirm(around, setting, suite, &of_suite, &mut all_tests, &mut finished).await?;
+            company::confirm(around, setting, suite, &suspects, &mut budget, &mut all_tests, &mut finished)
+                .await?;
+        }
+        if let Some(left_open) = budget.left_open() {
+            around.console.warning(&format!("{}: {left_open}", suite.facts.name));
         }
     }
     drop(progress);
@@ -113,21 +132,32 @@ impl AllTests {
     }
 }
 
+#[expect(clippy::too_many_arguments, reason = "what a run needs, and what this one is")]
 async fn confirm_one(
     around: &mut Surroundings<'_>,
     setting: Setting<'_>,
     suite: &Screened,
     suspect: &Suspect,
+    (budget, most): (&mut Budget, Duration),
     all_tests: &mut AllTests,
     finished: &mut Vec<Finished>,
     show: &mut dyn FnMut(&super::board::Board),
 ) -> Result<ConfirmationFacts, Stopped> {
     let test = suspect.test.as_str();
-    let alone =
-        match alone(around, setting, suite, (test, suspect.record), Lasts::Known, all_tests, show).await? {
-            Ok(done) => kept(setting, test, done, finished)?,
-            Err(facts) => return Ok(facts),
-        };
+    let lasts = Lasts::NoLonger(most);
+    let alone = match alone(around, setting, suite, (test, suspect.record), lasts, all_tests, show).await? {
+        Ok(done) => kept(setting, test, done, finished)?,
+        Err(facts) => return Ok(facts),
+    };
+    let again = finished.last().filter(|_| matches!(alone, ConfirmationFacts::Repeated(_)));
+    if let Some(record) = again.map(|process| &process.record).filter(|record| elapsed(record) >= most) {
+        let confirmation = Confirmation::new(&setting.plan.policy, &suite.facts.name, test);
+        if !confirmation.is_known(record, elapsed(record)) {
+            let executions = record.windows_of(test).count();
+            let why = budget.leaves_open(&format!("its share of it ended after {executions} executions"));
+            return Ok(ConfirmationFacts::Impossible(why));
+        }
+    }
     let again = finished.last().filter(|_| matches!(alone, ConfirmationFacts::Repeated(_)));
     let is_setup = setup::suite_of(test).is_some();
     let Some((process, again)) = suite.processes.get(suspect.record).zip(again).filter(|_| is_setup) else {
@@ -139,7 +169,7 @@ async fn confirm_one(
     let filter = with.and_then(|tests| gtest::filter_for_all(&tests, all).ok());
     // Where so many tests cannot be selected, what it did with one stands.
     let Some(filter) = filter.filter(|filter| filter.len() <= company::MOST_FILTER) else { return Ok(alone) };
-    let lasts = Lasts::NoLonger(company::most(suite));
+    let lasts = Lasts::NoLonger(company::most(suite).min(budget.left()));
     match repeat(around, setting, (suite, process), (test, &filter), lasts, show).await? {
         Ok(done) => kept(setting, test, done, finished),
         Err(facts) => Ok(facts),
@@ -153,15 +183,13 @@ fn kept(
     finished: &mut Vec<Finished>,
 ) -> Result<ConfirmationFacts, Stopped> {
     let output = keep_output(setting, test, &done)?;
-    Ok(outcome(done, test, &output, finished))
+    Ok(outcome(setting, done, test, &output, finished))
 }
 
 /// How long a test is repeated.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Lasts {
-    /// Until it is known whether it leaks.
-    Known,
-    /// The same, and no longer than this.
+    /// Until it is known whether it leaks, and no longer than this.
     NoLonger(Duration),
     /// For its share of a hunt.
     Hunt(HuntTime),
@@ -261,7 +289,7 @@ fn job(
                 let confirmation = Confirmation::new(&policy, &name, &test);
                 let confirmation = match lasts {
                     Lasts::Hunt(time) => confirmation.hunting(time),
-                    Lasts::Known | Lasts::NoLonger(_) => confirmation,
+                    Lasts::NoLonger(_) => confirmation,
                 };
                 Box::new(Confirming { confirmation, lasts, began, settle: Settle::new(settles) })
             }
@@ -288,7 +316,7 @@ impl Orders for Confirming {
         }
         let elapsed = match self.lasts {
             Lasts::Hunt(_) => self.began.elapsed(),
-            Lasts::Known | Lasts::NoLonger(_) => elapsed(record),
+            Lasts::NoLonger(_) => elapsed(record),
         };
         match self.confirmation.observe(record, elapsed) {
             _ if matches!(self.lasts, Lasts::NoLonger(most) if elapsed >= most) => order::STOP,
@@ -323,6 +351,7 @@ pub(super) fn keep_output(setting: Setting<'_>, test: &str, done: &Done) -> Resu
 }
 
 pub(super) fn outcome(
+    setting: Setting<'_>,
     done: Done,
     test: &str,
     output: &str,
@@ -333,10 +362,18 @@ pub(super) fn outcome(
         process.record.windows.iter().any(|w| w.is(test))
             || process.record.open.iter().any(|open| open.id == test)
     };
+    let recorded = done.finished.iter().any(Finished::is_main);
     let Some(process) = done.finished.into_iter().find(|process| process.is_main() && ran(process)) else {
-        return ConfirmationFacts::Broken(format!(
-            "alone, the test did not run ({exit}; its output: {output})"
-        ));
+        let why = match no_room(&setting.session.frames()) {
+            Some(why) if !recorded => why,
+            _ if recorded && exit.is_success() => {
+                "alone, the test did not run, though its program did: it chooses its tests itself, or has \
+                 others the second time"
+                    .to_owned()
+            }
+            _ => format!("alone, the test did not run ({exit})"),
+        };
+        return ConfirmationFacts::Broken(format!("{why}; its output: {output}"));
     };
     let facts = ProcessFacts::of(&process);
     finished.push(process);

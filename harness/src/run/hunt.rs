@@ -236,7 +236,7 @@ async fn test(
     let streams: Vec<_> = done.finished.iter().map(|process| process.process.file.clone()).collect();
     let output = done.ended.exit.is_success().then(String::new);
     let output = output.map_or_else(|| keep_output(setting, test, &done), Ok)?;
-    let facts = outcome(done, test, &output, &mut processes);
+    let facts = outcome(setting, done, test, &output, &mut processes);
     let (ConfirmationFacts::Repeated(facts), Some(process)) = (facts, processes.first_mut()) else {
         return Ok(Ran::Unusable("alone it did not run".to_owned()));
     };

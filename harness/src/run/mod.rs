@@ -6,6 +6,7 @@
 //! enters at `judge`. Only `supervise` starts processes; only `output` prints.
 
 mod board;
+mod budget;
 mod choose;
 mod company;
 mod confirm;

@@ -20,6 +20,7 @@ use super::facts::{Facts, Kind, ProcessFacts, SuiteFacts};
 use super::junit::{self, JavaSuite};
 use super::label::Label;
 use super::starts::{Listed, Starts, Unseen};
+use super::streams::no_room;
 use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
 use super::watch::Settle;
 use super::{naming, problem};
@@ -105,7 +106,8 @@ pub(super) async fn screen(
     facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
     let unseen = selected(unseen, setting.plan.filter.as_deref()).await;
     if done.finished.is_empty() && unseen.is_empty() {
-        not_measured(planned, program, &choice, &done, facts);
+        let no_room = no_room(&setting.session.frames());
+        not_measured(planned, (program, &choice), &done, no_room, facts);
         return Ok(Vec::new());
     }
     let mut suites = suites(setting, planned, program, choice.mode, done, &unseen);
@@ -225,7 +227,13 @@ fn unseen_suite(planned: &PlannedSuite, name: String, unseen: &Unseen, elapsed: 
 }
 
 /// No process said hello.
-fn not_measured(planned: &PlannedSuite, program: &Program, choice: &Choice, done: &Done, facts: &mut Facts) {
+fn not_measured(
+    planned: &PlannedSuite,
+    (program, choice): (&Program, &Choice),
+    done: &Done,
+    no_room: Option<String>,
+    facts: &mut Facts,
+) {
     let name = planned.name.clone().unwrap_or_else(|| file_name(&program.path));
     let (what, hint) = match (program.blind(), choice.mode) {
         (Some(why), _) => (format!("not measured: {why}"), choose::remedy(program).to_owned()),
@@ -233,10 +241,13 @@ fn not_measured(planned: &PlannedSuite, program: &Program, choice: &Choice, done
             format!("not measured: no GoogleTest executable ran below `{}`", typed(planned)),
             "measure other executables with --target GLOB; ones that are linked statically cannot be measured".to_owned(),
         ),
-        (None, Mode::Direct | Mode::Process | Mode::Jvm | Mode::JvmProcess) => (
-            format!("not measured: the agent did not report from it ({})", done.ended.exit),
-            "`memgate doctor` says whether the agent can work here; a wrapper script needs --target GLOB".to_owned(),
-        ),
+        (None, Mode::Direct | Mode::Process | Mode::Jvm | Mode::JvmProcess) => match no_room {
+            Some(why) => (format!("not measured: {why}"), "make room, or name another folder with --output-dir".to_owned()),
+            None => (
+                format!("not measured: the agent did not report from it ({})", done.ended.exit),
+                "`memgate doctor` says whether the agent can work here; a wrapper script needs --target GLOB".to_owned(),
+            ),
+        },
     };
     if choice.mode == Mode::Tree {
         facts.errors.push(problem(&name, what, &hint));

@@ -11,13 +11,14 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use memgate_wire::Hello;
 
-use crate::device::OPTIONS_VARIABLE;
 use crate::device::local::{Environment, Exit, Launch, LaunchError, Stream, output};
+use crate::device::{OPTIONS_VARIABLE, PRELOAD_VARIABLE};
 
 /// Flags that select, order, repeat or report tests. The others (`death_test_style`,
 /// `also_run_disabled_tests`, …) say how a test runs and stay.
@@ -265,6 +266,24 @@ fn again<const N: usize>(
     launch.arg0 = hello.arguments.first().map(OsString::from);
     launch.directory = Some(PathBuf::from(&hello.working_directory)).filter(|d| d.is_absolute());
     launch.environment = environment(environ);
+    with_its_fakeroot(launch)
+}
+
+/// What ran below `fakeroot` asks a daemon that ended with it, and would wait for ever: it is
+/// started below a new one.
+fn with_its_fakeroot(mut launch: Launch) -> Launch {
+    let Environment::Exactly(environ) = &mut launch.environment else { return launch };
+    let Some(key) = environ.iter().position(|(name, _)| name == "FAKEROOTKEY") else { return launch };
+    environ.remove(key);
+    for (_, value) in environ.iter_mut().filter(|(name, _)| name == PRELOAD_VARIABLE) {
+        let of_fakeroot =
+            |path: &[u8]| path.rsplit(|&b| b == b'/').next().unwrap_or(path).starts_with(b"libfakeroot");
+        let kept = value.as_bytes().split(|b| b": ".contains(b)).filter(|path| !of_fakeroot(path));
+        *value = OsString::from_vec(kept.collect::<Vec<_>>().join(&b':'));
+    }
+    let program = std::mem::replace(&mut launch.program, "fakeroot".into());
+    launch.arguments.splice(0..0, ["--".into(), program.into_os_string()]);
+    launch.arg0 = None;
     launch
 }
 

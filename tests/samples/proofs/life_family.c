@@ -1,4 +1,5 @@
 // Says whether each function of the malloc family hands out a block, and that nobody has as many bytes as there are.
+#include <errno.h>
 #include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,8 +26,11 @@ int main(void) {
     check("pvalloc", pvalloc(100));
     check("posix_memalign", posix_memalign(&block, 64, 100) == 0 ? block : NULL);
     volatile size_t all = SIZE_MAX;
+    errno = 0;
     if (pvalloc(all) != NULL)
         puts("pvalloc has a block of all bytes");
+    else if (errno != ENOMEM)
+        puts("pvalloc refuses without a reason");
     if (!missing)
         puts("all");
     return missing;

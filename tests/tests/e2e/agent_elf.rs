@@ -30,6 +30,8 @@ const EXPORTED: &[&str] = &[
     "execvpe",
     "posix_spawn",
     "posix_spawnp",
+    "prctl",
+    "syscall",
     "memgate_active",
     "memgate_free_malloc_leak_info",
     "memgate_get_malloc_leak_info",

@@ -179,6 +179,23 @@ fn a_program_with_the_c_api_runs_unchanged_without_the_agent() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "passed, not recorded\n");
 }
 
+/// The end of a test is what the program says it is: a leak behind it is still one.
+#[test]
+fn a_leak_behind_the_end_that_the_program_gives_its_test_fails() {
+    let source = "#include <memgate.h>\n#include <stdlib.h>\nvoid* volatile kept;\n\
+                  int main(void) { for (int i = 0; i < 40; ++i) {\n\
+                  MemgateIteration(i); MemgateTestBegin(\"Api\", \"early\"); if (i == 0) kept = malloc(31);\n\
+                  MemgateTestEnd(\"Api\", \"early\", MEMGATE_PASSED); kept = malloc(157); } }\n";
+    let include = format!("-I{}", repository().join("device-agent/include").display());
+    let program = samples::own("ends_early", "c", source, "cc", &["-std=c11", "-O1", "-g", &include]);
+    let run = Project::new("ends-early").run(&program);
+    run.ends_with(1);
+    let test = run.test("Api.early");
+    assert_eq!(test.verdict, Verdict::Fail, "{run}");
+    let why = "157 B per iteration outside of the windows that the program gives the test (allowed 0 B)";
+    assert_eq!(test.reason, why);
+}
+
 #[test]
 fn a_program_with_the_c_api_tells_its_own_boundaries() {
     let project = Project::new("c-api");

@@ -1,7 +1,9 @@
 //! What the screen found is confirmed: rare leaks, leaks that need other tests, blocks that are
 //! handed on.
 
-use memgate_e2e::{Project, Run, samples};
+use std::process::Command;
+
+use memgate_e2e::{Project, Run, has_tool, memgate, samples, skip};
 use memgate_model::{TestReport, Verdict};
 
 /// Each leaves something in its first execution, so that the screen sees it. What comes after that
@@ -208,4 +210,109 @@ fn what_cannot_be_reproduced_is_unconfirmed_with_both_figures() {
     let session = project.session();
     let again = project.memgate(&["gate", session.to_str().unwrap()]);
     assert!(again.stdout.contains(why), "{again}");
+}
+
+/// Has no test to run any more when it is started for the second time, and repeats that for ever.
+const OTHER_TESTS: &str = "\
+#include <gtest/gtest.h>
+#include <cstdio>
+char* volatile lost;
+TEST(Tiny, Leaks) { lost = new char[157]; }
+int main(int count, char** arguments) {
+  testing::InitGoogleTest(&count, arguments);
+  if (!GTEST_FLAG_GET(list_tests)) {
+    if (FILE* seen = fopen(\"seen\", \"r\")) { fclose(seen); GTEST_FLAG_SET(filter, \"None.*\"); }
+    else fclose(fopen(\"seen\", \"w\"));
+  }
+  return RUN_ALL_TESTS();
+}
+";
+
+#[test]
+fn a_program_that_has_no_test_to_repeat_ends_at_once_and_says_so() {
+    let project = Project::new("other-tests");
+    let run = project.run(&samples::own_suite("other_tests", OTHER_TESTS));
+    run.ends_with(2);
+    let test = run.test("Tiny.Leaks");
+    assert_eq!(test.verdict, Verdict::Error, "{run}");
+    let why = "alone, the test did not run, though its program did: it chooses its tests itself";
+    assert!(test.reason.contains(why), "{}", test.reason);
+    assert!(!run.stderr.contains("nothing was recorded for 60 s"), "{run}");
+}
+
+/// Its library asks a daemon that ended with the first run.
+#[test]
+fn tests_below_fakeroot_are_confirmed_below_a_new_one() {
+    if !has_tool("fakeroot") {
+        return;
+    }
+    let source = "#include <gtest/gtest.h>\n#include <sys/stat.h>\n#include <unistd.h>\nchar* volatile lost;\n\
+                  TEST(Root, Owns) { lost = new char[157]; struct stat s;\n\
+                  ASSERT_EQ(stat(\"/proc/self/exe\", &s), 0); ASSERT_EQ(s.st_uid, 0u); }\n";
+    let program = samples::own_suite("owns", source);
+    let run = Project::new("fakeroot").memgate(&["run", "--", "fakeroot", program.to_str().unwrap()]);
+    run.ends_with(1);
+    let test = run.test("Root.Owns");
+    assert_eq!((test.verdict, test.confirmed), (Verdict::Fail, true), "{}", test.reason);
+}
+
+/// A file system of 40 KiB is full before a stream can begin.
+#[test]
+fn a_full_disk_is_named() {
+    let project = Project::new("full-disk");
+    let clean = samples::suite("clean");
+    let script = "mount -t tmpfs -o size=40k none \"$1\" || { echo no mount; exit 77; }\n\
+                  \"$2\" run --output-dir \"$1\"/sessions -- \"$3\"; echo \"status $?\"";
+    let folder = project.folder().join("small");
+    std::fs::create_dir(&folder).unwrap();
+    let mut command = Command::new("unshare");
+    let own = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
+    command.args([own, "sh", "-c", script, "sh"]).args([folder.as_path(), memgate(), &clean]);
+    let run = project.finish(command.current_dir(project.folder()));
+    let told = format!("{}{}", run.stdout, run.stderr);
+    if told.contains("no mount") || told.contains("unshare:") {
+        skip(&format!("no file system can be mounted here: {told}"));
+        return;
+    }
+    assert!(told.contains("there is no room for what is recorded in "), "{told}");
+    assert!(told.contains("No space left on device") && told.contains("status 2"), "{told}");
+}
+
+/// Two tests of one slow cause, then one of another; each takes four seconds to be confirmed.
+const SLOW: &str = "\
+#include <gtest/gtest.h>
+#include <unistd.h>
+char* volatile lost;
+__attribute__((noinline)) void shared() { usleep(300000); lost = new char[61]; }
+__attribute__((noinline)) void other() { usleep(300000); lost = new char[67]; }
+TEST(Slow, First) { shared(); }
+TEST(Slow, Second) { shared(); }
+TEST(Slow, Third) { other(); }
+";
+
+#[test]
+fn what_the_time_to_confirm_leaves_open_is_unconfirmed_and_each_cause_comes_first() {
+    let program = samples::own_suite("slow_causes", SLOW);
+    let project = Project::new("budget");
+    let suite = format!("suites: {{ slow: {{ run: [{program:?}] }} }}");
+    project.write("memgate.yaml", format!("version: 1\n{suite}\nmeasure: {{ confirm_budget: 11s }}\n"));
+    let run = project.memgate(&["run"]);
+    run.ends_with(1);
+    for confirmed in ["Slow.First", "Slow.Third"] {
+        assert_eq!(run.test(confirmed).verdict, Verdict::Fail, "{run}");
+    }
+    let open = run.test("Slow.Second");
+    assert_eq!((open.verdict, open.confirmed), (Verdict::Warn, false), "{run}");
+    assert!(
+        open.reason.contains("the time to confirm is 11 s (measure.confirm_budget): "),
+        "{}",
+        open.reason
+    );
+    assert!(open.reason.starts_with("unconfirmed: left 61 B in 1 allocation in one execution; "));
+    run.says("slow: 1 unconfirmed, because 11 s were not enough to repeat all suspects");
+    assert!(
+        project.read(".memgate/latest/report.html").contains("measure.confirm_budget"),
+        "on the page, too"
+    );
+    assert_eq!(open.leaks.len(), 1, "its culprit is named all the same");
 }

@@ -113,6 +113,47 @@ fn the_wrapped_tests_own_failure_is_never_hidden_and_not_judged_for_leaks() {
     ignoring.ends_with(0);
 }
 
+/// Takes back what its tests' checks told, as tests of test tools do.
+const TAKES_BACK: &str = "\
+#include <gtest/gtest.h>
+namespace testing::internal {
+struct TestResultAccessor { static void clear(TestResult* r) { r->ClearTestPartResults(); } };
+}
+void clear() {
+  auto* info = testing::UnitTest::GetInstance()->current_test_info();
+  testing::internal::TestResultAccessor::clear(const_cast<testing::TestResult*>(info->result()));
+}
+char* volatile lost;
+TEST(Parts, Cleared) { EXPECT_TRUE(false); clear(); }
+TEST(Parts, ClearedAndLeaks) { lost = new char[91]; EXPECT_TRUE(false); clear(); }
+TEST(Parts, ClearedAndSkipped) { EXPECT_TRUE(false); clear(); GTEST_SKIP(); }
+TEST(Parts, FailsAfterwards) { EXPECT_TRUE(false); clear(); EXPECT_TRUE(false); }
+TEST(Parts, FailsForGood) { ASSERT_TRUE(false); }
+";
+
+/// The listener once took every failed check for a failed test.
+#[test]
+fn a_test_that_takes_its_failed_checks_back_has_passed() {
+    let project = Project::new("takes-back");
+    let program = samples::own_suite("takes_back", TAKES_BACK);
+    let run = project.run_filtered("Parts.Cleared*", &program);
+    run.ends_with(1);
+    assert!(run.stdout.contains("[  PASSED  ] 2 tests"), "as it does alone: {run}");
+    let is = |test: &str, outcome: Outcome, verdict: Verdict| {
+        let test = run.test(test);
+        assert_eq!((test.outcome, test.verdict), (outcome, verdict), "{run}");
+    };
+    is("Parts.Cleared", Outcome::Passed, Verdict::Pass);
+    is("Parts.ClearedAndLeaks", Outcome::Passed, Verdict::Fail);
+    is("Parts.ClearedAndSkipped", Outcome::Skipped, Verdict::NotJudged);
+
+    let run = project.run_filtered("Parts.Fails*", &program);
+    run.ends_with(1);
+    for test in ["Parts.FailsAfterwards", "Parts.FailsForGood"] {
+        assert_eq!(run.test(test).outcome, Outcome::Failed, "{run}");
+    }
+}
+
 #[test]
 fn a_filter_that_matches_nothing_is_an_error() {
     let run = Project::new("no-test").run_filtered("Nothing.*", &samples::suite("clean"));

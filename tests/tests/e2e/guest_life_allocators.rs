@@ -2,8 +2,10 @@
 //! exactly, or said not to be.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use crate::guest_life::{Guest, compiled, gate, is_not_measured, library, program};
+use crate::guest_rules;
 
 /// Library, flag that links it, name in paths, packages.
 const ALLOCATORS: [(&str, &str, &str, &str); 3] = [
@@ -70,6 +72,22 @@ fn a_library_with_a_part_of_the_family_leaves_the_rest_to_the_c_library() {
         assert_eq!(guest.drive().ends_with(0).stdout, "all\n", "preloaded before the agent: {before}");
     }
     assert_eq!(Guest::new("family", &program, &[]).drive().ends_with(0).stdout, "all\n");
+}
+
+/// What an allocator refuses, and how it says so, passes through unchanged. (jemalloc has no
+/// `pvalloc`: what stands in for it refuses as the C library's would.)
+#[test]
+fn every_function_of_another_allocator_answers_as_it_does_alone() {
+    for (name, _, whom, package) in ALLOCATORS {
+        let Some(library) = library(name, package) else { continue };
+        let calls = guest_rules::program("guest_calls");
+        guest_rules::alike_with(&format!("calls-{whom}"), |preload, options| {
+            let mut command = Command::new(&calls);
+            let preload = format!("{preload}:{}", library.display());
+            command.arg("others").env("LD_PRELOAD", preload).env("MEMGATE_AGENT_OPTIONS", options);
+            command
+        });
+    }
 }
 
 #[test]

@@ -3,7 +3,8 @@
 
 use std::process::Command;
 
-use memgate_e2e::{agent, say, skip};
+use memgate_e2e::{Project, agent, say, skip};
+use memgate_wire::Frame;
 
 use crate::guest_rules::{Tracked, alike, alike_with, program};
 
@@ -130,4 +131,38 @@ fn every_system_call_of_a_guest_seen_from_outside() {
     assert_eq!(run.streams.len(), 2, "the guest and its child, under {}", agent().display());
     // It did look at what it is about: the spool is open for a moment, at start and in the child.
     assert!(run.figures("# a descriptor", " system calls").1 >= 4, "{}", run.told);
+}
+
+/// The hooks time some of what they do, and every frame has its time.
+#[test]
+fn a_guest_that_gives_up_the_time_stamp_counter_lives_and_is_recorded() {
+    for how in ["prctl", "syscall", "handler", "early", "child"] {
+        let run = alike(&format!("rules-counter-{how}"), "guest_gives_up", &["counter", how]);
+        assert!(!run.stopped());
+        run.agrees();
+        let recording_ns = run.goodbye().cost.recording_ns;
+        // Nothing was timed where it was given up before: what that costs is not known.
+        assert_eq!(recording_ns == 0, how == "early", "{how}: {recording_ns} ns");
+    }
+}
+
+/// No call that recording needs is allowed any more.
+#[test]
+fn a_guest_in_seccomps_strict_mode_lives_and_says_that_it_is_not_measured() {
+    for how in ["prctl", "syscall", "child"] {
+        let run = alike(&format!("rules-strict-{how}"), "guest_gives_up", &["strict", how]);
+        assert!(run.told.contains("locked up\n"), "{}", run.told);
+        let locked_up = run.streams.last().expect("a stream of each process");
+        let error = locked_up.iter().find_map(|frame| match frame {
+            Frame::Error(error) => Some(error.text.as_str()),
+            _ => None,
+        });
+        assert!(error.is_some_and(|text| text.contains("SECCOMP's strict mode")), "{how}: {error:?}");
+        if how == "child" {
+            run.agrees();
+        }
+    }
+    let guest = program("guest_gives_up");
+    let run = Project::new("strict-mode").memgate(&["run", "--", guest.to_str().unwrap(), "strict", "prctl"]);
+    run.says("not measured: it went into SECCOMP's strict mode").ends_with(1);
 }

@@ -48,6 +48,9 @@ pub(super) struct Measured<'a> {
     own: Option<Vec<f64>>,
     /// No other test ran in the process.
     alone: bool,
+    /// The program itself said where the windows end: what grows outside of them counts as what
+    /// grows inside, or a leak behind the end would be nobody's.
+    ends_itself: bool,
     groups: Vec<(&'a [f64], f64)>,
     block: f64,
     /// Nothing but the test changes it: every step counts.
@@ -56,7 +59,16 @@ pub(super) struct Measured<'a> {
 
 impl Measured<'_> {
     pub(super) fn of_os(metric: Metric, total: Vec<f64>, block: f64) -> Self {
-        Self { metric, total, own: None, alone: true, groups: Vec::new(), block, exact: false }
+        Self {
+            metric,
+            total,
+            own: None,
+            alone: true,
+            ends_itself: false,
+            groups: Vec::new(),
+            block,
+            exact: false,
+        }
     }
 
     /// Of what nothing but the test changes.
@@ -135,11 +147,13 @@ pub(super) fn judge(
         values
     };
     let alone = windows.len() == record.windows.len();
+    let ends_itself = record.tells_its_own_tests();
     let bytes = Measured {
         metric: Metric::NativeLiveBytes,
         total: without(groups::totals(&windows, Counters::live_bytes), |g| &g.bytes),
         own: Some(without(own_doing(&windows, Counters::live_bytes), |g| &g.bytes)),
         alone,
+        ends_itself,
         groups: sorted.unwaived.iter().map(|g| (g.bytes.as_slice(), g.block)).collect(),
         block,
         exact: true,
@@ -149,6 +163,7 @@ pub(super) fn judge(
         total: without(groups::totals(&windows, Counters::live_allocations), |g| &g.counts),
         own: Some(without(own_doing(&windows, Counters::live_allocations), |g| &g.counts)),
         alone,
+        ends_itself,
         groups: Vec::new(),
         block: 1.0,
         exact: true,
@@ -262,9 +277,15 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
     let metric = measured.metric;
     let (end_to_end, own) = measured.growths(allowed);
     if measured.alone && end_to_end.finding == Finding::Grows && own.slope.high <= threshold.limit {
-        let what =
-            "per iteration outside of the test itself, in the set-up of its suite or in another thread";
-        return j.raise(Verdict::Warn, too_much(metric, end_to_end.slope.slope, what, threshold.limit));
+        let (what, verdict) = if measured.ends_itself {
+            let what = "per iteration outside of the windows that the program gives the test";
+            (what, exceeded(threshold.level))
+        } else {
+            let what =
+                "per iteration outside of the test itself, in the set-up of its suite or in another thread";
+            (what, Verdict::Warn)
+        };
+        return j.raise(verdict, too_much(metric, end_to_end.slope.slope, what, threshold.limit));
     }
     let total = measured.growth(allowed);
     let judged =

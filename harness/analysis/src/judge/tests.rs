@@ -273,9 +273,23 @@ fn growth_between_the_windows_is_not_the_tests() {
             }
         });
     }
-    let input = confirmed_by(screen.end(), ConfirmationInput::Repeated(Box::new(again.end().into())));
+    let (screen, again) = (screen.end(), again.end());
+    let repeated = |record: ProcessRecord| ConfirmationInput::Repeated(Box::new(record.into()));
+    let input = confirmed_by(screen.clone(), repeated(again.clone()));
     let reason = "64 B per iteration outside of the test itself, in the set-up of its suite or in another thread (allowed 0 B)";
     assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason, 0);
+
+    // Where the program itself ends the windows it would hide any leak by ending them before it.
+    let mut told = again;
+    told.hello.as_mut().unwrap().capabilities.push("boundary.c_api".to_owned());
+    let input = confirmed_by(screen.clone(), repeated(told.clone()));
+    let reason = "64 B per iteration outside of the windows that the program gives the test (allowed 0 B)";
+    assert_verdict(&input, &GatePolicy::default(), Verdict::Fail, reason, 1);
+    told.hello.as_mut().unwrap().capabilities.push("boundary.gtest".to_owned());
+    assert_eq!(
+        only(&report(&confirmed_by(screen, repeated(told)), &GatePolicy::default())).verdict,
+        Verdict::Warn
+    );
 }
 
 /// Handed to a thread that frees it after the test has ended, before the next iteration begins.

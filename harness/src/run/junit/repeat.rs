@@ -229,7 +229,7 @@ async fn one(
         return Ok((ConfirmationFacts::Broken(why), false));
     }
     let ended_well = done.ended.exit.is_success();
-    let outcome = match outcome(done, &id, &output, finished) {
+    let outcome = match outcome(setting, done, &id, &output, finished) {
         // Nobody told it to stop: it waited in vain.
         ConfirmationFacts::Repeated(_) if ended_well && !last.was_told.load(Ordering::Acquire) => {
             ConfirmationFacts::Broken(

@@ -167,3 +167,20 @@ async fn an_executable_that_fails_to_list_is_an_error_with_how_it_ended() {
     listing.arguments = vec!["A.\\n  one\\n".into()];
     assert_eq!(list_tests(listing, limit).await.unwrap(), ["A.one"]);
 }
+
+#[test]
+fn what_ran_below_fakeroot_is_started_below_a_new_one() {
+    let environ: Vec<(OsString, OsString)> =
+        [("FAKEROOTKEY", "1234"), ("LD_PRELOAD", "libfakeroot-sysv.so:/agent.so:/theirs.so"), ("A", "b")]
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
+    let launch = confirm(&hello(&["./tests", "--own"]), Some(&environ), "A.b", Repeat::Forever);
+    assert_eq!(launch.program, PathBuf::from("fakeroot"));
+    assert_eq!(
+        launch.arguments,
+        ["--", "/build/tests", "--own", "--gtest_filter=A.b", "--gtest_repeat=-1"].map(OsString::from)
+    );
+    let kept = [("LD_PRELOAD", "/agent.so:/theirs.so"), ("A", "b")].map(|(n, v)| (n.into(), v.into()));
+    assert_eq!(launch.environment, Environment::Exactly(kept.to_vec()));
+}

@@ -1,0 +1,108 @@
+//! The calls by which a guest gives something up for good: `prctl`, and `syscall`, with which the
+//! same can be asked for. On Linux only.
+//!
+//! All others pass with their registers as they came and no frame of ours on the stack, so that
+//! `clone` and `vfork` by `syscall` work as before.
+
+use core::arch::global_asm;
+use core::ffi::{c_int, c_long};
+
+use memgate_tracker::sys::Errno;
+
+use super::Pointer;
+use super::function::{Function, exported, functions, no_descriptor as no_call};
+use crate::session;
+
+functions! { prctl no_call syscall no_call }
+
+exported! { "memgate_controls": prctl }
+exported! { "memgate_calls": syscall }
+
+/// Finds both when the agent is loaded: they are called in signal handlers and between `vfork` and
+/// `exec`, where nothing can be looked for.
+pub(crate) fn bind_controls() {
+    for function in ALL {
+        function.bind();
+    }
+}
+
+/// Where the first argument is one of two numbers, tells `$note` of the call before it is made.
+macro_rules! telling {
+    ($name:literal, $one:literal, $other:literal, $note:literal) => {
+        concat!(
+            ".globl ",
+            $name,
+            "\n.hidden ",
+            $name,
+            "\n",
+            $name,
+            ":\n",
+            ".cfi_startproc\n",
+            "cmp edi, {",
+            $one,
+            "}\n",
+            "je 1f\n",
+            "cmp edi, {",
+            $other,
+            "}\n",
+            "je 1f\n",
+            "jmp r11\n",
+            "1:\n",
+            "push rdi\n",
+            "push rsi\n",
+            "push rdx\n",
+            "push rcx\n",
+            "push r8\n",
+            "push r9\n",
+            "push r11\n",
+            ".cfi_adjust_cfa_offset 56\n",
+            "call {",
+            $note,
+            "}\n",
+            "pop r11\n",
+            "pop r9\n",
+            "pop r8\n",
+            "pop rcx\n",
+            "pop rdx\n",
+            "pop rsi\n",
+            "pop rdi\n",
+            ".cfi_adjust_cfa_offset -56\n",
+            "jmp r11\n",
+            ".cfi_endproc\n",
+        )
+    };
+}
+
+global_asm!(
+    ".text",
+    telling!("memgate_controls", "set_counter", "set_seccomp", "controls"),
+    telling!("memgate_calls", "call_prctl", "call_seccomp", "calls"),
+    set_counter = const libc::PR_SET_TSC,
+    set_seccomp = const libc::PR_SET_SECCOMP,
+    call_prctl = const libc::SYS_prctl,
+    call_seccomp = const libc::SYS_seccomp,
+    controls = sym controls,
+    calls = sym calls,
+);
+
+extern "C" fn controls(option: c_int, argument: usize) {
+    const STRICT: usize = libc::SECCOMP_MODE_STRICT as usize;
+    const FORBIDDEN: usize = libc::PR_TSC_SIGSEGV as usize;
+    let errno = Errno::save();
+    match (option, argument) {
+        (libc::PR_SET_TSC, FORBIDDEN) => session::gives_up_counter(),
+        (libc::PR_SET_SECCOMP, STRICT) => session::gives_up_system_calls(),
+        _ => {}
+    }
+    errno.restore();
+}
+
+/// `syscall(SYS_prctl, option, argument)`, `syscall(SYS_seccomp, operation, …)`.
+extern "C" fn calls(number: c_long, first: c_int, second: usize) {
+    const STRICT: c_int = libc::SECCOMP_SET_MODE_STRICT.cast_signed();
+    match (number, first) {
+        (libc::SYS_prctl, option) => controls(option, second),
+        (libc::SYS_seccomp, STRICT) => controls(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT as usize),
+        _ => {}
+    }
+}
