@@ -4,6 +4,7 @@ use memgate_model::{Frame, Leak, LeakKind, format_bytes};
 
 use super::write::Html;
 use crate::human::holder;
+use crate::names::{in_module, of_frame};
 use crate::stacks::own;
 
 pub(super) fn group(html: &mut Html, leak: &Leak, grows: bool) {
@@ -52,11 +53,11 @@ pub(super) fn group(html: &mut Html, leak: &Leak, grows: bool) {
 }
 
 fn stack_line(html: &mut Html, frame: &Frame) {
-    html.markup("<li><code>").text(&crate::stacks::name(frame)).markup("</code>");
+    html.markup("<li><code>").text(&of_frame(frame)).markup("</code>");
     let place = match (&frame.file, frame.line) {
         (Some(file), Some(line)) => format!("{file}:{line}"),
         (Some(file), None) => file.clone(),
-        (None, _) if frame.function.is_some() => format!("{}+{:#x}", frame.module, frame.offset),
+        (None, _) if frame.function.is_some() => in_module(frame),
         (None, _) => String::new(),
     };
     let inlined = if frame.inlined { " (inlined)" } else { "" };

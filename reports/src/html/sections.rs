@@ -92,7 +92,7 @@ pub(super) fn followed(report: &RunReport) -> Html {
     html.markup("<div class=scroll tabindex=0 role=group aria-label=\"Followed objects\"><table><thead><tr><th scope=col>class<th scope=col>allocated at<th scope=col class=n>objects<th scope=col class=n>bytes<th scope=col class=n>left at the end<th scope=col class=n>bytes left<th scope=col>the others</thead><tbody>");
     for site in followed.sites.iter().take(LISTED) {
         html.markup("<tr><th scope=row class=code>").text(&site.class).markup("<td class=code>");
-        html.text(&site.frames.first().map(crate::stacks::name).unwrap_or_default());
+        html.text(&site.frames.first().map(crate::names::of_frame).unwrap_or_default());
         amounts(&mut html, [site.allocations, site.bytes, site.live, site.live_bytes]);
         html.markup("<td>").text(&lifetimes(&site.lifetimes));
     }
