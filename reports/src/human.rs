@@ -25,7 +25,7 @@ pub(crate) use block::leak_stack;
 pub(crate) use block::{
     BlockStyle, holder, own_outcome, short_holder, suite_block, test_block, test_body, waive_command,
 };
-pub(crate) use figures::{GAP, interval, leading_metric, per, suite_figures, test_figures};
+pub(crate) use figures::{GAP, leading_metric, per, suite_figures, test_figures, wide};
 pub(crate) use followed::{lifetimes, times};
 pub(crate) use hunt::hunted;
 pub(crate) use memory::app_memory;

@@ -19,6 +19,7 @@ mod agreement;
 mod changes;
 mod chart;
 pub mod chat;
+mod clean;
 mod culprit;
 mod dates;
 mod github;
@@ -27,6 +28,8 @@ mod html;
 mod human;
 mod json;
 mod junit;
+#[cfg(test)]
+mod large_tests;
 pub mod mail;
 mod markdown;
 mod metrics;

@@ -211,5 +211,7 @@ impl std::fmt::Display for Run {
 }
 
 fn parse(text: &str) -> RunReport {
-    serde_json::from_str(text).unwrap_or_else(|e| panic!("not a report: {e}\n{text}"))
+    let report: RunReport =
+        serde_json::from_str(text).unwrap_or_else(|e| panic!("not a report: {e}\n{text}"));
+    report.completed()
 }

@@ -122,21 +122,23 @@ fn excess(value: &MetricValue, limit: f64) -> Option<Excess> {
 
 /// What the figure rests on; nothing to say for a single execution.
 fn basis(metric: Metric, value: &MetricValue) -> Option<String> {
-    let MetricValue { iterations, confidence, low, high, .. } = *value;
+    let MetricValue { iterations, confidence, .. } = *value;
     (iterations > 1).then(|| {
-        if confidence <= 0.0 {
-            return format!("{iterations} iterations");
-        }
-        let [from, best, to] = [low, value.value, high].map(|value| format_value(metric, value));
-        if from == best && to == best {
-            return format!("{iterations} iterations");
-        }
         let percent = format_count(confidence * 100.0);
-        format!("{iterations} iterations, {percent} % interval {}", interval(metric, low, high))
+        let interval =
+            wide(metric, value).map_or_else(String::new, |i| format!(", {percent} % interval {i}"));
+        format!("{iterations} iterations{interval}")
     })
 }
 
-pub(crate) fn interval(metric: Metric, low: f64, high: f64) -> String {
+/// The interval of a figure; `None`: there is none, or it says no more than the figure.
+pub(crate) fn wide(metric: Metric, figure: &MetricValue) -> Option<String> {
+    let [from, best, to] = [figure.low, figure.value, figure.high].map(|value| format_value(metric, value));
+    (figure.confidence > 0.0 && (from != best || to != best))
+        .then(|| interval(metric, figure.low, figure.high))
+}
+
+fn interval(metric: Metric, low: f64, high: f64) -> String {
     let (from, to) = (format_value(metric, low), format_value(metric, high));
     match (low.is_finite(), high.is_finite()) {
         (false, false) => "open".to_owned(),
