@@ -26,12 +26,24 @@ pub fn here(root: Option<&Path>) -> Origin {
 #[must_use]
 pub fn of_run(root: Option<&Path>, machine: Machine, command: &[String]) -> Origin {
     let runs = command.get(1).is_some_and(|command| command == "run");
+    let is_public = runs && !command.iter().any(|argument| may_hold_a_secret(argument));
     Origin {
         machine: Some(machine),
         versions: [("memgate".to_owned(), env!("CARGO_PKG_VERSION").to_owned())].into(),
-        command: if runs { command.to_vec() } else { Vec::new() },
+        command: if is_public { command.to_vec() } else { Vec::new() },
         ..here(root)
     }
+}
+
+/// Reports go to many people: a command line that may hold a secret is in none.
+fn may_hold_a_secret(argument: &str) -> bool {
+    const WORDS: [&str; 7] = ["passw", "secret", "token", "apikey", "api-key", "api_key", "credential"];
+    let lower = argument.to_ascii_lowercase();
+    // A name that is given a value, or an option whose value follows: no file of tests.
+    let (name, has_value) = lower.split_once('=').map_or((lower.as_str(), false), |(name, _)| (name, true));
+    let is_named = (has_value || name.starts_with('-')) && WORDS.iter().any(|word| name.contains(word));
+    let address = lower.split_once("://").and_then(|(_, rest)| rest.split('/').next());
+    is_named || address.is_some_and(|host| host.contains('@'))
 }
 
 /// The folder with the repository above the working directory, else that itself.
@@ -255,6 +267,23 @@ mod tests {
         assert_eq!((told.sha.as_str(), told.branch.as_str()), (SHA, ""), "no branch is checked out");
         fs::write(root.join(".git/HEAD"), "ref: ../../etc/passwd\n").unwrap();
         assert_eq!(of_repository(root), Commit::default(), "a reference is no way out");
+    }
+
+    #[test]
+    fn a_command_line_that_may_hold_a_secret_is_not_told() {
+        let told = |line: &str| {
+            let command: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            of_run(None, Machine::default(), &command).command == command
+        };
+        assert!(told("memgate run -- ctest --test-dir build") && !told("memgate demo"));
+        assert!(told("memgate run -- build/token_tests --gtest_filter=Secret.*"));
+        for line in [
+            "memgate run -- mvn -Ddb.password=x test",
+            "memgate run -- ./t --api-key abc",
+            "memgate run -- ./t https://ci:hunter2@example.com/x",
+        ] {
+            assert!(!told(line), "{line}");
+        }
     }
 
     #[test]

@@ -147,6 +147,8 @@ fn seconds(x: f64, width: f64) -> String {
         w if w > 20.0 => format!("{x:.0}"),
         w if w > 2.0 => format!("{x:.1}"),
         w if w > 0.2 => format!("{x:.2}"),
-        _ => format!("{x:.3}"),
+        w if w > 0.02 => format!("{x:.3}"),
+        w if w > 0.002 => format!("{x:.4}"),
+        _ => format!("{x:.5}"),
     }
 }

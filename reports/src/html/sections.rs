@@ -191,9 +191,9 @@ pub(super) fn excluded(report: &RunReport) -> Html {
     html.markup("<li>The agent's own memory, threads and descriptors: counted apart, below.");
     html.markup("<li>Frames of the C library, the test runner and the agent: left out of stacks and of the ids of leaks.");
     for (names, what) in [
-        (failed, "failed by themselves and were not judged for leaks"),
-        (skipped, "skipped themselves"),
-        (unscreened, "passed, and were not screened"),
+        (failed, "not judged for leaks, failed otherwise"),
+        (skipped, "skipped"),
+        (unscreened, "passed, and not screened"),
     ] {
         if !names.is_empty() {
             html.element(

@@ -183,11 +183,13 @@ fn body(
     html.markup("<p class=facts>").text(own_outcome(test.outcome));
     html.text(&format!(" in {} · ", seconds(test.duration_s)));
     html.markup("<a").attribute("href", &format!("#{anchor}")).markup(">link to this test</a></p>");
-    if !test.reason.is_empty() {
+    let basis = statistics(test).filter(|_| matches!(test.verdict, Verdict::Fail | Verdict::Warn));
+    // It begins with what the shortest reason says.
+    if !test.reason.is_empty() && basis.as_ref().is_none_or(|basis| !basis.starts_with(&test.reason)) {
         html.element("p class=reason", &test.reason);
     }
-    if let Some(figure) = statistics(test).filter(|_| matches!(test.verdict, Verdict::Fail | Verdict::Warn)) {
-        html.element("p", &figure);
+    if let Some(basis) = basis {
+        html.element("p", &basis);
     }
     let until = waive_until(&report.started);
     for leak in &test.leaks {

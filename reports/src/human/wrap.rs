@@ -30,19 +30,20 @@ fn break_up(text: &mut String, line: &str, columns: usize) {
     let indent = line.len() - body.len();
     let deeper = if indent == 0 { BELOW_A_HEADLINE } else { indent + DEEPER };
     text.push_str(&line[..indent]);
-    let mut column = indent;
+    let (mut column, mut is_begun) = (indent, false);
     let mut put = |part: &str, gap: &str| {
-        let (wide, between) = (visible_width(part), if column > deeper { gap.len() } else { 0 });
-        if column + between + wide > columns && column > deeper {
+        let wide = visible_width(part);
+        if is_begun && column + gap.len() + wide > columns {
             text.push('\n');
             text.extend(std::iter::repeat_n(' ', deeper));
             column = deeper;
-        } else if column > indent {
-            text.push_str(&gap[..between]);
-            column += between;
+        } else if is_begun {
+            text.push_str(gap);
+            column += gap.len();
         }
         text.push_str(part);
         column += wide;
+        is_begun = true;
     };
     for field in body.split(GAP).map(str::trim).filter(|field| !field.is_empty()) {
         if deeper + visible_width(field) <= columns || field.contains("memgate ") {
@@ -89,6 +90,10 @@ mod tests {
             (
                 "\u{1b}[1mFAIL\u{1b}[0m  A.b   123456789 123456789 12345678",
                 "\u{1b}[1mFAIL\u{1b}[0m  A.b   123456789 123456789 12345678\n",
+            ),
+            (
+                "one two three four five six seven eight nine",
+                "one two three four five six seven eight\n      nine\n",
             ),
             (
                 "unbreakable_unbreakable_unbreakable_unbreakable",
