@@ -58,4 +58,4 @@ pub use places::{Checkout, Place};
 pub use registry::{ChartFile, RenderError, ReportKind, charts, render};
 pub use sarif::sarif;
 pub use stacks::{folded, speedscope};
-pub use visible::harmless;
+pub use visible::{harmless, harmless_in_colours};

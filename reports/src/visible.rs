@@ -32,6 +32,22 @@ pub fn harmless(text: &str) -> String {
     without_commands(&lines.join("\n"))
 }
 
+/// The same of text that was rendered in colours, and whose renderer lets no other escape
+/// sequence through: styles stay.
+#[must_use]
+pub fn harmless_in_colours(text: &str) -> String {
+    let mut parts = text.split("\u{1b}[");
+    let mut safe = parts.next().map(harmless).unwrap_or_default();
+    for part in parts {
+        let is_style = |style: &str| style.bytes().all(|b| b.is_ascii_digit() || b == b';');
+        match part.split_once('m').filter(|(style, _)| is_style(style)) {
+            Some((style, rest)) => safe += &format!("\u{1b}[{style}m{}", harmless(rest)),
+            None => safe += &harmless(&format!("\u{1b}[{part}")),
+        }
+    }
+    without_commands(&safe)
+}
+
 /// No line that GitHub's runner, Azure Pipelines or TeamCity reads as a command: none begins with
 /// `::`, not even behind blanks and colours, and none has one of their marks.
 pub(crate) fn without_commands(text: &str) -> String {
@@ -74,6 +90,9 @@ mod tests {
         ] {
             assert_eq!(harmless(text), safe);
         }
+        let rendered = "\u{1b}[1;31merror\u{1b}[0m: a\u{9b}31m\u{1b}[2J\n\u{1b}[0m::x";
+        let safe = "\u{1b}[1;31merror\u{1b}[0m: a\\u{9b}31m\\u{1b}[2J\n\u{1b}[0m\\u{3a}:x";
+        assert_eq!(harmless_in_colours(rendered), safe);
         let styled = "\u{1b}[1m\u{1b}[31m ::error::b";
         assert_eq!(without_commands(styled), "\u{1b}[1m\u{1b}[31m \\u{3a}:error::b");
     }

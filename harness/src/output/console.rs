@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use anstream::stream::RawStream;
 use anstyle::{AnsiColor, Style};
 use indicatif::ProgressBar;
-use memgate_reports::harmless;
+use memgate_reports::{harmless, harmless_in_colours};
 
 use crate::cli::ColorChoice;
 use crate::deliver::Screen;
@@ -94,11 +94,12 @@ impl Console {
         self.rendered(&format!("{style}{label}:{style:#} {}", harmless(text)));
     }
 
-    /// An error with its hint, to stderr. A configuration's mistakes come rendered and are printed
-    /// as they are.
+    /// An error with its hint, to stderr. A configuration's mistakes come rendered, in colours.
     pub fn error(&self, error: &ExpectedError) {
         match error {
-            ExpectedError::Configuration(rendered) => self.rendered(rendered.trim_end()),
+            ExpectedError::Configuration(rendered) => {
+                self.rendered(&harmless_in_colours(rendered.trim_end()));
+            }
             other => self.labelled(ERROR, "error", &other.to_string()),
         }
         if let Some(hint) = error.hint() {
