@@ -117,7 +117,12 @@ try {
         await picture(name, 0, Math.min(2600, await evaluate("document.documentElement.scrollHeight")));
         await picture(`memory-${width}-${scheme}.png`, await evaluate("(document.getElementById('memory-h') || document.body).getBoundingClientRect().top + scrollY"), 1000);
         await picture(`stacks-${width}-${scheme}.png`, await evaluate("(document.getElementById('stacks') || document.body).getBoundingClientRect().top + scrollY"), 1000);
-        if (width === 1280 && scheme === "light") await picture("readme.png", 0, 1060);
+        if (width === 1280 && scheme === "light") {
+          // Where this happens to be checked out is nothing for a picture.
+          await evaluate(`document.querySelectorAll(".command").forEach((c) => { c.textContent = c.textContent.replace(/ \\/\\S*\\//, " build/"); })`);
+          await evaluate(`document.querySelectorAll(".origin dd").forEach((d) => { d.textContent = d.textContent.replace(/^([0-9a-f]{12}) on .*/, "$1 on main").replace(/^[^,]*, (?=.* processors?$)/, ""); })`);
+          await picture("readme.png", 0, 1400);
+        }
         if (axe && existsSync(axe)) {
           await evaluate("document.querySelectorAll('details').forEach((d, i) => { if (i < 40) d.open = true; })");
           await evaluate(readFileSync(axe, "utf8") + "; 1");
