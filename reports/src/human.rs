@@ -173,7 +173,7 @@ fn blocks(report: &RunReport, style: &BlockStyle) -> Vec<String> {
     for suite in &report.suites {
         for test in &suite.tests {
             if matches!(test.verdict, Verdict::Warn | Verdict::Error | Verdict::Fail) {
-                let again = rerun::command(report, &suite.runner, test);
+                let again = rerun::command(report, suite, test);
                 let name = qualified(report, suite, test);
                 blocks.push((test.verdict, test_block(test, &name, again.as_deref(), style)));
             }

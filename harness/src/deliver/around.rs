@@ -51,15 +51,15 @@ impl Around {
             }
         });
         let root = project_root();
-        let surroundings = surroundings(report, origin::here(root.as_deref()));
+        let surroundings = surroundings(report, &origin::here(root.as_deref()));
         let checkout = checkout_at(root, report);
         Self { surroundings, checkout, changes: Changes::since(before.as_ref(), report), warnings }
     }
 }
 
 /// This job's own words first: what a report says may come from elsewhere.
-fn surroundings(report: &RunReport, here: Origin) -> Surroundings {
-    let known = [Some(&here), report.origin.as_ref()];
+fn surroundings(report: &RunReport, here: &Origin) -> Surroundings {
+    let known = [Some(here), report.origin.as_ref()];
     let commit = |of: fn(&Commit) -> &String| {
         let commits = known.iter().flatten().filter_map(|origin| origin.commit.as_ref());
         commits.map(of).find(|text| !text.is_empty()).cloned().unwrap_or_default()

@@ -50,7 +50,7 @@ pub(super) fn post(report: &RunReport, webhook: &Webhook, around: &Around, conso
 /// Only encrypted, or on this machine. The address is taken apart by what will connect to it:
 /// `http://127.0.0.1:1@example.com/` is one of example.com.
 fn check(url: &str) -> Result<(), String> {
-    let uri: Uri = url.trim().parse().map_err(|_| "its address is no URL".to_owned())?;
+    let uri: Uri = url.trim().parse().map_err(|why| format!("its address is no URL: {why}"))?;
     let host = uri.host().filter(|host| !host.is_empty()).ok_or("its address names no host")?;
     match uri.scheme_str() {
         Some("https") => Ok(()),

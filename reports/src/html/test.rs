@@ -195,7 +195,7 @@ fn body(
     for leak in &test.leaks {
         leak::group(&mut html, leak, Some(&until));
     }
-    if let Some(again) = rerun::command(report, &suite.runner, test).filter(|_| !test.leaks.is_empty()) {
+    if let Some(again) = rerun::command(report, suite, test).filter(|_| !test.leaks.is_empty()) {
         html.markup("<p class=facts>run only this test: ");
         leak::command(&mut html, &again);
         html.markup("</p>");
