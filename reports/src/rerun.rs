@@ -14,6 +14,13 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
         vec![name_of(program), "run".to_owned(), "--filter".to_owned(), quoted(&filter(suite, test)?)];
     let end = arguments.iter().position(|argument| argument == "--");
     let (own, tests) = arguments.split_at(end.unwrap_or(arguments.len()));
+    if let Some(tool) = tests.get(1).filter(|_| suite.runner == "junit") {
+        // Only of these it is known how they are told to run a part.
+        let tool = tool.rsplit('/').next().unwrap_or(tool);
+        if !["mvn", "mvnw", "gradle", "gradlew"].contains(&tool) {
+            return None;
+        }
+    }
     if end.is_none() {
         // A suite of the configuration that has several executables names them behind its own name.
         let name = suite.name.split('/').next().unwrap_or_default();
@@ -100,8 +107,11 @@ mod tests {
     #[test]
     fn the_least_that_runs_a_test_is_selected() {
         let mut report = sample::leak();
-        let command_line = ["memgate", "run", "--", "x"].map(str::to_owned).to_vec();
-        report.origin = Some(Origin { command: command_line, ..Origin::default() });
+        let typed = |program: &str| {
+            let command = ["memgate", "run", "--", program].map(str::to_owned).to_vec();
+            Some(Origin { command, ..Origin::default() })
+        };
+        report.origin = typed("./mvnw");
         for (runner, id, is_class, selected) in [
             ("gtest", "A.b", false, Some("A.b")),
             ("gtest", "Map.SetUpTestSuite()", false, Some("'Map.*'")),
@@ -113,8 +123,12 @@ mod tests {
         ] {
             let suite = SuiteReport { runner: runner.to_owned(), ..report.suites[0].clone() };
             let test = TestReport { id: id.to_owned(), is_class, ..sample::test("") };
-            let again = selected.map(|selected| format!("memgate run --filter {selected} -- x"));
+            let again = selected.map(|selected| format!("memgate run --filter {selected} -- ./mvnw"));
             assert_eq!(command(&report, &suite, &test), again);
+            if runner == "junit" {
+                let java = RunReport { origin: typed("java"), ..report.clone() };
+                assert_eq!(command(&java, &suite, &test), None, "nobody knows how");
+            }
         }
     }
 }

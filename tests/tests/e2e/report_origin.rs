@@ -1,4 +1,5 @@
-//! What a report says of where it comes from, and that the commands beside a leak work.
+//! What a report says of where it comes from, that the commands beside a leak work, and how large
+//! the reports of many tests are.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -99,4 +100,36 @@ fn the_commands_beside_a_leak_run_its_test_alone_and_accept_it() {
     let run = typed(again);
     run.ends_with(0);
     assert!(run.test("Title.IsRead").leaks[0].waiver.is_some(), "{run}");
+}
+
+/// Each clean test is a line of the page and of `report.json`; packed, as CI uploads it, the whole
+/// session of 50,000 stays below 20 MB.
+#[test]
+fn five_thousand_tests_with_parameters_take_a_line_each() {
+    const TESTS: u64 = 5000;
+    /// What a page and a report have besides tests: style, script, curves of the suite.
+    const FRAME: u64 = 64 << 10;
+    let suite = samples::own_suite(
+        "many_parameters",
+        "#include <gtest/gtest.h>\n#include <vector>\n\
+         class Multiplication : public ::testing::TestWithParam<int> {};\n\
+         TEST_P(Multiplication, AgreesWithTheReference) { std::vector<int> v(GetParam() % 100); ASSERT_LT(v.size(), 100u); }\n\
+         INSTANTIATE_TEST_SUITE_P(Matrix, Multiplication, ::testing::Range(0, 5000));\n",
+    );
+    let project = Project::new("many-parameters");
+    let run = project.run(&suite);
+    run.ends_with(0);
+    assert_eq!(run.suite().tests.len(), 5000);
+    let session = fs::canonicalize(project.session()).unwrap();
+    let size = |name: &str| fs::metadata(session.join(name)).unwrap().len();
+    let (json, page) = (size("report.json"), size("report.html"));
+    let packed = Command::new("tar").arg("-czf").arg("-").arg("-C").arg(&session).arg(".").output().unwrap();
+    assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
+    let packed = packed.stdout.len() as u64;
+    memgate_e2e::say(&format!(
+        "{TESTS} tests: report.json {json} B, report.html {page} B, session packed {packed} B"
+    ));
+    assert!(json <= 400 * TESTS + FRAME, "{json}");
+    assert!(page <= 200 * TESTS + FRAME, "{page}");
+    assert!(packed <= (20 << 20) * TESTS / 50_000, "{packed}");
 }
