@@ -25,11 +25,14 @@ pub(crate) fn is_unsafe(c: char) -> bool {
 }
 
 /// Lines of a terminal or of a CI server's log that nothing from outside can act on: no control or
-/// invisible character but the ends of lines, and no command.
+/// invisible character but tabs and the ends of lines, and no command.
 #[must_use]
 pub fn harmless(text: &str) -> String {
-    let lines: Vec<_> = text.split('\n').map(visible).collect();
-    without_commands(&lines.join("\n"))
+    let parts = text.split_inclusive(['\n', '\t']).map(|part| {
+        let text = part.trim_end_matches(['\n', '\t']);
+        visible(text).into_owned() + &part[text.len()..]
+    });
+    without_commands(&parts.collect::<String>())
 }
 
 /// The same of text that was rendered in colours, and whose renderer lets no other escape
@@ -66,7 +69,7 @@ pub(crate) fn without_commands(text: &str) -> String {
 
 /// Behind the blanks and colours that a line begins with.
 fn without_style(line: &str) -> &str {
-    let line = line.trim_start_matches(' ');
+    let line = line.trim_start_matches([' ', '\t']);
     match line.strip_prefix("\u{1b}[").and_then(|style| style.split_once('m')) {
         Some((_, rest)) => without_style(rest),
         None => line,
@@ -86,7 +89,8 @@ mod tests {
             ("\u{1b}[31m::error::b", r"\u{1b}[31m::error::b"),
             ("x ##[error]y ##vso[task.complete]", r"x \u{23}#[error]y \u{23}#vso[task.complete]"),
             ("## heading", "## heading"),
-            ("a\n", "a\n"),
+            ("a\n\tat b\n", "a\n\tat b\n"),
+            ("\t::error::b\r\n", "\t\\u{3a}:error::b\\r\n"),
         ] {
             assert_eq!(harmless(text), safe);
         }
