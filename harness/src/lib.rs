@@ -18,6 +18,7 @@ pub mod embedded;
 pub mod exit;
 pub mod listed;
 pub mod names;
+pub mod origin;
 pub mod output;
 pub mod plan;
 pub mod proc_fs;

@@ -62,6 +62,7 @@ fn report() -> RunReport {
             hunt: None,
             curve: Vec::new(),
             test_ends: Vec::new(),
+            clean_metrics: [].into(),
             reason: String::new(),
             metrics: [].into(),
             tests: (0..TESTS).map(test).collect(),
@@ -69,6 +70,7 @@ fn report() -> RunReport {
         waivers: Vec::new(),
         errors: Vec::new(),
         followed: None,
+        origin: None,
     }
 }
 
@@ -91,6 +93,7 @@ fn test(number: u64) -> TestReport {
     TestReport {
         id: format!("Suite{}.test{number}", number / 40),
         is_class: false,
+        clean: false,
         outcome: Outcome::Passed,
         verdict: if leaks { Verdict::Fail } else { Verdict::Pass },
         reason: if leaks { format!("{step} B per iteration (allowed 0 B)") } else { String::new() },

@@ -7,7 +7,7 @@
 use memgate_model::{RunReport, Verdict};
 
 use crate::places::{Checkout, Place};
-use crate::summary::{headline, in_short, not_passed, qualified};
+use crate::summary::{headline, in_short, not_passed, qualified, statistics};
 use crate::visible::visible;
 
 /// Shown per kind and step.
@@ -24,6 +24,9 @@ pub fn annotations(report: &RunReport, checkout: &Checkout) -> String {
         let place =
             test.leaks.iter().filter(|leak| leak.waiver.is_none()).find_map(|leak| checkout.place(leak));
         let mut text = in_short(test);
+        if let Some(figure) = statistics(test) {
+            text += &format!("\n{figure}");
+        }
         if let Some(leak) = test.leaks.iter().find(|leak| leak.waiver.is_none()) {
             text += &format!("\n{} ({})", leak.title, leak.id);
         }
@@ -69,8 +72,8 @@ mod tests {
         assert_eq!(
             text,
             "::error title=memgate::1 of 2 tests leaks\n\
-             ::error file=src/map_cache.cpp,line=88,title=engine_tests%3A%3AMapCache.scroll::48.0 KiB per iteration (allowed 0 B), \
-             12 allocations, 35 iterations, 99 %25 interval 48.0–48.0 KiB%0A12 × 4096 B (n1-5f1c09a2b47d1e03)\n"
+             ::error file=src/map_cache.cpp,line=88,title=engine_tests%3A%3AMapCache.scroll::MapCache::insert leaks 48.0 KiB per run · src/map_cache.cpp:88%0A48.0 KiB per iteration (allowed 0 B), \
+             12 allocations, 35 iterations%0A12 × 4096 B (n1-5f1c09a2b47d1e03)\n"
         );
     }
 

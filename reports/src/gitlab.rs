@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::places::Checkout;
 use crate::registry::RenderError;
-use crate::summary::{in_short, not_passed, qualified};
+use crate::summary::{in_short, not_passed, of_a_leak, qualified};
 use crate::visible::visible;
 
 #[derive(Serialize)]
@@ -51,12 +51,7 @@ pub fn code_quality(report: &RunReport, checkout: &Checkout) -> Result<String, R
         for leak in &leaks {
             let place = checkout.place(leak);
             let entry = Entry {
-                description: format!(
-                    "{} leaks in {}: {}",
-                    visible(&leak.title),
-                    visible(&name),
-                    visible(&in_short(test))
-                ),
+                description: of_a_leak(suite, test, leak),
                 check_name: "memgate.leak",
                 fingerprint: fingerprint("leak", &leak.id),
                 severity,

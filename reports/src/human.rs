@@ -12,6 +12,7 @@ mod hunt;
 mod memory;
 mod paint;
 mod stack;
+mod wrap;
 
 use std::collections::BTreeMap;
 
@@ -21,15 +22,18 @@ use memgate_model::{
 };
 
 pub(crate) use block::leak_stack;
-pub(crate) use block::{BlockStyle, holder, own_outcome, suite_block, test_block, test_body};
-pub(crate) use figures::{GAP, interval, per, suite_figures, test_figures};
+pub(crate) use block::{
+    BlockStyle, holder, own_outcome, short_holder, suite_block, test_block, test_body, waive_command,
+};
+pub(crate) use figures::{GAP, leading_metric, per, suite_figures, test_figures, wide};
 pub(crate) use followed::{lifetimes, times};
 pub(crate) use hunt::hunted;
 pub(crate) use memory::app_memory;
 pub(crate) use paint::Paint;
 use stack::width;
 
-use crate::visible::visible;
+use crate::rerun;
+use crate::visible::{visible, without_commands};
 
 /// Names listed in one line before the rest is counted.
 const NAMES: usize = 10;
@@ -67,12 +71,16 @@ pub fn human(report: &RunReport, options: &HumanOptions) -> String {
     let closing = [
         one_time(report),
         not_judged(report),
-        agent_cost(&report.agent_cost),
+        agent_cost(&report.agent_cost, report.duration_s),
         summary(report, options, &style),
     ];
     sections.push(closing.concat());
     sections.retain(|section| !section.is_empty());
-    sections.join("\n")
+    let text = without_commands(&sections.join("\n"));
+    match options.width {
+        Some(columns) => wrap::wrapped(&text, columns),
+        None => text,
+    }
 }
 
 /// The first of a month, three to four months after the run: long enough to repair it, short enough
@@ -165,7 +173,9 @@ fn blocks(report: &RunReport, style: &BlockStyle) -> Vec<String> {
     for suite in &report.suites {
         for test in &suite.tests {
             if matches!(test.verdict, Verdict::Warn | Verdict::Error | Verdict::Fail) {
-                blocks.push((test.verdict, test_block(test, &qualified(report, suite, test), style)));
+                let again = rerun::command(report, suite, test);
+                let name = qualified(report, suite, test);
+                blocks.push((test.verdict, test_block(test, &name, again.as_deref(), style)));
             }
         }
         blocks.extend(suite_block(suite, style));
@@ -296,8 +306,8 @@ fn not_judged(report: &RunReport) -> String {
 }
 
 /// What measuring cost; nothing where nothing was measured.
-fn agent_cost(cost: &AgentCost) -> String {
-    let AgentCost { cpu_ratio, peak_bytes, boundary_s, truncated_stacks } = *cost;
+fn agent_cost(cost: &AgentCost, duration_s: f64) -> String {
+    let AgentCost { cpu_ratio, peak_bytes, boundary_s, truncated_stacks, repeated_s } = *cost;
     if *cost == AgentCost::default() {
         return String::new();
     }
@@ -310,7 +320,13 @@ fn agent_cost(cost: &AgentCost) -> String {
         #[expect(clippy::cast_possible_truncation, reason = "a count of stacks")]
         stacks => format!(", {} not unwound to the root", counted(stacks as usize, "stack")),
     };
-    format!("cost of measuring: {cpu}{peak} at most, {boundary_s:.1} s at boundaries{truncated}\n")
+    let repeated = match repeated_s {
+        0.0 => String::new(),
+        seconds => format!("; repeating tests took {seconds:.1} s of {duration_s:.1} s"),
+    };
+    format!(
+        "cost of measuring: the agent {cpu}{peak} at most, {boundary_s:.1} s at boundaries{truncated}{repeated}\n"
+    )
 }
 
 /// `1 of 214 tests leaks · report: PATH`.
@@ -372,6 +388,21 @@ mod tests {
     }
 
     #[test]
+    fn no_line_is_wider_than_a_terminal_of_80_columns_unless_it_is_a_command() {
+        for (name, report) in sample::all() {
+            let text = human(&report, &HumanOptions { width: Some(80), ..options() });
+            for line in text.lines().filter(|line| width(line) > 80) {
+                let words = line.split_whitespace().count();
+                assert!(line.contains("memgate ") || words == 1, "{name}: {line}");
+            }
+        }
+        let text = human(&sample::leak(), &HumanOptions { width: Some(80), ..options() });
+        let headline =
+            "FAIL  MapCache.scroll\n      MapCache::insert leaks 48.0 KiB per run · src/map_cache.cpp:88\n";
+        assert!(text.contains(headline), "{text}");
+    }
+
+    #[test]
     fn verbose_shows_every_frame_and_each_one_time_stack_once() {
         let text = human(&sample::mixed(), &HumanOptions { verbose: true, ..options() });
         assert!(text.contains("recurse29()") && !text.contains("more frames"), "{text}");
@@ -406,6 +437,10 @@ mod tests {
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
         assert!(!text.contains(['\u{202e}', '\u{fffe}']));
         assert!(text.contains(r"a\u{0}b\u{1b}[31mred"), "shown, not dropped");
+        let mut report = sample::clean();
+        report.suites[0].name = "::error::boo".to_owned();
+        let text = human(&report, &options());
+        assert!(text.starts_with(r"\u{3a}:error::boo  3 tests"), "{text}");
     }
 
     #[test]

@@ -1,18 +1,129 @@
 //! `report.json`: the run report itself, its schema, and the way back for `memgate report`.
 
-use memgate_model::{RunReport, SCHEMA_VERSION};
-use serde::Deserialize;
+use std::io;
 
+use memgate_model::{RunReport, SCHEMA_VERSION};
+use serde::{Deserialize, Serialize as _};
+use serde_json::Serializer;
+use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
+
+use crate::clean;
 use crate::registry::RenderError;
 
-/// The report as indented JSON.
+/// The report as indented JSON; each clean test and each point of a curve is one line.
 ///
 /// # Errors
 /// When serialising fails.
 pub fn json(report: &RunReport) -> Result<String, RenderError> {
-    let mut text = serde_json::to_string_pretty(report).map_err(RenderError::Json)?;
-    text.push('\n');
-    Ok(text)
+    let mut lean = report.clone();
+    for suite in &mut lean.suites {
+        let Some(figures) = clean::figures(suite).cloned() else { continue };
+        for test in suite.tests.iter_mut().filter(|test| clean::is_clean(test, Some(&figures))) {
+            test.clean = true;
+            test.metrics.clear();
+        }
+        suite.clean_metrics = figures;
+    }
+    let tests = lean.suites.iter().flat_map(|suite| &suite.tests);
+    let lines = Lines {
+        pretty: PrettyFormatter::new(),
+        containers: Vec::new(),
+        line: None,
+        is_line: tests.map(|test| test.clean),
+    };
+    let mut text = Vec::new();
+    lean.serialize(&mut Serializer::with_formatter(&mut text, lines)).map_err(RenderError::Json)?;
+    text.push(b'\n');
+    String::from_utf8(text).map_err(|why| RenderError::Json(serde::ser::Error::custom(why)))
+}
+
+/// Indents what people read, and writes on one line what there is much of: clean tests, and arrays
+/// in arrays, which are points.
+struct Lines<I> {
+    pretty: PrettyFormatter<'static>,
+    /// What is open: `[` or `{`.
+    containers: Vec<u8>,
+    /// How many of them were open where the line began that is being written.
+    line: Option<usize>,
+    /// Of each test in turn: is it a line?
+    is_line: I,
+}
+
+/// Report, suites, suite, tests.
+const OPEN_ABOVE_A_TEST: &[u8] = b"{[{[";
+
+impl<I: Iterator<Item = bool>> Lines<I> {
+    fn opens(&mut self, container: u8) {
+        let is_test = container == b'{' && self.containers == OPEN_ABOVE_A_TEST;
+        let is_point = container == b'[' && self.containers.last() == Some(&b'[');
+        if self.line.is_none() && (is_point || (is_test && self.is_line.next() == Some(true))) {
+            self.line = Some(self.containers.len());
+        }
+        self.containers.push(container);
+    }
+
+    fn closes(&mut self) {
+        self.containers.pop();
+        if self.line == Some(self.containers.len()) {
+            self.line = None;
+        }
+    }
+}
+
+/// Each of these is written by one of the two, and the pretty one has to know how deep it is.
+macro_rules! one_of_both {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {
+        $(fn $name<W: ?Sized + io::Write>(&mut self, writer: &mut W, $($argument: $type),*) -> io::Result<()> {
+            match self.line {
+                Some(_) => CompactFormatter.$name(writer, $($argument),*),
+                None => self.pretty.$name(writer, $($argument),*),
+            }
+        })*
+    };
+}
+
+impl<I: Iterator<Item = bool>> Formatter for Lines<I> {
+    one_of_both! {
+        begin_array_value(first: bool);
+        end_array_value();
+        begin_object_key(first: bool);
+        begin_object_value();
+        end_object_value();
+    }
+
+    fn begin_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.opens(b'[');
+        match self.line {
+            Some(_) => CompactFormatter.begin_array(writer),
+            None => self.pretty.begin_array(writer),
+        }
+    }
+
+    fn end_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        match self.line {
+            Some(_) => CompactFormatter.end_array(writer)?,
+            None => self.pretty.end_array(writer)?,
+        }
+        self.closes();
+        Ok(())
+    }
+
+    fn begin_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.opens(b'{');
+        match self.line {
+            Some(_) => CompactFormatter.begin_object(writer),
+            None => self.pretty.begin_object(writer),
+        }
+    }
+
+    fn end_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        match self.line {
+            Some(_) => CompactFormatter.end_object(writer)?,
+            None => self.pretty.end_object(writer)?,
+        }
+        self.closes();
+        Ok(())
+    }
 }
 
 /// The JSON Schema of `report.json`, as committed in `reports/report.schema.json`.
@@ -35,7 +146,7 @@ pub fn from_json(bytes: &[u8]) -> Result<RunReport, ReadError> {
     match schema_version {
         None => Err(ReadError::NoReport),
         Some(found) if found != u64::from(SCHEMA_VERSION) => Err(ReadError::OtherVersion { found }),
-        Some(_) => serde_json::from_slice(bytes).map_err(ReadError::Shape),
+        Some(_) => serde_json::from_slice(bytes).map(RunReport::completed).map_err(ReadError::Shape),
     }
 }
 
@@ -89,6 +200,33 @@ mod tests {
             let text = json(&report).unwrap();
             assert_eq!(from_json(text.as_bytes()).unwrap(), report, "{name}");
         }
+    }
+
+    #[test]
+    fn a_clean_test_is_a_line_and_every_other_is_indented() {
+        let mut report = sample::mixed();
+        let figures = report.suites[0].tests[1].metrics.clone();
+        report.suites[0].tests[0].metrics = figures;
+        let text = json(&report).unwrap();
+        let lines: Vec<_> = text.lines().filter(|line| line.contains("\"clean\":true")).collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(
+            lines[0].starts_with(
+                r#"        {"id":"MapCache.opens","clean":true,"outcome":"passed","verdict":"pass","#
+            ),
+            "{}",
+            lines[0]
+        );
+        assert!(text.contains("\n          \"id\": \"MapCache.scroll\""), "{text}");
+        assert!(text.contains("\n        [100000000,\"native.live_bytes\",8192.0]"), "{text}");
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&text).unwrap()["suites"][0]["clean_metrics"]
+                .as_object()
+                .unwrap()
+                .len(),
+            3
+        );
+        assert_eq!(from_json(text.as_bytes()).unwrap(), report);
     }
 
     /// Found by the fuzz target `session`: a figure that comes back a little larger exceeds a

@@ -19,10 +19,10 @@ use memgate_model::{Outcome, Problem, RunReport, SuiteReport, TestReport, Verdic
 
 use crate::chart::{Planned, planned};
 use crate::human::{
-    BlockStyle, GAP, Paint, own_outcome, suite_block, suite_figures, test_block, test_body, test_figures,
-    waive_until,
+    BlockStyle, GAP, Paint, own_outcome, suite_block, suite_figures, test_block, test_body, waive_until,
 };
 use crate::registry::RenderError;
+use crate::summary::in_short;
 use enrich::{Extra, Extras, enrich};
 pub use merge::{Merged, merge};
 use sanitise::{attribute, cdata};
@@ -124,9 +124,7 @@ fn test_case(
 ) -> (TestCase, Extra) {
     let (class, name) = class_and_name(suite, test);
     let (name, time) = (attribute(name), milliseconds(test.duration_s));
-    let figure = test_figures(test).into_iter().next().map(|figure| figure.replace(GAP, ", "));
-    let message =
-        attribute(&figure.filter(|_| test.verdict == Verdict::Fail).unwrap_or_else(|| reason(test)));
+    let message = attribute(&if test.verdict == Verdict::Fail { in_short(test) } else { reason(test) });
     let mut case = match (test.verdict, test.outcome) {
         (Verdict::Fail, _) => TestCaseBuilder::failure(&name, time, "leak", &message),
         (_, Outcome::Crashed) => TestCaseBuilder::error(&name, time, "crashed", &message),
@@ -141,7 +139,7 @@ fn test_case(
     case.set_classname(&attribute(&class));
     let text = match test.verdict {
         Verdict::Pass | Verdict::NotJudged => test_body(test, style),
-        _ => test_block(test, &test.id, style),
+        _ => test_block(test, &test.id, None, style),
     };
     let attached = attached.map_or("", String::as_str);
     if case.testcase.is_error() || case.testcase.is_failure() {

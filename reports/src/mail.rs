@@ -11,10 +11,11 @@ use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict};
 
 use crate::changes::Changes;
 use crate::chart::{plots_of, png};
+use crate::culprit;
 use crate::html::escape;
-use crate::human::{BlockStyle, Paint, counted, holder, leak_stack, test_block, waive_until};
+use crate::human::{BlockStyle, Paint, counted, holder, leak_stack, test_block, waive_command, waive_until};
 use crate::registry::RenderError;
-use crate::summary::{headline, in_short, not_passed, qualified};
+use crate::summary::{headline, in_short, not_passed, qualified, statistics};
 use crate::visible::visible;
 
 /// Tests a mail shows; it is read on a phone.
@@ -70,6 +71,15 @@ pub fn mail(
         None => changes.in_words(report),
     };
     let on = if around.branch.is_empty() { String::new() } else { format!(" on {}", around.branch) };
+    // Who leaks before how many do; the mail begins with the same.
+    let wanted_tests = || tests.iter().filter(|(_, test)| test.verdict == Verdict::Fail);
+    let told = |leak: &Leak| leak.waiver.is_none() && wanted(leak);
+    let is_new = |leak: &Leak| told(leak) && changes.new.contains_key(&leak.id);
+    let line_of = |is: &dyn Fn(&Leak) -> bool| {
+        wanted_tests().find_map(|(_, test)| Some(culprit::of_leak(test.leaks.iter().find(|l| is(l))?, test)))
+    };
+    let culprit = line_of(&is_new).or_else(|| line_of(&told));
+    let words = culprit.map_or_else(|| words.clone(), |culprit| format!("{culprit} · {words}"));
     let subject = one_line(&format!("[{}] {words}{on}", report.project));
     let style = BlockStyle {
         paint: Paint::new(false),
@@ -130,7 +140,7 @@ fn plain(
 ) -> String {
     let mut text = format!("{}\n{}\n\n", visible(words), visible(&headline(report)));
     for (suite, test) in tests.iter().take(TESTS) {
-        text += &test_block(test, &visible(&qualified(suite, test)), style);
+        text += &test_block(test, &visible(&qualified(suite, test)), None, style);
         text.push('\n');
     }
     if tests.len() > TESTS {
@@ -195,6 +205,9 @@ fn page(
         for leak in test.leaks.iter().filter(|leak| wanted(leak)).take(LEAKS_OF_A_TEST) {
             html += &leak_block(leak, changes, style);
         }
+        if let Some(figure) = statistics(test) {
+            html += &format!("<p style=\"font-size:13px\">{}</p>\n", escape(&figure));
+        }
     }
     if tests.len() > TESTS {
         html += &format!("<p>and {} more tests</p>\n", tests.len() - TESTS);
@@ -232,8 +245,12 @@ fn leak_block(leak: &Leak, changes: &Changes, style: &BlockStyle) -> String {
     let new = if changes.new.contains_key(&leak.id) && changes.compared { " <b>new</b>" } else { "" };
     let held_by =
         if leak.kind == memgate_model::LeakKind::Java { String::new() } else { escape(&holder(leak)) };
-    let waived =
-        leak.waiver.as_ref().map_or_else(String::new, |reason| format!(", waived: {}", escape(reason)));
+    let waived = match &leak.waiver {
+        Some(reason) => format!(", waived: {}", escape(reason)),
+        None => {
+            format!("<br>to accept it for now: <code>{}</code>", escape(&waive_command(leak, &style.until)))
+        }
+    };
     format!(
         "<pre style=\"white-space:pre-wrap;background:#f6f8fa;padding:8px;font-size:12px\">{}\n{held_by}</pre><p style=\"font-size:13px\">leak {}{new}{waived}</p>\n",
         lines.join("\n"),
@@ -260,7 +277,10 @@ mod tests {
 
     #[test]
     fn the_subject_says_what_changed_and_where() {
-        assert_eq!(of(&sample::leak(), None).subject, "[tiles] 1 new leak in engine_tests on main");
+        assert_eq!(
+            of(&sample::leak(), None).subject,
+            "[tiles] MapCache::insert leaks 48.0 KiB per run · src/map_cache.cpp:88 · 1 new leak in engine_tests on main"
+        );
         assert_eq!(of(&sample::clean(), None).subject, "[tiles] no leak in 3 tests on main");
     }
 
@@ -268,9 +288,12 @@ mod tests {
     fn plain_text_says_the_same_as_the_page() {
         let mail = of(&sample::leak(), None);
         insta::assert_snapshot!(mail.text);
-        for part in
-            ["engine_tests::MapCache.scroll", "src/map_cache.cpp:88", "n1-5f1c09a2b47d1e03", "cid:curve1"]
-        {
+        for part in [
+            "engine_tests::MapCache.scroll",
+            "src/map_cache.cpp:88",
+            "memgate waive n1-5f1c09a2b47d1e03 --reason",
+            "cid:curve1",
+        ] {
             assert!(mail.html.contains(part), "{part}");
         }
         assert_eq!(mail.pictures.len(), 1);
@@ -283,7 +306,7 @@ mod tests {
         let report = sample::mixed();
         let only = BTreeSet::from(["n1-00000000000000aa".to_owned()]);
         let mail = of(&report, Some(&only));
-        assert_eq!(mail.subject, "[tiles] 1 new leak in your code on main");
+        assert!(mail.subject.ends_with(" · 1 new leak in your code on main"), "{}", mail.subject);
         assert!(
             mail.html.contains("n1-00000000000000aa") && !mail.html.contains("n1-00000000000000cc"),
             "{}",

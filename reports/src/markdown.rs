@@ -7,8 +7,8 @@
 use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict, WaiverState, format_bytes};
 
 use crate::html::escape;
-use crate::human::{BlockStyle, Paint, counted, hunted, leak_stack, waive_until};
-use crate::summary::{headline, in_short, not_passed, qualified};
+use crate::human::{BlockStyle, Paint, counted, hunted, leak_stack, waive_command, waive_until};
+use crate::summary::{headline, in_short, not_passed, qualified, statistics};
 use crate::visible::visible;
 
 /// What a step summary of GitHub takes: 1 MiB.
@@ -87,10 +87,10 @@ fn table(tests: &[(&SuiteReport, &TestReport)]) -> String {
     if tests.is_empty() {
         return String::new();
     }
-    let mut table = "\n| | test | |\n|---|---|---|\n".to_owned();
+    let mut table = "\n| | who | test |\n|---|---|---|\n".to_owned();
     for (suite, test) in tests.iter().take(ROWS) {
         let (name, short) = (code(&qualified(suite, test)), inline(&shortened(&in_short(test))));
-        table += &format!("| {} | {name} | {short} |\n", word(test.verdict));
+        table += &format!("| {} | {short} | {name} |\n", word(test.verdict));
     }
     if tests.len() > ROWS {
         table += &format!("| | and {} more | |\n", tests.len() - ROWS);
@@ -108,6 +108,9 @@ fn shortened(text: &str) -> String {
 
 fn details(suite: &SuiteReport, test: &TestReport, style: &BlockStyle) -> String {
     let mut text = format!("\n<details><summary>{}</summary>\n\n", code(&qualified(suite, test)));
+    if let Some(figure) = statistics(test) {
+        text += &format!("{}\n\n", inline(&figure));
+    }
     for leak in test.leaks.iter().take(LEAKS_OF_A_TEST) {
         text += &leak_block(leak, style);
     }
@@ -123,10 +126,7 @@ fn leak_block(leak: &Leak, style: &BlockStyle) -> String {
     let lines: Vec<_> = stack.lines().map(escape).collect();
     let waiver = match &leak.waiver {
         Some(reason) => format!("waived: {}", inline(reason)),
-        None => format!(
-            "accept it for now: {}",
-            code(&format!("memgate waive {} --reason \"…\" --until {}", leak.id, style.until))
-        ),
+        None => format!("accept it for now: {}", code(&waive_command(leak, &style.until))),
     };
     let bytes = format_bytes(leak.bytes_per_iteration);
     format!(

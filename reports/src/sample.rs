@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use memgate_model::{
-    AgentCost, BoundaryQuality, CurvePoint, Frame, GrowthPoint, HolderStep, Leak, LeakKind, Level, Metric,
-    MetricValue, Outcome, Per, Problem, RunReport, SCHEMA_VERSION, ScreenCost, SuiteReport, TestReport,
-    Threshold, Verdict, WaiverReport, WaiverState,
+    AgentCost, BoundaryQuality, Ci, Commit, CurvePoint, Frame, GrowthPoint, HolderStep, Leak, LeakKind,
+    Level, Machine, Metric, MetricValue, Origin, Outcome, Per, Problem, RunReport, SCHEMA_VERSION,
+    ScreenCost, SuiteReport, TestReport, Threshold, Verdict, WaiverReport, WaiverState,
 };
 
 /// Every sample with its name.
@@ -112,9 +112,11 @@ pub(crate) fn mixed() -> RunReport {
             peak_bytes: 12_897_485,
             boundary_s: 0.1234,
             truncated_stacks: 3,
+            repeated_s: 2.5,
         },
         waivers: waivers(),
         followed: None,
+        origin: Some(origin()),
         errors: vec![
             Problem {
                 r#where: "build/tools/pack".to_owned(),
@@ -128,6 +130,34 @@ pub(crate) fn mixed() -> RunReport {
             },
         ],
         ..run(Verdict::Fail, 1, vec![engine, replay])
+    }
+}
+
+/// A job of a pull request.
+fn origin() -> Origin {
+    Origin {
+        commit: Some(Commit {
+            sha: "3f0c1b2a9d8e7f60514233241506978877665544".to_owned(),
+            branch: "fix/tiles".to_owned(),
+            target: "main".to_owned(),
+            base_sha: String::new(),
+        }),
+        ci: Some(Ci {
+            provider: "github".to_owned(),
+            number: "812".to_owned(),
+            job: "tests".to_owned(),
+            url: "https://ci.example.com/7".to_owned(),
+            ..Ci::default()
+        }),
+        machine: Some(Machine {
+            host: "builder-3".to_owned(),
+            architecture: "x86_64".to_owned(),
+            kernel: "Linux 6.1.0".to_owned(),
+            system: "Debian GNU/Linux 12 (bookworm)".to_owned(),
+            processors: 8,
+        }),
+        versions: [("memgate".to_owned(), "0.9.1".to_owned())].into(),
+        command: ["memgate", "run", "--", "ctest", "--test-dir", "build dir"].map(str::to_owned).to_vec(),
     }
 }
 
@@ -213,6 +243,7 @@ pub(crate) fn test(id: &str) -> TestReport {
     TestReport {
         id: id.to_owned(),
         is_class: false,
+        clean: false,
         outcome: Outcome::Passed,
         verdict: Verdict::Pass,
         reason: String::new(),
@@ -239,6 +270,7 @@ pub(crate) fn suite(name: &str, verdict: Verdict, tests: Vec<TestReport>) -> Sui
         hunt: None,
         curve: Vec::new(),
         test_ends: Vec::new(),
+        clean_metrics: [].into(),
         reason: String::new(),
         metrics: BTreeMap::new(),
         tests,
@@ -259,6 +291,7 @@ pub(crate) fn run(verdict: Verdict, exit_code: i32, suites: Vec<SuiteReport>) ->
         waivers: Vec::new(),
         errors: Vec::new(),
         followed: None,
+        origin: None,
     }
 }
 

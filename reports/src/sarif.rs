@@ -4,10 +4,10 @@
 use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict};
 use serde::Serialize;
 
+use crate::names::of_frame as name;
 use crate::places::{Checkout, Place};
 use crate::registry::RenderError;
-use crate::stacks::name;
-use crate::summary::{in_short, not_passed, qualified};
+use crate::summary::{in_short, not_passed, of_a_leak, qualified};
 use crate::visible::visible;
 
 /// Code scanning of GitHub shows no more.
@@ -256,8 +256,7 @@ fn level_of(test: &TestReport) -> &'static str {
 
 fn of_leak(suite: &SuiteReport, test: &TestReport, leak: &Leak, checkout: &Checkout) -> Finding {
     let test_name = visible(&qualified(suite, test)).into_owned();
-    let text =
-        format!("{test_name} leaks {} per iteration: {}", visible(&leak.title), visible(&in_short(test)));
+    let text = of_a_leak(suite, test, leak);
     let place = checkout.place(leak);
     let suppressions = leak
         .waiver
@@ -330,6 +329,11 @@ mod tests {
         let result = &log["runs"][0]["results"][0];
         assert_eq!(result["ruleId"], "memgate.leak");
         assert_eq!(result["partialFingerprints"]["memgateLeak/v1"], "n1-5f1c09a2b47d1e03");
+        let text = result["message"]["text"].as_str().unwrap();
+        assert!(
+            text.starts_with("MapCache::insert leaks 48.0 KiB per run · src/map_cache.cpp:88 ("),
+            "{text}"
+        );
         let physical = &result["locations"][0]["physicalLocation"];
         assert_eq!(physical["artifactLocation"]["uri"], "src/map_cache.cpp");
         assert_eq!(physical["region"]["startLine"], 88);

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use memgate_model::{Frame, Leak, LeakKind, RunReport};
 use serde::Serialize;
 
+use crate::names::of_frame;
 use crate::registry::RenderError;
 use crate::visible::visible;
 
@@ -40,7 +41,7 @@ pub(crate) fn stacks(report: &RunReport) -> Vec<Stack> {
 }
 
 fn names(leak: &Leak) -> Vec<String> {
-    let mut names: Vec<String> = own(leak).iter().rev().map(name).collect();
+    let mut names: Vec<String> = own(leak).iter().rev().map(of_frame).collect();
     if names.is_empty() {
         names.extend(
             leak.holder.iter().map(|step| visible(&format!("{}.{}", step.owner, step.name)).into_owned()),
@@ -82,13 +83,6 @@ pub(crate) fn own(leak: &Leak) -> &[Frame] {
         LeakKind::Native | LeakKind::Os => leak.frames.len(),
     };
     leak.frames.get(..end).unwrap_or_default()
-}
-
-pub(crate) fn name(frame: &Frame) -> String {
-    match &frame.function {
-        Some(function) => visible(function).into_owned(),
-        None => format!("{}+{:#x}", visible(&frame.module), frame.offset),
-    }
 }
 
 /// Folded stacks, as `flamegraph.pl` and its like read them: `main;load;insert 49152`, bytes per

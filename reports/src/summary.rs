@@ -1,10 +1,12 @@
 //! The run in one line, and what led to its verdict, the worst first: what every report begins
 //! with.
 
-use memgate_model::{Outcome, RunReport, SuiteReport, TestReport, Verdict};
+use memgate_model::{Leak, Outcome, RunReport, SuiteReport, TestReport, Verdict};
 
 use crate::chart::severity;
+use crate::culprit;
 use crate::human::{GAP, own_outcome, suite_figures, test_figures};
+use crate::visible::visible;
 
 /// Reasons that are named before the rest is counted.
 const MAX_REASONS: usize = 10;
@@ -90,14 +92,32 @@ pub(crate) fn leaked_bytes(test: &TestReport) -> f64 {
     test.leaks.iter().filter(|leak| leak.waiver.is_none()).map(|leak| leak.bytes_per_iteration).sum()
 }
 
-/// What a test's verdict says in a few words.
+/// What a test's verdict says in a few words: who leaks, where that is known.
 pub(crate) fn in_short(test: &TestReport) -> String {
-    let figure = test_figures(test).into_iter().next().map(|figure| figure.replace(GAP, ", "));
-    match (figure, test.reason.as_str()) {
-        (Some(figure), _) if matches!(test.verdict, Verdict::Fail | Verdict::Warn) => figure,
+    let judged = matches!(test.verdict, Verdict::Fail | Verdict::Warn);
+    let said = || culprit::of_test(test).or_else(|| figure(test));
+    match (judged.then(said).flatten(), test.reason.as_str()) {
+        (Some(said), _) => said,
         (_, "") => own_outcome(test.outcome).to_owned(),
         (_, reason) => reason.to_owned(),
     }
+}
+
+/// The figure that a verdict rests on, for below the line that names who leaks; `None`: nothing
+/// exceeds its threshold, or that line is this figure.
+pub(crate) fn statistics(test: &TestReport) -> Option<String> {
+    culprit::of_test(test).and_then(|_| figure(test))
+}
+
+/// A leak with its test, and the figure its verdict rests on.
+pub(crate) fn of_a_leak(suite: &SuiteReport, test: &TestReport, leak: &Leak) -> String {
+    let figure = figure(test).map_or_else(String::new, |figure| format!(": {figure}"));
+    let of = format!("{}{figure}", qualified(suite, test));
+    format!("{} ({})", culprit::of_leak(leak, test), visible(&of))
+}
+
+fn figure(test: &TestReport) -> Option<String> {
+    test_figures(test).into_iter().next().map(|figure| figure.replace(GAP, ", "))
 }
 
 /// `engine::MapCache.scroll`, as thresholds name it.

@@ -2,6 +2,7 @@
 //
 //   node browser.mjs CHROMIUM PAGE FOLDER [AXE]     everything a person sees and does
 //   node browser.mjs CHROMIUM PAGE --open           only how long it takes to open and, where it has a search, to search
+//   node browser.mjs CHROMIUM PAGE --clean          only the many tests that left nothing
 //   node browser.mjs CHROMIUM PAGE --icicle         only the icicle, native, Java and both
 //
 // Writes screenshots (NAME-WIDTH-SCHEME.png, and readme.png) into FOLDER and prints one JSON object: what the page said on its console, what
@@ -95,7 +96,7 @@ try {
   const names = `${shown}.map((t) => t.querySelector('.name').textContent)`;
   const set = (id, value) => `{ const e = document.getElementById('${id}'); e.value = ${JSON.stringify(value)}; e.dispatchEvent(new Event(e.tagName === 'SELECT' ? 'change' : 'input', { bubbles: true })); }`;
   const everything = async () => {
-    for (const width of [1280, 390]) {
+    for (const width of [1280, 400]) {
       for (const scheme of ["light", "dark"]) {
         await send("Emulation.setDeviceMetricsOverride", { width, height: 900, deviceScaleFactor: 1, mobile: width < 500 });
         await send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: scheme }] });
@@ -118,8 +119,9 @@ try {
         await picture(`stacks-${width}-${scheme}.png`, await evaluate("(document.getElementById('stacks') || document.body).getBoundingClientRect().top + scrollY"), 1000);
         if (width === 1280 && scheme === "light") {
           // Where this happens to be checked out is nothing for a picture.
-          await evaluate("document.querySelectorAll('.stack .faint').forEach((place) => { place.textContent = place.textContent.replace(/^\\/.*\\/(?=tests\\/)/, ''); })");
-          await picture("readme.png", 0, 1060);
+          await evaluate(`document.querySelectorAll(".command").forEach((c) => { c.textContent = c.textContent.replace(/ \\/\\S*\\//, " build/"); })`);
+          await evaluate(`document.querySelectorAll(".origin dd").forEach((d) => { d.textContent = d.textContent.replace(/^([0-9a-f]{12}) on .*/, "$1 on main").replace(/^[^,]*, (?=.* processors?$)/, ""); })`);
+          await picture("readme.png", 0, 1400);
         }
         if (axe && existsSync(axe)) {
           await evaluate("document.querySelectorAll('details').forEach((d, i) => { if (i < 40) d.open = true; })");
@@ -156,6 +158,25 @@ try {
     await open(`${url}#${encodeURIComponent(anchor)}`);
     found.deep_link = await evaluate(`(() => { const t = document.getElementById(${JSON.stringify(anchor)}); const r = t.getBoundingClientRect();
       return { id: t.id, open: t.open, body: [...t.querySelectorAll(':scope > .body .facts a')].some((a) => a.getAttribute('href') === '#' + t.id), in_view: r.top < innerHeight && r.bottom > 0, focus: document.activeElement === t.querySelector('summary') }; })()`);
+    // The address of a leak opens its test; of a search it has what was found.
+    await open(url);
+    found.leak = await evaluate("[...document.querySelectorAll('.test [data-leak]')].pop().dataset.leak");
+    await open("about:blank");
+    await open(`${url}#l:${encodeURIComponent(found.leak)}`);
+    found.leak_link = await evaluate(`(() => { const g = document.querySelector('.test[open] [data-leak="${found.leak}"]'); const r = g && g.getBoundingClientRect(); return Boolean(r) && r.top < innerHeight && r.bottom > 0; })()`);
+    await open(url);
+    await evaluate(set("verdict", "fail") + set("q", word) + "; new Promise((done) => setTimeout(done, 200))");
+    found.address = await evaluate("location.hash");
+    await open("about:blank");
+    await open(url + found.address);
+    found.address_found = await evaluate(names);
+    // A real click: copying wants one.
+    await open(url);
+    await evaluate("document.querySelector('.test[open] button.copy').scrollIntoView({ block: 'center' })");
+    const at = await evaluate("(() => { const r = document.querySelector('.test[open] button.copy').getBoundingClientRect(); return { x: r.x + r.width / 2, y: r.y + r.height / 2 }; })()");
+    for (const type of ["mousePressed", "mouseReleased"]) await send("Input.dispatchMouseEvent", { type, ...at, button: "left", clickCount: 1 });
+    await evaluate("new Promise((done) => setTimeout(done, 200))");
+    found.copy = await evaluate("(() => { const b = document.querySelector('.test[open] button.copy'); return { said: b.textContent, command: b.previousElementSibling.textContent }; })()");
     // The keyboard alone: a test opens with Enter, the icicle moves with arrows.
     await open(url);
     found.keyboard = await evaluate("(() => { const t = document.querySelector('.test:not([open])'); if (!t) return null; t.querySelector('summary').focus(); return t.id; })()");
@@ -188,6 +209,23 @@ try {
     found.search = await measured(() => evaluate(set("q", "n1-") + "; new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 100))"));
     found.found = await evaluate(`${shown}.length`);
   };
+  const clean = async () => {
+    await open(url);
+    const rows = "document.querySelectorAll('.test').length";
+    found.shown = await evaluate(rows);
+    found.more = await evaluate("document.getElementById('more').textContent");
+    await evaluate("document.getElementById('more').click()");
+    found.after_more = await evaluate(rows);
+    await evaluate(set("q", "test4321/<b>") + "; new Promise((done) => setTimeout(done, 200))");
+    found.searched = await evaluate(names);
+    found.count = await evaluate("document.getElementById('count').textContent");
+    await evaluate(set("q", "") + "; new Promise((done) => setTimeout(done, 200))");
+    await evaluate(set("sort", "name"));
+    found.by_name = await evaluate(names);
+    await open("about:blank");
+    await open(`${url}#t:leaks::Many.test3333__b_`);
+    found.deep_link = await evaluate("(() => { const t = document.querySelector('.test[open]:has(> .body .facts a[href*=test3333])'); return t && { open: t.open, name: t.querySelector('.name').textContent, body: t.querySelector('.body').textContent }; })()");
+  };
   const icicle = async () => {
     await open(url);
     const seen = "({ all: document.querySelector('#icicle .all').getAttribute('aria-label'), native: document.querySelectorAll('#icicle .n').length, java: document.querySelectorAll('#icicle .j').length })";
@@ -196,7 +234,7 @@ try {
       found[name] = await evaluate(seen);
     }
   };
-  await ({ "--open": opening, "--icicle": icicle }[folder] || everything)();
+  await ({ "--open": opening, "--icicle": icicle, "--clean": clean }[folder] || everything)();
   found.requests = requests;
 } catch (error) {
   found.error = String(error.stack || error);

@@ -11,7 +11,7 @@ use crate::program::profile_folder;
 use crate::{memgate, waiting};
 
 /// Variables of the caller that would change what is measured or said.
-const REMOVED: [&str; 15] = [
+const REMOVED: [&str; 23] = [
     "LD_PRELOAD",
     "LD_LIBRARY_PATH",
     "MEMGATE_AGENT_OPTIONS",
@@ -27,6 +27,14 @@ const REMOVED: [&str; 15] = [
     "CI_PROJECT_DIR",
     "WORKSPACE",
     "GITHUB_WORKSPACE",
+    "GITHUB_ACTIONS",
+    "GITHUB_SHA",
+    "GITLAB_CI",
+    "CI_COMMIT_SHA",
+    "JENKINS_URL",
+    "GIT_COMMIT",
+    "BUILDKITE",
+    "CIRCLECI",
 ];
 
 /// A folder of its own below the target folder, empty at first and kept for a look at it
@@ -211,5 +219,7 @@ impl std::fmt::Display for Run {
 }
 
 fn parse(text: &str) -> RunReport {
-    serde_json::from_str(text).unwrap_or_else(|e| panic!("not a report: {e}\n{text}"))
+    let report: RunReport =
+        serde_json::from_str(text).unwrap_or_else(|e| panic!("not a report: {e}\n{text}"));
+    report.completed()
 }

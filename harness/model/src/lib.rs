@@ -8,11 +8,13 @@
 mod followed;
 mod format;
 mod metric;
+mod origin;
 mod report;
 
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
 pub use format::{format_bytes, format_count, format_value};
 pub use metric::{Metric, Per, Unit, UnknownMetric};
+pub use origin::{Ci, Commit, Machine, Origin};
 pub use report::{
     AgentCost, AppMemory, BoundaryQuality, CurvePoint, Frame, GrowthPoint, HolderStep, Hunt, Leak, LeakKind,
     Level, MetricValue, Outcome, Problem, RunReport, SCHEMA_VERSION, ScreenCost, SuiteReport, TestReport,

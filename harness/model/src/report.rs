@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::followed::Followed;
 use crate::metric::{Metric, Per, Unit};
+use crate::origin::Origin;
 
 /// Version of the shape of [`RunReport`].
 pub const SCHEMA_VERSION: u32 = 1;
@@ -94,6 +95,25 @@ pub struct RunReport {
     /// for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<Followed>,
+    /// Of which commit it is, who ran it, and where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+}
+
+impl RunReport {
+    /// As it was before it was written: every clean test has its figures again.
+    #[must_use]
+    pub fn completed(mut self) -> Self {
+        for suite in &mut self.suites {
+            let figures = std::mem::take(&mut suite.clean_metrics);
+            for test in &mut suite.tests {
+                if std::mem::take(&mut test.clean) {
+                    test.metrics.clone_from(&figures);
+                }
+            }
+        }
+        self
+    }
 }
 
 /// What measuring cost.
@@ -108,6 +128,9 @@ pub struct AgentCost {
     pub boundary_s: f64,
     /// Stacks that could not be unwound to their root, over all processes.
     pub truncated_stacks: u64,
+    /// How long the processes ran that repeated tests, seconds; the screening pass is not in it.
+    #[serde(default)]
+    pub repeated_s: f64,
 }
 
 /// What screening a JVM suite cost, its boundaries in the build's own run and its rounds.
@@ -201,6 +224,10 @@ pub struct SuiteReport {
     /// Where its tests ended on that curve, 500 of them at most, as `[t_ns, test]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub test_ends: Vec<(u64, String)>,
+    /// Figures that its tests with `clean` have in common; they do not repeat them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("propertyNames" = {"$ref": "#/$defs/Metric"}))]
+    pub clean_metrics: BTreeMap<Metric, MetricValue>,
     /// Its tests, in the order they ran.
     pub tests: Vec<TestReport>,
 }
@@ -214,6 +241,9 @@ pub struct TestReport {
     /// not count as a test.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_class: bool,
+    /// Nothing to tell: it passed, and its figures are `clean_metrics` of its suite.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub clean: bool,
     /// How the user's own test ended.
     pub outcome: Outcome,
     /// Judgement.
@@ -339,7 +369,8 @@ pub struct Leak {
 pub struct Frame {
     /// Demangled function; `None`: no symbol.
     pub function: Option<String>,
-    /// Source file as the debug information names it.
+    /// Source file, relative to the project where it is inside; else as the debug information
+    /// names it.
     pub file: Option<String>,
     /// Line in it.
     pub line: Option<u32>,

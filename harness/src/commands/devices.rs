@@ -43,7 +43,7 @@ async fn list(console: &Console) -> Result<u8, ExpectedError> {
         return Err(AdbError::NoDevices { address: server.address().to_string() }.into());
     }
     let looked = join_all(found.into_iter().map(|listed| look(&server, listed))).await;
-    console.result(table(&looked).as_bytes())?;
+    console.text(&table(&looked))?;
     Ok(if looked.iter().any(Looked::is_usable) { exit::PASS } else { exit::NOT_MEASURED })
 }
 

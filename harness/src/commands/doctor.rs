@@ -41,7 +41,7 @@ pub(super) fn doctor(console: &Console) -> Result<u8, ExpectedError> {
         google_test(),
         adb(),
     ];
-    console.result(rendered(&findings).as_bytes())?;
+    console.text(&rendered(&findings))?;
     let bad = findings.iter().any(|finding| matches!(finding.state, State::Bad(_)));
     Ok(if bad { exit::NOT_MEASURED } else { exit::PASS })
 }
@@ -67,7 +67,7 @@ fn finding(what: &'static str, state: State, detail: impl Into<String>) -> Findi
 }
 
 fn machine() -> Finding {
-    let machine = crate::store::Machine::this();
+    let machine = crate::store::this_machine();
     let detail = format!("{} on {}, {}", machine.system, machine.kernel, machine.architecture);
     finding("machine", State::Good, detail)
 }

@@ -54,7 +54,11 @@ pub(super) fn malloc_debug(request: &MallocDebugRequest, console: &Console) -> R
         what: format!("cannot write JSON: {why}"),
         hint: String::new(),
     })?;
-    console.result(shown.as_bytes())?;
+    if request.json {
+        console.result(shown.as_bytes())?
+    } else {
+        console.text(&shown)?
+    };
     Ok(exit::PASS)
 }
 

@@ -49,7 +49,7 @@ pub(super) fn with_settings(
     let full = plan.output_dir.join(crate::store::LATEST).join("report.html");
     let screen = console.stderr_screen(request.verbose);
     let text = deliver::rendered(&judged.report, crate::cli::Format::Human, Some(&full), screen)?;
-    console.line(&format!("\n{}", String::from_utf8_lossy(&text).trim_end()));
+    console.rendered(&format!("\n{}", String::from_utf8_lossy(&text).trim_end()));
     if let Some(why) = exit::against_the_command(&judged.report, judged.command_status) {
         console.line(&why);
     }

@@ -1,16 +1,17 @@
 //! What is known of a run beside its report: the branch and the CI job, the checked-out project,
 //! the run before.
 //!
-//! The one place of the reports that reads the environment and looks around in the project's
-//! folders.
+//! Looks around in the project's folders; what the environment says is read by `origin`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use memgate_model::{LeakKind, RunReport};
+use memgate_model::{Commit, LeakKind, Origin, RunReport};
 use memgate_reports::mail::Surroundings;
 use memgate_reports::{Changes, Checkout};
+
+use crate::origin::{self, project_root};
 
 /// Files looked at while Java sources are searched.
 const MAX_ENTRIES: usize = 200_000;
@@ -50,14 +51,25 @@ impl Around {
                 None
             }
         });
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let root = project_root();
-        let mut surroundings = surroundings(&variable);
-        if surroundings.branch.is_empty() {
-            surroundings.branch = root.as_deref().and_then(branch_of).unwrap_or_default();
-        }
+        let surroundings = surroundings(report, &origin::here(root.as_deref()));
         let checkout = checkout_at(root, report);
         Self { surroundings, checkout, changes: Changes::since(before.as_ref(), report), warnings }
+    }
+}
+
+/// This job's own words first: what a report says may come from elsewhere.
+fn surroundings(report: &RunReport, here: &Origin) -> Surroundings {
+    let known = [Some(here), report.origin.as_ref()];
+    let commit = |of: fn(&Commit) -> &String| {
+        let commits = known.iter().flatten().filter_map(|origin| origin.commit.as_ref());
+        commits.map(of).find(|text| !text.is_empty()).cloned().unwrap_or_default()
+    };
+    let mut jobs = known.iter().flatten().filter_map(|origin| Some(&origin.ci.as_ref()?.url));
+    Surroundings {
+        branch: commit(|commit| &commit.branch),
+        commit: commit(|commit| &commit.sha),
+        url: jobs.find(|url| !url.is_empty()).cloned().unwrap_or_default(),
     }
 }
 
@@ -110,13 +122,6 @@ pub(super) fn from_the_job(path: &Path) -> String {
     inside.unwrap_or(&absolute).to_string_lossy().into_owned()
 }
 
-/// The folder with the repository above the working directory, else that itself.
-fn project_root() -> Option<PathBuf> {
-    let here = std::env::current_dir().ok()?;
-    let root = here.ancestors().find(|folder| folder.join(".git").exists()).map(Path::to_owned);
-    Some(root.unwrap_or(here))
-}
-
 fn java_sources(root: &Path) -> Vec<String> {
     let mut sources = Vec::new();
     let mut folders = vec![root.to_owned()];
@@ -146,89 +151,12 @@ fn sorted(mut sources: Vec<String>) -> Vec<String> {
     sources
 }
 
-/// As GitHub, GitLab, Jenkins, Buildkite and CircleCI name them.
-fn surroundings(variable: &dyn Fn(&str) -> Option<String>) -> Surroundings {
-    let first = |names: &[&str]| names.iter().find_map(|name| variable(name)).unwrap_or_default();
-    let branch = first(&[
-        "GITHUB_HEAD_REF",
-        "GITHUB_REF_NAME",
-        "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME",
-        "CI_COMMIT_REF_NAME",
-        "CHANGE_BRANCH",
-        "BRANCH_NAME",
-        "GIT_BRANCH",
-        "BUILDKITE_BRANCH",
-        "CIRCLE_BRANCH",
-    ]);
-    let commit = first(&["GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT", "BUILDKITE_COMMIT", "CIRCLE_SHA1"]);
-    let github = || {
-        let (server, repository) = (variable("GITHUB_SERVER_URL")?, variable("GITHUB_REPOSITORY")?);
-        Some(format!("{server}/{repository}/actions/runs/{}", variable("GITHUB_RUN_ID")?))
-    };
-    let url = github()
-        .unwrap_or_else(|| first(&["CI_JOB_URL", "BUILD_URL", "BUILDKITE_BUILD_URL", "CIRCLE_BUILD_URL"]));
-    let branch = branch.strip_prefix("origin/").unwrap_or(&branch).to_owned();
-    Surroundings { branch, commit, url }
-}
-
-/// `main`, of `.git/HEAD`, also in a worktree.
-fn branch_of(root: &Path) -> Option<String> {
-    let git = root.join(".git");
-    let folder = if git.is_file() {
-        let link = fs::read_to_string(&git).ok()?;
-        root.join(link.trim().strip_prefix("gitdir: ")?)
-    } else {
-        git
-    };
-    let head = fs::read_to_string(folder.join("HEAD")).ok()?;
-    head.trim().strip_prefix("ref: refs/heads/").map(str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::DirBuilder;
     use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 
     use super::*;
-
-    #[test]
-    fn the_branch_and_the_job_are_those_of_the_ci_system() {
-        let of = |variables: &'static [(&'static str, &'static str)]| {
-            surroundings(&move |name: &str| {
-                variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned())
-            })
-        };
-        let github = of(&[
-            ("GITHUB_REF_NAME", "12/merge"),
-            ("GITHUB_HEAD_REF", "fix"),
-            ("GITHUB_SERVER_URL", "https://github.com"),
-            ("GITHUB_REPOSITORY", "a/b"),
-            ("GITHUB_RUN_ID", "7"),
-        ]);
-        assert_eq!(
-            (github.branch.as_str(), github.url.as_str()),
-            ("fix", "https://github.com/a/b/actions/runs/7")
-        );
-        assert_eq!(of(&[("CI_COMMIT_REF_NAME", "main"), ("CI_COMMIT_SHA", "abc")]).commit, "abc");
-        assert_eq!(of(&[("GIT_BRANCH", "origin/main")]).branch, "main");
-        assert_eq!(of(&[]), Surroundings::default());
-    }
-
-    #[test]
-    fn the_branch_is_read_from_the_repository_and_from_a_worktree() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path();
-        assert_eq!(branch_of(root), None);
-        fs::create_dir_all(root.join(".git/worktrees/w")).unwrap();
-        fs::write(root.join(".git/HEAD"), "ref: refs/heads/feature/x\n").unwrap();
-        assert_eq!(branch_of(root).as_deref(), Some("feature/x"));
-        fs::create_dir(root.join("w")).unwrap();
-        fs::write(root.join("w/.git"), "gitdir: ../.git/worktrees/w\n").unwrap();
-        fs::write(root.join(".git/worktrees/w/HEAD"), "ref: refs/heads/y\n").unwrap();
-        assert_eq!(branch_of(&root.join("w")).as_deref(), Some("y"));
-        fs::write(root.join(".git/HEAD"), "0123456789abcdef\n").unwrap();
-        assert_eq!(branch_of(root), None, "no branch is checked out");
-    }
 
     #[test]
     fn java_sources_are_found_and_what_was_built_is_not() {

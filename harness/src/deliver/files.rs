@@ -218,6 +218,7 @@ mod tests {
             waivers: Vec::new(),
             errors: Vec::new(),
             followed: None,
+            origin: None,
         }
     }
 

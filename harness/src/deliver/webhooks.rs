@@ -1,6 +1,7 @@
 //! Posts a message to a chat. The address is a secret: it comes from the environment and is in no
 //! message.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use memgate_model::RunReport;
 use memgate_reports::chat;
 use serde_json::{Value, json};
 use sha2::Sha256;
+use ureq::http::Uri;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use super::around::Around;
@@ -48,13 +50,21 @@ pub(super) fn post(report: &RunReport, webhook: &Webhook, around: &Around, conso
     }
 }
 
-/// Only encrypted, or on this machine.
+/// Only encrypted, or on this machine. The address is taken apart by what will connect to it:
+/// `http://127.0.0.1:1@example.com/` is one of example.com.
 fn check(url: &str) -> Result<(), String> {
-    let local = ["http://127.0.0.1:", "http://localhost:", "http://[::1]:"];
-    if url.starts_with("https://") || local.iter().any(|start| url.starts_with(start)) {
-        return Ok(());
+    let uri: Uri = url.trim().parse().map_err(|why| format!("its address is no URL: {why}"))?;
+    let host = uri.host().filter(|host| !host.is_empty()).ok_or("its address names no host")?;
+    match uri.scheme_str() {
+        Some("https") => Ok(()),
+        Some("http") if is_loopback(host) => Ok(()),
+        _ => Err("its address does not begin with https://".to_owned()),
     }
-    Err("its address does not begin with https://".to_owned())
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 fn send(url: &str, message: &Value, ca: Option<&Path>) -> Result<(), String> {
@@ -142,8 +152,23 @@ mod tests {
 
     #[test]
     fn only_encrypted_addresses_are_used() {
-        assert!(check("https://hooks.example.com/x").is_ok() && check("http://127.0.0.1:80/x").is_ok());
-        for url in ["http://hooks.example.com/x", "hooks.example.com", "", "http://127.0.0.1.example.com/"] {
+        for url in
+            ["https://hooks.example.com/x", "http://127.0.0.1:80/x", "http://[::1]:80/x", "http://LOCALHOST/"]
+        {
+            assert_eq!(check(url), Ok(()), "{url}");
+        }
+        for url in [
+            "http://hooks.example.com/x",
+            "hooks.example.com",
+            "",
+            "http://127.0.0.1.example.com/",
+            "http://127.0.0.1:1@hooks.example.com/",
+            "http://localhost:80@hooks.example.com/",
+            "http://[::1]:1@hooks.example.com/",
+            "http://127.0.0.1:80\\@hooks.example.com/",
+            "https://",
+            "ftp://127.0.0.1/",
+        ] {
             assert!(check(url).is_err(), "{url}");
         }
     }

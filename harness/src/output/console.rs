@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use anstream::stream::RawStream;
 use anstyle::{AnsiColor, Style};
 use indicatif::ProgressBar;
+use memgate_reports::{harmless, harmless_in_colours};
 
 use crate::cli::ColorChoice;
 use crate::deliver::Screen;
@@ -65,8 +66,14 @@ impl Console {
         screen(&io::stdout(), verbose)
     }
 
-    /// A line about the work, to stderr.
+    /// A line about the work, to stderr. Names in it may come from tests, libraries and files:
+    /// none of them acts on the terminal or on the CI server that reads it.
     pub fn line(&self, text: &str) {
+        self.rendered(&harmless(text));
+    }
+
+    /// What was made harmless where it was rendered, and may have colours, to stderr.
+    pub fn rendered(&self, text: &str) {
         self.above_bar(|| {
             // Nobody can be told that stderr is gone.
             drop(writeln!(anstream::stderr().lock(), "{text}"));
@@ -75,27 +82,41 @@ impl Console {
 
     /// Something to look at, to stderr.
     pub fn warning(&self, text: &str) {
-        self.line(&format!("{WARNING}warning:{WARNING:#} {text}"));
+        self.labelled(WARNING, "warning", text);
     }
 
     /// What to do, to stderr.
     pub fn hint(&self, text: &str) {
-        self.line(&format!("{HINT}hint:{HINT:#} {text}"));
+        self.labelled(HINT, "hint", text);
     }
 
-    /// An error with its hint, to stderr. A configuration's mistakes come rendered and are printed
-    /// as they are.
+    fn labelled(&self, style: Style, label: &str, text: &str) {
+        self.rendered(&format!("{style}{label}:{style:#} {}", harmless(text)));
+    }
+
+    /// An error with its hint, to stderr. A configuration's mistakes come rendered, in colours.
     pub fn error(&self, error: &ExpectedError) {
         match error {
-            ExpectedError::Configuration(rendered) => self.line(rendered.trim_end()),
-            other => self.line(&format!("{ERROR}error:{ERROR:#} {other}")),
+            ExpectedError::Configuration(rendered) => {
+                self.rendered(&harmless_in_colours(rendered.trim_end()));
+            }
+            other => self.labelled(ERROR, "error", &other.to_string()),
         }
         if let Some(hint) = error.hint() {
             self.hint(&hint);
         }
     }
 
-    /// What was asked for, to stdout.
+    /// What was asked for, as text for people, to stdout: harmless as [`Console::line`] is.
+    ///
+    /// # Errors
+    /// As [`Console::result`].
+    pub fn text(&self, text: &str) -> Result<(), ExpectedError> {
+        self.result(harmless(text).as_bytes())
+    }
+
+    /// What was asked for and is no text with names from outside, or was made harmless where it
+    /// was rendered, to stdout.
     ///
     /// # Errors
     /// When stdout cannot be written to, except that nobody reads it any more (`memgate report |

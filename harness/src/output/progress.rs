@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use memgate_reports::harmless;
 
 use super::Console;
 
@@ -62,7 +63,7 @@ impl<'a> Progress<'a> {
         match &mut self.shown {
             Shown::Bar(bar) => {
                 bar.set_position(done);
-                bar.set_message(printable(status));
+                bar.set_message(one_line(status));
             }
             Shown::Lines { next } if Instant::now() >= *next => {
                 *next = Instant::now() + PLAIN_INTERVAL;
@@ -70,7 +71,7 @@ impl<'a> Progress<'a> {
                     &self.title,
                     done,
                     self.total,
-                    &printable(status),
+                    &one_line(status),
                     self.started.elapsed(),
                 ));
             }
@@ -118,8 +119,8 @@ fn time_left(done: u64, total: Option<u64>, elapsed: Duration) -> Option<Duratio
 }
 
 /// A test's name comes from the tested process: it must not steer the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+fn one_line(status: &str) -> String {
+    harmless(&status.replace('\n', "\\n"))
 }
 
 #[cfg(test)]
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn names_cannot_steer_the_terminal() {
-        assert_eq!(printable("a\x1b[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+        assert_eq!(one_line("a\x1b[2Jb\n::error::"), r"a\u{1b}[2Jb\n::error::");
     }
 
     #[test]

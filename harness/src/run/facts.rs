@@ -12,7 +12,7 @@ use memgate_analysis::{
     ConfirmationInput, Ending, JavaInput, OpenTest, ProcessInput, ProcessRecord, Repetition, RunInput,
     SuiteInput, Window,
 };
-use memgate_model::{AppMemory, BoundaryQuality, Hunt, Problem};
+use memgate_model::{AppMemory, BoundaryQuality, Hunt, Origin, Problem};
 use memgate_wire::Outcome;
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,12 @@ pub struct Facts {
     /// Exit status of the wrapped command (128 + signal where it was killed); of several the first
     /// that is not 0.
     pub command_status: Option<i32>,
+    /// Commit, CI job, machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+    /// Folder of the checked-out project: files inside are named from there on.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub root: String,
     /// The suites, in the order they ran.
     pub suites: Vec<SuiteFacts>,
     /// What went wrong outside of the suites.
@@ -162,6 +168,8 @@ impl Facts {
             duration_s: 0.0,
             partial: false,
             command_status: None,
+            origin: None,
+            root: String::new(),
             suites: Vec::new(),
             errors: Vec::new(),
         }

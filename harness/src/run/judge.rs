@@ -12,6 +12,7 @@ use super::facts::Facts;
 use super::resolve::Symbols;
 use super::streams;
 use crate::names::Mappings;
+use crate::origin;
 
 /// Records by the name of their stream.
 pub type Records = BTreeMap<String, ProcessRecord>;
@@ -34,6 +35,10 @@ pub fn judge(
     for (told, known) in report.suites.iter_mut().zip(&facts.suites) {
         told.hunt.clone_from(&known.hunt);
         told.app_memory = known.java.as_ref().and_then(|java| java.app_memory.clone());
+    }
+    report.origin.clone_from(&facts.origin);
+    if !facts.root.is_empty() {
+        origin::relative_files(&mut report, &facts.root);
     }
     report
 }

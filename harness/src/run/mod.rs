@@ -37,6 +37,7 @@ use memgate_model::{Problem, RunReport};
 use crate::embedded::EmbeddedError;
 use crate::exit::ExpectedError;
 use crate::names::{Mappings, OfSuite};
+use crate::origin;
 use crate::output::Console;
 use crate::plan::{Plan, PlannedInstrumentation, PlannedSuite};
 use crate::recorder::chain;
@@ -98,11 +99,14 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         (&agent, jars.as_deref()),
         (&names, &kept),
     ));
-    let (facts, records) = match recorded {
+    let (mut facts, records) = match recorded {
         Ok(recorded) => recorded,
         Err(Stopped::Interrupted) => return Err(ExpectedError::Interrupted(session.folder().to_owned())),
         Err(Stopped::Failed(error)) => return Err(error),
     };
+    let project = origin::project_root();
+    facts.origin = Some(origin::of_run(project.as_deref(), info.machine, &info.command));
+    facts.root = project.map_or_else(String::new, |root| root.to_string_lossy().into_owned());
     facts.save(&session)?;
     let mut symbols = Symbols::new(symbol_files).with_kept(kept);
     let report = judge::judge(&facts, records, &session.frames(), &plan.policy, &mut symbols, &names);

@@ -1,5 +1,6 @@
 //! `session.json`: what ran, with which versions, on which machine. No environment and no secret.
 
+use memgate_model::Machine;
 use serde::{Deserialize, Serialize};
 
 /// Version of `session.json`.
@@ -27,19 +28,6 @@ pub struct SessionInfo {
     pub run: serde_json::Value,
 }
 
-/// A machine, as far as it matters to figures.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
-    /// For example `x86_64`.
-    pub architecture: String,
-    /// For example `Linux 6.1.0-18-amd64`.
-    pub kernel: String,
-    /// For example `Debian GNU/Linux 12 (bookworm)`, empty where unknown.
-    pub system: String,
-    /// Processors this program may use.
-    pub processors: usize,
-}
-
 impl SessionInfo {
     /// A run that begins now, here.
     #[must_use]
@@ -51,24 +39,23 @@ impl SessionInfo {
             command,
             working_directory: std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned(),
             project: String::new(),
-            machine: Machine::this(),
+            machine: this_machine(),
             run: serde_json::Value::Null,
         }
     }
 }
 
-impl Machine {
-    /// The machine this program runs on.
-    #[must_use]
-    pub fn this() -> Self {
-        let uname = rustix::system::uname();
-        let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
-        Self {
-            architecture: text(uname.machine()),
-            kernel: format!("{} {}", text(uname.sysname()), text(uname.release())),
-            system: std::fs::read_to_string("/etc/os-release").map(|t| pretty_name(&t)).unwrap_or_default(),
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
-        }
+/// The machine this program runs on.
+#[must_use]
+pub fn this_machine() -> Machine {
+    let uname = rustix::system::uname();
+    let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
+    Machine {
+        host: text(uname.nodename()),
+        architecture: text(uname.machine()),
+        kernel: format!("{} {}", text(uname.sysname()), text(uname.release())),
+        system: std::fs::read_to_string("/etc/os-release").map(|t| pretty_name(&t)).unwrap_or_default(),
+        processors: std::thread::available_parallelism().map_or(1, usize::from),
     }
 }
 

@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 pub use files::{StoreError, write_atomically};
-pub use info::{Machine, SESSION_SCHEMA_VERSION, SessionInfo};
+pub use info::{SESSION_SCHEMA_VERSION, SessionInfo, this_machine};
 
 use files::at;
 

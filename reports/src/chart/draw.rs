@@ -15,6 +15,9 @@ use crate::registry::RenderError;
 pub(super) const SIZE: (u32, u32) = (880, 420);
 /// Height of a mark on the time axis, as part of the chart's.
 const MARK: f64 = 0.04;
+/// Of the dashed line of a threshold, pixels.
+const DASH: u32 = 16;
+const GAP: u32 = 10;
 /// Plotters' size of what an SVG then calls 24 px.
 const TEXT: i32 = 30;
 
@@ -38,15 +41,32 @@ pub(super) fn with_font() -> Result<(), RenderError> {
     if broken { Err(RenderError::Chart("the embedded font cannot be read".to_owned())) } else { Ok(()) }
 }
 
-pub(super) fn draw<DB>(root: &DrawingArea<DB, Shift>, plot: &Plot) -> Result<(), RenderError>
+/// How the dashed line of a threshold comes about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Threshold {
+    /// Piece by piece: a bitmap knows no dashes.
+    InPieces,
+    /// In one piece, which the reader's style makes dashes of.
+    ByStyle,
+}
+
+pub(super) fn draw<DB>(
+    root: &DrawingArea<DB, Shift>,
+    plot: &Plot,
+    threshold: Threshold,
+) -> Result<(), RenderError>
 where
     DB: DrawingBackend,
     DB::ErrorType: Debug + Send + Sync + 'static,
 {
-    drawn(root, plot).map_err(|why| RenderError::Chart(format!("{why:?}")))
+    drawn(root, plot, threshold).map_err(|why| RenderError::Chart(format!("{why:?}")))
 }
 
-fn drawn<DB>(root: &DrawingArea<DB, Shift>, plot: &Plot) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>>
+fn drawn<DB>(
+    root: &DrawingArea<DB, Shift>,
+    plot: &Plot,
+    threshold: Threshold,
+) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>>
 where
     DB: DrawingBackend,
     DB::ErrorType: Debug + Send + Sync + 'static,
@@ -99,12 +119,18 @@ where
         }
     }
     for line in &plot.lines {
+        let ends = [line.from, line.to].map(in_unit);
         let (colour, width) = match line.role {
             Role::Slope => (SLOPE, 4),
             Role::Bound => (SLOPE, 2),
+            Role::Threshold if threshold == Threshold::InPieces => {
+                let style = ALLOWED.stroke_width(4);
+                chart.draw_series(DashedLineSeries::new(ends, DASH, GAP, style))?;
+                continue;
+            }
             Role::Threshold => (ALLOWED, 4),
         };
-        chart.draw_series(LineSeries::new([line.from, line.to].map(in_unit), colour.stroke_width(width)))?;
+        chart.draw_series(LineSeries::new(ends, colour.stroke_width(width)))?;
     }
     root.present()
 }
@@ -121,6 +147,8 @@ fn seconds(x: f64, width: f64) -> String {
         w if w > 20.0 => format!("{x:.0}"),
         w if w > 2.0 => format!("{x:.1}"),
         w if w > 0.2 => format!("{x:.2}"),
-        _ => format!("{x:.3}"),
+        w if w > 0.02 => format!("{x:.3}"),
+        w if w > 0.002 => format!("{x:.4}"),
+        _ => format!("{x:.5}"),
     }
 }

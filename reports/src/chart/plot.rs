@@ -167,10 +167,10 @@ fn curve(kind: PlotKind, curve: &[CurvePoint], metric: Metric, x_label: &'static
     let points: Vec<_> = of_metric.map(|point| (seconds(point.t_ns), point.value)).collect();
     let ((first, last), peak) = ends(&points)?;
     let summary = format!(
-        "{metric} from {} to {} in {:.2} s, at most {}",
+        "{metric} from {} to {} in {}, at most {}",
         format_value(metric, first.1),
         format_value(metric, last.1),
-        last.0 - first.0,
+        lasted(last.0 - first.0),
         format_value(metric, peak),
     );
     let (x, y) = (range(points.iter().map(|p| p.0), 0.0), range(points.iter().map(|p| p.1), 0.06));
@@ -187,6 +187,10 @@ fn curve(kind: PlotKind, curve: &[CurvePoint], metric: Metric, x_label: &'static
         x,
         y,
     })
+}
+
+fn lasted(seconds: f64) -> String {
+    if seconds < 0.1 { format!("{:.1} ms", seconds * 1000.0) } else { format!("{seconds:.2} s") }
 }
 
 fn growth(test: &TestReport, metric: Metric) -> Option<Plot> {

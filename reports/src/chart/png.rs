@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 use png::{BitDepth, ColorType, Encoder};
 
-use super::draw::{SIZE, draw, with_font};
+use super::draw::{SIZE, Threshold, draw, with_font};
 use super::plot::Plot;
 use crate::registry::RenderError;
 
@@ -14,7 +14,7 @@ pub(crate) fn png(plot: &Plot) -> Result<Vec<u8>, RenderError> {
     let mut pixels = vec![0xff_u8; width as usize * height as usize * 3];
     {
         let root = BitMapBackend::with_buffer(&mut pixels, SIZE).into_drawing_area();
-        draw(&root, plot)?;
+        draw(&root, plot, Threshold::InPieces)?;
     }
     let broken = |why: png::EncodingError| RenderError::Chart(why.to_string());
     let mut bytes = Vec::new();

@@ -3,7 +3,7 @@
 
 use plotters::prelude::*;
 
-use super::draw::{SIZE, draw, with_font};
+use super::draw::{SIZE, Threshold, draw, with_font};
 use super::plot::Plot;
 use crate::html::escape;
 use crate::registry::RenderError;
@@ -20,7 +20,7 @@ const VARIABLES: [(&str, &str); 6] = [
 
 /// For a page: without size, colours by variables, with a name for those who do not see it.
 pub(crate) fn inline_svg(plot: &Plot) -> Result<String, RenderError> {
-    let drawn = drawn(plot)?;
+    let drawn = drawn(plot, Threshold::ByStyle)?;
     let (width, height) = SIZE;
     let mut svg = format!(
         "<svg class=\"chart\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">",
@@ -69,7 +69,7 @@ fn variable(text: &str) -> Option<(&'static str, &str)> {
 
 /// A file of its own, on white.
 pub(crate) fn svg_file(plot: &Plot) -> Result<String, RenderError> {
-    let drawn = drawn(plot)?;
+    let drawn = drawn(plot, Threshold::InPieces)?;
     let (width, height) = SIZE;
     Ok(format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n\
@@ -81,12 +81,12 @@ pub(crate) fn svg_file(plot: &Plot) -> Result<String, RenderError> {
     ))
 }
 
-fn drawn(plot: &Plot) -> Result<String, RenderError> {
+fn drawn(plot: &Plot, threshold: Threshold) -> Result<String, RenderError> {
     with_font()?;
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        draw(&root, plot)?;
+        draw(&root, plot, threshold)?;
     }
     Ok(svg)
 }

@@ -7,6 +7,9 @@ use crate::registry::RenderError;
 pub(super) fn figure(html: &mut Html, plot: &Plot) -> Result<(), RenderError> {
     html.markup("<figure><figcaption>").text(&plot.title()).markup("</figcaption>").svg(&inline_svg(plot)?);
     html.markup("<p class=legend>");
+    if !plot.lines.is_empty() {
+        html.markup("<span class=entry><span class=\"key value\"></span>measured</span> ");
+    }
     for line in &plot.lines {
         html.markup(match line.role {
             Role::Slope => "<span class=entry><span class=\"key slope\"></span>",

@@ -3,13 +3,15 @@
 use memgate_model::{Frame, Leak, LeakKind, format_bytes};
 
 use super::write::Html;
-use crate::human::holder;
+use crate::human::{holder, waive_command};
+use crate::names::{in_module, of_frame};
 use crate::stacks::own;
 
-pub(super) fn group(html: &mut Html, leak: &Leak, grows: bool) {
-    html.markup("<div class=leak><h3>").text(&leak.title);
+/// `grows`: it does, and may be waived until this day; `None`: it was allocated once.
+pub(super) fn group(html: &mut Html, leak: &Leak, grows: Option<&str>) {
+    html.markup("<div class=leak").attribute("data-leak", &leak.id).markup("><h3>").text(&leak.title);
     if leak.kind != LeakKind::Os {
-        let per = if grows { " per iteration" } else { "" };
+        let per = if grows.is_some() { " per iteration" } else { "" };
         html.markup(" <span class=faint>").text(&format!("{}{per}", format_bytes(leak.bytes_per_iteration)));
         html.markup("</span>");
     }
@@ -36,27 +38,42 @@ pub(super) fn group(html: &mut Html, leak: &Leak, grows: bool) {
         }
     }
     html.markup("<p class=facts>");
-    if grows {
-        html.markup("leak <code>").text(&leak.id).markup("</code>");
-        match &leak.waiver {
-            Some(reason) => html.text(&format!(" · waived: {reason}")),
-            None => html
-                .markup(" · accept it for now: <code>memgate waive ")
-                .text(&leak.id)
-                .markup(" --reason … --until …</code>"),
-        };
-    } else {
-        html.markup("<code>").text(&leak.id).markup("</code>");
+    if grows.is_some() {
+        html.markup("leak ");
     }
-    html.markup("</p></div>");
+    html.markup("<code>").text(&leak.id).markup("</code>");
+    match (grows, &leak.waiver) {
+        (Some(_), Some(reason)) => {
+            html.text(&format!(" · waived: {reason}")).markup("</p>");
+        }
+        (Some(until), None) => {
+            html.markup(" · <a")
+                .attribute("href", &format!("#l:{}", leak.id))
+                .markup(">link to this leak</a></p>");
+            html.markup("<p class=facts>to accept it for now: ");
+            command(html, &waive_command(leak, until));
+            html.markup("</p>");
+        }
+        (None, _) => {
+            html.markup("</p>");
+        }
+    }
+    html.markup("</div>");
+}
+
+/// A command, with a button that copies it.
+pub(super) fn command(html: &mut Html, command: &str) {
+    html.markup("<code class=command>")
+        .text(command)
+        .markup("</code> <button type=button class=copy>copy</button>");
 }
 
 fn stack_line(html: &mut Html, frame: &Frame) {
-    html.markup("<li><code>").text(&crate::stacks::name(frame)).markup("</code>");
+    html.markup("<li><code>").text(&of_frame(frame)).markup("</code>");
     let place = match (&frame.file, frame.line) {
         (Some(file), Some(line)) => format!("{file}:{line}"),
         (Some(file), None) => file.clone(),
-        (None, _) if frame.function.is_some() => format!("{}+{:#x}", frame.module, frame.offset),
+        (None, _) if frame.function.is_some() => in_module(frame),
         (None, _) => String::new(),
     };
     let inlined = if frame.inlined { " (inlined)" } else { "" };

@@ -10,71 +10,170 @@
     return (unit === 0 ? String(Math.round(bytes * 10) / 10) : bytes.toFixed(1)) + " " + units[unit];
   };
 
+  document.documentElement.classList.add("js");
+
+  // What is copied is the command that stands before the button.
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button.copy");
+    if (!button) return;
+    const command = button.previousElementSibling;
+    try {
+      await navigator.clipboard.writeText(command.textContent);
+      button.textContent = "copied";
+    } catch {
+      // Not allowed where the page was not loaded safely: marked, it can be copied by hand.
+      getSelection().selectAllChildren(command);
+      button.textContent = document.execCommand("copy") ? "copied" : "marked";
+    }
+    setTimeout(() => { button.textContent = "copy"; }, 2000);
+  });
+
   // A body stays a line of text until its test is opened.
   const rows = list ? Array.from(list.children) : [];
   const waits = (test) => !test.querySelector(":scope > .body");
   const lineOf = new Map(rows.filter(waits).map((test, line) => [test, line]));
+  const linesOf = (id) => byId(id).textContent.split("\n").slice(0, -1);
   let lines;
   const unpack = (test) => {
     if (!waits(test)) return;
-    lines ||= byId("bodies").textContent.split("\n");
     const body = document.createElement("div");
     body.className = "body";
-    body.innerHTML = lines[lineOf.get(test)];
+    if (test.clean) {
+      const { id, time, suite } = test.clean;
+      body.innerHTML = `<p class=facts>passed in ${time} ms · <a href="#${id}">link to this test</a></p>` + suite.body;
+    } else {
+      lines ||= linesOf("bodies");
+      body.innerHTML = lines[lineOf.get(test)];
+    }
     test.append(body);
   };
 
   if (list) {
     const tests = rows.map((element, place) => ({
-      element, place,
+      element, place, id: element.id,
       verdict: element.dataset.v, suite: element.dataset.suite,
       bytes: Number(element.dataset.b), time: Number(element.dataset.t),
       name: element.querySelector(".name").textContent,
       text: (element.querySelector("summary").textContent + " " + (element.dataset.q || "")).toLowerCase(),
     }));
+    // Tests that left nothing are lines too, and become rows when they are looked at.
+    const plain = { "&amp;": "&", "&lt;": "<", "&gt;": ">", "&quot;": "\"", "&#39;": "'" };
+    const decoded = (text) => text.replace(/&(?:amp|lt|gt|quot|#39);/g, (entity) => plain[entity]);
+    const suites = linesOf("clean-suites").map((line) => {
+      const [name, body] = line.split("\t");
+      return { name: decoded(name), body };
+    });
+    for (const line of linesOf("clean")) {
+      const [number, time, test, anchor] = line.split("\t");
+      const suite = suites[number], name = `${suite.name}::${decoded(test)}`;
+      const id = anchor || "t:" + name.replace(/[^A-Za-z0-9._:-]/gu, "_");
+      tests.push({
+        element: null, clean: { id, time, suite }, place: tests.length, id,
+        verdict: "pass", suite: suite.name, bytes: 0, time: Number(time) / 1000, name, text: "pass " + name.toLowerCase(),
+      });
+    }
+    const STEP = 200;
+    let limit = STEP, shownClean = [];
+    const rowOf = (test) => {
+      if (!test.element) {
+        const row = document.createElement("details");
+        row.className = "test";
+        row.id = test.id;
+        row.innerHTML = "<summary><span class=\"badge pass\">PASS</span> <span class=name></span></summary>";
+        row.querySelector(".name").textContent = test.name;
+        Object.assign(row.dataset, { v: "pass", suite: test.suite, b: 0, t: test.time });
+        row.clean = test.clean;
+        test.element = row;
+      }
+      return test.element;
+    };
     const orders = {
       worst: (a, b) => a.place - b.place,
       bytes: (a, b) => b.bytes - a.bytes || a.place - b.place,
       time: (a, b) => b.time - a.time || a.place - b.place,
       name: (a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : a.place - b.place),
     };
-    const [query, verdict, suite, sort, count] = ["q", "verdict", "suite", "sort", "count"].map(byId);
-    const filter = () => {
+    const [query, verdict, suite, sort, count, more] = ["q", "verdict", "suite", "sort", "count", "more"].map(byId);
+    let sorted = tests;
+    const arrange = () => {
+      const shown = new Set(shownClean);
+      list.append(...sorted.filter((test) => !test.clean || shown.has(test)).map(rowOf));
+    };
+    const filter = (keep) => {
       const words = query.value.toLowerCase().split(/\s+/).filter(Boolean);
       let shown = 0;
-      for (const test of tests) {
+      const clean = [];
+      for (const test of sorted) {
         const show = (!verdict.value || test.verdict === verdict.value)
           && (!suite || !suite.value || test.suite === suite.value)
           && words.every((word) => test.text.includes(word));
-        test.element.hidden = !show;
         shown += show;
+        if (!test.clean) test.element.hidden = !show;
+        else if (show) clean.push(test);
       }
+      const hidden = clean.length - limit;
+      const now = clean.slice(0, limit);
+      if (keep && !now.includes(keep)) now.push(keep);
+      if (now.length !== shownClean.length || now.some((test, index) => test !== shownClean[index])) {
+        const stays = new Set(now);
+        for (const test of shownClean) if (!stays.has(test)) test.element.remove();
+        shownClean = now;
+        arrange();
+      }
+      more.hidden = hidden <= 0;
+      more.textContent = `show ${Math.min(hidden, STEP)} more of ${hidden} that passed`;
       count.textContent = shown === tests.length ? `${shown} tests` : `${shown} of ${tests.length} tests`;
     };
-    const arrange = () => {
-      const sorted = tests.slice().sort(orders[sort.value]);
-      list.append(...sorted.map((test) => test.element));
+    const reorder = () => { sorted = tests.slice().sort(orders[sort.value]); limit = STEP; filter(); arrange(); };
+    // The address has what is chosen, so that it can be passed on.
+    const chosen = [["q", query], ["verdict", verdict], ["suite", suite], ["sort", sort]].filter(([, field]) => field);
+    const remember = () => {
+      const words = new URLSearchParams();
+      for (const [name, field] of chosen) if (field.value && field.value !== "worst") words.set(name, field.value);
+      const address = words.size ? "#" + words : location.pathname + location.search;
+      try { history.replaceState(null, "", address); } catch { /* Where the page lies may forbid it. */ }
     };
     let waiting = 0;
-    query.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(filter, 80); });
-    verdict.addEventListener("change", filter);
-    if (suite) suite.addEventListener("change", filter);
-    sort.addEventListener("change", arrange);
-    byId("tools").addEventListener("submit", (event) => { event.preventDefault(); filter(); });
+    const again = () => { limit = STEP; filter(); remember(); };
+    query.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(again, 80); });
+    verdict.addEventListener("change", again);
+    if (suite) suite.addEventListener("change", again);
+    sort.addEventListener("change", () => { reorder(); remember(); });
+    more.addEventListener("click", () => { limit += STEP; filter(); });
+    byId("tools").addEventListener("submit", (event) => { event.preventDefault(); again(); });
     list.addEventListener("toggle", (event) => {
       if (event.target.open && event.target.classList.contains("test")) unpack(event.target);
     }, true);
+    const show = (test, leak) => {
+      if (test.clean && !shownClean.includes(test)) filter(test);
+      const row = test.element;
+      row.hidden = false;
+      unpack(row);
+      row.open = true;
+      const group = leak && Array.from(row.querySelectorAll("[data-leak]")).find((part) => part.dataset.leak === leak);
+      (group || row).scrollIntoView();
+      row.querySelector("summary").focus({ preventScroll: true });
+    };
     const follow = () => {
       let name = location.hash.slice(1);
       try { name = decodeURIComponent(name); } catch { /* as it is written */ }
-      const test = name && byId(name);
-      if (!test || !test.classList.contains("test")) return;
-      test.hidden = false;
-      unpack(test);
-      test.open = true;
-      test.scrollIntoView();
-      test.querySelector("summary").focus({ preventScroll: true });
+      if (name.startsWith("t:")) {
+        const test = tests.find((test) => test.id === name);
+        if (test) show(test);
+      } else if (name.startsWith("l:")) {
+        const leak = name.slice(2);
+        const test = tests.find((test) => !test.clean && test.text.includes(leak.toLowerCase()));
+        if (test) show(test, leak);
+      } else if (name.includes("=")) {
+        const words = new URLSearchParams(location.hash.slice(1));
+        for (const [word, field] of chosen) {
+          const value = words.get(word) ?? (word === "sort" ? "worst" : "");
+          if (field === query || Array.from(field.options).some((option) => option.value === value)) field.value = value;
+        }
+        reorder();
+      }
     };
+    filter();
     addEventListener("hashchange", follow);
     // After the browser has gone there itself, which would take the focus away again.
     addEventListener("load", follow);

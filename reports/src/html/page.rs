@@ -1,15 +1,19 @@
 //! The frame of the page, and what stands on top of it.
 
-use memgate_model::{RunReport, Verdict};
+use memgate_model::{RunReport, SuiteReport, Verdict};
 use sha2::{Digest as _, Sha256};
 
 use super::write::Html;
 use super::{icicle, sections, test};
+use crate::culprit;
 use crate::registry::RenderError;
 use crate::summary::{headline, reasons};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
+
+/// Suites named in the head.
+const SUITES: usize = 10;
 
 /// The report as a page.
 ///
@@ -21,20 +25,34 @@ pub fn html(report: &RunReport) -> Result<String, RenderError> {
     page.markup("<meta http-equiv=Content-Security-Policy").attribute("content", &policy()).markup(">\n");
     page.markup("<meta name=viewport content=\"width=device-width, initial-scale=1\">\n");
     page.markup("<meta name=color-scheme content=\"light dark\">\n");
-    page.element("title", &format!("{}: {}", report.project, headline(report)));
+    page.element(
+        "title",
+        &format!("{}: {}", report.project, culprit::of_run(report).unwrap_or_else(|| headline(report))),
+    );
     page.markup("\n<style>").markup(STYLE).markup("</style>\n</head>\n<body>\n");
     top(&mut page, report);
-    page.markup("<main id=main>\n");
-    page.part(&sections::problems(report));
-    page.part(&test::list(report)?);
-    page.part(&sections::memory(report)?);
-    page.part(&icicle::section(report)?);
-    page.part(&sections::one_time(report));
-    page.part(&sections::followed(report));
-    page.part(&sections::waivers(report));
-    page.part(&sections::excluded(report));
-    page.part(&sections::cost(report));
-    page.part(&sections::method(report));
+    let sections = [
+        ("problems", "Problems", sections::problems(report)),
+        ("tests", "Tests", test::list(report)?),
+        ("memory", "Memory over the run", sections::memory(report)?),
+        ("stacks", "Leaked bytes by stack", icicle::section(report)?),
+        ("once", "One-time growth", sections::one_time(report)),
+        ("followed", "Followed objects", sections::followed(report)),
+        ("waivers", "Waivers", sections::waivers(report)),
+        ("excluded", "What was excluded", sections::excluded(report)),
+        ("cost", "What measuring cost", sections::cost(report)),
+        ("how", "How verdicts are made", sections::method(report)),
+    ];
+    page.markup("<nav aria-label=Contents>");
+    for (id, title, section) in &sections {
+        if !section.0.is_empty() {
+            page.markup("<a href=#").markup(id).markup(">").markup(title).markup("</a> ");
+        }
+    }
+    page.markup("</nav>\n<main id=main>\n");
+    for (.., section) in &sections {
+        page.part(section);
+    }
     page.markup("</main>\n<script>").markup(SCRIPT).markup("</script>\n</body>\n</html>\n");
     Ok(page.0)
 }
@@ -62,20 +80,17 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Verdict, reasons, and where everything is.
+/// Who leaks, or the run in one line; reasons; where it comes from.
 fn top(page: &mut Html, report: &RunReport) {
     let (class, word) = verdict_word(report.verdict);
     page.markup("<a class=skip href=#main>Skip to the tests</a>\n<header>\n<p class=crumb>");
-    page.text(&report.project)
-        .markup(" · session ")
-        .text(&report.session)
-        .markup("</p>\n<h1><span class=\"badge ");
-    page.markup(class)
-        .markup("\">")
-        .markup(word)
-        .markup("</span> ")
-        .text(&headline(report))
-        .markup("</h1>\n");
+    page.text(&report.project).markup(" · session ").text(&report.session);
+    page.markup("</p>\n<h1><span class=\"badge ").markup(class).markup("\">").markup(word).markup("</span> ");
+    let (counts, culprit) = (headline(report), culprit::of_run(report));
+    page.text(culprit.as_ref().unwrap_or(&counts)).markup("</h1>\n");
+    if culprit.is_some() {
+        page.element("p class=counts", &counts);
+    }
     let reasons = reasons(report);
     if !reasons.is_empty() {
         page.markup("<ul class=reasons>");
@@ -90,18 +105,70 @@ fn top(page: &mut Html, report: &RunReport) {
         }
         page.markup("</ul>\n");
     }
-    let mut facts = String::new();
-    for suite in &report.suites {
-        facts += &format!(
-            "{} ({} tests, screened in {:.1} s) · ",
-            suite.name,
-            crate::human::tests_of(suite),
-            suite.screened_s
-        );
+    page.markup("<dl class=origin>");
+    origin(page, report);
+    page.markup("</dl>\n</header>\n");
+}
+
+/// Commit, job, suites, machine, versions: what is known of them.
+fn origin(page: &mut Html, report: &RunReport) {
+    let origin = report.origin.clone().unwrap_or_default();
+    if let Some(commit) = &origin.commit {
+        let on = [("", &commit.branch), (" into ", &commit.target)];
+        let branch: String =
+            on.iter().filter(|(_, name)| !name.is_empty()).map(|(to, name)| format!("{to}{name}")).collect();
+        let sha = commit.sha.get(..12).unwrap_or(&commit.sha);
+        let known: Vec<&str> = [sha, branch.as_str()].into_iter().filter(|text| !text.is_empty()).collect();
+        fact(page, "commit", &known.join(" on "));
     }
-    facts += &format!("{:.1} s in all", report.duration_s);
-    page.markup("<p class=facts>began <time>").text(&report.started).markup("</time> · ").text(&facts);
-    page.text(&format!(" · exit code {}", report.exit_code)).markup("</p>\n</header>\n");
+    if let Some(ci) = &origin.ci {
+        let number = if ci.number.is_empty() { String::new() } else { format!("#{}", ci.number) };
+        let words = [ci.provider.as_str(), ci.job.as_str(), number.as_str()];
+        let text = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        page.markup("<dt>job</dt><dd>");
+        // Of any other scheme a link could be made to act.
+        if ci.url.starts_with("https://") || ci.url.starts_with("http://") {
+            page.markup("<a rel=\"noopener noreferrer\"")
+                .attribute("href", &ci.url)
+                .markup(">")
+                .text(&text)
+                .markup("</a>");
+        } else {
+            page.text(&text);
+        }
+        page.markup("</dd>");
+    }
+    let suite = |suite: &SuiteReport| {
+        let tests = crate::human::counted(crate::human::tests_of(suite), "test");
+        format!("{} ({tests}, screened in {:.1} s)", suite.name, suite.screened_s)
+    };
+    let shown: Vec<_> = report.suites.iter().take(SUITES).map(suite).collect();
+    let more = report.suites.len().saturating_sub(SUITES);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    if !shown.is_empty() {
+        fact(page, "suites", &(shown.join(", ") + &more));
+    }
+    page.markup("<dt>began</dt><dd><time>").text(&report.started).markup("</time>");
+    page.text(&format!(", {:.1} s in all, exit code {}", report.duration_s, report.exit_code))
+        .markup("</dd>");
+    if let Some(machine) = &origin.machine {
+        let processors = crate::human::counted(machine.processors, "processor");
+        let words = [&machine.host, &machine.system, &machine.kernel, &machine.architecture, &processors];
+        let known: Vec<&str> =
+            words.into_iter().map(String::as_str).filter(|word| !word.is_empty()).collect();
+        fact(page, "machine", &known.join(", "));
+    }
+    let versions: Vec<_> =
+        origin.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    if !versions.is_empty() {
+        fact(page, "versions", &versions.join(", "));
+    }
+}
+
+fn fact(page: &mut Html, name: &'static str, value: &str) {
+    if !value.is_empty() {
+        page.element("dt", name).element("dd", value);
+    }
 }
 
 /// Class and word of a verdict.

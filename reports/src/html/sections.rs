@@ -26,7 +26,7 @@ pub(super) fn problems(report: &RunReport) -> Html {
     if report.errors.is_empty() {
         return html;
     }
-    html.markup("<section aria-labelledby=problems-h><h2 id=problems-h>Problems</h2><ul>");
+    html.markup("<section id=problems aria-labelledby=problems-h><h2 id=problems-h>Problems</h2><ul>");
     for problem in &report.errors {
         html.markup("<li><b>").text(&problem.r#where).markup("</b>: ").text(&problem.what);
         if !problem.hint.is_empty() {
@@ -45,7 +45,7 @@ pub(super) fn memory(report: &RunReport) -> Result<Html, RenderError> {
     if suites.is_empty() {
         return Ok(html);
     }
-    html.markup("<section aria-labelledby=memory-h><h2 id=memory-h>Memory over the run</h2>");
+    html.markup("<section id=memory aria-labelledby=memory-h><h2 id=memory-h>Memory over the run</h2>");
     for (suite, plots) in suites.iter().take(SUITES) {
         html.markup("<h3>").text(&suite.name).markup("</h3><div class=charts>");
         plots.iter().try_for_each(|plot| figure(&mut html, plot))?;
@@ -66,7 +66,7 @@ pub(super) fn one_time(report: &RunReport) -> Html {
     }
     groups.sort_by(|(a, _), (b, _)| b.bytes_per_iteration.total_cmp(&a.bytes_per_iteration));
     let bytes: f64 = groups.iter().map(|(leak, _)| leak.bytes_per_iteration).sum();
-    html.markup("<section aria-labelledby=once-h><h2 id=once-h>One-time growth</h2><p>");
+    html.markup("<section id=once aria-labelledby=once-h><h2 id=once-h>One-time growth</h2><p>");
     html.text(&format!(
         "{} allocated once and kept, in {}. That is no leak.",
         format_bytes(bytes),
@@ -74,7 +74,7 @@ pub(super) fn one_time(report: &RunReport) -> Html {
     ));
     html.markup("</p><details class=more><summary>where</summary>");
     for (leak, tests) in groups.iter().take(LISTED) {
-        leak::group(&mut html, leak, false);
+        leak::group(&mut html, leak, None);
         html.element("p class=facts", &format!("seen in {}", listed(tests, 5)));
     }
     if groups.len() > LISTED {
@@ -88,11 +88,11 @@ pub(super) fn one_time(report: &RunReport) -> Html {
 pub(super) fn followed(report: &RunReport) -> Html {
     let mut html = Html::default();
     let Some(followed) = &report.followed else { return html };
-    html.markup("<section aria-labelledby=followed-h><h2 id=followed-h>Followed objects</h2>");
+    html.markup("<section id=followed aria-labelledby=followed-h><h2 id=followed-h>Followed objects</h2>");
     html.markup("<div class=scroll tabindex=0 role=group aria-label=\"Followed objects\"><table><thead><tr><th scope=col>class<th scope=col>allocated at<th scope=col class=n>objects<th scope=col class=n>bytes<th scope=col class=n>left at the end<th scope=col class=n>bytes left<th scope=col>the others</thead><tbody>");
     for site in followed.sites.iter().take(LISTED) {
         html.markup("<tr><th scope=row class=code>").text(&site.class).markup("<td class=code>");
-        html.text(&site.frames.first().map(crate::stacks::name).unwrap_or_default());
+        html.text(&site.frames.first().map(crate::names::of_frame).unwrap_or_default());
         amounts(&mut html, [site.allocations, site.bytes, site.live, site.live_bytes]);
         html.markup("<td>").text(&lifetimes(&site.lifetimes));
     }
@@ -132,7 +132,7 @@ fn amounts(html: &mut Html, [objects, bytes, live, live_bytes]: [u64; 4]) {
 
 pub(super) fn waivers(report: &RunReport) -> Html {
     let mut html = Html::default();
-    html.markup("<section aria-labelledby=waivers-h><h2 id=waivers-h>Waivers</h2>");
+    html.markup("<section id=waivers aria-labelledby=waivers-h><h2 id=waivers-h>Waivers</h2>");
     if report.waivers.is_empty() {
         html.markup("<p>none</p></section>\n");
         return html;
@@ -185,13 +185,15 @@ pub(super) fn excluded(report: &RunReport) -> Html {
             list.push(qualified(suite, test));
         }
     }
-    html.markup("<section aria-labelledby=excluded-h><h2 id=excluded-h>What was excluded</h2><ul>");
+    html.markup(
+        "<section id=excluded aria-labelledby=excluded-h><h2 id=excluded-h>What was excluded</h2><ul>",
+    );
     html.markup("<li>The agent's own memory, threads and descriptors: counted apart, below.");
     html.markup("<li>Frames of the C library, the test runner and the agent: left out of stacks and of the ids of leaks.");
     for (names, what) in [
-        (failed, "failed by themselves and were not judged for leaks"),
-        (skipped, "skipped themselves"),
-        (unscreened, "passed, and were not screened"),
+        (failed, "not judged for leaks, failed otherwise"),
+        (skipped, "skipped"),
+        (unscreened, "passed, and not screened"),
     ] {
         if !names.is_empty() {
             html.element(
@@ -215,17 +217,20 @@ pub(super) fn excluded(report: &RunReport) -> Html {
 pub(super) fn cost(report: &RunReport) -> Html {
     let cost = &report.agent_cost;
     let mut html = Html::default();
-    html.markup("<section aria-labelledby=cost-h><h2 id=cost-h>What measuring cost</h2><dl>");
+    html.markup("<section id=cost aria-labelledby=cost-h><h2 id=cost-h>What measuring cost</h2><dl>");
     let cpu = cost.cpu_ratio.map_or_else(
         || "not estimated".to_owned(),
-        |ratio| format!("{:.0} % more than without the agent", 100.0 * (ratio - 1.0)),
+        |ratio| format!("{:.0} % more than without it", 100.0 * (ratio - 1.0)),
     );
+    let screened: f64 = report.suites.iter().map(|suite| suite.screened_s).sum();
     #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
     let peak = format_bytes(cost.peak_bytes as f64);
     for (what, value) in [
-        ("CPU time of the tests", cpu),
-        ("memory of the agent, at most in one process", peak),
-        ("time at starts and boundaries", format!("{:.2} s", cost.boundary_s)),
+        ("the agent: CPU time of the tests", cpu),
+        ("the agent: memory, at most in one process", peak),
+        ("the agent: time at starts and boundaries", format!("{:.2} s", cost.boundary_s)),
+        ("the tests, each once", format!("{screened:.1} s")),
+        ("repeating tests", format!("{:.1} s of {:.1} s in all", cost.repeated_s, report.duration_s)),
         ("stacks not unwound to their root", cost.truncated_stacks.to_string()),
     ] {
         html.element("dt", what).element("dd", &value);
@@ -242,7 +247,7 @@ pub(super) fn cost(report: &RunReport) -> Html {
         report.suites.iter().filter_map(|suite| Some((&suite.name, suite.app_memory.as_ref()?))).collect();
     if !told.is_empty() {
         html.markup(
-            "<section aria-labelledby=app-h><h2 id=app-h>Memory of the app, as Android tells it</h2><dl>",
+            "<section id=app aria-labelledby=app-h><h2 id=app-h>Memory of the app, as Android tells it</h2><dl>",
         );
         for (name, memory) in told {
             html.element("dt", name).element("dd", &format!("behind {}", app_memory(memory)));
@@ -254,7 +259,7 @@ pub(super) fn cost(report: &RunReport) -> Html {
 
 pub(super) fn method(report: &RunReport) -> Html {
     let mut html = Html::default();
-    html.markup("<section aria-labelledby=how-h><h2 id=how-h>How verdicts are made</h2><ol>");
+    html.markup("<section id=how aria-labelledby=how-h><h2 id=how-h>How verdicts are made</h2><ol>");
     html.markup("<li><b>Screen.</b> Every test runs once. What was allocated in its window and is alive at its end is held against the threshold; most tests pass here.");
     html.markup("<li><b>Confirm.</b> Only a suspect runs again, alone, after a warm-up, in iterations. The values at the end of each give a Theil–Sen slope with its confidence interval.");
     html.markup("<li><b>Judge.</b> FAIL: the lower bound is above the threshold and growth has not come to rest. PASS: the upper bound is not above it, or growth came to rest. Else WARN. What could not be measured is an ERROR, never a pass.</ol>");

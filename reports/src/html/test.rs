@@ -1,6 +1,8 @@
 //! The tests: a row that says what matters, and a body with curves, leaks and how the verdict was
 //! made.
 
+use std::collections::BTreeSet;
+
 use memgate_model::{
     MetricValue, Outcome, RunReport, SuiteReport, TestReport, Unit, Verdict, format_bytes, format_count,
     format_value,
@@ -11,9 +13,11 @@ use super::leak;
 use super::page::verdict_word;
 use super::write::Html;
 use crate::chart::plots_of;
-use crate::human::{interval, own_outcome, per};
+use crate::clean;
+use crate::human::{own_outcome, per, waive_until, wide};
 use crate::registry::RenderError;
-use crate::summary::{Anchors, in_short, leaked_bytes, not_passed, qualified};
+use crate::rerun;
+use crate::summary::{Anchors, in_short, leaked_bytes, not_passed, qualified, statistics};
 
 /// Bodies that are part of the page; all others are lines of a text until they are opened, in the
 /// order of their rows.
@@ -33,8 +37,20 @@ pub(super) fn list(report: &RunReport) -> Result<Html, RenderError> {
     html.markup(if total > MANY { "<div id=list class=many>\n" } else { "<div id=list>\n" });
     let anchors = Anchors::new(report);
     let first = not_passed(report);
-    let rest = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
-    let rest = rest.filter(|(_, test)| !first.iter().any(|(_, seen)| std::ptr::eq(*seen, *test)));
+    let seen: BTreeSet<_> = first.iter().map(|(_, test)| std::ptr::from_ref(*test)).collect();
+    let mut clean = Clean::default();
+    let mut rest: Vec<(&SuiteReport, &TestReport)> = Vec::new();
+    for (number, suite) in report.suites.iter().enumerate() {
+        let figures = clean::figures(suite);
+        clean.suite(suite, figures);
+        for test in suite.tests.iter().filter(|test| !seen.contains(&std::ptr::from_ref(*test))) {
+            if clean::is_clean(test, figures) {
+                clean.test(number, suite, test, &anchors);
+            } else {
+                rest.push((suite, test));
+            }
+        }
+    }
     // One element for all of them: five thousand more elements take a browser a third of the time
     // that it opens the page in.
     let mut closed = Html::default();
@@ -42,7 +58,7 @@ pub(super) fn list(report: &RunReport) -> Result<Html, RenderError> {
         let parsed = index < OPEN_BODIES && index < first.len();
         let anchor = anchors.of(suite, test);
         row(&mut html, (suite, test), &anchor, index == 0 && parsed);
-        let body = body(suite, test, &anchor)?;
+        let body = body(report, suite, test, &anchor)?;
         if parsed {
             html.markup("<div class=body>").part(&body).markup("</div>");
         } else {
@@ -50,8 +66,45 @@ pub(super) fn list(report: &RunReport) -> Result<Html, RenderError> {
         }
         html.markup("</details>\n");
     }
-    html.markup("</div><script type=\"text/plain\" id=bodies>").part(&closed).markup("</script><noscript><p>Tests that passed can only be opened with scripts allowed.</p></noscript></section>\n");
+    html.markup("</div><button type=button id=more hidden></button><script type=\"text/plain\" id=bodies>")
+        .part(&closed);
+    html.markup("</script><script type=\"text/plain\" id=clean-suites>").part(&clean.suites);
+    html.markup("</script><script type=\"text/plain\" id=clean>").part(&clean.tests).markup("</script><noscript><p>Tests that passed can only be opened with scripts allowed.</p></noscript></section>\n");
     Ok(html)
+}
+
+/// Tests that left nothing, each a line: its suite, milliseconds, name, and its anchor where the
+/// name does not tell it. The script of the page makes rows of those that are looked at.
+#[derive(Default)]
+struct Clean {
+    /// For each suite its name, and a body without what is the test's own.
+    suites: Html,
+    tests: Html,
+}
+
+impl Clean {
+    fn suite(&mut self, suite: &SuiteReport, clean: Option<&clean::Figures>) {
+        self.suites.text(&suite.name).markup("\t");
+        if let Some(figures) = clean {
+            let steps = how_unconfirmed(Verdict::Pass, &suite.runner);
+            let mut body = Html::default();
+            self::figures(&mut body, figures);
+            method(&mut body, &[steps]);
+            self.suites.part(&body);
+        }
+        self.suites.markup("\n");
+    }
+
+    fn test(&mut self, number: usize, suite: &SuiteReport, test: &TestReport, anchors: &Anchors) {
+        let milliseconds = format!("{:.1}", test.duration_s * 1000.0);
+        self.tests.text(&number.to_string()).markup("\t").text(&milliseconds).markup("\t").text(&test.id);
+        let anchor = anchors.of(suite, test);
+        // Only the second of a name has an anchor of its own.
+        if anchor.contains('~') {
+            self.tests.markup("\t").text(&anchor);
+        }
+        self.tests.markup("\n");
+    }
 }
 
 fn toolbar(html: &mut Html, report: &RunReport, total: usize) {
@@ -120,16 +173,32 @@ fn found_by(test: &TestReport) -> String {
     text
 }
 
-fn body(suite: &SuiteReport, test: &TestReport, anchor: &str) -> Result<Html, RenderError> {
+fn body(
+    report: &RunReport,
+    suite: &SuiteReport,
+    test: &TestReport,
+    anchor: &str,
+) -> Result<Html, RenderError> {
     let mut html = Html::default();
     html.markup("<p class=facts>").text(own_outcome(test.outcome));
     html.text(&format!(" in {} · ", seconds(test.duration_s)));
     html.markup("<a").attribute("href", &format!("#{anchor}")).markup(">link to this test</a></p>");
-    if !test.reason.is_empty() {
+    let basis = statistics(test).filter(|_| matches!(test.verdict, Verdict::Fail | Verdict::Warn));
+    // It begins with what the shortest reason says.
+    if !test.reason.is_empty() && basis.as_ref().is_none_or(|basis| !basis.starts_with(&test.reason)) {
         html.element("p class=reason", &test.reason);
     }
+    if let Some(basis) = basis {
+        html.element("p", &basis);
+    }
+    let until = waive_until(&report.started);
     for leak in &test.leaks {
-        leak::group(&mut html, leak, true);
+        leak::group(&mut html, leak, Some(&until));
+    }
+    if let Some(again) = rerun::command(report, suite, test).filter(|_| !test.leaks.is_empty()) {
+        html.markup("<p class=facts>run only this test: ");
+        leak::command(&mut html, &again);
+        html.markup("</p>");
     }
     html.markup("<div class=charts>");
     for plot in plots_of(test) {
@@ -141,26 +210,30 @@ fn body(suite: &SuiteReport, test: &TestReport, anchor: &str) -> Result<Html, Re
         let bytes: f64 = test.one_time.iter().map(|leak| leak.bytes_per_iteration).sum();
         html.text(&format_bytes(bytes)).markup("</summary>");
         for leak in &test.one_time {
-            leak::group(&mut html, leak, false);
+            leak::group(&mut html, leak, None);
         }
         html.markup("</details>");
     }
-    figures(&mut html, test);
-    html.element("h3", "How the verdict was made");
-    html.markup("<ul>");
-    for step in how(suite, test) {
-        html.element("li", &step);
-    }
-    html.markup("</ul>");
+    figures(&mut html, &test.metrics);
+    method(&mut html, &how(suite, test));
     Ok(html)
 }
 
-fn figures(html: &mut Html, test: &TestReport) {
-    if test.metrics.is_empty() {
+fn method(html: &mut Html, steps: &[String]) {
+    html.element("h3", "How the verdict was made");
+    html.markup("<ul>");
+    for step in steps {
+        html.element("li", step);
+    }
+    html.markup("</ul>");
+}
+
+fn figures(html: &mut Html, figures: &clean::Figures) {
+    if figures.is_empty() {
         return;
     }
     html.markup("<div class=scroll tabindex=0 role=group aria-label=Figures><table><caption>Figures</caption><thead><tr><th scope=col>metric<th scope=col class=n>value<th scope=col>per<th scope=col class=n>interval<th scope=col class=n>allowed<th scope=col>which threshold</thead><tbody>");
-    for (metric, value) in &test.metrics {
+    for (metric, value) in figures {
         html.markup("<tr><th scope=row>")
             .text(metric.name())
             .markup("<td class=n><data")
@@ -169,8 +242,8 @@ fn figures(html: &mut Html, test: &TestReport) {
             .text(&exact(value.value, value.unit, &format_value(*metric, value.value)))
             .markup("</data><td>");
         html.text(per(value.per)).markup("<td class=n>");
-        if value.confidence > 0.0 {
-            html.text(&interval(*metric, value.low, value.high));
+        if let Some(interval) = wide(*metric, value) {
+            html.text(&interval);
         }
         html.markup("<td class=n>");
         if let Some(threshold) = &value.threshold {
@@ -206,11 +279,7 @@ fn how(suite: &SuiteReport, test: &TestReport) -> Vec<String> {
     }
     let mut steps = Vec::new();
     if !test.confirmed {
-        steps.push(match (test.verdict, suite.runner.as_str()) {
-            (Verdict::Pass, "junit") => "Its class did not grow in the last rounds of the suite, so it was not run alone.".to_owned(),
-            (Verdict::Pass, _) => "It ran once, and what it left behind is within the thresholds or not judged, so it was not run again.".to_owned(),
-            _ => "It was not confirmed by running it alone.".to_owned(),
-        });
+        steps.push(how_unconfirmed(test.verdict, &suite.runner));
     } else {
         let warm_up = if test.warm_up > 0 {
             format!(", {} of warm-up before those that count", test.warm_up)
@@ -230,6 +299,16 @@ fn how(suite: &SuiteReport, test: &TestReport) -> Vec<String> {
     steps
 }
 
+/// Of a test that was not run alone.
+fn how_unconfirmed(verdict: Verdict, runner: &str) -> String {
+    match (verdict, runner) {
+        (Verdict::Pass, "junit") => "Its class did not grow in the last rounds of the suite, so it was not run alone.",
+        (Verdict::Pass, _) => "It ran once, and what it left behind is within the thresholds or not judged, so it was not run again.",
+        _ => "It was not confirmed by running it alone.",
+    }
+    .to_owned()
+}
+
 fn against(metric: memgate_model::Metric, value: &MetricValue, limit: f64, source: &str) -> String {
     let judged = if value.low > limit {
         "the whole interval is above"
@@ -238,13 +317,14 @@ fn against(metric: memgate_model::Metric, value: &MetricValue, limit: f64, sourc
     } else {
         "the interval lies across"
     };
+    let interval = wide(metric, value).map_or_else(String::new, |interval| {
+        format!(", {} % interval {interval}", format_count(value.confidence * 100.0))
+    });
     format!(
-        "{metric}: {} per {} over {} iterations, {} % interval {}; allowed {} ({source}): {judged}.",
+        "{metric}: {} per {} over {} iterations{interval}; allowed {} ({source}): {judged}.",
         format_value(metric, value.value),
         per(value.per),
         value.iterations,
-        format_count(value.confidence * 100.0),
-        interval(metric, value.low, value.high),
         format_value(metric, limit),
     )
 }

@@ -15,7 +15,11 @@ fn the_page_is_one_file_that_loads_nothing() {
         {
             assert!(!page.contains(forbidden), "{name}: {forbidden}");
         }
-        assert_eq!(page.matches("http://").count() + page.matches("https://").count(), 0, "{name}");
+        // But for the CI job, which is a link and nothing more.
+        let job = "<a rel=\"noopener noreferrer\" href=\"https://ci.example.com/7\">";
+        let linked = usize::from(report.origin.is_some());
+        assert_eq!(page.matches(job).count(), linked, "{name}");
+        assert_eq!(page.matches("http://").count() + page.matches("https://").count(), linked, "{name}");
         assert!(page.contains("default-src &#39;none&#39;; style-src &#39;sha256-"), "{name}");
     }
 }
@@ -23,7 +27,8 @@ fn the_page_is_one_file_that_loads_nothing() {
 #[test]
 fn names_made_to_break_out_stay_text() {
     let page = html(&sample::hostile()).unwrap();
-    assert!(page.chars().all(|c| c == '\n' || !c.is_control()), "no control character");
+    // Tabs are between the fields of lines.
+    assert!(page.chars().all(|c| matches!(c, '\n' | '\t') || !c.is_control()), "no control character");
     assert!(!page.contains('\u{202e}') && page.contains("a\\u{0}b\\u{1b}[31mred"));
     assert!(!page.contains("<&\"'>"), "quotes and brackets are escaped");
     assert_eq!(page.matches("</script>").count(), page.matches("<script").count());
@@ -33,7 +38,10 @@ fn names_made_to_break_out_stay_text() {
 fn the_verdict_and_its_reason_come_first() {
     let page = html(&sample::mixed()).unwrap();
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text}"));
-    assert!(at("<h1><span class=\"badge fail\">FAIL</span> 1 of ") < at("id=tests"));
+    assert!(
+        at("<h1><span class=\"badge fail\">FAIL</span> recurse0 leaks 48.0 KiB per run") < at("id=tests")
+    );
+    assert!(at("<p class=counts>1 of 10 tests leaks") < at("class=reasons"));
     assert!(at("class=reasons") < at("id=tests"));
     let rows: Vec<_> =
         page.match_indices(" data-v=").map(|(i, m)| &page[i + m.len()..i + m.len() + 4]).collect();
@@ -46,7 +54,8 @@ fn every_part_of_the_report_is_told() {
     let page = html(&report).unwrap();
     for suite in &report.suites {
         for test in &suite.tests {
-            assert!(page.contains(&format!("{}::{}", suite.name, test.id)), "{}", test.id);
+            let whole = page.contains(&format!("{}::{}", suite.name, test.id));
+            assert!(whole || page.contains(&format!("\t{}\n", test.id)), "{}", test.id);
             for leak in test.leaks.iter().chain(&test.one_time) {
                 assert!(page.contains(&leak.id), "{}", leak.id);
             }
@@ -54,7 +63,7 @@ fn every_part_of_the_report_is_told() {
     }
     assert!(page.contains("memgate.yaml:24"), "the line of the threshold");
     assert!(page.contains("16.2 KiB (16640 B)"), "to the byte");
-    assert!(page.contains("7 % more than without the agent") && page.contains("12.3 MiB"));
+    assert!(page.contains("7 % more than without it") && page.contains("12.3 MiB"));
     assert!(page.contains("the disk is full") && page.contains("2026-11-21T10:15:00+01:00"));
     assert!(page.contains("expired") && page.contains("matches nothing") && page.contains("2027-03-01"));
     assert!(page.contains("How verdicts are made") && page.contains("allocated once and kept"));
@@ -160,12 +169,63 @@ fn figures_are_those_of_the_json() {
 }
 
 #[test]
-fn bodies_of_tests_that_passed_wait_to_be_opened() {
+fn tests_that_left_nothing_are_lines_and_what_they_have_in_common_is_told_once() {
     let page = html(&sample::clean()).unwrap();
-    let (_, bodies) = page.split_once("<script type=\"text/plain\" id=bodies>").unwrap();
-    assert_eq!(bodies.split_once("</script>").unwrap().0.lines().count(), 3);
+    let (_, lines) = page.split_once("<script type=\"text/plain\" id=clean>").unwrap();
+    let lines: Vec<_> = lines.split_once("</script>").unwrap().0.lines().collect();
+    assert_eq!(lines, ["0\t31.3\tCodec.decodes", "0\t31.3\tCodec.encodes", "0\t31.3\tCodec.refuses"]);
+    assert_eq!(page.matches("It ran once, and what it left behind").count(), 1);
     assert_eq!(page.matches("<div class=body>").count(), 0);
     let failed = html(&sample::leak()).unwrap();
     assert_eq!(failed.matches("<div class=body>").count(), 1);
     assert!(sample::leak().verdict == Verdict::Fail && failed.contains("class=\"chart\""));
+}
+
+#[test]
+fn bodies_of_other_tests_that_passed_wait_to_be_opened() {
+    let page = html(&sample::mixed()).unwrap();
+    let (_, bodies) = page.split_once("<script type=\"text/plain\" id=bodies>").unwrap();
+    let passed = ["Fonts.load", "Fonts.measure", "Labels.draws", "MapView.needsGpu"];
+    assert_eq!(bodies.split_once("</script>").unwrap().0.lines().count(), passed.len(), "{passed:?}");
+}
+
+#[test]
+fn two_clean_tests_of_one_name_have_addresses_of_their_own() {
+    let mut report = sample::clean();
+    report.suites[0].tests[1].id = "Codec.decodes".to_owned();
+    let page = html(&report).unwrap();
+    assert!(page.contains("\n0\t31.3\tCodec.decodes\tt:codec_tests::Codec.decodes~2\n"), "{page}");
+}
+
+#[test]
+fn the_head_says_of_which_commit_and_job_it_is() {
+    let page = html(&sample::mixed()).unwrap();
+    for part in [
+        "<dt>commit</dt><dd>3f0c1b2a9d8e on fix/tiles into main</dd>",
+        "href=\"https://ci.example.com/7\">github tests #812</a>",
+        "builder-3, Debian GNU/Linux 12 (bookworm), Linux 6.1.0, x86_64, 8 processors",
+        "<dt>versions</dt><dd>memgate 0.9.1</dd>",
+        "<nav aria-label=Contents><a href=#problems>",
+        "repeating tests</dt><dd>2.5 s of 15.2 s in all",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    let mut report = sample::mixed();
+    report.origin.as_mut().unwrap().ci.as_mut().unwrap().url = "javascript:alert(1)".to_owned();
+    assert!(!html(&report).unwrap().contains("javascript:"));
+}
+
+#[test]
+fn each_leak_has_its_address_and_commands_that_can_be_copied() {
+    let page = html(&sample::mixed()).unwrap();
+    for part in [
+        "data-leak=\"n1-00000000000000cc\"",
+        "href=\"#l:n1-00000000000000cc\"",
+        "<code class=command>memgate waive n1-00000000000000cc --reason &quot;…&quot; --until 2027-03-01</code> <button",
+        "<code class=command>memgate run --filter MapCache.scroll -- ctest --test-dir &#39;build dir&#39;</code> <button",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    let measured = "<span class=\"key value\"></span>measured";
+    assert!(html(&sample::leak()).unwrap().contains(measured), "the line between the others has its entry");
 }

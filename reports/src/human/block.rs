@@ -4,6 +4,7 @@ use memgate_model::{
     HolderStep, Leak, LeakKind, Metric, Outcome, SuiteReport, TestReport, Verdict, format_bytes,
 };
 
+use crate::culprit;
 use crate::human::figures::{GAP, amount_of, suite_figures, test_figures};
 use crate::human::paint::Paint;
 use crate::human::stack::{stack_lines, width};
@@ -30,12 +31,17 @@ pub(crate) struct BlockStyle {
     pub(crate) until: String,
 }
 
-/// The block of a test that did not pass, under the name to show for it.
-pub(crate) fn test_block(test: &TestReport, name: &str, style: &BlockStyle) -> String {
+/// The block of a test that did not pass, under the name to show for it; `again` is the command
+/// that runs it alone.
+pub(crate) fn test_block(test: &TestReport, name: &str, again: Option<&str>, style: &BlockStyle) -> String {
     let mut figures = test_figures(test).into_iter();
-    let mut block = headline(test.verdict, name, figures.next(), style);
+    let first = culprit::of_test(test).or_else(|| figures.next());
+    let mut block = headline(test.verdict, name, first, style);
     figures.for_each(|figure| push(&mut block, &figure));
     block.push_str(&test_body(test, style));
+    if let Some(command) = again.filter(|_| !test.leaks.is_empty()) {
+        push(&mut block, &style.paint.faint(format!("run only this test: {}", visible(command))));
+    }
     block
 }
 
@@ -85,10 +91,15 @@ fn leak_group(leak: &Leak, style: &BlockStyle) -> String {
     let id = visible(&leak.id);
     let advice = match &leak.waiver {
         Some(reason) => format!("waived: {}", visible(reason)),
-        None => format!("to accept it for now: memgate waive {id} --reason \"…\" --until {}", style.until),
+        None => format!("to accept it for now: {}", waive_command(leak, &style.until)),
     };
     push(&mut text, &format!("leak {}{GAP}{}", style.paint.strong(&id), style.paint.faint(advice)));
     text
+}
+
+/// What accepts a leak until a date.
+pub(crate) fn waive_command(leak: &Leak, until: &str) -> String {
+    format!("memgate waive {} --reason \"…\" --until {until}", visible(&leak.id))
 }
 
 /// Title, holder and stack of a leak group.
@@ -154,8 +165,7 @@ pub(crate) fn holder(leak: &Leak) -> String {
         let kind = if is_root { format!("{} ", visible(&step.kind)) } else { String::new() };
         let before = index.checked_sub(1).and_then(|before| way.get(before));
         let same_package = before.is_some_and(|before| package(&before.owner) == package(&step.owner));
-        let owner = if same_package { &step.owner[package(&step.owner).len()..] } else { &step.owner };
-        let owner = visible(owner.trim_start_matches('.'));
+        let owner = visible(if same_package { simple(&step.owner) } else { &step.owner });
         match step.name.as_str() {
             "" => format!("{kind}{owner}"),
             name if name.starts_with('[') => format!("{kind}{owner}{}", visible(name)),
@@ -164,6 +174,30 @@ pub(crate) fn holder(leak: &Leak) -> String {
     });
     let steps: Vec<String> = root.iter().cloned().chain(steps).collect();
     if steps.is_empty() { String::new() } else { format!("held by  {}", steps.join(" → ")) }
+}
+
+/// The root alone, as one line has room for it: `Registry.cache`, `a local variable of Worker.run`.
+pub(crate) fn short_holder(leak: &Leak) -> Option<String> {
+    let (local, way) = local_variable(&leak.holder);
+    if local.is_some() {
+        let [thread, frame, ..] = leak.holder.as_slice() else { return None };
+        let method = frame.name.split('(').next().unwrap_or_default();
+        let (class, method) = (visible(simple(&frame.owner)), visible(method));
+        return Some(format!("a local variable of {class}.{method} in thread {}", visible(&thread.owner)));
+    }
+    let root = way.first()?;
+    let kind = if root.kind == "static" { String::new() } else { format!("{} ", visible(&root.kind)) };
+    let name = match root.name.as_str() {
+        "" => String::new(),
+        name if name.starts_with('[') => visible(name).into_owned(),
+        name => format!(".{}", visible(name)),
+    };
+    Some(format!("{kind}{}{name}", visible(simple(&root.owner))))
+}
+
+/// `HashMap$Node` of `java.util.HashMap$Node`.
+fn simple(class: &str) -> &str {
+    class[package(class).len()..].trim_start_matches('.')
 }
 
 /// A thread and a frame of its stack are one root: `a local variable of Worker.run (Worker.java:12)

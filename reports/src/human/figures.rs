@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use memgate_model::{
-    LeakKind, Level, Metric, MetricValue, Per, SuiteReport, TestReport, Threshold, Unit, Verdict,
+    Leak, LeakKind, Level, Metric, MetricValue, Per, SuiteReport, TestReport, Threshold, Unit, Verdict,
     format_count, format_value,
 };
 
@@ -32,21 +32,19 @@ pub(crate) fn test_figures(test: &TestReport) -> Vec<String> {
             .map(|count| amount_of(Metric::NativeLiveAllocations, count.value));
         figures.retain(|figure| figure.metric != Metric::NativeLiveAllocations);
     }
-    if let Some(bytes) = figures.first_mut().filter(|figure| figure.metric == Metric::JavaLiveBytes) {
-        // `12 × com.example.Tile, 48.0 KiB per iteration (allowed 0 B)` says what the count of all
-        // objects would.
-        if let Some(leak) =
-            test.leaks.iter().find(|leak| leak.kind == LeakKind::Java && leak.waiver.is_none())
-        {
-            let more =
-                test.leaks.iter().filter(|l| l.kind == LeakKind::Java && l.waiver.is_none()).count() - 1;
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            bytes.amount =
-                format!("{}{more}, {}", visible(&leak.title), bytes.amount.replace(" of Java objects", ""));
-            figures.retain(|figure| figure.metric != Metric::JavaLiveObjects);
-        }
+    let of_java = |leak: &&Leak| leak.kind == LeakKind::Java && leak.waiver.is_none();
+    if figures.first().is_some_and(|figure| figure.metric == Metric::JavaLiveBytes)
+        && test.leaks.iter().any(|leak| of_java(&leak))
+    {
+        // The leaks below say how many of each class.
+        figures.retain(|figure| figure.metric != Metric::JavaLiveObjects);
     }
     figures.iter().map(Figure::text).collect()
+}
+
+/// The metric that the verdict on a test rests on most.
+pub(crate) fn leading_metric(test: &TestReport) -> Option<Metric> {
+    exceeding(&test.metrics).first().map(|figure| figure.metric)
 }
 
 /// The figures of a suite as a whole that exceed their threshold, and what that means.
@@ -124,17 +122,23 @@ fn excess(value: &MetricValue, limit: f64) -> Option<Excess> {
 
 /// What the figure rests on; nothing to say for a single execution.
 fn basis(metric: Metric, value: &MetricValue) -> Option<String> {
-    let MetricValue { iterations, confidence, low, high, .. } = *value;
+    let MetricValue { iterations, confidence, .. } = *value;
     (iterations > 1).then(|| {
-        if confidence <= 0.0 {
-            return format!("{iterations} iterations");
-        }
         let percent = format_count(confidence * 100.0);
-        format!("{iterations} iterations, {percent} % interval {}", interval(metric, low, high))
+        let interval =
+            wide(metric, value).map_or_else(String::new, |i| format!(", {percent} % interval {i}"));
+        format!("{iterations} iterations{interval}")
     })
 }
 
-pub(crate) fn interval(metric: Metric, low: f64, high: f64) -> String {
+/// The interval of a figure; `None`: there is none, or it says no more than the figure.
+pub(crate) fn wide(metric: Metric, figure: &MetricValue) -> Option<String> {
+    let [from, best, to] = [figure.low, figure.value, figure.high].map(|value| format_value(metric, value));
+    (figure.confidence > 0.0 && (from != best || to != best))
+        .then(|| interval(metric, figure.low, figure.high))
+}
+
+fn interval(metric: Metric, low: f64, high: f64) -> String {
     let (from, to) = (format_value(metric, low), format_value(metric, high));
     match (low.is_finite(), high.is_finite()) {
         (false, false) => "open".to_owned(),

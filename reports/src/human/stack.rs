@@ -3,6 +3,7 @@
 use memgate_model::Frame;
 
 use crate::human::paint::Paint;
+use crate::names::{self, in_module, without_template_arguments};
 use crate::visible::visible;
 
 /// The function column grows with its names up to this; longer names push their location out.
@@ -15,7 +16,7 @@ const GUTTER: usize = 2;
 /// One text line per frame, without indentation. `room`: columns left on the terminal, `None` for a
 /// file or a pipe, where names are never cut.
 pub(crate) fn stack_lines(frames: &[Frame], room: Option<usize>, paint: Paint) -> Vec<String> {
-    let mut cells: Vec<_> = frames.iter().map(|frame| (function(frame), location(frame))).collect();
+    let mut cells: Vec<_> = frames.iter().map(|frame| (names::of_frame(frame), location(frame))).collect();
     if let Some(room) = room {
         let widest_location = cells.iter().map(|(_, location)| width(location)).max().unwrap_or(0);
         let names = room.saturating_sub(widest_location + GUTTER).max(NARROWEST_FUNCTION);
@@ -40,10 +41,6 @@ fn line(name: &str, location: &str, column: usize, paint: Paint) -> String {
     format!("{name}{:gap$}{}", "", paint.faint(location))
 }
 
-fn function(frame: &Frame) -> String {
-    frame.function.as_deref().map_or_else(|| in_module(frame), |name| visible(name).into_owned())
-}
-
 fn location(frame: &Frame) -> String {
     let place = match (&frame.file, frame.line, &frame.function) {
         (Some(file), Some(line), _) => format!("{}:{line}", visible(file)),
@@ -52,11 +49,6 @@ fn location(frame: &Frame) -> String {
         (None, _, None) => String::new(),
     };
     if frame.inlined { format!("{place} (inlined)").trim_start().to_owned() } else { place }
-}
-
-/// `libtiles.so+0x4a20`: what addr2line takes.
-fn in_module(frame: &Frame) -> String {
-    format!("{}+{:#x}", visible(&frame.module), frame.offset)
 }
 
 /// Columns of a text, one for each character.
@@ -69,49 +61,13 @@ fn shorten(name: &str, columns: usize) -> String {
     if width(name) <= columns {
         return name.to_owned();
     }
-    let short = without_template_arguments(name).unwrap_or_else(|| name.to_owned());
+    let short = without_template_arguments(name, "<…>").unwrap_or_else(|| name.to_owned());
     if width(&short) <= columns {
         return short;
     }
     let mut cut: String = short.chars().take(columns.saturating_sub(1)).collect();
     cut.push('…');
     cut
-}
-
-/// `Loader<…>::load()` for `Loader<std::map<int, Tile>>::load()`; `None` where the brackets do not
-/// match.
-fn without_template_arguments(name: &str) -> Option<String> {
-    let mut short = String::new();
-    let mut depth = 0_usize;
-    let mut rest = name;
-    while let Some(c) = rest.chars().next() {
-        let token = operator(rest).unwrap_or(&rest[..c.len_utf8()]);
-        rest = &rest[token.len()..];
-        match token {
-            "<" => {
-                depth += 1;
-                if depth == 1 {
-                    short.push_str("<…>");
-                }
-            }
-            ">" => depth = depth.checked_sub(1)?,
-            _ if depth == 0 => short.push_str(token),
-            _ => {}
-        }
-    }
-    (depth == 0).then_some(short)
-}
-
-/// The operator whose name `text` begins with, so that its angle brackets are not taken for
-/// template arguments.
-fn operator(text: &str) -> Option<&str> {
-    const SYMBOLS: [&str; 11] = ["->*", "<<=", ">>=", "<=>", "->", "<<", ">>", "<=", ">=", "<", ">"];
-    if let Some(symbol) = text.strip_prefix("operator") {
-        let known = SYMBOLS.into_iter().find(|known| symbol.starts_with(known))?;
-        return text.get(.."operator".len() + known.len());
-    }
-    // In a trailing return type or a Rust signature.
-    text.starts_with("->").then(|| &text[..2])
 }
 
 #[cfg(test)]

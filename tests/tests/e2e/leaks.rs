@@ -20,7 +20,9 @@ fn a_leak_is_told_with_what_to_do_about_it() {
     let (_, run) = leaks_session();
     let id = &run.test("Leaks.Strdup").leaks[0].id;
     assert!(id.starts_with("n1-"), "{id}");
-    run.says("FAIL  Leaks.Strdup   61 B per iteration (allowed 0 B)")
+    run.says("FAIL  Leaks.Strdup   leaks::copy_title leaks 61 B per run · ")
+        .says("tests/samples/native/leaks.cc:")
+        .says("61 B per iteration (allowed 0 B)")
         .says("leaks::copy_title()")
         .says(&format!("memgate waive {id} --reason"));
 }

@@ -83,6 +83,7 @@ mod malloc_debug_symbols;
 mod mapping;
 mod report_formats;
 mod report_mail;
+mod report_origin;
 mod report_page;
 mod setups;
 mod socket;

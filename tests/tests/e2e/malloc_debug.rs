@@ -67,6 +67,26 @@ fn a_buffer_is_read_with_its_sidecar_or_with_flags_and_a_heap_dump_by_itself() {
 }
 
 #[test]
+fn a_library_of_a_dump_acts_on_no_terminal_and_gives_no_command() {
+    let dump = fs::read_to_string(fixture("x86_64/basic/heapdump.signal.txt")).unwrap();
+    assert!(dump.contains("/data/local/tmp/leaker"));
+    let project = Project::new("malloc-debug-evil");
+    let evil = "\u{1b}]0;owned\u{7}\u{1b}[2J##[error]\u{9b}31m";
+    let file =
+        project.write("dump.txt", dump.replace("/data/local/tmp/leaker", &format!("/data/{evil}/leaker")));
+    let odd = project.write("::error::boo.txt", dump);
+    let text = project.memgate(&["malloc-debug".as_ref(), file.as_os_str()]);
+    text.ends_with(0);
+    assert!(text.stdout.chars().all(|c| c == '\n' || !c.is_control()), "{text}");
+    assert!(text.stdout.contains(r"\u{1b}]0;owned\u{7}") && !text.stdout.contains("##["), "{text}");
+    let name = odd.file_name().unwrap();
+    let told = project.memgate(&["malloc-debug".as_ref(), name]);
+    told.ends_with(0);
+    assert!(told.stdout.starts_with(r"\u{3a}:error::boo.txt  "), "{told}");
+    assert!(told.stdout.lines().all(|line| !line.trim_start().starts_with("::")), "{told}");
+}
+
+#[test]
 fn a_person_sees_bytes_counts_places_and_what_is_odd() {
     let run = memgate("malloc-debug-human", &[&path("x86_64/enable_on_signal/heapdump.signal.txt")]);
     run.ends_with(0);

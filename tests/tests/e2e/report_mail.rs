@@ -151,6 +151,8 @@ fn a_mail_arrives_with_curves_and_owners_get_what_is_theirs() {
             assert!(parts[0]["text"].as_str().unwrap().contains("per iteration (allowed 0 B)"));
         }
         let headers = &mails[0].1["headers"];
+        let subject = headers["subject"].as_str().unwrap();
+        assert!(subject.contains(" per run · src/leaks.cc:"), "who leaks stands first: {subject}");
         assert!(
             headers["subject"].as_str().unwrap().ends_with(" new leaks in leaks on main"),
             "{}",

@@ -86,6 +86,11 @@ fn the_page_works_in_a_browser() {
     for what in ["open", "body", "in_view", "focus"] {
         assert_eq!(link[what], true, "an address opens its test: {link}");
     }
+    assert_eq!(found["leak_link"], true, "an address opens the test of a leak: {}", found["leak"]);
+    assert_eq!(found["address"], format!("#q={}&verdict=fail", found["search"]["word"].as_str().unwrap()));
+    assert_eq!(found["address_found"], found["search"]["names"], "an address has what is filtered");
+    assert_eq!(found["copy"]["said"], "copied");
+    assert!(found["copy"]["command"].as_str().unwrap().starts_with("memgate waive n1-"), "{}", found["copy"]);
     assert_eq!(found["keyboard"], true, "Enter opens a test");
     assert!(found["icicle"].as_str().unwrap().starts_with("all: "));
     assert_ne!(found["icicle_down"], found["icicle"], "an arrow goes down");
@@ -93,6 +98,33 @@ fn the_page_works_in_a_browser() {
     if std::env::var_os("UPDATE_PICTURE").is_some() {
         fs::copy(pictures.join("readme.png"), repository().join("docs/report.png")).unwrap();
     }
+}
+
+/// More clean tests than are shown at once: each is found by its name, and by its address.
+#[test]
+fn every_one_of_many_clean_tests_is_found() {
+    let Some(browser) = browser() else { return };
+    let mut report = leaks_report();
+    let suite = &mut report.suites[0];
+    let clean = suite.tests.iter().find(|test| test.clean).unwrap().clone();
+    suite.tests.retain(|test| test.verdict == Verdict::Fail);
+    let test = |number: usize| TestReport { id: format!("Many.test{number}/<b>"), ..clean.clone() };
+    suite.tests.extend((0..5000).map(test));
+    let project = Project::new("report-clean");
+    let page = page_of(&project, &report);
+    let size = fs::metadata(&page).unwrap().len();
+    let found = driven(browser, &page, &[Path::new("--clean")]);
+    memgate_e2e::say(&format!("a page of 5,000 clean tests and 17 that leak: {size} B"));
+    assert_eq!(found["shown"], 17 + 200);
+    assert_eq!(found["more"], "show 200 more of 4800 that passed");
+    assert_eq!(found["after_more"], 17 + 400);
+    assert_eq!(found["searched"], serde_json::json!(["leaks::Many.test4321/<b>"]));
+    assert_eq!(found["count"], "1 of 5017 tests");
+    let by_name = found["by_name"].as_array().unwrap();
+    assert!(by_name.len() == 17 + 200 && by_name.is_sorted_by_key(|name| name.as_str().unwrap()));
+    let link = &found["deep_link"];
+    assert_eq!((&link["open"], &link["name"]), (&true.into(), &"leaks::Many.test3333/<b>".into()), "{link}");
+    assert!(link["body"].as_str().unwrap().contains("It ran once, and what it left behind"), "{link}");
 }
 
 #[test]

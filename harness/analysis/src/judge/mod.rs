@@ -26,6 +26,9 @@ mod test;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use memgate_model::{AgentCost, Outcome, RunReport, SCHEMA_VERSION, SuiteReport, TestReport, Verdict};
 
 use crate::input::{ConfirmationInput, ProcessInput, RunInput};
@@ -91,6 +94,8 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
         suites,
         waivers: court.waivers.report(input.partial),
         errors,
+        // Known outside of the frames.
+        origin: None,
         followed: crate::java::followed(processes(input).map(|process| &process.record), &policy.follow),
     }
 }
@@ -111,6 +116,11 @@ fn exit_code(verdict: Verdict, users_failed: bool) -> i32 {
 
 /// Every process of a run, confirming ones included.
 fn processes(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
+    input.suites.iter().flat_map(|suite| suite.screen.iter()).chain(repeating(input))
+}
+
+/// The processes that repeated tests.
+fn repeating(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
     input.suites.iter().flat_map(|suite| {
         let confirming = suite.confirmations.values().flat_map(|c| -> Vec<&ProcessInput> {
             match c {
@@ -125,8 +135,16 @@ fn processes(input: &RunInput) -> impl Iterator<Item = &ProcessInput> {
             }
         });
         let rounds = suite.java.iter().flat_map(|java| &java.rounds);
-        suite.screen.iter().chain(rounds).chain(confirming)
+        rounds.chain(confirming)
     })
+}
+
+/// How long tests were repeated. Tests that were repeated together share their process.
+fn repeated_s(input: &RunInput) -> f64 {
+    let spans = repeating(input).map(|process| (process.record.first_ns, process.record.last_ns));
+    let spans: BTreeSet<_> = spans.collect();
+    let lasted = |(first, last): &(u64, u64)| Duration::from_nanos(last.saturating_sub(*first)).as_secs_f64();
+    spans.iter().map(lasted).sum()
 }
 
 /// The ratio counts what the agents say, where the processes' own CPU time is known.
@@ -140,7 +158,7 @@ fn agent_cost(input: &RunInput) -> AgentCost {
         if process.record.java.is_none() {
             cost.truncated_stacks = cost.truncated_stacks.saturating_add(told.truncated_stacks);
         }
-        cost.boundary_s += std::time::Duration::from_nanos(told.boundary_ns).as_secs_f64();
+        cost.boundary_s += Duration::from_nanos(told.boundary_ns).as_secs_f64();
         if let Some(cpu_ns) = process.record.cpu_ns {
             with_agent_ns = with_agent_ns.saturating_add(cpu_ns);
             agent_ns = agent_ns.saturating_add(told.boundary_ns).saturating_add(told.recording_ns);
@@ -148,6 +166,7 @@ fn agent_cost(input: &RunInput) -> AgentCost {
     }
     let without_ns = with_agent_ns.saturating_sub(agent_ns);
     let float = crate::groups::float;
+    cost.repeated_s = repeated_s(input);
     cost.cpu_ratio = (without_ns > 0).then(|| float(with_agent_ns) / float(without_ns));
     cost
 }

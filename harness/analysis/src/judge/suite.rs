@@ -73,6 +73,7 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &SuiteInput) -> (SuiteReport, 
         metrics,
         curve: curve::of_suite(&suite.screen),
         test_ends: curve::test_ends(&suite.screen),
+        clean_metrics: BTreeMap::new(),
         tests,
     };
     (report, failed_status.is_some())

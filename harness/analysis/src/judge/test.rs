@@ -117,6 +117,7 @@ impl Judgement {
         TestReport {
             id,
             is_class: false,
+            clean: false,
             outcome,
             verdict: self.verdict(),
             reason: self.reason(),

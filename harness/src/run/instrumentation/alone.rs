@@ -112,7 +112,7 @@ pub(super) async fn once(
     all.problems = said.told();
     all.problems.extend(once::listed("did not run", &missing));
     let retraced = |trace: &str| around.names.retraced(&suite.planned.name, trace);
-    console.result(once::shown(&results, retraced).as_bytes()).map_err(Stopped::from)?;
+    console.text(&once::shown(&results, retraced)).map_err(Stopped::from)?;
     all.memory = memory.tell(console, &suite.name, &all.finished);
     Ok((all, passed))
 }

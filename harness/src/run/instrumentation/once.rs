@@ -70,7 +70,7 @@ pub(super) async fn once(
     let (done, output) = suite.run(around, setting, run, &mut show).await?;
     drop(progress);
     let retraced = |trace: &str| around.names.retraced(&suite.planned.name, trace);
-    console.result(shown(done.run.tests(), retraced).as_bytes()).map_err(Stopped::from)?;
+    console.text(&shown(done.run.tests(), retraced)).map_err(Stopped::from)?;
     let named = named.iter().map(Selection::id).collect();
     let mut once = look(done, &named, &output);
     once.memory = memory.tell(console, &suite.name, &once.finished);

@@ -1,0 +1,177 @@
+//! Who leaks before how much, in one line: `MapCache::insert leaks 48.0 KiB per run ·
+//! src/map_cache.cpp:88`. Every place with room for one line says this one.
+
+use memgate_model::{Frame, Leak, LeakKind, Metric, RunReport, TestReport, Verdict, format_bytes};
+
+use crate::human::{leading_metric, short_holder};
+use crate::names;
+use crate::summary::not_passed;
+use crate::visible::visible;
+
+/// The line of a test that leaks, or may; `None`: no leak of it is known.
+pub(crate) fn of_test(test: &TestReport) -> Option<String> {
+    let (leak, more) = largest(test)?;
+    let more = match more {
+        0 => String::new(),
+        1 => ", and 1 more leak".to_owned(),
+        more => format!(", and {more} more leaks"),
+    };
+    Some(line(leak, test, &more))
+}
+
+/// The line of one of its leaks.
+pub(crate) fn of_leak(leak: &Leak, test: &TestReport) -> String {
+    line(leak, test, "")
+}
+
+fn line(leak: &Leak, test: &TestReport, more: &str) -> String {
+    let amount = match leak.kind {
+        LeakKind::Os => visible(&leak.title).into_owned(),
+        _ => format_bytes(leak.bytes_per_iteration),
+    };
+    // What was not repeated is told for its one execution.
+    let per = if test.verdict != Verdict::Warn || test.confirmed { " per run" } else { "" };
+    let frame = frame_to_blame(leak);
+    let place = frame.and_then(place).map_or_else(String::new, |place| format!(" · {place}"));
+    if leak.kind == LeakKind::Java {
+        let holder = short_holder(leak);
+        let method = frame.and_then(|frame| frame.function.as_deref()).map(method);
+        let by = match (holder, method) {
+            (Some(holder), _) => format!(", held by {holder}"),
+            (None, Some(method)) => format!(", allocated by {method}"),
+            (None, None) => String::new(),
+        };
+        let bytes = if leak.bytes_per_iteration > 0.0 { format!(", {amount}{per}") } else { per.to_owned() };
+        return format!("{}{bytes}{by}{more}{place}", visible(&leak.title));
+    }
+    let doubtful = matches!(test.verdict, Verdict::Warn | Verdict::Error);
+    let leaks = if doubtful { "may leak" } else { "leaks" };
+    let who = match frame {
+        Some(Frame { function: Some(function), .. }) => visible(&names::short(function)).into_owned(),
+        Some(frame) => names::in_module(frame),
+        // Nobody is known to blame.
+        None => {
+            let leaked = if doubtful { "may be leaked" } else { "leaked" };
+            return format!("{amount} {leaked}{per}{more}{place}");
+        }
+    };
+    format!("{who} {leaks} {amount}{per}{more}{place}")
+}
+
+/// The line of the worst test that leaks.
+pub(crate) fn of_run(report: &RunReport) -> Option<String> {
+    not_passed(report)
+        .into_iter()
+        .find(|(_, test)| test.verdict == Verdict::Fail)
+        .and_then(|(_, test)| of_test(test))
+}
+
+/// The leak that counts most, of the kind that the verdict rests on, and how many others there are.
+fn largest(test: &TestReport) -> Option<(&Leak, usize)> {
+    let counted = || test.leaks.iter().filter(|leak| leak.waiver.is_none());
+    let kind = leading_metric(test).map(|metric| match metric {
+        Metric::OsFds | Metric::OsThreads | Metric::OsRss | Metric::OsPss => LeakKind::Os,
+        metric if metric.is_java() => LeakKind::Java,
+        _ => LeakKind::Native,
+    });
+    let leak = counted().find(|leak| kind.is_none_or(|kind| leak.kind == kind))?;
+    Some((leak, counted().count() - 1))
+}
+
+/// The innermost frame of the project's own; where none is known to be, the innermost that is not
+/// of a library of the system.
+fn frame_to_blame(leak: &Leak) -> Option<&Frame> {
+    let jdk = |name: &str| {
+        ["java.", "javax.", "jdk.", "sun.", "kotlin."].iter().any(|package| name.starts_with(package))
+    };
+    if leak.kind == LeakKind::Java {
+        return leak.frames.iter().find(|frame| frame.function.as_deref().is_some_and(|name| !jdk(name)));
+    }
+    let own = |frame: &&Frame| frame.file.as_deref().is_some_and(|file| !file.starts_with(['/', '.', '<']));
+    let library = |frame: &Frame| {
+        let name = frame.function.as_deref().unwrap_or_default();
+        ["std::", "__gnu_cxx::", "operator new", "alloc::", "core::"].iter().any(|of| name.starts_with(of))
+            || frame.file.as_deref().is_some_and(|file| file.starts_with("/usr/"))
+    };
+    let named = || leak.frames.iter().filter(|frame| frame.function.is_some());
+    let mut foreign = named().filter(|frame| !library(frame));
+    leak.frames
+        .iter()
+        .find(own)
+        .or_else(|| foreign.next())
+        .or_else(|| named().next())
+        .or_else(|| leak.frames.first())
+}
+
+fn place(frame: &Frame) -> Option<String> {
+    let file = visible(frame.file.as_deref()?);
+    Some(frame.line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}")))
+}
+
+/// `TileLoader.load` for `com.example.TileLoader.load`.
+fn method(function: &str) -> String {
+    let mut parts = function.rsplitn(3, '.');
+    let (method, class) = (parts.next().unwrap_or_default(), parts.next());
+    let text = class.map_or_else(|| method.to_owned(), |class| format!("{class}.{method}"));
+    visible(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn who_leaks_stands_before_how_much() {
+        let line = |report: &RunReport, test: usize| of_test(&report.suites[0].tests[test]);
+        let leak = "MapCache::insert leaks 48.0 KiB per run · src/map_cache.cpp:88";
+        assert_eq!(line(&sample::leak(), 1).as_deref(), Some(leak));
+        assert_eq!(of_run(&sample::leak()).as_deref(), Some(leak));
+        let held = "12 × com.example.Tile, 48.0 KiB per run, held by Registry.cache · TileLoader.java:31";
+        assert_eq!(line(&sample::held(), 0).as_deref(), Some(held));
+        let mixed = sample::mixed();
+        let several = "recurse0 leaks 48.0 KiB per run, and 2 more leaks · src/recurse.cpp:1";
+        assert_eq!(line(&mixed, 1).as_deref(), Some(several));
+        assert!(
+            line(&mixed, 2).unwrap().starts_with("MapCache::insert may leak 48.0 KiB per run"),
+            "it is inconclusive"
+        );
+        assert_eq!(line(&mixed, 3), None, "crashed");
+        assert_eq!(of_run(&sample::clean()), None);
+    }
+
+    #[test]
+    fn the_projects_own_frame_is_to_blame_not_the_library_it_calls() {
+        let mut report = sample::leak();
+        let leak = &mut report.suites[0].tests[1].leaks[0];
+        let library = Frame {
+            function: Some("std::vector<int, std::allocator<int> >::push_back(int)".to_owned()),
+            file: Some("/usr/include/c++/12/bits/stl_vector.h".to_owned()),
+            ..leak.frames[0].clone()
+        };
+        leak.frames.insert(0, library);
+        let line = of_run(&report).unwrap();
+        assert_eq!(line, "MapCache::insert leaks 48.0 KiB per run · src/map_cache.cpp:88");
+        let leak = &mut report.suites[0].tests[1].leaks[0];
+        leak.frames.iter_mut().for_each(|frame| (frame.file, frame.line) = (None, None));
+        assert_eq!(of_run(&report).unwrap(), "MapCache::insert leaks 48.0 KiB per run");
+        report.suites[0].tests[1].leaks[0].frames.clear();
+        assert_eq!(of_run(&report).unwrap(), "48.0 KiB leaked per run");
+    }
+
+    #[test]
+    fn a_descriptor_is_named_where_descriptors_fail_the_test() {
+        let mut report = sample::mixed();
+        let test = &mut report.suites[0].tests[1];
+        test.metrics.retain(|metric, _| *metric == Metric::OsFds);
+        let mut resident = test.clone();
+        let figure = resident.metrics.remove(&Metric::OsFds).unwrap();
+        resident.metrics.insert(Metric::JavaThreads, figure);
+        assert_eq!(of_test(&resident), None, "no leak that is known explains the figure");
+        assert!(
+            of_test(test).unwrap().starts_with("1 × descriptor /tmp/tiles.log leaked per run"),
+            "{:?}",
+            of_test(test)
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! The command that runs one test again, as it was run.
+
+use memgate_model::{RunReport, SuiteReport, TestReport};
+
+/// `memgate run --filter MapCache.scroll -- build/engine_tests`; `None`: the run was no `memgate
+/// run`, or nothing smaller than the run can be named.
+pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport) -> Option<String> {
+    let typed = &report.origin.as_ref()?.command;
+    let (program, arguments) = typed.split_first()?;
+    if arguments.first().is_none_or(|first| first != "run") {
+        return None;
+    }
+    let mut command =
+        vec![name_of(program), "run".to_owned(), "--filter".to_owned(), quoted(&filter(suite, test)?)];
+    let end = arguments.iter().position(|argument| argument == "--");
+    let (own, tests) = arguments.split_at(end.unwrap_or(arguments.len()));
+    if let Some(tool) = tests.get(1).filter(|_| suite.runner == "junit") {
+        // Only of these it is known how they are told to run a part.
+        let tool = tool.rsplit('/').next().unwrap_or(tool);
+        if !["mvn", "mvnw", "gradle", "gradlew"].contains(&tool) {
+            return None;
+        }
+    }
+    if end.is_none() {
+        // A suite of the configuration that has several executables names them behind its own name.
+        let name = suite.name.split('/').next().unwrap_or_default();
+        command.extend(["--suite".to_owned(), quoted(name)]);
+    }
+    // A hunt is for the night.
+    const REPLACED: [&str; 3] = ["--filter", "--suite", "--hunt"];
+    let mut own = own.iter().skip(1);
+    while let Some(argument) = own.next() {
+        if REPLACED.contains(&argument.as_str()) {
+            own.next();
+        } else if !REPLACED.iter().any(|option| argument.starts_with(&format!("{option}="))) {
+            command.push(quoted(argument));
+        }
+    }
+    command.extend(tests.iter().map(|argument| quoted(argument)));
+    Some(command.join(" "))
+}
+
+/// What selects a test, or the least that it runs with; `None`: all tests do.
+fn filter(suite: &SuiteReport, test: &TestReport) -> Option<String> {
+    let id = test.id.as_str();
+    match suite.runner.as_str() {
+        // The process is the test.
+        "command" => None,
+        "gtest" => match id.strip_suffix("()").and_then(|setup| setup.rsplit_once('.')) {
+            Some(("Environment", _)) => None,
+            Some((of, _)) => Some(format!("{of}.*")),
+            None => Some(id.to_owned()),
+        },
+        _ if test.is_class => Some(format!("{id}.*")),
+        // All parameters of a test method.
+        _ => id.split(['(', '[']).next().map(str::to_owned),
+    }
+}
+
+/// `memgate`, where it was called by its path too.
+fn name_of(program: &str) -> String {
+    let name = program.rsplit('/').next().unwrap_or(program);
+    if name.is_empty() { "memgate".to_owned() } else { quoted(name) }
+}
+
+/// As a shell takes it for one word.
+fn quoted(argument: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
+    if !argument.is_empty() && argument.chars().all(plain) {
+        return argument.to_owned();
+    }
+    format!("'{}'", argument.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_model::Origin;
+
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn one_test_is_run_as_all_were() {
+        let mut report = sample::leak();
+        let suite = SuiteReport { name: "engine/tiles".to_owned(), ..report.suites[0].clone() };
+        let test = TestReport { id: "Tiles/Loader.loads/3".to_owned(), ..sample::test("") };
+        assert_eq!(command(&report, &suite, &test), None, "nobody knows the command");
+        let filter = "memgate run --filter Tiles/Loader.loads/3";
+        for (typed, again) in [
+            ("/usr/bin/memgate run -- build/t --x", Some(" -- build/t --x")),
+            (
+                "memgate run --hunt 10m --suite a --filter A.* --config x.yaml",
+                Some(" --suite engine --config x.yaml"),
+            ),
+            ("memgate run", Some(" --suite engine")),
+            ("memgate run --filter=A.* -- ctest -R it's", Some(r" -- ctest -R 'it'\''s'")),
+            ("memgate run -- sh --filter x", Some(" -- sh --filter x")),
+            ("memgate demo", None),
+        ] {
+            let typed = typed.split(' ').map(str::to_owned).collect();
+            report.origin = Some(Origin { command: typed, ..Origin::default() });
+            let again = again.map(|rest| format!("{filter}{rest}"));
+            assert_eq!(command(&report, &suite, &test), again);
+        }
+    }
+
+    #[test]
+    fn the_least_that_runs_a_test_is_selected() {
+        let mut report = sample::leak();
+        let typed = |program: &str| {
+            let command = ["memgate", "run", "--", program].map(str::to_owned).to_vec();
+            Some(Origin { command, ..Origin::default() })
+        };
+        report.origin = typed("./mvnw");
+        for (runner, id, is_class, selected) in [
+            ("gtest", "A.b", false, Some("A.b")),
+            ("gtest", "Map.SetUpTestSuite()", false, Some("'Map.*'")),
+            ("gtest", "Environment.SetUp()", false, None),
+            ("gtest", "a; rm -rf $(x)", false, Some("'a; rm -rf $(x)'")),
+            ("junit", "com.example.ATest.b(int)[2]", false, Some("com.example.ATest.b")),
+            ("junit", "com.example.ATest", true, Some("'com.example.ATest.*'")),
+            ("command", "replay", false, None),
+        ] {
+            let suite = SuiteReport { runner: runner.to_owned(), ..report.suites[0].clone() };
+            let test = TestReport { id: id.to_owned(), is_class, ..sample::test("") };
+            let again = selected.map(|selected| format!("memgate run --filter {selected} -- ./mvnw"));
+            assert_eq!(command(&report, &suite, &test), again);
+            if runner == "junit" {
+                let java = RunReport { origin: typed("java"), ..report.clone() };
+                assert_eq!(command(&java, &suite, &test), None, "nobody knows how");
+            }
+        }
+    }
+}
