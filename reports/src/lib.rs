@@ -8,10 +8,11 @@
 //! [`charts`] gives many, [`mail`] and [`chat`] give messages; one that fails does not stop the
 //! others. The harness delivers what they give: to files, an SMTP server, webhooks.
 //!
-//! What several reporters say is said once: `summary` has the run in one line and its reasons,
-//! `human` the words for figures and stacks, `stacks` the leaked bytes by stack, `places` the line
-//! of a leak, [`Changes`] what is new. Every name that comes from outside is made harmless for its
-//! format before it is written.
+//! What several reporters say is said once: `culprit` has who leaks before how much, `summary` the
+//! run in one line and its reasons, `names` functions as people call them, `human` the words for
+//! figures and stacks, `stacks` the leaked bytes by stack, `places` the line of a leak, `clean` the
+//! tests that are a line each, `rerun` the command for one test, [`Changes`] what is new. Every
+//! name that comes from outside is made harmless for its format before it is written.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]

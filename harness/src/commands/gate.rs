@@ -12,6 +12,7 @@ use crate::cli::GateRequest;
 use crate::deliver;
 use crate::exit::{self, ExpectedError};
 use crate::names::Mappings;
+use crate::origin::project_root;
 use crate::output::Console;
 use crate::plan::{self, Settings, World};
 use crate::recorder::chain;
@@ -32,7 +33,11 @@ pub(super) fn gate(request: &GateRequest, console: &Console) -> Result<u8, Expec
     let policy = plan::policy(&settings, request.ignore_test_failures, world.today);
     let mut symbols = Symbols::new(SymbolFiles::open(&symbol_sources(&settings, request, &world))?);
     let names = Arc::new(mappings(&settings, request, &world)?);
-    let (facts, records) = gather(&request.inputs, &mut symbols, &names)?;
+    let (mut facts, records) = gather(&request.inputs, &mut symbols, &names)?;
+    if facts.root.is_empty() {
+        // Streams alone do not say where the project lay: here, it may be.
+        facts.root = project_root().map_or_else(String::new, |root| root.to_string_lossy().into_owned());
+    }
     let report = judge(&facts, records, Path::new(""), &policy, &mut symbols, &names);
     if symbols.has_files() {
         run::tell_missing_symbols(&symbols, console);
