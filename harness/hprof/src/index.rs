@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::ids::{Ids, Marks, index, number};
+use crate::ids::{Ids, Marks, NONE, index, number};
 use crate::read::{
     ClassDump, DumpFile, Field, Header, Odd, Oddities, Progress, ReadError, Static, Told, Visit, value_bytes,
 };
@@ -143,8 +143,8 @@ pub struct Index {
     /// Bytes, unpacked.
     pub bytes: u64,
     pub(crate) ids: Ids,
-    pub(crate) by_id: HashMap<u64, u32>,
     strings: HashMap<u64, Box<str>>,
+    class_bytes: u64,
     /// Where the heap begins that counts, and the end of what is whole.
     pub(crate) heap_at: u64,
     pub(crate) whole: u64,
@@ -197,6 +197,24 @@ impl Index {
         self.hierarchy(class).any(|class| self.classes[index(class)].name == name)
     }
 
+    /// Bytes of an instance of `java.lang.Class`, as that class tells them.
+    #[must_use]
+    pub(crate) const fn class_bytes(&self) -> u64 {
+        self.class_bytes
+    }
+
+    /// The rank of an object by its id.
+    #[must_use]
+    pub fn object(&self, id: u64) -> Option<u32> {
+        Some(self.ids.rank(id)).filter(|rank| *rank != NONE)
+    }
+
+    /// The id of an object by its rank.
+    #[must_use]
+    pub fn id(&self, object: u32) -> u64 {
+        self.ids.id(object)
+    }
+
     /// Bytes of all objects: fields of instances as their classes tell them, elements of arrays,
     /// records of classes.
     #[must_use]
@@ -215,6 +233,8 @@ impl Index {
     }
 }
 
+/// Tallies that are found at once.
+const LATELY: usize = 256;
 /// Classes above each other.
 const DEEPEST: usize = 1000;
 
@@ -227,8 +247,10 @@ struct Pass<'a> {
     by_id: HashMap<u64, u32>,
     names: HashMap<u64, u64>,
     serials: HashMap<u32, u64>,
-    tallies: HashMap<u64, Tally>,
-    last: (u64, Tally),
+    tallies: Vec<Tally>,
+    /// Class id to its tally, and those used lately, by some bits of the id.
+    tally_of: HashMap<u64, u32>,
+    lately: Box<[(u64, u32); LATELY]>,
     primitives: [Tally; 12],
     roots: Vec<Root>,
     strings: HashMap<u64, Box<str>>,
@@ -250,8 +272,9 @@ impl<'a> Pass<'a> {
             by_id: HashMap::new(),
             names: HashMap::new(),
             serials: HashMap::new(),
-            tallies: HashMap::new(),
-            last: (0, Tally::default()),
+            tallies: Vec::new(),
+            tally_of: HashMap::new(),
+            lately: Box::new([(0, NONE); LATELY]),
             primitives: [Tally::default(); 12],
             roots: Vec::new(),
             strings: HashMap::new(),
@@ -272,7 +295,8 @@ impl<'a> Pass<'a> {
         self.classes.clear();
         self.by_id.clear();
         self.tallies.clear();
-        self.last = (0, Tally::default());
+        self.tally_of.clear();
+        self.lately.fill((0, NONE));
         self.primitives = [Tally::default(); 12];
         self.roots.clear();
     }
@@ -287,25 +311,24 @@ impl<'a> Pass<'a> {
 
     #[inline]
     fn tally(&mut self, class: u64, bytes: u64) {
-        if class != self.last.0 {
-            self.put_tally();
-            self.last.0 = class;
-        }
-        self.last.1.add(bytes);
+        let place = usize::from((class >> 3 ^ class >> 11).to_le_bytes()[0]);
+        let (id, at) = self.lately[place];
+        let at = if id == class && at != NONE { at } else { self.find_tally(class, place) };
+        self.tallies[index(at)].add(bytes);
     }
 
-    fn put_tally(&mut self) {
-        let (class, now) = std::mem::take(&mut self.last);
-        if now.count > 0 {
-            let all = self.tallies.entry(class).or_default();
-            all.count += now.count;
-            all.bytes = all.bytes.saturating_add(now.bytes);
-            all.largest = all.largest.max(now.largest);
+    #[cold]
+    fn find_tally(&mut self, class: u64, place: usize) -> u32 {
+        let new = number(self.tallies.len());
+        let at = *self.tally_of.entry(class).or_insert(new);
+        if at == new {
+            self.tallies.push(Tally::default());
         }
+        self.lately[place] = (class, at);
+        at
     }
 
     fn finish(mut self, bytes: u64, whole: u64) -> Result<Index, ReadError> {
-        self.put_tally();
         let (ids, again) =
             std::mem::replace(&mut self.marks, Marks::new(4)).seal().ok_or(ReadError::TooMany)?;
         for _ in 0..again.min(1) {
@@ -315,18 +338,21 @@ impl<'a> Pass<'a> {
             class.above = self.by_id.get(&class.super_id).copied().filter(|_| class.super_id != 0);
             let name = self.names.get(&class.id).and_then(|name| self.strings.get(name));
             class.name = name.map_or_else(|| format!("?0x{:x}", class.id), |name| class_name(name));
-            class.instances = self.tallies.remove(&class.id).unwrap_or_default();
+            let tally = self.tally_of.remove(&class.id);
+            class.instances = tally.map(|at| self.tallies[index(at)]).unwrap_or_default();
         }
         let mut classless = Tally::default();
-        // A sum: no order is needed.
-        #[expect(clippy::iter_over_hash_type, reason = "a sum")]
-        for tally in self.tallies.values() {
+        for at in self.tally_of.into_values() {
+            let tally = self.tallies[index(at)];
             self.odd.add(Odd::NoClass, 0);
             classless.count += tally.count;
             classless.bytes = classless.bytes.saturating_add(tally.bytes);
             classless.largest = classless.largest.max(tally.largest);
         }
+        let class = self.classes.iter().find(|class| class.name == "java.lang.Class");
+        let class_bytes = class.map_or(0, |class| u64::from(class.instance_bytes));
         let mut index = Index {
+            class_bytes,
             header: self.header,
             counts: self.counts,
             classes: self.classes,
@@ -339,7 +365,6 @@ impl<'a> Pass<'a> {
             odd: self.odd,
             bytes,
             ids,
-            by_id: self.by_id,
             strings: self.strings,
             heap_at: self.heap_at,
             whole,

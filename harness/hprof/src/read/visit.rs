@@ -46,7 +46,7 @@ pub struct ClassDump {
     pub loader: u64,
     /// Bytes of an instance, as the virtual machine tells them.
     pub instance_bytes: u32,
-    /// Bytes of this record, tag included.
+    /// Bytes of this record behind its tag.
     pub record_bytes: u64,
     /// Static fields in order.
     pub statics: Vec<Static>,

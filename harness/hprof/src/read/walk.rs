@@ -420,7 +420,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
                 return Err(Stop::Unknown(kind, place));
             }
         }
-        class.record_bytes = self.position().saturating_sub(at);
+        class.record_bytes = self.position().saturating_sub(at).saturating_sub(1);
         self.visit.class(&class, at);
         self.class = class;
         Ok(())
