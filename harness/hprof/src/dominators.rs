@@ -9,6 +9,8 @@
 //! every root of the dump. Sizes are those of the file: an instance what its class tells, a class
 //! its static fields and what an instance of `java.lang.Class` takes.
 
+use std::cell::OnceCell;
+
 use crate::graph::{Graph, Kind};
 use crate::ids::{NONE, index, number};
 use crate::index::Index;
@@ -23,6 +25,7 @@ pub struct Dominators {
     numbers: Vec<u32>,
     above: Vec<u32>,
     retained: Vec<u64>,
+    children: OnceCell<(Vec<u32>, Vec<u32>)>,
     /// Kinds of objects, without references.
     pub graph: Graph,
 }
@@ -69,7 +72,7 @@ impl Dominators {
             let up = &mut retained[index(above[at])];
             *up = up.saturating_add(bytes);
         }
-        Self { vertex: search.vertex, numbers, above, retained, graph }
+        Self { vertex: search.vertex, numbers, above, retained, children: OnceCell::new(), graph }
     }
 
     /// Reachable objects.
@@ -119,19 +122,33 @@ impl Dominators {
         let mut found: Vec<u32> = Vec::new();
         let mut count = 0;
         let by = |number: &u32| (std::cmp::Reverse(self.retained[index(*number)]), *number);
-        for at in 1..self.above.len() {
-            if self.above[at] == wanted {
-                count += 1;
-                found.push(number(at));
-                if found.len() >= most.saturating_mul(2).max(64) {
-                    found.sort_unstable_by_key(by);
-                    found.truncate(most);
-                }
+        let (first, next) = self.children();
+        let mut at = first[index(wanted)];
+        while at != 0 {
+            count += 1;
+            found.push(at);
+            // No more than are wanted, and some: so that sorting is seldom.
+            if found.len() >= most.saturating_mul(2).max(64) {
+                found.sort_unstable_by_key(by);
+                found.truncate(most);
             }
+            at = next[index(at)];
         }
         found.sort_unstable_by_key(by);
         found.truncate(most);
         (found.into_iter().map(|number| self.vertex[index(number)]).collect(), count)
+    }
+
+    /// By number: the first one that it dominates, and the next one of the same dominator.
+    fn children(&self) -> &(Vec<u32>, Vec<u32>) {
+        self.children.get_or_init(|| {
+            let mut first = vec![0_u32; self.vertex.len()];
+            let mut next = first.clone();
+            for at in (1..self.vertex.len()).rev() {
+                next[at] = std::mem::replace(&mut first[index(self.above[at])], number(at));
+            }
+            (first, next)
+        })
     }
 
     /// Reachable objects by class, those that retain most together first.
@@ -139,13 +156,7 @@ impl Dominators {
     pub fn by_class(&self, dump: &Index) -> Vec<Together> {
         let groups = Groups::new(dump);
         let mut all: Vec<Together> = groups.names(dump);
-        // Children of each number: the first one, and the next of the same parent.
-        let mut first = vec![0_u32; self.vertex.len()];
-        let mut next = vec![0_u32; self.vertex.len()];
-        for at in (1..self.vertex.len()).rev() {
-            let parent = index(self.above[at]);
-            next[at] = std::mem::replace(&mut first[parent], number(at));
-        }
+        let (first, next) = self.children();
         // How many of each group stand above the node that is visited.
         let mut open = vec![0_u32; all.len()];
         let mut at = first[0];

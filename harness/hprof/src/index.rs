@@ -8,7 +8,8 @@ use std::collections::HashMap;
 
 use crate::ids::{Ids, Marks, NONE, index, number};
 use crate::read::{
-    ClassDump, DumpFile, Field, Header, Odd, Oddities, Progress, ReadError, Static, Told, Visit, value_bytes,
+    ClassDump, DumpFile, Field, Header, Odd, Oddities, Packing, Progress, ReadError, Static, Told, Visit,
+    value_bytes,
 };
 use crate::text::{array_name, class_name, modified_utf8};
 
@@ -144,6 +145,8 @@ pub struct Index {
     pub bytes: u64,
     pub(crate) ids: Ids,
     strings: HashMap<u64, Box<str>>,
+    /// Id of the name of a class, by its id.
+    class_names: HashMap<u64, u64>,
     class_bytes: u64,
     /// Where the heap begins that counts, and the end of what is whole.
     pub(crate) heap_at: u64,
@@ -156,7 +159,8 @@ impl Index {
     /// # Errors
     /// It cannot be read, or is no heap dump.
     pub fn read(file: &DumpFile, progress: Progress<'_>) -> Result<Self, ReadError> {
-        let told = Told { step: "reading", all: None, to: progress };
+        let all = (file.packing() == Packing::Plain).then_some(file.bytes());
+        let told = Told { step: "reading", all, to: progress };
         let mut pass = Pass::new(told);
         let walked = file.walk(u64::MAX, &mut pass)?;
         pass.finish(walked.bytes, walked.whole)
@@ -184,6 +188,12 @@ impl Index {
     #[must_use]
     pub fn name(&self, id: u64) -> String {
         self.string(id).map_or_else(|| format!("?0x{id:x}"), str::to_owned)
+    }
+
+    /// The name of a class as it stands in the dump, also of one that has no object there.
+    #[must_use]
+    pub(crate) fn class_named(&self, id: u64) -> Option<&str> {
+        self.string(*self.class_names.get(&id)?)
     }
 
     /// The class and all above it, itself first; cut where it would not end.
@@ -366,6 +376,7 @@ impl<'a> Pass<'a> {
             bytes,
             ids,
             strings: self.strings,
+            class_names: self.names,
             heap_at: self.heap_at,
             whole,
         };

@@ -18,6 +18,7 @@ pub mod read;
 mod rules;
 mod search;
 pub mod text;
+mod threads;
 mod tree;
 mod trim;
 
@@ -27,5 +28,6 @@ pub use graph::{Graph, Kind, Layout, Slot, Watched};
 pub use ids::{Ids, NONE};
 pub use index::{Class, Counts, Frame, Index, Root, Tally, Trace};
 pub use rules::{Rules, RulesError};
+pub use threads::{Local, StackFrame, Thread};
 pub use tree::{bytes, lonely, tree};
 pub use trim::{Packed, TrimError, trim};
