@@ -225,21 +225,20 @@ impl Index {
         self.ids.id(object)
     }
 
-    /// Bytes of all objects: fields of instances as their classes tell them, elements of arrays,
-    /// records of classes.
-    #[must_use]
-    pub fn shallow_bytes(&self) -> u64 {
-        let classes =
-            self.classes.iter().map(|class| class.instances.bytes.saturating_add(class.record_bytes));
-        let primitives = self.primitives.iter().map(|tally| tally.bytes);
-        classes.chain(primitives).fold(self.classless.bytes, u64::saturating_add)
-    }
-
     /// Each kind of object with its name: instances and arrays by class, then arrays of primitives.
+    ///
+    /// Instances have the size that their class tells: on Android that is the true one.
     pub fn kinds(&self) -> impl Iterator<Item = (&str, Tally)> + '_ {
-        let classes = self.classes.iter().map(|class| (class.name.as_str(), class.instances));
+        let classes = self.classes.iter().map(|class| {
+            let mut tally = class.instances;
+            if !class.name.ends_with("[]") {
+                tally.bytes = tally.count.saturating_mul(u64::from(class.instance_bytes));
+            }
+            (class.name.as_str(), tally)
+        });
         let primitives = (4..).zip(&self.primitives[4..]).map(|(kind, tally)| (array_name(kind), *tally));
-        classes.chain(primitives).filter(|(_, tally)| tally.count > 0)
+        let unknown = std::iter::once(("?", self.classless));
+        classes.chain(primitives).chain(unknown).filter(|(_, tally)| tally.count > 0)
     }
 }
 
