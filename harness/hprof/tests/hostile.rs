@@ -47,7 +47,7 @@ fn everything(bytes: Vec<u8>) -> Result<Index, ReadError> {
     heap.threads(&quiet)?;
     let Heap { dump, graph, .. } = heap;
     let dominators = Dominators::of(&dump, graph, &quiet);
-    assert!(dominators.by_class(&dump).len() <= dump.classes.len() + 14);
+    drop(dominators.by_class(&dump));
     Ok(dump)
 }
 
