@@ -115,39 +115,42 @@ impl DumpFile {
         limit: u64,
         visit: &mut V,
     ) -> Result<Walked, ReadError> {
-        let walked = match &self.origin {
-            Origin::Bytes(bytes) => {
-                let source = Memory { bytes: Arc::clone(bytes), at: 0 };
-                self.unpacked(source, |source| walk(source, WINDOW, limit, visit))
-            }
+        let walked = walk(self.source()?, WINDOW, limit, visit)?;
+        self.is_unchanged()?;
+        Ok(walked)
+    }
+
+    /// Its bytes, unpacked.
+    ///
+    /// # Errors
+    /// It cannot be opened any more.
+    pub(crate) fn source(&self) -> Result<Box<dyn Source>, ReadError> {
+        Ok(match &self.origin {
+            Origin::Bytes(bytes) => self.unpacked(Memory { bytes: Arc::clone(bytes), at: 0 }),
             Origin::Path(path) => {
-                let source = Plain { file: File::open(path)?, at: 0, bytes: self.bytes };
-                self.unpacked(source, |source| walk(source, WINDOW, limit, visit))
+                self.unpacked(Plain { file: File::open(path)?, at: 0, bytes: self.bytes })
             }
-        }?;
+        })
+    }
+
+    /// Has it the size that it had when it was opened first?
+    pub(crate) fn is_unchanged(&self) -> Result<(), ReadError> {
         if let Origin::Path(path) = &self.origin
             && path.metadata()?.len() != self.bytes
         {
             return Err(ReadError::Changed);
         }
-        Ok(walked)
+        Ok(())
     }
 
-    fn unpacked<T>(
-        &self,
-        source: impl Source + 'static,
-        then: impl FnOnce(Box<dyn Source>) -> Result<T, ReadError>,
-    ) -> Result<T, ReadError> {
+    fn unpacked(&self, source: impl Source + 'static) -> Box<dyn Source> {
+        if self.packing == Packing::Plain {
+            return Box::new(source);
+        }
+        let packed = BufReader::with_capacity(1 << 16, Bytes(source));
         match self.packing {
-            Packing::Plain => then(Box::new(source)),
-            Packing::Gzip => {
-                let packed = BufReader::with_capacity(1 << 16, Bytes(source));
-                then(Box::new(Unpacked(MultiGzDecoder::new(packed))))
-            }
-            Packing::Zstd => {
-                let packed = BufReader::with_capacity(1 << 16, Bytes(source));
-                then(Box::new(Unpacked(Frames::Between(packed))))
-            }
+            Packing::Zstd => Box::new(Unpacked(Frames::Between(packed))),
+            Packing::Plain | Packing::Gzip => Box::new(Unpacked(MultiGzDecoder::new(packed))),
         }
     }
 }

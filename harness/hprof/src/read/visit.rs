@@ -63,12 +63,18 @@ pub trait Visit {
     /// Are the bytes of instances and the elements of object arrays wanted?
     const FIELDS: bool = false;
 
-    /// The next bytes of the dump; `content`: values of an array of primitives.
+    /// The next bytes of the dump; `content`: values of an array of primitives that were not wanted
+    /// by [`Visit::primitive_array`].
     ///
     /// # Errors
     /// Ends the walk.
     fn copy(&mut self, _bytes: &[u8], _content: bool) -> Result<(), Self::Error> {
         Ok(())
+    }
+
+    /// Is a copy of this text wanted? Asked where everything is copied.
+    fn wants_text(&mut self, _id: u64) -> bool {
+        true
     }
 
     /// Something odd at byte `at`. An error ends the walk, else it goes on as well as it can.
@@ -128,7 +134,7 @@ pub trait Visit {
     fn elements_end(&mut self) {}
 
     /// An array of primitives. Gives whether they are wanted,
-    /// which counts only with [`Visit::FIELDS`].
+    /// which counts only with [`Visit::FIELDS`] or [`Visit::COPIES`].
     fn primitive_array(&mut self, _id: u64, _kind: u8, _count: u32, _at: u64) -> bool {
         false
     }

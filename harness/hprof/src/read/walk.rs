@@ -179,6 +179,10 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
             if !self.ready(9)? {
                 break;
             }
+            if V::COPIES && self.leave_out_text()? {
+                last = STRING;
+                continue;
+            }
             let tag = self.u1();
             self.take::<4>();
             let length = u64::from(self.u4());
@@ -224,6 +228,33 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         let milliseconds = u64::from_be_bytes(self.take());
         self.visit.header(&Header { title, id_bytes: self.id_bytes, milliseconds });
         Ok(())
+    }
+
+    /// At a text that nobody wants a copy of: it is passed, and not given. `false`: it is wanted, or
+    /// something else, or not whole.
+    fn leave_out_text(&mut self) -> Result<bool, V::Error> {
+        let head = 9_usize.saturating_add(self.id_bytes);
+        if self.window(1) != [STRING] || !self.ready(head)? {
+            return Ok(false);
+        }
+        let (length, id) = self.window(head).split_at(9);
+        let (length, id) = (number(length.get(5..).unwrap_or_default()), number(id));
+        if length < self.id_bytes as u64 || self.visit.wants_text(id) {
+            return Ok(false);
+        }
+        self.give()?;
+        let mut left = length.saturating_add(9);
+        while left > 0 {
+            if !self.ready(1)? {
+                self.visit.odd(Odd::Cut, self.position())?;
+                break;
+            }
+            let here = self.left_in_window().min(usize::try_from(left).unwrap_or(usize::MAX));
+            self.at = self.at.saturating_add(here);
+            self.given = self.at;
+            left = left.saturating_sub(here as u64);
+        }
+        Ok(true)
     }
 
     /// A record that is no heap.
@@ -500,7 +531,8 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         let mut left = if has_values { u64::from(count).saturating_mul(bytes as u64) } else { 0 };
         self.inside(left, end, at)?;
         if V::COPIES {
-            return self.content(left);
+            let wanted = self.visit.primitive_array(object, kind, count, at);
+            return if wanted { self.skip(left) } else { self.content(left) };
         }
         if !V::FIELDS {
             self.skip(left)?;
