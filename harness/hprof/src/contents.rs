@@ -94,6 +94,10 @@ impl Contents {
             }
             _ => all,
         };
+        // Of a trimmed dump.
+        if !part.is_empty() && part.chars().all(|c| c == '\0') {
+            return None;
+        }
         Some(if found.cut { part + "…" } else { part })
     }
 

@@ -4,7 +4,7 @@
 //! names, stacks, and counts of everything → [`Index`], which all other passes begin with. They see
 //! no byte behind the last whole record that this pass saw.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::ids::{Ids, Marks, NONE, index, number};
 use crate::read::{
@@ -147,6 +147,7 @@ pub struct Index {
     strings: HashMap<u64, Box<str>>,
     /// Id of the name of a class, by its id.
     class_names: HashMap<u64, u64>,
+    heap_names: HashSet<u64>,
     class_bytes: u64,
     /// Where the heap begins that counts, and the end of what is whole.
     pub(crate) heap_at: u64,
@@ -188,6 +189,17 @@ impl Index {
     #[must_use]
     pub fn name(&self, id: u64) -> String {
         self.string(id).map_or_else(|| format!("?0x{id:x}"), str::to_owned)
+    }
+
+    /// Ids of all texts that something in the dump is named by.
+    pub(crate) fn names(&self) -> HashSet<u64> {
+        let frames = self.frames.values().flat_map(|frame| frame.names);
+        let classes = self.classes.iter().flat_map(|class| {
+            let statics = class.statics.iter().map(|field| field.name);
+            statics.chain(class.fields.iter().map(|field| field.name))
+        });
+        let heaps = self.heap_names.iter().copied();
+        self.class_names.values().copied().chain(frames).chain(classes).chain(heaps).collect()
     }
 
     /// The name of a class as it stands in the dump, also of one that has no object there.
@@ -268,6 +280,7 @@ struct Pass<'a> {
     odd: Oddities,
     heap_at: u64,
     one_heap: bool,
+    heap_names: HashSet<u64>,
 }
 
 impl<'a> Pass<'a> {
@@ -292,6 +305,7 @@ impl<'a> Pass<'a> {
             odd: Oddities::default(),
             heap_at: 0,
             one_heap: false,
+            heap_names: HashSet::new(),
         }
     }
 
@@ -376,6 +390,7 @@ impl<'a> Pass<'a> {
             ids,
             strings: self.strings,
             class_names: self.names,
+            heap_names: self.heap_names,
             heap_at: self.heap_at,
             whole,
         };
@@ -470,7 +485,8 @@ impl Visit for Pass<'_> {
         self.traces.insert(serial, Trace { thread, frames: frames.to_vec() });
     }
 
-    fn heap_info(&mut self, _heap: u32, _name: u64) {
+    fn heap_info(&mut self, _heap: u32, name: u64) {
+        self.heap_names.insert(name);
         self.counts.sub_records += 1;
         self.counts.heap_infos += 1;
     }

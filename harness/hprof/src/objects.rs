@@ -210,7 +210,9 @@ impl<'a> Inspector<'a> {
             "" => "ObjectWatcher was watching this".to_owned(),
             why => format!("ObjectWatcher was watching this because {why}"),
         });
-        seen.labels.push(format!("key = {}", text("key").unwrap_or_default()));
+        if let Some(key) = text("key") {
+            seen.labels.push(format!("key = {key}"));
+        }
         let millis = |field| self.graph.number(self.dump, watcher, field);
         let dumped = self.static_number(WATCHERS[0], "heapDumpUptimeMillis");
         for (field, label) in

@@ -5,6 +5,8 @@
 //!
 //! Data flow: a dump → [`trim`], a visitor of the walk that copies → the trimmed dump, piece by piece:
 //! a dump is as large as its heap.
+//! [`trim_file`] keeps what [`crate::Keep`] names: what an analysis reads.
+//!
 //! A dump that is not whole, or that holds what nobody knows, is an error with its place.
 
 use std::io::{self, Read, Write};
@@ -12,7 +14,8 @@ use std::io::{self, Read, Write};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::read::{Odd, Stream, Visit, walk};
+use crate::keep::Keep;
+use crate::read::{DumpFile, Odd, Progress, ReadError, Source, Stream, Told, Visit, walk};
 
 /// Copied at a time.
 const PIECE: usize = 1 << 16;
@@ -44,6 +47,9 @@ pub enum TrimError {
     /// A file of this machine.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// It cannot be read again.
+    #[error("{0}")]
+    Read(#[from] ReadError),
 }
 
 /// What is written is compressed as `gzip` does.
@@ -53,6 +59,11 @@ impl<W: Write> Packed<W> {
     /// Nothing was written yet.
     pub fn new(to: W) -> Self {
         Self(GzEncoder::new(to, Compression::fast()))
+    }
+
+    /// The same, smaller and slower.
+    pub fn small(to: W) -> Self {
+        Self(GzEncoder::new(to, Compression::default()))
     }
 
     /// Writes the end.
@@ -80,20 +91,59 @@ impl<W: Write> Write for Packed<W> {
 /// # Errors
 /// It is no whole dump, or cannot be read or written.
 pub fn trim(from: impl Read, to: impl Write) -> Result<u64, TrimError> {
-    let mut trimming = Trimming { to, zeroed: 0 };
-    walk(Stream(from), PIECE, u64::MAX, &mut trimming)?;
+    trimmed(Stream(from), &Keep::default(), to, &|_, _, _| ())
+}
+
+/// The same of a file, but for what an analysis reads; texts that name nothing are left out.
+///
+/// # Errors
+/// It is no whole dump, or cannot be read or written.
+pub fn trim_file(
+    file: &DumpFile,
+    keep: &Keep,
+    to: impl Write,
+    progress: Progress<'_>,
+) -> Result<u64, TrimError> {
+    let zeroed = trimmed(file.source(false)?, keep, to, progress)?;
+    file.is_unchanged()?;
+    Ok(zeroed)
+}
+
+fn trimmed(
+    source: impl Source,
+    keep: &Keep,
+    to: impl Write,
+    progress: Progress<'_>,
+) -> Result<u64, TrimError> {
+    let told = Told { step: "trimming", all: source.bytes(), to: progress };
+    let mut trimming = Trimming { to, zeroed: 0, keep, told };
+    walk(source, PIECE, u64::MAX, &mut trimming)?;
     trimming.to.flush()?;
     Ok(trimming.zeroed)
 }
 
-struct Trimming<W> {
+struct Trimming<'a, W> {
     to: W,
     zeroed: u64,
+    keep: &'a Keep,
+    told: Told<'a>,
 }
 
-impl<W: Write> Visit for Trimming<W> {
+impl<W: Write> Visit for Trimming<'_, W> {
     type Error = TrimError;
     const COPIES: bool = true;
+
+    fn progress(&mut self, at: u64) {
+        self.told.at(at);
+    }
+
+    fn wants_text(&mut self, id: u64) -> bool {
+        self.keep.names.as_ref().is_none_or(|names| names.contains(&id))
+    }
+
+    fn primitive_array(&mut self, id: u64, _kind: u8, _count: u32, _at: u64) -> bool {
+        self.keep.arrays.contains(&id)
+    }
 
     fn copy(&mut self, bytes: &[u8], content: bool) -> Result<(), TrimError> {
         if content {
@@ -109,7 +159,7 @@ impl<W: Write> Visit for Trimming<W> {
         match odd {
             Odd::UnknownObject(tag) => Err(TrimError::Unknown { tag, at }),
             Odd::NoEnd => Err(TrimError::NoEnd),
-            Odd::UnknownRecord(_) | Odd::LongText => Ok(()),
+            Odd::UnknownRecord(_) | Odd::LongText | Odd::Wrapped => Ok(()),
             _ => Err(TrimError::Cut { at }),
         }
     }

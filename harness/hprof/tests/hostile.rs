@@ -103,6 +103,12 @@ fn a_packed_dump_is_the_dump() {
     assert_eq!(everything(members.clone()).unwrap().counts, plain.counts);
     let cut = everything(members[..members.len() - 20].to_vec()).unwrap();
     assert!(cut.truncated());
+    let file = DumpFile::of_bytes(members.clone()).unwrap();
+    let mut restored = Vec::new();
+    file.unpack(&mut restored, &|_, _, _| ()).unwrap();
+    assert_eq!(restored, whole);
+    let file = DumpFile::of_bytes(members[..members.len() - 20].to_vec()).unwrap();
+    assert!(file.unpack(std::io::sink(), &|_, _, _| ()).is_err(), "half a dump is no dump");
     let mut frames = vec![0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
     for piece in whole.chunks(300) {
         frames.extend(ruzstd::encoding::compress_to_vec(piece, ruzstd::encoding::CompressionLevel::Fastest));

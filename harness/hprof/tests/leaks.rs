@@ -6,7 +6,7 @@ mod made;
 
 use made::{BOOL, Dump, INT, REF, Value};
 use memgate_hprof::read::DumpFile;
-use memgate_hprof::{Analysis, Dominators, Heap, Index, Question, Rules, Status, tree};
+use memgate_hprof::{Analysis, Dominators, Heap, Index, Question, Rules, Status, tree, trim_file};
 
 fn heap(bytes: Vec<u8>) -> Heap {
     let file = DumpFile::of_bytes(bytes).unwrap();
@@ -71,6 +71,55 @@ fn a_destroyed_activity_is_a_leak_with_its_path() {
         // SHA-1 of "com.acme.Holder" "kept" "com.acme.Main[]" "[x]", as `sha1sum` tells it.
         assert_eq!(leak.fingerprint, "c60f43d305c8d5aec2371b85b5bfee748545764b");
     }
+}
+
+fn shown(found: &Analysis) -> String {
+    found
+        .leaks
+        .iter()
+        .map(|leak| format!("{} {}\n{}", leak.fingerprint, leak.attributed, tree(leak)))
+        .collect()
+}
+
+#[test]
+fn a_trimmed_dump_has_the_same_leaks_and_none_of_the_texts() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.3", 4);
+    let object = dump.object;
+    dump.name("a symbol that names nothing");
+    let string = dump.class("java.lang.String", object, &[], &[("value", REF)]);
+    let mut text = |dump: &mut Dump, text: &str| {
+        let characters = dump.bytes(text.as_bytes());
+        dump.instance(string, &[Value::Ref(characters)])
+    };
+    let made = text(&mut dump, "samsung");
+    dump.class("android.os.Build", object, &[("MANUFACTURER", Value::Ref(made))], &[]);
+    dump.class("android.os.Build$VERSION", object, &[("SDK_INT", Value::Int(19))], &[]);
+    let reference = dump.class("java.lang.ref.Reference", object, &[], &[("referent", REF)]);
+    let watcher = dump.class("com.squareup.leakcanary.KeyedWeakReference", reference, &[], &[("key", REF)]);
+    let secret = text(&mut dump, "a secret");
+    let session = dump.class("com.acme.Session", object, &[], &[("user", REF)]);
+    let held = dump.instance(session, &[Value::Ref(secret)]);
+    let key = text(&mut dump, "c0ffee");
+    dump.instance(watcher, &[Value::Ref(key), Value::Ref(held)]);
+    let holder = dump.class("com.acme.Holder", object, &[("kept", Value::Ref(held))], &[]);
+    dump.sticky(holder);
+    let whole = dump.finish();
+    let file = DumpFile::of_bytes(whole.clone()).unwrap();
+    let mut trimmed = Vec::new();
+    let keep = heap(whole.clone()).kept();
+    assert_eq!(trim_file(&file, &keep, &mut trimmed, &|_, _, _| ()).unwrap(), 8, "the secret");
+    let holds = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|at| at == text.as_bytes());
+    for (text, stays) in [("a secret", false), ("a symbol that", false), ("samsung", true), ("c0ffee", true)]
+    {
+        assert!(holds(&whole, text) && holds(&trimmed, text) == stays, "{text}");
+    }
+    let before = analysis(whole, &[]);
+    assert!(before.leaks.len() == 1 && shown(&before).contains("key = c0ffee"));
+    assert_eq!(shown(&analysis(trimmed.clone(), &[])), shown(&before));
+    let mut again = Vec::new();
+    let keep = heap(trimmed.clone()).kept();
+    trim_file(&DumpFile::of_bytes(trimmed.clone()).unwrap(), &keep, &mut again, &|_, _, _| ()).unwrap();
+    assert_eq!(again, trimmed, "trimmed twice");
 }
 
 #[test]

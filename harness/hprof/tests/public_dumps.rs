@@ -19,7 +19,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use memgate_hprof::read::DumpFile;
-use memgate_hprof::{Analysis, Counts, Dominators, Heap, Index, Question, Rules, lonely, tree};
+use memgate_hprof::{
+    Analysis, Counts, Dominators, Heap, Index, Question, Rules, lonely, restore, tree, trim_file,
+};
 
 fn folder() -> Option<PathBuf> {
     let folder = std::env::var_os("MEMGATE_HPROF_DUMPS").map(PathBuf::from);
@@ -37,7 +39,7 @@ fn bytes(name: &str) -> Option<Vec<u8>> {
     if plain.exists() {
         return Some(fs::read(plain).unwrap());
     }
-    let packed = plain.with_file_name(format!("{name}.xz"));
+    let packed = PathBuf::from(format!("{}.xz", plain.display()));
     let unpacked = Command::new("xz").arg("-dc").arg(&packed).output().unwrap();
     assert!(unpacked.status.success(), "{}", packed.display());
     Some(unpacked.stdout)
@@ -154,6 +156,38 @@ fn leaks_are_those_of_leakcanary_line_by_line() {
     assert_eq!((about.heap_bytes, about.threads, about.bitmaps, about.cleared), (2_863_481, 12, 52, 1));
     assert_eq!((about.sdk, about.manufacturer.as_deref()), (Some(19), Some("Genymotion")));
     assert_eq!(about.process.as_deref(), Some("com.example.leakcanary"));
+}
+
+#[test]
+fn a_trimmed_dump_has_the_same_leaks() {
+    let Some(bytes) = bytes("leak_asynctask_pre_m.hprof") else { return };
+    let before = analysis(bytes.clone());
+    let keep = heap(bytes.clone()).kept();
+    let (file, mut trimmed) = (DumpFile::of_bytes(bytes).unwrap(), Vec::new());
+    trim_file(&file, &keep, &mut trimmed, &|_, _, _| ()).unwrap();
+    let after = analysis(trimmed);
+    let shown = |found: &Analysis| -> String { found.leaks.iter().map(tree).collect() };
+    assert_eq!(shown(&after), shown(&before));
+    assert_eq!(after.about.process, before.about.process);
+    assert_eq!(after.about.manufacturer, before.about.manufacturer);
+    assert_eq!((after.about.heap_bytes, after.attributed_bytes), (2_863_481, 193_431));
+}
+
+#[test]
+fn what_tailor_trimmed_is_restored_as_tailor_restores_it() {
+    let Some(trimmed) = folder().map(|folder| folder.join("trimmed/leak_asynctask_pre_m.hprof.tailor"))
+    else {
+        return;
+    };
+    let trimmed = fs::read(trimmed).unwrap();
+    let mut restored = Vec::new();
+    restore(trimmed.as_slice(), &mut restored).unwrap();
+    let want = bytes("trimmed/leak_asynctask_pre_m.hprof.restored").unwrap();
+    assert!(restored == want, "{} and {} bytes", restored.len(), want.len());
+    let found = analysis(restored);
+    let ids: Vec<&str> = found.leaks.iter().map(|leak| leak.fingerprint.as_str()).collect();
+    assert_eq!(ids, ["3c18b2ae66d35e46918a99cdc46030e0a7e96fc3", "78b4853d51f3ed2e940033684dde057921e70aab"]);
+    assert_eq!((found.attributed_bytes, found.attributed_objects), (193_431, 546));
 }
 
 /// `class NAME count N bytes N max_retained N`, as ahat printed them.

@@ -430,6 +430,7 @@ Examples:
   memgate heap dominators app.hprof --of com.example.Cache
   memgate heap threads oom.hprof                          stacks, and what their locals hold
   memgate heap diff before.hprof after.hprof
+  memgate heap trim app.hprof app.hprof.gz                for an archive: the same leaks, and nobody's texts
   memgate heap check app.hprof.gz                         is it whole, and what is odd about it?
 
 Exit codes: 0 nothing over a limit · 1 leaks, or growth over the limit · 2 not measured: no heap dump, or one that is not whole";
@@ -517,6 +518,30 @@ pub(super) enum HeapCommand {
         #[command(flatten)]
         common: HeapCommon,
     },
+    /// Copy a dump without what its texts and arrays hold: small enough to keep, and private
+    Trim {
+        /// The dump; `-`: standard input, with --zero.
+        #[arg(value_name = "IN", value_hint = ValueHint::FilePath)]
+        from: PathBuf,
+        /// Where to; `-`: standard output. A name that ends with .gz is packed.
+        #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
+        to: PathBuf,
+        /// Keep no text at all, not even those that rules read: device, process, threads.
+        #[arg(long)]
+        zero: bool,
+        /// Analyse both, and fail where they differ.
+        #[arg(long, conflicts_with = "zero")]
+        prove: bool,
+    },
+    /// Make a plain dump of one that Tailor trimmed, or of one in gzip or zstd
+    Restore {
+        /// The trimmed or packed dump.
+        #[arg(value_name = "IN", value_hint = ValueHint::FilePath)]
+        from: PathBuf,
+        /// Where to; `-`: standard output.
+        #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
+        to: PathBuf,
+    },
     /// Say whether a dump is whole, what is in it, and what is odd about it
     Check {
         #[command(flatten)]
@@ -535,7 +560,7 @@ pub(super) struct HeapArgs {
 }
 
 /// What all commands about dumps take.
-#[derive(Debug, Clone, Copy, Args)]
+#[derive(Debug, Clone, Copy, Default, Args)]
 pub(super) struct HeapCommon {
     /// Print JSON.
     #[arg(long)]

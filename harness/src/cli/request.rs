@@ -278,6 +278,20 @@ pub enum HeapQuestion {
         /// Classes that are shown.
         top: usize,
     },
+    /// A copy without contents.
+    Trim {
+        /// Where to.
+        to: PathBuf,
+        /// Without any text?
+        zero: bool,
+        /// Compare analyses?
+        prove: bool,
+    },
+    /// A plain dump.
+    Restore {
+        /// Where to.
+        to: PathBuf,
+    },
     /// Is it whole?
     Check,
 }
@@ -423,6 +437,10 @@ impl From<HeapCommand> for HeapRequest {
             HeapCommand::Diff { old, new, fail_over, top, common } => {
                 (new, common, HeapQuestion::Diff { old, fail_over, top })
             }
+            HeapCommand::Trim { from, to, zero, prove } => {
+                (from, HeapCommon::default(), HeapQuestion::Trim { to, zero, prove })
+            }
+            HeapCommand::Restore { from, to } => (from, HeapCommon::default(), HeapQuestion::Restore { to }),
             HeapCommand::Check { common: HeapArgs { file, common } } => (file, common, HeapQuestion::Check),
         };
         let HeapCommon { json, allow_truncated } = common;

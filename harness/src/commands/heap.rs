@@ -15,6 +15,7 @@ use crate::cli::{HeapOrder, HeapQuestion, HeapRequest};
 use crate::exit::{self, ExpectedError};
 use crate::output::{Console, Progress};
 
+mod copy;
 mod show;
 
 use show::{Changed, ClassRow, Shown};
@@ -26,6 +27,13 @@ const UNIT: u64 = 1 << 20;
 
 pub(super) fn heap(request: &HeapRequest, console: &Console) -> Result<u8, ExpectedError> {
     let watch = Watch { console, shown: RefCell::new(None) };
+    match &request.question {
+        HeapQuestion::Trim { to, zero, prove } => {
+            return copy::trim(&request.file, to, *zero, *prove, &watch);
+        }
+        HeapQuestion::Restore { to } => return copy::restore(&request.file, to, &watch),
+        _ => {}
+    }
     let (shown, code, odd) = answer(request, &watch)?;
     drop(watch);
     let text = if request.json { shown.json() } else { Ok(shown.text()) };
@@ -101,6 +109,9 @@ fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Answer, ExpectedEr
             Ok((Shown::Threads { threads }, exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
         }
         HeapQuestion::Diff { old, fail_over, top } => diff(old, path, *fail_over, *top, watch),
+        HeapQuestion::Trim { .. } | HeapQuestion::Restore { .. } => {
+            Err(ExpectedError::Machinery { what: "a copy is no question".to_owned(), hint: String::new() })
+        }
         HeapQuestion::Check => {
             let file = open(path)?;
             let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;

@@ -1,11 +1,28 @@
 //! A heap dump, whole or not, and everything that can be asked of it: an answer that adds up, or an
-//! error. A rules file: rules, or a mistake that is told.
+//! error. A rules file: rules, or a mistake that is told. What Tailor trimmed: a dump, or an error.
 
 use memgate_hprof::read::{DumpFile, ReadError};
-use memgate_hprof::{Dominators, Heap, Index, Question, Rules, lonely, tree};
+use memgate_hprof::{Dominators, Heap, Index, Question, Rules, lonely, restore, tree};
 
 /// Fewer bytes of a file hold no object.
 const LEAST: usize = 9;
+
+/// Takes no more than so much: arrays that were cut out may be long.
+struct Bounded<'a>(&'a mut Vec<u8>);
+
+impl std::io::Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > 16 << 20 {
+            return Err(std::io::Error::other("more than is wanted here"));
+        }
+        self.0.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
 
 fn quiet(_: &'static str, _: u64, _: Option<u64>) {}
 
@@ -17,7 +34,8 @@ fn ask(bytes: &[u8], rules: &Rules) -> Result<(), ReadError> {
     assert!(dump.bytes <= bytes.len() as u64 || file.packing() != memgate_hprof::read::Packing::Plain);
     assert!(dump.objects() as u64 <= dump.bytes / LEAST as u64 + 1, "{} objects", dump.objects());
     assert_eq!(dump.counts, Index::read(&file, &quiet)?.counts, "read twice");
-    let question = Question { wanted: vec!["byte[]".to_owned(), "java.lang.String".to_owned()], only_wanted: false };
+    let question =
+        Question { wanted: vec!["byte[]".to_owned(), "java.lang.String".to_owned()], only_wanted: false };
     let found = heap.analyse(rules, &question, &quiet)?;
     let objects: u64 = found.leaks.iter().chain(&found.library_leaks).map(|leak| leak.objects).sum();
     assert!(objects <= heap.graph.len() as u64 && objects <= found.attributed_objects);
@@ -52,6 +70,14 @@ pub fn run(data: &[u8]) {
         let Ok(text) = std::str::from_utf8(rest) else { return };
         if let Err(why) = rules.add(text) {
             assert!(!why.to_string().is_empty());
+        }
+        return;
+    }
+    if how & 2 == 2 {
+        let mut restored = Vec::new();
+        match restore(rest, &mut Bounded(&mut restored)) {
+            Ok(bytes) => assert_eq!(bytes, restored.len() as u64),
+            Err(why) => assert!(!why.to_string().is_empty()),
         }
         return;
     }

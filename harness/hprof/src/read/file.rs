@@ -115,22 +115,44 @@ impl DumpFile {
         limit: u64,
         visit: &mut V,
     ) -> Result<Walked, ReadError> {
-        let walked = walk(self.source()?, WINDOW, limit, visit)?;
+        let walked = walk(self.source(false)?, WINDOW, limit, visit)?;
         self.is_unchanged()?;
         Ok(walked)
     }
 
-    /// Its bytes, unpacked.
+    /// Its bytes, unpacked; `strict`: packed bytes that end in the middle are an error.
     ///
     /// # Errors
     /// It cannot be opened any more.
-    pub(crate) fn source(&self) -> Result<Box<dyn Source>, ReadError> {
+    pub(crate) fn source(&self, strict: bool) -> Result<Box<dyn Source>, ReadError> {
         Ok(match &self.origin {
-            Origin::Bytes(bytes) => self.unpacked(Memory { bytes: Arc::clone(bytes), at: 0 }),
+            Origin::Bytes(bytes) => self.unpacked(Memory { bytes: Arc::clone(bytes), at: 0 }, strict),
             Origin::Path(path) => {
-                self.unpacked(Plain { file: File::open(path)?, at: 0, bytes: self.bytes })
+                self.unpacked(Plain { file: File::open(path)?, at: 0, bytes: self.bytes }, strict)
             }
         })
+    }
+
+    /// Writes its bytes, unpacked.
+    ///
+    /// # Errors
+    /// It cannot be read, or the copy not be written.
+    pub fn unpack(&self, mut to: impl io::Write, progress: Progress<'_>) -> Result<u64, ReadError> {
+        let (mut source, mut piece, mut done) = (self.source(true)?, vec![0; WINDOW], 0_u64);
+        loop {
+            let got = match source.read(&mut piece) {
+                Ok(0) => break,
+                Ok(got) => got,
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
+                Err(why) => return Err(why.into()),
+            };
+            to.write_all(piece.get(..got).unwrap_or_default())?;
+            done = done.saturating_add(got as u64);
+            progress("unpacking", done, None);
+        }
+        to.flush()?;
+        self.is_unchanged()?;
+        Ok(done)
     }
 
     /// Has it the size that it had when it was opened first?
@@ -143,14 +165,16 @@ impl DumpFile {
         Ok(())
     }
 
-    fn unpacked(&self, source: impl Source + 'static) -> Box<dyn Source> {
+    fn unpacked(&self, source: impl Source + 'static, strict: bool) -> Box<dyn Source> {
         if self.packing == Packing::Plain {
             return Box::new(source);
         }
         let packed = BufReader::with_capacity(1 << 16, Bytes(source));
         match self.packing {
-            Packing::Zstd => Box::new(Unpacked(Frames::Between(packed))),
-            Packing::Plain | Packing::Gzip => Box::new(Unpacked(MultiGzDecoder::new(packed))),
+            Packing::Zstd => Box::new(Unpacked { from: Frames::Between(packed), strict }),
+            Packing::Plain | Packing::Gzip => {
+                Box::new(Unpacked { from: MultiGzDecoder::new(packed), strict })
+            }
         }
     }
 }
@@ -284,13 +308,16 @@ impl<R: Read> Read for Frames<R> {
     }
 }
 
-/// Packed bytes that end in the middle are a dump that ends there.
-struct Unpacked<R>(R);
+/// Packed bytes that end in the middle are a dump that ends there, but where `strict`.
+struct Unpacked<R> {
+    from: R,
+    strict: bool,
+}
 
 impl<R: Read> Source for Unpacked<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        match self.0.read(to) {
-            Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+        match self.from.read(to) {
+            Err(why) if why.kind() == io::ErrorKind::UnexpectedEof && !self.strict => Ok(0),
             other => other,
         }
     }
