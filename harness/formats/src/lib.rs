@@ -3,7 +3,6 @@
 //! | module | reads | written by |
 //! |---|---|---|
 //! | [`class_histogram`] | class histograms, thread dumps, text | HotSpot |
-//! | [`hprof`] | heap dumps, to trim them | Java, Android |
 //! | [`instrumentation`] | test runs on a device, text and protobuf | `am instrument` |
 //! | [`jar`] | the class path of a manifest, zip | Java, Surefire |
 //! | [`malloc_debug`] | leak-info buffers, native heap dumps | Android's C library |
@@ -23,7 +22,6 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 pub mod class_histogram;
-pub mod hprof;
 pub mod instrumentation;
 pub mod jar;
 mod lines;

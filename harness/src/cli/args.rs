@@ -58,6 +58,9 @@ pub(super) enum TypedCommand {
     Baseline(BaselineCommand),
     /// Read what Android's malloc_debug wrote: heap dumps and leak-info buffers
     MallocDebug(MallocDebugArgs),
+    /// Look into heap dumps of Java and Android: leaks, paths, what retains how much
+    #[command(subcommand, after_long_help = HEAP_HELP)]
+    Heap(HeapCommand),
     /// Write a commented memgate.yaml for the project found here
     Init(InitArgs),
     /// List the Android devices that adb knows, and what memgate can do there
@@ -414,6 +417,168 @@ pub(super) struct MallocDebugArgs {
     /// Heap dumps or leak-info buffers.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) files: Vec<PathBuf>,
+}
+
+const HEAP_HELP: &str = "\
+Reads what jcmd GC.heap_dump, HeapDumpOnOutOfMemoryError and `am dumpheap` write (hprof 1.0.1 to 1.0.3), plain, gzip or zstd. Leaks are found \
+by LeakCanary's rules, with its paths, sizes and fingerprints; docs/heap.md says how, and what the sizes mean.
+
+Examples:
+  memgate heap analyze app.hprof                          leaks, and what holds them
+  memgate heap paths app.hprof com.example.Session        what holds these objects
+  memgate heap classes app.hprof --retained --top 20      classes, by what would go with them
+  memgate heap dominators app.hprof --of com.example.Cache
+  memgate heap threads oom.hprof                          stacks, and what their locals hold
+  memgate heap diff before.hprof after.hprof
+  memgate heap trim app.hprof app.hprof.gz                for an archive: the same leaks, and nobody's texts
+  memgate heap check app.hprof.gz                         is it whole, and what is odd about it?
+
+Exit codes: 0 nothing over a limit · 1 leaks, or growth over the limit · 2 not measured: no heap dump, or one that is not whole";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum HeapCommand {
+    /// Find leaks, and show what holds them
+    Analyze {
+        /// Also look for objects of this class, or with this id (`0x…`); repeatable.
+        #[arg(long, value_name = "CLASS|0xID")]
+        leaks: Vec<String>,
+        /// More rules, in TOML (docs/heap.md); repeatable.
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        rules: Vec<PathBuf>,
+        /// Leaks that are shown.
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        top: usize,
+        /// Also compute exactly what each leak retains, and the largest objects.
+        #[arg(long)]
+        exact: bool,
+        #[command(flatten)]
+        common: HeapArgs,
+    },
+    /// Show what holds objects of a class
+    Paths {
+        /// The dump.
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// The class, or an object's id (`0x…`).
+        #[arg(value_name = "CLASS|0xID")]
+        of: String,
+        /// Different paths that are shown.
+        #[arg(long, value_name = "N", default_value_t = 5)]
+        top: usize,
+        #[command(flatten)]
+        common: HeapCommon,
+    },
+    /// List classes with their objects
+    Classes {
+        /// Also compute what would go with all objects of a class.
+        #[arg(long)]
+        retained: bool,
+        /// What comes first [default: retained, where it is computed, else shallow].
+        #[arg(long, value_enum, value_name = "ORDER")]
+        sort: Option<HeapOrder>,
+        /// Classes that are shown.
+        #[arg(long, value_name = "N", default_value_t = 40)]
+        top: usize,
+        #[command(flatten)]
+        common: HeapArgs,
+    },
+    /// Show the largest objects: what would go with each, and what it is made of
+    Dominators {
+        /// Begin with objects of this class, or with this id (`0x…`), instead of the roots.
+        #[arg(long, value_name = "CLASS|0xID")]
+        of: Option<String>,
+        /// Levels that are shown.
+        #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+        depth: u32,
+        /// Objects that are shown of each level.
+        #[arg(long, value_name = "N", default_value_t = 10)]
+        top: usize,
+        #[command(flatten)]
+        common: HeapArgs,
+    },
+    /// List threads with their stacks, and what their locals hold
+    Threads {
+        #[command(flatten)]
+        common: HeapArgs,
+    },
+    /// Show what changed between two dumps, by class
+    Diff {
+        /// The dump before.
+        #[arg(value_name = "OLD", value_hint = ValueHint::FilePath)]
+        old: PathBuf,
+        /// The dump after.
+        #[arg(value_name = "NEW", value_hint = ValueHint::FilePath)]
+        new: PathBuf,
+        /// End with 1 where a class has grown by more bytes than this.
+        #[arg(long, value_name = "BYTES")]
+        fail_over: Option<u64>,
+        /// Classes that are shown.
+        #[arg(long, value_name = "N", default_value_t = 40)]
+        top: usize,
+        #[command(flatten)]
+        common: HeapCommon,
+    },
+    /// Copy a dump without what its texts and arrays hold: small enough to keep, and private
+    Trim {
+        /// The dump; `-`: standard input, with --zero.
+        #[arg(value_name = "IN", value_hint = ValueHint::FilePath)]
+        from: PathBuf,
+        /// Where to; `-`: standard output. A name that ends with .gz is packed.
+        #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
+        to: PathBuf,
+        /// Keep no text at all, not even those that rules read: device, process, threads.
+        #[arg(long)]
+        zero: bool,
+        /// Analyse both, and fail where they differ.
+        #[arg(long, conflicts_with = "zero")]
+        prove: bool,
+    },
+    /// Make a plain dump of one that Tailor trimmed, or of one in gzip or zstd
+    Restore {
+        /// The trimmed or packed dump.
+        #[arg(value_name = "IN", value_hint = ValueHint::FilePath)]
+        from: PathBuf,
+        /// Where to; `-`: standard output.
+        #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
+        to: PathBuf,
+    },
+    /// Say whether a dump is whole, what is in it, and what is odd about it
+    Check {
+        #[command(flatten)]
+        common: HeapArgs,
+    },
+}
+
+/// One dump.
+#[derive(Debug, Args)]
+pub(super) struct HeapArgs {
+    /// The dump.
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) file: PathBuf,
+    #[command(flatten)]
+    pub(super) common: HeapCommon,
+}
+
+/// What all commands about dumps take.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(super) struct HeapCommon {
+    /// Print JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// A dump that is not whole is no reason to end with 2.
+    #[arg(long)]
+    pub(super) allow_truncated: bool,
+}
+
+/// What comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HeapOrder {
+    /// What would go with all objects of a class
+    Retained,
+    /// Bytes of the objects themselves
+    Shallow,
+    /// Number of objects
+    Count,
 }
 
 const DEVICES_HELP: &str = "\

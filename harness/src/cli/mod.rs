@@ -12,10 +12,10 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 
-pub use args::{ColorChoice, FollowAction, Format, SchemaName};
+pub use args::{ColorChoice, FollowAction, Format, HeapOrder, SchemaName};
 pub use request::{
-    AcceptRequest, Command, DemoRequest, FollowRequest, GateRequest, InitRequest, MailRequest,
-    MallocDebugRequest, ReportRequest, Request, RunRequest, WaiveRequest,
+    AcceptRequest, Command, DemoRequest, FollowRequest, GateRequest, HeapQuestion, HeapRequest, InitRequest,
+    MailRequest, MallocDebugRequest, ReportRequest, Request, RunRequest, WaiveRequest,
 };
 
 /// Reads the command line.
@@ -74,6 +74,11 @@ mod tests {
     #[test]
     fn the_help_of_run() {
         insta::assert_snapshot!(help(&["run"]));
+    }
+
+    #[test]
+    fn the_help_of_heap() {
+        insta::assert_snapshot!(help(&["heap"]));
     }
 
     #[test]

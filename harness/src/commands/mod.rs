@@ -7,6 +7,7 @@ mod devices;
 mod doctor;
 mod follow;
 mod gate;
+mod heap;
 mod init;
 mod mail;
 mod malloc_debug;
@@ -37,6 +38,7 @@ pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError>
         Command::Waive(request) => waive::waive(&request, console),
         Command::Accept(request) => baseline::accept(&request, console),
         Command::MallocDebug(request) => malloc_debug::malloc_debug(&request, console),
+        Command::Heap(request) => heap::heap(&request, console),
         Command::Init(request) => init::init(request, console),
         Command::Devices => devices::devices(console),
         Command::Doctor => doctor::doctor(console),

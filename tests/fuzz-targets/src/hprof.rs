@@ -5,7 +5,7 @@
 use std::io::{self, Read, Write};
 use std::ops::Range;
 
-use memgate_formats::hprof::{HprofError, trim};
+use memgate_hprof::{TrimError, trim};
 
 /// Bytes that may be asked for, or written, at a time.
 const AT_ONCE: usize = 1 << 16;
@@ -147,7 +147,7 @@ fn repaired(how: u8, mut records: &[u8]) -> Vec<u8> {
     dump
 }
 
-fn trimmed(dump: &[u8], piece: usize) -> (Vec<u8>, Result<u64, HprofError>) {
+fn trimmed(dump: &[u8], piece: usize) -> (Vec<u8>, Result<u64, TrimError>) {
     let mut to = Bounded(Vec::new(), dump.len());
     let result = trim(Pieces(dump, piece), &mut to);
     (to.0, result)
@@ -157,7 +157,7 @@ fn check(dump: &[u8], piece: usize) {
     let (told, result) = trimmed(dump, piece);
     let Some(contents) = contents(dump) else {
         let why = result.expect_err("it is no whole dump");
-        assert!(!matches!(why, HprofError::Io(_)) && !why.to_string().is_empty(), "{why}");
+        assert!(!matches!(why, TrimError::Io(_)) && !why.to_string().is_empty(), "{why}");
         assert!(told.iter().zip(dump).all(|(told, came)| told == came || *told == 0));
         return;
     };

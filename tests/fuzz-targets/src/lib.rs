@@ -18,6 +18,7 @@ pub mod config;
 pub mod elf;
 pub mod gtest_list;
 pub mod harness_socket;
+pub mod heap;
 pub mod hprof;
 pub mod instrumentation;
 pub mod java_session;
@@ -69,7 +70,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 20] = [
     Target { name: "adb", run: adb::run, frames_at: None },
     Target { name: "agent_options", run: agent_options::run, frames_at: None },
     Target { name: "agent_socket", run: agent_socket::run, frames_at: None },
@@ -78,6 +79,7 @@ pub const TARGETS: [Target; 19] = [
     Target { name: "elf", run: elf::run, frames_at: None },
     Target { name: "gtest_list", run: gtest_list::run, frames_at: None },
     Target { name: "harness_socket", run: harness_socket::run, frames_at: Some(harness_socket::PREFIX) },
+    Target { name: "heap", run: heap::run, frames_at: None },
     Target { name: "hprof", run: hprof::run, frames_at: None },
     Target { name: "instrumentation", run: instrumentation::run, frames_at: None },
     Target { name: "java_session", run: java_session::run, frames_at: Some(java_session::PREFIX) },

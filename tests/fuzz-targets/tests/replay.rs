@@ -31,7 +31,7 @@ macro_rules! replay {
 }
 
 replay! {
-    adb agent_options agent_socket classfile config elf gtest_list harness_socket hprof instrumentation java_session
+    adb agent_options agent_socket classfile config elf gtest_list harness_socket heap hprof instrumentation java_session
     malloc_debug mapping meminfo saved session spool unwind wire
 }
 

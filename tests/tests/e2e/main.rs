@@ -37,6 +37,7 @@ mod guest_rules;
 mod guest_rules_limits;
 mod guest_rules_signals;
 mod handles;
+mod heap;
 mod hunt;
 mod ids;
 mod instrumentation;

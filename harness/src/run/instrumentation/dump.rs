@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use memgate_formats::hprof;
+use memgate_hprof::{Packed, TrimError};
 use memgate_wire::{Boundary, BoundaryKind};
 
 use super::{Suite, WAIT_FOR_ORDERS};
@@ -99,10 +99,10 @@ impl Drop for Dump {
 
 /// Trims the dump `raw` into the compressed file `to`. Half a file does not stay.
 fn trim(raw: &Path, to: &Path) -> Result<(), String> {
-    let trimmed = || -> Result<u64, hprof::HprofError> {
+    let trimmed = || -> Result<u64, TrimError> {
         let from = BufReader::new(File::open(raw)?);
-        let mut packed = hprof::Packed::new(BufWriter::new(File::create(to)?));
-        let zeroed = hprof::trim(from, &mut packed)?;
+        let mut packed = Packed::new(BufWriter::new(File::create(to)?));
+        let zeroed = memgate_hprof::trim(from, &mut packed)?;
         packed.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok(zeroed)
     };

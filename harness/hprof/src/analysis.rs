@@ -1,0 +1,665 @@
+//! Leaks of a dump: what is over and still there, what holds it, how much goes with it.
+//!
+//! Data flow: [`Index`], [`Graph`] → texts that rules need (device, names of threads) → objects
+//! that are over, by rule, by LeakCanary's own references, or as asked for → [`crate::search`] → one
+//! more pass for what is shown → reasons along each path, suspects, fingerprint → groups, those that
+//! retain most first.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use sha1::{Digest as _, Sha1};
+
+use crate::contents::{Contents, Wanted};
+use crate::follow::{Follow, Via};
+use crate::graph::{Graph, Kind};
+use crate::ids::{NONE, index, number};
+use crate::index::Index;
+use crate::objects::{Inspector, Seen, watched};
+use crate::read::{DumpFile, Oddities, Progress, ReadError};
+use crate::rules::{Device, Rules};
+use crate::search::{Found, MOST_LABELS, Path, Searched, Step, search};
+use crate::text::{printable, simple_name};
+
+/// Paths are looked at for so many objects; the others are counted.
+const MOST_PATHS: usize = 2000;
+/// Nodes of a path that are looked at; of a longer one the beginning and the end.
+const LONGEST_PATH: usize = 200;
+
+/// What is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Question {
+    /// Objects of these classes, or (`0x…`) with these ids, are looked for.
+    pub wanted: Vec<String>,
+    /// And nothing else is.
+    pub only_wanted: bool,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Analysis {
+    /// Where the dump comes from.
+    pub about: About,
+    /// Groups of leaks of the program, those that retain most first.
+    pub leaks: Vec<Leak>,
+    /// Groups of leaks that are known, of libraries.
+    pub library_leaks: Vec<Leak>,
+    /// Over, and held by nothing that is alive.
+    pub unreachable: Vec<Node>,
+    /// More of them, which are not listed.
+    pub unreachable_more: u64,
+    /// Bytes that all leaks retain, and objects.
+    pub attributed_bytes: u64,
+    /// Objects that all leaks retain.
+    pub attributed_objects: u64,
+    /// Objects whose paths were not looked at: there are too many.
+    pub not_looked_at: u64,
+}
+
+/// Where a dump comes from.
+#[derive(Debug, Clone, Serialize)]
+pub struct About {
+    /// `JAVA PROFILE 1.0.x`.
+    pub format: String,
+    /// 4 or 8.
+    pub id_bytes: usize,
+    /// When it was written, in milliseconds since 1970; 0: it does not tell.
+    pub milliseconds: u64,
+    /// Bytes, unpacked.
+    pub file_bytes: u64,
+    /// Android's API level.
+    pub sdk: Option<i64>,
+    /// Android's manufacturer.
+    pub manufacturer: Option<String>,
+    /// Android's process.
+    pub process: Option<String>,
+    /// Class objects.
+    pub classes: u64,
+    /// Instances.
+    pub instances: u64,
+    /// Arrays of objects.
+    pub object_arrays: u64,
+    /// Arrays of primitives.
+    pub primitive_arrays: u64,
+    /// Threads with an object.
+    pub threads: u64,
+    /// Bytes of all objects, as the file tells them.
+    pub heap_bytes: u64,
+    /// Objects that a search for leaks meets.
+    pub met: u64,
+    /// Bitmaps (Android).
+    pub bitmaps: u64,
+    /// LeakCanary's references whose object is gone.
+    pub cleared: u64,
+    /// What was odd.
+    pub odd: Vec<String>,
+    /// Is a part of the heap missing?
+    pub truncated: bool,
+}
+
+/// Leaks with one fingerprint.
+#[derive(Debug, Clone, Serialize)]
+pub struct Leak {
+    /// LeakCanary's.
+    pub fingerprint: String,
+    /// The pattern of the known leak it is.
+    pub library: Option<String>,
+    /// What LeakCanary calls that leak.
+    pub library_name: Option<String>,
+    /// How many objects.
+    pub instances: u64,
+    /// Bytes that go with all of them; each byte goes with one leak alone.
+    pub attributed: u64,
+    /// Objects that go with them.
+    pub objects: u64,
+    /// Exact: all that would be free without the first one.
+    pub retained: Option<u64>,
+    /// The first one's path.
+    pub path: Vec<Node>,
+    /// What the root is.
+    pub root: &'static str,
+}
+
+/// An object of a path.
+#[derive(Debug, Clone, Serialize)]
+pub struct Node {
+    /// Its id.
+    pub id: u64,
+    /// Its class; of a class object itself.
+    pub class: String,
+    /// `class`, `array` or `instance`.
+    pub kind: &'static str,
+    /// `leaking`, `not leaking` or `unknown`.
+    pub status: Status,
+    /// Why.
+    pub why: String,
+    /// What helps to understand it.
+    pub labels: Vec<String>,
+    /// What holds the next one; the last node has none.
+    pub reference: Option<Reference>,
+}
+
+/// What holds the next object.
+#[derive(Debug, Clone, Serialize)]
+pub struct Reference {
+    /// The class whose field it is.
+    pub owner: String,
+    /// The field, the place, the key.
+    pub name: String,
+    /// What it is.
+    pub kind: &'static str,
+    /// May it be the cause?
+    pub suspect: bool,
+    /// For the fingerprint: without places and keys.
+    #[serde(skip)]
+    generic: String,
+}
+
+/// Is it in use?
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// It is over.
+    Leaking,
+    /// It is in use.
+    NotLeaking,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// Index and references of a dump, ready for questions.
+#[derive(Debug)]
+pub struct Heap {
+    /// The file.
+    pub file: DumpFile,
+    /// The first pass.
+    pub dump: Index,
+    /// The second pass.
+    pub graph: Graph,
+}
+
+impl Heap {
+    /// Reads a dump twice.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no heap dump.
+    pub fn read(file: DumpFile, rules: &Rules, progress: Progress<'_>) -> Result<Self, ReadError> {
+        let dump = Index::read(&file, progress)?;
+        let graph = Graph::read(&file, &dump, &watched(rules), progress)?;
+        Ok(Self { file, dump, graph })
+    }
+
+    /// Objects of a class, or (`0x…`) with an id. `None`: there is none.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<Vec<u32>> {
+        let found = match name.strip_prefix("0x").or_else(|| name.strip_prefix('@')) {
+            Some(hex) => {
+                let id = u64::from_str_radix(hex.trim_start_matches("0x"), 16).ok()?;
+                self.dump.object(id).into_iter().collect()
+            }
+            None => {
+                let exact = |object: &u32| {
+                    matches!(self.graph.kind(*object), Kind::Of(_) | Kind::Primitives(_))
+                        && self.graph.class_name(&self.dump, *object) == name
+                };
+                (0..self.graph.len()).map(number).filter(exact).collect::<Vec<u32>>()
+            }
+        };
+        (!found.is_empty()).then_some(found)
+    }
+
+    /// Looks for leaks.
+    ///
+    /// # Errors
+    /// The dump cannot be read any more.
+    pub fn analyse(
+        &self,
+        rules: &Rules,
+        question: &Question,
+        progress: Progress<'_>,
+    ) -> Result<Analysis, ReadError> {
+        let work = Work::new(self, rules, progress)?;
+        let mut wanted = if question.only_wanted { Vec::new() } else { work.inspector.leaking() };
+        for name in &question.wanted {
+            wanted.extend(self.named(name).unwrap_or_default());
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        let searched = search(&work.follow, rules, &work.device, &wanted, &native_bytes(self), progress);
+        work.tell(&searched, progress)
+    }
+}
+
+/// One analysis.
+struct Work<'a> {
+    heap: &'a Heap,
+    rules: &'a Rules,
+    inspector: Inspector<'a>,
+    follow: Follow<'a>,
+    device: Device,
+    process: Option<String>,
+}
+
+impl<'a> Work<'a> {
+    fn new(heap: &'a Heap, rules: &'a Rules, progress: Progress<'_>) -> Result<Self, ReadError> {
+        let Heap { file, dump, graph } = heap;
+        let inspector = Inspector::new(dump, graph, rules);
+        let (device, process, locals) = before(file, dump, graph, rules, &inspector, progress)?;
+        let follow = Follow::new(dump, graph, rules, &device, locals);
+        Ok(Self { heap, rules, inspector, follow, device, process })
+    }
+
+    /// What is shown of what was found.
+    fn tell(mut self, searched: &Searched, progress: Progress<'_>) -> Result<Analysis, ReadError> {
+        let Heap { file, dump, graph } = self.heap;
+        let looked_at = searched.found.len().min(MOST_PATHS);
+        let paths: Vec<Path> = searched.found[..looked_at]
+            .iter()
+            .map(|found| searched.path(&self.follow, found.object))
+            .collect();
+        let mut shown: Vec<u32> = Vec::new();
+        let mut wanted = Wanted::default();
+        for (found, path) in searched.found.iter().zip(&paths) {
+            for step in cut(&path.steps).into_iter().flatten() {
+                shown.push(step.object);
+                if step.held.via == Via::Element {
+                    wanted.place(dump, step.object, step.held.object);
+                }
+                if let Via::Value(key) = step.held.via
+                    && key != NONE
+                    && graph.class_name(dump, key) == "java.lang.String"
+                {
+                    wanted.text(dump, graph, key);
+                }
+            }
+            shown.push(found.object);
+        }
+        let unreachable = &searched.unreachable[..searched.unreachable.len().min(MOST_PATHS)];
+        shown.extend(unreachable);
+        shown.sort_unstable();
+        shown.dedup();
+        for object in &shown {
+            self.inspector.want(&mut wanted, *object);
+        }
+        let contents = Contents::read(file, dump, wanted, progress)?;
+        self.inspector.take(&contents, shown.iter().copied());
+        let told = Teller { work: &self, contents: &contents };
+        let mut groups: Vec<Leak> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        for (found, path) in searched.found.iter().zip(&paths) {
+            let leak = told.leak(found, path);
+            match places.get(&leak.fingerprint) {
+                Some(place) => {
+                    let group = &mut groups[*place];
+                    group.instances += 1;
+                    group.attributed = group.attributed.saturating_add(leak.attributed);
+                    group.objects += leak.objects;
+                }
+                None => {
+                    places.insert(leak.fingerprint.clone(), groups.len());
+                    groups.push(leak);
+                }
+            }
+        }
+        groups.sort_by_key(|leak| std::cmp::Reverse(leak.attributed));
+        let gone: Vec<Node> = unreachable.iter().map(|object| told.last(*object, Seen::default())).collect();
+        let (library_leaks, leaks) = groups.into_iter().partition(|leak| leak.library.is_some());
+        let sum = |of: fn(&Found) -> u64| searched.found.iter().map(of).fold(0, u64::saturating_add);
+        let mut odd = dump.odd.clone();
+        for (kind, _, at) in graph.odd.iter() {
+            odd.add(kind, at);
+        }
+        if self.follow.exhausted.get() {
+            odd.add(crate::read::Odd::Collections, 0);
+        }
+        Ok(Analysis {
+            about: self.about(searched, &odd),
+            leaks,
+            library_leaks,
+            unreachable_more: (searched.unreachable.len() - gone.len()) as u64,
+            unreachable: gone,
+            attributed_bytes: sum(|found| found.bytes),
+            attributed_objects: sum(|found| found.objects),
+            not_looked_at: (searched.found.len() - looked_at) as u64,
+        })
+    }
+
+    fn about(&self, searched: &Searched, odd: &Oddities) -> About {
+        let Heap { dump, graph, .. } = self.heap;
+        let threads = dump.roots.iter().filter(|root| root.tag == 0x08 && dump.object(root.id).is_some());
+        let heap_bytes =
+            (0..graph.len()).map(|object| graph.bytes(number(object))).fold(0, u64::saturating_add);
+        let bitmaps = dump.classes.iter().filter(|class| class.name == "android.graphics.Bitmap");
+        About {
+            format: dump.header.title.clone(),
+            id_bytes: dump.header.id_bytes,
+            milliseconds: dump.header.milliseconds,
+            file_bytes: dump.bytes,
+            sdk: self.device.sdk,
+            manufacturer: self.device.manufacturer.clone(),
+            process: self.process.clone(),
+            classes: dump.counts.classes,
+            instances: dump.counts.instances,
+            object_arrays: dump.counts.object_arrays,
+            primitive_arrays: dump.counts.primitive_arrays,
+            threads: threads.count() as u64,
+            heap_bytes,
+            met: searched.met,
+            bitmaps: bitmaps.map(|class| class.instances.count).sum(),
+            cleared: self.inspector.cleared,
+            odd: odd.sentences().collect(),
+            truncated: odd.truncated(),
+        }
+    }
+}
+
+/// What a search must know before it begins: the device, the process, the locals of threads.
+fn before(
+    file: &DumpFile,
+    dump: &Index,
+    graph: &Graph,
+    rules: &Rules,
+    inspector: &Inspector<'_>,
+    progress: Progress<'_>,
+) -> Result<(Device, Option<String>, crate::search::Locals), ReadError> {
+    let mut device = Device { android: false, ..Device::default() };
+    device.sdk = inspector.static_number("android.os.Build$VERSION", "SDK_INT");
+    device.android = device.sdk.is_some();
+    let mut wanted = Wanted::default();
+    let field = |object: Option<u32>, name| graph.field(dump, object?, name);
+    let texts = ["MANUFACTURER", "ID"].map(|name| inspector.static_reference("android.os.Build", name));
+    let thread = inspector.static_reference("android.app.ActivityThread", "sCurrentActivityThread");
+    let bound = field(field(thread, "mBoundApplication"), "appInfo");
+    let process = field(bound, "processName");
+    for text in texts.into_iter().chain([process]).flatten() {
+        wanted.text(dump, graph, text);
+    }
+    // Names of threads decide about their locals on Android alone.
+    let name = |thread| field(Some(thread), "name");
+    if device.android {
+        let threads = dump.roots.iter().filter(|root| root.tag == 0x08);
+        for name in threads.filter_map(|root| name(dump.object(root.id)?)) {
+            wanted.text(dump, graph, name);
+        }
+    }
+    let contents = Contents::read(file, dump, wanted, progress)?;
+    let text = |text: Option<u32>| contents.text(dump, graph, text?);
+    let [manufacturer, build_id] = texts;
+    (device.manufacturer, device.build_id) = (text(manufacturer), text(build_id));
+    let process = text(process).map(|process| printable(&process));
+    let locals = crate::search::locals(dump, rules, &device, |thread| text(name(thread)));
+    Ok((device, process, locals))
+}
+
+/// Bytes outside of the heap, by the object that they go with: those of Android's cleaners.
+fn native_bytes(heap: &Heap) -> HashMap<u32, u64> {
+    let Heap { dump, graph, .. } = heap;
+    let mut bytes: HashMap<u32, u64> = HashMap::new();
+    let thunk_class = "libcore.util.NativeAllocationRegistry$CleanerThunk";
+    if !dump.classes.iter().any(|class| class.name == thunk_class) {
+        return bytes;
+    }
+    for cleaner in graph.instances(dump, "sun.misc.Cleaner") {
+        let field = |object, name| graph.field(dump, object, name);
+        let size = || {
+            let thunk =
+                field(cleaner, "thunk").filter(|thunk| graph.class_name(dump, *thunk) == thunk_class)?;
+            graph.number(dump, field(thunk, "this$0")?, "size")
+        };
+        if let (Some(object), Some(size)) = (field(cleaner, "referent"), size()) {
+            let sum = bytes.entry(object).or_default();
+            *sum = sum.saturating_add(u64::try_from(size).unwrap_or(0));
+        }
+    }
+    bytes
+}
+
+/// Steps that are shown: of a long path the beginning and the end.
+fn cut(steps: &[Step]) -> [&[Step]; 2] {
+    if steps.len() <= LONGEST_PATH {
+        return [steps, &[]];
+    }
+    [&steps[..LONGEST_PATH / 2], &steps[steps.len() - LONGEST_PATH / 2..]]
+}
+
+/// From objects to texts.
+struct Teller<'a> {
+    work: &'a Work<'a>,
+    contents: &'a Contents,
+}
+
+impl Teller<'_> {
+    fn leak(&self, found: &Found, path: &Path) -> Leak {
+        let rules = self.work.rules;
+        let parts = cut(&path.steps);
+        let left_out = path.steps.len() - parts[0].len() - parts[1].len();
+        let steps: Vec<Step> = parts.concat();
+        let mut seen: Vec<Seen> = steps.iter().map(|step| self.work.inspector.look(step.object)).collect();
+        let mut last = self.work.inspector.look(found.object);
+        if last.leaking.is_empty() {
+            last.leaking.push("it was asked for".to_owned());
+        }
+        for other in found.also_retains.iter().take(MOST_LABELS) {
+            last.labels.push(format!("Also retains leaking object {}", self.object(*other)));
+        }
+        if let Some(more) = found.also_retains.len().checked_sub(MOST_LABELS).filter(|more| *more > 0) {
+            last.labels.push(format!("Also retains {more} more leaking objects"));
+        }
+        for other in &found.retained_by {
+            last.labels.push(format!("Also retained by leaking object {}", self.object(*other)));
+        }
+        seen.push(last);
+        let objects: Vec<u32> = steps.iter().map(|step| step.object).chain([found.object]).collect();
+        let mut nodes: Vec<Node> =
+            objects.iter().zip(seen).map(|(object, seen)| self.node(*object, &seen)).collect();
+        propagate(&mut nodes);
+        for (at, step) in steps.iter().enumerate() {
+            let mut reference = self.reference(*step);
+            reference.suspect = match nodes[at].status {
+                Status::Unknown => true,
+                Status::NotLeaking => nodes.get(at + 1).is_some_and(|next| next.status != Status::NotLeaking),
+                Status::Leaking => false,
+            };
+            nodes[at].reference = Some(reference);
+        }
+        if left_out > 0 {
+            nodes[LONGEST_PATH / 2]
+                .labels
+                .insert(0, format!("{left_out} more objects of the path before it"));
+        }
+        let known = path.library.or_else(|| path.steps.iter().find_map(|step| step.held.library));
+        let library = known.map(|rule| rules.references[rule].text.clone());
+        let library_name = known.map(|rule| rules.references[rule].name.clone());
+        let fingerprint = match &library {
+            Some(pattern) => sha1(pattern),
+            None => sha1(&self.suspects(path, &nodes, left_out)),
+        };
+        Leak {
+            fingerprint,
+            library,
+            library_name,
+            instances: 1,
+            attributed: found.bytes,
+            objects: found.objects,
+            retained: None,
+            path: nodes,
+            root: root_name(path.root),
+        }
+    }
+
+    /// What LeakCanary's fingerprint is made of.
+    fn suspects(&self, path: &Path, nodes: &[Node], left_out: usize) -> String {
+        let Heap { dump, graph, .. } = self.work.heap;
+        let shown = |nodes: &[Node]| -> String {
+            let suspects = nodes.iter().filter_map(|node| {
+                let reference = node.reference.as_ref().filter(|reference| reference.suspect)?;
+                Some(format!("{}{}", node.class, reference.generic))
+            });
+            suspects.collect()
+        };
+        if left_out == 0 {
+            return shown(nodes);
+        }
+        // What is between is not shown, and counts: nobody looked at it, so it is suspect.
+        let beginning = LONGEST_PATH / 2;
+        let between = path.steps[beginning..beginning + left_out].iter();
+        let between = between
+            .map(|step| format!("{}{}", graph.class_name(dump, step.object), self.reference(*step).generic));
+        [shown(&nodes[..beginning]), between.collect(), shown(&nodes[beginning..])].concat()
+    }
+
+    fn node(&self, object: u32, seen: &Seen) -> Node {
+        let Heap { dump, graph, .. } = self.work.heap;
+        let class = printable(graph.class_name(dump, object));
+        let kind = match graph.kind(object) {
+            Kind::Class(_) => "class",
+            Kind::Of(class) if graph.is_array(class) => "array",
+            Kind::Primitives(_) => "array",
+            Kind::Of(_) | Kind::Unknown => "instance",
+        };
+        let status = match (seen.leaking.is_empty(), seen.not_leaking.is_empty()) {
+            (true, true) => Status::Unknown,
+            (_, false) => Status::NotLeaking,
+            (false, true) => Status::Leaking,
+        };
+        let why = match status {
+            Status::Unknown => String::new(),
+            Status::Leaking => seen.leaking.join(" and "),
+            Status::NotLeaking if seen.leaking.is_empty() => seen.not_leaking.join(" and "),
+            Status::NotLeaking => {
+                format!("{}. Conflicts with {}", seen.not_leaking.join(" and "), seen.leaking.join(" and "))
+            }
+        };
+        let labels = seen.labels.iter().map(|label| printable(label)).collect();
+        Node { id: dump.id(object), class, kind, status, why: printable(&why), labels, reference: None }
+    }
+
+    /// An object that nothing holds.
+    fn last(&self, object: u32, mut seen: Seen) -> Node {
+        let looked = self.work.inspector.look(object);
+        seen.leaking.extend(looked.leaking);
+        seen.labels.extend(looked.labels);
+        self.node(object, &seen)
+    }
+
+    /// As LeakCanary names it: its id as a number with a sign.
+    fn object(&self, object: u32) -> String {
+        let Heap { dump, graph, .. } = self.work.heap;
+        let id = dump.id(object);
+        let id = if dump.header.id_bytes == 4 {
+            i64::from(u32::try_from(id).unwrap_or(u32::MAX).cast_signed())
+        } else {
+            id.cast_signed()
+        };
+        format!("{id} ({})", graph.class_name(dump, object))
+    }
+
+    fn reference(&self, step: Step) -> Reference {
+        let Heap { dump, graph, .. } = self.work.heap;
+        let class = graph.class_name(dump, step.object);
+        let (owner, name, kind, generic) = match (step.held.via, graph.kind(step.object)) {
+            (Via::Field(slot), Kind::Of(class)) => {
+                let slot = &graph.layout(class).slots[slot];
+                let name = dump.name(slot.name);
+                (dump.classes[index(slot.class)].name.clone(), name.clone(), "field", name)
+            }
+            (Via::Static(at), Kind::Class(class)) => {
+                let class = &dump.classes[index(class)];
+                let mut fields = class.statics.iter().filter(|field| field.kind == 2);
+                let name = fields.nth(at).map_or_else(|| "?".to_owned(), |field| dump.name(field.name));
+                (class.name.clone(), name.clone(), "static", name)
+            }
+            (Via::Element, _) => {
+                let place = self.contents.place(dump, step.object, step.held.object);
+                let owner = class.strip_suffix("[]").unwrap_or(class);
+                let place = place.map_or_else(|| "x".to_owned(), |place| place.to_string());
+                (owner.to_owned(), format!("[{place}]"), "element", "[x]".to_owned())
+            }
+            (Via::Item(at), _) => (class.to_owned(), format!("[{at}]"), "element", "[x]".to_owned()),
+            (Via::Key, _) => {
+                let set = if class.contains("Set") { "element()" } else { "key()" };
+                (class.to_owned(), format!("[{set}]"), "element", "[x]".to_owned())
+            }
+            (Via::Value(key), _) => {
+                let shown = if key == NONE {
+                    "null".to_owned()
+                } else if let Some(text) = self.contents.text(dump, graph, key) {
+                    format!("\"{text}\"")
+                } else {
+                    format!("instance @{} of {}", dump.id(key), graph.class_name(dump, key))
+                };
+                (class.to_owned(), format!("[{shown}]"), "element", "[x]".to_owned())
+            }
+            (Via::Local, _) => {
+                (class.to_owned(), "<Java Local>".to_owned(), "local", "<Java Local>".to_owned())
+            }
+            (Via::Inner | Via::Field(_) | Via::Static(_), _) => {
+                (class.to_owned(), "[inside]".to_owned(), "element", "[x]".to_owned())
+            }
+        };
+        let (owner, name) = (printable(&owner), printable(&name));
+        Reference { owner, name, kind, suspect: false, generic }
+    }
+}
+
+/// All before the last object in use are in use, all behind the first one that is over are over.
+fn propagate(nodes: &mut [Node]) {
+    let last = nodes.len().saturating_sub(1);
+    // What was asked for is a leak, whatever else is known of it.
+    if let Some(node) = nodes.last_mut().filter(|node| node.status != Status::Leaking) {
+        node.status = Status::Leaking;
+    }
+    let in_use = nodes[..last].iter().rposition(|node| node.status == Status::NotLeaking);
+    let from = in_use.map_or(0, |at| at + 1);
+    let over =
+        nodes[from..].iter().position(|node| node.status == Status::Leaking).map_or(last, |at| at + from);
+    if let Some(in_use) = in_use {
+        for at in 0..in_use {
+            let next = nodes[at + 1..=in_use].iter().find(|node| node.status == Status::NotLeaking);
+            let next = next.map(|node| simple_name(&node.class).to_owned()).unwrap_or_default();
+            let node = &mut nodes[at];
+            let own = match node.status {
+                Status::NotLeaking => format!(" and {}", node.why),
+                Status::Leaking => format!(". Conflicts with {}", node.why),
+                Status::Unknown => String::new(),
+            };
+            node.why = format!("{next}↓ is not leaking{own}");
+        }
+        nodes[..in_use].iter_mut().for_each(|node| node.status = Status::NotLeaking);
+    }
+    for at in over + 1..=last {
+        let before = nodes[over..at].iter().rfind(|node| node.status == Status::Leaking);
+        let before = before.map(|node| simple_name(&node.class).to_owned()).unwrap_or_default();
+        let node = &mut nodes[at];
+        let own = if node.status == Status::Leaking { format!(" and {}", node.why) } else { String::new() };
+        node.why = format!("{before}↑ is leaking{own}");
+    }
+    nodes[over..].iter_mut().for_each(|node| node.status = Status::Leaking);
+}
+
+fn sha1(text: &str) -> String {
+    Sha1::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// As LeakCanary names it.
+#[must_use]
+pub const fn root_name(tag: u8) -> &'static str {
+    match tag {
+        0x01 => "Global variable in native code",
+        0x02 => "Local variable in native code",
+        0x03 => "Java local variable",
+        0x04 => "Input or output parameters in native code",
+        0x05 => "System class",
+        0x06 => "Thread block",
+        0x07 => "Monitor (anything that called the wait() or notify() methods, or that is synchronized.)",
+        0x08 => "Thread object",
+        0x8e => "Root JNI monitor",
+        0x89 => "Interned string",
+        0x8a => "Finalizing",
+        0x8b => "Debugger",
+        0x8c => "Reference cleanup",
+        0x8d => "Virtual machine",
+        0x90 => "Unreachable",
+        _ => "Unknown",
+    }
+}

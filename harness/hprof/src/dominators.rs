@@ -1,0 +1,404 @@
+//! What each object retains: all that would go with it.
+//!
+//! Data flow: [`Graph`] and roots → numbers in the order of a depth-first search, from one node
+//! above all roots → predecessors by number; the graph's own references are dropped → dominators
+//! (Semi-NCA: L. Georgiadis, "Linear-Time Algorithms for Dominators and Related Problems") → sizes,
+//! summed upwards. Every step is a loop: a chain of any length takes no stack.
+//!
+//! As ahat and Android Studio see it: strong references alone (no `referent` of a `Reference`), from
+//! every root of the dump. Sizes are those of the file: an instance what its class tells, a class
+//! its static fields and what an instance of `java.lang.Class` takes.
+
+use std::cell::OnceCell;
+
+use crate::graph::{Graph, Kind};
+use crate::ids::{NONE, index, number};
+use crate::index::Index;
+use crate::read::{Progress, value_bytes};
+
+/// Who dominates whom.
+#[derive(Debug)]
+pub struct Dominators {
+    /// Objects by their number; number 0 stands above all roots.
+    vertex: Vec<u32>,
+    /// Number of an object, [`NONE`] where it is not reachable.
+    numbers: Vec<u32>,
+    above: Vec<u32>,
+    retained: Vec<u64>,
+    children: OnceCell<(Vec<u32>, Vec<u32>)>,
+    /// Kinds of objects, without references.
+    pub graph: Graph,
+}
+
+/// Objects of one class together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Together {
+    /// What they are.
+    pub name: String,
+    /// How many are reachable.
+    pub count: u64,
+    /// Their own bytes.
+    pub bytes: u64,
+    /// Bytes that would go with all of them: of those that none of them dominates.
+    pub retained: u64,
+    /// Of the one that retains most.
+    pub largest: u64,
+}
+
+impl Dominators {
+    /// Numbers, predecessors, dominators, sizes.
+    #[must_use]
+    pub fn of(dump: &Index, graph: Graph, progress: Progress<'_>) -> Self {
+        let strong = Strong::new(dump, &graph);
+        progress("dominators", 0, Some(4));
+        let mut search = Search::new(dump, &graph, &strong);
+        progress("dominators", 1, Some(4));
+        let (offsets, predecessors) = search.predecessors(&graph, &strong);
+        progress("dominators", 2, Some(4));
+        let graph = graph.without_references();
+        // Found again below: for now the room is worth more.
+        search.numbers = Vec::new();
+        let above = semi_nca(std::mem::take(&mut search.parent), &offsets, &predecessors, &search.is_root);
+        drop((offsets, predecessors));
+        progress("dominators", 3, Some(4));
+        let mut numbers = vec![NONE; graph.len()];
+        for (at, object) in search.vertex.iter().enumerate().skip(1) {
+            numbers[index(*object)] = number(at);
+        }
+        let own = |object: &u32| if *object == NONE { 0 } else { size(dump, &graph, *object) };
+        let mut retained: Vec<u64> = search.vertex.iter().map(own).collect();
+        for at in (1..retained.len()).rev() {
+            let bytes = retained[at];
+            let up = &mut retained[index(above[at])];
+            *up = up.saturating_add(bytes);
+        }
+        Self { vertex: search.vertex, numbers, above, retained, children: OnceCell::new(), graph }
+    }
+
+    /// Reachable objects.
+    #[must_use]
+    pub fn reachable(&self) -> usize {
+        self.vertex.len() - 1
+    }
+
+    /// Bytes of all that is reachable.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.retained[0]
+    }
+
+    /// Bytes that would go with an object; `None`: it is not reachable.
+    #[must_use]
+    pub fn retained(&self, object: u32) -> Option<u64> {
+        let number = *self.numbers.get(index(object)).filter(|number| **number != NONE)?;
+        Some(self.retained[index(number)])
+    }
+
+    /// The bytes of an object itself, as they are summed.
+    #[must_use]
+    pub fn own(&self, dump: &Index, object: u32) -> u64 {
+        size(dump, &self.graph, object)
+    }
+
+    /// Who dominates an object: `None` if it is not reachable, or nothing does but the roots.
+    #[must_use]
+    pub fn above(&self, object: u32) -> Option<u32> {
+        let number = *self.numbers.get(index(object)).filter(|number| **number != NONE)?;
+        let above = self.above[index(number)];
+        (above != 0).then(|| self.vertex[index(above)])
+    }
+
+    /// The objects that `object` dominates directly, or (`None`) that nothing dominates, those that
+    /// retain most first; at most `most` of them. Beside them: how many there are.
+    #[must_use]
+    pub fn below(&self, object: Option<u32>, most: usize) -> (Vec<u32>, u64) {
+        let wanted = match object {
+            None => 0,
+            Some(object) => match self.numbers.get(index(object)) {
+                None | Some(&NONE) => return (Vec::new(), 0),
+                Some(number) => *number,
+            },
+        };
+        let mut found: Vec<u32> = Vec::new();
+        let mut count = 0;
+        let by = |number: &u32| (std::cmp::Reverse(self.retained[index(*number)]), *number);
+        let (first, next) = self.children();
+        let mut at = first[index(wanted)];
+        while at != 0 {
+            count += 1;
+            found.push(at);
+            // No more than are wanted, and some: so that sorting is seldom.
+            if found.len() >= most.saturating_mul(2).max(64) {
+                found.sort_unstable_by_key(by);
+                found.truncate(most);
+            }
+            at = next[index(at)];
+        }
+        found.sort_unstable_by_key(by);
+        found.truncate(most);
+        (found.into_iter().map(|number| self.vertex[index(number)]).collect(), count)
+    }
+
+    /// By number: the first one that it dominates, and the next one of the same dominator.
+    fn children(&self) -> &(Vec<u32>, Vec<u32>) {
+        self.children.get_or_init(|| {
+            let mut first = vec![0_u32; self.vertex.len()];
+            let mut next = first.clone();
+            for at in (1..self.vertex.len()).rev() {
+                next[at] = std::mem::replace(&mut first[index(self.above[at])], number(at));
+            }
+            (first, next)
+        })
+    }
+
+    /// Reachable objects by class, those that retain most together first.
+    #[must_use]
+    pub fn by_class(&self, dump: &Index) -> Vec<Together> {
+        let groups = Groups::new(dump);
+        let mut all: Vec<Together> = groups.names(dump);
+        let (first, next) = self.children();
+        // How many of each group stand above the node that is visited.
+        let mut open = vec![0_u32; all.len()];
+        let mut at = first[0];
+        while at != 0 {
+            let group = groups.of(&self.graph, self.vertex[index(at)]);
+            let (told, bytes) = (&mut all[group], self.retained[index(at)]);
+            told.count += 1;
+            told.bytes += size(dump, &self.graph, self.vertex[index(at)]);
+            told.largest = told.largest.max(bytes);
+            if open[group] == 0 {
+                told.retained = told.retained.saturating_add(bytes);
+            }
+            if first[index(at)] != 0 {
+                open[group] += 1;
+                at = first[index(at)];
+                continue;
+            }
+            while at != 0 && next[index(at)] == 0 {
+                at = self.above[index(at)];
+                if at != 0 {
+                    open[groups.of(&self.graph, self.vertex[index(at)])] -= 1;
+                }
+            }
+            at = next[index(at)];
+        }
+        all.retain(|together| together.count > 0);
+        all.sort_by(|a, b| (b.retained, b.bytes, &a.name).cmp(&(a.retained, a.bytes, &b.name)));
+        all
+    }
+}
+
+/// Objects by the name of their class: two loaders may have classes of one name.
+struct Groups(usize);
+
+impl Groups {
+    const fn new(dump: &Index) -> Self {
+        Self(dump.classes.len())
+    }
+
+    fn of(&self, graph: &Graph, object: u32) -> usize {
+        match graph.kind(object) {
+            Kind::Of(class) => index(class),
+            Kind::Primitives(kind) => self.0 + usize::from(kind).min(11),
+            Kind::Class(_) => self.0 + 12,
+            Kind::Unknown => self.0 + 13,
+        }
+    }
+
+    fn names(&self, dump: &Index) -> Vec<Together> {
+        let classes = dump.classes.iter().map(|class| class.name.clone());
+        let primitives = (0..12).map(|kind| crate::text::array_name(kind).to_owned());
+        let others = ["java.lang.Class".to_owned(), "?".to_owned()];
+        let name = |name| Together { name, count: 0, bytes: 0, retained: 0, largest: 0 };
+        classes.chain(primitives).chain(others).map(name).collect()
+    }
+}
+
+/// Bytes as ahat counts them.
+fn size(dump: &Index, graph: &Graph, object: u32) -> u64 {
+    match graph.kind(object) {
+        Kind::Class(class) => {
+            let class = &dump.classes[index(class)];
+            let bytes = |kind| value_bytes(kind, dump.header.id_bytes).unwrap_or(0) as u64;
+            let fields: u64 = class.statics.iter().map(|field| bytes(field.kind)).sum();
+            fields + dump.class_bytes()
+        }
+        Kind::Of(class) if graph.is_array(class) => {
+            graph.bytes(object) + u64::from(dump.classes[index(class)].instance_bytes)
+        }
+        _ => graph.bytes(object),
+    }
+}
+
+/// References that keep an object alive.
+struct Strong {
+    /// By class: the slot that does not.
+    weak: Vec<u32>,
+}
+
+impl Strong {
+    fn new(dump: &Index, graph: &Graph) -> Self {
+        let weak = (0..dump.classes.len()).map(|class| {
+            let class = number(class);
+            let mut slots = graph.layout(class).slots.iter();
+            let referent = slots.position(|slot| {
+                dump.string(slot.name) == Some("referent")
+                    && dump.classes[index(slot.class)].name == "java.lang.ref.Reference"
+            });
+            referent.map_or(NONE, number)
+        });
+        Self { weak: weak.collect() }
+    }
+
+    #[inline]
+    fn each(&self, graph: &Graph, object: u32, mut told: impl FnMut(u32)) {
+        let weak = match graph.kind(object) {
+            Kind::Of(class) => self.weak[index(class)],
+            Kind::Class(_) => NONE,
+            _ => return,
+        };
+        for (slot, held) in graph.references(object).iter().enumerate() {
+            if *held != NONE && number(slot) != weak {
+                told(*held);
+            }
+        }
+    }
+}
+
+/// The depth-first search.
+struct Search {
+    numbers: Vec<u32>,
+    vertex: Vec<u32>,
+    parent: Vec<u32>,
+    /// Bits by number.
+    is_root: Vec<u64>,
+}
+
+impl Search {
+    fn new(dump: &Index, graph: &Graph, strong: &Strong) -> Self {
+        let mut roots: Vec<u32> = dump.roots.iter().map(|root| dump.ids.rank(root.id)).collect();
+        roots.retain(|root| *root != NONE);
+        roots.sort_unstable();
+        roots.dedup();
+        let mut numbers = vec![NONE; graph.len()];
+        let (mut vertex, mut parent) = (vec![NONE], vec![NONE]);
+        let mut waiting: Vec<u32> = Vec::new();
+        // Numbers on the way, and where their children begin among those that wait.
+        let mut way: Vec<(u32, usize)> = Vec::new();
+        for root in &roots {
+            if numbers[index(*root)] != NONE {
+                continue;
+            }
+            waiting.push(*root);
+            let mut from = 0;
+            loop {
+                // The way ends where no child waits any more.
+                while waiting.len() == way.last().map_or(0, |(_, begin)| *begin) {
+                    if way.pop().is_none() {
+                        break;
+                    }
+                    from = way.last().map_or(0, |(number, _)| *number);
+                }
+                let Some(object) = waiting.pop() else { break };
+                if numbers[index(object)] != NONE {
+                    continue;
+                }
+                let new = number(vertex.len());
+                numbers[index(object)] = new;
+                vertex.push(object);
+                parent.push(from);
+                way.push((new, waiting.len()));
+                from = new;
+                strong.each(graph, object, |held| {
+                    if numbers[index(held)] == NONE {
+                        waiting.push(held);
+                    }
+                });
+            }
+        }
+        let mut is_root = vec![0; vertex.len() / 64 + 1];
+        for root in &roots {
+            let at = numbers[index(*root)];
+            is_root[index(at >> 6)] |= 1_u64 << (at & 63);
+        }
+        Self { numbers, vertex, parent, is_root }
+    }
+
+    /// By number: where they begin, and the numbers of those that hold it.
+    fn predecessors(&self, graph: &Graph, strong: &Strong) -> (Vec<u32>, Vec<u32>) {
+        let count = self.vertex.len();
+        let mut offsets = vec![0_u32; count + 1];
+        for object in &self.vertex[1..] {
+            strong.each(graph, *object, |held| offsets[index(self.numbers[index(held)])] += 1);
+        }
+        // Each one's end; filling from there leaves its beginning.
+        let mut sum = 0;
+        for offset in &mut offsets {
+            sum += *offset;
+            *offset = sum;
+        }
+        let mut all = vec![0_u32; index(sum)];
+        for at in 1..count {
+            strong.each(graph, self.vertex[at], |held| {
+                let offset = &mut offsets[index(self.numbers[index(held)])];
+                *offset -= 1;
+                all[index(*offset)] = number(at);
+            });
+        }
+        (offsets, all)
+    }
+}
+
+/// The dominator of each number. `parent` is consumed by compressing paths.
+fn semi_nca(mut parent: Vec<u32>, offsets: &[u32], predecessors: &[u32], is_root: &[u64]) -> Vec<u32> {
+    let count = parent.len();
+    let mut dominator = parent.clone();
+    let mut semi: Vec<u32> = (0..count).map(number).collect();
+    let mut label = semi.clone();
+    let mut path: Vec<u32> = Vec::new();
+    for at in (1..number(count)).rev() {
+        let root = is_root[index(at >> 6)] >> (at & 63) & 1 == 1;
+        let mut best = if root { 0 } else { dominator[index(at)] };
+        let linked = |parent: &[u32], node: u32| {
+            let up = parent[index(node)];
+            up != NONE && up > at
+        };
+        for from in &predecessors[index(offsets[index(at)])..index(offsets[index(at) + 1])] {
+            let from = *from;
+            let least = if linked(&parent, from) {
+                let mut node = from;
+                while linked(&parent, node) {
+                    path.push(node);
+                    node = parent[index(node)];
+                }
+                let mut least = label[index(node)];
+                while let Some(below) = path.pop() {
+                    parent[index(below)] = parent[index(node)];
+                    let own = label[index(below)];
+                    if semi[index(least)] < semi[index(own)] {
+                        label[index(below)] = least;
+                    } else {
+                        least = own;
+                    }
+                    node = below;
+                }
+                label[index(from)]
+            } else if from > at {
+                label[index(from)]
+            } else {
+                from
+            };
+            best = best.min(semi[index(least)]);
+        }
+        semi[index(at)] = best;
+    }
+    drop((label, parent));
+    for at in 1..count {
+        let mut above = dominator[at];
+        while above > semi[at] {
+            above = dominator[index(above)];
+        }
+        dominator[at] = above;
+    }
+    dominator
+}

@@ -1,0 +1,506 @@
+//! Which references a search follows, and in which order: LeakCanary's, so that of two equally
+//! short paths the same one is found.
+//!
+//! Data flow: [`Graph`], classes and the rules about references → a [`Shape`] for each class →
+//! [`Follow::each`], which tells the references of one object. Collections are read as what they
+//! hold: their nodes and tables are told as inner objects, which are counted and led nowhere. A
+//! collection that makes no sense (its chains end nowhere) is read like any object.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+
+use crate::graph::{Graph, Kind};
+use crate::ids::{NONE, index, number};
+use crate::index::Index;
+use crate::rules::{Device, Pattern, Rules};
+
+/// What a reference is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// Slot of an instance.
+    Field(usize),
+    /// Reference of a class object: place among its static references.
+    Static(usize),
+    /// Element of an array of objects.
+    Element,
+    /// Element of a list, by its place.
+    Item(u32),
+    /// Key of a map, or element of a set.
+    Key,
+    /// Value of a map, with its key.
+    Value(u32),
+    /// A local variable of a thread.
+    Local,
+    /// A part of a collection.
+    Inner,
+}
+
+/// A reference of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) object: u32,
+    pub(crate) via: Via,
+    /// Looked at when nothing else is left.
+    pub(crate) low: bool,
+    /// The known leak it is, in [`Rules`].
+    pub(crate) library: Option<usize>,
+}
+
+/// How the objects of a class are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// Without references that lead anywhere.
+    Leaf,
+    Fields,
+    Elements,
+    /// Slot with the array of its elements.
+    List(usize),
+    /// Slot with the first node.
+    Linked(usize),
+    /// As Android's before 7: slot with a node that stands before the first one, in a circle.
+    Ring(usize),
+    /// Slot with the table.
+    Map(usize),
+    /// Values alone.
+    WeakMap(usize),
+    /// Slot with the map whose keys are the elements.
+    Set(usize),
+    /// Slot with the first entry.
+    Entries(usize),
+    /// Slot with the array of its elements; sets have keys.
+    ArraySet(usize),
+    /// Slot with the first message.
+    Messages(usize),
+}
+
+/// What a field is to a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Nothing,
+    Ignored,
+    Library(usize),
+}
+
+/// Slots of a node of a collection.
+#[derive(Debug, Clone, Copy, Default)]
+struct Node {
+    key: Option<usize>,
+    value: Option<usize>,
+    next: Option<usize>,
+}
+
+pub(crate) struct Follow<'a> {
+    pub(crate) dump: &'a Index,
+    pub(crate) graph: &'a Graph,
+    shapes: Vec<Shape>,
+    nodes: Vec<Node>,
+    /// By class: what is known of its slots; empty: nothing.
+    slots: Vec<Vec<Known>>,
+    statics: Vec<Vec<Known>>,
+    /// Local variables of threads, and whether they are known.
+    locals: HashMap<u32, (Vec<u32>, Option<usize>)>,
+    /// Steps through collections that are left.
+    steps: Cell<u64>,
+    pub(crate) exhausted: Cell<bool>,
+}
+
+impl<'a> Follow<'a> {
+    pub(crate) fn new(
+        dump: &'a Index,
+        graph: &'a Graph,
+        rules: &Rules,
+        device: &Device,
+        locals: HashMap<u32, (Vec<u32>, Option<usize>)>,
+    ) -> Self {
+        let known = KnownReferences::new(rules, device);
+        let count = dump.classes.len();
+        let mut follow = Self {
+            dump,
+            graph,
+            shapes: Vec::with_capacity(count),
+            nodes: Vec::with_capacity(count),
+            slots: Vec::with_capacity(count),
+            statics: Vec::with_capacity(count),
+            locals,
+            steps: Cell::new(64 + 16 * (graph.len() as u64)),
+            exhausted: Cell::new(false),
+        };
+        for class in (0..count).map(number) {
+            follow.shapes.push(shape(dump, graph, class));
+            follow.nodes.push(node(dump, graph, class));
+            follow.slots.push(known.slots(dump, graph, class));
+            follow.statics.push(known.statics(dump, class));
+        }
+        follow
+    }
+
+    /// Tells the references of an object in the order in which they count.
+    #[inline]
+    pub(crate) fn each(&self, object: u32, mut told: impl FnMut(Held)) {
+        match self.graph.kind(object) {
+            Kind::Of(class) => match self.shapes[index(class)] {
+                Shape::Leaf => {}
+                Shape::Elements => {
+                    for held in self.graph.references(object) {
+                        told(Held { object: *held, via: Via::Element, low: false, library: None });
+                    }
+                }
+                shape => self.instance(object, class, shape, &mut told),
+            },
+            Kind::Class(class) => self.class(object, class, &mut told),
+            Kind::Primitives(_) | Kind::Unknown => {}
+        }
+    }
+
+    /// Does nothing lead away from it?
+    #[inline]
+    pub(crate) fn is_leaf(&self, object: u32) -> bool {
+        match self.graph.kind(object) {
+            Kind::Of(class) => self.shapes[index(class)] == Shape::Leaf,
+            Kind::Class(_) => false,
+            Kind::Primitives(_) | Kind::Unknown => true,
+        }
+    }
+
+    fn class(&self, object: u32, class: u32, told: &mut impl FnMut(Held)) {
+        let held = self.graph.references(object);
+        let known = &self.statics[index(class)];
+        // The last two are its loader and the class above.
+        for (at, held) in held.iter().take(held.len().saturating_sub(2)).enumerate() {
+            let (low, library) = match known.get(at).copied().unwrap_or(Known::Nothing) {
+                Known::Ignored => continue,
+                Known::Library(rule) => (true, Some(rule)),
+                Known::Nothing => (false, None),
+            };
+            if *held != NONE {
+                told(Held { object: *held, via: Via::Static(at), low, library });
+            }
+        }
+    }
+
+    fn instance(&self, object: u32, class: u32, shape: Shape, told: &mut impl FnMut(Held)) {
+        if !self.locals.is_empty()
+            && let Some((locals, library)) = self.locals.get(&object)
+        {
+            for local in locals {
+                told(Held { object: *local, via: Via::Local, low: true, library: *library });
+            }
+        }
+        match shape {
+            Shape::Leaf | Shape::Elements => {}
+            Shape::Fields => self.fields(object, class, told),
+            Shape::Messages(_) => {
+                self.parts(object, shape, told);
+                self.fields(object, class, told);
+            }
+            _ => {
+                if self.parts(object, shape, told) {
+                    self.inner(object, told);
+                } else {
+                    self.fields(object, class, told);
+                }
+            }
+        }
+    }
+
+    fn fields(&self, object: u32, class: u32, told: &mut impl FnMut(Held)) {
+        let known = &self.slots[index(class)];
+        for (slot, held) in self.graph.references(object).iter().enumerate() {
+            if *held == NONE {
+                continue;
+            }
+            let (low, library) = match known.get(slot).copied().unwrap_or(Known::Nothing) {
+                Known::Ignored => continue,
+                Known::Library(rule) => (true, Some(rule)),
+                Known::Nothing => (false, None),
+            };
+            told(Held { object: *held, via: Via::Field(slot), low, library });
+        }
+    }
+
+    /// What a collection holds. `false`: it cannot be read as one.
+    fn parts(&self, object: u32, shape: Shape, told: &mut impl FnMut(Held)) -> bool {
+        let mut tell = |object, via| told(Held { object, via, low: false, library: None });
+        match shape {
+            Shape::List(slot) | Shape::ArraySet(slot) => {
+                let Some(array) = self.slot(object, slot) else { return true };
+                for (at, held) in self.graph.references(array).iter().enumerate() {
+                    let set = matches!(shape, Shape::ArraySet(_));
+                    tell(*held, if set { Via::Key } else { Via::Item(number(at)) });
+                }
+                true
+            }
+            Shape::Linked(slot) => {
+                let mut at = 0;
+                self.chain(self.slot(object, slot), NONE, |node, links| {
+                    if let Some(item) = links.value.and_then(|slot| self.slot(node, slot)) {
+                        tell(item, Via::Item(at));
+                    }
+                    at += 1;
+                })
+            }
+            Shape::Ring(slot) => {
+                let head = self.slot(object, slot);
+                let links = head.map(|head| self.links(head)).unwrap_or_default();
+                let first = head.and_then(|head| self.slot(head, links.next?));
+                let mut at = 0;
+                self.chain(first, head.unwrap_or(NONE), |node, links| {
+                    if let Some(item) = links.value.and_then(|slot| self.slot(node, slot)) {
+                        tell(item, Via::Item(at));
+                    }
+                    at += 1;
+                })
+            }
+            Shape::Map(slot) | Shape::WeakMap(slot) => {
+                let Some(table) = self.slot(object, slot) else { return true };
+                self.table(table, matches!(shape, Shape::WeakMap(_)), &mut tell)
+            }
+            Shape::Entries(slot) => self.chain(self.slot(object, slot), NONE, |node, links| {
+                entry(self, node, links, false, &mut tell);
+            }),
+            Shape::Set(slot) => {
+                let Some(map) = self.slot(object, slot) else { return true };
+                let Kind::Of(class) = self.graph.kind(map) else { return false };
+                let Shape::Map(table) = self.shapes[index(class)] else { return false };
+                let Some(table) = self.slot(map, table) else { return true };
+                self.table(table, false, &mut |object, via| {
+                    if via == Via::Key {
+                        tell(object, via);
+                    }
+                })
+            }
+            Shape::Messages(slot) => {
+                let mut at = 0;
+                self.chain(self.slot(object, slot), NONE, |node, _| {
+                    tell(node, Via::Item(at));
+                    at += 1;
+                })
+            }
+            Shape::Leaf | Shape::Fields | Shape::Elements => true,
+        }
+    }
+
+    /// The entries of each bucket.
+    fn table(&self, table: u32, weak: bool, tell: &mut impl FnMut(u32, Via)) -> bool {
+        let buckets = self.graph.references(table);
+        buckets
+            .iter()
+            .all(|bucket| self.chain(Some(*bucket), NONE, |node, links| entry(self, node, links, weak, tell)))
+    }
+
+    /// Nodes from `first` on, by their `next`, up to `end`. `false`: it ends nowhere.
+    fn chain(&self, first: Option<u32>, end: u32, mut told: impl FnMut(u32, Node)) -> bool {
+        // Brent's: whoever comes back to where it waits goes in a circle.
+        let (mut waits, mut lap, mut left) = (NONE, 1_u32, 1_u32);
+        let mut at = first;
+        while let Some(node) = at.filter(|node| *node != end) {
+            if node == waits || !self.step() {
+                return false;
+            }
+            left -= 1;
+            if left == 0 {
+                waits = node;
+                lap = lap.saturating_mul(2);
+                left = lap;
+            }
+            let links = self.links(node);
+            told(node, links);
+            at = links.next.and_then(|slot| self.slot(node, slot));
+        }
+        true
+    }
+
+    /// Everything of a collection that was not told yet.
+    fn inner(&self, collection: u32, told: &mut impl FnMut(Held)) {
+        // Whoever searches has marked the elements, and marks these as they are told; so only the
+        // collection's own nodes are left: those that hold its elements.
+        let Kind::Of(class) = self.graph.kind(collection) else { return };
+        for held in self.graph.references(collection) {
+            if *held != NONE {
+                told(Held { object: *held, via: Via::Inner, low: false, library: None });
+            }
+        }
+        match self.shapes[index(class)] {
+            Shape::Map(slot) | Shape::WeakMap(slot) => self.inner_table(self.slot(collection, slot), told),
+            Shape::Linked(slot) | Shape::Ring(slot) | Shape::Entries(slot) => {
+                self.inner_chain(self.slot(collection, slot), told);
+            }
+            Shape::Set(slot) => {
+                let Some(map) = self.slot(collection, slot) else { return };
+                let Kind::Of(class) = self.graph.kind(map) else { return };
+                if let Shape::Map(table) = self.shapes[index(class)] {
+                    for held in self.graph.references(map).iter().filter(|held| **held != NONE) {
+                        told(Held { object: *held, via: Via::Inner, low: false, library: None });
+                    }
+                    self.inner_table(self.slot(map, table), told);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn inner_table(&self, table: Option<u32>, told: &mut impl FnMut(Held)) {
+        for bucket in table.map_or(&[][..], |table| self.graph.references(table)) {
+            self.inner_chain(Some(*bucket), told);
+        }
+    }
+
+    fn inner_chain(&self, first: Option<u32>, told: &mut impl FnMut(Held)) {
+        // A ring is told until it is known to be one: whoever marks them hears of a node twice.
+        self.chain(first, NONE, |node, _| {
+            told(Held { object: node, via: Via::Inner, low: false, library: None });
+        });
+    }
+
+    fn step(&self) -> bool {
+        let left = self.steps.get();
+        if left == 0 {
+            self.exhausted.set(true);
+            return false;
+        }
+        self.steps.set(left - 1);
+        true
+    }
+
+    fn links(&self, node: u32) -> Node {
+        match self.graph.kind(node) {
+            Kind::Of(class) => self.nodes[index(class)],
+            _ => Node::default(),
+        }
+    }
+
+    fn slot(&self, object: u32, slot: usize) -> Option<u32> {
+        self.graph.references(object).get(slot).copied().filter(|held| *held != NONE)
+    }
+}
+
+fn entry(follow: &Follow<'_>, node: u32, links: Node, weak: bool, tell: &mut impl FnMut(u32, Via)) {
+    let key = links.key.and_then(|slot| follow.slot(node, slot));
+    if let Some(key) = key.filter(|_| !weak) {
+        tell(key, Via::Key);
+    }
+    if let Some(value) = links.value.and_then(|slot| follow.slot(node, slot)) {
+        tell(value, Via::Value(key.unwrap_or(NONE)));
+    }
+}
+
+fn shape(dump: &Index, graph: &Graph, class: u32) -> Shape {
+    let name = dump.classes[index(class)].name.as_str();
+    if graph.is_array(class) {
+        let leaf = name.strip_suffix("[]").is_some_and(is_wrapper);
+        return if leaf { Shape::Leaf } else { Shape::Elements };
+    }
+    if name == "java.lang.String" || is_wrapper(name) || graph.layout(class).slots.is_empty() {
+        // A thread has slots, so whatever has none holds nothing.
+        return Shape::Leaf;
+    }
+    let slot = |names: &[&str]| names.iter().find_map(|name| graph.slot(dump, class, name));
+    let found = match name {
+        "java.util.ArrayList" => slot(&["elementData", "array"]).map(Shape::List),
+        "java.util.concurrent.CopyOnWriteArrayList" => slot(&["array", "elements"]).map(Shape::List),
+        "java.util.LinkedList" => {
+            slot(&["first"]).map(Shape::Linked).or_else(|| slot(&["voidLink"]).map(Shape::Ring))
+        }
+        "java.util.HashMap" | "java.util.LinkedHashMap" | "java.util.concurrent.ConcurrentHashMap" => {
+            slot(&["table"]).map(Shape::Map)
+        }
+        "java.util.WeakHashMap" => slot(&["table", "elementData"]).map(Shape::WeakMap),
+        "java.util.HashSet" | "java.util.LinkedHashSet" => slot(&["map", "backingMap"]).map(Shape::Set),
+        "androidx.arch.core.internal.SafeIterableMap" | "androidx.arch.core.internal.FastSafeIterableMap" => {
+            slot(&["mStart"]).map(Shape::Entries)
+        }
+        "android.util.ArraySet" => slot(&["mArray"]).map(Shape::ArraySet),
+        "android.os.MessageQueue" => slot(&["mMessages"]).map(Shape::Messages),
+        _ => None,
+    };
+    found.unwrap_or(Shape::Fields)
+}
+
+/// Slots of what collections are made of.
+fn node(dump: &Index, graph: &Graph, class: u32) -> Node {
+    let slot = |name| graph.slot(dump, class, name);
+    let of = |key, value, next| Node { key: slot(key), value: slot(value), next: slot(next) };
+    match dump.classes[index(class)].name.as_str() {
+        "java.util.LinkedList$Node" => of("", "item", "next"),
+        "java.util.LinkedList$Link" => of("", "data", "next"),
+        "java.util.concurrent.ConcurrentHashMap$Node" => of("key", "val", "next"),
+        "java.util.WeakHashMap$Entry" => of("", "value", "next"),
+        "androidx.arch.core.internal.SafeIterableMap$Entry" => of("mKey", "mValue", "mNext"),
+        "android.os.Message" => of("", "", "next"),
+        name if name.starts_with("java.util.HashMap$") || name.starts_with("java.util.LinkedHashMap$") => {
+            of("key", "value", "next")
+        }
+        name if name.starts_with("java.util.concurrent.ConcurrentHashMap$") => of("key", "val", "next"),
+        _ => Node::default(),
+    }
+}
+
+/// The eight wrappers of primitive values.
+pub(crate) fn is_wrapper(class: &str) -> bool {
+    let Some(name) = class.strip_prefix("java.lang.") else { return false };
+    ["Boolean", "Character", "Float", "Double", "Byte", "Short", "Integer", "Long"].contains(&name)
+}
+
+/// Rules about references that apply here, by class.
+struct KnownReferences<'a> {
+    instance: HashMap<&'a str, Vec<(&'a str, Known)>>,
+    statics: HashMap<&'a str, Vec<(&'a str, Known)>>,
+}
+
+impl<'a> KnownReferences<'a> {
+    fn new(rules: &'a Rules, device: &Device) -> Self {
+        let mut known = Self { instance: HashMap::new(), statics: HashMap::new() };
+        for (at, rule) in rules.references.iter().enumerate().filter(|(_, rule)| rule.applies(device)) {
+            let what = if rule.library { Known::Library(at) } else { Known::Ignored };
+            match &rule.pattern {
+                Pattern::Instance { class, field } => {
+                    known.instance.entry(class.as_str()).or_default().push((field.as_str(), what));
+                }
+                Pattern::Static { class, field } => {
+                    known.statics.entry(class.as_str()).or_default().push((field.as_str(), what));
+                }
+                Pattern::Thread(_) | Pattern::NativeGlobal(_) => {}
+            }
+        }
+        known
+    }
+
+    /// The first class of the hierarchy, from below, that names the field.
+    fn slots(&self, dump: &Index, graph: &Graph, class: u32) -> Vec<Known> {
+        let layout = graph.layout(class);
+        if layout.slots.is_empty() {
+            return Vec::new();
+        }
+        let above: Vec<&Vec<(&str, Known)>> = dump
+            .hierarchy(class)
+            .filter_map(|class| self.instance.get(dump.classes[index(class)].name.as_str()))
+            .collect();
+        if above.is_empty() {
+            return Vec::new();
+        }
+        let of = |name: Option<&str>| {
+            let found = above.iter().flat_map(|list| list.iter()).find(|(field, _)| Some(*field) == name);
+            found.map_or(Known::Nothing, |(_, known)| *known)
+        };
+        layout.slots.iter().map(|slot| of(dump.string(slot.name))).collect()
+    }
+
+    fn statics(&self, dump: &Index, class: u32) -> Vec<Known> {
+        let class = &dump.classes[index(class)];
+        let list = self.statics.get(class.name.as_str());
+        let known = |name: Option<&str>| match name {
+            Some("$staticOverhead" | "$classOverhead" | "<resolved_references>") => Known::Ignored,
+            name => {
+                let found = list.and_then(|list| list.iter().find(|(field, _)| Some(*field) == name));
+                found.map_or(Known::Nothing, |(_, known)| *known)
+            }
+        };
+        let all: Vec<Known> = class
+            .statics
+            .iter()
+            .filter(|field| field.kind == 2)
+            .map(|field| known(dump.string(field.name)))
+            .collect();
+        if all.iter().all(|known| *known == Known::Nothing) { Vec::new() } else { all }
+    }
+}

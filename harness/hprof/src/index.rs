@@ -1,0 +1,546 @@
+//! The first pass: what there is, but not yet how it hangs together.
+//!
+//! Data flow: one walk → a bit for each object ([`crate::ids`]), classes with their fields, roots,
+//! names, stacks, and counts of everything → [`Index`], which all other passes begin with. They see
+//! no byte behind the last whole record that this pass saw.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::ids::{Ids, Marks, NONE, index, number};
+use crate::read::{
+    ClassDump, DumpFile, Field, Header, Odd, Oddities, Packing, Progress, ReadError, Static, Told, Visit,
+    value_bytes,
+};
+use crate::text::{array_name, class_name, modified_utf8};
+
+/// A class.
+#[derive(Debug, Clone, Default)]
+pub struct Class {
+    /// Of the class object.
+    pub id: u64,
+    /// The class above, in [`Index::classes`].
+    pub above: Option<u32>,
+    /// Its loader; 0: the boot loader.
+    pub loader: u64,
+    pub(crate) super_id: u64,
+    /// As people write it: `java.util.Map$Entry[]`.
+    pub name: String,
+    /// Of an instance, as the virtual machine tells it.
+    pub instance_bytes: u32,
+    /// Of its record.
+    pub record_bytes: u64,
+    /// Static fields in order.
+    pub statics: Vec<Static>,
+    /// Its own fields in order.
+    pub fields: Vec<Field>,
+    /// Its instances; of an array class its arrays.
+    pub instances: Tally,
+}
+
+/// Objects of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many.
+    pub count: u64,
+    /// Bytes of their fields or elements.
+    pub bytes: u64,
+    /// Of the largest one.
+    pub largest: u64,
+}
+
+impl Tally {
+    fn add(&mut self, bytes: u64) {
+        self.count += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.largest = self.largest.max(bytes);
+    }
+}
+
+/// Something that is alive by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Root {
+    /// As in the file.
+    pub tag: u8,
+    /// The object.
+    pub id: u64,
+    /// Serial of its thread, 0 where it has none.
+    pub thread: u32,
+    /// Number of its frame.
+    pub frame: u32,
+}
+
+/// A line of a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// Ids of method, signature and source file.
+    pub names: [u64; 3],
+    /// Serial of its class.
+    pub class: u32,
+    /// Its line: positive, 0 none, -1 unknown, -2 compiled, -3 native.
+    pub line: i32,
+}
+
+/// A stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trace {
+    /// Serial of its thread.
+    pub thread: u32,
+    /// Ids of its frames, the innermost first.
+    pub frames: Vec<u64>,
+}
+
+/// How many of everything.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Texts.
+    pub strings: u64,
+    /// Records that name a class.
+    pub loaded: u64,
+    /// Stack frames.
+    pub frames: u64,
+    /// Stacks.
+    pub traces: u64,
+    /// Records with a heap or a part of one.
+    pub segments: u64,
+    /// Sub-records in them.
+    pub sub_records: u64,
+    /// Records that say in which heap objects lie.
+    pub heap_infos: u64,
+    /// Class objects.
+    pub classes: u64,
+    /// Instances.
+    pub instances: u64,
+    /// Arrays of objects.
+    pub object_arrays: u64,
+    /// Arrays of primitives.
+    pub primitive_arrays: u64,
+    /// Elements of arrays of objects.
+    pub elements: u64,
+}
+
+/// What the first pass found.
+#[derive(Debug)]
+pub struct Index {
+    /// Title, size of ids, time.
+    pub header: Header,
+    /// How many of everything.
+    pub counts: Counts,
+    /// Classes in the order of the file.
+    pub classes: Vec<Class>,
+    /// Arrays of primitives, by their type.
+    pub primitives: [Tally; 12],
+    /// Instances and arrays whose class is not in the dump.
+    pub classless: Tally,
+    /// Roots in the order of the file.
+    pub roots: Vec<Root>,
+    /// Stacks by serial.
+    pub traces: HashMap<u32, Trace>,
+    /// Frames by id.
+    pub frames: HashMap<u64, Frame>,
+    /// Class id by serial.
+    pub serials: HashMap<u32, u64>,
+    /// What was odd.
+    pub odd: Oddities,
+    /// Bytes, unpacked.
+    pub bytes: u64,
+    pub(crate) ids: Ids,
+    strings: HashMap<u64, Box<str>>,
+    /// Id of the name of a class, by its id.
+    class_names: HashMap<u64, u64>,
+    heap_names: HashSet<u64>,
+    class_bytes: u64,
+    /// Where the heap begins that counts, and the end of what is whole.
+    pub(crate) heap_at: u64,
+    pub(crate) whole: u64,
+}
+
+impl Index {
+    /// Reads a dump once.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no heap dump.
+    pub fn read(file: &DumpFile, progress: Progress<'_>) -> Result<Self, ReadError> {
+        let all = (file.packing() == Packing::Plain).then_some(file.bytes());
+        let told = Told { step: "reading", all, to: progress };
+        let mut pass = Pass::new(told);
+        let walked = file.walk(u64::MAX, &mut pass)?;
+        pass.finish(walked.bytes, walked.whole)
+    }
+
+    /// Number of objects, class objects included.
+    #[must_use]
+    pub fn objects(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Is a part of the heap missing?
+    #[must_use]
+    pub fn truncated(&self) -> bool {
+        self.odd.truncated()
+    }
+
+    /// A text by its id.
+    #[must_use]
+    pub fn string(&self, id: u64) -> Option<&str> {
+        self.strings.get(&id).map(|text| &**text)
+    }
+
+    /// Name of a field or method; an id that names nothing is shown.
+    #[must_use]
+    pub fn name(&self, id: u64) -> String {
+        self.string(id).map_or_else(|| format!("?0x{id:x}"), str::to_owned)
+    }
+
+    /// Ids of all texts that something in the dump is named by.
+    pub(crate) fn names(&self) -> HashSet<u64> {
+        let frames = self.frames.values().flat_map(|frame| frame.names);
+        let classes = self.classes.iter().flat_map(|class| {
+            let statics = class.statics.iter().map(|field| field.name);
+            statics.chain(class.fields.iter().map(|field| field.name))
+        });
+        let heaps = self.heap_names.iter().copied();
+        self.class_names.values().copied().chain(frames).chain(classes).chain(heaps).collect()
+    }
+
+    /// The name of a class as it stands in the dump, also of one that has no object there.
+    #[must_use]
+    pub(crate) fn class_named(&self, id: u64) -> Option<&str> {
+        self.string(*self.class_names.get(&id)?)
+    }
+
+    /// The class and all above it, itself first; cut where it would not end.
+    pub fn hierarchy(&self, class: u32) -> impl Iterator<Item = u32> + '_ {
+        std::iter::successors(Some(class), |class| self.classes[index(*class)].above).take(DEEPEST)
+    }
+
+    /// Is `class` this one, or below it?
+    #[must_use]
+    pub fn is_a(&self, class: u32, name: &str) -> bool {
+        self.hierarchy(class).any(|class| self.classes[index(class)].name == name)
+    }
+
+    /// Bytes of an instance of `java.lang.Class`, as that class tells them.
+    #[must_use]
+    pub(crate) const fn class_bytes(&self) -> u64 {
+        self.class_bytes
+    }
+
+    /// The rank of an object by its id.
+    #[must_use]
+    pub fn object(&self, id: u64) -> Option<u32> {
+        Some(self.ids.rank(id)).filter(|rank| *rank != NONE)
+    }
+
+    /// The id of an object by its rank.
+    #[must_use]
+    pub fn id(&self, object: u32) -> u64 {
+        self.ids.id(object)
+    }
+
+    /// Each kind of object with its name: instances and arrays by class, then arrays of primitives.
+    ///
+    /// Instances have the size that their class tells: on Android that is the true one.
+    pub fn kinds(&self) -> impl Iterator<Item = (&str, Tally)> + '_ {
+        let classes = self.classes.iter().map(|class| {
+            let mut tally = class.instances;
+            if !class.name.ends_with("[]") {
+                tally.bytes = tally.count.saturating_mul(u64::from(class.instance_bytes));
+            }
+            (class.name.as_str(), tally)
+        });
+        let primitives = (4..).zip(&self.primitives[4..]).map(|(kind, tally)| (array_name(kind), *tally));
+        let unknown = std::iter::once(("?", self.classless));
+        classes.chain(primitives).chain(unknown).filter(|(_, tally)| tally.count > 0)
+    }
+}
+
+/// Tallies that are found at once.
+const LATELY: usize = 256;
+/// Classes above each other.
+const DEEPEST: usize = 1000;
+
+struct Pass<'a> {
+    told: Told<'a>,
+    header: Header,
+    counts: Counts,
+    marks: Marks,
+    classes: Vec<Class>,
+    by_id: HashMap<u64, u32>,
+    names: HashMap<u64, u64>,
+    serials: HashMap<u32, u64>,
+    tallies: Vec<Tally>,
+    /// Class id to its tally, and those used lately, by some bits of the id.
+    tally_of: HashMap<u64, u32>,
+    lately: Box<[(u64, u32); LATELY]>,
+    primitives: [Tally; 12],
+    roots: Vec<Root>,
+    strings: HashMap<u64, Box<str>>,
+    traces: HashMap<u32, Trace>,
+    frames: HashMap<u64, Frame>,
+    odd: Oddities,
+    heap_at: u64,
+    one_heap: bool,
+    heap_names: HashSet<u64>,
+}
+
+impl<'a> Pass<'a> {
+    fn new(told: Told<'a>) -> Self {
+        Self {
+            told,
+            header: Header::default(),
+            counts: Counts::default(),
+            marks: Marks::new(4),
+            classes: Vec::new(),
+            by_id: HashMap::new(),
+            names: HashMap::new(),
+            serials: HashMap::new(),
+            tallies: Vec::new(),
+            tally_of: HashMap::new(),
+            lately: Box::new([(0, NONE); LATELY]),
+            primitives: [Tally::default(); 12],
+            roots: Vec::new(),
+            strings: HashMap::new(),
+            traces: HashMap::new(),
+            frames: HashMap::new(),
+            odd: Oddities::default(),
+            heap_at: 0,
+            one_heap: false,
+            heap_names: HashSet::new(),
+        }
+    }
+
+    /// The heap so far is not the one that counts.
+    fn forget_heap(&mut self) {
+        let kept = self.counts;
+        self.counts = Counts { strings: kept.strings, loaded: kept.loaded, ..Counts::default() };
+        (self.counts.frames, self.counts.traces) = (kept.frames, kept.traces);
+        self.marks = Marks::new(self.header.id_bytes);
+        self.classes.clear();
+        self.by_id.clear();
+        self.tallies.clear();
+        self.tally_of.clear();
+        self.lately.fill((0, NONE));
+        self.primitives = [Tally::default(); 12];
+        self.roots.clear();
+    }
+
+    fn mark(&mut self, id: u64, at: u64) -> bool {
+        let new = self.marks.mark(id);
+        if !new {
+            self.odd.add(Odd::SameId, at);
+        }
+        new
+    }
+
+    #[inline]
+    fn tally(&mut self, class: u64, bytes: u64) {
+        let place = usize::from((class >> 3 ^ class >> 11).to_le_bytes()[0]);
+        let (id, at) = self.lately[place];
+        let at = if id == class && at != NONE { at } else { self.find_tally(class, place) };
+        self.tallies[index(at)].add(bytes);
+    }
+
+    #[cold]
+    fn find_tally(&mut self, class: u64, place: usize) -> u32 {
+        let new = number(self.tallies.len());
+        let at = *self.tally_of.entry(class).or_insert(new);
+        if at == new {
+            self.tallies.push(Tally::default());
+        }
+        self.lately[place] = (class, at);
+        at
+    }
+
+    fn finish(mut self, bytes: u64, whole: u64) -> Result<Index, ReadError> {
+        let (ids, again) =
+            std::mem::replace(&mut self.marks, Marks::new(4)).seal().ok_or(ReadError::TooMany)?;
+        for _ in 0..again.min(1) {
+            self.odd.add(Odd::SameId, 0);
+        }
+        for class in &mut self.classes {
+            class.above = self.by_id.get(&class.super_id).copied().filter(|_| class.super_id != 0);
+            let name = self.names.get(&class.id).and_then(|name| self.strings.get(name));
+            class.name = name.map_or_else(|| format!("?0x{:x}", class.id), |name| class_name(name));
+            let tally = self.tally_of.remove(&class.id);
+            class.instances = tally.map(|at| self.tallies[index(at)]).unwrap_or_default();
+        }
+        let mut classless = Tally::default();
+        for at in self.tally_of.into_values() {
+            let tally = self.tallies[index(at)];
+            self.odd.add(Odd::NoClass, 0);
+            classless.count += tally.count;
+            classless.bytes = classless.bytes.saturating_add(tally.bytes);
+            classless.largest = classless.largest.max(tally.largest);
+        }
+        let class = self.classes.iter().find(|class| class.name == "java.lang.Class");
+        let class_bytes = class.map_or(0, |class| u64::from(class.instance_bytes));
+        let mut index = Index {
+            class_bytes,
+            header: self.header,
+            counts: self.counts,
+            classes: self.classes,
+            primitives: self.primitives,
+            classless,
+            roots: self.roots,
+            traces: self.traces,
+            frames: self.frames,
+            serials: self.serials,
+            odd: self.odd,
+            bytes,
+            ids,
+            strings: self.strings,
+            class_names: self.names,
+            heap_names: self.heap_names,
+            heap_at: self.heap_at,
+            whole,
+        };
+        index.cut_hierarchies();
+        Ok(index)
+    }
+}
+
+impl Index {
+    /// No class is above itself, or below more than a thousand others.
+    fn cut_hierarchies(&mut self) {
+        // Depth of each class, found without recursion; 0: not yet known.
+        let mut depths = vec![0_usize; self.classes.len()];
+        let mut way = Vec::new();
+        for start in 0..self.classes.len() {
+            let mut at = start;
+            way.clear();
+            while depths[at] == 0 {
+                // On the way, and met again: a circle.
+                depths[at] = usize::MAX;
+                way.push(at);
+                match self.classes[at].above {
+                    Some(above) => at = index(above),
+                    None => break,
+                }
+            }
+            for child in way.iter().rev() {
+                let above = self.classes[*child].above.map(|above| depths[index(above)]);
+                depths[*child] = match above {
+                    Some(depth) if depth < DEEPEST => depth + 1,
+                    Some(_) => {
+                        self.classes[*child].above = None;
+                        self.odd.add(Odd::Hierarchy, 0);
+                        1
+                    }
+                    None => 1,
+                };
+            }
+        }
+    }
+}
+
+impl Visit for Pass<'_> {
+    type Error = ReadError;
+
+    fn odd(&mut self, odd: Odd, at: u64) -> Result<(), ReadError> {
+        self.odd.add(odd, at);
+        Ok(())
+    }
+
+    fn not_a_dump(&self) -> ReadError {
+        ReadError::NotADump
+    }
+
+    fn progress(&mut self, at: u64) {
+        self.told.at(at);
+    }
+
+    fn header(&mut self, header: &Header) {
+        self.header = header.clone();
+        self.marks = Marks::new(header.id_bytes);
+    }
+
+    fn heap(&mut self, tag: u8, at: u64) -> bool {
+        if tag == crate::read::HEAP_DUMP && std::mem::replace(&mut self.one_heap, true) {
+            self.odd.add(Odd::ManyHeaps, at);
+            self.forget_heap();
+            self.heap_at = at;
+        }
+        self.counts.segments += 1;
+        true
+    }
+
+    fn string(&mut self, id: u64, text: &[u8]) {
+        self.counts.strings += 1;
+        self.strings.insert(id, modified_utf8(text).into_boxed_str());
+    }
+
+    fn load_class(&mut self, serial: u32, id: u64, name: u64) {
+        self.counts.loaded += 1;
+        self.names.insert(id, name);
+        self.serials.insert(serial, id);
+    }
+
+    fn frame(&mut self, id: u64, names: [u64; 3], class: u32, line: i32) {
+        self.counts.frames += 1;
+        self.frames.insert(id, Frame { names, class, line });
+    }
+
+    fn trace(&mut self, serial: u32, thread: u32, frames: &[u64]) {
+        self.counts.traces += 1;
+        self.traces.insert(serial, Trace { thread, frames: frames.to_vec() });
+    }
+
+    fn heap_info(&mut self, _heap: u32, name: u64) {
+        self.heap_names.insert(name);
+        self.counts.sub_records += 1;
+        self.counts.heap_infos += 1;
+    }
+
+    fn root(&mut self, tag: u8, id: u64, thread: u32, frame: u32) {
+        self.counts.sub_records += 1;
+        self.roots.push(Root { tag, id, thread, frame });
+    }
+
+    fn class(&mut self, class: &ClassDump, at: u64) {
+        self.counts.sub_records += 1;
+        self.counts.classes += 1;
+        if !self.mark(class.id, at) || self.by_id.contains_key(&class.id) {
+            return;
+        }
+        self.by_id.insert(class.id, number(self.classes.len()));
+        self.classes.push(Class {
+            id: class.id,
+            loader: class.loader,
+            super_id: class.super_id,
+            instance_bytes: class.instance_bytes,
+            record_bytes: class.record_bytes,
+            statics: class.statics.clone(),
+            fields: class.fields.clone(),
+            ..Class::default()
+        });
+    }
+
+    #[inline]
+    fn instance(&mut self, id: u64, class: u64, length: u32, _bytes: &[u8], at: u64) {
+        self.counts.sub_records += 1;
+        self.counts.instances += 1;
+        self.mark(id, at);
+        self.tally(class, u64::from(length));
+    }
+
+    #[inline]
+    fn object_array(&mut self, id: u64, class: u64, count: u32, at: u64) {
+        self.counts.sub_records += 1;
+        self.counts.object_arrays += 1;
+        self.counts.elements += u64::from(count);
+        self.mark(id, at);
+        self.tally(class, u64::from(count) * self.header.id_bytes as u64);
+    }
+
+    #[inline]
+    fn primitive_array(&mut self, id: u64, kind: u8, count: u32, at: u64) -> bool {
+        self.counts.sub_records += 1;
+        self.counts.primitive_arrays += 1;
+        self.mark(id, at);
+        let bytes = value_bytes(kind, self.header.id_bytes).unwrap_or(0) as u64;
+        if let Some(tally) = self.primitives.get_mut(usize::from(kind)) {
+            tally.add(u64::from(count) * bytes);
+        }
+        false
+    }
+}

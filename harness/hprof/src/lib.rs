@@ -1,0 +1,37 @@
+//! Heap dumps of Java: what is in them, what holds it, how much each holds.
+//!
+//! Data flow: a file → [`read`]: one walk over its records for each pass → [`Index`]: the first
+//! pass, everything but references → [`Graph`]: the second pass, references as ranks → leaks and
+//! their paths ([`Heap::analyse`]), or [`Dominators`] and what each object retains. No object is
+//! kept as such: 20 bytes for each, and no step of any search takes stack.
+#![forbid(unsafe_code)]
+
+mod analysis;
+mod contents;
+mod dominators;
+mod follow;
+mod graph;
+mod ids;
+mod index;
+mod keep;
+mod objects;
+pub mod read;
+mod restore;
+mod rules;
+mod search;
+pub mod text;
+mod threads;
+mod tree;
+mod trim;
+
+pub use analysis::{About, Analysis, Heap, Leak, Node, Question, Reference, Status, root_name};
+pub use dominators::{Dominators, Together};
+pub use graph::{Graph, Kind, Layout, Slot, Watched};
+pub use ids::{Ids, NONE};
+pub use index::{Class, Counts, Frame, Index, Root, Tally, Trace};
+pub use keep::Keep;
+pub use restore::{RestoreError, restore};
+pub use rules::{Rules, RulesError};
+pub use threads::{Local, StackFrame, Thread};
+pub use tree::{bytes, lonely, tree};
+pub use trim::{Packed, TrimError, trim, trim_file};

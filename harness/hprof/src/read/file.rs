@@ -1,0 +1,324 @@
+//! A dump as it lies on the disk, packed or not. Every pass opens it again.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, Chain, Cursor, Read, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flate2::read::MultiGzDecoder;
+use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
+
+use super::visit::Visit;
+use super::walk::{Source, Walked, walk};
+use super::{Progress, ReadError};
+
+/// Bytes of a dump that lie in memory at a time.
+const WINDOW: usize = 1 << 20;
+
+/// How a file is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// Not.
+    Plain,
+    /// As `gzip` does, in any number of members (HotSpot writes one for each MiB).
+    Gzip,
+    /// As `zstd` does.
+    Zstd,
+}
+
+impl fmt::Display for Packing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "plain",
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+        })
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Origin {
+    Path(PathBuf),
+    Bytes(Arc<[u8]>),
+}
+
+/// A heap dump that can be read again and again.
+#[derive(Debug, Clone)]
+pub struct DumpFile {
+    origin: Origin,
+    bytes: u64,
+    packing: Packing,
+}
+
+impl DumpFile {
+    /// Looks at the first bytes of a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or is certainly no heap dump.
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        let file = File::open(path)?;
+        let about = file.metadata()?;
+        if !about.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file").into());
+        }
+        Self::sniff(Origin::Path(path.to_owned()), about.len(), file)
+    }
+
+    /// A dump in memory.
+    ///
+    /// # Errors
+    /// It is certainly no heap dump.
+    pub fn of_bytes(bytes: impl Into<Arc<[u8]>>) -> Result<Self, ReadError> {
+        let bytes = bytes.into();
+        Self::sniff(Origin::Bytes(Arc::clone(&bytes)), bytes.len() as u64, &*bytes)
+    }
+
+    fn sniff(origin: Origin, bytes: u64, from: impl Read) -> Result<Self, ReadError> {
+        let mut head = Vec::new();
+        from.take(18).read_to_end(&mut head)?;
+        let packing = match head.as_slice() {
+            [0x1f, 0x8b, ..] => Packing::Gzip,
+            // A frame, or one of those that hold something else (memgate's own begins so).
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Packing::Zstd,
+            [b'J', b'A', b'V', b'A', b' ', b'P', b'R', b'O', b'F', b'I', b'L', b'E', b' ', version, ..] => {
+                if *version == b'6' {
+                    return Err(ReadError::Tailor);
+                }
+                Packing::Plain
+            }
+            // Of a stream of zlib: Tailor's is one.
+            [0x78, 0x01 | 0x5e | 0x9c | 0xda, ..] => return Err(ReadError::Tailor),
+            _ => return Err(ReadError::NotADump),
+        };
+        Ok(Self { origin, bytes, packing })
+    }
+
+    /// Bytes of the file, packed as it is.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How it is packed.
+    #[must_use]
+    pub const fn packing(&self) -> Packing {
+        self.packing
+    }
+
+    /// One pass over it, no further than byte `limit` (unpacked).
+    ///
+    /// # Errors
+    /// What the visitor makes of it; it cannot be read any more; it has another size than before.
+    pub(crate) fn walk<V: Visit<Error = ReadError>>(
+        &self,
+        limit: u64,
+        visit: &mut V,
+    ) -> Result<Walked, ReadError> {
+        let walked = walk(self.source(false)?, WINDOW, limit, visit)?;
+        self.is_unchanged()?;
+        Ok(walked)
+    }
+
+    /// Its bytes, unpacked; `strict`: packed bytes that end in the middle are an error.
+    ///
+    /// # Errors
+    /// It cannot be opened any more.
+    pub(crate) fn source(&self, strict: bool) -> Result<Box<dyn Source>, ReadError> {
+        Ok(match &self.origin {
+            Origin::Bytes(bytes) => self.unpacked(Memory { bytes: Arc::clone(bytes), at: 0 }, strict),
+            Origin::Path(path) => {
+                self.unpacked(Plain { file: File::open(path)?, at: 0, bytes: self.bytes }, strict)
+            }
+        })
+    }
+
+    /// Writes its bytes, unpacked.
+    ///
+    /// # Errors
+    /// It cannot be read, or the copy not be written.
+    pub fn unpack(&self, mut to: impl io::Write, progress: Progress<'_>) -> Result<u64, ReadError> {
+        let (mut source, mut piece, mut done) = (self.source(true)?, vec![0; WINDOW], 0_u64);
+        loop {
+            let got = match source.read(&mut piece) {
+                Ok(0) => break,
+                Ok(got) => got,
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => continue,
+                Err(why) => return Err(why.into()),
+            };
+            to.write_all(piece.get(..got).unwrap_or_default())?;
+            done = done.saturating_add(got as u64);
+            progress("unpacking", done, None);
+        }
+        to.flush()?;
+        self.is_unchanged()?;
+        Ok(done)
+    }
+
+    /// Has it the size that it had when it was opened first?
+    pub(crate) fn is_unchanged(&self) -> Result<(), ReadError> {
+        if let Origin::Path(path) = &self.origin
+            && path.metadata()?.len() != self.bytes
+        {
+            return Err(ReadError::Changed);
+        }
+        Ok(())
+    }
+
+    fn unpacked(&self, source: impl Source + 'static, strict: bool) -> Box<dyn Source> {
+        if self.packing == Packing::Plain {
+            return Box::new(source);
+        }
+        let packed = BufReader::with_capacity(1 << 16, Bytes(source));
+        match self.packing {
+            Packing::Zstd => Box::new(Unpacked { from: Frames::Between(packed), strict }),
+            Packing::Plain | Packing::Gzip => {
+                Box::new(Unpacked { from: MultiGzDecoder::new(packed), strict })
+            }
+        }
+    }
+}
+
+/// Progress of a pass, told by a visitor.
+#[derive(Clone, Copy)]
+pub(crate) struct Told<'a> {
+    pub(crate) step: &'static str,
+    pub(crate) all: Option<u64>,
+    pub(crate) to: Progress<'a>,
+}
+
+impl Told<'_> {
+    pub(crate) fn at(&self, at: u64) {
+        (self.to)(self.step, at, self.all);
+    }
+}
+
+impl Source for Box<dyn Source> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        (**self).read(to)
+    }
+
+    fn skip(&mut self, bytes: u64, scratch: &mut [u8]) -> io::Result<u64> {
+        (**self).skip(bytes, scratch)
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        (**self).bytes()
+    }
+}
+
+struct Memory {
+    bytes: Arc<[u8]>,
+    at: usize,
+}
+
+impl Source for Memory {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let got = self.bytes.get(self.at..).unwrap_or_default().read(to)?;
+        self.at = self.at.saturating_add(got);
+        Ok(got)
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        Some(self.bytes.len() as u64)
+    }
+}
+
+struct Plain {
+    file: File,
+    at: u64,
+    /// When it was opened first.
+    bytes: u64,
+}
+
+impl Source for Plain {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let got = self.file.read(to)?;
+        self.at = self.at.saturating_add(got as u64);
+        Ok(got)
+    }
+
+    fn skip(&mut self, bytes: u64, _scratch: &mut [u8]) -> io::Result<u64> {
+        let bytes = bytes.min(self.bytes.saturating_sub(self.at));
+        self.at = self.at.saturating_add(bytes);
+        self.file.seek(SeekFrom::Start(self.at))?;
+        Ok(bytes)
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        Some(self.bytes)
+    }
+}
+
+/// A source as others want to read it.
+struct Bytes<S>(S);
+
+impl<S: Source> Read for Bytes<S> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.0.read(to)
+    }
+}
+
+/// One frame, whose first bytes were looked at.
+type Frame<R> = StreamingDecoder<Chain<Cursor<[u8; 4]>, R>, FrameDecoder>;
+
+/// Frames of zstd, one behind the other; those that hold something else are left out.
+enum Frames<R: Read> {
+    Between(R),
+    In(Box<Frame<R>>),
+    Over,
+}
+
+impl<R: Read> Frames<R> {
+    /// At a frame, or at the end.
+    fn next(mut packed: R) -> io::Result<Self> {
+        loop {
+            let mut magic = Vec::new();
+            packed.by_ref().take(4).read_to_end(&mut magic)?;
+            let Ok(magic) = <[u8; 4]>::try_from(magic.as_slice()) else { return Ok(Self::Over) };
+            if !matches!(magic, [0x50..=0x5f, 0x2a, 0x4d, 0x18]) {
+                let source = Cursor::new(magic).chain(packed);
+                let decoder = StreamingDecoder::new(source).map_err(io::Error::other)?;
+                return Ok(Self::In(Box::new(decoder)));
+            }
+            let mut length = [0; 4];
+            packed.read_exact(&mut length)?;
+            let length = u64::from(u32::from_le_bytes(length));
+            io::copy(&mut packed.by_ref().take(length), &mut io::sink())?;
+        }
+    }
+}
+
+impl<R: Read> Read for Frames<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match std::mem::replace(self, Self::Over) {
+                Self::Between(packed) => *self = Self::next(packed)?,
+                Self::In(mut decoder) => {
+                    let got = decoder.read(to)?;
+                    if got > 0 || to.is_empty() {
+                        *self = Self::In(decoder);
+                        return Ok(got);
+                    }
+                    *self = Self::Between(decoder.into_inner().into_inner().1);
+                }
+                Self::Over => return Ok(0),
+            }
+        }
+    }
+}
+
+/// Packed bytes that end in the middle are a dump that ends there, but where `strict`.
+struct Unpacked<R> {
+    from: R,
+    strict: bool,
+}
+
+impl<R: Read> Source for Unpacked<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self.from.read(to) {
+            Err(why) if why.kind() == io::ErrorKind::UnexpectedEof && !self.strict => Ok(0),
+            other => other,
+        }
+    }
+}

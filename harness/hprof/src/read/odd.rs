@@ -1,0 +1,110 @@
+//! What is odd about a dump: told once per kind, with its first place and how often it came.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A kind of oddity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Odd {
+    /// The file ends before what it announces.
+    Cut,
+    /// The record that ends a dump is not there.
+    NoEnd,
+    /// A record of a heap that nobody knows: what is behind it in its segment is lost.
+    UnknownObject(u8),
+    /// A record that nobody knows: left out by its length.
+    UnknownRecord(u8),
+    /// An object reaches out of its segment.
+    Crosses,
+    /// A heap of 4 GiB or more, whose length does not fit its field.
+    Wrapped,
+    /// A heap without a length: it reaches to the end of the file.
+    NoLength,
+    /// More than one heap: the last one counts.
+    ManyHeaps,
+    /// Two objects with one id: the first one counts.
+    SameId,
+    /// An instance that is shorter than its class says: its references are left out.
+    Short,
+    /// An instance of a class that is not there.
+    NoClass,
+    /// A root of no object.
+    RootOfNothing,
+    /// A class that is above itself, or below a thousand others.
+    Hierarchy,
+    /// A text of more than 64 KiB: its beginning is kept.
+    LongText,
+    /// Collections that contain each other over and over: not read as collections any more.
+    Collections,
+}
+
+impl Odd {
+    /// Is a part of the heap missing?
+    #[must_use]
+    pub const fn truncates(self) -> bool {
+        matches!(self, Self::Cut | Self::NoEnd | Self::UnknownObject(_))
+    }
+}
+
+impl fmt::Display for Odd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cut => f.write_str("it ends in the middle"),
+            Self::NoEnd => f.write_str("its last record is not the end of a heap dump"),
+            Self::UnknownObject(tag) => {
+                write!(f, "an object of an unknown kind (0x{tag:02x}): the rest of its segment is lost")
+            }
+            Self::UnknownRecord(tag) => write!(f, "a record of an unknown kind (0x{tag:02x}), left out"),
+            Self::Crosses => f.write_str("an object that reaches out of its segment"),
+            Self::Wrapped => f.write_str("a heap whose length does not fit its field"),
+            Self::NoLength => f.write_str("a heap without a length: read to the end of the file"),
+            Self::ManyHeaps => f.write_str("more than one heap: the last one counts"),
+            Self::SameId => f.write_str("two objects with one id: the first one counts"),
+            Self::Short => f.write_str("an instance shorter than its class: its references are left out"),
+            Self::NoClass => f.write_str("an instance of a class that is not in the dump"),
+            Self::RootOfNothing => f.write_str("a root of an object that is not in the dump"),
+            Self::Hierarchy => f.write_str("a class that is above itself, or below a thousand others"),
+            Self::LongText => f.write_str("a text of more than 64 KiB: its beginning is kept"),
+            Self::Collections => {
+                f.write_str("collections that hold each other over and over: read as plain objects")
+            }
+        }
+    }
+}
+
+/// All that was odd: one entry per kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Oddities(BTreeMap<Odd, (u64, u64)>);
+
+impl Oddities {
+    /// One more, at byte `at`.
+    pub fn add(&mut self, odd: Odd, at: u64) {
+        let entry = self.0.entry(odd).or_insert((0, at));
+        entry.0 = entry.0.saturating_add(1);
+    }
+
+    /// Kind, how often, first place.
+    pub fn iter(&self) -> impl Iterator<Item = (Odd, u64, u64)> + '_ {
+        self.0.iter().map(|(odd, (count, at))| (*odd, *count, *at))
+    }
+
+    /// Is a part of the heap missing?
+    #[must_use]
+    pub fn truncated(&self) -> bool {
+        self.0.keys().any(|odd| odd.truncates())
+    }
+
+    /// Was nothing odd?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each as a sentence without its end.
+    pub fn sentences(&self) -> impl Iterator<Item = String> + '_ {
+        self.iter().map(|(odd, count, at)| match count {
+            1 => format!("byte {at}: {odd}"),
+            more => format!("byte {at} and {} more: {odd}", more.saturating_sub(1)),
+        })
+    }
+}

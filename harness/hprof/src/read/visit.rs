@@ -1,0 +1,144 @@
+//! What a walk tells.
+
+use std::io;
+
+use super::odd::Odd;
+
+/// The first bytes of a dump.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Header {
+    /// `JAVA PROFILE 1.0.x`.
+    pub title: String,
+    /// 4 or 8.
+    pub id_bytes: usize,
+    /// Since 1970; 0: unknown.
+    pub milliseconds: u64,
+}
+
+/// A static field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Static {
+    /// Id of its name.
+    pub name: u64,
+    /// Type: 2 object, 4 to 11 primitive.
+    pub kind: u8,
+    /// Its bits.
+    pub value: u64,
+}
+
+/// A field of instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field {
+    /// Id of its name.
+    pub name: u64,
+    /// Type: 2 object, 4 to 11 primitive.
+    pub kind: u8,
+}
+
+/// A class as it stands in a heap.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClassDump {
+    /// Of the class object.
+    pub id: u64,
+    /// The class above; 0: none.
+    pub super_id: u64,
+    /// Its class loader; 0: the boot loader.
+    pub loader: u64,
+    /// Bytes of an instance, as the virtual machine tells them.
+    pub instance_bytes: u32,
+    /// Bytes of this record behind its tag.
+    pub record_bytes: u64,
+    /// Static fields in order.
+    pub statics: Vec<Static>,
+    /// Its own fields in order.
+    pub fields: Vec<Field>,
+}
+
+/// Takes what a walk finds. Everything but [`Visit::odd`] may be left out.
+pub trait Visit {
+    /// What ends a walk early.
+    type Error: From<io::Error>;
+    /// Is every byte wanted, by [`Visit::copy`]?
+    const COPIES: bool = false;
+    /// Are the bytes of instances and the elements of object arrays wanted?
+    const FIELDS: bool = false;
+
+    /// The next bytes of the dump; `content`: values of an array of primitives that were not wanted
+    /// by [`Visit::primitive_array`].
+    ///
+    /// # Errors
+    /// Ends the walk.
+    fn copy(&mut self, _bytes: &[u8], _content: bool) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// Is a copy of this text wanted? Asked where everything is copied.
+    fn wants_text(&mut self, _id: u64) -> bool {
+        true
+    }
+
+    /// Something odd at byte `at`. An error ends the walk, else it goes on as well as it can.
+    ///
+    /// # Errors
+    /// Ends the walk.
+    fn odd(&mut self, odd: Odd, at: u64) -> Result<(), Self::Error>;
+
+    /// No heap dump: there is no title, or no size of ids.
+    fn not_a_dump(&self) -> Self::Error;
+
+    /// The walk is at byte `at`; told once in a while.
+    fn progress(&mut self, _at: u64) {}
+
+    /// The head of the file.
+    fn header(&mut self, _header: &Header) {}
+
+    /// A record begins at byte `at`.
+    fn record(&mut self, _tag: u8, _at: u64) {}
+
+    /// A heap begins (again); `false`: not wanted.
+    fn heap(&mut self, _tag: u8, _at: u64) -> bool {
+        true
+    }
+
+    /// The first 64 KiB of a text.
+    fn string(&mut self, _id: u64, _text: &[u8]) {}
+
+    /// Name of a class.
+    fn load_class(&mut self, _serial: u32, _id: u64, _name: u64) {}
+
+    /// A frame of a stack: method, signature, source, class serial, line.
+    fn frame(&mut self, _id: u64, _names: [u64; 3], _class: u32, _line: i32) {}
+
+    /// A stack: serial, thread, ids of its frames.
+    fn trace(&mut self, _serial: u32, _thread: u32, _frames: &[u64]) {}
+
+    /// The objects behind it lie in this heap (Android).
+    fn heap_info(&mut self, _heap: u32, _name: u64) {}
+
+    /// A root: its tag, object, thread and frame (0 where it has none).
+    fn root(&mut self, _tag: u8, _id: u64, _thread: u32, _frame: u32) {}
+
+    /// A class.
+    fn class(&mut self, _class: &ClassDump, _at: u64) {}
+
+    /// An instance; its bytes if [`Visit::FIELDS`].
+    fn instance(&mut self, _id: u64, _class: u64, _length: u32, _bytes: &[u8], _at: u64) {}
+
+    /// An array of objects. With [`Visit::FIELDS`] its elements follow.
+    fn object_array(&mut self, _id: u64, _class: u64, _count: u32, _at: u64) {}
+
+    /// Elements of the array told last.
+    fn elements(&mut self, _ids: &[u8]) {}
+
+    /// The elements of the array told last are over.
+    fn elements_end(&mut self) {}
+
+    /// An array of primitives. Gives whether they are wanted,
+    /// which counts only with [`Visit::FIELDS`] or [`Visit::COPIES`].
+    fn primitive_array(&mut self, _id: u64, _kind: u8, _count: u32, _at: u64) -> bool {
+        false
+    }
+
+    /// Values of the array told last, if they were wanted.
+    fn values(&mut self, _bytes: &[u8]) {}
+}

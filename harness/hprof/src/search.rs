@@ -1,0 +1,411 @@
+//! Who holds what: the shortest path from a root to each object that was asked for, and what goes
+//! with it.
+//!
+//! Data flow: roots in LeakCanary's order → breadth-first over [`Follow`]'s references, in two
+//! queues (what is usual, and what is looked at when nothing else is left); an object that was asked
+//! for ends its branch → second search, below those objects, over what the first did not see: each
+//! object's bytes go to the first one that reaches it, so that they add up.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::follow::{Follow, Held, Via, is_wrapper};
+use crate::graph::{Graph, Kind};
+use crate::ids::{NONE, index, number};
+use crate::index::Index;
+use crate::read::Progress;
+use crate::rules::{Device, Pattern, Rules};
+
+/// One bit for each object.
+#[derive(Debug, Clone)]
+pub(crate) struct Bits(Vec<u64>);
+
+impl Bits {
+    pub(crate) fn new(objects: usize) -> Self {
+        Self(vec![0; objects / 64 + 1])
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, object: u32) -> bool {
+        self.0[index(object >> 6)] >> (object & 63) & 1 == 1
+    }
+
+    /// Gives whether it was not set.
+    #[inline]
+    pub(crate) fn set(&mut self, object: u32) -> bool {
+        let (word, bit) = (&mut self.0[index(object >> 6)], 1_u64 << (object & 63));
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+
+    #[inline]
+    fn clear(&mut self, object: u32) {
+        self.0[index(object >> 6)] &= !(1_u64 << (object & 63));
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+}
+
+/// An object that was asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) object: u32,
+    /// Bytes of all that only such objects hold, and this one reaches first; and how many.
+    pub(crate) bytes: u64,
+    pub(crate) objects: u64,
+    /// Others that were asked for, held by this one alone.
+    pub(crate) also_retains: Vec<u32>,
+    /// Others with a path of their own that reach it.
+    pub(crate) retained_by: Vec<u32>,
+}
+
+pub(crate) struct Searched {
+    pub(crate) found: Vec<Found>,
+    /// Asked for, and held by nothing that is alive.
+    pub(crate) unreachable: Vec<u32>,
+    parents: Vec<u32>,
+    /// Tag of the root that an object is, and the known leak.
+    roots: HashMap<u32, (u8, Option<usize>)>,
+    /// Objects that were met.
+    pub(crate) met: u64,
+}
+
+/// A step of a path: an object, and what it holds the next one by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) object: u32,
+    pub(crate) held: Held,
+}
+
+/// A path: the root's tag and known leak, steps; the object itself stands behind them.
+pub(crate) struct Path {
+    pub(crate) root: u8,
+    pub(crate) library: Option<usize>,
+    pub(crate) steps: Vec<Step>,
+}
+
+impl Searched {
+    /// How `object` is held.
+    pub(crate) fn path(&self, follow: &Follow<'_>, object: u32) -> Path {
+        let mut steps = Vec::new();
+        let mut at = object;
+        // A root may have a parent as well where it was met again: the root counts.
+        while !self.roots.contains_key(&at) && self.parents[index(at)] != NONE {
+            let parent = self.parents[index(at)];
+            let mut by = None;
+            follow.each(parent, |held| {
+                if held.object == at
+                    && by.is_none_or(|by: Held| by.via == Via::Inner && held.via != Via::Inner)
+                {
+                    by = Some(held);
+                }
+            });
+            let lost = Held { object: at, via: Via::Inner, low: false, library: None };
+            steps.push(Step { object: parent, held: by.unwrap_or(lost) });
+            at = parent;
+        }
+        steps.reverse();
+        let (root, library) = self.roots.get(&at).copied().unwrap_or((0xff, None));
+        Path { root, library, steps }
+    }
+}
+
+/// Roots that a search begins with, in order: object, tag, whether late, known leak.
+struct Begin {
+    object: u32,
+    tag: u8,
+    low: bool,
+    library: Option<usize>,
+}
+
+/// Place of a kind of root among the others; `None`: it does not keep anything from being told a
+/// leak.
+const fn place(tag: u8) -> Option<u8> {
+    match tag {
+        0x08 => Some(0),
+        0x06 => Some(1),
+        0x05 => Some(2),
+        0x04 => Some(3),
+        0x07 => Some(4),
+        0x8e => Some(5),
+        0x02 => Some(6),
+        0x01 => Some(7),
+        0x03 => Some(8),
+        _ => None,
+    }
+}
+
+/// Local variables by the thread object they belong to.
+pub(crate) type Locals = HashMap<u32, (Vec<u32>, Option<usize>)>;
+
+/// Local variables of threads that have an object, and whether a rule knows the thread; those of a
+/// thread that is ignored are left out.
+pub(crate) fn locals(
+    dump: &Index,
+    rules: &Rules,
+    device: &Device,
+    mut thread_name: impl FnMut(u32) -> Option<String>,
+) -> Locals {
+    let mut threads: HashMap<u32, u32> = HashMap::new();
+    for root in dump.roots.iter().filter(|root| root.tag == 0x08) {
+        if let Some(object) = dump.object(root.id) {
+            threads.entry(root.thread).or_insert(object);
+        }
+    }
+    let known: HashMap<&str, usize> = rules
+        .references
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| rule.applies(device))
+        .filter_map(|(at, rule)| match &rule.pattern {
+            Pattern::Thread(name) => Some((name.as_str(), at)),
+            _ => None,
+        })
+        .collect();
+    let mut locals: Locals = HashMap::new();
+    let mut judged: HashMap<u32, Option<usize>> = HashMap::new();
+    for root in dump.roots.iter().filter(|root| root.tag == 0x03) {
+        let (Some(thread), Some(object)) = (threads.get(&root.thread), dump.object(root.id)) else {
+            continue;
+        };
+        let rule = *judged.entry(*thread).or_insert_with(|| {
+            if known.is_empty() { None } else { known.get(thread_name(*thread)?.as_str()).copied() }
+        });
+        match rule {
+            Some(at) if !rules.references[at].library => {}
+            rule => locals.entry(*thread).or_insert_with(|| (Vec::new(), rule)).0.push(object),
+        }
+    }
+    locals
+}
+
+fn begin(dump: &Index, graph: &Graph, rules: &Rules, device: &Device) -> Vec<Begin> {
+    let known: HashMap<&str, usize> = rules
+        .references
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| rule.applies(device))
+        .filter_map(|(at, rule)| match &rule.pattern {
+            Pattern::NativeGlobal(class) => Some((class.as_str(), at)),
+            _ => None,
+        })
+        .collect();
+    let threads: std::collections::HashSet<u32> = dump
+        .roots
+        .iter()
+        .filter(|root| root.tag == 0x08 && dump.object(root.id).is_some())
+        .map(|root| root.thread)
+        .collect();
+    let mut all: Vec<(u8, &str, Begin)> = Vec::new();
+    for root in &dump.roots {
+        let (Some(place), Some(object)) = (place(root.tag), dump.object(root.id)) else { continue };
+        // It comes as a reference of its thread.
+        if root.tag == 0x03 && threads.contains(&root.thread) {
+            continue;
+        }
+        let class = graph.class_name(dump, object);
+        let library = if root.tag == 0x01 { known.get(class).copied() } else { None };
+        if library.is_some_and(|rule| !rules.references[rule].library) {
+            continue;
+        }
+        let low = root.tag == 0x03 || library.is_some();
+        all.push((place, class, Begin { object, tag: root.tag, low, library }));
+    }
+    all.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+    all.into_iter().map(|(_, _, begin)| begin).collect()
+}
+
+/// Queues of the first search.
+struct Queues {
+    seen: Bits,
+    /// In the queue of those that come last.
+    late: Bits,
+    parents: Vec<u32>,
+    usual: VecDeque<u32>,
+    last: VecDeque<u32>,
+    /// Nothing usual is left: from now on everything goes to the last ones.
+    only_last: bool,
+}
+
+impl Queues {
+    /// Gives whether it counts: it was not met before, or only among those that come last.
+    #[inline]
+    fn put(&mut self, object: u32, parent: u32, low: bool, leaf: bool) -> bool {
+        if !self.seen.set(object) {
+            if low || self.only_last || !self.late.has(object) {
+                return false;
+            }
+            self.late.clear(object);
+            self.parents[index(object)] = parent;
+            self.usual.push_back(object);
+            return true;
+        }
+        self.parents[index(object)] = parent;
+        if leaf {
+            return true;
+        }
+        if low || self.only_last {
+            self.late.set(object);
+            self.last.push_back(object);
+        } else {
+            self.usual.push_back(object);
+        }
+        true
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        if let Some(object) = self.usual.pop_front() {
+            return Some(object);
+        }
+        self.only_last = true;
+        while let Some(object) = self.last.pop_front() {
+            if self.late.has(object) {
+                self.late.clear(object);
+                return Some(object);
+            }
+        }
+        None
+    }
+}
+
+/// Looks for `wanted` objects.
+pub(crate) fn search(
+    follow: &Follow<'_>,
+    rules: &Rules,
+    device: &Device,
+    wanted: &[u32],
+    native: &HashMap<u32, u64>,
+    progress: Progress<'_>,
+) -> Searched {
+    let (dump, graph) = (follow.dump, follow.graph);
+    let objects = graph.len();
+    let mut asked = Bits::new(objects);
+    for object in wanted {
+        asked.set(*object);
+    }
+    let mut queues = Queues {
+        seen: Bits::new(objects),
+        late: Bits::new(objects),
+        parents: vec![NONE; objects],
+        usual: VecDeque::new(),
+        last: VecDeque::new(),
+        only_last: false,
+    };
+    let mut roots = HashMap::new();
+    for begin in self::begin(dump, graph, rules, device) {
+        if queues.put(begin.object, NONE, begin.low, false) {
+            roots.insert(begin.object, (begin.tag, begin.library));
+        }
+    }
+    let (mut found, mut done) = (Vec::new(), 0_u64);
+    while let Some(object) = queues.take() {
+        done += 1;
+        if done.is_multiple_of(1 << 18) {
+            progress("paths", done, Some(objects as u64));
+        }
+        if asked.has(object) {
+            found.push(Found { object, ..Found::default() });
+            continue;
+        }
+        follow.each(object, |held| {
+            let leaf = held.via == Via::Inner || follow.is_leaf(held.object) && !asked.has(held.object);
+            queues.put(held.object, object, held.low, leaf);
+        });
+    }
+    let Queues { mut seen, parents, .. } = queues;
+    let met = seen.count();
+    attribute(follow, &asked, &mut seen, native, &mut found);
+    let mut unreachable: Vec<u32> = wanted.iter().copied().filter(|object| !seen.has(*object)).collect();
+    unreachable.sort_unstable();
+    unreachable.dedup();
+    Searched { found, unreachable, parents, roots, met }
+}
+
+/// The second search.
+fn attribute(
+    follow: &Follow<'_>,
+    asked: &Bits,
+    seen: &mut Bits,
+    native: &HashMap<u32, u64>,
+    found: &mut [Found],
+) {
+    let dump = follow.dump;
+    let sizes = Sizes::new(dump, follow.graph);
+    let bytes = |object| sizes.of(dump, follow.graph, object) + native.get(&object).copied().unwrap_or(0);
+    let place: HashMap<u32, usize> = found.iter().enumerate().map(|(at, found)| (found.object, at)).collect();
+    let mut queue = VecDeque::new();
+    for at in 0..found.len() {
+        let leak = found[at].object;
+        queue.push_back(leak);
+        (found[at].bytes, found[at].objects) = (bytes(leak), 1);
+        let mut met: Vec<usize> = Vec::new();
+        while let Some(object) = queue.pop_front() {
+            let told = &mut found[at];
+            follow.each(object, |held| {
+                if !seen.set(held.object) {
+                    if asked.has(held.object)
+                        && held.object != leak
+                        && let Some(other) = place.get(&held.object)
+                        && !met.contains(other)
+                        && met.len() < MOST_LABELS
+                    {
+                        met.push(*other);
+                    }
+                    return;
+                }
+                told.bytes = told.bytes.saturating_add(bytes(held.object));
+                told.objects += 1;
+                if asked.has(held.object) {
+                    told.also_retains.push(held.object);
+                }
+                if held.via != Via::Inner && !follow.is_leaf(held.object) {
+                    queue.push_back(held.object);
+                }
+            });
+        }
+        for other in met {
+            found[other].retained_by.push(leak);
+        }
+    }
+}
+
+/// More are not told of one object.
+pub(crate) const MOST_LABELS: usize = 64;
+
+/// Bytes as LeakCanary counts them.
+pub(crate) struct Sizes {
+    /// By class: the slot of a text's characters.
+    text: HashMap<u32, usize>,
+    wrappers: Vec<bool>,
+}
+
+impl Sizes {
+    pub(crate) fn new(dump: &Index, graph: &Graph) -> Self {
+        let mut sizes = Self { text: HashMap::new(), wrappers: vec![false; dump.classes.len()] };
+        for (at, class) in dump.classes.iter().enumerate() {
+            if class.name == "java.lang.String"
+                && let Some(slot) = graph.slot(dump, number(at), "value")
+            {
+                sizes.text.insert(number(at), slot);
+            }
+            sizes.wrappers[at] = class.name.strip_suffix("[]").is_some_and(is_wrapper);
+        }
+        sizes
+    }
+
+    /// A text with its characters, an array of wrappers with those, everything else by itself.
+    pub(crate) fn of(&self, _dump: &Index, graph: &Graph, object: u32) -> u64 {
+        let own = graph.bytes(object);
+        let Kind::Of(class) = graph.kind(object) else { return own };
+        if self.wrappers[index(class)] {
+            let held = graph.references(object);
+            return own + held.first().map_or(0, |first| graph.bytes(*first) * held.len() as u64);
+        }
+        match self.text.get(&class).and_then(|slot| graph.references(object).get(*slot)) {
+            Some(characters) if *characters != NONE => own + graph.bytes(*characters),
+            _ => own,
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Heap dumps of Java (`JAVA PROFILE 1.0.x`, HotSpot's and Android's), trimmed: what arrays of
+//! primitives hold (texts, bitmaps, buffers) is replaced by zeros. Every record keeps its place,
+//! length and references, so that whoever reads heap dumps finds the same objects, sizes and paths;
+//! and what is left compresses well. Values of single fields stay.
+//!
+//! Data flow: a dump → [`trim`], a visitor of the walk that copies → the trimmed dump, piece by piece:
+//! a dump is as large as its heap.
+//! [`trim_file`] keeps what [`crate::Keep`] names: what an analysis reads.
+//!
+//! A dump that is not whole, or that holds what nobody knows, is an error with its place.
+
+use std::io::{self, Read, Write};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::keep::Keep;
+use crate::read::{DumpFile, Odd, Progress, ReadError, Source, Stream, Told, Visit, walk};
+
+/// Copied at a time.
+const PIECE: usize = 1 << 16;
+static ZEROS: [u8; PIECE] = [0; PIECE];
+
+/// Why a dump cannot be trimmed. The texts fit behind "failed to trim FILE: ".
+#[derive(Debug, thiserror::Error)]
+pub enum TrimError {
+    /// Another file.
+    #[error("it is no heap dump of Java")]
+    NotHprof,
+    /// The file ends, or a record does, before what it announces.
+    #[error("it ends in the middle, at byte {at}")]
+    Cut {
+        /// Where.
+        at: u64,
+    },
+    /// A record of a heap that nobody knows.
+    #[error("byte {at} begins a record of an unknown kind (0x{tag:02x})")]
+    Unknown {
+        /// Its tag.
+        tag: u8,
+        /// Where.
+        at: u64,
+    },
+    /// The record that ends a dump is not there, or not the last one.
+    #[error("its last record is not the end of a heap dump")]
+    NoEnd,
+    /// A file of this machine.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It cannot be read again.
+    #[error("{0}")]
+    Read(#[from] ReadError),
+}
+
+/// What is written is compressed as `gzip` does.
+pub struct Packed<W: Write>(GzEncoder<W>);
+
+impl<W: Write> Packed<W> {
+    /// Nothing was written yet.
+    pub fn new(to: W) -> Self {
+        Self(GzEncoder::new(to, Compression::fast()))
+    }
+
+    /// The same, smaller and slower.
+    pub fn small(to: W) -> Self {
+        Self(GzEncoder::new(to, Compression::default()))
+    }
+
+    /// Writes the end.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn finish(self) -> io::Result<W> {
+        self.0.finish()
+    }
+}
+
+impl<W: Write> Write for Packed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Copies the dump `from` to `to` without what arrays of primitives hold. Gives the bytes that were
+/// replaced.
+///
+/// # Errors
+/// It is no whole dump, or cannot be read or written.
+pub fn trim(from: impl Read, to: impl Write) -> Result<u64, TrimError> {
+    trimmed(Stream(from), &Keep::default(), to, &|_, _, _| ())
+}
+
+/// The same of a file, but for what an analysis reads; texts that name nothing are left out.
+///
+/// # Errors
+/// It is no whole dump, or cannot be read or written.
+pub fn trim_file(
+    file: &DumpFile,
+    keep: &Keep,
+    to: impl Write,
+    progress: Progress<'_>,
+) -> Result<u64, TrimError> {
+    let zeroed = trimmed(file.source(false)?, keep, to, progress)?;
+    file.is_unchanged()?;
+    Ok(zeroed)
+}
+
+fn trimmed(
+    source: impl Source,
+    keep: &Keep,
+    to: impl Write,
+    progress: Progress<'_>,
+) -> Result<u64, TrimError> {
+    let told = Told { step: "trimming", all: source.bytes(), to: progress };
+    let mut trimming = Trimming { to, zeroed: 0, keep, told };
+    walk(source, PIECE, u64::MAX, &mut trimming)?;
+    trimming.to.flush()?;
+    Ok(trimming.zeroed)
+}
+
+struct Trimming<'a, W> {
+    to: W,
+    zeroed: u64,
+    keep: &'a Keep,
+    told: Told<'a>,
+}
+
+impl<W: Write> Visit for Trimming<'_, W> {
+    type Error = TrimError;
+    const COPIES: bool = true;
+
+    fn progress(&mut self, at: u64) {
+        self.told.at(at);
+    }
+
+    fn wants_text(&mut self, id: u64) -> bool {
+        self.keep.names.as_ref().is_none_or(|names| names.contains(&id))
+    }
+
+    fn primitive_array(&mut self, id: u64, _kind: u8, _count: u32, _at: u64) -> bool {
+        self.keep.arrays.contains(&id)
+    }
+
+    fn copy(&mut self, bytes: &[u8], content: bool) -> Result<(), TrimError> {
+        if content {
+            self.zeroed = self.zeroed.saturating_add(bytes.len() as u64);
+            self.to.write_all(ZEROS.get(..bytes.len()).unwrap_or_default())?;
+        } else {
+            self.to.write_all(bytes)?;
+        }
+        Ok(())
+    }
+
+    fn odd(&mut self, odd: Odd, at: u64) -> Result<(), TrimError> {
+        match odd {
+            Odd::UnknownObject(tag) => Err(TrimError::Unknown { tag, at }),
+            Odd::NoEnd => Err(TrimError::NoEnd),
+            Odd::UnknownRecord(_) | Odd::LongText | Odd::Wrapped => Ok(()),
+            _ => Err(TrimError::Cut { at }),
+        }
+    }
+
+    fn not_a_dump(&self) -> TrimError {
+        TrimError::NotHprof
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(tag: u8, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(body.len()).unwrap().to_be_bytes();
+        [&[tag, 0, 0, 0, 0], length.as_slice(), body].concat()
+    }
+
+    /// A root, a class, an instance, both kinds of arrays and what Android adds; `secret` lies in
+    /// arrays of primitives.
+    fn dump(id_bytes: u32, secret: &[u8]) -> Vec<u8> {
+        let id = |id: u8| {
+            let mut bytes = vec![0; id_bytes as usize];
+            *bytes.last_mut().unwrap() = id;
+            bytes
+        };
+        let (four, count) = ([0_u8; 4], u32::try_from(secret.len()).unwrap().to_be_bytes());
+        let class = [
+            [&[0x20][..], &id(1), &four].concat(),
+            id(0).repeat(6),
+            [&four[..], &[0, 1, 0, 9, 10, 1, 2, 3, 4]].concat(),
+            [&[0, 1][..], &id(7), &[2], &id(8)].concat(),
+            [&[0, 1][..], &id(6), &[4]].concat(),
+        ];
+        let heap = [
+            [&[0xfe, 0, 0, 0, 0x41][..], &id(3)].concat(),
+            [&[0x01][..], &id(4), &id(5)].concat(),
+            [&[0x8e][..], &id(4), &four, &four].concat(),
+            class.concat(),
+            [&[0x21][..], &id(4), &four, &id(1), &[0, 0, 0, 1, 1]].concat(),
+            [&[0x22][..], &id(9), &four, &[0, 0, 0, 2], &id(1), &id(4), &id(9)].concat(),
+            [&[0x23][..], &id(8), &four, &count, &[8], secret].concat(),
+        ];
+        let title = [&b"JAVA PROFILE 1.0.3\0"[..], &id_bytes.to_be_bytes(), &[1; 8]].concat();
+        let text = record(1, b"\0\0\0\x07value");
+        [title, text, record(0x1c, &heap.concat()), record(0x2c, &[])].concat()
+    }
+
+    #[test]
+    fn contents_of_arrays_go_and_everything_else_stays_where_it_was() {
+        for id_bytes in [4, 8] {
+            let mut trimmed = Vec::new();
+            let zeroed = trim(dump(id_bytes, b"a password").as_slice(), &mut trimmed).unwrap();
+            assert_eq!((zeroed, trimmed), (10, dump(id_bytes, &[0; 10])), "ids of {id_bytes} bytes");
+        }
+    }
+
+    /// HotSpot's of a small program, with few of its objects left; a seed of the fuzz target, whose
+    /// own two bytes stand before it.
+    const HOTSPOT: &[u8] = include_bytes!("../../../fuzz/seeds/hprof/hotspot");
+
+    #[test]
+    fn a_dump_of_hotspot_loses_its_texts_and_nothing_else() {
+        let dump = &HOTSPOT[2..];
+        let mut trimmed = Vec::new();
+        // What a reader of another language counted in its 29 arrays.
+        assert_eq!(trim(dump, &mut trimmed).unwrap(), 352);
+        let holds = |dump: &[u8], text: &str| dump.windows(text.len()).any(|at| at == text.as_bytes());
+        assert!(holds(dump, "a secret text") && !holds(&trimmed, "a secret text"));
+        for name in ["java/lang/String", "CASE_INSENSITIVE_ORDER", "LONGS"] {
+            assert!(holds(&trimmed, name), "{name}");
+        }
+        assert_eq!(trimmed.len(), dump.len());
+        let differs = dump.iter().zip(&trimmed).filter(|(before, after)| before != after);
+        assert!(differs.clone().count() <= 352 && differs.clone().all(|(_, after)| *after == 0));
+    }
+
+    #[test]
+    fn a_dump_of_any_length_passes_in_pieces() {
+        let secret = vec![7; PIECE * 3 + 1];
+        let mut trimmed = Vec::new();
+        trim(dump(4, &secret).as_slice(), &mut trimmed).unwrap();
+        assert_eq!(trimmed, dump(4, &vec![0; secret.len()]));
+    }
+
+    #[test]
+    fn a_dump_that_is_cut_anywhere_is_an_error_and_never_a_panic() {
+        let whole = dump(4, b"secret");
+        for end in 0..whole.len() {
+            assert!(trim(&whole[..end], io::sink()).is_err(), "cut at {end}");
+        }
+        assert!(matches!(trim(&b"PK\x03\x04"[..], io::sink()), Err(TrimError::NotHprof)));
+        let mut odd = whole;
+        let tag = odd.iter().position(|byte| *byte == 0xfe).unwrap();
+        odd[tag] = 0x77;
+        let why = trim(odd.as_slice(), io::sink()).unwrap_err().to_string();
+        assert_eq!(why, format!("byte {tag} begins a record of an unknown kind (0x77)"));
+    }
+
+    #[test]
+    fn a_length_that_leads_out_of_its_record_is_an_error() {
+        let heap = [&[0x23, 0, 0, 0, 1, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 11][..], &[1; 64]].concat();
+        let title = b"JAVA PROFILE 1.0.2\0\0\0\0\x04\0\0\0\0\0\0\0\0".to_vec();
+        let dump = [title, record(0x0c, &heap)].concat();
+        assert!(matches!(trim(dump.as_slice(), io::sink()), Err(TrimError::Cut { .. })));
+    }
+}

@@ -1,0 +1,195 @@
+//! Dumps that are cut, damaged, packed, or made to cost: an error or an answer that says so, never a
+//! panic, never more memory than came.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "what a test cannot do without fails it")]
+
+mod made;
+
+use std::io::Write as _;
+use std::sync::LazyLock;
+
+use made::{BOOL, Dump, REF, Value, record};
+use memgate_hprof::read::{DumpFile, Odd, ReadError};
+use memgate_hprof::{Dominators, Heap, Index, Question, Rules};
+
+/// Of a small program, with few of its objects left.
+const HOTSPOT: &[u8] = include_bytes!("../../../fuzz/seeds/hprof/hotspot");
+
+fn small() -> Vec<u8> {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.3", 4);
+    let object = dump.object;
+    let node = dump.class("java.util.LinkedList$Node", object, &[], &[("item", REF), ("next", REF)]);
+    let list = dump.class("java.util.LinkedList", object, &[], &[("first", REF)]);
+    let activity = dump.class("android.app.Activity", object, &[], &[("mDestroyed", BOOL), ("x", REF)]);
+    let over = dump.instance(activity, &[Value::Bool(true), Value::Ref(0)]);
+    let mut next = 0;
+    for _ in 0..20 {
+        next = dump.instance(node, &[Value::Ref(over), Value::Ref(next)]);
+    }
+    let list = dump.instance(list, &[Value::Ref(next)]);
+    let bytes = dump.bytes(b"abc");
+    let array = dump.class("java.lang.Object[]", object, &[], &[]);
+    let held = dump.array(array, &[list, 0, bytes]);
+    let holder = dump.class("Holder", object, &[("list", Value::Ref(held))], &[]);
+    dump.sticky(holder);
+    dump.thread(over, 3);
+    dump.local(list, 3, 1);
+    dump.finish()
+}
+
+/// Everything that can be asked of a dump.
+fn everything(bytes: Vec<u8>) -> Result<Index, ReadError> {
+    static RULES: LazyLock<Rules> = LazyLock::new(|| Rules::built_in().unwrap());
+    let rules = &*RULES;
+    let quiet = |_: &'static str, _: u64, _: Option<u64>| ();
+    let heap = Heap::read(DumpFile::of_bytes(bytes)?, rules, &quiet)?;
+    heap.analyse(rules, &Question { wanted: vec!["byte[]".to_owned()], only_wanted: false }, &quiet)?;
+    heap.threads(&quiet)?;
+    let Heap { dump, graph, .. } = heap;
+    let dominators = Dominators::of(&dump, graph, &quiet);
+    drop(dominators.by_class(&dump));
+    Ok(dump)
+}
+
+#[test]
+fn a_dump_that_is_cut_says_so_wherever_it_is_cut() {
+    for whole in [small(), HOTSPOT[2..].to_vec()] {
+        let whole_objects = everything(whole.clone()).unwrap();
+        assert!(!whole_objects.truncated());
+        for cut in (0..whole.len()).step_by((whole.len() / 200).max(1)) {
+            match everything(whole[..cut].to_vec()) {
+                Ok(dump) => {
+                    assert!(dump.truncated(), "cut at {cut}");
+                    assert!(dump.objects() <= whole_objects.objects(), "cut at {cut}");
+                }
+                Err(why) => assert!(matches!(why, ReadError::NotADump), "cut at {cut}: {why}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn damaged_bytes_make_no_panic() {
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random >> 16).unwrap() % below
+    };
+    for whole in [small(), HOTSPOT[2..].to_vec()] {
+        for _ in 0..400 {
+            let mut bytes = whole.clone();
+            for _ in 0..=next(4) {
+                let at = next(bytes.len());
+                bytes[at] = [0, 1, 0x20, 0x21, 0x22, 0x23, 0x7f, 0xff][next(8)];
+            }
+            drop(everything(bytes));
+        }
+    }
+}
+
+#[test]
+fn a_packed_dump_is_the_dump() {
+    let whole = small();
+    let plain = everything(whole.clone()).unwrap();
+    // HotSpot writes a member of its own for each piece.
+    let mut members = Vec::new();
+    for piece in whole.chunks(100) {
+        let mut packed = flate2::write::GzEncoder::new(&mut members, flate2::Compression::fast());
+        packed.write_all(piece).unwrap();
+        packed.finish().unwrap();
+    }
+    assert_eq!(everything(members.clone()).unwrap().counts, plain.counts);
+    let cut = everything(members[..members.len() - 20].to_vec()).unwrap();
+    assert!(cut.truncated());
+    let file = DumpFile::of_bytes(members.clone()).unwrap();
+    let mut restored = Vec::new();
+    file.unpack(&mut restored, &|_, _, _| ()).unwrap();
+    assert_eq!(restored, whole);
+    let file = DumpFile::of_bytes(members[..members.len() - 20].to_vec()).unwrap();
+    assert!(file.unpack(std::io::sink(), &|_, _, _| ()).is_err(), "half a dump is no dump");
+    let mut frames = vec![0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
+    for piece in whole.chunks(300) {
+        frames.extend(ruzstd::encoding::compress_to_vec(piece, ruzstd::encoding::CompressionLevel::Fastest));
+    }
+    assert_eq!(everything(frames).unwrap().counts, plain.counts);
+}
+
+#[test]
+fn lengths_that_lie_take_no_memory() {
+    let head = [b"JAVA PROFILE 1.0.2\0".as_slice(), &[0, 0, 0, 8], &[0; 8]].concat();
+    // An array of four billion elements, an instance of four billion bytes, a text of as many.
+    let id = [0, 0, 0, 0, 0, 0, 0, 16];
+    for (tag, body) in [
+        (0x1c, [&[0x22][..], &id, &[0; 4], &[0xff; 4], &id].concat()),
+        (0x1c, [&[0x21][..], &id, &[0; 4], &id, &[0xff; 4]].concat()),
+        (0x1c, [&[0x23][..], &id, &[0; 4], &[0xff; 4], &[11]].concat()),
+    ] {
+        let mut bytes = head.clone();
+        record(&mut bytes, tag, &body);
+        let dump = everything(bytes).unwrap();
+        assert_eq!((dump.objects(), dump.truncated()), (0, true));
+    }
+    let mut text = head;
+    text.extend([1, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 1]);
+    assert!(everything(text).unwrap().truncated());
+}
+
+#[test]
+fn classes_above_themselves_end() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let (a, b) = (dump.room(), dump.room());
+    dump.class_at(a, "A", b, &[], &[]);
+    // The helper would go round as well: the second class is written without it.
+    let mut bytes = dump.finish();
+    let at = bytes.windows(8).rposition(|id| id == b.to_be_bytes()).unwrap();
+    bytes[at..at + 8].copy_from_slice(&a.to_be_bytes());
+    let dump = everything(bytes).unwrap();
+    assert!(dump.odd.iter().any(|(odd, _, _)| odd == Odd::Hierarchy));
+}
+
+#[test]
+fn an_unknown_object_loses_the_rest_of_its_segment_alone() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let array = dump.bytes(b"first");
+    let mut bytes = dump.finish();
+    bytes.truncate(bytes.len() - 9);
+    record(&mut bytes, 0x1c, &[0x77, 1, 2, 3]);
+    let second = [&[0x23][..], &(array + 64).to_be_bytes(), &[0; 4], &[0, 0, 0, 2], &[8], b"ab"].concat();
+    record(&mut bytes, 0x1c, &second);
+    record(&mut bytes, 0x2c, &[]);
+    let dump = everything(bytes).unwrap();
+    assert_eq!((dump.counts.primitive_arrays, dump.truncated()), (2, true));
+    assert!(dump.odd.sentences().any(|told| told.contains("unknown kind (0x77)")));
+}
+
+#[test]
+fn ids_all_over_the_address_space_cost_no_page_each() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let node = dump.class("Node", object, &[], &[("next", REF)]);
+    let holder_id = dump.room();
+    let mut next = 0;
+    for n in 1..20_000_u64 {
+        let id = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !7;
+        dump.instance_at(id, node, &[Value::Ref(next)]);
+        next = id;
+    }
+    dump.class_at(holder_id, "Holder", object, &[("first", Value::Ref(next))], &[]);
+    dump.sticky(holder_id);
+    let heap =
+        Heap::read(DumpFile::of_bytes(dump.finish()).unwrap(), &Rules::default(), &|_, _, _| ()).unwrap();
+    let dominators = Dominators::of(&heap.dump, heap.graph, &|_, _, _| ());
+    assert_eq!(dominators.reachable(), 20_001);
+}
+
+#[test]
+fn another_file_is_no_heap_dump() {
+    for other in
+        [&b""[..], b"PK\x03\x04", b"JAVA PROFILE 1.0.2", b"JAVA PROFILE 1.0.2\0\0\0\0\x05\0\0\0\0\0\0\0\0"]
+    {
+        assert!(matches!(everything(other.to_vec()), Err(ReadError::NotADump)), "{other:?}");
+    }
+    assert!(matches!(everything(b"JAVA PROFILE 6.0.1\x01".to_vec()), Err(ReadError::Tailor)));
+}

@@ -1,0 +1,280 @@
+//! What holds what, how much goes with it: on dumps made here, whose truth is known.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "what a test cannot do without fails it")]
+
+mod made;
+
+use made::{BOOL, Dump, INT, REF, Value};
+use memgate_hprof::read::DumpFile;
+use memgate_hprof::{Analysis, Dominators, Heap, Index, Question, Rules, Status, tree, trim_file};
+
+fn heap(bytes: Vec<u8>) -> Heap {
+    let file = DumpFile::of_bytes(bytes).unwrap();
+    Heap::read(file, &Rules::built_in().unwrap(), &|_, _, _| ()).unwrap()
+}
+
+fn analysis(bytes: Vec<u8>, wanted: &[&str]) -> Analysis {
+    let rules = Rules::built_in().unwrap();
+    let question =
+        Question { wanted: wanted.iter().map(|class| (*class).to_owned()).collect(), only_wanted: false };
+    heap(bytes).analyse(&rules, &question, &|_, _, _| ()).unwrap()
+}
+
+fn dominators(bytes: Vec<u8>) -> (Index, Dominators) {
+    let Heap { dump, graph, .. } = heap(bytes);
+    let dominators = Dominators::of(&dump, graph, &|_, _, _| ());
+    (dump, dominators)
+}
+
+/// An app with one destroyed activity below a static field, and one in use.
+fn app(id_bytes: usize) -> Vec<u8> {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.3", id_bytes);
+    let object = dump.object;
+    dump.class("android.os.Build$VERSION", object, &[("SDK_INT", Value::Int(19))], &[]);
+    let activity = dump.class("android.app.Activity", object, &[], &[("mDestroyed", BOOL), ("mWindow", REF)]);
+    let main = dump.class("com.acme.Main", activity, &[], &[("payload", REF)]);
+    let payload = dump.bytes(&[7; 1000]);
+    let over = dump.instance(main, &[Value::Ref(payload), Value::Bool(true), Value::Ref(0)]);
+    let used = dump.instance(main, &[Value::Ref(0), Value::Bool(false), Value::Ref(0)]);
+    let array = dump.class("com.acme.Main[]", object, &[], &[]);
+    let held = dump.array(array, &[0, used, 0, over]);
+    let holder = dump.class("com.acme.Holder", object, &[("kept", Value::Ref(held))], &[]);
+    dump.sticky(holder);
+    dump.finish()
+}
+
+#[test]
+fn a_destroyed_activity_is_a_leak_with_its_path() {
+    for id_bytes in [4, 8] {
+        let found = analysis(app(id_bytes), &[]);
+        let [leak] = found.leaks.as_slice() else { panic!("{:?}", found.leaks) };
+        let class = 1 + id_bytes as u64 + id_bytes as u64;
+        assert_eq!((leak.attributed, leak.objects), (class + 1000, 2));
+        let text = tree(leak);
+        let told = "\
+┬───
+│ GC Root: System class
+│
+├─ com.acme.Holder class
+│    Leaking: NO (a class is never leaking)
+│    ↓ static Holder.kept
+│                    ~~~~
+├─ com.acme.Main[] array
+│    Leaking: UNKNOWN
+│    ↓ Main[3]
+│          ~~~
+╰→ com.acme.Main instance
+\u{200b}     Leaking: YES (Activity#mDestroyed is true)
+\u{200b}     Retaining 1.0 kB in 2 objects
+";
+        assert_eq!(text, told, "ids of {id_bytes} bytes");
+        // SHA-1 of "com.acme.Holder" "kept" "com.acme.Main[]" "[x]", as `sha1sum` tells it.
+        assert_eq!(leak.fingerprint, "c60f43d305c8d5aec2371b85b5bfee748545764b");
+    }
+}
+
+fn shown(found: &Analysis) -> String {
+    found
+        .leaks
+        .iter()
+        .map(|leak| format!("{} {}\n{}", leak.fingerprint, leak.attributed, tree(leak)))
+        .collect()
+}
+
+#[test]
+fn a_trimmed_dump_has_the_same_leaks_and_none_of_the_texts() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.3", 4);
+    let object = dump.object;
+    dump.name("a symbol that names nothing");
+    let string = dump.class("java.lang.String", object, &[], &[("value", REF)]);
+    let mut text = |dump: &mut Dump, text: &str| {
+        let characters = dump.bytes(text.as_bytes());
+        dump.instance(string, &[Value::Ref(characters)])
+    };
+    let made = text(&mut dump, "samsung");
+    dump.class("android.os.Build", object, &[("MANUFACTURER", Value::Ref(made))], &[]);
+    dump.class("android.os.Build$VERSION", object, &[("SDK_INT", Value::Int(19))], &[]);
+    let reference = dump.class("java.lang.ref.Reference", object, &[], &[("referent", REF)]);
+    let watcher = dump.class("com.squareup.leakcanary.KeyedWeakReference", reference, &[], &[("key", REF)]);
+    let secret = text(&mut dump, "a secret");
+    let session = dump.class("com.acme.Session", object, &[], &[("user", REF)]);
+    let held = dump.instance(session, &[Value::Ref(secret)]);
+    let key = text(&mut dump, "c0ffee");
+    dump.instance(watcher, &[Value::Ref(key), Value::Ref(held)]);
+    let holder = dump.class("com.acme.Holder", object, &[("kept", Value::Ref(held))], &[]);
+    dump.sticky(holder);
+    let whole = dump.finish();
+    let file = DumpFile::of_bytes(whole.clone()).unwrap();
+    let mut trimmed = Vec::new();
+    let keep = heap(whole.clone()).kept();
+    assert_eq!(trim_file(&file, &keep, &mut trimmed, &|_, _, _| ()).unwrap(), 8, "the secret");
+    let holds = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|at| at == text.as_bytes());
+    for (text, stays) in [("a secret", false), ("a symbol that", false), ("samsung", true), ("c0ffee", true)]
+    {
+        assert!(holds(&whole, text) && holds(&trimmed, text) == stays, "{text}");
+    }
+    let before = analysis(whole, &[]);
+    assert!(before.leaks.len() == 1 && shown(&before).contains("key = c0ffee"));
+    assert_eq!(shown(&analysis(trimmed.clone(), &[])), shown(&before));
+    let mut again = Vec::new();
+    let keep = heap(trimmed.clone()).kept();
+    trim_file(&DumpFile::of_bytes(trimmed.clone()).unwrap(), &keep, &mut again, &|_, _, _| ()).unwrap();
+    assert_eq!(again, trimmed, "trimmed twice");
+}
+
+#[test]
+fn a_known_leak_of_a_library_is_none_of_the_program() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.3", 4);
+    let object = dump.object;
+    dump.class("android.os.Build$VERSION", object, &[("SDK_INT", Value::Int(19))], &[]);
+    let activity = dump.class("android.app.Activity", object, &[], &[("mDestroyed", BOOL)]);
+    let over = dump.instance(activity, &[Value::Bool(true)]);
+    let cached = dump.class("android.text.TextLine", object, &[("sCached", Value::Ref(over))], &[]);
+    dump.sticky(cached);
+    let found = analysis(dump.finish(), &[]);
+    assert!(found.leaks.is_empty());
+    let [leak] = found.library_leaks.as_slice() else { panic!("{:?}", found.library_leaks) };
+    assert_eq!(leak.library.as_deref(), Some("static field android.text.TextLine#sCached"));
+    assert_eq!(leak.library_name.as_deref(), Some("TEXT_LINE__SCACHED"));
+}
+
+/// A map of OpenJDK with one entry, whose key is a text.
+fn map(dump: &mut Dump, key: &str, value: u64) -> u64 {
+    let object = dump.object;
+    let string = dump.class("java.lang.String", object, &[], &[("value", REF)]);
+    let characters = dump.bytes(key.as_bytes());
+    let key = dump.instance(string, &[Value::Ref(characters)]);
+    let node =
+        dump.class("java.util.HashMap$Node", object, &[], &[("key", REF), ("value", REF), ("next", REF)]);
+    let entry = dump.instance(node, &[Value::Ref(key), Value::Ref(value), Value::Ref(0)]);
+    let array = dump.class("java.util.HashMap$Node[]", object, &[], &[]);
+    let table = dump.array(array, &[0, entry]);
+    let class = dump.class("java.util.HashMap", object, &[], &[("table", REF), ("size", INT)]);
+    dump.instance(class, &[Value::Ref(table), Value::Int(1)])
+}
+
+#[test]
+fn a_map_holds_its_values_by_their_keys() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let session = dump.class("com.acme.Session", object, &[], &[("open", BOOL)]);
+    let held = dump.instance(session, &[Value::Bool(true)]);
+    let map = map(&mut dump, "ada\x1b", held);
+    let holder = dump.class("com.acme.Holder", object, &[("sessions", Value::Ref(map))], &[]);
+    dump.sticky(holder);
+    let found = analysis(dump.finish(), &["com.acme.Session"]);
+    let path: Vec<_> = found.leaks[0].path.iter().map(|node| node.class.as_str()).collect();
+    assert_eq!(path, ["com.acme.Holder", "java.util.HashMap", "com.acme.Session"]);
+    assert_eq!(found.leaks[0].path[1].reference.as_ref().unwrap().name, "[\"ada\\u{1b}\"]");
+}
+
+#[test]
+fn rings_of_entries_end() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let node = dump.class("java.util.LinkedList$Node", object, &[], &[("item", REF), ("next", REF)]);
+    let session = dump.class("com.acme.Session", object, &[], &[("open", BOOL)]);
+    let held = dump.instance(session, &[Value::Bool(true)]);
+    let (first, second) = (dump.room(), dump.room());
+    dump.instance_at(first, node, &[Value::Ref(0), Value::Ref(second)]);
+    dump.instance_at(second, node, &[Value::Ref(held), Value::Ref(second)]);
+    let list = dump.class("java.util.LinkedList", object, &[], &[("first", REF)]);
+    let list = dump.instance(list, &[Value::Ref(first)]);
+    let holder = dump.class("com.acme.Holder", object, &[("list", Value::Ref(list))], &[]);
+    dump.sticky(holder);
+    let found = analysis(dump.finish(), &["com.acme.Session"]);
+    assert_eq!(found.leaks.len(), 1);
+}
+
+#[test]
+fn a_thread_holds_what_its_locals_hold() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let thread = dump.class("java.lang.Thread", object, &[], &[("threadStatus", INT), ("group", REF)]);
+    let worker = dump.instance(thread, &[Value::Int(0x191), Value::Ref(0)]);
+    let session = dump.class("com.acme.Session", object, &[], &[("open", BOOL)]);
+    let held = dump.instance(session, &[Value::Bool(true)]);
+    dump.thread(worker, 7);
+    dump.local(held, 7, 0);
+    let bytes = dump.finish();
+    let found = analysis(bytes.clone(), &["com.acme.Session"]);
+    assert_eq!(found.leaks[0].root, "Thread object");
+    assert_eq!(found.leaks[0].path[0].reference.as_ref().unwrap().name, "<Java Local>");
+    let threads = heap(bytes).threads(&|_, _, _| ()).unwrap();
+    assert_eq!(
+        (threads[0].state, threads[0].locals[0].class.as_str()),
+        (Some("WAITING"), "com.acme.Session")
+    );
+}
+
+#[test]
+fn rules_of_the_user_find_what_memgate_does_not_know() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let session = dump.class("com.acme.Session", object, &[], &[("closed", BOOL)]);
+    let closed = dump.instance(session, &[Value::Bool(true)]);
+    let open = dump.instance(session, &[Value::Bool(false)]);
+    let statics = [("a", Value::Ref(closed)), ("b", Value::Ref(open))];
+    let holder = dump.class("com.acme.Holder", object, &statics, &[]);
+    dump.sticky(holder);
+    let file = DumpFile::of_bytes(dump.finish()).unwrap();
+    let mut rules = Rules::built_in().unwrap();
+    let text = "[[rule]]\nclass = \"com.acme.Session\"\nfield = \"closed\"\nleaking = \"true\"\n";
+    rules.add(text).unwrap();
+    let heap = Heap::read(file, &rules, &|_, _, _| ()).unwrap();
+    let found = heap.analyse(&rules, &Question::default(), &|_, _, _| ()).unwrap();
+    assert_eq!((found.leaks.len(), found.leaks[0].instances), (1, 1));
+    let last = found.leaks[0].path.last().unwrap();
+    assert_eq!((last.status, last.why.as_str()), (Status::Leaking, "Session#closed is true"));
+}
+
+/// Two ways to one object; a circle behind it.
+#[test]
+fn what_two_objects_hold_is_retained_by_neither() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let pair = dump.class("Pair", object, &[], &[("a", REF), ("b", REF)]);
+    let (left, right, both, back) = (dump.room(), dump.room(), dump.room(), dump.room());
+    dump.instance_at(left, pair, &[Value::Ref(both), Value::Ref(0)]);
+    dump.instance_at(right, pair, &[Value::Ref(both), Value::Ref(0)]);
+    dump.instance_at(both, pair, &[Value::Ref(back), Value::Ref(0)]);
+    dump.instance_at(back, pair, &[Value::Ref(both), Value::Ref(back)]);
+    let top = dump.instance(pair, &[Value::Ref(left), Value::Ref(right)]);
+    let holder = dump.class("Holder", object, &[("top", Value::Ref(top))], &[]);
+    dump.sticky(holder);
+    let (index, dominators) = dominators(dump.finish());
+    let of = |id| index.object(id).unwrap();
+    let retained = |id| dominators.retained(of(id)).unwrap();
+    assert_eq!((retained(left), retained(right), retained(both), retained(top)), (16, 16, 32, 80));
+    assert_eq!(dominators.above(of(both)), Some(of(top)), "not the left or the right one");
+    let pairs = dominators.by_class(&index);
+    let pair = pairs.iter().find(|class| class.name == "Pair").unwrap();
+    assert_eq!((pair.count, pair.bytes, pair.retained, pair.largest), (5, 80, 80, 80));
+}
+
+#[test]
+fn a_chain_of_a_million_objects_takes_no_stack() {
+    const LONG: usize = 1_000_000;
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let node = dump.class("Node", object, &[], &[("next", REF)]);
+    let mut next = 0;
+    for _ in 0..LONG {
+        next = dump.instance(node, &[Value::Ref(next)]);
+    }
+    let holder = dump.class("Holder", object, &[("first", Value::Ref(next))], &[]);
+    dump.sticky(holder);
+    let bytes = dump.finish();
+    // The last one of the chain is asked for: its path has a million steps.
+    let first_made = format!("0x{:x}", 0x1000_0000 + 3 * 16);
+    let found = analysis(bytes.clone(), &[first_made.as_str()]);
+    let leak = &found.leaks[0];
+    assert!(leak.path.len() <= 201, "{}", leak.path.len());
+    assert!(
+        leak.path
+            .iter()
+            .any(|node| node.labels.iter().any(|label| label.contains("more objects of the path")))
+    );
+    let (_, dominators) = dominators(bytes);
+    assert_eq!((dominators.reachable(), dominators.bytes()), (LONG + 2, 8 * LONG as u64 + 8));
+}

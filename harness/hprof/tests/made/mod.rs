@@ -1,0 +1,220 @@
+//! Heap dumps made for tests: what a virtual machine would write of a few objects.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::collections::HashMap;
+
+/// A value of a field.
+#[derive(Clone, Copy)]
+pub(crate) enum Value {
+    /// A reference.
+    Ref(u64),
+    Bool(bool),
+    Int(i32),
+}
+
+impl Value {
+    const fn kind(self) -> u8 {
+        match self {
+            Self::Ref(_) => 2,
+            Self::Bool(_) => 4,
+            Self::Int(_) => 10,
+        }
+    }
+}
+
+/// A dump that grows.
+pub(crate) struct Dump {
+    id_bytes: usize,
+    title: &'static str,
+    names: HashMap<String, u64>,
+    head: Vec<u8>,
+    heap: Vec<u8>,
+    next: u64,
+    serial: u32,
+    /// Class id to name, super class and field kinds.
+    classes: HashMap<u64, (u64, Vec<u8>)>,
+    pub(crate) object: u64,
+}
+
+/// Reference, boolean, int.
+pub(crate) const REF: u8 = 2;
+pub(crate) const BOOL: u8 = 4;
+pub(crate) const INT: u8 = 10;
+
+impl Dump {
+    pub(crate) fn new(title: &'static str, id_bytes: usize) -> Self {
+        let mut dump = Self {
+            id_bytes,
+            title,
+            names: HashMap::new(),
+            head: Vec::new(),
+            heap: Vec::new(),
+            next: 0x1000_0000,
+            serial: 0,
+            classes: HashMap::new(),
+            object: 0,
+        };
+        dump.object = dump.class("java.lang.Object", 0, &[], &[]);
+        dump
+    }
+
+    fn id(&self, id: u64) -> Vec<u8> {
+        id.to_be_bytes()[8 - self.id_bytes..].to_vec()
+    }
+
+    /// Room for an object: its id.
+    pub(crate) fn room(&mut self) -> u64 {
+        self.next += 16;
+        self.next
+    }
+
+    pub(crate) fn name(&mut self, text: &str) -> u64 {
+        if let Some(id) = self.names.get(text) {
+            return *id;
+        }
+        let id = 0x100 + self.names.len() as u64;
+        self.names.insert(text.to_owned(), id);
+        let body = [self.id(id), text.as_bytes().to_vec()].concat();
+        record(&mut self.head, 0x01, &body);
+        id
+    }
+
+    pub(crate) fn class(
+        &mut self,
+        name: &str,
+        above: u64,
+        statics: &[(&str, Value)],
+        fields: &[(&str, u8)],
+    ) -> u64 {
+        let id = self.room();
+        self.class_at(id, name, above, statics, fields);
+        id
+    }
+
+    pub(crate) fn class_at(
+        &mut self,
+        id: u64,
+        name: &str,
+        above: u64,
+        statics: &[(&str, Value)],
+        fields: &[(&str, u8)],
+    ) {
+        self.serial += 1;
+        let name = self.name(name);
+        let body = [self.serial.to_be_bytes().to_vec(), self.id(id), vec![0; 4], self.id(name)].concat();
+        record(&mut self.head, 0x02, &body);
+        let kinds: Vec<u8> = fields.iter().map(|(_, kind)| *kind).collect();
+        self.classes.insert(id, (above, kinds));
+        let bytes = self.instance_bytes(id);
+        let mut out = [vec![0x20], self.id(id), vec![0; 4], self.id(above)].concat();
+        (0..5).for_each(|_| out.extend(self.id(0)));
+        out.extend(bytes.to_be_bytes());
+        out.extend([0, 0]);
+        out.extend(u16::try_from(statics.len()).unwrap().to_be_bytes());
+        for (name, value) in statics {
+            let name = self.name(name);
+            out.extend(self.id(name));
+            out.push(value.kind());
+            out.extend(self.value(*value));
+        }
+        out.extend(u16::try_from(fields.len()).unwrap().to_be_bytes());
+        for (name, kind) in fields {
+            let name = self.name(name);
+            out.extend(self.id(name));
+            out.push(*kind);
+        }
+        self.heap.extend(out);
+    }
+
+    fn instance_bytes(&self, class: u64) -> u32 {
+        let (mut bytes, mut at) = (0, class);
+        while let Some((above, kinds)) = self.classes.get(&at) {
+            bytes += kinds
+                .iter()
+                .map(|kind| {
+                    if *kind == REF {
+                        self.id_bytes
+                    } else if *kind == BOOL {
+                        1
+                    } else {
+                        4
+                    }
+                })
+                .sum::<usize>();
+            at = *above;
+        }
+        u32::try_from(bytes).unwrap()
+    }
+
+    fn value(&self, value: Value) -> Vec<u8> {
+        match value {
+            Value::Ref(id) => self.id(id),
+            Value::Bool(truth) => vec![u8::from(truth)],
+            Value::Int(number) => number.to_be_bytes().to_vec(),
+        }
+    }
+
+    /// Own fields first, then those of the class above.
+    pub(crate) fn instance(&mut self, class: u64, values: &[Value]) -> u64 {
+        let id = self.room();
+        self.instance_at(id, class, values);
+        id
+    }
+
+    pub(crate) fn instance_at(&mut self, id: u64, class: u64, values: &[Value]) {
+        let values: Vec<u8> = values.iter().flat_map(|value| self.value(*value)).collect();
+        let length = u32::try_from(values.len()).unwrap().to_be_bytes();
+        let out = [vec![0x21], self.id(id), vec![0; 4], self.id(class), length.to_vec(), values].concat();
+        self.heap.extend(out);
+    }
+
+    pub(crate) fn array(&mut self, class: u64, elements: &[u64]) -> u64 {
+        let id = self.room();
+        let count = u32::try_from(elements.len()).unwrap().to_be_bytes();
+        let mut out = [vec![0x22], self.id(id), vec![0; 4], count.to_vec(), self.id(class)].concat();
+        elements.iter().for_each(|element| out.extend(self.id(*element)));
+        self.heap.extend(out);
+        id
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> u64 {
+        let id = self.room();
+        let count = u32::try_from(bytes.len()).unwrap().to_be_bytes();
+        let out = [vec![0x23], self.id(id), vec![0; 4], count.to_vec(), vec![8], bytes.to_vec()].concat();
+        self.heap.extend(out);
+        id
+    }
+
+    /// A class is held as by the boot loader.
+    pub(crate) fn sticky(&mut self, id: u64) {
+        let out = [vec![0x05], self.id(id)].concat();
+        self.heap.extend(out);
+    }
+
+    pub(crate) fn thread(&mut self, id: u64, serial: u32) {
+        let out = [vec![0x08], self.id(id), serial.to_be_bytes().to_vec(), vec![0; 4]].concat();
+        self.heap.extend(out);
+    }
+
+    pub(crate) fn local(&mut self, id: u64, serial: u32, frame: u32) {
+        let serial = serial.to_be_bytes().to_vec();
+        let out = [vec![0x03], self.id(id), serial, frame.to_be_bytes().to_vec()].concat();
+        self.heap.extend(out);
+    }
+
+    /// The file, its heap in segments of about so many bytes, cut anywhere if `cut`.
+    pub(crate) fn finish(&self) -> Vec<u8> {
+        let id_bytes = u32::try_from(self.id_bytes).unwrap().to_be_bytes();
+        let mut out = [self.title.as_bytes(), &[0], &id_bytes, &1_500_000_000_000_u64.to_be_bytes()].concat();
+        out.extend(&self.head);
+        record(&mut out, 0x1c, &self.heap);
+        record(&mut out, 0x2c, &[]);
+        out
+    }
+}
+
+pub(crate) fn record(out: &mut Vec<u8>, tag: u8, body: &[u8]) {
+    out.extend([tag, 0, 0, 0, 0]);
+    out.extend(u32::try_from(body.len()).unwrap().to_be_bytes());
+    out.extend(body);
+}

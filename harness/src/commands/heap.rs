@@ -1,0 +1,281 @@
+//! `memgate heap`: looks into heap dumps.
+//!
+//! Data flow: the dump → `memgate_hprof` (passes over it, with progress) → what was asked for, as
+//! text or JSON → exit code: 1 for leaks and growth over the limit, 2 for a dump that is not whole.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use memgate_hprof::read::{DumpFile, Oddities, ReadError};
+use memgate_hprof::{Dominators, Heap, Index, Question, Rules};
+
+use crate::cli::{HeapOrder, HeapQuestion, HeapRequest};
+use crate::exit::{self, ExpectedError};
+use crate::output::{Console, Progress};
+
+mod copy;
+mod show;
+
+use show::{Changed, ClassRow, Shown};
+
+/// A rules file is not larger.
+const LARGEST_RULES: u64 = 16 << 20;
+/// Progress is told in units of so many bytes, or objects.
+const UNIT: u64 = 1 << 20;
+
+pub(super) fn heap(request: &HeapRequest, console: &Console) -> Result<u8, ExpectedError> {
+    let watch = Watch { console, shown: RefCell::new(None) };
+    match &request.question {
+        HeapQuestion::Trim { to, zero, prove } => {
+            return copy::trim(&request.file, to, *zero, *prove, &watch);
+        }
+        HeapQuestion::Restore { to } => return copy::restore(&request.file, to, &watch),
+        _ => {}
+    }
+    let (shown, code, odd) = answer(request, &watch)?;
+    drop(watch);
+    let text = if request.json { shown.json() } else { Ok(shown.text()) };
+    let text = text.map_err(|why| ExpectedError::Machinery {
+        what: format!("cannot write JSON: {why}"),
+        hint: String::new(),
+    })?;
+    console.result(text.as_bytes())?;
+    let truncated = odd.iter().filter(|(_, odd)| odd.truncated());
+    let mut not_whole = false;
+    for (path, odd) in truncated {
+        for sentence in odd.sentences() {
+            console.warning(&format!("{}: {sentence}", path.display()));
+        }
+        not_whole = true;
+    }
+    if not_whole && !request.allow_truncated {
+        console.hint("figures are those of what is there; --allow-truncated takes them as they are");
+        return Ok(if code == exit::PASS { exit::NOT_MEASURED } else { code });
+    }
+    Ok(code)
+}
+
+type Answer = (Shown, u8, Vec<(PathBuf, Oddities)>);
+
+fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
+    let path = request.file.as_path();
+    match &request.question {
+        HeapQuestion::Analyze { leaks, rules, top, exact } => {
+            let rules = read_rules(rules)?;
+            let heap = read_heap(path, &rules, watch)?;
+            let odd = heap.dump.odd.clone();
+            for name in leaks {
+                known(&heap, name)?;
+            }
+            let question = Question { wanted: leaks.clone(), only_wanted: false };
+            let mut analysis =
+                watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
+            let code = if analysis.leaks.is_empty() { exit::PASS } else { exit::FAIL };
+            let mut largest = Vec::new();
+            if *exact {
+                let (dump, dominators) = dominators(heap, watch);
+                for leak in analysis.leaks.iter_mut().chain(&mut analysis.library_leaks) {
+                    let object = leak.path.last().and_then(|node| dump.object(node.id));
+                    leak.retained = object.and_then(|object| dominators.retained(object));
+                }
+                largest = show::trees(&dump, &dominators, None, 1, 10);
+            }
+            Ok((Shown::analysis(path, analysis, largest, *top, *exact), code, vec![(path.to_owned(), odd)]))
+        }
+        HeapQuestion::Paths { of, top } => {
+            let rules = read_rules(&[])?;
+            let heap = read_heap(path, &rules, watch)?;
+            let odd = heap.dump.odd.clone();
+            known(&heap, of)?;
+            let question = Question { wanted: vec![of.clone()], only_wanted: true };
+            let analysis = watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
+            Ok((Shown::paths(analysis, *top), exit::PASS, vec![(path.to_owned(), odd)]))
+        }
+        HeapQuestion::Classes { retained, sort, top } => classes(path, *retained, *sort, *top, watch),
+        HeapQuestion::Dominators { of, depth, top } => {
+            let heap = read_heap(path, &Rules::default(), watch)?;
+            let odd = heap.dump.odd.clone();
+            let from = of.as_deref().map(|name| known(&heap, name)).transpose()?;
+            let (dump, dominators) = dominators(heap, watch);
+            let trees = show::trees(&dump, &dominators, from.as_deref(), *depth, *top);
+            Ok((Shown::dominators(&dump, &dominators, trees), exit::PASS, vec![(path.to_owned(), odd)]))
+        }
+        HeapQuestion::Threads => {
+            // The one field that tells what a thread does.
+            let heap = read_heap(path, &read_rules(&[])?, watch)?;
+            let threads = watch.passes(|told| heap.threads(told)).map_err(bad(path))?;
+            Ok((Shown::Threads { threads }, exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
+        }
+        HeapQuestion::Diff { old, fail_over, top } => diff(old, path, *fail_over, *top, watch),
+        HeapQuestion::Trim { .. } | HeapQuestion::Restore { .. } => {
+            Err(ExpectedError::Machinery { what: "a copy is no question".to_owned(), hint: String::new() })
+        }
+        HeapQuestion::Check => {
+            let file = open(path)?;
+            let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
+            Ok((Shown::check(&file, &dump), exit::PASS, vec![(path.to_owned(), dump.odd)]))
+        }
+    }
+}
+
+fn classes(
+    path: &Path,
+    retained: bool,
+    sort: Option<HeapOrder>,
+    top: usize,
+    watch: &Watch<'_>,
+) -> Result<Answer, ExpectedError> {
+    let (mut rows, odd) = if retained {
+        let heap = read_heap(path, &Rules::default(), watch)?;
+        let odd = heap.dump.odd.clone();
+        let (dump, dominators) = dominators(heap, watch);
+        let all = dominators.by_class(&dump);
+        (all.into_iter().map(ClassRow::from).collect(), odd)
+    } else {
+        let file = open(path)?;
+        let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
+        (by_name(&dump).into_iter().map(ClassRow::from).collect::<Vec<_>>(), dump.odd)
+    };
+    let order = sort.unwrap_or(if retained { HeapOrder::Retained } else { HeapOrder::Shallow });
+    rows.sort_by_key(|row: &ClassRow| {
+        std::cmp::Reverse(match order {
+            HeapOrder::Retained => row.retained.unwrap_or(0),
+            HeapOrder::Shallow => row.bytes,
+            HeapOrder::Count => row.count,
+        })
+    });
+    Ok((Shown::classes(rows, top), exit::PASS, vec![(path.to_owned(), odd)]))
+}
+
+/// Objects and bytes by the name of their class.
+fn by_name(dump: &Index) -> BTreeMap<String, (u64, u64)> {
+    let mut all: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for (name, tally) in dump.kinds() {
+        let sum = all.entry(name.to_owned()).or_default();
+        *sum = (sum.0 + tally.count, sum.1.saturating_add(tally.bytes));
+    }
+    all
+}
+
+fn diff(
+    old: &Path,
+    new: &Path,
+    fail_over: Option<u64>,
+    top: usize,
+    watch: &Watch<'_>,
+) -> Result<Answer, ExpectedError> {
+    let read = |path: &Path| -> Result<(BTreeMap<String, (u64, u64)>, Oddities), ExpectedError> {
+        let file = open(path)?;
+        let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
+        Ok((by_name(&dump), dump.odd))
+    };
+    let ((before, odd_before), (mut after, odd_after)) = (read(old)?, read(new)?);
+    let mut changes: Vec<Changed> = Vec::new();
+    for (class, before) in before {
+        let after = after.remove(&class).unwrap_or_default();
+        changes.push(Changed::new(class, before, after));
+    }
+    changes.extend(after.into_iter().map(|(class, after)| Changed::new(class, (0, 0), after)));
+    changes.retain(|change| change.bytes != 0 || change.count != 0);
+    changes
+        .sort_by_key(|change| std::cmp::Reverse((change.bytes.unsigned_abs(), change.count.unsigned_abs())));
+    let over = fail_over.is_some_and(|most| {
+        changes.iter().any(|change| u64::try_from(change.bytes).is_ok_and(|bytes| bytes > most))
+    });
+    let code = if over { exit::FAIL } else { exit::PASS };
+    let odd = vec![(old.to_owned(), odd_before), (new.to_owned(), odd_after)];
+    Ok((Shown::diff(changes, top), code, odd))
+}
+
+fn open(path: &Path) -> Result<DumpFile, ExpectedError> {
+    DumpFile::open(path).map_err(bad(path))
+}
+
+fn read_heap(path: &Path, rules: &Rules, watch: &Watch<'_>) -> Result<Heap, ExpectedError> {
+    let file = open(path)?;
+    watch.passes(|told| Heap::read(file, rules, told)).map_err(bad(path))
+}
+
+fn dominators(heap: Heap, watch: &Watch<'_>) -> (Index, Dominators) {
+    let Heap { dump, graph, .. } = heap;
+    let dominators = watch.passes(|told| Dominators::of(&dump, graph, told));
+    (dump, dominators)
+}
+
+fn read_rules(files: &[PathBuf]) -> Result<Rules, ExpectedError> {
+    let mut rules = Rules::built_in().map_err(|why| ExpectedError::Machinery {
+        what: format!("the built-in rules cannot be read: {why}"),
+        hint: String::new(),
+    })?;
+    for path in files {
+        let failed = || ExpectedError::file("read", path);
+        let wrong = |why: String| ExpectedError::Session {
+            path: path.clone(),
+            why,
+            hint: "docs/heap.md shows how rules are written".to_owned(),
+        };
+        if fs::metadata(path).map_err(failed())?.len() > LARGEST_RULES {
+            return Err(wrong("it is larger than 16 MiB".to_owned()));
+        }
+        let text = fs::read_to_string(path).map_err(failed())?;
+        rules.add(&text).map_err(|why| wrong(why.to_string()))?;
+    }
+    Ok(rules)
+}
+
+/// Objects by class or id; it must be there.
+fn known(heap: &Heap, name: &str) -> Result<Vec<u32>, ExpectedError> {
+    heap.named(name).ok_or_else(|| ExpectedError::Usage {
+        what: format!("there is no object `{name}` in {}", show::printable(&heap.dump.header.title)),
+        hint: "`memgate heap classes FILE` lists the classes; an id begins with 0x".to_owned(),
+    })
+}
+
+fn bad(path: &Path) -> impl Fn(ReadError) -> ExpectedError {
+    let path = path.to_owned();
+    move |why| {
+        let hint = match &why {
+            ReadError::NotADump => "a heap dump begins with `JAVA PROFILE 1.0`, plain, in gzip or in zstd",
+            ReadError::Changed => "jcmd and am dumpheap end when the dump is written",
+            ReadError::Tailor | ReadError::TooMany => "",
+            ReadError::Io(source) => {
+                let source = std::io::Error::new(source.kind(), source.to_string());
+                return ExpectedError::File { action: "read", path: path.clone(), source };
+            }
+        };
+        ExpectedError::Session { path: path.clone(), why: why.to_string(), hint: hint.to_owned() }
+    }
+}
+
+/// Tells what is done, once it takes longer.
+struct Watch<'a> {
+    console: &'a Console,
+    shown: RefCell<Option<(&'static str, Progress<'a>)>>,
+}
+
+impl Watch<'_> {
+    fn passes<T>(&self, work: impl FnOnce(memgate_hprof::read::Progress<'_>) -> T) -> T {
+        let done = work(&|step, at, all| self.told(step, at, all));
+        *self.shown.borrow_mut() = None;
+        done
+    }
+
+    fn told(&self, step: &'static str, at: u64, all: Option<u64>) {
+        let scale = if all.is_some_and(|all| all < UNIT) { 1 } else { UNIT };
+        let mut shown = self.shown.borrow_mut();
+        if shown.as_ref().is_none_or(|(before, _)| *before != step) {
+            *shown = None;
+            let total = all.map(|all| all / scale);
+            let progress = match total {
+                Some(total) => Progress::of_silent_tests(self.console, step, total),
+                None => Progress::beside_tests(self.console, step, None),
+            };
+            *shown = Some((step, progress));
+        }
+        if let Some((_, progress)) = shown.as_mut() {
+            progress.update(at / scale, if scale == 1 { "" } else { "Mi" });
+        }
+    }
+}

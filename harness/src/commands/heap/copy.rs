@@ -1,0 +1,145 @@
+//! `memgate heap trim` and `restore`: copies of dumps. A copy that fails does not stay.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::Path;
+
+use memgate_hprof::read::{DumpFile, Packing, ReadError};
+use memgate_hprof::{Heap, Keep, Packed, Question, RestoreError, Rules, TrimError, tree};
+
+use super::{Watch, bad, open, read_heap, read_rules};
+use crate::exit::{self, ExpectedError};
+
+const STREAM: &str = "-";
+
+/// A dump without contents.
+pub(super) fn trim(
+    from: &Path,
+    to: &Path,
+    zero: bool,
+    prove: bool,
+    watch: &Watch<'_>,
+) -> Result<u8, ExpectedError> {
+    let wrong = |why: TrimError| match why {
+        TrimError::Read(why) => bad(from)(why),
+        why => ExpectedError::Session { path: from.to_owned(), why: why.to_string(), hint: String::new() },
+    };
+    let usage =
+        |what: &str, hint: &str| ExpectedError::Usage { what: what.to_owned(), hint: hint.to_owned() };
+    if from.as_os_str() == STREAM {
+        if !zero {
+            let hint = "add --zero, or write the dump to a file first";
+            return Err(usage(
+                "what is to be kept is only known at the end of a dump: it must be a file",
+                hint,
+            ));
+        }
+        write(to, |out| memgate_hprof::trim(io::stdin().lock(), out).map_err(wrong))?;
+        return Ok(exit::PASS);
+    }
+    if same(from, to) {
+        return Err(usage("a dump cannot be trimmed into itself", "name another file"));
+    }
+    if prove && to.as_os_str() == STREAM {
+        return Err(usage("--prove reads the trimmed dump again: it must be a file", ""));
+    }
+    let rules = read_rules(&[])?;
+    let file = open(from)?;
+    let (keep, before) = if zero {
+        (Keep::default(), None)
+    } else {
+        let heap = read_heap(from, &rules, watch)?;
+        (heap.kept(), prove.then(|| leaks(&heap, &rules, watch)).transpose().map_err(bad(from))?)
+    };
+    write(to, |out| watch.passes(|told| memgate_hprof::trim_file(&file, &keep, out, told)).map_err(wrong))?;
+    if let Some(before) = before {
+        let heap = read_heap(to, &rules, watch)?;
+        if leaks(&heap, &rules, watch).map_err(bad(to))? != before {
+            return Err(ExpectedError::Machinery {
+                what: format!("the leaks of {} are not those of {}", to.display(), from.display()),
+                hint: "a defect of memgate's: keep the dump as it is, and tell us".to_owned(),
+            });
+        }
+    }
+    if to.as_os_str() != STREAM {
+        let bytes = fs::metadata(to).map_err(ExpectedError::file("read", to))?.len();
+        let proven = if prove { ", and the same leaks" } else { "" };
+        watch.console.line(&format!("{}: {bytes} B of {} B{proven}", to.display(), file.bytes()));
+    }
+    Ok(exit::PASS)
+}
+
+/// All leaks as they are shown.
+fn leaks(heap: &Heap, rules: &Rules, watch: &Watch<'_>) -> Result<String, ReadError> {
+    let found = watch.passes(|told| heap.analyse(rules, &Question::default(), told))?;
+    let all = found.leaks.iter().chain(&found.library_leaks);
+    Ok(all
+        .map(|leak| format!("{} {} {}\n{}", leak.fingerprint, leak.instances, leak.attributed, tree(leak)))
+        .collect())
+}
+
+/// A plain dump.
+pub(super) fn restore(from: &Path, to: &Path, watch: &Watch<'_>) -> Result<u8, ExpectedError> {
+    if same(from, to) {
+        let what = "a dump cannot be restored into itself".to_owned();
+        return Err(ExpectedError::Usage { what, hint: "name another file".to_owned() });
+    }
+    let wrong = |why: String| ExpectedError::Session { path: from.to_owned(), why, hint: String::new() };
+    match DumpFile::open(from) {
+        Err(ReadError::Tailor) => {
+            let file = File::open(from).map_err(ExpectedError::file("read", from))?;
+            let input = BufReader::with_capacity(1 << 16, file);
+            write(to, |out| {
+                memgate_hprof::restore(input, out).map_err(|why| match why {
+                    RestoreError::Io(source) => ExpectedError::file("read", from)(source),
+                    why => wrong(why.to_string()),
+                })
+            })?;
+        }
+        Ok(file) if file.packing() != Packing::Plain => {
+            write(to, |out| watch.passes(|told| file.unpack(out, told)).map_err(bad(from)))?;
+        }
+        Ok(_) => return Err(wrong("it is a plain heap dump: there is nothing to restore".to_owned())),
+        Err(why) => return Err(bad(from)(why)),
+    }
+    Ok(exit::PASS)
+}
+
+fn same(from: &Path, to: &Path) -> bool {
+    matches!((fs::canonicalize(from), fs::canonicalize(to)), (Ok(from), Ok(to)) if from == to)
+}
+
+/// Writes a file, packed if its name says so, or standard output. Half a file does not stay.
+fn write<T>(
+    to: &Path,
+    work: impl FnOnce(&mut dyn Write) -> Result<T, ExpectedError>,
+) -> Result<T, ExpectedError> {
+    let failed = || ExpectedError::file("write", to);
+    if to.as_os_str() == STREAM {
+        let mut out = BufWriter::new(io::stdout().lock());
+        let done = work(&mut out)?;
+        out.flush().map_err(failed())?;
+        return Ok(done);
+    }
+    let file = BufWriter::new(File::create(to).map_err(failed())?);
+    let packed = to.extension().is_some_and(|extension| extension == "gz");
+    let done = if packed {
+        let mut out = Packed::small(file);
+        work(&mut out).and_then(|done| {
+            let mut file = out.finish().map_err(failed())?;
+            file.flush().map_err(failed())?;
+            Ok(done)
+        })
+    } else {
+        let mut out = file;
+        work(&mut out).and_then(|done| {
+            out.flush().map_err(failed())?;
+            Ok(done)
+        })
+    };
+    if done.is_err() {
+        // What kept it from being written is told; that it cannot be removed either says no more.
+        drop(fs::remove_file(to));
+    }
+    done
+}

@@ -1,0 +1,525 @@
+//! What was found, as text and as JSON.
+
+use std::path::Path;
+
+use memgate_hprof::read::DumpFile;
+use memgate_hprof::{Analysis, Dominators, Index, Leak, Node, Thread, Together, bytes, lonely, tree};
+use serde::Serialize;
+use serde_json::json;
+
+pub(super) use memgate_hprof::text::printable;
+
+/// An answer.
+pub(super) enum Shown {
+    Analysis { head: Vec<String>, analysis: Box<Analysis>, largest: Vec<Tree>, top: usize, exact: bool },
+    Paths { analysis: Box<Analysis>, top: usize },
+    Classes { rows: Vec<ClassRow>, hidden: usize, count: u64, bytes: u64 },
+    Dominators { reachable: u64, bytes: u64, unreachable: u64, trees: Vec<Tree> },
+    Threads { threads: Vec<Thread> },
+    Diff { changes: Vec<Changed>, hidden: usize, count: i64, bytes: i64 },
+    Check { facts: Vec<(&'static str, String)>, roots: Vec<(String, u64)>, odd: Vec<String>, whole: bool },
+}
+
+/// A class with its objects.
+#[derive(Serialize)]
+pub(super) struct ClassRow {
+    class: String,
+    pub(super) count: u64,
+    pub(super) bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) retained: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    largest: Option<u64>,
+}
+
+impl From<Together> for ClassRow {
+    fn from(of: Together) -> Self {
+        let Together { name, count, bytes, retained, largest } = of;
+        Self { class: name, count, bytes, retained: Some(retained), largest: Some(largest) }
+    }
+}
+
+impl From<(String, (u64, u64))> for ClassRow {
+    fn from((class, (count, bytes)): (String, (u64, u64))) -> Self {
+        Self { class, count, bytes, retained: None, largest: None }
+    }
+}
+
+/// What changed of a class.
+#[derive(Serialize)]
+pub(super) struct Changed {
+    class: String,
+    pub(super) count: i64,
+    pub(super) bytes: i64,
+    count_after: u64,
+    bytes_after: u64,
+}
+
+impl Changed {
+    pub(super) fn new(class: String, before: (u64, u64), after: (u64, u64)) -> Self {
+        Self {
+            class,
+            count: change(before.0, after.0),
+            bytes: change(before.1, after.1),
+            count_after: after.0,
+            bytes_after: after.1,
+        }
+    }
+}
+
+fn change(before: u64, after: u64) -> i64 {
+    let size = i64::try_from(before.abs_diff(after)).unwrap_or(i64::MAX);
+    if after < before { -size } else { size }
+}
+
+/// An object, and what it dominates.
+#[derive(Serialize)]
+pub(super) struct Tree {
+    id: String,
+    class: String,
+    shallow: u64,
+    retained: u64,
+    dominates: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    below: Vec<Tree>,
+}
+
+/// The largest objects below `from`, or below the roots; `depth` levels of `top` each.
+pub(super) fn trees(
+    dump: &Index,
+    dominators: &Dominators,
+    from: Option<&[u32]>,
+    depth: u32,
+    top: usize,
+) -> Vec<Tree> {
+    let first = match from {
+        None => dominators.below(None, top).0,
+        Some(objects) => {
+            let mut objects = objects.to_vec();
+            objects.retain(|object| dominators.retained(*object).is_some());
+            objects.sort_by_key(|object| std::cmp::Reverse(dominators.retained(*object)));
+            objects.truncate(top);
+            objects
+        }
+    };
+    // Level by level: one look over all objects for each that is shown.
+    first.into_iter().map(|object| branch(dump, dominators, object, depth, top)).collect()
+}
+
+/// `depth` is at most 100: this does not recurse over the heap.
+fn branch(dump: &Index, dominators: &Dominators, object: u32, depth: u32, top: usize) -> Tree {
+    let most = if depth > 1 { top } else { 0 };
+    let (below, dominates) = dominators.below(Some(object), most);
+    let kind = match dominators.graph.kind(object) {
+        memgate_hprof::Kind::Class(_) => "class ",
+        _ => "",
+    };
+    Tree {
+        id: format!("0x{:x}", dump.id(object)),
+        class: format!("{kind}{}", printable(dominators.graph.class_name(dump, object))),
+        shallow: dominators.own(dump, object),
+        retained: dominators.retained(object).unwrap_or(0),
+        dominates,
+        below: below.into_iter().map(|object| branch(dump, dominators, object, depth - 1, top)).collect(),
+    }
+}
+
+impl Shown {
+    pub(super) fn analysis(
+        path: &Path,
+        analysis: Analysis,
+        largest: Vec<Tree>,
+        top: usize,
+        exact: bool,
+    ) -> Self {
+        let about = &analysis.about;
+        let name = about.process.clone();
+        let name = name.unwrap_or_else(|| printable(&path.file_name().unwrap_or_default().to_string_lossy()));
+        let device = match (about.sdk, &about.manufacturer) {
+            (Some(sdk), Some(made)) => format!(" (Android, SDK {sdk}, {})", printable(made)),
+            (Some(sdk), None) => format!(" (Android, SDK {sdk})"),
+            _ => String::new(),
+        };
+        let objects = about.classes + about.instances + about.object_arrays + about.primitive_arrays;
+        let odd = match about.odd.len() {
+            0 => "nothing odd".to_owned(),
+            1 => "odd: ".to_owned() + &about.odd[0],
+            more => format!("{more} oddities: {}, …", about.odd[0]),
+        };
+        let when = when(about.milliseconds).map_or_else(String::new, |when| format!(" of {when}"));
+        let head = vec![
+            format!("heap of {name}{device}, {} dump{when}", bytes(about.file_bytes)),
+            format!(
+                "{} objects, {}; {} threads; {odd}",
+                number(objects),
+                bytes(about.heap_bytes),
+                about.threads
+            ),
+            format!(
+                "{} {} ({} objects); {}; {} unreachable",
+                plural(analysis.leaks.len(), "leak retains", "leaks retain"),
+                exact_bytes(analysis.attributed_bytes),
+                number(analysis.attributed_objects),
+                plural(analysis.library_leaks.len(), "library leak", "library leaks"),
+                plural(
+                    analysis.unreachable.len() + usize::try_from(analysis.unreachable_more).unwrap_or(0),
+                    "object",
+                    "objects"
+                ),
+            ),
+        ];
+        Self::Analysis { head, analysis: Box::new(analysis), largest, top, exact }
+    }
+
+    pub(super) fn paths(analysis: Analysis, top: usize) -> Self {
+        Self::Paths { analysis: Box::new(analysis), top }
+    }
+
+    pub(super) fn classes(mut rows: Vec<ClassRow>, top: usize) -> Self {
+        let (count, bytes) =
+            rows.iter().fold((0, 0_u64), |sum, row| (sum.0 + row.count, sum.1.saturating_add(row.bytes)));
+        let hidden = rows.len().saturating_sub(top);
+        rows.truncate(top);
+        Self::Classes { rows, hidden, count, bytes }
+    }
+
+    pub(super) fn dominators(dump: &Index, dominators: &Dominators, trees: Vec<Tree>) -> Self {
+        let reachable = dominators.reachable() as u64;
+        let unreachable = (dump.objects() as u64).saturating_sub(reachable);
+        Self::Dominators { reachable, bytes: dominators.bytes(), unreachable, trees }
+    }
+
+    pub(super) fn diff(mut changes: Vec<Changed>, top: usize) -> Self {
+        let (count, bytes) = changes.iter().fold((0, 0), |sum: (i64, i64), change| {
+            (sum.0.saturating_add(change.count), sum.1.saturating_add(change.bytes))
+        });
+        let hidden = changes.len().saturating_sub(top);
+        changes.truncate(top);
+        Self::Diff { changes, hidden, count, bytes }
+    }
+
+    pub(super) fn check(file: &DumpFile, dump: &Index) -> Self {
+        let counts = &dump.counts;
+        let facts = vec![
+            (
+                "format",
+                format!("{}, ids of {} bytes, {}", dump.header.title, dump.header.id_bytes, file.packing()),
+            ),
+            ("written", when(dump.header.milliseconds).unwrap_or_else(|| "it does not say".to_owned())),
+            ("bytes", number(dump.bytes)),
+            ("strings", number(counts.strings)),
+            ("loaded classes", number(counts.loaded)),
+            ("stack frames", number(counts.frames)),
+            ("stack traces", number(counts.traces)),
+            ("heap segments", number(counts.segments)),
+            ("heap records", number(counts.sub_records)),
+            ("heap infos", number(counts.heap_infos)),
+            ("classes", number(counts.classes)),
+            ("instances", number(counts.instances)),
+            ("object arrays", number(counts.object_arrays)),
+            ("primitive arrays", number(counts.primitive_arrays)),
+        ];
+        let mut roots: Vec<(u8, u64)> = Vec::new();
+        for root in &dump.roots {
+            match roots.iter_mut().find(|(tag, _)| *tag == root.tag) {
+                Some((_, count)) => *count += 1,
+                None => roots.push((root.tag, 1)),
+            }
+        }
+        roots.sort_unstable();
+        let roots = roots.into_iter().map(|(tag, count)| {
+            (format!("0x{tag:02x} {}", memgate_hprof::root_name(tag).to_lowercase()), count)
+        });
+        let odd = dump.odd.sentences().collect();
+        Self::Check { facts, roots: roots.collect(), odd, whole: !dump.truncated() }
+    }
+
+    pub(super) fn json(&self) -> serde_json::Result<String> {
+        let value = match self {
+            Self::Analysis { analysis, largest, top, exact, .. } => json!({
+                "schema_version": 1,
+                "dump": analysis.about,
+                "attributed_bytes": analysis.attributed_bytes,
+                "attributed_objects": analysis.attributed_objects,
+                "leaks": head(&analysis.leaks, *top),
+                "leaks_in_all": analysis.leaks.len(),
+                "library_leaks": head(&analysis.library_leaks, *top),
+                "unreachable": head(&analysis.unreachable, *top),
+                "unreachable_in_all": analysis.unreachable.len() as u64 + analysis.unreachable_more,
+                "not_looked_at": analysis.not_looked_at,
+                "largest": exact.then_some(largest),
+            }),
+            Self::Paths { analysis, top } => json!({
+                "schema_version": 1,
+                "dump": analysis.about,
+                "paths": head(&all(analysis), *top),
+                "paths_in_all": all(analysis).len(),
+                "unreachable_in_all": analysis.unreachable.len() as u64 + analysis.unreachable_more,
+                "not_looked_at": analysis.not_looked_at,
+            }),
+            Self::Classes { rows, hidden, count, bytes } => json!({
+                "schema_version": 1, "count": count, "bytes": bytes, "classes": rows, "more_classes": hidden,
+            }),
+            Self::Dominators { reachable, bytes, unreachable, trees } => json!({
+                "schema_version": 1, "reachable": reachable, "bytes": bytes, "unreachable": unreachable, "objects": trees,
+            }),
+            Self::Threads { threads } => json!({ "schema_version": 1, "threads": threads }),
+            Self::Diff { changes, hidden, count, bytes } => json!({
+                "schema_version": 1, "count": count, "bytes": bytes, "classes": changes, "more_classes": hidden,
+            }),
+            Self::Check { facts, roots, odd, whole } => {
+                let map = |rows: Vec<(String, serde_json::Value)>| -> serde_json::Map<_, _> {
+                    rows.into_iter().collect()
+                };
+                json!({
+                    "schema_version": 1,
+                    "whole": whole,
+                    "facts": map(facts.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()),
+                    "roots": map(roots.iter().map(|(name, count)| (name.clone(), json!(count))).collect()),
+                    "odd": odd,
+                })
+            }
+        };
+        let mut text = serde_json::to_string_pretty(&value)?;
+        text.push('\n');
+        Ok(text)
+    }
+
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Analysis { head, analysis, largest, top, exact } => {
+                let mut lines = head.clone();
+                leaks(&mut lines, "leak", &analysis.leaks, *top);
+                leaks(&mut lines, "library leak", &analysis.library_leaks, *top);
+                alone(&mut lines, analysis, *top);
+                if *exact {
+                    lines.push(String::new());
+                    lines.push("largest objects: what would go with each".to_owned());
+                    largest.iter().for_each(|tree| row(&mut lines, tree, 0));
+                }
+                end(lines)
+            }
+            Self::Paths { analysis, top } => {
+                let mut lines = Vec::new();
+                leaks(&mut lines, "path", &all(analysis), *top);
+                let gone = analysis.unreachable.len() as u64 + analysis.unreachable_more;
+                if gone > 0 {
+                    lines.push(String::new());
+                    lines.push(format!("{} held by nothing that is alive", number(gone)));
+                }
+                if analysis.not_looked_at > 0 {
+                    lines.push(format!("{} more objects were not looked at", number(analysis.not_looked_at)));
+                }
+                lines.drain(..usize::from(lines.first().is_some_and(String::is_empty)));
+                end(lines)
+            }
+            Self::Classes { rows, hidden, count, bytes } => {
+                let retained = rows.iter().any(|row| row.retained.is_some());
+                let mut lines = vec![format!("{} objects, {}", number(*count), exact_bytes(*bytes))];
+                let title = if retained { "    retained      largest" } else { "" };
+                lines.push(format!("{:>12} {:>14} {title}  class", "objects", "bytes"));
+                for row in rows {
+                    let more = row.retained.zip(row.largest).map_or_else(String::new, |(all, largest)| {
+                        format!("{:>12} {:>12}", number(all), number(largest))
+                    });
+                    let class = printable(&row.class);
+                    lines.push(format!(
+                        "{:>12} {:>14} {more}  {class}",
+                        number(row.count),
+                        number(row.bytes)
+                    ));
+                }
+                more(&mut lines, *hidden, "classes");
+                end(lines)
+            }
+            Self::Dominators { reachable, bytes, unreachable, trees } => {
+                let mut lines = vec![
+                    format!(
+                        "{} objects are reachable, {}; {} are not",
+                        number(*reachable),
+                        exact_bytes(*bytes),
+                        number(*unreachable)
+                    ),
+                    format!("{:>14} {:>12}  object", "retained", "itself"),
+                ];
+                trees.iter().for_each(|tree| row(&mut lines, tree, 0));
+                end(lines)
+            }
+            Self::Threads { threads } => {
+                let mut lines = Vec::new();
+                for thread in threads {
+                    let name = thread.name.as_deref().unwrap_or("?");
+                    let state = thread.state.map_or_else(String::new, |state| format!(" {state}"));
+                    lines.push(format!("\"{name}\"{state}  {} 0x{:x}", thread.class, thread.id));
+                    for frame in &thread.frames {
+                        lines.push(format!("    at {}({})", frame.method, frame.place));
+                        locals(&mut lines, &frame.locals);
+                    }
+                    locals(&mut lines, &thread.locals);
+                    lines.push(String::new());
+                }
+                lines.push(plural(threads.len(), "thread", "threads"));
+                end(lines)
+            }
+            Self::Diff { changes, hidden, count, bytes } => {
+                let mut lines = vec![format!("{count:+} objects, {bytes:+} B")];
+                lines.push(format!(
+                    "{:>14} {:>12} {:>14} {:>12}  class",
+                    "bytes", "objects", "bytes now", "objects now"
+                ));
+                for change in changes {
+                    lines.push(format!(
+                        "{:>+14} {:>+12} {:>14} {:>12}  {}",
+                        change.bytes,
+                        change.count,
+                        number(change.bytes_after),
+                        number(change.count_after),
+                        printable(&change.class)
+                    ));
+                }
+                more(&mut lines, *hidden, "classes");
+                end(lines)
+            }
+            Self::Check { facts, roots, odd, whole } => {
+                let mut lines: Vec<String> =
+                    facts.iter().map(|(name, value)| format!("{name:<18} {}", printable(value))).collect();
+                lines.push("roots".to_owned());
+                lines.extend(roots.iter().map(|(name, count)| format!("  {:>10}  {name}", number(*count))));
+                match odd.len() {
+                    0 => lines.push("nothing odd".to_owned()),
+                    _ => lines.extend(odd.iter().map(|odd| format!("odd: {odd}"))),
+                }
+                lines.push(if *whole { "whole".to_owned() } else { "not whole".to_owned() });
+                end(lines)
+            }
+        }
+    }
+}
+
+fn all(analysis: &Analysis) -> Vec<&Leak> {
+    let mut all: Vec<&Leak> = analysis.leaks.iter().chain(&analysis.library_leaks).collect();
+    all.sort_by_key(|leak| std::cmp::Reverse(leak.attributed));
+    all
+}
+
+fn head<T>(all: &[T], top: usize) -> &[T] {
+    &all[..all.len().min(top)]
+}
+
+fn leaks(lines: &mut Vec<String>, what: &str, leaks: &[impl std::borrow::Borrow<Leak>], top: usize) {
+    for leak in head(leaks, top) {
+        let leak = leak.borrow();
+        let class = leak.path.last().map_or("?", |node| node.class.as_str());
+        let times =
+            if leak.instances > 1 { format!(" × {}", number(leak.instances)) } else { String::new() };
+        let retained = leak
+            .retained
+            .map_or_else(String::new, |retained| format!(" · retained {}", exact_bytes(retained)));
+        lines.push(String::new());
+        lines.push(format!(
+            "{what} {}  {class}{times}   attributed {} in {}{retained}",
+            leak.fingerprint.get(..8).unwrap_or_default(),
+            exact_bytes(leak.attributed),
+            plural(usize::try_from(leak.objects).unwrap_or(usize::MAX), "object", "objects"),
+        ));
+        if let Some(pattern) = &leak.library {
+            lines.push(format!("  known: {pattern}"));
+        }
+        lines.extend(tree(leak).lines().map(|line| format!("  {line}")));
+    }
+    more(lines, leaks.len().saturating_sub(top), if what == "path" { "paths" } else { "leaks" });
+}
+
+fn alone(lines: &mut Vec<String>, analysis: &Analysis, top: usize) {
+    let shown: &[Node] = head(&analysis.unreachable, top);
+    if !shown.is_empty() {
+        lines.push(String::new());
+        lines.push("over, and held by nothing that is alive".to_owned());
+    }
+    for node in shown {
+        lines.extend(lonely(node).lines().map(|line| format!("  {line}")));
+    }
+    let hidden = (analysis.unreachable.len() - shown.len()) as u64 + analysis.unreachable_more;
+    more(lines, usize::try_from(hidden).unwrap_or(usize::MAX), "objects");
+    if analysis.not_looked_at > 0 {
+        lines.push(format!("{} more leaking objects were not looked at", number(analysis.not_looked_at)));
+    }
+}
+
+fn row(lines: &mut Vec<String>, tree: &Tree, depth: usize) {
+    let indent = "  ".repeat(depth);
+    lines.push(format!(
+        "{:>14} {:>12}  {indent}{} {}",
+        number(tree.retained),
+        number(tree.shallow),
+        tree.class,
+        tree.id
+    ));
+    tree.below.iter().for_each(|below| row(lines, below, depth + 1));
+    let shown = tree.below.len() as u64;
+    if shown > 0 && tree.dominates > shown {
+        lines.push(format!("{:>14} {:>12}  {indent}  and {} more", "", "", number(tree.dominates - shown)));
+    }
+}
+
+fn locals(lines: &mut Vec<String>, locals: &[memgate_hprof::Local]) {
+    for local in locals {
+        lines.push(format!("        local {} 0x{:x}", local.class, local.id));
+    }
+}
+
+fn more(lines: &mut Vec<String>, hidden: usize, what: &str) {
+    if hidden > 0 {
+        lines.push(format!("and {} more {what}: --top shows more", number(hidden as u64)));
+    }
+}
+
+fn end(mut lines: Vec<String>) -> String {
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+fn when(milliseconds: u64) -> Option<String> {
+    let milliseconds = i64::try_from(milliseconds).ok().filter(|milliseconds| *milliseconds > 0)?;
+    let when = jiff::Timestamp::from_millisecond(milliseconds).ok()?;
+    Some(when.strftime("%Y-%m-%d %H:%M:%S UTC").to_string())
+}
+
+fn plural(count: usize, one: &str, many: &str) -> String {
+    format!("{} {}", number(count as u64), if count == 1 { one } else { many })
+}
+
+fn exact_bytes(count: u64) -> String {
+    format!("{} B", number(count))
+}
+
+/// With commas, as people read long numbers.
+fn number(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_numbers_have_commas() {
+        for (count, told) in [(0, "0"), (999, "999"), (45_385, "45,385"), (1_000_000, "1,000,000")] {
+            assert_eq!(number(count), told);
+        }
+    }
+
+    #[test]
+    fn a_class_that_is_gone_has_lost_its_bytes() {
+        let changed = Changed::new("a.B".to_owned(), (3, 72), (0, 0));
+        assert_eq!((changed.count, changed.bytes), (-3, -72));
+    }
+}

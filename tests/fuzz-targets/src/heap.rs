@@ -1,0 +1,90 @@
+//! A heap dump, whole or not, and everything that can be asked of it: an answer that adds up, or an
+//! error. A rules file: rules, or a mistake that is told. What Tailor trimmed: a dump, or an error.
+
+use memgate_hprof::read::{DumpFile, ReadError};
+use memgate_hprof::{Dominators, Heap, Index, Question, Rules, lonely, restore, tree};
+
+/// Fewer bytes of a file hold no object.
+const LEAST: usize = 9;
+
+/// Takes no more than so much: arrays that were cut out may be long.
+struct Bounded<'a>(&'a mut Vec<u8>);
+
+impl std::io::Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > 16 << 20 {
+            return Err(std::io::Error::other("more than is wanted here"));
+        }
+        self.0.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn quiet(_: &'static str, _: u64, _: Option<u64>) {}
+
+/// Everything there is to ask; it must not change what the first pass counted.
+fn ask(bytes: &[u8], rules: &Rules) -> Result<(), ReadError> {
+    let file = DumpFile::of_bytes(bytes)?;
+    let heap = Heap::read(file.clone(), rules, &quiet)?;
+    let dump = &heap.dump;
+    assert!(dump.bytes <= bytes.len() as u64 || file.packing() != memgate_hprof::read::Packing::Plain);
+    assert!(dump.objects() as u64 <= dump.bytes / LEAST as u64 + 1, "{} objects", dump.objects());
+    assert_eq!(dump.counts, Index::read(&file, &quiet)?.counts, "read twice");
+    let question =
+        Question { wanted: vec!["byte[]".to_owned(), "java.lang.String".to_owned()], only_wanted: false };
+    let found = heap.analyse(rules, &question, &quiet)?;
+    let objects: u64 = found.leaks.iter().chain(&found.library_leaks).map(|leak| leak.objects).sum();
+    assert!(objects <= heap.graph.len() as u64 && objects <= found.attributed_objects);
+    for leak in found.leaks.iter().chain(&found.library_leaks) {
+        let text = tree(leak);
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+    }
+    found.unreachable.iter().for_each(|node| assert!(!lonely(node).is_empty()));
+    heap.threads(&quiet)?;
+    let Heap { dump, graph, .. } = heap;
+    let dominators = Dominators::of(&dump, graph, &quiet);
+    let top: u64 = dominators
+        .below(None, usize::MAX)
+        .0
+        .into_iter()
+        .filter_map(|object| dominators.retained(object))
+        .fold(0, u64::saturating_add);
+    assert_eq!(top, dominators.bytes(), "what the roots retain is all there is");
+    let count: u64 = dominators.by_class(&dump).iter().map(|class| class.count).sum();
+    assert_eq!(count, dominators.reachable() as u64);
+    Ok(())
+}
+
+/// One input.
+///
+/// # Panics
+/// Where it does not hold: that is a finding.
+pub fn run(data: &[u8]) {
+    let Some((how, rest)) = data.split_first() else { return };
+    let mut rules = Rules::default();
+    if how & 1 == 1 {
+        let Ok(text) = std::str::from_utf8(rest) else { return };
+        if let Err(why) = rules.add(text) {
+            assert!(!why.to_string().is_empty());
+        }
+        return;
+    }
+    if how & 2 == 2 {
+        let mut restored = Vec::new();
+        match restore(rest, &mut Bounded(&mut restored)) {
+            Ok(bytes) => assert_eq!(bytes, restored.len() as u64),
+            Err(why) => assert!(!why.to_string().is_empty()),
+        }
+        return;
+    }
+    // Parsed once: it is the same each time.
+    static BUILT_IN: std::sync::LazyLock<Rules> =
+        std::sync::LazyLock::new(|| Rules::built_in().expect("the built-in rules are rules"));
+    if let Err(why) = ask(rest, &BUILT_IN) {
+        assert!(!why.to_string().is_empty());
+    }
+}

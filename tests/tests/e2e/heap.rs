@@ -1,0 +1,138 @@
+//! `memgate heap` on dumps that virtual machines write of a program whose objects are known.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use memgate_e2e::jvm::{Jdk, jdks};
+use memgate_e2e::{Project, Run, repository};
+use serde_json::Value;
+
+/// Runs the program with this collector; gives its dump.
+fn dump(project: &Project, jdk: &Jdk, collector: &str, options: &[&str]) -> PathBuf {
+    let source = repository().join("tests/samples/jvm/heap/Held.java");
+    let classes = project.folder().join("classes");
+    let compiled =
+        Command::new(jdk.home.join("bin/javac")).arg("-g").arg("-d").arg(&classes).arg(source).output();
+    let compiled = compiled.unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let name = if options.is_empty() { "held.hprof" } else { "held.hprof.gz" };
+    let path = project.folder().join(name);
+    let mut java = Command::new(jdk.home.join("bin/java"));
+    java.args([&format!("-XX:+Use{collector}"), "-Xmx256m", "-cp"])
+        .arg(classes)
+        .arg("Held")
+        .args(options)
+        .arg(&path);
+    let ran = java.output().unwrap();
+    assert!(ran.status.success(), "{collector}: {}", String::from_utf8_lossy(&ran.stderr));
+    path
+}
+
+fn heap(project: &Project, command: &str, dump: &Path, more: &[&str]) -> Run {
+    let arguments = [&["heap", command, dump.to_str().unwrap()], more].concat();
+    project.memgate(&arguments)
+}
+
+fn json(project: &Project, command: &str, dump: &Path, more: &[&str]) -> Value {
+    let run = heap(project, command, dump, &[more, &["--json"]].concat());
+    run.ends_with(0);
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+fn class<'a>(told: &'a Value, name: &str) -> &'a Value {
+    let classes = told["classes"].as_array().unwrap();
+    classes.iter().find(|class| class["class"] == name).unwrap_or_else(|| panic!("no {name} in {told}"))
+}
+
+/// The planted objects are found, whatever the collector and the order in which it writes objects.
+fn planted(project: &Project, dump: &Path, what: &str) {
+    let all = ["--top", "100000"];
+    let classes = json(project, "classes", dump, &all);
+    assert_eq!(class(&classes, "Held$Session")["count"], 1000, "{what}");
+    let retained = json(project, "classes", dump, &[&all[..], &["--retained"]].concat());
+    let sessions = &class(&retained, "Held$Session");
+    // A reference of 8 bytes and a truth, and a hundred bytes of payload.
+    assert_eq!((&sessions["bytes"], &sessions["retained"]), (&9000.into(), &109_000.into()), "{what}");
+    let paths = json(project, "paths", dump, &["Held$Session"]);
+    let path = paths["paths"][0]["path"].as_array().unwrap();
+    let names: Vec<&str> = path.iter().map(|node| node["class"].as_str().unwrap()).collect();
+    assert_eq!(names[names.len() - 3..], ["Held", "java.util.HashMap", "Held$Session"], "{what}");
+    let key = path[names.len() - 2]["reference"]["name"].as_str().unwrap();
+    assert!(key.starts_with("[\"user-") && key.ends_with("\"]"), "{what}: {key}");
+    let threads = json(project, "threads", dump, &[]);
+    let threads = threads["threads"].as_array().unwrap();
+    let worker = threads.iter().find(|thread| thread["name"] == "the worker");
+    let worker = worker.unwrap_or_else(|| panic!("{what}: {threads:?}"));
+    assert_eq!(worker["state"], "WAITING", "{what}");
+    let frames = worker["frames"].as_array().unwrap();
+    let work = frames.iter().find(|frame| frame["method"] == "Held.work").unwrap();
+    assert!(work["place"].as_str().unwrap().starts_with("Held.java:"), "{what}: {work}");
+    let locals = work["locals"].as_array().unwrap();
+    assert!(locals.iter().any(|local| local["class"] == "Held$OfWorker"), "{what}: {work}");
+}
+
+#[test]
+fn planted_objects_are_found_in_dumps_of_every_collector() {
+    for jdk in jdks() {
+        for collector in ["SerialGC", "ParallelGC", "G1GC", "ZGC"] {
+            let project = Project::new(&format!("heap-{}-{collector}", jdk.release));
+            let path = dump(&project, &jdk, collector, &[]);
+            let what = format!("JDK {} {collector}", jdk.release);
+            planted(&project, &path, &what);
+            heap(&project, "check", &path, &[]).ends_with(0);
+        }
+    }
+}
+
+#[test]
+fn a_dump_that_hotspot_packed_is_the_same_dump() {
+    for jdk in jdks() {
+        let project = Project::new(&format!("heap-{}-packed", jdk.release));
+        let path = dump(&project, &jdk, "G1GC", &["-gz=1"]);
+        assert_eq!(fs::read(&path).unwrap()[..2], [0x1f, 0x8b]);
+        planted(&project, &path, &format!("JDK {} -gz", jdk.release));
+    }
+}
+
+#[test]
+fn leaks_fail_and_what_is_not_whole_does_not_pass() {
+    for jdk in jdks() {
+        let project = Project::new(&format!("heap-{}-leaks", jdk.release));
+        let path = dump(&project, &jdk, "G1GC", &[]);
+        heap(&project, "analyze", &path, &[]).ends_with(0);
+        let rules = "[[rule]]\nclass = \"Held$Session\"\nfield = \"closed\"\nleaking = \"true\"\n";
+        let rules = project.write("rules.toml", rules);
+        let run = heap(&project, "analyze", &path, &["--rules", rules.to_str().unwrap()]);
+        run.ends_with(1);
+        assert!(run.stdout.contains("Held$Session × 10 "), "{run}");
+        assert!(run.stdout.contains("Leaking: YES (Held$Session#closed is true)"), "{run}");
+
+        let whole = fs::read(&path).unwrap();
+        let cut = project.write("cut.hprof", &whole[..whole.len() * 2 / 3]);
+        let run = heap(&project, "analyze", &cut, &[]);
+        run.ends_with(2).says("it ends in the middle");
+        heap(&project, "analyze", &cut, &["--allow-truncated"]).ends_with(0);
+
+        let before = path.to_str().unwrap();
+        let run = project.memgate(&["heap", "diff", before, before, "--fail-over", "0"]);
+        run.ends_with(0);
+        let run = project.memgate(&["heap", "diff", cut.to_str().unwrap(), before, "--fail-over", "1000"]);
+        run.ends_with(1);
+    }
+}
+
+#[test]
+fn another_file_is_an_error_with_its_name() {
+    let project = Project::new("heap-none");
+    let none = project.write("none.hprof", "PK");
+    for command in ["analyze", "classes", "dominators", "threads", "check"] {
+        let run = heap(&project, command, &none, &[]);
+        run.ends_with(2).says("none.hprof").says("it is no heap dump of Java");
+    }
+    let rules = project.write("rules.toml", "[[rule]]\nclas = \"a.B\"\n");
+    let dump =
+        project.write("empty.hprof", b"JAVA PROFILE 1.0.2\0\0\0\0\x08\0\0\0\0\0\0\0\0\x2c\0\0\0\0\0\0\0\0");
+    let run = heap(&project, "analyze", &dump, &["--rules", rules.to_str().unwrap()]);
+    run.ends_with(2).says("rules.toml").says("line 2");
+}
