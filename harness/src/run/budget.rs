@@ -29,7 +29,7 @@ impl Budget {
         Self { whole, began: Instant::now(), left_open: 0 }
     }
 
-    pub(super) fn left(&self) -> Duration {
+    fn left(&self) -> Duration {
         self.whole.saturating_sub(self.began.elapsed())
     }
 

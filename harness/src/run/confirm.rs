@@ -169,7 +169,11 @@ async fn confirm_one(
     let filter = with.and_then(|tests| gtest::filter_for_all(&tests, all).ok());
     // Where so many tests cannot be selected, what it did with one stands.
     let Some(filter) = filter.filter(|filter| filter.len() <= company::MOST_FILTER) else { return Ok(alone) };
-    let lasts = Lasts::NoLonger(company::most(suite).min(budget.left()));
+    let Some(share) = budget.share(1) else {
+        let why = budget.leaves_open("it was over before this ran with more of its tests");
+        return Ok(ConfirmationFacts::Impossible(why));
+    };
+    let lasts = Lasts::NoLonger(company::most(suite).min(share));
     match repeat(around, setting, (suite, process), (test, &filter), lasts, show).await? {
         Ok(done) => kept(setting, test, done, finished),
         Err(facts) => Ok(facts),
