@@ -19,7 +19,7 @@ fn dump(project: &Project, jdk: &Jdk, collector: &str, options: &[&str]) -> Path
     let name = if options.is_empty() { "held.hprof" } else { "held.hprof.gz" };
     let path = project.folder().join(name);
     let mut java = Command::new(jdk.home.join("bin/java"));
-    java.args([&format!("-XX:+Use{collector}"), "-Xmx256m", "-cp"])
+    java.args([&format!("-XX:+Use{collector}"), "-Xmx256m", "-XX:+StartAttachListener", "-cp"])
         .arg(classes)
         .arg("Held")
         .args(options)
