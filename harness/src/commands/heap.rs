@@ -27,14 +27,7 @@ const UNIT: u64 = 1 << 20;
 
 pub(super) fn heap(request: &HeapRequest, console: &Console) -> Result<u8, ExpectedError> {
     let watch = Watch { console, shown: RefCell::new(None) };
-    match &request.question {
-        HeapQuestion::Trim { to, zero, prove } => {
-            return copy::trim(&request.file, to, *zero, *prove, &watch);
-        }
-        HeapQuestion::Restore { to } => return copy::restore(&request.file, to, &watch),
-        _ => {}
-    }
-    let (shown, code, odd) = answer(request, &watch)?;
+    let Some((shown, code, odd)) = answer(request, &watch)? else { return Ok(exit::PASS) };
     drop(watch);
     let text = if request.json { shown.json() } else { Ok(shown.text()) };
     let text = text.map_err(|why| ExpectedError::Machinery {
@@ -59,9 +52,10 @@ pub(super) fn heap(request: &HeapRequest, console: &Console) -> Result<u8, Expec
 
 type Answer = (Shown, u8, Vec<(PathBuf, Oddities)>);
 
-fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
+/// `None`: a copy was asked for, and is made.
+fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Option<Answer>, ExpectedError> {
     let path = request.file.as_path();
-    match &request.question {
+    let answer = match &request.question {
         HeapQuestion::Analyze { leaks, rules, top, exact } => {
             let rules = read_rules(rules)?;
             let heap = read_heap(path, &rules, watch)?;
@@ -72,6 +66,11 @@ fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Answer, ExpectedEr
             let question = Question { wanted: leaks.clone(), only_wanted: false };
             let mut analysis =
                 watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
+            if analysis.about.rules == 0 && leaks.is_empty() {
+                watch.console.warning(
+                    "no rule knows a class of this dump, so nothing was looked for: name classes (--leaks) or rules (--rules)",
+                );
+            }
             let code = if analysis.leaks.is_empty() { exit::PASS } else { exit::FAIL };
             let mut largest = Vec::new();
             if *exact {
@@ -109,15 +108,21 @@ fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Answer, ExpectedEr
             Ok((Shown::Threads { threads }, exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
         }
         HeapQuestion::Diff { old, fail_over, top } => diff(old, path, *fail_over, *top, watch),
-        HeapQuestion::Trim { .. } | HeapQuestion::Restore { .. } => {
-            Err(ExpectedError::Machinery { what: "a copy is no question".to_owned(), hint: String::new() })
+        HeapQuestion::Trim { to, zero, prove } => {
+            copy::trim(path, to, *zero, *prove, watch)?;
+            return Ok(None);
+        }
+        HeapQuestion::Restore { to } => {
+            copy::restore(path, to, watch)?;
+            return Ok(None);
         }
         HeapQuestion::Check => {
             let file = open(path)?;
             let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
             Ok((Shown::check(&file, &dump), exit::PASS, vec![(path.to_owned(), dump.odd)]))
         }
-    }
+    };
+    answer.map(Some)
 }
 
 fn classes(
