@@ -155,8 +155,10 @@ fn classes(
 }
 
 /// Objects and bytes by the name of their class.
-fn by_name(dump: &Index) -> BTreeMap<String, (u64, u64)> {
-    let mut all: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+type ByName = BTreeMap<String, (u64, u64)>;
+
+fn by_name(dump: &Index) -> ByName {
+    let mut all = ByName::new();
     for (name, tally) in dump.kinds() {
         let sum = all.entry(name.to_owned()).or_default();
         *sum = (sum.0 + tally.count, sum.1.saturating_add(tally.bytes));
@@ -171,7 +173,7 @@ fn diff(
     top: usize,
     watch: &Watch<'_>,
 ) -> Result<Answer, ExpectedError> {
-    let read = |path: &Path| -> Result<(BTreeMap<String, (u64, u64)>, Oddities), ExpectedError> {
+    let read = |path: &Path| -> Result<(ByName, Oddities), ExpectedError> {
         let file = open(path)?;
         let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
         Ok((by_name(&dump), dump.odd))
