@@ -191,6 +191,26 @@ fn many_objects_in_one_collection_are_looked_at_together() {
 }
 
 #[test]
+fn texts_that_are_there_more_than_once_are_told() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let string = dump.class("java.lang.String", object, &[], &[("value", REF)]);
+    let shared = dump.bytes(b"shared by two, and no waste");
+    for _ in 0..2 {
+        dump.instance(string, &[Value::Ref(shared)]);
+    }
+    for text in ["twice", "thrice\x1b", "once", "twice", "thrice\x1b", "thrice\x1b", "", ""] {
+        let characters = dump.bytes(text.as_bytes());
+        dump.instance(string, &[Value::Ref(characters)]);
+    }
+    let texts = heap(dump.finish()).texts(1, &|_, _, _| ()).unwrap();
+    assert_eq!((texts.texts, texts.arrays, texts.bytes, texts.wasted), (10, 9, 27 + 10 + 21 + 4, 5 + 14));
+    let [first] = texts.duplicates.as_slice() else { panic!("{texts:?}") };
+    assert_eq!((first.text.as_deref(), first.copies, first.wasted), (Some("thrice\\u{1b}"), 3, 14));
+    assert_eq!(texts.more, 1);
+}
+
+#[test]
 fn rings_of_entries_end() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
     let object = dump.object;

@@ -107,6 +107,11 @@ fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Option<Answer>, Ex
             let threads = watch.passes(|told| heap.threads(told)).map_err(bad(path))?;
             Ok((Shown::Threads { threads }, exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
         }
+        HeapQuestion::Strings { top } => {
+            let heap = read_heap(path, &Rules::default(), watch)?;
+            let texts = watch.passes(|told| heap.texts(*top, told)).map_err(bad(path))?;
+            Ok((Shown::Strings { texts }, exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
+        }
         HeapQuestion::Diff { old, fail_over, top } => diff(old, path, *fail_over, *top, watch),
         HeapQuestion::Trim { to, zero, prove } => {
             copy::trim(path, to, *zero, *prove, watch)?;
