@@ -21,8 +21,8 @@ const SHOWN: usize = 100;
 /// A text that is there more than once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Duplicate {
-    /// How it begins; `None`: the dump was trimmed.
-    pub text: Option<String>,
+    /// How it begins.
+    pub text: String,
     /// How often it is there.
     pub copies: u64,
     /// Bytes of the characters of one.
@@ -38,12 +38,14 @@ pub struct Texts {
     pub texts: u64,
     /// Arrays of their characters, which some may share.
     pub arrays: u64,
-    /// Bytes of those.
+    /// Bytes of those that have contents.
     pub bytes: u64,
     /// Bytes of those that another one is equal to.
     pub wasted: u64,
     /// What wastes most.
     pub duplicates: Vec<Duplicate>,
+    /// Arrays of zeros alone, as trimming leaves them: nobody knows which are equal.
+    pub trimmed: u64,
     /// More that are there more than once.
     pub more: u64,
 }
@@ -64,7 +66,15 @@ impl Heap {
             }
         }
         let told = Told { step: "texts", all: Some(dump.bytes), to: progress };
-        let mut pass = Pass { heap: self, arrays: &arrays, told, reading: None, found: HashMap::new() };
+        let mut pass = Pass {
+            heap: self,
+            arrays: &arrays,
+            told,
+            reading: None,
+            is_zero: true,
+            zeros: 0,
+            found: HashMap::new(),
+        };
         file.walk(dump.whole, &mut pass)?;
         let found = pass.found.into_iter().map(|((_, length), (copies, first))| (length, copies, first));
         let mut all: Vec<(u64, u64, u32)> = found.collect();
@@ -89,15 +99,13 @@ impl Heap {
         all.iter().for_each(|(_, _, array)| wanted.text(dump, graph, text_of[array]));
         let contents = Contents::read(file, dump, wanted, progress)?;
         let duplicates = all.into_iter().map(|(bytes, copies, array)| {
-            let text = contents.text(dump, graph, text_of[&array]);
-            let text = text.map(|text| {
-                let cut = text.chars().nth(SHOWN).map_or("", |_| "…");
-                printable(&text.chars().take(SHOWN).collect::<String>()) + cut
-            });
+            let text = contents.text(dump, graph, text_of[&array]).unwrap_or_default();
+            let cut = text.chars().nth(SHOWN).map_or("", |_| "…");
+            let text = printable(&text.chars().take(SHOWN).collect::<String>()) + cut;
             Duplicate { text, copies, bytes, wasted: bytes.saturating_mul(copies - 1) }
         });
         let duplicates = duplicates.collect();
-        Ok(Texts { texts, arrays: arrays.count(), bytes, wasted, duplicates, more })
+        Ok(Texts { texts, arrays: arrays.count(), bytes, wasted, duplicates, trimmed: pass.zeros, more })
     }
 }
 
@@ -107,6 +115,8 @@ struct Pass<'a> {
     told: Told<'a>,
     /// The array that is being read: itself, its bytes, what is left of them.
     reading: Option<(u32, u64, u64, DefaultHasher)>,
+    is_zero: bool,
+    zeros: u64,
     /// Hash and bytes → copies, and the first one.
     found: HashMap<(u64, u64), (u64, u32)>,
 }
@@ -139,6 +149,7 @@ impl Visit for Pass<'_> {
         let mut hasher = DefaultHasher::new();
         hasher.write_u8(kind);
         self.reading = Some((array, bytes, bytes, hasher));
+        self.is_zero = true;
         // Empty ones waste nothing.
         bytes > 0
     }
@@ -146,9 +157,14 @@ impl Visit for Pass<'_> {
     fn values(&mut self, bytes: &[u8]) {
         let Some((array, all, left, hasher)) = &mut self.reading else { return };
         hasher.write(bytes);
+        self.is_zero &= bytes.iter().all(|byte| *byte == 0);
         *left = left.saturating_sub(bytes.len() as u64);
         if *left == 0 {
-            self.found.entry((hasher.finish(), *all)).or_insert((0, *array)).0 += 1;
+            if self.is_zero {
+                self.zeros += 1;
+            } else {
+                self.found.entry((hasher.finish(), *all)).or_insert((0, *array)).0 += 1;
+            }
             self.reading = None;
         }
     }

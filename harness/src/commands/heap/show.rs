@@ -375,18 +375,21 @@ impl Shown {
                     format!("{:>12} {:>10} {:>12}  text", "wasted", "copies", "bytes each"),
                 ];
                 for text in &texts.duplicates {
-                    let shown = text
-                        .text
-                        .as_ref()
-                        .map_or_else(|| "(trimmed)".to_owned(), |text| format!("\"{text}\""));
                     lines.push(format!(
-                        "{:>12} {:>10} {:>12}  {shown}",
+                        "{:>12} {:>10} {:>12}  \"{}\"",
                         number(text.wasted),
                         number(text.copies),
-                        number(text.bytes)
+                        number(text.bytes),
+                        text.text
                     ));
                 }
                 more(&mut lines, usize::try_from(texts.more).unwrap_or(usize::MAX), "texts");
+                if texts.trimmed > 0 {
+                    let zeros = number(texts.trimmed);
+                    lines.push(format!(
+                        "{zeros} arrays hold zeros alone, as trimming leaves them: not compared"
+                    ));
+                }
                 end(lines)
             }
             Self::Diff { changes, hidden, count, bytes } => {
