@@ -23,6 +23,8 @@ use crate::text::{printable, simple_name};
 
 /// Paths are looked at for so many objects; the others are counted.
 const MOST_PATHS: usize = 2000;
+/// No more paths are looked at when they are so long together.
+const MOST_STEPS: usize = 1_000_000;
 /// Nodes of a path that are looked at; of a longer one the beginning and the end.
 const LONGEST_PATH: usize = 200;
 
@@ -91,6 +93,9 @@ pub struct About {
     pub bitmaps: u64,
     /// LeakCanary's references whose object is gone.
     pub cleared: u64,
+    /// Rules that say of some class in the dump when its objects are over; without any, and without
+    /// LeakCanary's references, nothing was looked for but what was asked for.
+    pub rules: usize,
     /// What was odd.
     pub odd: Vec<String>,
     /// Is a part of the heap missing?
@@ -252,11 +257,7 @@ impl<'a> Work<'a> {
     /// What is shown of what was found.
     fn tell(mut self, searched: &Searched, progress: Progress<'_>) -> Result<Analysis, ReadError> {
         let Heap { file, dump, graph } = self.heap;
-        let looked_at = searched.found.len().min(MOST_PATHS);
-        let paths: Vec<Path> = searched.found[..looked_at]
-            .iter()
-            .map(|found| searched.path(&self.follow, found.object))
-            .collect();
+        let paths = searched.paths(&self.follow, MOST_PATHS, MOST_STEPS);
         let mut shown: Vec<u32> = Vec::new();
         let mut wanted = Wanted::default();
         for (found, path) in searched.found.iter().zip(&paths) {
@@ -320,7 +321,7 @@ impl<'a> Work<'a> {
             unreachable: gone,
             attributed_bytes: sum(|found| found.bytes),
             attributed_objects: sum(|found| found.objects),
-            not_looked_at: (searched.found.len() - looked_at) as u64,
+            not_looked_at: (searched.found.len() - paths.len()) as u64,
         })
     }
 
@@ -347,6 +348,7 @@ impl<'a> Work<'a> {
             met: searched.met,
             bitmaps: bitmaps.map(|class| class.instances.count).sum(),
             cleared: self.inspector.cleared,
+            rules: self.inspector.applicable(),
             odd: odd.sentences().collect(),
             truncated: odd.truncated(),
         }

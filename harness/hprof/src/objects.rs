@@ -152,6 +152,16 @@ impl<'a> Inspector<'a> {
         all
     }
 
+    /// Rules about the whole heap that apply to some class; LeakCanary's references count as one.
+    pub(crate) fn applicable(&self) -> usize {
+        let mut rules: Vec<usize> =
+            self.of.iter().flatten().copied().filter(|rule| self.rules[*rule].heap).collect();
+        rules.sort_unstable();
+        rules.dedup();
+        let watched = self.dump.classes.iter().any(|class| WATCHERS.contains(&class.name.as_str()));
+        rules.len() + usize::from(watched)
+    }
+
     fn is_leaking(&self, object: u32, class: u32) -> bool {
         self.of[index(class)].iter().map(|rule| &self.rules[*rule]).filter(|rule| rule.heap).any(|rule| {
             match rule.test {

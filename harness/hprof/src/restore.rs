@@ -228,7 +228,7 @@ impl<R: BufRead, W: Write> Restoring<R, W> {
         if self.written.saturating_add(length) > LONGEST {
             return Err(RestoreError::TooLarge);
         }
-        let length = u32::try_from(length).map_err(|_| RestoreError::TooLarge)?;
+        let length = u32::try_from(length).map_err(|_too_large| RestoreError::TooLarge)?;
         self.write(&[tag, 0, 0, 0, 0])?;
         self.write(&length.to_be_bytes())?;
         let (body, zeros) = (std::mem::take(&mut self.body), std::mem::take(&mut self.zeros));

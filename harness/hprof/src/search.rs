@@ -87,28 +87,56 @@ pub(crate) struct Path {
 }
 
 impl Searched {
-    /// How `object` is held.
-    pub(crate) fn path(&self, follow: &Follow<'_>, object: u32) -> Path {
-        let mut steps = Vec::new();
-        let mut at = object;
-        // A root may have a parent as well where it was met again: the root counts.
-        while !self.roots.contains_key(&at) && self.parents[index(at)] != NONE {
-            let parent = self.parents[index(at)];
-            let mut by = None;
+    /// How objects are held that were found: of the first ones, as long as `most_steps` are not
+    /// used up.
+    pub(crate) fn paths(&self, follow: &Follow<'_>, most: usize, most_steps: usize) -> Vec<Path> {
+        // Objects from the end of each path to its root.
+        let mut ways: Vec<Vec<u32>> = Vec::new();
+        let mut left = most_steps;
+        // What each object on a way is held by: it has one parent, so one entry.
+        let mut by: HashMap<u32, Option<Held>> = HashMap::new();
+        let mut parents: Vec<u32> = Vec::new();
+        for found in self.found.iter().take(most) {
+            let mut way = vec![found.object];
+            let mut at = found.object;
+            // A root may have a parent as well where it was met again: the root counts.
+            while !self.roots.contains_key(&at) && self.parents[index(at)] != NONE {
+                by.entry(at).or_insert(None);
+                at = self.parents[index(at)];
+                parents.push(at);
+                way.push(at);
+            }
+            let used = way.len();
+            ways.push(way);
+            left = left.saturating_sub(used);
+            if left == 0 {
+                break;
+            }
+        }
+        parents.sort_unstable();
+        parents.dedup();
+        // Each is looked at once, however many it holds.
+        for parent in parents {
             follow.each(parent, |held| {
-                if held.object == at
-                    && by.is_none_or(|by: Held| by.via == Via::Inner && held.via != Via::Inner)
+                if self.parents[index(held.object)] == parent
+                    && let Some(known) = by.get_mut(&held.object)
+                    && known.is_none_or(|known| known.via == Via::Inner && held.via != Via::Inner)
                 {
-                    by = Some(held);
+                    *known = Some(held);
                 }
             });
-            let lost = Held { object: at, via: Via::Inner, low: false, library: None };
-            steps.push(Step { object: parent, held: by.unwrap_or(lost) });
-            at = parent;
         }
-        steps.reverse();
-        let (root, library) = self.roots.get(&at).copied().unwrap_or((0xff, None));
-        Path { root, library, steps }
+        let path = |way: Vec<u32>| {
+            let pairs = way.windows(2).rev();
+            let steps = pairs.map(|pair| {
+                let lost = Held { object: pair[0], via: Via::Inner, low: false, library: None };
+                Step { object: pair[1], held: by.get(&pair[0]).copied().flatten().unwrap_or(lost) }
+            });
+            let root = way.last().and_then(|root| self.roots.get(root));
+            let (root, library) = root.copied().unwrap_or((0xff, None));
+            Path { root, library, steps: steps.collect() }
+        };
+        ways.into_iter().map(path).collect()
     }
 }
 
@@ -331,9 +359,9 @@ fn attribute(
     native: &HashMap<u32, u64>,
     found: &mut [Found],
 ) {
-    let dump = follow.dump;
-    let sizes = Sizes::new(dump, follow.graph);
-    let bytes = |object| sizes.of(dump, follow.graph, object) + native.get(&object).copied().unwrap_or(0);
+    let sizes = Sizes::new(follow.dump, follow.graph);
+    let bytes =
+        |object| sizes.of(follow.graph, object).saturating_add(native.get(&object).copied().unwrap_or(0));
     let place: HashMap<u32, usize> = found.iter().enumerate().map(|(at, found)| (found.object, at)).collect();
     let mut queue = VecDeque::new();
     for at in 0..found.len() {
@@ -396,15 +424,16 @@ impl Sizes {
     }
 
     /// A text with its characters, an array of wrappers with those, everything else by itself.
-    pub(crate) fn of(&self, _dump: &Index, graph: &Graph, object: u32) -> u64 {
+    pub(crate) fn of(&self, graph: &Graph, object: u32) -> u64 {
         let own = graph.bytes(object);
         let Kind::Of(class) = graph.kind(object) else { return own };
         if self.wrappers[index(class)] {
             let held = graph.references(object);
-            return own + held.first().map_or(0, |first| graph.bytes(*first) * held.len() as u64);
+            let each = held.first().map_or(0, |first| graph.bytes(*first));
+            return own.saturating_add(each.saturating_mul(held.len() as u64));
         }
         match self.text.get(&class).and_then(|slot| graph.references(object).get(*slot)) {
-            Some(characters) if *characters != NONE => own + graph.bytes(*characters),
+            Some(characters) if *characters != NONE => own.saturating_add(graph.bytes(*characters)),
             _ => own,
         }
     }

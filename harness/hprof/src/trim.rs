@@ -237,6 +237,16 @@ mod tests {
         assert!(differs.clone().count() <= 352 && differs.clone().all(|(_, after)| *after == 0));
     }
 
+    /// What is shown of a title may be longer than it is: the bytes count.
+    #[test]
+    fn a_title_that_is_no_text_is_as_long_as_its_bytes() {
+        let mut odd = dump(4, b"secret");
+        odd[17] = 0xff;
+        let mut trimmed = Vec::new();
+        assert_eq!(trim(odd.as_slice(), &mut trimmed).unwrap(), 6);
+        assert_eq!(trimmed[..31], odd[..31]);
+    }
+
     #[test]
     fn a_dump_of_any_length_passes_in_pieces() {
         let secret = vec![7; PIECE * 3 + 1];

@@ -45,6 +45,7 @@ fn everything(bytes: Vec<u8>) -> Result<Index, ReadError> {
     let heap = Heap::read(DumpFile::of_bytes(bytes)?, rules, &quiet)?;
     heap.analyse(rules, &Question { wanted: vec!["byte[]".to_owned()], only_wanted: false }, &quiet)?;
     heap.threads(&quiet)?;
+    heap.texts(3, &quiet)?;
     let Heap { dump, graph, .. } = heap;
     let dominators = Dominators::of(&dump, graph, &quiet);
     drop(dominators.by_class(&dump));

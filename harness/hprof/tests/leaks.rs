@@ -87,7 +87,7 @@ fn a_trimmed_dump_has_the_same_leaks_and_none_of_the_texts() {
     let object = dump.object;
     dump.name("a symbol that names nothing");
     let string = dump.class("java.lang.String", object, &[], &[("value", REF)]);
-    let mut text = |dump: &mut Dump, text: &str| {
+    let text = |dump: &mut Dump, text: &str| {
         let characters = dump.bytes(text.as_bytes());
         dump.instance(string, &[Value::Ref(characters)])
     };
@@ -166,6 +166,50 @@ fn a_map_holds_its_values_by_their_keys() {
     let path: Vec<_> = found.leaks[0].path.iter().map(|node| node.class.as_str()).collect();
     assert_eq!(path, ["com.acme.Holder", "java.util.HashMap", "com.acme.Session"]);
     assert_eq!(found.leaks[0].path[1].reference.as_ref().unwrap().name, "[\"ada\\u{1b}\"]");
+}
+
+#[test]
+fn many_objects_in_one_collection_are_looked_at_together() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let session = dump.class("com.acme.Session", object, &[], &[("open", BOOL)]);
+    let node = dump.class("java.util.LinkedList$Node", object, &[], &[("item", REF), ("next", REF)]);
+    let mut next = 0;
+    for _ in 0..3000 {
+        let held = dump.instance(session, &[Value::Bool(true)]);
+        next = dump.instance(node, &[Value::Ref(held), Value::Ref(next)]);
+    }
+    let list = dump.class("java.util.LinkedList", object, &[], &[("first", REF)]);
+    let list = dump.instance(list, &[Value::Ref(next)]);
+    let holder = dump.class("com.acme.Holder", object, &[("list", Value::Ref(list))], &[]);
+    dump.sticky(holder);
+    let found = analysis(dump.finish(), &["com.acme.Session"]);
+    assert!(found.about.odd.is_empty(), "{:?}", found.about.odd);
+    let [leak] = found.leaks.as_slice() else { panic!("{:?}", found.leaks.len()) };
+    assert_eq!((leak.instances, found.not_looked_at), (2000, 1000));
+    assert_eq!((leak.path[1].class.as_str(), leak.path.len()), ("java.util.LinkedList", 3));
+}
+
+#[test]
+fn texts_that_are_there_more_than_once_are_told() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let string = dump.class("java.lang.String", object, &[], &[("value", REF)]);
+    let shared = dump.bytes(b"shared by two, and no waste");
+    for _ in 0..2 {
+        dump.instance(string, &[Value::Ref(shared)]);
+    }
+    for text in ["twice", "thrice\x1b", "once", "twice", "thrice\x1b", "thrice\x1b", "", ""] {
+        let characters = dump.bytes(text.as_bytes());
+        dump.instance(string, &[Value::Ref(characters)]);
+    }
+    let cut_out = dump.bytes(&[0; 40]);
+    dump.instance(string, &[Value::Ref(cut_out)]);
+    let texts = heap(dump.finish()).texts(1, &|_, _, _| ()).unwrap();
+    assert_eq!((texts.texts, texts.arrays, texts.bytes, texts.wasted), (11, 10, 27 + 10 + 21 + 4, 5 + 14));
+    let [first] = texts.duplicates.as_slice() else { panic!("{texts:?}") };
+    assert_eq!((first.text.as_str(), first.copies, first.wasted), ("thrice\\u{1b}", 3, 14));
+    assert_eq!((texts.more, texts.trimmed), (1, 1), "what was cut out is no copy");
 }
 
 #[test]

@@ -501,6 +501,14 @@ pub(super) enum HeapCommand {
         #[command(flatten)]
         common: HeapArgs,
     },
+    /// List texts that are there more than once
+    Strings {
+        /// Texts that are shown.
+        #[arg(long, value_name = "N", default_value_t = 25)]
+        top: usize,
+        #[command(flatten)]
+        common: HeapArgs,
+    },
     /// Show what changed between two dumps, by class
     Diff {
         /// The dump before.

@@ -268,6 +268,11 @@ pub enum HeapQuestion {
     },
     /// Its threads.
     Threads,
+    /// Its texts.
+    Strings {
+        /// Texts that are shown.
+        top: usize,
+    },
     /// What changed.
     Diff {
         /// The dump before.
@@ -436,6 +441,9 @@ impl From<HeapCommand> for HeapRequest {
             }
             HeapCommand::Threads { common: HeapArgs { file, common } } => {
                 (file, common, HeapQuestion::Threads)
+            }
+            HeapCommand::Strings { top, common: HeapArgs { file, common } } => {
+                (file, common, HeapQuestion::Strings { top })
             }
             HeapCommand::Diff { old, new, fail_over, top, common } => {
                 (new, common, HeapQuestion::Diff { old, fail_over, top })

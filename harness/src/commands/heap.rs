@@ -27,14 +27,7 @@ const UNIT: u64 = 1 << 20;
 
 pub(super) fn heap(request: &HeapRequest, console: &Console) -> Result<u8, ExpectedError> {
     let watch = Watch { console, shown: RefCell::new(None) };
-    match &request.question {
-        HeapQuestion::Trim { to, zero, prove } => {
-            return copy::trim(&request.file, to, *zero, *prove, &watch);
-        }
-        HeapQuestion::Restore { to } => return copy::restore(&request.file, to, &watch),
-        _ => {}
-    }
-    let (shown, code, odd) = answer(request, &watch)?;
+    let Some((shown, code, odd)) = answer(request, &watch)? else { return Ok(exit::PASS) };
     drop(watch);
     let text = if request.json { shown.json() } else { Ok(shown.text()) };
     let text = text.map_err(|why| ExpectedError::Machinery {
@@ -59,9 +52,10 @@ pub(super) fn heap(request: &HeapRequest, console: &Console) -> Result<u8, Expec
 
 type Answer = (Shown, u8, Vec<(PathBuf, Oddities)>);
 
-fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Answer, ExpectedError> {
+/// `None`: a copy was asked for, and is made.
+fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Option<Answer>, ExpectedError> {
     let path = request.file.as_path();
-    match &request.question {
+    let answer = match &request.question {
         HeapQuestion::Analyze { leaks, rules, top, exact } => {
             let rules = read_rules(rules)?;
             let heap = read_heap(path, &rules, watch)?;
@@ -72,6 +66,11 @@ fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Answer, ExpectedEr
             let question = Question { wanted: leaks.clone(), only_wanted: false };
             let mut analysis =
                 watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
+            if analysis.about.rules == 0 && leaks.is_empty() {
+                watch.console.warning(
+                    "no rule knows a class of this dump, so nothing was looked for: name classes (--leaks) or rules (--rules)",
+                );
+            }
             let code = if analysis.leaks.is_empty() { exit::PASS } else { exit::FAIL };
             let mut largest = Vec::new();
             if *exact {
@@ -108,16 +107,27 @@ fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Answer, ExpectedEr
             let threads = watch.passes(|told| heap.threads(told)).map_err(bad(path))?;
             Ok((Shown::Threads { threads }, exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
         }
+        HeapQuestion::Strings { top } => {
+            let heap = read_heap(path, &Rules::default(), watch)?;
+            let texts = watch.passes(|told| heap.texts(*top, told)).map_err(bad(path))?;
+            Ok((Shown::Strings { texts }, exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
+        }
         HeapQuestion::Diff { old, fail_over, top } => diff(old, path, *fail_over, *top, watch),
-        HeapQuestion::Trim { .. } | HeapQuestion::Restore { .. } => {
-            Err(ExpectedError::Machinery { what: "a copy is no question".to_owned(), hint: String::new() })
+        HeapQuestion::Trim { to, zero, prove } => {
+            copy::trim(path, to, *zero, *prove, watch)?;
+            return Ok(None);
+        }
+        HeapQuestion::Restore { to } => {
+            copy::restore(path, to, watch)?;
+            return Ok(None);
         }
         HeapQuestion::Check => {
             let file = open(path)?;
             let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
             Ok((Shown::check(&file, &dump), exit::PASS, vec![(path.to_owned(), dump.odd)]))
         }
-    }
+    };
+    answer.map(Some)
 }
 
 fn classes(
@@ -150,8 +160,10 @@ fn classes(
 }
 
 /// Objects and bytes by the name of their class.
-fn by_name(dump: &Index) -> BTreeMap<String, (u64, u64)> {
-    let mut all: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+type ByName = BTreeMap<String, (u64, u64)>;
+
+fn by_name(dump: &Index) -> ByName {
+    let mut all = ByName::new();
     for (name, tally) in dump.kinds() {
         let sum = all.entry(name.to_owned()).or_default();
         *sum = (sum.0 + tally.count, sum.1.saturating_add(tally.bytes));
@@ -166,7 +178,7 @@ fn diff(
     top: usize,
     watch: &Watch<'_>,
 ) -> Result<Answer, ExpectedError> {
-    let read = |path: &Path| -> Result<(BTreeMap<String, (u64, u64)>, Oddities), ExpectedError> {
+    let read = |path: &Path| -> Result<(ByName, Oddities), ExpectedError> {
         let file = open(path)?;
         let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
         Ok((by_name(&dump), dump.odd))

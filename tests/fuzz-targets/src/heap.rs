@@ -45,6 +45,7 @@ fn ask(bytes: &[u8], rules: &Rules) -> Result<(), ReadError> {
     }
     found.unreachable.iter().for_each(|node| assert!(!lonely(node).is_empty()));
     heap.threads(&quiet)?;
+    heap.texts(3, &quiet)?;
     let Heap { dump, graph, .. } = heap;
     let dominators = Dominators::of(&dump, graph, &quiet);
     let top: u64 = dominators

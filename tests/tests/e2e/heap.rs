@@ -19,7 +19,7 @@ fn dump(project: &Project, jdk: &Jdk, collector: &str, options: &[&str]) -> Path
     let name = if options.is_empty() { "held.hprof" } else { "held.hprof.gz" };
     let path = project.folder().join(name);
     let mut java = Command::new(jdk.home.join("bin/java"));
-    java.args([&format!("-XX:+Use{collector}"), "-Xmx256m", "-cp"])
+    java.args([&format!("-XX:+Use{collector}"), "-Xmx256m", "-XX:+StartAttachListener", "-cp"])
         .arg(classes)
         .arg("Held")
         .args(options)
@@ -100,7 +100,7 @@ fn leaks_fail_and_what_is_not_whole_does_not_pass() {
     for jdk in jdks() {
         let project = Project::new(&format!("heap-{}-leaks", jdk.release));
         let path = dump(&project, &jdk, "G1GC", &[]);
-        heap(&project, "analyze", &path, &[]).ends_with(0);
+        heap(&project, "analyze", &path, &[]).ends_with(0).says("nothing was looked for");
         let rules = "[[rule]]\nclass = \"Held$Session\"\nfield = \"closed\"\nleaking = \"true\"\n";
         let rules = project.write("rules.toml", rules);
         let run = heap(&project, "analyze", &path, &["--rules", rules.to_str().unwrap()]);
@@ -119,6 +119,37 @@ fn leaks_fail_and_what_is_not_whole_does_not_pass() {
         run.ends_with(0);
         let run = project.memgate(&["heap", "diff", cut.to_str().unwrap(), before, "--fail-over", "1000"]);
         run.ends_with(1);
+    }
+}
+
+#[test]
+fn a_trimmed_dump_is_smaller_and_tells_the_same() {
+    for jdk in jdks() {
+        let project = Project::new(&format!("heap-{}-trim", jdk.release));
+        let path = dump(&project, &jdk, "G1GC", &[]);
+        let small = project.folder().join("small.hprof.gz");
+        let run = heap(&project, "trim", &path, &[small.to_str().unwrap(), "--prove"]);
+        run.ends_with(0).says("and the same leaks");
+        let (before, after) = (fs::metadata(&path).unwrap().len(), fs::metadata(&small).unwrap().len());
+        assert!(after * 5 < before, "{before} became {after}");
+        let plain = project.folder().join("plain.hprof");
+        heap(&project, "restore", &small, &[plain.to_str().unwrap()]).ends_with(0);
+        let texts = fs::read(&plain).unwrap();
+        let holds = |text: &[u8]| texts.windows(text.len()).any(|at| at == text);
+        assert!(holds(b"the worker") && holds(b"Held$Session") && !holds(b"user-991"));
+        let retained = json(&project, "classes", &plain, &["--top", "100000", "--retained"]);
+        assert_eq!(retained, json(&project, "classes", &path, &["--top", "100000", "--retained"]));
+    }
+}
+
+#[test]
+fn half_a_copy_does_not_stay() {
+    let project = Project::new("heap-half");
+    let cut = project.write("cut.hprof", b"JAVA PROFILE 1.0.2\0\0\0\0\x08\0\0\0\0\0\0\0\0\x01\0");
+    let to = project.folder().join("to.hprof");
+    for command in ["trim", "restore"] {
+        heap(&project, command, &cut, &[to.to_str().unwrap()]).ends_with(2).says("cut.hprof");
+        assert!(!to.exists(), "{command}");
     }
 }
 

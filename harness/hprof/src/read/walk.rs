@@ -215,8 +215,8 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         let Some(title) = title.filter(|title| title.starts_with(b"JAVA PROFILE 1.0.")) else {
             return Err(self.visit.not_a_dump());
         };
-        let title = String::from_utf8_lossy(title).into_owned();
         let behind = title.len().saturating_add(1);
+        let title = String::from_utf8_lossy(title).into_owned();
         if self.left_in_window() < behind.saturating_add(12) {
             return Err(self.visit.not_a_dump());
         }

@@ -8,7 +8,7 @@ use memgate_hprof::read::{DumpFile, Packing, ReadError};
 use memgate_hprof::{Heap, Keep, Packed, Question, RestoreError, Rules, TrimError, tree};
 
 use super::{Watch, bad, open, read_heap, read_rules};
-use crate::exit::{self, ExpectedError};
+use crate::exit::ExpectedError;
 
 const STREAM: &str = "-";
 
@@ -19,7 +19,7 @@ pub(super) fn trim(
     zero: bool,
     prove: bool,
     watch: &Watch<'_>,
-) -> Result<u8, ExpectedError> {
+) -> Result<(), ExpectedError> {
     let wrong = |why: TrimError| match why {
         TrimError::Read(why) => bad(from)(why),
         why => ExpectedError::Session { path: from.to_owned(), why: why.to_string(), hint: String::new() },
@@ -35,7 +35,7 @@ pub(super) fn trim(
             ));
         }
         write(to, |out| memgate_hprof::trim(io::stdin().lock(), out).map_err(wrong))?;
-        return Ok(exit::PASS);
+        return Ok(());
     }
     if same(from, to) {
         return Err(usage("a dump cannot be trimmed into itself", "name another file"));
@@ -66,7 +66,7 @@ pub(super) fn trim(
         let proven = if prove { ", and the same leaks" } else { "" };
         watch.console.line(&format!("{}: {bytes} B of {} B{proven}", to.display(), file.bytes()));
     }
-    Ok(exit::PASS)
+    Ok(())
 }
 
 /// All leaks as they are shown.
@@ -79,7 +79,7 @@ fn leaks(heap: &Heap, rules: &Rules, watch: &Watch<'_>) -> Result<String, ReadEr
 }
 
 /// A plain dump.
-pub(super) fn restore(from: &Path, to: &Path, watch: &Watch<'_>) -> Result<u8, ExpectedError> {
+pub(super) fn restore(from: &Path, to: &Path, watch: &Watch<'_>) -> Result<(), ExpectedError> {
     if same(from, to) {
         let what = "a dump cannot be restored into itself".to_owned();
         return Err(ExpectedError::Usage { what, hint: "name another file".to_owned() });
@@ -102,7 +102,7 @@ pub(super) fn restore(from: &Path, to: &Path, watch: &Watch<'_>) -> Result<u8, E
         Ok(_) => return Err(wrong("it is a plain heap dump: there is nothing to restore".to_owned())),
         Err(why) => return Err(bad(from)(why)),
     }
-    Ok(exit::PASS)
+    Ok(())
 }
 
 fn same(from: &Path, to: &Path) -> bool {

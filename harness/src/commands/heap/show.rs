@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use memgate_hprof::read::DumpFile;
-use memgate_hprof::{Analysis, Dominators, Index, Leak, Node, Thread, Together, bytes, lonely, tree};
+use memgate_hprof::{Analysis, Dominators, Index, Leak, Node, Texts, Thread, Together, bytes, lonely, tree};
 use serde::Serialize;
 use serde_json::json;
 
@@ -16,6 +16,7 @@ pub(super) enum Shown {
     Classes { rows: Vec<ClassRow>, hidden: usize, count: u64, bytes: u64 },
     Dominators { reachable: u64, bytes: u64, unreachable: u64, trees: Vec<Tree> },
     Threads { threads: Vec<Thread> },
+    Strings { texts: Texts },
     Diff { changes: Vec<Changed>, hidden: usize, count: i64, bytes: i64 },
     Check { facts: Vec<(&'static str, String)>, roots: Vec<(String, u64)>, odd: Vec<String>, whole: bool },
 }
@@ -264,6 +265,7 @@ impl Shown {
                 "schema_version": 1, "reachable": reachable, "bytes": bytes, "unreachable": unreachable, "objects": trees,
             }),
             Self::Threads { threads } => json!({ "schema_version": 1, "threads": threads }),
+            Self::Strings { texts } => json!({ "schema_version": 1, "strings": texts }),
             Self::Diff { changes, hidden, count, bytes } => json!({
                 "schema_version": 1, "count": count, "bytes": bytes, "classes": changes, "more_classes": hidden,
             }),
@@ -359,6 +361,35 @@ impl Shown {
                     lines.push(String::new());
                 }
                 lines.push(plural(threads.len(), "thread", "threads"));
+                end(lines)
+            }
+            Self::Strings { texts } => {
+                let mut lines = vec![
+                    format!(
+                        "{} texts in {} arrays of {}; {} of them are copies",
+                        number(texts.texts),
+                        number(texts.arrays),
+                        exact_bytes(texts.bytes),
+                        exact_bytes(texts.wasted)
+                    ),
+                    format!("{:>12} {:>10} {:>12}  text", "wasted", "copies", "bytes each"),
+                ];
+                for text in &texts.duplicates {
+                    lines.push(format!(
+                        "{:>12} {:>10} {:>12}  \"{}\"",
+                        number(text.wasted),
+                        number(text.copies),
+                        number(text.bytes),
+                        text.text
+                    ));
+                }
+                more(&mut lines, usize::try_from(texts.more).unwrap_or(usize::MAX), "texts");
+                if texts.trimmed > 0 {
+                    let zeros = number(texts.trimmed);
+                    lines.push(format!(
+                        "{zeros} arrays hold zeros alone, as trimming leaves them: not compared"
+                    ));
+                }
                 end(lines)
             }
             Self::Diff { changes, hidden, count, bytes } => {

@@ -1,11 +1,13 @@
+import com.sun.management.HotSpotDiagnosticMXBean;
 import java.io.File;
 import java.lang.management.ManagementFactory;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
-import javax.management.ObjectName;
 
-/** Keeps objects in known places and dumps its own heap: the arguments are those of GC.heap_dump, the file last. */
+/** Keeps objects in known places and dumps its own heap: its arguments are those of GC.heap_dump, the file last. */
 public class Held {
     static final Map<String, Session> SESSIONS = new HashMap<>();
 
@@ -42,19 +44,28 @@ public class Held {
         CountDownLatch ready = new CountDownLatch(1);
         CountDownLatch done = new CountDownLatch(1);
         Thread worker = new Thread(() -> work(ready, done), "the worker");
+        // Whatever fails here ends the program.
+        worker.setDaemon(true);
         worker.start();
         ready.await();
         // It is to wait, not only to be about to.
         while (worker.getState() != Thread.State.WAITING) {
             Thread.onSpinWait();
         }
-        Object told = ManagementFactory.getPlatformMBeanServer().invoke(
-                new ObjectName("com.sun.management:type=DiagnosticCommand"), "gcHeapDump",
-                new Object[] {arguments}, new String[] {String[].class.getName()});
+        String file = arguments[arguments.length - 1];
+        if (arguments.length == 1) {
+            ManagementFactory.getPlatformMXBean(HotSpotDiagnosticMXBean.class).dumpHeap(file, true);
+        } else {
+            String jcmd = System.getProperty("java.home") + "/bin/jcmd";
+            String self = Long.toString(ProcessHandle.current().pid());
+            List<String> command = new ArrayList<>(List.of(jcmd, self, "GC.heap_dump"));
+            command.addAll(List.of(arguments));
+            new ProcessBuilder(command).redirectOutput(ProcessBuilder.Redirect.DISCARD).start().waitFor();
+        }
         done.countDown();
         worker.join();
-        if (!new File(arguments[arguments.length - 1]).exists()) {
-            throw new IllegalStateException(String.valueOf(told));
+        if (!new File(file).exists()) {
+            throw new IllegalStateException("no dump");
         }
     }
 }
