@@ -548,23 +548,6 @@ reports:
         );
     }
 
-    /// So many took 24 GB when each entry kept the ones before it.
-    #[test]
-    fn nine_thousand_entries_take_memory_for_nine_thousand() {
-        let entry = |n| format!("    - {{ match: \"engine::Suite{n}.*\", os.fds: 1 }}\n");
-        let entries: String = (0..9_000).map(entry).collect();
-        let settings = settings(&format!("version: 1\nthresholds:\n  tests:\n{entries}"));
-        let resident = || {
-            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-            text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap() * 4096
-        };
-        let before = resident();
-        let policy = policy(&settings, false, world().today);
-        assert!(resident() - before < 300 << 20, "{} MiB", (resident() - before) >> 20);
-        let of = |test: &str| limit(&policy, "engine", test, Metric::OsFds, Per::Iteration)[0].0;
-        assert_eq!((of("Suite8999.x"), of("Other.x")), (Bound::Absolute(1.0), Bound::Absolute(0.0)));
-    }
-
     #[test]
     fn relative_limits_need_an_accepted_figure() {
         let mut settings = settings(YAML);

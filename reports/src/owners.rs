@@ -218,21 +218,6 @@ mod tests {
         }
     }
 
-    /// A file of this length took a gigabyte once.
-    #[test]
-    fn tens_of_thousands_of_lines_take_no_more_than_their_text_needs() {
-        let text: String = (0..30_000).map(|i| format!("/src/a{i}/*.c @team{i}\n")).collect();
-        let before = resident();
-        let owners = Owners::parse(&text, Syntax::GitHub);
-        assert_eq!(owners.of("src/a77/b.c"), ["@team77"]);
-        assert!(resident() - before < 30 << 20, "{} MiB", (resident() - before) >> 20);
-    }
-
-    fn resident() -> u64 {
-        let status = std::fs::read_to_string("/proc/self/statm").expect("a process has one");
-        status.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).expect("pages") * 4096
-    }
-
     /// The examples of GitHub's documentation.
     #[test]
     fn github_reads_patterns_like_gitignore_and_the_last_match_wins() {

@@ -1,8 +1,9 @@
 //! Public dumps, and what LeakCanary's Shark, AOSP's ahat and hprof-slurp say of them.
 //!
-//! They are not part of this project: `MEMGATE_HPROF_DUMPS` names the folder where they lie,
-//! unpacked or packed by xz, with the files that those programs printed in `oracle/`. Without it
-//! these tests say that they are skipped. By the git blob of the unpacked dump:
+//! They are not part of this project: `MEMGATE_HPROF_DUMPS` names the folder where they lie (else
+//! `shared/fixtures/hprof` beside the checkout), unpacked or packed by xz, with the files that those
+//! programs printed in `oracle/`. Without it these tests say that they are skipped. By the git blob
+//! of the unpacked dump:
 //!
 //! | file | blob | from |
 //! |---|---|---|
@@ -24,7 +25,9 @@ use memgate_hprof::{
 };
 
 fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("MEMGATE_HPROF_DUMPS").map(PathBuf::from);
+    let beside = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/fixtures/hprof"));
+    let named = std::env::var_os("MEMGATE_HPROF_DUMPS").map(PathBuf::from);
+    let folder = named.or_else(|| Some(beside).filter(|folder| folder.is_dir()));
     if folder.is_none() {
         let test = std::thread::current().name().unwrap_or_default().to_owned();
         let why = "MEMGATE_HPROF_DUMPS names no folder with the public dumps";

@@ -29,12 +29,15 @@ pub(super) fn heap(request: &HeapRequest, console: &Console) -> Result<u8, Expec
     let watch = Watch { console, shown: RefCell::new(None) };
     let Some((shown, code, odd)) = answer(request, &watch)? else { return Ok(exit::PASS) };
     drop(watch);
-    let text = if request.json { shown.json() } else { Ok(shown.text()) };
-    let text = text.map_err(|why| ExpectedError::Machinery {
-        what: format!("cannot write JSON: {why}"),
-        hint: String::new(),
-    })?;
-    console.result(text.as_bytes())?;
+    if request.json {
+        let json = shown.json().map_err(|why| ExpectedError::Machinery {
+            what: format!("cannot write JSON: {why}"),
+            hint: String::new(),
+        })?;
+        console.result(json.as_bytes())?;
+    } else {
+        console.text(&shown.text())?;
+    }
     let truncated = odd.iter().filter(|(_, odd)| odd.truncated());
     let mut not_whole = false;
     for (path, odd) in truncated {

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use memgate_e2e::{Project, has_tool, samples};
+use memgate_e2e::{Project, has_tool, memgate, samples};
 
 #[track_caller]
 fn refused(name: &str, yaml: &str, told: &[&str]) {
@@ -41,6 +41,26 @@ fn every_mistake_is_shown_at_once_with_the_nearest_name() {
             "memgate.yaml:6:11",
         ],
     );
+}
+
+/// Such files took 24 GB and 1.7 GB once.
+#[test]
+fn long_files_take_no_more_memory_than_they_need() {
+    let project = Project::new("long-files");
+    let program = samples::suite("clean");
+    let limited = |arguments: &[&str]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -v 1000000 && exec \"$0\" \"$@\""]).arg(memgate()).args(arguments);
+        project.finish(command.current_dir(project.folder()).stdin(Stdio::null()))
+    };
+    let entry = |n| format!("    - {{ match: \"engine::Suite{n}.*\", os.fds: 1 }}\n");
+    let entries: String = (0..9_000).map(entry).collect();
+    let mail = "reports: { mail: { server: \"smtp+plain://127.0.0.1:1\", to: [a@example.com], owners: CODEOWNERS } }\n";
+    project.write("memgate.yaml", format!("version: 1\n{mail}thresholds:\n  tests:\n{entries}"));
+    let owners: String = (0..200_000).map(|n| format!("/src/a{n}/*.c @team{n}\n")).collect();
+    project.write("CODEOWNERS", owners);
+    limited(&["run", "--", program.to_str().unwrap()]).ends_with(0);
+    limited(&["mail", "--preview"]).ends_with(0);
 }
 
 #[test]
