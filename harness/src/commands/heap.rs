@@ -69,12 +69,17 @@ fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Option<Answer>, Ex
             let question = Question { wanted: leaks.clone(), only_wanted: false };
             let mut analysis =
                 watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
-            if analysis.about.rules == 0 && leaks.is_empty() {
+            let nothing_asked = analysis.about.rules == 0 && leaks.is_empty();
+            if nothing_asked {
                 watch.console.warning(
                     "no rule knows a class of this dump, so nothing was looked for: name classes (--leaks) or rules (--rules)",
                 );
             }
-            let code = if analysis.leaks.is_empty() { exit::PASS } else { exit::FAIL };
+            let code = match analysis.leaks.is_empty() {
+                false => exit::FAIL,
+                true if nothing_asked => exit::NOT_MEASURED,
+                true => exit::PASS,
+            };
             let mut largest = Vec::new();
             if *exact {
                 let (dump, dominators) = dominators(heap, watch);
