@@ -321,7 +321,9 @@ fn in_session(what: impl FnOnce(&mut Session)) {
 pub(crate) fn iteration_begins(iteration: u32) {
     let Some(_work) = begin() else { return };
     // It would repeat nothing for ever: only the end of a test can tell it to stop.
-    if iteration > 0 && TESTS.load(Ordering::Relaxed) == 0 && is_confirming() {
+    let ours = |s: &Session| s.role == ProcessRole::Main && s.is_this_process();
+    let is_main = || SESSION.lock().as_ref().is_some_and(ours);
+    if iteration > 0 && TESTS.load(Ordering::Relaxed) == 0 && is_confirming() && is_main() {
         Inside::suspended(|| process::exit(0));
     }
     if let Some(session) = SESSION.lock().as_mut() {

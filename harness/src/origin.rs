@@ -35,15 +35,33 @@ pub fn of_run(root: Option<&Path>, machine: Machine, command: &[String]) -> Orig
     }
 }
 
-/// Reports go to many people: a command line that may hold a secret is in none.
+/// Reports go to many people: a command line that may hold a secret is in none. Rather one too many
+/// is left out: all that is lost is a command to copy.
 fn may_hold_a_secret(argument: &str) -> bool {
-    const WORDS: [&str; 7] = ["passw", "secret", "token", "apikey", "api-key", "api_key", "credential"];
+    const WORDS: [&str; 14] = [
+        "pass",
+        "pwd",
+        "secret",
+        "token",
+        "apikey",
+        "api-key",
+        "api_key",
+        "access-key",
+        "access_key",
+        "credential",
+        "auth",
+        "bearer",
+        "private",
+        "signature",
+    ];
     let lower = argument.to_ascii_lowercase();
-    // A name that is given a value, or an option whose value follows: no file of tests.
-    let (name, has_value) = lower.split_once('=').map_or((lower.as_str(), false), |(name, _)| (name, true));
-    let is_named = (has_value || name.starts_with('-')) && WORDS.iter().any(|word| name.contains(word));
-    let address = lower.split_once("://").and_then(|(_, rest)| rest.split('/').next());
-    is_named || address.is_some_and(|host| host.contains('@'))
+    let has_user = |rest: &str| rest.split('/').next().is_some_and(|host| host.contains('@'));
+    // A file of tests may be called so (one word, without a value), and tests.
+    let is_file = !lower.starts_with('-') && !lower.contains(['=', ':', ' ', '\t', '\n']);
+    let is_file = is_file || lower.starts_with("--gtest_filter=");
+    ["-u", "-p", "--user"].contains(&lower.as_str())
+        || (!is_file && WORDS.iter().any(|word| lower.contains(word)))
+        || lower.split("://").skip(1).any(has_user)
 }
 
 /// The folder with the repository above the working directory, else that itself.
@@ -146,10 +164,18 @@ fn of_ci(variable: &dyn Fn(&str) -> Option<String>) -> (Commit, Option<Ci>) {
     let ci = system.map(|(_, provider, names)| {
         let [pipeline, number, job, attempt, url] = names
             .map(|name| Some(name).filter(|name| !name.is_empty()).and_then(variable).unwrap_or_default());
-        let url = github().unwrap_or(url);
+        let url = without_user(&github().unwrap_or(url));
         Ci { provider: (*provider).to_owned(), pipeline, number, job, attempt, url }
     });
     (commit, ci)
+}
+
+/// An address without the name and password that may stand in it.
+fn without_user(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let begin = rest[..host].rfind('@').map_or(0, |at| at + 1);
+    format!("{scheme}://{}", &rest[begin..])
 }
 
 /// Hash and branch of what is checked out, also in a worktree.
@@ -270,6 +296,17 @@ mod tests {
     }
 
     #[test]
+    fn the_address_of_a_job_has_no_user_in_it() {
+        for (url, told) in [
+            ("https://ci:tok@ci.example.com:8443/job/7?x=a@b", "https://ci.example.com:8443/job/7?x=a@b"),
+            ("https://ci.example.com/job/7", "https://ci.example.com/job/7"),
+            ("job/7", "job/7"),
+        ] {
+            assert_eq!(without_user(url), told);
+        }
+    }
+
+    #[test]
     fn a_command_line_that_may_hold_a_secret_is_not_told() {
         let told = |line: &str| {
             let command: Vec<String> = line.split(' ').map(str::to_owned).collect();
@@ -281,6 +318,12 @@ mod tests {
             "memgate run -- mvn -Ddb.password=x test",
             "memgate run -- ./t --api-key abc",
             "memgate run -- ./t https://ci:hunter2@example.com/x",
+            "memgate run -- ./t https://example.com,https://ci:hunter2@example.com/x",
+            "memgate run -- mvn -DargLine=-Ddb.password=x test",
+            "memgate run -- ./t --args=--token=abc",
+            "memgate run -- ./t -H Authorization:Bearer",
+            "memgate run -- ./t --pwd=x",
+            "memgate run -- ./t -u ci:hunter2",
         ] {
             assert!(!told(line), "{line}");
         }

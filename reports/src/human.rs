@@ -76,11 +76,12 @@ pub fn human(report: &RunReport, options: &HumanOptions) -> String {
     ];
     sections.push(closing.concat());
     sections.retain(|section| !section.is_empty());
-    let text = without_commands(&sections.join("\n"));
-    match options.width {
+    let text = sections.join("\n");
+    // A word that a line is broken at may become the begin of the next.
+    without_commands(&match options.width {
         Some(columns) => wrap::wrapped(&text, columns),
         None => text,
-    }
+    })
 }
 
 /// The first of a month, three to four months after the run: long enough to repair it, short enough

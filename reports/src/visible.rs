@@ -69,7 +69,7 @@ pub(crate) fn without_commands(text: &str) -> String {
 
 /// Behind the blanks and colours that a line begins with.
 fn without_style(line: &str) -> &str {
-    let line = line.trim_start_matches([' ', '\t']);
+    let line = line.trim_start_matches(|c: char| c.is_whitespace() && c != '\n' && c != '\r');
     match line.strip_prefix("\u{1b}[").and_then(|style| style.split_once('m')) {
         Some((_, rest)) => without_style(rest),
         None => line,
@@ -89,6 +89,7 @@ mod tests {
             ("\u{1b}[31m::error::b", r"\u{1b}[31m::error::b"),
             ("x ##[error]y ##vso[task.complete]", r"x \u{23}#[error]y \u{23}#vso[task.complete]"),
             ("## heading", "## heading"),
+            ("\u{a0}\u{2003}::error::b", "\u{a0}\u{2003}\\u{3a}:error::b"),
             ("a\n\tat b\n", "a\n\tat b\n"),
             ("\t::error::b\r\n", "\t\\u{3a}:error::b\\r\n"),
         ] {

@@ -199,6 +199,12 @@ impl Confirmation {
         !open && elapsed >= if grows { self.min_run } else { hunt.share }
     }
 
+    /// Did it run as often as the policy asks for, before anything may be said of it?
+    #[must_use]
+    pub const fn ran_its_least(&self) -> bool {
+        self.ends >= self.iterations
+    }
+
     /// Do the repetitions in this record tell enough?
     #[must_use]
     pub fn is_known(mut self, record: &ProcessRecord, elapsed: Duration) -> bool {

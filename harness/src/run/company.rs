@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use memgate_analysis::{Company, Next, ProcessRecord, Suspect};
+use memgate_analysis::{Company, GatePolicy, Next, ProcessRecord, Suspect};
 use memgate_wire::spool::order;
-use memgate_wire::{Boundary, ProcessRole, setup};
+use memgate_wire::{Boundary, Outcome, ProcessRole, setup};
 
 use super::board::{Clocked, Finished, Limit};
 use super::budget::Budget;
@@ -57,15 +57,15 @@ pub(super) async fn confirm(
         }
         let Some(process) = suite.processes.get(index) else { continue };
         let all = all_tests.of(index, process).await;
-        let together = match share.map(|most| (most, launch(process, &group, all))) {
+        let together = match share.map(|_| launch(process, &group, all)) {
             None => Err(budget.leaves_open("it was over before they ran with the tests around them")),
-            Some((_, Err(why))) => Err(why),
-            Some((share, Ok(launch))) => {
-                let most = most(suite).min(share);
-                let job = job(setting, suite, (&group, most), &process.hello().executable, launch);
+            Some(Err(why)) => Err(why),
+            Some(Ok(launch)) => {
+                // One that has begun takes what it needs: cut short it would tell nothing.
+                let job = job(setting, suite, (&group, most(suite)), &process.hello().executable, launch);
                 let done = supervise(around, job, &mut |_| ()).await?;
                 let output = keep_output(setting, "company", &done)?;
-                outcome(done, &group, &output, finished)
+                outcome(&setting.plan.policy, done, &group, &output, finished)
             }
         };
         for test in &group.suspects {
@@ -177,6 +177,7 @@ impl Orders for Together {
 }
 
 fn outcome(
+    policy: &GatePolicy,
     done: Done,
     group: &Group,
     output: &str,
@@ -190,6 +191,12 @@ fn outcome(
         return Err(format!("with the tests around it, it did not run ({exit}; its output: {output})"));
     };
     let facts = ProcessFacts::of(&process);
+    let least = policy.warm_up.saturating_add(policy.iterations) as usize;
+    let ran = group.suspects.iter().map(|test| process.record.windows_of(test).count()).min().unwrap_or(0);
+    let failed = process.record.windows.iter().any(|window| window.outcome == Some(Outcome::Failed));
     finished.push(process);
+    if ran < least && !failed {
+        return Err(format!("with the tests around it, it ran {ran} times only, {least} are needed"));
+    }
     Ok(facts)
 }

@@ -149,14 +149,8 @@ async fn confirm_one(
         Ok(done) => kept(setting, test, done, finished)?,
         Err(facts) => return Ok(facts),
     };
-    let again = finished.last().filter(|_| matches!(alone, ConfirmationFacts::Repeated(_)));
-    if let Some(record) = again.map(|process| &process.record).filter(|record| elapsed(record) >= most) {
-        let confirmation = Confirmation::new(&setting.plan.policy, &suite.facts.name, test);
-        if !confirmation.is_known(record, elapsed(record)) {
-            let executions = record.windows_of(test).count();
-            let why = budget.leaves_open(&format!("its share of it ended after {executions} executions"));
-            return Ok(ConfirmationFacts::Impossible(why));
-        }
+    if let Some(cut) = cut(setting, suite, test, (&alone, finished), most, budget) {
+        return Ok(cut);
     }
     let again = finished.last().filter(|_| matches!(alone, ConfirmationFacts::Repeated(_)));
     let is_setup = setup::suite_of(test).is_some();
@@ -173,11 +167,39 @@ async fn confirm_one(
         let why = budget.leaves_open("it was over before this ran with more of its tests");
         return Ok(ConfirmationFacts::Impossible(why));
     };
-    let lasts = Lasts::NoLonger(company::most(suite).min(share));
-    match repeat(around, setting, (suite, process), (test, &filter), lasts, show).await? {
-        Ok(done) => kept(setting, test, done, finished),
-        Err(facts) => Ok(facts),
-    }
+    let most = company::most(suite).min(share);
+    let with_more = match repeat(
+        around,
+        setting,
+        (suite, process),
+        (test, &filter),
+        Lasts::NoLonger(most),
+        show,
+    )
+    .await?
+    {
+        Ok(done) => kept(setting, test, done, finished)?,
+        Err(facts) => return Ok(facts),
+    };
+    Ok(cut(setting, suite, test, (&with_more, finished), most, budget).unwrap_or(with_more))
+}
+
+/// What is to be said of the last of `finished` instead of `facts`, if its time ended before it was
+/// known what the test does.
+fn cut(
+    setting: Setting<'_>,
+    suite: &Screened,
+    test: &str,
+    (facts, finished): (&ConfirmationFacts, &[Finished]),
+    most: Duration,
+    budget: &mut Budget,
+) -> Option<ConfirmationFacts> {
+    let again = finished.last().filter(|_| matches!(facts, ConfirmationFacts::Repeated(_)));
+    let record = again.map(|process| &process.record).filter(|record| elapsed(record) >= most)?;
+    let confirmation = Confirmation::new(&setting.plan.policy, &suite.facts.name, test);
+    let executions = record.windows_of(test).count();
+    let why = || budget.leaves_open(&format!("its share of it ended after {executions} executions"));
+    (!confirmation.is_known(record, elapsed(record))).then(why).map(ConfirmationFacts::Impossible)
 }
 
 fn kept(
@@ -193,7 +215,8 @@ fn kept(
 /// How long a test is repeated.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Lasts {
-    /// Until it is known whether it leaks, and no longer than this.
+    /// Until it is known whether it leaks, and no longer than this, if it ran as often as the policy
+    /// asks for.
     NoLonger(Duration),
     /// For its share of a hunt.
     Hunt(HuntTime),
@@ -322,8 +345,11 @@ impl Orders for Confirming {
             Lasts::Hunt(_) => self.began.elapsed(),
             Lasts::NoLonger(_) => elapsed(record),
         };
-        match self.confirmation.observe(record, elapsed) {
-            _ if matches!(self.lasts, Lasts::NoLonger(most) if elapsed >= most) => order::STOP,
+        let next = self.confirmation.observe(record, elapsed);
+        let is_over = matches!(self.lasts, Lasts::NoLonger(most) if elapsed >= most);
+        match next {
+            // What has begun is not left without an answer that a few executions more would give.
+            _ if is_over && self.confirmation.ran_its_least() => order::STOP,
             Next::Continue | Next::Explain => 0,
             Next::Stop => order::STOP,
         }

@@ -27,12 +27,16 @@ pub(super) fn no_room(frames: &Path) -> Option<String> {
     if limit.is_some_and(|limit| limit < FIRST_BYTES) {
         return Some("the limit of file sizes (ulimit -f) leaves no room for what is recorded".to_owned());
     }
-    let path = frames.join(".room");
+    let path = frames.join(format!(".room-{}", std::process::id()));
     let probe = || {
         let file = std::fs::File::create_new(&path)?;
         let room = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, FIRST_BYTES);
         std::fs::remove_file(&path)?;
-        room.map_err(std::io::Error::from)
+        match room {
+            // Not every file system can say.
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            room => room.map_err(std::io::Error::from),
+        }
     };
     let failed = |why| format!("there is no room for what is recorded in {}: {why}", frames.display());
     probe().err().map(failed)

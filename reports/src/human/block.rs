@@ -8,6 +8,7 @@ use crate::culprit;
 use crate::human::figures::{GAP, amount_of, suite_figures, test_figures};
 use crate::human::paint::Paint;
 use crate::human::stack::{stack_lines, width};
+use crate::rerun::quoted;
 use crate::visible::visible;
 
 /// Leak groups and frames shown unless everything is asked for.
@@ -99,7 +100,7 @@ fn leak_group(leak: &Leak, style: &BlockStyle) -> String {
 
 /// What accepts a leak until a date.
 pub(crate) fn waive_command(leak: &Leak, until: &str) -> String {
-    format!("memgate waive {} --reason \"…\" --until {until}", visible(&leak.id))
+    format!("memgate waive {} --reason \"…\" --until {until}", quoted(&visible(&leak.id)))
 }
 
 /// Title, holder and stack of a leak group.

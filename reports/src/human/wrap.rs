@@ -15,7 +15,7 @@ pub(super) fn wrapped(text: &str, columns: usize) -> String {
     let columns = columns.max(NARROWEST);
     let mut narrow = String::with_capacity(text.len() + text.len() / 8);
     for line in text.lines() {
-        if visible_width(line) <= columns {
+        if visible_width(line) <= columns || line.contains("run only this test: ") {
             narrow.push_str(line);
         } else {
             break_up(&mut narrow, line, columns);

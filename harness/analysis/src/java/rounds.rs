@@ -387,7 +387,8 @@ impl RoundsWatch {
             return;
         }
         let counters = COUNTERS.map(|metric| values(&[window], metric).first().copied());
-        let still = self.is_still(&self.unit.of(window), &deltas, &counters);
+        let still = window.outcome == Some(Outcome::Passed)
+            && self.is_still(&self.unit.of(window), &deltas, &counters);
         self.compare(window, at, deltas, counters);
         self.windows.entry(self.unit.of(window)).and_modify(|compared| {
             compared.still = if compared.times == 1 { still } else { compared.still };
