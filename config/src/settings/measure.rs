@@ -45,7 +45,8 @@ table! {
         #[schemars(extend("default" = "warn"))]
         unconfirmed: LevelFile,
         /// Longest time for running the suspects of a native suite again; by default ten times what
-        /// the suite took, `60s` at least. What it leaves open is unconfirmed.
+        /// the suite took, `60s` at least. A test that has begun runs as often as `warm_up` and
+        /// `iterations` say; those that were not reached are unconfirmed.
         confirm_budget: At<Time>,
         /// How a JVM suite is screened. Native suites need no choice: one pass is exact.
         #[schemars(extend("default" = "baseline"))]

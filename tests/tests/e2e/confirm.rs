@@ -315,4 +315,11 @@ fn what_the_time_to_confirm_leaves_open_is_unconfirmed_and_each_cause_comes_firs
         "on the page, too"
     );
     assert_eq!(open.leaks.len(), 1, "its culprit is named all the same");
+
+    // Cut after ten executions it would be a warning, however plainly it leaks.
+    project.write("memgate.yaml", format!("version: 1\n{suite}\nmeasure: {{ confirm_budget: 3s }}\n"));
+    let run = project.memgate(&["run"]);
+    run.ends_with(1);
+    assert_eq!(run.test("Slow.First").verdict, Verdict::Fail, "what has begun gets its answer: {run}");
+    assert_eq!(run.test("Slow.Third").verdict, Verdict::Warn, "{run}");
 }
