@@ -157,7 +157,10 @@ pub struct Reference {
     pub suspect: bool,
     /// For the fingerprint: without places and keys.
     #[serde(skip)]
-    generic: String,
+    pub(crate) generic: String,
+    /// Does it name the key of a map?
+    #[serde(skip)]
+    pub(crate) is_value: bool,
 }
 
 /// Is it in use?
@@ -600,7 +603,8 @@ impl Teller<'_> {
             }
         };
         let (owner, name) = (printable(&owner), printable(&name));
-        Reference { owner, name, kind, suspect: false, generic }
+        let is_value = matches!(step.held.via, Via::Value(_));
+        Reference { owner, name, kind, suspect: false, generic, is_value }
     }
 }
 

@@ -16,6 +16,9 @@ use crate::text::simple_name;
 pub(crate) const WATCHERS: [&str; 2] =
     ["leakcanary.KeyedWeakReference", "com.squareup.leakcanary.KeyedWeakReference"];
 
+/// How the label begins that tells the title of a window.
+pub(crate) const WINDOW_TITLE: &str = "mWindowAttributes.mTitle = ";
+
 /// Primitive fields that checks read, beside those of the rules.
 const READ: [(&str, &str); 14] = [
     ("android.view.View", "mWindowAttachCount"),
@@ -384,7 +387,7 @@ impl<'a> Inspector<'a> {
                     if let Some(title) =
                         self.field(attributes, "mTitle").and_then(|title| self.names.get(&title))
                     {
-                        seen.labels.push(format!("mWindowAttributes.mTitle = \"{title}\""));
+                        seen.labels.push(format!("{WINDOW_TITLE}\"{title}\""));
                     }
                     if let Some(kind) = self.graph.number(self.dump, attributes, "type") {
                         seen.labels.push(format!("mWindowAttributes.type = {kind}"));

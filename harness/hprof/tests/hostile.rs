@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use made::{BOOL, Dump, REF, Value, record};
 use memgate_hprof::read::{DumpFile, Odd, ReadError};
-use memgate_hprof::{Dominators, Heap, Index, Question, Rules};
+use memgate_hprof::{Dominators, Heap, Index, Kind, Question, Rules};
 
 /// Of a small program, with few of its objects left.
 const HOTSPOT: &[u8] = include_bytes!("../../../fuzz/seeds/hprof/hotspot");
@@ -183,6 +183,28 @@ fn ids_all_over_the_address_space_cost_no_page_each() {
         Heap::read(DumpFile::of_bytes(dump.finish()).unwrap(), &Rules::default(), &|_, _, _| ()).unwrap();
     let dominators = Dominators::of(&heap.dump, heap.graph, &|_, _, _| ());
     assert_eq!(dominators.reachable(), 20_001);
+}
+
+/// Where ids lie far apart, an id that came before is not known as such at once.
+#[test]
+fn a_class_with_the_id_of_an_instance_is_no_class() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let (object, of_nothing) = (dump.object, dump.room());
+    let statics = [("a", Value::Ref(object)), ("b", Value::Ref(object))];
+    let twice = 20_001_u64.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !7;
+    for n in 1..20_000_u64 {
+        dump.instance_at(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !7, object, &[]);
+    }
+    dump.instance_at(twice, of_nothing, &[]);
+    dump.class_at(twice, "Twice", object, &statics, &[]);
+    dump.sticky(twice);
+    let read = everything(dump.finish()).unwrap();
+    assert_eq!(read.objects(), 20_001);
+    assert!(read.odd.iter().any(|(odd, _, _)| odd == Odd::SameId));
+    let heap = Heap::read(DumpFile::of_bytes(dump.finish()).unwrap(), &Rules::default(), &|_, _, _| ());
+    let heap = heap.unwrap();
+    let twice = heap.dump.object(twice).unwrap();
+    assert_eq!((heap.graph.kind(twice), heap.graph.references(twice).len()), (Kind::Unknown, 0));
 }
 
 #[test]

@@ -6,7 +6,9 @@ mod made;
 
 use made::{BOOL, Dump, INT, REF, Value};
 use memgate_hprof::read::DumpFile;
-use memgate_hprof::{Analysis, Dominators, Heap, Index, Question, Rules, Status, tree, trim_file};
+use memgate_hprof::{
+    Analysis, Dominators, Heap, Index, Question, Rules, Status, tree, tree_of_trimmed, trim_file,
+};
 
 fn heap(bytes: Vec<u8>) -> Heap {
     let file = DumpFile::of_bytes(bytes).unwrap();
@@ -120,6 +122,47 @@ fn a_trimmed_dump_has_the_same_leaks_and_none_of_the_texts() {
     let keep = heap(trimmed.clone()).kept();
     trim_file(&DumpFile::of_bytes(trimmed.clone()).unwrap(), &keep, &mut again, &|_, _, _| ()).unwrap();
     assert_eq!(again, trimmed, "trimmed twice");
+}
+
+/// A destroyed activity in a map, by a text; and one below the root of a window with a title.
+#[test]
+fn a_trimmed_dump_has_the_same_leaks_whatever_texts_their_paths_show() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.3", 4);
+    let object = dump.object;
+    dump.class("android.os.Build$VERSION", object, &[("SDK_INT", Value::Int(19))], &[]);
+    let string = dump.class("java.lang.String", object, &[], &[("value", REF)]);
+    let [key, title] = ["a secret", "a title"].map(|text| {
+        let characters = dump.bytes(text.as_bytes());
+        dump.instance(string, &[Value::Ref(characters)])
+    });
+    let activity = dump.class("android.app.Activity", object, &[], &[("mDestroyed", BOOL)]);
+    let [first, second] = [(); 2].map(|()| dump.instance(activity, &[Value::Bool(true)]));
+    let fields = [("key", REF), ("value", REF), ("next", REF)];
+    let entry = dump.class("java.util.HashMap$Node", object, &[], &fields);
+    let entries = dump.class("java.util.HashMap$Node[]", object, &[], &[]);
+    let map = dump.class("java.util.HashMap", object, &[], &[("table", REF)]);
+    let node = dump.instance(entry, &[Value::Ref(key), Value::Ref(first), Value::Ref(0)]);
+    let table = dump.array(entries, &[node]);
+    let map = dump.instance(map, &[Value::Ref(table)]);
+    let attributes = dump.class("android.view.WindowManager$LayoutParams", object, &[], &[("mTitle", REF)]);
+    let attributes = dump.instance(attributes, &[Value::Ref(title)]);
+    let fields = [("mView", REF), ("mWindowAttributes", REF), ("held", REF)];
+    let root = dump.class("android.view.ViewRootImpl", object, &[], &fields);
+    let root = dump.instance(root, &[Value::Ref(map), Value::Ref(attributes), Value::Ref(second)]);
+    let statics = [("kept", Value::Ref(map)), ("root", Value::Ref(root))];
+    let holder = dump.class("com.acme.Holder", object, &statics, &[]);
+    dump.sticky(holder);
+    let whole = dump.finish();
+    let mut trimmed = Vec::new();
+    let file = DumpFile::of_bytes(whole.clone()).unwrap();
+    trim_file(&file, &heap(whole.clone()).kept(), &mut trimmed, &|_, _, _| ()).unwrap();
+    let (before, after) = (analysis(whole, &[]), analysis(trimmed, &[]));
+    assert_eq!((before.leaks.len(), after.leaks.len()), (2, 2));
+    for text in ["[\"a secret\"]", "mWindowAttributes.mTitle = \"a title\""] {
+        assert!(shown(&before).contains(text) && !shown(&after).contains(text), "{text}");
+    }
+    let told = |found: &Analysis| found.leaks.iter().map(tree_of_trimmed).collect::<Vec<String>>();
+    assert_eq!(told(&after), told(&before));
 }
 
 #[test]
