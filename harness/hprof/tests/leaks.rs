@@ -166,6 +166,23 @@ fn a_trimmed_dump_has_the_same_leaks_whatever_texts_their_paths_show() {
 }
 
 #[test]
+fn an_element_of_a_list_has_the_place_it_has_there() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let session = dump.class("com.acme.Session", object, &[], &[]);
+    let held = dump.instance(session, &[]);
+    let array = dump.class("java.lang.Object[]", object, &[], &[]);
+    let elements = dump.array(array, &[0, 0, 0, held]);
+    let list = dump.class("java.util.ArrayList", object, &[], &[("elementData", REF)]);
+    let list = dump.instance(list, &[Value::Ref(elements)]);
+    let holder = dump.class("com.acme.Holder", object, &[("kept", Value::Ref(list))], &[]);
+    dump.sticky(holder);
+    let found = analysis(dump.finish(), &["com.acme.Session"]);
+    let text = tree(&found.leaks[0]);
+    assert!(text.contains("↓ ArrayList[3]"), "{text}");
+}
+
+#[test]
 fn a_known_leak_of_a_library_is_none_of_the_program() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.3", 4);
     let object = dump.object;
@@ -337,6 +354,23 @@ fn what_two_objects_hold_is_retained_by_neither() {
     let pairs = dominators.by_class(&index);
     let pair = pairs.iter().find(|class| class.name == "Pair").unwrap();
     assert_eq!((pair.count, pair.bytes, pair.retained, pair.largest), (5, 80, 80, 80));
+}
+
+/// Two loaders have a class of one name.
+#[test]
+fn classes_of_one_name_are_one() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let [first, second] = [(); 2].map(|()| dump.class("Node", object, &[], &[("next", REF)]));
+    let below = dump.instance(second, &[Value::Ref(0)]);
+    let above = dump.instance(first, &[Value::Ref(below)]);
+    let holder = dump.class("Holder", object, &[("first", Value::Ref(above))], &[]);
+    dump.sticky(holder);
+    let (index, dominators) = dominators(dump.finish());
+    let all = dominators.by_class(&index);
+    let nodes: Vec<_> = all.iter().filter(|class| class.name == "Node").collect();
+    let [node] = nodes.as_slice() else { panic!("{nodes:?}") };
+    assert_eq!((node.count, node.bytes, node.retained, node.largest), (2, 16, 16, 16));
 }
 
 #[test]
