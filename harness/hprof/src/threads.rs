@@ -14,7 +14,7 @@ use crate::text::{class_name, printable, shortened};
 
 /// Locals that are told of one frame.
 const MOST_LOCALS: usize = 50;
-/// Bytes of the texts of all frames; those behind them are counted as `?`.
+/// Bytes of the texts of all frames; a frame behind them is shown as `?`.
 const MOST_TEXT: usize = 128 << 20;
 
 /// A thread.
