@@ -5,7 +5,9 @@
 //! more pass for what is shown → reasons along each path, suspects, fingerprint → groups, those that
 //! retain most first.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use serde::Serialize;
 use sha1::{Digest as _, Sha1};
@@ -19,7 +21,7 @@ use crate::objects::{Inspector, Seen, watched};
 use crate::read::{DumpFile, Oddities, Progress, ReadError};
 use crate::rules::{Device, Rules};
 use crate::search::{Found, MOST_LABELS, Path, Searched, Step, search};
-use crate::text::{printable, simple_name};
+use crate::text::{printable, shortened, simple_name};
 
 /// Paths are looked at for so many objects; the others are counted.
 const MOST_PATHS: usize = 2000;
@@ -27,6 +29,9 @@ const MOST_PATHS: usize = 2000;
 const MOST_STEPS: usize = 1_000_000;
 /// Nodes of a path that are looked at; of a longer one the beginning and the end.
 const LONGEST_PATH: usize = 200;
+
+/// Bytes of texts in all paths, and of what nothing holds; what is behind them is counted.
+const MOST_TEXT: usize = 64 << 20;
 
 /// What is asked for.
 #[derive(Debug, Clone, Default)]
@@ -157,7 +162,10 @@ pub struct Reference {
     pub suspect: bool,
     /// For the fingerprint: without places and keys.
     #[serde(skip)]
-    generic: String,
+    pub(crate) generic: String,
+    /// Does it name the key of a map?
+    #[serde(skip)]
+    pub(crate) is_value: bool,
 }
 
 /// Is it in use?
@@ -170,6 +178,16 @@ pub enum Status {
     NotLeaking,
     /// Nobody knows.
     Unknown,
+}
+
+impl Node {
+    /// Of its texts, and about what it takes itself.
+    fn bytes(&self) -> usize {
+        let labels = self.labels.iter().map(String::len).sum::<usize>();
+        let reference = self.reference.as_ref();
+        let reference = reference.map_or(0, |of| of.owner.len() + of.name.len() + of.generic.len());
+        size_of::<Self>() + self.class.len() + self.why.len() + labels + reference
+    }
 }
 
 /// Index and references of a dump, ready for questions.
@@ -263,8 +281,8 @@ impl<'a> Work<'a> {
         for (found, path) in searched.found.iter().zip(&paths) {
             for step in cut(&path.steps).into_iter().flatten() {
                 shown.push(step.object);
-                if step.held.via == Via::Element {
-                    wanted.place(dump, step.object, step.held.object);
+                if let Via::Element | Via::ElementOf(_) = step.held.via {
+                    wanted.place(dump, step.array(), step.held.object);
                 }
                 if let Via::Value(key) = step.held.via
                     && key != NONE
@@ -284,9 +302,10 @@ impl<'a> Work<'a> {
         }
         let contents = Contents::read(file, dump, wanted, progress)?;
         self.inspector.take(&contents, shown.iter().copied());
-        let told = Teller { work: &self, contents: &contents };
+        let told = Teller { work: &self, contents: &contents, seen: RefCell::default() };
         let mut groups: Vec<Leak> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
+        let (mut room, mut looked_at) = (MOST_TEXT, 0);
         for (found, path) in searched.found.iter().zip(&paths) {
             let leak = told.leak(found, path);
             match places.get(&leak.fingerprint) {
@@ -298,12 +317,25 @@ impl<'a> Work<'a> {
                 }
                 None => {
                     places.insert(leak.fingerprint.clone(), groups.len());
+                    room = leak.path.iter().map(Node::bytes).fold(room, usize::saturating_sub);
                     groups.push(leak);
                 }
             }
+            looked_at += 1;
+            if room == 0 {
+                break;
+            }
         }
         groups.sort_by_key(|leak| std::cmp::Reverse(leak.attributed));
-        let gone: Vec<Node> = unreachable.iter().map(|object| told.last(*object, Seen::default())).collect();
+        let (mut gone, mut room) = (Vec::new(), MOST_TEXT);
+        for object in unreachable {
+            let node = told.last(*object);
+            room = room.saturating_sub(node.bytes());
+            gone.push(node);
+            if room == 0 {
+                break;
+            }
+        }
         let (library_leaks, leaks) = groups.into_iter().partition(|leak| leak.library.is_some());
         let sum = |of: fn(&Found) -> u64| searched.found.iter().map(of).fold(0, u64::saturating_add);
         let mut odd = dump.odd.clone();
@@ -321,7 +353,7 @@ impl<'a> Work<'a> {
             unreachable: gone,
             attributed_bytes: sum(|found| found.bytes),
             attributed_objects: sum(|found| found.objects),
-            not_looked_at: (searched.found.len() - paths.len()) as u64,
+            not_looked_at: (searched.found.len() - looked_at) as u64,
         })
     }
 
@@ -428,29 +460,40 @@ fn cut(steps: &[Step]) -> [&[Step]; 2] {
 struct Teller<'a> {
     work: &'a Work<'a>,
     contents: &'a Contents,
+    /// Objects stand on many paths: each is looked at once.
+    seen: RefCell<HashMap<u32, Rc<Seen>>>,
 }
 
 impl Teller<'_> {
+    fn look(&self, object: u32) -> Rc<Seen> {
+        let mut seen = self.seen.borrow_mut();
+        Rc::clone(seen.entry(object).or_insert_with(|| Rc::new(self.work.inspector.look(object))))
+    }
+
     fn leak(&self, found: &Found, path: &Path) -> Leak {
+        let more = |all: &[u32]| all.len().checked_sub(MOST_LABELS).filter(|more| *more > 0);
         let rules = self.work.rules;
         let parts = cut(&path.steps);
         let left_out = path.steps.len() - parts[0].len() - parts[1].len();
         let steps: Vec<Step> = parts.concat();
-        let mut seen: Vec<Seen> = steps.iter().map(|step| self.work.inspector.look(step.object)).collect();
-        let mut last = self.work.inspector.look(found.object);
+        let mut seen: Vec<Rc<Seen>> = steps.iter().map(|step| self.look(step.object)).collect();
+        let mut last = Seen::clone(&self.look(found.object));
         if last.leaking.is_empty() {
             last.leaking.push("it was asked for".to_owned());
         }
         for other in found.also_retains.iter().take(MOST_LABELS) {
             last.labels.push(format!("Also retains leaking object {}", self.object(*other)));
         }
-        if let Some(more) = found.also_retains.len().checked_sub(MOST_LABELS).filter(|more| *more > 0) {
+        if let Some(more) = more(&found.also_retains) {
             last.labels.push(format!("Also retains {more} more leaking objects"));
         }
-        for other in &found.retained_by {
+        for other in found.retained_by.iter().take(MOST_LABELS) {
             last.labels.push(format!("Also retained by leaking object {}", self.object(*other)));
         }
-        seen.push(last);
+        if let Some(more) = more(&found.retained_by) {
+            last.labels.push(format!("Also retained by {more} more leaking objects"));
+        }
+        seen.push(Rc::new(last));
         let objects: Vec<u32> = steps.iter().map(|step| step.object).chain([found.object]).collect();
         let mut nodes: Vec<Node> =
             objects.iter().zip(seen).map(|(object, seen)| self.node(*object, &seen)).collect();
@@ -537,11 +580,9 @@ impl Teller<'_> {
     }
 
     /// An object that nothing holds.
-    fn last(&self, object: u32, mut seen: Seen) -> Node {
-        let looked = self.work.inspector.look(object);
-        seen.leaking.extend(looked.leaking);
-        seen.labels.extend(looked.labels);
-        self.node(object, &seen)
+    fn last(&self, object: u32) -> Node {
+        let Seen { leaking, labels, .. } = Seen::clone(&self.look(object));
+        self.node(object, &Seen { leaking, labels, ..Seen::default() })
     }
 
     /// As LeakCanary names it: its id as a number with a sign.
@@ -571,8 +612,8 @@ impl Teller<'_> {
                 let name = fields.nth(at).map_or_else(|| "?".to_owned(), |field| dump.name(field.name));
                 (class.name.clone(), name.clone(), "static", name)
             }
-            (Via::Element, _) => {
-                let place = self.contents.place(dump, step.object, step.held.object);
+            (Via::Element | Via::ElementOf(_), _) => {
+                let place = self.contents.place(dump, step.array(), step.held.object);
                 let owner = class.strip_suffix("[]").unwrap_or(class);
                 let place = place.map_or_else(|| "x".to_owned(), |place| place.to_string());
                 (owner.to_owned(), format!("[{place}]"), "element", "[x]".to_owned())
@@ -586,7 +627,7 @@ impl Teller<'_> {
                 let shown = if key == NONE {
                     "null".to_owned()
                 } else if let Some(text) = self.contents.text(dump, graph, key) {
-                    format!("\"{text}\"")
+                    format!("\"{}\"", shortened(text))
                 } else {
                     format!("instance @{} of {}", dump.id(key), graph.class_name(dump, key))
                 };
@@ -600,7 +641,8 @@ impl Teller<'_> {
             }
         };
         let (owner, name) = (printable(&owner), printable(&name));
-        Reference { owner, name, kind, suspect: false, generic }
+        let is_value = matches!(step.held.via, Via::Value(_));
+        Reference { owner, name, kind, suspect: false, generic, is_value }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Another pass, for the few objects whose contents are shown: texts, primitive fields, places in
 //! arrays.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::graph::{Graph, Kind};
 use crate::index::Index;
@@ -18,7 +18,7 @@ pub(crate) struct Wanted {
     /// Objects whose bytes are wanted.
     bytes: HashMap<u64, u32>,
     /// Arrays of objects, and the elements whose places are wanted.
-    places: HashMap<u64, Vec<u64>>,
+    places: HashMap<u64, HashSet<u64>>,
 }
 
 /// What was found.
@@ -47,7 +47,7 @@ impl Wanted {
 
     /// Where `element` lies in `array`.
     pub(crate) fn place(&mut self, dump: &Index, array: u32, element: u32) {
-        self.places.entry(dump.id(array)).or_default().push(dump.id(element));
+        self.places.entry(dump.id(array)).or_default().insert(dump.id(element));
     }
 }
 
@@ -149,7 +149,7 @@ struct Pass<'a> {
 
 enum Reading {
     Values(u32),
-    Elements { array: u64, elements: Vec<u64>, at: u32 },
+    Elements { array: u64, elements: HashSet<u64>, at: u32 },
 }
 
 impl Pass<'_> {

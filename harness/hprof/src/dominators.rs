@@ -10,11 +10,13 @@
 //! its static fields and what an instance of `java.lang.Class` takes.
 
 use std::cell::OnceCell;
+use std::collections::HashMap;
 
 use crate::graph::{Graph, Kind};
 use crate::ids::{NONE, index, number};
 use crate::index::Index;
 use crate::read::{Progress, value_bytes};
+use crate::text::array_name;
 
 /// Who dominates whom.
 #[derive(Debug)]
@@ -155,7 +157,7 @@ impl Dominators {
     #[must_use]
     pub fn by_class(&self, dump: &Index) -> Vec<Together> {
         let groups = Groups::new(dump);
-        let mut all: Vec<Together> = groups.names(dump);
+        let mut all: Vec<Together> = groups.empty();
         let (first, next) = self.children();
         // How many of each group stand above the node that is visited.
         let mut open = vec![0_u32; all.len()];
@@ -188,29 +190,47 @@ impl Dominators {
     }
 }
 
+/// Types of primitives, with those that are none.
+const PRIMITIVES: usize = 12;
+
 /// Objects by the name of their class: two loaders may have classes of one name.
-struct Groups(usize);
+struct Groups {
+    names: Vec<String>,
+    /// By class, then by type of primitive, then class objects and what is unknown.
+    of: Vec<usize>,
+}
 
 impl Groups {
-    const fn new(dump: &Index) -> Self {
-        Self(dump.classes.len())
+    fn new(dump: &Index) -> Self {
+        let mut groups = Self { names: Vec::new(), of: Vec::new() };
+        let mut places: HashMap<&str, usize> = HashMap::new();
+        let classes = dump.classes.iter().map(|class| class.name.as_str());
+        let primitives = (0..PRIMITIVES).map(|kind| array_name(kind.to_le_bytes()[0]));
+        for name in classes.chain(primitives).chain(["java.lang.Class", "?"]) {
+            let place = *places.entry(name).or_insert_with(|| {
+                groups.names.push(name.to_owned());
+                groups.names.len() - 1
+            });
+            groups.of.push(place);
+        }
+        groups
     }
 
     fn of(&self, graph: &Graph, object: u32) -> usize {
-        match graph.kind(object) {
+        let classes = self.of.len() - PRIMITIVES - 2;
+        self.of[match graph.kind(object) {
             Kind::Of(class) => index(class),
-            Kind::Primitives(kind) => self.0 + usize::from(kind).min(11),
-            Kind::Class(_) => self.0 + 12,
-            Kind::Unknown => self.0 + 13,
-        }
+            Kind::Primitives(kind) => classes + usize::from(kind).min(PRIMITIVES - 1),
+            Kind::Class(_) => classes + PRIMITIVES,
+            Kind::Unknown => classes + PRIMITIVES + 1,
+        }]
     }
 
-    fn names(&self, dump: &Index) -> Vec<Together> {
-        let classes = dump.classes.iter().map(|class| class.name.clone());
-        let primitives = (0..12).map(|kind| crate::text::array_name(kind).to_owned());
-        let others = ["java.lang.Class".to_owned(), "?".to_owned()];
-        let name = |name| Together { name, count: 0, bytes: 0, retained: 0, largest: 0 };
-        classes.chain(primitives).chain(others).map(name).collect()
+    /// Nothing of any group yet.
+    fn empty(&self) -> Vec<Together> {
+        let name =
+            |name: &String| Together { name: name.clone(), count: 0, bytes: 0, retained: 0, largest: 0 };
+        self.names.iter().map(name).collect()
     }
 }
 

@@ -23,7 +23,9 @@ pub(crate) enum Via {
     Static(usize),
     /// Element of an array of objects.
     Element,
-    /// Element of a list, by its place.
+    /// Element of the array of a list.
+    ElementOf(u32),
+    /// Element of a list of nodes, by its place.
     Item(u32),
     /// Key of a map, or element of a set.
     Key,
@@ -224,10 +226,9 @@ impl<'a> Follow<'a> {
         match shape {
             Shape::List(slot) | Shape::ArraySet(slot) => {
                 let Some(array) = self.slot(object, slot) else { return true };
-                for (at, held) in self.graph.references(array).iter().enumerate() {
-                    let set = matches!(shape, Shape::ArraySet(_));
-                    tell(*held, if set { Via::Key } else { Via::Item(number(at)) });
-                }
+                // The graph has no nulls: what is left does not tell the places.
+                let via = if let Shape::ArraySet(_) = shape { Via::Key } else { Via::ElementOf(array) };
+                self.graph.references(array).iter().for_each(|held| tell(*held, via));
                 true
             }
             Shape::Linked(slot) => {

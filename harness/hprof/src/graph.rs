@@ -318,6 +318,13 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// An object without references. A class behind it may have the same id, and is none then: the
+    /// first one counts.
+    fn set_unknown(&mut self, object: u32, bytes: u64) {
+        self.graph.kinds[index(object)] = NONE;
+        self.set_size(object, bytes);
+    }
+
     #[inline]
     fn class_of(&self, id: u64) -> u32 {
         match self.graph.kinds.get(index(self.index.ids.rank(id))) {
@@ -434,13 +441,12 @@ impl Visit for Pass<'_> {
         let Some((object, _)) = self.begin(id) else { return };
         let class = self.class_of(class);
         if class == NONE {
-            return self.set_size(object, u64::from(length));
+            return self.set_unknown(object, u64::from(length));
         }
         let layout = &self.graph.layouts[index(class)];
         if layout.is_array || bytes.len() < index(layout.bytes) {
-            self.graph.rows[index(object)] = NONE;
             self.graph.odd.add(Odd::Short, at);
-            return self.set_size(object, u64::from(length));
+            return self.set_unknown(object, u64::from(length));
         }
         self.graph.kinds[index(object)] = class;
         let width = self.id_bytes;
@@ -464,12 +470,12 @@ impl Visit for Pass<'_> {
     fn object_array(&mut self, id: u64, class: u64, count: u32, _at: u64) {
         self.array = None;
         let Some((object, at)) = self.begin(id) else { return };
-        self.set_size(object, u64::from(count) * self.id_bytes as u64);
+        let bytes = u64::from(count) * self.id_bytes as u64;
         let class = self.class_of(class);
         if class == NONE || !self.graph.layouts[index(class)].is_array {
-            self.graph.rows[index(object)] = NONE;
-            return;
+            return self.set_unknown(object, bytes);
         }
+        self.set_size(object, bytes);
         self.graph.kinds[index(object)] = class;
         self.graph.slots.push(0);
         self.array = Some(at);

@@ -11,7 +11,7 @@ use crate::read::{
     ClassDump, DumpFile, Field, Header, Odd, Oddities, Packing, Progress, ReadError, Static, Told, Visit,
     value_bytes,
 };
-use crate::text::{array_name, class_name, modified_utf8};
+use crate::text::{array_name, class_name, modified_utf8, shortened};
 
 /// A class.
 #[derive(Debug, Clone, Default)]
@@ -466,7 +466,7 @@ impl Visit for Pass<'_> {
 
     fn string(&mut self, id: u64, text: &[u8]) {
         self.counts.strings += 1;
-        self.strings.insert(id, modified_utf8(text).into_boxed_str());
+        self.strings.insert(id, shortened(modified_utf8(text)).into_boxed_str());
     }
 
     fn load_class(&mut self, serial: u32, id: u64, name: u64) {

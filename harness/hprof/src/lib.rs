@@ -35,5 +35,5 @@ pub use restore::{RestoreError, restore};
 pub use rules::{Rules, RulesError};
 pub use texts::{Duplicate, Texts};
 pub use threads::{Local, StackFrame, Thread};
-pub use tree::{bytes, lonely, tree};
+pub use tree::{bytes, lonely, tree, tree_of_trimmed};
 pub use trim::{Packed, TrimError, trim, trim_file};

@@ -10,11 +10,15 @@ use crate::graph::{Graph, Kind};
 use crate::ids::{NONE, index, number};
 use crate::index::Index;
 use crate::rules::{Check, ObjectRule, Rules, Test, Value};
-use crate::text::simple_name;
+use crate::search::MOST_LABELS;
+use crate::text::{shortened, simple_name};
 
 /// What LeakCanary's references to watched objects are called; the second one until 2018.
 pub(crate) const WATCHERS: [&str; 2] =
     ["leakcanary.KeyedWeakReference", "com.squareup.leakcanary.KeyedWeakReference"];
+
+/// How the label begins that tells the title of a window.
+pub(crate) const WINDOW_TITLE: &str = "mWindowAttributes.mTitle = ";
 
 /// Primitive fields that checks read, beside those of the rules.
 const READ: [(&str, &str); 14] = [
@@ -267,7 +271,7 @@ impl<'a> Inspector<'a> {
             texts.extend(self.field(object, "name").map(|text| (object, text)));
             for (key, text) in texts {
                 if let Some(text) = contents.text(self.dump, self.graph, text) {
-                    self.names.insert(key, text);
+                    self.names.insert(key, shortened(text));
                 }
             }
         }
@@ -384,7 +388,7 @@ impl<'a> Inspector<'a> {
                     if let Some(title) =
                         self.field(attributes, "mTitle").and_then(|title| self.names.get(&title))
                     {
-                        seen.labels.push(format!("mWindowAttributes.mTitle = \"{title}\""));
+                        seen.labels.push(format!("{WINDOW_TITLE}\"{title}\""));
                     }
                     if let Some(kind) = self.graph.number(self.dump, attributes, "type") {
                         seen.labels.push(format!("mWindowAttributes.type = {kind}"));
@@ -566,11 +570,9 @@ impl<'a> Inspector<'a> {
         let mut slots: Vec<(u32, usize)> =
             layout.slots.iter().enumerate().map(|(at, slot)| (slot.offset, at)).collect();
         slots.sort_unstable();
-        for (_, at) in slots {
-            let held = self.graph.references(object)[at];
-            if held == NONE || !self.is(held, "android.content.Context") {
-                continue;
-            }
+        let held = slots.into_iter().map(|(_, at)| (at, self.graph.references(object)[at]));
+        let is_context = |held| held != NONE && self.is(held, "android.content.Context");
+        for (at, held) in held.filter(|(_, held)| is_context(*held)).take(MOST_LABELS) {
             let name = self.dump.name(layout.slots[at].name);
             let class = |object| self.graph.class_name(self.dump, object);
             let found = self.unwrap(held);

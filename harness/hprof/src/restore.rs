@@ -23,6 +23,8 @@ use crate::read::value_bytes;
 const TITLE: &[u8] = b"JAVA PROFILE 6.0.1";
 /// Arrays were cut to a few bytes: nobody may fill a disk with them. No heap of Android is so large.
 const LONGEST: u64 = 4 << 30;
+/// A segment ends behind the object that makes it so long: it lies in memory before it is written.
+const SEGMENT: usize = 1 << 20;
 const ID: usize = 4;
 
 /// Why a dump cannot be restored. The texts fit behind "cannot use FILE: ".
@@ -112,6 +114,11 @@ impl<R: BufRead, W: Write> Restoring<R, W> {
                 0x1c => {
                     while self.peek()?.is_some_and(is_object) {
                         self.object()?;
+                        // A heap may lie in any number of segments.
+                        if self.body.len() >= SEGMENT {
+                            self.record(tag)?;
+                            self.body.clear();
+                        }
                     }
                 }
                 0x2c => ended = true,
@@ -195,6 +202,10 @@ impl<R: BufRead, W: Write> Restoring<R, W> {
 
     /// Copies bytes into the record.
     fn copy(&mut self, bytes: u64) -> Result<(), RestoreError> {
+        let before = self.written.saturating_add(self.body.len() as u64);
+        if before.saturating_add(bytes) > LONGEST {
+            return Err(RestoreError::TooLarge);
+        }
         let got = self.from.by_ref().take(bytes).read_to_end(&mut self.body).map_err(cut(self.at))?;
         self.at = self.at.saturating_add(got as u64);
         if (got as u64) < bytes { Err(RestoreError::Cut { at: self.at }) } else { Ok(()) }
@@ -318,6 +329,28 @@ mod tests {
         let arrays = b"\x23\x00\x00\x00\x30\xff\xff\xff\xff\x08".repeat(3);
         let bomb = [b"JAVA PROFILE 6.0.1\x1c".as_slice(), &arrays, b"\x2c"].concat();
         assert!(matches!(restore(bomb.as_slice(), io::sink()), Err(RestoreError::TooLarge)));
+    }
+
+    /// A stream of zeros that never ends, as a bomb of zlib unpacks to.
+    #[test]
+    fn an_array_that_is_there_fills_no_memory() {
+        let head = b"JAVA PROFILE 6.0.1\x1c\x22\x00\x00\x00\x30\xff\xff\xff\xff".as_slice();
+        let mut bomb = head.chain(io::repeat(0)).take(32 << 20);
+        let restored = restore(io::BufReader::new(&mut bomb), io::sink());
+        assert!(matches!(restored, Err(RestoreError::TooLarge)), "{restored:?}");
+        assert!(bomb.limit() > 31 << 20, "its bytes were not read");
+    }
+
+    #[test]
+    fn a_long_heap_is_written_in_segments() {
+        let array = [b"\x23\x00\x00\x00\x30\x00\x0c\x00\x00\x04".as_slice(), &[1; 0xc_0000]].concat();
+        let stream = [b"JAVA PROFILE 6.0.1\x1c".as_slice(), &array.repeat(3), b"\x2c"].concat();
+        let mut out = Vec::new();
+        restore(stream.as_slice(), &mut out).unwrap();
+        let file = crate::read::DumpFile::of_bytes(out).unwrap();
+        let index = crate::Index::read(&file, &|_, _, _| ()).unwrap();
+        assert_eq!((index.counts.segments, index.counts.primitive_arrays), (2, 3));
+        assert!(!index.truncated());
     }
 
     #[test]

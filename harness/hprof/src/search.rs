@@ -79,6 +79,16 @@ pub(crate) struct Step {
     pub(crate) held: Held,
 }
 
+impl Step {
+    /// The array whose element the next object is.
+    pub(crate) const fn array(self) -> u32 {
+        match self.held.via {
+            Via::ElementOf(array) => array,
+            _ => self.object,
+        }
+    }
+}
+
 /// A path: the root's tag and known leak, steps; the object itself stands behind them.
 pub(crate) struct Path {
     pub(crate) root: u8,

@@ -27,13 +27,29 @@ pub fn modified_utf8(bytes: &[u8]) -> String {
     String::from_utf16_lossy(&units)
 }
 
+/// More of a name or text is not shown: hostile ones are long, and stand in many places.
+const LONGEST: usize = 1024;
+/// Dimensions of an array, as the virtual machine has them.
+const DEEPEST: usize = 255;
+
+/// The beginning of a text, as it is shown.
+#[must_use]
+pub(crate) fn shortened(mut text: String) -> String {
+    if text.len() > LONGEST {
+        let end = (0..=LONGEST).rfind(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
 /// `java/lang/String` and `[[I` as `java.lang.String` and `int[][]`; names that are written so
 /// already stay.
 #[must_use]
 pub fn class_name(name: &str) -> String {
     let element = name.trim_start_matches('[');
     let depth = name.len().saturating_sub(element.len());
-    if depth == 0 {
+    if depth == 0 || depth > DEEPEST {
         return name.replace('/', ".");
     }
     let plain = match element {
@@ -79,8 +95,11 @@ pub fn simple_name(class: &str) -> &str {
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() || ('\u{200b}'..='\u{200f}').contains(&c) || ('\u{2028}'..='\u{202e}').contains(&c)
-        {
+        let steers = matches!(
+            c,
+            '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        );
+        if steers || c.is_control() {
             out.extend(c.escape_unicode());
         } else {
             out.push(c);
@@ -117,5 +136,17 @@ mod tests {
     #[test]
     fn a_name_cannot_steer_a_terminal() {
         assert_eq!(printable("a\x1b[2Jé"), "a\\u{1b}[2Jé");
+        for steers in ['\u{61c}', '\u{200f}', '\u{202e}', '\u{2066}', '\u{2069}', '\u{feff}'] {
+            assert_eq!(printable(&steers.to_string()), steers.escape_unicode().to_string());
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_shown_by_its_beginning() {
+        let long = "é".repeat(LONGEST);
+        assert_eq!(shortened(long), "é".repeat(LONGEST / 2) + "…");
+        assert_eq!(shortened("a".repeat(LONGEST)).len(), LONGEST);
+        let deep = "[".repeat(256) + "I";
+        assert_eq!(class_name(&deep), deep, "no virtual machine has such an array");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Data flow: roots that are threads → stacks by serial, locals by frame → one pass for names.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 
@@ -10,10 +10,12 @@ use crate::analysis::Heap;
 use crate::contents::{Contents, Wanted};
 use crate::index::Frame;
 use crate::read::{Progress, ReadError};
-use crate::text::{class_name, printable};
+use crate::text::{class_name, printable, shortened};
 
 /// Locals that are told of one frame.
 const MOST_LOCALS: usize = 50;
+/// Bytes of the texts of all frames; a frame behind them is shown as `?`.
+const MOST_TEXT: usize = 128 << 20;
 
 /// A thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -68,13 +70,16 @@ impl Heap {
                 of.push(local);
             }
         }
-        let by_thread: HashMap<u32, &Vec<u64>> =
+        // A stack belongs to one thread: a serial that comes again gets none.
+        let mut by_thread: HashMap<u32, &Vec<u64>> =
             dump.traces.values().map(|trace| (trace.thread, &trace.frames)).collect();
+        let mut met = HashSet::new();
         let threads: Vec<(u32, u32)> = dump
             .roots
             .iter()
             .filter(|root| root.tag == 0x08)
             .filter_map(|root| Some((dump.object(root.id)?, root.thread)))
+            .filter(|thread| met.insert(*thread))
             .collect();
         let mut wanted = Wanted::default();
         for (object, _) in &threads {
@@ -83,11 +88,13 @@ impl Heap {
             }
         }
         let contents = Contents::read(file, dump, wanted, progress)?;
+        let mut room = MOST_TEXT;
         let told = threads.into_iter().map(|(object, serial)| {
             let mut of = locals.remove(&serial).unwrap_or_default();
-            let ids = by_thread.get(&serial).map_or(&[][..], |frames| frames.as_slice());
+            let ids = by_thread.remove(&serial).map_or(&[][..], |frames| frames.as_slice());
             let frames = (0_u32..).zip(ids).map(|(at, id)| {
-                let mut frame = self.frame(dump.frames.get(id));
+                let mut frame = self.frame(dump.frames.get(id).filter(|_| room > 0));
+                room = room.saturating_sub(frame.method.len() + frame.place.len());
                 frame.locals = of.remove(&at).unwrap_or_default();
                 frame
             });
@@ -96,7 +103,7 @@ impl Heap {
             Thread {
                 id: dump.id(object),
                 class: printable(graph.class_name(dump, object)),
-                name: name.map(|name| printable(&name)),
+                name: name.map(|name| printable(&shortened(name))),
                 state: self.state(object),
                 frames,
                 locals: of.into_values().flatten().collect(),

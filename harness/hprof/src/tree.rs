@@ -1,6 +1,7 @@
 //! A path as people know it from LeakCanary.
 
 use crate::analysis::{Leak, Node, Status};
+use crate::objects::WINDOW_TITLE;
 use crate::text::simple_name;
 
 /// Stands before the lines of the last object, so that they are not trimmed where they are shown.
@@ -32,6 +33,19 @@ pub fn tree(leak: &Leak) -> String {
         reference(&mut text, &indent, node);
     }
     text
+}
+
+/// The same without what a trimmed dump does not tell: keys of maps, titles of windows.
+#[must_use]
+pub fn tree_of_trimmed(leak: &Leak) -> String {
+    let mut leak = leak.clone();
+    for node in &mut leak.path {
+        node.labels.retain(|label| !label.starts_with(WINDOW_TITLE));
+        if let Some(reference) = node.reference.as_mut().filter(|reference| reference.is_value) {
+            reference.name.clone_from(&reference.generic);
+        }
+    }
+    tree(&leak)
 }
 
 /// An object that nothing holds.

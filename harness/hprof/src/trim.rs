@@ -41,6 +41,14 @@ pub enum TrimError {
         /// Where.
         at: u64,
     },
+    /// A heap whose end cannot be trusted.
+    #[error("byte {at}: {odd}")]
+    Odd {
+        /// What is odd.
+        odd: Odd,
+        /// Where.
+        at: u64,
+    },
     /// The record that ends a dump is not there, or not the last one.
     #[error("its last record is not the end of a heap dump")]
     NoEnd,
@@ -160,7 +168,8 @@ impl<W: Write> Visit for Trimming<'_, W> {
             Odd::UnknownObject(tag) => Err(TrimError::Unknown { tag, at }),
             Odd::NoEnd => Err(TrimError::NoEnd),
             Odd::UnknownRecord(_) | Odd::LongText | Odd::Wrapped => Ok(()),
-            _ => Err(TrimError::Cut { at }),
+            Odd::Cut => Err(TrimError::Cut { at }),
+            odd => Err(TrimError::Odd { odd, at }),
         }
     }
 
@@ -274,6 +283,7 @@ mod tests {
         let heap = [&[0x23, 0, 0, 0, 1, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 11][..], &[1; 64]].concat();
         let title = b"JAVA PROFILE 1.0.2\0\0\0\0\x04\0\0\0\0\0\0\0\0".to_vec();
         let dump = [title, record(0x0c, &heap)].concat();
-        assert!(matches!(trim(dump.as_slice(), io::sink()), Err(TrimError::Cut { .. })));
+        let why = trim(dump.as_slice(), io::sink()).unwrap_err().to_string();
+        assert_eq!(why, "byte 40: an object that reaches out of its segment");
     }
 }

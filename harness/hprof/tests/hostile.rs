@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use made::{BOOL, Dump, REF, Value, record};
 use memgate_hprof::read::{DumpFile, Odd, ReadError};
-use memgate_hprof::{Dominators, Heap, Index, Question, Rules};
+use memgate_hprof::{Dominators, Heap, Index, Kind, Node, Question, Rules};
 
 /// Of a small program, with few of its objects left.
 const HOTSPOT: &[u8] = include_bytes!("../../../fuzz/seeds/hprof/hotspot");
@@ -183,6 +183,126 @@ fn ids_all_over_the_address_space_cost_no_page_each() {
         Heap::read(DumpFile::of_bytes(dump.finish()).unwrap(), &Rules::default(), &|_, _, _| ()).unwrap();
     let dominators = Dominators::of(&heap.dump, heap.graph, &|_, _, _| ());
     assert_eq!(dominators.reachable(), 20_001);
+}
+
+/// Where ids lie far apart, an id that came before is not known as such at once.
+#[test]
+fn a_class_with_the_id_of_an_instance_is_no_class() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let (object, of_nothing) = (dump.object, dump.room());
+    let statics = [("a", Value::Ref(object)), ("b", Value::Ref(object))];
+    let twice = 20_001_u64.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !7;
+    for n in 1..20_000_u64 {
+        dump.instance_at(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !7, object, &[]);
+    }
+    dump.instance_at(twice, of_nothing, &[]);
+    dump.class_at(twice, "Twice", object, &statics, &[]);
+    dump.sticky(twice);
+    let read = everything(dump.finish()).unwrap();
+    assert_eq!(read.objects(), 20_001);
+    assert!(read.odd.iter().any(|(odd, _, _)| odd == Odd::SameId));
+    let heap = heap(&dump, &Rules::default());
+    let twice = heap.dump.object(twice).unwrap();
+    assert_eq!((heap.graph.kind(twice), heap.graph.references(twice).len()), (Kind::Unknown, 0));
+}
+
+fn heap(dump: &Dump, rules: &Rules) -> Heap {
+    Heap::read(DumpFile::of_bytes(dump.finish()).unwrap(), rules, &|_, _, _| ()).unwrap()
+}
+
+fn labels(node: &Node, beginning: &str) -> usize {
+    node.labels.iter().filter(|label| label.starts_with(beginning)).count()
+}
+
+#[test]
+fn a_stack_is_told_once_whoever_claims_it() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let thread = dump.class("java.lang.Thread", dump.object, &[], &[]);
+    let [first, second] = [(); 2].map(|()| dump.instance(thread, &[]));
+    dump.trace(3, &[7; 1000]);
+    (0..1000).for_each(|_| dump.thread(first, 3));
+    dump.thread(second, 3);
+    let threads = heap(&dump, &Rules::default()).threads(&|_, _, _| ()).unwrap();
+    let frames: Vec<usize> = threads.iter().map(|thread| thread.frames.len()).collect();
+    assert_eq!(frames, [1000, 0]);
+}
+
+#[test]
+fn a_long_name_of_many_classes_is_shown_by_its_beginning() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let long = "[".repeat(65_000);
+    for _ in 0..1000 {
+        dump.class(&long, dump.object, &[], &[]);
+    }
+    let read = everything(dump.finish()).unwrap();
+    let bytes: usize = read.classes.iter().map(|class| class.name.len()).sum();
+    assert!(bytes < 1_100_000, "{bytes}");
+}
+
+#[test]
+fn an_object_has_so_many_labels_and_no_more() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let context = dump.class("android.content.Context", object, &[], &[]);
+    let context = dump.instance(context, &[]);
+    let names: Vec<String> = (0..100).map(|at| format!("field{at}")).collect();
+    let fields: Vec<(&str, u8)> = names.iter().map(|name| (name.as_str(), REF)).collect();
+    let many = dump.class("Many", object, &[], &fields);
+    let many = dump.instance(many, &[Value::Ref(context); 100]);
+    // A hundred others hold it, and the static field that is met first.
+    let other = dump.class("Other", object, &[], &[("held", REF)]);
+    let others: Vec<u64> = (0..100).map(|_| dump.instance(other, &[Value::Ref(many)])).collect();
+    let array = dump.class("Other[]", object, &[], &[]);
+    let others = dump.array(array, &others);
+    let statics = [("a", Value::Ref(many)), ("b", Value::Ref(others))];
+    let holder = dump.class("Holder", object, &statics, &[]);
+    dump.sticky(holder);
+    let question = Question { wanted: vec!["Many".to_owned(), "Other".to_owned()], only_wanted: true };
+    let rules = Rules::default();
+    let found = heap(&dump, &rules).analyse(&rules, &question, &|_, _, _| ()).unwrap();
+    let many = found.leaks.iter().find_map(|leak| leak.path.last().filter(|node| node.class == "Many"));
+    let many = many.unwrap();
+    assert_eq!(labels(many, "field"), 64);
+    assert_eq!(labels(many, "Also retained by leaking object"), 64);
+    assert_eq!(labels(many, "Also retained by 36 more leaking objects"), 1);
+}
+
+/// Long names on a long way to many objects.
+#[test]
+fn paths_are_shown_as_far_as_there_is_room() {
+    const LEAKS: u64 = 30;
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let context = dump.class("android.content.Context", object, &[], &[]);
+    let context = dump.instance(context, &[]);
+    let names: Vec<String> = (0..64).map(|at| format!("{at}{}", "x".repeat(1000))).collect();
+    let mut fields: Vec<(&str, u8)> = names.iter().map(|name| (name.as_str(), REF)).collect();
+    fields.push(("y", REF));
+    let node = dump.class("Node", object, &[], &fields);
+    let rules = (0..LEAKS).map(|at| format!("Leak{at}")).collect::<Vec<String>>();
+    let leaks = rules.iter().map(|name| {
+        let class = dump.class(name, object, &[], &[("held", REF)]);
+        // Each is held by another class, so that each is a leak of its own.
+        let over = dump.instance(class, &[Value::Ref(0)]);
+        let holder = dump.class(&format!("{name}Holder"), object, &[], &[("held", REF)]);
+        dump.instance(holder, &[Value::Ref(over)])
+    });
+    let leaks: Vec<u64> = leaks.collect();
+    let array = dump.class("java.lang.Object[]", object, &[], &[]);
+    let mut next = dump.array(array, &leaks);
+    for _ in 0..100 {
+        let mut values = vec![Value::Ref(context); 64];
+        values.push(Value::Ref(next));
+        next = dump.instance(node, &values);
+    }
+    let holder = dump.class("Holder", object, &[("first", Value::Ref(next))], &[]);
+    dump.sticky(holder);
+    let question = Question { wanted: rules, only_wanted: true };
+    let rules = Rules::default();
+    let found = heap(&dump, &rules).analyse(&rules, &question, &|_, _, _| ()).unwrap();
+    let told = found.leaks.len() as u64;
+    assert!(told < LEAKS && told > 1, "{told}");
+    assert_eq!(found.not_looked_at, LEAKS - told);
 }
 
 #[test]

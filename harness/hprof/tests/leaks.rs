@@ -6,7 +6,9 @@ mod made;
 
 use made::{BOOL, Dump, INT, REF, Value};
 use memgate_hprof::read::DumpFile;
-use memgate_hprof::{Analysis, Dominators, Heap, Index, Question, Rules, Status, tree, trim_file};
+use memgate_hprof::{
+    Analysis, Dominators, Heap, Index, Question, Rules, Status, tree, tree_of_trimmed, trim_file,
+};
 
 fn heap(bytes: Vec<u8>) -> Heap {
     let file = DumpFile::of_bytes(bytes).unwrap();
@@ -120,6 +122,64 @@ fn a_trimmed_dump_has_the_same_leaks_and_none_of_the_texts() {
     let keep = heap(trimmed.clone()).kept();
     trim_file(&DumpFile::of_bytes(trimmed.clone()).unwrap(), &keep, &mut again, &|_, _, _| ()).unwrap();
     assert_eq!(again, trimmed, "trimmed twice");
+}
+
+/// A destroyed activity in a map, by a text; and one below the root of a window with a title.
+#[test]
+fn a_trimmed_dump_has_the_same_leaks_whatever_texts_their_paths_show() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.3", 4);
+    let object = dump.object;
+    dump.class("android.os.Build$VERSION", object, &[("SDK_INT", Value::Int(19))], &[]);
+    let string = dump.class("java.lang.String", object, &[], &[("value", REF)]);
+    let [key, title] = ["a secret", "a title"].map(|text| {
+        let characters = dump.bytes(text.as_bytes());
+        dump.instance(string, &[Value::Ref(characters)])
+    });
+    let activity = dump.class("android.app.Activity", object, &[], &[("mDestroyed", BOOL)]);
+    let [first, second] = [(); 2].map(|()| dump.instance(activity, &[Value::Bool(true)]));
+    let fields = [("key", REF), ("value", REF), ("next", REF)];
+    let entry = dump.class("java.util.HashMap$Node", object, &[], &fields);
+    let entries = dump.class("java.util.HashMap$Node[]", object, &[], &[]);
+    let map = dump.class("java.util.HashMap", object, &[], &[("table", REF)]);
+    let node = dump.instance(entry, &[Value::Ref(key), Value::Ref(first), Value::Ref(0)]);
+    let table = dump.array(entries, &[node]);
+    let map = dump.instance(map, &[Value::Ref(table)]);
+    let attributes = dump.class("android.view.WindowManager$LayoutParams", object, &[], &[("mTitle", REF)]);
+    let attributes = dump.instance(attributes, &[Value::Ref(title)]);
+    let fields = [("mView", REF), ("mWindowAttributes", REF), ("held", REF)];
+    let root = dump.class("android.view.ViewRootImpl", object, &[], &fields);
+    let root = dump.instance(root, &[Value::Ref(map), Value::Ref(attributes), Value::Ref(second)]);
+    let statics = [("kept", Value::Ref(map)), ("root", Value::Ref(root))];
+    let holder = dump.class("com.acme.Holder", object, &statics, &[]);
+    dump.sticky(holder);
+    let whole = dump.finish();
+    let mut trimmed = Vec::new();
+    let file = DumpFile::of_bytes(whole.clone()).unwrap();
+    trim_file(&file, &heap(whole.clone()).kept(), &mut trimmed, &|_, _, _| ()).unwrap();
+    let (before, after) = (analysis(whole, &[]), analysis(trimmed, &[]));
+    assert_eq!((before.leaks.len(), after.leaks.len()), (2, 2));
+    for text in ["[\"a secret\"]", "mWindowAttributes.mTitle = \"a title\""] {
+        assert!(shown(&before).contains(text) && !shown(&after).contains(text), "{text}");
+    }
+    let told = |found: &Analysis| found.leaks.iter().map(tree_of_trimmed).collect::<Vec<String>>();
+    assert_eq!(told(&after), told(&before));
+}
+
+#[test]
+fn an_element_of_a_list_has_the_place_it_has_there() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let session = dump.class("com.acme.Session", object, &[], &[]);
+    let held = dump.instance(session, &[]);
+    let array = dump.class("java.lang.Object[]", object, &[], &[]);
+    let elements = dump.array(array, &[0, 0, 0, held]);
+    let list = dump.class("java.util.ArrayList", object, &[], &[("elementData", REF)]);
+    let list = dump.instance(list, &[Value::Ref(elements)]);
+    let holder = dump.class("com.acme.Holder", object, &[("kept", Value::Ref(list))], &[]);
+    dump.sticky(holder);
+    let found = analysis(dump.finish(), &["com.acme.Session"]);
+    let text = tree(&found.leaks[0]);
+    assert!(text.contains("↓ ArrayList[3]"), "{text}");
 }
 
 #[test]
@@ -294,6 +354,23 @@ fn what_two_objects_hold_is_retained_by_neither() {
     let pairs = dominators.by_class(&index);
     let pair = pairs.iter().find(|class| class.name == "Pair").unwrap();
     assert_eq!((pair.count, pair.bytes, pair.retained, pair.largest), (5, 80, 80, 80));
+}
+
+/// Two loaders have a class of one name.
+#[test]
+fn classes_of_one_name_are_one() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
+    let object = dump.object;
+    let [first, second] = [(); 2].map(|()| dump.class("Node", object, &[], &[("next", REF)]));
+    let below = dump.instance(second, &[Value::Ref(0)]);
+    let above = dump.instance(first, &[Value::Ref(below)]);
+    let holder = dump.class("Holder", object, &[("first", Value::Ref(above))], &[]);
+    dump.sticky(holder);
+    let (index, dominators) = dominators(dump.finish());
+    let all = dominators.by_class(&index);
+    let nodes: Vec<_> = all.iter().filter(|class| class.name == "Node").collect();
+    let [node] = nodes.as_slice() else { panic!("{nodes:?}") };
+    assert_eq!((node.count, node.bytes, node.retained, node.largest), (2, 16, 16, 16));
 }
 
 #[test]

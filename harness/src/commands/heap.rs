@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use memgate_hprof::read::{DumpFile, Oddities, ReadError};
-use memgate_hprof::{Dominators, Heap, Index, Question, Rules};
+use memgate_hprof::{Analysis, Dominators, Heap, Index, Question, Rules};
 
 use crate::cli::{HeapOrder, HeapQuestion, HeapRequest};
 use crate::exit::{self, ExpectedError};
@@ -17,6 +17,7 @@ use crate::output::{Console, Progress};
 
 mod copy;
 mod show;
+mod target;
 
 use show::{Changed, ClassRow, Shown};
 
@@ -75,11 +76,12 @@ fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Option<Answer>, Ex
                     "no rule knows a class of this dump, so nothing was looked for: name classes (--leaks) or rules (--rules)",
                 );
             }
-            let code = match analysis.leaks.is_empty() {
-                false => exit::FAIL,
-                true if nothing_asked => exit::NOT_MEASURED,
-                true => exit::PASS,
-            };
+            let code = code(&analysis, nothing_asked);
+            if code == exit::NOT_MEASURED && !nothing_asked {
+                watch.console.warning(
+                    "leaks of libraries alone were found, and there are too many objects to look at them all",
+                );
+            }
             let mut largest = Vec::new();
             if *exact {
                 let (dump, dominators) = dominators(heap, watch);
@@ -136,6 +138,15 @@ fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Option<Answer>, Ex
         }
     };
     answer.map(Some)
+}
+
+/// What was not looked at may be a leak of the program.
+fn code(analysis: &Analysis, nothing_asked: bool) -> u8 {
+    match analysis.leaks.is_empty() {
+        false => exit::FAIL,
+        true if nothing_asked || analysis.not_looked_at > 0 => exit::NOT_MEASURED,
+        true => exit::PASS,
+    }
 }
 
 fn classes(
@@ -297,5 +308,21 @@ impl Watch<'_> {
         if let Some((_, progress)) = shown.as_mut() {
             progress.update(at / scale, if scale == 1 { "" } else { "Mi" });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaks_that_nobody_looked_at_are_no_pass() {
+        let empty = b"JAVA PROFILE 1.0.2\0\0\0\0\x08\0\0\0\0\0\0\0\0\x2c\0\0\0\0\0\0\0\0";
+        let (rules, quiet) = (Rules::default(), |_: &'static str, _: u64, _: Option<u64>| ());
+        let heap = Heap::read(DumpFile::of_bytes(&empty[..]).unwrap(), &rules, &quiet).unwrap();
+        let mut analysis = heap.analyse(&rules, &Question::default(), &quiet).unwrap();
+        assert_eq!(code(&analysis, false), exit::PASS);
+        analysis.not_looked_at = 1;
+        assert_eq!(code(&analysis, false), exit::NOT_MEASURED);
     }
 }

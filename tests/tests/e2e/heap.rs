@@ -155,6 +155,26 @@ fn half_a_copy_does_not_stay() {
 }
 
 #[test]
+fn a_copy_destroys_nothing_that_is_there() {
+    let project = Project::new("heap-there");
+    let whole = b"JAVA PROFILE 1.0.2\0\0\0\0\x08\0\0\0\0\0\0\0\0\x2c\0\0\0\0\0\0\0\0";
+    let dump = project.write("a.hprof", whole);
+    let link = project.folder().join("b.hprof");
+    fs::hard_link(&dump, &link).unwrap();
+    let named = link.to_str().unwrap();
+    for (command, more) in [("trim", &[named][..]), ("trim", &[named, "--zero"]), ("restore", &[named])] {
+        heap(&project, command, &dump, more).ends_with(2).says("into itself");
+        assert_eq!((fs::read(&dump).unwrap(), fs::read(&link).unwrap()), (whole.to_vec(), whole.to_vec()));
+    }
+    let cut = project.write("cut.hprof", &whole[..whole.len() - 9]);
+    let good = project.write("good.hprof", "an older one");
+    heap(&project, "trim", &cut, &[good.to_str().unwrap()]).ends_with(2).says("cut.hprof");
+    assert_eq!(fs::read(&good).unwrap(), b"an older one");
+    heap(&project, "trim", &dump, &[good.to_str().unwrap()]).ends_with(0);
+    assert_eq!(fs::read(&good).unwrap(), whole);
+}
+
+#[test]
 fn another_file_is_an_error_with_its_name() {
     let project = Project::new("heap-none");
     let none = project.write("none.hprof", "PK");

@@ -196,6 +196,14 @@ impl Dump {
         self.heap.extend(out);
     }
 
+    /// The stack of a thread.
+    pub(crate) fn trace(&mut self, thread: u32, frames: &[u64]) {
+        let count = u32::try_from(frames.len()).unwrap();
+        let head = [thread, thread, count].map(u32::to_be_bytes).concat();
+        let frames: Vec<u8> = frames.iter().flat_map(|frame| self.id(*frame)).collect();
+        record(&mut self.head, 0x05, &[head, frames].concat());
+    }
+
     pub(crate) fn local(&mut self, id: u64, serial: u32, frame: u32) {
         let serial = serial.to_be_bytes().to_vec();
         let out = [vec![0x03], self.id(id), serial, frame.to_be_bytes().to_vec()].concat();

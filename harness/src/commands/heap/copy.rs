@@ -1,16 +1,15 @@
 //! `memgate heap trim` and `restore`: copies of dumps. A copy that fails does not stay.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, BufReader};
 use std::path::Path;
 
 use memgate_hprof::read::{DumpFile, Packing, ReadError};
-use memgate_hprof::{Heap, Keep, Packed, Question, RestoreError, Rules, TrimError, tree};
+use memgate_hprof::{Heap, Keep, Question, RestoreError, Rules, TrimError, tree_of_trimmed};
 
+use super::target::{STREAM, is_file, same, write};
 use super::{Watch, bad, open, read_heap, read_rules};
 use crate::exit::ExpectedError;
-
-const STREAM: &str = "-";
 
 /// A dump without contents.
 pub(super) fn trim(
@@ -22,10 +21,14 @@ pub(super) fn trim(
 ) -> Result<(), ExpectedError> {
     let wrong = |why: TrimError| match why {
         TrimError::Read(why) => bad(from)(why),
+        TrimError::Io(source) => ExpectedError::file("read", from)(source),
         why => ExpectedError::Session { path: from.to_owned(), why: why.to_string(), hint: String::new() },
     };
     let usage =
         |what: &str, hint: &str| ExpectedError::Usage { what: what.to_owned(), hint: hint.to_owned() };
+    if same(from, to) {
+        return Err(usage("a dump cannot be trimmed into itself", "name another file"));
+    }
     if from.as_os_str() == STREAM {
         if !zero {
             let hint = "add --zero, or write the dump to a file first";
@@ -37,10 +40,7 @@ pub(super) fn trim(
         write(to, |out| memgate_hprof::trim(io::stdin().lock(), out).map_err(wrong))?;
         return Ok(());
     }
-    if same(from, to) {
-        return Err(usage("a dump cannot be trimmed into itself", "name another file"));
-    }
-    if prove && to.as_os_str() == STREAM {
+    if prove && !is_file(to) {
         return Err(usage("--prove reads the trimmed dump again: it must be a file", ""));
     }
     let rules = read_rules(&[])?;
@@ -61,7 +61,7 @@ pub(super) fn trim(
             });
         }
     }
-    if to.as_os_str() != STREAM {
+    if is_file(to) {
         let bytes = fs::metadata(to).map_err(ExpectedError::file("read", to))?.len();
         let proven = if prove { ", and the same leaks" } else { "" };
         watch.console.line(&format!("{}: {bytes} B of {} B{proven}", to.display(), file.bytes()));
@@ -69,12 +69,14 @@ pub(super) fn trim(
     Ok(())
 }
 
-/// All leaks as they are shown.
+/// All leaks, but for what a trimmed dump does not tell.
 fn leaks(heap: &Heap, rules: &Rules, watch: &Watch<'_>) -> Result<String, ReadError> {
     let found = watch.passes(|told| heap.analyse(rules, &Question::default(), told))?;
     let all = found.leaks.iter().chain(&found.library_leaks);
     Ok(all
-        .map(|leak| format!("{} {} {}\n{}", leak.fingerprint, leak.instances, leak.attributed, tree(leak)))
+        .map(|leak| {
+            format!("{} {} {}\n{}", leak.fingerprint, leak.instances, leak.attributed, tree_of_trimmed(leak))
+        })
         .collect())
 }
 
@@ -103,43 +105,4 @@ pub(super) fn restore(from: &Path, to: &Path, watch: &Watch<'_>) -> Result<(), E
         Err(why) => return Err(bad(from)(why)),
     }
     Ok(())
-}
-
-fn same(from: &Path, to: &Path) -> bool {
-    matches!((fs::canonicalize(from), fs::canonicalize(to)), (Ok(from), Ok(to)) if from == to)
-}
-
-/// Writes a file, packed if its name says so, or standard output. Half a file does not stay.
-fn write<T>(
-    to: &Path,
-    work: impl FnOnce(&mut dyn Write) -> Result<T, ExpectedError>,
-) -> Result<T, ExpectedError> {
-    let failed = || ExpectedError::file("write", to);
-    if to.as_os_str() == STREAM {
-        let mut out = BufWriter::new(io::stdout().lock());
-        let done = work(&mut out)?;
-        out.flush().map_err(failed())?;
-        return Ok(done);
-    }
-    let file = BufWriter::new(File::create(to).map_err(failed())?);
-    let packed = to.extension().is_some_and(|extension| extension == "gz");
-    let done = if packed {
-        let mut out = Packed::small(file);
-        work(&mut out).and_then(|done| {
-            let mut file = out.finish().map_err(failed())?;
-            file.flush().map_err(failed())?;
-            Ok(done)
-        })
-    } else {
-        let mut out = file;
-        work(&mut out).and_then(|done| {
-            out.flush().map_err(failed())?;
-            Ok(done)
-        })
-    };
-    if done.is_err() {
-        // What kept it from being written is told; that it cannot be removed either says no more.
-        drop(fs::remove_file(to));
-    }
-    done
 }

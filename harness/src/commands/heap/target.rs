@@ -1,0 +1,240 @@
+//! Where copies are written to: a file is there whole, or as it was before.
+//!
+//! Data flow: a name that is free, or a regular file → a new file beside it, packed if the name says
+//! so → renamed when it is whole. What else is there (a pipe, a device) is written as it is, and
+//! stays.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use memgate_hprof::Packed;
+
+use crate::exit::ExpectedError;
+
+/// Standard input or output.
+pub(super) const STREAM: &str = "-";
+
+/// Are input and output one regular file, whatever they are called?
+pub(super) fn same(from: &Path, to: &Path) -> bool {
+    let stream = |stream: BorrowedFd<'_>| File::from(stream.try_clone_to_owned()?).metadata();
+    let is_stream = |path: &Path| path.as_os_str() == STREAM;
+    let from = if is_stream(from) { stream(io::stdin().as_fd()) } else { fs::metadata(from) };
+    let to = if is_stream(to) { stream(io::stdout().as_fd()) } else { fs::metadata(to) };
+    matches!(
+        (from, to),
+        (Ok(from), Ok(to)) if from.is_file() && (from.dev(), from.ino()) == (to.dev(), to.ino())
+    )
+}
+
+/// Is it a regular file, or may it become one?
+pub(super) fn is_file(to: &Path) -> bool {
+    to.as_os_str() != STREAM && fs::metadata(to).ok().is_none_or(|about| about.is_file())
+}
+
+/// Writes a file, packed if its name says so, or standard output.
+pub(super) fn write<T>(
+    to: &Path,
+    work: impl FnOnce(&mut dyn Write) -> Result<T, ExpectedError>,
+) -> Result<T, ExpectedError> {
+    let failed = || ExpectedError::file("write", to);
+    if to.as_os_str() == STREAM {
+        return fill(io::stdout().lock(), Path::new("standard output"), work);
+    }
+    let before = match File::options().write(true).open(to) {
+        Err(why) if why.kind() == ErrorKind::NotFound => None,
+        file => {
+            let file = file.map_err(failed())?;
+            let about = file.metadata().map_err(failed())?;
+            if !about.is_file() {
+                return fill(file, to, work);
+            }
+            Some(about.permissions())
+        }
+    };
+    // Where a link leads, so that it stays a link.
+    let folder = to.parent().unwrap_or(Path::new(""));
+    let place = fs::canonicalize(to).or_else(|_| fs::read_link(to).map(|link| folder.join(link)));
+    let place = place.unwrap_or_else(|_| to.to_owned());
+    let (new, file) = beside(&place).map_err(failed())?;
+    let allowed = before.map_or(Ok(()), |before| file.set_permissions(before));
+    let done = allowed.map_err(failed()).and_then(|()| fill(file, to, work));
+    let done = done.and_then(|done| fs::rename(&new, &place).map(|()| done).map_err(failed()));
+    if done.is_err() {
+        // What kept it from being written is told; that it cannot be removed either says no more.
+        drop(fs::remove_file(&new));
+    }
+    done
+}
+
+/// A new file in the same folder.
+fn beside(path: &Path) -> io::Result<(PathBuf, File)> {
+    let mut number = 0;
+    loop {
+        let new = path.with_file_name(format!(".memgate-{}-{number}.new", std::process::id()));
+        match File::create_new(&new) {
+            // Of another one that was killed: in containers numbers of processes come again.
+            Err(why) if why.kind() == ErrorKind::AlreadyExists && number < 1000 => number += 1,
+            file => return file.map(|file| (new, file)),
+        }
+    }
+}
+
+/// Writes all there is. An error of the output is told as such, whatever `work` makes of it.
+fn fill<T>(
+    to: impl Write,
+    name: &Path,
+    work: impl FnOnce(&mut dyn Write) -> Result<T, ExpectedError>,
+) -> Result<T, ExpectedError> {
+    let mut out = Output { to: BufWriter::new(to), failed: None };
+    let failed = || ExpectedError::file("write", name);
+    let done = if name.extension().is_some_and(|extension| extension == "gz") {
+        let mut packed = Packed::small(&mut out);
+        work(&mut packed).and_then(|done| packed.finish().map(|_| done).map_err(failed()))
+    } else {
+        work(&mut out)
+    };
+    let done = done.and_then(|done| out.flush().map(|()| done).map_err(failed()));
+    out.failed.map_or(done, |why| Err(failed()(why)))
+}
+
+/// Keeps why it could not be written.
+struct Output<W> {
+    to: W,
+    failed: Option<io::Error>,
+}
+
+impl<W> Output<W> {
+    fn told<T>(&mut self, done: io::Result<T>) -> io::Result<T> {
+        done.map_err(|why| {
+            let kind = why.kind();
+            if kind != ErrorKind::Interrupted {
+                self.failed.get_or_insert(why);
+            }
+            kind.into()
+        })
+    }
+}
+
+impl<W: Write> Write for Output<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let done = self.to.write(bytes);
+        self.told(done)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let done = self.to.flush();
+        self.told(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::process::Command;
+    use std::thread;
+
+    use super::*;
+
+    fn good(out: &mut dyn Write) -> Result<(), ExpectedError> {
+        out.write_all(b"new").map_err(ExpectedError::file("read", Path::new("the input")))
+    }
+
+    fn bad(out: &mut dyn Write) -> Result<(), ExpectedError> {
+        good(out)?;
+        Err(ExpectedError::Usage { what: "half of it".to_owned(), hint: String::new() })
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn fifo(folder: &Path) -> PathBuf {
+        let path = folder.join("fifo");
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        path
+    }
+
+    #[test]
+    fn a_file_is_replaced_when_the_new_one_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        write(&path, bad).unwrap_err();
+        assert_eq!((fs::read(&path).unwrap(), names(folder.path())), (b"old".to_vec(), vec!["out".into()]));
+        write(&path, good).unwrap();
+        assert_eq!((fs::read(&path).unwrap(), names(folder.path())), (b"new".to_vec(), vec!["out".into()]));
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        write(&folder.path().join("other"), bad).unwrap_err();
+        assert_eq!(names(folder.path()), ["out"]);
+    }
+
+    #[test]
+    fn a_link_stays_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("out"), folder.path().join("link"));
+        symlink("out", &link).unwrap();
+        for before in [None, Some("old")] {
+            if let Some(before) = before {
+                fs::write(&path, before).unwrap();
+            }
+            write(&link, bad).unwrap_err();
+            assert_eq!(fs::read_to_string(&path).ok().as_deref(), before);
+            write(&link, good).unwrap();
+            assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+            assert_eq!((fs::read(&path).unwrap(), names(folder.path()).len()), (b"new".to_vec(), 2));
+        }
+    }
+
+    #[test]
+    fn a_pipe_is_written_and_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = fifo(folder.path());
+        for (work, is_good) in [(good as fn(&mut dyn Write) -> _, true), (bad, false)] {
+            let reader = thread::spawn({
+                let path = path.clone();
+                move || fs::read(path).unwrap()
+            });
+            assert_eq!(write(&path, work).is_ok(), is_good);
+            assert_eq!(reader.join().unwrap(), b"new");
+            assert_eq!(names(folder.path()), ["fifo"]);
+        }
+        assert!(!is_file(&path) && is_file(&folder.path().join("none")));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_not_told_of_the_input() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = fifo(folder.path());
+        // Nobody reads any more once it is open.
+        let reader = thread::spawn({
+            let path = path.clone();
+            move || drop(File::open(path).unwrap())
+        });
+        let why = write(&path, |out| {
+            reader.join().unwrap();
+            out.write_all(&[7; 1 << 20]).map_err(ExpectedError::file("read", Path::new("the input")))
+        });
+        let why = why.unwrap_err().to_string();
+        assert!(why.starts_with("cannot write ") && why.contains("fifo: Broken pipe"), "{why}");
+    }
+
+    #[test]
+    fn a_file_is_itself_under_another_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name| folder.path().join(name);
+        fs::write(at("a"), "dump").unwrap();
+        fs::write(at("c"), "dump").unwrap();
+        fs::hard_link(at("a"), at("b")).unwrap();
+        symlink("b", at("link")).unwrap();
+        assert!(same(&at("a"), &at("b")) && same(&at("link"), &at("a")));
+        assert!(!same(&at("a"), &at("c")) && !same(&at("a"), &at("none")));
+    }
+}
