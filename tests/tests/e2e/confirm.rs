@@ -295,7 +295,7 @@ fn what_the_time_to_confirm_leaves_open_is_unconfirmed_and_each_cause_comes_firs
     let program = samples::own_suite("slow_causes", SLOW);
     let project = Project::new("budget");
     let suite = format!("suites: {{ slow: {{ run: [{program:?}] }} }}");
-    project.write("memgate.yaml", format!("version: 1\n{suite}\nmeasure: {{ confirm_budget: 11s }}\n"));
+    project.write("memgate.yaml", format!("version: 1\n{suite}\nmeasure: {{ confirm_budget: 8s }}\n"));
     let run = project.memgate(&["run"]);
     run.ends_with(1);
     for confirmed in ["Slow.First", "Slow.Third"] {
@@ -303,13 +303,9 @@ fn what_the_time_to_confirm_leaves_open_is_unconfirmed_and_each_cause_comes_firs
     }
     let open = run.test("Slow.Second");
     assert_eq!((open.verdict, open.confirmed), (Verdict::Warn, false), "{run}");
-    assert!(
-        open.reason.contains("the time to confirm is 11 s (measure.confirm_budget): "),
-        "{}",
-        open.reason
-    );
+    assert!(open.reason.contains("the time to confirm is 8 s (measure.confirm_budget): "), "{}", open.reason);
     assert!(open.reason.starts_with("unconfirmed: left 61 B in 1 allocation in one execution; "));
-    run.says("slow: 1 unconfirmed, because 11 s were not enough to repeat all suspects");
+    run.says("slow: 1 unconfirmed, because 8 s were not enough to repeat all suspects");
     assert!(
         project.read(".memgate/latest/report.html").contains("measure.confirm_budget"),
         "on the page, too"
