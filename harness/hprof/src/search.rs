@@ -192,16 +192,10 @@ pub(crate) fn locals(
             threads.entry(root.thread).or_insert(object);
         }
     }
-    let known: HashMap<&str, usize> = rules
-        .references
-        .iter()
-        .enumerate()
-        .filter(|(_, rule)| rule.applies(device))
-        .filter_map(|(at, rule)| match &rule.pattern {
-            Pattern::Thread(name) => Some((name.as_str(), at)),
-            _ => None,
-        })
-        .collect();
+    let known = by_name(rules, device, |pattern| match pattern {
+        Pattern::Thread(name) => Some(name),
+        _ => None,
+    });
     let mut locals: Locals = HashMap::new();
     let mut judged: HashMap<u32, Option<usize>> = HashMap::new();
     for root in dump.roots.iter().filter(|root| root.tag == 0x03) {
@@ -219,17 +213,21 @@ pub(crate) fn locals(
     locals
 }
 
+/// Places of the rules for this device that `name` gives a name.
+fn by_name<'r>(
+    rules: &'r Rules,
+    device: &Device,
+    name: impl Fn(&'r Pattern) -> Option<&'r String>,
+) -> HashMap<&'r str, usize> {
+    let applying = rules.references.iter().enumerate().filter(|(_, rule)| rule.applies(device));
+    applying.filter_map(|(at, rule)| Some((name(&rule.pattern)?.as_str(), at))).collect()
+}
+
 fn begin(dump: &Index, graph: &Graph, rules: &Rules, device: &Device) -> Vec<Begin> {
-    let known: HashMap<&str, usize> = rules
-        .references
-        .iter()
-        .enumerate()
-        .filter(|(_, rule)| rule.applies(device))
-        .filter_map(|(at, rule)| match &rule.pattern {
-            Pattern::NativeGlobal(class) => Some((class.as_str(), at)),
-            _ => None,
-        })
-        .collect();
+    let known = by_name(rules, device, |pattern| match pattern {
+        Pattern::NativeGlobal(class) => Some(class),
+        _ => None,
+    });
     let threads: std::collections::HashSet<u32> = dump
         .roots
         .iter()

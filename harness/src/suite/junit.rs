@@ -65,7 +65,8 @@ pub const WORKER_CLASS_PATH: &str = "memgate.worker.class.path";
 
 const LISTENER_JAR: &str = "/memgate-junit-platform.jar";
 
-/// Rounds that every test class runs: two warm up, the ends of the others are compared.
+/// Rounds of a test class that is no suspect, at most: two warm up, the ends of the others are
+/// compared.
 pub const ROUNDS: u32 = 4;
 
 /// A suite: virtual machines with the same directory and class path.

@@ -771,7 +771,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_fails_in_the_warm_up_is_left_out_and_its_class_is_told() {
+    fn a_test_that_fails_in_the_warm_up_is_left_out_and_its_class_is_compared() {
         let mut jvm = Jvm::new();
         for round in 0..8 {
             jvm.window("LeakTest", "", round, |jvm| {
