@@ -30,22 +30,22 @@ table! {
         version: At<Count>,
         /// Name of the project, for reports. Default: the name of the directory.
         project: Words,
-        /// What is run, by name.
+        /// The suites, by name.
         suites: Named<At<SuiteFile>>,
         /// How tests are measured.
         measure: MeasureFile,
-        /// How much of what is allowed.
+        /// Largest allowed figures, by metric.
         thresholds: ThresholdsFile,
         /// File with the accepted figures of an earlier run, written by `memgate baseline accept`.
         #[schemars(extend("default" = DEFAULT_BASELINE))]
         baseline: At<Words>,
-        /// File `memgate waive` appends to.
+        /// File to which `memgate waive` appends.
         #[schemars(extend("default" = DEFAULT_WAIVERS_FILE))]
         waivers_file: At<Words>,
-        /// Known leaks that are accepted for a time.
+        /// Known leaks that are accepted until a date.
         waivers: Vec<At<WaiverFile>>,
-        /// What is written besides the session's own `report.json` and `report.html`, and who is
-        /// told.
+        /// Reports to write besides the session's own `report.json` and `report.html`, mail and
+        /// chat.
         reports: ReportsFile,
     }
 }
@@ -61,7 +61,7 @@ pub struct Config {
     pub instrumented: Vec<Instrumented>,
     /// How tests are measured.
     pub measure: Measure,
-    /// How much of what is allowed.
+    /// Largest allowed figures, by metric.
     pub thresholds: Thresholds,
     /// Accepted figures.
     pub baseline: FileRef,

@@ -48,14 +48,14 @@ pub fn init_template(kind: ProjectKind, facts: &Facts) -> String {
 version: 1
 project: {project}
 
-# What is run. GoogleTest is recognised by itself, also in executables that ctest, make or a script start; JUnit below Maven and Gradle.
+# The suites. memgate recognises GoogleTest, also in executables that ctest, make or a script starts, and JUnit below Maven and Gradle.
 suites:
 {suites}
-# How tests are measured: each once, and the suspects again, alone, in iterations. These are the defaults.
+# How tests are measured: each test once, then the suspects again, alone and repeated. These are the defaults.
 # measure:
-#   warm_up: 3            # executions before the first that counts
-#   iterations: 10        # at least
-#   rarest_leak: 20       # one-time: a leak in one of so many executions would have shown
+#   warm_up: 3            # executions before the first measured one
+#   iterations: 10        # measured executions, at least
+#   rarest_leak: 20       # the rarest leak to find: one in so many executions
 #   unconfirmed: warn     # growth that cannot be confirmed: warn | fail
 #   screen: baseline      # JVM suites: thorough | baseline | off
 #   confidence: 0.99
@@ -78,7 +78,7 @@ thresholds:
 #     reason: initialises once per process
 #     until: never
 
-# Besides the page in .memgate/latest; docs/reports.md has all of them.
+# Reports besides the page in .memgate/latest: docs/reports.md.
 # reports:
 #   junit: {{ path: {junit} }}
 #   mail: {{ server: \"smtps://ci@mail.example.com\", password: \"${{MEMGATE_SMTP_PASSWORD}}\", to: [team@example.com] }}
@@ -106,18 +106,18 @@ fn usual_suites(kind: ProjectKind) -> &'static str {
 "
         }
         ProjectKind::Cargo => {
-            "  # A Rust test executable is one test as a whole. Name one whose argument repeats its work, and it is judged by the slope.
+            "  # A Rust test executable is one test. A program with an argument that repeats its work is judged by the slope.
   unit: { run: [cargo, test], targets: [\"target/*/deps/*\"] }
   # replay: { run: [target/debug/replay, \"--count={n}\"], runner: command }
 "
         }
         ProjectKind::Maven => {
-            "  # Every module with tests is a suite of its own; the pom stays as it is.
+            "  # Each module with tests is a suite. The pom stays as it is.
   unit: { run: [mvn, test], runner: junit }
 "
         }
         ProjectKind::Gradle => {
-            "  # Every project with tests is a suite of its own; the build script stays as it is.
+            "  # Each project with tests is a suite. The build script stays as it is.
   unit: { run: [./gradlew, test], runner: junit }
 "
         }

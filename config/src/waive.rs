@@ -28,9 +28,9 @@ pub struct NewWaiver {
     pub leak: String,
     /// The tests it is limited to, as a pattern.
     pub test: Option<String>,
-    /// Why it is accepted.
+    /// Reason for accepting it.
     pub reason: String,
-    /// Who answers for it.
+    /// Owner of the leak.
     pub owner: Option<String>,
     /// How long.
     pub until: Until,

@@ -11,44 +11,45 @@ const FINEST_SAMPLING: u64 = 4 << 10;
 const COARSEST_SAMPLING: u64 = 1 << 30;
 
 table! {
-    /// What is looked at in Java virtual machines.
+    /// What is measured in Java virtual machines.
     JavaFile {
-        /// Mean bytes between two allocations whose stack is noted; `0`: none. Confirming runs look
-        /// at every allocation of one iteration.
+        /// Mean bytes between two allocations whose stack is recorded; `0`: none. Confirming runs
+        /// record every allocation of one iteration.
         #[schemars(extend("default" = "512 KiB"))]
         sampling: At<Size>,
-        /// Classes whose every object is followed from its allocation to its end in the build's own
-        /// run: names, or beginnings with `*` behind; `!` before one leaves it out again. Costly.
+        /// Classes whose objects are tracked from allocation to collection in the build's own run.
+        /// An entry is a class name, or a prefix that ends with `*`; an entry that begins with `!`
+        /// excludes classes again. Expensive.
         follow: Vec<At<Words>>,
-        /// Bytes of the smallest object that is followed.
+        /// Smallest size of a tracked object, in bytes.
         follow_at_least: At<Size>,
-        /// One object of so many is followed.
+        /// Track one object of this many.
         #[schemars(extend("default" = 1))]
         follow_every: At<Count>,
-        /// Objects that are followed at most.
+        /// Largest number of tracked objects.
         #[schemars(extend("default" = 10_000_000))]
         follow_at_most: At<Count>,
-        /// Allocation sites and allocating classes that are reported.
+        /// Number of allocation sites and allocating classes in the report.
         #[schemars(extend("default" = 100))]
         follow_sites: At<Count>,
-        /// Classes that are not blamed for allocating followed objects, as in `follow`; default:
-        /// those of the JDK.
+        /// Classes that are not blamed for allocating tracked objects, written as in `follow`.
+        /// Default: the classes of the JDK.
         blame_ignore: Vec<At<Words>>,
-        /// The only classes that are blamed.
+        /// The only classes that may be blamed.
         blame_target: Vec<At<Words>>,
-        /// Share of the largest heap: a test during which more of it is alive gets a warning, with
-        /// the curve of the heap.
+        /// Share of the maximum heap. A test during which more is alive gets a warning with the
+        /// curve of the heap.
         heap_limit: At<Share>,
         /// When the virtual machine writes a heap dump into the session.
         #[schemars(extend("default" = "never"))]
         heap_dump: At<HeapDump>,
-        /// Whether memgate's agent is loaded. Without it leaks are counted by class all the same,
-        /// but nobody knows who holds them; tests and their results are those that the build tool
-        /// writes into its XML files.
+        /// Whether memgate's agent is loaded. Without it leaks are still counted by class, but
+        /// their holders are unknown, and tests and results come from the XML files of the build
+        /// tool.
         #[schemars(extend("default" = "loaded"))]
         agent: JavaAgent,
-        /// Whether native memory of libraries that are not the JDK's is judged: the agent is then
-        /// preloaded into memgate's own virtual machines, never into the build's.
+        /// Whether native memory of libraries outside the JDK is judged. The agent is then
+        /// preloaded into memgate's own virtual machines, never into those of the build.
         #[schemars(extend("default" = "auto"))]
         native: JavaNative,
     }
@@ -88,7 +89,7 @@ choice! {
     }
 }
 
-/// What is looked at in Java virtual machines.
+/// What is measured in Java virtual machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeasureJava {
     /// Mean bytes between sampled allocations; `None`: none are sampled.
@@ -99,9 +100,9 @@ pub struct MeasureJava {
     pub follow_at_least: u64,
     /// One object of so many.
     pub follow_every: u32,
-    /// Objects that are followed at most.
+    /// Largest number of tracked objects.
     pub follow_at_most: u32,
-    /// Allocation sites and allocating classes that are reported.
+    /// Number of allocation sites and allocating classes in the report.
     pub follow_sites: u32,
     /// Classes that are not blamed; `None`: those of the JDK.
     pub blame_ignore: Option<Vec<String>>,

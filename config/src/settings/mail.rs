@@ -14,28 +14,28 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 table! {
     /// Mail to teams and code owners.
     MailFile {
-        /// Server: `smtps://user@host` (TLS from the start, port 465), `smtp://user@host` (STARTTLS
-        /// is required, port 587) or `smtp+plain://host` (no encryption, no password, port 25); a
-        /// port may follow.
+        /// Mail server: `smtps://user@host` (TLS, port 465), `smtp://user@host` (STARTTLS is
+        /// required, port 587) or `smtp+plain://host` (no encryption, no password, port 25). A port
+        /// may follow.
         #[schemars(required)]
         server: At<Words>,
-        /// Variable of the environment with the password.
+        /// Environment variable with the password.
         password: At<Variable>,
-        /// Sender. Default: the user of the server.
+        /// Sender address. Default: the user of the server.
         from: At<Words>,
-        /// Who gets every mail.
+        /// Addresses that get every mail.
         to: Vec<At<Words>>,
-        /// CODEOWNERS file: who owns a file that leaks gets a mail about it.
+        /// CODEOWNERS file. The owners of a file that leaks get a mail about it.
         owners: Words,
-        /// Addresses of owners that are none: `"@maps": maps@example.com`.
+        /// Mail addresses of owners that are not addresses themselves: `"@maps": maps@example.com`.
         addresses: Named<At<Words>>,
-        /// When it is sent.
+        /// When to send it.
         #[schemars(extend("default" = "changed"))]
         when: When,
-        /// Longest time for all of it; a server that takes longer costs a warning.
+        /// Longest time for sending. A slower server causes a warning.
         #[schemars(extend("default" = "30s"))]
         timeout: At<Time>,
-        /// Certificates (PEM) to trust besides those of the system.
+        /// File of certificates (PEM) to trust, in addition to those of the system.
         ca: Words,
     }
 }
@@ -45,17 +45,17 @@ table! {
 pub struct Mail {
     /// Where to.
     pub server: MailServer,
-    /// Variable of the environment with the password.
+    /// Environment variable with the password.
     pub password: Option<String>,
     /// Sender.
     pub from: String,
-    /// Who gets every mail.
+    /// Addresses that get every mail.
     pub to: Vec<String>,
     /// CODEOWNERS file.
     pub owners: Option<PathBuf>,
     /// Addresses of owners by name.
     pub addresses: Vec<(String, String)>,
-    /// When it is sent.
+    /// When to send it.
     pub when: When,
     /// Longest time for all of it.
     pub timeout: Duration,

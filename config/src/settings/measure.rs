@@ -28,43 +28,43 @@ const LONGEST_SETTLE: Duration = Duration::from_secs(60);
 table! {
     /// How tests are measured.
     MeasureFile {
-        /// Executions of a suspect before the first that counts.
+        /// Executions of a suspect before the first measured one.
         #[schemars(extend("default" = WARM_UP))]
         warm_up: At<Count>,
-        /// Executions that count, at least: more while they are cheap (2 s) and where these leave
-        /// it open (40).
+        /// Measured executions of a suspect, at least. There are more as long as they take less
+        /// than 2 s in all, and up to 40 if the result is still open.
         #[schemars(extend("default" = ITERATIONS))]
         iterations: At<Count>,
-        /// A suspect test is repeated so often that a leak in one of so many executions would be
-        /// missed with 1 % at most, before what it left is called one-time; a slow one for 2 s, and
-        /// the report says what was reached.
+        /// The rarest leak that a confirmation must find: one in this many executions, missed with
+        /// a probability of 1 % at most. A suspect is repeated so often before its memory is called
+        /// one-time. A slow one is repeated for 2 s, and the report says what was reached.
         #[schemars(extend("default" = RAREST_LEAK))]
         rarest_leak: At<Count>,
-        /// What growth is that cannot be confirmed, because the suite cannot be repeated or the
+        /// Verdict for growth that cannot be confirmed, because the suite cannot be repeated or the
         /// test fails alone.
         #[schemars(extend("default" = "warn"))]
         unconfirmed: LevelFile,
-        /// Longest time for running the suspects of a native suite again; by default ten times what
-        /// the suite took, `60s` at least. A test that has begun runs as often as `warm_up` and
-        /// `iterations` say; those that were not reached are unconfirmed.
+        /// Longest time for confirming the suspects of a native suite. Default: ten times the time
+        /// of the suite, at least `60s`. A test that has begun runs `warm_up` and `iterations`
+        /// times; tests that were not reached are unconfirmed.
         confirm_budget: At<Time>,
-        /// How a JVM suite is screened. Native suites need no choice: one pass is exact.
+        /// How a JVM suite is screened. (Native suites are always screened in one exact pass.)
         #[schemars(extend("default" = "baseline"))]
         screen: Screen,
-        /// Confidence of the interval a verdict rests on.
+        /// Confidence of the interval that decides a verdict.
         #[schemars(extend("default" = CONFIDENCE))]
         confidence: At<Share>,
-        /// Longest time of one test where memgate repeats it, and on a device. In the command's own
-        /// run nothing is ended: a test that takes longer is told.
+        /// Longest time of one test that memgate repeats, or that runs on a device. In the
+        /// command's own run memgate kills nothing: it reports a test that takes longer.
         #[schemars(extend("default" = "60s"))]
         timeout: At<Time>,
-        /// Time between two samples of the operating system's figures.
+        /// Time between two samples of the figures of the operating system.
         #[schemars(extend("default" = "250ms"))]
         interval: At<Time>,
-        /// Longest wait for late frees at the end of a test that left something; `0s`: none.
+        /// Longest wait for late frees at the end of a test that left something. `0s`: no wait.
         #[schemars(extend("default" = "50ms"))]
         settle: At<Time>,
-        /// What is looked at in Java virtual machines.
+        /// What is measured in Java virtual machines.
         java: JavaFile,
     }
 }
@@ -110,11 +110,11 @@ pub struct Measure {
     pub confidence: f64,
     /// Longest time of one test.
     pub timeout: Duration,
-    /// Time between two samples of the operating system's figures.
+    /// Time between two samples of the figures of the operating system.
     pub interval: Duration,
     /// Longest wait for late frees; zero: none.
     pub settle: Duration,
-    /// What is looked at in Java virtual machines.
+    /// What is measured in Java virtual machines.
     pub java: MeasureJava,
 }
 

@@ -9,7 +9,7 @@ use crate::source::Span;
 use crate::value::text::Words;
 
 table! {
-    /// What is written besides the session's own `report.json` and `report.html`, and who is told.
+    /// Reports to write besides the session's own `report.json` and `report.html`, mail and chat.
     ReportsFile {
         /// JUnit XML, for CI servers.
         junit: At<JunitFile>,
@@ -29,9 +29,9 @@ table! {
         folded: At<PlainFile>,
         /// Leaked bytes as a profile for speedscope.
         speedscope: At<PlainFile>,
-        /// Curves as pictures: a folder for SVG and PNG files.
+        /// Charts as SVG and PNG files, in a folder.
         charts: At<PlainFile>,
-        /// Report of an earlier run, to say what is new. Default: the last session.
+        /// Report of an earlier run, to tell which leaks are new. Default: the last session.
         previous: Words,
         /// Mail to teams and code owners.
         mail: At<MailFile>,
@@ -46,11 +46,11 @@ table! {
         /// File to write.
         #[schemars(required)]
         path: Words,
-        /// How much the file says.
+        /// How much the file contains.
         #[schemars(extend("default" = "extended"))]
         flavour: JunitFlavour,
-        /// JUnit files the test runner writes itself (`target/surefire-reports/TEST-*.xml`): each
-        /// leak is added to the test that leaked.
+        /// JUnit files that the test runner writes (`target/surefire-reports/TEST-*.xml`). memgate
+        /// adds each leak to the test that leaked.
         merge: Vec<Words>,
     }
 }
@@ -58,7 +58,7 @@ table! {
 table! {
     /// A file or folder to write.
     PlainFile {
-        /// Where.
+        /// Path of the file or folder.
         #[schemars(required)]
         path: Words,
     }
@@ -70,7 +70,7 @@ table! {
         /// File to write.
         #[schemars(required)]
         path: Words,
-        /// Where it goes to: that decides how long it may be.
+        /// Where the summary is used; this limits its length.
         #[schemars(extend("default" = "summary"))]
         r#for: MarkdownFor,
     }

@@ -15,60 +15,59 @@ use crate::value::text::{Argument, Words};
 const REPETITIONS: &str = "{n}";
 
 table! {
-    /// One suite: a command, and how its tests are told apart.
+    /// One suite: a command, and how memgate finds its tests.
     SuiteFile {
-        /// Program and arguments. With the runner `command` an argument may contain `{n}`: how
-        /// often the program repeats its work; it is then judged by the slope over runs of
-        /// different length.
+        /// Program and arguments. With the runner `command` an argument may contain `{n}`, the
+        /// number of times that the program repeats its work. The program is then judged by the
+        /// slope over runs of different length.
         run: At<Vec<At<Argument>>>,
-        /// Who tells the tests apart. Without it GoogleTest is recognised by itself, and a program
+        /// The test framework. Without it memgate recognises GoogleTest and JUnit, and a program
         /// without tests is one test.
         runner: At<RunnerFile>,
-        /// Executables below the command that count as suites. Without it: the program itself, and
-        /// every GoogleTest executable it starts.
+        /// Executables below the command that count as suites. Default: the program itself, and
+        /// every GoogleTest executable that it starts.
         targets: Vec<At<TargetGlob>>,
-        /// Variables added to the environment of the command.
+        /// Variables to add to the environment of the command.
         env: Named<Argument>,
-        /// Directory the command runs in; relative to the one memgate runs in.
+        /// Working directory of the command, relative to that of memgate.
         cwd: Words,
         /// Longest time of one repeated test of this suite, instead of `measure.timeout`.
         timeout: At<Time>,
-        /// For Java: the mapping file that R8 or ProGuard wrote with the tested build, or a folder
-        /// of such files (`mapping.txt`), or a list of both; of several files the code in `apks`
-        /// tells the right one. Relative to the directory memgate runs in. Reports, ids, thresholds
-        /// and waivers then have the original names.
+        /// For Java: the mapping file that R8 or ProGuard wrote for the tested build, a folder of
+        /// such files (`mapping.txt`), or a list of both, relative to the working directory of
+        /// memgate. Of several files memgate uses the one that belongs to the code in `apks`.
+        /// Reports, ids, thresholds and waivers then use the original names.
         mapping: At<OneOrMore<At<Words>>>,
-        /// Folders of unstripped libraries or `.debug` files, and APKs; relative to the directory
-        /// memgate runs in. They give native stacks functions, files and lines; a file counts only
-        /// where its build id is that of the library in the process.
+        /// Folders with unstripped libraries or `.debug` files, and APKs, relative to the working
+        /// directory of memgate. They give native stacks functions, files and lines. A file is used
+        /// only if its build id is that of the library in the process.
         symbols: At<Vec<At<Words>>>,
-        /// For the runner `instrumentation`: the package of the tests, as `adb shell pm list
-        /// instrumentation` names it.
+        /// For the runner `instrumentation`: the package of the tests, as listed by `adb shell pm
+        /// list instrumentation`.
         package: At<Words>,
-        /// For the runner `instrumentation`: the class of the runner, where the package has
-        /// several.
+        /// For the runner `instrumentation`: the class of the runner, if the package has several.
         instrumentation: At<Words>,
-        /// For the runner `instrumentation`: the serial of a device, or `all`. Without it the only
-        /// device, or the one that `ANDROID_SERIAL` names.
+        /// For the runner `instrumentation`: the serial of a device, or `all`. Default: the only
+        /// device, or the one in `ANDROID_SERIAL`.
         devices: At<Words>,
-        /// For the runner `instrumentation`: APKs to install before, the app's and the tests'.
-        /// Without it they have to be there.
+        /// For the runner `instrumentation`: APKs to install first, of the app and of the tests.
+        /// Default: they are already installed.
         apks: At<Vec<At<Words>>>,
         /// For the runner `instrumentation`: arguments of the runner, `-e KEY VALUE` of `am
         /// instrument`.
         arguments: At<Named<Argument>>,
-        /// For the runner `instrumentation`: whether memgate brings the agent into the app, or the
-        /// test APK has it.
+        /// For the runner `instrumentation`: memgate delivers the agent into the app, or the test
+        /// APK contains it (`packaged`).
         #[schemars(extend("default" = "delivered"))]
         agent: At<AgentFrom>,
-        /// For the runner `instrumentation`: whether a heap dump of a test that leaks is kept with
-        /// the session; `trimmed`: without the contents of its strings, bitmaps and other arrays of
-        /// primitives, and compressed.
+        /// For the runner `instrumentation`: whether the session keeps a heap dump of a test that
+        /// leaks. `trimmed`: compressed, and without the contents of strings, bitmaps and other
+        /// arrays of primitives.
         #[schemars(extend("default" = "never"))]
         heap_dump: At<DumpOf>,
-        /// For the runner `instrumentation`: whether the tests share a process, or each has its own
-        /// (`orchestrator`), as below Android's Test Orchestrator. With `clearPackageData: true` in
-        /// `arguments` the data of app and tests is cleared before each.
+        /// For the runner `instrumentation`: the tests share a process (`host`), or each has its
+        /// own as with Android's Test Orchestrator (`orchestrator`). With `clearPackageData: true`
+        /// in `arguments`, memgate clears the data of app and tests before each test.
         #[schemars(extend("default" = "host"))]
         execution: At<Execution>,
     }

@@ -53,7 +53,7 @@ impl Limit {
 pub struct Threshold {
     /// What is limited.
     pub metric: Metric,
-    /// What the figure is per.
+    /// What the figure is measured for.
     pub per: Per,
     /// More than this fails.
     pub fail: Option<Limit>,

@@ -9,26 +9,26 @@ use crate::value::glob::{FrameGlob, Glob, TestGlob};
 use crate::value::text::{LeakId, Words};
 
 table! {
-    /// A known leak that is accepted for a time. Exactly one of `leak`, `frame`, `class` and
-    /// `holder` says which; `test` limits it to some tests.
+    /// A known leak that is accepted until a date. Give exactly one of `leak`, `frame`, `class` and
+    /// `holder`; `test` limits the waiver to some tests.
     WaiverFile {
-        /// The id of the leak, as the report prints it.
+        /// Id of the leak, as printed in the report.
         leak: At<LeakId>,
-        /// A frame of the stack that allocated it, as `module!function`.
+        /// A frame of the allocating stack, as `module!function`.
         frame: At<FrameGlob>,
-        /// The class that leaks (Java).
+        /// The leaking class (Java).
         class: At<Glob>,
-        /// A step of the path that holds it, as `class.field` (Java).
+        /// A reference on the path that holds the leak, as `class.field` (Java).
         holder: At<Glob>,
-        /// The tests in which it is accepted: `suite::Test.name`, or a test of any suite. Without
-        /// it, in all.
+        /// The tests in which the leak is accepted: `suite::Test.name`, or a test of any suite.
+        /// Default: all tests.
         test: At<TestGlob>,
-        /// Why it is accepted.
+        /// Reason for accepting it.
         #[schemars(required)]
         reason: Words,
-        /// Who answers for it.
+        /// Owner of the leak.
         owner: Words,
-        /// The last day it holds, or `never`.
+        /// Last day of the waiver, or `never`.
         #[schemars(required)]
         until: At<Until>,
     }
@@ -52,9 +52,9 @@ pub struct Waiver {
     pub target: WaiverTarget,
     /// The tests it is limited to; `None`: none.
     pub test: Option<TestGlob>,
-    /// Why it is accepted.
+    /// Reason for accepting it.
     pub reason: String,
-    /// Who answers for it.
+    /// Owner of the leak.
     pub owner: Option<String>,
     /// How long.
     pub until: Until,

@@ -11,18 +11,18 @@ use crate::value::variable::Variable;
 table! {
     /// A message to a chat.
     WebhookFile {
-        /// Which chat.
+        /// Kind of chat.
         #[schemars(required)]
         chat: ChatFile,
-        /// Variable of the environment with the address, `https://…`.
+        /// Environment variable with the address, `https://…`.
         #[schemars(required)]
         url: Variable,
-        /// Variable of the environment with the key that signs messages (Lark).
+        /// Environment variable with the key that signs messages (Lark).
         secret: At<Variable>,
-        /// When it is sent.
+        /// When to send it.
         #[schemars(extend("default" = "changed"))]
         when: When,
-        /// Certificates (PEM) to trust instead of those of the system.
+        /// File of certificates (PEM) to trust, instead of those of the system.
         ca: Words,
     }
 }
@@ -48,7 +48,7 @@ pub struct Webhook {
     pub url: String,
     /// Variable of the environment with the key that signs.
     pub secret: Option<String>,
-    /// When it is sent.
+    /// When to send it.
     pub when: When,
     /// Certificates to trust instead of those of the system.
     pub ca: Option<PathBuf>,

@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
     version,
     about = "Stops memory leaks at the merge button",
     long_about = "Runs a test suite with an agent inside the tested process, measures what each test left behind, \
-                  and fails when that is more than allowed.",
+                  and fails when a test leaves more than you allow.",
     after_long_help = HELP_EXAMPLES,
     subcommand_required = true,
     arg_required_else_help = true
@@ -26,54 +26,54 @@ pub(super) struct Cli {
 
 const HELP_EXAMPLES: &str = "\
 Examples:
-  memgate run -- build/engine_tests          one GoogleTest binary, nothing to set up
-  memgate run -- ctest --test-dir build      every GoogleTest executable below ctest is a suite
+  memgate run -- build/engine_tests          one GoogleTest binary, no set-up
+  memgate run -- ctest --test-dir build      each GoogleTest executable below ctest is a suite
   memgate init && memgate run                the suites of memgate.yaml
-  memgate demo                               see it find planted leaks
+  memgate demo                               a suite that leaks on purpose
 
 Exit codes:
-  0    everything is within its thresholds (warnings allowed)
-  1    a gate failed, or the wrapped tests failed
+  0    everything is within its thresholds (warnings are allowed)
+  1    a test leaks, or your tests failed
   2    nothing failed, but something could not be measured
   130  interrupted";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TypedCommand {
-    /// Run tests, measure what each leaves behind, judge and report
+    /// Run tests, measure what each leaves behind, and report
     Run(RunArgs),
-    /// Judge what was recorded, without running anything
+    /// Judge recorded runs again, without running anything
     Gate(GateArgs),
-    /// Build and run the built-in leaking suite: the main job in one minute
+    /// Build and run the built-in suites, which leak on purpose
     Demo(DemoArgs),
-    /// Render the report of a session again, also in other formats
+    /// Print the report of a session, in any format
     Report(ReportArgs),
-    /// Send the evaluation mail of a session, or only write it
+    /// Send the mail about a session, or only write it to a file
     Mail(MailArgs),
-    /// Look at followed Java objects while they are followed; pause, resume, reset
+    /// Show tracked Java objects during a run; pause, resume, reset
     Follow(FollowArgs),
-    /// Accept a leak for a time
+    /// Accept a leak until a date
     Waive(WaiveArgs),
-    /// Work with the accepted figures of an earlier run
+    /// Work with baselines: the accepted figures of an earlier run
     #[command(subcommand)]
     Baseline(BaselineCommand),
-    /// Read what Android's malloc_debug wrote: heap dumps and leak-info buffers
+    /// Show native heap dumps and leak-info buffers of Android's malloc_debug
     MallocDebug(MallocDebugArgs),
-    /// Look into heap dumps of Java and Android: leaks, paths, what retains how much
+    /// Analyse Java heap dumps: leaks, reference paths, retained sizes
     #[command(subcommand, after_long_help = HEAP_HELP)]
     Heap(HeapCommand),
-    /// Write a commented memgate.yaml for the project found here
+    /// Write a commented memgate.yaml for this project
     Init(InitArgs),
-    /// List the Android devices that adb knows, and what memgate can do there
+    /// List the Android devices that adb knows, and what memgate can do on each
     #[command(after_long_help = DEVICES_HELP)]
     Devices,
-    /// Say what is missing here and how to get it
+    /// Show what is missing on this machine, and how to install it
     Doctor,
-    /// Write what the test APK of an Android app needs: the listener, as a jar
+    /// Write the listener (a jar) that the test APK of an Android app needs
     #[command(
         after_long_help = "Example:\n  memgate android-kit app/libs      then androidTestImplementation(files(\"libs/memgate-android-junit4.jar\"))"
     )]
     AndroidKit {
-        /// Folder for it.
+        /// Folder to write to.
         #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
         folder: PathBuf,
     },
@@ -84,7 +84,7 @@ pub(super) enum TypedCommand {
         after_long_help = "Examples:\n  memgate completions bash > ~/.local/share/bash-completion/completions/memgate\n  memgate completions zsh > ~/.zfunc/_memgate"
     )]
     Completions {
-        /// For which shell.
+        /// The shell.
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
@@ -93,10 +93,10 @@ pub(super) enum TypedCommand {
     Man,
 }
 
-/// Where the configuration is.
+/// Place of the configuration.
 #[derive(Debug, Args)]
 pub(super) struct ConfigArgs {
-    /// Configuration to use; without it `memgate.yaml`, where there is one.
+    /// Configuration file [default: memgate.yaml, if it exists].
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) config: Option<PathBuf>,
 }
@@ -110,8 +110,8 @@ pub(super) struct OutputArgs {
 }
 
 const RUN_HELP: &str = "\
-The output of the tests is untouched: their stdout stays theirs alone, all that memgate says goes to stderr, and the \
-report to the session folder (.memgate/latest). Input from a file or a pipe is theirs too; from a terminal there is none.
+The output of the tests does not change. memgate writes its messages to stderr, and the report to the session folder \
+(.memgate/latest). The tests can read input from a file or a pipe, but not from a terminal.
 
 Examples:
   memgate run -- build/engine_tests --gtest_shuffle
@@ -120,10 +120,10 @@ Examples:
   memgate run --target '*/build/*_test' -- ./run_all.sh
   memgate run -- build/replay recording.bin       a plain program: the process is the test
   memgate run --suite engine --filter 'MapCache.*'
-  memgate run --hunt 10m                          each night: also leaks that come now and then
+  memgate run --hunt 10m                          each night: also finds leaks that come only now and then
   memgate run --suite app --device emulator-5554  instrumented tests of an Android app (docs/android.md)
 
-Exit codes: 0 within the thresholds · 1 a gate or the tests failed · 2 something was not measured · 130 interrupted";
+Exit codes: 0 within the thresholds · 1 a test leaks or failed · 2 something was not measured · 130 interrupted";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = RUN_HELP)]
@@ -135,46 +135,46 @@ pub(super) struct RunArgs {
     /// Run this suite of the configuration only (repeatable).
     #[arg(long, value_name = "SUITE", conflicts_with = "program")]
     pub(super) suite: Vec<String>,
-    /// Run only tests whose name matches, as GoogleTest reads it (`MapCache.*:-*.slow`).
+    /// Run only tests whose name matches, in GoogleTest's syntax (`MapCache.*:-*.slow`).
     #[arg(long, value_name = "GLOB")]
     pub(super) filter: Option<String>,
-    /// Judge leaks only: tests that fail by themselves do not fail the run.
+    /// Judge leaks only: failing tests do not fail the run.
     #[arg(long)]
     pub(super) ignore_test_failures: bool,
-    /// Show every leak group and frame, and the stacks of one-time allocations.
+    /// Show every leak, all frames, and the stacks of one-time allocations.
     #[arg(short, long)]
     pub(super) verbose: bool,
-    /// Iterations of a confirming run that count, at least [default: 10].
+    /// Measured iterations of a confirming run, at least [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(5..=100_000))]
     pub(super) iterations: Option<u32>,
-    /// Iterations before those, not counted [default: 3].
+    /// Iterations before those, which are not measured [default: 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub(super) warm_up: Option<u32>,
-    /// Longest time one repeated test may take (`60s`, `5m`); in the command's own run longer ones
-    /// are told [default: 60s].
+    /// Longest time of one test (`60s`, `5m`): a repeated one is then killed, one in the command's
+    /// own run is only reported [default: 60s].
     #[arg(long, value_name = "TIME")]
     pub(super) timeout: Option<String>,
-    /// When all is confirmed, repeat tests that were never suspect for this time (`10m`): finds
-    /// growth that does not come with every execution.
+    /// After confirming, repeat the tests that were never suspect for this time (`10m`): finds
+    /// leaks that do not come with every execution.
     #[arg(long, value_name = "TIME", conflicts_with = "no_confirm")]
     pub(super) hunt: Option<String>,
-    /// Screen only: what would be confirmed is told as a warning.
+    /// Skip confirmation; report suspects as warnings.
     #[arg(long)]
     pub(super) no_confirm: bool,
-    /// Measure every executable whose absolute path matches, besides GoogleTest (repeatable).
+    /// Also measure every executable whose absolute path matches (repeatable).
     #[arg(long, value_name = "GLOB")]
     pub(super) target: Vec<String>,
     /// Run instrumented suites on this device [default: the only one, or $ANDROID_SERIAL].
     #[arg(long, value_name = "SERIAL", conflicts_with_all = ["devices", "program"])]
     pub(super) device: Option<String>,
-    /// Run instrumented suites on these devices: `all` that are ready.
+    /// Run instrumented suites on all devices that are ready.
     #[arg(long, value_name = "WHICH", value_parser = ["all"], conflicts_with = "program")]
     pub(super) devices: Option<String>,
-    /// Mapping file of R8 or ProGuard for all suites, or a folder of some: Java names are shown as
-    /// they were written (repeatable).
+    /// Mapping file of R8 or ProGuard, or a folder of mapping files, for all suites: restores the
+    /// original Java names (repeatable).
     #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub(super) mapping: Vec<PathBuf>,
-    /// Folder of unstripped libraries or .debug files, or an APK: found by build id, they name
+    /// Folder with unstripped libraries or .debug files, or an APK. Found by build id, they give
     /// functions and lines (repeatable).
     #[arg(long, value_name = "DIR|APK", value_hint = ValueHint::AnyPath)]
     pub(super) symbols: Vec<PathBuf>,
@@ -184,8 +184,8 @@ pub(super) struct RunArgs {
 }
 
 const GATE_HELP: &str = "\
-A session is a folder below .memgate, a file is a spool or bare stream of frames (*.mgf), for example one copied out of a \
-broken CI job. The figures are those of the recording, the thresholds those of today's memgate.yaml.
+A session is a folder below .memgate. A file holds recorded frames (*.mgf), for example from a broken CI job. The figures come \
+from the recording, the thresholds from today's memgate.yaml.
 
 Examples:
   memgate gate .memgate/latest
@@ -197,20 +197,20 @@ Examples:
 pub(super) struct GateArgs {
     #[command(flatten)]
     pub(super) config: ConfigArgs,
-    /// What to print.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(super) format: Format,
-    /// Show every leak group and frame, and the stacks of one-time allocations.
+    /// Show every leak, all frames, and the stacks of one-time allocations.
     #[arg(short, long)]
     pub(super) verbose: bool,
-    /// Judge leaks only: tests that failed by themselves do not fail the gate.
+    /// Judge leaks only: failed tests do not fail the gate.
     #[arg(long)]
     pub(super) ignore_test_failures: bool,
-    /// Mapping file of R8 or ProGuard, or a folder of some, instead of the one kept in the session
-    /// (repeatable).
+    /// Mapping file of R8 or ProGuard, or a folder of mapping files, instead of the one kept in the
+    /// session (repeatable).
     #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub(super) mapping: Vec<PathBuf>,
-    /// Folder of unstripped libraries or .debug files, or an APK: found by build id, they name
+    /// Folder with unstripped libraries or .debug files, or an APK. Found by build id, they give
     /// functions and lines (repeatable).
     #[arg(long, value_name = "DIR|APK", value_hint = ValueHint::AnyPath)]
     pub(super) symbols: Vec<PathBuf>,
@@ -220,9 +220,9 @@ pub(super) struct GateArgs {
 }
 
 const DEMO_HELP: &str = "\
-Needs a C++17 compiler (CXX, c++, g++ or clang++) and GoogleTest, for the JVM suite a JDK (JAVA_HOME, PATH) and JUnit 4:
-in /usr/share/java, in ~/.m2/repository, or by Maven. Where one of these is missing the JVM suite is left out, saying why.
-Ends with 1, because leaks are planted in both suites. Its session folder holds every report there is, mail and charts included.
+Needs a C++17 compiler (CXX, c++, g++ or clang++) and GoogleTest. The JVM suite needs a JDK (JAVA_HOME, PATH) and JUnit 4, from
+/usr/share/java, ~/.m2/repository or Maven. If one of these is missing, the demo leaves the JVM suite out and says why. The exit code
+is 1, because both suites leak on purpose. The session folder holds every kind of report, mail and charts included.
 
 Examples:
   memgate demo
@@ -231,7 +231,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = DEMO_HELP)]
 pub(super) struct DemoArgs {
-    /// Keep the sources and the built suites, and say where they are.
+    /// Keep the sources and the built suites, and print where they are.
     #[arg(long)]
     pub(super) keep: bool,
     #[command(flatten)]
@@ -246,19 +246,19 @@ pub(super) struct ReportArgs {
     /// Session folder, or a report.json.
     #[arg(value_name = "SESSION", default_value = ".memgate/latest", value_hint = ValueHint::AnyPath)]
     pub(super) session: PathBuf,
-    /// What to print.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Human)]
     pub(super) format: Format,
     /// Write every format into this folder instead, charts included.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "format")]
     pub(super) all: Option<PathBuf>,
-    /// Show every leak group and frame, and the stacks of one-time allocations.
+    /// Show every leak, all frames, and the stacks of one-time allocations.
     #[arg(short, long)]
     pub(super) verbose: bool,
 }
 
 const MAIL_HELP: &str = "\
-Uses `reports.mail` of the configuration. `memgate run` sends it by itself, when it is due; this sends it now.
+Uses `reports.mail` of the configuration. `memgate run` sends the mail by itself when it is due; this command sends it now.
 
 Examples:
   memgate mail --preview        writes mail.eml into the session folder, and sends nothing
@@ -278,12 +278,12 @@ pub(super) struct MailArgs {
 }
 
 const FOLLOW_HELP: &str = "\
-For a run with `measure.java.follow`, from another terminal. What is followed while it pauses is missing in the figures; a reset \
-forgets what was followed before. The virtual machine obeys at its next allocation.
+For a run with `measure.java.follow`, from another terminal. Objects allocated during a pause are missing in the figures. A reset \
+forgets the objects so far. An order takes effect at the next allocation of the virtual machine.
 
 Examples:
   memgate follow                     the figures so far
-  memgate follow --every 10s         again and again, until the tests have ended
+  memgate follow --every 10s         repeatedly, until the tests have ended
   memgate follow reset && sleep 60 && memgate follow --json
   memgate follow pause";
 
@@ -307,22 +307,22 @@ pub(super) struct FollowArgs {
     pub(super) json: bool,
 }
 
-/// What is done about followed objects.
+/// What to do with tracked objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FollowAction {
     /// Print the figures so far.
     Show,
-    /// Take nothing more.
+    /// Track no new objects.
     Pause,
-    /// Go on.
+    /// Track new objects again.
     Resume,
-    /// Forget what was followed so far.
+    /// Forget the objects so far.
     Reset,
 }
 
 const WAIVE_HELP: &str = "\
-The waiver is appended to the waivers file of the configuration (memgate-waivers.yaml). An expired waiver fails again, \
-one that matches nothing any more is reported.
+memgate appends the waiver to the waivers file of the configuration (memgate-waivers.yaml). An expired waiver fails again. A waiver \
+that matches nothing any more is reported.
 
 Examples:
   memgate waive n1-5f1c09a2b47d1e03 --reason 'upstream issue 1234' --until 2027-03-01
@@ -336,16 +336,16 @@ pub(super) struct WaiveArgs {
     /// Id of the leak, as the report shows it.
     #[arg(value_name = "ID")]
     pub(super) leak: String,
-    /// Why it is accepted.
+    /// Reason for accepting it.
     #[arg(long)]
     pub(super) reason: String,
-    /// Accept it in these tests alone (`engine::MapCache.*`).
+    /// Accept it only in these tests (`engine::MapCache.*`).
     #[arg(long, value_name = "PATTERN")]
     pub(super) test: Option<String>,
-    /// Last day it is accepted (2027-03-01), or `never`.
+    /// Last day of the waiver (2027-03-01), or `never`.
     #[arg(long, value_name = "DATE|never")]
     pub(super) until: String,
-    /// Who answers for it.
+    /// Owner of the leak.
     #[arg(long)]
     pub(super) owner: Option<String>,
 }
@@ -366,13 +366,13 @@ pub(super) enum BaselineCommand {
 }
 
 const MALLOC_DEBUG_HELP: &str = "\
-A heap dump (`am dumpheap -n`, signal 47, the dump on exit) is read as it is. A buffer of get_malloc_leak_info does not say how it is \
-built: its out values come from a JSON file with the keys overall_size, info_size, total_memory and backtrace_size (by themselves, or \
-in an object `out`), or from the flags. Records of the same size and stack are added up. Shows, and judges nothing: the exit code is 0, \
-or 2 where a file cannot be read or nothing was measured.
+A heap dump (`am dumpheap -n`, signal 47, the dump on exit) needs nothing else. A buffer of get_malloc_leak_info does not contain its \
+layout: give the out values of the call in a JSON file with the keys overall_size, info_size, total_memory and backtrace_size (at the top \
+level, or in an object `out`), or by flags. Records with the same size and stack are added up. This command judges nothing: the exit code \
+is 0, or 2 if a file cannot be read or nothing was measured.
 
-A heap dump names libraries and not their builds: --symbols takes a library only where its code lies as it was mapped in the process, and with \
-an APK only the builds in it, whose symbols may then come from a folder, by build id.
+A heap dump names libraries, but not their build ids: --symbols uses a library only if its code lies as it was mapped in the process. With an \
+APK it uses only the builds in that APK; their symbols may come from a folder, by build id.
 
 Examples:
   memgate malloc-debug backtrace_heap.1234.txt
@@ -387,8 +387,8 @@ pub(super) struct MallocDebugArgs {
     /// Show what changed from the first file to the second.
     #[arg(long)]
     pub(super) diff: bool,
-    /// Print JSON: distinct records (zygote, size, count, frames), totals, and what is odd about
-    /// the input.
+    /// Print JSON: distinct records (zygote, size, count, frames), totals, and oddities of the
+    /// input.
     #[arg(long)]
     pub(super) json: bool,
     /// Out values of a leak-info buffer (repeatable: the first belongs to the first buffer, and so
@@ -401,14 +401,13 @@ pub(super) struct MallocDebugArgs {
     /// Program counters of one record.
     #[arg(long, value_name = "N", requires = "info_size")]
     pub(super) backtrace_size: Option<u64>,
-    /// Bytes of all allocations, as the call told them.
+    /// Bytes of all allocations, as returned by the call.
     #[arg(long, value_name = "BYTES", requires = "info_size")]
     pub(super) total_memory: Option<u64>,
     /// API level of the device: up to 27 the records hold no counts.
     #[arg(long, value_name = "LEVEL", requires = "info_size")]
     pub(super) android_api: Option<u32>,
-    /// Name functions, files and lines by the unstripped libraries in this folder, or by an APK
-    /// (repeatable).
+    /// Folder with unstripped libraries, or an APK, for functions, files and lines (repeatable).
     #[arg(long, value_name = "DIR|APK", value_hint = ValueHint::AnyPath)]
     pub(super) symbols: Vec<PathBuf>,
     /// Show every record and frame.
@@ -420,20 +419,20 @@ pub(super) struct MallocDebugArgs {
 }
 
 const HEAP_HELP: &str = "\
-Reads what jcmd GC.heap_dump, HeapDumpOnOutOfMemoryError and `am dumpheap` write (hprof 1.0.1 to 1.0.3), plain, gzip or zstd. Leaks are found \
-by LeakCanary's rules, with its paths, sizes and fingerprints; docs/heap.md says how, and what the sizes mean.
+Reads heap dumps of jcmd GC.heap_dump, HeapDumpOnOutOfMemoryError and `am dumpheap` (hprof 1.0.1 to 1.0.3), plain, gzip or zstd. Finds leaks \
+by LeakCanary's rules, with its paths, sizes and fingerprints. docs/heap.md explains the sizes.
 
 Examples:
   memgate heap analyze app.hprof                          leaks, and what holds them
   memgate heap paths app.hprof com.example.Session        what holds these objects
-  memgate heap classes app.hprof --retained --top 20      classes, by what would go with them
+  memgate heap classes app.hprof --retained --top 20      classes by retained size
   memgate heap dominators app.hprof --of com.example.Cache
   memgate heap threads oom.hprof                          stacks, and what their locals hold
   memgate heap diff before.hprof after.hprof
-  memgate heap trim app.hprof app.hprof.gz                for an archive: the same leaks, and nobody's texts
-  memgate heap check app.hprof.gz                         is it whole, and what is odd about it?
+  memgate heap trim app.hprof app.hprof.gz                a small copy without texts that shows the same leaks
+  memgate heap check app.hprof.gz                         is the dump complete, and is anything odd?
 
-Exit codes: 0 nothing over a limit · 1 leaks, or growth over the limit · 2 not measured: no heap dump, or one that is not whole";
+Exit codes: 0 nothing over a limit · 1 leaks, or growth over the limit · 2 not measured: no heap dump, or an incomplete one";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum HeapCommand {
@@ -445,10 +444,10 @@ pub(super) enum HeapCommand {
         /// More rules, in TOML (docs/heap.md); repeatable.
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         rules: Vec<PathBuf>,
-        /// Leaks that are shown.
+        /// Number of leaks to show.
         #[arg(long, value_name = "N", default_value_t = 20)]
         top: usize,
-        /// Also compute exactly what each leak retains, and the largest objects.
+        /// Also compute the exact retained size of each leak, and the largest objects.
         #[arg(long)]
         exact: bool,
         #[command(flatten)]
@@ -462,48 +461,48 @@ pub(super) enum HeapCommand {
         /// The class, or an object's id (`0x…`).
         #[arg(value_name = "CLASS|0xID")]
         of: String,
-        /// Different paths that are shown.
+        /// Number of different paths to show.
         #[arg(long, value_name = "N", default_value_t = 5)]
         top: usize,
         #[command(flatten)]
         common: HeapCommon,
     },
-    /// List classes with their objects
+    /// List classes with the number and size of their objects
     Classes {
-        /// Also compute what would go with all objects of a class.
+        /// Also compute the retained size of all objects of a class.
         #[arg(long)]
         retained: bool,
-        /// What comes first [default: retained, where it is computed, else shallow].
+        /// Sort order [default: retained if computed, else shallow].
         #[arg(long, value_enum, value_name = "ORDER")]
         sort: Option<HeapOrder>,
-        /// Classes that are shown.
+        /// Number of classes to show.
         #[arg(long, value_name = "N", default_value_t = 40)]
         top: usize,
         #[command(flatten)]
         common: HeapArgs,
     },
-    /// Show the largest objects: what would go with each, and what it is made of
+    /// Show the largest objects by retained size, and what they consist of
     Dominators {
-        /// Begin with objects of this class, or with this id (`0x…`), instead of the roots.
+        /// Start at objects of this class, or at this id (`0x…`), instead of the roots.
         #[arg(long, value_name = "CLASS|0xID")]
         of: Option<String>,
-        /// Levels that are shown.
+        /// Number of levels to show.
         #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
         depth: u32,
-        /// Objects that are shown of each level.
+        /// Number of objects to show for each level.
         #[arg(long, value_name = "N", default_value_t = 10)]
         top: usize,
         #[command(flatten)]
         common: HeapArgs,
     },
-    /// List threads with their stacks, and what their locals hold
+    /// List threads with their stacks, and the objects that their locals hold
     Threads {
         #[command(flatten)]
         common: HeapArgs,
     },
-    /// List texts that are there more than once
+    /// List strings that exist more than once
     Strings {
-        /// Texts that are shown.
+        /// Number of strings to show.
         #[arg(long, value_name = "N", default_value_t = 25)]
         top: usize,
         #[command(flatten)]
@@ -511,46 +510,46 @@ pub(super) enum HeapCommand {
     },
     /// Show what changed between two dumps, by class
     Diff {
-        /// The dump before.
+        /// The older dump.
         #[arg(value_name = "OLD", value_hint = ValueHint::FilePath)]
         old: PathBuf,
-        /// The dump after.
+        /// The newer dump.
         #[arg(value_name = "NEW", value_hint = ValueHint::FilePath)]
         new: PathBuf,
-        /// End with 1 where a class has grown by more bytes than this.
+        /// Exit with 1 if a class has grown by more bytes than this.
         #[arg(long, value_name = "BYTES")]
         fail_over: Option<u64>,
-        /// Classes that are shown.
+        /// Number of classes to show.
         #[arg(long, value_name = "N", default_value_t = 40)]
         top: usize,
         #[command(flatten)]
         common: HeapCommon,
     },
-    /// Copy a dump without what its texts and arrays hold: small enough to keep, and private
+    /// Copy a dump without the contents of its strings and arrays: small and private
     Trim {
         /// The dump; `-`: standard input, with --zero.
         #[arg(value_name = "IN", value_hint = ValueHint::FilePath)]
         from: PathBuf,
-        /// Where to; `-`: standard output. A name that ends with .gz is packed.
+        /// Output file; `-`: standard output. A name that ends with .gz is compressed.
         #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
         to: PathBuf,
-        /// Keep no text at all, not even those that rules read: device, process, threads.
+        /// Keep no strings at all, not even those that rules read: device, process, threads.
         #[arg(long)]
         zero: bool,
-        /// Analyse both, and fail where they differ.
+        /// Analyse both dumps, and fail if the results differ.
         #[arg(long, conflicts_with = "zero")]
         prove: bool,
     },
-    /// Make a plain dump of one that Tailor trimmed, or of one in gzip or zstd
+    /// Write a plain dump from one that Tailor trimmed, or from gzip or zstd
     Restore {
-        /// The trimmed or packed dump.
+        /// The trimmed or compressed dump.
         #[arg(value_name = "IN", value_hint = ValueHint::FilePath)]
         from: PathBuf,
-        /// Where to; `-`: standard output.
+        /// Output file; `-`: standard output.
         #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
         to: PathBuf,
     },
-    /// Say whether a dump is whole, what is in it, and what is odd about it
+    /// Show whether a dump is complete, what is in it, and what is odd about it
     Check {
         #[command(flatten)]
         common: HeapArgs,
@@ -567,21 +566,21 @@ pub(super) struct HeapArgs {
     pub(super) common: HeapCommon,
 }
 
-/// What all commands about dumps take.
+/// Options of all commands about dumps.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(super) struct HeapCommon {
     /// Print JSON.
     #[arg(long)]
     pub(super) json: bool,
-    /// A dump that is not whole is no reason to end with 2.
+    /// Accept an incomplete dump: the exit code is not 2 because of it.
     #[arg(long)]
     pub(super) allow_truncated: bool,
 }
 
-/// What comes first.
+/// Sort order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum HeapOrder {
-    /// What would go with all objects of a class
+    /// Retained size of all objects of a class
     Retained,
     /// Bytes of the objects themselves
     Shallow,
@@ -590,9 +589,9 @@ pub enum HeapOrder {
 }
 
 const DEVICES_HELP: &str = "\
-The adb server is that of adb itself (ADB_SERVER_SOCKET, ANDROID_ADB_SERVER_ADDRESS and ANDROID_ADB_SERVER_PORT, else port 5037). Where none \
-runs it is started, by the adb of PATH, ANDROID_HOME or ANDROID_SDK_ROOT; one that runs is never killed, whatever its version. Columns: \
-serial, state, model, Android, what memgate can do. Ends with 0 where a device can be used, else with 2.
+Uses the adb server (ADB_SERVER_SOCKET, ANDROID_ADB_SERVER_ADDRESS and ANDROID_ADB_SERVER_PORT, else port 5037). If none runs, memgate starts \
+one with the adb of PATH, ANDROID_HOME or ANDROID_SDK_ROOT. It never kills a running server, whatever its version. Columns: serial, state, \
+model, Android version, what memgate can do. The exit code is 0 if a device can be used, else 2.
 
 Examples:
   memgate devices
@@ -611,7 +610,7 @@ pub(super) struct InitArgs {
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:\n  memgate schema report > report.schema.json")]
 pub(super) struct SchemaArgs {
-    /// Of what.
+    /// Which file the schema describes.
     #[arg(value_enum, default_value_t = SchemaName::Config)]
     pub(super) name: SchemaName,
 }
@@ -625,10 +624,10 @@ pub enum SchemaName {
     Report,
 }
 
-/// In which form a report is printed.
+/// Output format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For a person
+    /// Text for people
     Human,
     /// report.json
     Json,

@@ -44,10 +44,10 @@ table! {
         limit: At<Amount>,
         /// More than this is a warning.
         warn: At<Amount>,
-        /// What the figure is per.
+        /// What the figure is measured for.
         #[schemars(extend("default" = "iteration"))]
         per: At<PerFile>,
-        /// What `+10%` or `+2 MiB` is added to.
+        /// The figure to which `+10%` or `+2 MiB` is added.
         against: At<Against>,
     }
 }
@@ -170,7 +170,7 @@ impl JsonSchema for ThresholdsFile {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut schema = metrics_schema(
             generator,
-            "Largest allowed figures, by metric; `off` switches a default off.",
+            "Largest allowed figures, by metric. `off` switches a default off.",
             true,
         );
         let mut item = metrics_schema(generator, "Other limits for some tests.", false);
@@ -188,7 +188,7 @@ impl JsonSchema for ThresholdsFile {
             "tests",
             json_schema!({
                 "type": "array", "items": item,
-                "description": "Other limits for some tests. For each metric the first entry that matches the test and names the metric wins."
+                "description": "Other limits for some tests. For each metric the first entry wins that matches the test and names the metric."
             }),
         );
         schema
