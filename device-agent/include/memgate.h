@@ -1,8 +1,8 @@
 /* memgate's C API: test boundaries, marks, and a snapshot of live allocations.
  *
- * All functions are weak: a program that is compiled with this header runs unchanged where the agent is not
- * loaded, and nothing has to be linked. Strings are UTF-8, terminated, copied at once. Boundary calls block until the
- * snapshot is taken. Safe to call from any thread, not from signal handlers.
+ * All functions are weak: a program that is compiled with this header runs unchanged without the agent,
+ * and needs no library to link. Strings are UTF-8 and end with 0; they are copied at once. Boundary calls block until
+ * the snapshot is taken. All functions may be called from any thread, but not from signal handlers.
  */
 #ifndef MEMGATE_H
 #define MEMGATE_H
@@ -32,10 +32,10 @@ MEMGATE_WEAK void memgate_get_malloc_leak_info(uint8_t **info, size_t *overall_s
                                                size_t *total_memory, size_t *backtrace_size);
 MEMGATE_WEAK void memgate_free_malloc_leak_info(uint8_t *info);
 
-/* Is this process recorded? 0 also where the agent is not loaded. */
+/* 1 if this process is recorded. 0 if it is not, or if the agent is not loaded. */
 static inline int MemgateActive(void) { return memgate_active ? memgate_active() : 0; }
 
-/* A test begins, a test ends. Suite and test name it in reports; the outcome is one of memgate_outcome. */
+/* Start and end of a test. Reports show its suite and test name. The outcome is one of memgate_outcome. */
 static inline void MemgateTestBegin(const char *suite, const char *test) {
   if (memgate_test_begin) memgate_test_begin(suite, test);
 }
@@ -43,12 +43,12 @@ static inline void MemgateTestEnd(const char *suite, const char *test, int outco
   if (memgate_test_end) memgate_test_end(suite, test, outcome);
 }
 
-/* The runner begins to run its selection for the given time, counted from 0. */
+/* The runner starts the given iteration of its selected tests, counted from 0. */
 static inline void MemgateIteration(uint32_t iteration) {
   if (memgate_iteration) memgate_iteration(iteration);
 }
 
-/* A named point in time, shown in curves. */
+/* Marks a named point in time, which curves show. */
 static inline void MemgateMark(const char *name) {
   if (memgate_mark) memgate_mark(name);
 }
@@ -58,11 +58,11 @@ static inline void MemgateSettle(void) {
   if (memgate_settle) memgate_settle();
 }
 
-/* Everything alive, by the contract of bionic's get_malloc_leak_info: *overall_size / *info_size records of
- * {size_t size; size_t count; uintptr_t pcs[*backtrace_size]}, largest first, one for each size and stack, *total_memory the sum
- * of size * count. Program counters lie inside the call (the return address less one byte), the innermost first; unused ones are
- * 0. Bit 31 of size, which marks what a child of Android's zygote allocated, is never set below 2 GiB. All five results
- * are written (a null pointer for any of them: none is); a null *info means that nothing is alive or nothing is recorded. */
+/* All live allocations, by the contract of bionic's get_malloc_leak_info: *overall_size / *info_size records of
+ * {size_t size; size_t count; uintptr_t pcs[*backtrace_size]}, largest first, one for each size and stack. *total_memory is the
+ * sum of size * count. Program counters are inside the call (the return address less one byte), innermost first; unused ones are
+ * 0. Bit 31 of size marks allocations of a child of Android's zygote; it is never set below 2 GiB. All five results are written,
+ * or none if any pointer is null. A null *info means that nothing is alive or nothing is recorded. */
 static inline void MemgateGetMallocLeakInfo(uint8_t **info, size_t *overall_size, size_t *info_size, size_t *total_memory,
                                             size_t *backtrace_size) {
   *info = NULL;

@@ -1,7 +1,7 @@
-// Boundaries for GoogleTest binaries that are stripped and statically linked, where the agent cannot find GoogleTest by itself.
+// Test boundaries for stripped and statically linked GoogleTest binaries, in which the agent cannot find GoogleTest itself.
 // In main, after InitGoogleTest:
 //   testing::UnitTest::GetInstance()->listeners().Append(new memgate::Listener);
-// Where the agent has found GoogleTest, or is not loaded, the listener does nothing.
+// The listener does nothing if the agent has found GoogleTest or is not loaded.
 #ifndef MEMGATE_GTEST_H
 #define MEMGATE_GTEST_H
 
