@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use memgate_model::{
     AgentCost, BoundaryQuality, CurvePoint, Frame, GrowthPoint, Leak, LeakKind, Level, Metric, MetricValue,
-    Outcome, Per, RunReport, SCHEMA_VERSION, SuiteReport, TestReport, Threshold, Unit, Verdict,
+    Outcome, Per, RunReport, Runner, SCHEMA_VERSION, SuiteReport, TestReport, Threshold, Unit, Verdict,
 };
 
 const TESTS: u64 = 5000;
@@ -53,7 +53,7 @@ fn report() -> RunReport {
         agent_cost: AgentCost::default(),
         suites: vec![SuiteReport {
             name: "engine_tests".to_owned(),
-            runner: "gtest".to_owned(),
+            runner: Runner::Gtest,
             boundary: BoundaryQuality::Exact,
             verdict: Verdict::Fail,
             screened_s: 412.0,

@@ -15,7 +15,7 @@ mod sanitise;
 use std::collections::BTreeMap;
 
 use junit_report::{Duration, OffsetDateTime, Report, TestCase, TestCaseBuilder, TestSuite};
-use memgate_model::{Outcome, Problem, RunReport, SuiteReport, TestReport, Verdict};
+use memgate_model::{Outcome, Problem, RunReport, Runner, SuiteReport, TestReport, Verdict};
 
 use crate::chart::{Planned, planned};
 use crate::human::{
@@ -107,7 +107,7 @@ impl Suite {
         }
         let properties = [
             ("memgate.verdict", word(&suite.verdict)),
-            ("memgate.runner", suite.runner.clone()),
+            ("memgate.runner", suite.runner.to_string()),
             ("memgate.boundary", word(&suite.boundary)),
         ];
         Self { name: attribute(&suite.name), properties: cleaned(properties), cases }
@@ -183,14 +183,14 @@ fn class_and_name<'a>(suite: &SuiteReport, test: &'a TestReport) -> (String, &'a
     if test.is_class {
         return (test.id.clone(), "(the class as a whole)");
     }
-    if suite.runner == "junit" {
+    if suite.runner == Runner::Junit {
         let name_ends = test.id.find(['(', '[']).unwrap_or(test.id.len());
         return match test.id[..name_ends].rfind('.') {
             Some(dot) => (test.id[..dot].to_owned(), &test.id[dot + 1..]),
             None => (suite.name.clone(), &test.id),
         };
     }
-    match test.id.rsplit_once('.').filter(|_| suite.runner != "command") {
+    match test.id.rsplit_once('.').filter(|_| suite.runner != Runner::Command) {
         Some((class, name)) => (format!("{}.{class}", suite.name), name),
         None => (suite.name.clone(), &test.id),
     }

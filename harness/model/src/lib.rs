@@ -10,6 +10,7 @@ mod format;
 mod metric;
 mod origin;
 mod report;
+mod runner;
 
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
 pub use format::{format_bytes, format_count, format_value};
@@ -20,3 +21,4 @@ pub use report::{
     Level, MetricValue, Outcome, Problem, RunReport, SCHEMA_VERSION, ScreenCost, SuiteReport, TestReport,
     Threshold, Verdict, WaiverReport, WaiverState,
 };
+pub use runner::Runner;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::followed::Followed;
 use crate::metric::{Metric, Per, Unit};
 use crate::origin::Origin;
+use crate::runner::Runner;
 
 /// Version of the shape of [`RunReport`].
 pub const SCHEMA_VERSION: u32 = 1;
@@ -194,8 +195,8 @@ pub struct Hunt {
 pub struct SuiteReport {
     /// Its name in the configuration, else its executable's file name.
     pub name: String,
-    /// `gtest`, `command` or `junit`.
-    pub runner: String,
+    /// Who tells its tests apart.
+    pub runner: Runner,
     /// How exactly the boundaries are known.
     pub boundary: BoundaryQuality,
     /// Worst verdict of its tests, and of the suite's own metrics.

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use memgate_model::{
-    MetricValue, Outcome, RunReport, SuiteReport, TestReport, Unit, Verdict, format_bytes, format_count,
-    format_value,
+    MetricValue, Outcome, RunReport, Runner, SuiteReport, TestReport, Unit, Verdict, format_bytes,
+    format_count, format_value,
 };
 
 use super::figure::figure;
@@ -86,7 +86,7 @@ impl Clean {
     fn suite(&mut self, suite: &SuiteReport, clean: Option<&clean::Figures>) {
         self.suites.text(&suite.name).markup("\t");
         if let Some(figures) = clean {
-            let steps = how_unconfirmed(Verdict::Pass, &suite.runner);
+            let steps = how_unconfirmed(Verdict::Pass, suite.runner);
             let mut body = Html::default();
             self::figures(&mut body, figures);
             method(&mut body, &[steps]);
@@ -279,7 +279,7 @@ fn how(suite: &SuiteReport, test: &TestReport) -> Vec<String> {
     }
     let mut steps = Vec::new();
     if !test.confirmed {
-        steps.push(how_unconfirmed(test.verdict, &suite.runner));
+        steps.push(how_unconfirmed(test.verdict, suite.runner));
     } else {
         let warm_up = if test.warm_up > 0 {
             format!(", {} of warm-up before those that count", test.warm_up)
@@ -300,9 +300,9 @@ fn how(suite: &SuiteReport, test: &TestReport) -> Vec<String> {
 }
 
 /// Of a test that was not run alone.
-fn how_unconfirmed(verdict: Verdict, runner: &str) -> String {
+fn how_unconfirmed(verdict: Verdict, runner: Runner) -> String {
     match (verdict, runner) {
-        (Verdict::Pass, "junit") => "Its class did not grow in the last rounds of the suite, so it was not run alone.",
+        (Verdict::Pass, Runner::Junit) => "Its class did not grow in the last rounds of the suite, so it was not run alone.",
         (Verdict::Pass, _) => "It ran once, and what it left behind is within the thresholds or not judged, so it was not run again.",
         _ => "It was not confirmed by running it alone.",
     }

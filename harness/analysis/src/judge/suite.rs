@@ -56,7 +56,7 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &SuiteInput) -> (SuiteReport, 
     reasons.dedup();
     let report = SuiteReport {
         name: suite.name.clone(),
-        runner: suite.runner.clone(),
+        runner: suite.runner,
         boundary: suite.boundary,
         verdict: tests.iter().map(|t| t.verdict).fold(own, Verdict::max),
         screened_s: suite.screened.as_secs_f64(),

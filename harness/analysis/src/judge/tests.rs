@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use memgate_model::Outcome as Ended;
-use memgate_model::{BoundaryQuality, Level, Metric, Per, RunReport, TestReport, Verdict, WaiverState};
+use memgate_model::{
+    BoundaryQuality, Level, Metric, Per, RunReport, Runner, TestReport, Verdict, WaiverState,
+};
 use memgate_wire::{ErrorCode, ErrorFrame, Frame, GoodbyeReason, Hello, Outcome, ProcessRole};
 
 use super::judge;
@@ -20,7 +22,7 @@ const TEST: &str = "Map.insert";
 fn suite(screen: Vec<ProcessInput>) -> SuiteInput {
     SuiteInput {
         name: "engine".to_owned(),
-        runner: "gtest".to_owned(),
+        runner: Runner::Gtest,
         boundary: BoundaryQuality::Exact,
         screened: Duration::from_millis(1240),
         screen,
