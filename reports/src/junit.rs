@@ -213,7 +213,7 @@ fn test_properties(test: &TestReport) -> Properties {
         properties.push((format!("{metric}.per_{}", word(&value.per)), value.value.to_string()));
         if let Some(threshold) = &value.threshold {
             properties.push((format!("{metric}.allowed"), threshold.limit.to_string()));
-            properties.push((format!("{metric}.threshold"), threshold.source.clone()));
+            properties.push((format!("{metric}.threshold"), threshold.source.to_string()));
         }
     }
     properties.extend(test.leaks.iter().map(|leak| ("memgate.leak".to_owned(), leak.id.clone())));

@@ -533,7 +533,7 @@ fn value(value: f64, metric: Metric, per: Per) -> MetricValue {
 
 #[expect(clippy::unnecessary_wraps, reason = "it is the field's type")]
 fn limit(limit: f64, level: Level, source: &str) -> Option<Threshold> {
-    Some(Threshold { limit, level, source: source.to_owned() })
+    Some(Threshold { limit, level, source: source.into() })
 }
 
 fn waivers() -> Vec<WaiverReport> {

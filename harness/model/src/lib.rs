@@ -19,6 +19,6 @@ pub use origin::{Ci, Commit, Machine, Origin};
 pub use report::{
     AgentCost, AppMemory, BoundaryQuality, CurvePoint, Frame, GrowthPoint, HolderStep, Hunt, Leak, LeakKind,
     Level, MetricValue, Outcome, Problem, RunReport, SCHEMA_VERSION, ScreenCost, SuiteReport, TestReport,
-    Threshold, Verdict, WaiverReport, WaiverState,
+    Threshold, ThresholdSource, Verdict, WaiverReport, WaiverState,
 };
 pub use runner::Runner;

@@ -1,6 +1,7 @@
 //! The run report: what is written to `report.json` and rendered by every reporter.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -309,7 +310,47 @@ pub struct Threshold {
     /// What exceeding it means.
     pub level: Level,
     /// Where it stands: `memgate.yaml:24`, or `default`.
-    pub source: String,
+    #[schemars(with = "String")]
+    pub source: ThresholdSource,
+}
+
+/// Where a threshold stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum ThresholdSource {
+    /// Nowhere: it holds where nothing else is said.
+    Default,
+    /// In a file: `memgate.yaml:24`.
+    File(String),
+}
+
+const DEFAULT_SOURCE: &str = "default";
+
+impl fmt::Display for ThresholdSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Default => DEFAULT_SOURCE,
+            Self::File(place) => place,
+        })
+    }
+}
+
+impl From<String> for ThresholdSource {
+    fn from(text: String) -> Self {
+        if text == DEFAULT_SOURCE { Self::Default } else { Self::File(text) }
+    }
+}
+
+impl From<&str> for ThresholdSource {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<ThresholdSource> for String {
+    fn from(source: ThresholdSource) -> Self {
+        source.to_string()
+    }
 }
 
 /// What exceeding a threshold means.

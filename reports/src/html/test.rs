@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use memgate_model::{
-    MetricValue, Outcome, RunReport, Runner, SuiteReport, TestReport, Unit, Verdict, format_bytes,
-    format_count, format_value,
+    MetricValue, Outcome, RunReport, Runner, SuiteReport, TestReport, ThresholdSource, Unit, Verdict,
+    format_bytes, format_count, format_value,
 };
 
 use super::figure::figure;
@@ -247,7 +247,9 @@ fn figures(html: &mut Html, figures: &clean::Figures) {
         }
         html.markup("<td class=n>");
         if let Some(threshold) = &value.threshold {
-            html.text(&format_value(*metric, threshold.limit)).markup("<td>").text(&threshold.source);
+            html.text(&format_value(*metric, threshold.limit))
+                .markup("<td>")
+                .text(&threshold.source.to_string());
         } else {
             html.markup("<td class=faint>none");
         }
@@ -309,7 +311,12 @@ fn how_unconfirmed(verdict: Verdict, runner: Runner) -> String {
     .to_owned()
 }
 
-fn against(metric: memgate_model::Metric, value: &MetricValue, limit: f64, source: &str) -> String {
+fn against(
+    metric: memgate_model::Metric,
+    value: &MetricValue,
+    limit: f64,
+    source: &ThresholdSource,
+) -> String {
     let judged = if value.low > limit {
         "the whole interval is above"
     } else if value.high <= limit {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use memgate_model::{
-    Leak, LeakKind, Level, Metric, MetricValue, Per, SuiteReport, TestReport, Threshold, Unit, Verdict,
-    format_count, format_value,
+    Leak, LeakKind, Level, Metric, MetricValue, Per, SuiteReport, TestReport, Threshold, ThresholdSource,
+    Unit, Verdict, format_count, format_value,
 };
 
 use crate::visible::visible;
@@ -87,7 +87,10 @@ struct Figure {
 impl Figure {
     fn new(metric: Metric, value: &MetricValue, threshold: &Threshold) -> Self {
         let Threshold { limit, level, source } = threshold;
-        let source = if source == "default" { String::new() } else { format!(", {}", visible(source)) };
+        let source = match source {
+            ThresholdSource::Default => String::new(),
+            ThresholdSource::File(place) => format!(", {}", visible(place)),
+        };
         let (amount, limit) = (amount_of(metric, value.value), format_value(metric, *limit));
         let amount = format!("{amount} per {} (allowed {limit}{source})", per(value.per));
         Self { metric, level: *level, amount, count: None, basis: basis(metric, value) }

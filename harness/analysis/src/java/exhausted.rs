@@ -64,14 +64,14 @@ impl JavaRecord {
     }
 }
 
-/// What is to be said of a test in whose window memory ran out; an end of 0: it never ended.
-pub(crate) fn ran_out(record: &ProcessRecord, start_ns: u64, end_ns: u64) -> Option<String> {
+/// The error that tells most of a test in whose window memory ran out; an end of 0: it never ended.
+pub(crate) fn ran_out(record: &ProcessRecord, start_ns: u64, end_ns: u64) -> Option<&Exhaustion> {
     let java = record.java.as_ref()?;
     let inside = |e: &&Exhaustion| e.t_ns >= start_ns && (end_ns == 0 || e.t_ns <= end_ns);
     // The first error tells most: it was looked at closely, and the others are often its
     // consequences.
     let error = java.exhausted.iter().filter(inside).find(|e| !e.limit);
-    error.or_else(|| java.exhausted.iter().find(inside)).map(Exhaustion::described)
+    error.or_else(|| java.exhausted.iter().find(inside))
 }
 
 /// The error that ended a test: it failed, or its process broke off, after memory had run out.
@@ -152,8 +152,11 @@ mod tests {
         let mut observer = Observer::new();
         jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
         let record = observer.into_record();
-        let said: Vec<Option<String>> =
-            record.windows.iter().map(|w| ran_out(&record, w.start_ns, w.end_ns)).collect();
+        let said: Vec<Option<String>> = record
+            .windows
+            .iter()
+            .map(|w| ran_out(&record, w.start_ns, w.end_ns).map(Exhaustion::described))
+            .collect();
         let want = "OutOfMemoryError: Java heap space, 60.0 MiB of 64.0 MiB used, most by 9 × com.example.Tile (216 B)";
         assert_eq!(said, [None, Some(want.to_owned())]);
     }
@@ -183,8 +186,11 @@ mod tests {
         let mut observer = Observer::new();
         jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
         let record = observer.into_record();
-        let said: Vec<Option<String>> =
-            record.windows.iter().map(|w| ran_out(&record, w.start_ns, w.end_ns)).collect();
+        let said: Vec<Option<String>> = record
+            .windows
+            .iter()
+            .map(|w| ran_out(&record, w.start_ns, w.end_ns).map(Exhaustion::described))
+            .collect();
         let want = "heap usage above 80 %, 52.0 MiB of 64.0 MiB used, most by 9 × com.example.Tile (216 B); heap dump: /s/a.hprof";
         assert_eq!(said, [Some(want.to_owned()), None]);
     }

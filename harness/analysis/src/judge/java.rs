@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Leak, LeakKind, Metric, Outcome, Per, TestReport, Verdict};
+use memgate_model::{Leak, LeakKind, Metric, Outcome, Per, TestReport, ThresholdSource, Verdict};
 
 use super::repeated::{Measured, hold, judge_os};
 use super::test::{Executions, Judgement, exceeded, judge_unmeasured_run, unusable};
@@ -542,7 +542,7 @@ fn counters(
         if values.len() == windows.len() {
             let measured = Measured::of_os(metric, values, 1.0).shared_by(j.executions());
             hold(court, suite, id, &measured, allowed, false, j);
-        } else if limits.iter().any(|limit| limit.source != "default") {
+        } else if limits.iter().any(|limit| limit.source != ThresholdSource::Default) {
             j.raise(Verdict::Error, format!("{metric} could not be read in this virtual machine"));
         }
     }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use memgate_model::{Metric, Per, Verdict};
 
+use super::measured::When;
 use super::test::{Judgement, exceeded};
 use super::{Court, curve, java_lengths, leaks, measured};
 use crate::groups::{Held, Places, float, held};
@@ -156,8 +157,8 @@ fn broken(run: &Repetition) -> Option<String> {
     measured::unmeasured(record, None)
         .or_else(|| record.damaged.as_ref().map(|d| format!("its recording is damaged: {d}")))
         .or_else(|| match &record.end {
-            None => Some(measured::broken_off(&run.process).1),
-            Some(_) if record.goodbye.is_none() => Some(measured::broken_off(&run.process).1),
+            None => Some(measured::broken_off(&run.process, When::InATest).1),
+            Some(_) if record.goodbye.is_none() => Some(measured::broken_off(&run.process, When::InATest).1),
             Some(end) if end.incomplete || record.main_end.as_ref().is_some_and(|main| main.incomplete) => {
                 Some("part of what was recorded at its end is missing".to_owned())
             }

@@ -40,8 +40,17 @@ pub(crate) fn unmeasured(record: &ProcessRecord, window: Option<&Window>) -> Opt
     window.incomplete.then(|| "not measured: part of what was recorded at its end is missing".to_owned())
 }
 
-/// A process that ended in the middle of a test: what that is for the test, and in words.
-pub(super) fn broken_off(process: &ProcessInput) -> (Outcome, String) {
+/// When a process ended that had more to say.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum When {
+    /// While a test ran.
+    InATest,
+    /// After a test, before its goodbye.
+    AfterATest,
+}
+
+/// A process that broke off: what that is for the test, and in words.
+pub(super) fn broken_off(process: &ProcessInput, when: When) -> (Outcome, String) {
     let record = &process.record;
     if let Some(goodbye) = &record.goodbye {
         let how = match goodbye.reason {
@@ -53,6 +62,10 @@ pub(super) fn broken_off(process: &ProcessInput) -> (Outcome, String) {
         return (Outcome::Crashed, how.to_owned());
     }
     let at = threads(record);
+    let when = match when {
+        When::InATest => "in the middle of it",
+        When::AfterATest => "without a word",
+    };
     match (process.ending, &record.damaged) {
         (Ending::TimedOut(limit), _) => {
             let limit = crate::text::number(limit.as_secs_f64());
@@ -71,9 +84,9 @@ pub(super) fn broken_off(process: &ProcessInput) -> (Outcome, String) {
             (Outcome::Passed, how.to_owned())
         }
         (Ending::Exited(status), None) => {
-            (Outcome::Crashed, format!("its process ended in the middle of it, with status {status}{at}"))
+            (Outcome::Crashed, format!("its process ended {when}, with status {status}{at}"))
         }
-        (Ending::Unknown, None) => (Outcome::Crashed, format!("its process ended in the middle of it{at}")),
+        (Ending::Unknown, None) => (Outcome::Crashed, format!("its process ended {when}{at}")),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use memgate_model::{BoundaryQuality, Metric, MetricValue, Per, Problem, SuiteReport, TestReport, Verdict};
 use memgate_wire::{GoodbyeReason, Outcome};
 
+use super::measured::When;
 use super::test::{Executions, applied, exceeded};
 use super::{Court, curve, has_failed, java, java_cost, measured, test};
 use crate::groups::float;
@@ -155,9 +156,9 @@ fn of_process(process: &ProcessInput) -> Option<String> {
     }
     let lost = record.goodbye.is_none() && record.open.is_empty();
     lost.then(|| {
-        let (_, how) = measured::broken_off(process);
+        let (_, how) = measured::broken_off(process, When::AfterATest);
         let last = record.windows.last().map(Window::id).unwrap_or_default();
-        format!("after {last}, {}", how.replace("in the middle of it", "without a word"))
+        format!("after {last}, {how}")
     })
 }
 

@@ -8,11 +8,12 @@ use memgate_model::{
 
 use super::company::{Missing, Together};
 use super::leaks::OsGroup;
+use super::measured::When;
 use super::{Court, company, curve, leaks, lengths, measured, repeated};
 use crate::groups::{Held, OsKind, Places, float, held};
 use crate::growth::Growth;
 use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};
-use crate::java::ran_out;
+use crate::java::{Exhaustion, ran_out};
 use crate::policy::{GatePolicy, smallest_limit, thresholds};
 use crate::rare;
 use crate::record::{OpenTest, OsName, ProcessRecord, Window, by_name};
@@ -175,9 +176,9 @@ pub(super) fn judge(
 fn broken_off(id: &str, runs: &Executions<'_>) -> Option<TestReport> {
     let (process, open) = runs.broken_off.first()?;
     let mut j = Judgement::default();
-    let (outcome, mut how) = measured::broken_off(process);
+    let (outcome, mut how) = measured::broken_off(process, When::InATest);
     if let Some(why) = ran_out(&process.record, open.window.start_ns, 0) {
-        how = format!("{how}; before: {why}");
+        how = format!("{how}; before: {}", why.described());
     }
     j.curve = curve::of_the_end(&process.record, open.window.start_ns);
     j.raise(Verdict::Error, how);
@@ -204,7 +205,7 @@ pub(super) fn judge_unmeasured_run(id: &str, runs: &Executions<'_>, mut j: Judge
 }
 
 /// In whose window memory ran out or the heap was above its limit, and the heap up to there.
-fn ran_full(runs: &Executions<'_>) -> Option<(String, Vec<CurvePoint>)> {
+fn ran_full<'a>(runs: &Executions<'a>) -> Option<(&'a Exhaustion, Vec<CurvePoint>)> {
     runs.ended
         .iter()
         .find_map(|(p, w)| Some((ran_out(&p.record, w.start_ns, w.end_ns)?, curve::of_heap(&p.record, w))))
@@ -213,19 +214,19 @@ fn ran_full(runs: &Executions<'_>) -> Option<(String, Vec<CurvePoint>)> {
 /// It passed, but the heap was above its limit meanwhile. An error for want of memory that it
 /// expected is its own matter.
 fn filled_the_heap(runs: &Executions<'_>, j: &mut Judgement) {
-    if let Some((why, curve)) = ran_full(runs).filter(|(why, _)| !why.starts_with("OutOfMemoryError")) {
+    if let Some((why, curve)) = ran_full(runs).filter(|(why, _)| why.limit) {
         if j.curve.is_empty() {
             j.curve = curve;
         }
-        j.raise(Verdict::Warn, why);
+        j.raise(Verdict::Warn, why.described());
     }
 }
 
 /// The user's own failure, with its cause where memory ran out, and the heap up to there.
 fn failed_by_itself(runs: &Executions<'_>, j: &mut Judgement) {
-    let (why, curve) = ran_full(runs).unwrap_or_default();
-    let why = if why.is_empty() { why } else { format!("; {why}") };
-    j.curve = curve;
+    let (why, curve) = ran_full(runs).unzip();
+    let why = why.map(|why| format!("; {}", why.described())).unwrap_or_default();
+    j.curve = curve.unwrap_or_default();
     j.raise(Verdict::NotJudged, format!("the test itself failed: not judged for leaks{why}"));
 }
 
@@ -355,7 +356,7 @@ pub(crate) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, Strin
         return error(why);
     }
     if !record.open.is_empty() || record.goodbye.is_none() {
-        let (_, how) = measured::broken_off(again);
+        let (_, how) = measured::broken_off(again, When::InATest);
         return error(format!("after {} iterations {how}", windows.len()));
     }
     match windows.len() {

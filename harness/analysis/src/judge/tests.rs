@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use memgate_model::Outcome as Ended;
 use memgate_model::{
-    BoundaryQuality, Level, Metric, Per, RunReport, Runner, TestReport, Verdict, WaiverState,
+    BoundaryQuality, Level, Metric, Per, RunReport, Runner, TestReport, ThresholdSource, Verdict, WaiverState,
 };
 use memgate_wire::{ErrorCode, ErrorFrame, Frame, GoodbyeReason, Hello, Outcome, ProcessRole};
 
@@ -240,7 +240,7 @@ fn a_leak_names_place_size_and_interval() {
     let figure = &test.metrics[&Metric::NativeLiveBytes];
     assert_eq!((figure.low, figure.value, figure.high), (49152.0, 49152.0, 49152.0));
     assert_eq!((figure.iterations, figure.confidence, figure.per), (35, 0.99, Per::Iteration));
-    assert_eq!(figure.threshold.as_ref().map(|t| (t.limit, t.source.as_str())), Some((0.0, "default")));
+    assert_eq!(figure.threshold.clone().map(|t| (t.limit, t.source)), Some((0.0, ThresholdSource::Default)));
     assert!(test.one_time.is_empty());
 }
 
@@ -1053,7 +1053,7 @@ fn suite_thresholds_apply_or_say_why_they_do_not() {
         per: Per::Suite,
         bound,
         level: Level::Warn,
-        source: "memgate.yaml:20".to_owned(),
+        source: "memgate.yaml:20".into(),
     };
     // The stream's peak is 10 000 000 bytes.
     let cases = [
