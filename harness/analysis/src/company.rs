@@ -174,7 +174,7 @@ pub(crate) fn missing_os<'a>(
     alone: &'a ProcessRecord,
     test: &'a str,
 ) -> impl Iterator<Item = (OsKind, f64)> + 'a {
-    [OsKind::Descriptor, OsKind::Thread].into_iter().filter_map(move |kind| {
+    OsKind::ALL.into_iter().filter_map(move |kind| {
         let opened = |w: &Window| {
             let (start, end) = w.os_start.as_ref().zip(w.os_end.as_ref())?;
             Some(float(kind.count(end)) - float(kind.count(start)))

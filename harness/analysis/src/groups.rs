@@ -218,6 +218,9 @@ pub(crate) enum OsKind {
 }
 
 impl OsKind {
+    /// Both, what tells most first.
+    pub(crate) const ALL: [Self; 2] = [Self::Descriptor, Self::Thread];
+
     pub(crate) fn noun(self) -> &'static str {
         match self {
             Self::Descriptor => "descriptor",

@@ -63,16 +63,6 @@ impl Default for FollowPolicy {
     }
 }
 
-const ZERO_BY_DEFAULT: [Metric; 7] = [
-    Metric::NativeLiveBytes,
-    Metric::JavaLiveBytes,
-    Metric::JavaLiveObjects,
-    Metric::JavaDirectBytes,
-    Metric::JavaThreads,
-    Metric::OsFds,
-    Metric::OsThreads,
-];
-
 impl Default for GatePolicy {
     /// No growth at all is allowed for native bytes, Java objects and buffers, descriptors and
     /// threads.
@@ -89,7 +79,7 @@ impl Default for GatePolicy {
             unconfirmed: Level::Warn,
             ignore_test_failures: false,
             rules: Vec::new(),
-            defaults: ZERO_BY_DEFAULT.map(zero).to_vec(),
+            defaults: Metric::zero_by_default().map(zero).collect(),
             waivers: Vec::new(),
             follow: FollowPolicy::default(),
             today: String::new(),

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{Metric, Per, Unit};
+use memgate_model::{Area, Kind, Metric, Per, Unit};
 
-use crate::groups::float;
+use crate::groups::{OsKind, float};
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{OsState, ProcessRecord, Window};
 use crate::text;
@@ -106,8 +106,9 @@ pub(crate) fn left_too_much(window: &Window, suite: &str, test: &str, policy: &G
             allocations
         });
     }
-    [Metric::OsFds, Metric::OsThreads, Metric::OsRss, Metric::OsPss]
-        .into_iter()
+    let of_system = OsKind::ALL.map(OsKind::metric).into_iter();
+    of_system
+        .chain(Metric::of(Area::Os, &[Kind::Resident]))
         .find_map(|metric| exceeds(metric).map(|left| described(metric, left)))
 }
 
@@ -201,6 +202,14 @@ mod tests {
                 named("Map.thread", "1 thread")
             ]
         );
+    }
+
+    #[test]
+    fn every_metric_of_the_system_is_read() {
+        let os = OsState { pss_bytes: Some(7), ..OsState::default() };
+        for metric in Metric::ALL {
+            assert_eq!(os_value(&os, metric).is_some(), metric.area() == Area::Os, "{metric}");
+        }
     }
 
     #[test]

@@ -13,8 +13,8 @@ mod report;
 mod runner;
 
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
-pub use format::{format_bytes, format_count, format_value};
-pub use metric::{Metric, Per, Unit, UnknownMetric};
+pub use format::{format_amount, format_bytes, format_count, format_counted, format_value};
+pub use metric::{Area, Kind, Metric, Per, Unit, UnknownMetric};
 pub use origin::{Ci, Commit, Machine, Origin};
 pub use report::{
     AgentCost, AppMemory, BoundaryQuality, CurvePoint, Frame, GrowthPoint, HolderStep, Hunt, Leak, LeakKind,

@@ -1,11 +1,12 @@
 //! One judged test as text: headline, reason, leak groups with their stacks.
 
 use memgate_model::{
-    HolderStep, Leak, LeakKind, Metric, Outcome, SuiteReport, TestReport, Verdict, format_bytes,
+    HolderStep, Leak, LeakKind, Metric, Outcome, SuiteReport, TestReport, Verdict, format_amount,
+    format_bytes,
 };
 
 use crate::culprit;
-use crate::human::figures::{GAP, amount_of, suite_figures, test_figures};
+use crate::human::figures::{GAP, suite_figures, test_figures};
 use crate::human::paint::Paint;
 use crate::human::stack::{stack_lines, width};
 use crate::rerun::quoted;
@@ -229,7 +230,7 @@ fn last_known_curve(test: &TestReport) -> String {
     let ([first, ..], [.., last]) = (points.as_slice(), points.as_slice()) else { return String::new() };
     let peak = points.iter().map(|point| point.value).fold(f64::NEG_INFINITY, f64::max);
     let [first_amount, peak, last_amount] =
-        [first.value, peak, last.value].map(|value| amount_of(metric, value));
+        [first.value, peak, last.value].map(|value| format_amount(metric, value));
     // Exact enough: a curve of a hundred days has fewer nanoseconds than an f64 has whole numbers.
     #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
     let seconds = last.t_ns.saturating_sub(first.t_ns) as f64 / 1e9;

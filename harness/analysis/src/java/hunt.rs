@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use memgate_model::{Metric, Per};
+use memgate_model::{Area, Kind, Metric, Per, Unit};
 use memgate_wire::Outcome;
 
 use super::exhausted::ran_out_of_memory;
@@ -165,15 +165,14 @@ fn risen(record: &ProcessRecord, suite: &str, test: &str, policy: &GatePolicy) -
     let mut all: Vec<Risen> =
         grown(record, test, warm_up).iter().filter_map(|series| class(series, allowed)).collect();
     let batch = executions_of_window(&windows);
-    let counters = [Metric::JavaDirectBytes, Metric::JavaThreads, Metric::JavaJniGlobals];
-    all.extend(counters.into_iter().filter_map(|metric| {
+    all.extend(Metric::of(Area::Java, &[Kind::Held]).filter_map(|metric| {
         let limit = smallest_limit(policy, suite, test, metric, Per::Iteration)? * batch;
         let values = values(&windows, metric);
         let steps = steps(&values, warm_up);
         let grows = values.len() == windows.len()
             && judge_series(&values, Allowed { limit, block: 1.0, ..allowed }).finding == Finding::Grows;
         let (_, by) = last_rise(&values, warm_up);
-        let bytes = if metric == Metric::JavaDirectBytes { by } else { 0.0 };
+        let bytes = if metric.unit() == Unit::Bytes { by } else { 0.0 };
         (grows && steps >= FEW_STEPS).then(|| Risen { what: described(metric, by), bytes, steps, sure: true })
     }));
     all

@@ -49,7 +49,7 @@ pub(super) fn handed(
             }
         }
     }
-    for kind in [OsKind::Descriptor, OsKind::Thread] {
+    for kind in OsKind::ALL {
         let states: Vec<_> = alone.windows_of(test).filter_map(|w| w.os_end.as_ref()).collect();
         for OsSeries { name, counts, .. } in os_series(&states, kind) {
             let (among, opened) = os_values(together, test, kind, Some(&name));

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Leak, LeakKind, Metric, Outcome, Per, TestReport, ThresholdSource, Verdict};
+use memgate_model::{Area, Kind, Leak, LeakKind, Metric, Outcome, Per, TestReport, ThresholdSource, Verdict};
 
 use super::repeated::{Measured, hold, judge_os};
 use super::test::{Executions, Judgement, exceeded, judge_unmeasured_run, unusable};
@@ -529,14 +529,10 @@ fn counters(
     allowed: Allowed,
     j: &mut Judgement,
 ) {
-    let metrics = [
-        Metric::JavaDirectBytes,
-        Metric::JavaJniGlobals,
-        Metric::JavaClassesLoaded,
-        Metric::JavaMetaspace,
-        Metric::JavaAllocatedBytes,
-    ];
-    for metric in metrics.into_iter().filter(|metric| saw(*metric)) {
+    // Threads are told by their names (`threads`).
+    let metrics = Metric::of(Area::Java, &[Kind::Held, Kind::Loaded, Kind::Traffic])
+        .filter(|metric| *metric != Metric::JavaThreads && saw(*metric));
+    for metric in metrics {
         let limits = court.policy.limits(suite, id, metric, Per::Iteration);
         let values = java::values(windows, metric);
         if values.len() == windows.len() {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Metric, Per, Verdict};
+use memgate_model::{Area, Kind, Metric, Per, Verdict};
 
 use super::java::shown;
 use super::lengths::interval;
@@ -15,9 +15,6 @@ use crate::policy::thresholds;
 use crate::record::ProcessRecord;
 use crate::screen::too_much;
 use crate::text;
-
-/// What else of a virtual machine is counted as it ends.
-const COUNTERS: [Metric; 3] = [Metric::JavaDirectBytes, Metric::JavaThreads, Metric::JavaJniGlobals];
 
 /// Judges what one more repetition adds to what is alive as the virtual machine ends. Runs in the
 /// order of their lengths.
@@ -47,7 +44,7 @@ pub(super) fn judge(
         j.leaks.push(shown);
     }
     let mut measured = vec![(Metric::JavaLiveBytes, bytes), (Metric::JavaLiveObjects, objects)];
-    measured.extend(COUNTERS.into_iter().map(|metric| {
+    measured.extend(Metric::of(Area::Java, &[Kind::Held]).map(|metric| {
         let at_end = |(_, record): &(f64, &ProcessRecord)| {
             java::values(&record.windows.last().into_iter().collect::<Vec<_>>(), metric)
         };

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use memgate_model::{Leak, Metric, Per, Threshold, Verdict};
+use memgate_model::{Area, Kind, Leak, Metric, Per, Threshold, Verdict};
 use memgate_wire::Counters;
 
 use super::lengths::interval;
@@ -175,10 +175,10 @@ pub(super) fn judge(
     for measured in [bytes, allocations] {
         hold(court, suite, test, &measured, allowed, all_waived, j);
     }
-    for kind in [OsKind::Descriptor, OsKind::Thread] {
+    for kind in OsKind::ALL {
         judge_os(court, suite, test, record, &windows, kind, allowed, j);
     }
-    for metric in [Metric::OsRss, Metric::OsPss] {
+    for metric in Metric::of(Area::Os, &[Kind::Resident]) {
         let states = groups::os_states(&windows);
         let values: Vec<_> = states.iter().filter_map(|os| os_value(os, metric)).collect();
         let has_limit = !court.policy.limits(suite, test, metric, Per::Iteration).is_empty();

@@ -452,7 +452,7 @@ pub(super) fn os_left(record: &ProcessRecord, window: &Window, court: &mut Court
     let Some((start, end)) = window.os_start.as_ref().zip(window.os_end.as_ref()) else { return Vec::new() };
     let mut places = Places::new(record, court.resolve);
     let mut left: Vec<OsGroup> = Vec::new();
-    for kind in [OsKind::Descriptor, OsKind::Thread] {
+    for kind in OsKind::ALL {
         let (before, after) = (kind.names(start), kind.names(end));
         let names = by_name(before);
         let of_name = |name: &str| names.get(name).copied().unwrap_or(0);
