@@ -1,6 +1,6 @@
 //! Leak groups: allocations with one signature, at one moment or over the iterations of a test.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use memgate_model::Metric;
@@ -9,7 +9,9 @@ use memgate_wire::SnapshotRecord;
 use crate::record::{OsName, OsState, ProcessRecord, Window, total_bytes};
 use crate::resolve::Resolve;
 use crate::signature::{Place, place};
-use crate::text::Sizes;
+
+/// The sizes of the allocations of a group. Of many different ones only that they differ matters.
+pub(crate) type Sizes = BTreeSet<u64>;
 
 /// Different sizes of one group that are remembered; that they differ is all that matters then.
 const MAX_SIZES: usize = 2;

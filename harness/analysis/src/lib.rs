@@ -33,7 +33,6 @@ mod resolve;
 mod screen;
 mod signature;
 pub mod stats;
-mod text;
 
 pub use company::{Company, company, company_of_setup};
 pub use confirm::{Confirmation, HuntTime, Next};

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use memgate_model::{Area, Kind, Metric, Per, Unit};
+use memgate_model::{Area, Kind, Metric, Per, Unit, format_amount, format_count, format_counted};
 use memgate_wire::Outcome;
 
 use super::exhausted::ran_out_of_memory;
@@ -17,8 +17,6 @@ use crate::confirm::{HUNTED_EXECUTIONS, HuntTime, Next};
 use crate::growth::{Allowed, Finding, as_f64, judge_exact, judge_series, last_rise, steps};
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{ProcessRecord, Window};
-use crate::screen::described;
-use crate::text;
 
 /// Nothing is told from fewer windows.
 const LEAST_WINDOWS: usize = 8;
@@ -119,7 +117,7 @@ pub fn java_hunted(
         return Err("it is skipped when it is repeated".to_owned());
     }
     if windows.len() < LEAST_WINDOWS && !ran_out {
-        return Err(format!("only {} in its time", text::counted(as_f64(windows.len()), "window")));
+        return Err(format!("only {} in its time", format_counted(as_f64(windows.len()), "window")));
     }
     let batch = executions_of_window(&windows);
     let executions = as_f64(windows.len()) * batch;
@@ -173,7 +171,12 @@ fn risen(record: &ProcessRecord, suite: &str, test: &str, policy: &GatePolicy) -
             && judge_series(&values, Allowed { limit, block: 1.0, ..allowed }).finding == Finding::Grows;
         let (_, by) = last_rise(&values, warm_up);
         let bytes = if metric.unit() == Unit::Bytes { by } else { 0.0 };
-        (grows && steps >= FEW_STEPS).then(|| Risen { what: described(metric, by), bytes, steps, sure: true })
+        (grows && steps >= FEW_STEPS).then(|| Risen {
+            what: format_amount(metric, by),
+            bytes,
+            steps,
+            sure: true,
+        })
     }));
     all
 }
@@ -199,7 +202,7 @@ fn class(series: &ClassSeries, allowed: Allowed) -> Option<Risen> {
         };
         let (_, count) = last_rise(&series.instances, warm_up);
         let what = if count > 0.0 {
-            format!("{} × {}", text::number(count), series.class)
+            format!("{} × {}", format_count(count), series.class)
         } else {
             format!("growing {}", series.class)
         };

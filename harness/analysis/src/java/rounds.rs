@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use memgate_model::{Area, Kind, Metric, Per};
+use memgate_model::{Area, Kind, Metric, Per, format_amount, format_bytes, format_count};
 use memgate_wire::Outcome;
 
 use super::exhausted::{Exhaustion, error};
@@ -28,8 +28,6 @@ use crate::groups::float;
 use crate::native;
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{ProcessRecord, Window, test_id};
-use crate::screen::described;
-use crate::text;
 
 /// Rounds before the first that is looked at.
 const WARM_UP: u32 = 2;
@@ -490,7 +488,7 @@ impl RoundsWatch {
         let mut why = objects(&compared.ranked(), &self.suite, class, &self.policy);
         let counters = compared.least.iter().filter_map(|(&metric, &least)| {
             let limit = smallest_limit(&self.policy, &self.suite, class, metric, Per::Iteration)?;
-            (least > limit).then(|| described(metric, least))
+            (least > limit).then(|| format_amount(metric, least))
         });
         why.extend(counters);
         why
@@ -667,8 +665,8 @@ fn objects(grown: &[(&Arc<str>, &Grown)], suite: &str, window: &str, policy: &Ga
         return Vec::new();
     }
     let named = grown.iter().take(NAMED).map(|(class, grown)| match grown.least() {
-        Delta { instances, .. } if instances > 0.0 => format!("{} × {class}", text::number(instances)),
-        Delta { bytes, .. } => format!("{} more of {class}", text::bytes(bytes)),
+        Delta { instances, .. } if instances > 0.0 => format!("{} × {class}", format_count(instances)),
+        Delta { bytes, .. } => format!("{} more of {class}", format_bytes(bytes)),
     });
     let rest = grown.len().saturating_sub(NAMED);
     let more = (rest > 0).then(|| format!("{rest} more classes"));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Metric, Per};
+use memgate_model::{Metric, Per, format_bytes, format_counted};
 use memgate_wire::SnapshotRecord;
 
 use super::repeated::{Measured, hold};
@@ -15,7 +15,6 @@ use crate::growth::{Allowed, Finding, judge_exact};
 use crate::input::ProcessInput;
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{OsState, ProcessRecord, Window};
-use crate::text;
 
 /// What became of running the test with others.
 pub(super) type Together<'a> = Option<Result<&'a ProcessInput, &'a str>>;
@@ -208,13 +207,13 @@ impl<'a> Missing<'a> {
             }
         }
         if j.verdict() > before {
-            let alone = text::counted(float(self.alone as u64), "execution");
+            let alone = format_counted(float(self.alone as u64), "execution");
             j.raise(j.verdict(), format!("only after the tests before it: alone nothing of this in {alone}"));
         }
         if !unseen.is_empty() || !closed.is_empty() {
             let why = format!(
                 ", nor in {} after the tests before it",
-                text::counted(float(windows as u64), "execution")
+                format_counted(float(windows as u64), "execution")
             );
             Self { os: closed, ..self }.unconfirmed(court, &unseen, &why, j);
         }
@@ -231,9 +230,9 @@ impl<'a> Missing<'a> {
         let count: f64 = groups.iter().map(|group| group.count).sum();
         let mut left = Vec::new();
         if count > 0.0 {
-            left.push(format!("{} in {}", text::bytes(bytes), text::counted(count, "allocation")));
+            left.push(format!("{} in {}", format_bytes(bytes), format_counted(count, "allocation")));
         }
-        left.extend(self.os.iter().map(|(kind, count)| text::counted(*count, kind.noun())));
+        left.extend(self.os.iter().map(|(kind, count)| format_counted(*count, kind.noun())));
         j.leaks.extend(groups.iter().map(leaks::in_all));
         for group in super::test::os_left(&self.screened.record, self.window, court) {
             if self.os.iter().any(|(missing, _)| *missing == group.kind) {
@@ -241,7 +240,7 @@ impl<'a> Missing<'a> {
             }
         }
         j.left = left.join(" and ");
-        let alone = text::counted(float(self.alone as u64), "execution");
+        let alone = format_counted(float(self.alone as u64), "execution");
         j.unconfirmed(court.policy, &format!("alone nothing of it in {alone}{why}"));
     }
 }

@@ -7,7 +7,10 @@
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Area, Kind, Leak, LeakKind, Metric, Outcome, Per, TestReport, ThresholdSource, Verdict};
+use memgate_model::{
+    Area, Kind, Leak, LeakKind, Metric, Outcome, Per, TestReport, ThresholdSource, Verdict, format_bytes,
+    format_count, format_counted,
+};
 
 use super::repeated::{Measured, hold, judge_os};
 use super::test::{Executions, Judgement, exceeded, judge_unmeasured_run, unusable};
@@ -20,7 +23,6 @@ use crate::policy::thresholds;
 use crate::rare;
 use crate::record::{ProcessRecord, Window};
 use crate::signature::os_id;
-use crate::text;
 
 /// Why tests were left out of the rounds.
 const FAIL_AGAIN: &str = "for they fail when they are repeated";
@@ -47,7 +49,7 @@ pub(super) fn tests(
     let left_out = runs.iter().filter(|(_, runs)| passed(runs) && screened.leaves_out(runs));
     let left_out: Vec<&str> = left_out.map(|(id, _)| id.as_str()).collect();
     if !left_out.is_empty() {
-        let tests = text::counted(as_f64(left_out.len()), "test");
+        let tests = format_counted(as_f64(left_out.len()), "test");
         said.push((Verdict::Warn, format!("{tests} not judged, {FAIL_AGAIN}: {}", listed(left_out))));
     }
     let mut reports: Vec<TestReport> = Vec::new();
@@ -311,7 +313,7 @@ fn filled_the_heap(
     let bytes: f64 = growing.iter().sum();
     let limits = thresholds(court.policy, suite, id, Metric::JavaLiveBytes, Per::Iteration);
     let level = limits.iter().filter(|limit| bytes > limit.limit).map(|limit| exceeded(limit.level)).max();
-    let executions = text::counted(as_f64(findings.ends), "execution");
+    let executions = format_counted(as_f64(findings.ends), "execution");
     let verdict = match level {
         // It may have failed for a reason that no threshold is about.
         None if growing.is_empty() => Verdict::Warn,
@@ -322,7 +324,7 @@ fn filled_the_heap(
     j.curve = curve::of_the_end(record, 0);
     j.raise(
         verdict,
-        format!("memory ran out after {executions}, {} more alive after each: {why}", text::bytes(bytes)),
+        format!("memory ran out after {executions}, {} more alive after each: {why}", format_bytes(bytes)),
     );
     true
 }
@@ -373,7 +375,7 @@ fn repeated(
         if !classes.is_empty() {
             let bytes: f64 = classes.iter().filter_map(|class| findings.left_out.get(*class)).sum();
             let by =
-                if bytes > 0.0 { format!(" by {} {}", text::bytes(bytes), j.per()) } else { String::new() };
+                if bytes > 0.0 { format!(" by {} {}", format_bytes(bytes), j.per()) } else { String::new() };
             let verdict = j.verdict();
             let out = if verdict == Verdict::Pass { "" } else { ": not counted" };
             j.raise(verdict, format!("{} {grow}{by} but {are} {why}{out}", listed(classes)));
@@ -384,16 +386,16 @@ fn repeated(
     }
     let waived = j.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
     if waived > 0 {
-        j.raise(Verdict::Pass, text::counted(as_f64(waived), "leak") + " waived");
+        j.raise(Verdict::Pass, format_counted(as_f64(waived), "leak") + " waived");
     }
     let still = findings.growing.is_empty() && findings.noise.is_empty() && findings.quiet > 0;
     match j.batch {
         Some(batch) if j.verdict() > Verdict::Pass => {
-            let (all, per) = (text::number(batch * as_f64(windows.len())), j.per());
+            let (all, per) = (format_count(batch * as_f64(windows.len())), j.per());
             j.leaks.iter_mut().for_each(|leak| of_one_execution(leak, batch, &per));
             j.raise(
                 j.verdict(),
-                format!("after {all} executions, {} in each iteration", text::number(batch)),
+                format!("after {all} executions, {} in each iteration", format_count(batch)),
             );
         }
         _ if j.verdict() == Verdict::Pass && still => {
@@ -430,7 +432,7 @@ fn objects(
         java::leaks(record, id, findings).into_iter().partition(saw);
     let grew_alone = (!unseen.is_empty()).then(|| {
         let titles: Vec<String> = unseen.iter().map(|leak| shown(leak).title).collect();
-        let bytes = text::bytes(unseen.iter().map(|leak| leak.bytes).sum());
+        let bytes = format_bytes(unseen.iter().map(|leak| leak.bytes).sum());
         let what = listed(titles.iter().map(String::as_str));
         format!(
             "grew only when the test ran alone, and in no round of its class: {what}, {bytes} per iteration"
@@ -447,7 +449,7 @@ fn objects(
     }
     if let Some(bytes) = unexplained(record, id, findings, allowed) {
         let more =
-            format!("the heap grows by {} {} more than its classes explain", text::bytes(bytes), j.per());
+            format!("the heap grows by {} {} more than its classes explain", format_bytes(bytes), j.per());
         let counts = live_bytes.iter().any(|value| *value > 0.0);
         j.raise(if counts { Verdict::Pass } else { Verdict::Warn }, more);
         let value = |(i, value): (usize, &mut f64)| *value += bytes * as_f64(i);
@@ -477,7 +479,7 @@ fn unexplained(record: &ProcessRecord, id: &str, findings: &Findings, allowed: A
 pub(super) fn shown(leak: &JavaLeak) -> Leak {
     let JavaLeak { id, class, count, bytes, holder, frames, .. } = leak;
     let title = if *count > 0.0 {
-        format!("{} × {class}", text::number(*count))
+        format!("{} × {class}", format_count(*count))
     } else {
         format!("growing {class}")
     };
@@ -512,11 +514,11 @@ fn inconclusive(
     }
     let classes = listed(findings.open.iter().map(String::as_str));
     if j.leaks.is_empty() && is_open {
-        let iterations = text::counted(as_f64(findings.ends), "iteration");
+        let iterations = format_counted(as_f64(findings.ends), "iteration");
         j.raise(Verdict::Warn, format!("inconclusive: {classes} may grow, after {iterations}"));
     } else {
         let bytes: f64 = findings.open.iter().filter_map(|class| findings.left_out.get(class)).sum();
-        j.raise(j.verdict(), format!("besides, {classes} may grow by {} {}", text::bytes(bytes), j.per()));
+        j.raise(j.verdict(), format!("besides, {classes} may grow by {} {}", format_bytes(bytes), j.per()));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Area, Kind, Metric, Per, Verdict};
+use memgate_model::{Area, Kind, Metric, Per, Verdict, format_value};
 
 use super::java::shown;
 use super::lengths::interval;
@@ -14,7 +14,6 @@ use crate::java::{self, of_lengths};
 use crate::policy::thresholds;
 use crate::record::ProcessRecord;
 use crate::screen::too_much;
-use crate::text;
 
 /// Judges what one more repetition adds to what is alive as the virtual machine ends. Runs in the
 /// order of their lengths.
@@ -82,7 +81,7 @@ fn hold(
             }
             Finding::Open => {
                 let between = interval(metric, growth.slope.low, growth.slope.high);
-                let allowed = text::figure(threshold.limit, metric.unit());
+                let allowed = format_value(metric, threshold.limit);
                 j.raise(Verdict::Warn, format!("inconclusive: {between} per repetition (allowed {allowed})"));
             }
         }

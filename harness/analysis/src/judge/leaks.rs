@@ -2,23 +2,50 @@
 
 use std::rc::Rc;
 
-use memgate_model::{Leak, LeakKind};
+use memgate_model::{Leak, LeakKind, format_bytes, format_count, format_counted};
 
-use crate::groups::{Held, OsKind};
+use crate::groups::{Held, OsKind, Sizes};
 use crate::signature::{Place, os_id, os_id_of_place};
-use crate::text;
 
 /// Groups that a report lists for one test: the largest.
 pub(super) const MAX_LISTED: usize = 50;
 
 /// What a group adds per iteration.
-pub(super) fn growing(place: &Place, bytes: f64, count: f64, sizes: &text::Sizes) -> Leak {
-    native(place, bytes, count, text::title_per_iteration(count, bytes, sizes))
+pub(super) fn growing(place: &Place, bytes: f64, count: f64, sizes: &Sizes) -> Leak {
+    native(place, bytes, count, title_per_iteration(count, bytes, sizes))
 }
 
 /// What a group holds in all, or was left of it by one execution.
 pub(super) fn in_all(held: &Held) -> Leak {
-    native(&held.place, held.bytes, held.count, text::title_in_all(held.count, held.bytes, &held.sizes))
+    native(&held.place, held.bytes, held.count, title_in_all(held.count, held.bytes, &held.sizes))
+}
+
+/// What a group holds in all: `12 × 4096 B`, or `12 allocations, 1.2 KiB`.
+fn title_in_all(count: f64, total: f64, sizes: &Sizes) -> String {
+    match one(sizes) {
+        Some(size) => format!("{} × {size} B", format_count(count)),
+        None => format!("{}, {}", format_counted(count, "allocation"), format_bytes(total)),
+    }
+}
+
+/// What one iteration adds to a group.
+fn title_per_iteration(count: f64, added: f64, sizes: &Sizes) -> String {
+    match one(sizes) {
+        _ if count < 1e-9 => format!("growing allocation, {} more per iteration", format_bytes(added)),
+        Some(size) if count < 0.95 => {
+            format!("1 × {size} B every {} iterations", format_count(round_near(1.0 / count)))
+        }
+        _ => title_in_all(round_near(count), added, sizes),
+    }
+}
+
+fn one(sizes: &Sizes) -> Option<u64> {
+    sizes.first().copied().filter(|_| sizes.len() == 1)
+}
+
+/// A robust slope of steps is a little off the whole number it stands for.
+fn round_near(value: f64) -> f64 {
+    if (value - value.round()).abs() < 0.05 { value.round() } else { value }
 }
 
 fn native(place: &Place, bytes: f64, count: f64, title: String) -> Leak {
@@ -67,7 +94,7 @@ impl OsGroup {
         Leak {
             id: self.id(),
             kind: LeakKind::Os,
-            title: format!("{} × {} {names}{more}", text::number(self.count), self.kind.noun()),
+            title: format!("{} × {} {names}{more}", format_count(self.count), self.kind.noun()),
             bytes_per_iteration: 0.0,
             count_per_iteration: self.count,
             class: None,
@@ -94,4 +121,22 @@ pub(super) fn sorted(mut leaks: Vec<Leak>) -> Vec<Leak> {
     });
     leaks.truncate(MAX_LISTED);
     leaks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_name_equal_sizes_and_sum_up_others() {
+        let equal = Sizes::from([4096]);
+        let different = Sizes::from([16, 24]);
+        assert_eq!(title_in_all(12.0, 49152.0, &equal), "12 × 4096 B");
+        assert_eq!(title_in_all(12.0, 1229.0, &different), "12 allocations, 1.2 KiB");
+        assert_eq!(title_in_all(1.0, 16.0, &Sizes::new()), "1 allocation, 16 B");
+        assert_eq!(title_per_iteration(12.0, 49152.0, &equal), "12 × 4096 B");
+        assert_eq!(title_per_iteration(0.3333, 1365.0, &equal), "1 × 4096 B every 3 iterations");
+        assert_eq!(title_per_iteration(0.0, 64.0, &different), "growing allocation, 64 B more per iteration");
+        assert_eq!(title_per_iteration(2.5, 40.0, &different), "2.5 allocations, 40 B");
+    }
 }

@@ -3,19 +3,18 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use memgate_model::{Metric, Per, Verdict};
+use memgate_model::{Metric, Per, Verdict, format_value};
 
 use super::measured::When;
 use super::test::{Judgement, exceeded};
 use super::{Court, curve, java_lengths, leaks, measured};
-use crate::groups::{Held, Places, float, held};
+use crate::groups::{Held, Places, Sizes, float, held};
 use crate::growth::{Allowed, Finding, judge_points};
 use crate::input::Repetition;
 use crate::policy::thresholds;
 use crate::record::ProcessEnd;
 use crate::screen::too_much;
 use crate::signature::Place;
-use crate::text::{self, Sizes};
 
 /// Fewer different lengths show no slope worth the name.
 const MIN_LENGTHS: usize = 3;
@@ -130,7 +129,7 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &str, test: &str, runs: &[Repe
             let total = slope(&values, threshold.limit);
             let by_group = metric == Metric::NativeLiveBytes
                 && kept.iter().any(|g| slope(g, threshold.limit).finding == Finding::Grows);
-            let allowed = text::figure(threshold.limit, metric.unit());
+            let allowed = format_value(metric, threshold.limit);
             if total.finding == Finding::Grows || by_group && total.slope.high > threshold.limit {
                 let reason = too_much(metric, total.slope.slope, per, threshold.limit);
                 j.raise(exceeded(threshold.level), reason);
@@ -149,7 +148,7 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &str, test: &str, runs: &[Repe
 
 /// `between 0 B and 12 B`.
 pub(super) fn interval(metric: Metric, low: f64, high: f64) -> String {
-    format!("between {} and {}", text::figure(low, metric.unit()), text::figure(high, metric.unit()))
+    format!("between {} and {}", format_value(metric, low), format_value(metric, high))
 }
 
 fn broken(run: &Repetition) -> Option<String> {

@@ -68,8 +68,7 @@ pub(super) fn broken_off(process: &ProcessInput, when: When) -> (Outcome, String
     };
     match (process.ending, &record.damaged) {
         (Ending::TimedOut(limit), _) => {
-            let limit = crate::text::number(limit.as_secs_f64());
-            (Outcome::TimedOut, format!("still running after {limit} s{at}"))
+            (Outcome::TimedOut, format!("still running after {} s{at}", limit.as_secs_f64()))
         }
         (Ending::Signalled(signal), _) => {
             (Outcome::Crashed, format!("its process was ended by signal {signal}{}{at}", signal_name(signal)))

@@ -7,13 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use memgate_model::{Area, Kind, Leak, Metric, Per, Threshold, Verdict};
+use memgate_model::{Area, Kind, Leak, Metric, Per, Threshold, Verdict, format_amount, format_value};
 use memgate_wire::Counters;
 
 use super::lengths::interval;
 use super::test::{Judgement, exceeded};
 use super::{Court, curve, leaks};
-use crate::groups::{self, Held, OsKind, OsSeries, Places, Series};
+use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, Sizes};
 use crate::growth::{
     Allowed, Finding, Growth, as_f64, has_few_steps, is_over_exactly, judge_exact, judge_series, last_rise,
     steps,
@@ -21,9 +21,8 @@ use crate::growth::{
 use crate::policy::thresholds;
 use crate::rare;
 use crate::record::{ProcessRecord, Window};
-use crate::screen::{ENOUGH_REPETITIONS, described, os_value, too_much};
+use crate::screen::{ENOUGH_REPETITIONS, os_value, too_much};
 use crate::signature::Place;
-use crate::text::{self, Sizes};
 
 /// A leak in fewer executions than one of so many is said to be one.
 const SELDOM: usize = 8;
@@ -295,7 +294,7 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
         .iter()
         .filter(|g| g.finding == Finding::Grows)
         .max_by(|a, b| a.slope.slope.total_cmp(&b.slope.slope));
-    let limit = text::figure(threshold.limit, metric.unit());
+    let limit = format_value(metric, threshold.limit);
     let over =
         |slope: f64, place: &str| too_much(metric, slope, &format!("per iteration{place}"), threshold.limit);
     let undecided = |why: &str| {
@@ -309,7 +308,7 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
     let too_late = || {
         let series = measured.series(allowed);
         let (at, by) = last_rise(series, allowed.warm_up);
-        let by = described(metric, by);
+        let by = format_amount(metric, by);
         format!(
             "inconclusive: {by} more, the last of it in iteration {at} of {}: a rare leak, or over (allowed {limit})",
             series.len()

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use memgate_model::{BoundaryQuality, Metric, MetricValue, Per, Problem, SuiteReport, TestReport, Verdict};
+use memgate_model::{
+    BoundaryQuality, Metric, MetricValue, Per, Problem, SuiteReport, TestReport, Verdict, format_counted,
+};
 use memgate_wire::{GoodbyeReason, Outcome};
 
 use super::measured::When;
@@ -13,7 +15,6 @@ use crate::input::{ProcessInput, SuiteInput};
 use crate::policy::thresholds;
 use crate::record::{OpenTest, ProcessRecord, Window};
 use crate::screen::too_much;
-use crate::text;
 
 /// Why a relative threshold does not apply.
 const LACKS: &str = "its threshold is relative, and the baseline has no figure";
@@ -217,7 +218,7 @@ fn of_no_accepted_figure(court: &Court<'_>, suite: &SuiteInput, tests: &[TestRep
         };
         let count = tests.iter().filter(lacks).count();
         (count > 0).then(|| {
-            let tests = text::counted(float(count as u64), "test");
+            let tests = format_counted(float(count as u64), "test");
             format!("{metric} of {tests} is not judged: {LACKS} of them")
         })
     };

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{
     CurvePoint, GrowthPoint, Leak, Level, Metric, MetricValue, Outcome, Per, TestReport, Threshold, Verdict,
+    format_amount, format_bytes, format_count, format_counted,
 };
 
 use super::company::{Missing, Together};
@@ -17,8 +18,7 @@ use crate::java::{Exhaustion, ran_out};
 use crate::policy::{GatePolicy, smallest_limit, thresholds};
 use crate::rare;
 use crate::record::{OpenTest, OsName, ProcessRecord, Window, by_name};
-use crate::screen::{ENOUGH_REPETITIONS, described, left, left_too_much, too_much};
-use crate::text;
+use crate::screen::{ENOUGH_REPETITIONS, left, left_too_much, too_much};
 
 /// All executions of one test in the screening pass.
 #[derive(Default)]
@@ -58,7 +58,7 @@ impl Judgement {
     pub(super) fn per(&self) -> String {
         self.batch.map_or_else(
             || "per iteration".to_owned(),
-            |executions| format!("in {} executions", text::number(executions)),
+            |executions| format!("in {} executions", format_count(executions)),
         )
     }
 
@@ -260,7 +260,8 @@ fn measure(court: &mut Court<'_>, suite: &SuiteInput, id: &str, runs: &Execution
     let is_process = suite.boundary == memgate_model::BoundaryQuality::Process;
     let excess = runs.ended.iter().find_map(|(_, w)| left_too_much(w, &suite.name, id, court.policy));
     let confirmation = suite.confirmations.get(id);
-    j.left = excess.clone().unwrap_or_else(|| described(Metric::NativeLiveBytes, float(worst.left_bytes())));
+    j.left =
+        excess.clone().unwrap_or_else(|| format_amount(Metric::NativeLiveBytes, float(worst.left_bytes())));
     let repetitions = runs.ended.iter().filter(|(p, _)| std::ptr::eq(*p, process)).count();
     match confirmation {
         Some(ConfirmationInput::Repeated(again)) => {
@@ -317,8 +318,8 @@ fn alive_at_exit(
     if is_too_much(Metric::NativeLiveBytes, bytes) || is_too_much(Metric::NativeLiveAllocations, count) {
         let reason = format!(
             "not judged: {} in {} alive at exit; to have it judged, name the argument that repeats its work as {{n}} in memgate.yaml",
-            text::bytes(bytes),
-            text::counted(count, "allocation")
+            format_bytes(bytes),
+            format_counted(count, "allocation")
         );
         j.raise(Verdict::Warn, reason);
     } else if j.leaks.iter().any(|leak| leak.waiver.is_some()) {
@@ -411,7 +412,7 @@ fn judge_repeated(
         !is_handed
     });
     if handed_bytes > 0.0 {
-        let bytes = text::bytes(handed_bytes);
+        let bytes = format_bytes(handed_bytes);
         j.raise(Verdict::Pass, format!("{bytes} handed to a later test, which frees it"));
     }
     let one_time = repeated::one_time(survivors, kept, &leaking);
@@ -423,23 +424,23 @@ fn judge_repeated(
     let bytes: f64 = j.one_time.iter().map(|leak| leak.bytes_per_iteration).sum();
     let mut said = Vec::new();
     if bytes > 0.0 {
-        said.push(text::bytes(bytes));
+        said.push(format_bytes(bytes));
     }
     for group in os_left {
         let mut leak = group.leak();
         let of_name = |name: &String| leaks::of_os(group.kind, name, 0.0).id;
         if group.names.iter().all(|name| j.handed.contains(&of_name(name))) {
-            let handed = text::counted(group.count, group.kind.noun());
+            let handed = format_counted(group.count, group.kind.noun());
             j.raise(Verdict::Pass, format!("{handed} handed to a later test, which closes it"));
         } else if !leaking.contains(&leak.id) {
             leak.waiver = court.waivers.cover(&leak.id, group.frame_names());
-            said.push(text::counted(group.count, group.kind.noun()));
+            said.push(format_counted(group.count, group.kind.noun()));
             j.one_time.push(leak);
         }
     }
     let waived = j.leaks.iter().filter(|l| l.waiver.is_some()).count();
     if waived > 0 {
-        j.raise(Verdict::Pass, format!("{} waived", text::counted(float(waived as u64), "leak")));
+        j.raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
     }
     if !said.is_empty() {
         let seen = rare::seen(j.quiet.unwrap_or_default());

@@ -1058,7 +1058,7 @@ fn suite_thresholds_apply_or_say_why_they_do_not() {
     // The stream's peak is 10 000 000 bytes.
     let cases = [
         (Bound::Absolute(10e6), Verdict::Pass, ""),
-        (Bound::Absolute(8e6), Verdict::Warn, "9.5 MiB of resident memory at the peak (allowed 7.6 MiB)"),
+        (Bound::Absolute(8e6), Verdict::Warn, "9.5 MiB RSS at the peak (allowed 7.6 MiB)"),
         (
             Bound::NoFigure,
             Verdict::Warn,
