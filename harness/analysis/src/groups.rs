@@ -9,6 +9,7 @@ use memgate_wire::SnapshotRecord;
 use crate::record::{OsName, OsState, ProcessRecord, Window, total_bytes};
 use crate::resolve::Resolve;
 use crate::signature::{Place, place};
+use crate::stats::float;
 
 /// The sizes of the allocations of a group. Of many different ones only that they differ matters.
 pub(crate) type Sizes = BTreeSet<u64>;
@@ -274,11 +275,6 @@ pub(crate) fn os_series(states: &[&OsState], kind: OsKind) -> Vec<OsSeries> {
 /// Live bytes or allocations at the end of every window.
 pub(crate) fn totals(windows: &[&Window], of: fn(&memgate_wire::Counters) -> u64) -> Vec<f64> {
     windows.iter().map(|w| float(of(&w.end))).collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a rounded byte count above 2^53 changes no verdict")]
-pub(crate) fn float(value: u64) -> f64 {
-    value as f64
 }
 
 /// The state at the end of every window that has one.

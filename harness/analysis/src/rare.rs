@@ -7,8 +7,7 @@
 
 use memgate_model::format_counted;
 
-use crate::growth::as_f64;
-
+use crate::stats::as_f64;
 /// How often a leak may be missed.
 const MISSED: f64 = 0.01;
 

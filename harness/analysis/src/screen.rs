@@ -6,9 +6,10 @@ use memgate_model::{
     Area, Kind, Metric, Per, format_amount, format_bytes, format_count, format_counted, format_value,
 };
 
-use crate::groups::{OsKind, float};
+use crate::groups::OsKind;
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{OsState, ProcessRecord, Window};
+use crate::stats::float;
 
 /// A test that is to run again.
 #[derive(Debug, Clone, PartialEq)]
@@ -89,7 +90,7 @@ fn places<'a>(record: &'a ProcessRecord, test: &str) -> BTreeSet<(&'a str, u64)>
 
 pub(crate) fn judged(record: &ProcessRecord, window: &Window) -> bool {
     let failed = |o| matches!(o, memgate_wire::Outcome::Failed | memgate_wire::Outcome::Skipped);
-    !window.outcome.is_some_and(failed) && crate::judge::unmeasured(record, Some(window)).is_none()
+    !window.outcome.is_some_and(failed) && crate::measured::unmeasured(record, Some(window)).is_none()
 }
 
 /// What a window left above the limits per iteration of its test.

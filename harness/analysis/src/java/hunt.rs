@@ -14,9 +14,10 @@ use super::findings::{FEW_STEPS, LITERAL_BYTES, has_stalled, is_regular};
 use super::names::{is_literal, is_own};
 use super::series::{ClassSeries, grown, histograms, values};
 use crate::confirm::{HUNTED_EXECUTIONS, HuntTime, Next};
-use crate::growth::{Allowed, Finding, as_f64, judge_exact, judge_series, last_rise, steps};
+use crate::growth::{Allowed, Finding, judge_exact, judge_series, last_rise, steps};
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{ProcessRecord, Window};
+use crate::stats::as_f64;
 
 /// Nothing is told from fewer windows.
 const LEAST_WINDOWS: usize = 8;
@@ -104,7 +105,7 @@ pub fn java_hunted(
     test: &str,
     policy: &GatePolicy,
 ) -> Result<JavaHunted, String> {
-    if let Some(why) = crate::judge::unmeasured(record, None).or_else(|| record.damaged.clone()) {
+    if let Some(why) = crate::measured::unmeasured(record, None).or_else(|| record.damaged.clone()) {
         return Err(why);
     }
     let windows = histograms(record, test);

@@ -20,14 +20,15 @@ use std::sync::Arc;
 use memgate_model::{Area, Kind, Metric, Per, format_amount, format_bytes, format_count};
 use memgate_wire::Outcome;
 
-use super::exhausted::{Exhaustion, error};
+use super::exhausted::error;
+use super::exhaustion::Exhaustion;
 use super::findings::LITERAL_BYTES;
 use super::names::{is_filler, is_literal};
 use super::series::{Count, Heap, values};
-use crate::groups::float;
 use crate::native;
 use crate::policy::{GatePolicy, smallest_limit};
-use crate::record::{ProcessRecord, Window, test_id};
+use crate::record::{ProcessRecord, Unit, Window};
+use crate::stats::float;
 
 /// Rounds before the first that is looked at.
 const WARM_UP: u32 = 2;
@@ -51,34 +52,6 @@ fn counters() -> impl Iterator<Item = Metric> {
 
 /// Those that were read.
 type Counters = BTreeMap<Metric, f64>;
-
-/// What the rounds run, one after the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
-    /// Test classes: what their tests say is told apart.
-    Class,
-    /// Single tests of a class.
-    Test,
-}
-
-impl Unit {
-    /// Is it the window of a unit?
-    pub(crate) fn is(self, window: &Window) -> bool {
-        window.test.is_empty() == (self == Self::Class)
-    }
-
-    /// The name of the unit that a window of this class, or of a test in it, belongs to.
-    pub(crate) fn id(self, suite: &str, test: &str) -> String {
-        match self {
-            Self::Class => suite.to_owned(),
-            Self::Test => test_id(suite, test, true),
-        }
-    }
-
-    fn of(self, window: &Window) -> String {
-        self.id(&window.suite, &window.test)
-    }
-}
 
 /// A test class, or a test, to look at alone.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -499,7 +472,7 @@ impl RoundsWatch {
     /// # Errors
     /// When the rounds tell nothing; a fragment that fits after "the rounds were not measured: ".
     pub fn suspects(&self, record: &ProcessRecord) -> Result<Vec<JavaSuspect>, String> {
-        if let Some(why) = crate::judge::unmeasured(record, None) {
+        if let Some(why) = crate::measured::unmeasured(record, None) {
             return Err(why);
         }
         if let Some(damage) = &record.damaged {

@@ -2,10 +2,10 @@
 
 use memgate_model::{Area, CurvePoint, GrowthPoint, Kind, Metric};
 
-use crate::groups::float;
 use crate::input::ProcessInput;
 use crate::record::{CurveSample, ProcessRecord, Window};
 use crate::screen::os_value;
+use crate::stats::float;
 
 /// Points of one test, all metrics together.
 const MAX_POINTS: usize = 500;

@@ -4,8 +4,12 @@ use std::rc::Rc;
 
 use memgate_model::{Leak, LeakKind, format_bytes, format_count, format_counted};
 
-use crate::groups::{Held, OsKind, Sizes};
+use super::context::JudgeContext;
+use crate::groups::{Held, OsKind, Places, Sizes};
+use crate::java::JavaLeak;
+use crate::record::{OsName, ProcessRecord, Window, by_name};
 use crate::signature::{Place, os_id, os_id_of_place};
+use std::collections::BTreeMap;
 
 /// Groups that a report lists for one test: the largest.
 pub(super) const MAX_LISTED: usize = 50;
@@ -121,6 +125,71 @@ pub(super) fn sorted(mut leaks: Vec<Leak>) -> Vec<Leak> {
     });
     leaks.truncate(MAX_LISTED);
     leaks
+}
+
+/// Descriptors and threads that one execution left, by the place they come from.
+pub(super) fn os_left(
+    record: &ProcessRecord,
+    window: &Window,
+    context: &mut JudgeContext<'_>,
+) -> Vec<OsGroup> {
+    let Some((start, end)) = window.os_start.as_ref().zip(window.os_end.as_ref()) else { return Vec::new() };
+    let mut places = Places::new(record, context.resolve);
+    let mut left: Vec<OsGroup> = Vec::new();
+    for kind in OsKind::ALL {
+        let (before, after) = (kind.names(start), kind.names(end));
+        let names = by_name(before);
+        let of_name = |name: &str| names.get(name).copied().unwrap_or(0);
+        let of_stack: BTreeMap<&OsName, u32> = before.iter().map(|(name, count)| (name, *count)).collect();
+        for (name, count) in by_name(after) {
+            let more = count.saturating_sub(of_name(name));
+            let of_place = |(known, count): &(OsName, u32)| {
+                let more = count.saturating_sub(of_stack.get(known).copied().unwrap_or(0));
+                (known.name == name && more > 0).then_some((known.stack, more))
+            };
+            let mut by_stack: Vec<(u32, u32)> = after.iter().filter_map(of_place).collect();
+            // One that was opened for another that was closed is not left: which of them is not
+            // known.
+            if by_stack.iter().map(|(_, more)| more).sum::<u32>() != more {
+                by_stack = vec![(0, more)];
+            }
+            for (stack, more) in by_stack.into_iter().filter(|(_, more)| *more > 0) {
+                let place = places.of_handle(stack);
+                let group = OsGroup { kind, place, names: vec![name.to_owned()], count: f64::from(more) };
+                match left.iter_mut().find(|known| known.place.is_some() && known.id() == group.id()) {
+                    Some(known) => {
+                        known.count += group.count;
+                        if !known.names.contains(&group.names[0]) {
+                            known.names.extend(group.names);
+                        }
+                    }
+                    None => left.push(group),
+                }
+            }
+        }
+    }
+    left
+}
+
+pub(super) fn shown(leak: &JavaLeak) -> Leak {
+    let JavaLeak { id, class, count, bytes, holder, frames, .. } = leak;
+    let title = if *count > 0.0 {
+        format!("{} × {class}", format_count(*count))
+    } else {
+        format!("growing {class}")
+    };
+    Leak {
+        id: id.clone(),
+        kind: LeakKind::Java,
+        title,
+        bytes_per_iteration: *bytes,
+        count_per_iteration: *count,
+        class: Some(class.clone()),
+        frames: frames.clone(),
+        holder: holder.clone(),
+        truncated: false,
+        waiver: None,
+    }
 }
 
 #[cfg(test)]

@@ -15,10 +15,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use memgate_model::{Metric, Per, format_bytes, format_counted};
 
 pub use self::confirm::NativeConfirmation;
-use crate::groups::float;
-use crate::java::Unit;
 use crate::policy::{GatePolicy, smallest_limit};
-use crate::record::{ProcessRecord, Window};
+use crate::record::{ProcessRecord, Unit, Window};
+use crate::stats::float;
 
 /// Rounds before the first that is looked at, and how many have to agree: as for Java.
 const WARM_UP: usize = 2;
