@@ -3,10 +3,11 @@
 
 use memgate_model::{Area, Frame, Leak, LeakKind, RunReport, TestReport, Verdict, format_bytes};
 
-use crate::human::{leading_metric, short_holder};
+use crate::holder::short_holder;
+use crate::human::leading_metric;
 use crate::names;
-use crate::summary::not_passed;
 use crate::visible::visible;
+use crate::worst::not_passed;
 
 /// The line of a test that leaks, or may; `None`: no leak of it is known.
 pub(crate) fn of_test(test: &TestReport) -> Option<String> {

@@ -18,11 +18,10 @@ use junit_report::{Duration, OffsetDateTime, Report, TestCase, TestCaseBuilder, 
 use memgate_model::{Outcome, Problem, RunReport, Runner, SuiteReport, TestReport, Verdict};
 
 use crate::chart::{Planned, planned};
-use crate::human::{
-    BlockStyle, GAP, Paint, own_outcome, suite_block, suite_figures, test_block, test_body, waive_until,
-};
-use crate::registry::RenderError;
+use crate::error::RenderError;
+use crate::human::{BlockStyle, GAP, Paint, suite_block, suite_figures, test_block, test_body};
 use crate::summary::in_short;
+use crate::words::{own_outcome, waive_until};
 use enrich::{Extra, Extras, enrich};
 pub use merge::{Merged, merge};
 use sanitise::{attribute, cdata};

@@ -10,14 +10,14 @@ use memgate_model::{
 
 use super::figure::figure;
 use super::leak;
-use super::page::verdict_word;
 use super::write::Html;
 use crate::chart::plots_of;
-use crate::clean;
-use crate::human::{own_outcome, per, waive_until, wide};
-use crate::registry::RenderError;
-use crate::rerun;
-use crate::summary::{Anchors, in_short, leaked_bytes, not_passed, qualified, statistics};
+use crate::error::RenderError;
+use crate::human::{per, wide};
+use crate::summary::{Anchors, in_short, qualified, statistics};
+use crate::words::{own_outcome, verdict_word, waive_until};
+use crate::worst::{leaked_bytes, not_passed};
+use crate::{clean, rerun};
 
 /// Bodies that are part of the page; all others are lines of a text until they are opened, in the
 /// order of their rows.
@@ -27,7 +27,7 @@ const MANY: usize = 300;
 
 pub(super) fn list(report: &RunReport) -> Result<Html, RenderError> {
     let mut html = Html::default();
-    let total: usize = report.suites.iter().map(crate::human::tests_of).sum();
+    let total: usize = report.suites.iter().map(crate::words::tests_of).sum();
     if total == 0 {
         return Ok(html);
     }
@@ -128,7 +128,7 @@ fn toolbar(html: &mut Html, report: &RunReport, total: usize) {
     }
     html.markup("<label>Sort <select id=sort><option value=worst>worst first<option value=bytes>leaked bytes<option value=time>duration<option value=name>name</select></label>");
     html.markup("<output id=count aria-live=polite>")
-        .text(&crate::human::counted(total, "test"))
+        .text(&crate::words::counted(total, "test"))
         .markup("</output></form>\n");
 }
 
