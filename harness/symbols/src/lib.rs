@@ -16,6 +16,8 @@
 mod demangle;
 mod elf;
 mod find;
+mod module;
 mod symbolizer;
 
-pub use symbolizer::{Build, ModuleRef, NotSymbolised, Options, Symbol, Symbolizer};
+pub use module::{ModuleRef, NotSymbolised};
+pub use symbolizer::{Build, Options, Symbol, Symbolizer};
