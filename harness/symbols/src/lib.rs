@@ -14,7 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod demangle;
-mod elf;
+pub mod elf;
 mod find;
 mod module;
 mod symbolizer;
