@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use memgate_model::ThresholdSource;
+
 /// Bytes of the source a mistake or a setting stands at.
 pub(crate) type Span = Range<usize>;
 
@@ -67,6 +69,15 @@ impl fmt::Display for Place {
         match self {
             Self::Default => f.write_str("default"),
             Self::File { file, line } => write!(f, "{file}:{line}"),
+        }
+    }
+}
+
+impl From<&Place> for ThresholdSource {
+    fn from(place: &Place) -> Self {
+        match place {
+            Place::Default => Self::Default,
+            Place::File { .. } => Self::File(place.to_string()),
         }
     }
 }

@@ -406,7 +406,7 @@ fn limits_of(
                 per: threshold.per,
                 bound,
                 level,
-                source: threshold.place.to_string(),
+                source: (&threshold.place).into(),
             })
             .collect::<Vec<_>>()
     };
@@ -516,7 +516,7 @@ reports:
     }
 
     fn limit(policy: &GatePolicy, suite: &str, test: &str, metric: Metric, per: Per) -> Vec<(Bound, String)> {
-        policy.limits(suite, test, metric, per).into_iter().map(|l| (l.bound, l.source.clone())).collect()
+        policy.limits(suite, test, metric, per).into_iter().map(|l| (l.bound, l.source.to_string())).collect()
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use memgate_model::{
     AgentCost, BoundaryQuality, CurvePoint, Frame, GrowthPoint, Leak, LeakKind, Level, Metric, MetricValue,
-    Outcome, Per, RunReport, SCHEMA_VERSION, SuiteReport, TestReport, Threshold, Unit, Verdict,
+    Outcome, Per, RunReport, Runner, SCHEMA_VERSION, SuiteReport, TestReport, Threshold, ThresholdSource,
+    Unit, Verdict,
 };
 
 const TESTS: u64 = 5000;
@@ -53,7 +54,7 @@ fn report() -> RunReport {
         agent_cost: AgentCost::default(),
         suites: vec![SuiteReport {
             name: "engine_tests".to_owned(),
-            runner: "gtest".to_owned(),
+            runner: Runner::Gtest,
             boundary: BoundaryQuality::Exact,
             verdict: Verdict::Fail,
             screened_s: 412.0,
@@ -88,7 +89,7 @@ fn test(number: u64) -> TestReport {
         high: step,
         iterations: 97,
         confidence: 0.99,
-        threshold: Some(Threshold { limit: 0.0, level: Level::Fail, source: "default".to_owned() }),
+        threshold: Some(Threshold { limit: 0.0, level: Level::Fail, source: ThresholdSource::Default }),
     };
     TestReport {
         id: format!("Suite{}.test{number}", number / 40),

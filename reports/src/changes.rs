@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{RunReport, Verdict};
 
-use crate::human::counted;
 use crate::summary::headline;
+use crate::words::counted;
 
 /// The difference between two runs.
 #[derive(Debug, Clone, PartialEq, Eq)]

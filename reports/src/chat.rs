@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use crate::changes::Changes;
 use crate::culprit;
 use crate::mail::Surroundings;
-use crate::summary::{headline, in_short, not_passed, qualified, statistics};
+use crate::summary::{headline, in_short, qualified, statistics};
 use crate::visible::visible;
+use crate::worst::not_passed;
 
 /// Whose message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

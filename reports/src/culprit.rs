@@ -1,12 +1,13 @@
 //! Who leaks before how much, in one line: `MapCache::insert leaks 48.0 KiB per run ·
 //! src/map_cache.cpp:88`. Every place with room for one line says this one.
 
-use memgate_model::{Frame, Leak, LeakKind, Metric, RunReport, TestReport, Verdict, format_bytes};
+use memgate_model::{Area, Frame, Leak, LeakKind, RunReport, TestReport, Verdict, format_bytes};
 
-use crate::human::{leading_metric, short_holder};
+use crate::holder::short_holder;
+use crate::human::leading_metric;
 use crate::names;
-use crate::summary::not_passed;
 use crate::visible::visible;
+use crate::worst::not_passed;
 
 /// The line of a test that leaks, or may; `None`: no leak of it is known.
 pub(crate) fn of_test(test: &TestReport) -> Option<String> {
@@ -69,10 +70,10 @@ pub(crate) fn of_run(report: &RunReport) -> Option<String> {
 /// The leak that counts most, of the kind that the verdict rests on, and how many others there are.
 fn largest(test: &TestReport) -> Option<(&Leak, usize)> {
     let counted = || test.leaks.iter().filter(|leak| leak.waiver.is_none());
-    let kind = leading_metric(test).map(|metric| match metric {
-        Metric::OsFds | Metric::OsThreads | Metric::OsRss | Metric::OsPss => LeakKind::Os,
-        metric if metric.is_java() => LeakKind::Java,
-        _ => LeakKind::Native,
+    let kind = leading_metric(test).map(|metric| match metric.area() {
+        Area::Os => LeakKind::Os,
+        Area::Java => LeakKind::Java,
+        Area::Native => LeakKind::Native,
     });
     let leak = counted().find(|leak| kind.is_none_or(|kind| leak.kind == kind))?;
     Some((leak, counted().count() - 1))
@@ -118,6 +119,8 @@ fn method(function: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::Metric;
+
     use super::*;
     use crate::sample;
 

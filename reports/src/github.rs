@@ -7,8 +7,9 @@
 use memgate_model::{RunReport, Verdict};
 
 use crate::places::{Checkout, Place};
-use crate::summary::{headline, in_short, not_passed, qualified, statistics};
+use crate::summary::{headline, in_short, qualified, statistics};
 use crate::visible::visible;
+use crate::worst::not_passed;
 
 /// Shown per kind and step.
 const SHOWN: usize = 10;

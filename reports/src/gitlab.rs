@@ -7,10 +7,11 @@ use memgate_model::{RunReport, Verdict};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
+use crate::error::RenderError;
 use crate::places::Checkout;
-use crate::registry::RenderError;
-use crate::summary::{in_short, not_passed, of_a_leak, qualified};
+use crate::summary::{in_short, of_a_leak, qualified};
 use crate::visible::visible;
+use crate::worst::not_passed;
 
 #[derive(Serialize)]
 struct Entry {

@@ -22,9 +22,7 @@ use memgate_model::{
 };
 
 pub(crate) use block::leak_stack;
-pub(crate) use block::{
-    BlockStyle, holder, own_outcome, short_holder, suite_block, test_block, test_body, waive_command,
-};
+pub(crate) use block::{BlockStyle, suite_block, test_block, test_body, waive_command};
 pub(crate) use figures::{GAP, leading_metric, per, suite_figures, test_figures, wide};
 pub(crate) use followed::{lifetimes, times};
 pub(crate) use hunt::hunted;
@@ -34,6 +32,7 @@ use stack::width;
 
 use crate::rerun;
 use crate::visible::{visible, without_commands};
+use crate::words::{counted, own_outcome, tests_of, waive_until};
 
 /// Names listed in one line before the rest is counted.
 const NAMES: usize = 10;
@@ -84,17 +83,6 @@ pub fn human(report: &RunReport, options: &HumanOptions) -> String {
     })
 }
 
-/// The first of a month, three to four months after the run: long enough to repair it, short enough
-/// to remember.
-pub(crate) fn waive_until(started: &str) -> String {
-    let month = || {
-        let (year, month) = (started.get(..4)?.parse::<u16>().ok()?, started.get(5..7)?.parse::<u16>().ok()?);
-        let later = (started.get(4..5)? == "-" && (1..=12).contains(&month)).then_some(month + 3)?;
-        Some(format!("{:04}-{:02}-01", year + later / 12, later % 12 + 1))
-    };
-    month().unwrap_or_else(|| "YYYY-MM-DD".to_owned())
-}
-
 /// Two lines for each suite: what ran, what was looked at again.
 fn suites(report: &RunReport) -> String {
     let column = report.suites.iter().map(|suite| width(&visible(&suite.name))).max().unwrap_or(0);
@@ -127,11 +115,6 @@ fn suite_lines(suite: &SuiteReport, column: usize) -> String {
     let hunt =
         suite.hunt.as_ref().map_or_else(String::new, |hunt| format!("{:column$}  {}\n", "", hunted(hunt)));
     line + &cost + &memory + &confirmations(&suite.tests) + &hunt
-}
-
-/// How many tests a suite has; an entry for a whole test class is none.
-pub(crate) fn tests_of(suite: &SuiteReport) -> usize {
-    suite.tests.iter().filter(|test| !test.is_class).count()
 }
 
 fn left_something(test: &TestReport) -> bool {
@@ -342,11 +325,6 @@ fn summary(report: &RunReport, options: &HumanOptions, style: &BlockStyle) -> St
 #[must_use]
 pub fn followed(followed: &Followed, colour: bool) -> String {
     followed::section(Some(followed), Paint::new(colour), true)
-}
-
-/// `1 test`, `214 tests`.
-pub(crate) fn counted(count: usize, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::Serializer;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 
 use crate::clean;
-use crate::registry::RenderError;
+use crate::error::RenderError;
 
 /// The report as indented JSON; each clean test and each point of a curve is one line.
 ///

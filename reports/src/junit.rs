@@ -15,14 +15,13 @@ mod sanitise;
 use std::collections::BTreeMap;
 
 use junit_report::{Duration, OffsetDateTime, Report, TestCase, TestCaseBuilder, TestSuite};
-use memgate_model::{Outcome, Problem, RunReport, SuiteReport, TestReport, Verdict};
+use memgate_model::{Outcome, Problem, RunReport, Runner, SuiteReport, TestReport, Verdict};
 
 use crate::chart::{Planned, planned};
-use crate::human::{
-    BlockStyle, GAP, Paint, own_outcome, suite_block, suite_figures, test_block, test_body, waive_until,
-};
-use crate::registry::RenderError;
+use crate::error::RenderError;
+use crate::human::{BlockStyle, GAP, Paint, suite_block, suite_figures, test_block, test_body};
 use crate::summary::in_short;
+use crate::words::{own_outcome, waive_until};
 use enrich::{Extra, Extras, enrich};
 pub use merge::{Merged, merge};
 use sanitise::{attribute, cdata};
@@ -107,7 +106,7 @@ impl Suite {
         }
         let properties = [
             ("memgate.verdict", word(&suite.verdict)),
-            ("memgate.runner", suite.runner.clone()),
+            ("memgate.runner", suite.runner.to_string()),
             ("memgate.boundary", word(&suite.boundary)),
         ];
         Self { name: attribute(&suite.name), properties: cleaned(properties), cases }
@@ -183,14 +182,14 @@ fn class_and_name<'a>(suite: &SuiteReport, test: &'a TestReport) -> (String, &'a
     if test.is_class {
         return (test.id.clone(), "(the class as a whole)");
     }
-    if suite.runner == "junit" {
+    if suite.runner == Runner::Junit {
         let name_ends = test.id.find(['(', '[']).unwrap_or(test.id.len());
         return match test.id[..name_ends].rfind('.') {
             Some(dot) => (test.id[..dot].to_owned(), &test.id[dot + 1..]),
             None => (suite.name.clone(), &test.id),
         };
     }
-    match test.id.rsplit_once('.').filter(|_| suite.runner != "command") {
+    match test.id.rsplit_once('.').filter(|_| suite.runner != Runner::Command) {
         Some((class, name)) => (format!("{}.{class}", suite.name), name),
         None => (suite.name.clone(), &test.id),
     }
@@ -213,7 +212,7 @@ fn test_properties(test: &TestReport) -> Properties {
         properties.push((format!("{metric}.per_{}", word(&value.per)), value.value.to_string()));
         if let Some(threshold) = &value.threshold {
             properties.push((format!("{metric}.allowed"), threshold.limit.to_string()));
-            properties.push((format!("{metric}.threshold"), threshold.source.clone()));
+            properties.push((format!("{metric}.threshold"), threshold.source.to_string()));
         }
     }
     properties.extend(test.leaks.iter().map(|leak| ("memgate.leak".to_owned(), leak.id.clone())));

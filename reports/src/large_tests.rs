@@ -1,13 +1,13 @@
 //! What a run of 50,000 tests that left nothing takes: a line for each.
 
-use memgate_model::{Level, Metric, MetricValue, Per, TestReport, Threshold, Verdict};
+use memgate_model::{Level, Metric, MetricValue, Per, TestReport, Threshold, ThresholdSource, Verdict};
 
 use crate::{from_json, html, json, sample};
 
 const TESTS: usize = 50_000;
 
 fn figure(metric: Metric) -> (Metric, MetricValue) {
-    let threshold = Threshold { limit: 0.0, level: Level::Fail, source: "default".to_owned() };
+    let threshold = Threshold { limit: 0.0, level: Level::Fail, source: ThresholdSource::Default };
     let value = MetricValue {
         value: 0.0,
         unit: metric.unit(),

@@ -9,22 +9,24 @@
 //! others. The harness delivers what they give: to files, an SMTP server, webhooks.
 //!
 //! What several reporters say is said once: `culprit` has who leaks before how much, `summary` the
-//! run in one line and its reasons, `names` functions as people call them, `human` the words for
-//! figures and stacks, `stacks` the leaked bytes by stack, `places` the line of a leak, `clean` the
+//! run in one line and its reasons, `names` functions as people call them, `words` and
+//! `human` the words for counts, verdicts, figures and stacks, `holder` who holds a Java object, `stacks` the leaked bytes by stack, `places` the line of a leak, `clean` the
 //! tests that are a line each, `rerun` the command for one test, [`Changes`] what is new. Every
 //! name that comes from outside is made harmless for its format before it is written.
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
-mod agreement;
 mod changes;
 mod chart;
 pub mod chat;
 mod clean;
+#[cfg(test)]
+mod consistency;
 mod culprit;
 mod dates;
+mod error;
 mod github;
 mod gitlab;
+mod holder;
 mod html;
 mod human;
 mod json;
@@ -45,8 +47,12 @@ mod sarif;
 mod stacks;
 mod summary;
 mod visible;
+mod words;
+mod worst;
 
 pub use changes::Changes;
+pub use chart::{ChartFile, charts};
+pub use error::RenderError;
 pub use github::annotations;
 pub use gitlab::code_quality;
 pub use html::html;
@@ -56,7 +62,7 @@ pub use junit::{Flavour, JunitOptions, Merged, junit, merge};
 pub use markdown::{COMMENT_BYTES, STEP_SUMMARY_BYTES, markdown};
 pub use metrics::metrics;
 pub use places::{Checkout, Place};
-pub use registry::{ChartFile, RenderError, ReportKind, charts, render};
+pub use registry::{ReportKind, render};
 pub use sarif::sarif;
 pub use stacks::{folded, speedscope};
 pub use visible::{harmless, harmless_in_colours};

@@ -12,11 +12,14 @@ use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict};
 use crate::changes::Changes;
 use crate::chart::{plots_of, png};
 use crate::culprit;
+use crate::error::RenderError;
+use crate::holder::holder;
 use crate::html::escape;
-use crate::human::{BlockStyle, Paint, counted, holder, leak_stack, test_block, waive_command, waive_until};
-use crate::registry::RenderError;
-use crate::summary::{headline, in_short, not_passed, qualified, statistics};
+use crate::human::{BlockStyle, Paint, leak_stack, test_block, waive_command};
+use crate::summary::{headline, in_short, qualified, statistics};
 use crate::visible::visible;
+use crate::words::{counted, waive_until};
+use crate::worst::not_passed;
 
 /// Tests a mail shows; it is read on a phone.
 const TESTS: usize = 10;

@@ -7,9 +7,11 @@
 use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict, WaiverState, format_bytes};
 
 use crate::html::escape;
-use crate::human::{BlockStyle, Paint, counted, hunted, leak_stack, waive_command, waive_until};
-use crate::summary::{headline, in_short, not_passed, qualified, statistics};
+use crate::human::{BlockStyle, Paint, hunted, leak_stack, waive_command};
+use crate::summary::{headline, in_short, qualified, statistics};
 use crate::visible::visible;
+use crate::words::{counted, waive_until};
+use crate::worst::not_passed;
 
 /// What a step summary of GitHub takes: 1 MiB.
 pub const STEP_SUMMARY_BYTES: usize = 1 << 20;

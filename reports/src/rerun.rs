@@ -1,6 +1,6 @@
 //! The command that runs one test again, as it was run.
 
-use memgate_model::{RunReport, SuiteReport, TestReport};
+use memgate_model::{RunReport, Runner, SuiteReport, TestReport};
 
 /// `memgate run --filter MapCache.scroll -- build/engine_tests`; `None`: the run was no `memgate
 /// run`, or nothing smaller than the run can be named.
@@ -14,7 +14,7 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
         vec![name_of(program), "run".to_owned(), "--filter".to_owned(), quoted(&filter(suite, test)?)];
     let end = arguments.iter().position(|argument| argument == "--");
     let (own, tests) = arguments.split_at(end.unwrap_or(arguments.len()));
-    if let Some(tool) = tests.get(1).filter(|_| suite.runner == "junit") {
+    if let Some(tool) = tests.get(1).filter(|_| suite.runner == Runner::Junit) {
         // Only of these it is known how they are told to run a part.
         let tool = tool.rsplit('/').next().unwrap_or(tool);
         if !["mvn", "mvnw", "gradle", "gradlew"].contains(&tool) {
@@ -43,17 +43,16 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
 /// What selects a test, or the least that it runs with; `None`: all tests do.
 fn filter(suite: &SuiteReport, test: &TestReport) -> Option<String> {
     let id = test.id.as_str();
-    match suite.runner.as_str() {
-        // The process is the test.
-        "command" => None,
-        "gtest" => match id.strip_suffix("()").and_then(|setup| setup.rsplit_once('.')) {
+    match suite.runner {
+        Runner::Command => None,
+        Runner::Gtest => match id.strip_suffix("()").and_then(|setup| setup.rsplit_once('.')) {
             Some(("Environment", _)) => None,
             Some((of, _)) => Some(format!("{of}.*")),
             None => Some(id.to_owned()),
         },
-        _ if test.is_class => Some(format!("{id}.*")),
+        Runner::Junit | Runner::Instrumentation if test.is_class => Some(format!("{id}.*")),
         // All parameters of a test method.
-        _ => id.split(['(', '[']).next().map(str::to_owned),
+        Runner::Junit | Runner::Instrumentation => id.split(['(', '[']).next().map(str::to_owned),
     }
 }
 
@@ -113,19 +112,19 @@ mod tests {
         };
         report.origin = typed("./mvnw");
         for (runner, id, is_class, selected) in [
-            ("gtest", "A.b", false, Some("A.b")),
-            ("gtest", "Map.SetUpTestSuite()", false, Some("'Map.*'")),
-            ("gtest", "Environment.SetUp()", false, None),
-            ("gtest", "a; rm -rf $(x)", false, Some("'a; rm -rf $(x)'")),
-            ("junit", "com.example.ATest.b(int)[2]", false, Some("com.example.ATest.b")),
-            ("junit", "com.example.ATest", true, Some("'com.example.ATest.*'")),
-            ("command", "replay", false, None),
+            (Runner::Gtest, "A.b", false, Some("A.b")),
+            (Runner::Gtest, "Map.SetUpTestSuite()", false, Some("'Map.*'")),
+            (Runner::Gtest, "Environment.SetUp()", false, None),
+            (Runner::Gtest, "a; rm -rf $(x)", false, Some("'a; rm -rf $(x)'")),
+            (Runner::Junit, "com.example.ATest.b(int)[2]", false, Some("com.example.ATest.b")),
+            (Runner::Junit, "com.example.ATest", true, Some("'com.example.ATest.*'")),
+            (Runner::Command, "replay", false, None),
         ] {
-            let suite = SuiteReport { runner: runner.to_owned(), ..report.suites[0].clone() };
+            let suite = SuiteReport { runner, ..report.suites[0].clone() };
             let test = TestReport { id: id.to_owned(), is_class, ..sample::test("") };
             let again = selected.map(|selected| format!("memgate run --filter {selected} -- ./mvnw"));
             assert_eq!(command(&report, &suite, &test), again);
-            if runner == "junit" {
+            if runner == Runner::Junit {
                 let java = RunReport { origin: typed("java"), ..report.clone() };
                 assert_eq!(command(&java, &suite, &test), None, "nobody knows how");
             }

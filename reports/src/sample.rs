@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use memgate_model::{
     AgentCost, BoundaryQuality, Ci, Commit, CurvePoint, Frame, GrowthPoint, HolderStep, Leak, LeakKind,
-    Level, Machine, Metric, MetricValue, Origin, Outcome, Per, Problem, RunReport, SCHEMA_VERSION,
+    Level, Machine, Metric, MetricValue, Origin, Outcome, Per, Problem, RunReport, Runner, SCHEMA_VERSION,
     ScreenCost, SuiteReport, TestReport, Threshold, Verdict, WaiverReport, WaiverState,
 };
 
@@ -93,7 +93,7 @@ pub(crate) fn mixed() -> RunReport {
         )
     };
     let replay = SuiteReport {
-        runner: "command".to_owned(),
+        runner: Runner::Command,
         boundary: BoundaryQuality::Process,
         reason: "larger than in the baseline".to_owned(),
         metrics: [(
@@ -261,7 +261,7 @@ pub(crate) fn test(id: &str) -> TestReport {
 pub(crate) fn suite(name: &str, verdict: Verdict, tests: Vec<TestReport>) -> SuiteReport {
     SuiteReport {
         name: name.to_owned(),
-        runner: "gtest".to_owned(),
+        runner: Runner::Gtest,
         boundary: BoundaryQuality::Exact,
         verdict,
         screened_s: 12.43,
@@ -391,7 +391,7 @@ pub(crate) fn held() -> RunReport {
         ..test("com.example.TileCacheTest.evicts")
     };
     let loaders = SuiteReport {
-        runner: "junit".to_owned(),
+        runner: Runner::Junit,
         boundary: BoundaryQuality::Class,
         screen_cost: Some(ScreenCost { alone_s: 2.5, screened_s: 12.75, ratio: 5.1 }),
         ..suite("loaders", Verdict::Fail, vec![evicts])
@@ -533,7 +533,7 @@ fn value(value: f64, metric: Metric, per: Per) -> MetricValue {
 
 #[expect(clippy::unnecessary_wraps, reason = "it is the field's type")]
 fn limit(limit: f64, level: Level, source: &str) -> Option<Threshold> {
-    Some(Threshold { limit, level, source: source.to_owned() })
+    Some(Threshold { limit, level, source: source.into() })
 }
 
 fn waivers() -> Vec<WaiverReport> {

@@ -4,11 +4,12 @@
 use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict};
 use serde::Serialize;
 
+use crate::error::RenderError;
 use crate::names::of_frame as name;
 use crate::places::{Checkout, Place};
-use crate::registry::RenderError;
-use crate::summary::{in_short, not_passed, of_a_leak, qualified};
+use crate::summary::{in_short, of_a_leak, qualified};
 use crate::visible::visible;
+use crate::worst::not_passed;
 
 /// Code scanning of GitHub shows no more.
 const MAX_RESULTS: usize = 5000;

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use memgate_model::{Frame, Leak, LeakKind, RunReport};
 use serde::Serialize;
 
+use crate::error::RenderError;
 use crate::names::of_frame;
-use crate::registry::RenderError;
 use crate::visible::visible;
 
 /// A stack with what one more iteration leaks there.

@@ -3,10 +3,11 @@
 
 use memgate_model::{Leak, Outcome, RunReport, SuiteReport, TestReport, Verdict};
 
-use crate::chart::severity;
 use crate::culprit;
-use crate::human::{GAP, own_outcome, suite_figures, test_figures};
+use crate::human::{GAP, suite_figures, test_figures};
 use crate::visible::visible;
+use crate::words::own_outcome;
+use crate::worst::not_passed;
 
 /// Reasons that are named before the rest is counted.
 const MAX_REASONS: usize = 10;
@@ -26,7 +27,7 @@ pub(crate) fn headline(report: &RunReport) -> String {
     let entries = || report.suites.iter().flat_map(|suite| &suite.tests);
     let tests = || entries().filter(|entry| !entry.is_class);
     let with = |verdict| entries().filter(|entry| entry.verdict == verdict).count();
-    let all = crate::human::counted(tests().count(), "test");
+    let all = crate::words::counted(tests().count(), "test");
     let unscreened = tests().filter(|test| is_unscreened(test)).count();
     let judged = entries().any(|entry| entry.verdict != Verdict::NotJudged);
     let failed = tests().filter(|test| test.verdict == Verdict::Fail).count();
@@ -68,28 +69,6 @@ pub(crate) fn headline(report: &RunReport) -> String {
 /// It passed, and nobody looked at what it leaves.
 pub(crate) fn is_unscreened(test: &TestReport) -> bool {
     test.verdict == Verdict::NotJudged && test.outcome == Outcome::Passed
-}
-
-/// Every test of the run that did not pass, the worst first, the largest first among them, with its
-/// suite.
-pub(crate) fn not_passed(report: &RunReport) -> Vec<(&SuiteReport, &TestReport)> {
-    let all = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
-    let mut found: Vec<_> = all
-        .filter(|(_, test)| match test.verdict {
-            Verdict::Fail | Verdict::Error | Verdict::Warn => true,
-            Verdict::NotJudged => !matches!(test.outcome, Outcome::Skipped | Outcome::Passed),
-            Verdict::Pass => false,
-        })
-        .collect();
-    found.sort_by(|(_, a), (_, b)| {
-        severity(b).cmp(&severity(a)).then(leaked_bytes(b).total_cmp(&leaked_bytes(a)))
-    });
-    found
-}
-
-/// What one more iteration of a test leaks, without what is waived.
-pub(crate) fn leaked_bytes(test: &TestReport) -> f64 {
-    test.leaks.iter().filter(|leak| leak.waiver.is_none()).map(|leak| leak.bytes_per_iteration).sum()
 }
 
 /// What a test's verdict says in a few words: who leaks, where that is known.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::read::{At, Named, Reader, table};
-use crate::settings::reports::When;
+use crate::settings::when::When;
 use crate::value::duration::Time;
 use crate::value::text::Words;
 use crate::value::variable::Variable;

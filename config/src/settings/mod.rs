@@ -10,3 +10,4 @@ pub(crate) mod suites;
 pub(crate) mod thresholds;
 pub(crate) mod waivers;
 pub(crate) mod webhooks;
+pub(crate) mod when;

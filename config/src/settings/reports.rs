@@ -96,18 +96,6 @@ choice! {
     }
 }
 
-choice! {
-    /// When somebody is told.
-    pub enum When ("a time to send") {
-        /// After every run.
-        Always = "always",
-        /// When the run is not a pass.
-        Failed = "failed",
-        /// When a leak is new or gone, or the verdict is another.
-        Changed = "changed",
-    }
-}
-
 /// What is written where, and who is told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reports {

@@ -13,17 +13,6 @@ use crate::source::{Place, Span};
 use crate::value::amount::{Amount, LimitOrOff, Quantity};
 use crate::value::glob::TestGlob;
 
-/// What holds where nothing is said: nothing may grow.
-const ZERO_BY_DEFAULT: [Metric; 7] = [
-    Metric::NativeLiveBytes,
-    Metric::JavaLiveBytes,
-    Metric::JavaLiveObjects,
-    Metric::JavaDirectBytes,
-    Metric::JavaThreads,
-    Metric::OsFds,
-    Metric::OsThreads,
-];
-
 /// How much is allowed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Limit {
@@ -103,7 +92,7 @@ impl Default for Thresholds {
         };
         Self {
             overrides: Vec::new(),
-            general: ZERO_BY_DEFAULT.into_iter().map(|metric| (metric, zero(metric))).collect(),
+            general: Metric::zero_by_default().map(|metric| (metric, zero(metric))).collect(),
         }
     }
 }

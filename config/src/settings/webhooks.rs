@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use crate::read::{At, Reader, choice, table};
-use crate::settings::reports::When;
+use crate::settings::when::When;
 use crate::value::text::Words;
 use crate::value::variable::Variable;
 

@@ -13,13 +13,14 @@ use memgate_wire::setup::{BEHIND_ALL, OF_ALL};
 use memgate_wire::{Outcome, SnapshotRecord};
 
 use crate::confirm::{Confirmation, Next};
-use crate::groups::{Held, OsKind, Places, Series, float, held, held_at_ends, series, smallest_block};
+use crate::groups::{Held, OsKind, Places, Series, held, held_at_ends, series, smallest_block};
 use crate::growth::{Allowed, Finding, judge_exact};
 use crate::policy::GatePolicy;
 use crate::rare;
 use crate::record::{OsState, ProcessRecord, StackStep, Window};
 use crate::resolve::{Resolve, ResolvedStack};
 use crate::screen::{ENOUGH_REPETITIONS, left_too_much};
+use crate::stats::float;
 
 /// Executions of tests after which a run in company ends, so that its record stays small.
 const MOST_WINDOWS: usize = 100_000;
@@ -174,7 +175,7 @@ pub(crate) fn missing_os<'a>(
     alone: &'a ProcessRecord,
     test: &'a str,
 ) -> impl Iterator<Item = (OsKind, f64)> + 'a {
-    [OsKind::Descriptor, OsKind::Thread].into_iter().filter_map(move |kind| {
+    OsKind::ALL.into_iter().filter_map(move |kind| {
         let opened = |w: &Window| {
             let (start, end) = w.os_start.as_ref().zip(w.os_end.as_ref())?;
             Some(float(kind.count(end)) - float(kind.count(start)))

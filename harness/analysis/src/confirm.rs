@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use memgate_model::{Frame, Metric, Per};
+use memgate_model::{Frame, Kind, Metric, Per};
 use memgate_wire::{Counters, Outcome};
 
 use crate::groups::{self, Places};
@@ -237,7 +237,7 @@ impl Confirmation {
         let mut growths = Vec::new();
         for &(metric, limit) in &self.limits {
             // Nothing but the test opens and allocates; the system alone decides what is resident.
-            let resident = matches!(metric, Metric::OsRss | Metric::OsPss);
+            let resident = metric.kind() == Kind::Resident;
             let mut judge = |values: &[f64], block: f64| {
                 let allowed = Allowed { limit, block, warm_up: self.warm_up, confidence: self.confidence };
                 let judge = if resident { judge_series } else { judge_exact };

@@ -1,6 +1,6 @@
 //! Leak groups: allocations with one signature, at one moment or over the iterations of a test.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use memgate_model::Metric;
@@ -9,7 +9,10 @@ use memgate_wire::SnapshotRecord;
 use crate::record::{OsName, OsState, ProcessRecord, Window, total_bytes};
 use crate::resolve::Resolve;
 use crate::signature::{Place, place};
-use crate::text::Sizes;
+use crate::stats::float;
+
+/// The sizes of the allocations of a group. Of many different ones only that they differ matters.
+pub(crate) type Sizes = BTreeSet<u64>;
 
 /// Different sizes of one group that are remembered; that they differ is all that matters then.
 const MAX_SIZES: usize = 2;
@@ -218,6 +221,9 @@ pub(crate) enum OsKind {
 }
 
 impl OsKind {
+    /// Both, what tells most first.
+    pub(crate) const ALL: [Self; 2] = [Self::Descriptor, Self::Thread];
+
     pub(crate) fn noun(self) -> &'static str {
         match self {
             Self::Descriptor => "descriptor",
@@ -269,11 +275,6 @@ pub(crate) fn os_series(states: &[&OsState], kind: OsKind) -> Vec<OsSeries> {
 /// Live bytes or allocations at the end of every window.
 pub(crate) fn totals(windows: &[&Window], of: fn(&memgate_wire::Counters) -> u64) -> Vec<f64> {
     windows.iter().map(|w| float(of(&w.end))).collect()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a rounded byte count above 2^53 changes no verdict")]
-pub(crate) fn float(value: u64) -> f64 {
-    value as f64
 }
 
 /// The state at the end of every window that has one.

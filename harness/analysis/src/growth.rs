@@ -5,7 +5,7 @@
 //! falls back) is told from growth that goes on by when the series last set a new high.
 
 use crate::rare;
-use crate::stats::{Slope, theil_sen, thin};
+use crate::stats::{Slope, as_f64, theil_sen, thin};
 
 /// A series counts as settled when it has set no new high for this share of its iterations, counted
 /// from the very first. A vector that doubles is flat for at most half of them, one that grows by
@@ -194,11 +194,6 @@ fn fell_back(values: &[f64], warm_up: usize) -> bool {
     let early = values.get(warm_up..n * 45 / 100).and_then(lowest);
     let late = lowest(&values[n - n / 3..]);
     matches!((early, late), (Some(early), Some(late)) if late <= early)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "iterations are far below 2^52")]
-pub(crate) fn as_f64(n: usize) -> f64 {
-    n as f64
 }
 
 #[cfg(test)]

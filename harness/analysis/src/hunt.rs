@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::confirm::Confirmation;
 use crate::input::ProcessInput;
-use crate::judge::unusable;
+use crate::measured::unusable;
 use crate::policy::GatePolicy;
 use crate::rare;
 use crate::record::ProcessRecord;

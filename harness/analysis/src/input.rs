@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use memgate_model::{BoundaryQuality, Problem};
+use memgate_model::{BoundaryQuality, Problem, Runner};
 
 use crate::record::ProcessRecord;
 
@@ -34,8 +34,8 @@ pub struct RunInput {
 pub struct SuiteInput {
     /// Its name in reports, and before `::` in the names that rules match.
     pub name: String,
-    /// `gtest`, `command` or `junit`.
-    pub runner: String,
+    /// Who tells its tests apart.
+    pub runner: Runner,
     /// How exactly its boundaries are known. With [`BoundaryQuality::Process`] the process is the
     /// one test.
     pub boundary: BoundaryQuality,

@@ -23,6 +23,7 @@ mod hunt;
 mod input;
 mod java;
 mod judge;
+mod measured;
 mod native;
 mod observer;
 mod os_names;
@@ -33,16 +34,15 @@ mod resolve;
 mod screen;
 mod signature;
 pub mod stats;
-mod text;
 
 pub use company::{Company, company, company_of_setup};
 pub use confirm::{Confirmation, HuntTime, Next};
 pub use hunt::{Candidate, Hunted, candidates, hunted, rarest_after};
 pub use input::{ConfirmationInput, Ending, JavaInput, ProcessInput, Repetition, RunInput, SuiteInput};
 pub use java::{
-    ClassWindow, Exhaustion, Followed, JavaConfirmation, JavaHunt, JavaHunted, JavaRecord, JavaSnapshot,
-    JavaSuspect, JavaWindow, Left, ROUNDS_OF_LITERALS, Rare, RoundsWatch, Unit, base_of, class_windows,
-    followed, growing_tests, java_hunted, left_out, ran_out_of_memory, screen_rounds,
+    ClassWindow, Exhaustion, Followed, JavaConfirmation, JavaHunt, JavaHunted, JavaNames, JavaRecord,
+    JavaSnapshot, JavaSuspect, JavaWindow, Left, ROUNDS_OF_LITERALS, Rare, RoundsWatch, base_of,
+    class_windows, followed, growing_tests, java_hunted, left_out, ran_out_of_memory, screen_rounds,
 };
 pub use judge::judge;
 pub use native::{NativeConfirmation, leaves_native, own_libraries};
@@ -52,8 +52,8 @@ pub use policy::{
     Waiver, WaiverMatch,
 };
 pub use record::{
-    CurveSample, JavaNames, Names, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError,
-    StackStep, Window,
+    CurveSample, Names, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError, StackStep, Unit,
+    Window,
 };
 pub use resolve::{Resolve, ResolvedStack};
 pub use screen::{Suspect, causes_first, screen};

@@ -6,7 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memgate_model::{HolderStep, Leak, Level, Metric, Per, Threshold, WaiverReport, WaiverState};
+use memgate_model::{
+    HolderStep, Leak, Level, Metric, Per, Threshold, ThresholdSource, WaiverReport, WaiverState,
+};
 
 /// How to measure and what is allowed.
 #[derive(Debug, Clone)]
@@ -61,21 +63,11 @@ impl Default for FollowPolicy {
     }
 }
 
-const ZERO_BY_DEFAULT: [Metric; 7] = [
-    Metric::NativeLiveBytes,
-    Metric::JavaLiveBytes,
-    Metric::JavaLiveObjects,
-    Metric::JavaDirectBytes,
-    Metric::JavaThreads,
-    Metric::OsFds,
-    Metric::OsThreads,
-];
-
 impl Default for GatePolicy {
     /// No growth at all is allowed for native bytes, Java objects and buffers, descriptors and
     /// threads.
     fn default() -> Self {
-        let zero = |metric| Limit::fail(metric, 0.0, "default");
+        let zero = |metric| Limit::fail(metric, 0.0, ThresholdSource::Default);
         Self {
             warm_up: 3,
             iterations: 10,
@@ -87,7 +79,7 @@ impl Default for GatePolicy {
             unconfirmed: Level::Warn,
             ignore_test_failures: false,
             rules: Vec::new(),
-            defaults: ZERO_BY_DEFAULT.map(zero).to_vec(),
+            defaults: Metric::zero_by_default().map(zero).collect(),
             waivers: Vec::new(),
             follow: FollowPolicy::default(),
             today: String::new(),
@@ -190,20 +182,20 @@ pub struct Limit {
     pub bound: Bound,
     /// What exceeding it means.
     pub level: Level,
-    /// Where it stands: `memgate.yaml:24`, or `default`.
-    pub source: String,
+    /// Where it stands.
+    pub source: ThresholdSource,
 }
 
 impl Limit {
     /// A failure when one more iteration adds more than `limit`.
     #[must_use]
-    pub fn fail(metric: Metric, limit: f64, source: &str) -> Self {
+    pub fn fail(metric: Metric, limit: f64, source: impl Into<ThresholdSource>) -> Self {
         Self {
             metric,
             per: Per::Iteration,
             bound: Bound::Absolute(limit),
             level: Level::Fail,
-            source: source.to_owned(),
+            source: source.into(),
         }
     }
 

@@ -5,9 +5,9 @@
 //! one that comes in every `k`-th is seen for certain as soon as `n` is `k`. So the first is what
 //! is reckoned with.
 
-use crate::growth::as_f64;
-use crate::text;
+use memgate_model::format_counted;
 
+use crate::stats::as_f64;
 /// How often a leak may be missed.
 const MISSED: f64 = 0.01;
 
@@ -61,7 +61,7 @@ pub(crate) fn quiet_executions(values: &[f64]) -> usize {
 
 /// `nothing more in 90 executions: a leak in one of 20 would have been missed with 1 % at most`.
 pub(crate) fn seen(executions: usize) -> String {
-    let nothing = format!("nothing more in {}", text::counted(as_f64(executions), "execution"));
+    let nothing = format!("nothing more in {}", format_counted(as_f64(executions), "execution"));
     match rarest_after(executions) {
         0 => "it ran only once".to_owned(),
         1 => format!("{nothing}: only a leak in each of them would have shown"),

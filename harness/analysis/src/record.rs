@@ -274,9 +274,6 @@ pub struct OsName {
 /// Names, each with how many of it there are, sorted.
 pub type Names = Arc<Vec<(OsName, u32)>>;
 
-/// The same of Java threads: where they were started is not looked for.
-pub type JavaNames = Arc<Vec<(String, u32)>>;
-
 /// What the operating system said of a process at a boundary. Equal lists are shared between
 /// windows.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -350,4 +347,32 @@ pub struct SeenError {
     pub t_ns: u64,
     /// What.
     pub error: ErrorFrame,
+}
+
+/// What the rounds run, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Test classes: what their tests say is told apart.
+    Class,
+    /// Single tests of a class.
+    Test,
+}
+
+impl Unit {
+    /// Is it the window of a unit?
+    pub(crate) fn is(self, window: &Window) -> bool {
+        window.test.is_empty() == (self == Self::Class)
+    }
+
+    /// The name of the unit that a window of this class, or of a test in it, belongs to.
+    pub(crate) fn id(self, suite: &str, test: &str) -> String {
+        match self {
+            Self::Class => suite.to_owned(),
+            Self::Test => test_id(suite, test, true),
+        }
+    }
+
+    pub(crate) fn of(self, window: &Window) -> String {
+        self.id(&window.suite, &window.test)
+    }
 }

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{Metric, Per, Unit};
+use memgate_model::{
+    Area, Kind, Metric, Per, format_amount, format_bytes, format_count, format_counted, format_value,
+};
 
-use crate::groups::float;
+use crate::groups::OsKind;
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{OsState, ProcessRecord, Window};
-use crate::text;
+use crate::stats::float;
 
 /// A test that is to run again.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,7 +90,7 @@ fn places<'a>(record: &'a ProcessRecord, test: &str) -> BTreeSet<(&'a str, u64)>
 
 pub(crate) fn judged(record: &ProcessRecord, window: &Window) -> bool {
     let failed = |o| matches!(o, memgate_wire::Outcome::Failed | memgate_wire::Outcome::Skipped);
-    !window.outcome.is_some_and(failed) && crate::judge::unmeasured(record, Some(window)).is_none()
+    !window.outcome.is_some_and(failed) && crate::measured::unmeasured(record, Some(window)).is_none()
 }
 
 /// What a window left above the limits per iteration of its test.
@@ -98,47 +100,27 @@ pub(crate) fn left_too_much(window: &Window, suite: &str, test: &str, policy: &G
         left(window, metric).filter(|left| *left > limit)
     };
     if let Some(left) = exceeds(Metric::NativeLiveBytes).or_else(|| exceeds(Metric::NativeLiveAllocations)) {
-        let allocations = text::counted(float(window.left_allocations()), "allocation");
+        let allocations = format_counted(float(window.left_allocations()), "allocation");
         let in_bytes = float(window.left_bytes());
         return Some(if in_bytes > 0.0 || left <= 0.0 {
-            format!("{} in {allocations}", text::bytes(in_bytes))
+            format!("{} in {allocations}", format_bytes(in_bytes))
         } else {
             allocations
         });
     }
-    [Metric::OsFds, Metric::OsThreads, Metric::OsRss, Metric::OsPss]
-        .into_iter()
-        .find_map(|metric| exceeds(metric).map(|left| described(metric, left)))
-}
-
-/// A figure with the noun of its metric: `1 descriptor`, `2 threads`, `48.0 KiB`, `3 allocations`.
-pub(crate) fn described(metric: Metric, value: f64) -> String {
-    match metric {
-        Metric::OsFds => text::counted(value, "descriptor"),
-        Metric::OsThreads => text::counted(value, "thread"),
-        Metric::NativeLiveAllocations => text::counted(value, "allocation"),
-        Metric::OsRss => format!("{} of resident memory", text::bytes(value)),
-        Metric::OsPss => format!("{} of proportional memory", text::bytes(value)),
-        Metric::NativeLiveBytes => text::figure(value, Unit::Bytes),
-        Metric::JavaLiveBytes => format!("{} of Java objects", text::bytes(value)),
-        Metric::JavaLiveObjects => text::counted(value, "object"),
-        Metric::JavaDirectBytes => format!("{} of direct buffers", text::bytes(value)),
-        Metric::JavaThreads => text::counted(value, "Java thread"),
-        Metric::JavaJniGlobals => text::counted(value, "JNI global reference"),
-        Metric::JavaClassesLoaded => format!("{} more of loaded classes", text::number(value)),
-        Metric::JavaMetaspace => format!("{} of metaspace", text::bytes(value)),
-        Metric::JavaAllocatedBytes => format!("{} allocated", text::bytes(value)),
-        Metric::JavaHeapUsed => format!("{} of used Java heap", text::bytes(value)),
-    }
+    let of_system = OsKind::ALL.map(OsKind::metric).into_iter();
+    of_system
+        .chain(Metric::of(Area::Os, &[Kind::Resident]))
+        .find_map(|metric| exceeds(metric).map(|left| format_amount(metric, left)))
 }
 
 /// `48.0 KiB per iteration (allowed 0 B)`. Where rounding would make the two look alike, in bytes.
 pub(crate) fn too_much(metric: Metric, value: f64, per: &str, limit: f64) -> String {
-    let allowed = text::figure(limit, metric.unit());
-    if text::figure(value, metric.unit()) == allowed {
-        return format!("{} B {per} (allowed {} B)", text::number(value), text::number(limit));
+    let allowed = format_value(metric, limit);
+    if format_value(metric, value) == allowed {
+        return format!("{} B {per} (allowed {} B)", format_count(value), format_count(limit));
     }
-    format!("{} {per} (allowed {allowed})", described(metric, value))
+    format!("{} {per} (allowed {allowed})", format_amount(metric, value))
 }
 
 /// What one execution left of a metric; `None`: not measured.
@@ -201,6 +183,14 @@ mod tests {
                 named("Map.thread", "1 thread")
             ]
         );
+    }
+
+    #[test]
+    fn every_metric_of_the_system_is_read() {
+        let os = OsState { pss_bytes: Some(7), ..OsState::default() };
+        for metric in Metric::ALL {
+            assert_eq!(os_value(&os, metric).is_some(), metric.area() == Area::Os, "{metric}");
+        }
     }
 
     #[test]

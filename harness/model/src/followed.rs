@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::report::Frame;
+use crate::leak::Frame;
 
 /// Where the buckets of [`FollowedSite::lifetimes`] end, nanoseconds: 1 ms, 10 ms, 100 ms, 1 s, 10
 /// s; the last bucket has no end.

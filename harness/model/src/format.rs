@@ -1,6 +1,6 @@
 //! Figures as people read them. One wording for the terminal, reasons of verdicts and every report.
 
-use crate::metric::{Metric, Unit};
+use crate::metric::{Metric, Noun, Unit};
 
 const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 
@@ -50,6 +50,24 @@ pub fn format_value(metric: Metric, value: f64) -> String {
     }
 }
 
+/// `1 descriptor`, `3 descriptors`.
+#[must_use]
+pub fn format_counted(count: f64, noun: &str) -> String {
+    let count = format_count(count);
+    let plural = if count == "1" { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
+/// A value with the noun of its metric: `12 allocations`, `48.0 KiB`, `12.0 MiB RSS`.
+#[must_use]
+pub fn format_amount(metric: Metric, value: f64) -> String {
+    match metric.noun() {
+        Noun::Bare => format_value(metric, value),
+        Noun::Things(noun) => format_counted(value, noun),
+        Noun::Words(words) => format!("{} {words}", format_value(metric, value)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +114,22 @@ mod tests {
         }
         assert_eq!(format_value(Metric::OsFds, 2.0), "2");
         assert_eq!(format_value(Metric::OsRss, 2048.0), "2.0 KiB");
+    }
+
+    #[test]
+    fn amounts_have_the_noun_of_their_metric() {
+        for (metric, value, text) in [
+            (Metric::NativeLiveBytes, 49152.0, "48.0 KiB"),
+            (Metric::NativeLiveAllocations, 1.0, "1 allocation"),
+            (Metric::NativeLiveAllocations, 0.5, "0.5 allocations"),
+            (Metric::OsThreads, 2.0, "2 threads"),
+            (Metric::OsFds, 1.0, "1 descriptor"),
+            (Metric::OsRss, 1.0, "1 B RSS"),
+            (Metric::JavaLiveBytes, 2048.0, "2.0 KiB of Java objects"),
+            (Metric::JavaThreads, 2.0, "2 Java threads"),
+            (Metric::JavaClassesLoaded, 2.0, "2 more of loaded classes"),
+        ] {
+            assert_eq!(format_amount(metric, value), text);
+        }
     }
 }

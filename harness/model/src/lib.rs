@@ -7,16 +7,20 @@
 
 mod followed;
 mod format;
+mod leak;
 mod metric;
 mod origin;
 mod report;
+mod runner;
 
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
-pub use format::{format_bytes, format_count, format_value};
-pub use metric::{Metric, Per, Unit, UnknownMetric};
+pub use format::{format_amount, format_bytes, format_count, format_counted, format_value};
+pub use leak::{Frame, HolderStep, Leak, LeakKind};
+pub use metric::{Area, Kind, Metric, Per, Unit, UnknownMetric};
 pub use origin::{Ci, Commit, Machine, Origin};
 pub use report::{
-    AgentCost, AppMemory, BoundaryQuality, CurvePoint, Frame, GrowthPoint, HolderStep, Hunt, Leak, LeakKind,
-    Level, MetricValue, Outcome, Problem, RunReport, SCHEMA_VERSION, ScreenCost, SuiteReport, TestReport,
-    Threshold, Verdict, WaiverReport, WaiverState,
+    AgentCost, AppMemory, BoundaryQuality, CurvePoint, GrowthPoint, Hunt, Level, MetricValue, Outcome,
+    Problem, RunReport, SCHEMA_VERSION, ScreenCost, SuiteReport, TestReport, Threshold, ThresholdSource,
+    Verdict, WaiverReport, WaiverState,
 };
+pub use runner::Runner;

@@ -6,135 +6,228 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum Metric {
+/// Defines [`Metric`] and the one table of what is known of each: a metric that is added has a row,
+/// or it does not compile.
+macro_rules! metrics {
+    ($($(#[doc = $about:literal])+ $variant:ident = $name:literal, $row:expr;)+) => {
+        /// What is measured.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+        pub enum Metric {
+            $($(#[doc = $about])+ #[serde(rename = $name)] $variant,)+
+        }
+
+        impl Metric {
+            /// Every metric, those included that are in curves only.
+            const EVERY: &[Self] = &[$(Self::$variant),+];
+
+            /// The name in configuration and reports.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+
+            /// What it is, in a sentence.
+            #[must_use]
+            pub fn about(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($about),+).trim_start(),)+ }
+            }
+
+            const fn row(self) -> Row {
+                match self { $(Self::$variant => $row,)+ }
+            }
+        }
+    };
+}
+
+/// What is known of a metric.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    area: Area,
+    kind: Kind,
+    unit: Unit,
+    noun: Noun,
+    /// What a threshold may be about; else it is in curves only.
+    limited: bool,
+    /// What may not grow where nothing is said.
+    zero: bool,
+    /// In the curves of a test, and of a suite.
+    curves: (bool, bool),
+}
+
+impl Row {
+    const fn new(area: Area, kind: Kind, unit: Unit, noun: Noun) -> Self {
+        Self { area, kind, unit, noun, limited: true, zero: false, curves: (false, false) }
+    }
+
+    const fn zero(self) -> Self {
+        Self { zero: true, ..self }
+    }
+
+    const fn curve_of_test(self) -> Self {
+        Self { curves: (true, self.curves.1), ..self }
+    }
+
+    const fn curve_of_suite(self) -> Self {
+        Self { curves: (self.curves.0, true), ..self }
+    }
+
+    const fn curves_only(self) -> Self {
+        Self { limited: false, ..self }
+    }
+}
+
+/// What stands behind a figure.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Noun {
+    /// Nothing: `48.0 KiB`.
+    Bare,
+    /// What is counted: `1 thread`, `2 threads`.
+    Things(&'static str),
+    /// The same words for any figure: `2.0 KiB of metaspace`.
+    Words(&'static str),
+}
+
+/// Where a metric comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Area {
+    /// The allocator of a process.
+    Native,
+    /// A Java virtual machine.
+    Java,
+    /// The operating system.
+    Os,
+}
+
+/// How a metric behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Live allocations or objects.
+    Live,
+    /// What a test acquires and has to give back: threads, descriptors, buffers, references.
+    Held,
+    /// What a virtual machine loads when it likes.
+    Loaded,
+    /// Everything that was ever allocated: it only grows.
+    Traffic,
+    /// Memory as the system counts it, whoever uses it.
+    Resident,
+}
+
+use Area::{Java, Native, Os};
+use Kind::{Held, Live, Loaded, Resident, Traffic};
+use Noun::{Bare, Things, Words};
+use Unit::{Bytes, Count};
+
+metrics! {
     /// Requested bytes of live native allocations.
-    #[serde(rename = "native.live_bytes")]
-    NativeLiveBytes,
+    NativeLiveBytes = "native.live_bytes",
+        Row::new(Native, Live, Bytes, Bare).zero().curve_of_test().curve_of_suite();
     /// Live native allocations.
-    #[serde(rename = "native.live_allocations")]
-    NativeLiveAllocations,
+    NativeLiveAllocations = "native.live_allocations", Row::new(Native, Live, Count, Things("allocation"));
     /// Bytes of live Java objects.
-    #[serde(rename = "java.live_bytes")]
-    JavaLiveBytes,
+    JavaLiveBytes = "java.live_bytes",
+        Row::new(Java, Live, Bytes, Words("of Java objects")).zero().curve_of_suite();
     /// Live Java objects.
-    #[serde(rename = "java.live_objects")]
-    JavaLiveObjects,
+    JavaLiveObjects = "java.live_objects", Row::new(Java, Live, Count, Things("object")).zero();
     /// Bytes of direct buffers.
-    #[serde(rename = "java.direct_bytes")]
-    JavaDirectBytes,
+    JavaDirectBytes = "java.direct_bytes", Row::new(Java, Held, Bytes, Words("of direct buffers")).zero();
     /// Live Java threads.
-    #[serde(rename = "java.threads")]
-    JavaThreads,
+    JavaThreads = "java.threads", Row::new(Java, Held, Count, Things("Java thread")).zero();
     /// JNI global references.
-    #[serde(rename = "java.jni_globals")]
-    JavaJniGlobals,
+    JavaJniGlobals = "java.jni_globals", Row::new(Java, Held, Count, Things("JNI global reference"));
     /// Loaded Java classes.
-    #[serde(rename = "java.classes_loaded")]
-    JavaClassesLoaded,
+    JavaClassesLoaded = "java.classes_loaded",
+        Row::new(Java, Loaded, Count, Words("more of loaded classes"));
     /// Bytes of metaspace.
-    #[serde(rename = "java.metaspace")]
-    JavaMetaspace,
+    JavaMetaspace = "java.metaspace", Row::new(Java, Loaded, Bytes, Words("of metaspace"));
     /// Bytes of Java objects allocated, freed or not.
-    #[serde(rename = "java.allocated_bytes")]
-    JavaAllocatedBytes,
+    JavaAllocatedBytes = "java.allocated_bytes", Row::new(Java, Traffic, Bytes, Words("allocated"));
     /// Used bytes of the Java heap, garbage included. In curves only.
-    #[serde(rename = "java.heap_used")]
-    JavaHeapUsed,
+    JavaHeapUsed = "java.heap_used",
+        Row::new(Java, Resident, Bytes, Words("of used Java heap")).curves_only().curve_of_suite();
     /// Resident set size.
-    #[serde(rename = "os.rss")]
-    OsRss,
+    OsRss = "os.rss", Row::new(Os, Resident, Bytes, Words("RSS")).curve_of_test().curve_of_suite();
     /// Proportional set size.
-    #[serde(rename = "os.pss")]
-    OsPss,
+    OsPss = "os.pss", Row::new(Os, Resident, Bytes, Words("PSS"));
     /// Threads.
-    #[serde(rename = "os.threads")]
-    OsThreads,
+    OsThreads = "os.threads", Row::new(Os, Held, Count, Things("thread")).zero().curve_of_test();
     /// Open file descriptors.
-    #[serde(rename = "os.fds")]
-    OsFds,
+    OsFds = "os.fds", Row::new(Os, Held, Count, Things("descriptor")).zero().curve_of_test();
 }
 
 impl Metric {
     /// Every metric that can have a threshold, in the order reports show them.
-    pub const ALL: [Self; 14] = [
-        Self::NativeLiveBytes,
-        Self::NativeLiveAllocations,
-        Self::JavaLiveBytes,
-        Self::JavaLiveObjects,
-        Self::JavaDirectBytes,
-        Self::JavaThreads,
-        Self::JavaJniGlobals,
-        Self::JavaClassesLoaded,
-        Self::JavaMetaspace,
-        Self::JavaAllocatedBytes,
-        Self::OsRss,
-        Self::OsPss,
-        Self::OsThreads,
-        Self::OsFds,
-    ];
-
-    /// The name in configuration and reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NativeLiveBytes => "native.live_bytes",
-            Self::NativeLiveAllocations => "native.live_allocations",
-            Self::JavaLiveBytes => "java.live_bytes",
-            Self::JavaLiveObjects => "java.live_objects",
-            Self::JavaDirectBytes => "java.direct_bytes",
-            Self::JavaThreads => "java.threads",
-            Self::JavaJniGlobals => "java.jni_globals",
-            Self::JavaClassesLoaded => "java.classes_loaded",
-            Self::JavaMetaspace => "java.metaspace",
-            Self::JavaAllocatedBytes => "java.allocated_bytes",
-            Self::JavaHeapUsed => "java.heap_used",
-            Self::OsRss => "os.rss",
-            Self::OsPss => "os.pss",
-            Self::OsThreads => "os.threads",
-            Self::OsFds => "os.fds",
+    pub const ALL: [Self; limited()] = {
+        let mut all = [Self::NativeLiveBytes; limited()];
+        let (mut from, mut to) = (0, 0);
+        while from < Self::EVERY.len() {
+            if Self::EVERY[from].row().limited {
+                all[to] = Self::EVERY[from];
+                to += 1;
+            }
+            from += 1;
         }
+        all
+    };
+
+    /// Those of an area, of these kinds.
+    pub fn of(area: Area, kinds: &[Kind]) -> impl Iterator<Item = Self> + Clone {
+        Self::ALL.into_iter().filter(move |m| m.row().area == area && kinds.contains(&m.row().kind))
+    }
+
+    /// What may not grow where nothing is said.
+    pub fn zero_by_default() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|metric| metric.row().zero)
+    }
+
+    /// What is shown over the time of a test.
+    pub fn in_curves_of_tests() -> impl Iterator<Item = Self> + Clone {
+        Self::EVERY.iter().copied().filter(|metric| metric.row().curves.0)
+    }
+
+    /// What is shown over the time of a suite.
+    pub fn in_curves_of_suites() -> impl Iterator<Item = Self> + Clone {
+        Self::EVERY.iter().copied().filter(|metric| metric.row().curves.1)
+    }
+
+    /// Where it comes from.
+    #[must_use]
+    pub const fn area(self) -> Area {
+        self.row().area
     }
 
     /// Of a Java virtual machine?
     #[must_use]
     pub const fn is_java(self) -> bool {
-        matches!(
-            self,
-            Self::JavaLiveBytes
-                | Self::JavaLiveObjects
-                | Self::JavaDirectBytes
-                | Self::JavaThreads
-                | Self::JavaJniGlobals
-                | Self::JavaClassesLoaded
-                | Self::JavaMetaspace
-                | Self::JavaAllocatedBytes
-                | Self::JavaHeapUsed
-        )
+        matches!(self.row().area, Java)
+    }
+
+    /// How it behaves.
+    #[must_use]
+    pub const fn kind(self) -> Kind {
+        self.row().kind
     }
 
     /// What it counts.
     #[must_use]
     pub const fn unit(self) -> Unit {
-        match self {
-            Self::NativeLiveBytes
-            | Self::JavaLiveBytes
-            | Self::JavaDirectBytes
-            | Self::JavaMetaspace
-            | Self::JavaAllocatedBytes
-            | Self::JavaHeapUsed
-            | Self::OsRss
-            | Self::OsPss => Unit::Bytes,
-            Self::NativeLiveAllocations
-            | Self::JavaLiveObjects
-            | Self::JavaThreads
-            | Self::JavaJniGlobals
-            | Self::JavaClassesLoaded
-            | Self::OsThreads
-            | Self::OsFds => Unit::Count,
-        }
+        self.row().unit
     }
+
+    /// What stands behind a figure of it.
+    pub(crate) const fn noun(self) -> Noun {
+        self.row().noun
+    }
+}
+
+/// How many can have a threshold.
+const fn limited() -> usize {
+    let (mut at, mut count) = (0, 0);
+    while at < Metric::EVERY.len() {
+        count += Metric::EVERY[at].row().limited as usize;
+        at += 1;
+    }
+    count
 }
 
 impl fmt::Display for Metric {

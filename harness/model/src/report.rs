@@ -1,13 +1,16 @@
 //! The run report: what is written to `report.json` and rendered by every reporter.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::followed::Followed;
+use crate::leak::Leak;
 use crate::metric::{Metric, Per, Unit};
 use crate::origin::Origin;
+use crate::runner::Runner;
 
 /// Version of the shape of [`RunReport`].
 pub const SCHEMA_VERSION: u32 = 1;
@@ -194,8 +197,8 @@ pub struct Hunt {
 pub struct SuiteReport {
     /// Its name in the configuration, else its executable's file name.
     pub name: String,
-    /// `gtest`, `command` or `junit`.
-    pub runner: String,
+    /// Who tells its tests apart.
+    pub runner: Runner,
     /// How exactly the boundaries are known.
     pub boundary: BoundaryQuality,
     /// Worst verdict of its tests, and of the suite's own metrics.
@@ -308,7 +311,47 @@ pub struct Threshold {
     /// What exceeding it means.
     pub level: Level,
     /// Where it stands: `memgate.yaml:24`, or `default`.
-    pub source: String,
+    #[schemars(with = "String")]
+    pub source: ThresholdSource,
+}
+
+/// Where a threshold stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum ThresholdSource {
+    /// Nowhere: it holds where nothing else is said.
+    Default,
+    /// In a file: `memgate.yaml:24`.
+    File(String),
+}
+
+const DEFAULT_SOURCE: &str = "default";
+
+impl fmt::Display for ThresholdSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Default => DEFAULT_SOURCE,
+            Self::File(place) => place,
+        })
+    }
+}
+
+impl From<String> for ThresholdSource {
+    fn from(text: String) -> Self {
+        if text == DEFAULT_SOURCE { Self::Default } else { Self::File(text) }
+    }
+}
+
+impl From<&str> for ThresholdSource {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<ThresholdSource> for String {
+    fn from(source: ThresholdSource) -> Self {
+        source.to_string()
+    }
 }
 
 /// What exceeding a threshold means.
@@ -319,80 +362,6 @@ pub enum Level {
     Warn,
     /// A failure.
     Fail,
-}
-
-/// What kind of thing leaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LeakKind {
-    /// Native allocations.
-    Native,
-    /// Java objects.
-    Java,
-    /// Descriptors or threads.
-    Os,
-}
-
-/// Survivors with one signature.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Leak {
-    /// `n1-…`, `j1-…` or `o1-…`: stable across rebuilds and ASLR.
-    pub id: String,
-    /// What leaks.
-    pub kind: LeakKind,
-    /// `12 × 4096 B`, `12 × com.example.Tile`, `1 × descriptor /tmp/log`.
-    pub title: String,
-    /// Growth per iteration (for `one_time`: bytes in all).
-    pub bytes_per_iteration: f64,
-    /// Allocations, objects, descriptors or threads per iteration (for `one_time`: in all).
-    pub count_per_iteration: f64,
-    /// Class, for Java.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub class: Option<String>,
-    /// Stack that allocated it, innermost first, without libc's, the runner's and the agent's
-    /// frames.
-    #[serde(default)]
-    pub frames: Vec<Frame>,
-    /// Who holds it, from the root on, for Java.
-    #[serde(default)]
-    pub holder: Vec<HolderStep>,
-    /// The stack could not be unwound to its root.
-    #[serde(default)]
-    pub truncated: bool,
-    /// Reason of the waiver that covers it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waiver: Option<String>,
-}
-
-/// One frame of a stack.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub struct Frame {
-    /// Demangled function; `None`: no symbol.
-    pub function: Option<String>,
-    /// Source file, relative to the project where it is inside; else as the debug information
-    /// names it.
-    pub file: Option<String>,
-    /// Line in it.
-    pub line: Option<u32>,
-    /// File name of the module.
-    pub module: String,
-    /// Offset in the module's file address space (virtual address without bias).
-    pub offset: u64,
-    /// Was it inlined into the next frame?
-    pub inlined: bool,
-}
-
-/// One step of a holder path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct HolderStep {
-    /// `static`, `field`, `array`, `thread`, `jni global`, …
-    pub kind: String,
-    /// Class that owns the reference.
-    pub owner: String,
-    /// Name of the field, `[x]` for an array.
-    pub name: String,
-    /// Class of the object it refers to.
-    pub class: String,
 }
 
 /// A value at a moment: `[t_ns, metric, value]` in JSON, as there are many.

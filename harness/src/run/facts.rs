@@ -12,7 +12,7 @@ use memgate_analysis::{
     ConfirmationInput, Ending, JavaInput, OpenTest, ProcessInput, ProcessRecord, Repetition, RunInput,
     SuiteInput, Window,
 };
-use memgate_model::{AppMemory, BoundaryQuality, Hunt, Origin, Problem};
+use memgate_model::{AppMemory, BoundaryQuality, Hunt, Origin, Problem, Runner};
 use memgate_wire::Outcome;
 use serde::{Deserialize, Serialize};
 
@@ -58,8 +58,8 @@ pub struct Facts {
 pub struct SuiteFacts {
     /// Its name in reports.
     pub name: String,
-    /// `gtest`, `command`, `junit` or `instrumentation`.
-    pub runner: String,
+    /// Who tells its tests apart.
+    pub runner: Runner,
     /// How exactly its boundaries are known.
     pub boundary: BoundaryQuality,
     /// How long the screening pass took, seconds.
@@ -281,12 +281,12 @@ impl Kind {
         }
     }
 
-    const fn runner(self) -> &'static str {
+    const fn runner(self) -> Runner {
         match self {
-            Self::Tests => "gtest",
-            Self::Program => "command",
-            Self::Junit | Self::JunitObserved => "junit",
-            Self::Instrumentation => "instrumentation",
+            Self::Tests => Runner::Gtest,
+            Self::Program => Runner::Command,
+            Self::Junit | Self::JunitObserved => Runner::Junit,
+            Self::Instrumentation => Runner::Instrumentation,
         }
     }
 
@@ -310,7 +310,7 @@ impl SuiteFacts {
     pub fn new(name: String, kind: Kind, screen: Vec<ProcessFacts>) -> Self {
         Self {
             name,
-            runner: kind.runner().to_owned(),
+            runner: kind.runner(),
             boundary: kind.boundary(),
             screened_s: 0.0,
             screen,
@@ -324,7 +324,7 @@ impl SuiteFacts {
     fn input(&self, record: &mut impl FnMut(&str) -> ProcessRecord) -> SuiteInput {
         SuiteInput {
             name: self.name.clone(),
-            runner: self.runner.clone(),
+            runner: self.runner,
             boundary: self.boundary,
             screened: seconds(self.screened_s),
             screen: self.screen.iter().map(|process| process.input(record)).collect(),
@@ -442,7 +442,7 @@ mod tests {
         let mut facts = Facts::new("tiles", "s1", "2026-11-21T10:00:00+00:00".into());
         facts.suites.push(SuiteFacts {
             name: "engine".into(),
-            runner: "gtest".into(),
+            runner: Runner::Gtest,
             boundary: BoundaryQuality::Exact,
             screened_s: 1.5,
             screen: vec![process("1-1.mgf", EndingFacts::TimedOut(60.0))],

@@ -8,13 +8,15 @@
 //! | symbol names | string tables (`SHT_STRTAB`), as text | a linked GoogleTest |
 //! | the name of its flag | what is loaded and not executable, as text | a linked GoogleTest without symbols |
 //!
-//! The file may be hostile: every offset and count is checked or bounded, contents pass through a
-//! small window, and whatever does not fit means "not found", never a failure. Little-endian only,
+//! The file may be hostile: its headers are read by [`memgate_symbols::elf`], contents pass through
+//! a small window, and whatever does not fit means "not found", never a failure. Little-endian only,
 //! as the agent.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+
+use memgate_symbols::elf::{DT_NEEDED, DT_STRTAB, ElfError, Image, PT_INTERP, PT_LOAD, Part, SHT_STRTAB};
 
 /// What an ELF file tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,45 +59,8 @@ const SYMBOL: &[u8] = b"_ZN7testing8UnitTest11GetInstanceEv\0";
 const FLAG_IN_TEXT: &[u8] = b"gtest_list_tests";
 const SHARED_LIBRARY: &[u8] = b"libgtest";
 
-const HEADER_BYTES: u64 = 64;
-/// More headers than this are not looked at.
-const MAX_HEADERS: u64 = 4096;
-/// More entries of the dynamic section than this are not looked at.
-const MAX_DYNAMIC: u64 = 65_536;
-const MAX_NAME_BYTES: usize = 4096;
+const MAX_NAME_BYTES: u64 = 4096;
 const WINDOW_BYTES: usize = 64 << 10;
-
-const PT_LOAD: u64 = 1;
-const PT_DYNAMIC: u64 = 2;
-const PT_INTERP: u64 = 3;
-const PF_X: u64 = 1;
-const SHT_STRTAB: u64 = 3;
-const DT_NULL: u64 = 0;
-const DT_NEEDED: u64 = 1;
-const DT_STRTAB: u64 = 5;
-
-/// A part of the file.
-#[derive(Debug, Clone, Copy)]
-struct Range {
-    offset: u64,
-    bytes: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Segment {
-    kind: u64,
-    executable: bool,
-    address: u64,
-    range: Range,
-}
-
-/// A file of one of the two classes.
-struct Image<'a> {
-    file: &'a File,
-    length: u64,
-    /// 64-bit.
-    wide: bool,
-}
 
 impl Elf {
     /// Reads a file; `None`: it is no ELF file.
@@ -103,191 +68,86 @@ impl Elf {
     /// # Errors
     /// The file cannot be read.
     pub fn read(file: &File) -> io::Result<Option<Self>> {
-        let mut start = [0; 20];
-        if file.read_at(&mut start, 0)? < start.len() || !start.starts_with(b"\x7fELF") {
-            return Ok(None);
-        }
-        let [_, _, _, _, class, order, ..] = start;
-        let machine = u16::from_le_bytes([start[18], start[19]]);
-        if order != 1 || !matches!(class, 1 | 2) {
-            let linkage = Linkage::OtherInterpreter(String::new());
-            return Ok(Some(Self { gtest: None, linkage, native: false }));
-        }
-        let image = Image { file, length: file.metadata()?.len(), wide: class == 2 };
-        let segments = image.segments()?;
-        let native = image.wide == cfg!(target_pointer_width = "64") && machine == native_machine();
-        Ok(Some(Self { gtest: image.gtest(&segments)?, linkage: image.linkage(&segments)?, native }))
+        let image = match Image::read(file) {
+            Ok(image) => image,
+            Err(ElfError::NotElf) => return Ok(None),
+            Err(ElfError::Io(error)) => return Err(error),
+            Err(_) => {
+                let linkage = Linkage::OtherInterpreter(String::new());
+                return Ok(Some(Self { gtest: None, linkage, native: false }));
+            }
+        };
+        let native = image.wide == cfg!(target_pointer_width = "64") && image.machine == native_machine();
+        Ok(Some(Self { gtest: gtest(file, &image)?, linkage: linkage(&image), native }))
     }
 }
 
-impl Image<'_> {
-    fn linkage(&self, segments: &[Segment]) -> io::Result<Linkage> {
-        let Some(interpreter) = segments.iter().find(|s| s.kind == PT_INTERP) else {
-            return Ok(Linkage::Static);
+fn linkage(image: &Image<'_>) -> Linkage {
+    let Some(interpreter) = image.segments.iter().find(|s| s.kind == PT_INTERP) else {
+        return Linkage::Static;
+    };
+    let path = image.some(interpreter.part, MAX_NAME_BYTES);
+    let path = String::from_utf8_lossy(path.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
+    let name = path.rsplit('/').next().unwrap_or_default();
+    if name.starts_with("ld-linux") || name.starts_with("ld64.so") || name == "ld.so.1" {
+        Linkage::Glibc
+    } else if name.starts_with("ld-musl") {
+        Linkage::Musl
+    } else {
+        Linkage::OtherInterpreter(path)
+    }
+}
+
+fn gtest(file: &File, image: &Image<'_>) -> io::Result<Option<Evidence>> {
+    if needs_shared_gtest(image) {
+        return Ok(Some(Evidence::SharedLibrary));
+    }
+    for table in image.sections.iter().filter(|s| s.kind == SHT_STRTAB) {
+        if contains(file, table.part, SYMBOL)? {
+            return Ok(Some(Evidence::Symbol));
+        }
+    }
+    for segment in image.segments.iter().filter(|s| s.kind == PT_LOAD && !s.executable) {
+        if contains(file, segment.part, FLAG_IN_TEXT)? {
+            return Ok(Some(Evidence::OnlyText));
+        }
+    }
+    Ok(None)
+}
+
+fn needs_shared_gtest(image: &Image<'_>) -> bool {
+    let dynamic = image.dynamic();
+    let strings = dynamic.iter().rev().find(|(tag, _)| *tag == DT_STRTAB);
+    let Some(strings) = strings.and_then(|(_, address)| image.offset_of(*address)) else { return false };
+    let size = SHARED_LIBRARY.len() as u64;
+    let named = |name: u64| image.some(Part { offset: strings.saturating_add(name), size }, size);
+    dynamic.iter().any(|(tag, name)| *tag == DT_NEEDED && named(*name) == SHARED_LIBRARY)
+}
+
+/// Whether `needle` is in a part of the file, read through a small window.
+fn contains(file: &File, part: Part, needle: &[u8]) -> io::Result<bool> {
+    let mut window = vec![0; WINDOW_BYTES];
+    let end = part.offset.saturating_add(part.size);
+    let (mut at, mut kept) = (part.offset, 0);
+    while at < end {
+        let room = usize::try_from(end - at).unwrap_or(usize::MAX).min(WINDOW_BYTES - kept);
+        let got = match i64::try_from(at) {
+            Ok(_) => file.read_at(window.get_mut(kept..kept + room).unwrap_or_default(), at)?,
+            Err(_beyond) => 0,
         };
-        let path = self.text(interpreter.range.offset)?;
-        let name = path.rsplit('/').next().unwrap_or_default();
-        Ok(if name.starts_with("ld-linux") || name.starts_with("ld64.so") || name == "ld.so.1" {
-            Linkage::Glibc
-        } else if name.starts_with("ld-musl") {
-            Linkage::Musl
-        } else {
-            Linkage::OtherInterpreter(path)
-        })
-    }
-
-    fn gtest(&self, segments: &[Segment]) -> io::Result<Option<Evidence>> {
-        if self.needs_shared_gtest(segments)? {
-            return Ok(Some(Evidence::SharedLibrary));
-        }
-        for table in self.string_tables()? {
-            if self.contains(table, SYMBOL)? {
-                return Ok(Some(Evidence::Symbol));
-            }
-        }
-        for segment in segments.iter().filter(|s| s.kind == PT_LOAD && !s.executable) {
-            if self.contains(segment.range, FLAG_IN_TEXT)? {
-                return Ok(Some(Evidence::OnlyText));
-            }
-        }
-        Ok(None)
-    }
-
-    fn needs_shared_gtest(&self, segments: &[Segment]) -> io::Result<bool> {
-        let Some(dynamic) = segments.iter().find(|s| s.kind == PT_DYNAMIC) else { return Ok(false) };
-        let word = if self.wide { 8 } else { 4 };
-        let entries = (dynamic.range.bytes / (2 * word)).min(MAX_DYNAMIC);
-        let (mut needed, mut strings) = (Vec::new(), None);
-        for i in 0..entries {
-            let at = dynamic.range.offset.saturating_add(i * 2 * word);
-            let (Some(tag), Some(value)) = (self.word(at)?, self.word(at.saturating_add(word))?) else {
-                break;
-            };
-            match tag {
-                DT_NULL => break,
-                DT_NEEDED => needed.push(value),
-                DT_STRTAB => strings = Some(value),
-                _ => {}
-            }
-        }
-        let Some(strings) = strings.and_then(|address| offset_of(segments, address)) else {
+        if got == 0 {
             return Ok(false);
-        };
-        for name in needed {
-            if self.bytes(strings.saturating_add(name), SHARED_LIBRARY.len())? == SHARED_LIBRARY {
-                return Ok(true);
-            }
         }
-        Ok(false)
-    }
-
-    fn segments(&self) -> io::Result<Vec<Segment>> {
-        let (table, entry, count) = if self.wide { (32, 54, 56) } else { (28, 42, 44) };
-        let mut segments = Vec::new();
-        for at in self.entries(table, entry, count)? {
-            let fields = if self.wide { [4, 8, 16, 32] } else { [24, 4, 8, 16] };
-            let [flags, offset, address, bytes] = fields.map(|field| at.saturating_add(field));
-            segments.push(Segment {
-                kind: self.half_word(at)?,
-                executable: self.half_word(flags)? & PF_X != 0,
-                address: self.word(address)?.unwrap_or(0),
-                range: self.range(offset, bytes)?,
-            });
+        let filled = kept + got;
+        if holds(window.get(..filled).unwrap_or_default(), needle) {
+            return Ok(true);
         }
-        Ok(segments)
+        // A needle may lie across two windows.
+        let keep = filled.min(needle.len().saturating_sub(1));
+        window.copy_within(filled - keep..filled, 0);
+        (at, kept) = (at + got as u64, keep);
     }
-
-    fn string_tables(&self) -> io::Result<Vec<Range>> {
-        let (table, entry, count) = if self.wide { (40, 58, 60) } else { (32, 46, 48) };
-        let mut tables = Vec::new();
-        for at in self.entries(table, entry, count)? {
-            if self.half_word(at.saturating_add(4))? == SHT_STRTAB {
-                let (offset, bytes) = if self.wide { (24, 32) } else { (16, 20) };
-                tables.push(self.range(at.saturating_add(offset), at.saturating_add(bytes))?);
-            }
-        }
-        Ok(tables)
-    }
-
-    /// Offsets of the entries of a header table, from the fields of the file header that describe
-    /// it.
-    fn entries(&self, table: u64, entry_bytes: u64, count: u64) -> io::Result<Vec<u64>> {
-        let table = self.word(table)?.unwrap_or(0);
-        let (entry_bytes, count) = (self.short(entry_bytes)?, self.short(count)?);
-        if table == 0 || entry_bytes == 0 {
-            return Ok(Vec::new());
-        }
-        let inside = self.length.saturating_sub(table) / entry_bytes;
-        Ok((0..count.min(inside).min(MAX_HEADERS)).map(|i| table + i * entry_bytes).collect())
-    }
-
-    /// The range whose offset and size are at these places, clipped to the file.
-    fn range(&self, offset: u64, bytes: u64) -> io::Result<Range> {
-        let offset = self.word(offset)?.unwrap_or(u64::MAX);
-        let bytes = self.word(bytes)?.unwrap_or(0).min(self.length.saturating_sub(offset));
-        Ok(Range { offset, bytes })
-    }
-
-    /// Whether `needle` is in the range, read through a small window.
-    fn contains(&self, range: Range, needle: &[u8]) -> io::Result<bool> {
-        let mut window = vec![0; WINDOW_BYTES];
-        let end = range.offset.saturating_add(range.bytes);
-        let (mut at, mut kept) = (range.offset, 0);
-        while at < end {
-            let room = usize::try_from(end - at).unwrap_or(usize::MAX).min(WINDOW_BYTES - kept);
-            let got = self.file.read_at(window.get_mut(kept..kept + room).unwrap_or_default(), at)?;
-            if got == 0 {
-                return Ok(false);
-            }
-            let filled = kept + got;
-            if holds(window.get(..filled).unwrap_or_default(), needle) {
-                return Ok(true);
-            }
-            // A needle may lie across two windows.
-            let keep = filled.min(needle.len().saturating_sub(1));
-            window.copy_within(filled - keep..filled, 0);
-            (at, kept) = (at + got as u64, keep);
-        }
-        Ok(false)
-    }
-
-    /// The text at `offset`, up to its NUL.
-    fn text(&self, offset: u64) -> io::Result<String> {
-        let bytes = self.bytes(offset, MAX_NAME_BYTES)?;
-        let text = bytes.split(|b| *b == 0).next().unwrap_or_default();
-        Ok(String::from_utf8_lossy(text).into_owned())
-    }
-
-    /// A word of the file's class.
-    fn word(&self, offset: u64) -> io::Result<Option<u64>> {
-        let bytes = self.bytes(offset, if self.wide { 8 } else { 4 })?;
-        Ok(match *bytes.as_slice() {
-            [a, b, c, d] => Some(u64::from(u32::from_le_bytes([a, b, c, d]))),
-            [a, b, c, d, e, f, g, h] => Some(u64::from_le_bytes([a, b, c, d, e, f, g, h])),
-            _ => None,
-        })
-    }
-
-    fn half_word(&self, offset: u64) -> io::Result<u64> {
-        let bytes = self.bytes(offset, 4)?;
-        Ok(bytes.first_chunk().map_or(0, |b| u64::from(u32::from_le_bytes(*b))))
-    }
-
-    fn short(&self, offset: u64) -> io::Result<u64> {
-        let bytes = self.bytes(offset, 2)?;
-        Ok(bytes.first_chunk().map_or(0, |b| u64::from(u16::from_le_bytes(*b))))
-    }
-
-    /// Up to `count` bytes at `offset`: fewer at the end of the file, none behind it.
-    fn bytes(&self, offset: u64, count: usize) -> io::Result<Vec<u8>> {
-        if offset > self.length.max(HEADER_BYTES) {
-            return Ok(Vec::new());
-        }
-        let mut bytes = vec![0; count];
-        let got = self.file.read_at(&mut bytes, offset)?;
-        bytes.truncate(got);
-        Ok(bytes)
-    }
+    Ok(false)
 }
 
 fn holds(haystack: &[u8], needle: &[u8]) -> bool {
@@ -301,14 +161,6 @@ fn holds(haystack: &[u8], needle: &[u8]) -> bool {
         at = behind;
     }
     false
-}
-
-/// Where in the file the byte at a virtual address is.
-fn offset_of(segments: &[Segment], address: u64) -> Option<u64> {
-    segments.iter().filter(|s| s.kind == PT_LOAD).find_map(|s| {
-        let into = address.checked_sub(s.address).filter(|into| *into < s.range.bytes)?;
-        s.range.offset.checked_add(into)
-    })
 }
 
 /// `e_machine` of this build.
@@ -363,6 +215,7 @@ mod tests {
         put(&mut file, 56, &u16::try_from(segments.len()).unwrap().to_le_bytes());
         put(&mut file, 58, &64_u16.to_le_bytes());
         put(&mut file, 60, &u16::try_from(tables.len()).unwrap().to_le_bytes());
+        put(&mut file, 62, &[0; 2]);
         for (i, s) in segments.iter().enumerate() {
             let at = 64 + i * 56;
             put(&mut file, at, &s.kind.to_le_bytes());

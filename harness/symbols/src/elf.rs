@@ -1,45 +1,23 @@
-//! The little that is read of an ELF file before it is trusted: its build id, what it knows, what
-//! it would cost.
+//! The headers of an ELF file: read before the file is trusted, by whoever looks into a program or
+//! for its symbols.
 //!
-//! Layout (System V gABI, chapter 4): the file header names the tables of program and section
-//! headers; a note is `namesz, descsz, type, name, desc`, name and desc padded to 4; a compressed
-//! section begins with its type and its uncompressed size. 32 and 64 bit, little endian. Reads by
-//! offset, never maps, never takes a length on trust.
+//! `object` knows the layout. This file adds the bounds: no table longer than [`MAX_HEADERS`], no
+//! length taken on trust, contents read by offset and never mapped. 32 and 64 bit, little endian.
 
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What a file's headers tell.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ElfInfo {
-    /// GNU build id; empty where there is none.
-    pub(crate) build_id: Vec<u8>,
-    /// Addresses at which it has code.
-    pub(crate) code: Vec<Range<u64>>,
-    /// Address of what the beginning of the file is mapped to.
-    pub(crate) base: u64,
-    /// How much it knows.
-    pub(crate) knows: Knows,
-    /// Its length in bytes.
-    pub(crate) size: u64,
-}
-
-/// What a file can say about an address; the more, the greater.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Knows {
-    /// At most its exported functions.
-    Exports,
-    /// All functions.
-    Functions,
-    /// Files and lines too.
-    Lines,
-}
+use object::elf::{self, FileHeader32, FileHeader64};
+pub use object::elf::{DT_NEEDED, DT_STRTAB, PT_INTERP, PT_LOAD, SHT_STRTAB};
+use object::read::elf::{CompressionHeader, Dyn, FileHeader, NoteIterator, ProgramHeader, SectionHeader};
+use object::read::{ReadCache, StringTable};
+use object::{LittleEndian, pod};
 
 /// Why a file's headers cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ElfError {
+pub enum ElfError {
     /// The system says why.
     #[error(transparent)]
     Io(#[from] std::io::Error),
@@ -57,268 +35,308 @@ pub(crate) enum ElfError {
     Damaged(&'static str),
 }
 
-const SHT_SYMTAB: u32 = 2;
-const SHT_NOTE: u32 = 7;
-const SHT_NOBITS: u32 = 8;
-const PT_LOAD: u32 = 1;
-const PT_NOTE: u32 = 4;
-const PF_X: u32 = 1;
-const LEAST_PAGE: u64 = 4096;
-const NT_GNU_BUILD_ID: u32 = 3;
-const SHF_COMPRESSED: u64 = 0x800;
-
-/// Most sections read; linked files have a few dozen.
-const MAX_HEADERS: u64 = 1 << 16;
+/// Most headers read of one kind; linked files have a few dozen.
+const MAX_HEADERS: usize = 1 << 16;
 /// Longest note section read; real ones have a few hundred bytes.
 const MAX_NOTES: u64 = 1 << 20;
 /// Longest table of section names read.
 const MAX_NAMES: u64 = 16 << 20;
+/// Longest dynamic section read.
+const MAX_DYNAMIC: u64 = 1 << 20;
 /// zlib cannot compress better than 1032 : 1. A section that says so lies, and its reader would
 /// allocate what it says.
 const MAX_RATIO: u64 = 1032;
 /// Most that all compressed sections of a file may take together.
 const MAX_UNCOMPRESSED: u64 = 4 << 30;
+const LEAST_PAGE: u64 = 4096;
 
-impl ElfInfo {
-    /// Reads the headers of the file at `path`.
-    pub(crate) fn read(path: &Path) -> Result<Self, ElfError> {
-        if !path.metadata()?.is_file() {
-            return Err(ElfError::NotAFile);
-        }
-        let file = File::open(path)?;
-        let size = file.metadata()?.len();
-        Reader { file, size, wide: true }.info()
-    }
+const TOO_EARLY: ElfError = ElfError::Damaged("ends too early");
+
+/// A file with its headers.
+#[derive(Debug)]
+pub struct Image<'f> {
+    file: &'f File,
+    size: u64,
+    /// 64 bit?
+    pub wide: bool,
+    /// `e_machine`.
+    pub machine: u16,
+    /// Program headers; empty where they cannot be read.
+    pub segments: Vec<Segment>,
+    /// Section headers; empty where they cannot be read.
+    pub sections: Vec<Section>,
+    /// What could not be read.
+    damage: Option<&'static str>,
+    /// Index of the section that has the names of sections.
+    names: usize,
 }
 
 /// A program header, the fields of interest.
 #[derive(Debug, Clone, Copy)]
-struct Segment {
-    kind: u32,
-    flags: u32,
-    offset: u64,
-    size: u64,
-    address: u64,
+pub struct Segment {
+    /// `p_type`.
+    pub kind: u32,
+    /// May it be executed?
+    pub executable: bool,
+    /// Where it is in memory, and how long it is there.
+    pub address: u64,
     size_in_memory: u64,
+    align: u64,
+    /// Where it is in the file.
+    pub part: Part,
 }
 
 /// A section header, the fields of interest.
 #[derive(Debug, Clone, Copy)]
-struct Section {
-    name: u64,
-    kind: u32,
-    flags: u64,
-    offset: u64,
-    size: u64,
-    link: u64,
+pub struct Section {
+    name: u32,
+    /// `sh_type`.
+    pub kind: u32,
+    align: u64,
+    /// Its length when it is unpacked, where it is compressed.
+    unpacked: Option<u64>,
+    /// Where it is in the file.
+    pub part: Part,
 }
 
-struct Reader {
-    file: File,
-    size: u64,
-    /// 64 bit?
-    wide: bool,
+/// A part of the file, as the headers tell it: it may lie beyond the end.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// Where it begins.
+    pub offset: u64,
+    /// Its length.
+    pub size: u64,
 }
 
-impl Reader {
-    fn info(mut self) -> Result<ElfInfo, ElfError> {
-        let ident = self.bytes(0, 16.min(self.size))?;
-        let [0x7f, b'E', b'L', b'F', class, order, ..] = ident[..] else { return Err(ElfError::NotElf) };
-        self.wide = match (class, order) {
-            (1, 1) => false,
-            (2, 1) => true,
-            _ => return Err(ElfError::Unsupported),
-        };
-        let header = self.bytes(0, if self.wide { 64 } else { 52 })?;
-        let sections = self.sections(&header)?;
-        self.check_compressed(&sections)?;
-        let segments = self.segments(&header)?;
-        // Sections first: in a file of split-off symbols the segments point to what is no longer
-        // there.
-        let notes = sections.iter().filter(|s| s.kind == SHT_NOTE).map(|s| (s.offset, s.size));
-        let build_id = match self.build_id(notes)? {
-            Some(id) => id,
-            None => {
-                let notes = segments.iter().filter(|s| s.kind == PT_NOTE).map(|s| (s.offset, s.size));
-                self.build_id(notes)?.unwrap_or_default()
-            }
-        };
-        let code = segments.iter().filter(|s| s.kind == PT_LOAD && s.flags & PF_X != 0);
-        let code = code.map(|s| s.address..s.address.saturating_add(s.size_in_memory)).collect();
-        let base = segments.iter().filter(|s| s.kind == PT_LOAD).map(|s| s.address).min().unwrap_or(0);
-        let base = base & !(LEAST_PAGE - 1);
-        Ok(ElfInfo { build_id, code, base, knows: self.knows(&header, &sections)?, size: self.size })
+impl<'f> Image<'f> {
+    /// Reads the headers.
+    ///
+    /// # Errors
+    /// It is no ELF file that can be read. Tables that are damaged are empty instead.
+    pub fn read(file: &'f File) -> Result<Self, ElfError> {
+        let size = file.metadata()?.len();
+        let mut ident = [0; 6];
+        let got = file.read_at(&mut ident, 0)?;
+        if got < ident.len() || !ident.starts_with(&elf::ELFMAG) {
+            return Err(ElfError::NotElf);
+        }
+        match (ident[4], ident[5]) {
+            (1, 1) => Self::headers::<FileHeader32<LittleEndian>>(file, size),
+            (2, 1) => Self::headers::<FileHeader64<LittleEndian>>(file, size),
+            _ => Err(ElfError::Unsupported),
+        }
     }
 
-    fn sections(&self, header: &[u8]) -> Result<Vec<Section>, ElfError> {
-        let (at, entry, count) = if self.wide {
-            (word(header, 40), half(header, 58), half(header, 60))
-        } else {
-            (narrow(header, 32), half(header, 46), half(header, 48))
-        };
-        if at == 0 {
-            return Ok(Vec::new());
-        }
-        let least = if self.wide { 64 } else { 40 };
-        if entry < least {
-            return Err(ElfError::Damaged("section headers too short"));
-        }
-        // More sections than fit into the field: their number is in the size of the first.
-        let count = if count == 0 { self.section(&self.bytes(at, entry)?).size } else { count };
-        let table = self.table(at, entry, count)?;
-        let step = usize::try_from(entry).map_err(|_wide| ElfError::Damaged("section headers too long"))?;
-        Ok(table.chunks_exact(step).map(|raw| self.section(raw)).collect())
+    fn headers<E: FileHeader<Endian = LittleEndian>>(file: &'f File, size: u64) -> Result<Self, ElfError> {
+        let data = &ReadCache::new(file);
+        let header = E::parse(data).map_err(|_short| TOO_EARLY)?;
+        let mut damage = None;
+        let mut or_damaged = |told| damage = Some(told);
+        let segments = segments(header, data).unwrap_or_else(|| {
+            or_damaged("program headers that it does not have");
+            Vec::new()
+        });
+        let sections = sections(header, data).unwrap_or_else(|| {
+            or_damaged("section headers that it does not have");
+            Vec::new()
+        });
+        let names = header.section_strings_index(LittleEndian, data).map_or(usize::MAX, |index| index.0);
+        let (wide, machine) = (header.is_type_64(), header.e_machine(LittleEndian));
+        Ok(Self { file, size, wide, machine, segments, sections, damage, names })
     }
 
-    fn section(&self, raw: &[u8]) -> Section {
-        let (name, kind) = (narrow(raw, 0), narrow32(raw, 4));
+    /// The entries of the dynamic section: tag and value.
+    #[must_use]
+    pub fn dynamic(&self) -> Vec<(i64, u64)> {
+        let Some(dynamic) = self.segments.iter().find(|s| s.kind == elf::PT_DYNAMIC) else {
+            return Vec::new();
+        };
+        let bytes = self.some(dynamic.part, MAX_DYNAMIC);
         if self.wide {
-            let (flags, offset, size, link) = (word(raw, 8), word(raw, 24), word(raw, 32), narrow(raw, 40));
-            Section { name, kind, flags, offset, size, link }
+            entries::<FileHeader64<LittleEndian>>(&bytes)
         } else {
-            let (flags, offset, size, link) =
-                (narrow(raw, 8), narrow(raw, 16), narrow(raw, 20), narrow(raw, 24));
-            Section { name, kind, flags, offset, size, link }
+            entries::<FileHeader32<LittleEndian>>(&bytes)
         }
     }
 
-    fn segments(&self, header: &[u8]) -> Result<Vec<Segment>, ElfError> {
-        let (at, entry, count) = if self.wide {
-            (word(header, 32), half(header, 54), half(header, 56))
-        } else {
-            (narrow(header, 28), half(header, 42), half(header, 44))
-        };
-        let least = if self.wide { 56 } else { 32 };
-        if at == 0 || count == 0 {
-            return Ok(Vec::new());
+    /// Where in the file the byte at a virtual address is.
+    #[must_use]
+    pub fn offset_of(&self, address: u64) -> Option<u64> {
+        self.segments.iter().filter(|s| s.kind == elf::PT_LOAD).find_map(|s| {
+            let into = address.checked_sub(s.address).filter(|into| *into < s.part.size)?;
+            s.part.offset.checked_add(into)
+        })
+    }
+
+    /// What there is of a part, up to so many bytes.
+    #[must_use]
+    pub fn some(&self, part: Part, most: u64) -> Vec<u8> {
+        let size = part.size.min(most).min(self.size.saturating_sub(part.offset));
+        self.bytes(Part { size, ..part }).unwrap_or_default()
+    }
+
+    /// A part, all of which the file must have.
+    fn bytes(&self, part: Part) -> Result<Vec<u8>, ElfError> {
+        if part.offset.checked_add(part.size).is_none_or(|end| end > self.size) {
+            return Err(TOO_EARLY);
         }
-        if entry < least {
-            return Err(ElfError::Damaged("program headers too short"));
+        let mut bytes = vec![0; usize::try_from(part.size).map_err(|_wide| TOO_EARLY)?];
+        self.file.read_exact_at(&mut bytes, part.offset)?;
+        Ok(bytes)
+    }
+
+    fn info(&self) -> Result<ElfInfo, ElfError> {
+        if let Some(damage) = self.damage {
+            return Err(ElfError::Damaged(damage));
         }
-        let table = self.table(at, entry, count)?;
-        let step = usize::try_from(entry).map_err(|_wide| ElfError::Damaged("program headers too long"))?;
-        let segment = |raw: &[u8]| {
-            let kind = narrow32(raw, 0);
-            let [offset, address, size, size_in_memory] = if self.wide {
-                [8, 16, 32, 40].map(|at| word(raw, at))
+        self.check_compressed()?;
+        let loaded = || self.segments.iter().filter(|s| s.kind == elf::PT_LOAD);
+        let code = loaded().filter(|s| s.executable);
+        let code = code.map(|s| s.address..s.address.saturating_add(s.size_in_memory)).collect();
+        let base = loaded().map(|s| s.address).min().unwrap_or(0) & !(LEAST_PAGE - 1);
+        Ok(ElfInfo { build_id: self.build_id()?, code, base, knows: self.knows()?, size: self.size })
+    }
+
+    /// Sections first: in a file of split-off symbols the segments point to what is no longer
+    /// there.
+    fn build_id(&self) -> Result<Vec<u8>, ElfError> {
+        let sections = self.sections.iter().filter(|s| s.kind == elf::SHT_NOTE).map(|s| (s.part, s.align));
+        let segments = self.segments.iter().filter(|s| s.kind == elf::PT_NOTE).map(|s| (s.part, s.align));
+        for (part, align) in sections.chain(segments) {
+            let notes = self.bytes(Part { size: part.size.min(MAX_NOTES), ..part })?;
+            let found = if self.wide {
+                build_id::<FileHeader64<LittleEndian>>(&notes, align)
             } else {
-                [4, 8, 16, 20].map(|at| narrow(raw, at))
+                build_id::<FileHeader32<LittleEndian>>(&notes, u32::try_from(align).unwrap_or(0))
             };
-            let flags = narrow32(raw, if self.wide { 4 } else { 24 });
-            Segment { kind, flags, offset, size, address, size_in_memory }
-        };
-        Ok(table.chunks_exact(step).map(segment).collect())
-    }
-
-    fn table(&self, at: u64, entry: u64, count: u64) -> Result<Vec<u8>, ElfError> {
-        if count > MAX_HEADERS {
-            return Err(ElfError::Damaged("too many headers"));
+            if let Some(id) = found {
+                return Ok(id);
+            }
         }
-        self.bytes(at, entry.saturating_mul(count))
+        Ok(Vec::new())
     }
 
-    /// The build id in the notes at the first of `parts` (offset, size) that has one.
-    fn build_id(&self, mut parts: impl Iterator<Item = (u64, u64)>) -> Result<Option<Vec<u8>>, ElfError> {
-        parts
-            .find_map(|(offset, size)| match self.bytes(offset, size.min(MAX_NOTES)) {
-                Ok(notes) => build_id_note(&notes).map(|id| Ok(id.to_vec())),
-                Err(error) => Some(Err(error)),
-            })
-            .transpose()
-    }
-
-    fn check_compressed(&self, sections: &[Section]) -> Result<(), ElfError> {
+    fn check_compressed(&self) -> Result<(), ElfError> {
         let mut total = 0u64;
-        for section in sections.iter().filter(|s| s.flags & SHF_COMPRESSED != 0 && s.kind != SHT_NOBITS) {
-            let header = self.bytes(section.offset, section.size.min(if self.wide { 24 } else { 12 }))?;
-            let size = if self.wide { word(&header, 8) } else { narrow(&header, 4) };
-            total = total.saturating_add(size);
-            if size > section.size.saturating_mul(MAX_RATIO) || total > MAX_UNCOMPRESSED {
+        for (section, unpacked) in self.sections.iter().filter_map(|s| Some((s, s.unpacked?))) {
+            total = total.saturating_add(unpacked);
+            if unpacked > section.part.size.saturating_mul(MAX_RATIO) || total > MAX_UNCOMPRESSED {
                 return Err(ElfError::Damaged("a compressed section is larger than it can be"));
             }
         }
         Ok(())
     }
 
-    fn knows(&self, header: &[u8], sections: &[Section]) -> Result<Knows, ElfError> {
-        let names_at = half(header, if self.wide { 62 } else { 50 });
-        // As with their number: an index that does not fit is in the first section.
-        let names_at = if names_at == 0xffff { sections.first().map_or(0, |s| s.link) } else { names_at };
-        let names = usize::try_from(names_at).ok().and_then(|index| sections.get(index));
-        let names = match names {
-            Some(part) => self.bytes(part.offset, part.size.min(MAX_NAMES))?,
+    fn knows(&self) -> Result<Knows, ElfError> {
+        let names = match self.sections.get(self.names) {
+            Some(Section { part, .. }) => self.bytes(Part { size: part.size.min(MAX_NAMES), ..*part })?,
             None => Vec::new(),
         };
-        let has = |wanted: &[u8]| {
-            sections.iter().any(|section| {
-                let at = usize::try_from(section.name).ok();
-                let name = at.and_then(|at| names.get(at..)).unwrap_or_default();
-                section.kind != SHT_NOBITS
-                    && section.size > 0
-                    && name.strip_prefix(wanted).is_some_and(|n| n.first() == Some(&0))
-            })
-        };
-        Ok(if has(b".debug_info") {
+        let names = StringTable::new(&*names, 0, names.len() as u64);
+        let is_there = |s: &&Section| s.kind != elf::SHT_NOBITS && s.part.size > 0;
+        let mut there = self.sections.iter().filter(is_there);
+        Ok(if there.clone().any(|s| names.get(s.name).is_ok_and(|name| name == b".debug_info")) {
             Knows::Lines
-        } else if sections.iter().any(|s| s.kind == SHT_SYMTAB && s.size > 0) {
+        } else if there.any(|s| s.kind == elf::SHT_SYMTAB) {
             Knows::Functions
         } else {
             Knows::Exports
         })
     }
+}
 
-    /// `length` bytes at `offset`, all of which the file must have.
-    fn bytes(&self, offset: u64, length: u64) -> Result<Vec<u8>, ElfError> {
-        const BEYOND: ElfError = ElfError::Damaged("ends too early");
-        if offset.checked_add(length).is_none_or(|end| end > self.size) {
-            return Err(BEYOND);
-        }
-        let length = usize::try_from(length).map_err(|_wide| BEYOND)?;
-        let mut bytes = vec![0; length];
-        self.file.read_exact_at(&mut bytes, offset)?;
-        Ok(bytes)
+fn segments<E: FileHeader<Endian = LittleEndian>>(
+    header: &E,
+    data: &ReadCache<&File>,
+) -> Option<Vec<Segment>> {
+    let e = LittleEndian;
+    if header.phnum(e, data).ok()? > MAX_HEADERS {
+        return None;
     }
+    let segment = |s: &E::ProgramHeader| Segment {
+        kind: s.p_type(e),
+        executable: s.p_flags(e) & elf::PF_X != 0,
+        address: s.p_vaddr(e).into(),
+        size_in_memory: s.p_memsz(e).into(),
+        align: s.p_align(e).into(),
+        part: Part { offset: s.p_offset(e).into(), size: s.p_filesz(e).into() },
+    };
+    Some(header.program_headers(e, data).ok()?.iter().map(segment).collect())
 }
 
-/// The build id among `notes`.
-fn build_id_note(mut notes: &[u8]) -> Option<&[u8]> {
-    loop {
-        let (header, rest) = notes.split_first_chunk::<12>()?;
-        let (name_size, size) = (narrow(header, 0), narrow(header, 4));
-        let (name, rest) = padded(rest, name_size)?;
-        if narrow32(header, 8) == NT_GNU_BUILD_ID && name == b"GNU\0" {
-            return rest.get(..usize::try_from(size).ok()?);
-        }
-        notes = padded(rest, size)?.1;
+fn sections<E: FileHeader<Endian = LittleEndian>>(
+    header: &E,
+    data: &ReadCache<&File>,
+) -> Option<Vec<Section>> {
+    let e = LittleEndian;
+    if header.shnum(e, data).ok()? > MAX_HEADERS {
+        return None;
     }
+    let section = |s: &E::SectionHeader| {
+        let kind = s.sh_type(e);
+        let unpacked = match kind {
+            elf::SHT_NOBITS => None,
+            _ => s.compression(e, data).ok()?.map(|(header, ..)| header.ch_size(e).into()),
+        };
+        let part = Part { offset: s.sh_offset(e).into(), size: s.sh_size(e).into() };
+        Some(Section { name: s.sh_name(e), kind, align: s.sh_addralign(e).into(), unpacked, part })
+    };
+    header.section_headers(e, data).ok()?.iter().map(section).collect()
 }
 
-/// Splits off `length` bytes and what pads them to a multiple of 4; the last padding may be
-/// missing.
-fn padded(bytes: &[u8], length: u64) -> Option<(&[u8], &[u8])> {
-    let length = usize::try_from(length).ok()?;
-    let taken = bytes.get(..length)?;
-    let next = length.checked_next_multiple_of(4)?.min(bytes.len());
-    Some((taken, bytes.get(next..)?))
+fn entries<E: FileHeader<Endian = LittleEndian>>(bytes: &[u8]) -> Vec<(i64, u64)> {
+    let count = bytes.len() / size_of::<E::Dyn>();
+    let entries = pod::slice_from_bytes::<E::Dyn>(bytes, count).map_or(&[][..], |(entries, _)| entries);
+    let entries = entries.iter().map(|entry| (entry.tag(LittleEndian), entry.val(LittleEndian)));
+    entries.take_while(|(tag, _)| *tag != elf::DT_NULL).collect()
 }
 
-fn half(bytes: &[u8], at: usize) -> u64 {
-    field(bytes, at).map_or(0, |raw| u64::from(u16::from_le_bytes(raw)))
+/// The build id among these notes.
+fn build_id<E: FileHeader<Endian = LittleEndian>>(notes: &[u8], align: E::Word) -> Option<Vec<u8>> {
+    let mut notes = NoteIterator::<E>::new(LittleEndian, align, notes).ok()?;
+    while let Some(note) = notes.next().ok()? {
+        if note.n_type(LittleEndian) == elf::NT_GNU_BUILD_ID && note.name() == elf::ELF_NOTE_GNU {
+            return Some(note.desc().to_vec());
+        }
+    }
+    None
 }
 
-fn narrow32(bytes: &[u8], at: usize) -> u32 {
-    field(bytes, at).map_or(0, u32::from_le_bytes)
+/// What a file's headers tell of its symbols.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ElfInfo {
+    /// GNU build id; empty where there is none.
+    pub build_id: Vec<u8>,
+    /// Addresses at which it has code.
+    pub code: Vec<Range<u64>>,
+    /// Address of what the beginning of the file is mapped to.
+    pub base: u64,
+    /// How much it knows.
+    pub knows: Knows,
+    /// Its length in bytes.
+    pub size: u64,
 }
 
-fn narrow(bytes: &[u8], at: usize) -> u64 {
-    u64::from(narrow32(bytes, at))
+/// What a file can say about an address; the more, the greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Knows {
+    /// At most its exported functions.
+    Exports,
+    /// All functions.
+    Functions,
+    /// Files and lines too.
+    Lines,
 }
 
-fn word(bytes: &[u8], at: usize) -> u64 {
-    field(bytes, at).map_or(0, u64::from_le_bytes)
-}
-
-/// `N` bytes at `at`; headers were checked to be long enough, a short one reads as zeroes.
-fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..)?.first_chunk().copied()
+impl ElfInfo {
+    /// Reads the headers of the file at `path`.
+    ///
+    /// # Errors
+    /// It is no ELF file, or one that no symbols should be read of.
+    pub fn read(path: &Path) -> Result<Self, ElfError> {
+        if !path.metadata()?.is_file() {
+            return Err(ElfError::NotAFile);
+        }
+        Image::read(&File::open(path)?)?.info()
+    }
 }

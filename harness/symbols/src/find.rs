@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::elf::{ElfError, ElfInfo, Knows};
-use crate::symbolizer::{ModuleRef, NotSymbolised};
+use crate::module::{ModuleRef, NotSymbolised};
 
 /// Where distributions put files with symbols.
 pub(crate) const SYSTEM_DEBUG_DIRS: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];

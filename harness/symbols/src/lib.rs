@@ -14,8 +14,10 @@
 #![forbid(unsafe_code)]
 
 mod demangle;
-mod elf;
+pub mod elf;
 mod find;
+mod module;
 mod symbolizer;
 
-pub use symbolizer::{Build, ModuleRef, NotSymbolised, Options, Symbol, Symbolizer};
+pub use module::{ModuleRef, NotSymbolised};
+pub use symbolizer::{Build, Options, Symbol, Symbolizer};

@@ -8,7 +8,7 @@ use plotters::prelude::*;
 use plotters::style::register_font;
 
 use super::plot::{Plot, PlotKind, Role};
-use crate::registry::RenderError;
+use crate::error::RenderError;
 
 /// Larger than it is shown: SVG coordinates are whole numbers, and thick lines of a bitmap are not
 /// smoothed. Its text is still read where it is shrunk to the width of a phone.

@@ -15,9 +15,9 @@ pub(crate) use plot::{Plot, Role, plots_of, plots_of_suite};
 pub(crate) use png::png;
 pub(crate) use svg::{inline_svg, svg_file};
 
-use memgate_model::{RunReport, TestReport, Verdict};
+use memgate_model::{RunReport, TestReport};
 
-use crate::registry::RenderError;
+use crate::error::RenderError;
 
 /// A picture with the name of its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub(crate) fn planned(report: &RunReport) -> Vec<Planned<'_>> {
         .flat_map(|suite| suite.tests.iter().map(|test| (suite.name.as_str(), test)))
         .filter(|(_, test)| !test.curve.is_empty() || !test.growth.is_empty())
         .collect();
-    tests.sort_by_key(|(_, test)| std::cmp::Reverse(severity(test)));
+    tests.sort_by_key(|(_, test)| std::cmp::Reverse(test.verdict));
     tests.truncate(MAX_TESTS);
     let of_tests =
         tests.into_iter().map(|(suite, test)| (Some(test), format!("{suite}.{}", test.id), plots_of(test)));
@@ -83,17 +83,6 @@ pub(crate) fn planned(report: &RunReport) -> Vec<Planned<'_>> {
         }
     }
     planned
-}
-
-/// The worst first.
-pub(crate) const fn severity(test: &TestReport) -> u8 {
-    match test.verdict {
-        Verdict::Fail => 4,
-        Verdict::Error => 3,
-        Verdict::Warn => 2,
-        Verdict::NotJudged => 1,
-        Verdict::Pass => 0,
-    }
 }
 
 /// Only what every file system takes, and not too long.

@@ -5,7 +5,7 @@ use png::{BitDepth, ColorType, Encoder};
 
 use super::draw::{SIZE, Threshold, draw, with_font};
 use super::plot::Plot;
-use crate::registry::RenderError;
+use crate::error::RenderError;
 
 /// At twice the size it is meant to be shown in.
 pub(crate) fn png(plot: &Plot) -> Result<Vec<u8>, RenderError> {

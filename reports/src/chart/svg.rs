@@ -5,8 +5,8 @@ use plotters::prelude::*;
 
 use super::draw::{SIZE, Threshold, draw, with_font};
 use super::plot::Plot;
+use crate::error::RenderError;
 use crate::html::escape;
-use crate::registry::RenderError;
 
 /// The colours of `draw`, and the variables of the page that stand for them.
 const VARIABLES: [(&str, &str); 6] = [

@@ -2,7 +2,7 @@
 
 use super::write::Html;
 use crate::chart::{Plot, Role, inline_svg};
-use crate::registry::RenderError;
+use crate::error::RenderError;
 
 pub(super) fn figure(html: &mut Html, plot: &Plot) -> Result<(), RenderError> {
     html.markup("<figure><figcaption>").text(&plot.title()).markup("</figcaption>").svg(&inline_svg(plot)?);

@@ -7,7 +7,7 @@ use memgate_model::{LeakKind, RunReport, format_bytes};
 use serde::Serialize;
 
 use super::write::Html;
-use crate::registry::RenderError;
+use crate::error::RenderError;
 use crate::stacks::{Frames, Stack, stacks};
 
 /// Stacks that are shown: the largest. What a page can draw, and what anybody looks at.

@@ -3,7 +3,8 @@
 use memgate_model::{Frame, Leak, LeakKind, format_bytes};
 
 use super::write::Html;
-use crate::human::{holder, waive_command};
+use crate::holder::holder;
+use crate::human::waive_command;
 use crate::names::{in_module, of_frame};
 use crate::stacks::own;
 

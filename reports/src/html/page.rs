@@ -1,13 +1,14 @@
 //! The frame of the page, and what stands on top of it.
 
-use memgate_model::{RunReport, SuiteReport, Verdict};
+use memgate_model::{RunReport, SuiteReport};
 use sha2::{Digest as _, Sha256};
 
 use super::write::Html;
 use super::{icicle, sections, test};
 use crate::culprit;
-use crate::registry::RenderError;
+use crate::error::RenderError;
 use crate::summary::{headline, reasons};
+use crate::words::verdict_word;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -139,7 +140,7 @@ fn origin(page: &mut Html, report: &RunReport) {
         page.markup("</dd>");
     }
     let suite = |suite: &SuiteReport| {
-        let tests = crate::human::counted(crate::human::tests_of(suite), "test");
+        let tests = crate::words::counted(crate::words::tests_of(suite), "test");
         format!("{} ({tests}, screened in {:.1} s)", suite.name, suite.screened_s)
     };
     let shown: Vec<_> = report.suites.iter().take(SUITES).map(suite).collect();
@@ -152,7 +153,7 @@ fn origin(page: &mut Html, report: &RunReport) {
     page.text(&format!(", {:.1} s in all, exit code {}", report.duration_s, report.exit_code))
         .markup("</dd>");
     if let Some(machine) = &origin.machine {
-        let processors = crate::human::counted(machine.processors, "processor");
+        let processors = crate::words::counted(machine.processors, "processor");
         let words = [&machine.host, &machine.system, &machine.kernel, &machine.architecture, &processors];
         let known: Vec<&str> =
             words.into_iter().map(String::as_str).filter(|word| !word.is_empty()).collect();
@@ -168,16 +169,5 @@ fn origin(page: &mut Html, report: &RunReport) {
 fn fact(page: &mut Html, name: &'static str, value: &str) {
     if !value.is_empty() {
         page.element("dt", name).element("dd", value);
-    }
-}
-
-/// Class and word of a verdict.
-pub(super) const fn verdict_word(verdict: Verdict) -> (&'static str, &'static str) {
-    match verdict {
-        Verdict::Fail => ("fail", "FAIL"),
-        Verdict::Error => ("error", "ERROR"),
-        Verdict::Warn => ("warn", "WARN"),
-        Verdict::NotJudged => ("not_judged", "NOT JUDGED"),
-        Verdict::Pass => ("pass", "PASS"),
     }
 }

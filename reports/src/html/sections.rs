@@ -10,9 +10,10 @@ use super::leak;
 use super::write::Html;
 use crate::chart::plots_of_suite;
 use crate::dates::days_until;
-use crate::human::{app_memory, counted, hunted, lifetimes, one_time_groups, times};
-use crate::registry::RenderError;
+use crate::error::RenderError;
+use crate::human::{app_memory, hunted, lifetimes, one_time_groups, times};
 use crate::summary::qualified;
+use crate::words::counted;
 
 /// Waivers that end this soon are told.
 const SOON_DAYS: i64 = 14;

@@ -4,20 +4,20 @@
 use std::collections::BTreeSet;
 
 use memgate_model::{
-    MetricValue, Outcome, RunReport, SuiteReport, TestReport, Unit, Verdict, format_bytes, format_count,
-    format_value,
+    MetricValue, Outcome, RunReport, Runner, SuiteReport, TestReport, ThresholdSource, Unit, Verdict,
+    format_bytes, format_count, format_value,
 };
 
 use super::figure::figure;
 use super::leak;
-use super::page::verdict_word;
 use super::write::Html;
 use crate::chart::plots_of;
-use crate::clean;
-use crate::human::{own_outcome, per, waive_until, wide};
-use crate::registry::RenderError;
-use crate::rerun;
-use crate::summary::{Anchors, in_short, leaked_bytes, not_passed, qualified, statistics};
+use crate::error::RenderError;
+use crate::human::{per, wide};
+use crate::summary::{Anchors, in_short, qualified, statistics};
+use crate::words::{own_outcome, verdict_word, waive_until};
+use crate::worst::{leaked_bytes, not_passed};
+use crate::{clean, rerun};
 
 /// Bodies that are part of the page; all others are lines of a text until they are opened, in the
 /// order of their rows.
@@ -27,7 +27,7 @@ const MANY: usize = 300;
 
 pub(super) fn list(report: &RunReport) -> Result<Html, RenderError> {
     let mut html = Html::default();
-    let total: usize = report.suites.iter().map(crate::human::tests_of).sum();
+    let total: usize = report.suites.iter().map(crate::words::tests_of).sum();
     if total == 0 {
         return Ok(html);
     }
@@ -86,7 +86,7 @@ impl Clean {
     fn suite(&mut self, suite: &SuiteReport, clean: Option<&clean::Figures>) {
         self.suites.text(&suite.name).markup("\t");
         if let Some(figures) = clean {
-            let steps = how_unconfirmed(Verdict::Pass, &suite.runner);
+            let steps = how_unconfirmed(Verdict::Pass, suite.runner);
             let mut body = Html::default();
             self::figures(&mut body, figures);
             method(&mut body, &[steps]);
@@ -128,7 +128,7 @@ fn toolbar(html: &mut Html, report: &RunReport, total: usize) {
     }
     html.markup("<label>Sort <select id=sort><option value=worst>worst first<option value=bytes>leaked bytes<option value=time>duration<option value=name>name</select></label>");
     html.markup("<output id=count aria-live=polite>")
-        .text(&crate::human::counted(total, "test"))
+        .text(&crate::words::counted(total, "test"))
         .markup("</output></form>\n");
 }
 
@@ -247,7 +247,9 @@ fn figures(html: &mut Html, figures: &clean::Figures) {
         }
         html.markup("<td class=n>");
         if let Some(threshold) = &value.threshold {
-            html.text(&format_value(*metric, threshold.limit)).markup("<td>").text(&threshold.source);
+            html.text(&format_value(*metric, threshold.limit))
+                .markup("<td>")
+                .text(&threshold.source.to_string());
         } else {
             html.markup("<td class=faint>none");
         }
@@ -279,7 +281,7 @@ fn how(suite: &SuiteReport, test: &TestReport) -> Vec<String> {
     }
     let mut steps = Vec::new();
     if !test.confirmed {
-        steps.push(how_unconfirmed(test.verdict, &suite.runner));
+        steps.push(how_unconfirmed(test.verdict, suite.runner));
     } else {
         let warm_up = if test.warm_up > 0 {
             format!(", {} of warm-up before those that count", test.warm_up)
@@ -300,16 +302,21 @@ fn how(suite: &SuiteReport, test: &TestReport) -> Vec<String> {
 }
 
 /// Of a test that was not run alone.
-fn how_unconfirmed(verdict: Verdict, runner: &str) -> String {
+fn how_unconfirmed(verdict: Verdict, runner: Runner) -> String {
     match (verdict, runner) {
-        (Verdict::Pass, "junit") => "Its class did not grow in the last rounds of the suite, so it was not run alone.",
+        (Verdict::Pass, Runner::Junit) => "Its class did not grow in the last rounds of the suite, so it was not run alone.",
         (Verdict::Pass, _) => "It ran once, and what it left behind is within the thresholds or not judged, so it was not run again.",
         _ => "It was not confirmed by running it alone.",
     }
     .to_owned()
 }
 
-fn against(metric: memgate_model::Metric, value: &MetricValue, limit: f64, source: &str) -> String {
+fn against(
+    metric: memgate_model::Metric,
+    value: &MetricValue,
+    limit: f64,
+    source: &ThresholdSource,
+) -> String {
     let judged = if value.low > limit {
         "the whole interval is above"
     } else if value.high <= limit {

@@ -1,11 +1,10 @@
 //! One judged test as text: headline, reason, leak groups with their stacks.
 
-use memgate_model::{
-    HolderStep, Leak, LeakKind, Metric, Outcome, SuiteReport, TestReport, Verdict, format_bytes,
-};
+use memgate_model::{Leak, LeakKind, Metric, SuiteReport, TestReport, Verdict, format_amount, format_bytes};
 
 use crate::culprit;
-use crate::human::figures::{GAP, amount_of, suite_figures, test_figures};
+use crate::holder::holder;
+use crate::human::figures::{GAP, suite_figures, test_figures};
 use crate::human::paint::Paint;
 use crate::human::stack::{stack_lines, width};
 use crate::rerun::quoted;
@@ -156,68 +155,6 @@ fn java_leak(leak: &Leak, style: &BlockStyle) -> String {
     text
 }
 
-/// `held by static com.example.Registry.cache → java.util.HashMap.table[x]`; empty where nothing is
-/// known.
-pub(crate) fn holder(leak: &Leak) -> String {
-    let (root, way) = local_variable(&leak.holder);
-    let steps = way.iter().enumerate().map(|(index, step)| {
-        // The kind of the root tells why it stays; of the others the name does.
-        let is_root = index == 0 && root.is_none();
-        let kind = if is_root { format!("{} ", visible(&step.kind)) } else { String::new() };
-        let before = index.checked_sub(1).and_then(|before| way.get(before));
-        let same_package = before.is_some_and(|before| package(&before.owner) == package(&step.owner));
-        let owner = visible(if same_package { simple(&step.owner) } else { &step.owner });
-        match step.name.as_str() {
-            "" => format!("{kind}{owner}"),
-            name if name.starts_with('[') => format!("{kind}{owner}{}", visible(name)),
-            name => format!("{kind}{owner}.{}", visible(name)),
-        }
-    });
-    let steps: Vec<String> = root.iter().cloned().chain(steps).collect();
-    if steps.is_empty() { String::new() } else { format!("held by  {}", steps.join(" → ")) }
-}
-
-/// The root alone, as one line has room for it: `Registry.cache`, `a local variable of Worker.run`.
-pub(crate) fn short_holder(leak: &Leak) -> Option<String> {
-    let (local, way) = local_variable(&leak.holder);
-    if local.is_some() {
-        let [thread, frame, ..] = leak.holder.as_slice() else { return None };
-        let method = frame.name.split('(').next().unwrap_or_default();
-        let (class, method) = (visible(simple(&frame.owner)), visible(method));
-        return Some(format!("a local variable of {class}.{method} in thread {}", visible(&thread.owner)));
-    }
-    let root = way.first()?;
-    let kind = if root.kind == "static" { String::new() } else { format!("{} ", visible(&root.kind)) };
-    let name = match root.name.as_str() {
-        "" => String::new(),
-        name if name.starts_with('[') => visible(name).into_owned(),
-        name => format!(".{}", visible(name)),
-    };
-    Some(format!("{kind}{}{name}", visible(simple(&root.owner))))
-}
-
-/// `HashMap$Node` of `java.util.HashMap$Node`.
-fn simple(class: &str) -> &str {
-    class[package(class).len()..].trim_start_matches('.')
-}
-
-/// A thread and a frame of its stack are one root: `a local variable of Worker.run (Worker.java:12)
-/// in thread pool-…`.
-fn local_variable(holder: &[HolderStep]) -> (Option<String>, &[HolderStep]) {
-    let [thread, frame, way @ ..] = holder else { return (None, holder) };
-    if thread.kind != "thread" || frame.kind != "stack" {
-        return (None, holder);
-    }
-    let method = visible(&frame.name).replace('(', " (");
-    let place = format!("{}.{method}", visible(&frame.owner));
-    (Some(format!("a local variable of {place} in thread {}", visible(&thread.owner))), way)
-}
-
-/// `java.util` of `java.util.HashMap$Node`; empty in the default package.
-fn package(class: &str) -> &str {
-    class.rsplit_once('.').map_or("", |(package, _)| package)
-}
-
 /// The memory curve of a test that did not come to its end.
 fn last_known_curve(test: &TestReport) -> String {
     let Some(metric) =
@@ -229,7 +166,7 @@ fn last_known_curve(test: &TestReport) -> String {
     let ([first, ..], [.., last]) = (points.as_slice(), points.as_slice()) else { return String::new() };
     let peak = points.iter().map(|point| point.value).fold(f64::NEG_INFINITY, f64::max);
     let [first_amount, peak, last_amount] =
-        [first.value, peak, last.value].map(|value| amount_of(metric, value));
+        [first.value, peak, last.value].map(|value| format_amount(metric, value));
     // Exact enough: a curve of a hundred days has fewer nanoseconds than an f64 has whole numbers.
     #[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
     let seconds = last.t_ns.saturating_sub(first.t_ns) as f64 / 1e9;
@@ -247,17 +184,6 @@ fn headline(verdict: Verdict, name: &str, figure: Option<String>, style: &BlockS
     let label = style.paint.verdict(verdict, format!("{label:4}"));
     let figure = figure.map_or_else(String::new, |figure| format!("{GAP}{figure}"));
     format!("{label}  {}{figure}\n", style.paint.strong(name))
-}
-
-/// What became of a test by itself, in words that fit after its name.
-pub(crate) const fn own_outcome(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Passed => "passed",
-        Outcome::Failed => "failed by itself",
-        Outcome::Skipped => "skipped itself",
-        Outcome::Crashed => "crashed",
-        Outcome::TimedOut => "timed out",
-    }
 }
 
 fn push(text: &mut String, line: &str) {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use memgate_model::{
-    Leak, LeakKind, Level, Metric, MetricValue, Per, SuiteReport, TestReport, Threshold, Unit, Verdict,
-    format_count, format_value,
+    Leak, LeakKind, Level, Metric, MetricValue, Per, SuiteReport, TestReport, Threshold, ThresholdSource,
+    Verdict, format_amount, format_count, format_value,
 };
 
 use crate::visible::visible;
@@ -29,7 +29,7 @@ pub(crate) fn test_figures(test: &TestReport) -> Vec<String> {
         bytes.count = test
             .metrics
             .get(&Metric::NativeLiveAllocations)
-            .map(|count| amount_of(Metric::NativeLiveAllocations, count.value));
+            .map(|count| format_amount(Metric::NativeLiveAllocations, count.value));
         figures.retain(|figure| figure.metric != Metric::NativeLiveAllocations);
     }
     let of_java = |leak: &&Leak| leak.kind == LeakKind::Java && leak.waiver.is_none();
@@ -57,18 +57,6 @@ pub(crate) fn suite_figures(suite: &SuiteReport) -> (Vec<String>, Option<Verdict
     (exceeding.iter().map(Figure::text).collect(), verdict)
 }
 
-/// `12 allocations`, `1 descriptor`, `48.0 KiB`, `12.0 MiB RSS`.
-pub(crate) fn amount_of(metric: Metric, value: f64) -> String {
-    let amount = format_value(metric, value);
-    match (noun(metric), metric.unit()) {
-        ("", _) => amount,
-        (noun, Unit::Count) if amount != "1" && metric != Metric::JavaClassesLoaded => {
-            format!("{amount} {noun}s")
-        }
-        (noun, _) => format!("{amount} {noun}"),
-    }
-}
-
 /// Between the parts of a headline.
 pub(crate) const GAP: &str = "   ";
 
@@ -87,8 +75,11 @@ struct Figure {
 impl Figure {
     fn new(metric: Metric, value: &MetricValue, threshold: &Threshold) -> Self {
         let Threshold { limit, level, source } = threshold;
-        let source = if source == "default" { String::new() } else { format!(", {}", visible(source)) };
-        let (amount, limit) = (amount_of(metric, value.value), format_value(metric, *limit));
+        let source = match source {
+            ThresholdSource::Default => String::new(),
+            ThresholdSource::File(place) => format!(", {}", visible(place)),
+        };
+        let (amount, limit) = (format_amount(metric, value.value), format_value(metric, *limit));
         let amount = format!("{amount} per {} (allowed {limit}{source})", per(value.per));
         Self { metric, level: *level, amount, count: None, basis: basis(metric, value) }
     }
@@ -154,26 +145,6 @@ fn interval(metric: Metric, low: f64, high: f64) -> String {
     }
 }
 
-const fn noun(metric: Metric) -> &'static str {
-    match metric {
-        Metric::NativeLiveBytes => "",
-        Metric::NativeLiveAllocations => "allocation",
-        Metric::JavaLiveBytes => "of Java objects",
-        Metric::JavaLiveObjects => "object",
-        Metric::JavaDirectBytes => "of direct buffers",
-        Metric::JavaThreads => "Java thread",
-        Metric::JavaJniGlobals => "JNI global reference",
-        Metric::JavaClassesLoaded => "more of loaded classes",
-        Metric::JavaMetaspace => "of metaspace",
-        Metric::JavaAllocatedBytes => "allocated",
-        Metric::JavaHeapUsed => "of used Java heap",
-        Metric::OsRss => "RSS",
-        Metric::OsPss => "PSS",
-        Metric::OsThreads => "thread",
-        Metric::OsFds => "descriptor",
-    }
-}
-
 pub(crate) const fn per(per: Per) -> &'static str {
     match per {
         Per::Iteration => "iteration",
@@ -185,23 +156,6 @@ pub(crate) const fn per(per: Per) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn amounts_name_what_is_counted() {
-        for (metric, value, text) in [
-            (Metric::NativeLiveBytes, 49152.0, "48.0 KiB"),
-            (Metric::NativeLiveAllocations, 1.0, "1 allocation"),
-            (Metric::NativeLiveAllocations, 0.5, "0.5 allocations"),
-            (Metric::OsThreads, 2.0, "2 threads"),
-            (Metric::OsFds, 1.0, "1 descriptor"),
-            (Metric::OsRss, 1.0, "1 B RSS"),
-            (Metric::JavaLiveBytes, 2048.0, "2.0 KiB of Java objects"),
-            (Metric::JavaThreads, 2.0, "2 Java threads"),
-            (Metric::JavaClassesLoaded, 2.0, "2 more of loaded classes"),
-        ] {
-            assert_eq!(amount_of(metric, value), text);
-        }
-    }
 
     #[test]
     fn intervals_share_their_unit() {

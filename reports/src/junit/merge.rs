@@ -13,8 +13,9 @@ use quick_xml::events::{BytesEnd, BytesStart, BytesText, Event};
 use quick_xml::{Error, Reader, Writer, XmlVersion};
 
 use super::sanitise::{attribute, cdata};
-use crate::human::{BlockStyle, Paint, test_block, waive_until};
+use crate::human::{BlockStyle, Paint, test_block};
 use crate::summary::in_short;
+use crate::words::waive_until;
 
 /// A document with what was added to it.
 #[derive(Debug)]

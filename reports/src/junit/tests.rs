@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use memgate_model::{RunReport, TestReport};
+use memgate_model::{RunReport, Runner, TestReport};
 use quick_junit::{NonSuccessKind, TestCaseStatus};
 
 use super::*;
@@ -258,16 +258,18 @@ fn an_own_failure_is_the_users_whatever_memgate_thinks_of_the_test() {
 
 #[test]
 fn classes_group_tests_below_their_suite() {
-    let class = |runner: &str, id: &str| {
-        let suite =
-            SuiteReport { runner: runner.to_owned(), ..sample::suite("engine", Verdict::Pass, vec![]) };
+    let class = |runner: Runner, id: &str| {
+        let suite = SuiteReport { runner, ..sample::suite("engine", Verdict::Pass, vec![]) };
         let test = sample::test(id);
         let (class, name) = class_and_name(&suite, &test);
         (class, name.to_owned())
     };
-    assert_eq!(class("gtest", "Some/Cache.works/3"), ("engine.Some/Cache".to_owned(), "works/3".to_owned()));
-    assert_eq!(class("command", "replay.sh"), ("engine".to_owned(), "replay.sh".to_owned()));
-    assert_eq!(class("gtest", "odd"), ("engine".to_owned(), "odd".to_owned()));
+    assert_eq!(
+        class(Runner::Gtest, "Some/Cache.works/3"),
+        ("engine.Some/Cache".to_owned(), "works/3".to_owned())
+    );
+    assert_eq!(class(Runner::Command, "replay.sh"), ("engine".to_owned(), "replay.sh".to_owned()));
+    assert_eq!(class(Runner::Gtest, "odd"), ("engine".to_owned(), "odd".to_owned()));
 }
 
 #[test]
@@ -325,7 +327,7 @@ fn a_java_test_keeps_its_class_whatever_its_parameters_are() {
         ("Alone", "loaders", "Alone"),
     ] {
         let java = SuiteReport {
-            runner: "junit".to_owned(),
+            runner: Runner::Junit,
             ..sample::suite("loaders", Verdict::Pass, vec![sample::test(id)])
         };
         assert_eq!(class_and_name(&java, &java.tests[0]), (class.to_owned(), name), "{id}");

@@ -13,7 +13,7 @@ use memgate_analysis::{
     ConfirmationInput, GatePolicy, JavaConfirmation, JavaInput, ProcessInput, RunInput, SuiteInput, judge,
     screen_rounds,
 };
-use memgate_model::{BoundaryQuality, Level, Verdict};
+use memgate_model::{BoundaryQuality, Level, Runner, Verdict};
 
 /// Bytes before the frames.
 pub(crate) const PREFIX: usize = 4;
@@ -61,7 +61,7 @@ pub fn run(data: &[u8]) {
         started: "2026-11-21T00:00:00Z".to_owned(),
         suites: vec![SuiteInput {
             name: SUITE.to_owned(),
-            runner: "junit".to_owned(),
+            runner: Runner::Junit,
             boundary: BoundaryQuality::Class,
             screened: Duration::from_secs(1),
             screen: vec![process(own)],

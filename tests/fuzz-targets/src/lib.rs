@@ -39,9 +39,6 @@ mod options;
 #[allow(dead_code, reason = "a part of another crate, compiled alone")]
 #[path = "../../../device-agent/src/carrier/socket.rs"]
 mod socket;
-#[allow(dead_code, reason = "a part of another crate, compiled alone")]
-#[path = "../../../harness/symbols/src/elf.rs"]
-mod symbol_elf;
 
 /// What the agent's socket takes from the agent's module of this name (and from its `session`, see
 /// there).

@@ -14,7 +14,7 @@ use memgate_analysis::{
     Confirmation, ConfirmationInput, GatePolicy, ProcessInput, ProcessRecord, Repetition, RunInput,
     SuiteInput, judge, screen,
 };
-use memgate_model::{BoundaryQuality, Level, Verdict};
+use memgate_model::{BoundaryQuality, Level, Runner, Verdict};
 use memgate_wire::GoodbyeReason;
 
 /// Bytes before the frames.
@@ -84,7 +84,7 @@ pub fn run(data: &[u8]) {
         started: "2026-11-21T00:00:00Z".to_owned(),
         suites: vec![SuiteInput {
             name: SUITE.to_owned(),
-            runner: "gtest".to_owned(),
+            runner: Runner::Gtest,
             boundary,
             screened: Duration::from_secs(1),
             screen: vec![ProcessInput { record: first, ending: ending(end) }],

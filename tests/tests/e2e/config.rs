@@ -119,7 +119,10 @@ fn a_threshold_of_the_configuration_says_where_it_stands() {
     assert_eq!(allowed.verdict, memgate_model::Verdict::Pass, "{}", allowed.reason);
     let denied = gate.test("Leaks.LostArray");
     let threshold = denied.metrics[&memgate_model::Metric::NativeLiveBytes].threshold.clone().unwrap();
-    assert_eq!((denied.verdict, threshold.source.as_str()), (memgate_model::Verdict::Fail, "memgate.yaml:3"));
+    assert_eq!(
+        (denied.verdict, threshold.source.to_string().as_str()),
+        (memgate_model::Verdict::Fail, "memgate.yaml:3")
+    );
 }
 
 #[test]

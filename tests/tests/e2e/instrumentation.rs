@@ -4,7 +4,7 @@
 use memgate_e2e::stand_in::{Adb, AdbServer, StandIn, adbs};
 use memgate_e2e::waiting::Running;
 use memgate_e2e::{Run, repository};
-use memgate_model::{BoundaryQuality, Leak, SuiteReport, TestReport, Verdict};
+use memgate_model::{BoundaryQuality, Leak, Runner, SuiteReport, TestReport, Verdict};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ fn planted_leaks_of_an_app_are_named_and_its_clean_tests_pass() {
     let run = run(&adb, &device, "instrumentation", &["--suite", "tracks"]);
     run.ends_with(1).says("the agent comes by startup_agents");
     let suite = run.suite();
-    assert_eq!((suite.runner.as_str(), suite.boundary), ("instrumentation", BoundaryQuality::Exact));
+    assert_eq!((suite.runner, suite.boundary), (Runner::Instrumentation, BoundaryQuality::Exact));
     let wrong = differences(&suite);
     assert!(wrong.is_empty(), "{}\n{run}", wrong.join("\n"));
     assert_eq!(run.report().errors, [], "{run}");

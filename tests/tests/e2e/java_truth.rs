@@ -5,7 +5,7 @@ use std::fs;
 
 use memgate_e2e::jvm::{self, Jdk, Truth};
 use memgate_e2e::{Project, Run, say};
-use memgate_model::{BoundaryQuality, LeakKind, SuiteReport};
+use memgate_model::{BoundaryQuality, LeakKind, Runner, SuiteReport};
 
 use crate::java::{MVN, Session, run, sessions};
 
@@ -19,8 +19,10 @@ const ONLY: &str = "MEMGATE_TRUTH_ONLY";
 fn matches_truth(junit: &str) {
     for Session { jdk, run, project, .. } in sessions().filter(|session| session.junit == junit) {
         let mut wrong = differences(run, &Truth::of(junit, jdk.release));
-        let kind = jvm_suite(run).map(|suite| (suite.runner.as_str(), suite.boundary));
-        wrong.extend((kind != Some(("junit", BoundaryQuality::Class))).then(|| format!("suite {kind:?}")));
+        let kind = jvm_suite(run).map(|suite| (suite.runner, suite.boundary));
+        wrong.extend(
+            (kind != Some((Runner::Junit, BoundaryQuality::Class))).then(|| format!("suite {kind:?}")),
+        );
         let folder = project.folder().display();
         assert!(wrong.is_empty(), "JDK {}, {junit}:\n{}\nin {folder}\n{run}", jdk.release, wrong.join("\n"));
     }
@@ -86,7 +88,7 @@ fn demo(n: u32, jdk: &Jdk) -> (Project, Run, Truth) {
 }
 
 fn jvm_suite(run: &Run) -> Option<&SuiteReport> {
-    run.report.as_ref()?.suites.iter().find(|suite| suite.runner == "junit")
+    run.report.as_ref()?.suites.iter().find(|suite| suite.runner == Runner::Junit)
 }
 
 /// What is wrong with a run, as lines for a person.

@@ -3,7 +3,7 @@
 
 use memgate_e2e::is_long;
 use memgate_e2e::jvm::{self, Truth};
-use memgate_model::{BoundaryQuality, TestReport, Verdict};
+use memgate_model::{BoundaryQuality, Runner, TestReport, Verdict};
 
 use crate::java::{MVN, run};
 
@@ -19,7 +19,7 @@ fn without_the_agent_leaks_are_still_found_and_counted() {
         run.ends_with(1);
         assert!(!run.stderr.contains("-agentpath") && !run.stdout.contains("-agentpath"), "{run}");
         let suite = run.suite();
-        assert_eq!((suite.runner.as_str(), suite.boundary), ("junit", BoundaryQuality::Observed), "{run}");
+        assert_eq!((suite.runner, suite.boundary), (Runner::Junit, BoundaryQuality::Observed), "{run}");
         assert_eq!(run.report().errors, [], "{run}");
         // What nobody told: direct buffers, and where a thread-local lies.
         let truth = Truth::of(junit, jdk.release);

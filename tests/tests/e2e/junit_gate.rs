@@ -3,7 +3,7 @@
 use std::fs;
 
 use memgate_e2e::{Project, junit, jvm, probes};
-use memgate_model::Verdict;
+use memgate_model::{Runner, Verdict};
 use memgate_wire::Frame;
 
 const LEAKS: &str = "import java.util.*;
@@ -57,7 +57,7 @@ fn the_recording_of_a_confirmation_alone_fails_what_the_run_failed() {
                 assert_eq!(*name, suite.name);
                 confirmed.push((*test).to_owned());
                 let alone = gate.suite();
-                assert_eq!((&alone.name, alone.runner.as_str()), (&suite.name, "junit"), "{gate}");
+                assert_eq!((&alone.name, alone.runner), (&suite.name, Runner::Junit), "{gate}");
                 // The class leaks because its test does.
                 let leaks = *test == LEAKING || *test == "LeaksTest";
                 gate.ends_with(i32::from(leaks));

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::{Project, Run, has_tool, skip_without, waiting};
-use memgate_model::Verdict;
+use memgate_model::{Runner, Verdict};
 
 const LEAK: &str = "com.example.TileCacheTest.evicts";
 
@@ -27,7 +27,7 @@ fn is_measured(project: &Project, run: &Run) {
     run.ends_with(1);
     assert!(run.stdout.contains("BUILD SUCCESSFUL"), "{run}");
     let suite = run.suite();
-    assert_eq!((suite.runner.as_str(), suite.tests.len()), ("junit", 2), "{run}");
+    assert_eq!((suite.runner, suite.tests.len()), (Runner::Junit, 2), "{run}");
     for test in &suite.tests {
         let want = if test.id == LEAK { Verdict::Fail } else { Verdict::Pass };
         assert_eq!(test.verdict, want, "{}: {}", test.id, test.reason);

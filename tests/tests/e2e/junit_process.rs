@@ -3,7 +3,7 @@
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::{Project, Run, probes};
-use memgate_model::{BoundaryQuality, Metric, Verdict};
+use memgate_model::{BoundaryQuality, Metric, Runner, Verdict};
 
 fn run(jdk: &Jdk, options: &[&str], what: &str) -> Run {
     let project = Project::new(&format!("jvm-program-{what}-{}{}", jdk.release, options.concat()));
@@ -22,7 +22,7 @@ fn what_a_java_program_keeps_of_each_repetition_is_a_leak() {
         let leaks = run(&jdk, &[], "leaks");
         leaks.ends_with(1);
         let suite = leaks.suite();
-        assert_eq!((suite.runner.as_str(), suite.boundary), ("command", BoundaryQuality::Process), "{leaks}");
+        assert_eq!((suite.runner, suite.boundary), (Runner::Command, BoundaryQuality::Process), "{leaks}");
         let test = leaks.test("replay");
         let told: Vec<&str> = test.leaks.iter().map(|leak| leak.title.as_str()).collect();
         assert_eq!(told, ["2 × com.example.Replay$Record"], "{}\n{leaks}", test.reason);

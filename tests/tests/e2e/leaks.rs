@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use memgate_e2e::{Project, Run, is_long, samples, say, truth};
+use memgate_model::Runner;
 
 use crate::{clean_session, leaks_session};
 
@@ -11,7 +12,7 @@ fn every_planted_leak_fails_with_its_culprit_and_its_figure_and_no_other_test_do
     let (_, run) = leaks_session();
     run.ends_with(1);
     let suite = run.suite();
-    assert_eq!((suite.name.as_str(), suite.runner.as_str()), ("leaks", "gtest"));
+    assert_eq!((suite.name.as_str(), suite.runner), ("leaks", Runner::Gtest));
     matches_truth("leaks", run);
 }
 

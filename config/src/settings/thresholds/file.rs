@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use memgate_model::{Metric, Unit};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-use super::ZERO_BY_DEFAULT;
 use crate::read::{At, Read, Reader, choice, table};
 use crate::source::{Place, Span};
 use crate::value::amount::{Amount, LimitOrOff};
@@ -201,17 +200,15 @@ fn metrics_schema(generator: &mut SchemaGenerator, description: &str, with_defau
     let mut schema = json_schema!({
         "type": "object", "description": description, "properties": {}, "additionalProperties": false
     });
-    for name in MetricName::names() {
-        let default =
-            MetricName::find(name).is_some_and(|MetricName(metric)| ZERO_BY_DEFAULT.contains(&metric));
+    for metric in Metric::ALL {
         let mut property = json_schema!({
-            "description": describe(name),
+            "description": metric.about(),
             "anyOf": [short, { "const": "off" }, limit],
         });
-        if default && with_defaults {
+        if with_defaults && Metric::zero_by_default().any(|zero| zero == metric) {
             property.insert("default".to_owned(), 0.into());
         }
-        add_property(&mut schema, name, property);
+        add_property(&mut schema, metric.name(), property);
     }
     schema
 }
@@ -219,24 +216,5 @@ fn metrics_schema(generator: &mut SchemaGenerator, description: &str, with_defau
 fn add_property(schema: &mut Schema, name: &str, property: Schema) {
     if let Some(serde_json::Value::Object(properties)) = schema.get_mut("properties") {
         properties.insert(name.to_owned(), property.to_value());
-    }
-}
-
-fn describe(metric: &str) -> &'static str {
-    match metric {
-        "native.live_bytes" => "Requested bytes of live native allocations.",
-        "native.live_allocations" => "Live native allocations.",
-        "os.rss" => "Resident set size.",
-        "os.pss" => "Proportional set size.",
-        "os.threads" => "Threads.",
-        "os.fds" => "Open file descriptors.",
-        "java.live_bytes" => "Bytes of live Java objects.",
-        "java.live_objects" => "Live Java objects.",
-        "java.direct_bytes" => "Bytes of direct buffers.",
-        "java.threads" => "Live Java threads.",
-        "java.jni_globals" => "JNI global references.",
-        "java.classes_loaded" => "Loaded Java classes.",
-        "java.metaspace" => "Bytes of metaspace.",
-        _ => "Bytes of Java objects allocated, freed or not.",
     }
 }

@@ -1,10 +1,10 @@
 //! Errors for want of memory, and heaps above their limit: in whose window they came, and what
 //! filled the heap.
 
-use memgate_model::{Frame, format_bytes};
 use memgate_wire::Outcome;
 use memgate_wire::java::JavaExhausted;
 
+use super::exhaustion::Exhaustion;
 use super::record::JavaRecord;
 use crate::record::{ProcessRecord, Window};
 
@@ -12,27 +12,6 @@ use crate::record::{ProcessRecord, Window};
 const MAX_ERRORS: usize = 64;
 /// Classes that are named.
 const SHOWN: usize = 3;
-
-/// One `OutOfMemoryError`, or the heap above its limit.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Exhaustion {
-    /// When.
-    pub t_ns: u64,
-    /// What the virtual machine says: `Java heap space`; or which limit it is above.
-    pub what: String,
-    /// No error: the heap is above its limit.
-    pub limit: bool,
-    /// Used heap, bytes.
-    pub heap_used: Option<u64>,
-    /// The largest it may become.
-    pub heap_max: Option<u64>,
-    /// Classes with most bytes: name, instances, bytes.
-    pub classes: Vec<(String, u64, u64)>,
-    /// Where most of what was sampled was allocated, innermost first.
-    pub frames: Vec<Frame>,
-    /// The heap dump.
-    pub dump: Option<String>,
-}
 
 impl JavaRecord {
     /// Keeps what is told of an error.
@@ -64,14 +43,14 @@ impl JavaRecord {
     }
 }
 
-/// What is to be said of a test in whose window memory ran out; an end of 0: it never ended.
-pub(crate) fn ran_out(record: &ProcessRecord, start_ns: u64, end_ns: u64) -> Option<String> {
+/// The error that tells most of a test in whose window memory ran out; an end of 0: it never ended.
+pub(crate) fn ran_out(record: &ProcessRecord, start_ns: u64, end_ns: u64) -> Option<&Exhaustion> {
     let java = record.java.as_ref()?;
     let inside = |e: &&Exhaustion| e.t_ns >= start_ns && (end_ns == 0 || e.t_ns <= end_ns);
     // The first error tells most: it was looked at closely, and the others are often its
     // consequences.
     let error = java.exhausted.iter().filter(inside).find(|e| !e.limit);
-    error.or_else(|| java.exhausted.iter().find(inside)).map(Exhaustion::described)
+    error.or_else(|| java.exhausted.iter().find(inside))
 }
 
 /// The error that ended a test: it failed, or its process broke off, after memory had run out.
@@ -92,38 +71,6 @@ pub fn ran_out_of_memory(record: &ProcessRecord, test: &str) -> bool {
 pub(super) fn error(record: &ProcessRecord, start_ns: u64, end_ns: u64) -> Option<&Exhaustion> {
     let errors = record.java.as_ref()?.exhausted.iter().filter(|e| !e.limit);
     errors.into_iter().find(|e| (start_ns..=end_ns).contains(&e.t_ns))
-}
-
-impl Exhaustion {
-    /// In words.
-    pub(crate) fn described(&self) -> String {
-        let bytes = |bytes: u64| format_bytes(crate::groups::float(bytes));
-        let kind = if self.limit { "" } else { "OutOfMemoryError: " };
-        let mut text = format!("{kind}{}", self.what);
-        if let (Some(used), Some(max)) = (self.heap_used, self.heap_max) {
-            text += &format!(", {} of {} used", bytes(used), bytes(max));
-        }
-        let classes: Vec<String> = self
-            .classes
-            .iter()
-            .map(|(class, count, size)| format!("{count} × {class} ({})", bytes(*size)))
-            .collect();
-        if !classes.is_empty() {
-            text += &format!(", most by {}", classes.join(", "));
-        }
-        let own = self.frames.iter().find(|f| f.function.as_deref().is_some_and(super::names::is_own));
-        if let Some(frame) = own.or(self.frames.first()) {
-            let place = match (&frame.file, frame.line) {
-                (Some(file), Some(line)) => format!("({file}:{line})"),
-                _ => String::new(),
-            };
-            text += &format!(", most allocated at {}{place}", frame.function.as_deref().unwrap_or("?"));
-        }
-        if let Some(dump) = &self.dump {
-            text += &format!("; heap dump: {dump}");
-        }
-        text
-    }
 }
 
 #[cfg(test)]
@@ -152,8 +99,11 @@ mod tests {
         let mut observer = Observer::new();
         jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
         let record = observer.into_record();
-        let said: Vec<Option<String>> =
-            record.windows.iter().map(|w| ran_out(&record, w.start_ns, w.end_ns)).collect();
+        let said: Vec<Option<String>> = record
+            .windows
+            .iter()
+            .map(|w| ran_out(&record, w.start_ns, w.end_ns).map(Exhaustion::described))
+            .collect();
         let want = "OutOfMemoryError: Java heap space, 60.0 MiB of 64.0 MiB used, most by 9 × com.example.Tile (216 B)";
         assert_eq!(said, [None, Some(want.to_owned())]);
     }
@@ -183,8 +133,11 @@ mod tests {
         let mut observer = Observer::new();
         jvm.frames.drain(..).for_each(|(frame, t_ns)| observer.push(frame, t_ns));
         let record = observer.into_record();
-        let said: Vec<Option<String>> =
-            record.windows.iter().map(|w| ran_out(&record, w.start_ns, w.end_ns)).collect();
+        let said: Vec<Option<String>> = record
+            .windows
+            .iter()
+            .map(|w| ran_out(&record, w.start_ns, w.end_ns).map(Exhaustion::described))
+            .collect();
         let want = "heap usage above 80 %, 52.0 MiB of 64.0 MiB used, most by 9 × com.example.Tile (216 B); heap dump: /s/a.hprof";
         assert_eq!(said, [Some(want.to_owned()), None]);
     }

@@ -9,9 +9,9 @@ use memgate_wire::java::{HolderLink, HolderPath, Holders, UNHELD};
 use super::exhausted::ended_by_error;
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
 use super::series::{ClassSeries, grown, histograms};
-use crate::groups::float;
-use crate::growth::{Allowed, Finding, Growth, as_f64, is_over, judge_series, steps};
+use crate::growth::{Allowed, Finding, Growth, is_over, judge_series, steps};
 use crate::record::{ProcessRecord, Window};
+use crate::stats::{as_f64, float};
 
 /// Growth that is flat for fewer iterations than this has not stalled.
 const STALLED: usize = 6;

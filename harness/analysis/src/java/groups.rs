@@ -214,7 +214,7 @@ fn way(class: usize, path: &HolderPath) -> Way {
         }
         steps.push(step);
     }
-    Way { class, instances: crate::groups::float(path.instances), steps }
+    Way { class, instances: crate::stats::float(path.instances), steps }
 }
 
 fn step(link: &HolderLink) -> HolderStep {

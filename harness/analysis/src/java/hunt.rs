@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use memgate_model::{Metric, Per};
+use memgate_model::{Area, Kind, Metric, Per, Unit, format_amount, format_count, format_counted};
 use memgate_wire::Outcome;
 
 use super::exhausted::ran_out_of_memory;
@@ -14,11 +14,10 @@ use super::findings::{FEW_STEPS, LITERAL_BYTES, has_stalled, is_regular};
 use super::names::{is_literal, is_own};
 use super::series::{ClassSeries, grown, histograms, values};
 use crate::confirm::{HUNTED_EXECUTIONS, HuntTime, Next};
-use crate::growth::{Allowed, Finding, as_f64, judge_exact, judge_series, last_rise, steps};
+use crate::growth::{Allowed, Finding, judge_exact, judge_series, last_rise, steps};
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{ProcessRecord, Window};
-use crate::screen::described;
-use crate::text;
+use crate::stats::as_f64;
 
 /// Nothing is told from fewer windows.
 const LEAST_WINDOWS: usize = 8;
@@ -106,7 +105,7 @@ pub fn java_hunted(
     test: &str,
     policy: &GatePolicy,
 ) -> Result<JavaHunted, String> {
-    if let Some(why) = crate::judge::unmeasured(record, None).or_else(|| record.damaged.clone()) {
+    if let Some(why) = crate::measured::unmeasured(record, None).or_else(|| record.damaged.clone()) {
         return Err(why);
     }
     let windows = histograms(record, test);
@@ -119,7 +118,7 @@ pub fn java_hunted(
         return Err("it is skipped when it is repeated".to_owned());
     }
     if windows.len() < LEAST_WINDOWS && !ran_out {
-        return Err(format!("only {} in its time", text::counted(as_f64(windows.len()), "window")));
+        return Err(format!("only {} in its time", format_counted(as_f64(windows.len()), "window")));
     }
     let batch = executions_of_window(&windows);
     let executions = as_f64(windows.len()) * batch;
@@ -165,16 +164,20 @@ fn risen(record: &ProcessRecord, suite: &str, test: &str, policy: &GatePolicy) -
     let mut all: Vec<Risen> =
         grown(record, test, warm_up).iter().filter_map(|series| class(series, allowed)).collect();
     let batch = executions_of_window(&windows);
-    let counters = [Metric::JavaDirectBytes, Metric::JavaThreads, Metric::JavaJniGlobals];
-    all.extend(counters.into_iter().filter_map(|metric| {
+    all.extend(Metric::of(Area::Java, &[Kind::Held]).filter_map(|metric| {
         let limit = smallest_limit(policy, suite, test, metric, Per::Iteration)? * batch;
         let values = values(&windows, metric);
         let steps = steps(&values, warm_up);
         let grows = values.len() == windows.len()
             && judge_series(&values, Allowed { limit, block: 1.0, ..allowed }).finding == Finding::Grows;
         let (_, by) = last_rise(&values, warm_up);
-        let bytes = if metric == Metric::JavaDirectBytes { by } else { 0.0 };
-        (grows && steps >= FEW_STEPS).then(|| Risen { what: described(metric, by), bytes, steps, sure: true })
+        let bytes = if metric.unit() == Unit::Bytes { by } else { 0.0 };
+        (grows && steps >= FEW_STEPS).then(|| Risen {
+            what: format_amount(metric, by),
+            bytes,
+            steps,
+            sure: true,
+        })
     }));
     all
 }
@@ -200,7 +203,7 @@ fn class(series: &ClassSeries, allowed: Allowed) -> Option<Risen> {
         };
         let (_, count) = last_rise(&series.instances, warm_up);
         let what = if count > 0.0 {
-            format!("{} × {}", text::number(count), series.class)
+            format!("{} × {}", format_count(count), series.class)
         } else {
             format!("growing {}", series.class)
         };

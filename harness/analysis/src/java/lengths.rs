@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use super::findings::{Findings, Growing};
 use super::names::{is_filler, is_own};
 use super::series::{ClassSeries, Heap};
-use crate::groups::float;
 use crate::growth::{Allowed, Finding, judge_points};
 use crate::record::ProcessRecord;
+use crate::stats::float;
 
 /// An even series stays this near to its line, besides one object: a share of what a repetition
 /// adds.

@@ -12,8 +12,10 @@ mod confirm;
 #[cfg(test)]
 pub(crate) mod dsl;
 mod exhausted;
+mod exhaustion;
 mod findings;
 mod follow;
+mod followed;
 mod groups;
 mod hunt;
 mod lengths;
@@ -26,14 +28,15 @@ mod windows;
 
 pub use confirm::JavaConfirmation;
 pub use hunt::{JavaHunt, JavaHunted, Rare, java_hunted};
-pub use record::{JavaRecord, JavaSnapshot, JavaWindow};
+pub use record::{JavaNames, JavaRecord, JavaSnapshot, JavaWindow};
 pub use rounds::{
-    JavaSuspect, ROUNDS_OF_LITERALS, RoundsWatch, Unit, base_of, growing_tests, left_out, screen_rounds,
+    JavaSuspect, ROUNDS_OF_LITERALS, RoundsWatch, base_of, growing_tests, left_out, screen_rounds,
 };
 pub use windows::{ClassWindow, Left, class_windows};
 
-pub use exhausted::Exhaustion;
-pub use follow::{Followed, followed};
+pub use exhaustion::Exhaustion;
+pub use follow::Followed;
+pub use followed::followed;
 
 pub use exhausted::ran_out_of_memory;
 pub(crate) use exhausted::{ended_by_error, ran_out};

@@ -12,9 +12,8 @@ use memgate_wire::java::{
 };
 
 use super::names::normalised;
-use super::record::{JavaRecord, JavaSnapshot, JavaWindow};
+use super::record::{JavaNames, JavaRecord, JavaSnapshot, JavaWindow};
 use crate::os_names;
-use crate::record::JavaNames;
 
 /// Classes a stream may name, and bytes of their names.
 const MAX_CLASSES: usize = 500_000;

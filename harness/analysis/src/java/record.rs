@@ -6,9 +6,8 @@ use std::sync::Arc;
 use memgate_model::Frame;
 use memgate_wire::java::{ClassCount, Holders, JavaMethod, JavaSite, JavaStackNode, JvmInfo};
 
-use super::exhausted::Exhaustion;
+use super::exhaustion::Exhaustion;
 use super::follow::Followed;
-use crate::record::JavaNames;
 
 /// Frames of one stack that are shown.
 const MAX_FRAMES: usize = 200;
@@ -113,3 +112,7 @@ pub struct JavaSnapshot {
     /// JNI global references.
     pub jni_globals: Option<u64>,
 }
+
+/// Names of Java threads, each with how many of it there are, sorted: where they were started is not
+/// looked for.
+pub type JavaNames = Arc<Vec<(String, u32)>>;

@@ -17,19 +17,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use memgate_model::{Metric, Per};
+use memgate_model::{Area, Kind, Metric, Per, format_amount, format_bytes, format_count};
 use memgate_wire::Outcome;
 
-use super::exhausted::{Exhaustion, error};
+use super::exhausted::error;
+use super::exhaustion::Exhaustion;
 use super::findings::LITERAL_BYTES;
 use super::names::{is_filler, is_literal};
 use super::series::{Count, Heap, values};
-use crate::groups::float;
 use crate::native;
 use crate::policy::{GatePolicy, smallest_limit};
-use crate::record::{ProcessRecord, Window, test_id};
-use crate::screen::described;
-use crate::text;
+use crate::record::{ProcessRecord, Unit, Window};
+use crate::stats::float;
 
 /// Rounds before the first that is looked at.
 const WARM_UP: u32 = 2;
@@ -45,44 +44,14 @@ const LITERALS_NS: u64 = 5_000_000_000;
 const LITERALS_OF_A_ROUND: f64 = 12.0;
 /// Classes a suspect names in words.
 const NAMED: usize = 3;
+
 /// What grows like objects do, where it is limited.
-const COUNTERS: [Metric; 5] = [
-    Metric::JavaDirectBytes,
-    Metric::JavaThreads,
-    Metric::JavaJniGlobals,
-    Metric::JavaClassesLoaded,
-    Metric::JavaMetaspace,
-];
-
-type Counters = [Option<f64>; COUNTERS.len()];
-
-/// What the rounds run, one after the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
-    /// Test classes: what their tests say is told apart.
-    Class,
-    /// Single tests of a class.
-    Test,
+fn counters() -> impl Iterator<Item = Metric> {
+    Metric::of(Area::Java, &[Kind::Held, Kind::Loaded])
 }
 
-impl Unit {
-    /// Is it the window of a unit?
-    pub(crate) fn is(self, window: &Window) -> bool {
-        window.test.is_empty() == (self == Self::Class)
-    }
-
-    /// The name of the unit that a window of this class, or of a test in it, belongs to.
-    pub(crate) fn id(self, suite: &str, test: &str) -> String {
-        match self {
-            Self::Class => suite.to_owned(),
-            Self::Test => test_id(suite, test, true),
-        }
-    }
-
-    fn of(self, window: &Window) -> String {
-        self.id(&window.suite, &window.test)
-    }
-}
+/// Those that were read.
+type Counters = BTreeMap<Metric, f64>;
 
 /// A test class, or a test, to look at alone.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -121,7 +90,7 @@ impl JavaSuspect {
 
     /// Did this counter grow in the rounds?
     pub(crate) fn saw_counter(&self, metric: Metric) -> bool {
-        self.told_nothing() || !COUNTERS.contains(&metric) || self.added.1.contains(&metric)
+        self.told_nothing() || !counters().any(|counter| counter == metric) || self.added.1.contains(&metric)
     }
 
     pub(crate) fn told_nothing(&self) -> bool {
@@ -255,10 +224,10 @@ struct Compared {
     grown: BTreeMap<Arc<str>, Grown>,
     /// What they added in all.
     added: BTreeMap<Arc<str>, Delta>,
-    added_to_counters: [f64; COUNTERS.len()],
+    added_to_counters: Counters,
     /// Counters at the last end, and the least that each of the rounds added to them.
     counters: Counters,
-    least: [f64; COUNTERS.len()],
+    least: Counters,
 }
 
 /// What each round added of one class that grew in all of them.
@@ -295,7 +264,7 @@ impl RoundsWatch {
             history: HashMap::new(),
             ends: 0,
             last: String::new(),
-            counters: [None; COUNTERS.len()],
+            counters: Counters::new(),
             windows: BTreeMap::new(),
             order: Vec::new(),
             failing: BTreeSet::new(),
@@ -386,10 +355,11 @@ impl RoundsWatch {
         if window.iteration < WARM_UP || self.ran_out.is_some() {
             return;
         }
-        let counters = COUNTERS.map(|metric| values(&[window], metric).first().copied());
+        let read = |metric| Some((metric, values(&[window], metric).first().copied()?));
+        let counters: Counters = counters().filter_map(read).collect();
         let still = window.outcome == Some(Outcome::Passed)
             && self.is_still(&self.unit.of(window), &deltas, &counters);
-        self.compare(window, at, deltas, counters);
+        self.compare(window, at, deltas, &counters);
         self.windows.entry(self.unit.of(window)).and_modify(|compared| {
             compared.still = if compared.times == 1 { still } else { compared.still };
         });
@@ -400,12 +370,12 @@ impl RoundsWatch {
     /// be what another needs it for.
     fn is_still(&self, unit: &str, deltas: &BTreeMap<Arc<str>, Delta>, counters: &Counters) -> bool {
         let changed = |delta: &Delta| delta.instances != 0.0 || delta.bytes != 0.0;
-        let within = |(i, metric): (usize, Metric)| {
+        let within = |metric| {
             let limit = smallest_limit(&self.policy, &self.suite, unit, metric, Per::Iteration);
-            let added = counters[i].zip(self.counters[i]).map(|(now, before)| now - before);
+            let added = added(&self.counters, counters, metric);
             limit.is_none_or(|limit| added.is_some_and(|added| added <= limit))
         };
-        !deltas.values().any(changed) && COUNTERS.into_iter().enumerate().all(within)
+        !deltas.values().any(changed) && self::counters().all(within)
     }
 
     /// What the window added to each class, as the heap is known now; `None`: it was not counted.
@@ -436,11 +406,11 @@ impl RoundsWatch {
         Some(deltas)
     }
 
-    fn compare(&mut self, window: &Window, at: usize, deltas: BTreeMap<Arc<str>, Delta>, counters: Counters) {
-        let (history, counters_before) = (&self.history, self.counters);
+    fn compare(&mut self, window: &Window, at: usize, deltas: BTreeMap<Arc<str>, Delta>, now: &Counters) {
+        let (history, before) = (&self.history, &self.counters);
         let compared = self.windows.entry(self.unit.of(window)).or_insert_with(|| {
             self.order.push(self.unit.of(window));
-            Compared { least: [f64::INFINITY; COUNTERS.len()], ..Compared::default() }
+            Compared::default()
         });
         if compared.times > 0 && compared.before == self.last {
             let height = |class: &Arc<str>, end| height(history.get(class).map_or(&[], Vec::as_slice), end);
@@ -466,11 +436,12 @@ impl RoundsWatch {
                 }
             }
             compared.grown.retain(|_, grown| grown.how.instances || grown.how.bytes);
-            for (i, least) in compared.least.iter_mut().enumerate() {
-                let added = |before: Option<f64>| Some(counters[i]? - before?);
-                let both = [added(counters_before[i]), added(compared.counters[i])];
-                *least = both.iter().fold(*least, |least, added| least.min(added.unwrap_or(0.0)));
-                compared.added_to_counters[i] += both[0].unwrap_or(0.0);
+            for metric in counters() {
+                let added = |before| added(before, now, metric).unwrap_or(0.0);
+                let (in_window, in_round) = (added(before), added(&compared.counters));
+                let least = compared.least.entry(metric).or_insert(f64::INFINITY);
+                *least = least.min(in_window).min(in_round);
+                *compared.added_to_counters.entry(metric).or_default() += in_window;
             }
             compared.rounds += 1;
         }
@@ -479,7 +450,7 @@ impl RoundsWatch {
         compared.round = window.iteration;
         compared.spent_ns = compared.spent_ns.saturating_add(window.end_ns.saturating_sub(window.start_ns));
         compared.before.clone_from(&self.last);
-        compared.counters = counters;
+        compared.counters.clone_from(now);
     }
 
     /// What grew in each round by more than is allowed, in words.
@@ -488,9 +459,9 @@ impl RoundsWatch {
             return Vec::new();
         }
         let mut why = objects(&compared.ranked(), &self.suite, class, &self.policy);
-        let counters = COUNTERS.into_iter().zip(compared.least).filter_map(|(metric, least)| {
+        let counters = compared.least.iter().filter_map(|(&metric, &least)| {
             let limit = smallest_limit(&self.policy, &self.suite, class, metric, Per::Iteration)?;
-            (least.is_finite() && least > limit).then(|| described(metric, least))
+            (least > limit).then(|| format_amount(metric, least))
         });
         why.extend(counters);
         why
@@ -501,7 +472,7 @@ impl RoundsWatch {
     /// # Errors
     /// When the rounds tell nothing; a fragment that fits after "the rounds were not measured: ".
     pub fn suspects(&self, record: &ProcessRecord) -> Result<Vec<JavaSuspect>, String> {
-        if let Some(why) = crate::judge::unmeasured(record, None) {
+        if let Some(why) = crate::measured::unmeasured(record, None) {
             return Err(why);
         }
         if let Some(damage) = &record.damaged {
@@ -569,12 +540,17 @@ impl RoundsWatch {
     }
 }
 
+/// What was added to a counter, where it was read both times.
+fn added(before: &Counters, now: &Counters, metric: Metric) -> Option<f64> {
+    Some(now.get(&metric)? - before.get(&metric)?)
+}
+
 fn suspect(class: &str, compared: &Compared, why: &[String], ran_out: Option<String>) -> JavaSuspect {
     let classes = compared.ranked().iter().map(|(name, _)| name.to_string()).collect();
     let more = |(_, added): &(&Arc<str>, &Delta)| added.instances > 0.0 || added.bytes > 0.0;
     let added = compared.added.iter().filter(more).map(|(name, _)| name.to_string()).collect();
-    let counters = COUNTERS.into_iter().zip(compared.added_to_counters).filter(|(_, added)| *added > 0.0);
-    let added = (added, counters.map(|(metric, _)| metric).collect());
+    let counters = compared.added_to_counters.iter().filter(|(_, added)| **added > 0.0);
+    let added = (added, counters.map(|(metric, _)| *metric).collect());
     JavaSuspect { suite: class.to_owned(), classes, why: why.join(", "), added, ran_out }
 }
 
@@ -662,8 +638,8 @@ fn objects(grown: &[(&Arc<str>, &Grown)], suite: &str, window: &str, policy: &Ga
         return Vec::new();
     }
     let named = grown.iter().take(NAMED).map(|(class, grown)| match grown.least() {
-        Delta { instances, .. } if instances > 0.0 => format!("{} × {class}", text::number(instances)),
-        Delta { bytes, .. } => format!("{} more of {class}", text::bytes(bytes)),
+        Delta { instances, .. } if instances > 0.0 => format!("{} × {class}", format_count(instances)),
+        Delta { bytes, .. } => format!("{} more of {class}", format_bytes(bytes)),
     });
     let rest = grown.len().saturating_sub(NAMED);
     let more = (rest > 0).then(|| format!("{rest} more classes"));

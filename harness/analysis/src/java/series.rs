@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use memgate_model::Metric;
 
-use crate::groups::float;
 use crate::record::{ProcessRecord, Window};
+use crate::stats::float;
 
 use super::names::is_filler;
 use super::record::JavaSnapshot;

@@ -3,19 +3,21 @@
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Metric, Per};
+use memgate_model::{Metric, Per, format_bytes, format_counted};
 use memgate_wire::SnapshotRecord;
 
+use super::context::JudgeContext;
+use super::judgement::Judgement;
+use super::leaks;
 use super::repeated::{Measured, hold};
-use super::test::{Judgement, unusable};
-use super::{Court, leaks};
 use crate::company::{Seen, missing, missing_os, seen_again};
-use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, float, held, os_series};
+use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, held, os_series};
 use crate::growth::{Allowed, Finding, judge_exact};
 use crate::input::ProcessInput;
+use crate::measured::unusable;
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{OsState, ProcessRecord, Window};
-use crate::text;
+use crate::stats::float;
 
 /// What became of running the test with others.
 pub(super) type Together<'a> = Option<Result<&'a ProcessInput, &'a str>>;
@@ -23,7 +25,7 @@ pub(super) type Together<'a> = Option<Result<&'a ProcessInput, &'a str>>;
 /// Ids of what grows alone and does not among the others, because tests behind this one free or
 /// close it.
 pub(super) fn handed(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     test: &str,
     alone: &ProcessRecord,
     together: Together<'_>,
@@ -33,14 +35,14 @@ pub(super) fn handed(
         return BTreeSet::new();
     };
     let together = &together.record;
-    let policy = court.policy;
+    let policy = context.policy;
     let finding = |values: &[f64], block| judge_exact(values, allowed(policy, values.len(), block)).finding;
     let grows = |group: &Series| finding(&group.bytes, group.block) == Finding::Grows;
-    let alone_groups = groups::series(test, &mut Places::new(alone, court.resolve));
+    let alone_groups = groups::series(test, &mut Places::new(alone, context.resolve));
     let mut handed: BTreeSet<String> =
         alone_groups.iter().filter(|group| grows(group)).map(|group| group.place.id.clone()).collect();
     if !handed.is_empty() {
-        let mut places = Places::new(together, court.resolve);
+        let mut places = Places::new(together, context.resolve);
         let exchanged = groups::exchanged(test, &mut places);
         handed.retain(|id| exchanged.get(id).is_some_and(|(came, went)| *came > 0 && *went > 0));
         for group in groups::series(test, &mut places) {
@@ -49,7 +51,7 @@ pub(super) fn handed(
             }
         }
     }
-    for kind in [OsKind::Descriptor, OsKind::Thread] {
+    for kind in OsKind::ALL {
         let states: Vec<_> = alone.windows_of(test).filter_map(|w| w.os_end.as_ref()).collect();
         for OsSeries { name, counts, .. } in os_series(&states, kind) {
             let (among, opened) = os_values(together, test, kind, Some(&name));
@@ -114,14 +116,14 @@ impl<'a> Missing<'a> {
     /// unconfirmed.
     pub(super) fn judge(
         mut self,
-        court: &mut Court<'_>,
+        context: &mut JudgeContext<'_>,
         suite: &str,
         test: &str,
         together: Together<'_>,
         j: &mut Judgement,
     ) {
         let over = |metric, value: f64| {
-            let limit = smallest_limit(court.policy, suite, test, metric, Per::Iteration);
+            let limit = smallest_limit(context.policy, suite, test, metric, Per::Iteration);
             limit.is_some_and(|limit| value > limit)
         };
         self.os.retain(|(kind, count)| over(kind.metric(), *count));
@@ -130,11 +132,11 @@ impl<'a> Missing<'a> {
             over(Metric::NativeLiveBytes, sum(|g| g.bytes))
                 || over(Metric::NativeLiveAllocations, sum(|g| g.count))
         };
-        let groups = held(&self.records, &mut Places::new(&self.screened.record, court.resolve));
+        let groups = held(&self.records, &mut Places::new(&self.screened.record, context.resolve));
         let (mut waived, unwaived): (Vec<_>, Vec<Held>) =
             groups.into_iter().fold(Default::default(), |mut all, group| {
                 let mut leak = leaks::in_all(&group);
-                leak.waiver = court.waivers.cover(&leak.id, &group.place.names);
+                leak.waiver = context.waivers.cover(&leak.id, &group.place.names);
                 if leak.waiver.is_some() {
                     all.0.push(leak)
                 } else {
@@ -155,16 +157,16 @@ impl<'a> Missing<'a> {
             }
             Some(Ok(process)) => match unusable(process, test) {
                 Some((_, why)) => format!("; with the tests before it: {why}"),
-                None => return self.among(court, suite, test, &process.record, unwaived, j),
+                None => return self.among(context, suite, test, &process.record, unwaived, j),
             },
         };
-        self.unconfirmed(court, &unwaived, &why, j);
+        self.unconfirmed(context, &unwaived, &why, j);
     }
 
     /// By the record of a run in which the tests around it were repeated too.
     fn among(
         self,
-        court: &mut Court<'_>,
+        context: &mut JudgeContext<'_>,
         suite: &str,
         test: &str,
         together: &ProcessRecord,
@@ -176,7 +178,7 @@ impl<'a> Missing<'a> {
         let (mut total, mut counts) = (vec![0.0; windows], vec![0.0; windows]);
         let (mut block, mut unseen) = (f64::INFINITY, Vec::new());
         for group in groups {
-            let of_group = self.records_of(court, &group);
+            let of_group = self.records_of(context, &group);
             let seen = seen_again(&self.screened.record, &of_group, together, test);
             if seen.most < group.count {
                 unseen.push(group);
@@ -187,14 +189,14 @@ impl<'a> Missing<'a> {
             add(&mut total, &seen.bytes);
             add(&mut counts, &seen.counts);
             block = block.min(seen.block);
-            list(court, &group, &seen, j);
+            list(context, &group, &seen, j);
         }
-        let allowed = allowed(court.policy, windows, 0.0);
+        let allowed = allowed(context.policy, windows, 0.0);
         if block.is_finite() {
             for (metric, values, block) in
                 [(Metric::NativeLiveBytes, total, block), (Metric::NativeLiveAllocations, counts, 1.0)]
             {
-                hold(court, suite, test, &Measured::exactly(metric, values, block), allowed, false, j);
+                hold(context, suite, test, &Measured::exactly(metric, values, block), allowed, false, j);
             }
         }
         let mut closed = Vec::new();
@@ -202,47 +204,47 @@ impl<'a> Missing<'a> {
             let (total, opened) = os_values(together, test, *kind, None);
             if opened.windows(2).any(|pair| pair[1] > pair[0]) {
                 let measured = Measured::exactly(kind.metric(), total, 1.0).beside_others(opened);
-                hold(court, suite, test, &measured, allowed, false, j);
+                hold(context, suite, test, &measured, allowed, false, j);
             } else {
                 closed.push((*kind, *count));
             }
         }
         if j.verdict() > before {
-            let alone = text::counted(float(self.alone as u64), "execution");
+            let alone = format_counted(float(self.alone as u64), "execution");
             j.raise(j.verdict(), format!("only after the tests before it: alone nothing of this in {alone}"));
         }
         if !unseen.is_empty() || !closed.is_empty() {
             let why = format!(
                 ", nor in {} after the tests before it",
-                text::counted(float(windows as u64), "execution")
+                format_counted(float(windows as u64), "execution")
             );
-            Self { os: closed, ..self }.unconfirmed(court, &unseen, &why, j);
+            Self { os: closed, ..self }.unconfirmed(context, &unseen, &why, j);
         }
     }
 
-    fn records_of(&self, court: &mut Court<'_>, group: &Held) -> Vec<SnapshotRecord> {
-        let mut places = Places::new(&self.screened.record, court.resolve);
+    fn records_of(&self, context: &mut JudgeContext<'_>, group: &Held) -> Vec<SnapshotRecord> {
+        let mut places = Places::new(&self.screened.record, context.resolve);
         self.records.iter().filter(|record| places.of(record.stack).id == group.place.id).copied().collect()
     }
 
     /// A warning, or a failure by policy, with both figures.
-    fn unconfirmed(&self, court: &mut Court<'_>, groups: &[Held], why: &str, j: &mut Judgement) {
+    fn unconfirmed(&self, context: &mut JudgeContext<'_>, groups: &[Held], why: &str, j: &mut Judgement) {
         let bytes: f64 = groups.iter().map(|group| group.bytes).sum();
         let count: f64 = groups.iter().map(|group| group.count).sum();
         let mut left = Vec::new();
         if count > 0.0 {
-            left.push(format!("{} in {}", text::bytes(bytes), text::counted(count, "allocation")));
+            left.push(format!("{} in {}", format_bytes(bytes), format_counted(count, "allocation")));
         }
-        left.extend(self.os.iter().map(|(kind, count)| text::counted(*count, kind.noun())));
+        left.extend(self.os.iter().map(|(kind, count)| format_counted(*count, kind.noun())));
         j.leaks.extend(groups.iter().map(leaks::in_all));
-        for group in super::test::os_left(&self.screened.record, self.window, court) {
+        for group in leaks::os_left(&self.screened.record, self.window, context) {
             if self.os.iter().any(|(missing, _)| *missing == group.kind) {
                 j.leaks.push(group.leak());
             }
         }
         j.left = left.join(" and ");
-        let alone = text::counted(float(self.alone as u64), "execution");
-        j.unconfirmed(court.policy, &format!("alone nothing of it in {alone}{why}"));
+        let alone = format_counted(float(self.alone as u64), "execution");
+        j.unconfirmed(context.policy, &format!("alone nothing of it in {alone}{why}"));
     }
 }
 
@@ -251,8 +253,8 @@ fn has_failed(record: &ProcessRecord, test: &str) -> bool {
 }
 
 /// As a leak where it grows among the others, else as what was allocated once.
-fn list(court: &Court<'_>, group: &Held, seen: &Seen, j: &mut Judgement) {
-    let slope = |values: &[f64], block| judge_exact(values, allowed(court.policy, values.len(), block));
+fn list(context: &JudgeContext<'_>, group: &Held, seen: &Seen, j: &mut Judgement) {
+    let slope = |values: &[f64], block| judge_exact(values, allowed(context.policy, values.len(), block));
     let growth = slope(&seen.bytes, seen.block);
     if growth.finding == Finding::Grows {
         let count = slope(&seen.counts, 1.0).slope.slope;

@@ -1,11 +1,11 @@
 //! Values over time for the report's charts, few enough for a page.
 
-use memgate_model::{CurvePoint, GrowthPoint, Metric};
+use memgate_model::{Area, CurvePoint, GrowthPoint, Kind, Metric};
 
-use crate::groups::float;
 use crate::input::ProcessInput;
 use crate::record::{CurveSample, ProcessRecord, Window};
 use crate::screen::os_value;
+use crate::stats::float;
 
 /// Points of one test, all metrics together.
 const MAX_POINTS: usize = 500;
@@ -14,10 +14,6 @@ const MAX_GROWTH_POINTS: usize = 100;
 /// Points of one metric over a whole suite, and ends of its tests.
 const MAX_SUITE_POINTS: usize = 300;
 const MAX_TEST_ENDS: usize = 500;
-const METRICS: [Metric; 4] = [Metric::NativeLiveBytes, Metric::OsRss, Metric::OsThreads, Metric::OsFds];
-/// What is followed over a whole suite.
-const OF_SUITE: [Metric; 4] =
-    [Metric::NativeLiveBytes, Metric::JavaLiveBytes, Metric::JavaHeapUsed, Metric::OsRss];
 
 /// The values at the ends of a repeated test. Counts that never change say nothing.
 pub(super) fn of_iterations(record: &ProcessRecord, windows: &[&Window]) -> Vec<CurvePoint> {
@@ -25,7 +21,7 @@ pub(super) fn of_iterations(record: &ProcessRecord, windows: &[&Window]) -> Vec<
         Metric::NativeLiveBytes => Some(float(w.end.live_bytes())),
         _ => w.os_end.as_ref().and_then(|os| os_value(os, metric)),
     };
-    let series = METRICS.into_iter().map(|metric| {
+    let series = Metric::in_curves_of_tests().map(|metric| {
         let at = |w: &&Window| Some((w.end_ns, value(w, metric)?));
         (metric, windows.iter().filter_map(at).collect())
     });
@@ -57,7 +53,7 @@ pub(super) fn of_the_end(record: &ProcessRecord, from_ns: u64) -> Vec<CurvePoint
     let of_java = [Metric::JavaHeapUsed].into_iter().filter(|_| record.java.is_some());
     // Of a virtual machine without a native tracker the native figures are nobody's.
     let is_told = |metric: &Metric| *metric != Metric::NativeLiveBytes || !record.is_java_only();
-    of_samples(record, METRICS.into_iter().filter(is_told).chain(of_java), from_ns, u64::MAX)
+    of_samples(record, Metric::in_curves_of_tests().filter(is_told).chain(of_java), from_ns, u64::MAX)
 }
 
 /// The heap of a Java virtual machine while a test filled it.
@@ -96,7 +92,7 @@ fn of_sample(sample: &CurveSample, metric: Metric) -> Option<u64> {
 /// The values of a suite over its whole run: what all its processes have together at each moment.
 pub(super) fn of_suite(processes: &[ProcessInput]) -> Vec<CurvePoint> {
     let mut points = Vec::new();
-    for metric in OF_SUITE {
+    for metric in Metric::in_curves_of_suites() {
         let values = peaks(&sums(processes, metric));
         points.extend(values.into_iter().map(|(t_ns, value)| CurvePoint { t_ns, metric, value }));
     }
@@ -167,13 +163,13 @@ fn peaks(values: &[(u64, f64)]) -> Vec<(u64, f64)> {
 }
 
 fn points(zero_ns: u64, series: impl Iterator<Item = (Metric, Vec<(u64, f64)>)>) -> Vec<CurvePoint> {
+    let room = MAX_POINTS / Metric::in_curves_of_tests().count();
     let mut points = Vec::new();
     for (metric, values) in series {
-        let is_count = matches!(metric, Metric::OsThreads | Metric::OsFds);
+        let is_count = metric.area() == Area::Os && metric.kind() == Kind::Held;
         if is_count && values.windows(2).all(|pair| pair[0].1 == pair[1].1) {
             continue;
         }
-        let room = MAX_POINTS / METRICS.len();
         let keep = values.len().min(room);
         for k in 0..keep {
             let (t_ns, value) = values[k * (values.len() - 1) / (keep - 1).max(1)];

@@ -7,31 +7,37 @@
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Leak, LeakKind, Metric, Outcome, Per, TestReport, Verdict};
+use memgate_model::{
+    Area, Kind, Leak, Metric, Outcome, Per, TestReport, ThresholdSource, Verdict, format_bytes, format_count,
+    format_counted,
+};
 
+use super::context::JudgeContext;
+use super::judgement::{Executions, Judgement, exceeded};
+use super::leaks::shown;
 use super::repeated::{Measured, hold, judge_os};
-use super::test::{Executions, Judgement, exceeded, judge_unmeasured_run, unusable};
-use super::{Court, curve, java_native, leaks};
+use super::test::judge_unmeasured_run;
+use super::wording::listed;
+use super::{curve, java_native, leaks};
 use crate::groups::OsKind;
-use crate::growth::{Allowed, Finding, as_f64, judge_series};
+use crate::growth::{Allowed, Finding, judge_series};
 use crate::input::{ConfirmationInput, JavaInput, ProcessInput, SuiteInput};
 use crate::java::{self, Findings, JavaLeak, JavaSuspect, Noise, screen_rounds};
+use crate::measured::unusable;
 use crate::policy::thresholds;
 use crate::rare;
 use crate::record::{ProcessRecord, Window};
 use crate::signature::os_id;
-use crate::text;
+use crate::stats::as_f64;
 
 /// Why tests were left out of the rounds.
 const FAIL_AGAIN: &str = "for they fail when they are repeated";
-/// Names in one sentence.
-const NAMED: usize = 5;
 /// A smaller share of a heap's growth may be tables that double now and then.
 const UNEXPLAINED_SHARE: f64 = 0.25;
 
 /// The tests of a JVM suite; what concerns it as a whole goes to `said`.
 pub(super) fn tests(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &SuiteInput,
     java: &JavaInput,
     runs: &[(String, Executions<'_>)],
@@ -43,20 +49,20 @@ pub(super) fn tests(
     said.extend(warnings.into_iter().map(|warning| (Verdict::Pass, warning.clone())));
     said.extend(java.limits.iter().map(|limits| (Verdict::Pass, limits.clone())));
     said.extend(java_native::untracked(suite, java));
-    let screened = screened(court, suite, java, runs, said);
+    let screened = screened(context, suite, java, runs, said);
     let left_out = runs.iter().filter(|(_, runs)| passed(runs) && screened.leaves_out(runs));
     let left_out: Vec<&str> = left_out.map(|(id, _)| id.as_str()).collect();
     if !left_out.is_empty() {
-        let tests = text::counted(as_f64(left_out.len()), "test");
+        let tests = format_counted(as_f64(left_out.len()), "test");
         said.push((Verdict::Warn, format!("{tests} not judged, {FAIL_AGAIN}: {}", listed(left_out))));
     }
     let mut reports: Vec<TestReport> = Vec::new();
     for (id, runs) in runs {
         let mut j = Judgement::default();
-        court.waivers.enter(&suite.name, id);
+        context.waivers.enter(&suite.name, id);
         match suite.confirmations.get(id).filter(|_| passed(runs)) {
             Some(confirmation) => {
-                confirmed(court, suite, id, confirmation, screened.suspect(class_of(runs)), &mut j);
+                confirmed(context, suite, id, confirmation, screened.suspect(class_of(runs)), &mut j);
             }
             None => {
                 if let Some(why) = screened.not_judged(java, runs) {
@@ -68,18 +74,18 @@ pub(super) fn tests(
     }
     let classes: BTreeSet<&str> = runs.iter().filter_map(|(_, runs)| class_of(runs)).collect();
     for class in classes {
-        if let Some(entry) = whole_class(court, suite, class, &screened, runs, &mut reports) {
+        if let Some(entry) = whole_class(context, suite, class, &screened, runs, &mut reports) {
             reports.push(entry);
         }
     }
-    reports.extend(without_their_run(court, suite, runs, &screened));
+    reports.extend(without_their_run(context, suite, runs, &screened));
     reports
 }
 
 /// What was recorded of test classes whose run in the build was not: what came of repeating them,
 /// and suspects that nobody repeated.
 fn without_their_run(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &SuiteInput,
     runs: &[(String, Executions<'_>)],
     screened: &Screened<'_>,
@@ -89,8 +95,8 @@ fn without_their_run(
     let mut reports = Vec::new();
     for (id, confirmation) in suite.confirmations.iter().filter(|(id, _)| !ran.contains(id.as_str())) {
         let mut j = Judgement::default();
-        court.waivers.enter(&suite.name, id);
-        confirmed(court, suite, id, confirmation, screened.suspect(Some(id)), &mut j);
+        context.waivers.enter(&suite.name, id);
+        confirmed(context, suite, id, confirmation, screened.suspect(Some(id)), &mut j);
         reports.push(j.report(id.clone(), Outcome::Passed, 0.0));
     }
     for suspect in screened.suspects.iter().filter(|suspect| !ran.contains(suspect.suite.as_str())) {
@@ -100,7 +106,7 @@ fn without_their_run(
         if !reports.iter().any(told) {
             let mut j = Judgement::default();
             j.left = suspect.seen();
-            j.unconfirmed_in_rounds(court.policy, "it was not run alone");
+            j.unconfirmed_in_rounds(context.policy, "it was not run alone");
             reports.push(TestReport { is_class: true, ..j.report(class.to_owned(), Outcome::Passed, 0.0) });
         }
     }
@@ -145,7 +151,7 @@ impl Screened<'_> {
 }
 
 fn screened<'a>(
-    court: &Court<'_>,
+    context: &JudgeContext<'_>,
     suite: &SuiteInput,
     java: &'a JavaInput,
     runs: &[(String, Executions<'_>)],
@@ -153,7 +159,7 @@ fn screened<'a>(
 ) -> Screened<'a> {
     for metric in Metric::ALL.into_iter().filter(|metric| metric.is_java()) {
         for (per, what) in [(Per::Test, "test"), (Per::Suite, "suite")] {
-            let asked = |test: &str| !court.policy.limits(&suite.name, test, metric, per).is_empty();
+            let asked = |test: &str| !context.policy.limits(&suite.name, test, metric, per).is_empty();
             if asked("") || runs.iter().any(|(id, _)| asked(id)) {
                 said.push((
                     Verdict::Error,
@@ -165,7 +171,7 @@ fn screened<'a>(
     let mut screened = Screened::default();
     let mut seen = BTreeSet::new();
     for process in &java.rounds {
-        match screen_rounds(&process.record, &suite.name, court.policy) {
+        match screen_rounds(&process.record, &suite.name, context.policy) {
             Ok(suspects) => screened.suspects.extend(suspects),
             Err(why) => said.push((Verdict::Error, format!("the rounds were not measured: {why}"))),
         }
@@ -194,16 +200,6 @@ fn screened<'a>(
     screened
 }
 
-/// `a, b, c and 4 more`.
-pub(super) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let names: Vec<&str> = names.into_iter().collect();
-    let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMED) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
-}
-
 fn passed(runs: &Executions<'_>) -> bool {
     let failed = |w: &Window| w.outcome == Some(memgate_wire::Outcome::Failed);
     runs.broken_off.is_empty() && !runs.ended.iter().any(|(_, w)| failed(w))
@@ -222,7 +218,7 @@ fn class_of<'a>(runs: &Executions<'a>) -> Option<&'a str> {
 /// A test class as an entry of its own: one that leaks though none of its tests does alone, or that
 /// nobody confirmed.
 fn whole_class(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &SuiteInput,
     class: &str,
     screened: &Screened<'_>,
@@ -239,8 +235,8 @@ fn whole_class(
     let mut j = Judgement::default();
     match suite.confirmations.get(class).filter(|_| !told) {
         Some(confirmation) => {
-            court.waivers.enter(&suite.name, class);
-            confirmed(court, suite, class, confirmation, screened.suspect(Some(class)), &mut j);
+            context.waivers.enter(&suite.name, class);
+            confirmed(context, suite, class, confirmation, screened.suspect(Some(class)), &mut j);
             if j.verdict() == Verdict::Pass && j.leaks.is_empty() {
                 members.iter().for_each(|i| reports[*i].confirmed = true);
                 return None;
@@ -250,7 +246,7 @@ fn whole_class(
         None => {
             if let Some(suspect) = screened.suspect(Some(class)) {
                 j.left = suspect.seen();
-                j.unconfirmed_in_rounds(court.policy, "it was not run alone");
+                j.unconfirmed_in_rounds(context.policy, "it was not run alone");
             } else if screened.failing.contains(class) {
                 j.raise(Verdict::Warn, "not screened: it fails when it is repeated".to_owned());
             } else {
@@ -264,7 +260,7 @@ fn whole_class(
 
 /// What came of running it again.
 fn confirmed(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &SuiteInput,
     id: &str,
     confirmation: &ConfirmationInput,
@@ -273,16 +269,17 @@ fn confirmed(
 ) {
     j.left = suspect.map_or_else(|| "growth".to_owned(), JavaSuspect::seen);
     match confirmation {
-        ConfirmationInput::Repeated(again) if filled_the_heap(court, &suite.name, id, &again.record, j) => {}
+        ConfirmationInput::Repeated(again) if filled_the_heap(context, &suite.name, id, &again.record, j) => {
+        }
         ConfirmationInput::Repeated(again) => match java::ended_by_error(&again.record, id)
             .map(|error| (Verdict::Error, format!("memory ran out: {}", error.described())))
             .or_else(|| unusable(again, id))
         {
-            Some((Verdict::Warn, why)) => j.unconfirmed_in_rounds(court.policy, &why),
+            Some((Verdict::Warn, why)) => j.unconfirmed_in_rounds(context.policy, &why),
             Some((verdict, why)) => j.raise(verdict, format!("when it was repeated: {why}")),
-            None => repeated(court, &suite.name, id, again, suspect, j),
+            None => repeated(context, &suite.name, id, again, suspect, j),
         },
-        ConfirmationInput::Impossible(why) => j.unconfirmed_in_rounds(court.policy, why),
+        ConfirmationInput::Impossible(why) => j.unconfirmed_in_rounds(context.policy, why),
         ConfirmationInput::Broken(why) => j.raise(Verdict::Error, format!("when it was repeated: {why}")),
         ConfirmationInput::Unscreened(why) => j.raise(Verdict::Warn, format!("not screened: {why}")),
         ConfirmationInput::Lengths(_) | ConfirmationInput::InCompany { .. } => {
@@ -294,7 +291,7 @@ fn confirmed(
 /// Memory ran out while it was repeated, and more of it was alive after each execution: that is the
 /// leak, too large for an interval.
 fn filled_the_heap(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &str,
     id: &str,
     record: &ProcessRecord,
@@ -304,14 +301,14 @@ fn filled_the_heap(
     let mut growing = Vec::new();
     for leak in java::leaks(record, id, &findings) {
         let mut shown = shown(&leak);
-        shown.waiver = court.waivers.cover_java(&shown);
+        shown.waiver = context.waivers.cover_java(&shown);
         growing.extend(shown.waiver.is_none().then_some(shown.bytes_per_iteration));
         j.leaks.push(shown);
     }
     let bytes: f64 = growing.iter().sum();
-    let limits = thresholds(court.policy, suite, id, Metric::JavaLiveBytes, Per::Iteration);
+    let limits = thresholds(context.policy, suite, id, Metric::JavaLiveBytes, Per::Iteration);
     let level = limits.iter().filter(|limit| bytes > limit.limit).map(|limit| exceeded(limit.level)).max();
-    let executions = text::counted(as_f64(findings.ends), "execution");
+    let executions = format_counted(as_f64(findings.ends), "execution");
     let verdict = match level {
         // It may have failed for a reason that no threshold is about.
         None if growing.is_empty() => Verdict::Warn,
@@ -322,14 +319,14 @@ fn filled_the_heap(
     j.curve = curve::of_the_end(record, 0);
     j.raise(
         verdict,
-        format!("memory ran out after {executions}, {} more alive after each: {why}", text::bytes(bytes)),
+        format!("memory ran out after {executions}, {} more alive after each: {why}", format_bytes(bytes)),
     );
     true
 }
 
 /// The iterations decide, class by class.
 fn repeated(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &str,
     id: &str,
     again: &ProcessInput,
@@ -341,23 +338,23 @@ fn repeated(
     if windows.len() < 3 {
         return j.raise(Verdict::Error, "when it was repeated: no class histograms were recorded".to_owned());
     }
-    let warm_up = (court.policy.warm_up as usize).min(windows.len() / 3);
-    let allowed = Allowed { limit: 0.0, block: 0.0, warm_up, confidence: court.policy.confidence };
+    let warm_up = (context.policy.warm_up as usize).min(windows.len() / 3);
+    let allowed = Allowed { limit: 0.0, block: 0.0, warm_up, confidence: context.policy.confidence };
     j.confirmed = true;
     j.curve = curve::of_java(record, &windows);
     j.batch = Some(java::executions_of_window(&windows)).filter(|executions| *executions > 1.0);
-    let findings = Findings::of(record, id, warm_up, court.policy.confidence);
+    let findings = Findings::of(record, id, warm_up, context.policy.confidence);
     let saw = |metric| suspect.is_none_or(|suspect| suspect.saw_counter(metric));
-    let grew_alone = objects(court, (suite, id), record, &findings, suspect, allowed, j);
-    counters(court, suite, id, &windows, &saw, allowed, j);
+    let grew_alone = objects(context, (suite, id), record, &findings, suspect, allowed, j);
+    counters(context, suite, id, &windows, &saw, allowed, j);
     if saw(Metric::JavaThreads) {
-        threads(court, suite, id, &windows, allowed, j);
+        threads(context, suite, id, &windows, allowed, j);
     }
-    judge_os(court, suite, id, record, &windows, OsKind::Descriptor, allowed, j);
-    java_native::judge(court, suite, id, record, allowed, j);
+    judge_os(context, suite, id, record, &windows, OsKind::Descriptor, allowed, j);
+    java_native::judge(context, suite, id, record, allowed, j);
     // Where the rounds spoke of other things alone, they have shown that no class grows.
     let is_open = suspect.is_none_or(|suspect| !suspect.classes.is_empty() || suspect.told_nothing());
-    inconclusive(court, suite, id, &findings, is_open, j);
+    inconclusive(context, suite, id, &findings, is_open, j);
     if let Some(what) = grew_alone {
         j.raise(Verdict::Warn.max(j.verdict()), what);
     }
@@ -373,7 +370,7 @@ fn repeated(
         if !classes.is_empty() {
             let bytes: f64 = classes.iter().filter_map(|class| findings.left_out.get(*class)).sum();
             let by =
-                if bytes > 0.0 { format!(" by {} {}", text::bytes(bytes), j.per()) } else { String::new() };
+                if bytes > 0.0 { format!(" by {} {}", format_bytes(bytes), j.per()) } else { String::new() };
             let verdict = j.verdict();
             let out = if verdict == Verdict::Pass { "" } else { ": not counted" };
             j.raise(verdict, format!("{} {grow}{by} but {are} {why}{out}", listed(classes)));
@@ -384,16 +381,16 @@ fn repeated(
     }
     let waived = j.leaks.iter().filter(|leak| leak.waiver.is_some()).count();
     if waived > 0 {
-        j.raise(Verdict::Pass, text::counted(as_f64(waived), "leak") + " waived");
+        j.raise(Verdict::Pass, format_counted(as_f64(waived), "leak") + " waived");
     }
     let still = findings.growing.is_empty() && findings.noise.is_empty() && findings.quiet > 0;
     match j.batch {
         Some(batch) if j.verdict() > Verdict::Pass => {
-            let (all, per) = (text::number(batch * as_f64(windows.len())), j.per());
+            let (all, per) = (format_count(batch * as_f64(windows.len())), j.per());
             j.leaks.iter_mut().for_each(|leak| of_one_execution(leak, batch, &per));
             j.raise(
                 j.verdict(),
-                format!("after {all} executions, {} in each iteration", text::number(batch)),
+                format!("after {all} executions, {} in each iteration", format_count(batch)),
             );
         }
         _ if j.verdict() == Verdict::Pass && still => {
@@ -415,7 +412,7 @@ fn of_one_execution(leak: &mut Leak, batch: f64, per: &str) {
 /// The leaks, and the sum of those that no waiver covers against the thresholds. The answer tells
 /// of growth that no round saw: it is not in it.
 fn objects(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     (suite, id): (&str, &str),
     record: &ProcessRecord,
     findings: &Findings,
@@ -430,7 +427,7 @@ fn objects(
         java::leaks(record, id, findings).into_iter().partition(saw);
     let grew_alone = (!unseen.is_empty()).then(|| {
         let titles: Vec<String> = unseen.iter().map(|leak| shown(leak).title).collect();
-        let bytes = text::bytes(unseen.iter().map(|leak| leak.bytes).sum());
+        let bytes = format_bytes(unseen.iter().map(|leak| leak.bytes).sum());
         let what = listed(titles.iter().map(String::as_str));
         format!(
             "grew only when the test ran alone, and in no round of its class: {what}, {bytes} per iteration"
@@ -438,7 +435,7 @@ fn objects(
     });
     for leak in seen {
         let mut shown = shown(&leak);
-        shown.waiver = court.waivers.cover_java(&shown);
+        shown.waiver = context.waivers.cover_java(&shown);
         if shown.waiver.is_none() {
             live_bytes.iter_mut().zip(&leak.live_bytes).for_each(|(sum, value)| *sum += value);
             instances.iter_mut().zip(&leak.instances).for_each(|(sum, value)| *sum += value);
@@ -447,7 +444,7 @@ fn objects(
     }
     if let Some(bytes) = unexplained(record, id, findings, allowed) {
         let more =
-            format!("the heap grows by {} {} more than its classes explain", text::bytes(bytes), j.per());
+            format!("the heap grows by {} {} more than its classes explain", format_bytes(bytes), j.per());
         let counts = live_bytes.iter().any(|value| *value > 0.0);
         j.raise(if counts { Verdict::Pass } else { Verdict::Warn }, more);
         let value = |(i, value): (usize, &mut f64)| *value += bytes * as_f64(i);
@@ -458,7 +455,7 @@ fn objects(
         Measured::of_os(Metric::JavaLiveObjects, instances, 1.0).shared_by(j.executions()),
     ];
     for measured in measured {
-        hold(court, suite, id, &measured, allowed, false, j);
+        hold(context, suite, id, &measured, allowed, false, j);
     }
     grew_alone
 }
@@ -474,30 +471,9 @@ fn unexplained(record: &ProcessRecord, id: &str, findings: &Findings, allowed: A
     (growth.finding == Finding::Grows && is_much).then_some(more)
 }
 
-pub(super) fn shown(leak: &JavaLeak) -> Leak {
-    let JavaLeak { id, class, count, bytes, holder, frames, .. } = leak;
-    let title = if *count > 0.0 {
-        format!("{} × {class}", text::number(*count))
-    } else {
-        format!("growing {class}")
-    };
-    Leak {
-        id: id.clone(),
-        kind: LeakKind::Java,
-        title,
-        bytes_per_iteration: *bytes,
-        count_per_iteration: *count,
-        class: Some(class.clone()),
-        frames: frames.clone(),
-        holder: holder.clone(),
-        truncated: false,
-        waiver: None,
-    }
-}
-
 /// Classes that may or may not grow: a warning, where nothing else was found to leak.
 fn inconclusive(
-    court: &Court<'_>,
+    context: &JudgeContext<'_>,
     suite: &str,
     id: &str,
     findings: &Findings,
@@ -506,22 +482,22 @@ fn inconclusive(
 ) {
     let limited = [Metric::JavaLiveBytes, Metric::JavaLiveObjects]
         .into_iter()
-        .any(|metric| !court.policy.limits(suite, id, metric, Per::Iteration).is_empty());
+        .any(|metric| !context.policy.limits(suite, id, metric, Per::Iteration).is_empty());
     if !limited || findings.open.is_empty() {
         return;
     }
     let classes = listed(findings.open.iter().map(String::as_str));
     if j.leaks.is_empty() && is_open {
-        let iterations = text::counted(as_f64(findings.ends), "iteration");
+        let iterations = format_counted(as_f64(findings.ends), "iteration");
         j.raise(Verdict::Warn, format!("inconclusive: {classes} may grow, after {iterations}"));
     } else {
         let bytes: f64 = findings.open.iter().filter_map(|class| findings.left_out.get(class)).sum();
-        j.raise(j.verdict(), format!("besides, {classes} may grow by {} {}", text::bytes(bytes), j.per()));
+        j.raise(j.verdict(), format!("besides, {classes} may grow by {} {}", format_bytes(bytes), j.per()));
     }
 }
 
 fn counters(
-    court: &Court<'_>,
+    context: &JudgeContext<'_>,
     suite: &str,
     id: &str,
     windows: &[&Window],
@@ -529,20 +505,16 @@ fn counters(
     allowed: Allowed,
     j: &mut Judgement,
 ) {
-    let metrics = [
-        Metric::JavaDirectBytes,
-        Metric::JavaJniGlobals,
-        Metric::JavaClassesLoaded,
-        Metric::JavaMetaspace,
-        Metric::JavaAllocatedBytes,
-    ];
-    for metric in metrics.into_iter().filter(|metric| saw(*metric)) {
-        let limits = court.policy.limits(suite, id, metric, Per::Iteration);
+    // Threads are told by their names (`threads`).
+    let metrics = Metric::of(Area::Java, &[Kind::Held, Kind::Loaded, Kind::Traffic])
+        .filter(|metric| *metric != Metric::JavaThreads && saw(*metric));
+    for metric in metrics {
+        let limits = context.policy.limits(suite, id, metric, Per::Iteration);
         let values = java::values(windows, metric);
         if values.len() == windows.len() {
             let measured = Measured::of_os(metric, values, 1.0).shared_by(j.executions());
-            hold(court, suite, id, &measured, allowed, false, j);
-        } else if limits.iter().any(|limit| limit.source != "default") {
+            hold(context, suite, id, &measured, allowed, false, j);
+        } else if limits.iter().any(|limit| limit.source != ThresholdSource::Default) {
             j.raise(Verdict::Error, format!("{metric} could not be read in this virtual machine"));
         }
     }
@@ -550,7 +522,7 @@ fn counters(
 
 /// Threads that each iteration leaves running, by name.
 fn threads(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &str,
     id: &str,
     windows: &[&Window],
@@ -570,7 +542,7 @@ fn threads(
             }
             let mut leak = leaks::of_os(OsKind::Thread, &name, growth.slope.slope);
             leak.id = os_id("java thread", &name);
-            leak.waiver = court.waivers.cover(&leak.id, &[]);
+            leak.waiver = context.waivers.cover(&leak.id, &[]);
             if leak.waiver.is_some() {
                 total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
             }
@@ -578,5 +550,5 @@ fn threads(
         }
     }
     let measured = Measured::of_os(Metric::JavaThreads, total, 1.0).shared_by(j.executions());
-    hold(court, suite, id, &measured, allowed, false, j);
+    hold(context, suite, id, &measured, allowed, false, j);
 }

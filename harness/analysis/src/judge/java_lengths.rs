@@ -3,32 +3,29 @@
 
 use std::collections::BTreeSet;
 
-use memgate_model::{Metric, Per, Verdict};
+use memgate_model::{Area, Kind, Metric, Per, Verdict, format_value};
 
-use super::java::shown;
-use super::lengths::interval;
-use super::test::{Judgement, exceeded};
-use super::{Court, curve};
+use super::context::JudgeContext;
+use super::curve;
+use super::judgement::{Judgement, exceeded};
+use super::leaks::shown;
+use super::wording::interval;
 use crate::growth::{Allowed, Finding, judge_points};
 use crate::java::{self, of_lengths};
 use crate::policy::thresholds;
 use crate::record::ProcessRecord;
 use crate::screen::too_much;
-use crate::text;
-
-/// What else of a virtual machine is counted as it ends.
-const COUNTERS: [Metric; 3] = [Metric::JavaDirectBytes, Metric::JavaThreads, Metric::JavaJniGlobals];
 
 /// Judges what one more repetition adds to what is alive as the virtual machine ends. Runs in the
 /// order of their lengths.
 pub(super) fn judge(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &str,
     test: &str,
     runs: &[(f64, &ProcessRecord)],
     j: &mut Judgement,
 ) {
-    let Some(findings) = of_lengths(runs, court.policy.confidence) else {
+    let Some(findings) = of_lengths(runs, context.policy.confidence) else {
         let warnings: BTreeSet<&str> =
             runs.iter().flat_map(|(_, record)| &record.warnings).map(String::as_str).collect();
         let parts = ["a virtual machine did not tell what was alive at its end"].into_iter().chain(warnings);
@@ -39,7 +36,7 @@ pub(super) fn judge(
     let (mut bytes, mut objects) = (vec![0.0; lengths.len()], vec![0.0; lengths.len()]);
     for leak in java::leaks(last, test, &findings) {
         let mut shown = shown(&leak);
-        shown.waiver = court.waivers.cover_java(&shown);
+        shown.waiver = context.waivers.cover_java(&shown);
         if shown.waiver.is_none() {
             bytes.iter_mut().zip(&leak.live_bytes).for_each(|(sum, value)| *sum += value);
             objects.iter_mut().zip(&leak.instances).for_each(|(sum, value)| *sum += value);
@@ -47,7 +44,7 @@ pub(super) fn judge(
         j.leaks.push(shown);
     }
     let mut measured = vec![(Metric::JavaLiveBytes, bytes), (Metric::JavaLiveObjects, objects)];
-    measured.extend(COUNTERS.into_iter().map(|metric| {
+    measured.extend(Metric::of(Area::Java, &[Kind::Held]).map(|metric| {
         let at_end = |(_, record): &(f64, &ProcessRecord)| {
             java::values(&record.windows.last().into_iter().collect::<Vec<_>>(), metric)
         };
@@ -56,7 +53,7 @@ pub(super) fn judge(
     for (metric, values) in measured {
         let points: Vec<(f64, f64)> = lengths.iter().copied().zip(values).collect();
         if points.len() == lengths.len() {
-            hold(court, (suite, test), metric, &points, j);
+            hold(context, (suite, test), metric, &points, j);
         }
     }
     if !findings.open.is_empty() && j.leaks.is_empty() {
@@ -66,15 +63,15 @@ pub(super) fn judge(
 }
 
 fn hold(
-    court: &Court<'_>,
+    context: &JudgeContext<'_>,
     (suite, test): (&str, &str),
     metric: Metric,
     points: &[(f64, f64)],
     j: &mut Judgement,
 ) {
-    let confidence = court.policy.confidence;
+    let confidence = context.policy.confidence;
     let slope = |limit| judge_points(points, Allowed { limit, block: 1.0, warm_up: 0, confidence });
-    let limits = thresholds(court.policy, suite, test, metric, Per::Iteration);
+    let limits = thresholds(context.policy, suite, test, metric, Per::Iteration);
     for threshold in &limits {
         let growth = slope(threshold.limit);
         match growth.finding {
@@ -85,7 +82,7 @@ fn hold(
             }
             Finding::Open => {
                 let between = interval(metric, growth.slope.low, growth.slope.high);
-                let allowed = text::figure(threshold.limit, metric.unit());
+                let allowed = format_value(metric, threshold.limit);
                 j.raise(Verdict::Warn, format!("inconclusive: {between} per repetition (allowed {allowed})"));
             }
         }

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 
 use memgate_model::{Metric, Verdict};
 
+use super::context::JudgeContext;
+use super::judgement::Judgement;
+use super::leaks;
 use super::repeated::{Measured, hold};
-use super::test::Judgement;
-use super::{Court, leaks};
+use super::wording::listed;
 use crate::groups::{self, Places};
 use crate::growth::{Allowed, Finding, is_over, judge_series};
 use crate::input::{JavaInput, SuiteInput};
@@ -16,7 +18,7 @@ use crate::record::ProcessRecord;
 
 /// The groups that grow are leaks; the sum of what no waiver covers is held against the thresholds.
 pub(super) fn judge(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &str,
     test: &str,
     record: &ProcessRecord,
@@ -28,7 +30,7 @@ pub(super) fn judge(
     }
     let mut own = Own::default();
     let chosen = |stack| own.has(record, stack);
-    let groups = groups::series_of(test, &mut Places::new(record, court.resolve), chosen);
+    let groups = groups::series_of(test, &mut Places::new(record, context.resolve), chosen);
     let mut total = vec![0.0; record.windows_of(test).count()];
     for group in &groups {
         let growth = judge_series(&group.bytes, Allowed { block: group.block, ..allowed });
@@ -36,7 +38,7 @@ pub(super) fn judge(
         if growth.finding == Finding::Grows && !is_over(&group.bytes, allowed.warm_up) {
             let count = judge_series(&group.counts, allowed).slope.slope;
             let mut leak = leaks::growing(&group.place, growth.slope.slope, count, &group.sizes);
-            leak.waiver = court.waivers.cover(&leak.id, &group.place.names);
+            leak.waiver = context.waivers.cover(&leak.id, &group.place.names);
             waived = leak.waiver.is_some();
             j.leaks.push(leak);
         }
@@ -46,7 +48,7 @@ pub(super) fn judge(
     }
     let block = groups::smallest_block(&groups);
     let measured = Measured::of_os(Metric::NativeLiveBytes, total, block).shared_by(j.executions());
-    hold(court, suite, test, &measured, allowed, false, j);
+    hold(context, suite, test, &measured, allowed, false, j);
 }
 
 /// What nobody looked at: the libraries that tests loaded, where their memory was not tracked in
@@ -66,7 +68,7 @@ pub(super) fn untracked(suite: &SuiteInput, java: &JavaInput) -> Option<(Verdict
         Some(_) => (Verdict::Pass, "not all test classes were screened in rounds"),
         None => return None,
     };
-    let loaded = super::java::listed(loaded.iter().map(String::as_str));
+    let loaded = listed(loaded.iter().map(String::as_str));
     Some((verdict, format!("native memory of {loaded} is not judged: {why}")))
 }
 

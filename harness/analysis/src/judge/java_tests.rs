@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use memgate_model::{BoundaryQuality, Metric, RunReport, TestReport, Verdict};
+use memgate_model::{BoundaryQuality, Metric, RunReport, Runner, TestReport, Verdict};
 use memgate_wire::Outcome;
 
 use super::judge;
@@ -47,7 +47,7 @@ pub(super) fn suite(
 ) -> RunInput {
     let suite = SuiteInput {
         name: "loaders".to_owned(),
-        runner: "junit".to_owned(),
+        runner: Runner::Junit,
         boundary: BoundaryQuality::Class,
         screened: Duration::from_secs(4),
         screen: vec![build().into()],

@@ -2,23 +2,54 @@
 
 use std::rc::Rc;
 
-use memgate_model::{Leak, LeakKind};
+use memgate_model::{Leak, LeakKind, format_bytes, format_count, format_counted};
 
-use crate::groups::{Held, OsKind};
+use super::context::JudgeContext;
+use crate::groups::{Held, OsKind, Places, Sizes};
+use crate::java::JavaLeak;
+use crate::record::{OsName, ProcessRecord, Window, by_name};
 use crate::signature::{Place, os_id, os_id_of_place};
-use crate::text;
+use std::collections::BTreeMap;
 
 /// Groups that a report lists for one test: the largest.
 pub(super) const MAX_LISTED: usize = 50;
 
 /// What a group adds per iteration.
-pub(super) fn growing(place: &Place, bytes: f64, count: f64, sizes: &text::Sizes) -> Leak {
-    native(place, bytes, count, text::title_per_iteration(count, bytes, sizes))
+pub(super) fn growing(place: &Place, bytes: f64, count: f64, sizes: &Sizes) -> Leak {
+    native(place, bytes, count, title_per_iteration(count, bytes, sizes))
 }
 
 /// What a group holds in all, or was left of it by one execution.
 pub(super) fn in_all(held: &Held) -> Leak {
-    native(&held.place, held.bytes, held.count, text::title_in_all(held.count, held.bytes, &held.sizes))
+    native(&held.place, held.bytes, held.count, title_in_all(held.count, held.bytes, &held.sizes))
+}
+
+/// What a group holds in all: `12 × 4096 B`, or `12 allocations, 1.2 KiB`.
+fn title_in_all(count: f64, total: f64, sizes: &Sizes) -> String {
+    match one(sizes) {
+        Some(size) => format!("{} × {size} B", format_count(count)),
+        None => format!("{}, {}", format_counted(count, "allocation"), format_bytes(total)),
+    }
+}
+
+/// What one iteration adds to a group.
+fn title_per_iteration(count: f64, added: f64, sizes: &Sizes) -> String {
+    match one(sizes) {
+        _ if count < 1e-9 => format!("growing allocation, {} more per iteration", format_bytes(added)),
+        Some(size) if count < 0.95 => {
+            format!("1 × {size} B every {} iterations", format_count(round_near(1.0 / count)))
+        }
+        _ => title_in_all(round_near(count), added, sizes),
+    }
+}
+
+fn one(sizes: &Sizes) -> Option<u64> {
+    sizes.first().copied().filter(|_| sizes.len() == 1)
+}
+
+/// A robust slope of steps is a little off the whole number it stands for.
+fn round_near(value: f64) -> f64 {
+    if (value - value.round()).abs() < 0.05 { value.round() } else { value }
 }
 
 fn native(place: &Place, bytes: f64, count: f64, title: String) -> Leak {
@@ -67,7 +98,7 @@ impl OsGroup {
         Leak {
             id: self.id(),
             kind: LeakKind::Os,
-            title: format!("{} × {} {names}{more}", text::number(self.count), self.kind.noun()),
+            title: format!("{} × {} {names}{more}", format_count(self.count), self.kind.noun()),
             bytes_per_iteration: 0.0,
             count_per_iteration: self.count,
             class: None,
@@ -94,4 +125,87 @@ pub(super) fn sorted(mut leaks: Vec<Leak>) -> Vec<Leak> {
     });
     leaks.truncate(MAX_LISTED);
     leaks
+}
+
+/// Descriptors and threads that one execution left, by the place they come from.
+pub(super) fn os_left(
+    record: &ProcessRecord,
+    window: &Window,
+    context: &mut JudgeContext<'_>,
+) -> Vec<OsGroup> {
+    let Some((start, end)) = window.os_start.as_ref().zip(window.os_end.as_ref()) else { return Vec::new() };
+    let mut places = Places::new(record, context.resolve);
+    let mut left: Vec<OsGroup> = Vec::new();
+    for kind in OsKind::ALL {
+        let (before, after) = (kind.names(start), kind.names(end));
+        let names = by_name(before);
+        let of_name = |name: &str| names.get(name).copied().unwrap_or(0);
+        let of_stack: BTreeMap<&OsName, u32> = before.iter().map(|(name, count)| (name, *count)).collect();
+        for (name, count) in by_name(after) {
+            let more = count.saturating_sub(of_name(name));
+            let of_place = |(known, count): &(OsName, u32)| {
+                let more = count.saturating_sub(of_stack.get(known).copied().unwrap_or(0));
+                (known.name == name && more > 0).then_some((known.stack, more))
+            };
+            let mut by_stack: Vec<(u32, u32)> = after.iter().filter_map(of_place).collect();
+            // One that was opened for another that was closed is not left: which of them is not
+            // known.
+            if by_stack.iter().map(|(_, more)| more).sum::<u32>() != more {
+                by_stack = vec![(0, more)];
+            }
+            for (stack, more) in by_stack.into_iter().filter(|(_, more)| *more > 0) {
+                let place = places.of_handle(stack);
+                let group = OsGroup { kind, place, names: vec![name.to_owned()], count: f64::from(more) };
+                match left.iter_mut().find(|known| known.place.is_some() && known.id() == group.id()) {
+                    Some(known) => {
+                        known.count += group.count;
+                        if !known.names.contains(&group.names[0]) {
+                            known.names.extend(group.names);
+                        }
+                    }
+                    None => left.push(group),
+                }
+            }
+        }
+    }
+    left
+}
+
+pub(super) fn shown(leak: &JavaLeak) -> Leak {
+    let JavaLeak { id, class, count, bytes, holder, frames, .. } = leak;
+    let title = if *count > 0.0 {
+        format!("{} × {class}", format_count(*count))
+    } else {
+        format!("growing {class}")
+    };
+    Leak {
+        id: id.clone(),
+        kind: LeakKind::Java,
+        title,
+        bytes_per_iteration: *bytes,
+        count_per_iteration: *count,
+        class: Some(class.clone()),
+        frames: frames.clone(),
+        holder: holder.clone(),
+        truncated: false,
+        waiver: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_name_equal_sizes_and_sum_up_others() {
+        let equal = Sizes::from([4096]);
+        let different = Sizes::from([16, 24]);
+        assert_eq!(title_in_all(12.0, 49152.0, &equal), "12 × 4096 B");
+        assert_eq!(title_in_all(12.0, 1229.0, &different), "12 allocations, 1.2 KiB");
+        assert_eq!(title_in_all(1.0, 16.0, &Sizes::new()), "1 allocation, 16 B");
+        assert_eq!(title_per_iteration(12.0, 49152.0, &equal), "12 × 4096 B");
+        assert_eq!(title_per_iteration(0.3333, 1365.0, &equal), "1 × 4096 B every 3 iterations");
+        assert_eq!(title_per_iteration(0.0, 64.0, &different), "growing allocation, 64 B more per iteration");
+        assert_eq!(title_per_iteration(2.5, 40.0, &different), "2.5 allocations, 40 B");
+    }
 }

@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use memgate_model::{Metric, Per, Verdict};
+use memgate_model::{Metric, Per, Verdict, format_value};
 
-use super::test::{Judgement, exceeded};
-use super::{Court, curve, java_lengths, leaks, measured};
-use crate::groups::{Held, Places, float, held};
+use super::context::JudgeContext;
+use super::judgement::{Judgement, exceeded};
+use super::wording::interval;
+use super::{curve, java_lengths, leaks};
+use crate::groups::{Held, Places, Sizes, held};
 use crate::growth::{Allowed, Finding, judge_points};
 use crate::input::Repetition;
+use crate::measured::{self, When};
 use crate::policy::thresholds;
 use crate::record::ProcessEnd;
 use crate::screen::too_much;
 use crate::signature::Place;
-use crate::text::{self, Sizes};
+use crate::stats::float;
 
 /// Fewer different lengths show no slope worth the name.
 const MIN_LENGTHS: usize = 3;
@@ -40,8 +43,8 @@ impl Moment {
 
 /// The end of `main` where something grows up to there, with what the reasons say; else the end of
 /// the process: what other threads are about to free is still alive where `main` ends.
-fn moment(court: &mut Court<'_>, runs: &[&Repetition], n: &[f64]) -> (Moment, &'static str) {
-    let confidence = court.policy.confidence;
+fn moment(context: &mut JudgeContext<'_>, runs: &[&Repetition], n: &[f64]) -> (Moment, &'static str) {
+    let confidence = context.policy.confidence;
     let grows = |values: &[f64]| {
         let points: Vec<_> = n.iter().copied().zip(values.iter().copied()).collect();
         let allowed = Allowed { limit: 0.0, block: 0.0, warm_up: 0, confidence };
@@ -50,7 +53,7 @@ fn moment(court: &mut Court<'_>, runs: &[&Repetition], n: &[f64]) -> (Moment, &'
     let mut grows_up_to = |moment: Moment| {
         let ends = runs.iter().filter_map(|run| moment.of(run));
         let totals: Vec<f64> = ends.map(|end| float(end.counters.live_bytes())).collect();
-        grows(&totals) || groups(court, runs, moment).iter().any(|group| grows(&group.bytes))
+        grows(&totals) || groups(context, runs, moment).iter().any(|group| grows(&group.bytes))
     };
     let told = runs.iter().all(|run| run.process.record.main_end.is_some());
     match told && grows_up_to(Moment::Main) {
@@ -69,7 +72,13 @@ struct Group {
 }
 
 /// Judges what one more repetition adds to what is alive at the end of the process.
-pub(super) fn judge(court: &mut Court<'_>, suite: &str, test: &str, runs: &[Repetition], j: &mut Judgement) {
+pub(super) fn judge(
+    context: &mut JudgeContext<'_>,
+    suite: &str,
+    test: &str,
+    runs: &[Repetition],
+    j: &mut Judgement,
+) {
     let mut runs: Vec<&Repetition> = runs.iter().collect();
     runs.sort_by_key(|run| run.n);
     runs.dedup_by_key(|run| run.n);
@@ -80,19 +89,19 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &str, test: &str, runs: &[Repe
     }
     if runs.len() < MIN_LENGTHS {
         let why = format!("it ran with {} different lengths, {MIN_LENGTHS} are needed", runs.len());
-        return j.unconfirmed(court.policy, &why);
+        return j.unconfirmed(context.policy, &why);
     }
     j.confirmed = true;
     if runs.iter().all(|run| run.process.record.is_java_only()) {
         let runs: Vec<_> = runs.iter().map(|run| (float(run.n), &run.process.record)).collect();
-        return java_lengths::judge(court, suite, test, &runs, j);
+        return java_lengths::judge(context, suite, test, &runs, j);
     }
     let n: Vec<f64> = runs.iter().map(|run| float(run.n)).collect();
-    let (moment, per) = moment(court, &runs, &n);
+    let (moment, per) = moment(context, &runs, &n);
     let ends: Vec<_> = runs.iter().filter_map(|run| moment.of(run)).collect();
     let totals: Vec<f64> = ends.iter().map(|end| float(end.counters.live_bytes())).collect();
     let counts: Vec<f64> = ends.iter().map(|end| float(end.counters.live_allocations())).collect();
-    let confidence = court.policy.confidence;
+    let confidence = context.policy.confidence;
     let slope = |values: &[f64], limit: f64| {
         let points: Vec<_> = n.iter().copied().zip(values.iter().copied()).collect();
         judge_points(&points, Allowed { limit, block: 0.0, warm_up: 0, confidence })
@@ -100,14 +109,14 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &str, test: &str, runs: &[Repe
 
     let (mut waived_bytes, mut waived_counts) = (vec![0.0; n.len()], vec![0.0; n.len()]);
     let mut kept = Vec::new();
-    for group in groups(court, &runs, moment) {
+    for group in groups(context, &runs, moment) {
         let growth = slope(&group.bytes, 0.0);
         if growth.finding != Finding::Grows {
             continue;
         }
         let per_n = slope(&group.counts, 0.0).slope.slope;
         let mut leak = leaks::growing(&group.place, growth.slope.slope, per_n, &group.sizes);
-        leak.waiver = court.waivers.cover(&leak.id, &group.place.names);
+        leak.waiver = context.waivers.cover(&leak.id, &group.place.names);
         if leak.waiver.is_some() {
             waived_bytes.iter_mut().zip(&group.bytes).for_each(|(sum, b)| *sum += b);
             waived_counts.iter_mut().zip(&group.counts).for_each(|(sum, c)| *sum += c);
@@ -124,12 +133,12 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &str, test: &str, runs: &[Repe
         (Metric::NativeLiveAllocations, without(&counts, &waived_counts)),
     ];
     for (metric, values) in native {
-        let limits = thresholds(court.policy, suite, test, metric, Per::Iteration);
+        let limits = thresholds(context.policy, suite, test, metric, Per::Iteration);
         for threshold in &limits {
             let total = slope(&values, threshold.limit);
             let by_group = metric == Metric::NativeLiveBytes
                 && kept.iter().any(|g| slope(g, threshold.limit).finding == Finding::Grows);
-            let allowed = text::figure(threshold.limit, metric.unit());
+            let allowed = format_value(metric, threshold.limit);
             if total.finding == Finding::Grows || by_group && total.slope.high > threshold.limit {
                 let reason = too_much(metric, total.slope.slope, per, threshold.limit);
                 j.raise(exceeded(threshold.level), reason);
@@ -146,18 +155,13 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &str, test: &str, runs: &[Repe
     }
 }
 
-/// `between 0 B and 12 B`.
-pub(super) fn interval(metric: Metric, low: f64, high: f64) -> String {
-    format!("between {} and {}", text::figure(low, metric.unit()), text::figure(high, metric.unit()))
-}
-
 fn broken(run: &Repetition) -> Option<String> {
     let record = &run.process.record;
     measured::unmeasured(record, None)
         .or_else(|| record.damaged.as_ref().map(|d| format!("its recording is damaged: {d}")))
         .or_else(|| match &record.end {
-            None => Some(measured::broken_off(&run.process).1),
-            Some(_) if record.goodbye.is_none() => Some(measured::broken_off(&run.process).1),
+            None => Some(measured::broken_off(&run.process, When::InATest).1),
+            Some(_) if record.goodbye.is_none() => Some(measured::broken_off(&run.process, When::InATest).1),
             Some(end) if end.incomplete || record.main_end.as_ref().is_some_and(|main| main.incomplete) => {
                 Some("part of what was recorded at its end is missing".to_owned())
             }
@@ -169,12 +173,13 @@ fn broken(run: &Repetition) -> Option<String> {
         })
 }
 
-fn groups(court: &mut Court<'_>, runs: &[&Repetition], moment: Moment) -> Vec<Group> {
+fn groups(context: &mut JudgeContext<'_>, runs: &[&Repetition], moment: Moment) -> Vec<Group> {
     let mut groups = BTreeMap::<String, Group>::new();
     for (i, run) in runs.iter().enumerate() {
         let record = &run.process.record;
         let survivors = moment.of(run).map_or(&[][..], |end| &end.survivors);
-        for Held { place, bytes, count, sizes } in held(survivors, &mut Places::new(record, court.resolve)) {
+        for Held { place, bytes, count, sizes } in held(survivors, &mut Places::new(record, context.resolve))
+        {
             let group = groups.entry(place.id.clone()).or_insert_with(|| Group {
                 place,
                 bytes: vec![0.0; runs.len()],

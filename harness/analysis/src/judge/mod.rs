@@ -6,6 +6,7 @@
 //! (`java`).
 
 mod company;
+mod context;
 mod curve;
 mod java;
 mod java_cost;
@@ -17,14 +18,15 @@ mod java_lengths;
 mod java_native;
 #[cfg(test)]
 mod java_tests;
+mod judgement;
 mod leaks;
 mod lengths;
-mod measured;
 mod repeated;
 mod suite;
 mod test;
 #[cfg(test)]
 mod tests;
+mod wording;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -34,23 +36,14 @@ use memgate_model::{AgentCost, Outcome, RunReport, SCHEMA_VERSION, SuiteReport, 
 use crate::input::{ConfirmationInput, ProcessInput, RunInput};
 use crate::policy::{GatePolicy, Waivers};
 use crate::resolve::Resolve;
-
-pub(crate) use measured::unmeasured;
-pub(crate) use test::unusable;
-
-/// What every judgement needs.
-struct Court<'a> {
-    policy: &'a GatePolicy,
-    waivers: Waivers<'a>,
-    resolve: &'a mut dyn Resolve,
-}
+use context::JudgeContext;
 
 /// Judges a run. `resolve` is asked only for the stacks that the report will show or a waiver may
 /// cover.
 #[must_use]
 pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -> RunReport {
-    let mut court = Court { policy, waivers: Waivers::new(policy), resolve };
-    let judged: Vec<_> = input.suites.iter().map(|suite| suite::judge(&mut court, suite)).collect();
+    let mut context = JudgeContext { policy, waivers: Waivers::new(policy), resolve };
+    let judged: Vec<_> = input.suites.iter().map(|suite| suite::judge(&mut context, suite)).collect();
     let tests_failed =
         judged.iter().any(|(report, failed)| *failed || report.tests.iter().any(|t| has_failed(t.outcome)));
     let command_failed = input.command_status.filter(|status| *status != 0);
@@ -92,7 +85,7 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
         duration_s: input.duration.as_secs_f64(),
         agent_cost: agent_cost(input),
         suites,
-        waivers: court.waivers.report(input.partial),
+        waivers: context.waivers.report(input.partial),
         errors,
         // Known outside of the frames.
         origin: None,
@@ -165,7 +158,7 @@ fn agent_cost(input: &RunInput) -> AgentCost {
         }
     }
     let without_ns = with_agent_ns.saturating_sub(agent_ns);
-    let float = crate::groups::float;
+    let float = crate::stats::float;
     cost.repeated_s = repeated_s(input);
     cost.cpu_ratio = (without_ns > 0).then(|| float(with_agent_ns) / float(without_ns));
     cost

@@ -7,23 +7,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use memgate_model::{Leak, Metric, Per, Threshold, Verdict};
+use memgate_model::{Area, Kind, Leak, Metric, Per, Threshold, Verdict, format_amount, format_value};
 use memgate_wire::Counters;
 
-use super::lengths::interval;
-use super::test::{Judgement, exceeded};
-use super::{Court, curve, leaks};
-use crate::groups::{self, Held, OsKind, OsSeries, Places, Series};
+use super::context::JudgeContext;
+use super::judgement::{Judgement, exceeded};
+use super::wording::interval;
+use super::{curve, leaks};
+use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, Sizes};
 use crate::growth::{
-    Allowed, Finding, Growth, as_f64, has_few_steps, is_over_exactly, judge_exact, judge_series, last_rise,
-    steps,
+    Allowed, Finding, Growth, has_few_steps, is_over_exactly, judge_exact, judge_series, last_rise, steps,
 };
 use crate::policy::thresholds;
 use crate::rare;
 use crate::record::{ProcessRecord, Window};
-use crate::screen::{ENOUGH_REPETITIONS, described, os_value, too_much};
+use crate::screen::{ENOUGH_REPETITIONS, os_value, too_much};
 use crate::signature::Place;
-use crate::text::{self, Sizes};
+use crate::stats::{as_f64, float};
 
 /// A leak in fewer executions than one of so many is said to be one.
 const SELDOM: usize = 8;
@@ -122,7 +122,7 @@ impl Measured<'_> {
 
 /// Judges the iterations of `test` and returns what its groups that do not grow have kept.
 pub(super) fn judge(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &str,
     test: &str,
     record: &ProcessRecord,
@@ -130,14 +130,14 @@ pub(super) fn judge(
 ) -> Vec<Kept> {
     let windows: Vec<&Window> = record.windows_of(test).collect();
     // Of few repetitions, most have to count.
-    let warm_up = (court.policy.warm_up as usize).min(windows.len() / 3);
-    let allowed = Allowed { limit: 0.0, block: 0.0, warm_up, confidence: court.policy.confidence };
+    let warm_up = (context.policy.warm_up as usize).min(windows.len() / 3);
+    let allowed = Allowed { limit: 0.0, block: 0.0, warm_up, confidence: context.policy.confidence };
     j.confirmed = true;
     j.curve = curve::of_iterations(record, &windows);
 
     let by_changes = record.windows.iter().any(|w| !w.changes.is_empty());
-    let groups = groups::series(test, &mut Places::new(record, court.resolve));
-    let sorted = sort_groups(court, &groups, allowed, j);
+    let groups = groups::series(test, &mut Places::new(record, context.resolve));
+    let sorted = sort_groups(context, &groups, allowed, j);
 
     let block = groups::smallest_block(&groups);
     let without = |mut values: Vec<f64>, of: fn(&Series) -> &[f64]| {
@@ -169,22 +169,22 @@ pub(super) fn judge(
         exact: true,
     };
     if !by_changes && judge_series(&bytes.total, allowed).finding == Finding::Grows {
-        j.leaks.extend(culprits(court, record, &windows[warm_up..]));
+        j.leaks.extend(culprits(context, record, &windows[warm_up..]));
     }
     let all_waived = !by_changes && !j.leaks.is_empty() && j.leaks.iter().all(|l| l.waiver.is_some());
     for measured in [bytes, allocations] {
-        hold(court, suite, test, &measured, allowed, all_waived, j);
+        hold(context, suite, test, &measured, allowed, all_waived, j);
     }
-    for kind in [OsKind::Descriptor, OsKind::Thread] {
-        judge_os(court, suite, test, record, &windows, kind, allowed, j);
+    for kind in OsKind::ALL {
+        judge_os(context, suite, test, record, &windows, kind, allowed, j);
     }
-    for metric in [Metric::OsRss, Metric::OsPss] {
+    for metric in Metric::of(Area::Os, &[Kind::Resident]) {
         let states = groups::os_states(&windows);
         let values: Vec<_> = states.iter().filter_map(|os| os_value(os, metric)).collect();
-        let has_limit = !court.policy.limits(suite, test, metric, Per::Iteration).is_empty();
+        let has_limit = !context.policy.limits(suite, test, metric, Per::Iteration).is_empty();
         if has_limit && !values.is_empty() {
             let measured = Measured::of_os(metric, values, 0.0);
-            hold(court, suite, test, &measured, allowed, false, j);
+            hold(context, suite, test, &measured, allowed, false, j);
         }
     }
     sorted.kept
@@ -203,7 +203,7 @@ struct Sorted<'a> {
 
 /// Lists the groups that grow as leaks and sorts all of them.
 fn sort_groups<'a>(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     groups: &'a [Series],
     allowed: Allowed,
     j: &mut Judgement,
@@ -226,7 +226,7 @@ fn sort_groups<'a>(
         }
         let count = judge_series(&group.counts, allowed).slope.slope;
         let mut leak = leaks::growing(&group.place, growth.slope.slope, count, &group.sizes);
-        leak.waiver = court.waivers.cover(&leak.id, &group.place.names);
+        leak.waiver = context.waivers.cover(&leak.id, &group.place.names);
         let list = if leak.waiver.is_some() { &mut sorted.waived } else { &mut sorted.unwaived };
         list.push(group);
         j.leaks.push(leak);
@@ -238,7 +238,7 @@ fn sort_groups<'a>(
 fn own_doing(windows: &[&Window], of: fn(&Counters) -> u64) -> Vec<f64> {
     let mut sum = 0.0;
     let added = |w: &&Window| {
-        sum += groups::float(of(&w.end)) - groups::float(of(&w.start));
+        sum += float(of(&w.end)) - float(of(&w.start));
         sum
     };
     windows.iter().map(added).collect()
@@ -246,7 +246,7 @@ fn own_doing(windows: &[&Window], of: fn(&Counters) -> u64) -> Vec<f64> {
 
 /// Holds a metric against its thresholds.
 pub(super) fn hold(
-    court: &Court<'_>,
+    context: &JudgeContext<'_>,
     suite: &str,
     test: &str,
     measured: &Measured<'_>,
@@ -254,7 +254,7 @@ pub(super) fn hold(
     waived: bool,
     j: &mut Judgement,
 ) {
-    let limits = thresholds(court.policy, suite, test, measured.metric, Per::Iteration);
+    let limits = thresholds(context.policy, suite, test, measured.metric, Per::Iteration);
     for threshold in limits.iter().filter(|_| !waived) {
         against(measured, threshold, allowed, j);
     }
@@ -295,7 +295,7 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
         .iter()
         .filter(|g| g.finding == Finding::Grows)
         .max_by(|a, b| a.slope.slope.total_cmp(&b.slope.slope));
-    let limit = text::figure(threshold.limit, metric.unit());
+    let limit = format_value(metric, threshold.limit);
     let over =
         |slope: f64, place: &str| too_much(metric, slope, &format!("per iteration{place}"), threshold.limit);
     let undecided = |why: &str| {
@@ -309,7 +309,7 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
     let too_late = || {
         let series = measured.series(allowed);
         let (at, by) = last_rise(series, allowed.warm_up);
-        let by = described(metric, by);
+        let by = format_amount(metric, by);
         format!(
             "inconclusive: {by} more, the last of it in iteration {at} of {}: a rare leak, or over (allowed {limit})",
             series.len()
@@ -353,13 +353,13 @@ fn now_and_then(values: &[f64], warm_up: usize) -> String {
 }
 
 /// Survivors of the iterations that count, by group: what an iteration leaves on average.
-fn culprits(court: &mut Court<'_>, record: &ProcessRecord, windows: &[&Window]) -> Vec<Leak> {
+fn culprits(context: &mut JudgeContext<'_>, record: &ProcessRecord, windows: &[&Window]) -> Vec<Leak> {
     let survivors: Vec<_> = windows.iter().flat_map(|w| w.survivors.iter().copied()).collect();
     let iterations = as_f64(windows.len().max(1));
-    let groups = groups::held(&survivors, &mut Places::new(record, court.resolve));
+    let groups = groups::held(&survivors, &mut Places::new(record, context.resolve));
     let leak = |Held { place, bytes, count, sizes }: Held| {
         let mut leak = leaks::growing(&place, bytes / iterations, count / iterations, &sizes);
-        leak.waiver = court.waivers.cover(&leak.id, &place.names);
+        leak.waiver = context.waivers.cover(&leak.id, &place.names);
         leak
     };
     groups.into_iter().take(leaks::MAX_LISTED).map(leak).collect()
@@ -367,7 +367,7 @@ fn culprits(court: &mut Court<'_>, record: &ProcessRecord, windows: &[&Window]) 
 
 #[expect(clippy::too_many_arguments, reason = "a metric of one test in one process")]
 pub(super) fn judge_os(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &str,
     test: &str,
     record: &ProcessRecord,
@@ -381,17 +381,17 @@ pub(super) fn judge_os(
         return;
     }
     let allowed = Allowed { block: 1.0, ..allowed };
-    let mut total: Vec<f64> = states.iter().map(|os| groups::float(kind.count(os))).collect();
+    let mut total: Vec<f64> = states.iter().map(|os| float(kind.count(os))).collect();
     let grows = judge_series(&total, allowed).finding == Finding::Grows;
     let grow = |counts: &[f64]| judge_series(counts, allowed).finding == Finding::Grows;
     let mut growing = groups::os_series(&states, kind);
     growing.retain(|series| grows && grow(&series.counts));
-    let parts = growing_parts(growing, grow, &mut Places::new(record, court.resolve));
+    let parts = growing_parts(growing, grow, &mut Places::new(record, context.resolve));
     for OsPart { place, names, counts } in parts {
         let count = judge_series(&counts, allowed).slope.slope;
         let group = leaks::OsGroup { kind, place, names, count };
         let mut leak = group.leak();
-        leak.waiver = court.waivers.cover(&leak.id, group.frame_names());
+        leak.waiver = context.waivers.cover(&leak.id, group.frame_names());
         let is_handed = group.names.iter().all(|name| j.handed.contains(&leaks::of_os(kind, name, 0.0).id));
         if is_handed || leak.waiver.is_some() {
             total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
@@ -403,7 +403,7 @@ pub(super) fn judge_os(
     // A virtual machine opens and starts what it needs when it likes.
     let exact = windows.iter().all(|w| w.java.is_none());
     let measured = Measured { exact, ..Measured::of_os(kind.metric(), total, 1.0) }.shared_by(j.executions());
-    hold(court, suite, test, &measured, allowed, false, j);
+    hold(context, suite, test, &measured, allowed, false, j);
 }
 
 /// Descriptors or threads from one place, or of one name, over the iterations.

@@ -2,17 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use memgate_model::{BoundaryQuality, Metric, MetricValue, Per, Problem, SuiteReport, TestReport, Verdict};
+use memgate_model::{
+    BoundaryQuality, Metric, MetricValue, Per, Problem, SuiteReport, TestReport, Verdict, format_counted,
+};
 use memgate_wire::{GoodbyeReason, Outcome};
 
-use super::test::{Executions, applied, exceeded};
-use super::{Court, curve, has_failed, java, java_cost, measured, test};
-use crate::groups::float;
+use super::context::JudgeContext;
+use super::judgement::{Executions, applied, exceeded};
+use super::{curve, has_failed, java, java_cost, test};
 use crate::input::{ProcessInput, SuiteInput};
+use crate::measured::{self, When};
 use crate::policy::thresholds;
 use crate::record::{OpenTest, ProcessRecord, Window};
 use crate::screen::too_much;
-use crate::text;
+use crate::stats::float;
 
 /// Why a relative threshold does not apply.
 const LACKS: &str = "its threshold is relative, and the baseline has no figure";
@@ -23,15 +26,15 @@ pub(super) fn problem(r#where: &str, what: &str, hint: &str) -> Problem {
 }
 
 /// Judges a suite; tells too whether its processes failed though no test of theirs did.
-pub(super) fn judge(court: &mut Court<'_>, suite: &SuiteInput) -> (SuiteReport, bool) {
+pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (SuiteReport, bool) {
     let as_tests: Vec<(Vec<Window>, Vec<OpenTest>)> =
         suite.screen.iter().map(|p| whole_process(suite, p)).collect();
     let mut said: Vec<(Verdict, String)> =
         suite.problems.iter().map(|p| (Verdict::Error, p.what.clone())).collect();
     let runs = executions(suite, &as_tests);
     let tests: Vec<TestReport> = match &suite.java {
-        Some(java) => java::tests(court, suite, java, &runs, &mut said),
-        None => runs.iter().map(|(id, runs)| test::judge(court, suite, id, runs)).collect(),
+        Some(java) => java::tests(context, suite, java, &runs, &mut said),
+        None => runs.iter().map(|(id, runs)| test::judge(context, suite, id, runs)).collect(),
     };
     said.extend(suite.screen.iter().filter_map(of_process).map(|what| (Verdict::Error, what)));
     if tests.is_empty() && said.iter().all(|(verdict, _)| *verdict < Verdict::Error) {
@@ -49,14 +52,14 @@ pub(super) fn judge(court: &mut Court<'_>, suite: &SuiteInput) -> (SuiteReport, 
         let what = format!("its process ended with status {status} though no test failed");
         said.push((Verdict::NotJudged, what));
     }
-    let metrics = metrics(court, suite, &mut said);
-    said.extend(of_no_accepted_figure(court, suite, &tests).into_iter().map(|what| (Verdict::Warn, what)));
+    let metrics = metrics(context, suite, &mut said);
+    said.extend(of_no_accepted_figure(context, suite, &tests).into_iter().map(|what| (Verdict::Warn, what)));
     let own = said.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Pass);
     let mut reasons: Vec<String> = said.into_iter().map(|(_, what)| what).collect();
     reasons.dedup();
     let report = SuiteReport {
         name: suite.name.clone(),
-        runner: suite.runner.clone(),
+        runner: suite.runner,
         boundary: suite.boundary,
         verdict: tests.iter().map(|t| t.verdict).fold(own, Verdict::max),
         screened_s: suite.screened.as_secs_f64(),
@@ -155,9 +158,9 @@ fn of_process(process: &ProcessInput) -> Option<String> {
     }
     let lost = record.goodbye.is_none() && record.open.is_empty();
     lost.then(|| {
-        let (_, how) = measured::broken_off(process);
+        let (_, how) = measured::broken_off(process, When::AfterATest);
         let last = record.windows.last().map(Window::id).unwrap_or_default();
-        format!("after {last}, {}", how.replace("in the middle of it", "without a word"))
+        format!("after {last}, {how}")
     })
 }
 
@@ -172,7 +175,7 @@ fn failed_without_a_test(suite: &SuiteInput, tests: &[TestReport]) -> Option<i32
 
 /// Peaks over the processes of the suite, against the thresholds of the suite as a whole.
 fn metrics(
-    court: &Court<'_>,
+    context: &JudgeContext<'_>,
     suite: &SuiteInput,
     said: &mut Vec<(Verdict, String)>,
 ) -> BTreeMap<Metric, MetricValue> {
@@ -180,12 +183,12 @@ fn metrics(
     for metric in Metric::ALL {
         let peaks = suite.screen.iter().filter_map(|p| peak(&p.record, metric));
         let Some(value) = peaks.max().map(float) else { continue };
-        let limits = thresholds(court.policy, &suite.name, "", metric, Per::Suite);
+        let limits = thresholds(context.policy, &suite.name, "", metric, Per::Suite);
         for threshold in limits.iter().filter(|t| value > t.limit) {
             let reason = too_much(metric, value, "at the peak", threshold.limit);
             said.push((exceeded(threshold.level), reason));
         }
-        if court.policy.lacks_figure(&suite.name, "", metric, Per::Suite) {
+        if context.policy.lacks_figure(&suite.name, "", metric, Per::Suite) {
             said.push((Verdict::Warn, format!("{metric} is not judged: {LACKS} of this suite")));
         }
         let unit = metric.unit();
@@ -206,17 +209,21 @@ fn metrics(
 }
 
 /// Figures of tests that are held against the baseline, which has none of them.
-fn of_no_accepted_figure(court: &Court<'_>, suite: &SuiteInput, tests: &[TestReport]) -> Vec<String> {
+fn of_no_accepted_figure(
+    context: &JudgeContext<'_>,
+    suite: &SuiteInput,
+    tests: &[TestReport],
+) -> Vec<String> {
     let of_metric = |metric: Metric| {
         let lacks = |test: &&TestReport| {
             test.metrics.get(&metric).is_some_and(|figure| {
                 figure.threshold.is_none()
-                    && court.policy.lacks_figure(&suite.name, &test.id, metric, figure.per)
+                    && context.policy.lacks_figure(&suite.name, &test.id, metric, figure.per)
             })
         };
         let count = tests.iter().filter(lacks).count();
         (count > 0).then(|| {
-            let tests = text::counted(float(count as u64), "test");
+            let tests = format_counted(float(count as u64), "test");
             format!("{metric} of {tests} is not judged: {LACKS} of them")
         })
     };

@@ -3,159 +3,34 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{
-    CurvePoint, GrowthPoint, Leak, Level, Metric, MetricValue, Outcome, Per, TestReport, Threshold, Verdict,
+    CurvePoint, Metric, MetricValue, Outcome, Per, TestReport, Verdict, format_amount, format_bytes,
+    format_counted,
 };
 
 use super::company::{Missing, Together};
-use super::leaks::OsGroup;
-use super::{Court, company, curve, leaks, lengths, measured, repeated};
-use crate::groups::{Held, OsKind, Places, float, held};
-use crate::growth::Growth;
+use super::context::JudgeContext;
+use super::judgement::{Executions, Judgement, applied, exceeded};
+use super::leaks::os_left;
+use super::{company, curve, leaks, lengths, repeated};
+use crate::groups::{Held, Places, held};
 use crate::input::{ConfirmationInput, ProcessInput, SuiteInput};
-use crate::java::ran_out;
+use crate::java::{Exhaustion, ran_out};
+use crate::measured::{self, When, unusable};
 use crate::policy::{GatePolicy, smallest_limit, thresholds};
 use crate::rare;
-use crate::record::{OpenTest, OsName, ProcessRecord, Window, by_name};
-use crate::screen::{ENOUGH_REPETITIONS, described, left, left_too_much, too_much};
-use crate::text;
-
-/// All executions of one test in the screening pass.
-#[derive(Default)]
-pub(super) struct Executions<'a> {
-    pub(super) ended: Vec<(&'a ProcessInput, &'a Window)>,
-    pub(super) broken_off: Vec<(&'a ProcessInput, &'a OpenTest)>,
-}
-
-/// A verdict in the making.
-#[derive(Default)]
-pub(super) struct Judgement {
-    reasons: Vec<(Verdict, String)>,
-    /// What one execution left: `48.0 KiB in 12 allocations`.
-    pub(super) left: String,
-    pub(super) confirmed: bool,
-    pub(super) metrics: BTreeMap<Metric, MetricValue>,
-    pub(super) leaks: Vec<Leak>,
-    pub(super) one_time: Vec<Leak>,
-    pub(super) curve: Vec<CurvePoint>,
-    pub(super) growth: Vec<GrowthPoint>,
-    pub(super) warm_up: u32,
-    /// Executions in a row, when it was repeated, that left nothing.
-    pub(super) quiet: Option<usize>,
-    /// Executions that lie between two of its ends, where it is more than one.
-    pub(super) batch: Option<f64>,
-    /// Ids of what it hands to later tests, which free or close it.
-    pub(super) handed: BTreeSet<String>,
-}
-
-impl Judgement {
-    /// That lie between two of its ends.
-    pub(super) fn executions(&self) -> f64 {
-        self.batch.unwrap_or(1.0)
-    }
-
-    /// What its figures are told for: `per iteration`, `in 750 executions`.
-    pub(super) fn per(&self) -> String {
-        self.batch.map_or_else(
-            || "per iteration".to_owned(),
-            |executions| format!("in {} executions", text::number(executions)),
-        )
-    }
-
-    /// A reason for a verdict this bad.
-    pub(super) fn raise(&mut self, verdict: Verdict, reason: String) {
-        self.reasons.push((verdict, reason));
-    }
-
-    /// Something is left, and nobody can say whether it grows.
-    pub(super) fn unconfirmed(&mut self, policy: &GatePolicy, why: &str) {
-        let reason = format!("unconfirmed: left {} in one execution; {why}", self.left);
-        self.raise(exceeded(policy.unconfirmed), reason);
-    }
-
-    /// The same for what the rounds of a JVM suite saw.
-    pub(super) fn unconfirmed_in_rounds(&mut self, policy: &GatePolicy, why: &str) {
-        let reason = format!("unconfirmed: {}; {why}", self.left);
-        self.raise(exceeded(policy.unconfirmed), reason);
-    }
-
-    /// A figure with the threshold that was applied: the worst one it exceeds, else the strictest.
-    pub(super) fn figure(
-        &mut self,
-        metric: Metric,
-        per: Per,
-        growth: &Growth,
-        confidence: f64,
-        limits: &[Threshold],
-    ) {
-        let iterations = u32::try_from(growth.iterations).unwrap_or(u32::MAX);
-        let value = MetricValue {
-            value: growth.slope.slope,
-            unit: metric.unit(),
-            per,
-            low: growth.slope.low,
-            high: growth.slope.high,
-            iterations,
-            confidence,
-            threshold: applied(limits, growth.slope.low),
-        };
-        self.metrics.insert(metric, value);
-    }
-
-    /// The worst of it.
-    pub(super) fn verdict(&self) -> Verdict {
-        self.reasons.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Pass)
-    }
-
-    /// Everything that led to the verdict, in one sentence.
-    fn reason(&self) -> String {
-        let verdict = self.verdict();
-        let of_it = self.reasons.iter().filter(|(v, _)| *v == verdict).map(|(_, reason)| reason.as_str());
-        of_it.collect::<Vec<_>>().join("; ")
-    }
-
-    pub(super) fn report(self, id: String, outcome: Outcome, duration_s: f64) -> TestReport {
-        TestReport {
-            id,
-            is_class: false,
-            clean: false,
-            outcome,
-            verdict: self.verdict(),
-            reason: self.reason(),
-            duration_s,
-            confirmed: self.confirmed,
-            metrics: self.metrics,
-            leaks: leaks::sorted(self.leaks),
-            one_time: leaks::sorted(self.one_time),
-            curve: self.curve,
-            growth: self.growth,
-            warm_up: self.warm_up,
-        }
-    }
-}
-
-/// What exceeding a threshold means for a verdict.
-pub(super) fn exceeded(level: Level) -> Verdict {
-    match level {
-        Level::Warn => Verdict::Warn,
-        Level::Fail => Verdict::Fail,
-    }
-}
-
-/// The threshold to show beside a value: the worst one it exceeds, else the strictest.
-pub(super) fn applied(limits: &[Threshold], value: f64) -> Option<Threshold> {
-    let exceeded = limits.iter().filter(|t| value > t.limit).max_by_key(|t| t.level == Level::Fail);
-    exceeded.or_else(|| limits.iter().min_by(|a, b| a.limit.total_cmp(&b.limit))).cloned()
-}
+use crate::record::Window;
+use crate::screen::{ENOUGH_REPETITIONS, left, left_too_much, too_much};
+use crate::stats::float;
 
 /// Judges one test of a suite.
 pub(super) fn judge(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &SuiteInput,
     id: &str,
     runs: &Executions<'_>,
 ) -> TestReport {
     let mut j = Judgement::default();
-    court.waivers.enter(&suite.name, id);
+    context.waivers.enter(&suite.name, id);
     let duration_s = runs.ended.iter().map(|(_, w)| seconds(w)).fold(0.0, f64::max);
     let outcome = outcome(runs);
     if let Some(report) = broken_off(id, runs) {
@@ -166,7 +41,7 @@ pub(super) fn judge(
         (Outcome::Failed, _) => failed_by_itself(runs, &mut j),
         (Outcome::Skipped, _) => j.raise(Verdict::NotJudged, "the test was skipped".to_owned()),
         (_, Some(why)) => j.raise(Verdict::Error, why),
-        (_, None) => measure(court, suite, id, runs, &mut j),
+        (_, None) => measure(context, suite, id, runs, &mut j),
     }
     j.report(id.to_owned(), outcome, duration_s)
 }
@@ -175,9 +50,9 @@ pub(super) fn judge(
 fn broken_off(id: &str, runs: &Executions<'_>) -> Option<TestReport> {
     let (process, open) = runs.broken_off.first()?;
     let mut j = Judgement::default();
-    let (outcome, mut how) = measured::broken_off(process);
+    let (outcome, mut how) = measured::broken_off(process, When::InATest);
     if let Some(why) = ran_out(&process.record, open.window.start_ns, 0) {
-        how = format!("{how}; before: {why}");
+        how = format!("{how}; before: {}", why.described());
     }
     j.curve = curve::of_the_end(&process.record, open.window.start_ns);
     j.raise(Verdict::Error, how);
@@ -204,7 +79,7 @@ pub(super) fn judge_unmeasured_run(id: &str, runs: &Executions<'_>, mut j: Judge
 }
 
 /// In whose window memory ran out or the heap was above its limit, and the heap up to there.
-fn ran_full(runs: &Executions<'_>) -> Option<(String, Vec<CurvePoint>)> {
+fn ran_full<'a>(runs: &Executions<'a>) -> Option<(&'a Exhaustion, Vec<CurvePoint>)> {
     runs.ended
         .iter()
         .find_map(|(p, w)| Some((ran_out(&p.record, w.start_ns, w.end_ns)?, curve::of_heap(&p.record, w))))
@@ -213,19 +88,19 @@ fn ran_full(runs: &Executions<'_>) -> Option<(String, Vec<CurvePoint>)> {
 /// It passed, but the heap was above its limit meanwhile. An error for want of memory that it
 /// expected is its own matter.
 fn filled_the_heap(runs: &Executions<'_>, j: &mut Judgement) {
-    if let Some((why, curve)) = ran_full(runs).filter(|(why, _)| !why.starts_with("OutOfMemoryError")) {
+    if let Some((why, curve)) = ran_full(runs).filter(|(why, _)| why.limit) {
         if j.curve.is_empty() {
             j.curve = curve;
         }
-        j.raise(Verdict::Warn, why);
+        j.raise(Verdict::Warn, why.described());
     }
 }
 
 /// The user's own failure, with its cause where memory ran out, and the heap up to there.
 fn failed_by_itself(runs: &Executions<'_>, j: &mut Judgement) {
-    let (why, curve) = ran_full(runs).unwrap_or_default();
-    let why = if why.is_empty() { why } else { format!("; {why}") };
-    j.curve = curve;
+    let (why, curve) = ran_full(runs).unzip();
+    let why = why.map(|why| format!("; {}", why.described())).unwrap_or_default();
+    j.curve = curve.unwrap_or_default();
     j.raise(Verdict::NotJudged, format!("the test itself failed: not judged for leaks{why}"));
 }
 
@@ -245,64 +120,71 @@ fn outcome(runs: &Executions<'_>) -> Outcome {
 }
 
 /// A test that passed and was measured.
-fn measure(court: &mut Court<'_>, suite: &SuiteInput, id: &str, runs: &Executions<'_>, j: &mut Judgement) {
+fn measure(
+    context: &mut JudgeContext<'_>,
+    suite: &SuiteInput,
+    id: &str,
+    runs: &Executions<'_>,
+    j: &mut Judgement,
+) {
     let Some(&(process, worst)) =
         runs.ended.iter().max_by_key(|(_, w)| (w.left_bytes(), w.left_allocations()))
     else {
         return;
     };
     if !process.record.is_java_only() {
-        screened_figures(court.policy, &suite.name, id, runs, j);
+        screened_figures(context.policy, &suite.name, id, runs, j);
     }
-    per_test(court, suite, id, runs, j);
+    per_test(context, suite, id, runs, j);
 
     let is_process = suite.boundary == memgate_model::BoundaryQuality::Process;
-    let excess = runs.ended.iter().find_map(|(_, w)| left_too_much(w, &suite.name, id, court.policy));
+    let excess = runs.ended.iter().find_map(|(_, w)| left_too_much(w, &suite.name, id, context.policy));
     let confirmation = suite.confirmations.get(id);
-    j.left = excess.clone().unwrap_or_else(|| described(Metric::NativeLiveBytes, float(worst.left_bytes())));
+    j.left =
+        excess.clone().unwrap_or_else(|| format_amount(Metric::NativeLiveBytes, float(worst.left_bytes())));
     let repetitions = runs.ended.iter().filter(|(p, _)| std::ptr::eq(*p, process)).count();
     match confirmation {
         Some(ConfirmationInput::Repeated(again)) => {
-            judge_again(court, suite, id, (again, None), (process, worst), j);
+            judge_again(context, suite, id, (again, None), (process, worst), j);
         }
         Some(ConfirmationInput::InCompany { alone, together }) => {
             let together = together.as_deref().map_err(String::as_str);
-            judge_again(court, suite, id, (alone, Some(together)), (process, worst), j);
+            judge_again(context, suite, id, (alone, Some(together)), (process, worst), j);
         }
-        Some(ConfirmationInput::Lengths(runs)) => lengths::judge(court, &suite.name, id, runs, j),
-        Some(ConfirmationInput::Impossible(why)) => unconfirmed(court, suite, id, process, worst, why, j),
+        Some(ConfirmationInput::Lengths(runs)) => lengths::judge(context, &suite.name, id, runs, j),
+        Some(ConfirmationInput::Impossible(why)) => unconfirmed(context, suite, id, process, worst, why, j),
         Some(ConfirmationInput::Broken(why)) => {
             j.raise(Verdict::Error, format!("when it was repeated: {why}"))
         }
         Some(ConfirmationInput::Unscreened(why)) => j.raise(Verdict::Warn, format!("not screened: {why}")),
         None if excess.is_none() => {}
-        None if is_process => alive_at_exit(court, suite, id, (process, worst), j),
+        None if is_process => alive_at_exit(context, suite, id, (process, worst), j),
         None if repetitions >= ENOUGH_REPETITIONS && !worst.is_setup() => {
-            judge_repeated(court, suite, id, (process, None), (process, worst), j);
+            judge_repeated(context, suite, id, (process, None), (process, worst), j);
         }
         None if worst.is_setup() => {
-            unconfirmed(court, suite, id, process, worst, "it was not repeated", j);
+            unconfirmed(context, suite, id, process, worst, "it was not repeated", j);
         }
-        None => unconfirmed(court, suite, id, process, worst, "it ran only once", j),
+        None => unconfirmed(context, suite, id, process, worst, "it ran only once", j),
     }
 }
 
 /// A program that ran once and cannot be repeated: whether what it leaves would grow with its work,
 /// nobody can tell.
 fn alive_at_exit(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &SuiteInput,
     id: &str,
     (process, window): (&ProcessInput, &Window),
     j: &mut Judgement,
 ) {
     let (mut bytes, mut count) = (0.0, 0.0);
-    for group in &held(&window.survivors, &mut Places::new(&process.record, court.resolve)) {
+    for group in &held(&window.survivors, &mut Places::new(&process.record, context.resolve)) {
         if is_stream_buffer(group) {
             continue;
         }
         let mut leak = leaks::in_all(group);
-        leak.waiver = court.waivers.cover(&leak.id, &group.place.names);
+        leak.waiver = context.waivers.cover(&leak.id, &group.place.names);
         if leak.waiver.is_none() {
             bytes += group.bytes;
             count += group.count;
@@ -310,14 +192,14 @@ fn alive_at_exit(
         j.leaks.push(leak);
     }
     let is_too_much = |metric, value| {
-        smallest_limit(court.policy, &suite.name, id, metric, Per::Iteration)
+        smallest_limit(context.policy, &suite.name, id, metric, Per::Iteration)
             .is_some_and(|limit| value > limit)
     };
     if is_too_much(Metric::NativeLiveBytes, bytes) || is_too_much(Metric::NativeLiveAllocations, count) {
         let reason = format!(
             "not judged: {} in {} alive at exit; to have it judged, name the argument that repeats its work as {{n}} in memgate.yaml",
-            text::bytes(bytes),
-            text::counted(count, "allocation")
+            format_bytes(bytes),
+            format_counted(count, "allocation")
         );
         j.raise(Verdict::Warn, reason);
     } else if j.leaks.iter().any(|leak| leak.waiver.is_some()) {
@@ -334,40 +216,9 @@ fn is_stream_buffer(group: &Held) -> bool {
         .any(|name| name.ends_with("_IO_file_doallocate") || name.ends_with("_IO_wfile_doallocate"))
 }
 
-/// Why the repetitions of a test cannot be judged: an error, or (a warning) because the test does
-/// not allow it.
-pub(crate) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, String)> {
-    let record = &again.record;
-    let windows: Vec<_> = record.windows_of(id).collect();
-    let ended = |outcome| windows.iter().any(|w| w.outcome == Some(outcome));
-    if ended(memgate_wire::Outcome::Failed) {
-        return Some((Verdict::Warn, "it fails when it runs alone, again and again".to_owned()));
-    }
-    if ended(memgate_wire::Outcome::Skipped) {
-        let why = "it is skipped when it runs alone, again and again: an assumption of it does not hold then";
-        return Some((Verdict::Warn, why.to_owned()));
-    }
-    let error = |why| Some((Verdict::Error, why));
-    if let Some(why) = measured::unmeasured(record, None)
-        .or_else(|| windows.iter().find_map(|w| measured::unmeasured(record, Some(w))))
-        .or_else(|| record.damaged.clone())
-    {
-        return error(why);
-    }
-    if !record.open.is_empty() || record.goodbye.is_none() {
-        let (_, how) = measured::broken_off(again);
-        return error(format!("after {} iterations {how}", windows.len()));
-    }
-    match windows.len() {
-        0 => error("no iteration of it was recorded".to_owned()),
-        1 | 2 => Some((Verdict::Warn, "it cannot be repeated in one process".to_owned())),
-        _ => None,
-    }
-}
-
 /// By its repetitions, where they can be judged.
 fn judge_again(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &SuiteInput,
     id: &str,
     (again, together): (&ProcessInput, Together<'_>),
@@ -375,34 +226,34 @@ fn judge_again(
     j: &mut Judgement,
 ) {
     match unusable(again, id) {
-        Some((Verdict::Warn, why)) => unconfirmed(court, suite, id, process, window, &why, j),
+        Some((Verdict::Warn, why)) => unconfirmed(context, suite, id, process, window, &why, j),
         Some((verdict, why)) => j.raise(verdict, format!("when it was repeated: {why}")),
-        None => judge_repeated(court, suite, id, (again, together), (process, window), j),
+        None => judge_repeated(context, suite, id, (again, together), (process, window), j),
     }
 }
 
 /// The iterations decide; what stays of the screen's survivors is a one-time cost.
 fn judge_repeated(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &SuiteInput,
     id: &str,
     (again, together): (&ProcessInput, Together<'_>),
     (screened, window): (&ProcessInput, &Window),
     j: &mut Judgement,
 ) {
-    j.handed = company::handed(court, id, &again.record, together);
-    let kept = repeated::judge(court, &suite.name, id, &again.record, j);
+    j.handed = company::handed(context, id, &again.record, together);
+    let kept = repeated::judge(context, &suite.name, id, &again.record, j);
     let mut survivors = window.survivors.clone();
-    let mut os_left = os_left(&screened.record, window, court);
+    let mut os_left = os_left(&screened.record, window, context);
     // The user's own repetitions are all there is of the test.
     if !std::ptr::eq(again, screened) {
         let missing = Missing::of((screened, window), &again.record, id);
         survivors.retain(|record| !missing.records.contains(record));
         os_left.retain(|group| !missing.os.iter().any(|(kind, _)| *kind == group.kind));
-        missing.judge(court, &suite.name, id, together, j);
+        missing.judge(context, &suite.name, id, together, j);
     }
     let leaking: BTreeSet<String> = j.leaks.iter().map(|l| l.id.clone()).collect();
-    let mut survivors = held(&survivors, &mut Places::new(&screened.record, court.resolve));
+    let mut survivors = held(&survivors, &mut Places::new(&screened.record, context.resolve));
     let mut handed_bytes = 0.0;
     survivors.retain(|group| {
         let is_handed = j.handed.contains(&group.place.id);
@@ -410,35 +261,35 @@ fn judge_repeated(
         !is_handed
     });
     if handed_bytes > 0.0 {
-        let bytes = text::bytes(handed_bytes);
+        let bytes = format_bytes(handed_bytes);
         j.raise(Verdict::Pass, format!("{bytes} handed to a later test, which frees it"));
     }
     let one_time = repeated::one_time(survivors, kept, &leaking);
     for held in &one_time {
         let mut leak = leaks::in_all(held);
-        leak.waiver = court.waivers.cover(&leak.id, &held.place.names);
+        leak.waiver = context.waivers.cover(&leak.id, &held.place.names);
         j.one_time.push(leak);
     }
     let bytes: f64 = j.one_time.iter().map(|leak| leak.bytes_per_iteration).sum();
     let mut said = Vec::new();
     if bytes > 0.0 {
-        said.push(text::bytes(bytes));
+        said.push(format_bytes(bytes));
     }
     for group in os_left {
         let mut leak = group.leak();
         let of_name = |name: &String| leaks::of_os(group.kind, name, 0.0).id;
         if group.names.iter().all(|name| j.handed.contains(&of_name(name))) {
-            let handed = text::counted(group.count, group.kind.noun());
+            let handed = format_counted(group.count, group.kind.noun());
             j.raise(Verdict::Pass, format!("{handed} handed to a later test, which closes it"));
         } else if !leaking.contains(&leak.id) {
-            leak.waiver = court.waivers.cover(&leak.id, group.frame_names());
-            said.push(text::counted(group.count, group.kind.noun()));
+            leak.waiver = context.waivers.cover(&leak.id, group.frame_names());
+            said.push(format_counted(group.count, group.kind.noun()));
             j.one_time.push(leak);
         }
     }
     let waived = j.leaks.iter().filter(|l| l.waiver.is_some()).count();
     if waived > 0 {
-        j.raise(Verdict::Pass, format!("{} waived", text::counted(float(waived as u64), "leak")));
+        j.raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
     }
     if !said.is_empty() {
         let seen = rare::seen(j.quiet.unwrap_or_default());
@@ -446,50 +297,10 @@ fn judge_repeated(
     }
 }
 
-/// Descriptors and threads that one execution left, by the place they come from.
-pub(super) fn os_left(record: &ProcessRecord, window: &Window, court: &mut Court<'_>) -> Vec<OsGroup> {
-    let Some((start, end)) = window.os_start.as_ref().zip(window.os_end.as_ref()) else { return Vec::new() };
-    let mut places = Places::new(record, court.resolve);
-    let mut left: Vec<OsGroup> = Vec::new();
-    for kind in [OsKind::Descriptor, OsKind::Thread] {
-        let (before, after) = (kind.names(start), kind.names(end));
-        let names = by_name(before);
-        let of_name = |name: &str| names.get(name).copied().unwrap_or(0);
-        let of_stack: BTreeMap<&OsName, u32> = before.iter().map(|(name, count)| (name, *count)).collect();
-        for (name, count) in by_name(after) {
-            let more = count.saturating_sub(of_name(name));
-            let of_place = |(known, count): &(OsName, u32)| {
-                let more = count.saturating_sub(of_stack.get(known).copied().unwrap_or(0));
-                (known.name == name && more > 0).then_some((known.stack, more))
-            };
-            let mut by_stack: Vec<(u32, u32)> = after.iter().filter_map(of_place).collect();
-            // One that was opened for another that was closed is not left: which of them is not
-            // known.
-            if by_stack.iter().map(|(_, more)| more).sum::<u32>() != more {
-                by_stack = vec![(0, more)];
-            }
-            for (stack, more) in by_stack.into_iter().filter(|(_, more)| *more > 0) {
-                let place = places.of_handle(stack);
-                let group = OsGroup { kind, place, names: vec![name.to_owned()], count: f64::from(more) };
-                match left.iter_mut().find(|known| known.place.is_some() && known.id() == group.id()) {
-                    Some(known) => {
-                        known.count += group.count;
-                        if !known.names.contains(&group.names[0]) {
-                            known.names.extend(group.names);
-                        }
-                    }
-                    None => left.push(group),
-                }
-            }
-        }
-    }
-    left
-}
-
 /// What one execution left is all there is: a warning, or a failure by policy, unless waivers cover
 /// it.
 fn unconfirmed(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     suite: &SuiteInput,
     id: &str,
     process: &ProcessInput,
@@ -497,13 +308,13 @@ fn unconfirmed(
     why: &str,
     j: &mut Judgement,
 ) {
-    let unwaived = left_by_group(court, process, window, j);
+    let unwaived = left_by_group(context, process, window, j);
     let too_much = |metric| {
-        let limit = smallest_limit(court.policy, &suite.name, id, metric, Per::Iteration);
+        let limit = smallest_limit(context.policy, &suite.name, id, metric, Per::Iteration);
         limit.zip(unwaived.get(&metric)).is_some_and(|(limit, value)| *value > limit)
     };
     if Metric::ALL.into_iter().any(too_much) {
-        j.unconfirmed(court.policy, why);
+        j.unconfirmed(context.policy, why);
     } else if j.leaks.iter().any(|l| l.waiver.is_some()) {
         j.raise(Verdict::Pass, format!("left {}, waived", j.left));
     }
@@ -511,7 +322,7 @@ fn unconfirmed(
 
 /// Lists what a window left by group and returns what of each metric no waiver covers.
 fn left_by_group(
-    court: &mut Court<'_>,
+    context: &mut JudgeContext<'_>,
     process: &ProcessInput,
     window: &Window,
     j: &mut Judgement,
@@ -521,19 +332,19 @@ fn left_by_group(
     let mut waived = |metric, value| {
         unwaived.entry(metric).and_modify(|left| *left -= value);
     };
-    let groups = held(&window.survivors, &mut Places::new(&process.record, court.resolve));
+    let groups = held(&window.survivors, &mut Places::new(&process.record, context.resolve));
     for group in &groups {
         let mut leak = leaks::in_all(group);
-        leak.waiver = court.waivers.cover(&leak.id, &group.place.names);
+        leak.waiver = context.waivers.cover(&leak.id, &group.place.names);
         if leak.waiver.is_some() {
             waived(Metric::NativeLiveBytes, group.bytes);
             waived(Metric::NativeLiveAllocations, group.count);
         }
         j.leaks.push(leak);
     }
-    for group in os_left(&process.record, window, court) {
+    for group in os_left(&process.record, window, context) {
         let mut leak = group.leak();
-        leak.waiver = court.waivers.cover(&leak.id, group.frame_names());
+        leak.waiver = context.waivers.cover(&leak.id, group.frame_names());
         if leak.waiver.is_some() {
             waived(group.kind.metric(), group.count);
         }
@@ -570,9 +381,15 @@ fn screened_figures(policy: &GatePolicy, suite: &str, id: &str, runs: &Execution
 }
 
 /// Thresholds per execution: no repetition is needed to judge them.
-fn per_test(court: &mut Court<'_>, suite: &SuiteInput, id: &str, runs: &Executions<'_>, j: &mut Judgement) {
+fn per_test(
+    context: &mut JudgeContext<'_>,
+    suite: &SuiteInput,
+    id: &str,
+    runs: &Executions<'_>,
+    j: &mut Judgement,
+) {
     for metric in Metric::ALL {
-        for threshold in thresholds(court.policy, &suite.name, id, metric, Per::Test) {
+        for threshold in thresholds(context.policy, &suite.name, id, metric, Per::Test) {
             let worst = runs.ended.iter().filter_map(|(p, w)| Some((p, w, left(w, metric)?)));
             let Some((process, window, mut value)) = worst.max_by(|a, b| a.2.total_cmp(&b.2)) else {
                 continue;
@@ -581,7 +398,7 @@ fn per_test(court: &mut Court<'_>, suite: &SuiteInput, id: &str, runs: &Executio
                 continue;
             }
             if matches!(metric, Metric::NativeLiveBytes | Metric::NativeLiveAllocations) {
-                value = left_by_group(court, process, window, j).get(&metric).copied().unwrap_or(value);
+                value = left_by_group(context, process, window, j).get(&metric).copied().unwrap_or(value);
             }
             if value > threshold.limit {
                 let reason = too_much(metric, value, "left by one execution", threshold.limit);

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use memgate_model::Outcome as Ended;
-use memgate_model::{BoundaryQuality, Level, Metric, Per, RunReport, TestReport, Verdict, WaiverState};
+use memgate_model::{
+    BoundaryQuality, Level, Metric, Per, RunReport, Runner, TestReport, ThresholdSource, Verdict, WaiverState,
+};
 use memgate_wire::{ErrorCode, ErrorFrame, Frame, GoodbyeReason, Hello, Outcome, ProcessRole};
 
 use super::judge;
@@ -20,7 +22,7 @@ const TEST: &str = "Map.insert";
 fn suite(screen: Vec<ProcessInput>) -> SuiteInput {
     SuiteInput {
         name: "engine".to_owned(),
-        runner: "gtest".to_owned(),
+        runner: Runner::Gtest,
         boundary: BoundaryQuality::Exact,
         screened: Duration::from_millis(1240),
         screen,
@@ -238,7 +240,7 @@ fn a_leak_names_place_size_and_interval() {
     let figure = &test.metrics[&Metric::NativeLiveBytes];
     assert_eq!((figure.low, figure.value, figure.high), (49152.0, 49152.0, 49152.0));
     assert_eq!((figure.iterations, figure.confidence, figure.per), (35, 0.99, Per::Iteration));
-    assert_eq!(figure.threshold.as_ref().map(|t| (t.limit, t.source.as_str())), Some((0.0, "default")));
+    assert_eq!(figure.threshold.clone().map(|t| (t.limit, t.source)), Some((0.0, ThresholdSource::Default)));
     assert!(test.one_time.is_empty());
 }
 
@@ -1051,12 +1053,12 @@ fn suite_thresholds_apply_or_say_why_they_do_not() {
         per: Per::Suite,
         bound,
         level: Level::Warn,
-        source: "memgate.yaml:20".to_owned(),
+        source: "memgate.yaml:20".into(),
     };
     // The stream's peak is 10 000 000 bytes.
     let cases = [
         (Bound::Absolute(10e6), Verdict::Pass, ""),
-        (Bound::Absolute(8e6), Verdict::Warn, "9.5 MiB of resident memory at the peak (allowed 7.6 MiB)"),
+        (Bound::Absolute(8e6), Verdict::Warn, "9.5 MiB RSS at the peak (allowed 7.6 MiB)"),
         (
             Bound::NoFigure,
             Verdict::Warn,

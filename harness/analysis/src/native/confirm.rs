@@ -9,11 +9,11 @@ use std::time::Duration;
 use memgate_model::{Metric, Per};
 
 use super::Own;
-use crate::groups::float;
 use crate::growth::{Allowed, Finding, judge_series};
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::rare;
 use crate::record::ProcessRecord;
+use crate::stats::float;
 
 /// Growth that has paused is watched for up to this many times the usual limits.
 const PAUSED_FACTOR: u32 = 3;

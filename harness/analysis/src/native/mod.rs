@@ -12,14 +12,12 @@ mod confirm;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use memgate_model::{Metric, Per, format_bytes};
+use memgate_model::{Metric, Per, format_bytes, format_counted};
 
 pub use self::confirm::NativeConfirmation;
-use crate::groups::float;
-use crate::java::Unit;
 use crate::policy::{GatePolicy, smallest_limit};
-use crate::record::{ProcessRecord, Window};
-use crate::text::counted;
+use crate::record::{ProcessRecord, Unit, Window};
+use crate::stats::float;
 
 /// Rounds before the first that is looked at, and how many have to agree: as for Java.
 const WARM_UP: usize = 2;
@@ -117,7 +115,7 @@ pub(crate) fn suspects(
         let last = rounds.get(WARM_UP..).filter(|rounds| rounds.len() >= AGREEING)?;
         let last = &last[last.len() - AGREEING..];
         let (bytes, count) = *last.last().filter(|_| last.iter().all(|(bytes, _)| *bytes > limit))?;
-        Some((id, format!("{} in {}", format_bytes(bytes), counted(count, "native allocation"))))
+        Some((id, format!("{} in {}", format_bytes(bytes), format_counted(count, "native allocation"))))
     };
     left.into_iter().filter_map(suspect).collect()
 }

@@ -12,3 +12,13 @@ pub use median::{median, median_of_sorted};
 pub use normal::normal_quantile;
 pub use theil_sen::{Slope, theil_sen};
 pub use thin::thin;
+
+#[expect(clippy::cast_precision_loss, reason = "iterations are far below 2^52")]
+pub(crate) fn as_f64(n: usize) -> f64 {
+    n as f64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rounded byte count above 2^53 changes no verdict")]
+pub(crate) fn float(value: u64) -> f64 {
+    value as f64
+}

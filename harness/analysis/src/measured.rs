@@ -1,7 +1,7 @@
 //! What could not be measured, and why: never a pass.
 
-use memgate_model::Outcome;
-use memgate_wire::{ErrorCode, GoodbyeReason, WIRE_VERSION};
+use memgate_model::{Outcome, Verdict};
+use memgate_wire::{ErrorCode, GoodbyeReason, Outcome as Ended, WIRE_VERSION};
 
 use crate::input::{Ending, ProcessInput};
 use crate::record::{ProcessRecord, Window};
@@ -40,8 +40,17 @@ pub(crate) fn unmeasured(record: &ProcessRecord, window: Option<&Window>) -> Opt
     window.incomplete.then(|| "not measured: part of what was recorded at its end is missing".to_owned())
 }
 
-/// A process that ended in the middle of a test: what that is for the test, and in words.
-pub(super) fn broken_off(process: &ProcessInput) -> (Outcome, String) {
+/// When a process ended that had more to say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum When {
+    /// While a test ran.
+    InATest,
+    /// After a test, before its goodbye.
+    AfterATest,
+}
+
+/// A process that broke off: what that is for the test, and in words.
+pub(crate) fn broken_off(process: &ProcessInput, when: When) -> (Outcome, String) {
     let record = &process.record;
     if let Some(goodbye) = &record.goodbye {
         let how = match goodbye.reason {
@@ -53,10 +62,13 @@ pub(super) fn broken_off(process: &ProcessInput) -> (Outcome, String) {
         return (Outcome::Crashed, how.to_owned());
     }
     let at = threads(record);
+    let when = match when {
+        When::InATest => "in the middle of it",
+        When::AfterATest => "without a word",
+    };
     match (process.ending, &record.damaged) {
         (Ending::TimedOut(limit), _) => {
-            let limit = crate::text::number(limit.as_secs_f64());
-            (Outcome::TimedOut, format!("still running after {limit} s{at}"))
+            (Outcome::TimedOut, format!("still running after {} s{at}", limit.as_secs_f64()))
         }
         (Ending::Signalled(signal), _) => {
             (Outcome::Crashed, format!("its process was ended by signal {signal}{}{at}", signal_name(signal)))
@@ -71,20 +83,51 @@ pub(super) fn broken_off(process: &ProcessInput) -> (Outcome, String) {
             (Outcome::Passed, how.to_owned())
         }
         (Ending::Exited(status), None) => {
-            (Outcome::Crashed, format!("its process ended in the middle of it, with status {status}{at}"))
+            (Outcome::Crashed, format!("its process ended {when}, with status {status}{at}"))
         }
-        (Ending::Unknown, None) => (Outcome::Crashed, format!("its process ended in the middle of it{at}")),
+        (Ending::Unknown, None) => (Outcome::Crashed, format!("its process ended {when}{at}")),
     }
 }
 
 /// The status a process ended with, where anybody knows it; a signal counts as 128 and its number,
 /// as in a shell.
-pub(super) fn status(process: &ProcessInput) -> Option<i32> {
+pub(crate) fn status(process: &ProcessInput) -> Option<i32> {
     match process.ending {
         Ending::Exited(status) => Some(status),
         Ending::Signalled(signal) => Some(128 + signal),
         Ending::TimedOut(_) => None,
         Ending::Unknown => process.record.goodbye.as_ref().and_then(|g| g.status),
+    }
+}
+
+/// Why the repetitions of a test cannot be judged: an error, or (a warning) because the test does
+/// not allow it.
+pub(crate) fn unusable(again: &ProcessInput, id: &str) -> Option<(Verdict, String)> {
+    let record = &again.record;
+    let windows: Vec<_> = record.windows_of(id).collect();
+    let ended = |outcome| windows.iter().any(|w| w.outcome == Some(outcome));
+    if ended(Ended::Failed) {
+        return Some((Verdict::Warn, "it fails when it runs alone, again and again".to_owned()));
+    }
+    if ended(Ended::Skipped) {
+        let why = "it is skipped when it runs alone, again and again: an assumption of it does not hold then";
+        return Some((Verdict::Warn, why.to_owned()));
+    }
+    let error = |why| Some((Verdict::Error, why));
+    if let Some(why) = unmeasured(record, None)
+        .or_else(|| windows.iter().find_map(|w| unmeasured(record, Some(w))))
+        .or_else(|| record.damaged.clone())
+    {
+        return error(why);
+    }
+    if !record.open.is_empty() || record.goodbye.is_none() {
+        let (_, how) = broken_off(again, When::InATest);
+        return error(format!("after {} iterations {how}", windows.len()));
+    }
+    match windows.len() {
+        0 => error("no iteration of it was recorded".to_owned()),
+        1 | 2 => Some((Verdict::Warn, "it cannot be repeated in one process".to_owned())),
+        _ => None,
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use memgate_model::{
-    Leak, MetricValue, RunReport, TestReport, Threshold, Verdict, format_bytes, format_value,
+    Leak, MetricValue, RunReport, TestReport, Threshold, ThresholdSource, Verdict, format_bytes, format_value,
 };
 use serde_json::Value;
 
@@ -186,8 +186,11 @@ fn every_report_says_how_much_was_allowed_and_where_that_is_written() {
             for (metric, value) in test.metrics.iter().filter(|(_, value)| above(value)).take(most) {
                 let Threshold { limit, source, .. } = value.threshold.as_ref().unwrap();
                 // What stands nowhere is told by the page.
-                let source = if source == "default" && format != "html" { "" } else { source };
-                for part in [&format_value(*metric, value.value), &format_value(*metric, *limit), source] {
+                let source = match source {
+                    ThresholdSource::Default if format != "html" => String::new(),
+                    _ => source.to_string(),
+                };
+                for part in [&format_value(*metric, value.value), &format_value(*metric, *limit), &source] {
                     assert!(text.contains(part), "{format}: {part} of {metric}\n{text:.3000}");
                 }
             }

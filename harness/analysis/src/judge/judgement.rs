@@ -1,0 +1,142 @@
+//! A verdict in the making.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memgate_model::{
+    CurvePoint, GrowthPoint, Leak, Level, Metric, MetricValue, Outcome, Per, TestReport, Threshold, Verdict,
+    format_count,
+};
+
+use super::leaks;
+use crate::growth::Growth;
+use crate::input::ProcessInput;
+use crate::policy::GatePolicy;
+use crate::record::{OpenTest, Window};
+
+/// All executions of one test in the screening pass.
+#[derive(Default)]
+pub(super) struct Executions<'a> {
+    pub(super) ended: Vec<(&'a ProcessInput, &'a Window)>,
+    pub(super) broken_off: Vec<(&'a ProcessInput, &'a OpenTest)>,
+}
+
+/// A verdict in the making.
+#[derive(Default)]
+pub(super) struct Judgement {
+    reasons: Vec<(Verdict, String)>,
+    /// What one execution left: `48.0 KiB in 12 allocations`.
+    pub(super) left: String,
+    pub(super) confirmed: bool,
+    pub(super) metrics: BTreeMap<Metric, MetricValue>,
+    pub(super) leaks: Vec<Leak>,
+    pub(super) one_time: Vec<Leak>,
+    pub(super) curve: Vec<CurvePoint>,
+    pub(super) growth: Vec<GrowthPoint>,
+    pub(super) warm_up: u32,
+    /// Executions in a row, when it was repeated, that left nothing.
+    pub(super) quiet: Option<usize>,
+    /// Executions that lie between two of its ends, where it is more than one.
+    pub(super) batch: Option<f64>,
+    /// Ids of what it hands to later tests, which free or close it.
+    pub(super) handed: BTreeSet<String>,
+}
+
+impl Judgement {
+    /// That lie between two of its ends.
+    pub(super) fn executions(&self) -> f64 {
+        self.batch.unwrap_or(1.0)
+    }
+
+    /// What its figures are told for: `per iteration`, `in 750 executions`.
+    pub(super) fn per(&self) -> String {
+        self.batch.map_or_else(
+            || "per iteration".to_owned(),
+            |executions| format!("in {} executions", format_count(executions)),
+        )
+    }
+
+    /// A reason for a verdict this bad.
+    pub(super) fn raise(&mut self, verdict: Verdict, reason: String) {
+        self.reasons.push((verdict, reason));
+    }
+
+    /// Something is left, and nobody can say whether it grows.
+    pub(super) fn unconfirmed(&mut self, policy: &GatePolicy, why: &str) {
+        let reason = format!("unconfirmed: left {} in one execution; {why}", self.left);
+        self.raise(exceeded(policy.unconfirmed), reason);
+    }
+
+    /// The same for what the rounds of a JVM suite saw.
+    pub(super) fn unconfirmed_in_rounds(&mut self, policy: &GatePolicy, why: &str) {
+        let reason = format!("unconfirmed: {}; {why}", self.left);
+        self.raise(exceeded(policy.unconfirmed), reason);
+    }
+
+    /// A figure with the threshold that was applied: the worst one it exceeds, else the strictest.
+    pub(super) fn figure(
+        &mut self,
+        metric: Metric,
+        per: Per,
+        growth: &Growth,
+        confidence: f64,
+        limits: &[Threshold],
+    ) {
+        let iterations = u32::try_from(growth.iterations).unwrap_or(u32::MAX);
+        let value = MetricValue {
+            value: growth.slope.slope,
+            unit: metric.unit(),
+            per,
+            low: growth.slope.low,
+            high: growth.slope.high,
+            iterations,
+            confidence,
+            threshold: applied(limits, growth.slope.low),
+        };
+        self.metrics.insert(metric, value);
+    }
+
+    /// The worst of it.
+    pub(super) fn verdict(&self) -> Verdict {
+        self.reasons.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Pass)
+    }
+
+    /// Everything that led to the verdict, in one sentence.
+    fn reason(&self) -> String {
+        let verdict = self.verdict();
+        let of_it = self.reasons.iter().filter(|(v, _)| *v == verdict).map(|(_, reason)| reason.as_str());
+        of_it.collect::<Vec<_>>().join("; ")
+    }
+
+    pub(super) fn report(self, id: String, outcome: Outcome, duration_s: f64) -> TestReport {
+        TestReport {
+            id,
+            is_class: false,
+            clean: false,
+            outcome,
+            verdict: self.verdict(),
+            reason: self.reason(),
+            duration_s,
+            confirmed: self.confirmed,
+            metrics: self.metrics,
+            leaks: leaks::sorted(self.leaks),
+            one_time: leaks::sorted(self.one_time),
+            curve: self.curve,
+            growth: self.growth,
+            warm_up: self.warm_up,
+        }
+    }
+}
+
+/// What exceeding a threshold means for a verdict.
+pub(super) fn exceeded(level: Level) -> Verdict {
+    match level {
+        Level::Warn => Verdict::Warn,
+        Level::Fail => Verdict::Fail,
+    }
+}
+
+/// The threshold to show beside a value: the worst one it exceeds, else the strictest.
+pub(super) fn applied(limits: &[Threshold], value: f64) -> Option<Threshold> {
+    let exceeded = limits.iter().filter(|t| value > t.limit).max_by_key(|t| t.level == Level::Fail);
+    exceeded.or_else(|| limits.iter().min_by(|a, b| a.limit.total_cmp(&b.limit))).cloned()
+}

@@ -1,0 +1,78 @@
+//! A leak: what grows, who allocated it, who holds it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What kind of thing leaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LeakKind {
+    /// Native allocations.
+    Native,
+    /// Java objects.
+    Java,
+    /// Descriptors or threads.
+    Os,
+}
+
+/// Survivors with one signature.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Leak {
+    /// `n1-…`, `j1-…` or `o1-…`: stable across rebuilds and ASLR.
+    pub id: String,
+    /// What leaks.
+    pub kind: LeakKind,
+    /// `12 × 4096 B`, `12 × com.example.Tile`, `1 × descriptor /tmp/log`.
+    pub title: String,
+    /// Growth per iteration (for `one_time`: bytes in all).
+    pub bytes_per_iteration: f64,
+    /// Allocations, objects, descriptors or threads per iteration (for `one_time`: in all).
+    pub count_per_iteration: f64,
+    /// Class, for Java.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// Stack that allocated it, innermost first, without libc's, the runner's and the agent's
+    /// frames.
+    #[serde(default)]
+    pub frames: Vec<Frame>,
+    /// Who holds it, from the root on, for Java.
+    #[serde(default)]
+    pub holder: Vec<HolderStep>,
+    /// The stack could not be unwound to its root.
+    #[serde(default)]
+    pub truncated: bool,
+    /// Reason of the waiver that covers it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiver: Option<String>,
+}
+
+/// One frame of a stack.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Frame {
+    /// Demangled function; `None`: no symbol.
+    pub function: Option<String>,
+    /// Source file, relative to the project where it is inside; else as the debug information
+    /// names it.
+    pub file: Option<String>,
+    /// Line in it.
+    pub line: Option<u32>,
+    /// File name of the module.
+    pub module: String,
+    /// Offset in the module's file address space (virtual address without bias).
+    pub offset: u64,
+    /// Was it inlined into the next frame?
+    pub inlined: bool,
+}
+
+/// One step of a holder path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HolderStep {
+    /// `static`, `field`, `array`, `thread`, `jni global`, …
+    pub kind: String,
+    /// Class that owns the reference.
+    pub owner: String,
+    /// Name of the field, `[x]` for an array.
+    pub name: String,
+    /// Class of the object it refers to.
+    pub class: String,
+}

@@ -1,0 +1,67 @@
+//! Who holds a Java object, in words.
+
+use memgate_model::{HolderStep, Leak};
+
+use crate::visible::visible;
+
+/// `held by static com.example.Registry.cache → java.util.HashMap.table[x]`; empty where nothing is
+/// known.
+pub(crate) fn holder(leak: &Leak) -> String {
+    let (root, way) = local_variable(&leak.holder);
+    let steps = way.iter().enumerate().map(|(index, step)| {
+        // The kind of the root tells why it stays; of the others the name does.
+        let is_root = index == 0 && root.is_none();
+        let kind = if is_root { format!("{} ", visible(&step.kind)) } else { String::new() };
+        let before = index.checked_sub(1).and_then(|before| way.get(before));
+        let same_package = before.is_some_and(|before| package(&before.owner) == package(&step.owner));
+        let owner = visible(if same_package { simple(&step.owner) } else { &step.owner });
+        match step.name.as_str() {
+            "" => format!("{kind}{owner}"),
+            name if name.starts_with('[') => format!("{kind}{owner}{}", visible(name)),
+            name => format!("{kind}{owner}.{}", visible(name)),
+        }
+    });
+    let steps: Vec<String> = root.iter().cloned().chain(steps).collect();
+    if steps.is_empty() { String::new() } else { format!("held by  {}", steps.join(" → ")) }
+}
+
+/// The root alone, as one line has room for it: `Registry.cache`, `a local variable of Worker.run`.
+pub(crate) fn short_holder(leak: &Leak) -> Option<String> {
+    let (local, way) = local_variable(&leak.holder);
+    if local.is_some() {
+        let [thread, frame, ..] = leak.holder.as_slice() else { return None };
+        let method = frame.name.split('(').next().unwrap_or_default();
+        let (class, method) = (visible(simple(&frame.owner)), visible(method));
+        return Some(format!("a local variable of {class}.{method} in thread {}", visible(&thread.owner)));
+    }
+    let root = way.first()?;
+    let kind = if root.kind == "static" { String::new() } else { format!("{} ", visible(&root.kind)) };
+    let name = match root.name.as_str() {
+        "" => String::new(),
+        name if name.starts_with('[') => visible(name).into_owned(),
+        name => format!(".{}", visible(name)),
+    };
+    Some(format!("{kind}{}{name}", visible(simple(&root.owner))))
+}
+
+/// `HashMap$Node` of `java.util.HashMap$Node`.
+fn simple(class: &str) -> &str {
+    class[package(class).len()..].trim_start_matches('.')
+}
+
+/// A thread and a frame of its stack are one root: `a local variable of Worker.run (Worker.java:12)
+/// in thread pool-…`.
+fn local_variable(holder: &[HolderStep]) -> (Option<String>, &[HolderStep]) {
+    let [thread, frame, way @ ..] = holder else { return (None, holder) };
+    if thread.kind != "thread" || frame.kind != "stack" {
+        return (None, holder);
+    }
+    let method = visible(&frame.name).replace('(', " (");
+    let place = format!("{}.{method}", visible(&frame.owner));
+    (Some(format!("a local variable of {place} in thread {}", visible(&thread.owner))), way)
+}
+
+/// `java.util` of `java.util.HashMap$Node`; empty in the default package.
+fn package(class: &str) -> &str {
+    class.rsplit_once('.').map_or("", |(package, _)| package)
+}

@@ -1,0 +1,46 @@
+//! Words for counts, outcomes and verdicts.
+
+use memgate_model::{Outcome, SuiteReport, Verdict};
+
+/// `1 test`, `214 tests`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// How many tests a suite has; an entry for a whole test class is none.
+pub(crate) fn tests_of(suite: &SuiteReport) -> usize {
+    suite.tests.iter().filter(|test| !test.is_class).count()
+}
+
+/// What became of a test by itself, in words that fit after its name.
+pub(crate) const fn own_outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Passed => "passed",
+        Outcome::Failed => "failed by itself",
+        Outcome::Skipped => "skipped itself",
+        Outcome::Crashed => "crashed",
+        Outcome::TimedOut => "timed out",
+    }
+}
+
+/// Class and word of a verdict.
+pub(crate) const fn verdict_word(verdict: Verdict) -> (&'static str, &'static str) {
+    match verdict {
+        Verdict::Fail => ("fail", "FAIL"),
+        Verdict::Error => ("error", "ERROR"),
+        Verdict::Warn => ("warn", "WARN"),
+        Verdict::NotJudged => ("not_judged", "NOT JUDGED"),
+        Verdict::Pass => ("pass", "PASS"),
+    }
+}
+
+/// The first of a month, three to four months after the run: long enough to repair it, short enough
+/// to remember.
+pub(crate) fn waive_until(started: &str) -> String {
+    let month = || {
+        let (year, month) = (started.get(..4)?.parse::<u16>().ok()?, started.get(5..7)?.parse::<u16>().ok()?);
+        let later = (started.get(4..5)? == "-" && (1..=12).contains(&month)).then_some(month + 3)?;
+        Some(format!("{:04}-{:02}-01", year + later / 12, later % 12 + 1))
+    };
+    month().unwrap_or_else(|| "YYYY-MM-DD".to_owned())
+}
