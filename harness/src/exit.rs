@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use memgate_adb::AdbError;
 use memgate_model::{Outcome, RunReport, Verdict};
 
 /// Everything was measured and within its thresholds (warnings allowed).
@@ -175,6 +176,32 @@ impl ExpectedError {
         let path = path.to_owned();
         move |source| Self::File { action, path, source }
     }
+}
+
+impl From<AdbError> for ExpectedError {
+    fn from(error: AdbError) -> Self {
+        let (what, hint) = (format!("failed to {}", chain(&error)), error.hint());
+        match error {
+            AdbError::NoProgram { .. } => Self::Missing { what, hint },
+            _ => Self::Machinery { what, hint },
+        }
+    }
+}
+
+/// An error with everything below it, as one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let told = error.to_string();
+        // Some errors tell their source themselves.
+        if !text.ends_with(&told) {
+            text.push_str(": ");
+            text.push_str(&told);
+        }
+        source = error.source();
+    }
+    text
 }
 
 #[cfg(test)]

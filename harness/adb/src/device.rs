@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::AdbError;
-use super::listing::State;
+use super::listing::{Listed, State};
 use super::program::said;
 use super::server::Server;
 use super::wire::{Broken, Connection, unsayable};
@@ -52,9 +52,47 @@ const TRIES: u32 = 3;
 /// Asking what became of a device: the server knows that by itself.
 const STATE_LIMIT: Duration = Duration::from_secs(10);
 
+impl Server {
+    /// The device with this serial, else the only one. One that is offline is waited for.
+    ///
+    /// # Errors
+    /// There is none, nobody can say which, or it cannot be used.
+    pub async fn choose(&self, wanted: Option<&str>) -> Result<Device, AdbError> {
+        let devices = self.states().await?;
+        let serial = match (wanted, devices.as_slice()) {
+            (Some(wanted), _) if devices.iter().any(|device| device.serial == wanted) => wanted.to_owned(),
+            (_, []) if wanted.is_none() => {
+                return Err(AdbError::NoDevices { address: self.address().to_string() });
+            }
+            (Some(wanted), _) => {
+                return Err(AdbError::UnknownSerial { serial: wanted.to_owned(), known: devices });
+            }
+            (None, [only]) => only.serial.clone(),
+            (None, _) => return Err(AdbError::ManyDevices(self.devices().await?)),
+        };
+        Device::ready(self.clone(), serial).await
+    }
+
+    /// Every device that can be used.
+    ///
+    /// # Errors
+    /// There is none.
+    pub async fn all(&self) -> Result<Vec<Device>, AdbError> {
+        let mut ready = Vec::new();
+        for device in self.states().await?.into_iter().filter(|device| device.state == State::Device) {
+            ready.push(Device::ready(self.clone(), device.serial).await?);
+        }
+        if ready.is_empty() {
+            Err(AdbError::NoDevices { address: self.address().to_string() })
+        } else {
+            Ok(ready)
+        }
+    }
+}
+
 impl Device {
     /// A device that answers; one that is offline is waited for.
-    pub(super) async fn ready(server: Server, serial: String) -> Result<Self, AdbError> {
+    async fn ready(server: Server, serial: String) -> Result<Self, AdbError> {
         let mut device = Self {
             server,
             serial: serial.into(),
@@ -222,7 +260,7 @@ impl Device {
         }
     }
 
-    fn unknown(&self, known: Vec<super::Listed>) -> AdbError {
+    fn unknown(&self, known: Vec<Listed>) -> AdbError {
         AdbError::UnknownSerial { serial: self.serial.to_string(), known }
     }
 

@@ -4,10 +4,9 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use memgate_launch::LaunchError;
+
 use super::listing::{Listed, State};
-use crate::device::local::LaunchError;
-use crate::exit::ExpectedError;
-use crate::recorder::chain;
 
 /// Why a device, or the server that knows it, did not do what it was asked for. The texts fit
 /// behind "failed to".
@@ -258,16 +257,6 @@ impl AdbError {
     }
 }
 
-impl From<AdbError> for ExpectedError {
-    fn from(error: AdbError) -> Self {
-        let (what, hint) = (format!("failed to {}", chain(&error)), error.hint());
-        match error {
-            AdbError::NoProgram { .. } => Self::Missing { what, hint },
-            _ => Self::Machinery { what, hint },
-        }
-    }
-}
-
 fn listed(devices: &[Listed]) -> String {
     let names: Vec<String> =
         devices.iter().map(|device| format!("{} ({})", device.serial, device.state)).collect();
@@ -298,8 +287,6 @@ mod tests {
             AdbError::Lost { serial: "R58M".into(), during: "run `ls`".into(), state: Some(State::Offline) };
         assert_eq!(error.to_string(), "run `ls`: the device R58M was lost (adb says: offline)");
         assert!(error.device_is_gone());
-        let told = ExpectedError::from(error);
-        assert!(told.to_string().starts_with("failed to run `ls`"), "{told}");
-        assert!(told.hint().unwrap().contains("adb reconnect"));
+        assert!(error.hint().contains("adb reconnect"));
     }
 }

@@ -9,6 +9,7 @@
 //! Everything can be cancelled by dropping it: the connection closes, and with it what the device
 //! does for it. Every answer has a bound on its time and its size, and what is not the protocol is
 //! an error ([`AdbError`], with what to do).
+#![forbid(unsafe_code)]
 
 mod address;
 mod device;
@@ -22,12 +23,13 @@ mod said;
 mod server;
 mod shell;
 mod sync;
+mod tracker;
 mod wire;
 
 pub use address::Address;
 pub use device::{Bounds, Device};
 pub use error::AdbError;
-pub use listing::{Listed, State, Tracker};
+pub use listing::{Listed, State};
 pub use pipe::Pipe;
 pub use properties::DeviceFacts;
 pub use quote::{command, quote, run_as};
@@ -35,6 +37,7 @@ pub use said::{Line, Said};
 pub use server::Server;
 pub use shell::{Output, Shell};
 pub use sync::{Entry, Stat};
+pub use tracker::Tracker;
 
 /// The serial that is meant: that of the command line, else of the configuration, else
 /// `ANDROID_SERIAL`.

@@ -6,12 +6,7 @@
 
 use std::fmt;
 
-use super::AdbError;
-use super::server::Server;
-use super::wire::{Broken, Connection, Frame};
-
-/// Lists the devices now and whenever one changes.
-pub(super) const TRACK: &str = "host:track-devices";
+use super::wire::{Broken, start_of};
 
 /// A device as the server lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -125,35 +120,6 @@ pub(super) fn add_details(devices: &mut [Listed], long: &str) {
                 _ => {}
             }
         }
-    }
-}
-
-/// The beginning of something that was not understood.
-pub(super) fn start_of(text: &str) -> String {
-    text.chars().take(60).flat_map(char::escape_debug).collect()
-}
-
-/// Hears of every change among the devices.
-#[derive(Debug)]
-pub struct Tracker {
-    server: Server,
-    connection: Connection,
-    frame: Frame,
-}
-
-impl Tracker {
-    pub(super) fn new(server: Server, connection: Connection) -> Self {
-        Self { server, connection, frame: Frame::default() }
-    }
-
-    /// The devices as they are now, then after each change; without details. May be cancelled and
-    /// called again.
-    ///
-    /// # Errors
-    /// The server is gone, or speaks nonsense.
-    pub async fn next(&mut self) -> Result<Vec<Listed>, AdbError> {
-        let heard = self.connection.frame(&mut self.frame).await;
-        heard.and_then(|text| read(&text)).map_err(|broken| self.server.broken(TRACK, broken))
     }
 }
 

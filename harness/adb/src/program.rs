@@ -5,9 +5,10 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use memgate_launch::{Ended, Launch, Stream, output};
+
 use super::AdbError;
 use super::address::Address;
-use crate::device::local::{Ended, Launch, Stream, output};
 
 /// Kept of what it prints.
 const SAID_BYTES: usize = 16 << 10;

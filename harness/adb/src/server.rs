@@ -9,14 +9,13 @@ use tokio::time::timeout;
 
 use super::AdbError;
 use super::address::Address;
-use super::device::Device;
-use super::listing::{self, Listed, State, TRACK, Tracker};
+use super::listing::{self, Listed, State};
 use super::program::{self, Program};
-use super::wire::{Broken, Connection};
+use super::wire::{Broken, Connection, start_of};
 
 /// Within this the server answers what it knows by itself. Right after its start it looks for USB
 /// devices for up to 3 s.
-const SERVER_LIMIT: Duration = Duration::from_secs(10);
+pub(super) const SERVER_LIMIT: Duration = Duration::from_secs(10);
 /// A device that it was told to forget is gone from its list within this; else it is told again.
 const FORGETS_WITHIN: Duration = Duration::from_secs(3);
 /// To connect, it waits for the device.
@@ -81,7 +80,7 @@ impl Server {
     pub async fn version(&self) -> Result<u32, AdbError> {
         let request = "host:version";
         let text = self.text(request, SERVER_LIMIT).await?;
-        let garbage = |_why| Broken::Garbage(format!("`{}` is no version", listing::start_of(&text)));
+        let garbage = |_why| Broken::Garbage(format!("`{}` is no version", start_of(&text)));
         u32::from_str_radix(&text, 16).map_err(|why| self.broken(request, garbage(why)))
     }
 
@@ -97,55 +96,10 @@ impl Server {
         Ok(devices)
     }
 
-    async fn states(&self) -> Result<Vec<Listed>, AdbError> {
+    pub(super) async fn states(&self) -> Result<Vec<Listed>, AdbError> {
         let request = "host:devices";
         let text = self.text(request, SERVER_LIMIT).await?;
         listing::read(&text).map_err(|broken| self.broken(request, broken))
-    }
-
-    /// Hears of every change.
-    ///
-    /// # Errors
-    /// The server cannot be asked.
-    pub async fn track(&self) -> Result<Tracker, AdbError> {
-        let connection = self.within(TRACK, SERVER_LIMIT, self.open(TRACK)).await?;
-        Ok(Tracker::new(self.clone(), connection))
-    }
-
-    /// The device with this serial, else the only one. One that is offline is waited for.
-    ///
-    /// # Errors
-    /// There is none, nobody can say which, or it cannot be used.
-    pub async fn choose(&self, wanted: Option<&str>) -> Result<Device, AdbError> {
-        let devices = self.states().await?;
-        let serial = match (wanted, devices.as_slice()) {
-            (Some(wanted), _) if devices.iter().any(|device| device.serial == wanted) => wanted.to_owned(),
-            (_, []) if wanted.is_none() => {
-                return Err(AdbError::NoDevices { address: self.address.to_string() });
-            }
-            (Some(wanted), _) => {
-                return Err(AdbError::UnknownSerial { serial: wanted.to_owned(), known: devices });
-            }
-            (None, [only]) => only.serial.clone(),
-            (None, _) => return Err(AdbError::ManyDevices(self.devices().await?)),
-        };
-        Device::ready(self.clone(), serial).await
-    }
-
-    /// Every device that can be used.
-    ///
-    /// # Errors
-    /// There is none.
-    pub async fn all(&self) -> Result<Vec<Device>, AdbError> {
-        let mut ready = Vec::new();
-        for device in self.states().await?.into_iter().filter(|device| device.state == State::Device) {
-            ready.push(Device::ready(self.clone(), device.serial).await?);
-        }
-        if ready.is_empty() {
-            Err(AdbError::NoDevices { address: self.address.to_string() })
-        } else {
-            Ok(ready)
-        }
     }
 
     /// Connects a device in the network. One that is connected but offline is connected anew.
@@ -257,7 +211,7 @@ impl Server {
         self.within(request, limit, answer).await
     }
 
-    async fn within<T>(
+    pub(super) async fn within<T>(
         &self,
         request: &str,
         limit: Duration,

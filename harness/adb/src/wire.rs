@@ -8,7 +8,6 @@ use std::fmt;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use super::address::Duplex;
-use super::listing::start_of;
 
 /// What four hexadecimal digits can say.
 const LONGEST_TEXT: usize = 0xffff;
@@ -141,6 +140,11 @@ impl Connection {
     pub(super) fn into_stream(self) -> BufReader<Box<dyn Duplex>> {
         self.stream
     }
+}
+
+/// The beginning of something that was not understood.
+pub(super) fn start_of(text: &str) -> String {
+    text.chars().take(60).flat_map(char::escape_debug).collect()
 }
 
 fn hexadecimal(digits: &[u8]) -> Result<usize, Broken> {

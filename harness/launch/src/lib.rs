@@ -4,13 +4,14 @@
 //! so that Ctrl-C at the terminal reaches memgate alone, which then decides. A group that is not
 //! the terminal's foreground group is stopped by the kernel when it reads from the terminal:
 //! standard input is therefore nothing unless asked for.
+#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,10 +20,6 @@ use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
-
-use super::options::{AgentOptions, OPTIONS_VARIABLE, PRELOAD_VARIABLE, PreloadError, preload};
-
-const ASAN_VARIABLE: &str = "ASAN_OPTIONS";
 
 /// How long a process that has ended is waited for whose output somebody else still holds open.
 const OUTPUT_GRACE: Duration = Duration::from_millis(500);
@@ -161,26 +158,6 @@ impl Launch {
             stdout: Stream::Inherit,
             stderr: Stream::Inherit,
         }
-    }
-
-    /// Puts the agent into this process and its descendants.
-    ///
-    /// # Errors
-    /// A path of the agent that cannot be preloaded.
-    pub fn with_agent(&mut self, agent: &Path, options: &AgentOptions) -> Result<(), PreloadError> {
-        let existing = self.environment.get(OsStr::new(PRELOAD_VARIABLE));
-        let value = preload(agent, existing.as_deref())?;
-        self.environment.set(PRELOAD_VARIABLE.into(), value);
-        // AddressSanitizer ends programs that have any library before its own; ours forwards to it,
-        // so that is no harm.
-        let mut asan = self.environment.get(OsStr::new(ASAN_VARIABLE)).unwrap_or_default();
-        if !asan.is_empty() {
-            asan.push(":");
-        }
-        asan.push("verify_asan_link_order=0");
-        self.environment.set(ASAN_VARIABLE.into(), asan);
-        self.environment.set(OPTIONS_VARIABLE.into(), options.to_env());
-        Ok(())
     }
 
     /// Starts it. Must be called inside a tokio runtime.
@@ -512,21 +489,6 @@ mod tests {
             output(shell("i=0; while [ $i -lt 999 ]; do echo $i; i=$((i+1)); done"), LONG).await.unwrap();
         assert_eq!((ended.stdout.len(), ended.cut), (1000, true));
         assert!(text(&ended.stdout).ends_with("\n997\n998"));
-    }
-
-    #[tokio::test]
-    async fn the_agent_is_put_before_what_is_preloaded_already() {
-        let mut launch = shell("echo $LD_PRELOAD; echo $MEMGATE_AGENT_OPTIONS; echo $0");
-        launch.arg0 = Some("other name".into());
-        launch.environment = Environment::Exactly(vec![
-            ("LD_PRELOAD".into(), "".into()),
-            ("PATH".into(), "/usr/bin:/bin".into()),
-        ]);
-        launch.with_agent(Path::new("/nowhere/agent.so"), &AgentOptions::new("/frames")).unwrap();
-        let printed = output(launch, LONG).await.unwrap().stdout;
-        let lines: Vec<_> = text(&printed).lines().collect();
-        let options = "dir=/frames;target=gtest;detail=survivors;wait_ms=2000;harness=1";
-        assert_eq!(lines, ["/nowhere/agent.so", options, "other name"]);
     }
 
     #[test]

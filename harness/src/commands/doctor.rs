@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use memgate_adb::Server;
+
 use super::demo;
 use super::packages::{Package, install_hint};
 use super::settings;
-use crate::device::adb::Server;
-use crate::exit::{self, ExpectedError};
+use crate::exit::{self, ExpectedError, chain};
 use crate::output::Console;
-use crate::recorder::chain;
 
 /// What was found out about one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]

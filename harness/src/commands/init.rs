@@ -6,9 +6,8 @@ use memgate_config::{Facts, ProjectKind, SuiteFact, init_template};
 
 use super::settings;
 use crate::cli::InitRequest;
-use crate::exit::{self, ExpectedError};
+use crate::exit::{self, ExpectedError, chain};
 use crate::output::Console;
-use crate::recorder::chain;
 use crate::store::write_atomically;
 
 const FILE: &str = "memgate.yaml";

@@ -9,9 +9,8 @@ use memgate_model::{Leak, LeakKind};
 
 use super::{report, settings};
 use crate::cli::WaiveRequest;
-use crate::exit::{self, ExpectedError};
+use crate::exit::{self, ExpectedError, chain};
 use crate::output::Console;
-use crate::recorder::chain;
 use crate::store::{LATEST, ROOT, write_atomically};
 
 pub(super) fn waive(request: &WaiveRequest, console: &Console) -> Result<u8, ExpectedError> {

@@ -13,8 +13,7 @@ use memgate_reports::{
 
 use super::around::{checkout, from_the_job};
 use crate::cli::Format;
-use crate::exit::ExpectedError;
-use crate::recorder::chain;
+use crate::exit::{ExpectedError, chain};
 use crate::store::write_atomically;
 
 /// How a report is shown to a person.

@@ -17,7 +17,8 @@ use rustix::fs::inotify;
 use rustix::io::Errno;
 
 use super::process::{self, Tracked};
-use super::{ProcessKey, Shared, chain, lock};
+use super::{ProcessKey, Shared, lock};
+use crate::exit::chain;
 use crate::stream::{is_stream_name, streams_in};
 
 struct Watcher {

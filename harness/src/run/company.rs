@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use memgate_analysis::{Company, GatePolicy, Next, ProcessRecord, Suspect};
+use memgate_launch::Launch;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, Outcome, ProcessRole, setup};
 
@@ -20,7 +21,6 @@ use super::label::Label;
 use super::screen::{Screened, Setting};
 use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
 use super::watch::{Orders, Settle};
-use crate::device::local::Launch;
 use crate::device::{AgentOptions, Detail, Target};
 use crate::suite::gtest::{self, Repeat};
 

@@ -12,6 +12,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use memgate_analysis::{Confirmation, HuntTime, Next, ProcessRecord, Suspect, Window};
+use memgate_launch::{Launch, Stream};
 use memgate_model::BoundaryQuality;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, Outcome, ProcessRole, setup};
@@ -27,7 +28,6 @@ use super::series;
 use super::streams::no_room;
 use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
 use super::watch::{Orders, Settle};
-use crate::device::local::{Launch, Stream};
 use crate::device::{AgentOptions, Detail, Target};
 use crate::exit::ExpectedError;
 use crate::output::Progress;

@@ -17,8 +17,7 @@ use memgate_wire::Outcome;
 use serde::{Deserialize, Serialize};
 
 use super::board::Finished;
-use crate::exit::ExpectedError;
-use crate::recorder::chain;
+use crate::exit::{ExpectedError, chain};
 use crate::store::Session;
 
 const VERSION: u32 = 1;

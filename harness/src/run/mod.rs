@@ -35,12 +35,11 @@ use std::time::Instant;
 use memgate_model::{Problem, RunReport};
 
 use crate::embedded::EmbeddedError;
-use crate::exit::ExpectedError;
+use crate::exit::{ExpectedError, chain};
 use crate::names::{Mappings, OfSuite};
 use crate::origin;
 use crate::output::Console;
 use crate::plan::{Plan, PlannedInstrumentation, PlannedSuite};
-use crate::recorder::chain;
 use crate::store::{Session, SessionInfo};
 use crate::suite::{InspectError, Program, inspect};
 use crate::symbol_files::SymbolFiles;

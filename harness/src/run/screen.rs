@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use memgate_analysis::ProcessRecord;
 use memgate_config::Runner;
+use memgate_launch::{Environment, Exit, Launch, Stream};
 use memgate_model::{BoundaryQuality, Problem};
 use memgate_wire::setup;
 
@@ -25,10 +26,9 @@ use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
 use super::watch::Settle;
 use super::{naming, problem};
 use crate::device::AgentOptions;
-use crate::device::local::{Environment, Exit, Launch, Stream};
+use crate::exit::chain;
 use crate::output::{Console, Progress};
 use crate::plan::{Plan, PlannedSuite};
-use crate::recorder::chain;
 use crate::store::Session;
 use crate::suite::Program;
 use crate::suite::gtest::{self, SuiteId};

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use memgate_analysis::ProcessRecord;
+use memgate_launch::Launch;
 use memgate_model::BoundaryQuality;
 
 use super::board::{Clocked, Finished, Limit};
@@ -19,12 +20,10 @@ use super::problem;
 use super::screen::{self, LIST_TIMEOUT, Screened, Setting};
 use super::supervise::{Job, Stopped, Surroundings, supervise};
 use super::watch::Settle;
-use crate::device::local::Launch;
 use crate::device::{AgentOptions, Target};
-use crate::exit::ExpectedError;
+use crate::exit::{ExpectedError, chain};
 use crate::output::Progress;
 use crate::plan::PlannedSuite;
-use crate::recorder::chain;
 use crate::suite::command::{COUNTS, with_count};
 use crate::suite::gtest::{self, Repeat};
 

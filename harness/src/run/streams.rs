@@ -8,9 +8,9 @@ use memgate_analysis::{Observer, ProcessRecord};
 use memgate_wire::Frame;
 use memgate_wire::spool::{CONTROL_BYTES, state};
 
+use crate::exit::chain;
 use crate::listed::Listed;
 use crate::names::{Mappings, Renamer};
-use crate::recorder::chain;
 use crate::stream;
 
 /// What a stream takes at first.

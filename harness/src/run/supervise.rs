@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use memgate_launch::{Ended, Exit, Launch, LaunchError, Running};
 use memgate_wire::{OsSample, ThreadEntry};
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
@@ -18,12 +19,11 @@ use super::facts::EndingFacts;
 use super::interrupt::Interrupts;
 use super::kept::KeptFiles;
 use super::watch::{MakeOrders, Seen, Watch};
-use crate::device::AgentOptions;
-use crate::device::local::{Ended, Exit, Launch, LaunchError, Running};
-use crate::exit::ExpectedError;
+use crate::device::{AgentOptions, with_agent};
+use crate::exit::{ExpectedError, chain};
 use crate::names::Mappings;
 use crate::output::Console;
-use crate::recorder::{self, ProcessKey, Recorder, chain};
+use crate::recorder::{self, ProcessKey, Recorder};
 
 /// How often progress is looked at.
 const TICK: Duration = Duration::from_millis(250);
@@ -95,7 +95,7 @@ pub(super) async fn supervise(
     let Job { mut launch, options, preload, orders, clocked, limit } = job;
     let (sender, seen) = mpsc::unbounded_channel();
     if preload {
-        launch.with_agent(around.agent, &options).map_err(|why| machinery(&why))?;
+        with_agent(&mut launch, around.agent, &options).map_err(|why| machinery(&why))?;
     }
     let recorder_options = recorder::Options {
         interval: around.interval,

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use memgate_adb::{AdbError, Bounds, Device, Said, Shell, command};
 use memgate_formats::instrumentation::{Ending, InstrumentationRun, RawStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -22,10 +23,10 @@ use tokio::time::{sleep, timeout};
 use super::super::board::{Board, Clocked, Finished, Limit, Overdue};
 use super::super::supervise::{Stopped, Surroundings};
 use super::super::watch::{MakeOrders, Seen, Watch};
-use crate::device::adb::{AdbError, Bounds, Device, Said, Shell, command};
 use crate::device::socket::{Endpoint, Held, Reached, record_app};
+use crate::exit::chain;
 use crate::output::Console;
-use crate::recorder::{self, chain};
+use crate::recorder;
 
 /// How often progress is looked at.
 const TICK: Duration = Duration::from_millis(250);

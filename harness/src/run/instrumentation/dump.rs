@@ -16,9 +16,8 @@ use memgate_wire::{Boundary, BoundaryKind};
 use super::{Suite, WAIT_FOR_ORDERS};
 use crate::device::heap_dump;
 use crate::device::socket::Held;
-use crate::exit::ExpectedError;
+use crate::exit::{ExpectedError, chain};
 use crate::output::Console;
-use crate::recorder::chain;
 use crate::store::Session;
 
 /// Folder in the session.

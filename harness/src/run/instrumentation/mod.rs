@@ -23,6 +23,7 @@ mod rounds;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use memgate_adb::{Device, DeviceFacts};
 use memgate_analysis::JavaSuspect;
 
 use self::drive::{Done, Job, drive};
@@ -36,13 +37,11 @@ use super::problem;
 use super::screen::Setting;
 use super::supervise::{Stopped, Surroundings};
 use super::watch::MakeOrders;
-use crate::device::adb::{Device, DeviceFacts};
 use crate::device::delivery::Delivery;
 use crate::device::socket::{Endpoint, Held};
 use crate::device::{AgentOptions, Detail, JavaLook, Target, Windows};
-use crate::exit::ExpectedError;
+use crate::exit::{ExpectedError, chain};
 use crate::plan::PlannedInstrumentation;
-use crate::recorder::chain;
 use crate::suite::instrumentation::{Call, Component, Mode, Share};
 
 /// How long the app waits for us at a boundary. Longer would make the system call it unresponsive
@@ -76,7 +75,7 @@ impl<T: Into<Stopped>> From<T> for Broken {
 }
 
 impl Broken {
-    fn by(error: &crate::device::adb::AdbError) -> Self {
+    fn by(error: &memgate_adb::AdbError) -> Self {
         Self::Suite { what: format!("failed to {}", chain(error)), hint: error.hint() }
     }
 }

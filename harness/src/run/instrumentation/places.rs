@@ -7,10 +7,10 @@
 
 use std::collections::BTreeMap;
 
+use memgate_adb::{AdbError, Device, DeviceFacts, Server, wanted_serial};
 use memgate_config::Devices;
 
 use super::Broken;
-use crate::device::adb::{AdbError, Device, DeviceFacts, Server, wanted_serial};
 use crate::plan::PlannedInstrumentation;
 use crate::suite::instrumentation::Share;
 

@@ -7,17 +7,17 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 
+use memgate_adb::{Device, DeviceFacts};
 use memgate_formats::instrumentation::Ending;
 
 use super::drive::Done;
 use super::places::Place;
 use super::{Broken, Files, Run, Suite, machinery};
 use crate::device::Detail;
-use crate::device::adb::{Device, DeviceFacts};
 use crate::device::delivery::{self, Delivery, Way, ways};
 use crate::device::dex;
+use crate::exit::chain;
 use crate::plan::PlannedInstrumentation;
-use crate::recorder::chain;
 use crate::run::board::Clocked;
 use crate::run::label::Label;
 use crate::run::screen::Setting;

@@ -21,7 +21,7 @@ use super::super::supervise::{Stopped, Surroundings};
 use super::super::watch::{MakeOrders, Orders};
 use super::repeat::{How, again, class, tests_of};
 use super::{JavaSuite, silenced, worker};
-use crate::recorder::chain;
+use crate::exit::chain;
 use crate::suite::junit::{Batch, Selection};
 
 /// Windows of a hunt: a share has some forty of them.

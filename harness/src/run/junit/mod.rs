@@ -25,6 +25,7 @@ use std::time::{Duration, SystemTime};
 
 use memgate_analysis::{ClassWindow, JavaSuspect, Window, base_of, class_windows, left_out, own_libraries};
 use memgate_config::{HeapDump, JavaAgent, JavaNative, MeasureJava, Screen};
+use memgate_launch::{Exit, Launch};
 use memgate_wire::Outcome;
 use memgate_wire::java::JvmInfo;
 
@@ -41,13 +42,11 @@ use super::watch::Settle;
 use super::{naming, problem};
 use crate::device::agentless::{self, Agentless, AgentlessError};
 use crate::device::java::{self, TOOL_OPTIONS};
-use crate::device::local::{Exit, Launch};
 use crate::device::{AgentOptions, JavaLook, OPTIONS_VARIABLE, PRELOAD_VARIABLE, Target, preload};
 use crate::embedded::{HOOKS_JAR, LAUNCHER_JAR, LISTENER_JAR};
-use crate::exit::ExpectedError;
+use crate::exit::{ExpectedError, chain};
 use crate::output::{Console, Progress};
 use crate::plan::PlannedSuite;
-use crate::recorder::chain;
 use crate::suite::junit::{self, JvmSuiteId, Selection, Worker};
 
 /// Folder of plans and options in the session.

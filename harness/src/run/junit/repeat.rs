@@ -27,9 +27,9 @@ use super::rounds::{Rounds, over};
 use super::{Files, JavaSuite, WAIT, patience, silenced, worker};
 use crate::device::Detail;
 use crate::device::agentless::Agentless;
+use crate::exit::chain;
 use crate::output::Progress;
 use crate::proc_fs;
-use crate::recorder::chain;
 use crate::suite::junit::{self, Batch, Selection};
 
 /// Suspects that are told one by one.

@@ -17,8 +17,8 @@ use memgate_model::Problem;
 
 use super::super::board::Finished;
 use super::super::problem;
+use crate::exit::chain;
 use crate::plan::PlannedSuite;
-use crate::recorder::chain;
 
 /// Folders below which Gradle writes results, and how deep these lie in them. Maven's are
 /// `target/*-reports`.

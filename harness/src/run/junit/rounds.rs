@@ -21,8 +21,8 @@ use super::super::watch::{Orders, Settle};
 use super::windows::{self, Compared};
 use super::{Files, WAIT, patience, silenced, whole_class, worker};
 use crate::device::agentless::Agentless;
+use crate::exit::chain;
 use crate::output::{Console, Progress};
-use crate::recorder::chain;
 use crate::suite::junit::{self, ROUNDS, Selection, Worker};
 
 /// Compiler directives: nothing is compiled.
