@@ -12,7 +12,7 @@ use crate::cli::AcceptRequest;
 use crate::exit::{self, ExpectedError, chain};
 use crate::output::Console;
 use crate::plan::Settings;
-use crate::store::{WINDOWS_FILE, write_atomically};
+use crate::session::{WINDOWS_FILE, write_atomically};
 
 pub(super) fn accept(request: &AcceptRequest, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.as_deref(), console)?;

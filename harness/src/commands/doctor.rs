@@ -67,7 +67,7 @@ fn finding(what: &'static str, state: State, detail: impl Into<String>) -> Findi
 }
 
 fn machine() -> Finding {
-    let machine = crate::store::this_machine();
+    let machine = crate::session::this_machine();
     let detail = format!("{} on {}, {}", machine.system, machine.kernel, machine.architecture);
     finding("machine", State::Good, detail)
 }

@@ -22,8 +22,8 @@ use crate::exit::{self, ExpectedError, chain};
 use crate::names::Mappings;
 use crate::output::Console;
 use crate::proc_fs;
-use crate::run::streams::Reading;
-use crate::stream::{Reader, StreamError, streams_in};
+use crate::reading::Reading;
+use crate::reading::stream::{Reader, StreamError, streams_in};
 
 /// How long an answer is waited for: a virtual machine that allocates nothing gives none.
 const ANSWER: Duration = Duration::from_secs(2);

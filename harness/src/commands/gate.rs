@@ -15,13 +15,16 @@ use crate::names::Mappings;
 use crate::origin::project_root;
 use crate::output::Console;
 use crate::plan::{self, Settings, World};
-use crate::run::facts::{ConfirmationFacts, EndingFacts, Facts, JavaFacts, Kind, ProcessFacts, SuiteFacts};
+use crate::reading;
+use crate::reading::stream;
+use crate::run;
 use crate::run::judge::{Records, judge};
-use crate::run::label::Label;
 use crate::run::resolve::Symbols;
-use crate::run::{self, naming, problem, streams};
-use crate::store::Session;
-use crate::stream;
+use crate::session::facts::{
+    ConfirmationFacts, EndingFacts, Facts, JavaFacts, Kind, ProcessFacts, SuiteFacts, problem,
+};
+use crate::session::label::Label;
+use crate::session::{Session, naming};
 use crate::suite::gtest::SuiteId;
 use crate::suite::junit::JvmSuiteId;
 use crate::symbol_files::SymbolFiles;
@@ -148,7 +151,7 @@ fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names: &Ar
     let mut repeated: Vec<(String, String, Option<u64>, ProcessFacts)> = Vec::new();
     let mut companies: Vec<(String, ProcessFacts)> = Vec::new();
     for file in files {
-        let record = streams::read_record(&file, names);
+        let record = reading::read_record(&file, names);
         let stream = file.to_string_lossy().into_owned();
         let Some(hello) = record.hello.clone() else {
             let why = record.damaged.clone().unwrap_or_else(|| "nothing was recorded in it".to_owned());
@@ -353,7 +356,7 @@ mod tests {
     #[test]
     fn a_session_that_was_interrupted_is_never_a_pass() {
         let root = tempfile::tempdir().unwrap();
-        let info = crate::store::SessionInfo::now(vec!["memgate".into()], "1.0.0");
+        let info = crate::session::SessionInfo::now(vec!["memgate".into()], "1.0.0");
         let session = Session::create(root.path(), &info).unwrap();
         let names = Arc::default();
         let (facts, records) =

@@ -8,7 +8,7 @@ use super::settings;
 use crate::cli::InitRequest;
 use crate::exit::{self, ExpectedError, chain};
 use crate::output::Console;
-use crate::store::write_atomically;
+use crate::session::write_atomically;
 
 const FILE: &str = "memgate.yaml";
 

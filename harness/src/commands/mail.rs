@@ -12,7 +12,7 @@ use crate::deliver::around::Around;
 use crate::deliver::{self, mail};
 use crate::exit::{self, ExpectedError, chain};
 use crate::output::Console;
-use crate::store::write_atomically;
+use crate::session::write_atomically;
 
 pub(super) fn mail(request: &MailRequest, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.as_deref(), console)?;

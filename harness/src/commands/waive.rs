@@ -11,7 +11,7 @@ use super::{report, settings};
 use crate::cli::WaiveRequest;
 use crate::exit::{self, ExpectedError, chain};
 use crate::output::Console;
-use crate::store::{LATEST, ROOT, write_atomically};
+use crate::session::{LATEST, ROOT, write_atomically};
 
 pub(super) fn waive(request: &WaiveRequest, console: &Console) -> Result<u8, ExpectedError> {
     let file = settings::waivers_file(request.config.as_deref())?;

@@ -14,7 +14,7 @@ use memgate_reports::{
 use super::around::{checkout, from_the_job};
 use crate::cli::Format;
 use crate::exit::{ExpectedError, chain};
-use crate::store::write_atomically;
+use crate::session::write_atomically;
 
 /// How a report is shown to a person.
 #[derive(Debug, Clone, Copy)]

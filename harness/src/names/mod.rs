@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub use self::rename::Renamer;
 use crate::exit::ExpectedError;
-use crate::run::label::Label;
-use crate::stream;
+use crate::reading::stream;
+use crate::session::label::Label;
 use files::{Candidate, FILE, Source, candidates};
 
 /// Folder of a session with its mapping files: `mapping.txt` for every suite, `SUITE/mapping.txt`

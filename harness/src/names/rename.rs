@@ -11,7 +11,7 @@ use memgate_wire::java::{HolderLink, Holders, JavaMethod, JavaStackNode, JavaSta
 use super::Mappings;
 use super::builds::MAP_ID;
 use super::files::Source;
-use crate::run::label::Label;
+use crate::session::label::Label;
 
 /// Methods that are remembered; a record holds no more either.
 const MAX_METHODS: usize = 1_000_000;

@@ -1,46 +1,23 @@
 //! Streams to records: the frames of one process, live or from its file, with original names, into
 //! an `Observer`.
 
+pub mod malloc_debug;
+pub mod stream;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use memgate_analysis::{Observer, ProcessRecord};
 use memgate_wire::Frame;
-use memgate_wire::spool::{CONTROL_BYTES, state};
+use memgate_wire::spool::state;
 
+use self::malloc_debug::Listed;
 use crate::exit::chain;
-use crate::listed::Listed;
 use crate::names::{Mappings, Renamer};
-use crate::stream;
-
-/// What a stream takes at first.
-const FIRST_BYTES: u64 = (64 << 10) + CONTROL_BYTES as u64;
 
 /// What is wrong with a stream whose carrier could take no more.
 pub(super) const NO_ROOM: &str = "recording stopped: there was no room to write \
                                   (a full disk, a limit of file sizes or memory, or a folder out of reach since)";
-
-/// Why no stream can begin in the folder `frames`, if that is so: to be asked where a process that
-/// was to be recorded told nothing.
-pub(super) fn no_room(frames: &Path) -> Option<String> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-    if limit.is_some_and(|limit| limit < FIRST_BYTES) {
-        return Some("the limit of file sizes (ulimit -f) leaves no room for what is recorded".to_owned());
-    }
-    let path = frames.join(format!(".room-{}", std::process::id()));
-    let probe = || {
-        let file = std::fs::File::create_new(&path)?;
-        let room = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, FIRST_BYTES);
-        std::fs::remove_file(&path)?;
-        match room {
-            // Not every file system can say.
-            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
-            room => room.map_err(std::io::Error::from),
-        }
-    };
-    let failed = |why| format!("there is no room for what is recorded in {}: {why}", frames.display());
-    probe().err().map(failed)
-}
 
 /// One stream that is read: frames in, a record out.
 #[derive(Debug)]

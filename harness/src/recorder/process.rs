@@ -20,7 +20,7 @@ use super::sampler::{Occasion, Sampler, now_ns};
 use super::{End, Follow, Process, ProcessEnd, ProcessKey, Shared, lock};
 use crate::exit::chain;
 use crate::proc_fs;
-use crate::stream::{Reader, StreamError};
+use crate::reading::stream::{Reader, StreamError};
 
 /// Shortest interval between samples.
 pub(crate) const MIN_INTERVAL: Duration = Duration::from_millis(1);

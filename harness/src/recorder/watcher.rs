@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use super::process::{self, Tracked};
 use super::{ProcessKey, Shared, lock};
 use crate::exit::chain;
-use crate::stream::{is_stream_name, streams_in};
+use crate::reading::stream::{is_stream_name, streams_in};
 
 struct Watcher {
     shared: Arc<Shared>,

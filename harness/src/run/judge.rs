@@ -8,11 +8,11 @@ use std::sync::Arc;
 use memgate_analysis::{GatePolicy, ProcessRecord};
 use memgate_model::RunReport;
 
-use super::facts::Facts;
 use super::resolve::Symbols;
-use super::streams;
 use crate::names::Mappings;
 use crate::origin;
+use crate::reading;
+use crate::session::facts::Facts;
 
 /// Records by the name of their stream.
 pub type Records = BTreeMap<String, ProcessRecord>;
@@ -29,7 +29,7 @@ pub fn judge(
     names: &Arc<Mappings>,
 ) -> RunReport {
     let input = facts.input(|stream| {
-        at_hand.remove(stream).unwrap_or_else(|| streams::read_record(&frames.join(stream), names))
+        at_hand.remove(stream).unwrap_or_else(|| reading::read_record(&frames.join(stream), names))
     });
     let mut report = memgate_analysis::judge(&input, policy, symbols);
     for (told, known) in report.suites.iter_mut().zip(&facts.suites) {

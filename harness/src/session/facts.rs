@@ -16,9 +16,8 @@ use memgate_model::{AppMemory, BoundaryQuality, Hunt, Origin, Problem};
 use memgate_wire::Outcome;
 use serde::{Deserialize, Serialize};
 
-use super::board::Finished;
 use crate::exit::{ExpectedError, chain};
-use crate::store::Session;
+use crate::session::Session;
 
 const VERSION: u32 = 1;
 
@@ -345,11 +344,6 @@ impl SuiteFacts {
 }
 
 impl ProcessFacts {
-    /// Of a process whose recording is over.
-    pub(super) fn of(process: &Finished) -> Self {
-        Self { stream: process.stream(), ending: process.ending, as_test: None }
-    }
-
     /// Its record, with how it ended.
     pub fn input(&self, record: &mut impl FnMut(&str) -> ProcessRecord) -> ProcessInput {
         let ending = match self.ending {
@@ -398,6 +392,11 @@ impl ConfirmationFacts {
             Self::Unscreened(why) => ConfirmationInput::Unscreened(why.clone()),
         }
     }
+}
+
+/// A problem of `where`.
+pub(crate) fn problem(r#where: &str, what: String, hint: &str) -> Problem {
+    Problem { r#where: r#where.to_owned(), what, hint: hint.to_owned() }
 }
 
 /// Makes a whole process one execution of `test`.
@@ -460,7 +459,7 @@ mod tests {
     }
 
     fn session(root: &std::path::Path) -> Session {
-        Session::create(root, &crate::store::SessionInfo::now(vec!["memgate".into()], "1.0.0")).unwrap()
+        Session::create(root, &crate::session::SessionInfo::now(vec!["memgate".into()], "1.0.0")).unwrap()
     }
 
     #[test]

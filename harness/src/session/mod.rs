@@ -5,8 +5,11 @@
 //! sort by time. A session in use is locked, so that another memgate does not clear it away;
 //! folders that are not sessions are left alone.
 
+pub mod facts;
 mod files;
 mod info;
+pub mod label;
+pub mod naming;
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;

@@ -15,7 +15,7 @@ const OF_NO_USE: Duration = Duration::from_secs(2);
 
 /// What is left of it.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(in crate::run) struct Budget {
     whole: Duration,
     began: Instant,
     left_open: usize,
@@ -23,7 +23,7 @@ pub(super) struct Budget {
 
 impl Budget {
     /// Begins now, for a suite that took so many seconds.
-    pub(super) fn of(configured: Option<Duration>, screened_s: f64) -> Self {
+    pub(in crate::run) fn of(configured: Option<Duration>, screened_s: f64) -> Self {
         let own = Duration::try_from_secs_f64(screened_s).unwrap_or_default();
         let whole = configured.unwrap_or_else(|| own.saturating_mul(FACTOR).max(LEAST));
         Self { whole, began: Instant::now(), left_open: 0 }
@@ -34,18 +34,18 @@ impl Budget {
     }
 
     /// What one of so many tests may take; `None`: too little is left.
-    pub(super) fn share(&self, tests: usize) -> Option<Duration> {
+    pub(in crate::run) fn share(&self, tests: usize) -> Option<Duration> {
         share(self.left(), tests)
     }
 
     /// One more is left open; `how`, for the reader.
-    pub(super) fn leaves_open(&mut self, how: &str) -> String {
+    pub(in crate::run) fn leaves_open(&mut self, how: &str) -> String {
         self.left_open += 1;
         format!("the time to confirm is {} s (measure.confirm_budget): {how}", self.seconds())
     }
 
     /// What it has left open, in words, if anything.
-    pub(super) fn left_open(&self) -> Option<String> {
+    pub(in crate::run) fn left_open(&self) -> Option<String> {
         (self.left_open > 0).then(|| {
             format!(
                 "{} unconfirmed, because {} s were not enough to repeat all suspects; \

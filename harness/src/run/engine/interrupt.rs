@@ -7,7 +7,7 @@ use crate::exit::ExpectedError;
 
 /// The signals.
 #[derive(Debug)]
-pub(super) struct Interrupts {
+pub(in crate::run) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
     hang_up: Signal,
@@ -21,7 +21,7 @@ const FILE_SIZE: i32 = rustix::process::Signal::XFSZ.as_raw();
 
 impl Interrupts {
     /// Begins to listen. Must be called inside the runtime.
-    pub(super) fn listen() -> Result<Self, ExpectedError> {
+    pub(in crate::run) fn listen() -> Result<Self, ExpectedError> {
         let listen = |kind| {
             signal(kind).map_err(|why| ExpectedError::Machinery {
                 what: format!("cannot listen for signals: {why}"),
@@ -37,7 +37,7 @@ impl Interrupts {
     }
 
     /// Waits for the next one. May be cancelled.
-    pub(super) async fn next(&mut self) {
+    pub(in crate::run) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

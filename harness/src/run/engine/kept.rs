@@ -21,7 +21,7 @@ pub struct KeptFiles(Mutex<BTreeMap<PathBuf, File>>);
 impl KeptFiles {
     /// Keeps those of the own libraries of a process that lives. What cannot be opened has no
     /// symbols, which is told where they are missed.
-    pub(super) fn keep(&self, record: &ProcessRecord, pid: Option<u32>) {
+    pub(in crate::run) fn keep(&self, record: &ProcessRecord, pid: Option<u32>) {
         if record.is_java_only() {
             return;
         }
@@ -35,7 +35,7 @@ impl KeptFiles {
     }
 
     /// Where the file that was loaded from `path` can be read, if it is gone from there.
-    pub(super) fn instead_of(&self, path: &Path) -> Option<PathBuf> {
+    pub(in crate::run) fn instead_of(&self, path: &Path) -> Option<PathBuf> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let file = kept.get(path).filter(|_| !path.exists())?;
         Some(PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())))

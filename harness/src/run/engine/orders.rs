@@ -12,13 +12,13 @@ use memgate_wire::spool::order;
 use memgate_wire::{Boundary, BoundaryKind, Frame};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::streams::{self, Reading};
 use crate::names::Mappings;
+use crate::reading::{NO_ROOM, Reading};
 use crate::recorder::{End, Follow, Observe, Process, ProcessEnd, ProcessKey};
 
 /// Something happened in a process.
 #[derive(Debug)]
-pub(super) enum Seen {
+pub(in crate::run) enum Seen {
     /// It began to record.
     Started(Box<Process>),
     /// A test began.
@@ -30,19 +30,19 @@ pub(super) enum Seen {
 }
 
 /// Decides what a process is told at the end of a test.
-pub(super) trait Orders: Send {
+pub(in crate::run) trait Orders: Send {
     /// Bits of [`order`]. `record` holds the window that ends here.
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32;
 }
 
 /// Makes the orders for a process that begins to record.
-pub(super) type MakeOrders = Box<dyn Fn(&Process) -> Box<dyn Orders> + Send + Sync>;
+pub(in crate::run) type MakeOrders = Box<dyn Fn(&Process) -> Box<dyn Orders> + Send + Sync>;
 
 /// Watches every process of a run.
-pub(super) struct Watch {
-    pub(super) seen: UnboundedSender<Seen>,
-    pub(super) orders: MakeOrders,
-    pub(super) names: Arc<Mappings>,
+pub(in crate::run) struct Watch {
+    pub(in crate::run) seen: UnboundedSender<Seen>,
+    pub(in crate::run) orders: MakeOrders,
+    pub(in crate::run) names: Arc<Mappings>,
 }
 
 impl Observe for Watch {
@@ -90,7 +90,7 @@ impl Follow for Follower {
         let reading = &mut self.reading;
         match (&end.damage, end.how) {
             (Some(damage), _) => reading.damage(format!("failed to {damage}")),
-            (None, End::Full) => reading.damage(streams::NO_ROOM),
+            (None, End::Full) => reading.damage(NO_ROOM),
             (None, End::Stopped) if reading.record().errors.is_empty() => {
                 reading.damage("recording stopped early");
             }
@@ -114,19 +114,19 @@ fn test_id(boundary: &Boundary) -> String {
 
 /// Lets late frees happen: once for a test that left something while other threads ran.
 #[derive(Debug, Default)]
-pub(super) struct Settle {
+pub(in crate::run) struct Settle {
     enabled: bool,
     /// The execution that was settled last; its second boundary is final.
     settled: Option<(String, u32)>,
 }
 
 impl Settle {
-    pub(super) fn new(enabled: bool) -> Self {
+    pub(in crate::run) fn new(enabled: bool) -> Self {
         Self { enabled, settled: None }
     }
 
     /// Is this end of a test to be taken again?
-    pub(super) fn again(&mut self, boundary: &Boundary, record: &ProcessRecord) -> bool {
+    pub(in crate::run) fn again(&mut self, boundary: &Boundary, record: &ProcessRecord) -> bool {
         let execution = Some((test_id(boundary), boundary.iteration));
         if !self.enabled || boundary.survivors == 0 || self.settled == execution || !has_threads(record) {
             return false;

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use memgate_analysis::ProcessRecord;
 use memgate_wire::{Hello, ProcessRole};
 
-use super::facts::EndingFacts;
-use super::watch::Seen;
+use super::orders::Seen;
 use crate::recorder::{Process, ProcessKey};
+use crate::session::facts::{EndingFacts, ProcessFacts};
 
 /// What counts as one test, for its timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Clocked {
+pub(in crate::run) enum Clocked {
     /// What lies between its boundaries; and from the first test on what lies between two tests,
     /// and behind the last one.
     Test,
@@ -26,7 +26,7 @@ pub(super) enum Clocked {
 
 /// What comes of a test that takes too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Limit {
+pub(in crate::run) enum Limit {
     /// memgate's own run: it is ended.
     Ends(Duration),
     /// The user's run: it is told, once, and goes on. Only what outlives the command is waited for
@@ -35,7 +35,7 @@ pub(super) enum Limit {
 }
 
 impl Limit {
-    pub(super) const fn duration(self) -> Duration {
+    pub(in crate::run) const fn duration(self) -> Duration {
         match self {
             Self::Ends(duration) | Self::Tells(duration) => duration,
         }
@@ -44,43 +44,48 @@ impl Limit {
 
 /// A process in which a test takes too long.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Overdue {
-    pub(super) key: ProcessKey,
+pub(in crate::run) struct Overdue {
+    pub(in crate::run) key: ProcessKey,
     /// What it is doing.
-    pub(super) what: String,
+    pub(in crate::run) what: String,
     /// It is told, and goes on.
-    pub(super) goes_on: bool,
+    pub(in crate::run) goes_on: bool,
 }
 
 /// A process whose recording is over.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(in crate::run) struct Finished {
     /// Who it was.
-    pub(super) process: Process,
+    pub(in crate::run) process: Process,
     /// What it wrote.
-    pub(super) record: ProcessRecord,
+    pub(in crate::run) record: ProcessRecord,
     /// How it ended, as far as is known by now.
-    pub(super) ending: EndingFacts,
+    pub(in crate::run) ending: EndingFacts,
 }
 
 impl Finished {
     /// Its first frame.
-    pub(super) fn hello(&self) -> &Hello {
+    pub(in crate::run) fn hello(&self) -> &Hello {
         &self.process.hello
     }
 
     /// File name of its stream.
-    pub(super) fn stream(&self) -> String {
+    pub(in crate::run) fn stream(&self) -> String {
         self.process.file.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
+    /// What the session keeps of it beside its stream.
+    pub(in crate::run) fn facts(&self) -> ProcessFacts {
+        ProcessFacts { stream: self.stream(), ending: self.ending, as_test: None }
+    }
+
     /// Its environment, to start it again.
-    pub(super) fn environment(&self) -> Option<&Vec<(OsString, OsString)>> {
+    pub(in crate::run) fn environment(&self) -> Option<&Vec<(OsString, OsString)>> {
         self.process.environ.as_ref()
     }
 
     /// A program of its own, not forked from a measured one.
-    pub(super) fn is_main(&self) -> bool {
+    pub(in crate::run) fn is_main(&self) -> bool {
         self.hello().role == ProcessRole::Main
     }
 }
@@ -101,7 +106,7 @@ struct Live {
 
 /// All processes of a run.
 #[derive(Debug)]
-pub(super) struct Board {
+pub(in crate::run) struct RunState {
     clocked: Clocked,
     limit: Limit,
     /// The command that was started is over.
@@ -113,9 +118,9 @@ pub(super) struct Board {
     newest: String,
 }
 
-impl Board {
+impl RunState {
     /// Nothing has happened yet.
-    pub(super) fn new(clocked: Clocked, limit: Limit) -> Self {
+    pub(in crate::run) fn new(clocked: Clocked, limit: Limit) -> Self {
         Self {
             clocked,
             limit,
@@ -129,7 +134,7 @@ impl Board {
     }
 
     /// Takes note.
-    pub(super) fn note(&mut self, seen: Seen, now: Instant) {
+    pub(in crate::run) fn note(&mut self, seen: Seen, now: Instant) {
         match seen {
             Seen::Started(process) => {
                 let live = Live {
@@ -196,17 +201,17 @@ impl Board {
     }
 
     /// The command has ended; what it left running may not.
-    pub(super) const fn command_ended(&mut self) {
+    pub(in crate::run) const fn command_ended(&mut self) {
         self.over = true;
     }
 
     /// When the next test will have taken too long.
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
+    pub(in crate::run) fn next_deadline(&self) -> Option<Instant> {
         self.live.values().filter_map(|live| self.deadline(live)).min()
     }
 
     /// Processes in which a test has taken too long, each once.
-    pub(super) fn overdue(&mut self, now: Instant) -> Vec<Overdue> {
+    pub(in crate::run) fn overdue(&mut self, now: Instant) -> Vec<Overdue> {
         let late: Vec<ProcessKey> = self
             .live
             .iter()
@@ -227,17 +232,17 @@ impl Board {
     }
 
     /// Is a test open in some process?
-    pub(super) fn has_open_tests(&self) -> bool {
+    pub(in crate::run) fn has_open_tests(&self) -> bool {
         self.live.values().any(|live| live.open.is_some() && !live.timed_out)
     }
 
     /// Tests that are over.
-    pub(super) const fn tests(&self) -> u64 {
+    pub(in crate::run) const fn tests(&self) -> u64 {
         self.tests
     }
 
     /// What runs now, and the verdict so far.
-    pub(super) fn status(&self) -> String {
+    pub(in crate::run) fn status(&self) -> String {
         match self.with_survivors {
             0 => self.newest.clone(),
             n => format!("{} ({n} with survivors)", self.newest),
@@ -245,7 +250,7 @@ impl Board {
     }
 
     /// Everything that is over, in the order it began to record.
-    pub(super) fn into_finished(mut self) -> Vec<Finished> {
+    pub(in crate::run) fn into_finished(mut self) -> Vec<Finished> {
         self.finished.sort_by_key(|finished| finished.process.key);
         self.finished
     }
@@ -296,72 +301,72 @@ mod tests {
     #[test]
     fn a_test_that_takes_too_long_is_overdue_once() {
         let start = Instant::now();
-        let mut board = Board::new(Clocked::Test, Limit::Ends(TIMEOUT));
-        board.note(process(1, ProcessRole::Main), start);
-        assert_eq!(board.next_deadline(), None, "no test is open");
-        board.note(began(1, "A.b"), start + Duration::from_secs(5));
-        assert_eq!(board.next_deadline(), Some(start + Duration::from_secs(65)));
-        assert!(board.overdue(start + Duration::from_secs(64)).is_empty());
+        let mut state = RunState::new(Clocked::Test, Limit::Ends(TIMEOUT));
+        state.note(process(1, ProcessRole::Main), start);
+        assert_eq!(state.next_deadline(), None, "no test is open");
+        state.note(began(1, "A.b"), start + Duration::from_secs(5));
+        assert_eq!(state.next_deadline(), Some(start + Duration::from_secs(65)));
+        assert!(state.overdue(start + Duration::from_secs(64)).is_empty());
         let late = start + Duration::from_secs(65);
         let told = |goes_on| [Overdue { key: ProcessKey(1), what: "A.b".to_owned(), goes_on }];
-        assert_eq!(board.overdue(late), told(false));
-        assert!(board.overdue(late).is_empty() && board.next_deadline().is_none());
-        assert!(!board.has_open_tests(), "nobody waits for it any more");
-        board.note(gone(1), late);
-        assert_eq!(board.into_finished()[0].ending, EndingFacts::TimedOut(60.0));
+        assert_eq!(state.overdue(late), told(false));
+        assert!(state.overdue(late).is_empty() && state.next_deadline().is_none());
+        assert!(!state.has_open_tests(), "nobody waits for it any more");
+        state.note(gone(1), late);
+        assert_eq!(state.into_finished()[0].ending, EndingFacts::TimedOut(60.0));
     }
 
     #[test]
     fn a_test_of_the_users_run_is_told_once_and_given_up_when_the_command_is_over() {
         let start = Instant::now();
-        let mut board = Board::new(Clocked::Test, Limit::Tells(TIMEOUT));
-        board.note(process(1, ProcessRole::Main), start);
-        board.note(began(1, "A.a"), start);
-        board.note(ended(1), start);
-        assert_eq!(board.next_deadline(), None, "what lies between its tests is the build's");
-        board.note(began(1, "A.b"), start);
+        let mut state = RunState::new(Clocked::Test, Limit::Tells(TIMEOUT));
+        state.note(process(1, ProcessRole::Main), start);
+        state.note(began(1, "A.a"), start);
+        state.note(ended(1), start);
+        assert_eq!(state.next_deadline(), None, "what lies between its tests is the build's");
+        state.note(began(1, "A.b"), start);
         let late = start + TIMEOUT;
         let told = |goes_on| [Overdue { key: ProcessKey(1), what: "A.b".to_owned(), goes_on }];
-        assert_eq!(board.overdue(late), told(true));
-        assert!(board.overdue(late).is_empty() && board.next_deadline().is_none(), "once");
-        assert!(board.has_open_tests(), "it is waited for");
-        board.command_ended();
-        assert_eq!(board.overdue(late), told(false), "nobody else ends what the command left running");
-        assert!(!board.has_open_tests());
-        board.note(gone(1), late);
-        assert_eq!(board.into_finished()[0].ending, EndingFacts::TimedOut(60.0));
+        assert_eq!(state.overdue(late), told(true));
+        assert!(state.overdue(late).is_empty() && state.next_deadline().is_none(), "once");
+        assert!(state.has_open_tests(), "it is waited for");
+        state.command_ended();
+        assert_eq!(state.overdue(late), told(false), "nobody else ends what the command left running");
+        assert!(!state.has_open_tests());
+        state.note(gone(1), late);
+        assert_eq!(state.into_finished()[0].ending, EndingFacts::TimedOut(60.0));
     }
 
     #[test]
     fn a_process_as_the_test_is_clocked_from_its_start_but_its_children_are_not() {
         let start = Instant::now();
-        let mut board = Board::new(Clocked::Process, Limit::Ends(TIMEOUT));
-        board.note(process(2, ProcessRole::ForkChild), start);
-        assert_eq!(board.next_deadline(), None);
-        board.note(process(1, ProcessRole::Main), start);
-        assert_eq!(board.next_deadline(), Some(start + TIMEOUT));
-        assert_eq!(board.overdue(start + TIMEOUT)[0].what, "/b/tests");
+        let mut state = RunState::new(Clocked::Process, Limit::Ends(TIMEOUT));
+        state.note(process(2, ProcessRole::ForkChild), start);
+        assert_eq!(state.next_deadline(), None);
+        state.note(process(1, ProcessRole::Main), start);
+        assert_eq!(state.next_deadline(), Some(start + TIMEOUT));
+        assert_eq!(state.overdue(start + TIMEOUT)[0].what, "/b/tests");
     }
 
     #[test]
     fn a_test_that_settles_counts_once() {
         let now = Instant::now();
-        let mut board = Board::new(Clocked::Test, Limit::Ends(TIMEOUT));
-        board.note(process(1, ProcessRole::Main), now);
+        let mut state = RunState::new(Clocked::Test, Limit::Ends(TIMEOUT));
+        state.note(process(1, ProcessRole::Main), now);
         for seen in [began(1, "A.b"), ended(1), ended(1), began(1, "A.c"), ended(1)] {
-            board.note(seen, now);
+            state.note(seen, now);
         }
-        assert_eq!((board.tests(), board.status()), (2, "A.c (2 with survivors)".to_owned()));
+        assert_eq!((state.tests(), state.status()), (2, "A.c (2 with survivors)".to_owned()));
     }
 
     #[test]
     fn processes_are_given_back_in_the_order_they_began() {
         let now = Instant::now();
-        let mut board = Board::new(Clocked::Test, Limit::Ends(TIMEOUT));
+        let mut state = RunState::new(Clocked::Test, Limit::Ends(TIMEOUT));
         for seen in [process(1, ProcessRole::Main), process(2, ProcessRole::ForkChild), gone(2), gone(1)] {
-            board.note(seen, now);
+            state.note(seen, now);
         }
-        let streams: Vec<String> = board.into_finished().iter().map(Finished::stream).collect();
+        let streams: Vec<String> = state.into_finished().iter().map(Finished::stream).collect();
         assert_eq!(streams, ["1-1.mgf", "2-1.mgf"]);
     }
 }

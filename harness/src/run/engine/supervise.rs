@@ -1,7 +1,7 @@
 //! Runs one command with the agent inside and follows it to its end: the common half of screening
 //! and confirming.
 //!
-//! Data flow: [`Job`] → child process and recorder → [`Board`] → [`Done`]. Three things end a run
+//! Data flow: [`Job`] → child process and recorder → [`RunState`] → [`Done`]. Three things end a run
 //! early: in memgate's own runs a test that takes too long ends its process, the user's signal ends
 //! everything, and a command that cannot be started is the user's to mend.
 
@@ -14,16 +14,14 @@ use memgate_wire::{OsSample, ThreadEntry};
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
 
-use super::board::{Board, Clocked, Finished, Limit, Overdue};
-use super::facts::EndingFacts;
-use super::interrupt::Interrupts;
-use super::kept::KeptFiles;
-use super::watch::{MakeOrders, Seen, Watch};
+use super::context::{Context, Stopped};
+use super::orders::{MakeOrders, Seen, Watch};
+use super::state::{Clocked, Finished, Limit, Overdue, RunState};
 use crate::device::{AgentOptions, with_agent};
 use crate::exit::{ExpectedError, chain};
-use crate::names::Mappings;
 use crate::output::Console;
 use crate::recorder::{self, ProcessKey, Recorder};
+use crate::session::facts::EndingFacts;
 
 /// How often progress is looked at.
 const TICK: Duration = Duration::from_millis(250);
@@ -32,77 +30,45 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Threads named where a test hung.
 const SHOWN_THREADS: usize = 8;
 
-/// What every command of a run needs.
-#[derive(Debug)]
-pub(super) struct Surroundings<'a> {
-    pub(super) console: &'a Console,
-    /// The agent's library.
-    pub(super) agent: &'a Path,
-    /// Folder with the jars of its Java part, where a suite needs them.
-    pub(super) jars: Option<&'a Path>,
-    pub(super) interrupts: &'a mut Interrupts,
-    /// Time between two samples.
-    pub(super) interval: Duration,
-    /// Original names of Java programs that were renamed.
-    pub(super) names: Arc<Mappings>,
-    /// Files of libraries that leak.
-    pub(super) kept: Arc<KeptFiles>,
-}
-
 /// One command.
-pub(super) struct Job {
-    pub(super) launch: Launch,
-    pub(super) options: AgentOptions,
+pub(in crate::run) struct Job {
+    pub(in crate::run) launch: Launch,
+    pub(in crate::run) options: AgentOptions,
     /// Is the agent preloaded? Else `launch` names it already, as Java virtual machines want it.
-    pub(super) preload: bool,
-    pub(super) orders: MakeOrders,
-    pub(super) clocked: Clocked,
-    pub(super) limit: Limit,
+    pub(in crate::run) preload: bool,
+    pub(in crate::run) orders: MakeOrders,
+    pub(in crate::run) clocked: Clocked,
+    pub(in crate::run) limit: Limit,
 }
 
 /// A command that has ended.
 #[derive(Debug)]
-pub(super) struct Done {
-    pub(super) ended: Ended,
+pub(in crate::run) struct Done {
+    pub(in crate::run) ended: Ended,
     /// Processes that were measured, in the order they began.
-    pub(super) finished: Vec<Finished>,
-    pub(super) elapsed: Duration,
+    pub(in crate::run) finished: Vec<Finished>,
+    pub(in crate::run) elapsed: Duration,
     /// What the recorder could not do.
-    pub(super) problems: Vec<String>,
-}
-
-/// Why a run is over before its end.
-#[derive(Debug)]
-pub(super) enum Stopped {
-    /// By the user. Everything that was recorded is in the session.
-    Interrupted,
-    /// By an error.
-    Failed(ExpectedError),
-}
-
-impl From<ExpectedError> for Stopped {
-    fn from(error: ExpectedError) -> Self {
-        Self::Failed(error)
-    }
+    pub(in crate::run) problems: Vec<String>,
 }
 
 /// Runs `job`; `show` is called now and then.
-pub(super) async fn supervise(
-    around: &mut Surroundings<'_>,
+pub(in crate::run) async fn supervise(
+    context: &mut Context<'_>,
     job: Job,
-    show: &mut dyn FnMut(&Board),
+    show: &mut dyn FnMut(&RunState),
 ) -> Result<Done, Stopped> {
     let Job { mut launch, options, preload, orders, clocked, limit } = job;
     let (sender, seen) = mpsc::unbounded_channel();
     if preload {
-        with_agent(&mut launch, around.agent, &options).map_err(|why| machinery(&why))?;
+        with_agent(&mut launch, context.agent, &options).map_err(|why| machinery(&why))?;
     }
     let recorder_options = recorder::Options {
-        interval: around.interval,
+        interval: context.interval,
         wait: options.wait,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let watch = Arc::new(Watch { seen: sender, orders, names: Arc::clone(&around.names) });
+    let watch = Arc::new(Watch { seen: sender, orders, names: Arc::clone(&context.names) });
     let recorder =
         Recorder::start(&options.directory, recorder_options, watch).map_err(|why| machinery(&why))?;
     let started = Instant::now();
@@ -110,13 +76,13 @@ pub(super) async fn supervise(
     let running = launch.start().map_err(|why| cannot_start(&program, &why))?;
     // Repeats its test until it is told to: one from which nothing comes would do so for ever.
     let repeats = preload && clocked == Clocked::Alone;
-    let board = Board::new(clocked, limit);
+    let state = RunState::new(clocked, limit);
     let unseen_since = repeats.then_some(started);
     let timeout = limit.duration();
     let ends = matches!(limit, Limit::Ends(_));
     let recorder = Some(recorder);
-    let mut following = Following { running, recorder, seen, board, timeout, ends, unseen_since };
-    let ended = match following.follow(around, show).await {
+    let mut following = Following { running, recorder, seen, state, timeout, ends, unseen_since };
+    let ended = match following.follow(context, show).await {
         Ok(ended) => ended,
         Err(stopped) => {
             following.end_recording();
@@ -125,7 +91,7 @@ pub(super) async fn supervise(
     };
     let pid = following.running.pid();
     let problems = following.end_recording();
-    let mut finished = following.board.into_finished();
+    let mut finished = following.state.into_finished();
     for process in finished.iter_mut().filter(|p| p.hello().pid == pid && p.ending == EndingFacts::Unknown) {
         process.ending = match ended.exit {
             Exit::Code(code) => EndingFacts::Exited(code),
@@ -139,7 +105,7 @@ struct Following {
     running: Running,
     recorder: Option<Recorder>,
     seen: mpsc::UnboundedReceiver<Seen>,
-    board: Board,
+    state: RunState,
     timeout: Duration,
     /// Is what takes longer ended?
     ends: bool,
@@ -151,27 +117,27 @@ impl Following {
     /// Until the command has ended and no test is open any more in what it left running.
     async fn follow(
         &mut self,
-        around: &mut Surroundings<'_>,
-        show: &mut dyn FnMut(&Board),
+        context: &mut Context<'_>,
+        show: &mut dyn FnMut(&RunState),
     ) -> Result<Ended, Stopped> {
         let mut ticks = tokio::time::interval(TICK);
         let mut ended = None;
         loop {
-            let deadline = self.board.next_deadline().or_else(|| self.unseen_deadline());
+            let deadline = self.state.next_deadline().or_else(|| self.unseen_deadline());
             tokio::select! {
                 Some(seen) = self.seen.recv() => self.note(seen),
                 end = self.running.wait(), if ended.is_none() => {
                     ended = Some(end.map_err(|why| machinery(&why))?);
-                    self.board.command_ended();
+                    self.state.command_ended();
                 }
-                () = at(deadline) => self.end_overdue(around.console),
-                () = around.interrupts.next() => {
-                    self.end_by_user(around).await;
+                () = at(deadline) => self.end_overdue(context.console),
+                () = context.interrupts.next() => {
+                    self.end_by_user(context).await;
                     return Err(Stopped::Interrupted);
                 }
-                _ = ticks.tick() => show(&self.board),
+                _ = ticks.tick() => show(&self.state),
             }
-            if let Some(ended) = ended.take_if(|_| !self.board.has_open_tests()) {
+            if let Some(ended) = ended.take_if(|_| !self.state.has_open_tests()) {
                 return Ok(ended);
             }
         }
@@ -179,7 +145,7 @@ impl Following {
 
     fn note(&mut self, seen: Seen) {
         let now = Instant::now();
-        self.board.note(seen, now);
+        self.state.note(seen, now);
         self.unseen_since = self.unseen_since.map(|_| now);
     }
 
@@ -189,7 +155,7 @@ impl Following {
     }
 
     fn end_overdue(&mut self, console: &Console) {
-        let unseen = self.board.next_deadline().is_none().then(|| self.unseen_deadline()).flatten();
+        let unseen = self.state.next_deadline().is_none().then(|| self.unseen_deadline()).flatten();
         if unseen.is_some_and(|deadline| deadline <= Instant::now()) {
             self.unseen_since = None;
             console.warning(&format!(
@@ -198,7 +164,7 @@ impl Following {
             ));
             self.running.kill();
         }
-        for Overdue { key, what, goes_on } in self.board.overdue(Instant::now()) {
+        for Overdue { key, what, goes_on } in self.state.overdue(Instant::now()) {
             let Some(recorder) = &self.recorder else { return };
             let stands = block_in_place(|| recorder.capture(key));
             let more = if goes_on { "; it goes on: memgate ends nothing in a run of yours" } else { "" };
@@ -222,11 +188,11 @@ impl Following {
         }
     }
 
-    async fn end_by_user(&mut self, around: &mut Surroundings<'_>) {
-        around.console.line("stopping the tests; once more kills them");
+    async fn end_by_user(&mut self, context: &mut Context<'_>) {
+        context.console.line("stopping the tests; once more kills them");
         let patient = tokio::select! {
             _ = self.running.stop(GRACE) => true,
-            () = around.interrupts.next() => false,
+            () = context.interrupts.next() => false,
         };
         if !patient {
             self.running.kill();
@@ -238,14 +204,14 @@ impl Following {
         let Some(recorder) = self.recorder.take() else { return Vec::new() };
         let summary = block_in_place(|| recorder.stop());
         while let Ok(seen) = self.seen.try_recv() {
-            self.board.note(seen, Instant::now());
+            self.state.note(seen, Instant::now());
         }
         summary.problems
     }
 }
 
 /// Never, where there is no such time.
-async fn at(deadline: Option<Instant>) {
+pub(in crate::run) async fn at(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,

@@ -78,7 +78,7 @@ pub(super) fn choose(suite: &PlannedSuite, program: &Program) -> Choice {
 }
 
 /// Are Java virtual machines measured?
-pub(super) fn is_java(suite: &PlannedSuite, program: &Program) -> bool {
+pub(in crate::run) fn is_java(suite: &PlannedSuite, program: &Program) -> bool {
     matches!(choose(suite, program).mode, Mode::Jvm | Mode::JvmProcess)
 }
 
@@ -122,13 +122,13 @@ pub(super) fn remedy(program: &Program) -> &'static str {
 }
 
 /// Variables of the suite that decide where its program is found.
-pub(super) fn search_path(suite: &PlannedSuite) -> Option<std::ffi::OsString> {
+pub(in crate::run) fn search_path(suite: &PlannedSuite) -> Option<std::ffi::OsString> {
     let own = suite.environment.iter().find(|(name, _)| name == OsStr::new("PATH"));
     own.map(|(_, path)| path.clone()).or_else(|| std::env::var_os("PATH"))
 }
 
 /// The folder its program's relative path starts in.
-pub(super) fn start_folder<'a>(suite: &'a PlannedSuite, here: &'a Path) -> &'a Path {
+pub(in crate::run) fn start_folder<'a>(suite: &'a PlannedSuite, here: &'a Path) -> &'a Path {
     suite.directory.as_deref().unwrap_or(here)
 }
 

@@ -1,121 +1,80 @@
-//! The screening pass: one command, run as the user would run it, with the agent inside.
+//! The screening pass of native programs: one command, run as the user would run it, with the agent
+//! inside. Which of them are tests of GoogleTest and which are a test as a whole is known when they
+//! have run.
 //!
-//! Data flow: planned suite → [`choose`] → `supervise` → its processes, grouped into [`Screened`]
-//! suites. What could not be measured becomes a problem of its suite, with what to do about it: it
+//! Data flow: planned suite and [`Choice`] → `supervise` → its processes, grouped into
+//! [`Screened`] suites. What could not be measured becomes a problem of its suite, with what to do about it: it
 //! is never left out.
 
 use std::collections::BTreeSet;
-use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::Duration;
 
-use memgate_analysis::ProcessRecord;
-use memgate_config::Runner;
-use memgate_launch::{Environment, Exit, Launch, Stream};
 use memgate_model::{BoundaryQuality, Problem};
 use memgate_wire::setup;
 
-use super::board::{Clocked, Finished, Limit};
 use super::choose::{self, Choice, Mode};
-use super::facts::{Facts, Kind, ProcessFacts, SuiteFacts};
-use super::junit::{self, JavaSuite};
-use super::label::Label;
+use super::framework::Suite;
+use super::gtest::{GoogleTest, LIST_TIMEOUT, OneByOne, is_disabled, listing};
+use super::process::Process;
+use super::runner::{Runner, Screened};
 use super::starts::{Listed, Starts, Unseen};
-use super::streams::no_room;
-use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
-use super::watch::Settle;
-use super::{naming, problem};
 use crate::device::AgentOptions;
 use crate::exit::chain;
 use crate::output::{Console, Progress};
-use crate::plan::{Plan, PlannedSuite};
-use crate::store::Session;
+use crate::plan::PlannedSuite;
+use crate::run::engine::{
+    Clocked, Context, Done, Finished, Job, Limit, Settle, Stopped, launch, no_room, ran_tests, status,
+    supervise, typed,
+};
+use crate::session::facts::{Facts, Kind, SuiteFacts, problem};
+use crate::session::label::Label;
+use crate::session::naming;
 use crate::suite::Program;
 use crate::suite::gtest::{self, SuiteId};
-
-/// Longest time an executable may take to list its tests.
-pub(super) const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Tests named where many did not run.
 const SHOWN_TESTS: usize = 10;
 
-/// A suite after its screening pass.
-#[derive(Debug)]
-pub(super) struct Screened {
-    pub(super) facts: SuiteFacts,
-    /// Its processes, in the order of `facts.screen`.
-    pub(super) processes: Vec<Finished>,
-    /// The program with the argument that repeats its work.
-    pub(super) repeating: Option<PlannedSuite>,
-    /// Its tests have no boundaries, and the executable can run each in a process of its own.
-    pub(super) one_by_one: bool,
-    /// For a JVM suite: how its tests run again.
-    pub(super) java: Option<JavaSuite>,
-    /// Longest time of one test.
-    pub(super) timeout: Duration,
-}
-
-impl Screened {
-    /// What its processes wrote.
-    pub(super) fn records(&self) -> Vec<&ProcessRecord> {
-        self.processes.iter().map(|process| &process.record).collect()
-    }
-}
-
-/// What every command of a run shares.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Setting<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) session: &'a Session,
-}
-
 /// Runs one command of the plan.
 pub(super) async fn screen(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
+    context: &mut Context<'_>,
     planned: &PlannedSuite,
-    program: &Program,
+    (program, choice): (&Program, &Choice),
     facts: &mut Facts,
 ) -> Result<Vec<Screened>, Stopped> {
-    let choice = choose::choose(planned, program);
-    around.console.line(&choice.text);
-    match choice.mode {
-        Mode::Jvm => return junit::screen(around, setting, planned, facts).await,
-        Mode::JvmProcess => return junit::screen_program(around, setting, planned, facts).await,
-        Mode::Direct | Mode::Tree | Mode::Process => {}
-    }
-    let mut progress = Progress::beside_tests(around.console, "screening", None);
-    let mut job = job(setting, planned, &choice);
+    let mut progress = Progress::beside_tests(context.console, "screening", None);
+    let mut job = job(context, planned, choice);
     // A program that is itself the suite is measured, or was seen to be blind.
     let looks_below = choice.mode == Mode::Tree || !planned.targets.is_empty();
-    let starts = if looks_below { Some(Starts::begin(setting.session)?) } else { None };
+    let starts = if looks_below { Some(Starts::begin(context.session)?) } else { None };
     job.options.starts = starts.as_ref().map(|starts| starts.path().to_owned());
-    let done = supervise(around, job, &mut |board| progress.update(board.tests(), &board.status())).await;
+    let done = supervise(context, job, &mut |state| progress.update(state.tests(), &state.status())).await;
     drop(progress);
     // However it ended: the list is not left behind.
     let listed = starts.map(Starts::end).transpose();
     let (mut done, listed) = (done?, listed?);
     let unseen = match listed {
         Some(listed) => {
-            gone(around.console, &listed, &done);
+            gone(context.console, &listed, &done);
             unseen(&listed, planned, choice.mode, &done, facts)
         }
         None => Vec::new(),
     };
     facts.command_ended(status(done.ended.exit));
     facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
-    let unseen = selected(unseen, setting.plan.filter.as_deref()).await;
+    let unseen = selected(unseen, context.plan.filter.as_deref()).await;
     if done.finished.is_empty() && unseen.is_empty() {
-        let no_room = no_room(&setting.session.frames());
-        not_measured(planned, (program, &choice), &done, no_room, facts);
+        let no_room = no_room(&context.session.frames());
+        not_measured(planned, (program, choice), &done, no_room, facts);
         return Ok(Vec::new());
     }
-    let mut suites = suites(setting, planned, program, choice.mode, done, &unseen);
+    let mut suites = suites(context, planned, program, choice.mode, done, &unseen);
     for suite in &mut suites {
-        missing_tests(suite).await;
+        missing_tests(&mut suite.suite).await;
     }
     // A filter may leave some executables of a tree without a test, which is then no mistake.
-    if let Some(filter) = &setting.plan.filter {
+    if let Some(filter) = &context.plan.filter {
         suites.retain(has_something);
         if suites.is_empty() {
             let what =
@@ -126,46 +85,20 @@ pub(super) async fn screen(
     Ok(suites)
 }
 
-fn job(setting: Setting<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
-    let mut options = AgentOptions::new(setting.session.frames());
+fn job(context: &Context<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
+    let mut options = AgentOptions::new(context.session.frames());
     options.targets.clone_from(&choice.targets);
     options.setup = Some(setup::EACH.to_owned());
     options.label = Label::Screen { suite: planned.name.clone().unwrap_or_default() }.to_text();
-    let settles = !setting.plan.settle.is_zero();
+    let settles = !context.plan.settle.is_zero();
     Job {
-        launch: launch(planned, setting.plan.filter.as_deref()),
+        launch: launch(planned, context.plan.filter.as_deref()),
         options,
         preload: true,
         orders: Box::new(move |_| Box::new(Settle::new(settles))),
         clocked: if choice.mode == Mode::Process { Clocked::Process } else { Clocked::Test },
         limit: Limit::Tells(planned.timeout),
     }
-}
-
-/// The command as the user would run it. Reading from the terminal is the one thing it cannot do:
-/// it is not in the foreground, so that Ctrl-C reaches memgate alone.
-pub(super) fn launch(planned: &PlannedSuite, filter: Option<&str>) -> Launch {
-    let (program, arguments) =
-        planned.command.split_first().map(|(p, a)| (p.clone(), a.to_vec())).unwrap_or_default();
-    let mut launch = Launch::new(program, arguments);
-    launch.directory.clone_from(&planned.directory);
-    let mut set = planned.environment.clone();
-    set.extend(filter.map(|filter| ("GTEST_FILTER".into(), filter.into())));
-    launch.environment = Environment::Inherit { set, remove: planned.secrets.clone() };
-    launch.stdin = if std::io::stdin().is_terminal() { Stream::Null } else { Stream::Inherit };
-    launch
-}
-
-/// As a shell tells it.
-pub(super) fn status(exit: Exit) -> i32 {
-    match exit {
-        Exit::Code(code) => code,
-        Exit::Signal { number, .. } => 128 + number,
-    }
-}
-
-pub(super) fn typed(planned: &PlannedSuite) -> String {
-    planned.command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// Test programs that ran below the command without the agent.
@@ -217,13 +150,9 @@ async fn selected(unseen: Vec<Unseen>, filter: Option<&str>) -> Vec<Unseen> {
 fn unseen_suite(planned: &PlannedSuite, name: String, unseen: &Unseen, elapsed: Duration) -> Screened {
     let Unseen { path, why, remedy } = unseen;
     let problem = problem(&name, format!("not measured: {path}: {why}; {remedy}"), "");
-    let facts = SuiteFacts {
-        screened_s: elapsed.as_secs_f64(),
-        problems: vec![problem],
-        ..SuiteFacts::new(name, Kind::Tests, Vec::new())
-    };
-    let timeout = planned.timeout;
-    Screened { facts, processes: Vec::new(), repeating: None, one_by_one: false, java: None, timeout }
+    let mut suite = Suite::new(Kind::Tests, name, Vec::new(), (elapsed, planned.timeout));
+    suite.facts.problems.push(problem);
+    Screened { suite, runner: Runner::GoogleTest(GoogleTest::default()) }
 }
 
 /// No process said hello.
@@ -268,13 +197,8 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-pub(super) fn ran_tests(record: &ProcessRecord) -> bool {
-    !record.windows.is_empty() || !record.open.is_empty()
-}
-
-fn has_something(suite: &Screened) -> bool {
-    suite.facts.boundary == BoundaryQuality::Process
-        || suite.one_by_one
+fn has_something(Screened { suite, runner }: &Screened) -> bool {
+    !matches!(runner, Runner::GoogleTest(_))
         || suite.processes.is_empty()
         || suite.processes.iter().any(|p| ran_tests(&p.record))
 }
@@ -282,7 +206,7 @@ fn has_something(suite: &Screened) -> bool {
 /// Groups processes: the same executable with the same arguments is one suite. What a measured
 /// process itself started belongs to that one, unless it runs tests of its own.
 fn suites(
-    setting: Setting<'_>,
+    context: &Context<'_>,
     planned: &PlannedSuite,
     program: &Program,
     mode: Mode,
@@ -315,14 +239,14 @@ fn suites(
     let measured: Vec<Screened> = groups
         .into_iter()
         .zip(names.by_ref())
-        .map(|((_, processes), name)| suite(setting, planned, program, mode, name, processes, elapsed))
+        .map(|((_, processes), name)| suite(context, planned, program, mode, name, processes, elapsed))
         .collect();
     let unseen = unseen.iter().zip(names).map(|(unseen, name)| unseen_suite(planned, name, unseen, elapsed));
     measured.into_iter().chain(unseen).collect()
 }
 
 fn suite(
-    setting: Setting<'_>,
+    context: &Context<'_>,
     planned: &PlannedSuite,
     program: &Program,
     mode: Mode,
@@ -333,14 +257,14 @@ fn suite(
     let tests = processes.iter().any(|process| ran_tests(&process.record));
     let hooked = processes.iter().any(|p| p.hello().capabilities.iter().any(|c| c == "boundary.gtest"));
     // A plain program may tell boundaries of its own, by the C API.
-    let told = tests && planned.runner == Runner::Auto && planned.repeating.is_none();
+    let told = tests && planned.runner == memgate_config::Runner::Auto && planned.repeating.is_none();
     let gtest = told || mode != Mode::Process && (tests || hooked || mode == Mode::Direct);
     let one_by_one = gtest && !tests && !hooked && program.is_gtest();
     let mut problems = Vec::new();
     // GoogleTest itself began a round and found nothing to run: another shard's, all filtered out
     // or disabled.
     let nothing_to_run = processes.iter().all(|process| process.record.iterations > 0);
-    if gtest && !tests && !one_by_one && !nothing_to_run && setting.plan.filter.is_none() {
+    if gtest && !tests && !one_by_one && !nothing_to_run && context.plan.filter.is_none() {
         problems.push(no_test(&name, hooked));
     }
     if processes.iter().any(|process| process.environment().is_none()) {
@@ -349,12 +273,17 @@ fn suite(
                     run memgate inside of it";
         problems.push(problem(&name, what.to_owned(), ""));
     }
-    let kind = if gtest { Kind::Tests } else { Kind::Program };
-    let screen = processes.iter().map(ProcessFacts::of).collect();
-    let facts =
-        SuiteFacts { screened_s: elapsed.as_secs_f64(), problems, ..SuiteFacts::new(name, kind, screen) };
-    let repeating = (!gtest && planned.repeating.is_some()).then(|| planned.clone());
-    Screened { facts, processes, repeating, one_by_one, java: None, timeout: planned.timeout }
+    let (kind, runner) = match (gtest, one_by_one) {
+        (true, true) => (Kind::Tests, Runner::OneByOne(OneByOne)),
+        (true, false) => (Kind::Tests, Runner::GoogleTest(GoogleTest::default())),
+        (false, _) => {
+            let repeating = planned.repeating.is_some().then(|| planned.clone());
+            (Kind::Program, Runner::Process(Process { repeating }))
+        }
+    };
+    let mut suite = Suite::new(kind, name, processes, (elapsed, planned.timeout));
+    suite.facts.problems = problems;
+    Screened { suite, runner }
 }
 
 fn no_test(suite: &str, hooked: bool) -> Problem {
@@ -370,7 +299,7 @@ fn no_test(suite: &str, hooked: bool) -> Problem {
 }
 
 /// Tests that were to run in a process that ended before them.
-async fn missing_tests(suite: &mut Screened) {
+async fn missing_tests(suite: &mut Suite) {
     let ran: BTreeSet<String> = suite
         .processes
         .iter()
@@ -396,23 +325,6 @@ async fn missing_tests(suite: &mut Screened) {
     suite.facts.problems.extend(problems);
 }
 
-/// The listing of what this very process was to run: with its filter.
-pub(super) fn listing(process: &Finished) -> Launch {
-    let mut listing = gtest::list(process.hello(), process.environment().map(Vec::as_slice));
-    let is_filter = |argument: &&String| argument.trim_start_matches('-').starts_with("gtest_filter=");
-    listing.arguments.extend(process.hello().arguments.iter().filter(is_filter).map(Into::into));
-    let filter = process.environment().and_then(|all| all.iter().find(|(name, _)| name == "GTEST_FILTER"));
-    if let Some((name, value)) = filter {
-        listing.environment.set(name.clone(), value.clone());
-    }
-    listing
-}
-
-/// GoogleTest lists disabled tests and does not run them.
-pub(super) fn is_disabled(test: &str) -> bool {
-    test.split(['.', '/']).any(|part| part.starts_with("DISABLED_"))
-}
-
 fn did_not_run(ended_in: &str, missing: Vec<String>) -> Option<String> {
     let count = missing.len();
     let shown = missing.into_iter().take(SHOWN_TESTS).collect::<Vec<_>>().join(", ");
@@ -436,24 +348,5 @@ mod tests {
         let many = did_not_run("A.x", names(12)).unwrap();
         assert!(many.starts_with("12 tests did not run: the process ended in A.x (A.t0, "), "{many}");
         assert!(many.ends_with("A.t9 and 2 more)"), "{many}");
-    }
-
-    #[test]
-    fn disabled_tests_were_not_to_run() {
-        for (test, disabled) in [
-            ("A.DISABLED_b", true),
-            ("DISABLED_A.b", true),
-            ("Inst/DISABLED_A.b/0", true),
-            ("A.b", false),
-            ("A.not_DISABLED_b", false),
-        ] {
-            assert_eq!(is_disabled(test), disabled, "{test}");
-        }
-    }
-
-    #[test]
-    fn a_signal_is_told_as_a_shell_tells_it() {
-        assert_eq!(status(Exit::Code(8)), 8);
-        assert_eq!(status(Exit::Signal { number: 11, core_dumped: false }), 139);
     }
 }

@@ -22,7 +22,7 @@ use rustix::fs::FallocateFlags;
 
 use super::choose;
 use crate::exit::ExpectedError;
-use crate::store::Session;
+use crate::session::Session;
 use crate::suite::gtest::matches;
 use crate::suite::{Evidence, Kind, Program, inspect};
 

@@ -13,15 +13,15 @@ use memgate_launch::Launch;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, Outcome, ProcessRole, setup};
 
-use super::board::{Clocked, Finished, Limit};
-use super::budget::Budget;
-use super::confirm::{AllTests, elapsed, keep_output, silent};
-use super::facts::{ConfirmationFacts, ProcessFacts};
-use super::label::Label;
-use super::screen::{Screened, Setting};
-use super::supervise::{Done, Job, Stopped, Surroundings, supervise};
-use super::watch::{Orders, Settle};
+use super::listing::AllTests;
 use crate::device::{AgentOptions, Detail, Target};
+use crate::run::engine::{
+    Budget, Clocked, Context, Done, Finished, Job, Limit, Orders, Settle, Stopped, elapsed, keep_output,
+    silent, supervise,
+};
+use crate::run::runners::framework::Suite;
+use crate::session::facts::{ConfirmationFacts, ProcessFacts};
+use crate::session::label::Label;
 use crate::suite::gtest::{self, Repeat};
 
 /// The kernel takes no longer argument; a filter of so many names would be one.
@@ -37,15 +37,14 @@ struct Group {
 
 /// Repeats what needs company, once for every process of the screen.
 pub(super) async fn confirm(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Screened,
+    context: &mut Context<'_>,
+    suite: &mut Suite,
+    all_tests: &mut AllTests,
     suspects: &[Suspect],
     budget: &mut Budget,
-    all_tests: &mut AllTests,
     finished: &mut Vec<Finished>,
 ) -> Result<(), Stopped> {
-    let groups = groups(setting, suite, suspects, finished);
+    let groups = groups(context, suite, suspects, finished);
     let mut open = groups.len();
     for (index, group) in groups {
         let count = group.tests.len();
@@ -53,7 +52,7 @@ pub(super) async fn confirm(
         open -= 1;
         if share.is_some() {
             let names = names(&group.suspects);
-            around.console.line(&format!("confirming {names}, with the {count} tests around"));
+            context.console.line(&format!("confirming {names}, with the {count} tests around"));
         }
         let Some(process) = suite.processes.get(index) else { continue };
         let all = all_tests.of(index, process).await;
@@ -62,10 +61,10 @@ pub(super) async fn confirm(
             Some(Err(why)) => Err(why),
             Some(Ok(launch)) => {
                 // One that has begun takes what it needs: cut short it would tell nothing.
-                let job = job(setting, suite, (&group, most(suite)), &process.hello().executable, launch);
-                let done = supervise(around, job, &mut |_| ()).await?;
-                let output = keep_output(setting, "company", &done)?;
-                outcome(&setting.plan.policy, done, &group, &output, finished)
+                let job = job(context, suite, (&group, most(suite)), &process.hello().executable, launch);
+                let done = supervise(context, job, &mut |_| ()).await?;
+                let output = keep_output(context, "company", &done)?;
+                outcome(&context.plan.policy, done, &group, &output, finished)
             }
         };
         for test in &group.suspects {
@@ -87,8 +86,8 @@ fn names(suspects: &[String]) -> String {
 }
 
 fn groups(
-    setting: Setting<'_>,
-    suite: &Screened,
+    context: &Context<'_>,
+    suite: &Suite,
     suspects: &[Suspect],
     finished: &[Finished],
 ) -> BTreeMap<usize, Group> {
@@ -100,7 +99,7 @@ fn groups(
         let screened = suite.processes.get(suspect.record).map(|process| &process.record);
         let alone =
             finished.iter().find(|process| process.stream() == alone.stream).map(|process| &process.record);
-        let (policy, name) = (&setting.plan.policy, &suite.facts.name);
+        let (policy, name) = (&context.plan.policy, &suite.facts.name);
         let tests = screened.zip(alone).and_then(|(screened, alone)| {
             memgate_analysis::company(policy, name, &suspect.test, screened, alone)
         });
@@ -116,7 +115,7 @@ fn groups(
 }
 
 /// Time for repeating tests of a suite together.
-pub(super) fn most(suite: &Screened) -> Duration {
+pub(super) fn most(suite: &Suite) -> Duration {
     Duration::from_secs(60).max(Duration::from_secs_f64(suite.facts.screened_s.max(0.0)) * 20)
 }
 
@@ -130,18 +129,18 @@ fn launch(process: &Finished, group: &Group, all: &[String]) -> Result<Launch, S
 }
 
 fn job(
-    setting: Setting<'_>,
-    suite: &Screened,
+    context: &Context<'_>,
+    suite: &Suite,
     (group, most): (&Group, Duration),
     executable: &str,
     launch: Launch,
 ) -> Job {
-    let mut options = AgentOptions::new(setting.session.frames());
+    let mut options = AgentOptions::new(context.session.frames());
     options.targets = vec![Target::Executable(executable.into())];
     options.detail = Detail::Growth;
     options.label = Label::Company { suite: suite.facts.name.clone() }.to_text();
-    let (policy, suspects) = (setting.plan.policy.clone(), group.suspects.clone());
-    let settles = !setting.plan.settle.is_zero();
+    let (policy, suspects) = (context.plan.policy.clone(), group.suspects.clone());
+    let settles = !context.plan.settle.is_zero();
     Job {
         launch,
         options,
@@ -190,7 +189,7 @@ fn outcome(
     let Some(process) = done.finished.into_iter().find(|process| process.is_main() && ran(process)) else {
         return Err(format!("with the tests around it, it did not run ({exit}; its output: {output})"));
     };
-    let facts = ProcessFacts::of(&process);
+    let facts = process.facts();
     let least = policy.warm_up.saturating_add(policy.iterations) as usize;
     let ran = group.suspects.iter().map(|test| process.record.windows_of(test).count()).min().unwrap_or(0);
     let failed = process.record.windows.iter().any(|window| window.outcome == Some(Outcome::Failed));

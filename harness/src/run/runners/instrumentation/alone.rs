@@ -18,13 +18,11 @@ use super::memory::Memory;
 use super::once::{self, Once};
 use super::repeat::{Alone, one};
 use super::rounds::{self, Rounds};
-use super::{Broken, Measured, Suite};
+use super::{Broken, OnDevice};
 use crate::output::Progress;
-use crate::run::board::Board;
-use crate::run::facts::{ConfirmationFacts, JavaFacts, ProcessFacts};
-use crate::run::problem;
-use crate::run::screen::Setting;
-use crate::run::supervise::{Stopped, Surroundings};
+use crate::run::engine::{Context, Finished, RunState, Stopped};
+use crate::run::runners::framework::Suite;
+use crate::session::facts::{ConfirmationFacts, JavaFacts, problem};
 use crate::suite::instrumentation::{Mode, Selection};
 
 /// What figures of such a run do not tell.
@@ -61,12 +59,11 @@ fn parts(named: &[Selection]) -> Vec<Part> {
 
 /// Runs each test once, as it is; gives the parts that can be repeated, too.
 pub(super) async fn once(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Suite<'_>,
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
     named: &[Selection],
 ) -> Result<(Once, Vec<Part>), Broken> {
-    let console = around.console;
+    let console = context.console;
     let cleared = if suite.planned.clear_data { ", with the app's data cleared before" } else { "" };
     console.line(&format!("{}: each test in a process of its own{cleared}", suite.name));
     let mut progress = Progress::beside_tests(console, "testing", Some(named.len() as u64));
@@ -77,10 +74,10 @@ pub(super) async fn once(
     let (mut passed, mut parts) = (Vec::new(), parts(named).into_iter());
     for part in parts.by_ref() {
         let before = results.len() as u64;
-        let mut show = |board: &Board| progress.update(before + board.tests(), &board.status());
+        let mut show = |state: &RunState| progress.update(before + state.tests(), &state.status());
         let run = once::run(suite, Mode::Alone(part.selection.clone()), &memory);
         let id = part.selection.id();
-        let (done, output) = match suite.run(around, setting, run, &mut show).await {
+        let (done, output) = match suite.run(context, run, &mut show).await {
             Ok(ran) => ran,
             // The device would not even take the options of this run.
             Err(Broken::Suite { what, .. }) => {
@@ -111,7 +108,7 @@ pub(super) async fn once(
     let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
     all.problems = said.told();
     all.problems.extend(once::listed("did not run", &missing));
-    let retraced = |trace: &str| around.names.retraced(&suite.planned.name, trace);
+    let retraced = |trace: &str| context.names.retraced(&suite.planned.name, trace);
     console.text(&once::shown(&results, retraced)).map_err(Stopped::from)?;
     all.memory = memory.tell(console, &suite.name, &all.finished);
     Ok((all, passed))
@@ -119,43 +116,41 @@ pub(super) async fn once(
 
 /// Runs each part that passed several times over in one process, and repeats it where it grows.
 pub(super) async fn repeat(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Suite<'_>,
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
     parts: &[Part],
-    measured: &mut Measured,
+    measured: &mut Suite,
 ) -> Result<(), Broken> {
     let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
-    if setting.plan.screen == Screen::Off {
+    if context.plan.screen == Screen::Off {
         (java.not_screened, java.is_off) = (JavaFacts::off().not_screened, true);
         return Ok(());
     }
     let count = once::tests_text(parts.iter().map(|part| part.tests.len()).sum());
-    around.console.line(&format!("{}: rounds over {count} on {}", suite.name, suite.device.serial()));
-    let mut progress = Progress::of_silent_tests(around.console, "rounds", parts.len() as u64);
+    context.console.line(&format!("{}: rounds over {count} on {}", suite.name, suite.device.serial()));
+    let mut progress = Progress::of_silent_tests(context.console, "rounds", parts.len() as u64);
     let mut said = Said::default();
     for (done, part) in (0..).zip(parts) {
         let Part { selection, tests } = part;
         let id = selection.id();
-        let mut show = |_: &Board| progress.update(done, &id);
+        let mut show = |_: &RunState| progress.update(done, &id);
         let chosen = (vec![selection.clone()], tests.len());
-        let Rounds { finished, problems, gone } =
-            match rounds::run(around, setting, suite, chosen, &mut show).await {
-                Ok(ran) => ran,
-                Err(Broken::Suite { what, .. }) => {
-                    Rounds { finished: Vec::new(), problems: vec![what], gone: true }
-                }
-                Err(stopped) => return Err(stopped),
-            };
+        let Rounds { finished, problems, gone } = match rounds::run(context, suite, chosen, &mut show).await {
+            Ok(ran) => ran,
+            Err(Broken::Suite { what, .. }) => {
+                Rounds { finished: Vec::new(), problems: vec![what], gone: true }
+            }
+            Err(stopped) => return Err(stopped),
+        };
         let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
-        java.rounds.extend(finished.iter().map(ProcessFacts::of));
+        java.rounds.extend(finished.iter().map(Finished::facts));
         let whole = problems.is_empty();
         problems
             .into_iter()
             .for_each(|why| said.add(format!("the rounds were not measured: {why}"), id.clone()));
         let suspected = finished.iter().any(|process| {
             // What is wrong with the frames of the rounds is told when they are judged.
-            screen_rounds(&process.record, &suite.name, &setting.plan.policy)
+            screen_rounds(&process.record, &suite.name, &context.plan.policy)
                 .is_ok_and(|suspects| !suspects.is_empty())
         });
         let fails = finished.iter().any(|process| has_failed(&process.record));
@@ -167,12 +162,12 @@ pub(super) async fn repeat(
         let confirmation = match (fails, suspected && whole) {
             (true, _) => ConfirmationFacts::Unscreened("it fails when it is repeated".to_owned()),
             (false, false) => continue,
-            (false, true) if !setting.plan.confirm => {
+            (false, true) if !context.plan.confirm => {
                 ConfirmationFacts::Impossible("--no-confirm was given".to_owned())
             }
             (false, true) => {
                 let alone = Alone { selection, tests: tests.len(), last: true };
-                let outcome = one(around, setting, suite, alone, measured, &mut show).await?;
+                let outcome = one(context, suite, alone, measured, &mut show).await?;
                 if let Some(why) = outcome.gone {
                     measured.facts.confirmations.insert(id.clone(), outcome.facts);
                     said.add(format!("the tests behind it were not repeated: {why}"), id);

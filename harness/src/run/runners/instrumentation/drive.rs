@@ -2,7 +2,7 @@
 //!
 //! Data flow: the stream of `am` → `RawStream` → `InstrumentationRun`; the app's process is looked
 //! for, the agent's socket in it reached by adb, and its frames go the way they go everywhere
-//! ([`Watch`], `Board`). Both ends are needed: the system says whether the run is complete, the
+//! ([`Watch`], `RunState`). Both ends are needed: the system says whether the run is complete, the
 //! frames say what was left behind. The system's word comes last and decides whether the stream of
 //! a process that it killed at once counts as whole.
 //!
@@ -20,13 +20,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::super::board::{Board, Clocked, Finished, Limit, Overdue};
-use super::super::supervise::{Stopped, Surroundings};
-use super::super::watch::{MakeOrders, Seen, Watch};
 use crate::device::socket::{Endpoint, Held, Reached, record_app};
 use crate::exit::chain;
 use crate::output::Console;
 use crate::recorder;
+use crate::run::engine::{
+    Clocked, Context, Finished, Limit, MakeOrders, Overdue, RunState, Seen, Stopped, Watch, at,
+};
 
 /// How often progress is looked at.
 const TICK: Duration = Duration::from_millis(250);
@@ -99,16 +99,16 @@ impl Done {
 
 /// Runs `job`; `show` is called now and then.
 pub(super) async fn drive(
-    around: &mut Surroundings<'_>,
+    context: &mut Context<'_>,
     device: &Device,
     frames: &Path,
     job: Job,
-    show: &mut dyn FnMut(&Board),
+    show: &mut dyn FnMut(&RunState),
 ) -> Result<Done, Stopped> {
     let (sender, seen) = mpsc::unbounded_channel();
     let (said, run_ended) = watch::channel(None);
     let options = recorder::Options {
-        interval: around.interval,
+        interval: context.interval,
         wait: job.timeout,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
@@ -119,14 +119,14 @@ pub(super) async fn drive(
         token: job.token,
         frames: frames.to_owned(),
         options,
-        watch: Watch { seen: sender, orders: job.orders, names: Arc::clone(&around.names) },
+        watch: Watch { seen: sender, orders: job.orders, names: Arc::clone(&context.names) },
         run_ended,
         held: job.held,
     };
     let started = Instant::now();
     let shell = tokio::select! {
         shell = timeout(START, device.start(&job.command)) => shell,
-        () = around.interrupts.next() => {
+        () = context.interrupts.next() => {
             // It may have started all the same.
             force_stop(device, &job.package).await;
             return Err(Stopped::Interrupted);
@@ -144,13 +144,13 @@ pub(super) async fn drive(
         run: InstrumentationRun::new(),
         output: Vec::new(),
         seen,
-        board: Board::new(job.clocked, Limit::Ends(job.timeout)),
+        state: RunState::new(job.clocked, Limit::Ends(job.timeout)),
         timeout: job.timeout,
         sign_of_life: started,
         lost,
     };
     let followed = tokio::spawn(follower.follow());
-    let outcome = driving.follow_run(around, device, show).await;
+    let outcome = driving.follow_run(context, device, show).await;
     std::mem::take(&mut driving.stream).finish(|item| driving.run.apply(item));
     let ending = driving.run.end();
     let complete = driving.lost.is_none() && outcome.is_ok() && ending == Ending::Complete;
@@ -161,7 +161,7 @@ pub(super) async fn drive(
         run: driving.run,
         ending,
         lost: driving.lost,
-        finished: driving.board.into_finished(),
+        finished: driving.state.into_finished(),
         elapsed: started.elapsed(),
         output: driving.output,
         problems,
@@ -191,7 +191,7 @@ struct Driving {
     run: InstrumentationRun,
     output: Vec<u8>,
     seen: mpsc::UnboundedReceiver<Seen>,
-    board: Board,
+    state: RunState,
     timeout: Duration,
     /// When something came last, from `am` or from the agent.
     sign_of_life: Instant,
@@ -201,28 +201,28 @@ struct Driving {
 impl Driving {
     async fn follow_run(
         &mut self,
-        around: &mut Surroundings<'_>,
+        context: &mut Context<'_>,
         device: &Device,
-        show: &mut dyn FnMut(&Board),
+        show: &mut dyn FnMut(&RunState),
     ) -> Result<(), Stopped> {
         let mut ticks = tokio::time::interval(TICK);
         while let Some(shell) = &mut self.shell {
             let silent = self.sign_of_life.checked_add(self.timeout);
-            let deadline = match (self.board.next_deadline(), silent) {
+            let deadline = match (self.state.next_deadline(), silent) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             };
             tokio::select! {
                 said = shell.next() => self.said(said),
                 Some(seen) = self.seen.recv() => self.note(seen),
-                () = at(deadline) => self.end_overdue(around.console, device).await,
-                () = around.interrupts.next() => {
-                    around.console.line("stopping the tests on the device");
+                () = at(deadline) => self.end_overdue(context.console, device).await,
+                () = context.interrupts.next() => {
+                    context.console.line("stopping the tests on the device");
                     self.shell = None;
                     force_stop(device, &self.package).await;
                     return Err(Stopped::Interrupted);
                 }
-                _ = ticks.tick() => show(&self.board),
+                _ = ticks.tick() => show(&self.state),
             }
         }
         Ok(())
@@ -254,14 +254,14 @@ impl Driving {
 
     fn note(&mut self, seen: Seen) {
         self.sign_of_life = Instant::now();
-        self.board.note(seen, self.sign_of_life);
+        self.state.note(seen, self.sign_of_life);
     }
 
     /// A test that takes too long, or a device of which nothing is heard: the app is ended, and
     /// `am` then says so by itself.
     async fn end_overdue(&mut self, console: &Console, device: &Device) {
         let now = Instant::now();
-        let overdue = self.board.overdue(now);
+        let overdue = self.state.overdue(now);
         for Overdue { what, .. } in &overdue {
             console.warning(&format!(
                 "{what} has not ended after {} s: the app is ended",
@@ -290,7 +290,7 @@ impl Driving {
             }
         };
         while let Ok(seen) = self.seen.try_recv() {
-            self.board.note(seen, Instant::now());
+            self.state.note(seen, Instant::now());
         }
         problems
     }
@@ -301,14 +301,6 @@ async fn force_stop(device: &Device, package: &str) -> bool {
     let device = device.clone().with_patience(Duration::ZERO);
     let line = command(&["am", "force-stop", package]);
     device.shell_within(&line, QUESTION).await.is_ok()
-}
-
-/// Never, where there is no such time.
-async fn at(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Finds the processes of the app and records each.

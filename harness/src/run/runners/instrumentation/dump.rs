@@ -13,12 +13,12 @@ use futures_util::future::BoxFuture;
 use memgate_hprof::{Packed, TrimError};
 use memgate_wire::{Boundary, BoundaryKind};
 
-use super::{Suite, WAIT_FOR_ORDERS};
+use super::{OnDevice, WAIT_FOR_ORDERS};
 use crate::device::heap_dump;
 use crate::device::socket::Held;
 use crate::exit::{ExpectedError, chain};
 use crate::output::Console;
-use crate::store::Session;
+use crate::session::Session;
 
 /// Folder in the session.
 const FOLDER: &str = "heap-dumps";
@@ -47,7 +47,7 @@ impl Dump {
     }
 
     /// What is done while the app waits: once, when `leaks`.
-    pub(super) fn order(&self, suite: &mut Suite<'_>, leaks: Arc<AtomicBool>) -> Held {
+    pub(super) fn order(&self, suite: &mut OnDevice<'_>, leaks: Arc<AtomicBool>) -> Held {
         let (device, nonce) = (suite.device.clone(), suite.delivery.nonce().to_owned());
         suite.delivery.note(heap_dump::remote(&nonce));
         let (path, told, begun) = (self.path.clone(), Arc::clone(&self.told), AtomicBool::new(false));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::exit::ExpectedError;
-use crate::store::Session;
+use crate::session::Session;
 
 /// Folder in the session.
 const FOLDER: &str = "instrumentation";

@@ -11,11 +11,11 @@ use memgate_model::AppMemory;
 use memgate_wire::{Boundary, BoundaryKind};
 use tokio::time::timeout;
 
-use super::Suite;
+use super::OnDevice;
 use crate::device::app_memory;
 use crate::device::socket::Held;
 use crate::output::Console;
-use crate::run::board::Finished;
+use crate::run::engine::Finished;
 
 /// Asking may take one part in so many of the time.
 const SHARE: u32 = 20;
@@ -58,7 +58,7 @@ impl Memory {
     }
 
     /// What is asked while the app waits.
-    pub(super) fn question(&self, suite: &Suite<'_>) -> Held {
+    pub(super) fn question(&self, suite: &OnDevice<'_>) -> Held {
         let (memory, device, app) = (self.clone(), suite.device.clone(), suite.delivery.app().clone());
         Arc::new(move |pid, boundary: &Boundary| -> BoxFuture<'static, ()> {
             let of_test = boundary.kind == BoundaryKind::TestEnd && !boundary.test.is_empty();

@@ -20,28 +20,22 @@ mod probe;
 mod repeat;
 mod rounds;
 
-use std::sync::Arc;
-
 use futures_util::future::join_all;
-use memgate_adb::{Device, DeviceFacts};
+use memgate_adb::{AdbError, Device, DeviceFacts};
 use memgate_analysis::JavaSuspect;
 
 use self::drive::{Done, Job, drive};
 use self::files::Files;
 use self::places::Place;
-use super::board::{Board, Clocked, Finished};
-use super::facts::{Facts, JavaFacts, Kind, ProcessFacts, SuiteFacts};
-use super::interrupt::Interrupts;
-use super::label::Label;
-use super::problem;
-use super::screen::Setting;
-use super::supervise::{Stopped, Surroundings};
-use super::watch::MakeOrders;
+use super::framework::{Framework, Suite, Unit};
 use crate::device::delivery::Delivery;
 use crate::device::socket::{Endpoint, Held};
 use crate::device::{AgentOptions, Detail, JavaLook, Target, Windows};
 use crate::exit::{ExpectedError, chain};
 use crate::plan::PlannedInstrumentation;
+use crate::run::engine::{Clocked, Context, Finished, Interrupts, MakeOrders, RunState, Stopped};
+use crate::session::facts::{Facts, JavaFacts, Kind, problem};
+use crate::session::label::Label;
 use crate::suite::instrumentation::{Call, Component, Mode, Share};
 
 /// How long the app waits for us at a boundary. Longer would make the system call it unresponsive
@@ -52,12 +46,21 @@ const WAIT: std::time::Duration = std::time::Duration::from_millis(4500);
 /// own thread waits then, and that we reach the app is known.
 const WAIT_FOR_ORDERS: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// A suite that was measured, and what its processes wrote.
-pub(super) struct Measured {
-    /// Did a test fail, or the run as a whole?
-    failed: bool,
-    pub(super) facts: SuiteFacts,
-    pub(super) processes: Vec<Finished>,
+/// A suite that was measured. Did a test fail, or the run as a whole?
+type Measured = (Suite, bool);
+
+/// The runner of instrumented tests: what grows is confirmed on the device, before memgate leaves it.
+#[derive(Debug)]
+pub(super) struct Instrumentation;
+
+impl Framework for Instrumentation {
+    async fn confirm(_: &mut Context<'_>, _: Vec<(&mut Suite, &mut Self)>) -> Result<Vec<Finished>, Stopped> {
+        Ok(Vec::new())
+    }
+
+    fn candidates(&self, _: &Context<'_>, _: &Suite) -> Result<Vec<Unit>, String> {
+        Err("instrumented tests are repeated by their rounds alone".to_owned())
+    }
 }
 
 /// Why a suite is not measured any further.
@@ -75,18 +78,17 @@ impl<T: Into<Stopped>> From<T> for Broken {
 }
 
 impl Broken {
-    fn by(error: &memgate_adb::AdbError) -> Self {
+    fn by(error: &AdbError) -> Self {
         Self::Suite { what: format!("failed to {}", chain(error)), hint: error.hint() }
     }
 }
 
 /// Measures a suite on its device, or its tests spread over several.
 pub(super) async fn measure(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
+    context: &mut Context<'_>,
     planned: &PlannedInstrumentation,
     facts: &mut Facts,
-) -> Result<Vec<Measured>, Stopped> {
+) -> Result<Vec<(Suite, Instrumentation)>, Stopped> {
     let mut places = match places::places(planned).await {
         Ok(places) => places,
         Err(broken) => return not_measured(facts, &planned.name, broken).map(|()| Vec::new()),
@@ -94,15 +96,15 @@ pub(super) async fn measure(
     let names: Vec<String> = places.iter().map(|place| place.name.clone()).collect();
     let errors = facts.errors.len();
     let outcomes = match places.len() {
-        1 => vec![on_device(around, setting, planned, places.remove(0)).await],
-        _ => on_devices(around, setting, planned, places).await?,
+        1 => vec![on_device(context, planned, places.remove(0)).await],
+        _ => on_devices(context, planned, places).await?,
     };
     let (mut measured, mut failed) = (Vec::new(), None);
     for (name, outcome) in names.iter().zip(outcomes) {
         match outcome {
-            Ok(Some(suite)) => {
-                failed = Some(failed.unwrap_or(false) || suite.failed);
-                measured.push(suite);
+            Ok(Some((suite, fails))) => {
+                failed = Some(failed.unwrap_or(false) || fails);
+                measured.push((suite, Instrumentation));
             }
             // No test fell to it.
             Ok(None) => {}
@@ -122,22 +124,17 @@ pub(super) async fn measure(
 
 /// All at once, each with its share of the tests.
 async fn on_devices(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
+    context: &mut Context<'_>,
     planned: &PlannedInstrumentation,
     places: Vec<Place>,
 ) -> Result<Vec<Result<Option<Measured>, Broken>>, Stopped> {
-    around.console.line(&format!("{}: its tests are spread over {} devices", planned.name, places.len()));
-    let (names, kept) = (&around.names, &around.kept);
-    let (console, agent, jars, interval) = (around.console, around.agent, around.jars, around.interval);
+    context.console.line(&format!("{}: its tests are spread over {} devices", planned.name, places.len()));
     // Whoever is interrupted cleans up its own device.
     let listening: Result<Vec<Interrupts>, ExpectedError> =
         places.iter().map(|_| Interrupts::listen()).collect();
+    let context = &*context;
     let on_each = places.into_iter().zip(listening?).map(|(place, mut interrupts)| async move {
-        let (names, kept) = (Arc::clone(names), Arc::clone(kept));
-        let interrupts = &mut interrupts;
-        let mut around = Surroundings { console, agent, jars, interrupts, interval, names, kept };
-        on_device(&mut around, setting, planned, place).await
+        on_device(&mut context.interrupted_by(&mut interrupts), planned, place).await
     });
     Ok(join_all(on_each).await)
 }
@@ -153,7 +150,7 @@ fn not_measured(facts: &mut Facts, name: &str, broken: Broken) -> Result<(), Sto
 }
 
 /// What every run of a suite on one device shares.
-struct Suite<'a> {
+struct OnDevice<'a> {
     planned: &'a PlannedInstrumentation,
     device: Device,
     component: Component,
@@ -168,68 +165,57 @@ struct Suite<'a> {
 
 /// Nothing: no test fell to this device.
 async fn on_device(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
+    context: &mut Context<'_>,
     planned: &PlannedInstrumentation,
     place: Place,
 ) -> Result<Option<Measured>, Broken> {
-    let (mut suite, about) = probe::prepare(around, setting, planned, place).await?;
-    let outcome = in_order(around, setting, &mut suite, &about).await;
+    let (mut suite, about) = probe::prepare(context, planned, place).await?;
+    let outcome = in_order(context, &mut suite, &about).await;
     // Whatever happened: nothing of ours stays.
     let left = suite.delivery.remove().await;
     for what in &left {
-        around.console.warning(what);
+        context.console.warning(what);
     }
     let Some(mut measured) = outcome? else { return Ok(None) };
-    measured.facts.problems.extend(left.into_iter().map(|what| problem(&suite.name, what, "")));
+    measured.0.facts.problems.extend(left.into_iter().map(|what| problem(&suite.name, what, "")));
     Ok(Some(measured))
 }
 
 async fn in_order(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Suite<'_>,
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
     about: &DeviceFacts,
 ) -> Result<Option<Measured>, Broken> {
-    let Some(named) = probe::probe(around, setting, suite, about).await? else { return Ok(None) };
+    let Some(named) = probe::probe(context, suite, about).await? else { return Ok(None) };
     let (once, parts) = match suite.planned.process_per_test {
-        true => alone::once(around, setting, suite, &named).await?,
-        false => (once::once(around, setting, suite, &named).await?, Vec::new()),
+        true => alone::once(context, suite, &named).await?,
+        false => (once::once(context, suite, &named).await?, Vec::new()),
     };
-    let mut measured = Measured {
-        failed: once.failed,
-        facts: SuiteFacts {
-            screened_s: once.elapsed.as_secs_f64(),
-            java: Some(JavaFacts {
-                app_memory: once.memory,
-                limits: suite.planned.process_per_test.then(|| alone::LIMITS.to_owned()),
-                ..JavaFacts::default()
-            }),
-            problems: once.problems.iter().map(|what| problem(&suite.name, what.clone(), "")).collect(),
-            ..SuiteFacts::new(
-                suite.name.clone(),
-                Kind::Instrumentation,
-                once.finished.iter().map(ProcessFacts::of).collect(),
-            )
-        },
-        processes: once.finished,
-    };
+    let times = (once.elapsed, suite.planned.timeout);
+    let mut measured = Suite::new(Kind::Instrumentation, suite.name.clone(), once.finished, times);
+    measured.facts.java = Some(JavaFacts {
+        app_memory: once.memory,
+        limits: suite.planned.process_per_test.then(|| alone::LIMITS.to_owned()),
+        ..JavaFacts::default()
+    });
+    measured.facts.problems =
+        once.problems.iter().map(|what| problem(&suite.name, what.clone(), "")).collect();
     if once.complete && !parts.is_empty() {
-        alone::repeat(around, setting, suite, &parts, &mut measured).await?;
+        alone::repeat(context, suite, &parts, &mut measured).await?;
     } else if once.complete && !once.seen.classes.is_empty() {
-        let suspects = rounds::rounds(around, setting, suite, &once.seen, &mut measured).await?;
-        repeat::confirm(around, setting, suite, &once.seen, &suspects, &mut measured).await?;
+        let suspects = rounds::rounds(context, suite, &once.seen, &mut measured).await?;
+        repeat::confirm(context, suite, &once.seen, &suspects, &mut measured).await?;
     }
-    Ok(Some(measured))
+    Ok(Some((measured, once.failed)))
 }
 
-impl Suite<'_> {
-    fn call(&self, setting: Setting<'_>, mode: Mode) -> String {
+impl OnDevice<'_> {
+    fn call(&self, context: &Context<'_>, mode: Mode) -> String {
         Call {
             component: &self.component,
             user: self.delivery.app().user,
             arguments: &self.planned.arguments,
-            filter: setting.plan.filter.as_deref(),
+            filter: context.plan.filter.as_deref(),
             share: self.share,
             awaits_agent: self.delivery.attached().is_some(),
             mode,
@@ -239,12 +225,12 @@ impl Suite<'_> {
 
     fn options(
         &self,
-        setting: Setting<'_>,
+        context: &Context<'_>,
         label: &Label,
         detail: Detail,
         follow: Vec<String>,
     ) -> AgentOptions {
-        let java = &setting.plan.java;
+        let java = &context.plan.java;
         let mut options = AgentOptions::of_java("", "");
         options.targets = vec![Target::All];
         options.carrier =
@@ -270,21 +256,20 @@ impl Suite<'_> {
     /// One run on the device, whose output is kept in the session.
     async fn run(
         &mut self,
-        around: &mut Surroundings<'_>,
-        setting: Setting<'_>,
+        context: &mut Context<'_>,
         what: Run<'_>,
-        show: &mut dyn FnMut(&Board),
+        show: &mut dyn FnMut(&RunState),
     ) -> Result<(Done, String), Broken> {
         let Run { mode, label, detail, orders, held, clocked, timeout, log } = what;
         // As in the build's own run elsewhere: classes are followed where the tests run as they
         // are.
         let follow = match mode {
             Mode::Once | Mode::Alone(_) => {
-                around.names.renamed(&self.planned.name, setting.plan.java.follow.clone())
+                context.names.renamed(&self.planned.name, context.plan.java.follow.clone())
             }
             Mode::List | Mode::Rounds(_) | Mode::Repeat(_) => Vec::new(),
         };
-        let options = self.options(setting, &label, detail, follow);
+        let options = self.options(context, &label, detail, follow);
         if self.planned.clear_data && mode != Mode::List {
             let cleared = self.delivery.clear_data(&self.component.tests).await;
             cleared.map_err(|why| Broken::by(&why))?;
@@ -293,7 +278,7 @@ impl Suite<'_> {
         let job = Job {
             package: self.delivery.app().package.clone(),
             attached: self.delivery.attached(),
-            command: self.call(setting, mode),
+            command: self.call(context, mode),
             token: self.token.clone(),
             orders,
             held,
@@ -301,7 +286,7 @@ impl Suite<'_> {
             timeout,
         };
         self.delivery.starts();
-        let done = drive(around, &self.device, &setting.session.frames(), job, show).await?;
+        let done = drive(context, &self.device, &context.session.frames(), job, show).await?;
         if done.lost.is_none() {
             self.delivery.ended();
         }

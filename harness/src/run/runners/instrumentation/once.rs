@@ -12,14 +12,11 @@ use memgate_wire::ErrorCode;
 
 use super::drive::Done;
 use super::memory::Memory;
-use super::{Broken, Run, Suite};
+use super::{Broken, OnDevice, Run};
 use crate::device::Detail;
 use crate::output::Progress;
-use crate::run::board::{Clocked, Finished};
-use crate::run::label::Label;
-use crate::run::screen::Setting;
-use crate::run::supervise::{Stopped, Surroundings};
-use crate::run::watch::Settle;
+use crate::run::engine::{Clocked, Context, Finished, RunState, Settle, Stopped};
+use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
 
 /// Tests named where many are missing.
@@ -57,19 +54,18 @@ impl Seen {
 
 /// Runs the tests; `named` are those the runner promised.
 pub(super) async fn once(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Suite<'_>,
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
     named: &[Selection],
 ) -> Result<Once, Broken> {
-    let console = around.console;
+    let console = context.console;
     let mut progress = Progress::beside_tests(console, "testing", Some(named.len() as u64));
     let memory = Memory::of_run(named.len());
-    let mut show = |board: &crate::run::board::Board| progress.update(board.tests(), &board.status());
+    let mut show = |state: &RunState| progress.update(state.tests(), &state.status());
     let run = run(suite, Mode::Once, &memory);
-    let (done, output) = suite.run(around, setting, run, &mut show).await?;
+    let (done, output) = suite.run(context, run, &mut show).await?;
     drop(progress);
-    let retraced = |trace: &str| around.names.retraced(&suite.planned.name, trace);
+    let retraced = |trace: &str| context.names.retraced(&suite.planned.name, trace);
     console.text(&shown(done.run.tests(), retraced)).map_err(Stopped::from)?;
     let named = named.iter().map(Selection::id).collect();
     let mut once = look(done, &named, &output);
@@ -78,7 +74,7 @@ pub(super) async fn once(
 }
 
 /// A run of tests as they are.
-pub(super) fn run(suite: &Suite<'_>, mode: Mode, memory: &Memory) -> Run<'static> {
+pub(super) fn run(suite: &OnDevice<'_>, mode: Mode, memory: &Memory) -> Run<'static> {
     Run {
         mode,
         label: Label::Screen { suite: suite.name.clone() },

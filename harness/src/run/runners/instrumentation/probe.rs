@@ -12,17 +12,14 @@ use memgate_formats::instrumentation::Ending;
 
 use super::drive::Done;
 use super::places::Place;
-use super::{Broken, Files, Run, Suite, machinery};
+use super::{Broken, Files, OnDevice, Run, machinery};
 use crate::device::Detail;
 use crate::device::delivery::{self, Delivery, Way, ways};
 use crate::device::dex;
 use crate::exit::chain;
 use crate::plan::PlannedInstrumentation;
-use crate::run::board::Clocked;
-use crate::run::label::Label;
-use crate::run::screen::Setting;
-use crate::run::supervise::{Stopped, Surroundings};
-use crate::run::watch::Settle;
+use crate::run::engine::{Clocked, Context, Settle, Stopped};
+use crate::session::label::Label;
 use crate::suite::instrumentation::{Component, Mode, Selection, components, find};
 
 /// Longest time for installing.
@@ -34,21 +31,20 @@ const ORCHESTRATORS: [&str; 2] = ["androidx.test.orchestrator", "android.support
 /// Installs what is to be installed, and looks at device and app. Nothing of ours is on the device
 /// yet.
 pub(super) async fn prepare<'a>(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
+    context: &mut Context<'_>,
     planned: &'a PlannedInstrumentation,
     place: Place,
-) -> Result<(Suite<'a>, DeviceFacts), Broken> {
+) -> Result<(OnDevice<'a>, DeviceFacts), Broken> {
     let Place { device, about, name, share } = place;
     for apk in &planned.apks {
-        around.console.line(&format!("installing {}", apk.display()));
+        context.console.line(&format!("installing {}", apk.display()));
         // Tests are installed over what an earlier run left, and may ask for all permissions.
         let one = [apk.as_path()];
         tokio::select! {
             installed = device.install(&one, &["-r", "-t", "-g"], INSTALL_LIMIT) => {
                 installed.map_err(|why| Broken::by(&why))?;
             }
-            () = around.interrupts.next() => return Err(Stopped::Interrupted.into()),
+            () = context.interrupts.next() => return Err(Stopped::Interrupted.into()),
         }
     }
     let component = component(planned, &device).await?;
@@ -63,9 +59,9 @@ pub(super) async fn prepare<'a>(
         return Err(Broken::Suite { what, hint: "Android 8 (API 26) or later can be measured".to_owned() });
     };
     let (nonce, token) = (random(4)?, random(16)?);
-    let files = Files::new(setting.session).map_err(Stopped::from)?;
+    let files = Files::new(context.session).map_err(Stopped::from)?;
     let delivery = Delivery::new(device.clone(), app, way, nonce);
-    let suite = Suite { planned, device, component, delivery, files, token, name, share };
+    let suite = OnDevice { planned, device, component, delivery, files, token, name, share };
     Ok((suite, about))
 }
 
@@ -91,9 +87,8 @@ fn possible(planned: &PlannedInstrumentation, api: u32) -> Vec<Way> {
 /// Brings the agent by the first way that works; returns the names of the tests, and nothing where
 /// none fell to this device.
 pub(super) async fn probe(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Suite<'_>,
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
     about: &DeviceFacts,
 ) -> Result<Option<Vec<Selection>>, Broken> {
     let abi = suite.delivery.app().abi.clone();
@@ -102,11 +97,11 @@ pub(super) async fn probe(
         hint: "docs/android.md says how the agent for Android is built".to_owned(),
     })?;
     if possible(suite.planned, about.api).contains(&Way::StartupAgents) {
-        let folder = setting.session.folder().join(format!("listener-{}", suite.delivery.nonce()));
+        let folder = context.session.folder().join(format!("listener-{}", suite.delivery.nonce()));
         match dex::listener(&folder).await {
             Ok(Some(dex)) => suite.delivery.with_listener(dex),
             Ok(None) => {}
-            Err(why) => around.console.warning(&format!(
+            Err(why) => context.console.warning(&format!(
                 "no listener for apps that are built without memgate's: failed to {}",
                 chain(&why)
             )),
@@ -115,11 +110,11 @@ pub(super) async fn probe(
     let mut tried = Vec::new();
     for way in possible(suite.planned, about.api) {
         for left in suite.delivery.remove().await {
-            around.console.warning(&left);
+            context.console.warning(&left);
         }
         suite.delivery.go(way);
         suite.delivery.bring(&library).await.map_err(|why| Broken::by(&why))?;
-        let done = name_tests(around, setting, suite).await?;
+        let done = name_tests(context, suite).await?;
         if let Some(lost) = &done.lost {
             return Err(Broken::Suite { what: lost.why.clone(), hint: String::new() });
         }
@@ -137,10 +132,10 @@ pub(super) async fn probe(
             named.map(|test| Selection { class: test.class.clone(), test: test.method.clone() }).collect();
         let by_listener = matches!(way, Way::Attach | Way::Packaged);
         if by_listener || done.finished.iter().any(|process| process.hello().blind.is_none()) {
-            around.console.line(&format!(
+            context.console.line(&format!(
                 "{}: {} on {} ({}, Android {}, API {}, {abi}), the agent comes by {way}",
                 suite.name,
-                crate::run::instrumentation::once::tests_text(names.len()),
+                crate::run::runners::instrumentation::once::tests_text(names.len()),
                 suite.device.serial(),
                 about.model,
                 about.release,
@@ -160,11 +155,7 @@ pub(super) async fn probe(
     })
 }
 
-async fn name_tests(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Suite<'_>,
-) -> Result<Done, Broken> {
+async fn name_tests(context: &mut Context<'_>, suite: &mut OnDevice<'_>) -> Result<Done, Broken> {
     let run = Run {
         mode: Mode::List,
         label: Label::Screen { suite: suite.name.clone() },
@@ -175,10 +166,10 @@ async fn name_tests(
         timeout: suite.planned.timeout,
         log: "tests",
     };
-    let (mut done, _output) = suite.run(around, setting, run, &mut |_| ()).await?;
+    let (mut done, _output) = suite.run(context, run, &mut |_| ()).await?;
     // Nothing was tested: its streams are of no use to anybody.
     for process in &done.finished {
-        let path = setting.session.frames().join(process.stream());
+        let path = context.session.frames().join(process.stream());
         std::fs::remove_file(&path)
             .map_err(crate::exit::ExpectedError::file("remove", &path))
             .map_err(Stopped::from)?;

@@ -11,16 +11,13 @@ use memgate_wire::spool::order;
 
 use super::dump::Dump;
 use super::once::Seen;
-use super::{Broken, Measured, Run, Suite, Suspects, WAIT_FOR_ORDERS, times};
+use super::{Broken, OnDevice, Run, Suspects, WAIT_FOR_ORDERS, times};
 use crate::device::Detail;
 use crate::output::Progress;
-use crate::run::board::{Board, Clocked};
-use crate::run::confirm::elapsed;
-use crate::run::facts::{ConfirmationFacts, ProcessFacts};
-use crate::run::label::Label;
-use crate::run::screen::Setting;
-use crate::run::supervise::{Stopped, Surroundings};
-use crate::run::watch::Orders;
+use crate::run::engine::{Clocked, Context, Orders, RunState, Stopped, elapsed};
+use crate::run::runners::framework::Suite;
+use crate::session::facts::ConfirmationFacts;
+use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
 
 /// Suspects that are told one by one.
@@ -28,23 +25,22 @@ const SHOWN: usize = 5;
 
 /// Confirms the suspects.
 pub(super) async fn confirm(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Suite<'_>,
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
     seen: &Seen,
     suspects: &Suspects,
-    measured: &mut Measured,
+    measured: &mut Suite,
 ) -> Result<(), Broken> {
-    if !suspects.is_empty() && setting.plan.confirm {
-        around.console.line(&format!("{}: confirming {}, each alone", suite.name, suspects.len()));
+    if !suspects.is_empty() && context.plan.confirm {
+        context.console.line(&format!("{}: confirming {}, each alone", suite.name, suspects.len()));
         for suspect in suspects.iter().take(SHOWN) {
-            around.console.line(&format!("  {} grew by {} in each round", suspect.suite, suspect.why));
+            context.console.line(&format!("  {} grew by {} in each round", suspect.suite, suspect.why));
         }
         if suspects.len() > SHOWN {
-            around.console.line(&format!("  and {} more", suspects.len() - SHOWN));
+            context.console.line(&format!("  and {} more", suspects.len() - SHOWN));
         }
     }
-    let mut progress = Progress::of_silent_tests(around.console, "confirming", suspects.len() as u64);
+    let mut progress = Progress::of_silent_tests(context.console, "confirming", suspects.len() as u64);
     // Of a device that is gone nobody asks again.
     let mut gone: Option<String> = None;
     for (done, suspect) in (0..).zip(suspects) {
@@ -61,17 +57,17 @@ pub(super) async fn confirm(
         while let Some(selection) = next.pop() {
             let id = selection.id();
             let outcome = match &gone {
-                _ if !setting.plan.confirm => {
+                _ if !context.plan.confirm => {
                     Outcome::of(ConfirmationFacts::Impossible("--no-confirm was given".to_owned()))
                 }
                 Some(why) => Outcome::of(ConfirmationFacts::Broken(why.clone())),
                 None => {
-                    let mut show = |_: &Board| progress.update(done, &id);
+                    let mut show = |_: &RunState| progress.update(done, &id);
                     let count = if selection.test.is_some() { 1 } else { tests.len() };
                     // A class that leaks is looked through test by test.
                     let alone =
                         Alone { selection: &selection, tests: count, last: selection != class || !plain };
-                    one(around, setting, suite, alone, measured, &mut show).await?
+                    one(context, suite, alone, measured, &mut show).await?
                 }
             };
             gone = gone.or(outcome.gone);
@@ -111,22 +107,21 @@ pub(super) struct Alone<'a> {
 
 /// Repeats one selection of so many tests.
 pub(super) async fn one(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Suite<'_>,
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
     alone: Alone<'_>,
-    measured: &mut Measured,
-    show: &mut dyn FnMut(&Board),
+    measured: &mut Suite,
+    show: &mut dyn FnMut(&RunState),
 ) -> Result<Outcome, Broken> {
     let Alone { selection, tests, last } = alone;
     let id = selection.id();
     let leaks = Arc::new(AtomicBool::new(false));
     let dump = (last && suite.planned.heap_dumps)
-        .then(|| Dump::of(setting.session, &id, suite.planned.trimmed_dumps))
+        .then(|| Dump::of(context.session, &id, suite.planned.trimmed_dumps))
         .transpose()
         .map_err(Stopped::from)?;
     let held = dump.as_ref().map(|dump| dump.order(suite, Arc::clone(&leaks)));
-    let (policy, name) = (setting.plan.policy.clone(), suite.name.clone());
+    let (policy, name) = (context.plan.policy.clone(), suite.name.clone());
     let (test, found) = (id.clone(), Arc::clone(&leaks));
     let run = Run {
         mode: Mode::Repeat(selection.clone()),
@@ -144,7 +139,7 @@ pub(super) async fn one(
             .saturating_add(dump.as_ref().map_or(Duration::ZERO, |_| WAIT_FOR_ORDERS)),
         log: &id,
     };
-    let (done, output) = match suite.run(around, setting, run, show).await {
+    let (done, output) = match suite.run(context, run, show).await {
         Ok(ran) => ran,
         // The device would not even take the options of this run.
         Err(Broken::Suite { what, .. }) => {
@@ -157,7 +152,7 @@ pub(super) async fn one(
         Err(stopped) => return Err(stopped),
     };
     if let Some(dump) = dump {
-        dump.finish(around.console).await;
+        dump.finish(context.console).await;
     }
     let gone = done.lost.as_ref().filter(|lost| lost.device_is_gone).map(|lost| lost.why.clone());
     let failed = done.incomplete();
@@ -170,7 +165,7 @@ pub(super) async fn one(
         let facts = ConfirmationFacts::Broken(format!("{why} (what was printed: {output})"));
         return Ok(Outcome { facts, leaks: false, gone });
     };
-    let facts = ConfirmationFacts::Repeated(ProcessFacts::of(&process));
+    let facts = ConfirmationFacts::Repeated(process.facts());
     measured.processes.push(process);
     Ok(Outcome { facts, leaks: leaks.load(Ordering::Acquire), gone })
 }

@@ -8,28 +8,24 @@ use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
 use super::once::Seen;
-use super::{Broken, Measured, Run, Suite, Suspects, times};
+use super::{Broken, OnDevice, Run, Suspects, times};
 use crate::device::Detail;
 use crate::output::Progress;
-use crate::run::board::{Board, Clocked, Finished};
-use crate::run::facts::{JavaFacts, ProcessFacts};
-use crate::run::label::Label;
-use crate::run::problem;
-use crate::run::screen::Setting;
-use crate::run::supervise::Surroundings;
-use crate::run::watch::Orders;
+use crate::run::engine::{Clocked, Context, Finished, Orders, RunState};
+use crate::run::runners::framework::Suite;
+use crate::session::facts::{JavaFacts, problem};
+use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
 
 /// Runs the rounds, notes their processes, and tells which classes grew.
 pub(super) async fn rounds(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Suite<'_>,
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
     seen: &Seen,
-    measured: &mut Measured,
+    measured: &mut Suite,
 ) -> Result<Suspects, Broken> {
     let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
-    if setting.plan.screen == Screen::Off {
+    if context.plan.screen == Screen::Off {
         (java.not_screened, java.is_off) = (JavaFacts::off().not_screened, true);
         return Ok(Vec::new());
     }
@@ -40,15 +36,15 @@ pub(super) async fn rounds(
     } else {
         format!("{} test classes", classes.len())
     };
-    around.console.line(&format!("{}: rounds over {what} on {}", suite.name, suite.device.serial()));
+    context.console.line(&format!("{}: rounds over {what} on {}", suite.name, suite.device.serial()));
     let total = classes.len() as u64;
-    let mut progress = Progress::of_silent_tests(around.console, &format!("rounds of {}", suite.name), total);
-    let mut show = |board: &Board| progress.update(0, &board.status());
+    let mut progress =
+        Progress::of_silent_tests(context.console, &format!("rounds of {}", suite.name), total);
+    let mut show = |state: &RunState| progress.update(0, &state.status());
     let chosen = classes.into_iter().map(|class| Selection { class, test: None }).collect();
-    let Rounds { finished, problems, .. } =
-        run(around, setting, suite, (chosen, most_tests), &mut show).await?;
+    let Rounds { finished, problems, .. } = run(context, suite, (chosen, most_tests), &mut show).await?;
     drop(progress);
-    java.rounds = finished.iter().map(ProcessFacts::of).collect();
+    java.rounds = finished.iter().map(Finished::facts).collect();
     let failed = !problems.is_empty();
     let told = problems
         .into_iter()
@@ -56,7 +52,7 @@ pub(super) async fn rounds(
     measured.facts.problems.extend(told);
     // What is wrong with the frames of the rounds is told when they are judged.
     let suspects =
-        |process: &Finished| screen_rounds(&process.record, &suite.name, &setting.plan.policy).ok();
+        |process: &Finished| screen_rounds(&process.record, &suite.name, &context.plan.policy).ok();
     let suspects = if failed { Vec::new() } else { finished.iter().filter_map(suspects).flatten().collect() };
     measured.processes.extend(finished);
     Ok(suspects)
@@ -73,13 +69,12 @@ pub(super) struct Rounds {
 
 /// Runs these several times over in one process; the largest of them has so many tests.
 pub(super) async fn run(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Suite<'_>,
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
     (chosen, most_tests): (Vec<Selection>, usize),
-    show: &mut dyn FnMut(&Board),
+    show: &mut dyn FnMut(&RunState),
 ) -> Result<Rounds, Broken> {
-    let (policy, name) = (setting.plan.policy.clone(), suite.name.clone());
+    let (policy, name) = (context.plan.policy.clone(), suite.name.clone());
     let run = Run {
         mode: Mode::Rounds(chosen),
         label: Label::Rounds { suite: suite.name.clone() },
@@ -91,7 +86,7 @@ pub(super) async fn run(
         timeout: times(suite.planned.timeout, most_tests),
         log: "rounds",
     };
-    let (done, output) = suite.run(around, setting, run, show).await?;
+    let (done, output) = suite.run(context, run, show).await?;
     let mut problems = done.problems.clone();
     problems.extend(done.incomplete().map(|why| format!("{why} (what was printed: {output})")));
     if done.finished.is_empty() {

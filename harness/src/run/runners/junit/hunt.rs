@@ -12,16 +12,13 @@ use memgate_config::Screen;
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
-use super::super::board::{Board, Finished};
-use super::super::facts::ConfirmationFacts;
-use super::super::hunt::{Ran, forget};
-use super::super::label::Label;
-use super::super::screen::{Screened, Setting};
-use super::super::supervise::{Stopped, Surroundings};
-use super::super::watch::{MakeOrders, Orders};
+use super::ours::{Junit, silenced, worker};
 use super::repeat::{How, again, class, tests_of};
-use super::{JavaSuite, silenced, worker};
 use crate::exit::chain;
+use crate::run::engine::{Context, Finished, MakeOrders, Orders, RunState, Stopped, forget};
+use crate::run::runners::framework::{Ran, Share, Suite, Unit};
+use crate::session::facts::ConfirmationFacts;
+use crate::session::label::Label;
 use crate::suite::junit::{Batch, Selection};
 
 /// Windows of a hunt: a share has some forty of them.
@@ -36,68 +33,42 @@ const START: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// Why none can be repeated.
-pub(in super::super) fn candidates(
-    setting: Setting<'_>,
-    suite: &Screened,
-    java: &JavaSuite,
-) -> Result<Vec<String>, String> {
-    if setting.plan.screen == Screen::Off {
+pub(super) fn candidates(context: &Context<'_>, suite: &Suite, junit: &Junit) -> Result<Vec<Unit>, String> {
+    if context.plan.screen == Screen::Off {
         return Err("`screen: off`".to_owned());
     }
-    worker(suite, java)?;
+    worker(suite, junit)?;
     let known = |class: &String| {
-        java.suspects.iter().any(|suspect| suspect.suite == *class)
+        junit.suspects.iter().any(|suspect| suspect.suite == *class)
             || suite.facts.confirmations.contains_key(class)
     };
     let can_run = |(class, tests): &&(String, Vec<String>)| {
         !tests.is_empty() && !known(class) && Selection::class(class, tests).is_plain()
     };
     let mut classes: Vec<String> =
-        java.classes.iter().filter(can_run).map(|(class, _)| class.clone()).collect();
+        junit.classes.iter().filter(can_run).map(|(class, _)| class.clone()).collect();
     let left = |class: &String| {
-        let of_class = java.windows.iter().filter(|window| window.classes.contains(class));
+        let of_class = junit.windows.iter().filter(|window| window.classes.contains(class));
         let left = of_class.flat_map(|window| window.left.values());
         left.fold((0_u64, 0_u64), |sum, left| {
             (sum.0.saturating_add(left.bytes), sum.1.saturating_add(left.instances))
         })
     };
     classes.sort_by_key(|class| Reverse(left(class)));
-    Ok(classes)
+    Ok(classes.into_iter().map(|id| Unit { id, record: 0 }).collect())
 }
 
 /// Repeats one class for its time; what may grow is confirmed before the hunt ends.
-#[expect(clippy::too_many_arguments, reason = "what a run needs, and what this one is")]
-pub(in super::super) async fn hunt(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Screened,
+pub(super) async fn of_class(
+    context: &mut Context<'_>,
+    suite: &mut Suite,
+    junit: &Junit,
     name: &str,
-    time: HuntTime,
-    end: Instant,
+    Share { time, end }: Share,
     finished: &mut Vec<Finished>,
-    show: &mut dyn FnMut(&Board),
+    show: &mut dyn FnMut(&RunState),
 ) -> Result<Ran, Stopped> {
-    let Some(java) = suite.java.take() else {
-        return Ok(Ran::Unusable("it is no suite of Java tests".to_owned()));
-    };
-    let ran = of_class(around, setting, suite, &java, name, time, end, finished, show).await;
-    suite.java = Some(java);
-    ran
-}
-
-#[expect(clippy::too_many_arguments, reason = "what a run needs, and what this one is")]
-async fn of_class(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Screened,
-    java: &JavaSuite,
-    name: &str,
-    time: HuntTime,
-    end: Instant,
-    finished: &mut Vec<Finished>,
-    show: &mut dyn FnMut(&Board),
-) -> Result<Ran, Stopped> {
-    let seen = match look(around, setting, suite, java, name, time, show).await? {
+    let seen = match look(context, suite, junit, name, time, show).await? {
         Ok(seen) => seen,
         Err(why) => return Ok(Ran::Unusable(why)),
     };
@@ -113,7 +84,7 @@ async fn of_class(
         }
         Some(executions) => {
             let how = How { batch: Batch::Of(executions), until: Some(now + left) };
-            class(around, setting, suite, java, name, how, finished, &mut |_| ()).await?;
+            class(context, suite, junit, name, how, finished, &mut |_| ()).await?;
         }
     }
     Ok(Ran::Grew(seen.executions))
@@ -131,16 +102,15 @@ fn batch(seen: &JavaHunted, rare: &Rare, left: Duration) -> Option<u32> {
 
 /// Repeats a class for its time.
 async fn look(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &Screened,
-    java: &JavaSuite,
+    context: &mut Context<'_>,
+    suite: &Suite,
+    junit: &Junit,
     name: &str,
     time: HuntTime,
-    show: &mut dyn FnMut(&Board),
+    show: &mut dyn FnMut(&RunState),
 ) -> Result<Result<JavaHunted, String>, Stopped> {
-    let selection = Selection::class(name, tests_of(java, name));
-    let (policy, of_suite, began) = (setting.plan.policy.clone(), suite.facts.name.clone(), Instant::now());
+    let selection = Selection::class(name, tests_of(junit, name));
+    let (policy, of_suite, began) = (context.plan.policy.clone(), suite.facts.name.clone(), Instant::now());
     let test = name.to_owned();
     let orders: MakeOrders =
         Box::new(move |_| Box::new(Hunting { hunt: JavaHunt::new(&policy, &of_suite, &test, time), began }));
@@ -148,7 +118,7 @@ async fn look(
     let label = Label::Narrow { suite: suite.facts.name.clone(), class: name.to_owned() };
     let window = (time.share / WINDOWS).clamp(SHORTEST_WINDOW, LONGEST_WINDOW);
     let how = (label, Batch::Lasting(window));
-    let (done, speaker) = match again(around, setting, suite, java, &selection, how, orders, show).await? {
+    let (done, speaker) = match again(context, suite, junit, &selection, how, orders, show).await? {
         Ok(ended) => ended,
         Err(why) => return Ok(Err(why)),
     };
@@ -158,7 +128,7 @@ async fn look(
     let seen = match (spoken, process) {
         (Err(why), _) => Err(why),
         (Ok(()), Some(process)) if exit.is_success() => {
-            java_hunted(&process.record, &suite.facts.name, name, &setting.plan.policy)
+            java_hunted(&process.record, &suite.facts.name, name, &context.plan.policy)
         }
         (Ok(()), _) => Err(format!("the launcher ended with {exit}")),
     };

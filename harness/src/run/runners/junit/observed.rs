@@ -24,11 +24,11 @@ use memgate_wire::{
     Runtime, encode,
 };
 
-use super::super::board::Finished;
-use super::super::facts::EndingFacts;
 use super::results;
 use crate::proc_fs;
 use crate::recorder::{Process, ProcessKey, now_ns};
+use crate::run::engine::Finished;
+use crate::session::facts::EndingFacts;
 use crate::suite::junit::{JavaCommand, WORKER_CLASS_PATH, runs_tests};
 
 /// A worker lives for half a second at least; nothing tells us that one begins.

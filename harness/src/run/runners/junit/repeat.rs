@@ -15,22 +15,21 @@ use memgate_analysis::{
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
-use super::super::board::{Board, Clocked, Finished, Limit};
-use super::super::confirm::{keep_output, outcome};
-use super::super::facts::ConfirmationFacts;
-use super::super::kept::KeptFiles;
-use super::super::label::Label;
-use super::super::screen::{Screened, Setting};
-use super::super::supervise::{Done, Job, Stopped, Surroundings, supervise};
-use super::super::watch::{MakeOrders, Orders, Settle};
+use super::ours::{Files, Junit, WAIT, patience, silenced, worker};
 use super::rounds::{Rounds, over};
-use super::{Files, JavaSuite, WAIT, patience, silenced, worker};
 use crate::device::Detail;
 use crate::device::agentless::Agentless;
 use crate::exit::chain;
 use crate::output::Progress;
 use crate::proc_fs;
-use crate::suite::junit::{self, Batch, Selection};
+use crate::run::engine::{
+    Clocked, Context, Done, Finished, Job, KeptFiles, Limit, MakeOrders, Orders, RunState, Settle, Stopped,
+    keep_output, outcome, supervise,
+};
+use crate::run::runners::framework::Suite;
+use crate::session::facts::ConfirmationFacts;
+use crate::session::label::Label;
+use crate::suite::junit::{self as plan, Batch, Selection};
 
 /// Suspects that are told one by one.
 const SHOWN: usize = 5;
@@ -38,45 +37,32 @@ const SHOWN: usize = 5;
 const FEW: usize = 8;
 
 /// Confirms the suspects of one suite.
-pub(in super::super) async fn confirm(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Screened,
-) -> Result<Vec<Finished>, Stopped> {
-    let Some(java) = suite.java.take() else { return Ok(Vec::new()) };
-    let confirmed = confirm_all(around, setting, suite, &java).await;
-    suite.java = Some(java);
-    confirmed
-}
-
-async fn confirm_all(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Screened,
-    java: &JavaSuite,
-) -> Result<Vec<Finished>, Stopped> {
-    let mut finished = Vec::new();
-    let total = java.suspects.len();
-    if total > 0 && setting.plan.confirm {
+pub(super) async fn confirm(
+    context: &mut Context<'_>,
+    suite: &mut Suite,
+    junit: &Junit,
+    finished: &mut Vec<Finished>,
+) -> Result<(), Stopped> {
+    let total = junit.suspects.len();
+    if total > 0 && context.plan.confirm {
         let what =
             if total == 1 { "1 test class".to_owned() } else { format!("{total} test classes, each alone") };
-        around.console.line(&format!("{}: confirming {what}", suite.facts.name));
-        for suspect in java.suspects.iter().take(SHOWN) {
-            around.console.line(&format!("  {}: {}", suspect.suite, suspect.seen()));
+        context.console.line(&format!("{}: confirming {what}", suite.facts.name));
+        for suspect in junit.suspects.iter().take(SHOWN) {
+            context.console.line(&format!("  {}: {}", suspect.suite, suspect.seen()));
         }
         if total > SHOWN {
-            around.console.line(&format!("  and {} more", total - SHOWN));
+            context.console.line(&format!("  and {} more", total - SHOWN));
         }
     }
-    let console = around.console;
+    let console = context.console;
     let mut progress = Progress::of_silent_tests(console, "confirming", total as u64);
     let how = How { batch: Batch::Of(1), until: None };
-    for (done, suspect) in (0..).zip(&java.suspects) {
+    for (done, suspect) in (0..).zip(&junit.suspects) {
         let mut show = |id: &str| progress.update(done, id);
-        class(around, setting, suite, java, &suspect.suite, how, &mut finished, &mut show).await?;
+        class(context, suite, junit, &suspect.suite, how, finished, &mut show).await?;
     }
-    drop(progress);
-    Ok(finished)
+    Ok(())
 }
 
 /// How a selection is repeated.
@@ -95,37 +81,35 @@ impl How {
 }
 
 /// The tests of a class that ran in the build and can be repeated.
-pub(super) fn tests_of<'a>(java: &'a JavaSuite, class: &str) -> &'a [String] {
-    java.classes.iter().find(|(known, _)| known == class).map_or(&[], |(_, tests)| tests.as_slice())
+pub(super) fn tests_of<'a>(junit: &'a Junit, class: &str) -> &'a [String] {
+    junit.classes.iter().find(|(known, _)| known == class).map_or(&[], |(_, tests)| tests.as_slice())
 }
 
 /// Confirms a class, and where it grows its tests, until the time is over.
-#[expect(clippy::too_many_arguments, reason = "what a run needs, and what this one is")]
 pub(super) async fn class(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Screened,
-    java: &JavaSuite,
+    context: &mut Context<'_>,
+    suite: &mut Suite,
+    junit: &Junit,
     class: &str,
     how: How,
     finished: &mut Vec<Finished>,
     show: &mut dyn FnMut(&str),
 ) -> Result<(), Stopped> {
-    let tests = tests_of(java, class);
+    let tests = tests_of(junit, class);
     let whole = match tests {
         // One test is the class, told more exactly.
         [test] => Selection::one(class, test),
         tests => Selection::class(class, tests),
     };
     let mut of_whole = |_: &_| show(&whole.id());
-    let (outcome, leaks) = one(around, setting, suite, java, &whole, how, finished, &mut of_whole).await?;
+    let (outcome, leaks) = one(context, suite, junit, &whole, how, finished, &mut of_whole).await?;
     suite.facts.confirmations.insert(whole.id(), outcome);
     if !leaks || tests.len() < 2 || how.is_over() {
         return Ok(());
     }
     let units: Vec<Selection> = tests.iter().map(|test| Selection::one(class, test)).collect();
     let mut of_all = |_: &_| show(&format!("the tests of {class}"));
-    let growing = growing(around, setting, suite, java, &units, how, finished, &mut of_all).await?;
+    let growing = growing(context, suite, junit, &units, how, finished, &mut of_all).await?;
     for test in
         units.iter().filter(|unit| growing.as_ref().map_or(units.len() <= FEW, |g| g.contains(&unit.id())))
     {
@@ -133,7 +117,7 @@ pub(super) async fn class(
             break;
         }
         let mut of_test = |_: &_| show(&test.id());
-        let (outcome, leaks) = one(around, setting, suite, java, test, how, finished, &mut of_test).await?;
+        let (outcome, leaks) = one(context, suite, junit, test, how, finished, &mut of_test).await?;
         // What the class does is known, and of this test no more.
         if how.is_over() && !leaks {
             break;
@@ -145,31 +129,28 @@ pub(super) async fn class(
 
 /// Which of these tests of a class grow, by rounds over them in one virtual machine; `None`: these
 /// told nothing.
-#[expect(clippy::too_many_arguments, reason = "what a run needs, and what this one is")]
 async fn growing(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &Screened,
-    java: &JavaSuite,
+    context: &mut Context<'_>,
+    suite: &Suite,
+    junit: &Junit,
     tests: &[Selection],
     how: How,
     finished: &mut Vec<Finished>,
-    show: &mut dyn FnMut(&Board),
+    show: &mut dyn FnMut(&RunState),
 ) -> Result<Option<Vec<String>>, Stopped> {
     let plain: Vec<Selection> = tests.iter().filter(|test| test.is_plain()).cloned().collect();
-    let Some((class, worker)) = plain.first().map(|test| &test.class).zip(worker(suite, java).ok()) else {
+    let Some((class, worker)) = plain.first().map(|test| &test.class).zip(worker(suite, junit).ok()) else {
         return Ok(None);
     };
     let name = &suite.facts.name;
     let label = Label::Narrow { suite: name.clone(), class: class.clone() };
     let units =
         Rounds { units: &plain, unit: Unit::Test, executions: executions(how.batch), until: how.until };
-    let (mut done, speaker) =
-        over(around, setting, (suite, worker, java.native), units, &label, show).await?;
-    keep_output(setting, &format!("tests-of-{class}"), &done)?;
+    let (mut done, speaker) = over(context, (suite, worker, junit.native), units, &label, show).await?;
+    keep_output(context, &format!("tests-of-{class}"), &done)?;
     let Some(at) = done.finished.iter().position(Finished::is_main) else { return Ok(None) };
     let process = done.finished.swap_remove(at);
-    let grew = growing_tests(&process.record, name, &setting.plan.policy);
+    let grew = growing_tests(&process.record, name, &context.plan.policy);
     finished.push(process);
     Ok(grew.ok().filter(|_| silenced(speaker).is_ok()))
 }
@@ -183,19 +164,17 @@ fn executions(batch: Batch) -> u32 {
 }
 
 /// Repeats one selection; tells also whether it was seen to leak.
-#[expect(clippy::too_many_arguments, reason = "what a run needs, and what this one is")]
 async fn one(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &Screened,
-    java: &JavaSuite,
+    context: &mut Context<'_>,
+    suite: &Suite,
+    junit: &Junit,
     selection: &Selection,
     how: How,
     finished: &mut Vec<Finished>,
-    show: &mut dyn FnMut(&Board),
+    show: &mut dyn FnMut(&RunState),
 ) -> Result<(ConfirmationFacts, bool), Stopped> {
     let impossible = |why: &str| Ok((ConfirmationFacts::Impossible(why.to_owned()), false));
-    if !setting.plan.confirm {
+    if !context.plan.confirm {
         return impossible("--no-confirm was given");
     }
     if !selection.is_plain() {
@@ -204,8 +183,8 @@ async fn one(
     let (name, id) = (suite.facts.name.clone(), selection.id());
     let label = Label::Confirm { suite: name.clone(), test: id.clone() };
     let last = Arc::new(Last::default());
-    let policy = setting.plan.policy.clone();
-    let (test, said, kept) = (id.clone(), Arc::clone(&last), Arc::clone(&around.kept));
+    let policy = context.plan.policy.clone();
+    let (test, said, kept) = (id.clone(), Arc::clone(&last), Arc::clone(&context.kept));
     let orders: MakeOrders = Box::new(move |process| {
         Box::new(Repeating {
             confirmation: JavaConfirmation::new(&policy, &name, &test),
@@ -219,17 +198,17 @@ async fn one(
         })
     });
     let (done, speaker) =
-        match again(around, setting, suite, java, selection, (label, how.batch), orders, show).await? {
+        match again(context, suite, junit, selection, (label, how.batch), orders, show).await? {
             Ok(ended) => ended,
             Err(why) => return impossible(&why),
         };
-    let output = keep_output(setting, &id, &done)?;
+    let output = keep_output(context, &id, &done)?;
     if let Err(why) = silenced(speaker) {
         let why = format!("failed to {}", chain(&why));
         return Ok((ConfirmationFacts::Broken(why), false));
     }
     let ended_well = done.ended.exit.is_success();
-    let outcome = match outcome(setting, done, &id, &output, finished) {
+    let outcome = match outcome(context, done, &id, &output, finished) {
         // Nobody told it to stop: it waited in vain.
         ConfirmationFacts::Repeated(_) if ended_well && !last.was_told.load(Ordering::Acquire) => {
             ConfirmationFacts::Broken(
@@ -248,29 +227,27 @@ async fn one(
 }
 
 /// Repeats one selection in a virtual machine of ours; or why that cannot be.
-#[expect(clippy::too_many_arguments, reason = "what a run needs, and what this one is")]
 pub(super) async fn again(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &Screened,
-    java: &JavaSuite,
+    context: &mut Context<'_>,
+    suite: &Suite,
+    junit: &Junit,
     selection: &Selection,
     (label, batch): (Label, Batch),
     orders: MakeOrders,
-    show: &mut dyn FnMut(&Board),
+    show: &mut dyn FnMut(&RunState),
 ) -> Result<Result<(Done, Option<Agentless>), String>, Stopped> {
-    let worker = match worker(suite, java) {
+    let worker = match worker(suite, junit) {
         Ok(worker) => worker,
         Err(why) => return Ok(Err(why)),
     };
-    let files = Files::new(setting)?;
-    let (options, option) = files.options(around, &label, |options| {
+    let files = Files::new(context)?;
+    let (options, option) = files.options(context, &label, |options| {
         options.detail = Detail::Growth;
         options.wait = WAIT;
     })?;
-    let plan = junit::repeat(selection, batch);
-    let ours = files.launcher(around, (worker, java.native), (&options, &option), &plan)?;
-    let tests = if selection.test.is_empty() { tests_of(java, &selection.class).len().max(1) } else { 1 };
+    let plan = plan::repeat(selection, batch);
+    let ours = files.launcher(context, (worker, junit.native), (&options, &option), &plan)?;
+    let tests = if selection.test.is_empty() { tests_of(junit, &selection.class).len().max(1) } else { 1 };
     let job = Job {
         launch: ours.launch,
         options,
@@ -279,7 +256,7 @@ pub(super) async fn again(
         clocked: Clocked::Alone,
         limit: Limit::Ends(patience(suite, tests).saturating_mul(executions(batch))),
     };
-    let done = supervise(around, job, show).await?;
+    let done = supervise(context, job, show).await?;
     Ok(Ok((done, ours.speaker)))
 }
 

@@ -15,10 +15,10 @@ use std::time::SystemTime;
 use memgate_formats::test_results::{TestOutcome, TestResults, test_results};
 use memgate_model::Problem;
 
-use super::super::board::Finished;
-use super::super::problem;
 use crate::exit::chain;
 use crate::plan::PlannedSuite;
+use crate::run::engine::Finished;
+use crate::session::facts::problem;
 
 /// Folders below which Gradle writes results, and how deep these lie in them. Maven's are
 /// `target/*-reports`.

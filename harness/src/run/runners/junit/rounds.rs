@@ -10,20 +10,18 @@ use memgate_config::Screen;
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
-use super::super::board::{Board, Clocked, Finished, Limit};
-use super::super::confirm::keep_output;
-use super::super::facts::{JavaFacts, ProcessFacts};
-use super::super::label::Label;
-use super::super::problem;
-use super::super::screen::{Screened, Setting};
-use super::super::supervise::{Done, Job, Stopped, Surroundings, supervise};
-use super::super::watch::{Orders, Settle};
+use super::ours::{Files, Junit, WAIT, patience, silenced, whole_class, worker};
 use super::windows::{self, Compared};
-use super::{Files, WAIT, patience, silenced, whole_class, worker};
 use crate::device::agentless::Agentless;
 use crate::exit::chain;
 use crate::output::{Console, Progress};
-use crate::suite::junit::{self, ROUNDS, Selection, Worker};
+use crate::run::engine::{
+    Clocked, Context, Done, Finished, Job, Limit, Orders, RunState, Settle, Stopped, keep_output, supervise,
+};
+use crate::run::runners::framework::Suite;
+use crate::session::facts::{JavaFacts, problem};
+use crate::session::label::Label;
+use crate::suite::junit::{self as plan, ROUNDS, Selection, Worker};
 
 /// Compiler directives: nothing is compiled.
 const NOTHING: &str = "[{ match: \"*.*\", c1: { Exclude: true }, c2: { Exclude: true } }]\n";
@@ -32,41 +30,37 @@ const SHOWN: usize = 5;
 
 /// Runs the rounds of `suite` and notes the classes that grew.
 pub(super) async fn rounds(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Screened,
+    context: &mut Context<'_>,
+    suite: &mut Suite,
+    junit: &mut Junit,
 ) -> Result<(), Stopped> {
-    let Some(mut java) = suite.java.take() else { return Ok(()) };
     let name = suite.facts.name.clone();
-    let compared = windows::compare(setting, &name, &java);
+    let compared = windows::compare(context, &name, junit);
     let unchanged = |class: &String| compared.as_ref().is_some_and(|c| c.unchanged.contains(class));
-    let (plain, odd): (Vec<Selection>, Vec<Selection>) = java
+    let (plain, odd): (Vec<Selection>, Vec<Selection>) = junit
         .classes
         .iter()
         .filter(|(class, _)| !unchanged(class))
         .map(whole_class)
         .partition(Selection::is_plain);
     let facts = suite.facts.java.get_or_insert_with(JavaFacts::default);
-    if setting.plan.screen == Screen::Off {
+    if context.plan.screen == Screen::Off {
         *facts = JavaFacts::off();
-        suite.java = Some(java);
         return Ok(());
     }
-    if java.classes.is_empty() && suite.facts.problems.is_empty() {
+    if junit.classes.is_empty() && suite.facts.problems.is_empty() {
         facts.not_screened = Some("none of its tests passed".to_owned());
-        suite.java = Some(java);
         return Ok(());
     }
     if let Some(compared) = &compared {
-        let total = java.classes.len();
-        tell(around.console, &name, compared, total);
+        let total = junit.classes.len();
+        tell(context.console, &name, compared, total);
         let same = total.saturating_sub(plain.len() + odd.len());
         if same > 0 {
             facts.not_screened =
                 Some(format!("{same} of {} left no more than the baseline says", classes_text(total)));
         }
         if same == total {
-            suite.java = Some(java);
             return Ok(());
         }
     }
@@ -74,44 +68,41 @@ pub(super) async fn rounds(
         let what = format!("the class {:?} was not measured in rounds: a plan cannot name it", class.class);
         suite.facts.problems.push(problem(&name, what, ""));
     }
-    let worker = match worker(suite, &java) {
+    let worker = match worker(suite, junit) {
         Ok(worker) if !plain.is_empty() => worker,
         other => {
             let why = other.err().filter(|_| !plain.is_empty());
             suite.facts.problems.extend(why.map(|why| not_measured(&name, &why)));
-            suite.java = Some(java);
             return Ok(());
         }
     };
-    around.console.line(&format!(
+    context.console.line(&format!(
         "{name}: up to {ROUNDS} rounds over {} in one virtual machine, and more of what grows",
         classes_text(plain.len())
     ));
     let total = plain.len() as u64 * u64::from(ROUNDS);
-    let mut progress = Progress::of_silent_tests(around.console, &format!("rounds of {name}"), total);
-    let mut show = |board: &Board| progress.update(board.tests().min(total), &board.status());
+    let mut progress = Progress::of_silent_tests(context.console, &format!("rounds of {name}"), total);
+    let mut show = |state: &RunState| progress.update(state.tests().min(total), &state.status());
     let label = Label::Rounds { suite: name.clone() };
     let of_classes = Rounds { units: &plain, unit: Unit::Class, executions: 1, until: None };
-    let (done, speaker) =
-        over(around, setting, (suite, worker, java.native), of_classes, &label, &mut show).await?;
+    let (done, speaker) = over(context, (suite, worker, junit.native), of_classes, &label, &mut show).await?;
     drop(progress);
-    let output = keep_output(setting, &format!("rounds-{name}"), &done)?;
+    let output = keep_output(context, &format!("rounds-{name}"), &done)?;
     let exit = done.ended.exit;
-    java.rounds = done.finished.into_iter().filter(Finished::is_main).collect();
-    java.leave_out_failed();
-    facts_of(suite).rounds = java.rounds.iter().map(ProcessFacts::of).collect();
+    junit.rounds = done.finished.into_iter().filter(Finished::is_main).collect();
+    junit.leave_out_failed();
+    facts_of(suite).rounds = junit.rounds.iter().map(Finished::facts).collect();
     let spoken = silenced(speaker);
     if let Err(why) = &spoken {
         suite.facts.problems.push(not_measured(&name, &format!("failed to {}", chain(why))));
-    } else if !exit.is_success() || java.rounds.is_empty() {
+    } else if !exit.is_success() || junit.rounds.is_empty() {
         let why = format!("the launcher ended with {exit}; its output: {output}");
         suite.facts.problems.push(not_measured(&name, &why));
     }
     let screened =
-        java.rounds.first().map(|p| memgate_analysis::screen_rounds(&p.record, &name, &setting.plan.policy));
+        junit.rounds.first().map(|p| memgate_analysis::screen_rounds(&p.record, &name, &context.plan.policy));
     // What is wrong with the rounds is told when they are judged.
-    java.suspects = screened.and_then(Result::ok).unwrap_or_default();
-    suite.java = Some(java);
+    junit.suspects = screened.and_then(Result::ok).unwrap_or_default();
     Ok(())
 }
 
@@ -129,23 +120,22 @@ pub(super) struct Rounds<'a> {
 /// Runs these units in rounds, in one virtual machine, until enough was seen of each. `native`:
 /// with the native tracker.
 pub(super) async fn over(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    (suite, worker, native): (&Screened, Worker<'_>, bool),
+    context: &mut Context<'_>,
+    (suite, worker, native): (&Suite, Worker<'_>, bool),
     rounds: Rounds<'_>,
     label: &Label,
-    show: &mut dyn FnMut(&Board),
+    show: &mut dyn FnMut(&RunState),
 ) -> Result<(Done, Option<Agentless>), Stopped> {
     let Rounds { units, unit, executions, until } = rounds;
-    let files = Files::new(setting)?;
+    let files = Files::new(context)?;
     let directives = files.write("directives", NOTHING)?;
-    let (options, option) = files.options(around, label, |options| {
+    let (options, option) = files.options(context, label, |options| {
         options.wait = WAIT;
         options.directives = Some(directives);
     })?;
     let ours =
-        files.launcher(around, (worker, native), (&options, &option), &junit::rounds(units, executions))?;
-    let (policy, name) = (setting.plan.policy.clone(), suite.facts.name.clone());
+        files.launcher(context, (worker, native), (&options, &option), &plan::rounds(units, executions))?;
+    let (policy, name) = (context.plan.policy.clone(), suite.facts.name.clone());
     // A window is a whole unit.
     let most_tests = units.iter().map(|unit| unit.only.len()).max().unwrap_or_default().max(1);
     let job = Job {
@@ -159,7 +149,7 @@ pub(super) async fn over(
         clocked: Clocked::Alone,
         limit: Limit::Ends(patience(suite, most_tests).saturating_mul(executions)),
     };
-    Ok((supervise(around, job, show).await?, ours.speaker))
+    Ok((supervise(context, job, show).await?, ours.speaker))
 }
 
 /// Ends the rounds of a unit of which enough was seen.
@@ -201,7 +191,7 @@ fn tell(console: &Console, suite: &str, compared: &Compared, total: usize) {
     }
 }
 
-fn facts_of(suite: &mut Screened) -> &mut JavaFacts {
+fn facts_of(suite: &mut Suite) -> &mut JavaFacts {
     suite.facts.java.get_or_insert_with(JavaFacts::default)
 }
 

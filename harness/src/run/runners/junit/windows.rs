@@ -13,12 +13,12 @@ use std::path::PathBuf;
 use memgate_analysis::{ClassWindow, Left};
 use memgate_config::{Screen, WindowBaseline};
 
-use super::super::screen::Setting;
-use super::JavaSuite;
+use super::ours::{Junit, failed};
 use crate::device::Windows;
 use crate::exit::ExpectedError;
 use crate::plan::Plan;
-use crate::store::{Session, WINDOWS_FILE};
+use crate::run::engine::Context;
+use crate::session::{Session, WINDOWS_FILE};
 
 /// Where the agent measures the build's own run. `write` puts a text into a file of the session.
 pub(super) fn where_to_measure(
@@ -54,10 +54,10 @@ pub(super) struct Compared {
 }
 
 /// Compares the windows of a suite with the accepted ones; `None`: there are none to compare with.
-pub(super) fn compare(setting: Setting<'_>, suite: &str, java: &JavaSuite) -> Option<Compared> {
-    let accepted = setting.plan.windows.get(suite)?;
+pub(super) fn compare(context: &Context<'_>, suite: &str, junit: &Junit) -> Option<Compared> {
+    let accepted = context.plan.windows.get(suite)?;
     let mut compared = Compared::default();
-    for window in &java.windows {
+    for window in &junit.windows {
         match differs(window, accepted) {
             None => compared.unchanged.extend(window.classes.iter().cloned()),
             Some(why) => compared.changed.push(format!("{} {why}", shown(&window.classes))),
@@ -66,7 +66,7 @@ pub(super) fn compare(setting: Setting<'_>, suite: &str, java: &JavaSuite) -> Op
     // A class that another window holds too (another fork ran a part of it) is only as good as that
     // one.
     let open: BTreeSet<&String> =
-        java.windows.iter().filter(|w| differs(w, accepted).is_some()).flat_map(|w| &w.classes).collect();
+        junit.windows.iter().filter(|w| differs(w, accepted).is_some()).flat_map(|w| &w.classes).collect();
     compared.unchanged.retain(|class| !open.contains(class));
     Some(compared)
 }
@@ -104,10 +104,10 @@ fn left(accepted: &BTreeMap<String, (u64, u64)>) -> BTreeMap<String, Left> {
 }
 
 /// Windows of suites, as they can be accepted.
-pub(super) fn to_accept(setting: Setting<'_>, suite: &str, java: &JavaSuite) -> Vec<WindowBaseline> {
-    let accepted = setting.plan.windows.get(suite).map_or(&[][..], Vec::as_slice);
+pub(super) fn to_accept(context: &Context<'_>, suite: &str, junit: &Junit) -> Vec<WindowBaseline> {
+    let accepted = context.plan.windows.get(suite).map_or(&[][..], Vec::as_slice);
     let plain = |class: &String| !class.is_empty() && !class.contains(char::is_whitespace);
-    let named = java.windows.iter().filter(|w| w.classes.iter().all(plain));
+    let named = junit.windows.iter().filter(|w| w.classes.iter().all(plain));
     named
         .map(|window| {
             let mut left: BTreeMap<String, (u64, u64)> =
@@ -133,7 +133,7 @@ pub(super) fn keep(
         return Ok(());
     }
     let path = session.folder().join(WINDOWS_FILE);
-    let text = serde_json::to_string_pretty(suites).map_err(|why| super::failed(&why))?;
+    let text = serde_json::to_string_pretty(suites).map_err(|why| failed(&why))?;
     fs::write(&path, text).map_err(ExpectedError::file("write", &path))
 }
 

@@ -1,60 +1,69 @@
-//! Processes as tests: runs that repeat their work a different number of times each, so that a
-//! slope can be seen.
+//! The process is the test: runs that repeat their work a different number of times each, so that
+//! a slope can be seen.
 //!
-//! Two kinds of suites need it: a program with an argument that repeats its work, and a GoogleTest
-//! executable whose boundaries cannot be seen (stripped and static), where each test runs in a
-//! process of its own.
+//! [`lengths`] serves two kinds of suites: a program with an argument that repeats its work, and
+//! the tests of a GoogleTest executable whose boundaries cannot be seen.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use memgate_analysis::ProcessRecord;
 use memgate_launch::Launch;
-use memgate_model::BoundaryQuality;
 
-use super::board::{Clocked, Finished, Limit};
-use super::confirm::{cannot_run_again, silent};
-use super::facts::{ConfirmationFacts, ProcessFacts};
-use super::label::Label;
-use super::problem;
-use super::screen::{self, LIST_TIMEOUT, Screened, Setting};
-use super::supervise::{Job, Stopped, Surroundings, supervise};
-use super::watch::Settle;
+use super::framework::{Framework, Suite, Unit};
 use crate::device::{AgentOptions, Target};
-use crate::exit::{ExpectedError, chain};
+use crate::exit::ExpectedError;
 use crate::output::Progress;
 use crate::plan::PlannedSuite;
+use crate::run::engine::{
+    Clocked, Context, Finished, Job, Limit, Settle, Stopped, cannot_run_again, launch, silent, supervise,
+};
+use crate::session::facts::ConfirmationFacts;
+use crate::session::label::Label;
 use crate::suite::command::{COUNTS, with_count};
-use crate::suite::gtest::{self, Repeat};
 
 /// After so many lengths that end alike there is nothing more to see.
 const ALIKE: usize = 3;
 
-/// Runs the program of `suite` with growing numbers of repetitions.
-pub(super) async fn repeat_program(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Screened,
-) -> Result<Vec<Finished>, Stopped> {
-    let Some(planned) = suite.repeating.clone() else { return Ok(Vec::new()) };
-    let Some(process) = suite.processes.first() else { return Ok(Vec::new()) };
-    let executable = process.hello().executable.clone();
-    let name = suite.facts.name.clone();
-    let mut progress =
-        Progress::of_silent_tests(around.console, &format!("repeating {name}"), COUNTS.len() as u64);
-    let work = Work {
-        suite: &name,
-        test: &name,
-        executable: &executable,
-        end_of_main: true,
-        timeout: suite.timeout,
-        launch: &|n| silent(screen::launch(&repeating(&planned, n), None)),
-    };
-    let runs = lengths(around, setting, &work, &mut |done| progress.update(done, "")).await?;
-    drop(progress);
-    let (outcome, finished) = runs.into_facts();
-    suite.facts.confirmations.insert(name, outcome);
-    Ok(finished)
+/// A program, with the argument that repeats its work where it has one.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) repeating: Option<PlannedSuite>,
+}
+
+impl Framework for Process {
+    /// With growing numbers of repetitions.
+    async fn confirm(
+        context: &mut Context<'_>,
+        suites: Vec<(&mut Suite, &mut Self)>,
+    ) -> Result<Vec<Finished>, Stopped> {
+        let mut finished = Vec::new();
+        for (suite, program) in suites.into_iter().filter(|_| context.plan.confirm) {
+            let Some(planned) = &program.repeating else { continue };
+            let Some(process) = suite.processes.first() else { continue };
+            let executable = process.hello().executable.clone();
+            let name = suite.facts.name.clone();
+            let mut progress =
+                Progress::of_silent_tests(context.console, &format!("repeating {name}"), COUNTS.len() as u64);
+            let work = Work {
+                suite: &name,
+                test: &name,
+                executable: &executable,
+                end_of_main: true,
+                timeout: suite.timeout,
+                launch: &|n| silent(launch(&repeating(planned, n), None)),
+            };
+            let runs = lengths(context, &work, &mut |done| progress.update(done, "")).await?;
+            drop(progress);
+            let (outcome, processes) = runs.into_facts();
+            finished.extend(processes);
+            suite.facts.confirmations.insert(name, outcome);
+        }
+        Ok(finished)
+    }
+
+    fn candidates(&self, _: &Context<'_>, _: &Suite) -> Result<Vec<Unit>, String> {
+        Err("the process is the test".to_owned())
+    }
 }
 
 /// The command of `planned` with so many repetitions.
@@ -63,113 +72,46 @@ pub(super) fn repeating(planned: &PlannedSuite, n: u32) -> PlannedSuite {
     PlannedSuite { command: command.into_iter().map(Into::into).collect(), ..planned.clone() }
 }
 
-/// Gives every test of a suite without boundaries processes of its own. Its first processes, in
-/// which the whole suite ran, told nothing of single tests: they are replaced.
-pub(super) async fn one_by_one(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
-    suite: &mut Screened,
-) -> Result<Vec<Finished>, Stopped> {
-    let Some(process) = suite.processes.first() else { return Ok(Vec::new()) };
-    let name = suite.facts.name.clone();
-    let all = match gtest::list_tests(screen::listing(process), LIST_TIMEOUT).await {
-        Ok(all) => all,
-        Err(why) => {
-            let what = format!(
-                "its boundaries cannot be seen, and one process per test is not possible: failed to {}",
-                chain(&why)
-            );
-            suite.facts.problems.push(problem(&name, what, ""));
-            return Ok(Vec::new());
-        }
-    };
-    let tests: Vec<&String> = all.iter().filter(|test| !screen::is_disabled(test)).collect();
-    around.console.line(&format!(
-        "{name}: its boundaries cannot be seen, so each of {} tests gets processes of its own",
-        tests.len()
-    ));
-    let mut progress = Progress::of_silent_tests(around.console, &name, tests.len() as u64);
-    let (mut screened, mut finished, mut confirmations) = (Vec::new(), Vec::new(), BTreeMap::new());
-    for (done, test) in tests.iter().enumerate() {
-        let filter = match gtest::filter_for(test, &all) {
-            Ok(filter) => filter,
-            Err(why) => {
-                suite.facts.problems.push(problem(
-                    &name,
-                    format!("{test} is not measured: failed to {why}"),
-                    "",
-                ));
-                continue;
-            }
-        };
-        let environment = process.environment().map(Vec::as_slice);
-        let work = Work {
-            suite: &name,
-            test,
-            executable: &process.hello().executable,
-            end_of_main: false,
-            timeout: suite.timeout,
-            launch: &|n| silent(gtest::confirm(process.hello(), environment, &filter, Repeat::Times(n))),
-        };
-        let runs = lengths(around, setting, &work, &mut |_| progress.update(done as u64, test)).await?;
-        screened.extend(runs.runs.first().map(|(_, first)| ProcessFacts {
-            stream: first.stream(),
-            ending: first.ending,
-            as_test: Some((*test).clone()),
-        }));
-        let (outcome, processes) = runs.into_facts();
-        confirmations.insert((*test).clone(), outcome);
-        finished.extend(processes);
-    }
-    drop(progress);
-    suite.facts.boundary = BoundaryQuality::Observed;
-    suite.facts.screen = screened;
-    suite.facts.confirmations = confirmations;
-    suite.processes.clear();
-    Ok(finished)
-}
-
 /// What is repeated.
-struct Work<'a> {
-    suite: &'a str,
-    test: &'a str,
-    executable: &'a str,
+pub(super) struct Work<'a> {
+    pub(super) suite: &'a str,
+    pub(super) test: &'a str,
+    pub(super) executable: &'a str,
     /// The program's own state at the end of `main` counts; GoogleTest's would, too.
-    end_of_main: bool,
+    pub(super) end_of_main: bool,
     /// For one repetition.
-    timeout: Duration,
-    launch: &'a (dyn Fn(u32) -> Launch + Sync),
+    pub(super) timeout: Duration,
+    pub(super) launch: &'a (dyn Fn(u32) -> Launch + Sync),
 }
 
 /// The runs of one piece of work.
-struct Runs {
-    runs: Vec<(u64, Finished)>,
+pub(super) struct Runs {
+    pub(super) runs: Vec<(u64, Finished)>,
     broken: Option<String>,
 }
 
 impl Runs {
-    fn into_facts(self) -> (ConfirmationFacts, Vec<Finished>) {
+    pub(super) fn into_facts(self) -> (ConfirmationFacts, Vec<Finished>) {
         if let Some(why) = self.broken {
             return (
                 ConfirmationFacts::Broken(why),
                 self.runs.into_iter().map(|(_, process)| process).collect(),
             );
         }
-        let facts = self.runs.iter().map(|(n, process)| (*n, ProcessFacts::of(process))).collect();
+        let facts = self.runs.iter().map(|(n, process)| (*n, process.facts())).collect();
         (ConfirmationFacts::Lengths(facts), self.runs.into_iter().map(|(_, process)| process).collect())
     }
 }
 
-async fn lengths(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
+pub(super) async fn lengths(
+    context: &mut Context<'_>,
     work: &Work<'_>,
     show: &mut dyn FnMut(u64),
 ) -> Result<Runs, Stopped> {
     let mut runs: Vec<(u64, Finished)> = Vec::new();
     for (done, n) in COUNTS.into_iter().enumerate() {
         show(done as u64);
-        let ended = match supervise(around, job(setting, work, n), &mut |_| show(done as u64)).await {
+        let ended = match supervise(context, job(context, work, n), &mut |_| show(done as u64)).await {
             Ok(ended) => ended,
             Err(Stopped::Failed(gone @ ExpectedError::Program { .. })) => {
                 return Ok(Runs { runs, broken: Some(cannot_run_again(&gone)) });
@@ -193,8 +135,8 @@ async fn lengths(
     Ok(Runs { runs, broken: None })
 }
 
-fn job(setting: Setting<'_>, work: &Work<'_>, n: u32) -> Job {
-    let mut options = AgentOptions::new(setting.session.frames());
+fn job(context: &Context<'_>, work: &Work<'_>, n: u32) -> Job {
+    let mut options = AgentOptions::new(context.session.frames());
     options.targets = vec![Target::Executable(work.executable.into())];
     options.end_of_main = work.end_of_main;
     options.label =

@@ -5,33 +5,28 @@
 //! silently → each virtual machine counts its heap as it ends ([`Windows::End`]) → facts of the
 //! suite, judged by what one more repetition adds.
 
-use std::collections::BTreeMap;
-
-use super::super::board::{Clocked, Finished, Limit};
-use super::super::confirm::silent;
-use super::super::facts::{ConfirmationFacts, Facts, Kind, ProcessFacts, SuiteFacts};
-use super::super::label::Label;
-use super::super::problem;
-use super::super::screen::{self, Screened, Setting};
-use super::super::series::repeating;
-use super::super::supervise::{Done, Job, Stopped, Surroundings, supervise};
-use super::super::watch::Settle;
-use super::{Files, with_agent};
+use super::ours::{Files, with_agent};
 use crate::device::{Target, Windows};
 use crate::output::Progress;
 use crate::plan::PlannedSuite;
+use crate::run::engine::{
+    Clocked, Context, Done, Finished, Job, Limit, Settle, Stopped, silent, status, supervise, typed,
+};
+use crate::run::runners::framework::Suite;
+use crate::run::runners::process::{Process, repeating};
+use crate::session::facts::{ConfirmationFacts, Facts, Kind, problem};
+use crate::session::label::Label;
 use crate::suite::command::COUNTS;
 
 /// Runs the program with each number of repetitions.
-pub(in super::super) async fn screen(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
+pub(in crate::run::runners) async fn screen(
+    context: &mut Context<'_>,
     planned: &PlannedSuite,
     facts: &mut Facts,
-) -> Result<Vec<Screened>, Stopped> {
-    let name = planned.name.clone().unwrap_or_else(|| screen::typed(planned));
-    let mut done = run(around, setting, planned, &name, None).await?;
-    facts.command_ended(screen::status(done.ended.exit));
+) -> Result<Vec<(Suite, Process)>, Stopped> {
+    let name = planned.name.clone().unwrap_or_else(|| typed(planned));
+    let mut done = run(context, planned, &name, None).await?;
+    facts.command_ended(status(done.ended.exit));
     facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
     let Some(first) = done.finished.into_iter().find(Finished::is_main) else {
         let what = format!("not measured: the agent did not report from `{name}` ({})", done.ended.exit);
@@ -42,39 +37,29 @@ pub(in super::super) async fn screen(
     let mut processes = vec![first];
     let mut broken = None;
     let mut progress =
-        Progress::of_silent_tests(around.console, &format!("repeating {name}"), COUNTS.len() as u64);
+        Progress::of_silent_tests(context.console, &format!("repeating {name}"), COUNTS.len() as u64);
     for (at, n) in COUNTS.into_iter().enumerate() {
         progress.update(at as u64, "");
-        let done = run(around, setting, planned, &name, Some(n)).await?;
+        let done = run(context, planned, &name, Some(n)).await?;
         let Some(process) = done.finished.into_iter().find(Finished::is_main) else {
             broken = Some(format!("with {n} repetitions nothing was recorded ({})", done.ended.exit));
             break;
         };
-        lengths.push((u64::from(n), ProcessFacts::of(&process)));
+        lengths.push((u64::from(n), process.facts()));
         processes.push(process);
     }
     drop(progress);
     let confirmation = broken.map_or(ConfirmationFacts::Lengths(lengths), ConfirmationFacts::Broken);
-    let screen = processes.first().map(ProcessFacts::of).into_iter().collect();
-    let facts = SuiteFacts {
-        screened_s: done.elapsed.as_secs_f64(),
-        confirmations: BTreeMap::from([(name.clone(), confirmation)]),
-        ..SuiteFacts::new(name, Kind::Program, screen)
-    };
-    Ok(vec![Screened {
-        facts,
-        processes,
-        repeating: None,
-        one_by_one: false,
-        java: None,
-        timeout: planned.timeout,
-    }])
+    let times = (done.elapsed, planned.timeout);
+    let mut suite = Suite::new(Kind::Program, name.clone(), processes, times);
+    suite.facts.screen.truncate(1);
+    suite.facts.confirmations.insert(name, confirmation);
+    Ok(vec![(suite, Process { repeating: None })])
 }
 
 /// One run: as it is, or silently with so many repetitions.
 async fn run(
-    around: &mut Surroundings<'_>,
-    setting: Setting<'_>,
+    context: &mut Context<'_>,
     planned: &PlannedSuite,
     name: &str,
     n: Option<u32>,
@@ -84,8 +69,8 @@ async fn run(
         None => Label::Screen { suite },
         Some(n) => Label::Length { suite, test, n: u64::from(n) },
     };
-    let files = Files::new(setting)?;
-    let (options, our_option) = files.options(around, &label, |options| {
+    let files = Files::new(context)?;
+    let (options, our_option) = files.options(context, &label, |options| {
         options.windows = Windows::End;
         options.targets = vec![Target::All];
     })?;
@@ -102,5 +87,5 @@ async fn run(
             Some(n) => Limit::Ends(planned.timeout.saturating_mul(n)),
         },
     };
-    supervise(around, job, &mut |_| ()).await
+    supervise(context, job, &mut |_| ()).await
 }
