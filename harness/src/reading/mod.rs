@@ -4,6 +4,7 @@
 pub mod malloc_debug;
 pub mod stream;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +19,9 @@ use crate::names::{Mappings, Renamer};
 /// What is wrong with a stream whose carrier could take no more.
 pub(super) const NO_ROOM: &str = "recording stopped: there was no room to write \
                                   (a full disk, a limit of file sizes or memory, or a folder out of reach since)";
+
+/// Records by the name of their stream.
+pub type Records = BTreeMap<String, ProcessRecord>;
 
 /// One stream that is read: frames in, a record out.
 #[derive(Debug)]

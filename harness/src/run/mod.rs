@@ -34,12 +34,12 @@ use crate::names::{Mappings, OfSuite};
 use crate::origin;
 use crate::output::Console;
 use crate::plan::{Plan, PlannedInstrumentation, PlannedSuite};
+use crate::reading::Records;
 use crate::session::facts::Facts;
 use crate::session::{Session, SessionInfo};
 use crate::suite::{InspectError, Program, inspect};
 use crate::symbol_files::SymbolFiles;
 use engine::{Context, Interrupts, KeptFiles, Stopped};
-use judge::Records;
 use resolve::Symbols;
 use runners::Screened;
 

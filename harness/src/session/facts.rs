@@ -241,6 +241,7 @@ impl Facts {
             partial: self.partial,
             command_status: self.command_status,
             suites: self.suites.iter().map(|suite| suite.input(&mut record)).collect(),
+            origin: self.origin.clone(),
             errors: self.errors.clone(),
         }
     }
@@ -339,6 +340,8 @@ impl SuiteFacts {
                 limits: java.limits.clone(),
                 native_is_off: java.native_is_off,
             }),
+            hunt: self.hunt.clone(),
+            app_memory: self.java.as_ref().and_then(|java| java.app_memory.clone()),
         }
     }
 }

@@ -10,6 +10,7 @@ mod files;
 mod info;
 pub mod label;
 pub mod naming;
+pub mod offline;
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;

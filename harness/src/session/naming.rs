@@ -1,10 +1,23 @@
-//! Names of suites: as short as they can be while different suites have different names.
+//! Which processes are one suite, and names of suites: as short as they can be while different suites have different names.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::suite::gtest::SuiteId;
 use crate::suite::junit::JvmSuiteId;
+
+/// What belongs together, in the order it was first seen.
+#[must_use]
+pub fn grouped<Id: PartialEq, T>(all: impl IntoIterator<Item = (Id, T)>) -> Vec<(Id, Vec<T>)> {
+    let mut groups: Vec<(Id, Vec<T>)> = Vec::new();
+    for (id, one) in all {
+        match groups.iter_mut().find(|(known, _)| *known == id) {
+            Some((_, group)) => group.push(one),
+            None => groups.push((id, vec![one])),
+        }
+    }
+    groups
+}
 
 /// Names for the suites of one command. The only one of a configured command has the configured
 /// name; where it ran several, that name comes before theirs.

@@ -10,7 +10,8 @@ use memgate_model::{Metric, Per, RunReport, Verdict};
 use memgate_reports::{Flavour, HumanOptions, JunitOptions, from_json, human, json, junit};
 
 use crate::folder;
-use memgate::run::judge::{Records, judge};
+use memgate::reading::Records;
+use memgate::run::judge::judge;
 use memgate::run::resolve::Symbols;
 use memgate::session::Session;
 use memgate::session::facts::Facts;

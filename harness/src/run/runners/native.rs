@@ -215,18 +215,12 @@ fn suites(
 ) -> Vec<Screened> {
     let Done { finished, elapsed, .. } = done;
     let measured: BTreeSet<u32> = finished.iter().map(|process| process.hello().pid).collect();
-    let mut groups: Vec<(SuiteId, Vec<Finished>)> = Vec::new();
-    for process in finished {
+    let is_suite = |process: &Finished| {
         let belongs_to_its_parent = measured.contains(&process.hello().parent_pid);
-        if !process.is_main() || belongs_to_its_parent && !ran_tests(&process.record) {
-            continue;
-        }
-        let id = SuiteId::of(process.hello());
-        match groups.iter_mut().find(|(known, _)| *known == id) {
-            Some((_, processes)) => processes.push(process),
-            None => groups.push((id, vec![process])),
-        }
-    }
+        process.is_main() && (!belongs_to_its_parent || ran_tests(&process.record))
+    };
+    let of_suites = finished.into_iter().filter(is_suite);
+    let groups = naming::grouped(of_suites.map(|process| (SuiteId::of(process.hello()), process)));
     // With an argument of its own, so that it has a name of its own where the executable was
     // measured, too.
     let not_measured = |unseen: &Unseen| SuiteId {

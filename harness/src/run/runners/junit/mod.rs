@@ -200,19 +200,12 @@ fn nothing_seen(planned: &PlannedSuite, exit: Exit) -> Problem {
 /// Groups the virtual machines that ran tests.
 fn suites(planned: &PlannedSuite, our_option: &OsStr, kind: Kind, done: Done) -> Vec<(Suite, Junit)> {
     let Done { finished, elapsed, .. } = done;
-    let mut groups: Vec<(JvmSuiteId, Vec<Finished>)> = Vec::new();
-    for process in finished.into_iter().filter(Finished::is_main) {
-        let id = match jvm(&process) {
-            Some(jvm) => JvmSuiteId::of(process.hello(), jvm),
-            None => {
-                JvmSuiteId { directory: process.hello().working_directory.clone(), class_path: Vec::new() }
-            }
-        };
-        match groups.iter_mut().find(|(known, _)| *known == id) {
-            Some((_, processes)) => processes.push(process),
-            None => groups.push((id, vec![process])),
-        }
-    }
+    let id = |process: &Finished| match jvm(process) {
+        Some(jvm) => JvmSuiteId::of(process.hello(), jvm),
+        None => JvmSuiteId { directory: process.hello().working_directory.clone(), class_path: Vec::new() },
+    };
+    let of_suites = finished.into_iter().filter(Finished::is_main);
+    let mut groups = naming::grouped(of_suites.map(|process| (id(&process), process)));
     // A worker that was given no test, beside others that were.
     let idle =
         |processes: &[Finished]| processes.iter().all(|p| !ran_tests(&p.record) && p.hello().blind.is_none());
