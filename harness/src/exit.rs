@@ -171,6 +171,11 @@ impl ExpectedError {
         }
     }
 
+    /// For `map_err`, where the machinery around a run failed.
+    pub(crate) fn failed(why: &dyn std::error::Error) -> Self {
+        Self::Machinery { what: format!("failed to {}", chain(why)), hint: String::new() }
+    }
+
     /// For `map_err` behind file operations.
     pub(crate) fn file(action: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();

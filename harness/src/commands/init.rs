@@ -6,7 +6,7 @@ use memgate_config::{Facts, ProjectKind, SuiteFact, init_template};
 
 use super::settings;
 use crate::cli::InitRequest;
-use crate::exit::{self, ExpectedError, chain};
+use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 use crate::session::write_atomically;
 
@@ -47,10 +47,7 @@ fn write(folder: &Path, force: bool) -> Result<ProjectKind, ExpectedError> {
     let kind = kind_of(folder);
     let project = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let text = init_template(kind, &Facts { project, suites: suites(kind, folder) });
-    write_atomically(&path, text.as_bytes()).map_err(|why| ExpectedError::Machinery {
-        what: format!("failed to {}", chain(&why)),
-        hint: String::new(),
-    })?;
+    write_atomically(&path, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))?;
     Ok(kind)
 }
 

@@ -9,7 +9,7 @@ use memgate_model::{Leak, LeakKind};
 
 use super::{report, settings};
 use crate::cli::WaiveRequest;
-use crate::exit::{self, ExpectedError, chain};
+use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 use crate::session::{LATEST, ROOT, write_atomically};
 
@@ -57,10 +57,7 @@ fn add(request: &WaiveRequest, file: &Path, comment: Option<String>) -> Result<(
         let (what, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
         ExpectedError::Usage { what: format!("cannot waive: {what}"), hint: hint.to_owned() }
     })?;
-    write_atomically(file, text.as_bytes()).map_err(|why| ExpectedError::Machinery {
-        what: format!("failed to {}", chain(&why)),
-        hint: String::new(),
-    })
+    write_atomically(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))
 }
 
 /// What the leak is, as the last session knows it; `None`: it knows no such leak.

@@ -212,14 +212,10 @@ impl Facts {
     /// # Errors
     /// When the session cannot be written.
     pub fn save(&self, session: &Session) -> Result<(), ExpectedError> {
-        let failed = |why: &dyn std::error::Error| ExpectedError::Machinery {
-            what: format!("failed to {}", chain(why)),
-            hint: String::new(),
-        };
-        let mut info = session.info().map_err(|why| failed(&why))?;
+        let mut info = session.info().map_err(|why| ExpectedError::failed(&why))?;
         info.project.clone_from(&self.project);
-        info.run = serde_json::to_value(self).map_err(|why| failed(&why))?;
-        session.write_info(&info).map_err(|why| failed(&why))
+        info.run = serde_json::to_value(self).map_err(|why| ExpectedError::failed(&why))?;
+        session.write_info(&info).map_err(|why| ExpectedError::failed(&why))
     }
 
     /// The name of every stream, to say where it lies.

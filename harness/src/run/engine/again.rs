@@ -13,9 +13,11 @@ use memgate_wire::spool::CONTROL_BYTES;
 use super::context::Context;
 use super::state::Finished;
 use super::supervise::Done;
+use crate::device::{AgentOptions, Target};
 use crate::exit::ExpectedError;
 use crate::reading::stream::os_path;
 use crate::session::facts::ConfirmationFacts;
+use crate::session::label::Label;
 
 /// What a stream takes at first.
 const FIRST_BYTES: u64 = (64 << 10) + CONTROL_BYTES as u64;
@@ -24,6 +26,14 @@ const FIRST_BYTES: u64 = (64 << 10) + CONTROL_BYTES as u64;
 const OUTPUT_BYTES: usize = 1 << 20;
 /// Folder of that output in the session.
 const FOLDER: &str = "confirm";
+
+/// The agent's options in one executable that is run again.
+pub(in crate::run) fn options_of(context: &Context<'_>, executable: &str, label: &Label) -> AgentOptions {
+    let mut options = AgentOptions::new(context.session.frames());
+    options.targets = vec![Target::Executable(executable.into())];
+    options.label = label.to_text();
+    options
+}
 
 /// What it prints is kept in the session: on the terminal it would only confuse.
 pub(in crate::run) fn silent(launch: Launch) -> Launch {

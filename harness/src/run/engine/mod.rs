@@ -16,12 +16,14 @@ mod state;
 mod supervise;
 mod users;
 
-pub(super) use again::{cannot_run_again, elapsed, forget, keep_output, no_room, outcome, silent};
+pub(super) use again::{
+    cannot_run_again, elapsed, forget, keep_output, no_room, options_of, outcome, silent,
+};
 pub(super) use budget::Budget;
 pub(super) use context::{Context, Stopped};
 pub(super) use interrupt::Interrupts;
 pub(super) use kept::KeptFiles;
-pub(super) use orders::{MakeOrders, Orders, Seen, Settle, Watch};
+pub(super) use orders::{MakeOrders, Orders, Seen, Settle, Watch, of_programs};
 pub(super) use state::{Clocked, Finished, Limit, Overdue, RunState};
 pub(super) use supervise::{Done, Job, at, supervise};
 pub(super) use users::{launch, ran_tests, status, typed};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use memgate_analysis::ProcessRecord;
 use memgate_wire::spool::order;
-use memgate_wire::{Boundary, BoundaryKind, Frame};
+use memgate_wire::{Boundary, BoundaryKind, Frame, ProcessRole};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::names::Mappings;
@@ -37,6 +37,16 @@ pub(in crate::run) trait Orders: Send {
 
 /// Makes the orders for a process that begins to record.
 pub(in crate::run) type MakeOrders = Box<dyn Fn(&Process) -> Box<dyn Orders> + Send + Sync>;
+
+/// Orders for the programs of a run; what forks off them is told nothing.
+pub(in crate::run) fn of_programs<T: Orders + 'static>(
+    make: impl Fn(&Process) -> T + Send + Sync + 'static,
+) -> MakeOrders {
+    Box::new(move |process| match process.hello.role {
+        ProcessRole::Main => Box::new(make(process)),
+        ProcessRole::ForkChild => Box::new(Settle::new(false)),
+    })
+}
 
 /// Watches every process of a run.
 pub(in crate::run) struct Watch {

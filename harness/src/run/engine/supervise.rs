@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::block_in_place;
 
 use super::context::{Context, Stopped};
-use super::orders::{MakeOrders, Seen, Watch};
+use super::orders::{MakeOrders, Seen, Settle, Watch};
 use super::state::{Clocked, Finished, Limit, Overdue, RunState};
 use crate::device::{AgentOptions, with_agent};
 use crate::exit::{ExpectedError, chain};
@@ -32,13 +32,31 @@ const SHOWN_THREADS: usize = 8;
 
 /// One command.
 pub(in crate::run) struct Job {
-    pub(in crate::run) launch: Launch,
+    launch: Launch,
     pub(in crate::run) options: AgentOptions,
     /// Is the agent preloaded? Else `launch` names it already, as Java virtual machines want it.
-    pub(in crate::run) preload: bool,
-    pub(in crate::run) orders: MakeOrders,
-    pub(in crate::run) clocked: Clocked,
-    pub(in crate::run) limit: Limit,
+    preload: bool,
+    orders: MakeOrders,
+    clocked: Clocked,
+    limit: Limit,
+}
+
+impl Job {
+    /// A command with the agent preloaded, whose tests are told nothing at their ends.
+    pub(in crate::run) fn new(launch: Launch, options: AgentOptions, clocked: Clocked, limit: Limit) -> Self {
+        let orders: MakeOrders = Box::new(|_| Box::new(Settle::new(false)));
+        Self { launch, options, preload: true, orders, clocked, limit }
+    }
+
+    /// With orders at the ends of its tests.
+    pub(in crate::run) fn with(self, orders: MakeOrders) -> Self {
+        Self { orders, ..self }
+    }
+
+    /// Of virtual machines that load the agent by themselves.
+    pub(in crate::run) fn loaded(self) -> Self {
+        Self { preload: false, ..self }
+    }
 }
 
 /// A command that has ended.
@@ -61,7 +79,7 @@ pub(in crate::run) async fn supervise(
     let Job { mut launch, options, preload, orders, clocked, limit } = job;
     let (sender, seen) = mpsc::unbounded_channel();
     if preload {
-        with_agent(&mut launch, context.agent, &options).map_err(|why| machinery(&why))?;
+        with_agent(&mut launch, context.agent, &options).map_err(|why| ExpectedError::failed(&why))?;
     }
     let recorder_options = recorder::Options {
         interval: context.interval,
@@ -69,8 +87,8 @@ pub(in crate::run) async fn supervise(
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let watch = Arc::new(Watch { seen: sender, orders, names: Arc::clone(&context.names) });
-    let recorder =
-        Recorder::start(&options.directory, recorder_options, watch).map_err(|why| machinery(&why))?;
+    let recorder = Recorder::start(&options.directory, recorder_options, watch)
+        .map_err(|why| ExpectedError::failed(&why))?;
     let started = Instant::now();
     let program = launch.program.clone();
     let running = launch.start().map_err(|why| cannot_start(&program, &why))?;
@@ -127,7 +145,7 @@ impl Following {
             tokio::select! {
                 Some(seen) = self.seen.recv() => self.note(seen),
                 end = self.running.wait(), if ended.is_none() => {
-                    ended = Some(end.map_err(|why| machinery(&why))?);
+                    ended = Some(end.map_err(|why| ExpectedError::failed(&why))?);
                     self.state.command_ended();
                 }
                 () = at(deadline) => self.end_overdue(context.console),
@@ -231,10 +249,6 @@ fn where_it_hangs(sample: Option<&OsSample>) -> String {
         shown.push(format!("{more} more"));
     }
     format!("; its threads: {}", shown.join(", "))
-}
-
-fn machinery(why: &dyn std::error::Error) -> ExpectedError {
-    ExpectedError::Machinery { what: format!("failed to {}", chain(why)), hint: String::new() }
 }
 
 fn cannot_start(program: &Path, why: &LaunchError) -> ExpectedError {

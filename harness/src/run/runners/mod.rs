@@ -21,6 +21,7 @@ mod choose;
 mod framework;
 mod gtest;
 mod instrumentation;
+mod java;
 mod junit;
 mod native;
 mod process;

@@ -24,8 +24,8 @@ use crate::exit::chain;
 use crate::output::{Console, Progress};
 use crate::plan::PlannedSuite;
 use crate::run::engine::{
-    Clocked, Context, Done, Finished, Job, Limit, Settle, Stopped, launch, no_room, ran_tests, status,
-    supervise, typed,
+    Clocked, Context, Done, Finished, Job, Limit, MakeOrders, Settle, Stopped, launch, no_room, ran_tests,
+    status, supervise, typed,
 };
 use crate::session::facts::{Facts, Kind, SuiteFacts, problem};
 use crate::session::label::Label;
@@ -91,14 +91,10 @@ fn job(context: &Context<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
     options.setup = Some(setup::EACH.to_owned());
     options.label = Label::Screen { suite: planned.name.clone().unwrap_or_default() }.to_text();
     let settles = !context.plan.settle.is_zero();
-    Job {
-        launch: launch(planned, context.plan.filter.as_deref()),
-        options,
-        preload: true,
-        orders: Box::new(move |_| Box::new(Settle::new(settles))),
-        clocked: if choice.mode == Mode::Process { Clocked::Process } else { Clocked::Test },
-        limit: Limit::Tells(planned.timeout),
-    }
+    let launch = launch(planned, context.plan.filter.as_deref());
+    let clocked = if choice.mode == Mode::Process { Clocked::Process } else { Clocked::Test };
+    let orders: MakeOrders = Box::new(move |_| Box::new(Settle::new(settles)));
+    Job::new(launch, options, clocked, Limit::Tells(planned.timeout)).with(orders)
 }
 
 /// Test programs that ran below the command without the agent.

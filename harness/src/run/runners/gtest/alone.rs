@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use memgate_analysis::{Confirmation, HuntTime, Next, ProcessRecord, Window};
 use memgate_launch::Launch;
 use memgate_wire::spool::order;
-use memgate_wire::{Boundary, Outcome, ProcessRole, setup};
+use memgate_wire::{Boundary, Outcome, setup};
 
 use super::listing::AllTests;
-use crate::device::{AgentOptions, Detail, Target};
+use crate::device::Detail;
 use crate::exit::ExpectedError;
 use crate::run::engine::{
     Clocked, Context, Done, Finished, Job, Limit, Orders, RunState, Settle, Stopped, cannot_run_again,
-    elapsed, silent, supervise,
+    elapsed, of_programs, options_of, silent, supervise,
 };
 use crate::run::runners::framework::Suite;
 use crate::session::facts::ConfirmationFacts;
@@ -92,33 +92,22 @@ fn job(
     executable: &str,
     launch: Launch,
 ) -> Job {
-    let mut options = AgentOptions::new(context.session.frames());
-    options.targets = vec![Target::Executable(executable.into())];
-    options.detail = Detail::Growth;
-    options.setup = setup::suite_of(test).is_some().then(|| test.to_owned());
-    options.label = Label::Confirm { suite: suite.facts.name.clone(), test: test.to_owned() }.to_text();
-    let policy = context.plan.policy.clone();
     let (name, test) = (suite.facts.name.clone(), test.to_owned());
+    let label = Label::Confirm { suite: name.clone(), test: test.clone() };
+    let mut options = options_of(context, executable, &label);
+    options.detail = Detail::Growth;
+    options.setup = setup::suite_of(&test).is_some().then(|| test.clone());
+    let (policy, settles) = (context.plan.policy.clone(), !context.plan.settle.is_zero());
     let began = Instant::now();
-    let settles = !context.plan.settle.is_zero();
-    Job {
-        launch,
-        options,
-        preload: true,
-        orders: Box::new(move |process| match process.hello.role {
-            ProcessRole::Main => {
-                let confirmation = Confirmation::new(&policy, &name, &test);
-                let confirmation = match lasts {
-                    Lasts::Hunt(time) => confirmation.hunting(time),
-                    Lasts::NoLonger(_) => confirmation,
-                };
-                Box::new(Confirming { confirmation, lasts, began, settle: Settle::new(settles) })
-            }
-            ProcessRole::ForkChild => Box::new(Settle::new(false)),
-        }),
-        clocked: Clocked::Alone,
-        limit: Limit::Ends(suite.timeout),
-    }
+    let orders = of_programs(move |_| {
+        let confirmation = Confirmation::new(&policy, &name, &test);
+        let confirmation = match lasts {
+            Lasts::Hunt(time) => confirmation.hunting(time),
+            Lasts::NoLonger(_) => confirmation,
+        };
+        Confirming { confirmation, lasts, began, settle: Settle::new(settles) }
+    });
+    Job::new(launch, options, Clocked::Alone, Limit::Ends(suite.timeout)).with(orders)
 }
 
 /// Goes on until enough is known.

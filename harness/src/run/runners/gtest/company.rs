@@ -11,13 +11,13 @@ use std::time::Duration;
 use memgate_analysis::{Company, GatePolicy, Next, ProcessRecord, Suspect};
 use memgate_launch::Launch;
 use memgate_wire::spool::order;
-use memgate_wire::{Boundary, Outcome, ProcessRole, setup};
+use memgate_wire::{Boundary, Outcome, setup};
 
 use super::listing::AllTests;
-use crate::device::{AgentOptions, Detail, Target};
+use crate::device::Detail;
 use crate::run::engine::{
     Budget, Clocked, Context, Done, Finished, Job, Limit, Orders, Settle, Stopped, elapsed, keep_output,
-    silent, supervise,
+    of_programs, options_of, silent, supervise,
 };
 use crate::run::runners::framework::Suite;
 use crate::session::facts::{ConfirmationFacts, ProcessFacts};
@@ -135,26 +135,16 @@ fn job(
     executable: &str,
     launch: Launch,
 ) -> Job {
-    let mut options = AgentOptions::new(context.session.frames());
-    options.targets = vec![Target::Executable(executable.into())];
+    let label = Label::Company { suite: suite.facts.name.clone() };
+    let mut options = options_of(context, executable, &label);
     options.detail = Detail::Growth;
-    options.label = Label::Company { suite: suite.facts.name.clone() }.to_text();
     let (policy, suspects) = (context.plan.policy.clone(), group.suspects.clone());
     let settles = !context.plan.settle.is_zero();
-    Job {
-        launch,
-        options,
-        preload: true,
-        orders: Box::new(move |process| match process.hello.role {
-            ProcessRole::Main => Box::new(Together {
-                company: Company::new(&policy, &suspects, most),
-                settle: Settle::new(settles),
-            }),
-            ProcessRole::ForkChild => Box::new(Settle::new(false)),
-        }),
-        clocked: Clocked::Alone,
-        limit: Limit::Ends(suite.timeout),
-    }
+    let orders = of_programs(move |_| Together {
+        company: Company::new(&policy, &suspects, most),
+        settle: Settle::new(settles),
+    });
+    Job::new(launch, options, Clocked::Alone, Limit::Ends(suite.timeout)).with(orders)
 }
 
 /// Goes on until enough is known of each suspect.

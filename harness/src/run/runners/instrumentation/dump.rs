@@ -18,6 +18,7 @@ use crate::device::heap_dump;
 use crate::device::socket::Held;
 use crate::exit::{ExpectedError, chain};
 use crate::output::Console;
+use crate::run::runners::java::Last;
 use crate::session::Session;
 
 /// Folder in the session.
@@ -46,13 +47,13 @@ impl Dump {
         Ok(Self { test: test.to_owned(), path, trimmed, told: Arc::default() })
     }
 
-    /// What is done while the app waits: once, when `leaks`.
-    pub(super) fn order(&self, suite: &mut OnDevice<'_>, leaks: Arc<AtomicBool>) -> Held {
+    /// What is done while the app waits: once, when it leaks.
+    pub(super) fn order(&self, suite: &mut OnDevice<'_>, last: Arc<Last>) -> Held {
         let (device, nonce) = (suite.device.clone(), suite.delivery.nonce().to_owned());
         suite.delivery.note(heap_dump::remote(&nonce));
         let (path, told, begun) = (self.path.clone(), Arc::clone(&self.told), AtomicBool::new(false));
         Arc::new(move |pid, boundary: &Boundary| -> BoxFuture<'static, ()> {
-            let due = boundary.kind == BoundaryKind::TestEnd && leaks.load(Ordering::Acquire);
+            let due = boundary.kind == BoundaryKind::TestEnd && last.leaks.load(Ordering::Acquire);
             if !due || begun.swap(true, Ordering::AcqRel) {
                 return Box::pin(std::future::ready(()));
             }

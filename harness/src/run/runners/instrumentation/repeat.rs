@@ -2,20 +2,19 @@
 //! where it grows each of its tests.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use memgate_analysis::{JavaConfirmation, NativeConfirmation, Next, ProcessRecord};
-use memgate_wire::Boundary;
-use memgate_wire::spool::order;
+use memgate_analysis::ProcessRecord;
 
 use super::dump::Dump;
 use super::once::Seen;
 use super::{Broken, OnDevice, Run, Suspects, WAIT_FOR_ORDERS, times};
 use crate::device::Detail;
 use crate::output::Progress;
-use crate::run::engine::{Clocked, Context, Orders, RunState, Stopped, elapsed};
+use crate::run::engine::{Clocked, Context, RunState, Stopped, elapsed};
 use crate::run::runners::framework::Suite;
+use crate::run::runners::java::{Last, Repeating};
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
@@ -115,23 +114,19 @@ pub(super) async fn one(
 ) -> Result<Outcome, Broken> {
     let Alone { selection, tests, last } = alone;
     let id = selection.id();
-    let leaks = Arc::new(AtomicBool::new(false));
+    let outcome = Arc::new(Last::default());
     let dump = (last && suite.planned.heap_dumps)
         .then(|| Dump::of(context.session, &id, suite.planned.trimmed_dumps))
         .transpose()
         .map_err(Stopped::from)?;
-    let held = dump.as_ref().map(|dump| dump.order(suite, Arc::clone(&leaks)));
+    let held = dump.as_ref().map(|dump| dump.order(suite, Arc::clone(&outcome)));
     let (policy, name) = (context.plan.policy.clone(), suite.name.clone());
-    let (test, found) = (id.clone(), Arc::clone(&leaks));
+    let (test, said) = (id.clone(), Arc::clone(&outcome));
     let run = Run {
         mode: Mode::Repeat(selection.clone()),
         label: Label::Confirm { suite: suite.name.clone(), test: id.clone() },
         detail: Detail::Growth,
-        orders: Box::new(move |_| {
-            let confirmation = JavaConfirmation::new(&policy, &name, &test);
-            let native = NativeConfirmation::new(&policy, &name, &test);
-            Box::new(Repeating { confirmation, native, leaks: Arc::clone(&found) })
-        }),
+        orders: Box::new(move |_| Box::new(Repeating::new(&policy, (&name, &test), elapsed, &said))),
         held,
         clocked: Clocked::Alone,
         // While the app is held for its dump nothing is heard of it.
@@ -167,29 +162,5 @@ pub(super) async fn one(
     };
     let facts = ConfirmationFacts::Repeated(process.facts());
     measured.processes.push(process);
-    Ok(Outcome { facts, leaks: leaks.load(Ordering::Acquire), gone })
-}
-
-/// Goes on until enough is known; what leaks is explained before the end.
-struct Repeating {
-    confirmation: JavaConfirmation,
-    /// Of the app's native allocations, where they are tracked.
-    native: NativeConfirmation,
-    leaks: Arc<AtomicBool>,
-}
-
-impl Orders for Repeating {
-    fn at_test_end(&mut self, _: &Boundary, record: &ProcessRecord) -> u32 {
-        self.native.observe(record);
-        let open = !self.native.is_enough(elapsed(record));
-        match self.confirmation.observe(record, elapsed(record), Duration::ZERO) {
-            Next::Explain => order::EXPLAIN,
-            Next::Continue => 0,
-            Next::Stop if open => 0,
-            Next::Stop => {
-                self.leaks.store(self.confirmation.leaks() || self.native.grows(), Ordering::Release);
-                order::STOP
-            }
-        }
-    }
+    Ok(Outcome { facts, leaks: outcome.leaks.load(Ordering::Acquire), gone })
 }

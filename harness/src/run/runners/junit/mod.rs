@@ -30,7 +30,7 @@ use memgate_wire::Outcome;
 
 use self::observed::Lookout;
 pub(super) use self::ours::Junit;
-use self::ours::{Files, failed, jvm, with_agent};
+use self::ours::{Files, jvm, with_agent};
 pub(super) use self::process::screen as screen_program;
 use super::framework::{Framework, Ran, Share, Suite, Unit};
 use crate::device::JavaLook;
@@ -38,8 +38,8 @@ use crate::exit::ExpectedError;
 use crate::output::Progress;
 use crate::plan::PlannedSuite;
 use crate::run::engine::{
-    Clocked, Context, Done, Finished, Job, Limit, RunState, Settle, Stopped, launch, ran_tests, status,
-    supervise, typed,
+    Clocked, Context, Done, Finished, Job, Limit, RunState, Stopped, launch, ran_tests, status, supervise,
+    typed,
 };
 use crate::session::facts::{Facts, JavaFacts, Kind, problem};
 use crate::session::label::Label;
@@ -100,17 +100,10 @@ pub(super) async fn screen(
     };
     let lookout = match context.plan.java.agent {
         JavaAgent::Loaded => None,
-        JavaAgent::None => Some(Lookout::begin().map_err(|why| failed(&why))?),
+        JavaAgent::None => Some(Lookout::begin().map_err(|why| ExpectedError::failed(&why))?),
     };
     let since = SystemTime::now();
-    let job = Job {
-        launch,
-        options,
-        preload: false,
-        orders: Box::new(|_| Box::new(Settle::new(false))),
-        clocked: Clocked::Test,
-        limit: Limit::Tells(planned.timeout),
-    };
+    let job = Job::new(launch, options, Clocked::Test, Limit::Tells(planned.timeout)).loaded();
     let mut progress = Progress::beside_tests(context.console, "screening", None);
     let mut done =
         supervise(context, job, &mut |state| progress.update(state.tests(), &state.status())).await?;
@@ -119,7 +112,8 @@ pub(super) async fn screen(
     facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
     if let Some(lookout) = lookout {
         let frames = context.session.frames();
-        let (seen, problems) = lookout.end(&frames, &label.to_text()).map_err(|why| failed(&why))?;
+        let (seen, problems) =
+            lookout.end(&frames, &label.to_text()).map_err(|why| ExpectedError::failed(&why))?;
         facts.errors.extend(problems.into_iter().map(|what| problem("test results", what, "")));
         done.finished.extend(seen);
     }

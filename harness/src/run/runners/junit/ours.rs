@@ -16,7 +16,7 @@ use crate::device::agentless::{self, Agentless, AgentlessError};
 use crate::device::java::{self, TOOL_OPTIONS};
 use crate::device::{AgentOptions, JavaLook, OPTIONS_VARIABLE, PRELOAD_VARIABLE, Target, preload};
 use crate::embedded::{HOOKS_JAR, LAUNCHER_JAR, LISTENER_JAR};
-use crate::exit::{ExpectedError, chain};
+use crate::exit::ExpectedError;
 use crate::plan::PlannedSuite;
 use crate::run::engine::{Context, Finished, launch, silent};
 use crate::run::runners::framework::Suite;
@@ -77,14 +77,15 @@ pub(super) fn with_agent(
     our_option: &OsStr,
 ) -> Result<Launch, ExpectedError> {
     if junit::is_gradle(&planned.command) {
-        let options = java::with_option(None, our_option).map_err(|why| failed(&why))?;
+        let options = java::with_option(None, our_option).map_err(|why| ExpectedError::failed(&why))?;
         let script = files.write("gradle", &junit::gradle_script(&options.to_string_lossy()))?;
         planned.command = junit::with_gradle_script(&planned.command, &script);
         return Ok(launch(&planned, None));
     }
     let mut launch = launch(&planned, None);
     let existing = launch.environment.get(OsStr::new(TOOL_OPTIONS));
-    let value = java::with_option(existing.as_deref(), our_option).map_err(|why| failed(&why))?;
+    let value =
+        java::with_option(existing.as_deref(), our_option).map_err(|why| ExpectedError::failed(&why))?;
     launch.environment.set(TOOL_OPTIONS.into(), value);
     Ok(launch)
 }
@@ -162,7 +163,7 @@ impl Files {
         change(&mut options);
         let path = self.folder.join(format!("{:04}.options", self.number));
         java::write_options(&path, &options).map_err(ExpectedError::file("write", &path))?;
-        let option = java::agent_option(context.agent, &path).map_err(|why| failed(&why))?;
+        let option = java::agent_option(context.agent, &path).map_err(|why| ExpectedError::failed(&why))?;
         Ok((options, option))
     }
 
@@ -194,7 +195,7 @@ impl Files {
                     directory: worker.hello.working_directory.clone(),
                     wait: options.wait,
                 })
-                .map_err(|why| failed(&why))?;
+                .map_err(|why| ExpectedError::failed(&why))?;
                 let ours = vec![agentless::OPTION.to_owned(), agentless::property(&speaker.socket())];
                 (Some(speaker), ours, [LAUNCHER_JAR, LISTENER_JAR, HOOKS_JAR].map(jar).to_vec())
             }
@@ -243,8 +244,4 @@ impl Drop for Temporary {
 /// A test class, with those of its tests that the build ran.
 pub(super) fn whole_class((class, tests): &(String, Vec<String>)) -> Selection {
     Selection::class(class, tests)
-}
-
-pub(super) fn failed(why: &dyn std::error::Error) -> ExpectedError {
-    ExpectedError::Machinery { what: format!("failed to {}", chain(why)), hint: String::new() }
 }

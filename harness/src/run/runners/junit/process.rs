@@ -10,7 +10,7 @@ use crate::device::{Target, Windows};
 use crate::output::Progress;
 use crate::plan::PlannedSuite;
 use crate::run::engine::{
-    Clocked, Context, Done, Finished, Job, Limit, Settle, Stopped, silent, status, supervise, typed,
+    Clocked, Context, Done, Finished, Job, Limit, Stopped, silent, status, supervise, typed,
 };
 use crate::run::runners::framework::Suite;
 use crate::run::runners::process::{Process, repeating};
@@ -76,16 +76,10 @@ async fn run(
     })?;
     let planned_now = n.map_or_else(|| planned.clone(), |n| repeating(planned, n));
     let launch = with_agent(&files, planned_now, &our_option)?;
-    let job = Job {
-        launch: if n.is_some() { silent(launch) } else { launch },
-        options,
-        preload: false,
-        orders: Box::new(|_| Box::new(Settle::new(false))),
-        clocked: Clocked::Process,
-        limit: match n {
-            None => Limit::Tells(planned.timeout),
-            Some(n) => Limit::Ends(planned.timeout.saturating_mul(n)),
-        },
+    let (launch, limit) = match n {
+        None => (launch, Limit::Tells(planned.timeout)),
+        Some(n) => (silent(launch), Limit::Ends(planned.timeout.saturating_mul(n))),
     };
+    let job = Job::new(launch, options, Clocked::Process, limit).loaded();
     supervise(context, job, &mut |_| ()).await
 }

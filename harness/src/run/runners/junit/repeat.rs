@@ -6,14 +6,8 @@
 //! test alone, or not in each execution, is the class's.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-use memgate_analysis::{
-    JavaConfirmation, NativeConfirmation, Next, ProcessRecord, Unit, growing_tests, ran_out_of_memory,
-};
-use memgate_wire::Boundary;
-use memgate_wire::spool::order;
 
 use super::ours::{Files, Junit, WAIT, patience, silenced, worker};
 use super::rounds::{Rounds, over};
@@ -21,15 +15,16 @@ use crate::device::Detail;
 use crate::device::agentless::Agentless;
 use crate::exit::chain;
 use crate::output::Progress;
-use crate::proc_fs;
 use crate::run::engine::{
-    Clocked, Context, Done, Finished, Job, KeptFiles, Limit, MakeOrders, Orders, RunState, Settle, Stopped,
-    keep_output, outcome, supervise,
+    Clocked, Context, Done, Finished, Job, Limit, MakeOrders, RunState, Settle, Stopped, keep_output,
+    outcome, supervise,
 };
 use crate::run::runners::framework::Suite;
+use crate::run::runners::java::{Last, Repeating};
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::junit::{self as plan, Batch, Selection};
+use memgate_analysis::{ProcessRecord, Unit, growing_tests, ran_out_of_memory};
 
 /// Suspects that are told one by one.
 const SHOWN: usize = 5;
@@ -186,16 +181,12 @@ async fn one(
     let policy = context.plan.policy.clone();
     let (test, said, kept) = (id.clone(), Arc::clone(&last), Arc::clone(&context.kept));
     let orders: MakeOrders = Box::new(move |process| {
-        Box::new(Repeating {
-            confirmation: JavaConfirmation::new(&policy, &name, &test),
-            native: NativeConfirmation::new(&policy, &name, &test),
-            settle: Settle::new(true),
-            kept: Arc::clone(&kept),
-            pid: Some(process.hello.pid).filter(|_| process.visible),
-            starved_before: None,
-            how,
-            last: Arc::clone(&said),
-        })
+        let mut repeating = Repeating::new(&policy, (&name, &test), took, &said);
+        repeating.settle = Settle::new(true);
+        repeating.kept = Arc::clone(&kept);
+        repeating.pid = Some(process.hello.pid).filter(|_| process.visible);
+        repeating.until = how.until;
+        Box::new(repeating)
     });
     let (done, speaker) =
         match again(context, suite, junit, selection, (label, how.batch), orders, show).await? {
@@ -248,75 +239,10 @@ pub(super) async fn again(
     let plan = plan::repeat(selection, batch);
     let ours = files.launcher(context, (worker, junit.native), (&options, &option), &plan)?;
     let tests = if selection.test.is_empty() { tests_of(junit, &selection.class).len().max(1) } else { 1 };
-    let job = Job {
-        launch: ours.launch,
-        options,
-        preload: false,
-        orders,
-        clocked: Clocked::Alone,
-        limit: Limit::Ends(patience(suite, tests).saturating_mul(executions(batch))),
-    };
+    let limit = Limit::Ends(patience(suite, tests).saturating_mul(executions(batch)));
+    let job = Job::new(ours.launch, options, Clocked::Alone, limit).loaded().with(orders);
     let done = supervise(context, job, show).await?;
     Ok(Ok((done, ours.speaker)))
-}
-
-/// How repeating ended.
-#[derive(Default)]
-struct Last {
-    /// It was told to stop.
-    was_told: AtomicBool,
-    leaks: AtomicBool,
-    /// Because there was no more time.
-    out_of_time: AtomicBool,
-}
-
-/// Goes on until enough is known; what leaks is explained before the end.
-struct Repeating {
-    confirmation: JavaConfirmation,
-    /// Of what its libraries allocate, where that is tracked.
-    native: NativeConfirmation,
-    settle: Settle,
-    kept: Arc<KeptFiles>,
-    /// The process, where it can be seen.
-    pid: Option<u32>,
-    /// How long its threads had waited for a processor at the first end.
-    starved_before: Option<Duration>,
-    how: How,
-    last: Arc<Last>,
-}
-
-impl Repeating {
-    fn starved(&mut self) -> Duration {
-        let now = self.pid.map(proc_fs::starved).unwrap_or_default();
-        now.saturating_sub(*self.starved_before.get_or_insert(now))
-    }
-}
-
-impl Orders for Repeating {
-    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
-        self.native.observe(record);
-        // Finalizers and cleaners may be about to free what is more now.
-        if self.native.has_risen() && self.settle.again(boundary, record) {
-            return order::SETTLE;
-        }
-        let starved = self.starved();
-        let enough = self.native.is_enough(took(record));
-        let next = self.confirmation.observe(record, took(record), starved);
-        let open = next != Next::Stop || !enough;
-        let over = open && self.how.is_over();
-        self.last.out_of_time.store(over, Ordering::Release);
-        match next {
-            Next::Explain if !over => order::EXPLAIN,
-            _ if open && !over => 0,
-            _ => {
-                self.kept.keep(record, self.pid);
-                let leaks = self.confirmation.leaks() || self.native.grows();
-                self.last.leaks.store(leaks, Ordering::Release);
-                self.last.was_told.store(true, Ordering::Release);
-                order::STOP
-            }
-        }
-    }
 }
 
 /// What all iterations took, without what the harness needed to think about them.

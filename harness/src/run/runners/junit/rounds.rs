@@ -16,7 +16,8 @@ use crate::device::agentless::Agentless;
 use crate::exit::chain;
 use crate::output::{Console, Progress};
 use crate::run::engine::{
-    Clocked, Context, Done, Finished, Job, Limit, Orders, RunState, Settle, Stopped, keep_output, supervise,
+    Clocked, Context, Done, Finished, Job, Limit, MakeOrders, Orders, RunState, Settle, Stopped, keep_output,
+    supervise,
 };
 use crate::run::runners::framework::Suite;
 use crate::session::facts::{JavaFacts, problem};
@@ -138,17 +139,12 @@ pub(super) async fn over(
     let (policy, name) = (context.plan.policy.clone(), suite.facts.name.clone());
     // A window is a whole unit.
     let most_tests = units.iter().map(|unit| unit.only.len()).max().unwrap_or_default().max(1);
-    let job = Job {
-        launch: ours.launch,
-        options,
-        preload: false,
-        orders: Box::new(move |_| {
-            let watch = RoundsWatch::new(&policy, &name, unit);
-            Box::new(Suspects { watch, settle: Settle::new(true), until })
-        }),
-        clocked: Clocked::Alone,
-        limit: Limit::Ends(patience(suite, most_tests).saturating_mul(executions)),
-    };
+    let limit = Limit::Ends(patience(suite, most_tests).saturating_mul(executions));
+    let orders: MakeOrders = Box::new(move |_| {
+        let watch = RoundsWatch::new(&policy, &name, unit);
+        Box::new(Suspects { watch, settle: Settle::new(true), until })
+    });
+    let job = Job::new(ours.launch, options, Clocked::Alone, limit).loaded().with(orders);
     Ok((supervise(context, job, show).await?, ours.speaker))
 }
 

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use memgate_analysis::{ClassWindow, Left};
 use memgate_config::{Screen, WindowBaseline};
 
-use super::ours::{Junit, failed};
+use super::ours::Junit;
 use crate::device::Windows;
 use crate::exit::ExpectedError;
 use crate::plan::Plan;
@@ -133,7 +133,7 @@ pub(super) fn keep(
         return Ok(());
     }
     let path = session.folder().join(WINDOWS_FILE);
-    let text = serde_json::to_string_pretty(suites).map_err(|why| failed(&why))?;
+    let text = serde_json::to_string_pretty(suites).map_err(|why| ExpectedError::failed(&why))?;
     fs::write(&path, text).map_err(ExpectedError::file("write", &path))
 }
 

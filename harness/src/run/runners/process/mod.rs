@@ -10,12 +10,11 @@ use memgate_analysis::ProcessRecord;
 use memgate_launch::Launch;
 
 use super::framework::{Framework, Suite, Unit};
-use crate::device::{AgentOptions, Target};
 use crate::exit::ExpectedError;
 use crate::output::Progress;
 use crate::plan::PlannedSuite;
 use crate::run::engine::{
-    Clocked, Context, Finished, Job, Limit, Settle, Stopped, cannot_run_again, launch, silent, supervise,
+    Clocked, Context, Finished, Job, Limit, Stopped, cannot_run_again, launch, options_of, silent, supervise,
 };
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
@@ -136,19 +135,11 @@ pub(super) async fn lengths(
 }
 
 fn job(context: &Context<'_>, work: &Work<'_>, n: u32) -> Job {
-    let mut options = AgentOptions::new(context.session.frames());
-    options.targets = vec![Target::Executable(work.executable.into())];
+    let (suite, test) = (work.suite.to_owned(), work.test.to_owned());
+    let label = Label::Length { suite, test, n: u64::from(n) };
+    let mut options = options_of(context, work.executable, &label);
     options.end_of_main = work.end_of_main;
-    options.label =
-        Label::Length { suite: work.suite.to_owned(), test: work.test.to_owned(), n: u64::from(n) }.to_text();
-    Job {
-        launch: (work.launch)(n),
-        options,
-        preload: true,
-        orders: Box::new(|_| Box::new(Settle::new(false))),
-        clocked: Clocked::Process,
-        limit: Limit::Ends(work.timeout.saturating_mul(n)),
-    }
+    Job::new((work.launch)(n), options, Clocked::Process, Limit::Ends(work.timeout.saturating_mul(n)))
 }
 
 /// The first runs ended with the same blocks, bytes, descriptors and threads.
