@@ -15,10 +15,10 @@ use memgate_formats::instrumentation::TestResult;
 use memgate_wire::Outcome;
 
 use super::memory::Memory;
+use super::on_device::{Broken, OnDevice};
 use super::once::{self, Once};
 use super::repeat::{Alone, one};
 use super::rounds::{self, Rounds};
-use super::{Broken, OnDevice};
 use crate::output::Progress;
 use crate::run::engine::{Context, Finished, RunState, Stopped};
 use crate::run::runners::framework::Suite;

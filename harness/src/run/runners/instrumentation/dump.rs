@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use memgate_hprof::{Packed, TrimError};
 use memgate_wire::{Boundary, BoundaryKind};
 
-use super::{OnDevice, WAIT_FOR_ORDERS};
+use super::on_device::{OnDevice, WAIT_FOR_ORDERS};
 use crate::device::heap_dump;
 use crate::device::socket::Held;
 use crate::exit::{ExpectedError, chain};

@@ -11,7 +11,7 @@ use memgate_model::AppMemory;
 use memgate_wire::{Boundary, BoundaryKind};
 use tokio::time::timeout;
 
-use super::OnDevice;
+use super::on_device::OnDevice;
 use crate::device::app_memory;
 use crate::device::socket::Held;
 use crate::output::Console;
@@ -19,7 +19,7 @@ use crate::run::engine::Finished;
 
 /// Asking may take one part in so many of the time.
 const SHARE: u32 = 20;
-/// The app waits no longer ([`super::WAIT`]), and what it is asked while it goes on is of another
+/// The app waits no longer ([`super::on_device::WAIT`]), and what it is asked while it goes on is of another
 /// moment.
 const LIMIT: Duration = Duration::from_secs(4);
 

@@ -12,7 +12,7 @@ use memgate_wire::ErrorCode;
 
 use super::drive::Done;
 use super::memory::Memory;
-use super::{Broken, OnDevice, Run};
+use super::on_device::{Broken, OnDevice, Run};
 use crate::device::Detail;
 use crate::output::Progress;
 use crate::run::engine::{Clocked, Context, Finished, RunState, Settle, Stopped};

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use memgate_adb::{AdbError, Device, DeviceFacts, Server, wanted_serial};
 use memgate_config::Devices;
 
-use super::Broken;
+use super::on_device::Broken;
 use crate::plan::PlannedInstrumentation;
 use crate::suite::instrumentation::Share;
 

@@ -11,8 +11,9 @@ use memgate_adb::{Device, DeviceFacts};
 use memgate_formats::instrumentation::Ending;
 
 use super::drive::Done;
+use super::files::Files;
+use super::on_device::{Broken, OnDevice, Run, machinery};
 use super::places::Place;
-use super::{Broken, Files, OnDevice, Run, machinery};
 use crate::device::Detail;
 use crate::device::delivery::{self, Delivery, Way, ways};
 use crate::device::dex;

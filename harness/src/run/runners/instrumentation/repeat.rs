@@ -8,8 +8,8 @@ use std::time::Duration;
 use memgate_analysis::ProcessRecord;
 
 use super::dump::Dump;
+use super::on_device::{Broken, OnDevice, Run, Suspects, WAIT_FOR_ORDERS, times};
 use super::once::Seen;
-use super::{Broken, OnDevice, Run, Suspects, WAIT_FOR_ORDERS, times};
 use crate::device::Detail;
 use crate::output::Progress;
 use crate::run::engine::{Clocked, Context, RunState, Stopped, elapsed};

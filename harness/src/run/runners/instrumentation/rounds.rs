@@ -7,8 +7,8 @@ use memgate_config::Screen;
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
+use super::on_device::{Broken, OnDevice, Run, Suspects, times};
 use super::once::Seen;
-use super::{Broken, OnDevice, Run, Suspects, times};
 use crate::device::Detail;
 use crate::output::Progress;
 use crate::run::engine::{Clocked, Context, Finished, Orders, RunState};
