@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use memgate_adb::AdbError;
 use memgate_model::{Outcome, RunReport, Verdict};
 
 /// Everything was measured and within its thresholds (warnings allowed).
@@ -170,11 +171,42 @@ impl ExpectedError {
         }
     }
 
+    /// For `map_err`, where the machinery around a run failed.
+    pub(crate) fn failed(why: &dyn std::error::Error) -> Self {
+        Self::Machinery { what: format!("failed to {}", chain(why)), hint: String::new() }
+    }
+
     /// For `map_err` behind file operations.
     pub(crate) fn file(action: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::File { action, path, source }
     }
+}
+
+impl From<AdbError> for ExpectedError {
+    fn from(error: AdbError) -> Self {
+        let (what, hint) = (format!("failed to {}", chain(&error)), error.hint());
+        match error {
+            AdbError::NoProgram { .. } => Self::Missing { what, hint },
+            _ => Self::Machinery { what, hint },
+        }
+    }
+}
+
+/// An error with everything below it, as one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let told = error.to_string();
+        // Some errors tell their source themselves.
+        if !text.ends_with(&told) {
+            text.push_str(": ");
+            text.push_str(&told);
+        }
+        source = error.source();
+    }
+    text
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use memgate_model::{BoundaryQuality, Problem, Runner};
+use memgate_model::{AppMemory, BoundaryQuality, Hunt, Origin, Problem, Runner};
 
 use crate::record::ProcessRecord;
 
@@ -25,6 +25,8 @@ pub struct RunInput {
     pub command_status: Option<i32>,
     /// The suites, in the order they ran.
     pub suites: Vec<SuiteInput>,
+    /// Commit, CI job, machine.
+    pub origin: Option<Origin>,
     /// What went wrong outside the suites; any of them makes the run an error.
     pub errors: Vec<Problem>,
 }
@@ -51,6 +53,10 @@ pub struct SuiteInput {
     /// What the launcher's runs of a JVM suite add; `None`: no JVM suite. [`Self::screen`] is then
     /// the build's own run, whose tests are not measured one by one.
     pub java: Option<JavaInput>,
+    /// What `--hunt` repeated of it.
+    pub hunt: Option<Hunt>,
+    /// What Android said of the app's memory.
+    pub app_memory: Option<AppMemory>,
 }
 
 /// How a JVM suite was screened.

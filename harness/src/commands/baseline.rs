@@ -9,11 +9,10 @@ use memgate_config::{Baseline, WindowBaseline};
 
 use super::{report, settings};
 use crate::cli::AcceptRequest;
-use crate::exit::{self, ExpectedError};
+use crate::exit::{self, ExpectedError, chain};
 use crate::output::Console;
 use crate::plan::Settings;
-use crate::recorder::chain;
-use crate::store::{WINDOWS_FILE, write_atomically};
+use crate::session::{WINDOWS_FILE, write_atomically};
 
 pub(super) fn accept(request: &AcceptRequest, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.as_deref(), console)?;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use memgate_adb::{AdbError, DeviceFacts, Listed, Server, State};
 use tokio::time::timeout;
 
-use crate::device::adb::{AdbError, DeviceFacts, Listed, Server, State};
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 
@@ -59,7 +59,7 @@ async fn look(server: &Server, listed: Listed) -> Looked {
             let asked = async { server.choose(Some(&listed.serial)).await?.facts().await };
             match timeout(ANSWER_LIMIT, asked).await {
                 Ok(Ok(facts)) => Ok(facts),
-                Ok(Err(why)) => Err(format!("nothing: failed to {}", crate::recorder::chain(&why))),
+                Ok(Err(why)) => Err(format!("nothing: failed to {}", crate::exit::chain(&why))),
                 Err(_) => Err(format!("nothing: it does not answer within {} s", ANSWER_LIMIT.as_secs())),
             }
         }

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use memgate_adb::Server;
+
 use super::demo;
 use super::packages::{Package, install_hint};
 use super::settings;
-use crate::device::adb::Server;
-use crate::exit::{self, ExpectedError};
+use crate::exit::{self, ExpectedError, chain};
 use crate::output::Console;
-use crate::recorder::chain;
 
 /// What was found out about one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ fn finding(what: &'static str, state: State, detail: impl Into<String>) -> Findi
 }
 
 fn machine() -> Finding {
-    let machine = crate::store::this_machine();
+    let machine = crate::session::this_machine();
     let detail = format!("{} on {}, {}", machine.system, machine.kernel, machine.architecture);
     finding("machine", State::Good, detail)
 }

@@ -18,13 +18,12 @@ use memgate_wire::spool::{follow, offset, state};
 
 use super::settings;
 use crate::cli::{FollowAction, FollowRequest};
-use crate::exit::{self, ExpectedError};
+use crate::exit::{self, ExpectedError, chain};
 use crate::names::Mappings;
 use crate::output::Console;
 use crate::proc_fs;
-use crate::recorder::chain;
-use crate::run::streams::Reading;
-use crate::stream::{Reader, StreamError, streams_in};
+use crate::reading::Reading;
+use crate::reading::stream::{Reader, StreamError, streams_in};
 
 /// How long an answer is waited for: a virtual machine that allocates nothing gives none.
 const ANSWER: Duration = Duration::from_secs(2);

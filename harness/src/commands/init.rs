@@ -8,8 +8,7 @@ use super::settings;
 use crate::cli::InitRequest;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
-use crate::recorder::chain;
-use crate::store::write_atomically;
+use crate::session::write_atomically;
 
 const FILE: &str = "memgate.yaml";
 
@@ -48,10 +47,7 @@ fn write(folder: &Path, force: bool) -> Result<ProjectKind, ExpectedError> {
     let kind = kind_of(folder);
     let project = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let text = init_template(kind, &Facts { project, suites: suites(kind, folder) });
-    write_atomically(&path, text.as_bytes()).map_err(|why| ExpectedError::Machinery {
-        what: format!("failed to {}", chain(&why)),
-        hint: String::new(),
-    })?;
+    write_atomically(&path, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))?;
     Ok(kind)
 }
 

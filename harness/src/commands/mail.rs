@@ -10,10 +10,9 @@ use super::{report, settings};
 use crate::cli::MailRequest;
 use crate::deliver::around::Around;
 use crate::deliver::{self, mail};
-use crate::exit::{self, ExpectedError};
+use crate::exit::{self, ExpectedError, chain};
 use crate::output::Console;
-use crate::recorder::chain;
-use crate::store::write_atomically;
+use crate::session::write_atomically;
 
 pub(super) fn mail(request: &MailRequest, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.as_deref(), console)?;

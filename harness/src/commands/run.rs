@@ -46,7 +46,7 @@ pub(super) fn with_settings(
         let all = deliver::files::write_everything(&judged.report, session);
         delivered = delivered.and(all).and(super::mail::preview(&judged.report, None, session).map(drop));
     }
-    let full = plan.output_dir.join(crate::store::LATEST).join("report.html");
+    let full = plan.output_dir.join(crate::session::LATEST).join("report.html");
     let screen = console.stderr_screen(request.verbose);
     let text = deliver::rendered(&judged.report, crate::cli::Format::Human, Some(&full), screen)?;
     console.rendered(&format!("\n{}", String::from_utf8_lossy(&text).trim_end()));

@@ -11,8 +11,7 @@ use super::{report, settings};
 use crate::cli::WaiveRequest;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
-use crate::recorder::chain;
-use crate::store::{LATEST, ROOT, write_atomically};
+use crate::session::{LATEST, ROOT, write_atomically};
 
 pub(super) fn waive(request: &WaiveRequest, console: &Console) -> Result<u8, ExpectedError> {
     let file = settings::waivers_file(request.config.as_deref())?;
@@ -58,10 +57,7 @@ fn add(request: &WaiveRequest, file: &Path, comment: Option<String>) -> Result<(
         let (what, hint) = why.split_once("\nhint: ").unwrap_or((&why, ""));
         ExpectedError::Usage { what: format!("cannot waive: {what}"), hint: hint.to_owned() }
     })?;
-    write_atomically(file, text.as_bytes()).map_err(|why| ExpectedError::Machinery {
-        what: format!("failed to {}", chain(&why)),
-        hint: String::new(),
-    })
+    write_atomically(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))
 }
 
 /// What the leak is, as the last session knows it; `None`: it knows no such leak.

@@ -87,7 +87,7 @@ fn session_before(session: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(session.parent()?).ok()?;
     let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
     let mut older: Vec<_> =
-        names.filter(|other| other.as_os_str() < name && *other != crate::store::LATEST).collect();
+        names.filter(|other| other.as_os_str() < name && *other != crate::session::LATEST).collect();
     older.sort();
     let ours =
         |folder: &PathBuf| folder.symlink_metadata().is_ok_and(|m| m.is_dir() && m.mode() & 0o077 == 0);

@@ -13,9 +13,8 @@ use memgate_reports::{
 
 use super::around::{checkout, from_the_job};
 use crate::cli::Format;
-use crate::exit::ExpectedError;
-use crate::recorder::chain;
-use crate::store::write_atomically;
+use crate::exit::{ExpectedError, chain};
+use crate::session::write_atomically;
 
 /// How a report is shown to a person.
 #[derive(Debug, Clone, Copy)]

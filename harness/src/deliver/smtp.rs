@@ -18,7 +18,7 @@ use memgate_config::{Encryption, MailServer};
 use rustls::pki_types::CertificateDer;
 
 use super::{certificates, without};
-use crate::recorder::chain;
+use crate::exit::chain;
 
 /// How the verifier's error says that the server presents a certificate authority's certificate.
 const SELF_SIGNED: &str = "CaUsedAsEndEntity";

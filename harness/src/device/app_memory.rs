@@ -8,13 +8,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use memgate_adb::{Bounds, Device, command, run_as};
 use memgate_formats::meminfo::{MemInfoError, ProcessMemory, read_meminfo, read_meminfo_proto};
 use memgate_formats::proc_text::{ProcessStatus, Rollup, read_smaps_rollup, read_status};
 use memgate_model::AppMemory;
 
-use super::adb::{Bounds, Device, command, run_as};
 use super::delivery::App;
-use crate::recorder::chain;
+use crate::exit::chain;
 
 /// The system gives up on an app after this, in seconds.
 const SYSTEM_LIMIT: &str = "3";

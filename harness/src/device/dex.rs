@@ -11,7 +11,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::local::{self, Launch, LaunchError, Stream};
+use memgate_launch::{self as local, Launch, LaunchError, Stream};
+
 use crate::embedded::{ANDROID_JAR, EmbeddedError, android_jar};
 
 /// Names the jar of D8 or R8.

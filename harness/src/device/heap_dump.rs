@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::time::{sleep, timeout};
 
-use super::adb::{AdbError, Bounds, Device, command};
+use memgate_adb::{AdbError, Bounds, Device, command};
 
 /// A larger one is not brought.
 const LARGEST: usize = 2 << 30;

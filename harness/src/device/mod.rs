@@ -1,11 +1,10 @@
 //! Where the tested processes run, and how the agent gets into them.
 //!
-//! A [`local::Launch`] plus [`AgentOptions`] becomes a process on this machine ([`java`]: Java
+//! A [`memgate_launch::Launch`] plus [`AgentOptions`] becomes a process on this machine ([`java`]: Java
 //! virtual machines load the agent by another way than the dynamic linker); a [`socket::Endpoint`]
 //! is an agent that listens elsewhere. Both leave streams in a frames folder, and nothing after
 //! them knows which it was.
 
-pub mod adb;
 pub mod agentless;
 pub mod app_memory;
 pub mod attach;
@@ -13,11 +12,12 @@ pub mod delivery;
 pub mod dex;
 pub mod heap_dump;
 pub mod java;
-pub mod local;
+mod local;
 mod options;
 pub mod socket;
 mod spool;
 
+pub use local::with_agent;
 pub use options::{
     AgentOptions, Detail, JavaLook, OPTIONS_VARIABLE, PRELOAD_VARIABLE, PreloadError, Target, Windows,
     preload,

@@ -33,12 +33,12 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
+use crate::exit::chain;
 use crate::proc_fs;
+use crate::reading::stream::os_path;
 use crate::recorder::{
-    End, Follow, MIN_INTERVAL, Observe, Occasion, Options, Process, ProcessEnd, ProcessKey, Sampler, chain,
-    now_ns,
+    End, Follow, MIN_INTERVAL, Observe, Occasion, Options, Process, ProcessEnd, ProcessKey, Sampler, now_ns,
 };
-use crate::stream::os_path;
 
 /// What the agent keeps for a slow reader is no more than this, so no message is longer.
 const MAX_MESSAGE_BYTES: usize = 65 << 20;

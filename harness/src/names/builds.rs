@@ -14,7 +14,7 @@ use memgate_wire::Frame;
 use super::files::Candidate;
 use crate::apk;
 use crate::exit::ExpectedError;
-use crate::stream;
+use crate::reading::stream;
 
 /// What R8 writes as the source file of everything it renamed.
 pub(super) const MAP_ID: &str = "r8-map-id-";

@@ -1,17 +1,17 @@
 //! The frames of one stream, with the names that its program was written with.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memgate_formats::mapping::{Mapping, OriginalFrame};
 use memgate_wire::Frame;
 use memgate_wire::java::{HolderLink, Holders, JavaMethod, JavaStackNode, JavaStacks};
 
-use super::Mappings;
 use super::builds::MAP_ID;
 use super::files::Source;
-use crate::run::label::Label;
+use super::mappings::Mappings;
+use crate::session::label::Label;
 
 /// Methods that are remembered; a record holds no more either.
 const MAX_METHODS: usize = 1_000_000;
@@ -41,6 +41,20 @@ struct Original {
     method: String,
     file: String,
     line: u32,
+}
+
+impl Mappings {
+    /// For a stream that is written now.
+    #[must_use]
+    pub fn renamer(self: &Arc<Self>) -> Renamer {
+        Renamer::new(Arc::clone(self), None)
+    }
+
+    /// For a stream that was recorded, in a session (`SESSION/frames/NAME.mgf`) or alone.
+    #[must_use]
+    pub fn renamer_of(self: &Arc<Self>, stream: &Path) -> Renamer {
+        Renamer::new(Arc::clone(self), Some(stream.to_owned()))
+    }
 }
 
 impl Renamer {

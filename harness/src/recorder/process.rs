@@ -17,9 +17,10 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::sampler::{Occasion, Sampler, now_ns};
-use super::{End, Follow, Process, ProcessEnd, ProcessKey, Shared, chain, lock};
+use super::{End, Follow, Process, ProcessEnd, ProcessKey, Shared, lock};
+use crate::exit::chain;
 use crate::proc_fs;
-use crate::stream::{Reader, StreamError};
+use crate::reading::stream::{Reader, StreamError};
 
 /// Shortest interval between samples.
 pub(crate) const MIN_INTERVAL: Duration = Duration::from_millis(1);

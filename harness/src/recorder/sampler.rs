@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use memgate_wire::{Frame, Hello, OsSample, WIRE_VERSION, encode};
 
 use crate::proc_fs::{self, Depth};
-use crate::stream::os_path;
+use crate::reading::stream::os_path;
 
 /// PSS is read once in this time at most…
 const PROPORTIONAL_EVERY: Duration = Duration::from_secs(1);

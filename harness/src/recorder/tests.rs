@@ -13,7 +13,7 @@ use memgate_wire::spool::{self, offset, order, state};
 use memgate_wire::{AgentCost, BoundaryKind, Goodbye, GoodbyeReason, ProcessRole, Runtime, encode};
 
 use super::*;
-use crate::stream::{os_path, read_process};
+use crate::reading::stream::{os_path, read_process};
 
 /// No test may depend on this: where it passes, a wake-up was lost.
 const LONG: Duration = Duration::from_secs(30);

@@ -17,8 +17,9 @@ use rustix::fs::inotify;
 use rustix::io::Errno;
 
 use super::process::{self, Tracked};
-use super::{ProcessKey, Shared, chain, lock};
-use crate::stream::{is_stream_name, streams_in};
+use super::{ProcessKey, Shared, lock};
+use crate::exit::chain;
+use crate::reading::stream::{is_stream_name, streams_in};
 
 struct Watcher {
     shared: Arc<Shared>,

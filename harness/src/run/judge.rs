@@ -1,21 +1,17 @@
 //! From facts and records to the report, in the same way for a run that has just ended and for one
 //! of last week.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use memgate_analysis::{GatePolicy, ProcessRecord};
+use memgate_analysis::GatePolicy;
 use memgate_model::RunReport;
 
-use super::facts::Facts;
 use super::resolve::Symbols;
-use super::streams;
 use crate::names::Mappings;
 use crate::origin;
-
-/// Records by the name of their stream.
-pub type Records = BTreeMap<String, ProcessRecord>;
+use crate::reading::{self, Records};
+use crate::session::facts::Facts;
 
 /// Judges. Records that are not at hand are read from `frames`; names of streams may also be
 /// absolute paths.
@@ -29,14 +25,9 @@ pub fn judge(
     names: &Arc<Mappings>,
 ) -> RunReport {
     let input = facts.input(|stream| {
-        at_hand.remove(stream).unwrap_or_else(|| streams::read_record(&frames.join(stream), names))
+        at_hand.remove(stream).unwrap_or_else(|| reading::read_record(&frames.join(stream), names))
     });
     let mut report = memgate_analysis::judge(&input, policy, symbols);
-    for (told, known) in report.suites.iter_mut().zip(&facts.suites) {
-        told.hunt.clone_from(&known.hunt);
-        told.app_memory = known.java.as_ref().and_then(|java| java.app_memory.clone());
-    }
-    report.origin.clone_from(&facts.origin);
     if !facts.root.is_empty() {
         origin::relative_files(&mut report, &facts.root);
     }

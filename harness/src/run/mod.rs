@@ -1,57 +1,47 @@
-//! A run: screen, confirm, judge, report.
+//! A run: screen, confirm, hunt, judge.
 //!
-//! Data flow: `Plan` → [`screen`] (every command once, with the agent inside) → [`confirm`]
-//! (suspects alone) → [`hunt`] (what is no suspect, where there is time for it) → [`Facts`] in the
-//! session → [`judge`] with symbols from [`resolve`] → [`deliver`](crate::deliver). `memgate gate`
-//! enters at `judge`. Only `supervise` starts processes; only `output` prints.
+//! Data flow: `Plan` → [`runners::screen`] (every command once, with the agent inside) →
+//! [`runners::confirm`] (suspects alone) → [`hunt`] (what is no suspect, where there is time for
+//! it) → [`Facts`] in the session → [`judge`] with symbols from [`resolve`] →
+//! [`deliver`](crate::deliver). `memgate gate` enters at `judge`.
+//!
+//! Three layers, each of which knows only those below it:
+//!
+//! - [`runners`]: one folder for each test framework. Each implements one trait, `Framework`:
+//!   confirm suspects, name candidates of a hunt, repeat one. The screening pass decides which of
+//!   them a suite has, and what it can say about boundaries (`session::facts::Kind`).
+//! - [`engine`]: starts a command, follows its frames, answers at boundaries, ends it in time.
+//!   It knows no framework.
+//! - [`session`](crate::session) and [`reading`](crate::reading): what is kept of a run, and what
+//!   its frames say.
 
-mod board;
-mod budget;
-mod choose;
-mod company;
-mod confirm;
-pub mod facts;
+mod engine;
 mod hunt;
-mod instrumentation;
-mod interrupt;
 pub mod judge;
-mod junit;
-mod kept;
-pub mod label;
-pub mod naming;
 pub mod resolve;
-mod screen;
-mod series;
-mod starts;
-pub mod streams;
-mod supervise;
-mod watch;
+mod runners;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use memgate_model::{Problem, RunReport};
+use memgate_model::RunReport;
 
 use crate::embedded::EmbeddedError;
-use crate::exit::ExpectedError;
+use crate::exit::{ExpectedError, chain};
 use crate::names::{Mappings, OfSuite};
 use crate::origin;
 use crate::output::Console;
 use crate::plan::{Plan, PlannedInstrumentation, PlannedSuite};
-use crate::recorder::chain;
-use crate::store::{Session, SessionInfo};
+use crate::reading::Records;
+use crate::session::facts::Facts;
+use crate::session::{Session, SessionInfo};
 use crate::suite::{InspectError, Program, inspect};
 use crate::symbol_files::SymbolFiles;
-use board::Finished;
-use facts::Facts;
-use interrupt::Interrupts;
-use judge::Records;
-use kept::KeptFiles;
+use engine::{Context, Interrupts, KeptFiles, Stopped};
 use resolve::Symbols;
-use screen::{Screened, Setting};
-use supervise::{Stopped, Surroundings};
+use runners::Screened;
 
 /// Open files that a run needs.
 const FEWEST_FILES: u64 = 32;
@@ -130,8 +120,8 @@ fn program(suite: &PlannedSuite, here: &Path) -> Result<Program, ExpectedError> 
         why: format!("{why}{name}"),
         hint: hint.to_owned(),
     };
-    let folder = choose::start_folder(suite, here);
-    let mut program = inspect(&typed, choose::search_path(suite).as_deref(), folder).map_err(|why| {
+    let folder = runners::start_folder(suite, here);
+    let mut program = inspect(&typed, runners::search_path(suite).as_deref(), folder).map_err(|why| {
         let (text, hint) = match &why {
             InspectError::NoFile(_) => {
                 ("no such file".to_owned(), "is it built? Relative paths start in the working directory")
@@ -176,7 +166,7 @@ fn mappings(plan: &Plan) -> Result<Mappings, ExpectedError> {
 
 /// The Java part, where a suite needs it.
 fn jars(plan: &Plan, programs: &[Program]) -> Result<Option<PathBuf>, ExpectedError> {
-    if !plan.suites.iter().zip(programs).any(|(suite, program)| choose::is_java(suite, program)) {
+    if !plan.suites.iter().zip(programs).any(|(suite, program)| runners::is_java(suite, program)) {
         return Ok(None);
     }
     match crate::embedded::jars() {
@@ -200,32 +190,25 @@ async fn record(
     let began = Instant::now();
     let mut interrupts = Interrupts::listen()?;
     let (interval, names, kept) = (plan.interval, Arc::clone(names), Arc::clone(kept));
-    let mut around =
-        Surroundings { console, agent, jars, interrupts: &mut interrupts, interval, names, kept };
-    let setting = Setting { plan, session };
+    let interrupts = &mut interrupts;
+    let mut context = Context { plan, session, console, agent, jars, interrupts, interval, names, kept };
     let started = jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();
     let mut facts = Facts::new(&plan.project, &session.name(), started);
     facts.partial = plan.partial;
     let mut suites: Vec<Screened> = Vec::new();
     for (planned, program) in plan.suites.iter().zip(programs) {
-        suites.extend(screen::screen(&mut around, setting, planned, program, &mut facts).await?);
+        suites.extend(runners::screen(&mut context, planned, program, &mut facts).await?);
     }
-    let mut finished: Vec<Finished> = confirm::confirm(&mut around, setting, &mut suites).await?;
-    finished.extend(hunt::hunt(&mut around, setting, &mut suites).await?);
-    for suite in suites {
-        finished.extend(suite.processes);
-        finished.extend(suite.java.into_iter().flat_map(|java| java.rounds));
-        facts.suites.push(suite.facts);
-    }
+    let mut finished = runners::confirm(&mut context, &mut suites).await?;
+    finished.extend(hunt::hunt(&mut context, &mut suites).await?);
+    let mut instrumented = Vec::new();
     for planned in &plan.instrumented {
-        for mut suite in instrumentation::measure(&mut around, setting, planned, &mut facts).await? {
-            suite.facts.hunt = setting
-                .plan
-                .hunt
-                .map(|_| hunt::none("instrumented tests are repeated by their rounds alone"));
-            finished.extend(suite.processes);
-            facts.suites.push(suite.facts);
-        }
+        instrumented.extend(runners::instrument(&mut context, planned, &mut facts).await?);
+    }
+    finished.extend(hunt::hunt(&mut context, &mut instrumented).await?);
+    for Screened { suite, .. } in suites.into_iter().chain(instrumented) {
+        finished.extend(suite.processes);
+        facts.suites.push(suite.facts);
     }
     facts.duration_s = began.elapsed().as_secs_f64();
     let records = finished.into_iter().map(|process| (process.stream(), process.record)).collect();
@@ -242,9 +225,4 @@ pub(crate) fn tell_missing_symbols(symbols: &Symbols, console: &Console) {
 
 fn failed(why: &dyn std::error::Error, hint: &str) -> ExpectedError {
     ExpectedError::Machinery { what: format!("failed to {}", chain(why)), hint: hint.to_owned() }
-}
-
-/// A problem that belongs to no suite.
-pub(crate) fn problem(r#where: &str, what: String, hint: &str) -> Problem {
-    Problem { r#where: r#where.to_owned(), what, hint: hint.to_owned() }
 }

@@ -16,8 +16,8 @@ use memgate_symbols::{ModuleRef, Options, Symbol, Symbolizer};
 use memgate_wire::Module;
 use serde::{Deserialize, Serialize};
 
-use super::kept::KeptFiles;
 use crate::exit::ExpectedError;
+use crate::run::engine::KeptFiles;
 use crate::symbol_files::SymbolFiles;
 
 /// Name of the file in the session folder.

@@ -15,9 +15,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use memgate_launch::{Environment, Exit, Launch, LaunchError, Stream, output};
 use memgate_wire::Hello;
 
-use crate::device::local::{Environment, Exit, Launch, LaunchError, Stream, output};
 use crate::device::{OPTIONS_VARIABLE, PRELOAD_VARIABLE};
 
 /// Flags that select, order, repeat or report tests. The others (`death_test_style`,

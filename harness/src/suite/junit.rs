@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use memgate_analysis::ROUNDS_OF_LITERALS;
+use memgate_launch::{Environment, Launch};
 use memgate_wire::Hello;
 use memgate_wire::java::JvmInfo;
 
@@ -20,7 +21,6 @@ pub use self::command_line::JavaCommand;
 pub use self::tools::{filtered, gradle_script, is_gradle, is_java, starts_jvms, with_gradle_script};
 use crate::device::OPTIONS_VARIABLE;
 use crate::device::java::{TOOL_OPTIONS, without_option};
-use crate::device::local::{Environment, Launch};
 
 const MAIN: &str = "io.memgate.launcher.Main";
 

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use memgate_adb::{AdbError, Address, Bounds, Device, Line, Server};
+
 use crate::folder;
-use memgate::device::adb::{AdbError, Address, Bounds, Device, Line, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use memgate_wire::{Boundary, Frame, WEBSOCKET_PROTOCOL};
+
 use crate::{folder, sealed};
 use memgate::device::socket::{Endpoint, record};
+use memgate::reading::stream::{read, streams_in};
 use memgate::recorder::{Follow, Observe, Options, Process, ProcessEnd};
-use memgate::stream::{read, streams_in};
-use memgate_wire::{Boundary, Frame, WEBSOCKET_PROTOCOL};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
@@ -121,6 +122,6 @@ pub fn run(data: &[u8]) {
         let whole = read(&stream, |_, _| ());
         assert!(whole.is_ok(), "{whole:?}");
         std::fs::remove_file(&stream).expect("our own file");
-        let _samples = std::fs::remove_file(memgate::stream::os_path(&stream));
+        let _samples = std::fs::remove_file(memgate::reading::stream::os_path(&stream));
     }
 }

@@ -4,16 +4,18 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use crate::folder;
-use memgate::run::facts::Facts;
-use memgate::run::judge::{Records, judge};
-use memgate::run::resolve::Symbols;
-use memgate::store::Session;
-use memgate::symbol_files::SymbolFiles;
 use memgate_analysis::GatePolicy;
 use memgate_config::Baseline;
 use memgate_model::{Metric, Per, RunReport, Verdict};
 use memgate_reports::{Flavour, HumanOptions, JunitOptions, from_json, human, json, junit};
+
+use crate::folder;
+use memgate::reading::Records;
+use memgate::run::judge::judge;
+use memgate::run::resolve::Symbols;
+use memgate::session::Session;
+use memgate::session::facts::Facts;
+use memgate::symbol_files::SymbolFiles;
 
 /// A session with one stream.
 fn session() -> &'static PathBuf {

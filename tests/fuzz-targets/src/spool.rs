@@ -3,9 +3,10 @@
 
 use std::path::Path;
 
-use crate::{file, folder, sealed};
-use memgate::stream::{Reader, os_path, read_process};
 use memgate_wire::spool::{CONTROL_BYTES, MAGIC, offset};
+
+use crate::{file, folder, sealed};
+use memgate::reading::stream::{Reader, os_path, read_process};
 
 /// What precedes the frames: flags, and what a control page says in them.
 pub(crate) const PREFIX: usize = 24;

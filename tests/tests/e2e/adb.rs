@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::thread;
 use std::time::Duration;
 
-use memgate::device::adb::{AdbError, Bounds, Device, Line, Server, State, command};
+use memgate_adb::{AdbError, Bounds, Device, Line, Server, State, command};
 use memgate_e2e::stand_in::{Adb, AdbServer, Builder, Package, StandIn, adbs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

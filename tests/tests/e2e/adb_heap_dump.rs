@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use memgate::device::adb::AdbError;
 use memgate::device::heap_dump::dump;
+use memgate_adb::AdbError;
 use memgate_e2e::stand_in::{Instrument, Instrumentation, StandIn, Terminal, adbs};
 
 use crate::adb::{LONG, block_on, client, with_device};

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use memgate::device::adb::{AdbError, Address, Bounds, Device, Server, State};
+use memgate_adb::{AdbError, Address, Bounds, Device, Server, State};
 use memgate_e2e::stand_in::{
     AdbServer, Builder, Fault, Instrument, Instrumentation, Package, StandIn, Terminal, What, When, adbs,
 };

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use memgate::stream::read;
+use memgate::reading::stream::read;
 use memgate_e2e::samples::{compile, own};
 use memgate_e2e::stand_in::adbs;
 use memgate_e2e::{Project, repository};

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memgate::stream::{is_samples, read};
+use memgate::reading::stream::{is_samples, read};
 use memgate_e2e::{Project, Run};
 use memgate_wire::java::{HolderLink, JavaMethod};
 use memgate_wire::{Frame, encode};

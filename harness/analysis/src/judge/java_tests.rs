@@ -57,6 +57,8 @@ pub(super) fn suite(
             rounds: rounds.into_iter().map(Into::into).collect(),
             ..JavaInput::default()
         }),
+        hunt: None,
+        app_memory: None,
     };
     RunInput { project: "tiles".to_owned(), suites: vec![suite], ..RunInput::default() }
 }

@@ -87,8 +87,7 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
         suites,
         waivers: context.waivers.report(input.partial),
         errors,
-        // Known outside of the frames.
-        origin: None,
+        origin: input.origin.clone(),
         followed: crate::java::followed(processes(input).map(|process| &process.record), &policy.follow),
     }
 }

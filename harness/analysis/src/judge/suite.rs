@@ -69,9 +69,8 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
             // How long tests took is known from results alone: not what lay between them.
             .filter(|_| suite.boundary != BoundaryQuality::Observed)
             .and_then(|java| java_cost::cost(&suite.screen, &java.rounds)),
-        // Known outside of the frames.
-        app_memory: None,
-        hunt: None,
+        app_memory: suite.app_memory.clone(),
+        hunt: suite.hunt.clone(),
         reason: reasons.join("; "),
         metrics,
         curve: curve::of_suite(&suite.screen),

@@ -29,6 +29,8 @@ fn suite(screen: Vec<ProcessInput>) -> SuiteInput {
         confirmations: BTreeMap::new(),
         problems: Vec::new(),
         java: None,
+        hunt: None,
+        app_memory: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! An app on a device, as far as the agent's way into it depends on it.
 
-use crate::device::adb::{AdbError, Device, command, run_as};
+use memgate_adb::{AdbError, Device, command, run_as};
 
 /// An app that may be entered.
 #[derive(Debug, Clone, PartialEq, Eq)]

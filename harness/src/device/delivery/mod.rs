@@ -18,9 +18,10 @@ mod way;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::adb::{AdbError, Bounds, Device, command, run_as};
+use memgate_adb::{AdbError, Bounds, Device, command, run_as};
+
 use super::options::AgentOptions;
-use crate::recorder::chain;
+use crate::exit::chain;
 
 pub use facts::{App, AppError, app, current_user};
 pub use way::{Way, ways};

@@ -9,7 +9,7 @@ use tokio_tungstenite::accept_hdr_async;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 
 use super::*;
-use crate::stream::{os_path, read_process};
+use crate::reading::stream::{os_path, read_process};
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -165,7 +165,7 @@ async fn play(
 }
 
 fn stream_of(folder: &Path) -> PathBuf {
-    crate::stream::streams_in(folder).unwrap().pop().unwrap()
+    crate::reading::stream::streams_in(folder).unwrap().pop().unwrap()
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn a_lost_connection_is_an_error_frame_behind_what_came() {
     assert_eq!(error.code, ErrorCode::Carrier);
     assert!(error.text.contains("was lost"), "{}", error.text);
     let mut last = None;
-    crate::stream::read(&stream_of(folder.path()), |frame, _| last = Some(frame)).unwrap();
+    crate::reading::stream::read(&stream_of(folder.path()), |frame, _| last = Some(frame)).unwrap();
     assert_eq!(last.as_ref(), live.last());
 }
 

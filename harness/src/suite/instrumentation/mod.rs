@@ -7,7 +7,7 @@ mod filter;
 
 use std::fmt;
 
-use crate::device::adb::command;
+use memgate_adb::command;
 
 pub use filter::tests_regex;
 

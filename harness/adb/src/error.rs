@@ -1,0 +1,292 @@
+//! What can go wrong between us and a device, each with what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use memgate_launch::LaunchError;
+
+use super::listing::{Listed, State};
+
+/// Why a device, or the server that knows it, did not do what it was asked for. The texts fit
+/// behind "failed to".
+#[derive(Debug, thiserror::Error)]
+pub enum AdbError {
+    /// The place of the server is written in a way nobody knows.
+    #[error(
+        "find the adb server at `{0}`: it is neither tcp:PORT, tcp:HOST:PORT, localabstract:NAME nor localfilesystem:PATH"
+    )]
+    Address(String),
+    /// Nobody listens where the server should.
+    #[error("reach the adb server at {address}")]
+    NoServer {
+        /// Where.
+        address: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The program that starts the server is not here.
+    #[error("{what}: there is no `adb` in PATH, ANDROID_HOME or ANDROID_SDK_ROOT")]
+    NoProgram {
+        /// For what it is needed.
+        what: &'static str,
+    },
+    /// The program could not be run.
+    #[error("run {}", program.display())]
+    Program {
+        /// Which.
+        program: PathBuf,
+        /// Why not.
+        source: LaunchError,
+    },
+    /// The program did not bring up a server.
+    #[error("start an adb server at {address} with {}: {said}", program.display())]
+    StartServer {
+        /// Where.
+        address: String,
+        /// By what.
+        program: PathBuf,
+        /// In its words.
+        said: String,
+    },
+    /// The program would kill the running server, because it is of another version.
+    #[error("run {}: it is version {program_version}, the adb server at {address} is version {server_version}, and it would kill that server", program.display())]
+    ServerVersion {
+        /// Where the server is.
+        address: String,
+        /// Its version.
+        server_version: u32,
+        /// The program.
+        program: PathBuf,
+        /// Its version.
+        program_version: u32,
+    },
+    /// The server closed the connection in the middle.
+    #[error("hear the adb server at {address} answer `{request}`: it closed the connection")]
+    ServerLost {
+        /// Where.
+        address: String,
+        /// What it was asked.
+        request: String,
+    },
+    /// There is no device at all.
+    #[error("find a device: the adb server at {address} has none")]
+    NoDevices {
+        /// Where the server is.
+        address: String,
+    },
+    /// More than one, and nobody said which.
+    #[error("choose a device: there are {}: {}", .0.len(), listed(.0))]
+    ManyDevices(Vec<Listed>),
+    /// The one asked for is not there.
+    #[error("find the device {serial}: {}", if known.is_empty() { "there is none at all".to_owned() } else { format!("there are {}", listed(known)) })]
+    UnknownSerial {
+        /// Which.
+        serial: String,
+        /// What is there.
+        known: Vec<Listed>,
+    },
+    /// It is known, but does not answer (yet).
+    #[error("{during}: the device {serial} is {state}")]
+    Offline {
+        /// Which.
+        serial: String,
+        /// What was tried.
+        during: String,
+        /// `offline`, `connecting` or `authorizing`.
+        state: State,
+    },
+    /// Nobody has allowed this machine on the device.
+    #[error("{during}: the device {serial} is unauthorized")]
+    Unauthorized {
+        /// Which.
+        serial: String,
+        /// What was tried.
+        during: String,
+    },
+    /// It runs something else than Android, or we may not touch it.
+    #[error("{during}: the device {serial} is in the state `{state}`")]
+    Unusable {
+        /// Which.
+        serial: String,
+        /// What was tried.
+        during: String,
+        /// What it is.
+        state: State,
+    },
+    /// It went away in the middle.
+    #[error("{during}: the device {serial} was lost{}", state.as_ref().map_or_else(String::new, |state| format!(" (adb says: {state})")))]
+    Lost {
+        /// Which.
+        serial: String,
+        /// What was going on.
+        during: String,
+        /// What the server says of it since.
+        state: Option<State>,
+    },
+    /// The device has no such socket.
+    #[error("connect to @{name} on {serial}: nobody listens there")]
+    NobodyListens {
+        /// Which device.
+        serial: String,
+        /// The socket's name.
+        name: String,
+    },
+    /// The server or the device said no.
+    #[error("{during}: {message}")]
+    Refused {
+        /// What was asked.
+        during: String,
+        /// In their words.
+        message: String,
+    },
+    /// What came is not what the protocol says.
+    #[error("{during}: {what}")]
+    Garbage {
+        /// What was asked.
+        during: String,
+        /// What came instead.
+        what: String,
+    },
+    /// More came than was asked for.
+    #[error("{during}: more than {limit} bytes came")]
+    TooMuch {
+        /// What was asked.
+        during: String,
+        /// The bound.
+        limit: usize,
+    },
+    /// It took too long.
+    #[error("{during}: no end within {limit:?}")]
+    Timeout {
+        /// What was asked.
+        during: String,
+        /// The bound.
+        limit: Duration,
+    },
+    /// A command on the device ended with another status than 0.
+    #[error("{during}: exit status {exit}{}", if said.is_empty() { String::new() } else { format!(": {said}") })]
+    Command {
+        /// What was tried.
+        during: String,
+        /// Its status.
+        exit: u8,
+        /// What it printed.
+        said: String,
+    },
+    /// A file of this machine.
+    #[error("{action} {}", path.display())]
+    Local {
+        /// `read`, `write`.
+        action: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// No request can say that.
+    #[error("ask for `{start}…`: {why}")]
+    Unsayable {
+        /// The beginning of the request.
+        start: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// `adb install` failed.
+    #[error("install on {serial}: {said}")]
+    Install {
+        /// Which device.
+        serial: String,
+        /// In adb's words.
+        said: String,
+    },
+}
+
+impl AdbError {
+    /// Is the device away, so that waiting for it and trying again can help?
+    #[must_use]
+    pub const fn device_is_gone(&self) -> bool {
+        matches!(self, Self::Offline { .. } | Self::Lost { .. } | Self::UnknownSerial { .. })
+    }
+
+    /// What to do; may be empty.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Address(_) | Self::NoServer { .. } => {
+                "ADB_SERVER_SOCKET, ANDROID_ADB_SERVER_ADDRESS and ANDROID_ADB_SERVER_PORT say where it is; without them tcp:localhost:5037".to_owned()
+            }
+            Self::NoProgram { .. } => {
+                "install Android's platform-tools (Debian and Ubuntu: apt install adb) or name the SDK by ANDROID_HOME".to_owned()
+            }
+            Self::StartServer { .. } => "`adb start-server` by hand says more".to_owned(),
+            Self::ServerVersion { .. } => {
+                "put the adb that started the server first in PATH, or use a server of your own: ADB_SERVER_SOCKET=tcp:15037"
+                    .to_owned()
+            }
+            Self::ServerLost { .. } | Self::Garbage { .. } => {
+                "is that an adb server? `adb kill-server` and another try help where one went wrong".to_owned()
+            }
+            Self::NoDevices { .. } => {
+                "start an emulator, plug in a device with USB debugging allowed, or `adb connect HOST:PORT`".to_owned()
+            }
+            Self::ManyDevices(_) => "name one with --device SERIAL or ANDROID_SERIAL".to_owned(),
+            Self::UnknownSerial { .. } => "`memgate devices` lists them; a device in the network wants `adb connect HOST:PORT` first".to_owned(),
+            Self::Offline { .. } | Self::Lost { .. } => {
+                "look at cable, power and network of the device; `adb reconnect offline` or `adb disconnect SERIAL` and `adb connect` bring back what hangs"
+                    .to_owned()
+            }
+            Self::Unauthorized { .. } => {
+                "allow USB debugging for this computer on the device's screen; without a screen put a known key into ADB_VENDOR_KEYS"
+                    .to_owned()
+            }
+            Self::Unusable { state: State::NoPermissions(_), .. } => {
+                "this user may not open the USB device: add udev rules, or join the group plugdev".to_owned()
+            }
+            Self::Unusable { .. } => "boot the device into Android (`adb reboot`)".to_owned(),
+            Self::Timeout { .. } => "is the device very busy? `adb shell` by hand shows whether it answers".to_owned(),
+            Self::Program { .. }
+            | Self::NobodyListens { .. }
+            | Self::Refused { .. }
+            | Self::TooMuch { .. }
+            | Self::Command { .. }
+            | Self::Local { .. }
+            | Self::Unsayable { .. }
+            | Self::Install { .. } => String::new(),
+        }
+    }
+}
+
+fn listed(devices: &[Listed]) -> String {
+    let names: Vec<String> =
+        devices.iter().map(|device| format!("{} ({})", device.serial, device.state)).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_devices_are_named() {
+        let device = |serial: &str, state| Listed { serial: serial.into(), state, ..Listed::default() };
+        let error = AdbError::ManyDevices(vec![
+            device("emulator-5554", State::Device),
+            device("R58M", State::Unauthorized),
+        ]);
+        assert_eq!(
+            error.to_string(),
+            "choose a device: there are 2: emulator-5554 (device), R58M (unauthorized)"
+        );
+        assert!(error.hint().contains("--device SERIAL"));
+    }
+
+    #[test]
+    fn what_was_lost_is_told_with_what_the_server_says_since() {
+        let error =
+            AdbError::Lost { serial: "R58M".into(), during: "run `ls`".into(), state: Some(State::Offline) };
+        assert_eq!(error.to_string(), "run `ls`: the device R58M was lost (adb says: offline)");
+        assert!(error.device_is_gone());
+        assert!(error.hint().contains("adb reconnect"));
+    }
+}

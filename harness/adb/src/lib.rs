@@ -1,0 +1,49 @@
+//! Android devices, through the adb server's own protocol.
+//!
+//! Data flow: [`Server`] (found as adb finds it, started where nobody listens) → [`Server::choose`]
+//! → [`Device`], of which each request opens a connection of its own, switches it to the device and
+//! opens a service: [`Shell`], files (`sync:`), properties, a [`Pipe`] to a socket of an app. The
+//! program `adb` only starts the server and installs; a running server is never killed, whatever
+//! its version.
+//!
+//! Everything can be cancelled by dropping it: the connection closes, and with it what the device
+//! does for it. Every answer has a bound on its time and its size, and what is not the protocol is
+//! an error ([`AdbError`], with what to do).
+#![forbid(unsafe_code)]
+
+mod address;
+mod device;
+mod error;
+mod listing;
+mod pipe;
+mod program;
+mod properties;
+mod quote;
+mod said;
+mod server;
+mod shell;
+mod sync;
+mod tracker;
+mod wire;
+
+pub use address::Address;
+pub use device::{Bounds, Device};
+pub use error::AdbError;
+pub use listing::{Listed, State};
+pub use pipe::Pipe;
+pub use properties::DeviceFacts;
+pub use quote::{command, quote, run_as};
+pub use said::{Line, Said};
+pub use server::Server;
+pub use shell::{Output, Shell};
+pub use sync::{Entry, Stat};
+pub use tracker::Tracker;
+
+/// The serial that is meant: that of the command line, else of the configuration, else
+/// `ANDROID_SERIAL`.
+#[must_use]
+pub fn wanted_serial(option: Option<&str>, config: Option<&str>) -> Option<String> {
+    let variable = std::env::var("ANDROID_SERIAL").ok();
+    let all = [option.map(str::to_owned), config.map(str::to_owned), variable];
+    all.into_iter().flatten().find(|serial| !serial.is_empty())
+}

@@ -1,0 +1,99 @@
+//! Streams to records: the frames of one process, live or from its file, with original names, into
+//! an `Observer`.
+
+pub mod malloc_debug;
+pub mod stream;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use memgate_analysis::{Observer, ProcessRecord};
+use memgate_wire::Frame;
+use memgate_wire::spool::state;
+
+use self::malloc_debug::Listed;
+use crate::exit::chain;
+use crate::names::{Mappings, Renamer};
+
+/// What is wrong with a stream whose carrier could take no more.
+pub(super) const NO_ROOM: &str = "recording stopped: there was no room to write \
+                                  (a full disk, a limit of file sizes or memory, or a folder out of reach since)";
+
+/// Records by the name of their stream.
+pub type Records = BTreeMap<String, ProcessRecord>;
+
+/// One stream that is read: frames in, a record out.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    observer: Observer,
+    names: Renamer,
+    listed: Listed,
+}
+
+impl Reading {
+    pub(crate) fn new(names: Renamer) -> Self {
+        Self { observer: Observer::new(), names, listed: Listed::default() }
+    }
+
+    /// A frame, from whichever side it comes.
+    pub(crate) fn push(&mut self, frame: Frame, t_ns: u64) {
+        let Self { observer, names, listed } = self;
+        listed.frame(names.frame(frame), |frame| match frame {
+            Frame::OsSample(_) => observer.push_os(frame, t_ns),
+            frame => observer.push(frame, t_ns),
+        });
+        if let Some(why) = names.complaint().or_else(|| listed.complaint()) {
+            observer.damage(why);
+        }
+    }
+
+    /// The stream is damaged.
+    pub(crate) fn damage(&mut self, what: impl Into<String>) {
+        self.observer.damage(what);
+    }
+
+    /// The record so far.
+    pub(crate) fn record(&self) -> &ProcessRecord {
+        self.observer.record()
+    }
+
+    /// The record, at the end of the stream.
+    pub(crate) fn end(&mut self) -> ProcessRecord {
+        std::mem::take(&mut self.observer).into_record()
+    }
+}
+
+/// The record of a whole stream. Never fails: what is wrong with the stream is part of the record.
+#[must_use]
+pub fn read_record(path: &Path, names: &Arc<Mappings>) -> ProcessRecord {
+    let mut reading = Reading::new(names.renamer_of(path));
+    match stream::read_process(path, |frame, t_ns| reading.push(frame, t_ns)) {
+        Ok(end) => match end.state {
+            state::FULL => reading.damage(NO_ROOM),
+            state::STOPPED if reading.record().errors.is_empty() => {
+                reading.damage("recording stopped early".to_owned());
+            }
+            _ => {}
+        },
+        Err(why) => reading.damage(format!("failed to {}", chain(&why))),
+    }
+    reading.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_stream_gives_a_damaged_record() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("1-1.mgf");
+        std::fs::write(&path, [7; 64]).unwrap();
+        let names = Arc::default();
+        let record = read_record(&path, &names);
+        assert!(record.hello.is_none());
+        assert!(record.damaged.unwrap().contains("1-1.mgf"), "the damage names its file");
+        assert!(read_record(&folder.path().join("none.mgf"), &names).damaged.is_some());
+    }
+}

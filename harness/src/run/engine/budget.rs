@@ -1,0 +1,100 @@
+//! The time in which the suspects of a suite are run again (`measure.confirm_budget`).
+//!
+//! Each takes what it needs, at most its share of what is left; so that what the first ones do not
+//! use is there for the others. What it leaves open is counted, and told.
+
+use std::time::{Duration, Instant};
+
+/// Without a time in the configuration: so many times what the suite took, and this at least.
+const FACTOR: u32 = 10;
+const LEAST: Duration = Duration::from_secs(60);
+/// A share is no shorter: what grows is watched for up to so long before anything is said of it.
+const LEAST_OF_TEST: Duration = Duration::from_secs(6);
+/// What is left is of no use to a further test if it is shorter.
+const OF_NO_USE: Duration = Duration::from_secs(2);
+
+/// What is left of it.
+#[derive(Debug)]
+pub(in crate::run) struct Budget {
+    whole: Duration,
+    began: Instant,
+    left_open: usize,
+}
+
+impl Budget {
+    /// Begins now, for a suite that took so many seconds.
+    pub(in crate::run) fn of(configured: Option<Duration>, screened_s: f64) -> Self {
+        let own = Duration::try_from_secs_f64(screened_s).unwrap_or_default();
+        let whole = configured.unwrap_or_else(|| own.saturating_mul(FACTOR).max(LEAST));
+        Self { whole, began: Instant::now(), left_open: 0 }
+    }
+
+    fn left(&self) -> Duration {
+        self.whole.saturating_sub(self.began.elapsed())
+    }
+
+    /// What one of so many tests may take; `None`: too little is left.
+    pub(in crate::run) fn share(&self, tests: usize) -> Option<Duration> {
+        share(self.left(), tests)
+    }
+
+    /// One more is left open; `how`, for the reader.
+    pub(in crate::run) fn leaves_open(&mut self, how: &str) -> String {
+        self.left_open += 1;
+        format!("the time to confirm is {} s (measure.confirm_budget): {how}", self.seconds())
+    }
+
+    /// What it has left open, in words, if anything.
+    pub(in crate::run) fn left_open(&self) -> Option<String> {
+        (self.left_open > 0).then(|| {
+            format!(
+                "{} unconfirmed, because {} s were not enough to repeat all suspects; \
+                 measure.confirm_budget gives them more",
+                self.left_open,
+                self.seconds()
+            )
+        })
+    }
+
+    fn seconds(&self) -> f64 {
+        (self.whole.as_secs_f64() * 10.0).round() / 10.0
+    }
+}
+
+fn share(left: Duration, tests: usize) -> Option<Duration> {
+    let share = left / u32::try_from(tests.max(1)).unwrap_or(u32::MAX);
+    (left >= OF_NO_USE).then(|| share.max(LEAST_OF_TEST).min(left))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn seconds(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[test]
+    fn without_a_configured_time_it_is_ten_times_the_suite_s_own_and_a_minute_at_least() {
+        assert_eq!(Budget::of(None, 0.04).whole, seconds(60));
+        assert_eq!(Budget::of(None, 30.0).whole, seconds(300));
+        assert_eq!(Budget::of(Some(seconds(5)), 30.0).whole, seconds(5));
+        assert_eq!(Budget::of(None, f64::NAN).whole, seconds(60));
+    }
+
+    #[test]
+    fn what_is_left_is_shared_by_the_tests_that_are_open() {
+        for (left, tests, want) in [(60, 2, Some(30)), (60, 500, Some(6)), (3, 2, Some(3)), (1, 1, None)] {
+            assert_eq!(share(seconds(left), tests), want.map(seconds), "{left} s for {tests}");
+        }
+    }
+
+    #[test]
+    fn what_it_leaves_open_is_told() {
+        let mut budget = Budget::of(Some(seconds(5)), 1.0);
+        assert_eq!(budget.left_open(), None);
+        let why = budget.leaves_open("it was over before its turn");
+        assert_eq!(why, "the time to confirm is 5 s (measure.confirm_budget): it was over before its turn");
+        assert!(budget.left_open().unwrap().starts_with("1 unconfirmed, because 5 s were not enough"));
+    }
+}

@@ -1,0 +1,55 @@
+//! What every command of a run needs, and why a run is over before its end.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::interrupt::Interrupts;
+use super::kept::KeptFiles;
+use crate::exit::ExpectedError;
+use crate::names::Mappings;
+use crate::output::Console;
+use crate::plan::Plan;
+use crate::session::Session;
+
+/// What every command of a run needs.
+#[derive(Debug)]
+pub(in crate::run) struct Context<'a> {
+    pub(in crate::run) plan: &'a Plan,
+    pub(in crate::run) session: &'a Session,
+    pub(in crate::run) console: &'a Console,
+    /// The agent's library.
+    pub(in crate::run) agent: &'a Path,
+    /// Folder with the jars of its Java part, where a suite needs them.
+    pub(in crate::run) jars: Option<&'a Path>,
+    pub(in crate::run) interrupts: &'a mut Interrupts,
+    /// Time between two samples.
+    pub(in crate::run) interval: Duration,
+    /// Original names of Java programs that were renamed.
+    pub(in crate::run) names: Arc<Mappings>,
+    /// Files of libraries that leak.
+    pub(in crate::run) kept: Arc<KeptFiles>,
+}
+
+impl Context<'_> {
+    /// The same, for one of several runs at once: each hears of an interruption by itself.
+    pub(in crate::run) fn interrupted_by<'b>(&'b self, interrupts: &'b mut Interrupts) -> Context<'b> {
+        let (names, kept) = (Arc::clone(&self.names), Arc::clone(&self.kept));
+        Context { interrupts, names, kept, ..*self }
+    }
+}
+
+/// Why a run is over before its end.
+#[derive(Debug)]
+pub(in crate::run) enum Stopped {
+    /// By the user. Everything that was recorded is in the session.
+    Interrupted,
+    /// By an error.
+    Failed(ExpectedError),
+}
+
+impl From<ExpectedError> for Stopped {
+    fn from(error: ExpectedError) -> Self {
+        Self::Failed(error)
+    }
+}

@@ -1,0 +1,206 @@
+//! The recorder's side of a run: turns frames into records as they come, tells the run what
+//! happens, gives orders.
+//!
+//! Data flow: recorder thread of a process → [`Follower`] (its `Observer`, its [`Orders`]) →
+//! [`Seen`] through a channel → `board`. A boundary is never held up by the run: only the orders
+//! are decided on the recorder's thread.
+
+use std::sync::Arc;
+
+use memgate_analysis::ProcessRecord;
+use memgate_wire::spool::order;
+use memgate_wire::{Boundary, BoundaryKind, Frame, ProcessRole};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::names::Mappings;
+use crate::reading::{NO_ROOM, Reading};
+use crate::recorder::{End, Follow, Observe, Process, ProcessEnd, ProcessKey};
+
+/// Something happened in a process.
+#[derive(Debug)]
+pub(in crate::run) enum Seen {
+    /// It began to record.
+    Started(Box<Process>),
+    /// A test began.
+    TestBegan { key: ProcessKey, test: String },
+    /// A test ended, with so many allocations of its own alive.
+    TestEnded { key: ProcessKey, survivors: u64 },
+    /// Its stream ended.
+    Ended { key: ProcessKey, record: Box<ProcessRecord> },
+}
+
+/// Decides what a process is told at the end of a test.
+pub(in crate::run) trait Orders: Send {
+    /// Bits of [`order`]. `record` holds the window that ends here.
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32;
+}
+
+/// Makes the orders for a process that begins to record.
+pub(in crate::run) type MakeOrders = Box<dyn Fn(&Process) -> Box<dyn Orders> + Send + Sync>;
+
+/// Orders for the programs of a run; what forks off them is told nothing.
+pub(in crate::run) fn of_programs<T: Orders + 'static>(
+    make: impl Fn(&Process) -> T + Send + Sync + 'static,
+) -> MakeOrders {
+    Box::new(move |process| match process.hello.role {
+        ProcessRole::Main => Box::new(make(process)),
+        ProcessRole::ForkChild => Box::new(Settle::new(false)),
+    })
+}
+
+/// Watches every process of a run.
+pub(in crate::run) struct Watch {
+    pub(in crate::run) seen: UnboundedSender<Seen>,
+    pub(in crate::run) orders: MakeOrders,
+    pub(in crate::run) names: Arc<Mappings>,
+}
+
+impl Observe for Watch {
+    fn started(&self, process: &Process) -> Box<dyn Follow> {
+        // The run may have ended by an error: then nobody listens, here and below.
+        drop(self.seen.send(Seen::Started(Box::new(process.clone()))));
+        let orders = (self.orders)(process);
+        let reading = Reading::new(self.names.renamer());
+        Box::new(Follower { key: process.key, seen: self.seen.clone(), reading, orders })
+    }
+}
+
+struct Follower {
+    key: ProcessKey,
+    seen: UnboundedSender<Seen>,
+    reading: Reading,
+    orders: Box<dyn Orders>,
+}
+
+impl Follow for Follower {
+    fn frame(&mut self, frame: Frame, t_ns: u64) {
+        let news = match &frame {
+            Frame::Boundary(b) if b.kind == BoundaryKind::TestStart => {
+                Some(Seen::TestBegan { key: self.key, test: test_id(b) })
+            }
+            Frame::Boundary(b) if b.kind == BoundaryKind::TestEnd => {
+                Some(Seen::TestEnded { key: self.key, survivors: b.survivors })
+            }
+            _ => None,
+        };
+        self.reading.push(frame, t_ns);
+        if let Some(news) = news {
+            drop(self.seen.send(news));
+        }
+    }
+
+    fn orders(&mut self, boundary: &Boundary) -> u32 {
+        match boundary.kind {
+            BoundaryKind::TestEnd => self.orders.at_test_end(boundary, self.reading.record()),
+            _ => 0,
+        }
+    }
+
+    fn ended(&mut self, end: &ProcessEnd) {
+        let reading = &mut self.reading;
+        match (&end.damage, end.how) {
+            (Some(damage), _) => reading.damage(format!("failed to {damage}")),
+            (None, End::Full) => reading.damage(NO_ROOM),
+            (None, End::Stopped) if reading.record().errors.is_empty() => {
+                reading.damage("recording stopped early");
+            }
+            (None, End::Closed | End::Stopped | End::Died | End::Abandoned) => {}
+        }
+        let record = Box::new(reading.end());
+        drop(self.seen.send(Seen::Ended { key: self.key, record }));
+    }
+}
+
+/// `Suite.Test`, as GoogleTest prints it.
+fn test_id(boundary: &Boundary) -> String {
+    let Boundary { suite, test, .. } = boundary;
+    match (suite.is_empty(), test.is_empty()) {
+        (true, _) => test.clone(),
+        // A window over a whole test class.
+        (false, true) => suite.clone(),
+        (false, false) => format!("{suite}.{test}"),
+    }
+}
+
+/// Lets late frees happen: once for a test that left something while other threads ran.
+#[derive(Debug, Default)]
+pub(in crate::run) struct Settle {
+    enabled: bool,
+    /// The execution that was settled last; its second boundary is final.
+    settled: Option<(String, u32)>,
+}
+
+impl Settle {
+    pub(in crate::run) fn new(enabled: bool) -> Self {
+        Self { enabled, settled: None }
+    }
+
+    /// Is this end of a test to be taken again?
+    pub(in crate::run) fn again(&mut self, boundary: &Boundary, record: &ProcessRecord) -> bool {
+        let execution = Some((test_id(boundary), boundary.iteration));
+        if !self.enabled || boundary.survivors == 0 || self.settled == execution || !has_threads(record) {
+            return false;
+        }
+        self.settled = execution;
+        true
+    }
+}
+
+impl Orders for Settle {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+        if self.again(boundary, record) { order::SETTLE } else { 0 }
+    }
+}
+
+/// Alone, a thread cannot free anything late. Where `/proc` does not show the process nobody knows:
+/// it may have threads.
+fn has_threads(record: &ProcessRecord) -> bool {
+    record.last_threads.len() != 1
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_wire::{AgentCost, Counters, ThreadEntry};
+
+    use super::*;
+
+    fn end_of(test: &str, iteration: u32, survivors: u64) -> Boundary {
+        Boundary {
+            sequence: 2,
+            kind: BoundaryKind::TestEnd,
+            suite: "A".into(),
+            test: test.into(),
+            iteration,
+            outcome: None,
+            thread_id: 1,
+            open_tests: 1,
+            counters: Counters::default(),
+            survivors,
+            snapshot_parts: 0,
+            cost: AgentCost::default(),
+        }
+    }
+
+    fn with_threads(count: u32) -> ProcessRecord {
+        let thread = |id| ThreadEntry { id, name: "t".into(), waits_in: String::new() };
+        let mut record = ProcessRecord::default();
+        record.last_threads = (0..count).map(thread).collect();
+        record
+    }
+
+    #[test]
+    fn a_test_settles_once_and_only_where_a_late_free_is_possible() {
+        let mut settle = Settle::new(true);
+        for (boundary, threads, orders, why) in [
+            (end_of("b", 0, 0), 2, 0, "nothing is left"),
+            (end_of("b", 0, 1), 1, 0, "no other thread"),
+            (end_of("b", 0, 1), 2, order::SETTLE, "another thread may free it"),
+            (end_of("b", 0, 1), 2, 0, "it was settled already"),
+            (end_of("b", 1, 1), 2, order::SETTLE, "the next iteration"),
+            (end_of("c", 1, 1), 0, order::SETTLE, "threads unknown"),
+        ] {
+            assert_eq!(settle.at_test_end(&boundary, &with_threads(threads)), orders, "{why}");
+        }
+        assert_eq!(Settle::new(false).at_test_end(&end_of("b", 0, 1), &with_threads(2)), 0, "switched off");
+    }
+}

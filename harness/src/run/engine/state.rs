@@ -1,0 +1,372 @@
+//! What goes on in the processes of a run: which test is open since when, what is over. No clock,
+//! no process: times come in, decisions go out.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use memgate_analysis::ProcessRecord;
+use memgate_wire::{Hello, ProcessRole};
+
+use super::orders::Seen;
+use crate::recorder::{Process, ProcessKey};
+use crate::session::facts::{EndingFacts, ProcessFacts};
+
+/// What counts as one test, for its timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::run) enum Clocked {
+    /// What lies between its boundaries; and from the first test on what lies between two tests,
+    /// and behind the last one.
+    Test,
+    /// The whole process.
+    Process,
+    /// As `Test`; but there is one test only, and the time before and after it counts too.
+    Alone,
+}
+
+/// What comes of a test that takes too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::run) enum Limit {
+    /// memgate's own run: it is ended.
+    Ends(Duration),
+    /// The user's run: it is told, once, and goes on. Only what outlives the command is waited for
+    /// no longer.
+    Tells(Duration),
+}
+
+impl Limit {
+    pub(in crate::run) const fn duration(self) -> Duration {
+        match self {
+            Self::Ends(duration) | Self::Tells(duration) => duration,
+        }
+    }
+}
+
+/// A process in which a test takes too long.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::run) struct Overdue {
+    pub(in crate::run) key: ProcessKey,
+    /// What it is doing.
+    pub(in crate::run) what: String,
+    /// It is told, and goes on.
+    pub(in crate::run) goes_on: bool,
+}
+
+/// A process whose recording is over.
+#[derive(Debug)]
+pub(in crate::run) struct Finished {
+    /// Who it was.
+    pub(in crate::run) process: Process,
+    /// What it wrote.
+    pub(in crate::run) record: ProcessRecord,
+    /// How it ended, as far as is known by now.
+    pub(in crate::run) ending: EndingFacts,
+}
+
+impl Finished {
+    /// Its first frame.
+    pub(in crate::run) fn hello(&self) -> &Hello {
+        &self.process.hello
+    }
+
+    /// File name of its stream.
+    pub(in crate::run) fn stream(&self) -> String {
+        self.process.file.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// What the session keeps of it beside its stream.
+    pub(in crate::run) fn facts(&self) -> ProcessFacts {
+        ProcessFacts { stream: self.stream(), ending: self.ending, as_test: None }
+    }
+
+    /// Its environment, to start it again.
+    pub(in crate::run) fn environment(&self) -> Option<&Vec<(OsString, OsString)>> {
+        self.process.environ.as_ref()
+    }
+
+    /// A program of its own, not forked from a measured one.
+    pub(in crate::run) fn is_main(&self) -> bool {
+        self.hello().role == ProcessRole::Main
+    }
+}
+
+#[derive(Debug)]
+struct Live {
+    process: Process,
+    /// Since when it has been doing what it does.
+    since: Instant,
+    open: Option<String>,
+    /// A test has begun in it.
+    tested: bool,
+    /// It was told that this takes long.
+    told: bool,
+    /// Nobody waits for it any more.
+    timed_out: bool,
+}
+
+/// All processes of a run.
+#[derive(Debug)]
+pub(in crate::run) struct RunState {
+    clocked: Clocked,
+    limit: Limit,
+    /// The command that was started is over.
+    over: bool,
+    live: BTreeMap<ProcessKey, Live>,
+    finished: Vec<Finished>,
+    tests: u64,
+    with_survivors: u64,
+    newest: String,
+}
+
+impl RunState {
+    /// Nothing has happened yet.
+    pub(in crate::run) fn new(clocked: Clocked, limit: Limit) -> Self {
+        Self {
+            clocked,
+            limit,
+            over: false,
+            live: BTreeMap::new(),
+            finished: Vec::new(),
+            tests: 0,
+            with_survivors: 0,
+            newest: String::new(),
+        }
+    }
+
+    /// Takes note.
+    pub(in crate::run) fn note(&mut self, seen: Seen, now: Instant) {
+        match seen {
+            Seen::Started(process) => {
+                let live = Live {
+                    process: *process,
+                    since: now,
+                    open: None,
+                    tested: false,
+                    told: false,
+                    timed_out: false,
+                };
+                self.live.insert(live.process.key, live);
+            }
+            Seen::TestBegan { key, test } => {
+                self.newest.clone_from(&test);
+                self.with_live(key, |live| {
+                    live.open = Some(test);
+                    live.tested = true;
+                    live.told = false;
+                    live.since = now;
+                });
+            }
+            Seen::TestEnded { key, survivors } => {
+                let was_open = self.live.get(&key).is_some_and(|live| live.open.is_some());
+                // The second end of a test that settled is no second test.
+                if was_open {
+                    self.tests += 1;
+                    self.with_survivors += u64::from(survivors > 0);
+                }
+                self.with_live(key, |live| {
+                    live.open = None;
+                    live.since = now;
+                });
+            }
+            Seen::Ended { key, record } => self.ended(key, *record),
+        }
+    }
+
+    fn with_live(&mut self, key: ProcessKey, change: impl FnOnce(&mut Live)) {
+        if let Some(live) = self.live.get_mut(&key) {
+            change(live);
+        }
+    }
+
+    fn ended(&mut self, key: ProcessKey, record: ProcessRecord) {
+        let Some(live) = self.live.remove(&key) else { return };
+        let ending = if live.timed_out {
+            EndingFacts::TimedOut(self.limit.duration().as_secs_f64())
+        } else {
+            EndingFacts::Unknown
+        };
+        self.finished.push(Finished { process: live.process, record, ending });
+    }
+
+    fn deadline(&self, live: &Live) -> Option<Instant> {
+        let counts = match (self.limit, self.clocked) {
+            // How long the rest of the user's run takes is nobody's business.
+            (Limit::Tells(_), _) => live.open.is_some() && (!live.told || self.over),
+            (Limit::Ends(_), Clocked::Test) => live.tested,
+            (Limit::Ends(_), Clocked::Process | Clocked::Alone) => {
+                live.process.hello.role == ProcessRole::Main
+            }
+        };
+        (counts && !live.timed_out).then(|| live.since.checked_add(self.limit.duration())).flatten()
+    }
+
+    /// The command has ended; what it left running may not.
+    pub(in crate::run) const fn command_ended(&mut self) {
+        self.over = true;
+    }
+
+    /// When the next test will have taken too long.
+    pub(in crate::run) fn next_deadline(&self) -> Option<Instant> {
+        self.live.values().filter_map(|live| self.deadline(live)).min()
+    }
+
+    /// Processes in which a test has taken too long, each once.
+    pub(in crate::run) fn overdue(&mut self, now: Instant) -> Vec<Overdue> {
+        let late: Vec<ProcessKey> = self
+            .live
+            .iter()
+            .filter(|(_, live)| self.deadline(live).is_some_and(|deadline| deadline <= now))
+            .map(|(key, _)| *key)
+            .collect();
+        let mut overdue = Vec::new();
+        let goes_on = matches!(self.limit, Limit::Tells(_)) && !self.over;
+        for key in late {
+            self.with_live(key, |live| {
+                live.told = true;
+                live.timed_out = !goes_on;
+                let what = live.open.clone().unwrap_or_else(|| live.process.hello.executable.clone());
+                overdue.push(Overdue { key, what, goes_on });
+            });
+        }
+        overdue
+    }
+
+    /// Is a test open in some process?
+    pub(in crate::run) fn has_open_tests(&self) -> bool {
+        self.live.values().any(|live| live.open.is_some() && !live.timed_out)
+    }
+
+    /// Tests that are over.
+    pub(in crate::run) const fn tests(&self) -> u64 {
+        self.tests
+    }
+
+    /// What runs now, and the verdict so far.
+    pub(in crate::run) fn status(&self) -> String {
+        match self.with_survivors {
+            0 => self.newest.clone(),
+            n => format!("{} ({n} with survivors)", self.newest),
+        }
+    }
+
+    /// Everything that is over, in the order it began to record.
+    pub(in crate::run) fn into_finished(mut self) -> Vec<Finished> {
+        self.finished.sort_by_key(|finished| finished.process.key);
+        self.finished
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_wire::Runtime;
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    fn process(key: u64, role: ProcessRole) -> Seen {
+        let hello = Hello {
+            wire_version: 1,
+            agent_version: String::new(),
+            pid: 7,
+            parent_pid: 1,
+            abi: String::new(),
+            pointer_bytes: 8,
+            runtime: Runtime::Native,
+            role,
+            executable: "/b/tests".into(),
+            arguments: Vec::new(),
+            working_directory: "/".into(),
+            realtime_offset_ns: 0,
+            capabilities: Vec::new(),
+            blind: None,
+            label: String::new(),
+        };
+        let file = format!("/s/{key}-1.mgf").into();
+        Seen::Started(Box::new(Process { key: ProcessKey(key), file, hello, environ: None, visible: true }))
+    }
+
+    fn began(key: u64, test: &str) -> Seen {
+        Seen::TestBegan { key: ProcessKey(key), test: test.into() }
+    }
+
+    fn ended(key: u64) -> Seen {
+        Seen::TestEnded { key: ProcessKey(key), survivors: 1 }
+    }
+
+    fn gone(key: u64) -> Seen {
+        Seen::Ended { key: ProcessKey(key), record: Box::default() }
+    }
+
+    #[test]
+    fn a_test_that_takes_too_long_is_overdue_once() {
+        let start = Instant::now();
+        let mut state = RunState::new(Clocked::Test, Limit::Ends(TIMEOUT));
+        state.note(process(1, ProcessRole::Main), start);
+        assert_eq!(state.next_deadline(), None, "no test is open");
+        state.note(began(1, "A.b"), start + Duration::from_secs(5));
+        assert_eq!(state.next_deadline(), Some(start + Duration::from_secs(65)));
+        assert!(state.overdue(start + Duration::from_secs(64)).is_empty());
+        let late = start + Duration::from_secs(65);
+        let told = |goes_on| [Overdue { key: ProcessKey(1), what: "A.b".to_owned(), goes_on }];
+        assert_eq!(state.overdue(late), told(false));
+        assert!(state.overdue(late).is_empty() && state.next_deadline().is_none());
+        assert!(!state.has_open_tests(), "nobody waits for it any more");
+        state.note(gone(1), late);
+        assert_eq!(state.into_finished()[0].ending, EndingFacts::TimedOut(60.0));
+    }
+
+    #[test]
+    fn a_test_of_the_users_run_is_told_once_and_given_up_when_the_command_is_over() {
+        let start = Instant::now();
+        let mut state = RunState::new(Clocked::Test, Limit::Tells(TIMEOUT));
+        state.note(process(1, ProcessRole::Main), start);
+        state.note(began(1, "A.a"), start);
+        state.note(ended(1), start);
+        assert_eq!(state.next_deadline(), None, "what lies between its tests is the build's");
+        state.note(began(1, "A.b"), start);
+        let late = start + TIMEOUT;
+        let told = |goes_on| [Overdue { key: ProcessKey(1), what: "A.b".to_owned(), goes_on }];
+        assert_eq!(state.overdue(late), told(true));
+        assert!(state.overdue(late).is_empty() && state.next_deadline().is_none(), "once");
+        assert!(state.has_open_tests(), "it is waited for");
+        state.command_ended();
+        assert_eq!(state.overdue(late), told(false), "nobody else ends what the command left running");
+        assert!(!state.has_open_tests());
+        state.note(gone(1), late);
+        assert_eq!(state.into_finished()[0].ending, EndingFacts::TimedOut(60.0));
+    }
+
+    #[test]
+    fn a_process_as_the_test_is_clocked_from_its_start_but_its_children_are_not() {
+        let start = Instant::now();
+        let mut state = RunState::new(Clocked::Process, Limit::Ends(TIMEOUT));
+        state.note(process(2, ProcessRole::ForkChild), start);
+        assert_eq!(state.next_deadline(), None);
+        state.note(process(1, ProcessRole::Main), start);
+        assert_eq!(state.next_deadline(), Some(start + TIMEOUT));
+        assert_eq!(state.overdue(start + TIMEOUT)[0].what, "/b/tests");
+    }
+
+    #[test]
+    fn a_test_that_settles_counts_once() {
+        let now = Instant::now();
+        let mut state = RunState::new(Clocked::Test, Limit::Ends(TIMEOUT));
+        state.note(process(1, ProcessRole::Main), now);
+        for seen in [began(1, "A.b"), ended(1), ended(1), began(1, "A.c"), ended(1)] {
+            state.note(seen, now);
+        }
+        assert_eq!((state.tests(), state.status()), (2, "A.c (2 with survivors)".to_owned()));
+    }
+
+    #[test]
+    fn processes_are_given_back_in_the_order_they_began() {
+        let now = Instant::now();
+        let mut state = RunState::new(Clocked::Test, Limit::Ends(TIMEOUT));
+        for seen in [process(1, ProcessRole::Main), process(2, ProcessRole::ForkChild), gone(2), gone(1)] {
+            state.note(seen, now);
+        }
+        let streams: Vec<String> = state.into_finished().iter().map(Finished::stream).collect();
+        assert_eq!(streams, ["1-1.mgf", "2-1.mgf"]);
+    }
+}

@@ -1,0 +1,279 @@
+//! Runs one command with the agent inside and follows it to its end: the common half of screening
+//! and confirming.
+//!
+//! Data flow: [`Job`] → child process and recorder → [`RunState`] → [`Done`]. Three things end a run
+//! early: in memgate's own runs a test that takes too long ends its process, the user's signal ends
+//! everything, and a command that cannot be started is the user's to mend.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use memgate_launch::{Ended, Exit, Launch, LaunchError, Running};
+use memgate_wire::{OsSample, ThreadEntry};
+use tokio::sync::mpsc;
+use tokio::task::block_in_place;
+
+use super::context::{Context, Stopped};
+use super::orders::{MakeOrders, Seen, Settle, Watch};
+use super::state::{Clocked, Finished, Limit, Overdue, RunState};
+use crate::device::{AgentOptions, with_agent};
+use crate::exit::{ExpectedError, chain};
+use crate::output::Console;
+use crate::recorder::{self, ProcessKey, Recorder};
+use crate::session::facts::EndingFacts;
+
+/// How often progress is looked at.
+const TICK: Duration = Duration::from_millis(250);
+/// How long processes get to end by themselves after the user's first signal.
+const GRACE: Duration = Duration::from_secs(10);
+/// Threads named where a test hung.
+const SHOWN_THREADS: usize = 8;
+
+/// One command.
+pub(in crate::run) struct Job {
+    launch: Launch,
+    pub(in crate::run) options: AgentOptions,
+    /// Is the agent preloaded? Else `launch` names it already, as Java virtual machines want it.
+    preload: bool,
+    orders: MakeOrders,
+    clocked: Clocked,
+    limit: Limit,
+}
+
+impl Job {
+    /// A command with the agent preloaded, whose tests are told nothing at their ends.
+    pub(in crate::run) fn new(launch: Launch, options: AgentOptions, clocked: Clocked, limit: Limit) -> Self {
+        let orders: MakeOrders = Box::new(|_| Box::new(Settle::new(false)));
+        Self { launch, options, preload: true, orders, clocked, limit }
+    }
+
+    /// With orders at the ends of its tests.
+    pub(in crate::run) fn with(self, orders: MakeOrders) -> Self {
+        Self { orders, ..self }
+    }
+
+    /// Of virtual machines that load the agent by themselves.
+    pub(in crate::run) fn loaded(self) -> Self {
+        Self { preload: false, ..self }
+    }
+}
+
+/// A command that has ended.
+#[derive(Debug)]
+pub(in crate::run) struct Done {
+    pub(in crate::run) ended: Ended,
+    /// Processes that were measured, in the order they began.
+    pub(in crate::run) finished: Vec<Finished>,
+    pub(in crate::run) elapsed: Duration,
+    /// What the recorder could not do.
+    pub(in crate::run) problems: Vec<String>,
+}
+
+/// Runs `job`; `show` is called now and then.
+pub(in crate::run) async fn supervise(
+    context: &mut Context<'_>,
+    job: Job,
+    show: &mut dyn FnMut(&RunState),
+) -> Result<Done, Stopped> {
+    let Job { mut launch, options, preload, orders, clocked, limit } = job;
+    let (sender, seen) = mpsc::unbounded_channel();
+    if preload {
+        with_agent(&mut launch, context.agent, &options).map_err(|why| ExpectedError::failed(&why))?;
+    }
+    let recorder_options = recorder::Options {
+        interval: context.interval,
+        wait: options.wait,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let watch = Arc::new(Watch { seen: sender, orders, names: Arc::clone(&context.names) });
+    let recorder = Recorder::start(&options.directory, recorder_options, watch)
+        .map_err(|why| ExpectedError::failed(&why))?;
+    let started = Instant::now();
+    let program = launch.program.clone();
+    let running = launch.start().map_err(|why| cannot_start(&program, &why))?;
+    // Repeats its test until it is told to: one from which nothing comes would do so for ever.
+    let repeats = preload && clocked == Clocked::Alone;
+    let state = RunState::new(clocked, limit);
+    let unseen_since = repeats.then_some(started);
+    let timeout = limit.duration();
+    let ends = matches!(limit, Limit::Ends(_));
+    let recorder = Some(recorder);
+    let mut following = Following { running, recorder, seen, state, timeout, ends, unseen_since };
+    let ended = match following.follow(context, show).await {
+        Ok(ended) => ended,
+        Err(stopped) => {
+            following.end_recording();
+            return Err(stopped);
+        }
+    };
+    let pid = following.running.pid();
+    let problems = following.end_recording();
+    let mut finished = following.state.into_finished();
+    for process in finished.iter_mut().filter(|p| p.hello().pid == pid && p.ending == EndingFacts::Unknown) {
+        process.ending = match ended.exit {
+            Exit::Code(code) => EndingFacts::Exited(code),
+            Exit::Signal { number, .. } => EndingFacts::Signalled(number),
+        };
+    }
+    Ok(Done { ended, finished, elapsed: started.elapsed(), problems })
+}
+
+struct Following {
+    running: Running,
+    recorder: Option<Recorder>,
+    seen: mpsc::UnboundedReceiver<Seen>,
+    state: RunState,
+    timeout: Duration,
+    /// Is what takes longer ended?
+    ends: bool,
+    /// Since when nothing has come from a process that ends only when it is told to.
+    unseen_since: Option<Instant>,
+}
+
+impl Following {
+    /// Until the command has ended and no test is open any more in what it left running.
+    async fn follow(
+        &mut self,
+        context: &mut Context<'_>,
+        show: &mut dyn FnMut(&RunState),
+    ) -> Result<Ended, Stopped> {
+        let mut ticks = tokio::time::interval(TICK);
+        let mut ended = None;
+        loop {
+            let deadline = self.state.next_deadline().or_else(|| self.unseen_deadline());
+            tokio::select! {
+                Some(seen) = self.seen.recv() => self.note(seen),
+                end = self.running.wait(), if ended.is_none() => {
+                    ended = Some(end.map_err(|why| ExpectedError::failed(&why))?);
+                    self.state.command_ended();
+                }
+                () = at(deadline) => self.end_overdue(context.console),
+                () = context.interrupts.next() => {
+                    self.end_by_user(context).await;
+                    return Err(Stopped::Interrupted);
+                }
+                _ = ticks.tick() => show(&self.state),
+            }
+            if let Some(ended) = ended.take_if(|_| !self.state.has_open_tests()) {
+                return Ok(ended);
+            }
+        }
+    }
+
+    fn note(&mut self, seen: Seen) {
+        let now = Instant::now();
+        self.state.note(seen, now);
+        self.unseen_since = self.unseen_since.map(|_| now);
+    }
+
+    /// No process is known to live: it never said hello, or could not go on recording.
+    fn unseen_deadline(&self) -> Option<Instant> {
+        self.unseen_since?.checked_add(self.timeout)
+    }
+
+    fn end_overdue(&mut self, console: &Console) {
+        let unseen = self.state.next_deadline().is_none().then(|| self.unseen_deadline()).flatten();
+        if unseen.is_some_and(|deadline| deadline <= Instant::now()) {
+            self.unseen_since = None;
+            console.warning(&format!(
+                "nothing was recorded for {} s from a test that is repeated: it is ended",
+                self.timeout.as_secs_f64()
+            ));
+            self.running.kill();
+        }
+        for Overdue { key, what, goes_on } in self.state.overdue(Instant::now()) {
+            let Some(recorder) = &self.recorder else { return };
+            let stands = block_in_place(|| recorder.capture(key));
+            let more = if goes_on { "; it goes on: memgate ends nothing in a run of yours" } else { "" };
+            console.warning(&format!(
+                "{what} has not ended after {} s{}{more}",
+                self.timeout.as_secs_f64(),
+                where_it_hangs(stands.as_ref())
+            ));
+            if self.ends {
+                self.kill(key);
+            }
+        }
+    }
+
+    /// The process alone, so that the rest of the tree goes on; the whole group where only that is
+    /// possible.
+    fn kill(&self, key: ProcessKey) {
+        let killed = self.recorder.as_ref().is_some_and(|recorder| recorder.kill(key));
+        if !killed {
+            self.running.kill();
+        }
+    }
+
+    async fn end_by_user(&mut self, context: &mut Context<'_>) {
+        context.console.line("stopping the tests; once more kills them");
+        let patient = tokio::select! {
+            _ = self.running.stop(GRACE) => true,
+            () = context.interrupts.next() => false,
+        };
+        if !patient {
+            self.running.kill();
+        }
+    }
+
+    /// What is written by now is read, and the board knows all of it.
+    fn end_recording(&mut self) -> Vec<String> {
+        let Some(recorder) = self.recorder.take() else { return Vec::new() };
+        let summary = block_in_place(|| recorder.stop());
+        while let Ok(seen) = self.seen.try_recv() {
+            self.state.note(seen, Instant::now());
+        }
+        summary.problems
+    }
+}
+
+/// Never, where there is no such time.
+pub(in crate::run) async fn at(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Where the threads of a process stand, as one line's end.
+fn where_it_hangs(sample: Option<&OsSample>) -> String {
+    let Some(sample) = sample.filter(|sample| !sample.threads.is_empty()) else { return String::new() };
+    let stands = |thread: &ThreadEntry| {
+        let place = if thread.waits_in.is_empty() { "running" } else { &thread.waits_in };
+        format!("{} ({place})", thread.name)
+    };
+    let mut shown: Vec<String> = sample.threads.iter().take(SHOWN_THREADS).map(stands).collect();
+    let more = sample.threads.len().saturating_sub(SHOWN_THREADS);
+    if more > 0 {
+        shown.push(format!("{more} more"));
+    }
+    format!("; its threads: {}", shown.join(", "))
+}
+
+fn cannot_start(program: &Path, why: &LaunchError) -> ExpectedError {
+    let reason = match why {
+        LaunchError::Start { source, .. } => source.to_string(),
+        other => chain(other),
+    };
+    ExpectedError::Program { program: program.display().to_string(), why: reason, hint: String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hang_is_told_with_the_place_of_every_thread() {
+        let thread =
+            |name: &str, waits_in: &str| ThreadEntry { id: 1, name: name.into(), waits_in: waits_in.into() };
+        let sample = OsSample {
+            threads: vec![thread("main", "futex_do_wait"), thread("spin", "")],
+            ..OsSample::default()
+        };
+        assert_eq!(where_it_hangs(Some(&sample)), "; its threads: main (futex_do_wait), spin (running)");
+        let many = OsSample { threads: vec![thread("t", ""); 10], ..OsSample::default() };
+        assert!(where_it_hangs(Some(&many)).ends_with("t (running), 2 more"));
+        assert_eq!(where_it_hangs(None), "");
+    }
+}

@@ -1,0 +1,173 @@
+//! One test of a screened process, repeated in a process of its own.
+
+use std::time::{Duration, Instant};
+
+use memgate_analysis::{Confirmation, HuntTime, Next, ProcessRecord, Window};
+use memgate_launch::Launch;
+use memgate_wire::spool::order;
+use memgate_wire::{Boundary, Outcome, setup};
+
+use super::listing::AllTests;
+use crate::device::Detail;
+use crate::exit::ExpectedError;
+use crate::run::engine::{
+    Clocked, Context, Done, Finished, Job, Limit, Orders, RunState, Settle, Stopped, cannot_run_again,
+    elapsed, of_programs, options_of, silent, supervise,
+};
+use crate::run::runners::framework::Suite;
+use crate::session::facts::ConfirmationFacts;
+use crate::session::label::Label;
+use crate::suite::gtest::{self, Repeat};
+
+/// How long a test is repeated.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Lasts {
+    /// Until it is known whether it leaks, and no longer than this, if it ran as often as the policy
+    /// asks for.
+    NoLonger(Duration),
+    /// For its share of a hunt.
+    Hunt(HuntTime),
+}
+
+/// Runs one test of the process `record`, alone and again and again. Or why it cannot be.
+pub(super) async fn alone(
+    context: &mut Context<'_>,
+    suite: &Suite,
+    (test, record): (&str, usize),
+    all: &mut AllTests,
+    lasts: Lasts,
+    show: &mut dyn FnMut(&RunState),
+) -> Result<Result<Done, ConfirmationFacts>, Stopped> {
+    let Some(process) = suite.processes.get(record) else {
+        return Ok(Err(ConfirmationFacts::Broken("the process it ran in is not known".to_owned())));
+    };
+    let Some(repeated) = to_repeat(test, &process.record) else {
+        let why = "no test of its suite passed, with which it could be repeated";
+        return Ok(Err(ConfirmationFacts::Impossible(why.to_owned())));
+    };
+    let all = all.of(record, process).await;
+    let filter = match gtest::filter_for(&repeated, all) {
+        Ok(filter) => filter,
+        Err(why) => return Ok(Err(ConfirmationFacts::Impossible(format!("failed to {why}")))),
+    };
+    repeat(context, (suite, process), (test, &filter), lasts, show).await
+}
+
+/// Repeats what `filter` selects of a process, for the sake of `test`. Or why it cannot be.
+pub(super) async fn repeat(
+    context: &mut Context<'_>,
+    (suite, process): (&Suite, &Finished),
+    (test, filter): (&str, &str),
+    lasts: Lasts,
+    show: &mut dyn FnMut(&RunState),
+) -> Result<Result<Done, ConfirmationFacts>, Stopped> {
+    let Some(environment) = process.environment() else {
+        let why = "the environment it ran in cannot be read (another process namespace?)";
+        return Ok(Err(ConfirmationFacts::Impossible(why.to_owned())));
+    };
+    let launch = silent(gtest::confirm(process.hello(), Some(environment), filter, Repeat::Forever));
+    let job = job(context, suite, (test, lasts), &process.hello().executable, launch);
+    match supervise(context, job, show).await {
+        Ok(done) => Ok(Ok(done)),
+        Err(Stopped::Failed(gone @ ExpectedError::Program { .. })) => {
+            Ok(Err(ConfirmationFacts::Impossible(cannot_run_again(&gone))))
+        }
+        Err(stopped) => Err(stopped),
+    }
+}
+
+/// The test that is repeated: a set-up runs with any of its suite, so that the shortest will do.
+fn to_repeat(test: &str, screened: &ProcessRecord) -> Option<String> {
+    let Some(suite) = setup::suite_of(test) else { return Some(test.to_owned()) };
+    let is_of_all = [setup::OF_ALL, setup::BEHIND_ALL].iter().any(|name| test == format!("{suite}.{name}"));
+    let passed = |w: &&Window| !w.is_setup() && w.outcome == Some(Outcome::Passed);
+    let of_suite = screened.windows.iter().filter(passed).filter(|w| is_of_all || w.suite == suite);
+    of_suite.min_by_key(|w| w.end_ns.saturating_sub(w.start_ns)).map(Window::id)
+}
+
+fn job(
+    context: &Context<'_>,
+    suite: &Suite,
+    (test, lasts): (&str, Lasts),
+    executable: &str,
+    launch: Launch,
+) -> Job {
+    let (name, test) = (suite.facts.name.clone(), test.to_owned());
+    let label = Label::Confirm { suite: name.clone(), test: test.clone() };
+    let mut options = options_of(context, executable, &label);
+    options.detail = Detail::Growth;
+    options.setup = setup::suite_of(&test).is_some().then(|| test.clone());
+    let (policy, settles) = (context.plan.policy.clone(), !context.plan.settle.is_zero());
+    let began = Instant::now();
+    let orders = of_programs(move |_| {
+        let confirmation = Confirmation::new(&policy, &name, &test);
+        let confirmation = match lasts {
+            Lasts::Hunt(time) => confirmation.hunting(time),
+            Lasts::NoLonger(_) => confirmation,
+        };
+        Confirming { confirmation, lasts, began, settle: Settle::new(settles) }
+    });
+    Job::new(launch, options, Clocked::Alone, Limit::Ends(suite.timeout)).with(orders)
+}
+
+/// Goes on until enough is known.
+struct Confirming {
+    confirmation: Confirmation,
+    lasts: Lasts,
+    /// When its process was started.
+    began: Instant,
+    settle: Settle,
+}
+
+impl Orders for Confirming {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+        if self.settle.again(boundary, record) {
+            return order::SETTLE;
+        }
+        let elapsed = match self.lasts {
+            Lasts::Hunt(_) => self.began.elapsed(),
+            Lasts::NoLonger(_) => elapsed(record),
+        };
+        let next = self.confirmation.observe(record, elapsed);
+        let is_over = matches!(self.lasts, Lasts::NoLonger(most) if elapsed >= most);
+        match next {
+            // What has begun is not left without an answer that a few executions more would give.
+            _ if is_over && self.confirmation.ran_its_least() => order::STOP,
+            Next::Continue | Next::Explain => 0,
+            Next::Stop => order::STOP,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_up_runs_again_with_the_shortest_test_of_its_suite_that_passed() {
+        let window = |suite: &str, test: &str, end_ns, outcome| Window {
+            suite: suite.to_owned(),
+            test: test.to_owned(),
+            end_ns,
+            outcome: Some(outcome),
+            ..Window::default()
+        };
+        let mut record = ProcessRecord::default();
+        record.windows = vec![
+            window("A", "long", 9, Outcome::Passed),
+            window("A", "failed", 1, Outcome::Failed),
+            window("A", "short", 3, Outcome::Passed),
+            window("A", "TearDownTestSuite()", 0, Outcome::Passed),
+            window("B", "shortest", 2, Outcome::Passed),
+        ];
+        for (id, with) in [
+            ("A.SetUpTestSuite()", Some("A.short")),
+            ("A.TearDownTestSuite()", Some("A.short")),
+            ("C.SetUpTestSuite()", None),
+            ("Environment.SetUp()", Some("B.shortest")),
+            ("A.failed", Some("A.failed")),
+        ] {
+            assert_eq!(to_repeat(id, &record).as_deref(), with, "{id}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Running tests again together: for suspects that alone do something else than among the tests
+//! they were screened with.
+//!
+//! Data flow: what came of confirming a suite → `analysis::company` names the tests that each such
+//! suspect needs → one process for all suspects of a screened process repeats them, in their order
+//! → facts of the suite.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use memgate_analysis::{Company, GatePolicy, Next, ProcessRecord, Suspect};
+use memgate_launch::Launch;
+use memgate_wire::spool::order;
+use memgate_wire::{Boundary, Outcome, setup};
+
+use super::listing::AllTests;
+use crate::device::Detail;
+use crate::run::engine::{
+    Budget, Clocked, Context, Done, Finished, Job, Limit, Orders, Settle, Stopped, elapsed, keep_output,
+    of_programs, options_of, silent, supervise,
+};
+use crate::run::runners::framework::Suite;
+use crate::session::facts::{ConfirmationFacts, ProcessFacts};
+use crate::session::label::Label;
+use crate::suite::gtest::{self, Repeat};
+
+/// The kernel takes no longer argument; a filter of so many names would be one.
+pub(super) const MOST_FILTER: usize = 100_000;
+
+/// Tests of one screened process that are repeated together.
+#[derive(Debug, Default)]
+struct Group {
+    /// In their order, up to the last that is needed.
+    tests: Vec<String>,
+    suspects: Vec<String>,
+}
+
+/// Repeats what needs company, once for every process of the screen.
+pub(super) async fn confirm(
+    context: &mut Context<'_>,
+    suite: &mut Suite,
+    all_tests: &mut AllTests,
+    suspects: &[Suspect],
+    budget: &mut Budget,
+    finished: &mut Vec<Finished>,
+) -> Result<(), Stopped> {
+    let groups = groups(context, suite, suspects, finished);
+    let mut open = groups.len();
+    for (index, group) in groups {
+        let count = group.tests.len();
+        let share = budget.share(open);
+        open -= 1;
+        if share.is_some() {
+            let names = names(&group.suspects);
+            context.console.line(&format!("confirming {names}, with the {count} tests around"));
+        }
+        let Some(process) = suite.processes.get(index) else { continue };
+        let all = all_tests.of(index, process).await;
+        let together = match share.map(|_| launch(process, &group, all)) {
+            None => Err(budget.leaves_open("it was over before they ran with the tests around them")),
+            Some(Err(why)) => Err(why),
+            Some(Ok(launch)) => {
+                // One that has begun takes what it needs: cut short it would tell nothing.
+                let job = job(context, suite, (&group, most(suite)), &process.hello().executable, launch);
+                let done = supervise(context, job, &mut |_| ()).await?;
+                let output = keep_output(context, "company", &done)?;
+                outcome(&context.plan.policy, done, &group, &output, finished)
+            }
+        };
+        for test in &group.suspects {
+            let Some(ConfirmationFacts::Repeated(alone)) = suite.facts.confirmations.remove(test) else {
+                continue;
+            };
+            let together = together.clone();
+            suite.facts.confirmations.insert(test.clone(), ConfirmationFacts::InCompany { alone, together });
+        }
+    }
+    Ok(())
+}
+
+fn names(suspects: &[String]) -> String {
+    match suspects {
+        [one] => one.clone(),
+        many => format!("{} tests", many.len()),
+    }
+}
+
+fn groups(
+    context: &Context<'_>,
+    suite: &Suite,
+    suspects: &[Suspect],
+    finished: &[Finished],
+) -> BTreeMap<usize, Group> {
+    let mut groups = BTreeMap::<usize, Group>::new();
+    for suspect in suspects.iter().filter(|suspect| setup::suite_of(&suspect.test).is_none()) {
+        let Some(ConfirmationFacts::Repeated(alone)) = suite.facts.confirmations.get(&suspect.test) else {
+            continue;
+        };
+        let screened = suite.processes.get(suspect.record).map(|process| &process.record);
+        let alone =
+            finished.iter().find(|process| process.stream() == alone.stream).map(|process| &process.record);
+        let (policy, name) = (&context.plan.policy, &suite.facts.name);
+        let tests = screened.zip(alone).and_then(|(screened, alone)| {
+            memgate_analysis::company(policy, name, &suspect.test, screened, alone)
+        });
+        let Some(tests) = tests else { continue };
+        let group = groups.entry(suspect.record).or_default();
+        group.suspects.push(suspect.test.clone());
+        // Each is the beginning of the same list.
+        if tests.len() > group.tests.len() {
+            group.tests = tests;
+        }
+    }
+    groups
+}
+
+/// Time for repeating tests of a suite together.
+pub(super) fn most(suite: &Suite) -> Duration {
+    Duration::from_secs(60).max(Duration::from_secs_f64(suite.facts.screened_s.max(0.0)) * 20)
+}
+
+fn launch(process: &Finished, group: &Group, all: &[String]) -> Result<Launch, String> {
+    let environment = process.environment().map(Vec::as_slice);
+    let filter = gtest::filter_for_all(&group.tests, all).map_err(|why| format!("failed to {why}"))?;
+    if filter.len() > MOST_FILTER {
+        return Err(format!("{} tests before it are too many to be selected together", group.tests.len()));
+    }
+    Ok(silent(gtest::confirm(process.hello(), environment, &filter, Repeat::Forever)))
+}
+
+fn job(
+    context: &Context<'_>,
+    suite: &Suite,
+    (group, most): (&Group, Duration),
+    executable: &str,
+    launch: Launch,
+) -> Job {
+    let label = Label::Company { suite: suite.facts.name.clone() };
+    let mut options = options_of(context, executable, &label);
+    options.detail = Detail::Growth;
+    let (policy, suspects) = (context.plan.policy.clone(), group.suspects.clone());
+    let settles = !context.plan.settle.is_zero();
+    let orders = of_programs(move |_| Together {
+        company: Company::new(&policy, &suspects, most),
+        settle: Settle::new(settles),
+    });
+    Job::new(launch, options, Clocked::Alone, Limit::Ends(suite.timeout)).with(orders)
+}
+
+/// Goes on until enough is known of each suspect.
+struct Together {
+    company: Company,
+    settle: Settle,
+}
+
+impl Orders for Together {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+        if self.settle.again(boundary, record) {
+            return order::SETTLE;
+        }
+        match self.company.observe(record, elapsed(record)) {
+            Next::Continue | Next::Explain => 0,
+            Next::Stop => order::STOP,
+        }
+    }
+}
+
+fn outcome(
+    policy: &GatePolicy,
+    done: Done,
+    group: &Group,
+    output: &str,
+    finished: &mut Vec<Finished>,
+) -> Result<ProcessFacts, String> {
+    let exit = done.ended.exit;
+    let ran = |process: &Finished| {
+        group.suspects.iter().any(|test| process.record.windows_of(test).next().is_some())
+    };
+    let Some(process) = done.finished.into_iter().find(|process| process.is_main() && ran(process)) else {
+        return Err(format!("with the tests around it, it did not run ({exit}; its output: {output})"));
+    };
+    let facts = process.facts();
+    let least = policy.warm_up.saturating_add(policy.iterations) as usize;
+    let ran = group.suspects.iter().map(|test| process.record.windows_of(test).count()).min().unwrap_or(0);
+    let failed = process.record.windows.iter().any(|window| window.outcome == Some(Outcome::Failed));
+    finished.push(process);
+    if ran < least && !failed {
+        return Err(format!("with the tests around it, it ran {ran} times only, {least} are needed"));
+    }
+    Ok(facts)
+}

@@ -1,0 +1,102 @@
+//! A GoogleTest executable whose boundaries cannot be seen (stripped and static): each test runs in
+//! processes of its own.
+
+use std::collections::BTreeMap;
+
+use memgate_model::BoundaryQuality;
+
+use super::listing::{LIST_TIMEOUT, is_disabled, listing};
+use crate::exit::chain;
+use crate::output::Progress;
+use crate::run::engine::{Context, Finished, Stopped, silent};
+use crate::run::runners::framework::{Framework, Suite, Unit};
+use crate::run::runners::process::{Work, lengths};
+use crate::session::facts::{ProcessFacts, problem};
+use crate::suite::gtest::{self, Repeat};
+
+/// Its tests have no boundaries, and the executable can run each in a process of its own.
+#[derive(Debug)]
+pub(in crate::run::runners) struct OneByOne;
+
+impl Framework for OneByOne {
+    async fn confirm(
+        context: &mut Context<'_>,
+        suites: Vec<(&mut Suite, &mut Self)>,
+    ) -> Result<Vec<Finished>, Stopped> {
+        let mut finished = Vec::new();
+        for (suite, _) in suites {
+            each(context, suite, &mut finished).await?;
+        }
+        Ok(finished)
+    }
+
+    fn candidates(&self, _: &Context<'_>, _: &Suite) -> Result<Vec<Unit>, String> {
+        Err("its tests have no boundaries".to_owned())
+    }
+}
+
+/// Gives every test processes of its own. The first processes of the suite, in which all of it
+/// ran, told nothing of single tests: they are replaced.
+async fn each(
+    context: &mut Context<'_>,
+    suite: &mut Suite,
+    finished: &mut Vec<Finished>,
+) -> Result<(), Stopped> {
+    let Some(process) = suite.processes.first() else { return Ok(()) };
+    let name = suite.facts.name.clone();
+    let all = match gtest::list_tests(listing(process), LIST_TIMEOUT).await {
+        Ok(all) => all,
+        Err(why) => {
+            let what = format!(
+                "its boundaries cannot be seen, and one process per test is not possible: failed to {}",
+                chain(&why)
+            );
+            suite.facts.problems.push(problem(&name, what, ""));
+            return Ok(());
+        }
+    };
+    let tests: Vec<&String> = all.iter().filter(|test| !is_disabled(test)).collect();
+    context.console.line(&format!(
+        "{name}: its boundaries cannot be seen, so each of {} tests gets processes of its own",
+        tests.len()
+    ));
+    let mut progress = Progress::of_silent_tests(context.console, &name, tests.len() as u64);
+    let (mut screened, mut confirmations) = (Vec::new(), BTreeMap::new());
+    for (done, test) in tests.iter().enumerate() {
+        let filter = match gtest::filter_for(test, &all) {
+            Ok(filter) => filter,
+            Err(why) => {
+                suite.facts.problems.push(problem(
+                    &name,
+                    format!("{test} is not measured: failed to {why}"),
+                    "",
+                ));
+                continue;
+            }
+        };
+        let environment = process.environment().map(Vec::as_slice);
+        let work = Work {
+            suite: &name,
+            test,
+            executable: &process.hello().executable,
+            end_of_main: false,
+            timeout: suite.timeout,
+            launch: &|n| silent(gtest::confirm(process.hello(), environment, &filter, Repeat::Times(n))),
+        };
+        let runs = lengths(context, &work, &mut |_| progress.update(done as u64, test)).await?;
+        screened.extend(
+            runs.runs
+                .first()
+                .map(|(_, first)| ProcessFacts { as_test: Some((*test).clone()), ..first.facts() }),
+        );
+        let (outcome, processes) = runs.into_facts();
+        confirmations.insert((*test).clone(), outcome);
+        finished.extend(processes);
+    }
+    drop(progress);
+    suite.facts.boundary = BoundaryQuality::Observed;
+    suite.facts.screen = screened;
+    suite.facts.confirmations = confirmations;
+    suite.processes.clear();
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! Each test in a process of its own, as below Android's Test Orchestrator: memgate starts them one
+//! by one itself, so that the agent and its options can be put back where the app's data is cleared
+//! in between.
+//!
+//! Data flow: the tests that the runner named → one run for each, held against its own result
+//! ([`once`]) → each that passed again, several times over in one process, and repeated there where
+//! it grows ([`repeat`]) → facts of the suite. Every process writes a stream of its own. What one
+//! test leaves to the next is not to be seen: its process is gone by then.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memgate_analysis::{ProcessRecord, screen_rounds};
+use memgate_config::Screen;
+use memgate_formats::instrumentation::TestResult;
+use memgate_wire::Outcome;
+
+use super::memory::Memory;
+use super::on_device::{Broken, OnDevice};
+use super::once::{self, Once};
+use super::repeat::{Alone, one};
+use super::rounds::{self, Rounds};
+use crate::output::Progress;
+use crate::run::engine::{Context, Finished, RunState, Stopped};
+use crate::run::runners::framework::Suite;
+use crate::session::facts::{ConfirmationFacts, JavaFacts, problem};
+use crate::suite::instrumentation::{Mode, Selection};
+
+/// What figures of such a run do not tell.
+pub(super) const LIMITS: &str =
+    "each test ran in a process of its own: figures are within a test, growth from test to test is not seen";
+
+/// What has a process of its own: a test, or a class of parameterised tests, which the runner
+/// chooses by their method alone.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    selection: Selection,
+    /// Its tests, as reports name them.
+    tests: BTreeSet<String>,
+}
+
+/// The parts of the tests that the runner named, in its order.
+fn parts(named: &[Selection]) -> Vec<Part> {
+    let is_plain = |test: &Option<String>| test.as_ref().is_some_and(|test| !test.contains('['));
+    let mixed: BTreeSet<&String> =
+        named.iter().filter(|test| !is_plain(&test.test)).map(|test| &test.class).collect();
+    let mut parts: Vec<Part> = Vec::new();
+    for test in named {
+        let selection = match mixed.contains(&test.class) {
+            true => Selection { class: test.class.clone(), test: None },
+            false => test.clone(),
+        };
+        match parts.iter_mut().find(|part| part.selection == selection) {
+            Some(part) => drop(part.tests.insert(test.id())),
+            None => parts.push(Part { selection, tests: BTreeSet::from([test.id()]) }),
+        }
+    }
+    parts
+}
+
+/// Runs each test once, as it is; gives the parts that can be repeated, too.
+pub(super) async fn once(
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
+    named: &[Selection],
+) -> Result<(Once, Vec<Part>), Broken> {
+    let console = context.console;
+    let cleared = if suite.planned.clear_data { ", with the app's data cleared before" } else { "" };
+    console.line(&format!("{}: each test in a process of its own{cleared}", suite.name));
+    let mut progress = Progress::beside_tests(console, "testing", Some(named.len() as u64));
+    let memory = Memory::of_run(named.len());
+    let mut all = Once { complete: true, ..Once::default() };
+    let mut results: Vec<TestResult> = Vec::new();
+    let mut said = Said::default();
+    let (mut passed, mut parts) = (Vec::new(), parts(named).into_iter());
+    for part in parts.by_ref() {
+        let before = results.len() as u64;
+        let mut show = |state: &RunState| progress.update(before + state.tests(), &state.status());
+        let run = once::run(suite, Mode::Alone(part.selection.clone()), &memory);
+        let id = part.selection.id();
+        let (done, output) = match suite.run(context, run, &mut show).await {
+            Ok(ran) => ran,
+            // The device would not even take the options of this run.
+            Err(Broken::Suite { what, .. }) => {
+                said.add(format!("not measured: {what}"), id);
+                all.complete = false;
+                break;
+            }
+            Err(stopped) => return Err(stopped),
+        };
+        results.extend_from_slice(done.run.tests());
+        let gone = done.lost.as_ref().is_some_and(|lost| lost.device_is_gone);
+        let looked = once::look(done, &part.tests, &output);
+        all.elapsed += looked.elapsed;
+        all.failed |= looked.failed;
+        all.finished.extend(looked.finished);
+        looked.problems.into_iter().for_each(|what| said.add(what, id.clone()));
+        // One that failed, was skipped or was not measured is not repeated.
+        if looked.complete && !looked.failed && !looked.seen.classes.is_empty() {
+            passed.push(part);
+        }
+        if gone {
+            all.complete = false;
+            break;
+        }
+    }
+    drop(progress);
+    let missing: Vec<String> = parts.flat_map(|part| part.tests).collect();
+    let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
+    all.problems = said.told();
+    all.problems.extend(once::listed("did not run", &missing));
+    let retraced = |trace: &str| context.names.retraced(&suite.planned.name, trace);
+    console.text(&once::shown(&results, retraced)).map_err(Stopped::from)?;
+    all.memory = memory.tell(console, &suite.name, &all.finished);
+    Ok((all, passed))
+}
+
+/// Runs each part that passed several times over in one process, and repeats it where it grows.
+pub(super) async fn repeat(
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
+    parts: &[Part],
+    measured: &mut Suite,
+) -> Result<(), Broken> {
+    let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
+    if context.plan.screen == Screen::Off {
+        (java.not_screened, java.is_off) = (JavaFacts::off().not_screened, true);
+        return Ok(());
+    }
+    let count = once::tests_text(parts.iter().map(|part| part.tests.len()).sum());
+    context.console.line(&format!("{}: rounds over {count} on {}", suite.name, suite.device.serial()));
+    let mut progress = Progress::of_silent_tests(context.console, "rounds", parts.len() as u64);
+    let mut said = Said::default();
+    for (done, part) in (0..).zip(parts) {
+        let Part { selection, tests } = part;
+        let id = selection.id();
+        let mut show = |_: &RunState| progress.update(done, &id);
+        let chosen = (vec![selection.clone()], tests.len());
+        let Rounds { finished, problems, gone } = match rounds::run(context, suite, chosen, &mut show).await {
+            Ok(ran) => ran,
+            Err(Broken::Suite { what, .. }) => {
+                Rounds { finished: Vec::new(), problems: vec![what], gone: true }
+            }
+            Err(stopped) => return Err(stopped),
+        };
+        let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
+        java.rounds.extend(finished.iter().map(Finished::facts));
+        let whole = problems.is_empty();
+        problems
+            .into_iter()
+            .for_each(|why| said.add(format!("the rounds were not measured: {why}"), id.clone()));
+        let suspected = finished.iter().any(|process| {
+            // What is wrong with the frames of the rounds is told when they are judged.
+            screen_rounds(&process.record, &suite.name, &context.plan.policy)
+                .is_ok_and(|suspects| !suspects.is_empty())
+        });
+        let fails = finished.iter().any(|process| has_failed(&process.record));
+        measured.processes.extend(finished);
+        if gone {
+            said.add("the tests behind it were not repeated".to_owned(), id);
+            break;
+        }
+        let confirmation = match (fails, suspected && whole) {
+            (true, _) => ConfirmationFacts::Unscreened("it fails when it is repeated".to_owned()),
+            (false, false) => continue,
+            (false, true) if !context.plan.confirm => {
+                ConfirmationFacts::Impossible("--no-confirm was given".to_owned())
+            }
+            (false, true) => {
+                let alone = Alone { selection, tests: tests.len(), last: true };
+                let outcome = one(context, suite, alone, measured, &mut show).await?;
+                if let Some(why) = outcome.gone {
+                    measured.facts.confirmations.insert(id.clone(), outcome.facts);
+                    said.add(format!("the tests behind it were not repeated: {why}"), id);
+                    break;
+                }
+                outcome.facts
+            }
+        };
+        measured.facts.confirmations.insert(id, confirmation);
+    }
+    measured.facts.problems.extend(said.told().into_iter().map(|what| problem(&suite.name, what, "")));
+    Ok(())
+}
+
+/// A test that fails in its second round is known by its first alone.
+fn has_failed(record: &ProcessRecord) -> bool {
+    record.windows.iter().any(|window| window.outcome == Some(Outcome::Failed))
+}
+
+/// What was not measured, with the tests it is said of: one missing listener is not told for each
+/// test.
+#[derive(Debug, Default)]
+struct Said(BTreeMap<String, Vec<String>>);
+
+impl Said {
+    fn add(&mut self, what: String, id: String) {
+        self.0.entry(what).or_default().push(id);
+    }
+
+    fn told(self) -> Vec<String> {
+        let tell = |(what, ids): (String, Vec<String>)| match ids.as_slice() {
+            [id] => format!("{id}: {what}"),
+            [first, ..] => format!("{what} ({} tests, {first} first)", ids.len()),
+            [] => what,
+        };
+        self.0.into_iter().map(tell).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test(class: &str, test: &str) -> Selection {
+        Selection { class: class.into(), test: Some(test.into()) }
+    }
+
+    #[test]
+    fn each_test_is_a_part_and_parameterised_ones_are_their_class() {
+        let named = [test("a.B", "x"), test("a.C", "y[0]"), test("a.B", "z"), test("a.C", "y[1]")];
+        let ids: Vec<(String, usize)> =
+            parts(&named).iter().map(|part| (part.selection.argument(), part.tests.len())).collect();
+        assert_eq!(ids, [("a.B#x".to_owned(), 1), ("a.C".to_owned(), 2), ("a.B#z".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn the_same_of_many_tests_is_told_once() {
+        let mut said = Said::default();
+        for id in ["A.a", "A.b"] {
+            said.add("not measured: the agent did not report from the app".to_owned(), id.to_owned());
+        }
+        assert_eq!(said.told(), ["not measured: the agent did not report from the app (2 tests, A.a first)"]);
+    }
+}

@@ -1,0 +1,410 @@
+//! Runs one `am instrument` and follows it to its end, with the agent's frames beside it.
+//!
+//! Data flow: the stream of `am` → `RawStream` → `InstrumentationRun`; the app's process is looked
+//! for, the agent's socket in it reached by adb, and its frames go the way they go everywhere
+//! ([`Watch`], `RunState`). Both ends are needed: the system says whether the run is complete, the
+//! frames say what was left behind. The system's word comes last and decides whether the stream of
+//! a process that it killed at once counts as whole.
+//!
+//! Nothing here waits for ever: a test that takes too long, an app that does not start and a device
+//! that falls silent are ended after the time that one test may take.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use memgate_adb::{AdbError, Bounds, Device, Said, Shell, command};
+use memgate_formats::instrumentation::{Ending, InstrumentationRun, RawStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::device::socket::{Endpoint, Held, Reached, record_app};
+use crate::exit::chain;
+use crate::output::Console;
+use crate::recorder;
+use crate::run::engine::{
+    Clocked, Context, Finished, Limit, MakeOrders, Overdue, RunState, Seen, Stopped, Watch, at,
+};
+
+/// How often progress is looked at.
+const TICK: Duration = Duration::from_millis(250);
+/// Nothing tells that an app has started, or that its agent listens: both are looked for so often.
+const LOOK: Duration = Duration::from_millis(50);
+/// One small question to the device.
+const QUESTION: Bounds = Bounds { time: Duration::from_secs(10), bytes: 1 << 20 };
+/// How long `am` may take to begin: a device that is away is waited for first.
+const START: Duration = Duration::from_secs(45);
+/// How long the frames may still come when the run is over.
+const LINGER: Duration = Duration::from_secs(60);
+/// What `am` printed, as far as it is kept.
+const OUTPUT_BYTES: usize = 1 << 20;
+/// Processes of the app that are followed: one after the other, where it is started anew for each
+/// test.
+const MOST_PROCESSES: usize = 10_000;
+
+/// One run.
+pub(super) struct Job {
+    /// The app in whose process the tests run.
+    pub(super) package: String,
+    /// What `am attach-agent` is told, where the agent is attached to the running app.
+    pub(super) attached: Option<String>,
+    /// The command line of `am instrument`.
+    pub(super) command: String,
+    /// What the agent's client has to know.
+    pub(super) token: String,
+    pub(super) orders: MakeOrders,
+    /// What is done while the app waits at a boundary.
+    pub(super) held: Option<Held>,
+    pub(super) clocked: Clocked,
+    pub(super) timeout: Duration,
+}
+
+/// A run that is over.
+pub(super) struct Done {
+    pub(super) run: InstrumentationRun,
+    /// How it ended, as the system said.
+    pub(super) ending: Ending,
+    /// Why the stream of `am` could not be read to its end; the device is asked nothing more where
+    /// it is gone.
+    pub(super) lost: Option<Lost>,
+    /// Processes that were measured, in the order they began.
+    pub(super) finished: Vec<Finished>,
+    pub(super) elapsed: Duration,
+    /// What `am` printed, its end where that is long.
+    pub(super) output: Vec<u8>,
+    /// What the recorder could not do.
+    pub(super) problems: Vec<String>,
+}
+
+/// Why nothing more comes from the device.
+#[derive(Debug, Clone)]
+pub(super) struct Lost {
+    pub(super) why: String,
+    /// Is it worth while to ask the device for anything?
+    pub(super) device_is_gone: bool,
+}
+
+impl Done {
+    /// Why it was not a whole run; `None`: it was.
+    pub(super) fn incomplete(&self) -> Option<String> {
+        match (&self.lost, &self.ending) {
+            (Some(lost), _) => Some(lost.why.clone()),
+            (None, Ending::Complete) => None,
+            (None, other) => Some(format!("the instrumentation run: {other}")),
+        }
+    }
+}
+
+/// Runs `job`; `show` is called now and then.
+pub(super) async fn drive(
+    context: &mut Context<'_>,
+    device: &Device,
+    frames: &Path,
+    job: Job,
+    show: &mut dyn FnMut(&RunState),
+) -> Result<Done, Stopped> {
+    let (sender, seen) = mpsc::unbounded_channel();
+    let (said, run_ended) = watch::channel(None);
+    let options = recorder::Options {
+        interval: context.interval,
+        wait: job.timeout,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let follower = Follower {
+        device: device.clone().with_bounds(QUESTION).with_patience(Duration::ZERO),
+        package: job.package.clone(),
+        attached: job.attached,
+        token: job.token,
+        frames: frames.to_owned(),
+        options,
+        watch: Watch { seen: sender, orders: job.orders, names: Arc::clone(&context.names) },
+        run_ended,
+        held: job.held,
+    };
+    let started = Instant::now();
+    let shell = tokio::select! {
+        shell = timeout(START, device.start(&job.command)) => shell,
+        () = context.interrupts.next() => {
+            // It may have started all the same.
+            force_stop(device, &job.package).await;
+            return Err(Stopped::Interrupted);
+        }
+    };
+    let (shell, lost) = match shell {
+        Ok(Ok(shell)) => (Some(shell), None),
+        Ok(Err(why)) => (None, Some(Lost::by(&why))),
+        Err(_elapsed) => (None, Some(Lost::silent(START))),
+    };
+    let mut driving = Driving {
+        package: job.package,
+        shell,
+        stream: RawStream::new(),
+        run: InstrumentationRun::new(),
+        output: Vec::new(),
+        seen,
+        state: RunState::new(job.clocked, Limit::Ends(job.timeout)),
+        timeout: job.timeout,
+        sign_of_life: started,
+        lost,
+    };
+    let followed = tokio::spawn(follower.follow());
+    let outcome = driving.follow_run(context, device, show).await;
+    std::mem::take(&mut driving.stream).finish(|item| driving.run.apply(item));
+    let ending = driving.run.end();
+    let complete = driving.lost.is_none() && outcome.is_ok() && ending == Ending::Complete;
+    said.send_replace(Some(complete));
+    let problems = driving.end_of_frames(followed).await;
+    outcome?;
+    Ok(Done {
+        run: driving.run,
+        ending,
+        lost: driving.lost,
+        finished: driving.state.into_finished(),
+        elapsed: started.elapsed(),
+        output: driving.output,
+        problems,
+    })
+}
+
+impl Lost {
+    fn by(why: &AdbError) -> Self {
+        let hint = why.hint();
+        let hint = if hint.is_empty() { hint } else { format!("; {hint}") };
+        Self { why: format!("failed to {}{hint}", chain(why)), device_is_gone: true }
+    }
+
+    fn silent(after: Duration) -> Self {
+        Self {
+            why: format!("nothing came from the device for {} s", after.as_secs_f64()),
+            device_is_gone: true,
+        }
+    }
+}
+
+struct Driving {
+    package: String,
+    /// Until `am` ended.
+    shell: Option<Shell>,
+    stream: RawStream,
+    run: InstrumentationRun,
+    output: Vec<u8>,
+    seen: mpsc::UnboundedReceiver<Seen>,
+    state: RunState,
+    timeout: Duration,
+    /// When something came last, from `am` or from the agent.
+    sign_of_life: Instant,
+    lost: Option<Lost>,
+}
+
+impl Driving {
+    async fn follow_run(
+        &mut self,
+        context: &mut Context<'_>,
+        device: &Device,
+        show: &mut dyn FnMut(&RunState),
+    ) -> Result<(), Stopped> {
+        let mut ticks = tokio::time::interval(TICK);
+        while let Some(shell) = &mut self.shell {
+            let silent = self.sign_of_life.checked_add(self.timeout);
+            let deadline = match (self.state.next_deadline(), silent) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            tokio::select! {
+                said = shell.next() => self.said(said),
+                Some(seen) = self.seen.recv() => self.note(seen),
+                () = at(deadline) => self.end_overdue(context.console, device).await,
+                () = context.interrupts.next() => {
+                    context.console.line("stopping the tests on the device");
+                    self.shell = None;
+                    force_stop(device, &self.package).await;
+                    return Err(Stopped::Interrupted);
+                }
+                _ = ticks.tick() => show(&self.state),
+            }
+        }
+        Ok(())
+    }
+
+    fn said(&mut self, said: Result<Said, AdbError>) {
+        self.sign_of_life = Instant::now();
+        match said {
+            Ok(Said::Stdout(bytes)) => {
+                self.keep(&bytes);
+                let run = &mut self.run;
+                self.stream.push(&bytes, |item| run.apply(item));
+            }
+            // Android prints its own failures there, line by line between those of the protocol.
+            Ok(Said::Stderr(bytes)) => self.keep(&bytes),
+            Ok(Said::Exit(_)) => self.shell = None,
+            Err(why) => {
+                self.shell = None;
+                self.lost = Some(Lost::by(&why));
+            }
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.output.extend_from_slice(bytes);
+        let too_much = self.output.len().saturating_sub(OUTPUT_BYTES);
+        self.output.drain(..too_much);
+    }
+
+    fn note(&mut self, seen: Seen) {
+        self.sign_of_life = Instant::now();
+        self.state.note(seen, self.sign_of_life);
+    }
+
+    /// A test that takes too long, or a device of which nothing is heard: the app is ended, and
+    /// `am` then says so by itself.
+    async fn end_overdue(&mut self, console: &Console, device: &Device) {
+        let now = Instant::now();
+        let overdue = self.state.overdue(now);
+        for Overdue { what, .. } in &overdue {
+            console.warning(&format!(
+                "{what} has not ended after {} s: the app is ended",
+                self.timeout.as_secs_f64()
+            ));
+        }
+        let silent = self.sign_of_life.checked_add(self.timeout).is_some_and(|until| until <= now);
+        if overdue.is_empty() && !silent {
+            return;
+        }
+        let stopped = force_stop(device, &self.package).await;
+        if silent {
+            self.shell = None;
+            self.lost = Some(Lost { device_is_gone: !stopped, ..Lost::silent(self.timeout) });
+        }
+    }
+
+    /// What is recorded by now is read, and the board knows all of it.
+    async fn end_of_frames(&mut self, mut followed: JoinHandle<Vec<String>>) -> Vec<String> {
+        let problems = match timeout(LINGER, &mut followed).await {
+            Ok(Ok(problems)) => problems,
+            Ok(Err(_defect)) => vec!["the task that followed the app ended by a defect".to_owned()],
+            Err(_elapsed) => {
+                followed.abort();
+                vec!["the app's frames did not come to an end".to_owned()]
+            }
+        };
+        while let Ok(seen) = self.seen.try_recv() {
+            self.state.note(seen, Instant::now());
+        }
+        problems
+    }
+}
+
+/// Ends the app; false: the device does not answer.
+async fn force_stop(device: &Device, package: &str) -> bool {
+    let device = device.clone().with_patience(Duration::ZERO);
+    let line = command(&["am", "force-stop", package]);
+    device.shell_within(&line, QUESTION).await.is_ok()
+}
+
+/// Finds the processes of the app and records each.
+struct Follower {
+    device: Device,
+    package: String,
+    attached: Option<String>,
+    token: String,
+    frames: PathBuf,
+    options: recorder::Options,
+    watch: Watch,
+    run_ended: watch::Receiver<Option<bool>>,
+    held: Option<Held>,
+}
+
+impl Follower {
+    /// Until the run is over; what could not be recorded.
+    async fn follow(mut self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let (mut attached, mut recorded) = (BTreeSet::new(), BTreeSet::new());
+        let mut attaching = Vec::new();
+        while self.run_ended.borrow().is_none() && recorded.len() < MOST_PROCESSES {
+            // A device that does not answer is noticed where `am` runs.
+            for pid in self.processes().await.unwrap_or_default() {
+                if recorded.contains(&pid) {
+                    continue;
+                }
+                if attached.insert(pid) {
+                    // Not waited for: the agent waits for us as soon as it is loaded.
+                    attaching.extend(self.attach(pid).map(tokio::spawn));
+                }
+                match self.record(pid).await {
+                    Ok(true) => drop(recorded.insert(pid)),
+                    Ok(false) => {}
+                    Err(why) => {
+                        problems.push(why);
+                        recorded.insert(pid);
+                    }
+                }
+            }
+            tokio::select! {
+                () = sleep(LOOK) => {}
+                _ = self.run_ended.changed() => {}
+            }
+        }
+        for attached in attaching {
+            if let Ok(Err(why)) = attached.await {
+                problems.push(format!("failed to {}", chain(&why)));
+            }
+        }
+        problems
+    }
+
+    /// Asks a running process to load the agent, where that is its way. `am` never says whether it
+    /// did.
+    fn attach(&self, pid: u32) -> Option<impl Future<Output = Result<(), AdbError>> + Send + 'static> {
+        let line = command(&["am", "attach-agent", &pid.to_string(), self.attached.as_ref()?]);
+        let device = self.device.clone();
+        Some(async move { device.shell(&line).await?.success(&line).map(drop) })
+    }
+
+    /// The app's processes.
+    async fn processes(&self) -> Result<Vec<u32>, AdbError> {
+        let told = self.device.shell(&command(&["pidof", &self.package])).await?;
+        Ok(told.text().split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
+    }
+
+    /// Records one process to its end; false: its agent does not listen (yet).
+    async fn record(&self, pid: u32) -> Result<bool, String> {
+        let name = socket_name(&self.package, pid);
+        let stream = match self.device.open_local_abstract(&name).await {
+            Ok(stream) => stream,
+            Err(AdbError::NobodyListens { .. }) => return Ok(false),
+            // Said by the stream of `am` too, and with more words.
+            Err(why) if why.device_is_gone() => return Ok(false),
+            Err(why) => return Err(format!("failed to {}", chain(&why))),
+        };
+        let endpoint = Endpoint::App {
+            package: self.package.clone(),
+            found: format!("@{name} on {}", self.device.serial()),
+        };
+        let held = self.held.clone();
+        let reached = Reached { endpoint, stream, run_ended: self.run_ended.clone(), held };
+        match record_app(reached, &self.token, &self.frames, &self.options, &self.watch).await {
+            Ok(_told_in_the_record) => Ok(true),
+            Err(why) => Err(format!("failed to {}", chain(&why))),
+        }
+    }
+}
+
+/// Where the agent of a process listens; packages are cut to their last 80 bytes.
+fn socket_name(package: &str, pid: u32) -> String {
+    let from = package.len().saturating_sub(80);
+    format!("memgate-{}-{pid}", package.get(from..).unwrap_or(package))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_socket_is_named_by_package_and_process() {
+        assert_eq!(socket_name("com.example", 71), "memgate-com.example-71");
+        let long = "a".repeat(100);
+        assert_eq!(socket_name(&long, 1).len(), "memgate-".len() + 80 + "-1".len());
+    }
+}

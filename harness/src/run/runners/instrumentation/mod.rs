@@ -1,0 +1,162 @@
+//! Instrumented suites: the tests run on a device, in the app's own process, with the agent inside.
+//!
+//! Data flow: the devices are found ([`places`]) and each, at once with the others, gets its share
+//! of the tests → the instrumentation is found → the agent is delivered and proves itself while the
+//! runner only names the tests ([`probe`]) → the tests run once as they are ([`once`]) → each test
+//! class several times over ([`rounds`]) → suspects alone, each repeated in one process
+//! ([`repeat`]) → facts of the suite, judged as those of any Java suite. Where each test has a
+//! process of its own ([`alone`]), all of these are of single tests. Every one of these is a run of
+//! its own ([`drive`]), because the system ends the app's process with each. Everything that was
+//! put on the device is removed at the end, whatever the end is.
+
+mod alone;
+mod drive;
+mod dump;
+mod files;
+mod memory;
+mod on_device;
+mod once;
+mod places;
+mod probe;
+mod repeat;
+mod rounds;
+
+use futures_util::future::join_all;
+use memgate_adb::DeviceFacts;
+
+use self::on_device::{Broken, OnDevice};
+use self::places::Place;
+use super::framework::{Framework, Suite, Unit};
+use crate::exit::ExpectedError;
+use crate::plan::PlannedInstrumentation;
+use crate::run::engine::{Context, Finished, Interrupts, Stopped};
+use crate::session::facts::{Facts, JavaFacts, Kind, problem};
+
+/// A suite that was measured. Did a test fail, or the run as a whole?
+type Measured = (Suite, bool);
+
+/// The runner of instrumented tests: what grows is confirmed on the device, before memgate leaves it.
+#[derive(Debug)]
+pub(super) struct Instrumentation;
+
+impl Framework for Instrumentation {
+    async fn confirm(_: &mut Context<'_>, _: Vec<(&mut Suite, &mut Self)>) -> Result<Vec<Finished>, Stopped> {
+        Ok(Vec::new())
+    }
+
+    fn candidates(&self, _: &Context<'_>, _: &Suite) -> Result<Vec<Unit>, String> {
+        Err("instrumented tests are repeated by their rounds alone".to_owned())
+    }
+}
+
+/// Measures a suite on its device, or its tests spread over several.
+pub(super) async fn measure(
+    context: &mut Context<'_>,
+    planned: &PlannedInstrumentation,
+    facts: &mut Facts,
+) -> Result<Vec<(Suite, Instrumentation)>, Stopped> {
+    let mut places = match places::places(planned).await {
+        Ok(places) => places,
+        Err(broken) => return not_measured(facts, &planned.name, broken).map(|()| Vec::new()),
+    };
+    let names: Vec<String> = places.iter().map(|place| place.name.clone()).collect();
+    let errors = facts.errors.len();
+    let outcomes = match places.len() {
+        1 => vec![on_device(context, planned, places.remove(0)).await],
+        _ => on_devices(context, planned, places).await?,
+    };
+    let (mut measured, mut failed) = (Vec::new(), None);
+    for (name, outcome) in names.iter().zip(outcomes) {
+        match outcome {
+            Ok(Some((suite, fails))) => {
+                failed = Some(failed.unwrap_or(false) || fails);
+                measured.push((suite, Instrumentation));
+            }
+            // No test fell to it.
+            Ok(None) => {}
+            Err(broken) => not_measured(facts, name, broken)?,
+        }
+    }
+    match failed {
+        Some(failed) => facts.command_ended(i32::from(failed)),
+        None if facts.errors.len() == errors => {
+            let what = "no test ran: the filter matches none".to_owned();
+            facts.errors.push(problem(&planned.name, format!("not measured: {what}"), ""));
+        }
+        None => {}
+    }
+    Ok(measured)
+}
+
+/// All at once, each with its share of the tests.
+async fn on_devices(
+    context: &mut Context<'_>,
+    planned: &PlannedInstrumentation,
+    places: Vec<Place>,
+) -> Result<Vec<Result<Option<Measured>, Broken>>, Stopped> {
+    context.console.line(&format!("{}: its tests are spread over {} devices", planned.name, places.len()));
+    // Whoever is interrupted cleans up its own device.
+    let listening: Result<Vec<Interrupts>, ExpectedError> =
+        places.iter().map(|_| Interrupts::listen()).collect();
+    let context = &*context;
+    let on_each = places.into_iter().zip(listening?).map(|(place, mut interrupts)| async move {
+        on_device(&mut context.interrupted_by(&mut interrupts), planned, place).await
+    });
+    Ok(join_all(on_each).await)
+}
+
+fn not_measured(facts: &mut Facts, name: &str, broken: Broken) -> Result<(), Stopped> {
+    match broken {
+        Broken::Stopped(stopped) => Err(stopped),
+        Broken::Suite { what, hint } => {
+            facts.errors.push(problem(name, format!("not measured: {what}"), &hint));
+            Ok(())
+        }
+    }
+}
+
+/// Nothing: no test fell to this device.
+async fn on_device(
+    context: &mut Context<'_>,
+    planned: &PlannedInstrumentation,
+    place: Place,
+) -> Result<Option<Measured>, Broken> {
+    let (mut suite, about) = probe::prepare(context, planned, place).await?;
+    let outcome = in_order(context, &mut suite, &about).await;
+    // Whatever happened: nothing of ours stays.
+    let left = suite.delivery.remove().await;
+    for what in &left {
+        context.console.warning(what);
+    }
+    let Some(mut measured) = outcome? else { return Ok(None) };
+    measured.0.facts.problems.extend(left.into_iter().map(|what| problem(&suite.name, what, "")));
+    Ok(Some(measured))
+}
+
+async fn in_order(
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
+    about: &DeviceFacts,
+) -> Result<Option<Measured>, Broken> {
+    let Some(named) = probe::probe(context, suite, about).await? else { return Ok(None) };
+    let (once, parts) = match suite.planned.process_per_test {
+        true => alone::once(context, suite, &named).await?,
+        false => (once::once(context, suite, &named).await?, Vec::new()),
+    };
+    let times = (once.elapsed, suite.planned.timeout);
+    let mut measured = Suite::new(Kind::Instrumentation, suite.name.clone(), once.finished, times);
+    measured.facts.java = Some(JavaFacts {
+        app_memory: once.memory,
+        limits: suite.planned.process_per_test.then(|| alone::LIMITS.to_owned()),
+        ..JavaFacts::default()
+    });
+    measured.facts.problems =
+        once.problems.iter().map(|what| problem(&suite.name, what.clone(), "")).collect();
+    if once.complete && !parts.is_empty() {
+        alone::repeat(context, suite, &parts, &mut measured).await?;
+    } else if once.complete && !once.seen.classes.is_empty() {
+        let suspects = rounds::rounds(context, suite, &once.seen, &mut measured).await?;
+        repeat::confirm(context, suite, &once.seen, &suspects, &mut measured).await?;
+    }
+    Ok(Some((measured, once.failed)))
+}

@@ -1,0 +1,275 @@
+//! The tests once, as they are: their results, and what the agent saw of them. What the runner says
+//! of the tests and what the agent saw are held against each other, so that no test passes that
+//! nobody looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use memgate_analysis::{ProcessRecord, SeenError};
+use memgate_formats::instrumentation::{Ending, Status, TestResult};
+use memgate_model::AppMemory;
+use memgate_wire::ErrorCode;
+
+use super::drive::Done;
+use super::memory::Memory;
+use super::on_device::{Broken, OnDevice, Run};
+use crate::device::Detail;
+use crate::output::Progress;
+use crate::run::engine::{Clocked, Context, Finished, RunState, Settle, Stopped};
+use crate::session::label::Label;
+use crate::suite::instrumentation::{Mode, Selection};
+
+/// Tests named where many are missing.
+const SHOWN: usize = 10;
+
+/// What came of it.
+#[derive(Default)]
+pub(super) struct Once {
+    pub(super) elapsed: Duration,
+    /// Processes that were measured, in the order they began.
+    pub(super) finished: Vec<Finished>,
+    pub(super) seen: Seen,
+    /// Did a test fail, or the run as a whole?
+    pub(super) failed: bool,
+    /// Is it a whole run, with the agent inside?
+    pub(super) complete: bool,
+    /// What was not measured.
+    pub(super) problems: Vec<String>,
+    /// What Android said of the app's memory.
+    pub(super) memory: Option<AppMemory>,
+}
+
+/// Tests that passed, by class, in the order they ran.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) classes: Vec<(String, Vec<String>)>,
+}
+
+impl Seen {
+    /// The tests of a class.
+    pub(super) fn tests(&self, class: &str) -> &[String] {
+        self.classes.iter().find(|(known, _)| known == class).map_or(&[], |(_, tests)| tests)
+    }
+}
+
+/// Runs the tests; `named` are those the runner promised.
+pub(super) async fn once(
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
+    named: &[Selection],
+) -> Result<Once, Broken> {
+    let console = context.console;
+    let mut progress = Progress::beside_tests(console, "testing", Some(named.len() as u64));
+    let memory = Memory::of_run(named.len());
+    let mut show = |state: &RunState| progress.update(state.tests(), &state.status());
+    let run = run(suite, Mode::Once, &memory);
+    let (done, output) = suite.run(context, run, &mut show).await?;
+    drop(progress);
+    let retraced = |trace: &str| context.names.retraced(&suite.planned.name, trace);
+    console.text(&shown(done.run.tests(), retraced)).map_err(Stopped::from)?;
+    let named = named.iter().map(Selection::id).collect();
+    let mut once = look(done, &named, &output);
+    once.memory = memory.tell(console, &suite.name, &once.finished);
+    Ok(once)
+}
+
+/// A run of tests as they are.
+pub(super) fn run(suite: &OnDevice<'_>, mode: Mode, memory: &Memory) -> Run<'static> {
+    Run {
+        mode,
+        label: Label::Screen { suite: suite.name.clone() },
+        detail: Detail::Survivors,
+        orders: Box::new(|_| Box::new(Settle::new(false))),
+        held: Some(memory.question(suite)),
+        clocked: Clocked::Test,
+        timeout: suite.planned.timeout,
+        log: "run",
+    }
+}
+
+/// Holds what the runner says against what the agent saw, for the tests that the runner `named`.
+pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
+    let mut problems = done.problems.clone();
+    let tests = done.run.tests();
+    let results: BTreeMap<String, Status> = tests.iter().map(|test| (id(test), test.status)).collect();
+    if let Some(why) = done.incomplete() {
+        problems.push(format!("not measured: {why} (what was printed: {output})"));
+        let missing: Vec<&str> =
+            named.iter().filter(|test| !results.contains_key(*test)).map(String::as_str).collect();
+        problems.extend(listed("did not run", &missing));
+    }
+    let (classes, ran) = ran(&done.finished);
+    let unseen: Vec<&str> = results
+        .iter()
+        .filter(|(test, status)| {
+            !matches!(status, Status::Ignored | Status::AssumptionFailed) && !ran.contains(*test)
+        })
+        .map(|(test, _)| test.as_str())
+        .collect();
+    if done.finished.is_empty() {
+        problems.push("not measured: the agent did not report from the app".to_owned());
+    } else {
+        let why = match done.finished.iter().find_map(|process| broken_off(&process.record)) {
+            Some(why) => format!("ran, but what the agent sent of it is not whole: {why}"),
+            None if ran.is_empty() => {
+                "ran, but the agent saw nothing of it: is memgate's listener in the test APK?".to_owned()
+            }
+            None => "ran, but the agent, which saw others, saw nothing of it".to_owned(),
+        };
+        problems.extend(listed(&why, &unseen).map(|what| format!("not measured: {what}")));
+    }
+    // A test that the lost device did not let end is not the user's failure.
+    let theirs = |test: &TestResult| {
+        !test.status.is_good() && (test.status != Status::NotEnded || done.lost.is_none())
+    };
+    let failed = tests.iter().any(theirs) || failed_as_a_whole(&done.ending);
+    let complete = done.incomplete().is_none() && !done.finished.is_empty() && problems.is_empty();
+    let Done { elapsed, finished, .. } = done;
+    Once { elapsed, finished, seen: Seen { classes }, failed, complete, problems, memory: None }
+}
+
+/// Why a stream cannot tell of every test.
+fn broken_off(record: &ProcessRecord) -> Option<String> {
+    let lost = || {
+        let is_lost = |seen: &&SeenError| seen.error.code == ErrorCode::Carrier;
+        record.errors.iter().find(is_lost).map(|seen| seen.error.text.clone())
+    };
+    let cut = || record.goodbye.is_none().then(|| "its connection ended before the run did".to_owned());
+    record.damaged.clone().or_else(lost).or_else(cut)
+}
+
+/// The user's own failure, as the runner tells it; what went wrong around the run is not theirs.
+const fn failed_as_a_whole(ending: &Ending) -> bool {
+    matches!(ending, Ending::Crashed(_) | Ending::NotResponding(_) | Ending::RunnerFailed(_))
+}
+
+/// As the agent names it.
+fn id(test: &TestResult) -> String {
+    match &test.method {
+        Some(method) => format!("{}.{method}", test.class),
+        None => test.class.clone(),
+    }
+}
+
+/// Tests that the agent saw, by class, and all their ids. A class in which a test failed is
+/// screened all the same: its other tests may leak.
+fn ran(finished: &[Finished]) -> (Vec<(String, Vec<String>)>, BTreeSet<String>) {
+    let mut classes: Vec<(String, Vec<String>)> = Vec::new();
+    let mut ids = BTreeSet::new();
+    for record in finished.iter().map(|process| &process.record) {
+        ids.extend(record.open.iter().map(|open| open.id.clone()));
+        for window in
+            record.windows.iter().filter(|window| !window.suite.is_empty() && !window.test.is_empty())
+        {
+            ids.insert(window.id());
+            match classes.iter_mut().find(|(class, _)| *class == window.suite) {
+                Some((_, tests)) if tests.contains(&window.test) => {}
+                Some((_, tests)) => tests.push(window.test.clone()),
+                None => classes.push((window.suite.clone(), vec![window.test.clone()])),
+            }
+        }
+    }
+    (classes, ids)
+}
+
+/// `3 tests did not run: a, b, c`.
+pub(super) fn listed(what: &str, tests: &[&str]) -> Option<String> {
+    let shown = tests.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    let more = match tests.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    match tests.len() {
+        0 => None,
+        1 => Some(format!("{shown} {what}")),
+        n => Some(format!("{n} tests {what} ({shown}{more})")),
+    }
+}
+
+/// `3 tests`.
+pub(super) fn tests_text(count: usize) -> String {
+    if count == 1 { "1 test".to_owned() } else { format!("{count} tests") }
+}
+
+/// The tests' own result, as their runner would show it: the failures with their stacks as they
+/// were written (`retraced`), and a sum.
+pub(super) fn shown(tests: &[TestResult], retraced: impl Fn(&str) -> String) -> String {
+    let mut text = String::new();
+    let failures: Vec<&TestResult> = tests.iter().filter(|test| !test.status.is_good()).collect();
+    for test in &failures {
+        let how = match test.status {
+            Status::Crashed => "the process crashed in",
+            Status::NotEnded => "did not end:",
+            _ => "failed:",
+        };
+        text.push_str(&format!(
+            "{how} {}\n{}\n",
+            id(test),
+            retraced(test.trace.as_deref().unwrap_or_default().trim_end()).trim_end()
+        ));
+    }
+    let ran = tests.iter().filter(|test| test.status != Status::Ignored).count();
+    match failures.len() {
+        0 => text.push_str(&format!("OK ({})\n", tests_text(ran))),
+        failures => text.push_str(&format!("Tests run: {ran},  Failures: {failures}\n")),
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_wire::{ErrorFrame, Goodbye, GoodbyeReason};
+
+    use super::*;
+
+    fn test(class: &str, method: &str, status: Status) -> TestResult {
+        let metrics = Default::default();
+        TestResult {
+            class: class.into(),
+            method: Some(method.into()),
+            number: None,
+            status,
+            trace: Some("at x".into()),
+            metrics,
+        }
+    }
+
+    #[test]
+    fn failures_are_shown_with_their_stacks_and_ignored_tests_did_not_run() {
+        let passed = [test("A", "a", Status::Passed), test("A", "b", Status::Ignored)];
+        assert_eq!(shown(&passed, str::to_owned), "OK (1 test)\n");
+        let failed =
+            [test("A", "a", Status::Failed), test("A", "b", Status::Crashed), test("A", "c", Status::Passed)];
+        let want = "failed: A.a\nat x\nthe process crashed in A.b\nat x\nTests run: 3,  Failures: 2\n";
+        assert_eq!(shown(&failed, str::to_owned), want);
+        let named = shown(&failed[..1], |trace| trace.replace('x', "com.example.Tile"));
+        assert_eq!(named, "failed: A.a\nat com.example.Tile\nTests run: 1,  Failures: 1\n");
+    }
+
+    #[test]
+    fn a_stream_that_is_not_whole_says_why_it_does_not_tell_of_a_test() {
+        let mut record = ProcessRecord::default();
+        assert_eq!(broken_off(&record).unwrap(), "its connection ended before the run did");
+        let (counters, cost) = Default::default();
+        record.goodbye = Some(Goodbye { reason: GoodbyeReason::Exit, status: None, counters, cost });
+        assert_eq!(broken_off(&record), None);
+        let error = ErrorFrame { code: ErrorCode::Carrier, text: "the connection was lost".to_owned() };
+        record.errors = vec![SeenError { error, t_ns: 0 }];
+        assert_eq!(broken_off(&record).unwrap(), "the connection was lost");
+        record.damaged = Some("after 9 frames: not a frame".to_owned());
+        assert_eq!(broken_off(&record).unwrap(), "after 9 frames: not a frame");
+    }
+
+    #[test]
+    fn missing_tests_are_named_and_counted() {
+        let names: Vec<String> = (0..12).map(|i| format!("A.t{i}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        assert_eq!(listed("did not run", &[]), None);
+        assert_eq!(listed("did not run", &names[..1]).unwrap(), "A.t0 did not run");
+        let many = listed("did not run", &names).unwrap();
+        assert!(
+            many.starts_with("12 tests did not run (A.t0, ") && many.ends_with("A.t9 and 2 more)"),
+            "{many}"
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! The devices on which a suite runs, and what falls to each: all tests to the only one, else a
+//! share of them, chosen by the runner itself from a test's name, so that it is the same in every
+//! run on as many devices.
+//!
+//! With `all`, each is a suite of its own in the report, named by model and Android, however many
+//! there are today: a device is compared with its own past alone.
+
+use std::collections::BTreeMap;
+
+use memgate_adb::{AdbError, Device, DeviceFacts, Server, wanted_serial};
+use memgate_config::Devices;
+
+use super::on_device::Broken;
+use crate::plan::PlannedInstrumentation;
+use crate::suite::instrumentation::Share;
+
+/// A device for a suite.
+pub(super) struct Place {
+    pub(super) device: Device,
+    pub(super) about: DeviceFacts,
+    /// What the suite is called there.
+    pub(super) name: String,
+    /// `None`: all tests.
+    pub(super) share: Option<Share>,
+}
+
+/// How long a device that is away is waited for at most; else as long as a test may take.
+const AWAY: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// The devices of a suite, in the order of their serials.
+pub(super) async fn places(planned: &PlannedInstrumentation) -> Result<Vec<Place>, Broken> {
+    let devices = devices(planned).await.map_err(|why| Broken::by(&why))?;
+    let mut about = Vec::new();
+    for device in &devices {
+        about.push(device.facts().await.map_err(|why| Broken::by(&why))?);
+    }
+    let names = match planned.devices {
+        Devices::All => names(&planned.name, &about),
+        Devices::Serial(_) | Devices::Only => vec![planned.name.clone()],
+    };
+    let of = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+    let share = |index| (of > 1).then_some(Share { index, of });
+    let all = devices.into_iter().zip(about).zip(names).zip(0..);
+    Ok(all
+        .map(|(((device, about), name), index)| Place { device, about, name, share: share(index) })
+        .collect())
+}
+
+async fn devices(planned: &PlannedInstrumentation) -> Result<Vec<Device>, AdbError> {
+    let server = Server::from_environment()?;
+    server.ensure().await?;
+    let serial = match &planned.devices {
+        Devices::All => None,
+        Devices::Serial(serial) => wanted_serial(Some(serial), None),
+        Devices::Only => wanted_serial(None, None),
+    };
+    let mut devices = match planned.devices {
+        Devices::All => server.all().await?,
+        Devices::Serial(_) | Devices::Only => vec![server.choose(serial.as_deref()).await?],
+    };
+    devices.sort_by(|a, b| a.serial().cmp(b.serial()));
+    let patience = AWAY.min(planned.timeout);
+    Ok(devices.into_iter().map(|device| device.with_patience(patience)).collect())
+}
+
+/// `app on Pixel 8, API 34`, and of equal ones the second is `app on Pixel 8, API 34 #2`.
+fn names(suite: &str, about: &[DeviceFacts]) -> Vec<String> {
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    let mut name = |facts: &DeviceFacts| {
+        let name = format!("{suite} on {}, API {}", facts.model, facts.api);
+        let count = seen.entry(name.clone()).or_default();
+        *count += 1;
+        if *count == 1 { name } else { format!("{name} #{count}") }
+    };
+    about.iter().map(&mut name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_told_apart_and_named_alike_however_many_there_are() {
+        let device = |model: &str, api| DeviceFacts { model: model.into(), api, ..DeviceFacts::default() };
+        let all = [device("Pixel 8", 34), device("Pixel 8", 35), device("Pixel 8", 34)];
+        assert_eq!(names("app", &all[..1]), ["app on Pixel 8, API 34"]);
+        assert_eq!(
+            names("app", &all),
+            ["app on Pixel 8, API 34", "app on Pixel 8, API 35", "app on Pixel 8, API 34 #2"]
+        );
+    }
+}

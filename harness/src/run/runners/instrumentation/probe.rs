@@ -1,0 +1,200 @@
+//! Finds out how the agent gets into the app, and which tests there are: AndroidJUnitRunner names
+//! its tests without running them, and the agent's handshake in that run is the proof that it is
+//! there. The ways that need the listener, which such a run does not have, are proven by the tests
+//! themselves.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read as _;
+
+use memgate_adb::{Device, DeviceFacts};
+use memgate_formats::instrumentation::Ending;
+
+use super::drive::Done;
+use super::files::Files;
+use super::on_device::{Broken, OnDevice, Run, machinery};
+use super::places::Place;
+use crate::device::Detail;
+use crate::device::delivery::{self, Delivery, Way, ways};
+use crate::device::dex;
+use crate::exit::chain;
+use crate::plan::PlannedInstrumentation;
+use crate::run::engine::{Clocked, Context, Settle, Stopped};
+use crate::session::label::Label;
+use crate::suite::instrumentation::{Component, Mode, Selection, components, find};
+
+/// Longest time for installing.
+const INSTALL_LIMIT: std::time::Duration = std::time::Duration::from_secs(600);
+
+/// Not the tests, but what starts them one by one.
+const ORCHESTRATORS: [&str; 2] = ["androidx.test.orchestrator", "android.support.test.orchestrator"];
+
+/// Installs what is to be installed, and looks at device and app. Nothing of ours is on the device
+/// yet.
+pub(super) async fn prepare<'a>(
+    context: &mut Context<'_>,
+    planned: &'a PlannedInstrumentation,
+    place: Place,
+) -> Result<(OnDevice<'a>, DeviceFacts), Broken> {
+    let Place { device, about, name, share } = place;
+    for apk in &planned.apks {
+        context.console.line(&format!("installing {}", apk.display()));
+        // Tests are installed over what an earlier run left, and may ask for all permissions.
+        let one = [apk.as_path()];
+        tokio::select! {
+            installed = device.install(&one, &["-r", "-t", "-g"], INSTALL_LIMIT) => {
+                installed.map_err(|why| Broken::by(&why))?;
+            }
+            () = context.interrupts.next() => return Err(Stopped::Interrupted.into()),
+        }
+    }
+    let component = component(planned, &device).await?;
+    let refused = |why: delivery::AppError| Broken::Suite {
+        what: format!("failed to {}", chain(&why)),
+        hint: why.hint(),
+    };
+    let user = delivery::current_user(&device).await.map_err(|why| Broken::by(&why))?;
+    let app = delivery::app(&device, &component.app, user, &about.abis).await.map_err(refused)?;
+    let Some(way) = possible(planned, about.api).first().copied() else {
+        let what = format!("the device has Android {} (API {})", about.release, about.api);
+        return Err(Broken::Suite { what, hint: "Android 8 (API 26) or later can be measured".to_owned() });
+    };
+    let (nonce, token) = (random(4)?, random(16)?);
+    let files = Files::new(context.session).map_err(Stopped::from)?;
+    let delivery = Delivery::new(device.clone(), app, way, nonce);
+    let suite = OnDevice { planned, device, component, delivery, files, token, name, share };
+    Ok((suite, about))
+}
+
+async fn component(planned: &PlannedInstrumentation, device: &Device) -> Result<Component, Broken> {
+    if ORCHESTRATORS.contains(&planned.package.as_str()) {
+        return Err(Broken::Suite {
+            what: format!("{} has no tests, it starts those of another package one by one", planned.package),
+            hint: "name the package of the tests themselves, and add `execution: orchestrator` where each of them needs a process of its own: memgate starts them one by one then".to_owned(),
+        });
+    }
+    let line = "pm list instrumentation";
+    let listing = device.shell(line).await.and_then(|told| told.success(line));
+    let listing = listing.map_err(|why| Broken::by(&why))?;
+    find(&components(&listing.text()), &planned.package, planned.runner.as_deref())
+        .map_err(|(what, hint)| Broken::Suite { what, hint })
+}
+
+/// The ways to try, best first.
+fn possible(planned: &PlannedInstrumentation, api: u32) -> Vec<Way> {
+    ways(api).into_iter().filter(|way| (*way == Way::Packaged) == planned.packaged).collect()
+}
+
+/// Brings the agent by the first way that works; returns the names of the tests, and nothing where
+/// none fell to this device.
+pub(super) async fn probe(
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
+    about: &DeviceFacts,
+) -> Result<Option<Vec<Selection>>, Broken> {
+    let abi = suite.delivery.app().abi.clone();
+    let library = crate::embedded::android_agent(&abi).map_err(|why| Broken::Suite {
+        what: format!("failed to {}", chain(&why)),
+        hint: "docs/android.md says how the agent for Android is built".to_owned(),
+    })?;
+    if possible(suite.planned, about.api).contains(&Way::StartupAgents) {
+        let folder = context.session.folder().join(format!("listener-{}", suite.delivery.nonce()));
+        match dex::listener(&folder).await {
+            Ok(Some(dex)) => suite.delivery.with_listener(dex),
+            Ok(None) => {}
+            Err(why) => context.console.warning(&format!(
+                "no listener for apps that are built without memgate's: failed to {}",
+                chain(&why)
+            )),
+        }
+    }
+    let mut tried = Vec::new();
+    for way in possible(suite.planned, about.api) {
+        for left in suite.delivery.remove().await {
+            context.console.warning(&left);
+        }
+        suite.delivery.go(way);
+        suite.delivery.bring(&library).await.map_err(|why| Broken::by(&why))?;
+        let done = name_tests(context, suite).await?;
+        if let Some(lost) = &done.lost {
+            return Err(Broken::Suite { what: lost.why.clone(), hint: String::new() });
+        }
+        if done.ending == Ending::NoTests && suite.share.is_some() {
+            return Ok(None);
+        }
+        if done.ending != Ending::Complete {
+            let what = format!("the runner could not name its tests: {}", done.ending);
+            return Err(Broken::Suite { what, hint: hint(&done.ending).to_owned() });
+        }
+        let named = done.run.tests().iter().filter(|test| test.method.is_some());
+        let mut known = BTreeSet::new();
+        let named = named.filter(|test| known.insert((&test.class, &test.method)));
+        let names: Vec<Selection> =
+            named.map(|test| Selection { class: test.class.clone(), test: test.method.clone() }).collect();
+        let by_listener = matches!(way, Way::Attach | Way::Packaged);
+        if by_listener || done.finished.iter().any(|process| process.hello().blind.is_none()) {
+            context.console.line(&format!(
+                "{}: {} on {} ({}, Android {}, API {}, {abi}), the agent comes by {way}",
+                suite.name,
+                crate::run::runners::instrumentation::once::tests_text(names.len()),
+                suite.device.serial(),
+                about.model,
+                about.release,
+                about.api,
+            ));
+            return Ok(Some(names));
+        }
+        let said = done.finished.iter().find_map(|process| process.hello().blind.clone());
+        let why =
+            said.or_else(|| done.problems.first().cloned()).unwrap_or_else(|| "it did not answer".to_owned());
+        tried.push(format!("{way}: {why}"));
+    }
+    let hint = "`adb logcat` around the start of the app says why a library was not loaded; docs/android.md has what is known";
+    Err(Broken::Suite {
+        what: format!("the agent does not run in the app ({})", tried.join("; ")),
+        hint: hint.to_owned(),
+    })
+}
+
+async fn name_tests(context: &mut Context<'_>, suite: &mut OnDevice<'_>) -> Result<Done, Broken> {
+    let run = Run {
+        mode: Mode::List,
+        label: Label::Screen { suite: suite.name.clone() },
+        detail: Detail::Survivors,
+        orders: Box::new(|_| Box::new(Settle::new(false))),
+        held: None,
+        clocked: Clocked::Test,
+        timeout: suite.planned.timeout,
+        log: "tests",
+    };
+    let (mut done, _output) = suite.run(context, run, &mut |_| ()).await?;
+    // Nothing was tested: its streams are of no use to anybody.
+    for process in &done.finished {
+        let path = context.session.frames().join(process.stream());
+        std::fs::remove_file(&path)
+            .map_err(crate::exit::ExpectedError::file("remove", &path))
+            .map_err(Stopped::from)?;
+    }
+    done.output.clear();
+    Ok(done)
+}
+
+fn hint(ending: &Ending) -> &'static str {
+    match ending {
+        Ending::NoTests => "look at the suite's `arguments` and --filter",
+        Ending::NotStarted(_) => "are the APKs of app and tests of the same build, and signed alike?",
+        Ending::RunnerFailed(_) | Ending::Crashed(_) => {
+            "is memgate's listener in the test APK (docs/android.md)? `adb logcat` says more"
+        }
+        _ => "",
+    }
+}
+
+/// Hexadecimal digits of so many random bytes.
+fn random(bytes: usize) -> Result<String, Stopped> {
+    let mut random = vec![0; bytes];
+    File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut random))
+        .map_err(|why| machinery(format!("failed to read /dev/urandom: {why}")))?;
+    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,166 @@
+//! Confirming what the rounds suspect: the class alone, repeated in one process of the app, and
+//! where it grows each of its tests.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use memgate_analysis::ProcessRecord;
+
+use super::dump::Dump;
+use super::on_device::{Broken, OnDevice, Run, Suspects, WAIT_FOR_ORDERS, times};
+use super::once::Seen;
+use crate::device::Detail;
+use crate::output::Progress;
+use crate::run::engine::{Clocked, Context, RunState, Stopped, elapsed};
+use crate::run::runners::framework::Suite;
+use crate::run::runners::java::{Last, Repeating};
+use crate::session::facts::ConfirmationFacts;
+use crate::session::label::Label;
+use crate::suite::instrumentation::{Mode, Selection};
+
+/// Suspects that are told one by one.
+const SHOWN: usize = 5;
+
+/// Confirms the suspects.
+pub(super) async fn confirm(
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
+    seen: &Seen,
+    suspects: &Suspects,
+    measured: &mut Suite,
+) -> Result<(), Broken> {
+    if !suspects.is_empty() && context.plan.confirm {
+        context.console.line(&format!("{}: confirming {}, each alone", suite.name, suspects.len()));
+        for suspect in suspects.iter().take(SHOWN) {
+            context.console.line(&format!("  {} grew by {} in each round", suspect.suite, suspect.why));
+        }
+        if suspects.len() > SHOWN {
+            context.console.line(&format!("  and {} more", suspects.len() - SHOWN));
+        }
+    }
+    let mut progress = Progress::of_silent_tests(context.console, "confirming", suspects.len() as u64);
+    // Of a device that is gone nobody asks again.
+    let mut gone: Option<String> = None;
+    for (done, suspect) in (0..).zip(suspects) {
+        let tests = seen.tests(&suspect.suite);
+        let class = Selection { class: suspect.suite.clone(), test: None };
+        let single = |test: &String| Selection { class: suspect.suite.clone(), test: Some(test.clone()) };
+        // The runner chooses parameterised tests by their method alone, and a class with one test
+        // is that test.
+        let plain = tests.iter().all(|test| !test.contains('['));
+        let mut next = match tests {
+            [test] if plain => vec![single(test)],
+            _ => vec![class.clone()],
+        };
+        while let Some(selection) = next.pop() {
+            let id = selection.id();
+            let outcome = match &gone {
+                _ if !context.plan.confirm => {
+                    Outcome::of(ConfirmationFacts::Impossible("--no-confirm was given".to_owned()))
+                }
+                Some(why) => Outcome::of(ConfirmationFacts::Broken(why.clone())),
+                None => {
+                    let mut show = |_: &RunState| progress.update(done, &id);
+                    let count = if selection.test.is_some() { 1 } else { tests.len() };
+                    // A class that leaks is looked through test by test.
+                    let alone =
+                        Alone { selection: &selection, tests: count, last: selection != class || !plain };
+                    one(context, suite, alone, measured, &mut show).await?
+                }
+            };
+            gone = gone.or(outcome.gone);
+            measured.facts.confirmations.insert(id, outcome.facts);
+            if outcome.leaks && selection == class && plain {
+                next.extend(tests.iter().rev().map(single));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What came of one.
+pub(super) struct Outcome {
+    pub(super) facts: ConfirmationFacts,
+    /// Was it seen to leak?
+    leaks: bool,
+    /// Why the device cannot be asked any more.
+    pub(super) gone: Option<String>,
+}
+
+impl Outcome {
+    const fn of(facts: ConfirmationFacts) -> Self {
+        Self { facts, leaks: false, gone: None }
+    }
+}
+
+/// What is repeated alone.
+#[derive(Clone, Copy)]
+pub(super) struct Alone<'a> {
+    pub(super) selection: &'a Selection,
+    /// How many tests these are.
+    pub(super) tests: usize,
+    /// Is nothing smaller repeated after it?
+    pub(super) last: bool,
+}
+
+/// Repeats one selection of so many tests.
+pub(super) async fn one(
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
+    alone: Alone<'_>,
+    measured: &mut Suite,
+    show: &mut dyn FnMut(&RunState),
+) -> Result<Outcome, Broken> {
+    let Alone { selection, tests, last } = alone;
+    let id = selection.id();
+    let outcome = Arc::new(Last::default());
+    let dump = (last && suite.planned.heap_dumps)
+        .then(|| Dump::of(context.session, &id, suite.planned.trimmed_dumps))
+        .transpose()
+        .map_err(Stopped::from)?;
+    let held = dump.as_ref().map(|dump| dump.order(suite, Arc::clone(&outcome)));
+    let (policy, name) = (context.plan.policy.clone(), suite.name.clone());
+    let (test, said) = (id.clone(), Arc::clone(&outcome));
+    let run = Run {
+        mode: Mode::Repeat(selection.clone()),
+        label: Label::Confirm { suite: suite.name.clone(), test: id.clone() },
+        detail: Detail::Growth,
+        orders: Box::new(move |_| Box::new(Repeating::new(&policy, (&name, &test), elapsed, &said))),
+        held,
+        clocked: Clocked::Alone,
+        // While the app is held for its dump nothing is heard of it.
+        timeout: times(suite.planned.timeout, tests)
+            .saturating_add(dump.as_ref().map_or(Duration::ZERO, |_| WAIT_FOR_ORDERS)),
+        log: &id,
+    };
+    let (done, output) = match suite.run(context, run, show).await {
+        Ok(ran) => ran,
+        // The device would not even take the options of this run.
+        Err(Broken::Suite { what, .. }) => {
+            return Ok(Outcome {
+                facts: ConfirmationFacts::Broken(what.clone()),
+                leaks: false,
+                gone: Some(what),
+            });
+        }
+        Err(stopped) => return Err(stopped),
+    };
+    if let Some(dump) = dump {
+        dump.finish(context.console).await;
+    }
+    let gone = done.lost.as_ref().filter(|lost| lost.device_is_gone).map(|lost| lost.why.clone());
+    let failed = done.incomplete();
+    let ran = |record: &ProcessRecord| {
+        record.windows.iter().any(|w| w.is(&id)) || record.open.iter().any(|open| open.id == id)
+    };
+    let Some(process) = done.finished.into_iter().find(|process| process.is_main() && ran(&process.record))
+    else {
+        let why = failed.unwrap_or_else(|| "alone, the test did not run".to_owned());
+        let facts = ConfirmationFacts::Broken(format!("{why} (what was printed: {output})"));
+        return Ok(Outcome { facts, leaks: false, gone });
+    };
+    let facts = ConfirmationFacts::Repeated(process.facts());
+    measured.processes.push(process);
+    Ok(Outcome { facts, leaks: outcome.leaks.load(Ordering::Acquire), gone })
+}

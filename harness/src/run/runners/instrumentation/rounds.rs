@@ -1,0 +1,110 @@
+//! Each test class several times over in one process of the app, so that what grows each time is
+//! seen: as for any Java suite, but class by class, because the runner builds its classes one after
+//! the other.
+
+use memgate_analysis::{ProcessRecord, RoundsWatch, Unit, leaves_native, screen_rounds};
+use memgate_config::Screen;
+use memgate_wire::Boundary;
+use memgate_wire::spool::order;
+
+use super::on_device::{Broken, OnDevice, Run, Suspects, times};
+use super::once::Seen;
+use crate::device::Detail;
+use crate::output::Progress;
+use crate::run::engine::{Clocked, Context, Finished, Orders, RunState};
+use crate::run::runners::framework::Suite;
+use crate::session::facts::{JavaFacts, problem};
+use crate::session::label::Label;
+use crate::suite::instrumentation::{Mode, Selection};
+
+/// Runs the rounds, notes their processes, and tells which classes grew.
+pub(super) async fn rounds(
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
+    seen: &Seen,
+    measured: &mut Suite,
+) -> Result<Suspects, Broken> {
+    let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
+    if context.plan.screen == Screen::Off {
+        (java.not_screened, java.is_off) = (JavaFacts::off().not_screened, true);
+        return Ok(Vec::new());
+    }
+    let classes: Vec<String> = seen.classes.iter().map(|(class, _)| class.clone()).collect();
+    let most_tests = seen.classes.iter().map(|(_, tests)| tests.len()).max().unwrap_or(1);
+    let what = if classes.len() == 1 {
+        "1 test class".to_owned()
+    } else {
+        format!("{} test classes", classes.len())
+    };
+    context.console.line(&format!("{}: rounds over {what} on {}", suite.name, suite.device.serial()));
+    let total = classes.len() as u64;
+    let mut progress =
+        Progress::of_silent_tests(context.console, &format!("rounds of {}", suite.name), total);
+    let mut show = |state: &RunState| progress.update(0, &state.status());
+    let chosen = classes.into_iter().map(|class| Selection { class, test: None }).collect();
+    let Rounds { finished, problems, .. } = run(context, suite, (chosen, most_tests), &mut show).await?;
+    drop(progress);
+    java.rounds = finished.iter().map(Finished::facts).collect();
+    let failed = !problems.is_empty();
+    let told = problems
+        .into_iter()
+        .map(|why| problem(&suite.name, format!("the rounds were not measured: {why}"), ""));
+    measured.facts.problems.extend(told);
+    // What is wrong with the frames of the rounds is told when they are judged.
+    let suspects =
+        |process: &Finished| screen_rounds(&process.record, &suite.name, &context.plan.policy).ok();
+    let suspects = if failed { Vec::new() } else { finished.iter().filter_map(suspects).flatten().collect() };
+    measured.processes.extend(finished);
+    Ok(suspects)
+}
+
+/// What one run of rounds left.
+pub(super) struct Rounds {
+    pub(super) finished: Vec<Finished>,
+    /// Why it is not whole.
+    pub(super) problems: Vec<String>,
+    /// The device cannot be asked any more.
+    pub(super) gone: bool,
+}
+
+/// Runs these several times over in one process; the largest of them has so many tests.
+pub(super) async fn run(
+    context: &mut Context<'_>,
+    suite: &mut OnDevice<'_>,
+    (chosen, most_tests): (Vec<Selection>, usize),
+    show: &mut dyn FnMut(&RunState),
+) -> Result<Rounds, Broken> {
+    let (policy, name) = (context.plan.policy.clone(), suite.name.clone());
+    let run = Run {
+        mode: Mode::Rounds(chosen),
+        label: Label::Rounds { suite: suite.name.clone() },
+        detail: Detail::Survivors,
+        orders: Box::new(move |_| Box::new(Suspicion(RoundsWatch::new(&policy, &name, Unit::Class)))),
+        held: None,
+        clocked: Clocked::Alone,
+        // A window is a whole class.
+        timeout: times(suite.planned.timeout, most_tests),
+        log: "rounds",
+    };
+    let (done, output) = suite.run(context, run, show).await?;
+    let mut problems = done.problems.clone();
+    problems.extend(done.incomplete().map(|why| format!("{why} (what was printed: {output})")));
+    if done.finished.is_empty() {
+        problems.push("the agent did not report from the app".to_owned());
+    }
+    let gone = done.lost.as_ref().is_some_and(|lost| lost.device_is_gone);
+    let finished = done.finished.into_iter().filter(Finished::is_main).collect();
+    Ok(Rounds { finished, problems, gone })
+}
+
+/// Ends the rounds of a test class that is no suspect any more.
+struct Suspicion(RoundsWatch);
+
+impl Orders for Suspicion {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+        self.0.observe(record);
+        // Native allocations are compared round by round too.
+        let done = self.0.is_done(&boundary.suite, &boundary.test) && !leaves_native(record);
+        if done { order::DONE } else { 0 }
+    }
+}

@@ -1,0 +1,95 @@
+//! A Java test that is repeated, on this machine or on a device: when it has told enough.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use memgate_analysis::{GatePolicy, JavaConfirmation, NativeConfirmation, Next, ProcessRecord};
+use memgate_wire::Boundary;
+use memgate_wire::spool::order;
+
+use crate::proc_fs;
+use crate::run::engine::{KeptFiles, Orders, Settle};
+
+/// How repeating ended.
+#[derive(Default)]
+pub(super) struct Last {
+    /// It was told to stop.
+    pub(super) was_told: AtomicBool,
+    pub(super) leaks: AtomicBool,
+    /// Because there was no more time.
+    pub(super) out_of_time: AtomicBool,
+}
+
+/// Goes on until enough is known; what leaks is explained before the end.
+pub(super) struct Repeating {
+    confirmation: JavaConfirmation,
+    /// Of what its libraries allocate, where that is tracked.
+    native: NativeConfirmation,
+    pub(super) settle: Settle,
+    pub(super) kept: Arc<KeptFiles>,
+    /// The process, where it can be seen.
+    pub(super) pid: Option<u32>,
+    /// How long its threads had waited for a processor at the first end.
+    starved_before: Option<Duration>,
+    /// The end of the time there is for it.
+    pub(super) until: Option<Instant>,
+    /// How long it took so far.
+    took: fn(&ProcessRecord) -> Duration,
+    last: Arc<Last>,
+}
+
+impl Repeating {
+    /// Of a process that cannot be seen, until enough is known.
+    pub(super) fn new(
+        policy: &GatePolicy,
+        (suite, test): (&str, &str),
+        took: fn(&ProcessRecord) -> Duration,
+        last: &Arc<Last>,
+    ) -> Self {
+        Self {
+            confirmation: JavaConfirmation::new(policy, suite, test),
+            native: NativeConfirmation::new(policy, suite, test),
+            settle: Settle::new(false),
+            kept: Arc::default(),
+            pid: None,
+            starved_before: None,
+            until: None,
+            took,
+            last: Arc::clone(last),
+        }
+    }
+
+    fn starved(&mut self) -> Duration {
+        let now = self.pid.map(proc_fs::starved).unwrap_or_default();
+        now.saturating_sub(*self.starved_before.get_or_insert(now))
+    }
+}
+
+impl Orders for Repeating {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+        self.native.observe(record);
+        // Finalizers and cleaners may be about to free what is more now.
+        if self.native.has_risen() && self.settle.again(boundary, record) {
+            return order::SETTLE;
+        }
+        let starved = self.starved();
+        let took = (self.took)(record);
+        let enough = self.native.is_enough(took);
+        let next = self.confirmation.observe(record, took, starved);
+        let open = next != Next::Stop || !enough;
+        let over = open && self.until.is_some_and(|until| until <= Instant::now());
+        self.last.out_of_time.store(over, Ordering::Release);
+        match next {
+            Next::Explain if !over => order::EXPLAIN,
+            _ if open && !over => 0,
+            _ => {
+                self.kept.keep(record, self.pid);
+                let leaks = self.confirmation.leaks() || self.native.grows();
+                self.last.leaks.store(leaks, Ordering::Release);
+                self.last.was_told.store(true, Ordering::Release);
+                order::STOP
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! JUnit suites: the build runs as it always does, then memgate runs the same tests in virtual
+//! machines of its own.
+//!
+//! Data flow: the build's own run with the agent in every virtual machine that tests ([`screen`]) →
+//! workers, grouped into suites, compared with the results that the build wrote ([`results`]) →
+//! which of them load libraries of their own, so that native memory is judged too
+//! ([`choose_native`]) → [`windows`] (which test classes left more than an accepted run) →
+//! [`rounds`] (all test classes, several times over in one virtual machine) → suspect classes →
+//! [`confirm`] (a class, then its tests, each repeated alone) → facts of the suite. What runs, and
+//! with which options of the agent, stands in files of the session.
+
+mod hunt;
+mod observed;
+mod ours;
+mod process;
+mod repeat;
+mod results;
+mod rounds;
+mod windows;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::time::{Duration, SystemTime};
+
+use memgate_analysis::{Window, class_windows, own_libraries};
+use memgate_config::{JavaAgent, JavaNative, MeasureJava, Screen};
+use memgate_launch::Exit;
+use memgate_model::Problem;
+use memgate_wire::Outcome;
+
+use self::observed::Lookout;
+pub(super) use self::ours::Junit;
+use self::ours::{Files, jvm, with_agent};
+pub(super) use self::process::screen as screen_program;
+use super::framework::{Framework, Ran, Share, Suite, Unit};
+use crate::device::JavaLook;
+use crate::exit::ExpectedError;
+use crate::output::Progress;
+use crate::plan::PlannedSuite;
+use crate::run::engine::{
+    Clocked, Context, Done, Finished, Job, Limit, RunState, Stopped, launch, ran_tests, status, supervise,
+    typed,
+};
+use crate::session::facts::{Facts, JavaFacts, Kind, problem};
+use crate::session::label::Label;
+use crate::session::naming;
+use crate::suite::junit::{self, JvmSuiteId};
+
+impl Framework for Junit {
+    const HUNTS_CLASSES: bool = true;
+
+    async fn confirm(
+        context: &mut Context<'_>,
+        suites: Vec<(&mut Suite, &mut Self)>,
+    ) -> Result<Vec<Finished>, Stopped> {
+        let mut finished = Vec::new();
+        for (suite, junit) in suites {
+            repeat::confirm(context, suite, junit, &mut finished).await?;
+            finished.append(&mut junit.rounds);
+        }
+        Ok(finished)
+    }
+
+    fn candidates(&self, context: &Context<'_>, suite: &Suite) -> Result<Vec<Unit>, String> {
+        hunt::candidates(context, suite, self)
+    }
+
+    async fn hunt(
+        &mut self,
+        context: &mut Context<'_>,
+        suite: &mut Suite,
+        unit: &Unit,
+        share: Share,
+        finished: &mut Vec<Finished>,
+        show: &mut dyn FnMut(&RunState),
+    ) -> Result<Ran, Stopped> {
+        hunt::of_class(context, suite, self, &unit.id, share, finished, show).await
+    }
+}
+
+/// The build's own run, and the rounds of every suite in it.
+pub(super) async fn screen(
+    context: &mut Context<'_>,
+    planned: &PlannedSuite,
+    facts: &mut Facts,
+) -> Result<Vec<(Suite, Junit)>, Stopped> {
+    let files = Files::new(context)?;
+    let label = Label::Screen { suite: planned.name.clone().unwrap_or_default() };
+    let windows = windows::where_to_measure(context.plan, |list| files.write("windows", list))?;
+    let suite = planned.name.as_deref().unwrap_or_default();
+    let follow = context.names.renamed(suite, files.look.follow.clone());
+    let (options, our_option) = files.options(context, &label, |options| {
+        options.windows = windows;
+        options.look = Some(JavaLook { follow, ..files.look.clone() });
+    })?;
+    let planned_now = filtered(context, planned)?;
+    let launch = match context.plan.java.agent {
+        JavaAgent::Loaded => with_agent(&files, planned_now, &our_option)?,
+        JavaAgent::None => launch(&planned_now, None),
+    };
+    let lookout = match context.plan.java.agent {
+        JavaAgent::Loaded => None,
+        JavaAgent::None => Some(Lookout::begin().map_err(|why| ExpectedError::failed(&why))?),
+    };
+    let since = SystemTime::now();
+    let job = Job::new(launch, options, Clocked::Test, Limit::Tells(planned.timeout)).loaded();
+    let mut progress = Progress::beside_tests(context.console, "screening", None);
+    let mut done =
+        supervise(context, job, &mut |state| progress.update(state.tests(), &state.status())).await?;
+    drop(progress);
+    facts.command_ended(status(done.ended.exit));
+    facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
+    if let Some(lookout) = lookout {
+        let frames = context.session.frames();
+        let (seen, problems) =
+            lookout.end(&frames, &label.to_text()).map_err(|why| ExpectedError::failed(&why))?;
+        facts.errors.extend(problems.into_iter().map(|what| problem("test results", what, "")));
+        done.finished.extend(seen);
+    }
+    if done.finished.is_empty() {
+        facts.errors.push(nothing_seen(planned, done.ended.exit));
+        return Ok(Vec::new());
+    }
+    let kind = match context.plan.java.agent {
+        JavaAgent::Loaded => Kind::Junit,
+        JavaAgent::None => Kind::JunitObserved,
+    };
+    let mut suites = suites(planned, &our_option, kind, done);
+    let root = results::root(planned);
+    let (modules, problems) = results::modules(&root, since);
+    // Without the agent the same files were read before.
+    let problems = problems.into_iter().filter(|_| kind == Kind::Junit);
+    facts.errors.extend(problems.map(|what| problem("test results", what, "")));
+    let measured = suites.iter().flat_map(|(suite, _)| &suite.processes);
+    facts.errors.extend(results::unmeasured(&root, &modules, measured));
+    let mut kept = BTreeMap::new();
+    for (suite, junit) in &mut suites {
+        choose_native(context, suite, junit);
+        rounds::rounds(context, suite, junit).await?;
+        if context.plan.screen != Screen::Off {
+            let name = suite.facts.name.clone();
+            let windows = windows::to_accept(context, &name, junit);
+            kept.insert(name, windows);
+        }
+    }
+    windows::keep(context.session, &kept)?;
+    Ok(suites)
+}
+
+/// Whether native memory of this suite is judged.
+fn choose_native(context: &Context<'_>, suite: &mut Suite, junit: &mut Junit) {
+    let loaded: BTreeSet<&str> =
+        suite.processes.iter().flat_map(|process| own_libraries(&process.record)).collect();
+    let MeasureJava { agent, native, .. } = &context.plan.java;
+    junit.native = match native {
+        _ if *agent == JavaAgent::None => false,
+        JavaNative::Auto => !loaded.is_empty(),
+        JavaNative::On => true,
+        JavaNative::Off => false,
+    };
+    suite.facts.java.get_or_insert_with(JavaFacts::default).native_is_off = *native == JavaNative::Off;
+    let shown: Vec<&str> = loaded.iter().map(|path| path.rsplit('/').next().unwrap_or(path)).collect();
+    if junit.native && !shown.is_empty() {
+        context.console.line(&format!(
+            "{}: native memory is judged too, of {}",
+            suite.facts.name,
+            shown.join(", ")
+        ));
+    }
+}
+
+/// The command with the filter that was asked for.
+fn filtered(context: &Context<'_>, planned: &PlannedSuite) -> Result<PlannedSuite, ExpectedError> {
+    let Some(filter) = &context.plan.filter else { return Ok(planned.clone()) };
+    let usage = |why: String| ExpectedError::Usage { what: format!("failed to {why}"), hint: String::new() };
+    let command = junit::filtered(&planned.command, filter).map_err(usage)?;
+    Ok(PlannedSuite { command, ..planned.clone() })
+}
+
+fn nothing_seen(planned: &PlannedSuite, exit: Exit) -> Problem {
+    let typed = typed(planned);
+    let name = planned.name.clone().unwrap_or_else(|| typed.clone());
+    let what = format!("not measured: no Java virtual machine below `{typed}` ran JUnit tests ({exit})");
+    let hint = if junit::is_java(&typed) {
+        "a Java program without JUnit is the test as a whole: name the argument that repeats its work, as {n}, so that what each repetition \
+         leaves can be told; HotSpot 17 or later is needed"
+    } else {
+        "were its tests up to date, or skipped? Surefire with forkCount=0 tests in Maven itself, which is not measured; \
+         HotSpot 17 or later is needed"
+    };
+    problem(&name, what, hint)
+}
+
+/// Groups the virtual machines that ran tests.
+fn suites(planned: &PlannedSuite, our_option: &OsStr, kind: Kind, done: Done) -> Vec<(Suite, Junit)> {
+    let Done { finished, elapsed, .. } = done;
+    let id = |process: &Finished| match jvm(process) {
+        Some(jvm) => JvmSuiteId::of(process.hello(), jvm),
+        None => JvmSuiteId { directory: process.hello().working_directory.clone(), class_path: Vec::new() },
+    };
+    let of_suites = finished.into_iter().filter(Finished::is_main);
+    let mut groups = naming::grouped(of_suites.map(|process| (id(&process), process)));
+    // A worker that was given no test, beside others that were.
+    let idle =
+        |processes: &[Finished]| processes.iter().all(|p| !ran_tests(&p.record) && p.hello().blind.is_none());
+    if groups.iter().any(|(_, processes)| !idle(processes)) {
+        groups.retain(|(_, processes)| !idle(processes));
+    }
+    let ids: Vec<JvmSuiteId> = groups.iter().map(|(id, _)| id.clone()).collect();
+    let names = naming::jvm_suite_names(planned.name.as_deref(), &ids);
+    let suite = |(name, (_, processes)): (String, (JvmSuiteId, Vec<Finished>))| {
+        suite(planned, our_option, kind, (name, processes), elapsed)
+    };
+    names.into_iter().zip(groups).map(suite).collect()
+}
+
+fn suite(
+    planned: &PlannedSuite,
+    our_option: &OsStr,
+    kind: Kind,
+    (name, processes): (String, Vec<Finished>),
+    elapsed: Duration,
+) -> (Suite, Junit) {
+    let junit = Junit {
+        our_option: our_option.to_owned(),
+        classes: classes(&processes),
+        windows: processes.iter().flat_map(|process| class_windows(&process.record)).collect(),
+        native: false,
+        suspects: Vec::new(),
+        rounds: Vec::new(),
+    };
+    let ran = processes.iter().any(|process| process.record.windows.iter().any(is_test));
+    let mut suite = Suite::new(kind, name, processes, (elapsed, planned.timeout));
+    if !ran {
+        let what = "it ran no test whose boundaries could be seen".to_owned();
+        suite.facts.problems.push(problem(&suite.facts.name, what, ""));
+    }
+    (suite, junit)
+}
+
+fn is_test(window: &Window) -> bool {
+    !window.suite.is_empty() && !window.test.is_empty()
+}
+
+/// Test classes with their tests, in the order they ran, without tests that failed: a class with
+/// one could not be repeated.
+fn classes(processes: &[Finished]) -> Vec<(String, Vec<String>)> {
+    let mut classes: Vec<(String, Vec<String>)> = Vec::new();
+    let windows = || processes.iter().flat_map(|process| &process.record.windows).filter(|w| is_test(w));
+    let failed = windows().filter(|window| window.outcome == Some(Outcome::Failed));
+    let failed: BTreeSet<(&str, &str)> =
+        failed.map(|window| (window.suite.as_str(), window.test.as_str())).collect();
+    let passed = |window: &&Window| !failed.contains(&(window.suite.as_str(), window.test.as_str()));
+    for window in windows().filter(passed) {
+        let tests = match classes.iter_mut().find(|(class, _)| *class == window.suite) {
+            Some((_, tests)) => tests,
+            None => {
+                classes.push((window.suite.clone(), Vec::new()));
+                let Some((_, tests)) = classes.last_mut() else { continue };
+                tests
+            }
+        };
+        if !tests.contains(&window.test) {
+            tests.push(window.test.clone());
+        }
+    }
+    classes
+}

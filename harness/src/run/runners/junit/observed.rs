@@ -1,0 +1,296 @@
+//! The build's own run without an agent in it: who tested, and how each test ended.
+//!
+//! Data flow: the processes below us are looked at while the build runs ([`Lookout`]): those that
+//! test, with what they were started with → behind the run the results that the build tool wrote
+//! below their folders → a stream for each in the session, as an agent writes one, of boundaries
+//! alone ([`record`]). Nothing is measured here: the rounds do that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use memgate_analysis::Observer;
+use memgate_formats::jar::manifest_class_path;
+use memgate_formats::test_results::{TestOutcome, TestResult};
+use memgate_wire::java::JvmInfo;
+use memgate_wire::{
+    AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Hello, Outcome, ProcessRole,
+    Runtime, encode,
+};
+
+use super::results;
+use crate::proc_fs;
+use crate::recorder::{Process, ProcessKey, now_ns};
+use crate::run::engine::Finished;
+use crate::session::facts::EndingFacts;
+use crate::suite::junit::{JavaCommand, WORKER_CLASS_PATH, runs_tests};
+
+/// A worker lives for half a second at least; nothing tells us that one begins.
+const LOOK: Duration = Duration::from_millis(25);
+/// A virtual machine that tests.
+#[derive(Debug, Clone)]
+struct Worker {
+    pid: u32,
+    executable: PathBuf,
+    directory: PathBuf,
+    environment: Vec<(OsString, OsString)>,
+    command: JavaCommand,
+}
+
+/// Looks out for virtual machines that test, until it is told to stop.
+#[derive(Debug)]
+pub(super) struct Lookout {
+    stop: Arc<AtomicBool>,
+    seen: Arc<Mutex<BTreeMap<u32, Worker>>>,
+    thread: Option<JoinHandle<()>>,
+    since: SystemTime,
+}
+
+impl Lookout {
+    pub(super) fn begin() -> io::Result<Self> {
+        let (stop, seen) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(BTreeMap::new())));
+        let thread = std::thread::Builder::new().name("lookout".to_owned()).spawn({
+            let (stop, seen) = (Arc::clone(&stop), Arc::clone(&seen));
+            move || {
+                let mut known = BTreeSet::new();
+                while !stop.load(Ordering::Acquire) {
+                    look(&mut known, &seen);
+                    std::thread::sleep(LOOK);
+                }
+            }
+        })?;
+        Ok(Self { stop, seen, thread: Some(thread), since: SystemTime::now() })
+    }
+
+    /// The run is over: those that were seen, each as if it had recorded itself, and results that
+    /// could not be read.
+    pub(super) fn end(mut self, frames: &Path, label: &str) -> io::Result<(Vec<Finished>, Vec<String>)> {
+        self.halt();
+        let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut problems = Vec::new();
+        let mut finished = Vec::new();
+        let mut told = BTreeSet::new();
+        for worker in seen.into_values() {
+            // Forks of one module share its results: the first tells them all.
+            let results = if told.insert(worker.directory.clone()) {
+                self.results(&worker, &mut problems)
+            } else {
+                Vec::new()
+            };
+            finished.push(record(frames, label, worker, &results)?);
+        }
+        Ok((finished, problems))
+    }
+
+    fn halt(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // It cannot panic: nothing is lost with what it returns.
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+
+    fn results(&self, worker: &Worker, problems: &mut Vec<String>) -> Vec<TestResult> {
+        let mut tests = Vec::new();
+        for path in results::files(&worker.directory, self.since) {
+            match results::read(&path) {
+                Ok(results) => tests.extend(results.tests),
+                Err(why) => problems.push(format!("{}: {why}", path.display())),
+            }
+        }
+        tests
+    }
+}
+
+impl Drop for Lookout {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
+/// Looks at every process below us whose command line was not seen yet.
+fn look(known: &mut BTreeSet<(u32, Vec<u8>)>, seen: &Mutex<BTreeMap<u32, Worker>>) {
+    for pid in proc_fs::descendants(std::process::id()) {
+        let Some(line) = proc_fs::command_line(pid) else { continue };
+        if !known.insert((pid, line.clone())) {
+            continue;
+        }
+        if let Some(worker) = worker(pid, &line) {
+            seen.lock().unwrap_or_else(PoisonError::into_inner).insert(pid, worker);
+        }
+    }
+}
+
+fn worker(pid: u32, line: &[u8]) -> Option<Worker> {
+    let words: Vec<String> = line
+        .split(|byte| *byte == 0)
+        .filter(|word| !word.is_empty())
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    let (program, arguments) = words.split_first()?;
+    if !program.ends_with("java") {
+        return None;
+    }
+    let (executable, directory) = proc_fs::places(pid)?;
+    let mut command = JavaCommand::of(arguments, &directory).filter(runs_tests)?;
+    if let [jar] = command.class_path.as_slice()
+        && jar.contains("surefirebooter")
+    {
+        // It is gone when the tests are over.
+        command.class_path = behind_booter(&directory.join(jar))?;
+    }
+    let absolute = |path: &String| directory.join(path).display().to_string();
+    command.class_path = command.class_path.iter().map(absolute).collect();
+    Some(Worker { pid, executable, directory, environment: proc_fs::environ(pid)?, command })
+}
+
+/// The class path behind Surefire's booter jar, whose entries are addresses relative to it.
+fn behind_booter(jar: &Path) -> Option<Vec<String>> {
+    let entries = manifest_class_path(&fs::read(jar).ok()?).ok()?;
+    let folder = jar.parent()?;
+    let place = |entry: String| {
+        let path = decoded(entry.strip_prefix("file:").unwrap_or(&entry));
+        folder.join(path).components().fold(PathBuf::new(), |mut path, part| {
+            match part {
+                std::path::Component::ParentDir => drop(path.pop()),
+                std::path::Component::CurDir => {}
+                part => path.push(part),
+            }
+            path
+        })
+    };
+    Some(entries.into_iter().map(place).map(|path| path.display().to_string()).collect())
+}
+
+/// `%20` is a blank.
+fn decoded(address: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = address.bytes();
+    while let Some(byte) = rest.next() {
+        let mut ahead = rest.clone();
+        let digits = [ahead.next(), ahead.next()].map(|d| d.and_then(|d| char::from(d).to_digit(16)));
+        match (byte, digits) {
+            (b'%', [Some(high), Some(low)]) => {
+                bytes.push(u8::try_from(high * 16 + low).unwrap_or(b'?'));
+                rest = ahead;
+            }
+            _ => bytes.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The stream of a worker, and its record.
+fn record(frames: &Path, label: &str, worker: Worker, results: &[TestResult]) -> io::Result<Finished> {
+    let Worker { pid, executable, directory, environment, command } = worker;
+    let hello = Hello {
+        wire_version: memgate_wire::WIRE_VERSION,
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid,
+        parent_pid: 0,
+        abi: String::new(),
+        pointer_bytes: 8,
+        runtime: Runtime::HotSpot,
+        role: ProcessRole::Main,
+        executable: executable.display().to_string(),
+        arguments: Vec::new(),
+        working_directory: directory.display().to_string(),
+        realtime_offset_ns: 0,
+        capabilities: Vec::new(),
+        blind: None,
+        label: label.to_owned(),
+    };
+    // `bin/java` of it.
+    let home = executable.parent().and_then(Path::parent).unwrap_or(Path::new(""));
+    let jvm = JvmInfo {
+        vm: String::new(),
+        version: String::new(),
+        home: home.display().to_string(),
+        collector: String::new(),
+        command: command.command,
+        vm_arguments: command.options,
+        properties: vec![(WORKER_CLASS_PATH.to_owned(), command.class_path.join(":"))],
+        class_path: command.class_path,
+        module_path: Vec::new(),
+        listener: String::new(),
+    };
+    let path = frames.join(format!("{pid}-{}.mgf", now_ns()));
+    let mut writer =
+        Writer { file: File::create_new(&path)?, observer: Observer::new(), t_ns: now_ns(), sequence: 0 };
+    writer.frame(Frame::Hello(hello.clone()))?;
+    writer.frame(Frame::JvmInfo(jvm))?;
+    for test in results {
+        writer.boundary(BoundaryKind::TestStart, test)?;
+        // As long as its runner says that it took.
+        let took = Duration::try_from_secs_f64(test.seconds).unwrap_or_default();
+        writer.t_ns = writer.t_ns.saturating_add(u64::try_from(took.as_nanos()).unwrap_or(0));
+        writer.boundary(BoundaryKind::TestEnd, test)?;
+    }
+    let (counters, cost) = (Counters::default(), AgentCost::default());
+    writer.frame(Frame::Goodbye(Goodbye { reason: GoodbyeReason::Exit, status: None, counters, cost }))?;
+    Ok(Finished {
+        process: Process { key: ProcessKey(0), file: path, hello, environ: Some(environment), visible: true },
+        record: writer.observer.into_record(),
+        ending: EndingFacts::Unknown,
+    })
+}
+
+struct Writer {
+    file: File,
+    observer: Observer,
+    t_ns: u64,
+    sequence: u32,
+}
+
+impl Writer {
+    fn frame(&mut self, frame: Frame) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        if encode(&frame, self.t_ns, &mut bytes) == 0 {
+            return Err(io::Error::other("a frame is too large"));
+        }
+        self.file.write_all(&bytes)?;
+        self.observer.push(frame, self.t_ns);
+        self.t_ns = self.t_ns.saturating_add(1);
+        Ok(())
+    }
+
+    fn boundary(&mut self, kind: BoundaryKind, test: &TestResult) -> io::Result<()> {
+        self.sequence = self.sequence.saturating_add(1);
+        let outcome = match test.outcome {
+            TestOutcome::Passed => Outcome::Passed,
+            TestOutcome::Failed => Outcome::Failed,
+            TestOutcome::Skipped => Outcome::Skipped,
+        };
+        self.frame(Frame::Boundary(Boundary {
+            sequence: self.sequence,
+            kind,
+            suite: test.class.clone(),
+            // As JUnit Platform names it.
+            test: test.name.replace('{', "(").replace('}', ")"),
+            iteration: 0,
+            outcome: (kind == BoundaryKind::TestEnd).then_some(outcome),
+            thread_id: 1,
+            open_tests: 1,
+            counters: Counters::default(),
+            survivors: 0,
+            snapshot_parts: 0,
+            cost: AgentCost::default(),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_a_booter_jar_are_relative_to_it_and_encoded() {
+        assert_eq!(decoded("/a%20b/%C3%A9%zz%4"), "/a b/\u{e9}%zz%4");
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(behind_booter(&folder.path().join("surefirebooter-1.jar")), None, "it may be gone");
+    }
+}

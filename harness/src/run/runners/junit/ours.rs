@@ -1,0 +1,247 @@
+//! Virtual machines of our own: how the tests of a suite run again, with the plans, options and
+//! files they need in the session.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use memgate_analysis::{ClassWindow, JavaSuspect, base_of, left_out};
+use memgate_config::{HeapDump, JavaAgent};
+use memgate_launch::Launch;
+use memgate_wire::java::JvmInfo;
+
+use crate::device::agentless::{self, Agentless, AgentlessError};
+use crate::device::java::{self, TOOL_OPTIONS};
+use crate::device::{AgentOptions, JavaLook, OPTIONS_VARIABLE, PRELOAD_VARIABLE, Target, preload};
+use crate::embedded::{HOOKS_JAR, LAUNCHER_JAR, LISTENER_JAR};
+use crate::exit::ExpectedError;
+use crate::plan::PlannedSuite;
+use crate::run::engine::{Context, Finished, launch, silent};
+use crate::run::runners::framework::Suite;
+use crate::session::label::Label;
+use crate::suite::junit::{self, Selection, Worker};
+
+/// Folder of plans and options in the session.
+const FOLDER: &str = "java";
+/// Times that the whole build took which a window of ours may take.
+const BUILDS: u32 = 4;
+/// How long a virtual machine of our own waits for us at a boundary: what it is told decides the
+/// verdict, however busy the machine is. As long as the agent waits at most.
+pub(super) const WAIT: Duration = Duration::from_secs(60);
+
+/// How the tests of a JVM suite run again.
+#[derive(Debug)]
+pub(in crate::run::runners) struct Junit {
+    /// What the build's virtual machines had in their environment because of us.
+    pub(super) our_option: OsString,
+    /// Its tests by class, both in the order they ran.
+    pub(super) classes: Vec<(String, Vec<String>)>,
+    /// What the windows of the build's own run left.
+    pub(super) windows: Vec<ClassWindow>,
+    /// The agent is preloaded where its tests run again: native memory of libraries that are not
+    /// the JDK's is judged.
+    pub(super) native: bool,
+    /// Classes that grew in the rounds.
+    pub(super) suspects: Vec<JavaSuspect>,
+    /// The processes of the rounds.
+    pub(super) rounds: Vec<Finished>,
+}
+
+impl Junit {
+    /// Tests that failed in the rounds and were left out there are not confirmed either.
+    pub(super) fn leave_out_failed(&mut self) {
+        let failed: BTreeSet<(String, String)> =
+            self.rounds.iter().flat_map(|process| left_out(&process.record)).collect();
+        for (class, tests) in &mut self.classes {
+            tests.retain(|test| !failed.contains(&(class.clone(), base_of(test).to_owned())));
+        }
+    }
+}
+
+/// A launcher about to be started, and what has to be there as long as it runs.
+pub(super) struct Ours {
+    pub(super) launch: Launch,
+    _arguments: Temporary,
+    /// Speaks for it, where no agent does.
+    pub(super) speaker: Option<Agentless>,
+}
+
+/// The command, and the way of the agent into the virtual machines it starts: the environment, or
+/// for Gradle an init script. A daemon keeps the environment it was started with, be it ours or
+/// not.
+pub(super) fn with_agent(
+    files: &Files,
+    mut planned: PlannedSuite,
+    our_option: &OsStr,
+) -> Result<Launch, ExpectedError> {
+    if junit::is_gradle(&planned.command) {
+        let options = java::with_option(None, our_option).map_err(|why| ExpectedError::failed(&why))?;
+        let script = files.write("gradle", &junit::gradle_script(&options.to_string_lossy()))?;
+        planned.command = junit::with_gradle_script(&planned.command, &script);
+        return Ok(launch(&planned, None));
+    }
+    let mut launch = launch(&planned, None);
+    let existing = launch.environment.get(OsStr::new(TOOL_OPTIONS));
+    let value =
+        java::with_option(existing.as_deref(), our_option).map_err(|why| ExpectedError::failed(&why))?;
+    launch.environment.set(TOOL_OPTIONS.into(), value);
+    Ok(launch)
+}
+
+/// How long so many tests of a suite may take in a virtual machine of ours, its start included: as
+/// long as each may by itself, and on a machine that is busy no less than the whole build took,
+/// several times over.
+pub(super) fn patience(suite: &Suite, tests: usize) -> Duration {
+    let each = suite.timeout.saturating_mul(u32::try_from(tests).unwrap_or(u32::MAX));
+    let build = Duration::try_from_secs_f64(suite.facts.screened_s).unwrap_or_default();
+    each.max(build.saturating_mul(BUILDS))
+}
+
+pub(super) fn jvm(process: &Finished) -> Option<&JvmInfo> {
+    process.record.java.as_ref()?.jvm.as_ref()
+}
+
+/// The virtual machine of a suite that is started again, or why none can be.
+pub(super) fn worker<'a>(suite: &'a Suite, junit: &'a Junit) -> Result<Worker<'a>, String> {
+    let told = suite.processes.iter().find_map(|process| Some((process, jvm(process)?)));
+    let Some((process, jvm)) = told else {
+        return Err("no virtual machine of it told how it was started".to_owned());
+    };
+    if let Some(why) = junit::obstacle(jvm) {
+        return Err(why);
+    }
+    let Some(environment) = process.environment() else {
+        return Err("the environment it ran in cannot be read (another process namespace?)".to_owned());
+    };
+    Ok(Worker { hello: process.hello(), jvm, environment, our_option: &junit.our_option })
+}
+
+/// Plans and options in the session, numbered: a virtual machine that comes late still finds its
+/// own.
+pub(super) struct Files {
+    folder: PathBuf,
+    frames: PathBuf,
+    number: usize,
+    /// What is looked at beside the heap's classes.
+    pub(super) look: JavaLook,
+    agent: JavaAgent,
+}
+
+impl Files {
+    pub(super) fn new(context: &Context<'_>) -> Result<Self, ExpectedError> {
+        let folder = context.session.folder().join(FOLDER);
+        fs::create_dir_all(&folder).map_err(ExpectedError::file("create", &folder))?;
+        let number = fs::read_dir(&folder).map_err(ExpectedError::file("list", &folder))?.count() + 1;
+        let java = &context.plan.java;
+        let look = JavaLook {
+            sampling: java.sampling,
+            follow: java.follow.clone(),
+            follow_at_least: java.follow_at_least,
+            follow_every: java.follow_every,
+            follow_at_most: java.follow_at_most,
+            heap_limit: java
+                .heap_limit
+                .map(|percent| (percent, (java.heap_dump == HeapDump::HeapLimit).then(|| folder.clone()))),
+            heap_dump: (java.heap_dump == HeapDump::OutOfMemory).then(|| folder.clone()),
+        };
+        Ok(Self { folder, frames: context.session.frames(), number, look, agent: java.agent })
+    }
+
+    /// The agent's options, and the option of a virtual machine that loads it with them.
+    pub(super) fn options(
+        &self,
+        context: &Context<'_>,
+        label: &Label,
+        change: impl FnOnce(&mut AgentOptions),
+    ) -> Result<(AgentOptions, OsString), ExpectedError> {
+        let mut options = AgentOptions::of_java(&self.frames, context.jars.unwrap_or(Path::new("")));
+        options.label = label.to_text();
+        // Objects are followed in the build's own run alone, and the heap is watched there.
+        options.look = Some(JavaLook { follow: Vec::new(), heap_limit: None, ..self.look.clone() });
+        change(&mut options);
+        let path = self.folder.join(format!("{:04}.options", self.number));
+        java::write_options(&path, &options).map_err(ExpectedError::file("write", &path))?;
+        let option = java::agent_option(context.agent, &path).map_err(|why| ExpectedError::failed(&why))?;
+        Ok((options, option))
+    }
+
+    /// Writes what is for our eyes only.
+    pub(super) fn write(&self, kind: &str, text: &str) -> Result<PathBuf, ExpectedError> {
+        let path = self.folder.join(format!("{:04}.{kind}", self.number));
+        java::write_private(&path, text.as_bytes()).map_err(ExpectedError::file("write", &path))?;
+        Ok(path)
+    }
+
+    /// The launcher, like `worker`, with a plan: with the agent in it, or somebody who speaks for
+    /// it. `native`: the agent is preloaded as well.
+    pub(super) fn launcher(
+        &self,
+        context: &Context<'_>,
+        (worker, native): (Worker<'_>, bool),
+        (options, option): (&AgentOptions, &OsStr),
+        plan: &str,
+    ) -> Result<Ours, ExpectedError> {
+        let plan = self.write("plan", plan)?;
+        let jar = |name: &str| context.jars.unwrap_or(Path::new("")).join(name);
+        let (speaker, ours, jars) = match self.agent {
+            JavaAgent::Loaded => (None, vec![option.to_string_lossy().into_owned()], vec![jar(LAUNCHER_JAR)]),
+            JavaAgent::None => {
+                let speaker = Agentless::listen(agentless::Settings {
+                    frames: self.frames.clone(),
+                    label: options.label.clone(),
+                    executable: Path::new(&worker.jvm.home).join("bin/java").display().to_string(),
+                    directory: worker.hello.working_directory.clone(),
+                    wait: options.wait,
+                })
+                .map_err(|why| ExpectedError::failed(&why))?;
+                let ours = vec![agentless::OPTION.to_owned(), agentless::property(&speaker.socket())];
+                (Some(speaker), ours, [LAUNCHER_JAR, LISTENER_JAR, HOOKS_JAR].map(jar).to_vec())
+            }
+        };
+        let file = self.folder.join(format!("{:04}.arguments", self.number));
+        let mut again = junit::launcher(worker, &ours, &jars, &plan, &file);
+        if native {
+            preloaded(&mut again.launch, context, options);
+        }
+        let file = Temporary(self.write("arguments", &again.options)?);
+        Ok(Ours { launch: silent(again.launch), _arguments: file, speaker })
+    }
+}
+
+/// Preloads the agent into a virtual machine that loads it as well. Where the path cannot be
+/// preloaded, Java's side is measured all the same.
+fn preloaded(launch: &mut Launch, context: &Context<'_>, options: &AgentOptions) {
+    let existing = launch.environment.get(OsStr::new(PRELOAD_VARIABLE));
+    match preload(context.agent, existing.as_deref()) {
+        Ok(value) => {
+            // The agent compares with what /proc/self/exe says.
+            let program = fs::canonicalize(&launch.program).unwrap_or_else(|_| launch.program.clone());
+            let options = AgentOptions { targets: vec![Target::Executable(program)], ..options.clone() };
+            launch.environment.set(PRELOAD_VARIABLE.into(), value);
+            launch.environment.set(OPTIONS_VARIABLE.into(), options.to_env());
+        }
+        Err(why) => context.console.warning(&format!("native memory is not judged: failed to {why}")),
+    }
+}
+
+/// Ends what spoke for a launcher; what it could not do is in the answer.
+pub(super) fn silenced(speaker: Option<Agentless>) -> Result<(), AgentlessError> {
+    speaker.map_or(Ok(()), Agentless::end)
+}
+
+/// A file that is removed in the end: it holds system properties of the build, which may be secret.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // What cannot be removed is still for our eyes only.
+        drop(fs::remove_file(&self.0));
+    }
+}
+
+/// A test class, with those of its tests that the build ran.
+pub(super) fn whole_class((class, tests): &(String, Vec<String>)) -> Selection {
+    Selection::class(class, tests)
+}

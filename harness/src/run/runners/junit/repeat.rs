@@ -1,0 +1,266 @@
+//! Confirming what the rounds suspect: the class alone, repeated in one virtual machine, and where
+//! it grows, its tests.
+//!
+//! Data flow: a suspect class → repeated as a whole → grows: rounds over its tests, in one virtual
+//! machine ([`over`]) → those that grow, each repeated alone, as the class was. What grows in no
+//! test alone, or not in each execution, is the class's.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::ours::{Files, Junit, WAIT, patience, silenced, worker};
+use super::rounds::{Rounds, over};
+use crate::device::Detail;
+use crate::device::agentless::Agentless;
+use crate::exit::chain;
+use crate::output::Progress;
+use crate::run::engine::{
+    Clocked, Context, Done, Finished, Job, Limit, MakeOrders, RunState, Settle, Stopped, keep_output,
+    outcome, supervise,
+};
+use crate::run::runners::framework::Suite;
+use crate::run::runners::java::{Last, Repeating};
+use crate::session::facts::ConfirmationFacts;
+use crate::session::label::Label;
+use crate::suite::junit::{self as plan, Batch, Selection};
+use memgate_analysis::{ProcessRecord, Unit, growing_tests, ran_out_of_memory};
+
+/// Suspects that are told one by one.
+const SHOWN: usize = 5;
+/// Of so few tests each is confirmed, where the rounds over them told nothing.
+const FEW: usize = 8;
+
+/// Confirms the suspects of one suite.
+pub(super) async fn confirm(
+    context: &mut Context<'_>,
+    suite: &mut Suite,
+    junit: &Junit,
+    finished: &mut Vec<Finished>,
+) -> Result<(), Stopped> {
+    let total = junit.suspects.len();
+    if total > 0 && context.plan.confirm {
+        let what =
+            if total == 1 { "1 test class".to_owned() } else { format!("{total} test classes, each alone") };
+        context.console.line(&format!("{}: confirming {what}", suite.facts.name));
+        for suspect in junit.suspects.iter().take(SHOWN) {
+            context.console.line(&format!("  {}: {}", suspect.suite, suspect.seen()));
+        }
+        if total > SHOWN {
+            context.console.line(&format!("  and {} more", total - SHOWN));
+        }
+    }
+    let console = context.console;
+    let mut progress = Progress::of_silent_tests(console, "confirming", total as u64);
+    let how = How { batch: Batch::Of(1), until: None };
+    for (done, suspect) in (0..).zip(&junit.suspects) {
+        let mut show = |id: &str| progress.update(done, id);
+        class(context, suite, junit, &suspect.suite, how, finished, &mut show).await?;
+    }
+    Ok(())
+}
+
+/// How a selection is repeated.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    /// Executions in a window.
+    pub(super) batch: Batch,
+    /// The end of the time there is for it.
+    pub(super) until: Option<Instant>,
+}
+
+impl How {
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| until <= Instant::now())
+    }
+}
+
+/// The tests of a class that ran in the build and can be repeated.
+pub(super) fn tests_of<'a>(junit: &'a Junit, class: &str) -> &'a [String] {
+    junit.classes.iter().find(|(known, _)| known == class).map_or(&[], |(_, tests)| tests.as_slice())
+}
+
+/// Confirms a class, and where it grows its tests, until the time is over.
+pub(super) async fn class(
+    context: &mut Context<'_>,
+    suite: &mut Suite,
+    junit: &Junit,
+    class: &str,
+    how: How,
+    finished: &mut Vec<Finished>,
+    show: &mut dyn FnMut(&str),
+) -> Result<(), Stopped> {
+    let tests = tests_of(junit, class);
+    let whole = match tests {
+        // One test is the class, told more exactly.
+        [test] => Selection::one(class, test),
+        tests => Selection::class(class, tests),
+    };
+    let mut of_whole = |_: &_| show(&whole.id());
+    let (outcome, leaks) = one(context, suite, junit, &whole, how, finished, &mut of_whole).await?;
+    suite.facts.confirmations.insert(whole.id(), outcome);
+    if !leaks || tests.len() < 2 || how.is_over() {
+        return Ok(());
+    }
+    let units: Vec<Selection> = tests.iter().map(|test| Selection::one(class, test)).collect();
+    let mut of_all = |_: &_| show(&format!("the tests of {class}"));
+    let growing = growing(context, suite, junit, &units, how, finished, &mut of_all).await?;
+    for test in
+        units.iter().filter(|unit| growing.as_ref().map_or(units.len() <= FEW, |g| g.contains(&unit.id())))
+    {
+        if how.is_over() {
+            break;
+        }
+        let mut of_test = |_: &_| show(&test.id());
+        let (outcome, leaks) = one(context, suite, junit, test, how, finished, &mut of_test).await?;
+        // What the class does is known, and of this test no more.
+        if how.is_over() && !leaks {
+            break;
+        }
+        suite.facts.confirmations.insert(test.id(), outcome);
+    }
+    Ok(())
+}
+
+/// Which of these tests of a class grow, by rounds over them in one virtual machine; `None`: these
+/// told nothing.
+async fn growing(
+    context: &mut Context<'_>,
+    suite: &Suite,
+    junit: &Junit,
+    tests: &[Selection],
+    how: How,
+    finished: &mut Vec<Finished>,
+    show: &mut dyn FnMut(&RunState),
+) -> Result<Option<Vec<String>>, Stopped> {
+    let plain: Vec<Selection> = tests.iter().filter(|test| test.is_plain()).cloned().collect();
+    let Some((class, worker)) = plain.first().map(|test| &test.class).zip(worker(suite, junit).ok()) else {
+        return Ok(None);
+    };
+    let name = &suite.facts.name;
+    let label = Label::Narrow { suite: name.clone(), class: class.clone() };
+    let units =
+        Rounds { units: &plain, unit: Unit::Test, executions: executions(how.batch), until: how.until };
+    let (mut done, speaker) = over(context, (suite, worker, junit.native), units, &label, show).await?;
+    keep_output(context, &format!("tests-of-{class}"), &done)?;
+    let Some(at) = done.finished.iter().position(Finished::is_main) else { return Ok(None) };
+    let process = done.finished.swap_remove(at);
+    let grew = growing_tests(&process.record, name, &context.plan.policy);
+    finished.push(process);
+    Ok(grew.ok().filter(|_| silenced(speaker).is_ok()))
+}
+
+/// Executions in a window.
+fn executions(batch: Batch) -> u32 {
+    match batch {
+        Batch::Of(executions) => executions,
+        Batch::Lasting(_) => 1,
+    }
+}
+
+/// Repeats one selection; tells also whether it was seen to leak.
+async fn one(
+    context: &mut Context<'_>,
+    suite: &Suite,
+    junit: &Junit,
+    selection: &Selection,
+    how: How,
+    finished: &mut Vec<Finished>,
+    show: &mut dyn FnMut(&RunState),
+) -> Result<(ConfirmationFacts, bool), Stopped> {
+    let impossible = |why: &str| Ok((ConfirmationFacts::Impossible(why.to_owned()), false));
+    if !context.plan.confirm {
+        return impossible("--no-confirm was given");
+    }
+    if !selection.is_plain() {
+        return impossible("its name holds a line break, which a plan cannot");
+    }
+    let (name, id) = (suite.facts.name.clone(), selection.id());
+    let label = Label::Confirm { suite: name.clone(), test: id.clone() };
+    let last = Arc::new(Last::default());
+    let policy = context.plan.policy.clone();
+    let (test, said, kept) = (id.clone(), Arc::clone(&last), Arc::clone(&context.kept));
+    let orders: MakeOrders = Box::new(move |process| {
+        let mut repeating = Repeating::new(&policy, (&name, &test), took, &said);
+        repeating.settle = Settle::new(true);
+        repeating.kept = Arc::clone(&kept);
+        repeating.pid = Some(process.hello.pid).filter(|_| process.visible);
+        repeating.until = how.until;
+        Box::new(repeating)
+    });
+    let (done, speaker) =
+        match again(context, suite, junit, selection, (label, how.batch), orders, show).await? {
+            Ok(ended) => ended,
+            Err(why) => return impossible(&why),
+        };
+    let output = keep_output(context, &id, &done)?;
+    if let Err(why) = silenced(speaker) {
+        let why = format!("failed to {}", chain(&why));
+        return Ok((ConfirmationFacts::Broken(why), false));
+    }
+    let ended_well = done.ended.exit.is_success();
+    let outcome = match outcome(context, done, &id, &output, finished) {
+        // Nobody told it to stop: it waited in vain.
+        ConfirmationFacts::Repeated(_) if ended_well && !last.was_told.load(Ordering::Acquire) => {
+            ConfirmationFacts::Broken(
+                "it ended before enough was known: memgate answered too late".to_owned(),
+            )
+        }
+        outcome => outcome,
+    };
+    let filled_the_heap = matches!(outcome, ConfirmationFacts::Repeated(_))
+        && finished.last().is_some_and(|process| ran_out_of_memory(&process.record, &id));
+    let leaks = filled_the_heap || last.leaks.load(Ordering::Acquire);
+    if last.out_of_time.load(Ordering::Acquire) && !leaks {
+        return impossible("the time of the hunt was over before it could be confirmed");
+    }
+    Ok((outcome, leaks))
+}
+
+/// Repeats one selection in a virtual machine of ours; or why that cannot be.
+pub(super) async fn again(
+    context: &mut Context<'_>,
+    suite: &Suite,
+    junit: &Junit,
+    selection: &Selection,
+    (label, batch): (Label, Batch),
+    orders: MakeOrders,
+    show: &mut dyn FnMut(&RunState),
+) -> Result<Result<(Done, Option<Agentless>), String>, Stopped> {
+    let worker = match worker(suite, junit) {
+        Ok(worker) => worker,
+        Err(why) => return Ok(Err(why)),
+    };
+    let files = Files::new(context)?;
+    let (options, option) = files.options(context, &label, |options| {
+        options.detail = Detail::Growth;
+        options.wait = WAIT;
+    })?;
+    let plan = plan::repeat(selection, batch);
+    let ours = files.launcher(context, (worker, junit.native), (&options, &option), &plan)?;
+    let tests = if selection.test.is_empty() { tests_of(junit, &selection.class).len().max(1) } else { 1 };
+    let limit = Limit::Ends(patience(suite, tests).saturating_mul(executions(batch)));
+    let job = Job::new(ours.launch, options, Clocked::Alone, limit).loaded().with(orders);
+    let done = supervise(context, job, show).await?;
+    Ok(Ok((done, ours.speaker)))
+}
+
+/// What all iterations took, without what the harness needed to think about them.
+fn took(record: &ProcessRecord) -> Duration {
+    Duration::from_nanos(record.windows.iter().map(|w| w.end_ns.saturating_sub(w.start_ns)).sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_analysis::Window;
+
+    use super::*;
+
+    #[test]
+    fn what_lies_between_the_iterations_does_not_count() {
+        let window = |start_ns, end_ns| Window { start_ns, end_ns, ..Window::default() };
+        let mut record = ProcessRecord::default();
+        record.windows = vec![window(100, 200), window(5000, 5800)];
+        assert_eq!(took(&record), Duration::from_nanos(900));
+    }
+}

@@ -1,0 +1,335 @@
+//! The results that the build itself wrote of its tests: what ran, whoever measured it.
+//!
+//! Data flow: folders of results below the project, written since the build began ([`modules`]) →
+//! compared with the virtual machines that were measured ([`unmeasured`]): a module whose tests ran
+//! elsewhere (in Maven itself, say) is an error by its name. Without the agent the same files tell
+//! which tests a virtual machine ran (`observed`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use memgate_formats::test_results::{TestOutcome, TestResults, test_results};
+use memgate_model::Problem;
+
+use crate::exit::chain;
+use crate::plan::PlannedSuite;
+use crate::run::engine::Finished;
+use crate::session::facts::problem;
+
+/// Folders below which Gradle writes results, and how deep these lie in them. Maven's are
+/// `target/*-reports`.
+const RESULTS: [(&str, u32); 2] = [("build/test-results", 2), ("build/reports/junit", 2)];
+/// A file of results is not larger.
+const MAX_RESULT_BYTES: u64 = 64 << 20;
+/// Folders of sources and outputs have no modules in them.
+const NOT_ENTERED: [&str; 5] = ["src", "target", "build", "out", "node_modules"];
+/// A project is not deeper, and has no more folders.
+const MAX_DEPTH: u32 = 12;
+const MAX_FOLDERS: u32 = 50_000;
+/// Test classes that are named.
+const NAMED: usize = 3;
+/// A property of the virtual machine, where its runner wrote them down.
+const OF_JAVA: &str = "java.home";
+
+/// A folder in which the build wrote results of Java tests.
+#[derive(Debug, Default)]
+pub(super) struct Module {
+    folder: PathBuf,
+    /// Tests by class: those that passed, and all that were not skipped.
+    classes: BTreeMap<String, (u64, u64)>,
+}
+
+/// Files of results of one module that were written since then, in that order: the one in which its
+/// classes ran.
+pub(super) fn files(module: &Path, since: SystemTime) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for (folder, depth) in RESULTS {
+        collect(&module.join(folder), depth, &mut files);
+    }
+    for entry in fs::read_dir(module.join("target")).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().ends_with("-reports") {
+            collect(&entry.path(), 0, &mut files);
+        }
+    }
+    let written =
+        |path: &PathBuf| fs::metadata(path).and_then(|data| data.modified()).is_ok_and(|time| time >= since);
+    files.retain(written);
+    files.sort_by_key(|path| fs::metadata(path).map_or((0, 0), |d| (d.mtime(), d.mtime_nsec())));
+    files
+}
+
+/// Files of results below a folder.
+fn collect(folder: &Path, depth: u32, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("TEST-") && name.ends_with(".xml") {
+            files.push(path);
+        } else if depth > 0 && path.is_dir() {
+            collect(&path, depth - 1, files);
+        }
+    }
+}
+
+/// A file of results, unless it is too large.
+pub(super) fn read(path: &Path) -> Result<TestResults, String> {
+    test_results(&bytes(path)?).map_err(|why| chain(&why))
+}
+
+fn bytes(path: &Path) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|why| why.to_string())?;
+    file.take(MAX_RESULT_BYTES + 1).read_to_end(&mut bytes).map_err(|why| why.to_string())?;
+    if bytes.len() as u64 > MAX_RESULT_BYTES {
+        return Err(format!("more than {MAX_RESULT_BYTES} bytes of results are too many"));
+    }
+    Ok(bytes)
+}
+
+/// Where the build of this command lies.
+pub(super) fn root(planned: &PlannedSuite) -> PathBuf {
+    let here = planned.directory.clone().unwrap_or_default();
+    let mut words = planned.command.iter().map(|word| word.to_string_lossy());
+    let mut named = None;
+    while let Some(word) = words.next() {
+        match word.as_ref() {
+            "-f" | "--file" | "-p" | "--project-dir" => named = words.next(),
+            other => {
+                let value = ["--file=", "--project-dir="].iter().find_map(|o| other.strip_prefix(o));
+                named = value.map(|value| value.to_owned().into()).or(named);
+            }
+        }
+    }
+    let path = here.join(named.as_deref().unwrap_or("."));
+    let folder = if path.is_file() { path.parent().map(Path::to_path_buf).unwrap_or_default() } else { path };
+    // Virtual machines tell their folders as the system does.
+    fs::canonicalize(&folder).unwrap_or(folder)
+}
+
+/// The modules below a folder, with what could not be read.
+pub(super) fn modules(root: &Path, since: SystemTime) -> (Vec<Module>, Vec<String>) {
+    let (mut modules, mut problems) = (Vec::new(), Vec::new());
+    let (mut left, mut seen) = (vec![(root.to_path_buf(), 0)], 0);
+    while let Some((folder, depth)) = left.pop() {
+        seen += 1;
+        if seen > MAX_FOLDERS {
+            problems.push(format!(
+                "more than {MAX_FOLDERS} folders below {}: not all were looked at",
+                root.display()
+            ));
+            break;
+        }
+        let mut module = Module { folder: folder.clone(), classes: BTreeMap::new() };
+        for file in files(&folder, since) {
+            match read(&file) {
+                Ok(results) => module.take(&results),
+                Err(why) => problems.push(format!("{}: {why}", file.display())),
+            }
+        }
+        if !module.classes.is_empty() {
+            modules.push(module);
+        }
+        if depth < MAX_DEPTH {
+            left.extend(folders(&folder).map(|folder| (folder, depth + 1)));
+        }
+    }
+    (modules, problems)
+}
+
+/// Folders that may hold a module. A link leads to what is somewhere else, or here again.
+fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let entered = !name.starts_with('.') && !NOT_ENTERED.contains(&name.as_ref());
+        (entered && entry.file_type().is_ok_and(|kind| kind.is_dir())).then(|| entry.path())
+    })
+}
+
+impl Module {
+    /// Adds the tests of a file, unless they ran in no virtual machine of Java: tests of scripts
+    /// are reported in such files too.
+    fn take(&mut self, results: &TestResults) {
+        let is_java = results.properties.contains_key(OF_JAVA);
+        for test in results.tests.iter().filter(|test| test.outcome != TestOutcome::Skipped) {
+            if is_java || self.has_class(&test.class) {
+                let (passed, all) = self.classes.entry(test.class.clone()).or_default();
+                *passed += u64::from(test.outcome == TestOutcome::Passed);
+                *all += 1;
+            }
+        }
+    }
+
+    /// Is its class file where Maven or Gradle puts it?
+    fn has_class(&self, class: &str) -> bool {
+        let file = format!("{}.class", class.replace('.', "/"));
+        let below = |folder: &Path| -> Vec<PathBuf> {
+            fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+        };
+        let gradle = below(&self.folder.join("build/classes"));
+        let mut outputs = gradle.iter().flat_map(|language| below(language));
+        self.folder.join("target/test-classes").join(&file).is_file()
+            || outputs.any(|output| output.join(&file).is_file())
+    }
+}
+
+/// Tests that the build ran and nobody measured, module by module.
+///
+/// A class counts as measured where a test of it was seen. Runners that name their tests in a way
+/// of their own report other classes than the agent saw: as many tests as were seen and not
+/// reported may be theirs.
+pub(super) fn unmeasured<'a>(
+    root: &Path,
+    modules: &[Module],
+    processes: impl Iterator<Item = &'a Finished>,
+) -> Vec<Problem> {
+    let processes: Vec<(Option<&Path>, &Finished)> = processes
+        .map(|process| (owner(modules, Path::new(&process.hello().working_directory)), process))
+        .collect();
+    let mut problems = Vec::new();
+    for module in modules {
+        // A worker may run in a folder above its module; one in another module is that one's.
+        let may_be_its = |owner: &Option<&Path>| owner.is_none_or(|owner| module.folder.starts_with(owner));
+        let its = processes.iter().filter(|(owner, _)| may_be_its(owner)).map(|(_, process)| *process);
+        let seen: BTreeSet<(&str, &str)> = its.flat_map(tests).collect();
+        let classes: BTreeSet<&str> = seen.iter().map(|(class, _)| *class).collect();
+        let reported = |class: &str| modules.iter().any(|module| module.classes.contains_key(class));
+        let unexplained = seen.iter().filter(|(class, _)| !reported(class)).count() as u64;
+        let missing = module.classes.iter().filter(|(class, _)| !classes.contains(class.as_str()));
+        let missing: Vec<(&str, (u64, u64))> =
+            missing.map(|(class, tests)| (class.as_str(), *tests)).collect();
+        let nothing = missing.len() == module.classes.len();
+        // A test that failed before it began is reported, and has no boundaries: where others of
+        // the module were seen, it tells nothing.
+        let count: u64 = missing.iter().map(|(_, (passed, all))| if nothing { all } else { passed }).sum();
+        if count > unexplained {
+            let missing = missing.into_iter().filter(|(_, (passed, _))| nothing || *passed > 0);
+            problems.push(not_measured(
+                root,
+                module,
+                &missing.map(|(class, _)| class).collect::<Vec<_>>(),
+                count,
+            ));
+        }
+    }
+    problems
+}
+
+/// The innermost module that a folder is in.
+fn owner<'a>(modules: &'a [Module], folder: &Path) -> Option<&'a Path> {
+    let around =
+        modules.iter().map(|module| module.folder.as_path()).filter(|module| folder.starts_with(module));
+    around.max_by_key(|module| module.components().count())
+}
+
+/// The tests of a process, by class and name.
+fn tests(process: &Finished) -> impl Iterator<Item = (&str, &str)> {
+    let ended = process.record.windows.iter();
+    let open = process.record.open.iter().map(|open| &open.window);
+    ended.chain(open).filter(|window| !window.test.is_empty()).map(|w| (w.suite.as_str(), w.test.as_str()))
+}
+
+fn not_measured(root: &Path, module: &Module, classes: &[&str], count: u64) -> Problem {
+    let name = module.folder.strip_prefix(root).ok().filter(|path| !path.as_os_str().is_empty());
+    let name = name.unwrap_or_else(|| Path::new(module.folder.file_name().unwrap_or_default()));
+    let mut shown = classes.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    let more = classes.len().saturating_sub(NAMED);
+    if more > 0 {
+        shown += &format!(" and {more} more");
+    }
+    let tests = if count == 1 { "1 test".to_owned() } else { format!("{count} tests") };
+    let what =
+        format!("not measured: the build reports {tests} that no measured virtual machine ran ({shown})");
+    let hint = "Surefire with forkCount=0 runs tests in Maven itself, and TestNG's tests are not understood: neither is measured; \
+                HotSpot 17 or later is needed";
+    problem(&name.display().to_string(), what, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUREFIRE: &str = "<testsuite><properties><property name=\"java.home\" value=\"/jdk\"/></properties>\
+        <testcase name=\"a\" classname=\"com.example.ATest\"/>\
+        <testcase name=\"b\" classname=\"com.example.BTest\"><skipped/></testcase></testsuite>";
+
+    #[test]
+    fn results_that_are_too_large_are_not_read_into_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("TEST-a.xml");
+        File::create(&path).unwrap().set_len(MAX_RESULT_BYTES + 1).unwrap();
+        assert!(read(&path).unwrap_err().contains("too many"));
+        fs::write(&path, "<testsuite/>").unwrap();
+        assert_eq!(read(&path), Ok(TestResults::default()));
+    }
+
+    #[test]
+    fn a_module_is_where_tests_of_java_were_reported() {
+        let root = tempfile::tempdir().unwrap();
+        let script = "<testsuite><testcase name=\"a\" classname=\"cart\"/></testsuite>";
+        for (file, text) in [
+            ("core/target/surefire-reports/TEST-a.xml", SUREFIRE),
+            ("web/target/surefire-reports/TEST-cart.xml", script),
+            (
+                "x/app/build/test-results/test/TEST-a.xml",
+                "<testsuite><testcase name=\"a\" classname=\"com.ATest\"/></testsuite>",
+            ),
+            ("x/app/build/classes/java/test/com/ATest.class", ""),
+            (".git/target/surefire-reports/TEST-a.xml", SUREFIRE),
+        ] {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let (mut found, problems) = modules(root.path(), SystemTime::UNIX_EPOCH);
+        found.sort_by(|a, b| a.folder.cmp(&b.folder));
+        let told: Vec<_> = found
+            .iter()
+            .map(|m| (m.folder.strip_prefix(root.path()).unwrap().to_str().unwrap(), m.classes.clone()))
+            .collect();
+        let of = |class: &str| BTreeMap::from([(class.to_owned(), (1, 1))]);
+        assert_eq!(told, [("core", of("com.example.ATest")), ("x/app", of("com.ATest"))]);
+        assert!(problems.is_empty(), "{problems:?}");
+        assert!(
+            modules(root.path(), SystemTime::now() + std::time::Duration::from_secs(60)).0.is_empty(),
+            "of another run"
+        );
+        assert_eq!(owner(&found, &root.path().join("core/x")), Some(root.path().join("core").as_path()));
+        let problems = unmeasured(root.path(), &found, std::iter::empty());
+        let places: Vec<&str> = problems.iter().map(|problem| problem.r#where.as_str()).collect();
+        assert_eq!(places, ["core", "x/app"]);
+        assert!(problems[0].what.contains("1 test that no measured"), "{}", problems[0].what);
+    }
+
+    #[test]
+    fn a_build_may_lie_elsewhere() {
+        let root_of = |words: &[&str]| {
+            let planned = PlannedSuite {
+                name: None,
+                command: words.iter().map(Into::into).collect(),
+                repeating: None,
+                directory: Some("/nowhere".into()),
+                environment: Vec::new(),
+                secrets: Vec::new(),
+                runner: memgate_config::Runner::Auto,
+                targets: Vec::new(),
+                timeout: std::time::Duration::ZERO,
+                mapping: Vec::new(),
+            };
+            root(&planned).components().collect::<PathBuf>()
+        };
+        for (words, folder) in [
+            (&["mvn", "test"][..], "/nowhere"),
+            (&["mvn", "-f", "x", "test"], "/nowhere/x"),
+            (&["gradle", "--project-dir=/y", "test"], "/y"),
+        ] {
+            assert_eq!(root_of(words), Path::new(folder), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! The screening pass of native programs: one command, run as the user would run it, with the agent
+//! inside. Which of them are tests of GoogleTest and which are a test as a whole is known when they
+//! have run.
+//!
+//! Data flow: planned suite and [`Choice`] → `supervise` → its processes, grouped into
+//! [`Screened`] suites. What could not be measured becomes a problem of its suite, with what to do about it: it
+//! is never left out.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use memgate_model::{BoundaryQuality, Problem};
+use memgate_wire::setup;
+
+use super::choose::{self, Choice, Mode};
+use super::framework::Suite;
+use super::gtest::{GoogleTest, LIST_TIMEOUT, OneByOne, is_disabled, listing};
+use super::process::Process;
+use super::runner::{Runner, Screened};
+use super::starts::{Listed, Starts, Unseen};
+use crate::device::AgentOptions;
+use crate::exit::chain;
+use crate::output::{Console, Progress};
+use crate::plan::PlannedSuite;
+use crate::run::engine::{
+    Clocked, Context, Done, Finished, Job, Limit, MakeOrders, Settle, Stopped, launch, no_room, ran_tests,
+    status, supervise, typed,
+};
+use crate::session::facts::{Facts, Kind, SuiteFacts, problem};
+use crate::session::label::Label;
+use crate::session::naming;
+use crate::suite::Program;
+use crate::suite::gtest::{self, SuiteId};
+
+/// Tests named where many did not run.
+const SHOWN_TESTS: usize = 10;
+
+/// Runs one command of the plan.
+pub(super) async fn screen(
+    context: &mut Context<'_>,
+    planned: &PlannedSuite,
+    (program, choice): (&Program, &Choice),
+    facts: &mut Facts,
+) -> Result<Vec<Screened>, Stopped> {
+    let mut progress = Progress::beside_tests(context.console, "screening", None);
+    let mut job = job(context, planned, choice);
+    // A program that is itself the suite is measured, or was seen to be blind.
+    let looks_below = choice.mode == Mode::Tree || !planned.targets.is_empty();
+    let starts = if looks_below { Some(Starts::begin(context.session)?) } else { None };
+    job.options.starts = starts.as_ref().map(|starts| starts.path().to_owned());
+    let done = supervise(context, job, &mut |state| progress.update(state.tests(), &state.status())).await;
+    drop(progress);
+    // However it ended: the list is not left behind.
+    let listed = starts.map(Starts::end).transpose();
+    let (mut done, listed) = (done?, listed?);
+    let unseen = match listed {
+        Some(listed) => {
+            gone(context.console, &listed, &done);
+            unseen(&listed, planned, choice.mode, &done, facts)
+        }
+        None => Vec::new(),
+    };
+    facts.command_ended(status(done.ended.exit));
+    facts.errors.extend(done.problems.drain(..).map(|what| problem("recorder", what, "")));
+    let unseen = selected(unseen, context.plan.filter.as_deref()).await;
+    if done.finished.is_empty() && unseen.is_empty() {
+        let no_room = no_room(&context.session.frames());
+        not_measured(planned, (program, choice), &done, no_room, facts);
+        return Ok(Vec::new());
+    }
+    let mut suites = suites(context, planned, program, choice.mode, done, &unseen);
+    for suite in &mut suites {
+        missing_tests(&mut suite.suite).await;
+    }
+    // A filter may leave some executables of a tree without a test, which is then no mistake.
+    if let Some(filter) = &context.plan.filter {
+        suites.retain(has_something);
+        if suites.is_empty() {
+            let what =
+                format!("the filter {filter:?} selects no test of what ran below `{}`", typed(planned));
+            facts.errors.push(problem(&typed(planned), what, "look at --filter"));
+        }
+    }
+    Ok(suites)
+}
+
+fn job(context: &Context<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
+    let mut options = AgentOptions::new(context.session.frames());
+    options.targets.clone_from(&choice.targets);
+    options.setup = Some(setup::EACH.to_owned());
+    options.label = Label::Screen { suite: planned.name.clone().unwrap_or_default() }.to_text();
+    let settles = !context.plan.settle.is_zero();
+    let launch = launch(planned, context.plan.filter.as_deref());
+    let clocked = if choice.mode == Mode::Process { Clocked::Process } else { Clocked::Test };
+    let orders: MakeOrders = Box::new(move |_| Box::new(Settle::new(settles)));
+    Job::new(launch, options, clocked, Limit::Tells(planned.timeout)).with(orders)
+}
+
+/// Test programs that ran below the command without the agent.
+fn unseen(
+    listed: &Listed,
+    planned: &PlannedSuite,
+    mode: Mode,
+    done: &Done,
+    facts: &mut Facts,
+) -> Vec<Unseen> {
+    if listed.lost > 0 {
+        let what =
+            format!("{} more programs were started than can be noted: they were not looked at", listed.lost);
+        facts.errors.push(problem(&typed(planned), what, "run fewer of them in one command"));
+    }
+    listed.unseen(mode == Mode::Tree, &planned.targets, &said_hello(done))
+}
+
+/// Programs of which nobody can say any more whether they were tests.
+fn gone(console: &Console, listed: &Listed, done: &Done) {
+    let gone = listed.gone(&said_hello(done));
+    if let Some(first) = gone.first() {
+        let more = if gone.len() > 1 { format!(" and {} more", gone.len() - 1) } else { String::new() };
+        console.warning(&format!(
+            "{first}{more}: removed before memgate looked at it; if it is a test, it was not measured"
+        ));
+    }
+}
+
+/// Executables that were measured.
+fn said_hello(done: &Done) -> BTreeSet<&str> {
+    done.finished.iter().map(|process| process.hello().executable.as_str()).collect()
+}
+
+/// Those in which the filter selects a test, and those that do not tell.
+async fn selected(unseen: Vec<Unseen>, filter: Option<&str>) -> Vec<Unseen> {
+    let Some(filter) = filter else { return unseen };
+    let mut selected = Vec::new();
+    for unseen in unseen {
+        let listing = gtest::list_of(&unseen.path, filter);
+        if gtest::list_tests(listing, LIST_TIMEOUT).await.map_or(true, |tests| !tests.is_empty()) {
+            selected.push(unseen);
+        }
+    }
+    selected
+}
+
+/// A test program that was not measured, as a suite.
+fn unseen_suite(planned: &PlannedSuite, name: String, unseen: &Unseen, elapsed: Duration) -> Screened {
+    let Unseen { path, why, remedy } = unseen;
+    let problem = problem(&name, format!("not measured: {path}: {why}; {remedy}"), "");
+    let mut suite = Suite::new(Kind::Tests, name, Vec::new(), (elapsed, planned.timeout));
+    suite.facts.problems.push(problem);
+    Screened { suite, runner: Runner::GoogleTest(GoogleTest::default()) }
+}
+
+/// No process said hello.
+fn not_measured(
+    planned: &PlannedSuite,
+    (program, choice): (&Program, &Choice),
+    done: &Done,
+    no_room: Option<String>,
+    facts: &mut Facts,
+) {
+    let name = planned.name.clone().unwrap_or_else(|| file_name(&program.path));
+    let (what, hint) = match (program.blind(), choice.mode) {
+        (Some(why), _) => (format!("not measured: {why}"), choose::remedy(program).to_owned()),
+        (None, Mode::Tree) => (
+            format!("not measured: no GoogleTest executable ran below `{}`", typed(planned)),
+            "measure other executables with --target GLOB; ones that are linked statically cannot be measured".to_owned(),
+        ),
+        (None, Mode::Direct | Mode::Process | Mode::Jvm | Mode::JvmProcess) => match no_room {
+            Some(why) => (format!("not measured: {why}"), "make room, or name another folder with --output-dir".to_owned()),
+            None => (
+                format!("not measured: the agent did not report from it ({})", done.ended.exit),
+                "`memgate doctor` says whether the agent can work here; a wrapper script needs --target GLOB".to_owned(),
+            ),
+        },
+    };
+    if choice.mode == Mode::Tree {
+        facts.errors.push(problem(&name, what, &hint));
+        return;
+    }
+    // A suite's problem has one line in the report.
+    let problem = problem(&name, format!("{what}; {hint}"), "");
+    let kind = if choice.mode == Mode::Direct { Kind::Tests } else { Kind::Program };
+    facts.suites.push(SuiteFacts {
+        boundary: BoundaryQuality::Process,
+        screened_s: done.elapsed.as_secs_f64(),
+        problems: vec![problem],
+        ..SuiteFacts::new(name, kind, Vec::new())
+    });
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn has_something(Screened { suite, runner }: &Screened) -> bool {
+    !matches!(runner, Runner::GoogleTest(_))
+        || suite.processes.is_empty()
+        || suite.processes.iter().any(|p| ran_tests(&p.record))
+}
+
+/// Groups processes: the same executable with the same arguments is one suite. What a measured
+/// process itself started belongs to that one, unless it runs tests of its own.
+fn suites(
+    context: &Context<'_>,
+    planned: &PlannedSuite,
+    program: &Program,
+    mode: Mode,
+    done: Done,
+    unseen: &[Unseen],
+) -> Vec<Screened> {
+    let Done { finished, elapsed, .. } = done;
+    let measured: BTreeSet<u32> = finished.iter().map(|process| process.hello().pid).collect();
+    let is_suite = |process: &Finished| {
+        let belongs_to_its_parent = measured.contains(&process.hello().parent_pid);
+        process.is_main() && (!belongs_to_its_parent || ran_tests(&process.record))
+    };
+    let of_suites = finished.into_iter().filter(is_suite);
+    let groups = naming::grouped(of_suites.map(|process| (SuiteId::of(process.hello()), process)));
+    // With an argument of its own, so that it has a name of its own where the executable was
+    // measured, too.
+    let not_measured = |unseen: &Unseen| SuiteId {
+        executable: unseen.path.clone(),
+        arguments: vec!["(not measured)".to_owned()],
+    };
+    let ids: Vec<SuiteId> =
+        groups.iter().map(|(id, _)| id.clone()).chain(unseen.iter().map(not_measured)).collect();
+    let mut names = naming::suite_names(planned.name.as_deref(), &ids).into_iter();
+    let measured: Vec<Screened> = groups
+        .into_iter()
+        .zip(names.by_ref())
+        .map(|((_, processes), name)| suite(context, planned, program, mode, name, processes, elapsed))
+        .collect();
+    let unseen = unseen.iter().zip(names).map(|(unseen, name)| unseen_suite(planned, name, unseen, elapsed));
+    measured.into_iter().chain(unseen).collect()
+}
+
+fn suite(
+    context: &Context<'_>,
+    planned: &PlannedSuite,
+    program: &Program,
+    mode: Mode,
+    name: String,
+    processes: Vec<Finished>,
+    elapsed: Duration,
+) -> Screened {
+    let tests = processes.iter().any(|process| ran_tests(&process.record));
+    let hooked = processes.iter().any(|p| p.hello().capabilities.iter().any(|c| c == "boundary.gtest"));
+    // A plain program may tell boundaries of its own, by the C API.
+    let told = tests && planned.runner == memgate_config::Runner::Auto && planned.repeating.is_none();
+    let gtest = told || mode != Mode::Process && (tests || hooked || mode == Mode::Direct);
+    let one_by_one = gtest && !tests && !hooked && program.is_gtest();
+    let mut problems = Vec::new();
+    // GoogleTest itself began a round and found nothing to run: another shard's, all filtered out
+    // or disabled.
+    let nothing_to_run = processes.iter().all(|process| process.record.iterations > 0);
+    if gtest && !tests && !one_by_one && !nothing_to_run && context.plan.filter.is_none() {
+        problems.push(no_test(&name, hooked));
+    }
+    if processes.iter().any(|process| process.environment().is_none()) {
+        // A suite's problem has one line in the report.
+        let what = "descriptors and threads were not measured: /proc does not show its process here (a pid namespace of its own?); \
+                    run memgate inside of it";
+        problems.push(problem(&name, what.to_owned(), ""));
+    }
+    let (kind, runner) = match (gtest, one_by_one) {
+        (true, true) => (Kind::Tests, Runner::OneByOne(OneByOne)),
+        (true, false) => (Kind::Tests, Runner::GoogleTest(GoogleTest::default())),
+        (false, _) => {
+            let repeating = planned.repeating.is_some().then(|| planned.clone());
+            (Kind::Program, Runner::Process(Process { repeating }))
+        }
+    };
+    let mut suite = Suite::new(kind, name, processes, (elapsed, planned.timeout));
+    suite.facts.problems = problems;
+    Screened { suite, runner }
+}
+
+fn no_test(suite: &str, hooked: bool) -> Problem {
+    let (what, hint) = if hooked {
+        ("it ran no test", "look at its filter and its arguments")
+    } else {
+        (
+            "it ran no test whose boundaries could be seen",
+            "use `runner: command`, or include memgate.h's listener in it",
+        )
+    };
+    problem(suite, format!("{what}; {hint}"), "")
+}
+
+/// Tests that were to run in a process that ended before them.
+async fn missing_tests(suite: &mut Suite) {
+    let ran: BTreeSet<String> = suite
+        .processes
+        .iter()
+        .flat_map(|p| {
+            p.record.windows.iter().map(|w| w.id()).chain(p.record.open.iter().map(|open| open.id.clone()))
+        })
+        .collect();
+    let mut problems = Vec::new();
+    for process in suite.processes.iter().filter(|process| !process.record.open.is_empty()) {
+        let ended_in = process.record.open.first().map(|open| open.id.clone()).unwrap_or_default();
+        let missing = match gtest::list_tests(listing(process), LIST_TIMEOUT).await {
+            Ok(all) => did_not_run(
+                &ended_in,
+                all.into_iter().filter(|test| !ran.contains(test) && !is_disabled(test)).collect(),
+            ),
+            Err(why) => Some(format!(
+                "the process ended in {ended_in}; which tests did not run is not known: failed to {}",
+                chain(&why)
+            )),
+        };
+        problems.extend(missing.map(|what| problem(&suite.facts.name, what, "")));
+    }
+    suite.facts.problems.extend(problems);
+}
+
+fn did_not_run(ended_in: &str, missing: Vec<String>) -> Option<String> {
+    let count = missing.len();
+    let shown = missing.into_iter().take(SHOWN_TESTS).collect::<Vec<_>>().join(", ");
+    let more = if count > SHOWN_TESTS { format!(" and {} more", count - SHOWN_TESTS) } else { String::new() };
+    match count {
+        0 => None,
+        1 => Some(format!("{shown} did not run: the process ended in {ended_in}")),
+        _ => Some(format!("{count} tests did not run: the process ended in {ended_in} ({shown}{more})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_that_did_not_run_are_named_and_counted() {
+        let names = |count: usize| (0..count).map(|i| format!("A.t{i}")).collect::<Vec<_>>();
+        assert_eq!(did_not_run("A.x", names(0)), None);
+        assert_eq!(did_not_run("A.x", names(1)).unwrap(), "A.t0 did not run: the process ended in A.x");
+        let many = did_not_run("A.x", names(12)).unwrap();
+        assert!(many.starts_with("12 tests did not run: the process ended in A.x (A.t0, "), "{many}");
+        assert!(many.ends_with("A.t9 and 2 more)"), "{many}");
+    }
+}

@@ -1,0 +1,155 @@
+//! The process is the test: runs that repeat their work a different number of times each, so that
+//! a slope can be seen.
+//!
+//! [`lengths`] serves two kinds of suites: a program with an argument that repeats its work, and
+//! the tests of a GoogleTest executable whose boundaries cannot be seen.
+
+use std::time::Duration;
+
+use memgate_analysis::ProcessRecord;
+use memgate_launch::Launch;
+
+use super::framework::{Framework, Suite, Unit};
+use crate::exit::ExpectedError;
+use crate::output::Progress;
+use crate::plan::PlannedSuite;
+use crate::run::engine::{
+    Clocked, Context, Finished, Job, Limit, Stopped, cannot_run_again, launch, options_of, silent, supervise,
+};
+use crate::session::facts::ConfirmationFacts;
+use crate::session::label::Label;
+use crate::suite::command::{COUNTS, with_count};
+
+/// After so many lengths that end alike there is nothing more to see.
+const ALIKE: usize = 3;
+
+/// A program, with the argument that repeats its work where it has one.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) repeating: Option<PlannedSuite>,
+}
+
+impl Framework for Process {
+    /// With growing numbers of repetitions.
+    async fn confirm(
+        context: &mut Context<'_>,
+        suites: Vec<(&mut Suite, &mut Self)>,
+    ) -> Result<Vec<Finished>, Stopped> {
+        let mut finished = Vec::new();
+        for (suite, program) in suites.into_iter().filter(|_| context.plan.confirm) {
+            let Some(planned) = &program.repeating else { continue };
+            let Some(process) = suite.processes.first() else { continue };
+            let executable = process.hello().executable.clone();
+            let name = suite.facts.name.clone();
+            let mut progress =
+                Progress::of_silent_tests(context.console, &format!("repeating {name}"), COUNTS.len() as u64);
+            let work = Work {
+                suite: &name,
+                test: &name,
+                executable: &executable,
+                end_of_main: true,
+                timeout: suite.timeout,
+                launch: &|n| silent(launch(&repeating(planned, n), None)),
+            };
+            let runs = lengths(context, &work, &mut |done| progress.update(done, "")).await?;
+            drop(progress);
+            let (outcome, processes) = runs.into_facts();
+            finished.extend(processes);
+            suite.facts.confirmations.insert(name, outcome);
+        }
+        Ok(finished)
+    }
+
+    fn candidates(&self, _: &Context<'_>, _: &Suite) -> Result<Vec<Unit>, String> {
+        Err("the process is the test".to_owned())
+    }
+}
+
+/// The command of `planned` with so many repetitions.
+pub(super) fn repeating(planned: &PlannedSuite, n: u32) -> PlannedSuite {
+    let command = with_count(planned.repeating.as_deref().unwrap_or_default(), n);
+    PlannedSuite { command: command.into_iter().map(Into::into).collect(), ..planned.clone() }
+}
+
+/// What is repeated.
+pub(super) struct Work<'a> {
+    pub(super) suite: &'a str,
+    pub(super) test: &'a str,
+    pub(super) executable: &'a str,
+    /// The program's own state at the end of `main` counts; GoogleTest's would, too.
+    pub(super) end_of_main: bool,
+    /// For one repetition.
+    pub(super) timeout: Duration,
+    pub(super) launch: &'a (dyn Fn(u32) -> Launch + Sync),
+}
+
+/// The runs of one piece of work.
+pub(super) struct Runs {
+    pub(super) runs: Vec<(u64, Finished)>,
+    broken: Option<String>,
+}
+
+impl Runs {
+    pub(super) fn into_facts(self) -> (ConfirmationFacts, Vec<Finished>) {
+        if let Some(why) = self.broken {
+            return (
+                ConfirmationFacts::Broken(why),
+                self.runs.into_iter().map(|(_, process)| process).collect(),
+            );
+        }
+        let facts = self.runs.iter().map(|(n, process)| (*n, process.facts())).collect();
+        (ConfirmationFacts::Lengths(facts), self.runs.into_iter().map(|(_, process)| process).collect())
+    }
+}
+
+pub(super) async fn lengths(
+    context: &mut Context<'_>,
+    work: &Work<'_>,
+    show: &mut dyn FnMut(u64),
+) -> Result<Runs, Stopped> {
+    let mut runs: Vec<(u64, Finished)> = Vec::new();
+    for (done, n) in COUNTS.into_iter().enumerate() {
+        show(done as u64);
+        let ended = match supervise(context, job(context, work, n), &mut |_| show(done as u64)).await {
+            Ok(ended) => ended,
+            Err(Stopped::Failed(gone @ ExpectedError::Program { .. })) => {
+                return Ok(Runs { runs, broken: Some(cannot_run_again(&gone)) });
+            }
+            Err(stopped) => return Err(stopped),
+        };
+        let exit = ended.ended.exit;
+        let Some(process) = ended.finished.into_iter().find(Finished::is_main) else {
+            return Ok(Runs {
+                runs,
+                broken: Some(format!("with {n} repetitions nothing was recorded ({exit})")),
+            });
+        };
+        let over = process.record.end.is_none();
+        runs.push((u64::from(n), process));
+        // A run that broke is told as it is; more of them would not say more.
+        if over || are_alike(&runs) {
+            break;
+        }
+    }
+    Ok(Runs { runs, broken: None })
+}
+
+fn job(context: &Context<'_>, work: &Work<'_>, n: u32) -> Job {
+    let (suite, test) = (work.suite.to_owned(), work.test.to_owned());
+    let label = Label::Length { suite, test, n: u64::from(n) };
+    let mut options = options_of(context, work.executable, &label);
+    options.end_of_main = work.end_of_main;
+    Job::new((work.launch)(n), options, Clocked::Process, Limit::Ends(work.timeout.saturating_mul(n)))
+}
+
+/// The first runs ended with the same blocks, bytes, descriptors and threads.
+fn are_alike(runs: &[(u64, Finished)]) -> bool {
+    let left = |record: &ProcessRecord| {
+        let end = record.end.as_ref()?;
+        let os = end.os.as_ref().map(|os| (os.fd_count(), os.thread_count()));
+        Some((end.counters.live_bytes(), end.counters.live_allocations(), os))
+    };
+    let mut ends = runs.iter().map(|(_, process)| left(&process.record));
+    let first = ends.next().flatten();
+    runs.len() >= ALIKE && first.is_some() && ends.all(|end| end == first)
+}

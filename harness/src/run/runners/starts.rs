@@ -1,0 +1,384 @@
+//! Test programs that ran below a command and said nothing: a start is noted by the agent in the
+//! process that starts, the harness looks at the file, and what is a test and could not be measured
+//! becomes a suite that is an error.
+//!
+//! Data flow: [`Starts::begin`] lays out the list (`memgate_wire::starts`) → a thread looks at
+//! every new program's file at once, because it may soon be removed → [`Starts::end`] → [`unseen`]:
+//! those that are tests, without those that said hello, with the reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use memgate_map::{Bell, ControlPage, Woken};
+use memgate_wire::starts::{self, BYTES, CHANGED, HEAD, LOST, MAGIC, MAX_BODY, RECORDS, SLOTS, Start, flag};
+use rustix::fs::FallocateFlags;
+
+use super::choose;
+use crate::exit::ExpectedError;
+use crate::session::Session;
+use crate::suite::gtest::matches;
+use crate::suite::{Evidence, Kind, Program, inspect};
+
+/// Its name in the session, as long as the command runs.
+const NAME: &str = "starts";
+/// Without any news the list is looked at so often: before Linux 5.16 a bell that rings too early
+/// is heard only then.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Folders of programs that come with the system and are no tests.
+const SYSTEM: [&str; 7] = ["/usr/bin", "/usr/sbin", "/usr/lib", "/usr/libexec", "/bin", "/sbin", "/lib"];
+
+/// The list while a command runs.
+pub(super) struct Starts {
+    path: PathBuf,
+    page: Arc<ControlPage>,
+    bell: Arc<Bell>,
+    thread: JoinHandle<io::Result<Looked>>,
+}
+
+/// Programs by the path they were started by.
+type Looked = BTreeMap<PathBuf, File>;
+
+/// What stood at a path when it was looked at.
+enum File {
+    Program(Program),
+    /// No program: a folder, a script that cannot be read.
+    Other,
+    /// Nothing any more: it was removed first.
+    Gone,
+}
+
+/// Everything that was started.
+pub(super) struct Listed {
+    starts: Vec<Start>,
+    programs: Looked,
+    /// Starts that found no room in the list.
+    pub(super) lost: u32,
+}
+
+/// A test program that ran and was not measured.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Unseen {
+    pub(super) path: String,
+    pub(super) why: String,
+    pub(super) remedy: &'static str,
+}
+
+impl Starts {
+    /// Lays the list out.
+    pub(super) fn begin(session: &Session) -> Result<Self, ExpectedError> {
+        let path = session.frames().join(NAME);
+        let failed = |why: &dyn std::fmt::Display| ExpectedError::Machinery {
+            what: format!("failed to lay out {}: {why}", path.display()),
+            hint: String::new(),
+        };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|why| failed(&why))?;
+        // With blocks: a guest that writes to a mapped hole on a full disk would be ended.
+        rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, BYTES as u64).map_err(|why| failed(&why))?;
+        file.write_all_at(&MAGIC, 0).map_err(|why| failed(&why))?;
+        let page = Arc::new(ControlPage::map(file).map_err(|why| failed(&why))?);
+        let bell = Arc::new(Bell::default());
+        let (of_thread, ears) = (Arc::clone(&page), Arc::clone(&bell));
+        let thread = thread::Builder::new()
+            .name("memgate-starts".into())
+            .spawn(move || watch(&of_thread, &ears))
+            .map_err(|why| failed(&why))?;
+        Ok(Self { path, page, bell, thread })
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The command has ended: all of the list.
+    pub(super) fn end(self) -> Result<Listed, ExpectedError> {
+        let failed = |why: io::Error| ExpectedError::Machinery {
+            what: format!("failed to read {}: {why}", self.path.display()),
+            hint: String::new(),
+        };
+        self.page.ring(&self.bell, CHANGED).map_err(failed)?;
+        let broken = |_| io::Error::other("the thread that reads it has ended early");
+        let programs = self.thread.join().map_err(broken).flatten().map_err(failed)?;
+        let starts = read(&self.page).map_err(failed)?;
+        let lost = self.page.load_u32(LOST).map_err(failed)?;
+        // Processes that live on have it mapped and need no name of it.
+        fs::remove_file(&self.path).map_err(failed)?;
+        Ok(Listed { starts, programs, lost })
+    }
+}
+
+fn read(page: &ControlPage) -> io::Result<Vec<Start>> {
+    let mut file = vec![0; BYTES];
+    page.file().read_exact_at(&mut file, 0)?;
+    Ok(starts::read(&file))
+}
+
+/// Looks at the file of every program as soon as it is started.
+fn watch(page: &ControlPage, bell: &Bell) -> io::Result<Looked> {
+    let (mut looked, mut known) = (Looked::new(), BTreeSet::new());
+    let mut seen = 0;
+    loop {
+        let woken = page.wait(CHANGED, seen, bell, IDLE)?;
+        seen = page.load_u32(CHANGED)?;
+        for path in new_starts(page, &mut known)?.iter().flat_map(candidates) {
+            if !looked.contains_key(&path) && !is_of_the_system(&path) {
+                let program = look(&path);
+                looked.insert(path, program);
+            }
+        }
+        if woken == Woken::Bell {
+            return Ok(looked);
+        }
+    }
+}
+
+/// The starts that were noted since the last look.
+fn new_starts(page: &ControlPage, known: &mut BTreeSet<u32>) -> io::Result<Vec<Start>> {
+    let mut table = vec![0; RECORDS - SLOTS];
+    page.file().read_exact_at(&mut table, SLOTS as u64)?;
+    let mut new = Vec::new();
+    for at in starts::offsets(&table).filter(|at| known.insert(*at)) {
+        let mut record = vec![0; HEAD + MAX_BODY];
+        let got = page.file().read_at(&mut record, at.into())?;
+        new.extend(starts::record(record.get(..got).unwrap_or_default()));
+    }
+    Ok(new)
+}
+
+fn look(path: &Path) -> File {
+    let found = inspect(path.as_os_str(), None, Path::new("/")).ok();
+    match found.and_then(|program| Some(Program { path: fs::canonicalize(path).ok()?, ..program })) {
+        Some(program) => File::Program(program),
+        None if matches!(fs::metadata(path), Err(why) if why.kind() == io::ErrorKind::NotFound) => File::Gone,
+        None => File::Other,
+    }
+}
+
+fn is_of_the_system(path: &Path) -> bool {
+    SYSTEM.iter().any(|folder| path.starts_with(folder))
+}
+
+/// The files that a start may have run: its own, and the program that its arguments name where it
+/// does nothing but start one.
+fn candidates(start: &Start) -> Vec<PathBuf> {
+    let mut found = vec![Path::new(&start.folder).join(&start.path)];
+    let folder = Path::new(&start.folder);
+    let is_program = |word: &str| {
+        let program = inspect(OsStr::new(word), std::env::var_os("PATH").as_deref(), folder);
+        program.ok().map(|program| program.path)
+    };
+    let mut rest = start.arguments.iter().skip(1);
+    while let Some(word) = rest.next() {
+        if word == "-c" {
+            let text = rest.next().map(String::as_str).unwrap_or_default();
+            found.extend(commands(text).filter_map(is_program));
+            break;
+        }
+        let Some(program) = is_program(word) else { continue };
+        let passes_on = starts::passes_on(word.as_bytes());
+        found.push(program);
+        if !passes_on {
+            break;
+        }
+    }
+    found
+}
+
+/// The first words of the commands of a shell's text.
+fn commands(text: &str) -> impl Iterator<Item = &str> {
+    let ends = |c: char| matches!(c, ';' | '&' | '|' | '\n' | '(' | ')' | '{' | '}' | '`');
+    let is_prefix = |word: &&str| {
+        matches!(*word, "exec" | "then" | "do" | "else" | "!" | "if" | "while") || word.contains('=')
+    };
+    text.split(ends).filter_map(move |command| command.split_whitespace().find(|word| !is_prefix(word)))
+}
+
+impl Listed {
+    /// The tests among what was started that were not measured. `targets`: globs of what is a test
+    /// beside GoogleTest programs, which count where `gtest`; `said_hello`: executables that were
+    /// measured.
+    pub(super) fn unseen(&self, gtest: bool, targets: &[String], said_hello: &BTreeSet<&str>) -> Vec<Unseen> {
+        let mut unseen = BTreeSet::new();
+        for start in self.starts.iter().filter(|start| start.count > 0) {
+            let candidates = candidates(start);
+            for (i, path) in candidates.iter().enumerate() {
+                let Some(File::Program(program)) = self.programs.get(path) else { continue };
+                let is_test = gtest && program.is_gtest() || is_target(program, targets);
+                // What its arguments name is started without the agent.
+                let flags = if i == 0 { start.flags } else { start.flags | flag::BARE };
+                if !is_test || flags == 0 && said_hello.contains(&*program.path.to_string_lossy()) {
+                    continue;
+                }
+                let (why, remedy) = reason(program, flags);
+                let path = program.path.to_string_lossy().into_owned();
+                unseen.insert(Unseen { path, why, remedy });
+                break;
+            }
+        }
+        let mut one_each: Vec<Unseen> = unseen.into_iter().collect();
+        one_each.dedup_by(|a, b| a.path == b.path);
+        one_each
+    }
+
+    /// Programs that ran and were removed before anybody looked at them, without those that were
+    /// measured.
+    pub(super) fn gone(&self, said_hello: &BTreeSet<&str>) -> BTreeSet<String> {
+        let ran = self.starts.iter().filter(|start| start.count > 0);
+        ran.map(|start| Path::new(&start.folder).join(&start.path))
+            .filter(|path| matches!(self.programs.get(path), Some(File::Gone)))
+            .filter(|path| !said_hello.iter().any(|said| is_same(Path::new(said), path)))
+            .map(|path| path.to_string_lossy().into_owned())
+            .collect()
+    }
+}
+
+/// Is the file that is gone, as it was started, this one?
+fn is_same(said: &Path, gone: &Path) -> bool {
+    let folder = gone.parent().and_then(|folder| fs::canonicalize(folder).ok());
+    let resolved = folder.zip(gone.file_name()).map(|(folder, name)| folder.join(name));
+    said == resolved.as_deref().unwrap_or(gone)
+}
+
+fn is_target(program: &Program, targets: &[String]) -> bool {
+    let path = program.path.to_string_lossy();
+    matches!(program.kind, Kind::Elf(_)) && targets.iter().any(|glob| matches(glob, &path))
+}
+
+fn reason(program: &Program, flags: u8) -> (String, &'static str) {
+    if let Some(why) = program.blind() {
+        return (why, choose::remedy(program));
+    }
+    let told = [
+        (
+            flag::UNREADABLE,
+            "it ran where the agent's file cannot be read (another user, another root folder)",
+            "run memgate itself there, as that user",
+        ),
+        (
+            flag::NO_FOLDER,
+            "it ran where the session's folder cannot be written (another user, another root folder)",
+            "run memgate itself there, as that user",
+        ),
+        (
+            flag::BARE,
+            "it was started without memgate's variables in its environment (env -i, sudo, an LD_PRELOAD of its own)",
+            "keep LD_PRELOAD, MEMGATE_AGENT_OPTIONS and ASAN_OPTIONS for it, or run memgate inside",
+        ),
+        (
+            flag::SILENT,
+            "the agent in it could not begin to record (no memory, no room on the disk)",
+            "raise its limits, or make room",
+        ),
+    ];
+    if let Some((_, why, remedy)) = told.into_iter().find(|(bit, _, _)| flags & bit != 0) {
+        return (why.to_owned(), remedy);
+    }
+    match &program.kind {
+        Kind::Elf(elf) if elf.gtest == Some(Evidence::OnlyText) => (
+            "its symbols are stripped, and the agent does not find GoogleTest in it".to_owned(),
+            "keep its symbols for the gate",
+        ),
+        _ => (
+            "the agent did not report from it".to_owned(),
+            "`memgate doctor` says whether the agent can work here",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::{Elf, Linkage};
+
+    #[test]
+    fn a_shell_s_text_names_its_commands() {
+        let all: Vec<&str> =
+            commands("cd x && A=1 ./t -v; exec ./u | tee log; if ./v; then ./w; fi").collect();
+        assert_eq!(all, ["cd", "./t", "./u", "tee", "./v", "./w", "fi"]);
+    }
+
+    #[test]
+    fn what_a_program_that_starts_others_starts_is_found_in_its_arguments() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path().to_string_lossy().into_owned();
+        fs::copy("/proc/self/exe", folder.path().join("t")).unwrap();
+        let start = |arguments: &[&str]| Start {
+            count: 1,
+            flags: 0,
+            folder: here.clone(),
+            path: "/usr/bin/sudo".into(),
+            arguments: arguments.iter().map(|&a| a.to_owned()).collect(),
+        };
+        let t = folder.path().join("./t");
+        for (arguments, found) in [
+            (&["sudo", "-u", "nobody", "./t", "--x"][..], true),
+            (&["sudo", "env", "A=1", "./t"], true),
+            (&["sudo", "sh", "-c", "cd /; ./t"], true),
+            (&["sudo", "ls", "./t"], false),
+            (&["sudo", "sh", "-c", "ls ./t"], false),
+        ] {
+            assert_eq!(candidates(&start(arguments)).contains(&t), found, "{arguments:?}");
+        }
+    }
+
+    fn listed(starts: &[(&str, u8, u32)], gtest: Option<Evidence>, linkage: &Linkage) -> Listed {
+        let start = |&(path, flags, count): &(&str, u8, u32)| Start {
+            count,
+            flags,
+            folder: String::new(),
+            path: path.to_owned(),
+            arguments: Vec::new(),
+        };
+        let program = |&(path, _, _): &(&str, u8, u32)| {
+            let kind = Kind::Elf(Elf { gtest, linkage: linkage.clone(), native: true });
+            (path.into(), File::Program(Program { path: path.into(), kind, privileged: false }))
+        };
+        Listed {
+            starts: starts.iter().map(start).collect(),
+            programs: starts.iter().map(program).collect(),
+            lost: 0,
+        }
+    }
+
+    #[test]
+    fn a_test_that_ran_without_the_agent_is_unseen_and_nothing_else_is() {
+        let said = BTreeSet::from(["/b/t"]);
+        let gtest = Some(Evidence::Symbol);
+        for (starts, evidence, linkage, want) in [
+            (&[("/b/t", 0, 1)][..], gtest, Linkage::Glibc, None),
+            (&[("/b/u", 0, 1)], gtest, Linkage::Static, Some("linked statically")),
+            (&[("/b/u", 0, 0)], gtest, Linkage::Static, None),
+            (&[("/b/t", 0, 3), ("/b/t", flag::BARE, 1)], gtest, Linkage::Glibc, Some("env -i")),
+            (&[("/b/u", 0, 1)], Some(Evidence::OnlyText), Linkage::Glibc, Some("stripped")),
+            (&[("/b/u", flag::BARE, 1)], None, Linkage::Glibc, None),
+        ] {
+            let unseen = listed(starts, evidence, &linkage).unseen(true, &[], &said);
+            assert_eq!(unseen.len(), usize::from(want.is_some()), "{starts:?}: {unseen:?}");
+            assert!(want.is_none_or(|want| unseen[0].why.contains(want)), "{unseen:?}");
+        }
+        let mut gone = listed(&[("/b/t", 0, 1), ("/b/u", 0, 1), ("/b/v", 0, 0)], gtest, &Linkage::Glibc);
+        gone.programs.values_mut().for_each(|file| *file = File::Gone);
+        assert_eq!(
+            gone.gone(&said),
+            BTreeSet::from(["/b/u".to_owned()]),
+            "neither measured nor failed to start"
+        );
+
+        let plain = listed(&[("/b/u", 0, 1)], None, &Linkage::Static);
+        assert_eq!(plain.unseen(false, &["*/u".to_owned()], &said).len(), 1, "a target by its glob");
+    }
+}

@@ -1,0 +1,521 @@
+//! What a run knows beside its frames: which stream belongs to which suite and test, how processes
+//! ended, what could not be done. Kept in `session.json`, so that `memgate gate` judges a session
+//! exactly as `memgate run` did.
+//!
+//! Data flow: screen and confirm fill [`Facts`]; [`Facts::input`] joins them with the records of
+//! the streams into the `RunInput` of `analysis`. No environment and no secret is in them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use memgate_analysis::{
+    ConfirmationInput, Ending, JavaInput, OpenTest, ProcessInput, ProcessRecord, Repetition, RunInput,
+    SuiteInput, Window,
+};
+use memgate_model::{AppMemory, BoundaryQuality, Hunt, Origin, Problem, Runner};
+use memgate_wire::Outcome;
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{ExpectedError, chain};
+use crate::session::Session;
+
+const VERSION: u32 = 1;
+
+/// A run, as far as it is not in the frames.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Shape of this value.
+    pub version: u32,
+    /// Name of the project.
+    pub project: String,
+    /// Name of the session folder.
+    pub session: String,
+    /// When it began, RFC 3339 with zone.
+    pub started: String,
+    /// How long it took, seconds.
+    pub duration_s: f64,
+    /// Only part of the tests was asked for.
+    pub partial: bool,
+    /// Exit status of the wrapped command (128 + signal where it was killed); of several the first
+    /// that is not 0.
+    pub command_status: Option<i32>,
+    /// Commit, CI job, machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+    /// Folder of the checked-out project: files inside are named from there on.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub root: String,
+    /// The suites, in the order they ran.
+    pub suites: Vec<SuiteFacts>,
+    /// What went wrong outside of the suites.
+    pub errors: Vec<Problem>,
+}
+
+/// One suite.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SuiteFacts {
+    /// Its name in reports.
+    pub name: String,
+    /// Who tells its tests apart.
+    pub runner: Runner,
+    /// How exactly its boundaries are known.
+    pub boundary: BoundaryQuality,
+    /// How long the screening pass took, seconds.
+    pub screened_s: f64,
+    /// Its processes in the screening pass.
+    pub screen: Vec<ProcessFacts>,
+    /// For a JVM suite: its rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub java: Option<JavaFacts>,
+    /// What came of running suspects again, by test id.
+    pub confirmations: BTreeMap<String, ConfirmationFacts>,
+    /// What `--hunt` repeated of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hunt: Option<Hunt>,
+    /// Why it could not be measured as a whole.
+    pub problems: Vec<Problem>,
+}
+
+impl JavaFacts {
+    /// `screen: off`.
+    #[must_use]
+    pub fn off() -> Self {
+        Self { not_screened: Some("`screen: off`".to_owned()), is_off: true, ..Self::default() }
+    }
+}
+
+/// How a JVM suite was screened.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct JavaFacts {
+    /// The processes that ran its tests in rounds.
+    pub rounds: Vec<ProcessFacts>,
+    /// Why there were none on purpose.
+    pub not_screened: Option<String>,
+    /// That was switched off: nothing is judged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_off: bool,
+    /// What figures of this kind of run do not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<String>,
+    /// Native memory of its libraries was not to be judged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub native_is_off: bool,
+    /// What Android said of the app's memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_memory: Option<AppMemory>,
+}
+
+/// One process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProcessFacts {
+    /// File name of its stream in `frames/`.
+    pub stream: String,
+    /// How it ended.
+    pub ending: EndingFacts,
+    /// The whole process is this test of a suite that has several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_test: Option<String>,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndingFacts {
+    /// Nobody waited for it.
+    Unknown,
+    /// With this status.
+    Exited(i32),
+    /// By this signal.
+    Signalled(i32),
+    /// The harness ended it because a test ran longer than this many seconds.
+    TimedOut(f64),
+}
+
+/// What came of running a suspect again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConfirmationFacts {
+    /// Alone, repeated in one process.
+    Repeated(ProcessFacts),
+    /// Alone, and with the tests around it; or why that could not be.
+    InCompany {
+        /// The run alone.
+        alone: ProcessFacts,
+        /// The run with the others; several tests may share it.
+        together: Result<ProcessFacts, String>,
+    },
+    /// Runs that repeated their work a different number of times each.
+    Lengths(Vec<(u64, ProcessFacts)>),
+    /// It cannot be repeated; why.
+    Impossible(String),
+    /// memgate's own run of it broke; why.
+    Broken(String),
+    /// It could not be screened; why.
+    Unscreened(String),
+}
+
+impl Facts {
+    /// Of a run that begins now.
+    #[must_use]
+    pub fn new(project: &str, session: &str, started: String) -> Self {
+        Self {
+            version: VERSION,
+            project: project.to_owned(),
+            session: session.to_owned(),
+            started,
+            duration_s: 0.0,
+            partial: false,
+            command_status: None,
+            origin: None,
+            root: String::new(),
+            suites: Vec::new(),
+            errors: Vec::new(),
+        }
+    }
+
+    /// Notes how one wrapped command ended.
+    pub fn command_ended(&mut self, status: i32) {
+        if self.command_status.is_none_or(|before| before == 0) {
+            self.command_status = Some(status);
+        }
+    }
+
+    /// Reads the facts of a session; `None`: the run was ended before it wrote them.
+    ///
+    /// # Errors
+    /// When they are there and cannot be read.
+    pub fn load(session: &Session) -> Result<Option<Self>, ExpectedError> {
+        let wrong = |why: String| ExpectedError::Session {
+            path: session.folder().to_owned(),
+            why,
+            hint: String::new(),
+        };
+        let info = session.info().map_err(|why| wrong(chain(&why)))?;
+        if info.run.is_null() {
+            return Ok(None);
+        }
+        match info.run.get("version").and_then(serde_json::Value::as_u64) {
+            Some(version) if version == u64::from(VERSION) => {}
+            other => {
+                let found =
+                    other.map_or_else(|| "no version".to_owned(), |version| format!("version {version}"));
+                return Err(wrong(format!(
+                    "what it says of its run has {found}, this memgate reads version {VERSION}"
+                )));
+            }
+        }
+        serde_json::from_value(info.run).map(Some).map_err(|why| wrong(why.to_string()))
+    }
+
+    /// Writes them into the session.
+    ///
+    /// # Errors
+    /// When the session cannot be written.
+    pub fn save(&self, session: &Session) -> Result<(), ExpectedError> {
+        let mut info = session.info().map_err(|why| ExpectedError::failed(&why))?;
+        info.project.clone_from(&self.project);
+        info.run = serde_json::to_value(self).map_err(|why| ExpectedError::failed(&why))?;
+        session.write_info(&info).map_err(|why| ExpectedError::failed(&why))
+    }
+
+    /// The name of every stream, to say where it lies.
+    pub fn streams_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        self.suites.iter_mut().flat_map(|suite| {
+            let rounds = suite.java.iter_mut().flat_map(|java| &mut java.rounds);
+            let confirming = suite.confirmations.values_mut().flat_map(ConfirmationFacts::processes_mut);
+            suite.screen.iter_mut().chain(rounds).chain(confirming).map(|process| &mut process.stream)
+        })
+    }
+
+    /// What is judged: the facts with the record of each stream, which `record` reads.
+    pub fn input(&self, mut record: impl FnMut(&str) -> ProcessRecord) -> RunInput {
+        RunInput {
+            project: self.project.clone(),
+            session: self.session.clone(),
+            started: self.started.clone(),
+            duration: seconds(self.duration_s),
+            partial: self.partial,
+            command_status: self.command_status,
+            suites: self.suites.iter().map(|suite| suite.input(&mut record)).collect(),
+            origin: self.origin.clone(),
+            errors: self.errors.clone(),
+        }
+    }
+}
+
+/// What a suite is: what runs its tests, and how exactly their boundaries are known. Live and from
+/// files it is said by this alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Native tests whose boundaries the process tells.
+    Tests,
+    /// The process is the test.
+    Program,
+    /// JUnit, with the agent in the build's own virtual machines.
+    Junit,
+    /// JUnit, told by the results that the build wrote.
+    JunitObserved,
+    /// Instrumented tests of an Android app.
+    Instrumentation,
+}
+
+impl Kind {
+    /// What the process of a record was.
+    #[must_use]
+    pub fn of(record: &ProcessRecord) -> Self {
+        let tests = |w: &Window| !w.suite.is_empty() || !w.test.is_empty();
+        let tests = record.windows.iter().any(tests) || record.open.iter().any(|open| tests(&open.window));
+        match &record.java {
+            Some(java) if java.jvm.is_some() || tests => {
+                // An agent says what it can do.
+                let told = record.hello.as_ref().is_some_and(|hello| !hello.capabilities.is_empty());
+                if told { Self::Junit } else { Self::JunitObserved }
+            }
+            _ if tests => Self::Tests,
+            _ => Self::Program,
+        }
+    }
+
+    const fn runner(self) -> Runner {
+        match self {
+            Self::Tests => Runner::Gtest,
+            Self::Program => Runner::Command,
+            Self::Junit | Self::JunitObserved => Runner::Junit,
+            Self::Instrumentation => Runner::Instrumentation,
+        }
+    }
+
+    const fn boundary(self) -> BoundaryQuality {
+        match self {
+            Self::Tests | Self::Instrumentation => BoundaryQuality::Exact,
+            Self::Program => BoundaryQuality::Process,
+            Self::Junit => BoundaryQuality::Class,
+            Self::JunitObserved => BoundaryQuality::Observed,
+        }
+    }
+
+    const fn is_java(self) -> bool {
+        matches!(self, Self::Junit | Self::JunitObserved | Self::Instrumentation)
+    }
+}
+
+impl SuiteFacts {
+    /// Of a suite that ran in these processes; what else is known of it is added.
+    #[must_use]
+    pub fn new(name: String, kind: Kind, screen: Vec<ProcessFacts>) -> Self {
+        Self {
+            name,
+            runner: kind.runner(),
+            boundary: kind.boundary(),
+            screened_s: 0.0,
+            screen,
+            java: kind.is_java().then(JavaFacts::default),
+            confirmations: BTreeMap::new(),
+            hunt: None,
+            problems: Vec::new(),
+        }
+    }
+
+    fn input(&self, record: &mut impl FnMut(&str) -> ProcessRecord) -> SuiteInput {
+        SuiteInput {
+            name: self.name.clone(),
+            runner: self.runner,
+            boundary: self.boundary,
+            screened: seconds(self.screened_s),
+            screen: self.screen.iter().map(|process| process.input(record)).collect(),
+            confirmations: self
+                .confirmations
+                .iter()
+                .map(|(test, c)| (test.clone(), c.input(record)))
+                .collect(),
+            problems: self.problems.clone(),
+            java: self.java.as_ref().map(|java| JavaInput {
+                rounds: java.rounds.iter().map(|process| process.input(record)).collect(),
+                not_screened: java.not_screened.clone(),
+                is_off: java.is_off,
+                limits: java.limits.clone(),
+                native_is_off: java.native_is_off,
+            }),
+            hunt: self.hunt.clone(),
+            app_memory: self.java.as_ref().and_then(|java| java.app_memory.clone()),
+        }
+    }
+}
+
+impl ProcessFacts {
+    /// Its record, with how it ended.
+    pub fn input(&self, record: &mut impl FnMut(&str) -> ProcessRecord) -> ProcessInput {
+        let ending = match self.ending {
+            EndingFacts::Unknown => Ending::Unknown,
+            EndingFacts::Exited(status) => Ending::Exited(status),
+            EndingFacts::Signalled(signal) => Ending::Signalled(signal),
+            EndingFacts::TimedOut(after) => Ending::TimedOut(seconds(after)),
+        };
+        let mut record = record(&self.stream);
+        if let Some(test) = &self.as_test {
+            become_test(&mut record, test, &self.ending);
+        }
+        ProcessInput { record, ending }
+    }
+}
+
+impl ConfirmationFacts {
+    fn processes_mut(&mut self) -> Vec<&mut ProcessFacts> {
+        match self {
+            Self::Repeated(process) => vec![process],
+            Self::InCompany { alone, together } => {
+                std::iter::once(alone).chain(together.as_mut().ok()).collect()
+            }
+            Self::Lengths(runs) => runs.iter_mut().map(|(_, process)| process).collect(),
+            Self::Impossible(_) | Self::Broken(_) | Self::Unscreened(_) => Vec::new(),
+        }
+    }
+
+    fn input(&self, record: &mut impl FnMut(&str) -> ProcessRecord) -> ConfirmationInput {
+        match self {
+            Self::Repeated(process) => ConfirmationInput::Repeated(Box::new(process.input(record))),
+            Self::InCompany { alone, together } => ConfirmationInput::InCompany {
+                alone: Box::new(alone.input(record)),
+                together: match together {
+                    Ok(process) => Ok(Box::new(process.input(record))),
+                    Err(why) => Err(why.clone()),
+                },
+            },
+            Self::Lengths(runs) => ConfirmationInput::Lengths(
+                runs.iter()
+                    .map(|(n, process)| Repetition { n: *n, process: process.input(record) })
+                    .collect(),
+            ),
+            Self::Impossible(why) => ConfirmationInput::Impossible(why.clone()),
+            Self::Broken(why) => ConfirmationInput::Broken(why.clone()),
+            Self::Unscreened(why) => ConfirmationInput::Unscreened(why.clone()),
+        }
+    }
+}
+
+/// A problem of `where`.
+pub(crate) fn problem(r#where: &str, what: String, hint: &str) -> Problem {
+    Problem { r#where: r#where.to_owned(), what, hint: hint.to_owned() }
+}
+
+/// Makes a whole process one execution of `test`.
+fn become_test(record: &mut ProcessRecord, test: &str, ending: &EndingFacts) {
+    let mut window =
+        Window { test: test.to_owned(), start_ns: record.first_ns, open_tests: 1, ..Window::default() };
+    let Some(end) = &record.end else {
+        record.open = vec![OpenTest { id: test.to_owned(), window }];
+        return;
+    };
+    let status = match ending {
+        EndingFacts::Exited(status) => Some(*status),
+        _ => record.goodbye.as_ref().and_then(|goodbye| goodbye.status),
+    };
+    window.end_ns = end.t_ns;
+    window.end = end.counters;
+    window.outcome = status.map(|status| if status == 0 { Outcome::Passed } else { Outcome::Failed });
+    window.survivors.clone_from(&end.survivors);
+    window.survivor_count = end.survivor_count;
+    window.survivors_known = !end.incomplete;
+    window.incomplete = end.incomplete;
+    record.windows = vec![window];
+}
+
+/// Seconds from a file: what makes no sense is no time at all.
+fn seconds(value: f64) -> Duration {
+    Duration::try_from_secs_f64(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_analysis::ProcessEnd;
+
+    use super::*;
+
+    fn process(stream: &str, ending: EndingFacts) -> ProcessFacts {
+        ProcessFacts { stream: stream.to_owned(), ending, as_test: None }
+    }
+
+    fn facts() -> Facts {
+        let mut facts = Facts::new("tiles", "s1", "2026-11-21T10:00:00+00:00".into());
+        facts.suites.push(SuiteFacts {
+            name: "engine".into(),
+            runner: Runner::Gtest,
+            boundary: BoundaryQuality::Exact,
+            screened_s: 1.5,
+            screen: vec![process("1-1.mgf", EndingFacts::TimedOut(60.0))],
+            java: Some(JavaFacts {
+                rounds: vec![process("3-1.mgf", EndingFacts::Exited(0))],
+                ..JavaFacts::default()
+            }),
+            confirmations: BTreeMap::from([
+                ("A.b".into(), ConfirmationFacts::Repeated(process("2-1.mgf", EndingFacts::Exited(0)))),
+                ("A.c".into(), ConfirmationFacts::Broken("no".into())),
+            ]),
+            hunt: Some(Hunt { of: 3, repeated: 2, ..Hunt::default() }),
+            problems: Vec::new(),
+        });
+        facts
+    }
+
+    fn session(root: &std::path::Path) -> Session {
+        Session::create(root, &crate::session::SessionInfo::now(vec!["memgate".into()], "1.0.0")).unwrap()
+    }
+
+    #[test]
+    fn a_session_keeps_what_the_frames_do_not_say() {
+        let root = tempfile::tempdir().unwrap();
+        let session = session(root.path());
+        assert_eq!(Facts::load(&session).unwrap(), None, "a run that was ended early says nothing");
+        facts().save(&session).unwrap();
+        assert_eq!(Facts::load(&session).unwrap(), Some(facts()));
+        assert_eq!(session.info().unwrap().project, "tiles");
+    }
+
+    #[test]
+    fn facts_of_another_version_are_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let session = session(root.path());
+        Facts { version: 2, ..facts() }.save(&session).unwrap();
+        let error = Facts::load(&session).unwrap_err().to_string();
+        assert!(error.ends_with("has version 2, this memgate reads version 1"), "{error}");
+    }
+
+    #[test]
+    fn every_stream_finds_its_place_in_what_is_judged() {
+        let mut read = Vec::new();
+        let input = facts().input(|stream| {
+            read.push(stream.to_owned());
+            ProcessRecord::default()
+        });
+        assert_eq!(read, ["1-1.mgf", "2-1.mgf", "3-1.mgf"]);
+        assert_eq!(input.suites[0].screen[0].ending, Ending::TimedOut(Duration::from_secs(60)));
+        assert!(matches!(input.suites[0].confirmations["A.c"], ConfirmationInput::Broken(_)));
+    }
+
+    #[test]
+    fn a_process_can_be_one_test_of_several() {
+        let end = ProcessEnd { t_ns: 9, survivor_count: 2, ..ProcessEnd::default() };
+        let mut record = ProcessRecord::default();
+        record.end = Some(end);
+        let facts = |ending| ProcessFacts { as_test: Some("A.b".into()), ..process("1-1.mgf", ending) };
+        for (ending, outcome) in [(0, Outcome::Passed), (1, Outcome::Failed)] {
+            let input = facts(EndingFacts::Exited(ending)).input(&mut |_| record.clone());
+            let window = &input.record.windows[0];
+            assert_eq!(
+                (window.id(), window.outcome, window.survivor_count),
+                ("A.b".into(), Some(outcome), 2)
+            );
+        }
+        let gone = facts(EndingFacts::Signalled(11)).input(&mut |_| ProcessRecord::default());
+        assert_eq!(gone.record.open[0].id, "A.b", "one that broke off did not end");
+    }
+
+    #[test]
+    fn the_first_failing_command_is_the_one_that_counts() {
+        let mut facts = facts();
+        for (status, kept) in [(0, 0), (8, 8), (0, 8), (2, 8)] {
+            facts.command_ended(status);
+            assert_eq!(facts.command_status, Some(kept));
+        }
+    }
+}

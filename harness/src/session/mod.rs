@@ -1,0 +1,339 @@
+//! The session folder: everything one run leaves behind, in one place that can be copied.
+//!
+//! `ROOT/SESSION/` holds `session.json` (what ran, where), `frames/` (the streams) and what
+//! reporters write; `ROOT/latest` is a link to the newest session. Ten sessions are kept. Names
+//! sort by time. A session in use is locked, so that another memgate does not clear it away;
+//! folders that are not sessions are left alone.
+
+pub mod facts;
+mod files;
+mod info;
+pub mod label;
+pub mod naming;
+pub mod offline;
+
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+pub use files::{StoreError, write_atomically};
+pub use info::{SESSION_SCHEMA_VERSION, SessionInfo, this_machine};
+
+use files::at;
+
+/// Folder of the sessions, below the project.
+pub const ROOT: &str = ".memgate";
+
+/// Name of the link to the newest session.
+pub const LATEST: &str = "latest";
+
+/// Sessions that are kept, the newest included.
+pub const KEPT_SESSIONS: usize = 10;
+
+/// What the windows of JVM suites left behind, in a session.
+pub const WINDOWS_FILE: &str = "windows.json";
+
+const INFO_FILE: &str = "session.json";
+const FRAMES: &str = "frames";
+const LOCK_FILE: &str = ".lock";
+
+const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+
+/// How often another name is tried when two runs begin in the same millisecond.
+const NAME_ATTEMPTS: u32 = 100;
+
+/// A session folder.
+#[derive(Debug)]
+pub struct Session {
+    folder: PathBuf,
+    /// Held while this program writes the session.
+    _lock: Option<File>,
+}
+
+impl Session {
+    /// Begins a session below `root`, makes it the latest and clears away the oldest.
+    ///
+    /// # Errors
+    /// The folder cannot be written, with the path concerned.
+    pub fn create(root: &Path, info: &SessionInfo) -> Result<Self, StoreError> {
+        if root.is_symlink() {
+            let why = "it is a link, which the project may have brought along: remove it";
+            return Err(at("use", root)(io::Error::other(why)));
+        }
+        // Others may look for the sessions in it; the sessions are the user's alone.
+        DirBuilder::new().recursive(true).mode(0o755).create(root).map_err(at("create", root))?;
+        let ignore = root.join(".gitignore");
+        if !ignore.exists() {
+            write_atomically(&ignore, b"*\n")?;
+        }
+        let folder = create_folder(root)?;
+        let lock = lock(&folder)?;
+        let session = Self { folder, _lock: lock };
+        session.write_info(info)?;
+        let frames = session.frames();
+        private_folder(&frames).map_err(at("create", &frames))?;
+        session.become_latest(root)?;
+        session.clear_away_oldest(root)?;
+        Ok(session)
+    }
+
+    /// Opens a session: its folder, its `session.json`, the `latest` link, or the root, which means
+    /// the latest.
+    ///
+    /// # Errors
+    /// There is no session, with what was looked for.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let candidates = [path.to_path_buf(), path.join(LATEST), path.parent().unwrap_or(path).to_path_buf()];
+        let by_file = path.file_name().is_some_and(|name| name == INFO_FILE);
+        let [itself, latest, parent] = candidates;
+        let found = if by_file {
+            parent
+        } else if itself.join(INFO_FILE).is_file() {
+            itself
+        } else {
+            latest
+        };
+        if !found.join(INFO_FILE).is_file() {
+            return Err(StoreError::NoSession { path: path.into() });
+        }
+        let folder = fs::canonicalize(&found).map_err(at("open", &found))?;
+        Ok(Self { folder, _lock: None })
+    }
+
+    /// Its folder, absolute when the root was.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Its name, which sorts by time.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Where the streams are.
+    #[must_use]
+    pub fn frames(&self) -> PathBuf {
+        self.folder.join(FRAMES)
+    }
+
+    /// What ran.
+    ///
+    /// # Errors
+    /// `session.json` is missing or not what this version writes.
+    pub fn info(&self) -> Result<SessionInfo, StoreError> {
+        let path = self.folder.join(INFO_FILE);
+        let bytes = fs::read(&path).map_err(at("read", &path))?;
+        serde_json::from_slice(&bytes).map_err(|source| StoreError::Parse { path, source })
+    }
+
+    /// Replaces what ran, once more is known.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write_info(&self, info: &SessionInfo) -> Result<(), StoreError> {
+        let path = self.folder.join(INFO_FILE);
+        let mut text = serde_json::to_vec_pretty(info)
+            .map_err(|source| StoreError::Parse { path: path.clone(), source })?;
+        text.push(b'\n');
+        write_atomically(&path, &text)
+    }
+
+    /// Writes a file of the session, whole or not at all, and tells its path.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+        let path = self.folder.join(name);
+        write_atomically(&path, bytes)?;
+        Ok(path)
+    }
+
+    /// Reads a file of the session.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(&self, name: &str) -> Result<Vec<u8>, StoreError> {
+        let path = self.folder.join(name);
+        fs::read(&path).map_err(at("read", &path))
+    }
+
+    fn become_latest(&self, root: &Path) -> Result<(), StoreError> {
+        let latest = root.join(LATEST);
+        if latest.symlink_metadata().is_ok_and(|m| !m.is_symlink()) {
+            // Somebody's own folder: theirs.
+            return Ok(());
+        }
+        let new = root.join(format!(".{LATEST}-{}", self.name()));
+        std::os::unix::fs::symlink(self.name(), &new).map_err(at("create", &new))?;
+        fs::rename(&new, &latest).map_err(at("replace", &latest))
+    }
+
+    fn clear_away_oldest(&self, root: &Path) -> Result<(), StoreError> {
+        let mut sessions = Vec::new();
+        for entry in fs::read_dir(root).map_err(at("list", root))? {
+            let path = entry.map_err(at("list", root))?.path();
+            if is_session(&path) {
+                sessions.push(path);
+            }
+        }
+        sessions.sort_unstable();
+        let surplus = sessions.len().saturating_sub(KEPT_SESSIONS);
+        for old in sessions.into_iter().take(surplus).filter(|path| *path != self.folder) {
+            // In use by another run: it stays for now. Two runs may also clear away the same one.
+            let Ok(Some(_lock)) = lock(&old) else { continue };
+            match fs::remove_dir_all(&old) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(at("remove", &old)(e)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A folder of ours: its name is a session's and it holds what a session holds.
+fn is_session(path: &Path) -> bool {
+    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    let shape = |c: char| if c.is_ascii_digit() { '0' } else { c };
+    let stamped = name.get(..STAMP_SHAPE.len()).is_some_and(|s| s.chars().map(shape).eq(STAMP_SHAPE.chars()));
+    let is_folder = path.symlink_metadata().is_ok_and(|m| m.is_dir());
+    stamped && is_folder && path.join(INFO_FILE).is_file()
+}
+
+/// What a session's name begins with, digits as zeros.
+const STAMP_SHAPE: &str = "00000000-000000-000";
+
+/// A folder in which nobody else can put a link for us to follow.
+fn private_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)
+}
+
+fn create_folder(root: &Path) -> Result<PathBuf, StoreError> {
+    let stamp = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S-%3f").to_string();
+    for attempt in 0..NAME_ATTEMPTS {
+        let name = if attempt == 0 { stamp.clone() } else { format!("{stamp}-{attempt:02}") };
+        let folder = root.join(name);
+        match private_folder(&folder) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            created => return created.map_err(at("create", &folder)).map(|()| folder),
+        }
+    }
+    Err(at("create", &root.join(stamp))(io::ErrorKind::AlreadyExists.into()))
+}
+
+/// Locks a session; `None`: another process has it.
+fn lock(folder: &Path) -> Result<Option<File>, StoreError> {
+    let path = folder.join(LOCK_FILE);
+    // An old session may be somebody else's idea of one: a link in it leads nowhere.
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_FOLLOW);
+    let file = options.open(&path).map_err(at("create", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(e)) => Err(at("lock", &path)(e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info() -> SessionInfo {
+        SessionInfo::now(vec!["memgate".into(), "run".into()], "1.2.3")
+    }
+
+    fn names(root: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(root).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_session_has_its_folder_its_link_and_is_kept_out_of_the_repository() {
+        let project = tempfile::tempdir().unwrap();
+        let root = project.path().join(ROOT);
+        let session = Session::create(&root, &info()).unwrap();
+        assert_eq!(names(&root), [".gitignore", &session.name(), LATEST]);
+        assert_eq!(fs::read_to_string(root.join(".gitignore")).unwrap(), "*\n");
+        assert_eq!(fs::read_link(root.join(LATEST)).unwrap(), Path::new(&session.name()));
+        assert!(session.frames().is_dir());
+        assert_eq!(session.info().unwrap().command, ["memgate", "run"]);
+        session.write("report.json", b"{}").unwrap();
+        assert_eq!(session.read("report.json").unwrap(), b"{}");
+    }
+
+    #[test]
+    fn links_that_others_laid_are_not_followed() {
+        let project = tempfile::tempdir().unwrap();
+        let (root, theirs) = (project.path().join(ROOT), project.path().join("theirs"));
+        fs::write(&theirs, "precious").unwrap();
+        std::os::unix::fs::symlink(project.path(), &root).unwrap();
+        assert!(Session::create(&root, &info()).unwrap_err().to_string().starts_with("use "));
+        fs::remove_file(&root).unwrap();
+
+        let planted = root.join("20200101-000000-000");
+        fs::create_dir_all(&planted).unwrap();
+        fs::write(planted.join("session.json"), "{}").unwrap();
+        std::os::unix::fs::symlink(&theirs, planted.join(LOCK_FILE)).unwrap();
+        for _ in 0..=KEPT_SESSIONS {
+            Session::create(&root, &info()).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&theirs).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_session_is_found_by_root_link_folder_and_file() {
+        let root = tempfile::tempdir().unwrap();
+        let first = Session::create(root.path(), &info()).unwrap();
+        let second = Session::create(root.path(), &info()).unwrap();
+        assert!(first.name() < second.name());
+        let folder = first.folder().to_path_buf();
+        for (path, want) in [
+            (root.path().to_path_buf(), second.name()),
+            (root.path().join(LATEST), second.name()),
+            (folder.clone(), first.name()),
+            (folder.join("session.json"), first.name()),
+        ] {
+            assert_eq!(Session::open(&path).unwrap().name(), want, "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_folder_without_a_session_is_an_error_that_names_it() {
+        let empty = tempfile::tempdir().unwrap();
+        let error = Session::open(empty.path()).unwrap_err().to_string();
+        let want = format!("open {}: there is no session (no session.json in it)", empty.path().display());
+        assert_eq!(error, want);
+    }
+
+    #[test]
+    fn the_last_ten_are_kept_and_nothing_of_others_is_touched() {
+        let root = tempfile::tempdir().unwrap();
+        let foreign = ["20200101-000000-000", "notes"];
+        for name in foreign {
+            fs::create_dir(root.path().join(name)).unwrap();
+        }
+        let in_use = Session::create(root.path(), &info()).unwrap();
+        let created: Vec<_> =
+            (0..KEPT_SESSIONS + 2).map(|_| Session::create(root.path(), &info()).unwrap().name()).collect();
+        let mut want: Vec<_> = created[created.len() - KEPT_SESSIONS..].to_vec();
+        want.push(in_use.name());
+        want.extend([".gitignore", LATEST].map(str::to_owned));
+        want.extend(foreign.map(str::to_owned));
+        want.sort();
+        assert_eq!(names(root.path()), want, "the one in use stays as well");
+    }
+
+    #[test]
+    fn an_unreadable_session_file_is_an_error_with_its_path() {
+        let root = tempfile::tempdir().unwrap();
+        let session = Session::create(root.path(), &info()).unwrap();
+        session.write("session.json", b"{").unwrap();
+        let error = session.info().unwrap_err().to_string();
+        assert_eq!(error, format!("read {}", session.folder().join("session.json").display()));
+    }
+}

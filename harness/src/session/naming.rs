@@ -1,0 +1,144 @@
+//! Which processes are one suite, and names of suites: as short as they can be while different suites have different names.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::suite::gtest::SuiteId;
+use crate::suite::junit::JvmSuiteId;
+
+/// What belongs together, in the order it was first seen.
+#[must_use]
+pub fn grouped<Id: PartialEq, T>(all: impl IntoIterator<Item = (Id, T)>) -> Vec<(Id, Vec<T>)> {
+    let mut groups: Vec<(Id, Vec<T>)> = Vec::new();
+    for (id, one) in all {
+        match groups.iter_mut().find(|(known, _)| *known == id) {
+            Some((_, group)) => group.push(one),
+            None => groups.push((id, vec![one])),
+        }
+    }
+    groups
+}
+
+/// Names for the suites of one command. The only one of a configured command has the configured
+/// name; where it ran several, that name comes before theirs.
+#[must_use]
+pub fn suite_names(configured: Option<&str>, keys: &[SuiteId]) -> Vec<String> {
+    match (configured, keys) {
+        (None, _) => names(keys),
+        (Some(name), [_]) => vec![name.to_owned()],
+        (Some(name), _) => names(keys).into_iter().map(|own| format!("{name}/{own}")).collect(),
+    }
+}
+
+/// Names for the JVM suites of one command: the folder each runs in, by as many of its last parts
+/// as tell it from the others.
+#[must_use]
+pub fn jvm_suite_names(configured: Option<&str>, ids: &[JvmSuiteId]) -> Vec<String> {
+    if let (Some(name), [_]) = (configured, ids) {
+        return vec![name.to_owned()];
+    }
+    let folders: Vec<SuiteId> = ids
+        .iter()
+        .map(|id| SuiteId {
+            executable: id.directory.trim_end_matches('/').to_owned(),
+            arguments: Vec::new(),
+        })
+        .collect();
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    folders
+        .iter()
+        .map(|folder| {
+            let own = short_path(folder, &folders);
+            let name = configured.map_or_else(|| own.clone(), |name| format!("{name}/{own}"));
+            // The same folder with another class path: unit and integration tests.
+            let count = seen.entry(name.clone()).or_default();
+            *count += 1;
+            if *count > 1 { format!("{name} ({count})") } else { name }
+        })
+        .collect()
+}
+
+/// A name for each suite. The file name is enough for most; folders are added from the right while
+/// two executables share it, then arguments where one executable runs with several.
+fn names(keys: &[SuiteId]) -> Vec<String> {
+    let shown: Vec<String> = keys.iter().map(|key| short_path(key, keys)).collect();
+    let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
+    for name in &shown {
+        *seen.entry(name).or_default() += 1;
+    }
+    keys.iter()
+        .zip(&shown)
+        .map(|(key, name)| match seen.get(name.as_str()) {
+            Some(2..) if !key.arguments.is_empty() => format!("{name} {}", key.arguments.join(" ")),
+            _ => name.clone(),
+        })
+        .collect()
+}
+
+fn short_path(key: &SuiteId, keys: &[SuiteId]) -> String {
+    let parts = Path::new(&key.executable).components().count();
+    (1..=parts)
+        .map(|count| tail(&key.executable, count))
+        .find(|short| {
+            keys.iter()
+                .all(|other| other.executable == key.executable || !ends_with(&other.executable, short))
+        })
+        .unwrap_or_else(|| key.executable.clone())
+}
+
+/// The last `count` components of a path.
+fn tail(path: &str, count: usize) -> String {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    parts[parts.len().saturating_sub(count)..].join("/")
+}
+
+fn ends_with(path: &str, short: &str) -> bool {
+    path.strip_suffix(short).is_some_and(|before| before.is_empty() || before.ends_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configured_name_stands_before_those_of_several_executables() {
+        let key = |executable: &str| SuiteId { executable: executable.to_owned(), arguments: Vec::new() };
+        assert_eq!(suite_names(Some("unit"), &[key("/b/one")]), ["unit"]);
+        assert_eq!(suite_names(Some("unit"), &[key("/b/one"), key("/b/two")]), ["unit/one", "unit/two"]);
+        assert_eq!(suite_names(None, &[key("/b/one")]), ["one"]);
+    }
+
+    #[test]
+    fn jvm_suites_are_called_like_their_folders() {
+        let id = |directory: &str, jar: &str| JvmSuiteId {
+            directory: directory.to_owned(),
+            class_path: vec![jar.to_owned()],
+        };
+        assert_eq!(jvm_suite_names(None, &[id("/p/tiles", "")]), ["tiles"]);
+        assert_eq!(jvm_suite_names(Some("unit"), &[id("/p/tiles", "")]), ["unit"]);
+        let many = [id("/p/core", "a"), id("/p/core", "b"), id("/p/x/api", "c"), id("/p/y/api/", "d")];
+        assert_eq!(
+            jvm_suite_names(Some("unit"), &many),
+            ["unit/core", "unit/core (2)", "unit/x/api", "unit/y/api"]
+        );
+    }
+
+    #[test]
+    fn names_are_short_and_different() {
+        let key = |executable: &str, arguments: &[&str]| SuiteId {
+            executable: executable.to_owned(),
+            arguments: arguments.iter().map(|&a| a.to_owned()).collect(),
+        };
+        for (keys, want) in [
+            (vec![key("/b/engine_tests", &[])], vec!["engine_tests"]),
+            (vec![key("/b/one", &["--fast"]), key("/b/two", &[])], vec!["one", "two"]),
+            (vec![key("/b/a/tests", &[]), key("/b/c/tests", &[])], vec!["a/tests", "c/tests"]),
+            (vec![key("/x/a/tests", &[]), key("/y/a/tests", &[])], vec!["x/a/tests", "y/a/tests"]),
+            (vec![key("/b/tests", &[]), key("/b/tests", &["--slow"])], vec!["tests", "tests --slow"]),
+            (vec![key("/tests", &[]), key("/a/tests", &[])], vec!["/tests", "a/tests"]),
+            (vec![key("", &[])], vec![""]),
+        ] {
+            assert_eq!(names(&keys), want, "{keys:?}");
+        }
+    }
+}

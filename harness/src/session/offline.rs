@@ -1,0 +1,239 @@
+//! The facts of a run out of its streams alone: who wrote them, and what they were recorded for.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use memgate_analysis::ProcessRecord;
+use memgate_wire::Hello;
+
+use super::Session;
+use super::facts::{
+    ConfirmationFacts, EndingFacts, Facts, JavaFacts, Kind, ProcessFacts, SuiteFacts, problem,
+};
+use super::label::Label;
+use super::naming::{self, grouped};
+use crate::exit::ExpectedError;
+use crate::names::Mappings;
+use crate::reading::{self, Records, stream};
+use crate::suite::gtest::SuiteId;
+use crate::suite::junit::JvmSuiteId;
+
+/// The facts of a session; of one whose run ended early, what its streams say.
+///
+/// # Errors
+/// It cannot be read.
+pub fn of_session(
+    session: &Session,
+    records: &mut Records,
+    names: &Arc<Mappings>,
+) -> Result<Facts, ExpectedError> {
+    let frames = session.frames();
+    if let Some(mut facts) = Facts::load(session)? {
+        facts.streams_mut().for_each(|stream| *stream = frames.join(&*stream).to_string_lossy().into_owned());
+        return Ok(facts);
+    }
+    let streams = stream::streams_in(&frames).map_err(ExpectedError::file("list", &frames))?;
+    let mut facts = of_streams(&session.name(), streams, records, names);
+    if let Ok(info) = session.info() {
+        facts.started = info.started;
+        facts.project = info.project;
+    }
+    let what = "the run was ended before it was complete: this is what had been recorded".to_owned();
+    facts.errors.push(problem(&session.name(), what, "run it again"));
+    Ok(facts)
+}
+
+/// What streams say by themselves: who wrote them, and what they were recorded for.
+#[must_use]
+pub fn of_streams(name: &str, files: Vec<PathBuf>, records: &mut Records, names: &Arc<Mappings>) -> Facts {
+    let mut facts = Facts::new("", name, String::new());
+    let mut screens: Vec<((String, GroupId), ProcessFacts)> = Vec::new();
+    let mut rounds: Vec<(String, ProcessFacts)> = Vec::new();
+    let mut repeated: Vec<(String, String, Option<u64>, ProcessFacts)> = Vec::new();
+    let mut companies: Vec<(String, ProcessFacts)> = Vec::new();
+    for file in files {
+        let record = reading::read_record(&file, names);
+        let stream = file.to_string_lossy().into_owned();
+        let Some(hello) = record.hello.clone() else {
+            let why = record.damaged.clone().unwrap_or_else(|| "nothing was recorded in it".to_owned());
+            facts.errors.push(problem(
+                &stream,
+                format!("not measured: {why}"),
+                "is it a file of frames (*.mgf)?",
+            ));
+            continue;
+        };
+        let process = ProcessFacts { stream: stream.clone(), ending: EndingFacts::Unknown, as_test: None };
+        if record.is_main() {
+            match Label::from_text(&hello.label) {
+                Label::Confirm { suite, test } => repeated.push((suite, test, None, process)),
+                Label::Length { suite, test, n } => repeated.push((suite, test, Some(n), process)),
+                // It told where to look, and nothing else.
+                Label::Narrow { .. } => {}
+                Label::Rounds { suite } => rounds.push((suite, process)),
+                Label::Company { suite } => companies.push((suite, process)),
+                Label::Screen { suite } => screens.push(((suite, GroupId::of(&record, &hello)), process)),
+            }
+        }
+        records.insert(stream, record);
+    }
+    facts.suites = screened(grouped(screens), records);
+    for (suite, process) in rounds {
+        add_rounds(&mut facts.suites, &suite, process);
+    }
+    for (suite, test, n, process) in repeated {
+        let kind = kind_of(std::slice::from_ref(&process), records);
+        add_repeated(&mut facts.suites, suite, test, (n, kind), process);
+    }
+    for (suite, process) in companies {
+        add_company(&mut facts.suites, &suite, &process, records);
+    }
+    facts
+}
+
+/// A run of several tests together belongs to each of its tests that ran alone too.
+fn add_company(suites: &mut [SuiteFacts], suite: &str, process: &ProcessFacts, records: &Records) {
+    let Some(record) = records.get(&process.stream) else { return };
+    let known = suites.iter_mut().filter(|known| known.name == suite);
+    for (test, confirmation) in known.flat_map(|known| &mut known.confirmations) {
+        let ran = record.windows_of(test).next().is_some();
+        if let (true, ConfirmationFacts::Repeated(alone)) = (ran, &*confirmation) {
+            *confirmation =
+                ConfirmationFacts::InCompany { alone: alone.clone(), together: Ok(process.clone()) };
+        }
+    }
+}
+
+/// Of a suite without its rounds.
+const NO_ROUNDS: &str = "their recording was not named";
+
+/// What makes processes one suite.
+#[derive(Debug, Clone, PartialEq)]
+enum GroupId {
+    Native(SuiteId),
+    Jvm(JvmSuiteId),
+}
+
+impl GroupId {
+    fn of(record: &ProcessRecord, hello: &Hello) -> Self {
+        let jvm = record.java.as_ref().and_then(|java| java.jvm.as_ref());
+        match jvm {
+            Some(jvm) => Self::Jvm(JvmSuiteId::of(hello, jvm)),
+            None => Self::Native(SuiteId::of(hello)),
+        }
+    }
+}
+
+fn screened(screens: Vec<((String, GroupId), Vec<ProcessFacts>)>, records: &Records) -> Vec<SuiteFacts> {
+    type Groups<Id> = (Vec<Id>, Vec<Vec<ProcessFacts>>);
+    let mut by_command: BTreeMap<String, (Groups<JvmSuiteId>, Groups<SuiteId>)> = BTreeMap::new();
+    for ((command, id), processes) in screens {
+        let (jvm, native) = by_command.entry(command).or_default();
+        match id {
+            GroupId::Jvm(id) => {
+                jvm.0.push(id);
+                jvm.1.push(processes);
+            }
+            GroupId::Native(id) => {
+                native.0.push(id);
+                native.1.push(processes);
+            }
+        }
+    }
+    let mut suites = Vec::new();
+    for (command, ((jvm_ids, jvms), (ids, natives))) in by_command {
+        let configured = (!command.is_empty()).then_some(command.as_str());
+        let names = naming::jvm_suite_names(configured, &jvm_ids).into_iter();
+        let names = names.chain(naming::suite_names(configured, &ids));
+        suites.extend(names.zip(jvms.into_iter().chain(natives)).map(|(name, screen)| {
+            let kind = kind_of(&screen, records);
+            SuiteFacts::new(name, kind, screen)
+        }));
+    }
+    suites
+}
+
+/// A process that ran no test, beside others that did, makes no other suite of it.
+fn kind_of(screen: &[ProcessFacts], records: &Records) -> Kind {
+    let kinds = screen.iter().filter_map(|process| records.get(&process.stream)).map(Kind::of);
+    let kinds: Vec<Kind> = kinds.collect();
+    let tests = kinds.iter().find(|kind| **kind != Kind::Program);
+    tests.or(kinds.first()).copied().unwrap_or(Kind::Program)
+}
+
+/// Rounds find their suite; where the screen was not copied along, they stand alone.
+fn add_rounds(suites: &mut Vec<SuiteFacts>, suite: &str, process: ProcessFacts) {
+    if !suites.iter().any(|known| known.name == suite) {
+        suites.push(SuiteFacts::new(suite.to_owned(), Kind::Junit, Vec::new()));
+    }
+    let known = suites.iter_mut().find(|known| known.name == suite);
+    if let Some(java) = known.map(|known| known.java.get_or_insert_with(JavaFacts::default)) {
+        java.rounds.push(process);
+    }
+}
+
+/// A confirming run finds its suite. Where the screen was not copied along, one of native tests
+/// stands for itself, and one of Java tests confirms what is not there: its first iterations are no
+/// screen.
+fn add_repeated(
+    suites: &mut Vec<SuiteFacts>,
+    suite: String,
+    test: String,
+    (n, kind): (Option<u64>, Kind),
+    process: ProcessFacts,
+) {
+    let kind = match (n, kind) {
+        (Some(_), _) => Kind::Program,
+        // It was to repeat a test, and recorded none.
+        (None, Kind::Program) => Kind::Tests,
+        (None, kind) => kind,
+    };
+    let is_java = matches!(kind, Kind::Junit | Kind::JunitObserved);
+    if is_java && !suites.iter().any(|known| known.name == suite) {
+        let mut alone = SuiteFacts::new(suite.clone(), kind, Vec::new());
+        alone.java = Some(JavaFacts { not_screened: Some(NO_ROUNDS.to_owned()), ..JavaFacts::default() });
+        suites.push(alone);
+    }
+    let Some(known) = suites.iter_mut().find(|known| known.name == suite) else {
+        suites.push(SuiteFacts::new(suite, kind, vec![process]));
+        return;
+    };
+    match (n, known.confirmations.get_mut(&test)) {
+        (Some(n), Some(ConfirmationFacts::Lengths(runs))) => runs.push((n, process)),
+        (Some(n), _) => {
+            known.confirmations.insert(test, ConfirmationFacts::Lengths(vec![(n, process)]));
+        }
+        (None, _) => {
+            known.confirmations.insert(test, ConfirmationFacts::Repeated(process));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(stream: &str) -> ProcessFacts {
+        ProcessFacts { stream: stream.into(), ending: EndingFacts::Unknown, as_test: None }
+    }
+
+    #[test]
+    fn runs_of_different_length_come_together() {
+        let mut suites = Vec::new();
+        for n in [4, 8, 12] {
+            add_repeated(
+                &mut suites,
+                "replay".into(),
+                "replay".into(),
+                (Some(n), Kind::Program),
+                process(&format!("{n}.mgf")),
+            );
+        }
+        assert_eq!(suites.len(), 1, "the first stands for the screen that is missing");
+        let Some(ConfirmationFacts::Lengths(runs)) = suites[0].confirmations.get("replay") else {
+            panic!("{suites:?}")
+        };
+        assert_eq!(runs.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [8, 12]);
+    }
+}
