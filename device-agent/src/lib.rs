@@ -25,7 +25,6 @@ mod carrier;
 mod entry;
 mod jvm;
 mod native;
-mod options;
 mod platform;
 mod session;
 #[cfg(not(target_os = "android"))]

@@ -26,6 +26,7 @@ use memgate_tracker::thread::Inside;
 #[cfg(not(target_os = "android"))]
 use memgate_wire::END_OF_MAIN;
 use memgate_wire::handshake::Answer;
+use memgate_wire::options::{Carrier as CarrierKind, Detail, Options, Target, fits};
 use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, Event, Frame, Goodbye, GoodbyeReason, Log, LogLevel, Outcome, ProcessRole};
 
@@ -44,7 +45,6 @@ use crate::native::handles;
 use crate::native::hooks::{self, TRACKER};
 #[cfg(not(target_os = "android"))]
 use crate::native::starts;
-use crate::options::{CarrierKind, Detail, Options, Target, fits};
 use crate::{HEAP, entry, native::gtest, native::leak_info, native::next, platform};
 
 const SETTLE_STEPS: u32 = 50;
@@ -81,7 +81,7 @@ pub(crate) fn load() {
     let Some(text) = platform::options_at_load(|| HEAP.has_room(LOAD_ROOM)) else { return };
     let (_work, _held) = (Work::new(), SignalsHeld::new());
     let began_ns = process::thread_cpu_ns();
-    let mut options = Options::parse(&text);
+    let mut options = platform::parse(&text);
     platform::complete(&mut options);
     if options.directory.is_empty() && options.carrier == CarrierKind::Spool {
         return;

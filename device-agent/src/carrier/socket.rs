@@ -26,6 +26,7 @@ use memgate_ffi::process;
 use memgate_ffi::shared::{Polled, event_fd, futex_wait, futex_wake, peer_user, poll, store_and_wake};
 use memgate_tracker::thread::Inside;
 use memgate_wire::handshake::{self, Waiting, Words};
+use memgate_wire::options::{Carrier as CarrierKind, app_socket};
 use memgate_wire::spool::offset;
 use memgate_wire::{Counters, Decoded, Frame, WEBSOCKET_PROTOCOL, decode, encode};
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
@@ -33,7 +34,6 @@ use tungstenite::http::{HeaderValue, StatusCode};
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Message, WebSocket};
 
-use crate::options::{CarrierKind, app_socket};
 use crate::platform::may_speak;
 use crate::session;
 

@@ -19,12 +19,12 @@ use jni::objects::JObject;
 use memgate_ffi::process;
 use memgate_ffi::shared::{futex_wait, futex_wake};
 use memgate_jvmti::{HeapFilter, Jvmti, Visit};
+use memgate_wire::options::FollowOptions;
 use memgate_wire::spool::follow::{BEGINS, EVENT, PAUSED, PAUSES, RESET, RESUMES, is_reset};
 
 use super::classes::ClassNumber;
 use super::ring::{Ring, WORDS};
 use super::sites::Sites;
-use crate::options::FollowOptions;
 use crate::session;
 
 /// Events between two times that what has come is written.
@@ -64,25 +64,6 @@ pub(crate) enum Happened {
     Born { object: u64, class: ClassNumber, node: u32, bytes: u64, at_ns: u64 },
     /// It is gone.
     Freed { object: u64, at_ns: u64 },
-}
-
-impl FollowOptions {
-    /// Is this class chosen? The last part that fits decides, so that a part with `!` excludes from
-    /// those before it.
-    pub(crate) fn chooses(&self, class: &str) -> bool {
-        let mut chosen = false;
-        for part in &self.classes {
-            let (part, includes) = part.strip_prefix('!').map_or((part.as_str(), true), |rest| (rest, false));
-            let fits = match part.strip_suffix('*') {
-                Some(prefix) => class.starts_with(prefix),
-                None => class == part,
-            };
-            if fits {
-                chosen = includes;
-            }
-        }
-        chosen
-    }
 }
 
 impl Follow {

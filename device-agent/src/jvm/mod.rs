@@ -42,6 +42,7 @@ use memgate_ffi::lock::Lock;
 use memgate_ffi::process;
 use memgate_jvmti::{Events, Jvmti, Natives};
 use memgate_wire::java::{JavaState, JvmInfo};
+use memgate_wire::options::{Detail, Options, Windows};
 use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, LogLevel, Outcome};
 
@@ -58,13 +59,10 @@ pub(crate) use self::sites::{Alive, Site, Sites};
 pub(crate) use self::start::on_library;
 pub(crate) use self::start::{is_awake, on_attach, on_load};
 pub(crate) use self::vm::Live;
-use crate::options::{Detail, Options};
 use crate::session;
 
 /// Main class of memgate's launcher, which tells itself where windows end.
 const LAUNCHER: &str = "io.memgate.launcher.Main";
-/// Option `windows`: as with the launcher.
-const EACH: &str = "each";
 /// Errors for want of memory that are told: a test may provoke many.
 const MOST_EXHAUSTIONS: u32 = 16;
 /// Why nothing was measured at the end.
@@ -305,7 +303,7 @@ impl Agent {
     /// Does who tells of windows also decide where they end? Then each is measured, whatever it
     /// costs.
     fn measures_each_window(&self) -> bool {
-        self.options.windows == EACH || self.command.starts_with(LAUNCHER)
+        self.options.windows == Windows::Each || self.command.starts_with(LAUNCHER)
     }
 
     /// Does the harness look at the process where a single test begins and ends? In the build's own

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use memgate_wire::options::Windows;
+
 /// Measuring may take this part of the processor time that tests take.
 const SHARE: u64 = 10;
 
@@ -25,15 +27,16 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    /// `windows` of the agent's options: empty, `budget`, `end`, or the path of a list with a line
-    /// `+ CLASS` or `- CLASS` for each class.
-    pub(crate) fn of(windows: &str) -> Self {
+    pub(crate) fn of(windows: &Windows) -> Self {
         match windows {
-            "" => Self::Nothing,
-            "budget" => Self::Budget,
-            "end" => Self::End,
+            // Where each window is measured nobody asks.
+            Windows::Nowhere | Windows::Each => Self::Nothing,
+            Windows::Budget => Self::Budget,
+            Windows::End => Self::End,
             // Without its list a run is measured like a first one.
-            path => std::fs::read_to_string(path).map_or(Self::Budget, |text| Self::Listed(listed(&text))),
+            Windows::Listed(path) => {
+                std::fs::read_to_string(path).map_or(Self::Budget, |text| Self::Listed(listed(&text)))
+            }
         }
     }
 }
@@ -101,7 +104,7 @@ mod tests {
 
     #[test]
     fn measuring_takes_a_tenth_of_the_time() {
-        let mut pace = Pace::new(Plan::of("budget"), 1000);
+        let mut pace = Pace::new(Plan::Budget, 1000);
         assert!(!pace.is_due("A", 2000), "no test ended");
         assert!(pace.is_due("", 2000), "before the first class");
         pace.test_ended("A");
@@ -127,7 +130,7 @@ mod tests {
 
     #[test]
     fn nothing_is_measured_unless_asked_for() {
-        let mut pace = Pace::new(Plan::of(""), 0);
+        let mut pace = Pace::new(Plan::Nothing, 0);
         pace.test_ended("A");
         assert!(!pace.is_due("A", u64::MAX));
         assert_eq!(pace.last(), None);
@@ -135,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_virtual_machine_that_is_the_test_is_measured_at_its_end() {
-        let mut pace = Pace::new(Plan::of("end"), 0);
+        let mut pace = Pace::new(Plan::End, 0);
         pace.test_ended("A");
         assert!(!pace.is_due("A", u64::MAX) && !pace.is_due("", u64::MAX));
         assert_eq!(pace.last().as_deref(), Some(""));

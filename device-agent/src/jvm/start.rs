@@ -24,6 +24,7 @@ use memgate_ffi::lock::Lock;
 use memgate_ffi::process;
 use memgate_jvmti::{Event, Jvmti, raw};
 use memgate_wire::LogLevel;
+use memgate_wire::options::{Detail, Options, Target};
 
 use super::art::Art;
 use super::classes::SampledClasses;
@@ -34,7 +35,6 @@ use super::pace::{self, Pace};
 use super::sites::Sites;
 use super::vm::{self, Vm};
 use super::{AGENT, Agent, names, target};
-use crate::options::{Detail, Options, Target};
 use crate::{platform, session};
 
 #[cfg(target_os = "android")]
@@ -206,7 +206,9 @@ impl Agent {
             }
             self.heap.begin(env);
             self.watch_memory(env, &**vm);
-            if let Some(other) = self.leaves_sampling_to.get().filter(|_| self.options.sampling.is_some()) {
+            if let Some(other) =
+                self.leaves_sampling_to.get().filter(|_| self.options.sampling.interval().is_some())
+            {
                 let why = format!("allocations are not sampled: that is left to {other}, only one agent may");
                 session::log(LogLevel::Warn, &why);
             }
@@ -238,7 +240,7 @@ impl Agent {
     /// Binds the natives, if this is the class that has them.
     pub(super) fn bind(&'static self, env: &mut Env<'_>, class: &JClass<'_>) {
         let Ok(signature) = self.jvmti.class_signature(class) else { return };
-        if !self.options.dex.is_empty() && signature == self.options.runner {
+        if !self.options.dex.is_empty() && names::class_of(&signature) == self.options.runner {
             self.bring_listener(env, class);
         }
         let is_hooks = signature == HOOKS_SIGNATURE;
@@ -298,7 +300,7 @@ impl Agent {
         let follows = !follow.classes.is_empty();
         // Android's runtime does not sample, and an event for every allocation slows each of them:
         // only who follows pays that.
-        let sampling = self.options.sampling.filter(|_| !self.is_art);
+        let sampling = self.options.sampling.interval().filter(|_| !self.is_art);
         let Some(interval) = sampling.or(follows.then_some(0)) else { return };
         let (event, allocations) = if self.is_art {
             (Event::VmObjectAlloc, raw::CAN_GENERATE_VM_OBJECT_ALLOC_EVENTS)

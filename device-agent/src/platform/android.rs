@@ -10,9 +10,9 @@ use std::ffi::CString;
 use memgate_ffi::process;
 use memgate_tracker::cfi::FindObject;
 use memgate_wire::Runtime;
+use memgate_wire::options::{Carrier, Options, Target};
 
 use super::places;
-use crate::options::{CarrierKind, Options, Target};
 
 /// What runs here, for the hello.
 #[cfg(target_arch = "aarch64")]
@@ -56,15 +56,20 @@ pub(crate) fn options_at_load(has_room: impl FnOnce() -> bool) -> Option<String>
     process::variable(c"MEMGATE_AGENT_OPTIONS").or_else(from_files).or(Some(String::new()))
 }
 
+/// The options of this text. Nobody else may read the figures of an app's process.
+pub(crate) fn parse(text: &str) -> Options {
+    Options { os: true, ..Options::default() }.parse(text)
+}
+
 /// The options that an entry's text leads to. `None`: nobody asked for anything.
 pub(crate) fn options_of(text: &str) -> Option<Options> {
     let given = if places::is_options(text) { Some(text.to_owned()) } else { from_path(text) };
     let found = given.or_else(|| process::variable(c"MEMGATE_AGENT_OPTIONS")).or_else(from_files);
-    let mut options = Options::parse(found.unwrap_or_default().trim_end());
+    let mut options = parse(found.as_deref().unwrap_or_default().trim_end());
     complete(&mut options);
     // Whoever attaches the agent to a runtime of Java means Java.
     options.java = true;
-    (!options.directory.is_empty() || options.carrier != CarrierKind::Spool).then_some(options)
+    (!options.directory.is_empty() || options.carrier != Carrier::Spool).then_some(options)
 }
 
 fn from_path(path: &str) -> Option<String> {
@@ -99,7 +104,7 @@ pub(crate) fn complete(options: &mut Options) {
     for key in BY_PROPERTY {
         let Ok(name) = CString::new(format!("debug.memgate.{key}")) else { continue };
         let value = process::property(&name);
-        if !value.is_empty() && !options.set(key, value) {
+        if !value.is_empty() && options.set(key, value).is_none() {
             options.complaints.push(format!("property `debug.memgate.{key}` was not understood"));
         }
     }

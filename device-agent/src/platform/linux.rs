@@ -6,9 +6,9 @@ use std::ffi::CString;
 
 use memgate_ffi::process;
 use memgate_tracker::cfi::FindObject;
+use memgate_wire::options::Options;
 use memgate_wire::{LogLevel, Runtime};
 
-use crate::options::Options;
 use crate::{entry, session};
 
 const OPTIONS: &CStr = c"MEMGATE_AGENT_OPTIONS";
@@ -25,10 +25,15 @@ pub(crate) fn options_at_load(has_room: impl FnOnce() -> bool) -> Option<String>
     process::variable(OPTIONS)
 }
 
+/// The options of this text.
+pub(crate) fn parse(text: &str) -> Options {
+    Options::default().parse(text)
+}
+
 /// The options in the file that a virtual machine's option names.
 pub(crate) fn options_of(file: &str) -> Option<Options> {
     let text = std::fs::read_to_string(file).ok()?;
-    Some(Options::parse(text.trim_end())).filter(|options| options.java)
+    Some(parse(text.trim_end())).filter(|options| options.java)
 }
 
 /// The options say everything there is to say.

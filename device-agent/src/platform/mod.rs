@@ -12,10 +12,10 @@ mod places;
 #[cfg(target_os = "android")]
 pub(crate) use android::{
     ABI, RUNTIME_OF_JAVA, complete, find_object, leave_environment, may_speak, options_at_load, options_of,
-    stack_end,
+    parse, stack_end,
 };
 #[cfg(not(target_os = "android"))]
 pub(crate) use linux::{
     ABI, RUNTIME_OF_JAVA, complete, find_object, leave_environment, may_speak, options_at_load, options_of,
-    stack_end,
+    parse, stack_end,
 };

@@ -7,6 +7,7 @@ use memgate_wire::java::{
     ClassCount, ClassName, Classes, HeapHistogram, HistogramScope, Holders, JavaExhausted, JavaObjects,
     JavaSite, JavaSites, JavaStacks, JavaState, JvmInfo, ObjectBorn, ObjectFreed,
 };
+use memgate_wire::options::Options;
 use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, ErrorCode, ErrorFrame, Event, Frame, Outcome, ProcessRole};
 
@@ -14,7 +15,6 @@ use super::stream::{Known, Offers, Session};
 use super::{OWN, SESSION, TESTS, Waiting, Work, at_exit, begin, is_confirming, publish, reach};
 use crate::carrier::Meeting;
 use crate::jvm::{Alive, ClassNumber, Exhausted, Follow, Happened, Live, Measured, Site, Sites};
-use crate::options::Options;
 
 /// Records of a frame: names of classes are written apart, so that they are small.
 const RECORDS_PER_PART: usize = 16_384;

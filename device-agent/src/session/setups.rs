@@ -8,15 +8,15 @@
 
 #![cfg_attr(target_os = "android", expect(dead_code, reason = "GoogleTest is not listened to there"))]
 
-use memgate_wire::BoundaryKind;
 use std::sync::Arc;
 
+use memgate_wire::BoundaryKind;
+use memgate_wire::options::Detail;
 use memgate_wire::setup::{BEHIND_ALL, BEHIND_SUITE, ENVIRONMENT, OF_ALL, OF_SUITE};
 
 use super::stream::{Session, Window};
 use crate::native::hooks::TRACKER;
 use crate::native::snapshot::{self, Born};
-use crate::options::Detail;
 
 /// Around what?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

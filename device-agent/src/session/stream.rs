@@ -10,6 +10,7 @@ use memgate_ffi::malloc_debug::Source;
 use memgate_ffi::{heap, modules, process};
 use memgate_tracker::StopReason;
 use memgate_tracker::cost::ticks;
+use memgate_wire::options::{Carrier as CarrierKind, Detail, Options};
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, Counters, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Handle, Handles,
     Hello, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope,
@@ -23,7 +24,6 @@ use crate::carrier::{Carrier, Socket, Spool};
 use crate::native::handles::Told;
 use crate::native::hooks::TRACKER;
 use crate::native::snapshot::{self, Born, Counts};
-use crate::options::{CarrierKind, Detail, Options};
 use crate::platform;
 
 const RECORDS_PER_PART: usize = 4096;

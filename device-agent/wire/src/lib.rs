@@ -42,6 +42,7 @@ mod codec;
 mod frame;
 pub mod handshake;
 pub mod java;
+pub mod options;
 pub mod setup;
 pub mod spool;
 pub mod starts;

@@ -33,9 +33,6 @@ pub mod unwind;
 pub mod wire;
 
 /// Parts of the agent, which is a cdylib, and of other crates' private parts, compiled here alone.
-#[allow(dead_code, missing_docs, unreachable_pub, reason = "parts of other crates, compiled alone")]
-#[path = "../../../device-agent/src/options.rs"]
-mod options;
 #[allow(dead_code, reason = "a part of another crate, compiled alone")]
 #[path = "../../../device-agent/src/carrier/socket.rs"]
 mod socket;
