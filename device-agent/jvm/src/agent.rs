@@ -1,38 +1,3 @@
-//! The Java part: in a virtual machine that runs tests, windows are measured by collecting and
-//! counting.
-//!
-//! Data flow: [`start`] brings the agent in: it looks at the command line, asks for its events,
-//! puts the jars in place, binds the natives of `io.memgate.agent.Hooks` and opens the session.
-//! Test listeners (put into JUnit 4's notifier as it is loaded, found by JUnit Platform's launcher
-//! through the jar) call [`Natives`]; each test becomes two boundaries. A window of memgate's
-//! launcher ends with [`Machine::histogram`], whose differences are frames before its boundary; in
-//! the build's own run [`pace`] decides behind which test classes one ends.
-//!
-//! No lock of ours is held across a call into the virtual machine: measuring is done before the
-//! session is asked for its lock.
-
-mod art;
-mod chosen;
-mod classes;
-mod exhausted;
-mod explain;
-mod follow;
-mod graph;
-mod heap;
-mod hunt;
-mod limit;
-mod machine;
-mod names;
-mod pace;
-mod ring;
-mod sites;
-mod stacks;
-mod start;
-mod target;
-mod vm;
-mod ways;
-mod weight;
-
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -41,25 +6,22 @@ use jni::{Env, EnvUnowned};
 use memgate_ffi::lock::Lock;
 use memgate_ffi::process;
 use memgate_jvmti::{Events, Jvmti, Natives};
+use memgate_session as session;
 use memgate_wire::java::{JavaState, JvmInfo};
 use memgate_wire::options::{Detail, Options, Windows};
 use memgate_wire::spool::order;
-use memgate_wire::{BoundaryKind, LogLevel, Outcome};
+use memgate_wire::{BoundaryKind, Frame, LogLevel, Outcome};
 
-pub(crate) use self::classes::ClassNumber;
-pub(crate) use self::exhausted::Exhausted;
-use self::explain::Found;
-pub(crate) use self::follow::{Follow, Happened};
-use self::heap::HeapWatch;
-use self::hunt::Hunt;
-use self::machine::{Failure, Machine};
-use self::pace::Pace;
-pub(crate) use self::sites::{Alive, Site, Sites};
-#[cfg(target_os = "android")]
-pub(crate) use self::start::on_library;
-pub(crate) use self::start::{is_awake, on_attach, on_load};
-pub(crate) use self::vm::Live;
-use crate::session;
+use super::exhausted::{self, Exhausted};
+use super::explain::Found;
+use super::follow::Follow;
+use super::frames::{Measured, growing, window_ends};
+use super::heap::HeapWatch;
+use super::hunt::Hunt;
+use super::machine::{Failure, Live, Machine};
+use super::notifier;
+use super::pace::Pace;
+use super::sites::{Alive, Sites};
 
 /// Main class of memgate's launcher, which tells itself where windows end.
 const LAUNCHER: &str = "io.memgate.launcher.Main";
@@ -70,37 +32,27 @@ const HALTED: &str = "the virtual machine was halted, without its shutdown hooks
 /// `JVMTI_RESOURCE_EXHAUSTED_JAVA_HEAP`
 const HEAP: u32 = 2;
 
-/// What a window left behind, as measured.
-pub(crate) struct Measured {
-    pub(crate) live: Vec<Live>,
-    pub(crate) state: JavaState,
-    /// Who holds what grew, in the second window behind an order to explain.
-    pub(crate) found: Vec<Found>,
-    /// Where it was allocated.
-    pub(crate) alive: Alive,
-}
-
-struct Agent {
-    jvmti: Jvmti,
+pub(crate) struct Agent {
+    pub(crate) jvmti: Jvmti,
     /// Android's runtime, not HotSpot.
-    is_art: bool,
-    options: Options,
-    command: String,
-    vm: OnceLock<Box<dyn Machine>>,
-    hunt: Lock<Option<Hunt>>,
-    pace: Lock<Pace>,
-    sites: OnceLock<Sites>,
-    follow: OnceLock<Follow>,
-    heap: HeapWatch,
-    /// The compilers work no more.
-    is_compiled: AtomicBool,
+    pub(crate) is_art: bool,
+    pub(crate) options: Options,
+    pub(crate) command: String,
+    pub(crate) vm: OnceLock<Box<dyn Machine>>,
+    pub(crate) hunt: Lock<Option<Hunt>>,
+    pub(crate) pace: Lock<Pace>,
+    pub(crate) sites: OnceLock<Sites>,
+    pub(crate) follow: OnceLock<Follow>,
+    pub(crate) heap: HeapWatch,
+    /// The compilers are switched off.
+    pub(crate) jit_disabled: AtomicBool,
     /// Out of memory so many times.
-    exhausted: AtomicU32,
+    pub(crate) exhausted: AtomicU32,
     /// Another native agent of this virtual machine, which may want to sample.
-    leaves_sampling_to: OnceLock<String>,
+    pub(crate) leaves_sampling_to: OnceLock<String>,
 }
 
-static AGENT: OnceLock<Agent> = OnceLock::new();
+pub(crate) static AGENT: OnceLock<Agent> = OnceLock::new();
 
 impl Events for Agent {
     fn vm_init(&self, env: &mut EnvUnowned<'_>) {
@@ -130,13 +82,13 @@ impl Events for Agent {
                 LogLevel::Warn,
                 &format!("some followed objects may be gone that count as alive: {HALTED}"),
             );
-            session::java_objects(follow, sites, true);
+            follow.write_down(sites);
         }
         session::ends(memgate_wire::GoodbyeReason::Exit, None);
     }
 
     fn class_loads(&self, name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
-        start::patched(name, bytes)
+        notifier::patched(name, bytes)
     }
 
     fn class_prepared(&self, env: &mut Env<'_>, class: &JClass<'_>) {
@@ -155,7 +107,7 @@ impl Events for Agent {
         exhausted.dump = (!self.options.heap_dump.is_empty())
             .then(|| self.heap_dump())
             .filter(|path| std::path::Path::new(path).exists());
-        session::java_exhausted(&exhausted);
+        exhausted.tell();
     }
 
     fn sampled(&self, env: &mut Env<'_>, object: &JObject<'_>, class: &JObject<'_>, bytes: u64) {
@@ -186,16 +138,16 @@ impl Natives for Agent {
         if self.stands_at_tests() {
             session::test_begins(suite, test);
         } else {
-            session::java_passes(BoundaryKind::TestStart, suite, test, None);
+            session::test_passes(BoundaryKind::TestStart, suite, test, None);
         }
     }
 
     fn test_finished(&self, suite: &str, test: &str, outcome: i32) {
         self.pace.lock().test_ended(suite);
         if self.stands_at_tests() {
-            session::java_test_ends(suite, test, outcome_of(outcome), None);
+            window_ends((suite, test), outcome_of(outcome), None);
         } else {
-            session::java_passes(BoundaryKind::TestEnd, suite, test, outcome_of(outcome));
+            session::test_passes(BoundaryKind::TestEnd, suite, test, outcome_of(outcome));
         }
     }
 
@@ -206,7 +158,7 @@ impl Natives for Agent {
     fn window(&self, env: &mut Env<'_>, suite: &str, test: &str, outcome: i32) -> u32 {
         let Some(vm) = self.machine() else {
             // The library was loaded, but the tool interface refused: the native side is measured.
-            return session::java_test_ends(suite, test, outcome_of(outcome), None);
+            return window_ends((suite, test), outcome_of(outcome), None);
         };
         if !self.measures_each_window() {
             return self.class_ended(env, vm, suite);
@@ -221,16 +173,13 @@ impl Natives for Agent {
         if orders & order::SETTLE != 0 {
             self.settle(env, vm);
             // Java's side was measured.
-            orders = session::java_test_ends(suite, test, outcome_of(outcome), None);
+            orders = window_ends((suite, test), outcome_of(outcome), None);
         }
-        if orders & order::COMPILED != 0 && !self.is_compiled.swap(true, Ordering::Relaxed) {
-            self.compile_nothing_more(env, vm);
+        if orders & order::COMPILED != 0 && !self.jit_disabled.swap(true, Ordering::Relaxed) {
+            self.disable_jit(env, vm);
         }
         if orders & order::EXPLAIN != 0 {
-            let hunt = Hunt::begin(
-                env,
-                session::java_growing(suite, explain::MAX_CLASSES, explain::MAX_OWN_CLASSES),
-            );
+            let hunt = Hunt::begin(env, growing(suite));
             if let (Some(hunt), Some(sites), None) = (&hunt, self.sites.get(), self.follow.get()) {
                 sites.look_closely(env, hunt.wanted());
             }
@@ -247,7 +196,9 @@ impl Natives for Agent {
         while let (Some(key), Some(value)) = (words.next(), words.next()) {
             all.push((key.to_owned(), value.to_owned()));
         }
-        session::java_info(self.info(name, all));
+        let info = Frame::JvmInfo(self.info(name, all));
+        // What reports the tests is known now, and with it the class path they run with.
+        let _untold_without_a_stream = session::write(|session| session.append(&info));
     }
 
     fn run_finished(&self, env: &mut Env<'_>) {
@@ -286,8 +237,8 @@ impl Agent {
         self.pace.lock().last().filter(|_| !self.measures_each_window())
     }
 
-    /// What is hot has been compiled.
-    fn compile_nothing_more(&self, env: &mut Env<'_>, vm: &dyn Machine) {
+    /// What is hot has been compiled: nothing more is.
+    fn disable_jit(&self, env: &mut Env<'_>, vm: &dyn Machine) {
         let said = match vm.direct_compilers(env, &self.options.directives) {
             Ok(said) => said,
             Err(why) => why.to_string(),
@@ -333,7 +284,7 @@ impl Agent {
         let measured = self.look(env, vm);
         self.sites.get().inspect(|sites| sites.measuring(false));
         match measured {
-            Ok(measured) => session::java_test_ends(suite, test, outcome_of(outcome), Some(&measured)),
+            Ok(measured) => window_ends((suite, test), outcome_of(outcome), Some(&measured)),
             Err(why) => {
                 session::fails(&format!("the virtual machine gave no class histogram: {why}"));
                 order::STOP
@@ -388,16 +339,19 @@ impl Agent {
             return;
         }
         let Some(used) = self.heap.look(env, sites.stands_for(bytes)) else { return };
-        session::java_heap(used);
+        tell_used(used);
         if !self.heap.is_above(used) {
             return;
         }
         let Some(used) = self.heap.collected(env, self.jvmti) else { return };
-        session::java_heap(used);
+        tell_used(used);
         if let Some(what) = Some(()).filter(|()| self.heap.is_above(used)).and_then(|()| self.heap.tells()) {
             let max = self.heap.max();
-            session::java_exhausted(&Exhausted::told(&what, used, max));
-            if !exhausted::look_beside(env, what) {
+            Exhausted::told(&what, used, max).tell();
+            let look = move |env: &mut Env<'_>| {
+                AGENT.get().into_iter().for_each(|agent| agent.looks_beside(env, &what))
+            };
+            if !exhausted::look_beside(env, look) {
                 session::log(
                     LogLevel::Warn,
                     "nobody could look what fills the heap: there is no thread for it",
@@ -420,7 +374,7 @@ impl Agent {
             None
         });
         let exhausted = Exhausted::now(env, (0, what), self.sites.get(), true);
-        session::java_exhausted(&Exhausted { dump, ..exhausted });
+        Exhausted { dump, ..exhausted }.tell();
     }
 
     /// What happened to followed objects is in the stream behind this.
@@ -451,7 +405,14 @@ impl Agent {
     }
 }
 
-const fn outcome_of(number: i32) -> Option<Outcome> {
+/// Used bytes of the heap, between boundaries. A thread of the guest's: where another one is
+/// writing, the point is left out.
+fn tell_used(used: u64) {
+    let state = JavaState { heap_used: Some(used), ..JavaState::default() };
+    let _left_out = session::try_write(|session| session.append(&Frame::JavaState(state)));
+}
+
+pub(crate) const fn outcome_of(number: i32) -> Option<Outcome> {
     match number {
         0 => Some(Outcome::Passed),
         1 => Some(Outcome::Failed),

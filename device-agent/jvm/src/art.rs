@@ -12,9 +12,9 @@ use jni::{Env, jni_sig, jni_str};
 use memgate_jvmti::{ArtHeap, ClassTotal, Jvmti};
 use memgate_wire::java::JavaState;
 
-use super::machine::{Failure, Machine};
+use super::machine::{Failure, Live, Machine};
 use super::names::class_of;
-use super::vm::{Live, clearing, heap_used, run_finalizers};
+use super::vm::{clearing, heap_used, run_finalizers};
 
 /// Room for a reference to every class.
 const LOCAL_REFERENCES: usize = 1 << 16;

@@ -8,12 +8,15 @@
 
 use jni::Env;
 use memgate_jvmti::{HeapFilter, OwnJvmti, Visit, raw};
+use memgate_wire::Frame;
+use memgate_wire::java::{ClassCount, JavaExhausted, JavaSite};
 
-use super::AGENT;
+use super::frames::{self, Frames};
 use super::limit::Limit;
+use super::machine::Live;
 use super::names::name_of;
 use super::sites::{Alive, Sites};
-use super::vm::{self, Live};
+use super::vm;
 
 /// Classes and sites that are told.
 const MOST: usize = 10;
@@ -33,12 +36,12 @@ pub(crate) struct Exhausted {
 }
 
 /// Starts a thread that looks at the heap and ends. False: there is none to be had.
-pub(crate) fn look_beside(env: &Env<'_>, what: String) -> bool {
+pub(crate) fn look_beside(env: &Env<'_>, look: impl FnOnce(&mut Env<'_>) + Send + 'static) -> bool {
     let Ok(machine) = env.get_java_vm() else { return false };
     let thread = std::thread::Builder::new().name("memgate-heap".to_owned());
     let started = thread.spawn(move || {
         let work = |env: &mut Env<'_>| -> Result<(), jni::errors::Error> {
-            AGENT.get().inspect(|agent| agent.looks_beside(env, &what));
+            look(env);
             Ok(())
         };
         // A virtual machine that ends meanwhile lets nobody in any more.
@@ -77,6 +80,37 @@ impl Exhausted {
             alive: sites.filter(|_| closely).map(|sites| sites.largest(MOST)).unwrap_or_default(),
             dump: None,
         }
+    }
+
+    /// Writes it into the stream.
+    pub(crate) fn tell(&self) {
+        frames::write(|frames| self.append_to(frames));
+    }
+
+    fn append_to(&self, frames: &mut Frames<'_>) {
+        frames.append_stacks(&self.alive.stacks);
+        let classes = self.classes.iter().map(|live| ClassCount {
+            class: frames.class_id(&live.class),
+            instances: live.instances,
+            bytes: live.bytes,
+        });
+        let classes = classes.collect();
+        let sites = self.alive.sites.iter().map(|site| JavaSite {
+            stack: site.node,
+            class: frames.class_id(&site.class),
+            samples: site.samples,
+            bytes: site.bytes,
+        });
+        let sites = sites.collect();
+        frames.append(&Frame::JavaExhausted(JavaExhausted {
+            what: self.what.clone(),
+            flags: self.flags,
+            heap_used: self.heap_used,
+            heap_max: self.heap_max,
+            classes,
+            sites,
+            dump: self.dump.clone(),
+        }));
     }
 }
 

@@ -12,14 +12,11 @@ use memgate_jvmti::{Jvmti, ReferenceKind};
 use memgate_wire::java::{HolderLink, HolderPath, UNHELD};
 
 use super::graph::{Edge, From, Lost};
-use super::hunt::Survivors;
+use super::machine::Live;
 use super::names::{Names, with_classes};
-use super::vm::Live;
+use super::survivors::Survivors;
 use super::ways::{Walked, Ways};
 
-/// Classes that are explained at most: those with most bytes, and of the project's own some more.
-pub(crate) const MAX_CLASSES: usize = 24;
-pub(crate) const MAX_OWN_CLASSES: usize = 24;
 /// Ways told per class.
 const MAX_PATHS: usize = 16;
 /// References of a way that is told.

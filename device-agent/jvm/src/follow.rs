@@ -10,25 +10,31 @@
 //! Whoever looks on may pause, resume and reset through a word of the control page, which each
 //! allocation reads ([`Follow::goes_on`]).
 
+use std::collections::BTreeMap;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use jni::Env;
 use jni::objects::JObject;
+use memgate_ffi::lock::Lock;
 use memgate_ffi::process;
 use memgate_ffi::shared::{futex_wait, futex_wake};
 use memgate_jvmti::{HeapFilter, Jvmti, Visit};
+use memgate_session as session;
+use memgate_wire::Frame;
+use memgate_wire::java::{JavaObjects, ObjectBorn, ObjectFreed};
 use memgate_wire::options::FollowOptions;
 use memgate_wire::spool::follow::{BEGINS, EVENT, PAUSED, PAUSES, RESET, RESUMES, is_reset};
 
 use super::classes::ClassNumber;
+use super::frames::{self, Frames};
 use super::ring::{Ring, WORDS};
 use super::sites::Sites;
-use crate::session;
 
 /// Events between two times that what has come is written.
 const PER_WRITING: u64 = 2048;
+const OBJECTS_PER_FRAME: usize = 4096;
 
 /// Tag of the first followed object.
 const FOLLOWED: i64 = 1 << 60;
@@ -55,11 +61,21 @@ pub(crate) struct Follow {
     begun: Once,
     /// The last order.
     obeyed: AtomicU32,
+    /// Locked by who has the session.
+    told: Lock<Told>,
+}
+
+/// What the stream knows of followed objects: numbers of their classes there, and how many lost
+/// events were told.
+#[derive(Default)]
+struct Told {
+    classes: BTreeMap<ClassNumber, u32>,
+    lost: Option<u64>,
 }
 
 /// What happened to a followed object.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Happened {
+enum Happened {
     /// It was allocated.
     Born { object: u64, class: ClassNumber, node: u32, bytes: u64, at_ns: u64 },
     /// It is gone.
@@ -81,13 +97,14 @@ impl Follow {
             waiting: AtomicU32::new(0),
             begun: Once::new(),
             obeyed: AtomicU32::new(0),
+            told: Lock::new(Told::default()),
         }
     }
 
     /// Does what was ordered meanwhile. False: what is allocated now is not taken.
     pub(crate) fn goes_on(&self, sites: &Sites) -> bool {
         let Some(channel) = sites.channel() else { return true };
-        self.begun.call_once(|| session::java_event(EVENT, BEGINS));
+        self.begun.call_once(|| session::event(EVENT, BEGINS));
         let order = channel.follow_order();
         let before = self.obeyed.load(Ordering::Acquire);
         if order != before {
@@ -102,13 +119,13 @@ impl Follow {
 
     fn obey(&self, before: u32, order: u32, sites: &Sites) {
         // What came before stands before it in the stream.
-        session::java_objects(self, sites, true);
+        self.write_down(sites);
         if is_reset(before, order) {
-            session::java_event(EVENT, RESET);
+            session::event(EVENT, RESET);
         }
         match (before & PAUSED, order & PAUSED) {
-            (0, PAUSED) => session::java_event(EVENT, PAUSES),
-            (PAUSED, 0) => session::java_event(EVENT, RESUMES),
+            (0, PAUSED) => session::event(EVENT, PAUSES),
+            (PAUSED, 0) => session::event(EVENT, RESUMES),
             _ => {}
         }
     }
@@ -159,12 +176,12 @@ impl Follow {
 
     fn put(&self, event: [u64; WORDS], sites: &Sites) {
         let number = self.ring.push(event).or_else(|| {
-            session::java_objects(self, sites, false);
+            self.write_down_if_free(sites);
             self.ring.push(event)
         });
         match number {
             Some(number) if number % PER_WRITING == PER_WRITING - 1 => {
-                session::java_objects(self, sites, false);
+                self.write_down_if_free(sites);
             }
             Some(_) => {}
             None => {
@@ -174,7 +191,7 @@ impl Follow {
     }
 
     /// The next thing that happened. For whoever holds the session.
-    pub(crate) fn next(&self) -> Option<Happened> {
+    fn next(&self) -> Option<Happened> {
         let [object, class_and_node, bytes, at_ns] = self.ring.pop()?;
         if object & 1 == 1 {
             return Some(Happened::Freed { object: object >> 1, at_ns });
@@ -184,9 +201,63 @@ impl Follow {
         Some(Happened::Born { object: object >> 1, class, node, bytes, at_ns })
     }
 
-    /// Events that there was no room for so far, and objects beyond the limit.
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+    /// Writes what happened into the stream.
+    pub(crate) fn write_down(&self, sites: &Sites) {
+        frames::write(|frames| self.append_to(frames, sites));
+    }
+
+    /// The same, unless another thread is writing.
+    fn write_down_if_free(&self, sites: &Sites) {
+        frames::try_write(|frames| self.append_to(frames, sites));
+    }
+
+    /// Everything that happened to followed objects since the last time, behind the classes and
+    /// stacks it needs.
+    fn append_to(&self, frames: &mut Frames<'_>, sites: &Sites) {
+        let told = &mut self.told.lock();
+        let base_ns = process::monotonic_ns();
+        loop {
+            let mut frame = JavaObjects {
+                base_ns,
+                lost: self.lost.load(Ordering::Relaxed),
+                born: Vec::new(),
+                freed: Vec::new(),
+            };
+            // What happened meanwhile is for the next time: the writer is a thread of the guest's.
+            for _ in 0..OBJECTS_PER_FRAME {
+                match self.next() {
+                    Some(Happened::Born { object, class, node, bytes, at_ns }) => {
+                        frame.base_ns = frame.base_ns.min(at_ns);
+                        let class = told.class(frames, sites, class);
+                        frame.born.push(ObjectBorn { object, class, stack: node, bytes, after_ns: at_ns });
+                    }
+                    Some(Happened::Freed { object, at_ns }) => {
+                        frame.base_ns = frame.base_ns.min(at_ns);
+                        frame.freed.push(ObjectFreed { object, after_ns: at_ns });
+                    }
+                    None => break,
+                }
+            }
+            let events = frame.born.len() + frame.freed.len();
+            let told_lost = told.lost.replace(frame.lost) == Some(frame.lost);
+            if events == 0 && told_lost {
+                return;
+            }
+            for at in frame
+                .born
+                .iter_mut()
+                .map(|b| &mut b.after_ns)
+                .chain(frame.freed.iter_mut().map(|f| &mut f.after_ns))
+            {
+                *at = at.saturating_sub(frame.base_ns);
+            }
+            frames.append_stacks(&sites.stacks.untold(frame.born.iter().map(|born| born.stack)));
+            frames.append(&Frame::JavaObjects(frame));
+            frames.flush();
+            if events < OBJECTS_PER_FRAME {
+                return;
+            }
+        }
     }
 
     /// Waits until the virtual machine has told the ends it has kept back, and writes everything
@@ -206,7 +277,7 @@ impl Follow {
         if walked.is_err() || !self.are_gone(tagged.saturating_sub(alive)) {
             session::fails("the virtual machine does not tell which followed objects are gone");
         }
-        session::java_objects(self, sites, true);
+        self.write_down(sites);
     }
 
     /// Waits until so many objects are gone.
@@ -224,5 +295,16 @@ impl Follow {
         };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         all
+    }
+}
+
+impl Told {
+    fn class(&mut self, frames: &mut Frames<'_>, sites: &Sites, class: ClassNumber) -> u32 {
+        if let Some(&id) = self.classes.get(&class) {
+            return id;
+        }
+        let id = frames.class_id(&sites.classes.name(class).unwrap_or_default());
+        self.classes.insert(class, id);
+        id
     }
 }

@@ -16,8 +16,9 @@ use memgate_jvmti::{Error, OwnJvmti, raw};
 
 use super::chosen::Chosen;
 use super::explain::{Found, explain};
+use super::machine::Live;
 use super::names::{Known, name_of, with_classes};
-use super::vm::Live;
+use super::survivors::Survivors;
 
 /// Instances of one class whose holders are looked for.
 const MAX_INSTANCES: u64 = 256;
@@ -40,15 +41,6 @@ pub(crate) struct Hunt {
     wanted: Vec<String>,
     /// Instances that were born in the first window, once it is over.
     born: Option<u64>,
-}
-
-/// What the holders are looked for of.
-#[derive(Default)]
-pub(super) struct Survivors<'l> {
-    /// At most so many per class.
-    pub(super) instances: Vec<JObject<'l>>,
-    /// How many there are, by class.
-    pub(super) counts: BTreeMap<String, u64>,
 }
 
 impl Hunt {

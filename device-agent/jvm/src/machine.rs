@@ -7,7 +7,13 @@ use core::fmt;
 use jni::Env;
 use memgate_wire::java::JavaState;
 
-use super::vm::Live;
+/// Live instances of a class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Live {
+    pub(crate) class: String,
+    pub(crate) instances: u64,
+    pub(crate) bytes: u64,
+}
 
 /// Why an answer is missing.
 #[derive(Debug)]

@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 use jni::Env;
 use jni::objects::JObject;
 use memgate_jvmti::{Event, HeapFilter, Jvmti, StackFrame, Visit};
+use memgate_session as session;
+use memgate_session::carrier::Meeting;
 use memgate_tracker::sys::thread_pointer;
 use memgate_wire::java::JavaStacks;
 use memgate_wire::spool::follow::PAUSED;
@@ -26,8 +28,6 @@ use memgate_wire::spool::follow::PAUSED;
 use super::classes::{ClassNumber, SampledClasses};
 use super::stacks::{DEPTH, Stacks};
 use super::weight::weight;
-use crate::carrier::Meeting;
-use crate::session;
 
 /// Tags of one walk that are counted.
 const MAX_TAGS: usize = 1 << 18;
@@ -171,7 +171,7 @@ impl Sites {
     /// Where orders come from that are no answer to a boundary; `None`: the stream is not open yet.
     pub(crate) fn channel(&self) -> Option<&Meeting> {
         self.channel.get().or_else(|| {
-            let channel = session::java_channel()?;
+            let channel = session::channel()?;
             Some(self.channel.get_or_init(|| channel))
         })
     }

@@ -19,13 +19,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use jni::objects::{JClass, JValue};
 use jni::{Env, jni_sig, jni_str};
-use memgate_classfile::{Call, Place, insert_calls};
 use memgate_ffi::lock::Lock;
 use memgate_ffi::process;
 use memgate_jvmti::{Event, Jvmti, raw};
+use memgate_session::{self as session, platform};
 use memgate_wire::LogLevel;
 use memgate_wire::options::{Detail, Options, Target};
 
+use super::agent::{AGENT, Agent};
 use super::art::Art;
 use super::classes::SampledClasses;
 use super::follow::Follow;
@@ -34,62 +35,28 @@ use super::machine::{Failure, Machine};
 use super::pace::{self, Pace};
 use super::sites::Sites;
 use super::vm::{self, Vm};
-use super::{AGENT, Agent, names, target};
-use crate::{platform, session};
+use super::{names, notifier, target};
 
 #[cfg(target_os = "android")]
-pub(crate) use self::library::on_library;
+pub use self::library::on_library;
 
-/// The class that listeners and patches call, in the jar on the boot class path.
-const HOOKS: &str = "io/memgate/agent/Hooks";
 /// What `am instrument -e listener` is told.
 const LISTENER: &str = "io.memgate.android.MemgateListener";
 const HOOKS_SIGNATURE: &str = "Lio/memgate/agent/Hooks;";
 /// Room for a reference to every class.
 const LOCAL_REFERENCES: usize = 1 << 16;
-const NOTIFIER: &str = "org/junit/runner/notification/RunNotifier";
-const NOTIFIER_CALLS: [Call<'static>; 4] = [
-    // Behind all other listeners at the start, before them at the end: the window is tight.
-    Call {
-        method: "fireTestStarted",
-        descriptor: "(Lorg/junit/runner/Description;)V",
-        place: Place::End,
-        class: HOOKS,
-        callee: "junit4Started",
-    },
-    Call {
-        method: "fireTestFinished",
-        descriptor: "(Lorg/junit/runner/Description;)V",
-        place: Place::Start,
-        class: HOOKS,
-        callee: "junit4Finished",
-    },
-    Call {
-        method: "fireTestFailure",
-        descriptor: "(Lorg/junit/runner/notification/Failure;)V",
-        place: Place::Start,
-        class: HOOKS,
-        callee: "junit4Failed",
-    },
-    Call {
-        method: "fireTestAssumptionFailed",
-        descriptor: "(Lorg/junit/runner/notification/Failure;)V",
-        place: Place::Start,
-        class: HOOKS,
-        callee: "junit4Assumed",
-    },
-];
-
 /// `Agent_OnLoad`: `text` names the options file. What goes wrong here goes unnoticed by the guest:
 /// the harness misses the hello.
-pub(crate) fn on_load(jvmti: Jvmti, text: &str) {
+pub fn on_load(jvmti: Jvmti, text: &str) {
     let command = target::command(jvmti);
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     // Whoever says `target=all` means this one, whatever it runs.
     let is_meant = |o: &Options| o.targets.contains(&Target::All) || target::runs_tests(&command, &line);
     let Some(options) = platform::options_of(text).filter(is_meant) else { return };
     let Some(agent) = wake(jvmti, options, command) else { return };
-    platform::leave_environment();
+    if let Err(why) = platform::leave_environment() {
+        session::log(LogLevel::Warn, &why);
+    }
     // Without its events the agent is not there: nothing was changed so far.
     let _told_by_the_missing_hello = agent.listen(&[Event::VmInit, Event::VmDeath, agent.class_event()]);
     match target::other_agent(&line, text) {
@@ -103,15 +70,16 @@ pub(crate) fn on_load(jvmti: Jvmti, text: &str) {
 }
 
 /// Is the agent in this virtual machine already? Then another load or attach changes nothing.
-pub(crate) fn is_awake() -> bool {
+#[must_use]
+pub fn is_awake() -> bool {
     AGENT.get().is_some_and(|_| {
-        session::java_event("attached again", "it goes on with the options of the first time");
+        session::event("attached again", "it goes on with the options of the first time");
         true
     })
 }
 
 /// `Agent_OnAttach`: as [`on_load`], but somebody chose this virtual machine, and it runs already.
-pub(crate) fn on_attach(env: &mut Env<'_>, jvmti: Jvmti, text: &str) {
+pub fn on_attach(env: &mut Env<'_>, jvmti: Jvmti, text: &str) {
     let Some(options) = platform::options_of(text).filter(|_| jvmti.is_live()) else { return };
     let Some(agent) = wake(jvmti, options, target::command(jvmti)) else { return };
     if !agent.is_art {
@@ -121,7 +89,7 @@ pub(crate) fn on_attach(env: &mut Env<'_>, jvmti: Jvmti, text: &str) {
     let _told_by_the_missing_hello = agent.listen(&[Event::VmDeath, agent.class_event()]);
     agent.sample();
     agent.begin(env);
-    session::java_event("attached", "");
+    session::event("attached", "");
     agent.look_at_loaded(env);
 }
 
@@ -152,34 +120,13 @@ fn wake(jvmti: Jvmti, options: Options, command: String) -> Option<&'static Agen
             sites,
             follow,
             heap,
-            is_compiled: AtomicBool::new(false),
+            jit_disabled: AtomicBool::new(false),
             exhausted,
             leaves_sampling_to: OnceLock::new(),
         })
         .ok()?;
     AGENT.get()
 }
-/// The class with calls to [`HOOKS`] in it; `None`: it is not JUnit 4's notifier, or cannot be
-/// changed.
-pub(super) fn patched(name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
-    if name != NOTIFIER {
-        return None;
-    }
-    let [started, finished, ..] = NOTIFIER_CALLS;
-    let without_failures = |why| {
-        let what = "JUnit 4 does not tell which tests fail: failing ones are listed as passed";
-        session::log(LogLevel::Warn, &format!("{what}: {NOTIFIER}: {why}"));
-        insert_calls(bytes, &[started, finished])
-    };
-    match insert_calls(bytes, &NOTIFIER_CALLS).or_else(without_failures) {
-        Ok(changed) => Some(changed),
-        Err(why) => {
-            session::log(LogLevel::Warn, &format!("JUnit 4's {NOTIFIER} is left alone: {why}"));
-            None
-        }
-    }
-}
-
 impl Agent {
     fn listen(&'static self, events: &[Event]) -> Result<(), memgate_jvmti::Error> {
         self.jvmti.listen(self)?;
@@ -197,7 +144,7 @@ impl Agent {
         let work = |env: &mut Env<'_>| -> Result<(), Failure> {
             let vm = if self.is_art { self.art(env)? } else { self.hotspot(env)? };
             let vm = self.vm.get_or_init(|| vm);
-            session::start_java(self.options.clone());
+            session::open_late(self.options.clone(), None);
             if !self.is_art
                 && let Err(why) = vm::run_at_end(env)
             {
@@ -217,7 +164,7 @@ impl Agent {
         if let Err(why) = work(env) {
             env.exception_clear();
             let why = format!("the virtual machine does not answer: {why}");
-            session::java_is_blind(self.options.clone(), &why);
+            session::open_late(self.options.clone(), Some(why));
         }
     }
 
@@ -280,7 +227,7 @@ impl Agent {
                 loaded.iter().for_each(|class| self.bind(env, class));
                 return Ok(());
             }
-            let notifier = NOTIFIER.replace('/', ".");
+            let notifier = notifier::CLASS.replace('/', ".");
             for class in loaded.iter().filter(|class| names::name_of(self.jvmti, class) == notifier) {
                 if let Err(why) = self.jvmti.retransform(class) {
                     session::log(LogLevel::Warn, &format!("tests of JUnit 4 are not seen: {why}"));

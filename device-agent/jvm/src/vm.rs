@@ -12,7 +12,7 @@ use jni::{Env, jni_sig, jni_str};
 use memgate_jvmti::Jvmti;
 use memgate_wire::java::JavaState;
 
-use super::machine::{Failure, Machine};
+use super::machine::{Failure, Live, Machine};
 
 /// The last of the ten places of `java.lang.Shutdown`. The JDK takes the first three: the console,
 /// the application's hooks, files that are deleted.
@@ -33,14 +33,6 @@ pub(crate) struct Vm {
     collector: &'static str,
     /// Its options as it took them: from the command line, from argument files and from variables.
     arguments: Vec<String>,
-}
-
-/// Live instances of a class.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Live {
-    pub(crate) class: String,
-    pub(crate) instances: u64,
-    pub(crate) bytes: u64,
 }
 
 impl Vm {

@@ -15,8 +15,8 @@ use memgate_jvmti::{HeapFilter, Jvmti, Method, Reference, ReferenceKind, StackFr
 
 use super::graph::{Edge, From, Graph, Lost, Shortest};
 use super::limit::Limit;
+use super::machine::Live;
 use super::names::{Known, known};
-use super::vm::Live;
 
 /// Levels before all objects are taken at once, which costs as much time as two to six, and memory.
 const LEVELS_BEFORE_ALL: u8 = 4;

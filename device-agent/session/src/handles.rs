@@ -1,7 +1,7 @@
 //! Where descriptors were opened and threads started: the stack of the call, by the number of the
 //! descriptor or thread.
 //!
-//! Data flow: an exported function (`entry/handles.rs`) calls the C library's, then [`opened`] with
+//! Data flow: an exported function of the agent calls the C library's, then [`opened`] with
 //! the result; before a descriptor is closed, [`closes`] forgets it. A new thread passes through
 //! [`begun`]. At a boundary the session asks for what changed since the one before. `open`, `dup2`
 //! and `close` are called in signal handlers and between `vfork` and `exec`: nothing here locks,
@@ -12,23 +12,22 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use memgate_ffi::process;
 use memgate_tracker::capture::Registers;
-use memgate_tracker::sys::Errno;
+use memgate_tracker::sys::{Errno, noted_thread_id};
 use memgate_tracker::thread::Inside;
 use memgate_wire::Handle;
 
-use super::hooks::TRACKER;
+use crate::recording::TRACKER;
 
 /// Descriptors with a larger number are not noted. These tables are small, because a guest that
 /// locks all its memory locks them, too.
-pub(crate) const MOST_DESCRIPTORS: usize = 1 << 12;
+pub const MOST_DESCRIPTORS: usize = 1 << 12;
 /// Threads that are noted between two boundaries: the last ones.
 const MOST_THREADS: usize = 1024;
 /// Threads that have been asked for and have not begun.
 const MOST_STARTS: usize = 64;
 
 /// The stack that opened each descriptor; 0: not known.
-pub(crate) static DESCRIPTORS: [AtomicU32; MOST_DESCRIPTORS] =
-    [const { AtomicU32::new(0) }; MOST_DESCRIPTORS];
+pub static DESCRIPTORS: [AtomicU32; MOST_DESCRIPTORS] = [const { AtomicU32::new(0) }; MOST_DESCRIPTORS];
 /// One more than the largest descriptor that was noted.
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
 
@@ -37,7 +36,7 @@ static THREADS: [AtomicU64; MOST_THREADS] = [const { AtomicU64::new(0) }; MOST_T
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 
 /// What a new thread is to run, and where it was started.
-pub(crate) struct Start {
+pub struct Start {
     taken: AtomicU32,
     stack: AtomicU32,
     routine: AtomicUsize,
@@ -63,7 +62,7 @@ impl Start {
 
 /// A routine and its argument, in the two registers that a function returns.
 #[repr(C)]
-pub(crate) struct Routine {
+pub struct Routine {
     routine: usize,
     argument: usize,
 }
@@ -72,22 +71,10 @@ pub(crate) struct Routine {
 /// runs with its parent's control block.
 fn is_ours() -> bool {
     let errno = Errno::save();
-    let known = own_thread();
+    let known = noted_thread_id();
     let ours = known.is_some() && known == process::thread_id_by_futex();
     errno.restore();
     ours
-}
-
-/// The calling thread's id, as the C library knows it.
-#[cfg(not(target_os = "android"))]
-fn own_thread() -> Option<u32> {
-    crate::entry::noted_thread_id()
-}
-
-/// Nothing is noted there.
-#[cfg(target_os = "android")]
-fn own_thread() -> Option<u32> {
-    None
 }
 
 fn cell(descriptor: c_int) -> Option<&'static AtomicU32> {
@@ -95,7 +82,7 @@ fn cell(descriptor: c_int) -> Option<&'static AtomicU32> {
 }
 
 /// A descriptor was opened by the caller whose registers these are.
-pub(crate) fn opened(descriptor: c_int, at: Registers) {
+pub fn opened(descriptor: c_int, at: Registers) {
     let Some(cell) = cell(descriptor).filter(|_| !Inside::now() && is_ours()) else { return };
     cell.store(TRACKER.stack_of(at), Ordering::Relaxed);
     HIGHEST.fetch_max(descriptor.cast_unsigned() + 1, Ordering::Relaxed);
@@ -103,14 +90,14 @@ pub(crate) fn opened(descriptor: c_int, at: Registers) {
 
 /// A descriptor is about to be closed. Before it is: behind that, it may be another thread's new
 /// one.
-pub(crate) fn closes(descriptor: c_int) {
+pub fn closes(descriptor: c_int) {
     if let Some(cell) = cell(descriptor).filter(|cell| cell.load(Ordering::Relaxed) != 0 && is_ours()) {
         cell.store(0, Ordering::Relaxed);
     }
 }
 
 /// A thread is asked for. `None`: it cannot be noted, and begins as it would without us.
-pub(crate) fn starts(routine: usize, argument: usize, at: Registers) -> Option<&'static Start> {
+pub fn starts(routine: usize, argument: usize, at: Registers) -> Option<&'static Start> {
     if Inside::now() {
         return None;
     }
@@ -124,19 +111,19 @@ pub(crate) fn starts(routine: usize, argument: usize, at: Registers) -> Option<&
 }
 
 /// The thread that was asked for could not be made.
-pub(crate) fn start_failed(start: &Start) {
+pub fn start_failed(start: &Start) {
     start.give_back();
 }
 
 /// A new thread begins: what it is to run.
-pub(crate) fn begun(start: &Start) -> Routine {
+pub fn begun(start: &Start) -> Routine {
     let routine = Routine {
         routine: start.routine.load(Ordering::Relaxed),
         argument: start.argument.load(Ordering::Relaxed),
     };
     let stack = start.stack.load(Ordering::Relaxed);
     start.give_back();
-    if let Some(thread) = own_thread() {
+    if let Some(thread) = noted_thread_id() {
         let place = BEGUN.fetch_add(1, Ordering::Relaxed) as usize % MOST_THREADS;
         if let Some(cell) = THREADS.get(place) {
             cell.store(u64::from(thread) << 32 | u64::from(stack), Ordering::Release);

@@ -16,8 +16,8 @@ use memgate_ffi::lock::{Lock, RawLock};
 use memgate_tracker::thread::Inside;
 use memgate_wire::TRUNCATED_PC;
 
-use super::hooks::TRACKER;
-use super::snapshot::{self, Mix};
+use crate::recording::TRACKER;
+use crate::snapshot::{self, Mix};
 
 /// Most program counters of a record, as in bionic.
 const MOST_FRAMES: usize = 256;
@@ -26,17 +26,22 @@ const MOST_FRAMES: usize = 256;
 static OUT: Lock<Vec<Vec<u64>>> = Lock::new(Vec::new());
 
 /// A snapshot in words.
-pub(crate) struct LeakInfo {
-    pub(crate) words: *const u64,
-    pub(crate) overall_bytes: usize,
-    pub(crate) info_bytes: usize,
-    pub(crate) total_bytes: usize,
-    pub(crate) backtrace_size: usize,
+pub struct LeakInfo {
+    /// The records.
+    pub words: *const u64,
+    /// Bytes of all records.
+    pub overall_bytes: usize,
+    /// Bytes of one.
+    pub info_bytes: usize,
+    /// Bytes that are alive.
+    pub total_bytes: usize,
+    /// Program counters of a record.
+    pub backtrace_size: usize,
 }
 
 /// Takes a snapshot; `None`: nothing is alive, recording had to stop, or there is no memory for the
 /// list.
-pub(crate) fn take() -> Option<LeakInfo> {
+pub fn take() -> Option<LeakInfo> {
     let _inside = Inside::enter();
     if TRACKER.stopped().is_some() {
         return None;
@@ -87,7 +92,7 @@ pub(crate) fn raw_lock() -> &'static RawLock {
 }
 
 /// Gives a snapshot back; an address that is none is ignored.
-pub(crate) fn give_back(words: *const u64) {
+pub fn give_back(words: *const u64) {
     let _inside = Inside::enter();
     OUT.lock().retain(|out| out.as_ptr() != words);
 }

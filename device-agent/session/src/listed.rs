@@ -5,8 +5,8 @@
 use memgate_ffi::malloc_debug::{Listed, Source};
 use memgate_wire::{Frame, LeakInfo};
 
-use super::stream::Session;
-use crate::native::hooks;
+use crate::recording;
+use crate::stream::Session;
 
 /// Bytes of records in a frame.
 const PART_BYTES: usize = 256 << 10;
@@ -14,8 +14,8 @@ const PART_BYTES: usize = 256 << 10;
 impl Session {
     /// Where malloc debugging is on, what is listed now. Each list holds up every `malloc` of the
     /// app while it is made.
-    pub(super) fn append_listed(&mut self, boundary: u32) {
-        if hooks::is_tracking() {
+    pub(crate) fn append_listed(&mut self, boundary: u32) {
+        if recording::is_tracking() {
             return;
         }
         let Some(Listed { records, record_bytes, total_bytes, backtrace_size }) =

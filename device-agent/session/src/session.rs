@@ -1,67 +1,38 @@
-//! The life of the agent in one process: load → start → boundaries → end; through forks.
+//! The life of a stream in one process: open → boundaries → end; through forks.
 //!
 //! State behind one lock that no hook takes. A thread at a boundary writes its frames under the
 //! lock, gives it back, and waits for the harness outside it. `fork` holds the lock, so that the
 //! child finds everything whole.
-
-#[cfg(not(target_os = "android"))]
-mod given_up;
-mod java;
-mod listed;
-mod setups;
-mod stream;
-mod system;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
 use memgate_ffi::calm::{CancelHeld, SignalsHeld};
 use memgate_ffi::lock::Lock;
-#[cfg(not(target_os = "android"))]
-use memgate_ffi::modules;
-use memgate_ffi::process::{self, ForkMark, ThreadKey};
-use memgate_ffi::stack;
-use memgate_tracker::StackLayout;
+use memgate_ffi::process::{self, ForkMark};
+use memgate_ffi::{heap, modules, stack};
 use memgate_tracker::thread::Inside;
-#[cfg(not(target_os = "android"))]
-use memgate_wire::END_OF_MAIN;
 use memgate_wire::handshake::Answer;
-use memgate_wire::options::{Carrier as CarrierKind, Detail, Options, Target, fits};
+use memgate_wire::options::{Detail, Options};
 use memgate_wire::spool::order;
-use memgate_wire::{BoundaryKind, Event, Frame, Goodbye, GoodbyeReason, Log, LogLevel, Outcome, ProcessRole};
-
-#[cfg(not(target_os = "android"))]
-pub(crate) use self::given_up::{gives_up_counter, gives_up_system_calls};
-pub(crate) use self::java::{
-    fails, java_channel, java_event, java_exhausted, java_growing, java_heap, java_info, java_is_blind,
-    java_objects, java_passes, java_test_ends, start_java,
+use memgate_wire::{
+    BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Event, Frame, Goodbye, GoodbyeReason, Log, LogLevel,
+    Outcome, ProcessRole,
 };
-#[cfg(not(target_os = "android"))]
-pub(crate) use self::setups::Around;
-pub(crate) use self::stream::counters;
-use self::stream::{Bypassing, Known, Offers, Session, arguments, executable};
+
 use crate::carrier::{Carrier, Meeting};
-use crate::native::handles;
-use crate::native::hooks::{self, TRACKER};
-#[cfg(not(target_os = "android"))]
-use crate::native::starts;
-use crate::{HEAP, entry, native::gtest, native::leak_info, native::next, platform};
+use crate::recording::{self, TRACKER, counters};
+use crate::setups::Around;
+use crate::stream::{Bypassing, Known, Offers, Session};
+use crate::{handles, leak_info};
 
 const SETTLE_STEPS: u32 = 50;
 
-/// Room that the agent's heap must have before the options are read, before a stream is opened, and
-/// in a forked child. Without it nothing is recorded, which the harness tells: a failed allocation
-/// of ours would end the guest.
-const LOAD_ROOM: usize = 32 << 10;
-const OPEN_ROOM: usize = 256 << 10;
+/// Room that the agent's heap must have in a forked child. Without it nothing is recorded, which
+/// the harness tells: a failed allocation of ours would end the guest.
 const CHILD_ROOM: usize = 128 << 10;
 
-static SESSION: Lock<Option<Session>> = Lock::new(None);
-/// Options of a process that is a target, and the nanoseconds that loading took, between load and
-/// start.
-static PENDING: Lock<Option<(Options, u64)>> = Lock::new(None);
-/// The thread key, plus one; 0: none. Read by hooks, so no lock.
-static THREAD_KEY: AtomicU32 = AtomicU32::new(0);
+pub(crate) static SESSION: Lock<Option<Session>> = Lock::new(None);
 /// Set in the process whose stream this is: a child that was forked past our handlers has nothing
 /// to say in it.
 static OWN: ForkMark = ForkMark::new();
@@ -73,198 +44,193 @@ static FORKING: Lock<Option<SignalsHeld>> = Lock::new(None);
 /// Test boundaries reached so far: zero means that the process is the test.
 static TESTS: AtomicU64 = AtomicU64::new(0);
 
-/// The constructor: binds the next allocator and decides whether this process is a target.
-pub(crate) fn load() {
-    next::bind();
-    #[cfg(not(target_os = "android"))]
-    entry::bind_controls();
-    let Some(text) = platform::options_at_load(|| HEAP.has_room(LOAD_ROOM)) else { return };
-    let (_work, _held) = (Work::new(), SignalsHeld::new());
-    let began_ns = process::thread_cpu_ns();
-    let mut options = platform::parse(&text);
-    platform::complete(&mut options);
-    if options.directory.is_empty() && options.carrier == CarrierKind::Spool {
-        return;
-    }
-    #[cfg(not(target_os = "android"))]
-    if !options.starts.is_empty() {
-        entry::bind_starts();
-        starts::note_in(&options.starts, &options.directory);
-    }
-    if !is_target(&options) {
-        return;
-    }
-    // Registered before the guest registers anything, so that it runs after everything else at
-    // exit.
-    if process::at_exit(at_exit) && process::at_fork(before_fork, after_fork_in_parent, after_fork_in_child) {
-        // Early for a low number: glibc allocates in every thread for keys beyond the 32nd.
-        THREAD_KEY.store(ThreadKey::new(entry::thread_ends).map_or(0, |key| key.0 + 1), Ordering::Relaxed);
-        *PENDING.lock() = Some((options, process::thread_cpu_ns().saturating_sub(began_ns)));
-    }
-}
-
-fn is_target(options: &Options) -> bool {
-    let arguments = arguments();
-    let is_child = |a: &String| a == "--gtest_list_tests" || a.starts_with("--gtest_internal_run_death_test");
-    if arguments.iter().any(is_child) {
-        return false;
-    }
-    let executable = executable();
-    options.targets.iter().any(|target| match target {
-        Target::All => true,
-        Target::Executable(path) => *path == executable,
-        Target::Glob(glob) => fits(glob.as_bytes(), executable.as_bytes()),
-        Target::GoogleTest => gtest::is_present(&executable),
-    })
-}
-
-/// Runs in the wrapped `main`, after the guest's constructors: opens the carrier, says hello,
-/// begins recording.
-pub(crate) fn start() {
-    let Some((options, loading_ns)) = PENDING.lock().take() else { return };
-    let began_ns = process::thread_cpu_ns();
-    let (_work, held) = (Work::new(), SignalsHeld::new());
-    if !HEAP.has_room(OPEN_ROOM) {
-        is_silent();
-        return;
-    }
-    #[cfg(not(target_os = "android"))]
-    let counts = process::may_read_counter();
-    #[cfg(not(target_os = "android"))]
-    if !counts {
-        gives_up_counter();
-    }
-    let layout = StackLayout {
-        main_thread: memgate_tracker::sys::thread_pointer(),
-        main_top: platform::stack_end(),
-        thread_bytes: process::default_thread_stack_bytes(),
-    };
-    stack::set_main(layout.main_top, layout.thread_bytes);
-    TRACKER.prepare(layout, platform::find_object(), next::is_glibc(), thread_starts);
-    #[cfg(feature = "crosscheck")]
-    let crosschecks = options.crosscheck == 0
-        || memgate_tracker::crosscheck::start(options.crosscheck, &options.directory, entry::find_object());
-    let blind = self_test();
-    let gtest = gtest::install(&executable());
-    let seeing = blind.is_none();
-    // A runtime of Java comes later in this process, and finds the session that begins here.
-    let java = options.java;
-    // Where only the native side cannot be seen, Java's can.
-    let (blind, unseen) = if java { (None, blind) } else { (blind, None) };
-    let offers = Offers { native: seeing || !java, java, gtest: gtest.is_ok(), blind };
-    if !OWN.set() {
-        is_silent();
-        return;
-    }
-    let repeats = is_repeating(&options);
-    let Some(mut session) = Session::open(options, ProcessRole::Main, offers, Known::default()) else {
-        if repeats {
-            drop(held);
-            Inside::suspended(|| process::exit(0));
-        }
-        is_silent();
-        return;
-    };
-    let early = EARLY_BYPASS.load(Ordering::Relaxed).checked_sub(1);
-    session.bypassing = early.map(|loads| Bypassing { loads, path: String::new(), own_name_space: true });
-    publish(&session);
-    session.boundary_ns = loading_ns + process::thread_cpu_ns().saturating_sub(began_ns);
-    *SESSION.lock() = Some(session);
-    #[cfg(feature = "crosscheck")]
-    if !crosschecks {
-        log(LogLevel::Warn, "libgcc's unwinder was not found: nothing is compared");
-    }
-    #[cfg(not(target_os = "android"))]
-    if !counts {
-        log(LogLevel::Warn, "what recording costs is not known: the time-stamp counter may not be read");
-    }
-    if let Some(why) = unseen {
-        log(LogLevel::Warn, &format!("native allocations are not seen: {why}"));
-    }
-    if let Err(why) = gtest {
-        log(LogLevel::Debug, &format!("no GoogleTest boundaries: {why}"));
-    }
-    if seeing {
-        #[cfg(not(target_os = "android"))]
-        entry::find_thread_id();
-        #[cfg(not(target_os = "android"))]
-        entry::bind_all();
-        hooks::start();
-    }
-    TRACKER.begin_epoch();
-    drop(held);
-    reach(BoundaryKind::ProcessStart, "", "", None);
-}
-
-/// The process was to be recorded and is not: the harness cannot know of it from its stream.
-fn is_silent() {
-    #[cfg(not(target_os = "android"))]
-    starts::is_silent(&executable());
-}
-
 /// Begins work of our own. `None`: this thread is at such work already (a signal handler came in
 /// between, and what it interrupted may hold a lock), or this process is not the one that is
 /// recorded.
-fn begin() -> Option<Work> {
+pub(crate) fn begin() -> Option<Work> {
     (!Inside::now() && OWN.holds()).then(Work::new)
 }
 
 /// While it lives, this thread does our own work: what it allocates is not the guest's, and it is
 /// not cancelled in the midst of it.
-struct Work {
+pub struct Work {
     _inside: Inside,
     _cancel: CancelHeld,
 }
 
 impl Work {
-    fn new() -> Self {
+    /// Begins.
+    #[must_use]
+    pub fn new() -> Self {
         Self { _inside: Inside::enter(), _cancel: CancelHeld::new() }
     }
 }
 
-/// Allocates once with recording on, as the guest would.
-fn self_test() -> Option<String> {
-    hooks::start();
-    let blind = Inside::suspended(entry::blind);
-    hooks::stop();
-    blind
-}
-
-fn thread_key() -> Option<ThreadKey> {
-    THREAD_KEY.load(Ordering::Relaxed).checked_sub(1).map(ThreadKey)
-}
-
-fn thread_starts() {
-    if let Some(key) = thread_key() {
-        key.set(1);
+impl Default for Work {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
-/// Destructor of the thread key: the first round only asks for a second one, because other
-/// destructors may still allocate.
-pub(crate) fn thread_ends(round: usize) {
-    match thread_key() {
-        Some(key) if round < 2 => key.set(round + 1),
-        _ => TRACKER.thread_ends(),
+/// Ends the stream when the process exits, and follows it through forks. To be registered before
+/// the guest registers anything, so that it runs after everything else at exit.
+#[must_use]
+pub fn register() -> bool {
+    process::at_exit(at_exit) && process::at_fork(before_fork, after_fork_in_parent, after_fork_in_child)
+}
+
+/// Why there is no stream.
+pub enum Silent {
+    /// This process has one already, or is a child that shares its parent's memory.
+    Taken,
+    /// Its carrier could not be opened.
+    NoCarrier,
+}
+
+/// Opens the stream of this process; `cost_ns`: what that took so far, told when it is open.
+///
+/// # Errors
+/// Why it has none.
+pub fn open(options: Options, offers: Offers, cost_ns: impl FnOnce() -> u64) -> Result<(), Silent> {
+    if !OWN.set() {
+        return Err(Silent::Taken);
     }
+    let session = Session::open(options, ProcessRole::Main, offers, Known::default());
+    let mut session = session.ok_or(Silent::NoCarrier)?;
+    let early = EARLY_BYPASS.load(Ordering::Relaxed).checked_sub(1);
+    session.bypassing = early.map(|loads| Bypassing { loads, path: String::new(), own_name_space: true });
+    publish(&session);
+    session.boundary_ns = cost_ns();
+    *SESSION.lock() = Some(session);
+    Ok(())
+}
+
+/// Opens the stream of a process in which the agent woke up late, and tells its start: of a virtual
+/// machine. Preloaded as well, it has one already.
+pub fn open_late(options: Options, blind: Option<String>) {
+    let _work = Work::new();
+    if SESSION.lock().is_some() || !process::at_exit(at_exit) {
+        return;
+    }
+    // What it loaded past us does not matter: its native side is not recorded.
+    EARLY_BYPASS.store(0, Ordering::Relaxed);
+    let offers = Offers { blind, java: true, ..Offers::default() };
+    if open(options, offers, || 0).is_ok() {
+        process_starts();
+    }
+}
+
+/// The process begins: what was open before belongs to nobody.
+pub fn process_starts() {
+    reach(BoundaryKind::ProcessStart, "", "", None);
+}
+
+/// Writes frames of somebody else's, between boundaries. `None`: there is no stream, or this is no
+/// time for it.
+pub fn write<R>(what: impl FnOnce(&mut Session) -> R) -> Option<R> {
+    let _work = begin()?;
+    SESSION.lock().as_mut().map(|session| flushed(session, what))
+}
+
+/// The same, unless another thread is writing.
+pub fn try_write<R>(what: impl FnOnce(&mut Session) -> R) -> Option<R> {
+    let _work = begin()?;
+    SESSION.try_lock()?.as_mut().map(|session| flushed(session, what))
+}
+
+fn flushed<R>(session: &mut Session, what: impl FnOnce(&mut Session) -> R) -> R {
+    let result = what(session);
+    session.flush();
+    result
+}
+
+/// Something could not be measured.
+pub fn fails(why: &str) {
+    write(|session| {
+        session.append(&Frame::Error(ErrorFrame { code: ErrorCode::Other, text: why.to_owned() }));
+    });
+}
+
+/// Something happened that has a name.
+pub fn event(name: &str, detail: &str) {
+    write(|session| {
+        session.append(&Frame::Event(Event { name: name.to_owned(), detail: detail.to_owned() }));
+    });
+}
+
+/// Where orders come from that are no answer to a boundary.
+pub fn channel() -> Option<Meeting> {
+    let _work = begin()?;
+    SESSION.lock().as_ref().map(|session| session.carrier.meeting())
+}
+
+/// A test where nothing is measured and nobody has orders: the guest does not stand still.
+pub fn test_passes(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
+    let Some(_work) = begin() else { return };
+    TESTS.fetch_add(1, Ordering::Relaxed);
+    if let Some(session) = SESSION.lock().as_mut() {
+        if kind == BoundaryKind::TestEnd {
+            session.append_loaded_modules();
+        }
+        session.boundary(kind, suite, test, outcome);
+        if kind == BoundaryKind::TestEnd {
+            session.close_window(suite, test);
+        }
+    }
+}
+
+/// A test or a window ended that somebody else measured: `frames` come before its boundary, and
+/// took so long. Returns the orders of the harness. Where these are to settle a window that was
+/// measured, it stays open: its second end comes without frames.
+pub fn window_ends(
+    suite: &str,
+    test: &str,
+    outcome: Option<Outcome>,
+    frames: Option<(u64, &mut dyn FnMut(&mut Session))>,
+) -> u32 {
+    let Some(_work) = begin() else { return 0 };
+    TESTS.fetch_add(1, Ordering::Relaxed);
+    let is_measured = frames.is_some();
+    let waiting = {
+        let mut guard = SESSION.lock();
+        let Some(session) = guard.as_mut() else { return 0 };
+        if let Some((cost_ns, append)) = frames {
+            session.boundary_ns += cost_ns;
+            append(session);
+        }
+        session.boundary(BoundaryKind::TestEnd, suite, test, outcome);
+        Waiting::of(session, BoundaryKind::TestEnd)
+    };
+    let waited = waiting.is_some();
+    let orders = match waiting.and_then(|w| w.wait()) {
+        Some(bits) => bits,
+        // A confirming run repeats its test until it is told to stop: without a harness that would
+        // be for ever.
+        None if waited && is_confirming() => order::STOP,
+        None => 0,
+    };
+    let ends_again = is_measured && orders & order::SETTLE != 0;
+    if let Some(session) = SESSION.lock().as_mut().filter(|_| !ends_again) {
+        session.close_window(suite, test);
+    }
+    orders
 }
 
 /// A test begins.
-pub(crate) fn test_begins(suite: &str, test: &str) {
+pub fn test_begins(suite: &str, test: &str) {
     let Some(_work) = begin() else { return };
     TESTS.fetch_add(1, Ordering::Relaxed);
     reach(BoundaryKind::TestStart, suite, test, None);
 }
 
 /// A test ended; `outcome` overrides what was noted while it ran.
-pub(crate) fn test_ends(suite: &str, test: &str, outcome: Option<Outcome>) {
+pub fn test_ends(suite: &str, test: &str, outcome: Option<Outcome>) {
     let Some(_work) = begin() else { return };
     reach(BoundaryKind::TestEnd, suite, test, outcome);
 }
 
 /// Something happened to the test that is open: the worst of what was noted counts.
-#[cfg(not(target_os = "android"))]
-pub(crate) fn note_outcome(outcome: Outcome) {
+pub fn note_outcome(outcome: Outcome) {
     let Some(_work) = begin() else { return };
     let mut session = SESSION.lock();
     let Some(session) = session.as_mut() else { return };
@@ -276,29 +242,22 @@ pub(crate) fn note_outcome(outcome: Outcome) {
 }
 
 /// What runs before the tests of a suite, or before all tests, begins.
-#[cfg(not(target_os = "android"))]
-pub(crate) fn set_up_begins(around: Around) {
+pub fn set_up_begins(around: Around) {
     in_session(|session| session.set_up_begins(around));
 }
 
 /// It has ended. Of a suite the first test tells that.
-#[cfg(not(target_os = "android"))]
-pub(crate) fn set_up_ends(around: Around) {
-    in_session(|session| {
-        let epoch = session.next_epoch();
-        session.set_up_ends(around, epoch);
-    });
+pub fn set_up_ends(around: Around) {
+    in_session(|session| session.set_up_ends(around));
 }
 
 /// What runs behind them begins. Of a suite it is what comes after its last test.
-#[cfg(not(target_os = "android"))]
-pub(crate) fn tear_down_begins(around: Around) {
+pub fn tear_down_begins(around: Around) {
     in_session(|session| session.tear_down_begins(around));
 }
 
 /// It has ended: what both left is told.
-#[cfg(not(target_os = "android"))]
-pub(crate) fn tear_down_ends(around: Around) {
+pub fn tear_down_ends(around: Around) {
     let Some(_work) = begin() else { return };
     let told = SESSION.lock().as_mut().map_or_else(Vec::new, |session| session.torn_down(around));
     for told in told {
@@ -309,7 +268,6 @@ pub(crate) fn tear_down_ends(around: Around) {
     }
 }
 
-#[cfg(not(target_os = "android"))]
 fn in_session(what: impl FnOnce(&mut Session)) {
     let Some(_work) = begin() else { return };
     if let Some(session) = SESSION.lock().as_mut() {
@@ -318,7 +276,7 @@ fn in_session(what: impl FnOnce(&mut Session)) {
 }
 
 /// The runner begins an iteration.
-pub(crate) fn iteration_begins(iteration: u32) {
+pub fn iteration_begins(iteration: u32) {
     let Some(_work) = begin() else { return };
     // It would repeat nothing for ever: only the end of a test can tell it to stop.
     let ours = |s: &Session| s.role == ProcessRole::Main && s.is_this_process();
@@ -333,13 +291,13 @@ pub(crate) fn iteration_begins(iteration: u32) {
 }
 
 /// The program set a mark.
-pub(crate) fn mark(name: &str) {
+pub fn mark(name: &str) {
     let Some(_work) = begin() else { return };
     reach(BoundaryKind::Mark, "", name, None);
 }
 
 /// Waits, bounded, until other threads have stopped freeing and allocating.
-pub(crate) fn settle() {
+pub fn settle() {
     if let Some(_work) = begin() {
         wait_until_quiet();
     }
@@ -360,14 +318,14 @@ fn wait_until_quiet() {
 }
 
 /// Is this process recorded?
-pub(crate) fn is_active() -> bool {
+#[must_use]
+pub fn is_active() -> bool {
     begin().is_some_and(|_work| SESSION.lock().is_some())
 }
 
 /// `main` has returned or the program has called `exit`; exit handlers and static destructors come
 /// next. Where the process is the test, and the harness asked for it, what is alive now is written.
-#[cfg(not(target_os = "android"))]
-pub(crate) fn main_ends() {
+pub fn main_ends() {
     static ENDED: AtomicU32 = AtomicU32::new(0);
     let Some(_work) = begin() else { return };
     let is_asked = |s: &Session| s.options.end_of_main && s.role == ProcessRole::Main && s.is_this_process();
@@ -379,7 +337,7 @@ pub(crate) fn main_ends() {
 }
 
 /// The process ends in an orderly way, on whatever stack: handlers of fatal signals call `_exit`.
-pub(crate) fn ends(reason: GoodbyeReason, status: Option<i32>) {
+pub fn ends(reason: GoodbyeReason, status: Option<i32>) {
     if let Some(_work) = begin() {
         stack::with_room(|| say_goodbye(reason, status));
     }
@@ -397,7 +355,7 @@ fn say_goodbye(reason: GoodbyeReason, status: Option<i32>) {
         session.append_boundary(BoundaryKind::ProcessEnd, ("", ""), None, (0, 0));
         session.flush();
     }
-    hooks::stop();
+    recording::stop();
     #[cfg(feature = "crosscheck")]
     memgate_tracker::crosscheck::finish();
     let Some(mut session) = SESSION.lock().take() else { return };
@@ -412,8 +370,8 @@ fn say_goodbye(reason: GoodbyeReason, status: Option<i32>) {
 
 /// A module is about to be unloaded: stacks through it must stay nameable. Returns the loader's
 /// counts, if they matter.
-#[cfg(not(target_os = "android"))]
-pub(crate) fn module_unloads() -> Option<(u64, u64)> {
+#[must_use]
+pub fn module_unloads() -> Option<(u64, u64)> {
     let _work = begin()?;
     if let Some(session) = SESSION.lock().as_mut() {
         session.tell_bypassing();
@@ -424,8 +382,7 @@ pub(crate) fn module_unloads() -> Option<(u64, u64)> {
 }
 
 /// It was, unless somebody else still uses it.
-#[cfg(not(target_os = "android"))]
-pub(crate) fn module_unloaded(before: (u64, u64)) {
+pub fn module_unloaded(before: (u64, u64)) {
     let Some(_work) = begin() else { return };
     if modules::counts().1 != before.1 {
         TRACKER.modules_changed();
@@ -434,10 +391,9 @@ pub(crate) fn module_unloaded(before: (u64, u64)) {
 
 /// A library is about to be loaded that binds `malloc` past us; the next boundary sees whether it
 /// was.
-#[cfg(not(target_os = "android"))]
-pub(crate) fn library_bypasses(path: String, own_name_space: bool) {
+pub fn library_bypasses(path: String, own_name_space: bool) {
     let loads = modules::counts().0;
-    if hooks::MODE.load(Ordering::Relaxed) != hooks::TRACKING {
+    if !recording::is_tracking() {
         EARLY_BYPASS.store(loads + 1, Ordering::Relaxed);
         return;
     }
@@ -450,7 +406,7 @@ pub(crate) fn library_bypasses(path: String, own_name_space: bool) {
 }
 
 /// Writes a line for a person.
-pub(crate) fn log(level: LogLevel, text: &str) {
+pub fn log(level: LogLevel, text: &str) {
     if let Some(session) = SESSION.lock().as_mut() {
         session.append(&Frame::Log(Log { level, text: text.to_owned() }));
     }
@@ -498,7 +454,8 @@ fn is_confirming() -> bool {
 
 /// Started by the harness to repeat one test until it says that it is enough: of no use to anybody
 /// without it.
-fn is_repeating(options: &Options) -> bool {
+#[must_use]
+pub fn is_repeating(options: &Options) -> bool {
     options.detail == Detail::Growth && options.harness
 }
 
@@ -556,13 +513,13 @@ extern "C" fn before_fork() {
         SESSION.raw().acquire();
         *FORKING.lock() = Some(held);
         leak_info::raw_lock().acquire();
-        HEAP.lock().acquire();
+        heap::HEAP.lock().acquire();
     }
 }
 
 extern "C" fn after_fork_in_parent() {
     if !Inside::now() {
-        HEAP.lock().release();
+        heap::HEAP.lock().release();
         leak_info::raw_lock().release();
         let _held = FORKING.lock().take();
         SESSION.raw().release();
@@ -576,10 +533,10 @@ extern "C" fn after_fork_in_child() {
     TRACKER.after_fork();
     handles::after_fork();
     if Inside::now() {
-        hooks::stop();
+        recording::stop();
         return;
     }
-    HEAP.lock().release();
+    heap::HEAP.lock().release();
     leak_info::raw_lock().release();
     let _held = FORKING.lock().take();
     SESSION.raw().release();
@@ -590,26 +547,21 @@ extern "C" fn after_fork_in_child() {
 /// Opens the child's own stream.
 fn follow_fork() {
     let Some(mut parent) = SESSION.lock().take() else { return };
-    if !HEAP.has_room(CHILD_ROOM) {
-        hooks::stop();
+    if !heap::HEAP.has_room(CHILD_ROOM) {
+        recording::stop();
         return;
     }
     let options = Options { complaints: Vec::new(), ..parent.options.clone() };
     // In a confirming run only the process that repeats the test is of interest.
     let followed = matches!(parent.carrier, Carrier::Spool(_)) && options.detail == Detail::Survivors;
     let known = core::mem::take(&mut parent.known);
-    let blind = parent.blind.take();
+    let offers = Offers { native: true, java: false, framework: None, ..parent.offers.clone() };
     // Dropping it unmaps the child's view of the parent's spool and closes nothing, because nothing
     // is open.
     drop(parent);
-    let child = if followed {
-        let offers = Offers { native: true, blind, ..Offers::default() };
-        Session::open(options, ProcessRole::ForkChild, offers, known)
-    } else {
-        None
-    };
+    let child = if followed { Session::open(options, ProcessRole::ForkChild, offers, known) } else { None };
     let Some(mut child) = child.filter(|_| OWN.set()) else {
-        hooks::stop();
+        recording::stop();
         return;
     };
     publish(&child);
@@ -623,6 +575,6 @@ fn follow_fork() {
 fn publish(session: &Session) {
     if let (Carrier::Spool(spool), Some(place)) = (&session.carrier, OWN.pointer()) {
         place.store(spool.live_counters(), Ordering::Release);
-        entry::publish_to(place);
+        recording::publish_to(place);
     }
 }

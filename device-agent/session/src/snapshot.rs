@@ -10,7 +10,7 @@ use std::sync::Arc;
 use memgate_tracker::table::Entry;
 use memgate_wire::SnapshotRecord;
 
-use super::hooks::TRACKER;
+use crate::recording::TRACKER;
 
 /// Live allocations per group. Four thousand million of one group are more than there is room to
 /// record.
@@ -62,10 +62,10 @@ pub(crate) enum Born {
     Before(Arc<Vec<u32>>),
 }
 
-/// Counts what of it is alive, without what GoogleTest made for itself meanwhile. `None`: no
-/// memory, or too many.
-pub(crate) fn count_born(born: &Born) -> Option<Counts> {
-    let is_users = |entry: &Entry| !super::gtest::is_its_own(entry.stack);
+/// Counts what of it is alive, without what the test framework made for itself meanwhile, by its
+/// stack. `None`: no memory, or too many.
+pub(crate) fn count_born(born: &Born, is_its_own: fn(u32) -> bool) -> Option<Counts> {
+    let is_users = |entry: &Entry| !is_its_own(entry.stack);
     match born {
         Born::Between(from, until) => {
             count_those(&|visit| TRACKER.scan(*from, visit), &|entry| entry.epoch < *until && is_users(entry))

@@ -12,19 +12,17 @@ use memgate_tracker::StopReason;
 use memgate_tracker::cost::ticks;
 use memgate_wire::options::{Carrier as CarrierKind, Detail, Options};
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, Counters, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Handle, Handles,
-    Hello, Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope,
-    StackNode, Stacks, WIRE_VERSION, encode,
+    AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Handle, Handles, Hello,
+    Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode,
+    Stacks, WIRE_VERSION, encode,
 };
 
-use super::java::KnownClasses;
-use super::setups::SetUps;
-use super::system;
 use crate::carrier::{Carrier, Socket, Spool};
-use crate::native::handles::Told;
-use crate::native::hooks::TRACKER;
-use crate::native::snapshot::{self, Born, Counts};
-use crate::platform;
+use crate::handles::Told;
+use crate::recording::{TRACKER, counters};
+use crate::setups::SetUps;
+use crate::snapshot::{self, Born, Counts};
+use crate::{platform, system};
 
 const RECORDS_PER_PART: usize = 4096;
 const NODES_PER_FRAME: usize = 8192;
@@ -39,41 +37,40 @@ const RECORD_ROOM: usize = 128;
 const HANDLE_ROOM: usize = 64;
 
 /// Everything that is written goes through one of these.
-pub(super) struct Session {
-    pub(super) options: Options,
-    pub(super) role: ProcessRole,
+pub struct Session {
+    pub(crate) options: Options,
+    pub(crate) role: ProcessRole,
     pid: u32,
     executable: String,
-    /// Why allocations cannot be seen here; a forked child inherits it.
-    pub(super) blind: Option<String>,
+    pub(crate) offers: Offers,
     /// Its thread pointer; 0: another thread opened the session (an agent that was attached).
     main_thread: usize,
-    pub(super) carrier: Carrier,
-    pub(super) buffer: Vec<u8>,
-    pub(super) sequence: u32,
-    pub(super) iteration: u32,
-    pub(super) windows: Vec<Window>,
-    pub(super) setups: SetUps,
-    pub(super) known: Known,
-    pub(super) sent_nodes: Vec<u64>,
+    pub(crate) carrier: Carrier,
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) sequence: u32,
+    pub(crate) iteration: u32,
+    pub(crate) windows: Vec<Window>,
+    pub(crate) setups: SetUps,
+    pub(crate) known: Known,
+    pub(crate) sent_nodes: Vec<u64>,
     sent_handles: Told,
-    pub(super) last_counts: Counts,
-    pub(super) boundary_ns: u64,
-    pub(super) clock: Clock,
-    pub(super) told_stop: bool,
-    pub(super) bypassing: Option<Bypassing>,
+    pub(crate) last_counts: Counts,
+    /// What boundaries took.
+    pub(crate) boundary_ns: u64,
+    pub(crate) clock: Clock,
+    pub(crate) told_stop: bool,
+    pub(crate) bypassing: Option<Bypassing>,
     /// Given up when memory runs out, so that there is some to say so.
     reserve: Vec<u8>,
-    pub(super) harness_silent: bool,
-    pub(super) classes: KnownClasses,
+    pub(crate) harness_silent: bool,
     /// Who lists what is allocated where our own tracker does not run; looked for once, when a test
     /// first ends so.
-    pub(super) lists: OnceCell<Option<Source>>,
+    pub(crate) lists: OnceCell<Option<Source>>,
 }
 
 /// The modules as last written, and the loader's counts of loads and unloads at that time.
 #[derive(Default)]
-pub(super) struct Known {
+pub(crate) struct Known {
     at: Option<(u64, u64)>,
     /// The tracker's at that time.
     generation: u32,
@@ -81,36 +78,50 @@ pub(super) struct Known {
 }
 
 /// A library that was about to be loaded past us.
-pub(super) struct Bypassing {
+pub(crate) struct Bypassing {
     /// The loader's count of loads before.
-    pub(super) loads: u64,
+    pub(crate) loads: u64,
     /// As it was asked for; empty: that was too early to note it.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// In a name space that our list of modules does not show.
-    pub(super) own_name_space: bool,
+    pub(crate) own_name_space: bool,
 }
 
 /// What the hello tells beside the process itself.
-#[derive(Default)]
-pub(super) struct Offers {
+#[derive(Clone)]
+pub struct Offers {
     /// Allocations come through the hooks.
-    pub(super) native: bool,
-    pub(super) java: bool,
-    pub(super) gtest: bool,
-    pub(super) blind: Option<String>,
+    pub native: bool,
+    /// Their stacks are unwound.
+    pub stacks: bool,
+    /// A virtual machine of Java is measured.
+    pub java: bool,
+    /// The test framework that tells the agent of its tests.
+    pub framework: Option<&'static str>,
+    /// Is this the stack of something that the framework made for itself?
+    pub is_its_own: fn(u32) -> bool,
+    /// Why allocations cannot be seen here; a forked child inherits it.
+    pub blind: Option<String>,
+}
+
+impl Default for Offers {
+    fn default() -> Self {
+        let is_its_own = |_| false;
+        Self { native: false, stacks: false, java: false, framework: None, is_its_own, blind: None }
+    }
 }
 
 /// A test that has begun and not ended.
-pub(super) struct Window {
-    pub(super) suite: String,
-    pub(super) test: String,
+pub(crate) struct Window {
+    pub(crate) suite: String,
+    pub(crate) test: String,
     /// The thread that began it.
-    thread: usize,
+    pub(crate) thread: usize,
     /// Epoch it began with; 0: so long ago that nobody knows.
-    pub(super) epoch: u32,
-    /// Of what ran around tests ([`super::setups`]): what is its own.
-    born: Option<Born>,
-    pub(super) outcome: Option<Outcome>,
+    pub(crate) epoch: u32,
+    /// Of what ran around tests ([`crate::setups`]): what is its own.
+    pub(crate) born: Option<Born>,
+    pub(crate) outcome: Option<Outcome>,
 }
 
 impl Window {
@@ -122,14 +133,14 @@ impl Window {
     }
 
     /// Of what ran around tests.
-    pub(super) fn around_tests(suite: &str, name: &str, born: Born) -> Self {
+    pub(crate) fn around_tests(suite: &str, name: &str, born: Born) -> Self {
         Self { born: Some(born), ..Self::of_test(suite, name, 0) }
     }
 }
 
 impl Session {
     /// `known`: modules of the parent, in a forked child.
-    pub(super) fn open(options: Options, role: ProcessRole, offers: Offers, known: Known) -> Option<Self> {
+    pub(crate) fn open(options: Options, role: ProcessRole, offers: Offers, known: Known) -> Option<Self> {
         let carrier = match &options.carrier {
             CarrierKind::Spool => {
                 let child = role == ProcessRole::ForkChild;
@@ -141,7 +152,7 @@ impl Session {
             role,
             pid: process::pid(),
             executable: executable(),
-            blind: None,
+            offers,
             main_thread: main_thread(),
             carrier,
             buffer: Vec::new(),
@@ -159,12 +170,10 @@ impl Session {
             bypassing: None,
             reserve: Vec::with_capacity(BOUNDARY_ROOM),
             harness_silent: false,
-            classes: KnownClasses::default(),
             lists: OnceCell::new(),
             options,
         };
-        session.append_hello(&offers);
-        session.blind = offers.blind;
+        session.append_hello();
         match role {
             ProcessRole::Main => session.append_modules(),
             ProcessRole::ForkChild => session.append_known_modules(),
@@ -173,18 +182,17 @@ impl Session {
         Some(session)
     }
 
-    fn append_hello(&mut self, offers: &Offers) {
-        let stacks = cfg!(target_os = "android") || platform::find_object().is_some();
+    fn append_hello(&mut self) {
+        let Offers { native, stacks, java, framework, blind, .. } = &self.offers;
         let offered = [
-            (offers.java, "java.histogram"),
-            (offers.java, "boundary.junit"),
-            (offers.native, "native.live"),
-            (offers.native, "boundary.c_api"),
-            (offers.native && stacks, "native.stacks"),
-            (offers.gtest, "boundary.gtest"),
+            (*java, "java.histogram"),
+            (*java, "boundary.junit"),
+            (*native, "native.live"),
+            (*native, "boundary.c_api"),
+            (*native && *stacks, "native.stacks"),
         ];
-        let offered = offered.into_iter().filter(|(is_there, _)| *is_there);
-        let capabilities = offered.map(|(_, name)| name.to_owned()).collect();
+        let offered = offered.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name.to_owned());
+        let capabilities = offered.chain(framework.map(|name| format!("boundary.{name}"))).collect();
         let hello = Hello {
             wire_version: WIRE_VERSION,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -192,7 +200,7 @@ impl Session {
             parent_pid: process::parent_pid(),
             abi: platform::ABI.to_owned(),
             pointer_bytes: 8,
-            runtime: if offers.java { platform::RUNTIME_OF_JAVA } else { Runtime::Native },
+            runtime: if *java { platform::RUNTIME_OF_JAVA } else { Runtime::Native },
             role: self.role,
             executable: self.executable.clone(),
             arguments: arguments(),
@@ -201,7 +209,7 @@ impl Session {
                 .unwrap_or_default(),
             realtime_offset_ns: process::realtime_offset_ns(),
             capabilities,
-            blind: offers.blind.clone(),
+            blind: blind.clone(),
             label: self.options.label.clone(),
         };
         self.append(&Frame::Hello(hello));
@@ -210,7 +218,7 @@ impl Session {
         }
     }
 
-    pub(super) fn boundary(&mut self, kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
+    pub(crate) fn boundary(&mut self, kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
         if kind == BoundaryKind::TestStart {
             let epoch = self.next_epoch();
             self.setups.test_begins(suite, epoch);
@@ -250,38 +258,6 @@ impl Session {
         self.flush();
     }
 
-    /// The open window that this thread means: its own one of that name, else the newest.
-    fn window(&self, suite: &str, test: &str) -> Option<usize> {
-        let thread = memgate_tracker::sys::thread_pointer();
-        let is_named = |w: &Window| w.suite == suite && w.test == test;
-        let own = self.windows.iter().rposition(|w| w.thread == thread && is_named(w));
-        own.or_else(|| self.windows.iter().rposition(is_named))
-    }
-
-    /// A test ended: its window closes, with those of that name that the same thread began and
-    /// never ended. The same test in another thread stays open. True: it was a set-up's, of a time
-    /// before.
-    pub(super) fn close_window(&mut self, suite: &str, test: &str) -> bool {
-        let window = self.window(suite, test).and_then(|i| self.windows.get(i));
-        let Some((thread, is_setup)) = window.map(|w| (w.thread, w.born.is_some())) else { return false };
-        self.windows.retain(|w| w.thread != thread || w.suite != suite || w.test != test);
-        is_setup
-    }
-
-    /// A new epoch begins. When the count starts again, a window that is open belongs to no epoch
-    /// any more: at its end everything alive is taken for its own, which can only send it to be
-    /// confirmed.
-    pub(super) fn next_epoch(&mut self) -> u32 {
-        if TRACKER.starts_again_next() {
-            self.remember_setups();
-        }
-        let epoch = TRACKER.begin_epoch();
-        for window in self.windows.iter_mut().filter(|w| w.epoch > epoch) {
-            window.epoch = 0;
-        }
-        epoch
-    }
-
     /// The survivors of a window, or in detail `growth` what changed, and both where that is a
     /// set-up's: (survivors, parts written).
     fn append_test_snapshot(&mut self, sequence: u32, epoch: u32, born: Option<&Born>) -> (u64, u32) {
@@ -314,7 +290,12 @@ impl Session {
 
     /// What of a set-up's own is alive.
     fn append_born(&mut self, sequence: u32, born: Option<&Born>) -> (u64, u32) {
-        self.append_counts(sequence, born.filter(|_| recording()).and_then(snapshot::count_born))
+        self.append_counts(sequence, born.filter(|_| recording()).and_then(|born| self.count_born(born)))
+    }
+
+    /// What of it is alive, without what the framework made for itself meanwhile.
+    pub(crate) fn count_born(&self, born: &Born) -> Option<Counts> {
+        snapshot::count_born(born, self.offers.is_its_own)
     }
 
     fn append_counts(&mut self, sequence: u32, counts: Option<Counts>) -> (u64, u32) {
@@ -326,7 +307,7 @@ impl Session {
     }
 
     /// There is no memory for a snapshot, or recording had stopped before: none is written.
-    pub(super) fn gives_up(&mut self) -> (u64, u32) {
+    pub(crate) fn gives_up(&mut self) -> (u64, u32) {
         TRACKER.stop(StopReason::Memory);
         self.reserve = Vec::new();
         (0, 0)
@@ -334,8 +315,8 @@ impl Session {
 
     /// Makes sure that this much more memory is to be had, else recording stops: asking for it
     /// would end the guest.
-    pub(super) fn make_room(&mut self, bytes: usize) -> bool {
-        let enough = crate::HEAP.has_room(bytes);
+    pub(crate) fn make_room(&mut self, bytes: usize) -> bool {
+        let enough = heap::HEAP.has_room(bytes);
         if !enough {
             self.gives_up();
         }
@@ -368,9 +349,9 @@ impl Session {
 
     /// The libraries that tests loaded since the list was last written: the harness looks for those
     /// that are not the virtual machine's. For want of memory the list stays as it was.
-    pub(super) fn append_java_modules(&mut self) {
+    pub(crate) fn append_loaded_modules(&mut self) {
         let modules = usize::try_from(modules::counts().0).unwrap_or(usize::MAX);
-        if crate::HEAP.has_room(modules.saturating_mul(MODULE_ROOM).saturating_add(BOUNDARY_ROOM)) {
+        if heap::HEAP.has_room(modules.saturating_mul(MODULE_ROOM).saturating_add(BOUNDARY_ROOM)) {
             self.append_modules();
         }
     }
@@ -384,7 +365,7 @@ impl Session {
             return;
         }
         let most = self.sent_handles.most();
-        if !crate::HEAP.has_room(BOUNDARY_ROOM + most * HANDLE_ROOM) {
+        if !heap::HEAP.has_room(BOUNDARY_ROOM + most * HANDLE_ROOM) {
             return;
         }
         let (descriptors, threads) = self.sent_handles.changes();
@@ -464,7 +445,7 @@ impl Session {
     }
 
     /// The module list, if it has changed since it was last written.
-    pub(super) fn append_modules(&mut self) {
+    pub(crate) fn append_modules(&mut self) {
         let now = modules::counts();
         // An unloading that the agent's `dlclose` was not asked for.
         let untold =
@@ -506,7 +487,7 @@ impl Session {
 
     /// A child that shares our memory (`vfork`, `clone(CLONE_VM)`) works with our state, but its
     /// end is not ours.
-    pub(super) fn is_this_process(&self) -> bool {
+    pub(crate) fn is_this_process(&self) -> bool {
         if memgate_tracker::sys::thread_pointer() == self.main_thread {
             process::thread_id_by_futex().is_none_or(|id| id == self.pid)
         } else {
@@ -514,7 +495,7 @@ impl Session {
         }
     }
 
-    pub(super) fn append_boundary(
+    pub(crate) fn append_boundary(
         &mut self,
         kind: BoundaryKind,
         (suite, test): (&str, &str),
@@ -557,7 +538,7 @@ impl Session {
 
     /// A library has allocated, or will, past the agent, and may free what the agent has seen:
     /// nothing is exact from here on.
-    pub(super) fn tell_bypassing(&mut self) {
+    pub(crate) fn tell_bypassing(&mut self) {
         let Some(Bypassing { loads, path, own_name_space }) = self.bypassing.take() else { return };
         let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         let is_listed = || modules::loaded().0.iter().any(|module| name(&module.path) == name(&path));
@@ -573,7 +554,7 @@ impl Session {
         self.append(&Frame::Error(ErrorFrame { code: ErrorCode::Blind, text }));
     }
 
-    pub(super) fn cost(&mut self) -> AgentCost {
+    pub(crate) fn cost(&mut self) -> AgentCost {
         AgentCost {
             boundary_ns: self.boundary_ns,
             mapped_bytes: memgate_tracker::sys::mapped_bytes()
@@ -585,19 +566,28 @@ impl Session {
         }
     }
 
-    pub(super) fn append(&mut self, frame: &Frame) {
+    /// The number of the boundary that comes next.
+    pub fn next_boundary(&self) -> u32 {
+        self.sequence.saturating_add(1)
+    }
+
+    /// Appends a frame, which [`Self::flush`] hands to the carrier.
+    pub fn append(&mut self, frame: &Frame) {
         encode(frame, process::monotonic_ns(), &mut self.buffer);
     }
 
-    pub(super) fn flush(&mut self) {
-        self.carrier.write(&self.buffer);
-        self.buffer.clear();
+    /// Hands over what was appended.
+    pub fn flush(&mut self) {
+        if !self.buffer.is_empty() {
+            self.carrier.write(&self.buffer);
+            self.buffer.clear();
+        }
     }
 }
 
 /// What recording took since the stream began; a forked child's tracker also knows what the
 /// parent's took.
-pub(super) struct Clock {
+pub(crate) struct Clock {
     /// Ticks and nanoseconds; so is the next.
     began: (u64, u64),
     /// Both when the ticks could last be read.
@@ -618,7 +608,7 @@ impl Clock {
     }
 
     /// Compares the two clocks, as long as both can be read.
-    pub(super) fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         let ticks = ticks();
         if ticks != 0 {
             self.now = (ticks, process::monotonic_ns());
@@ -655,23 +645,15 @@ fn push<T>(to: &mut Vec<T>, item: T) -> bool {
     enough
 }
 
-pub(crate) fn counters() -> Counters {
-    let t = TRACKER.totals();
-    Counters {
-        allocations: t.allocations,
-        frees: t.frees,
-        allocated_bytes: t.allocated_bytes,
-        freed_bytes: t.freed_bytes,
-        unknown_frees: t.unknown_frees,
-        dropped_frames: 0,
-    }
-}
-
-pub(super) fn executable() -> String {
+/// Path of the executable of this process.
+#[must_use]
+pub fn executable() -> String {
     std::fs::read_link("/proc/self/exe").map(|p| p.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-pub(super) fn arguments() -> Vec<String> {
+/// Its arguments.
+#[must_use]
+pub fn arguments() -> Vec<String> {
     let text = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let text = text.strip_suffix(b"\0").unwrap_or(&text);
     text.split(|&b| b == 0).map(|a| String::from_utf8_lossy(a).into_owned()).collect()

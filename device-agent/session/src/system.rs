@@ -12,7 +12,7 @@ const MOST_ENTRIES: usize = 4096;
 
 /// A sample for this boundary; `closely`: with figures for which the kernel walks all page tables;
 /// `own`: a thread of ours.
-pub(super) fn sample(boundary: u32, closely: bool, own: u32) -> OsSample {
+pub(crate) fn sample(boundary: u32, closely: bool, own: u32) -> OsSample {
     let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
     let status = read("status");
     let shared = if closely { read("smaps_rollup") } else { String::new() };

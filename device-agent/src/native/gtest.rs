@@ -6,7 +6,7 @@
 //! slot numbers differ between versions) lead here, all others do nothing; an object with that
 //! vtable is appended. Such a listener is the last to hear of a start and the first to hear of an
 //! end, but for those that `main` appends. Set-up and tear-down of suites and environments lie
-//! between callbacks: `session::setups` knows where.
+//! between callbacks: `memgate_session` knows where.
 #![expect(unsafe_code, reason = "calls C++ functions found by name and stands in for a C++ object")]
 
 use core::cell::UnsafeCell;
@@ -15,11 +15,9 @@ use std::ffi::CString;
 
 use memgate_ffi::elf::find_symbols;
 use memgate_ffi::{modules, process};
+use memgate_session::recording::TRACKER;
+use memgate_session::{self as session, Around};
 use memgate_wire::Outcome;
-
-use crate::native::hooks::TRACKER;
-use crate::session::Around;
-use crate::{entry, session};
 
 const NAMES: [&str; 26] = [
     "_ZN7testing8UnitTest11GetInstanceEv",
@@ -80,16 +78,15 @@ struct Found {
     bytes: [usize; NAMES.len()],
 }
 
-/// Is GoogleTest in this process?
-pub(crate) fn is_present(executable: &str) -> bool {
-    find(executable).address.iter().take(3).all(|&a| a != 0)
+/// Is GoogleTest in this process? `is_shared`: as a library.
+pub(crate) fn is_present(executable: &str, is_shared: bool) -> bool {
+    find(executable, is_shared).address.iter().take(3).all(|&a| a != 0)
 }
 
-fn find(executable: &str) -> Found {
+fn find(executable: &str, is_shared: bool) -> Found {
     let mut found = Found { address: [0; NAMES.len()], bytes: [0; NAMES.len()] };
     let shared = |name: &str| CString::new(name).map_or(0, |n| process::symbol(&n, false));
-    let [.., instance] = entry::weak();
-    if instance != 0 {
+    if is_shared {
         for (address, name) in found.address.iter_mut().zip(NAMES) {
             *address = shared(name);
         }
@@ -141,8 +138,8 @@ static LISTENER: Slot = Slot(UnsafeCell::new(Listener {
 ///
 /// # Errors
 /// Why that is not possible; the program then runs without test boundaries.
-pub(crate) fn install(executable: &str) -> Result<(), &'static str> {
-    let found = find(executable);
+pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static str> {
+    let found = find(executable, is_shared);
     let [instance, listeners, append, vtable, start, end, ..] = found.address;
     if instance == 0 || listeners == 0 || append == 0 {
         return Err("GoogleTest was not found in this process");

@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::socket::Socket;
+use memgate_session::carrier::Socket;
 use memgate_wire::handshake::meet;
 use memgate_wire::options::Carrier;
 

@@ -8,7 +8,8 @@ use memgate_ffi::process;
 use memgate_jvmti::Natives;
 
 use super::{AGENT, Failure, platform, session};
-use crate::jvm::outcome_of;
+use crate::agent::outcome_of;
+use crate::frames::window_ends;
 
 /// The name that the class loader finds, wherever it keeps its libraries.
 const LIBRARY: &str = "libmemgate_agent.so";
@@ -24,13 +25,13 @@ impl Natives for WithoutTools {
         session::test_begins(suite, test);
     }
     fn test_finished(&self, suite: &str, test: &str, outcome: i32) {
-        session::java_test_ends(suite, test, outcome_of(outcome), None);
+        window_ends((suite, test), outcome_of(outcome), None);
     }
     fn iteration(&self, number: u32) {
         session::iteration_begins(number);
     }
     fn window(&self, _: &mut Env<'_>, suite: &str, test: &str, outcome: i32) -> u32 {
-        session::java_test_ends(suite, test, outcome_of(outcome), None)
+        window_ends((suite, test), outcome_of(outcome), None)
     }
     fn listener(&self, _: &str, _: &str) {}
     fn run_finished(&self, _: &mut Env<'_>) {
@@ -39,7 +40,7 @@ impl Natives for WithoutTools {
 }
 
 /// The library was loaded by a class of the tests, whose loader finds the class with the natives.
-pub(crate) fn on_library(env: &mut Env<'_>) {
+pub fn on_library(env: &mut Env<'_>) {
     let Ok(hooks) = env.find_class(jni_str!("io/memgate/agent/Hooks")) else {
         // Loaded by something else than memgate's listener: it is bound when it comes.
         env.exception_clear();
@@ -101,6 +102,6 @@ fn without_tools(refused: &str) {
     let Some(options) = platform::options_of("") else { return };
     let why =
         format!("the runtime attaches no agent ({refused}): is the app debuggable? Java is not measured");
-    session::java_is_blind(options, &why);
+    session::open_late(options, Some(why.clone()));
     session::fails(&why);
 }

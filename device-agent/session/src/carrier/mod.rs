@@ -8,7 +8,8 @@ use core::time::Duration;
 use memgate_wire::handshake::{self, Answer, Words};
 use memgate_wire::spool::offset;
 
-pub(crate) use socket::Socket;
+pub use socket::Socket;
+pub use spool::Control;
 pub(crate) use spool::Spool;
 
 /// A carrier.
@@ -63,9 +64,9 @@ impl Carrier {
 }
 
 /// The place where a thread at a boundary meets the harness.
-pub(crate) enum Meeting {
+pub enum Meeting {
     /// The control page.
-    Spool(std::sync::Arc<spool::Control>),
+    Spool(std::sync::Arc<Control>),
     /// The socket's thread.
     Socket(Socket),
 }
@@ -81,7 +82,7 @@ impl Meeting {
     }
 
     /// The last order for followed Java objects; 0: none yet. A socket brings none.
-    pub(crate) fn follow_order(&self) -> u32 {
+    pub fn follow_order(&self) -> u32 {
         match self {
             Self::Spool(control) => {
                 let Ok(order) = control.load(offset::FOLLOW);
@@ -92,7 +93,7 @@ impl Meeting {
     }
 
     /// It was obeyed.
-    pub(crate) fn follow_obeyed(&self, order: u32) {
+    pub fn follow_obeyed(&self, order: u32) {
         if let Self::Spool(control) = self {
             let Ok(()) = control.store(offset::FOLLOWED, order);
             let Ok(()) = control.wake(offset::FOLLOWED);

@@ -35,7 +35,7 @@ use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Message, WebSocket};
 
 use crate::platform::may_speak;
-use crate::session;
+use crate::recording;
 
 /// More than this waiting for a reader that does not read means that recording stops.
 const MOST_QUEUED_BYTES: usize = 64 << 20;
@@ -52,7 +52,7 @@ const MESSAGES_AT_ONCE: u32 = 64;
 
 /// Handle of the guest's side.
 #[derive(Clone)]
-pub(crate) struct Socket(Arc<Shared>);
+pub struct Socket(Arc<Shared>);
 
 struct Shared {
     queue: Lock<Queue>,
@@ -79,7 +79,7 @@ struct Queue {
 
 impl Socket {
     /// Listens and starts the thread.
-    pub(crate) fn serve(kind: &CarrierKind, package: &str, token: &str) -> io::Result<Self> {
+    pub fn serve(kind: &CarrierKind, package: &str, token: &str) -> io::Result<Self> {
         if token.is_empty() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a socket needs a token"));
         }
@@ -112,7 +112,8 @@ impl Socket {
         self.0.thread.load(Ordering::Acquire)
     }
 
-    pub(crate) fn write(&self, frames: &[u8]) -> bool {
+    /// Queues the bytes of whole frames. False: there is no room, and nothing more is taken.
+    pub fn write(&self, frames: &[u8]) -> bool {
         let mut queue = self.0.queue.lock();
         if queue.closed || queue.bytes + frames.len() > MOST_QUEUED_BYTES {
             queue.closed = true;
@@ -312,7 +313,7 @@ impl Shared {
 
     fn send_counters(&self, socket: &mut WebSocket<Stream>) -> tungstenite::Result<()> {
         let dropped_frames = self.dropped.load(Ordering::Relaxed).into();
-        let frame = Frame::Counters(Counters { dropped_frames, ..session::counters() });
+        let frame = Frame::Counters(Counters { dropped_frames, ..recording::counters() });
         let mut bytes = Vec::new();
         encode(&frame, process::monotonic_ns(), &mut bytes);
         socket.send(Message::binary(bytes))

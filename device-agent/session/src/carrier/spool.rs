@@ -25,7 +25,7 @@ const LARGEST_WINDOW: usize = 16 << 20;
 const STEP: usize = 256 << 10;
 
 /// The control page.
-pub(crate) struct Control(SharedMap);
+pub struct Control(SharedMap);
 
 /// The file.
 pub(crate) struct Spool {

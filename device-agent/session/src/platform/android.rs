@@ -8,7 +8,6 @@
 use std::ffi::CString;
 
 use memgate_ffi::process;
-use memgate_tracker::cfi::FindObject;
 use memgate_wire::Runtime;
 use memgate_wire::options::{Carrier, Options, Target};
 
@@ -48,7 +47,7 @@ fn package() -> String {
 
 /// The options of a process that was started with the agent. Properties are for who has no file, so
 /// they are looked at last.
-pub(crate) fn options_at_load(has_room: impl FnOnce() -> bool) -> Option<String> {
+pub fn options_at_load(has_room: impl FnOnce() -> bool) -> Option<String> {
     // Loaded later, it is told by the entry that comes then.
     if !is_preloaded() || !has_room() || !memgate_tracker::has_thread_words() {
         return None;
@@ -57,12 +56,12 @@ pub(crate) fn options_at_load(has_room: impl FnOnce() -> bool) -> Option<String>
 }
 
 /// The options of this text. Nobody else may read the figures of an app's process.
-pub(crate) fn parse(text: &str) -> Options {
+pub fn parse(text: &str) -> Options {
     Options { os: true, ..Options::default() }.parse(text)
 }
 
 /// The options that an entry's text leads to. `None`: nobody asked for anything.
-pub(crate) fn options_of(text: &str) -> Option<Options> {
+pub fn options_of(text: &str) -> Option<Options> {
     let given = if places::is_options(text) { Some(text.to_owned()) } else { from_path(text) };
     let found = given.or_else(|| process::variable(c"MEMGATE_AGENT_OPTIONS")).or_else(from_files);
     let mut options = parse(found.as_deref().unwrap_or_default().trim_end());
@@ -86,7 +85,7 @@ fn from_files() -> Option<String> {
 }
 
 /// Fills in what the text did not say: the app's name, and what properties say.
-pub(crate) fn complete(options: &mut Options) {
+pub fn complete(options: &mut Options) {
     if options.package.is_empty() {
         options.package = package();
     }
@@ -111,7 +110,12 @@ pub(crate) fn complete(options: &mut Options) {
 }
 
 /// What `wrap.sh` set was set for the whole app.
-pub(crate) const fn leave_environment() {}
+///
+/// # Errors
+/// None.
+pub const fn leave_environment() -> Result<(), String> {
+    Ok(())
+}
 
 /// May a peer with this user id speak at all?
 pub(crate) const fn may_speak(user: u32, own: u32) -> bool {
@@ -122,18 +126,4 @@ pub(crate) const fn may_speak(user: u32, own: u32) -> bool {
 fn is_preloaded() -> bool {
     let first = process::symbol(c"malloc", false);
     process::object_of(first) == process::object_of(package as fn() -> String as usize)
-}
-
-/// bionic's loader has no lock-free lookup of unwind tables: stacks are taken by frame records
-/// here.
-pub(crate) const fn find_object() -> Option<FindObject> {
-    None
-}
-
-/// Top of the main thread's stack; 0: unknown.
-pub(crate) fn stack_end() -> usize {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let stack = maps.lines().find(|line| line.ends_with("[stack]"));
-    let end = stack.and_then(|line| line.split(['-', ' ']).nth(1));
-    end.and_then(|end| usize::from_str_radix(end, 16).ok()).unwrap_or(0)
 }

@@ -1,21 +1,16 @@
-//! What differs between the platforms: where options come from, what the process is called, where
-//! stacks begin.
+//! What differs between the platforms: where options come from, and what the process is called.
 
 #[cfg(target_os = "android")]
 mod android;
 #[cfg(not(target_os = "android"))]
 mod linux;
-// Pure, so that its tests run everywhere: see `tests/options.rs`.
-#[cfg(target_os = "android")]
+#[cfg(any(target_os = "android", test))]
 mod places;
 
 #[cfg(target_os = "android")]
-pub(crate) use android::{
-    ABI, RUNTIME_OF_JAVA, complete, find_object, leave_environment, may_speak, options_at_load, options_of,
-    parse, stack_end,
-};
+use android as here;
 #[cfg(not(target_os = "android"))]
-pub(crate) use linux::{
-    ABI, RUNTIME_OF_JAVA, complete, find_object, leave_environment, may_speak, options_at_load, options_of,
-    parse, stack_end,
-};
+use linux as here;
+
+pub(crate) use here::{ABI, RUNTIME_OF_JAVA, may_speak};
+pub use here::{complete, leave_environment, options_at_load, options_of, parse};
