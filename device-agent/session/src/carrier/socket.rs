@@ -28,7 +28,7 @@ use memgate_tracker::thread::Inside;
 use memgate_wire::handshake::{self, Waiting, Words};
 use memgate_wire::options::{Carrier as CarrierKind, app_socket};
 use memgate_wire::spool::offset;
-use memgate_wire::{Counters, Decoded, Frame, WEBSOCKET_PROTOCOL, decode, encode};
+use memgate_wire::{Counters, Frame, WEBSOCKET_PROTOCOL, decode_order, encode};
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tungstenite::http::{HeaderValue, StatusCode};
 use tungstenite::protocol::WebSocketConfig;
@@ -115,7 +115,7 @@ impl Socket {
     /// Queues the bytes of whole frames. False: there is no room, and nothing more is taken.
     pub fn write(&self, frames: &[u8]) -> bool {
         let mut queue = self.0.queue.lock();
-        if queue.closed || queue.bytes + frames.len() > MOST_QUEUED_BYTES {
+        if queue.closed || queue.bytes.saturating_add(frames.len()) > MOST_QUEUED_BYTES {
             queue.closed = true;
             return false;
         }
@@ -125,7 +125,7 @@ impl Socket {
             return false;
         }
         message.extend_from_slice(frames);
-        queue.bytes += frames.len();
+        queue.bytes = queue.bytes.saturating_add(frames.len());
         queue.messages.push_back(message);
         drop(queue);
         self.0.ring();
@@ -138,13 +138,13 @@ impl Socket {
         self.0.queue.lock().closed = true;
         self.0.ring();
         let limit = u64::try_from(limit.min(DRAIN_LIMIT).as_nanos()).unwrap_or(0);
-        let end = process::monotonic_ns() + limit;
+        let end = process::monotonic_ns().saturating_add(limit);
         while self.0.connected.load(Ordering::Acquire) != 0 && self.0.drained.load(Ordering::Acquire) == 0 {
             let now = process::monotonic_ns();
             if now >= end {
                 return;
             }
-            futex_wait(&self.0.drained, 0, Some(Duration::from_nanos(end - now)));
+            futex_wait(&self.0.drained, 0, Some(Duration::from_nanos(end.saturating_sub(now))));
         }
     }
 }
@@ -245,7 +245,7 @@ impl Shared {
                 let (message, closed) = {
                     let mut queue = self.queue.lock();
                     let message = queue.messages.pop_front();
-                    queue.bytes -= message.as_ref().map_or(0, Vec::len);
+                    queue.bytes = queue.bytes.saturating_sub(message.as_ref().map_or(0, Vec::len));
                     (message, queue.closed)
                 };
                 match message {
@@ -320,14 +320,14 @@ impl Shared {
     }
 
     fn obey(&self, bytes: &[u8]) {
-        if let Ok(Decoded::Frame { frame: Frame::Order(order), .. }) = decode(bytes, 0) {
+        if let Some(order) = decode_order(bytes) {
             let Ok(()) = handshake::acknowledge(self, order.boundary, order.bits);
         }
     }
 }
 
 fn shake_hands(mut stream: Stream, token: &str) -> Option<WebSocket<Stream>> {
-    stream.until_ns = process::monotonic_ns() + u64::try_from(HANDSHAKE_LIMIT.as_nanos()).ok()?;
+    stream.until_ns = process::monotonic_ns().saturating_add(u64::try_from(HANDSHAKE_LIMIT.as_nanos()).ok()?);
     #[expect(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
     let check = |request: &Request, mut response: Response| -> Result<Response, ErrorResponse> {
         let refuse = |status: StatusCode| {
