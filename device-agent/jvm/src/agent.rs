@@ -33,7 +33,7 @@ const HALTED: &str = "the virtual machine was halted, without its shutdown hooks
 const HEAP: u32 = 2;
 
 pub(crate) struct Agent {
-    pub(crate) jvmti: Jvmti,
+    pub(crate) jvmti: Jvmti<'static>,
     /// Android's runtime, not HotSpot.
     pub(crate) is_art: bool,
     pub(crate) options: Options,

@@ -21,13 +21,13 @@ const LOCAL_REFERENCES: usize = 1 << 16;
 
 /// The runtime, as far as it answers.
 pub(crate) struct Art {
-    jvmti: Jvmti,
+    jvmti: Jvmti<'static>,
     heap: ArtHeap,
 }
 
 impl Art {
     /// `None`: it gives no environment for it, or refuses tags.
-    pub(crate) fn of(env: &Env<'_>, jvmti: Jvmti) -> Option<Self> {
+    pub(crate) fn of(env: &Env<'_>, jvmti: Jvmti<'static>) -> Option<Self> {
         Some(Self { jvmti, heap: ArtHeap::of(env)? })
     }
 

@@ -26,7 +26,7 @@ impl<'a, 'l> Chosen<'a, 'l> {
 
     /// Shows every object of theirs: number of its class, and its tag, which may be set. What is
     /// not shown because the virtual machine refuses is missing in the answer.
-    pub(super) fn visit(&self, jvmti: Jvmti, visit: &mut dyn FnMut(i64, &mut i64)) {
+    pub(super) fn visit(&self, jvmti: Jvmti<'_>, visit: &mut dyn FnMut(i64, &mut i64)) {
         let is_chosen = |class: i64| {
             usize::try_from(class).ok().and_then(|class| self.is_chosen.get(class)).copied().unwrap_or(false)
         };

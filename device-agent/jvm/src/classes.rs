@@ -45,7 +45,7 @@ impl SampledClasses {
 
     /// The number of a class; `None`: there are too many, or it is the class of classes, whose tags
     /// are these numbers.
-    pub(crate) fn number(&self, jvmti: Jvmti, class: &JObject<'_>) -> Option<ClassNumber> {
+    pub(crate) fn number(&self, jvmti: Jvmti<'_>, class: &JObject<'_>) -> Option<ClassNumber> {
         let tag = jvmti.tag(class).unwrap_or(0);
         if let Some(number) = u16::try_from(tag).ok().filter(|&number| number != 0) {
             return Some(ClassNumber(number));
@@ -65,7 +65,7 @@ impl SampledClasses {
         if let Some(&number) = names.numbers.get(name) {
             return Some(ClassNumber(number));
         }
-        let number = u16::try_from(names.all.len() + 1).ok()?;
+        let number = u16::try_from(names.all.len().saturating_add(1)).ok()?;
         names.numbers.insert(name.to_owned(), number);
         names.all.push(name.to_owned());
         drop(names);

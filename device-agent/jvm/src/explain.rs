@@ -37,7 +37,7 @@ pub(crate) struct Found {
 /// Tags of this environment are numbers of classes, threads and objects on the ways.
 pub(super) fn explain(
     env: &mut Env<'_>,
-    jvmti: Jvmti,
+    jvmti: Jvmti<'_>,
     wanted: &[String],
     survivors: &Survivors<'_>,
     live: &[Live],
@@ -55,7 +55,7 @@ pub(super) fn explain(
 }
 
 /// Numbers the threads; returns their names.
-fn mark_threads(env: &mut Env<'_>, jvmti: Jvmti, ways: &mut Ways) -> Vec<String> {
+fn mark_threads(env: &mut Env<'_>, jvmti: Jvmti<'_>, ways: &mut Ways) -> Vec<String> {
     let names = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<_, jni::errors::Error> {
         let threads: Vec<JObject<'_>> = jvmti.threads(env).unwrap_or_default();
         ways.mark_threads(jvmti, &threads);
@@ -76,7 +76,7 @@ struct Answer<'a, 'l> {
 impl Answer<'_, '_> {
     fn found(&mut self, env: &mut Env<'_>, class: &str, instances: u64) -> Found {
         let mut paths: Vec<HolderPath> = Vec::new();
-        let mut open = 0;
+        let mut open = 0_u64;
         let mut too_long = None;
         for i in 0..self.ways.instances.len() {
             let Some(&instance) = self.ways.instances.get(i) else { break };
@@ -90,12 +90,12 @@ impl Answer<'_, '_> {
                     continue;
                 }
                 Err(Lost::NoRoot) => {
-                    open += 1;
+                    open = open.saturating_add(1);
                     continue;
                 }
             };
             match paths.iter_mut().find(|path| path.links == links) {
-                Some(path) => path.instances += 1,
+                Some(path) => path.instances = path.instances.saturating_add(1),
                 None => paths.push(HolderPath { instances: 1, links }),
             }
         }

@@ -96,12 +96,12 @@ impl HeapWatch {
     pub(crate) fn is_above(&self, used: u64) -> bool {
         let max = self.max.load(Ordering::Relaxed);
         let untold = !self.told.load(Ordering::Relaxed);
-        self.limit.is_some_and(|limit| untold && used > max / 100 * limit)
+        self.limit.is_some_and(|limit| untold && used > (max / 100).saturating_mul(limit))
     }
 
     /// Collects, so that garbage does not count, where that is affordable. Used bytes of the heap
     /// then.
-    pub(crate) fn collected(&self, env: &mut Env<'_>, jvmti: Jvmti) -> Option<u64> {
+    pub(crate) fn collected(&self, env: &mut Env<'_>, jvmti: Jvmti<'_>) -> Option<u64> {
         let began_ns = process::monotonic_ns();
         let until_ns = self.rests_until_ns.load(Ordering::Relaxed);
         let swap =

@@ -63,13 +63,13 @@ impl Hunt {
     /// Marks the instances that have no mark; returns how many. What cannot be marked counts as
     /// new, and its holders are told too.
     fn mark(&self, env: &mut Env<'_>, mark: i64) -> u64 {
-        let mut marked = 0;
-        with_classes(env, *self.jvmti, |_, classes| {
-            Chosen::new(classes, &self.wanted).visit(*self.jvmti, &mut |_, tag| {
+        let mut marked = 0_u64;
+        with_classes(env, self.jvmti.get(), |_, classes| {
+            Chosen::new(classes, &self.wanted).visit(self.jvmti.get(), &mut |_, tag| {
                 // A class keeps its number.
                 if *tag == 0 {
                     *tag = mark;
-                    marked += 1;
+                    marked = marked.saturating_add(1);
                 }
             });
         });
@@ -85,7 +85,8 @@ impl Hunt {
     pub(crate) fn end(self, env: &mut Env<'_>, live: &[Live]) -> Vec<Found> {
         let few = self.born.filter(|born| *born <= MAX_REFERENCES);
         // Of what is looked at, some survived and some are new.
-        let room = few.unwrap_or(0) + 2 * MAX_INSTANCES * self.wanted.len() as u64 + 16;
+        let looked_at = (self.wanted.len() as u64).saturating_mul(2 * MAX_INSTANCES);
+        let room = few.unwrap_or(0).saturating_add(looked_at).saturating_add(16);
         let room = usize::try_from(room).unwrap_or(0);
         let found = env.with_local_frame(room, |env| -> Result<_, jni::errors::Error> {
             let asked = few.and_then(|_| self.survivors(env).ok());
@@ -98,7 +99,7 @@ impl Hunt {
             let Self { jvmti, wanted, .. } = self;
             drop(jvmti);
             let Some(jvmti) = environment(env) else { return Ok(Vec::new()) };
-            Ok(explain(env, *jvmti, &wanted, &survivors, live))
+            Ok(explain(env, jvmti.get(), &wanted, &survivors, live))
         });
         found.unwrap_or_default()
     }
@@ -109,7 +110,7 @@ impl Hunt {
         let Survivors { instances, counts } = &mut survivors;
         self.ask(env, &[BORN], |name, _, object| {
             let count = counts.entry(name.to_owned()).or_insert(0);
-            *count += 1;
+            *count = (*count).saturating_add(1);
             if *count <= MAX_INSTANCES {
                 instances.push(object);
             }
@@ -119,7 +120,7 @@ impl Hunt {
 
     /// Looks at all instances of these classes, for what was born and survived, or is new.
     fn look_at<'l>(&self, env: &mut Env<'l>, names: &[String], survivors: &mut Survivors<'l>) {
-        let jvmti = *self.jvmti;
+        let jvmti = self.jvmti.get();
         // By name: several classes may have one.
         let mut counts = vec![[0_u64; 2]; names.len()];
         with_classes(env, jvmti, |_, classes| {
@@ -135,7 +136,7 @@ impl Hunt {
                 let place = class.and_then(|class| *places.get(class)?);
                 let counts = place.and_then(|place| counts.get_mut(place));
                 let Some(count) = counts.and_then(|counts| counts.get_mut(kind)) else { return };
-                *count += 1;
+                *count = (*count).saturating_add(1);
                 if *count <= MAX_INSTANCES {
                     *tag = mark;
                 }
@@ -167,10 +168,10 @@ impl Hunt {
         mut take: impl FnMut(&str, i64, JObject<'l>),
     ) -> Result<(), Error> {
         let mut names: BTreeMap<i64, String> = BTreeMap::new();
-        for (object, mark) in self.jvmti.objects_with_tags(env, marks)? {
+        for (object, mark) in self.jvmti.get().objects_with_tags(env, marks)? {
             let Ok(class) = env.get_object_class(&object) else { continue };
-            let number = self.jvmti.tag(&class).unwrap_or(0);
-            let name = names.entry(number).or_insert_with(|| name_of(*self.jvmti, &class));
+            let number = self.jvmti.get().tag(&class).unwrap_or(0);
+            let name = names.entry(number).or_insert_with(|| name_of(self.jvmti.get(), &class));
             env.delete_local_ref(class);
             take(name, mark, object);
         }
@@ -182,6 +183,6 @@ fn environment(env: &Env<'_>) -> Option<OwnJvmti> {
     let jvmti = OwnJvmti::new(env)?;
     // Where tags are refused no way is found, without the others frames have no lines.
     let wanted = [raw::CAN_TAG_OBJECTS, raw::CAN_GET_SOURCE_FILE_NAME, raw::CAN_GET_LINE_NUMBERS];
-    let _refused = jvmti.add_capabilities(&wanted);
+    let _refused = jvmti.get().add_capabilities(&wanted);
     Some(jvmti)
 }

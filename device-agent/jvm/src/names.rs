@@ -26,14 +26,14 @@ pub(super) struct Known {
 /// Runs `work` with every loaded class, numbered from 1 by its tag.
 pub(super) fn with_classes<R: Default>(
     env: &mut Env<'_>,
-    jvmti: Jvmti,
+    jvmti: Jvmti<'_>,
     work: impl FnOnce(&mut Env<'_>, &[(Known, JClass<'_>)]) -> R,
 ) -> R {
     let done = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<R, jni::errors::Error> {
         let reference = env.find_class(jni::jni_str!("java/lang/ref/Reference"))?;
         let loaded = jvmti.loaded_classes(env).unwrap_or_default();
         for (number, class) in loaded.iter().enumerate() {
-            let _unnumbered = jvmti.set_tag(class, i64::try_from(number).unwrap_or(0) + 1);
+            let _unnumbered = jvmti.set_tag(class, i64::try_from(number).unwrap_or(0).saturating_add(1));
         }
         let mut classes = Vec::new();
         for class in loaded {
@@ -53,7 +53,7 @@ pub(super) fn with_classes<R: Default>(
 
 /// The name of a class as the source has it. A hidden class (`Lcom/example/Loader$$Lambda.0x12;`)
 /// is named as in class histograms.
-pub(super) fn name_of(jvmti: Jvmti, class: &JObject<'_>) -> String {
+pub(super) fn name_of(jvmti: Jvmti<'_>, class: &JObject<'_>) -> String {
     class_of(&jvmti.class_signature(class).unwrap_or_default())
 }
 
@@ -72,7 +72,7 @@ pub(super) fn known<'a>(classes: &'a [(Known, JClass<'_>)], number: i64) -> Opti
 
 /// Names of classes and fields.
 pub(super) struct Names<'a, 'l> {
-    pub(super) jvmti: Jvmti,
+    pub(super) jvmti: Jvmti<'a>,
     pub(super) classes: &'a [(Known, JClass<'l>)],
     pub(super) fields: BTreeMap<i64, Vec<(String, String)>>,
 }
@@ -131,7 +131,7 @@ impl Names<'_, '_> {
 /// The fields of a class, `(class that declares it, name)`, in the order in which references number
 /// them (JVMTI, `jvmtiHeapReferenceInfoField`): those of all interfaces, then of the superclasses
 /// from `Object` down, then its own.
-fn fields_of(env: &mut Env<'_>, jvmti: Jvmti, class: &JClass<'_>) -> Vec<(String, String)> {
+fn fields_of(env: &mut Env<'_>, jvmti: Jvmti<'_>, class: &JClass<'_>) -> Vec<(String, String)> {
     let fields = env.with_local_frame(256, |env| -> Result<_, jni::errors::Error> {
         let mut chain = Vec::new();
         let mut at = Some(env.new_local_ref(class)?);
@@ -158,7 +158,7 @@ fn fields_of(env: &mut Env<'_>, jvmti: Jvmti, class: &JClass<'_>) -> Vec<(String
 /// Fields of the interfaces of a class, each interface (by its tag) once.
 fn count_interface_fields(
     env: &mut Env<'_>,
-    jvmti: Jvmti,
+    jvmti: Jvmti<'_>,
     class: &JObject<'_>,
     seen: &mut BTreeMap<i64, usize>,
 ) {

@@ -47,7 +47,7 @@ const HOOKS_SIGNATURE: &str = "Lio/memgate/agent/Hooks;";
 const LOCAL_REFERENCES: usize = 1 << 16;
 /// `Agent_OnLoad`: `text` names the options file. What goes wrong here goes unnoticed by the guest:
 /// the harness misses the hello.
-pub fn on_load(jvmti: Jvmti, text: &str) {
+pub fn on_load(jvmti: Jvmti<'static>, text: &str) {
     let command = target::command(jvmti);
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     // Whoever says `target=all` means this one, whatever it runs.
@@ -79,7 +79,7 @@ pub fn is_awake() -> bool {
 }
 
 /// `Agent_OnAttach`: as [`on_load`], but somebody chose this virtual machine, and it runs already.
-pub fn on_attach(env: &mut Env<'_>, jvmti: Jvmti, text: &str) {
+pub fn on_attach(env: &mut Env<'_>, jvmti: Jvmti<'static>, text: &str) {
     let Some(options) = platform::options_of(text).filter(|_| jvmti.is_live()) else { return };
     let Some(agent) = wake(jvmti, options, target::command(jvmti)) else { return };
     if !agent.is_art {
@@ -95,7 +95,7 @@ pub fn on_attach(env: &mut Env<'_>, jvmti: Jvmti, text: &str) {
 
 /// Puts the jars in place; without a folder of jars their classes come with the tests. `None`: they
 /// are not, or somebody was faster.
-fn wake(jvmti: Jvmti, options: Options, command: String) -> Option<&'static Agent> {
+fn wake(jvmti: Jvmti<'static>, options: Options, command: String) -> Option<&'static Agent> {
     let jar = |name: &str| CString::new(format!("{}/{name}", options.jars)).unwrap_or_default();
     let (hooks, listener) = (jar("memgate-agent-java.jar"), jar("memgate-junit-platform.jar"));
     let in_place =

@@ -16,7 +16,7 @@ const WORKERS: [(&str, &str); 7] = [
 ];
 
 /// What the command line says.
-pub(crate) fn command(jvmti: Jvmti) -> String {
+pub(crate) fn command(jvmti: Jvmti<'_>) -> String {
     jvmti.system_property(c"sun.java.command").unwrap_or_default()
 }
 

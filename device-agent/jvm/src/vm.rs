@@ -22,7 +22,7 @@ const MOST_STEPS: u32 = 10_000;
 
 /// The virtual machine, as far as it answers.
 pub(crate) struct Vm {
-    jvmti: Jvmti,
+    jvmti: Jvmti<'static>,
     diagnostics: Global<JObject<'static>>,
     /// `sun.management.VMManagementImpl` and `ThreadImpl`: the module may be left out of a small
     /// runtime image.
@@ -37,7 +37,7 @@ pub(crate) struct Vm {
 
 impl Vm {
     /// Makes the objects that are asked. The virtual machine is initialised.
-    pub(crate) fn new(env: &mut Env<'_>, jvmti: Jvmti, version: u32) -> Result<Self, Failure> {
+    pub(crate) fn new(env: &mut Env<'_>, jvmti: Jvmti<'static>, version: u32) -> Result<Self, Failure> {
         // Their initialisers load the libraries of the native methods that are called here.
         env.find_class(jni_str!("com/sun/management/internal/PlatformMBeanProviderImpl"))?;
         let loaded = env.find_class(jni_str!("java/lang/management/ManagementFactory"));
@@ -319,7 +319,7 @@ fn parse_histogram(text: &str) -> Vec<Live> {
 /// A class as the source names it: `[Ljava.lang.String;` is `java.lang.String[]`.
 pub(crate) fn class_name(internal: &str) -> String {
     let element = internal.trim_start_matches('[');
-    let dimensions = internal.len() - element.len();
+    let dimensions = internal.len().saturating_sub(element.len());
     if dimensions == 0 {
         return internal.to_owned();
     }
