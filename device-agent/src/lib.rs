@@ -21,6 +21,7 @@
 //! No thread and no open descriptor in a process that did not ask for a socket; no write outside
 //! start, boundaries and end; all memory from own mappings; whatever goes wrong, the guest goes on
 //! and the stream says what was lost.
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing)]
 #![cfg(any(
     all(target_os = "linux", target_arch = "x86_64"),

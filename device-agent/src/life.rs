@@ -60,7 +60,8 @@ pub(crate) fn load() {
     }
     if session::register() {
         // Early for a low number: glibc allocates in every thread for keys beyond the 32nd.
-        THREAD_KEY.store(ThreadKey::new(thread_ends).map_or(0, |key| key.0 + 1), Ordering::Relaxed);
+        THREAD_KEY
+            .store(ThreadKey::new(thread_ends).map_or(0, |key| key.0.wrapping_add(1)), Ordering::Relaxed);
         *PENDING.lock() = Some((options, process::thread_cpu_ns().saturating_sub(began_ns)));
     }
 }
@@ -190,7 +191,7 @@ fn thread_starts() {
 extern "C" fn thread_ends(round: *mut c_void) {
     let round = round.addr();
     match thread_key() {
-        Some(key) if round < 2 => key.set(round + 1),
+        Some(key) if round < 2 => key.set(round.wrapping_add(1)),
         _ => TRACKER.thread_ends(),
     }
 }

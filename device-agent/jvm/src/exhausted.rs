@@ -7,6 +7,7 @@
 //! its own looks ([`look_beside`]), and the one that allocates goes on.
 
 use jni::Env;
+use memgate_ffi::heap;
 use memgate_jvmti::{HeapFilter, OwnJvmti, Visit, raw};
 use memgate_wire::Frame;
 use memgate_wire::java::{ClassCount, JavaExhausted, JavaSite};
@@ -18,6 +19,8 @@ use super::names::name_of;
 use super::sites::{Alive, Sites};
 use super::vm;
 
+/// Room in the agent's heap for what is told: names, stacks, and their frames.
+const ROOM: usize = 256 << 10;
 /// Classes and sites that are told.
 const MOST: usize = 10;
 /// Processor time of the walk.
@@ -71,6 +74,7 @@ impl Exhausted {
         sites: Option<&Sites>,
         closely: bool,
     ) -> Self {
+        let closely = closely && heap::HEAP.has_room(ROOM);
         Self {
             what: what.to_owned(),
             flags,
@@ -82,9 +86,12 @@ impl Exhausted {
         }
     }
 
-    /// Writes it into the stream.
+    /// Writes it into the stream, if there is memory for that: what asks for it in vain ends the
+    /// guest.
     pub(crate) fn tell(&self) {
-        frames::write(|frames| self.append_to(frames));
+        if heap::HEAP.has_room(ROOM) {
+            frames::write(|frames| self.append_to(frames));
+        }
     }
 
     fn append_to(&self, frames: &mut Frames<'_>) {
@@ -116,7 +123,8 @@ impl Exhausted {
 
 /// The classes with most bytes; `None`: they could not be counted in time.
 fn largest(env: &mut Env<'_>) -> Option<Vec<Live>> {
-    let jvmti = OwnJvmti::new(env)?;
+    let own = OwnJvmti::new(env)?;
+    let jvmti = own.get();
     jvmti.add_capabilities(&[raw::CAN_TAG_OBJECTS]).ok()?;
     let mut limit = Limit::of(MAX_CPU_NS);
     let counted = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<_, jni::errors::Error> {
@@ -125,11 +133,17 @@ fn largest(env: &mut Env<'_>) -> Option<Vec<Live>> {
             // What has no number is not counted.
             let _left_out = jvmti.set_tag(class, number);
         }
-        let mut counts = vec![(0_u64, 0_u64); classes.len()];
+        let mut counts: Vec<(usize, u64, u64)> = Vec::new();
+        if counts.try_reserve_exact(classes.len()).is_err() {
+            return Ok(None);
+        }
+        counts.extend((0..classes.len()).map(|class| (class, 0, 0)));
         let mut late = false;
         let walked = jvmti.iterate(HeapFilter::ClassUntagged, None, &mut |class, bytes, _| {
-            if let Some(count) = usize::try_from(class - 1).ok().and_then(|at| counts.get_mut(at)) {
-                *count = (count.0 + 1, count.1 + bytes);
+            let place = usize::try_from(class.saturating_sub(1)).ok();
+            if let Some((_, instances, sum)) = place.and_then(|place| counts.get_mut(place)) {
+                *instances = instances.saturating_add(1);
+                *sum = sum.saturating_add(bytes);
             }
             late = limit.is_late();
             if late { Visit::Abort } else { Visit::Beside }
@@ -137,14 +151,11 @@ fn largest(env: &mut Env<'_>) -> Option<Vec<Live>> {
         if walked.is_err() || late {
             return Ok(None);
         }
-        let mut order: Vec<usize> = (0..counts.len()).collect();
-        let bytes = |at: usize| counts.get(at).map_or(0, |count| count.1);
-        order.sort_by_key(|&at| core::cmp::Reverse(bytes(at)));
-        let live = |&at: &usize| {
-            let &(instances, bytes) = counts.get(at)?;
-            Some(Live { class: name_of(*jvmti, classes.get(at)?), instances, bytes })
+        counts.sort_unstable_by_key(|&(class, _, bytes)| (core::cmp::Reverse(bytes), class));
+        let live = |&(class, instances, bytes): &(usize, u64, u64)| {
+            Some(Live { class: name_of(jvmti, classes.get(class)?), instances, bytes })
         };
-        Ok(Some(order.iter().take(MOST).filter_map(live).collect()))
+        Ok(Some(counts.iter().take(MOST).filter_map(live).collect()))
     });
     counted.ok().flatten()
 }

@@ -134,7 +134,7 @@ impl Follow {
     pub(crate) fn born(
         &self,
         env: &Env<'_>,
-        (sites, jvmti): (&Sites, Jvmti),
+        (sites, jvmti): (&Sites, Jvmti<'_>),
         object: &JObject<'_>,
         class: ClassNumber,
         bytes: u64,
@@ -144,13 +144,13 @@ impl Follow {
         {
             return;
         }
-        let number = self.taken.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.taken.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if number > self.options.at_most {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let node = sites.own_stack(env);
-        let tag = FOLLOWED + number.cast_signed();
+        let tag = FOLLOWED.saturating_add(number.cast_signed());
         // Of an object without its number nobody would hear again.
         if jvmti.set_tag(object, tag).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -163,7 +163,7 @@ impl Follow {
 
     /// An object is gone. Neither JNI nor JVMTI here.
     pub(crate) fn freed(&self, tag: i64, sites: &Sites) {
-        if let Ok(number) = u64::try_from(tag - FOLLOWED) {
+        if let Ok(number) = u64::try_from(tag.saturating_sub(FOLLOWED)) {
             self.put([number << 1 | 1, 0, 0, process::monotonic_ns()], sites);
             // Counted when it is in the queue, or lost.
             self.gone.fetch_add(1, Ordering::SeqCst);
@@ -238,7 +238,7 @@ impl Follow {
                     None => break,
                 }
             }
-            let events = frame.born.len() + frame.freed.len();
+            let events = frame.born.len().saturating_add(frame.freed.len());
             let told_lost = told.lost.replace(frame.lost) == Some(frame.lost);
             if events == 0 && told_lost {
                 return;
@@ -266,12 +266,12 @@ impl Follow {
     /// Not by switching the event off and on, which would have it tell them at once: in HotSpot (17
     /// and 25) its own thread that tells of ends waits then for ours without stopping for a
     /// safepoint, ours stops for one, and nothing ever moves again.
-    pub(crate) fn catch_up(&self, jvmti: Jvmti, sites: &Sites) {
+    pub(crate) fn catch_up(&self, jvmti: Jvmti<'_>, sites: &Sites) {
         let (tagged, newest) = (self.tagged.load(Ordering::Acquire), self.taken.load(Ordering::Acquire));
-        let mut alive = 0;
+        let mut alive = 0_u64;
         let walked = jvmti.iterate(HeapFilter::Untagged, None, &mut |_, _, tag| {
-            let number = u64::try_from(*tag - FOLLOWED).unwrap_or(0);
-            alive += u64::from((1..=newest).contains(&number));
+            let number = u64::try_from((*tag).saturating_sub(FOLLOWED)).unwrap_or(0);
+            alive = alive.saturating_add(u64::from((1..=newest).contains(&number)));
             Visit::Beside
         });
         if walked.is_err() || !self.are_gone(tagged.saturating_sub(alive)) {
@@ -282,7 +282,8 @@ impl Follow {
 
     /// Waits until so many objects are gone.
     fn are_gone(&self, expected: u64) -> bool {
-        let until_ns = process::monotonic_ns() + u64::try_from(LATEST.as_nanos()).unwrap_or(u64::MAX);
+        let until_ns =
+            process::monotonic_ns().saturating_add(u64::try_from(LATEST.as_nanos()).unwrap_or(u64::MAX));
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let all = loop {
             let seen = self.ends.load(Ordering::SeqCst);

@@ -134,8 +134,9 @@ impl Graph {
             }
             _ if self.roots.len() == self.roots.capacity() => return,
             _ => {
+                let place = number(self.roots.len());
                 self.roots.push(edge);
-                (ROOT + number(self.roots.len() - 1), 0)
+                (ROOT.wrapping_add(place), 0)
             }
         };
         let class = u32::try_from(edge.class).unwrap_or(0);
@@ -222,23 +223,23 @@ struct Outgoing {
 
 impl Outgoing {
     fn of(graph: &Graph) -> Option<Self> {
-        let mut begins = filled(0_u32, graph.nodes.len() + 1)?;
+        let mut begins = filled(0_u32, graph.nodes.len().wrapping_add(1))?;
         for edge in &graph.edges {
             // A root's is behind all.
             if let Some(count) = begins.get_mut(edge.from as usize) {
-                *count += 1;
+                *count = (*count).wrapping_add(1);
             }
         }
         // Where they end, which becomes where they begin as they are put in from behind.
-        let mut sum = 0;
+        let mut sum = 0_u32;
         for begin in &mut begins {
-            sum += *begin;
+            sum = sum.wrapping_add(*begin);
             *begin = sum;
         }
         let mut edges = filled(0, sum as usize)?;
         for (i, edge) in graph.edges.iter().enumerate().rev() {
             if let Some(begin) = begins.get_mut(edge.from as usize).filter(|begin| **begin > 0) {
-                *begin -= 1;
+                *begin = (*begin).wrapping_sub(1);
                 if let Some(place) = edges.get_mut(*begin as usize) {
                     *place = number(i);
                 }
@@ -249,7 +250,7 @@ impl Outgoing {
 
     fn from(&self, node: u32) -> &[u32] {
         let at = |node: u32| self.begins.get(node as usize).map(|begin| *begin as usize);
-        match (at(node), at(node + 1)) {
+        match (at(node), at(node.wrapping_add(1))) {
             (Some(begin), Some(end)) => self.edges.get(begin..end).unwrap_or_default(),
             _ => &[],
         }

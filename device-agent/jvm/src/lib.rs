@@ -13,6 +13,7 @@
 //!
 //! What was measured becomes frames here; the session (`memgate_session`) puts them into the stream
 //! and knows nothing of Java.
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects))]
 #![forbid(unsafe_code)]
 #![deny(clippy::indexing_slicing)]
 #![cfg(any(

@@ -28,7 +28,7 @@ impl Limit {
 
     /// To be asked at every object: is it over? The clocks are looked at now and then.
     pub(super) fn is_late(&mut self) -> bool {
-        self.to_look -= 1;
+        self.to_look = self.to_look.wrapping_sub(1);
         if self.to_look > 0 {
             return false;
         }

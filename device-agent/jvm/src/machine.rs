@@ -16,7 +16,6 @@ pub(crate) struct Live {
 }
 
 /// Why an answer is missing.
-#[derive(Debug)]
 pub(crate) enum Failure {
     /// A call into Java failed.
     Java(jni::errors::Error),

@@ -47,12 +47,17 @@ impl Ring {
                 number = self.tail.load(Ordering::Relaxed);
                 continue;
             }
-            match self.tail.compare_exchange_weak(number, number + 1, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.tail.compare_exchange_weak(
+                number,
+                number.wrapping_add(1),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => {
                     for (word, value) in place.words.iter().zip(event) {
                         word.store(value, Ordering::Relaxed);
                     }
-                    place.turn.store(number + 1, Ordering::Release);
+                    place.turn.store(number.wrapping_add(1), Ordering::Release);
                     return Some(number);
                 }
                 Err(now) => number = now,
@@ -64,15 +69,15 @@ impl Ring {
     pub(crate) fn pop(&self) -> Option<[u64; WORDS]> {
         let number = self.head.load(Ordering::Relaxed);
         let place = self.place(number)?;
-        if place.turn.load(Ordering::Acquire) != number + 1 {
+        if place.turn.load(Ordering::Acquire) != number.wrapping_add(1) {
             return None;
         }
         let mut event = [0; WORDS];
         for (value, word) in event.iter_mut().zip(&place.words) {
             *value = word.load(Ordering::Relaxed);
         }
-        place.turn.store(number + PLACES as u64, Ordering::Release);
-        self.head.store(number + 1, Ordering::Relaxed);
+        place.turn.store(number.wrapping_add(PLACES as u64), Ordering::Release);
+        self.head.store(number.wrapping_add(1), Ordering::Relaxed);
         Some(event)
     }
 }

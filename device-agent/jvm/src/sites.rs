@@ -47,7 +47,7 @@ const UNKNOWN: u64 = u64::MAX;
 
 /// Sampling as it was asked for.
 pub(crate) struct Sites {
-    jvmti: Jvmti,
+    jvmti: Jvmti<'static>,
     pub(crate) stacks: Stacks,
     pub(crate) classes: SampledClasses,
     /// Mean bytes between samples, now and as asked for.
@@ -111,7 +111,7 @@ impl Sites {
     /// else no allocation is seen before [`Self::look_closely`], and then all of them: threads that
     /// are there keep the interval they began with (JDK 17).
     pub(crate) fn new(
-        jvmti: Jvmti,
+        jvmti: Jvmti<'static>,
         event: Event,
         interval: u32,
         at_once: bool,
@@ -286,8 +286,8 @@ impl Sites {
             let best = born.entry(name.clone()).or_insert(Born::Anytime);
             *best = sample.born().max(*best);
             let (samples, bytes) = sites.entry((name.clone(), sample.born(), sample.node())).or_default();
-            *samples += 1;
-            *bytes += sample.bytes();
+            *samples = (*samples).wrapping_add(1);
+            *bytes = (*bytes).wrapping_add(sample.bytes());
         }
         let sites: Vec<Site> = sites
             .into_iter()
@@ -298,30 +298,33 @@ impl Sites {
         Alive { stacks, sites }
     }
 
-    /// The sites that hold most of the heap, most first.
+    /// The sites that hold most of the heap, most first. While memory is short: what there is no room
+    /// for is not told.
     pub(crate) fn largest(&self, most: usize) -> Alive {
-        let mut sites: BTreeMap<(ClassNumber, u32), (u64, u64)> = BTreeMap::new();
-        for sample in self.tags() {
-            let (samples, bytes) = sites.entry((sample.class(), sample.node())).or_default();
-            *samples += 1;
-            *bytes += sample.bytes();
+        let mut samples = self.tags();
+        samples.sort_unstable_by_key(|sample| (sample.class(), sample.node()));
+        let mut sums: Vec<(Sample, u64, u64)> = Vec::new();
+        for same in samples.chunk_by(|a, b| (a.class(), a.node()) == (b.class(), b.node())) {
+            let Some(&first) = same.first().filter(|_| sums.try_reserve(1).is_ok()) else { break };
+            let bytes = same.iter().fold(0_u64, |sum, sample| sum.saturating_add(sample.bytes()));
+            sums.push((first, same.len() as u64, bytes));
         }
-        let mut all: Vec<Site> = sites
-            .into_iter()
-            .filter_map(|((class, node), (samples, bytes))| {
-                Some(Site { class: self.classes.name(class)?, node, samples, bytes })
-            })
-            .collect();
-        all.sort_by_key(|site| core::cmp::Reverse(site.bytes));
-        all.truncate(most);
-        let stacks = self.stacks.untold(all.iter().map(|site| site.node));
-        Alive { stacks, sites: all }
+        sums.sort_unstable_by_key(|(site, _, bytes)| (core::cmp::Reverse(*bytes), site.class(), site.node()));
+        let site = |(site, samples, bytes): (Sample, u64, u64)| {
+            Some(Site { class: self.classes.name(site.class())?, node: site.node(), samples, bytes })
+        };
+        let sites: Vec<Site> = sums.into_iter().filter_map(site).take(most).collect();
+        let stacks = self.stacks.untold(sites.iter().map(|site| site.node));
+        Alive { stacks, sites }
     }
 
     /// The tags of all samples in the heap, as far as there is room. The visitor writes into memory
     /// that is there.
     fn tags(&self) -> Vec<Sample> {
-        let mut tags = Vec::with_capacity(MAX_TAGS);
+        let mut tags = Vec::new();
+        if tags.try_reserve_exact(MAX_TAGS).is_err() {
+            return tags;
+        }
         let _what_was_seen = self.jvmti.iterate(HeapFilter::Untagged, None, &mut |_, _, tag| {
             if tags.len() == tags.capacity() {
                 return Visit::Abort;
@@ -356,7 +359,7 @@ impl Sample {
     }
 
     const fn bits(self, from: u32, count: u32) -> u64 {
-        (self.0 >> from & ((1 << count) - 1)).cast_unsigned()
+        (self.0.cast_unsigned() >> from) & !(u64::MAX << count)
     }
 
     fn born(self) -> Born {
@@ -381,7 +384,7 @@ impl Sample {
 /// KiB.
 fn packed(bytes: u64) -> u16 {
     let eights = bytes.div_ceil(8);
-    let shift = (u64::BITS - eights.leading_zeros()).saturating_sub(11).min(31);
+    let shift = u64::BITS.saturating_sub(eights.leading_zeros()).saturating_sub(11).min(31);
     let mantissa = (eights >> shift).min(0x7ff);
     u16::try_from(u64::from(shift) << 11 | mantissa).unwrap_or(u16::MAX)
 }

@@ -78,7 +78,7 @@ impl Stacks {
     }
 
     /// The node of a stack of the calling thread, innermost frame first; 0: an empty one.
-    pub(crate) fn node(&self, env: &Env<'_>, jvmti: Jvmti, frames: &[StackFrame]) -> u32 {
+    pub(crate) fn node(&self, env: &Env<'_>, jvmti: Jvmti<'_>, frames: &[StackFrame]) -> u32 {
         let mut parent = 0;
         for frame in frames.iter().rev() {
             let place = self.place(env, jvmti, *frame);
@@ -106,15 +106,15 @@ impl Stacks {
                 };
             }
             if known == word {
-                return u32::try_from(at + 1).ok();
+                return u32::try_from(at.wrapping_add(1)).ok();
             }
-            at = (at + 1) % NODES;
+            at = at.wrapping_add(1) % NODES;
         }
         None
     }
 
     /// Method number and line of a frame; `None`: there is no room for another method.
-    fn place(&self, env: &Env<'_>, jvmti: Jvmti, frame: StackFrame) -> Option<u64> {
+    fn place(&self, env: &Env<'_>, jvmti: Jvmti<'_>, frame: StackFrame) -> Option<u64> {
         let index = u64::try_from(frame.location).map_or(NATIVE, |index| index & 0xffff);
         let word = frame.method.number() << 16 | index;
         let cached = self.cache.get(spread(word, CACHED))?;
@@ -160,7 +160,7 @@ impl Stacks {
 
     fn wire_node(&self, id: u32) -> Option<JavaStackNode> {
         let word = self.nodes.get(usize::try_from(id).ok()?.checked_sub(1)?)?.load(Ordering::Acquire);
-        let bits = |from: u32, count: u32| u32::try_from(word >> from & ((1 << count) - 1)).unwrap_or(0);
+        let bits = |from: u32, count: u32| u32::try_from(word >> from & !(u64::MAX << count)).unwrap_or(0);
         Some(JavaStackNode { id, parent: bits(36, 20), method: bits(16, 20), line: bits(0, 16) })
     }
 }
@@ -171,12 +171,13 @@ impl Methods {
         if let Some(&number) = self.numbers.get(&key) {
             return Some(number);
         }
-        let bytes = method.class.len() * 2 + method.name.len() * 2 + method.file.len();
-        if self.all.len() >= MAX_METHODS || self.text_bytes + bytes > MAX_TEXT_BYTES {
+        let twice = method.class.len().saturating_add(method.name.len()).saturating_mul(2);
+        let bytes = twice.saturating_add(method.file.len());
+        if self.all.len() >= MAX_METHODS || self.text_bytes.wrapping_add(bytes) > MAX_TEXT_BYTES {
             return None;
         }
-        let number = u32::try_from(self.all.len()).ok()? + 1;
-        self.text_bytes += bytes;
+        let number = u32::try_from(self.all.len()).ok()?.wrapping_add(1);
+        self.text_bytes = self.text_bytes.wrapping_add(bytes);
         self.numbers.insert(key, number);
         self.all.push(JavaMethod { id: number, ..method });
         Some(number)
@@ -184,7 +185,7 @@ impl Methods {
 }
 
 /// Asked in the thread whose frame it is: the class cannot go away meanwhile.
-fn described(env: &Env<'_>, jvmti: Jvmti, frame: StackFrame) -> JavaMethod {
+fn described(env: &Env<'_>, jvmti: Jvmti<'_>, frame: StackFrame) -> JavaMethod {
     let mut method = JavaMethod {
         id: 0,
         class: String::new(),
@@ -203,5 +204,5 @@ fn described(env: &Env<'_>, jvmti: Jvmti, frame: StackFrame) -> JavaMethod {
 fn spread(word: u64, places: usize) -> usize {
     // Fibonacci hashing: the upper bits of the product depend on all bits.
     let mixed = (word ^ word >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    usize::try_from(mixed).unwrap_or(0) & (places - 1)
+    usize::try_from(mixed).unwrap_or(0) & places.wrapping_sub(1)
 }

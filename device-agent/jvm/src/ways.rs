@@ -75,7 +75,7 @@ impl Walked {
 impl Ways {
     /// To instances of classes of these names, in a heap with so many `live` objects.
     pub(super) fn new(
-        jvmti: Jvmti,
+        jvmti: Jvmti<'_>,
         classes: &[(Known, JClass<'_>)],
         wanted: &[String],
         live: &[Live],
@@ -91,7 +91,7 @@ impl Ways {
             graph,
             objects: live.iter().filter(|of| !passed_by(&of.class)).map(|of| of.instances).sum(),
             instances: Vec::new(),
-            class_nodes: vec![0; classes.len() + 1],
+            class_nodes: vec![0; classes.len().wrapping_add(1)],
             thread_nodes: Vec::new(),
             passed_by: std::iter::once(false)
                 .chain(classes.iter().map(|(known, _)| passed_by(&known.name)))
@@ -102,7 +102,7 @@ impl Ways {
     }
 
     /// Makes nodes of what is looked for.
-    pub(super) fn take(&mut self, env: &mut Env<'_>, jvmti: Jvmti, instances: &[JObject<'_>]) {
+    pub(super) fn take(&mut self, env: &mut Env<'_>, jvmti: Jvmti<'_>, instances: &[JObject<'_>]) {
         for instance in instances {
             let Ok(class) = env.get_object_class(instance) else { continue };
             let number = jvmti.tag(&class).unwrap_or(0);
@@ -116,13 +116,13 @@ impl Ways {
     }
 
     /// Numbers the threads, so that what their stacks hold tells whose it is.
-    pub(super) fn mark_threads(&mut self, jvmti: Jvmti, threads: &[JObject<'_>]) {
+    pub(super) fn mark_threads(&mut self, jvmti: Jvmti<'_>, threads: &[JObject<'_>]) {
         self.thread_nodes = vec![0; threads.len()];
         for (number, (thread, place)) in threads.iter().zip(&mut self.thread_nodes).enumerate() {
             match node_of(jvmti.tag(thread).unwrap_or(0)) {
-                Some(node) => *place = node + 1,
+                Some(node) => *place = node.wrapping_add(1),
                 None => {
-                    let _nameless = jvmti.set_tag(thread, THREADS + number.cast_signed() as i64);
+                    let _nameless = jvmti.set_tag(thread, THREADS.wrapping_add(number.cast_signed() as i64));
                 }
             }
         }
@@ -135,7 +135,7 @@ impl Ways {
 
     /// The thread that is this object.
     pub(super) fn thread_at(&self, node: usize) -> Option<usize> {
-        self.thread_nodes.iter().position(|place| *place == node + 1)
+        self.thread_nodes.iter().position(|place| *place == node.wrapping_add(1))
     }
 
     pub(super) fn class(&self, node: usize) -> i64 {
@@ -143,7 +143,7 @@ impl Ways {
     }
 
     /// From the instances to the roots.
-    pub(super) fn walk(&mut self, jvmti: Jvmti, classes: &[(Known, JClass<'_>)]) -> Walked {
+    pub(super) fn walk(&mut self, jvmti: Jvmti<'_>, classes: &[(Known, JClass<'_>)]) -> Walked {
         let full = self.why_cut(true);
         if full.is_some() {
             return Walked { last: Shortest::default(), cut: full };
@@ -158,13 +158,14 @@ impl Ways {
             };
             let all = self.instances.iter().all(|instance| last.leads_to(*instance));
             reached_at = if all { reached_at.or(Some(level)) } else { None };
-            let enough = reached_at.is_some_and(|reached| level >= reached + LEVELS_BEHIND_A_LOADER);
+            let enough =
+                reached_at.is_some_and(|reached| level >= reached.wrapping_add(LEVELS_BEHIND_A_LOADER));
             // Only a whole pass shows that there is nothing more.
             let exhausted = cut.is_none() && self.graph.len() == before;
             if good || enough || exhausted {
                 return Walked { last, cut: None };
             }
-            level += 1;
+            level = level.wrapping_add(1);
             // What was found so far stands; a class loader may be all that is named.
             let cut = cut.or((level == MAX_LEVELS).then_some("the way is too long"));
             if cut.is_some() {
@@ -184,8 +185,8 @@ impl Ways {
     /// there are too many.
     fn has_room_for_all(&mut self) -> bool {
         let Ok(room) = usize::try_from(self.objects) else { return false };
-        let room = self.graph.len() + room + MAX_NODES;
-        self.objects <= MAX_AT_ONCE && self.graph.make_room(room, EDGES * room)
+        let room = self.graph.len().saturating_add(room).saturating_add(MAX_NODES);
+        self.objects <= MAX_AT_ONCE && self.graph.make_room(room, room.saturating_mul(EDGES))
     }
 
     fn why_cut(&self, done: bool) -> Option<&'static str> {
@@ -202,7 +203,7 @@ impl Ways {
     /// was.
     fn pass(
         &mut self,
-        jvmti: Jvmti,
+        jvmti: Jvmti<'_>,
         classes: &[(Known, JClass<'_>)],
         level: Option<u8>,
     ) -> Option<&'static str> {
@@ -246,7 +247,7 @@ impl Ways {
             None => (self.node(reference.tag, reference.class_tag, 0)?, 0),
             Some(level) => {
                 let to = self.place(*reference.tag)?;
-                (Some(to).filter(|to| self.graph.is_of_level(*to, level))?, level + 1)
+                (Some(to).filter(|to| self.graph.is_of_level(*to, level))?, level.wrapping_add(1))
             }
         };
         let (kind, class) = (reference.kind, reference.referrer_class_tag);
@@ -295,7 +296,7 @@ impl Ways {
         let number = usize::try_from(class).ok().filter(|number| *number > 0)?;
         let place = self.class_nodes.get_mut(number)?;
         if *place == 0 {
-            *place = self.graph.add_node(class, level)? + 1;
+            *place = self.graph.add_node(class, level)?.wrapping_add(1);
         }
         place.checked_sub(1)
     }
@@ -317,7 +318,7 @@ impl Ways {
         let new = self.graph.add_node(class, level)?;
         *tag = tag_of(new);
         if let Some(place) = thread.and_then(|thread| self.thread_nodes.get_mut(thread)) {
-            *place = new + 1;
+            *place = new.wrapping_add(1);
         }
         Some(new)
     }
@@ -334,7 +335,7 @@ fn is_array_of_numbers(class: &str) -> bool {
 }
 
 const fn tag_of(node: usize) -> i64 {
-    FIRST + node.cast_signed() as i64
+    FIRST.wrapping_add(node.cast_signed() as i64)
 }
 
 fn thread_of(tag: i64) -> Option<usize> {

@@ -85,7 +85,7 @@ fn cell(descriptor: c_int) -> Option<&'static AtomicU32> {
 pub fn opened(descriptor: c_int, at: Registers) {
     let Some(cell) = cell(descriptor).filter(|_| !Inside::now() && is_ours()) else { return };
     cell.store(TRACKER.stack_of(at), Ordering::Relaxed);
-    HIGHEST.fetch_max(descriptor.cast_unsigned() + 1, Ordering::Relaxed);
+    HIGHEST.fetch_max(descriptor.cast_unsigned().wrapping_add(1), Ordering::Relaxed);
 }
 
 /// A descriptor is about to be closed. Before it is: behind that, it may be another thread's new
@@ -153,8 +153,8 @@ impl Told {
 
     /// At most so many numbers there are to tell.
     pub(crate) fn most(&self) -> usize {
-        HIGHEST.load(Ordering::Relaxed) as usize
-            + BEGUN.load(Ordering::Relaxed).wrapping_sub(self.threads) as usize
+        (HIGHEST.load(Ordering::Relaxed) as usize)
+            .wrapping_add(BEGUN.load(Ordering::Relaxed).wrapping_sub(self.threads) as usize)
     }
 
     /// Descriptors whose stack differs from what was told last, and threads that began since.

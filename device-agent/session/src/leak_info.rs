@@ -58,11 +58,11 @@ pub fn take() -> Option<LeakInfo> {
     found.sort_unstable_by(|a, b| order(a).cmp(&order(b)));
     found.dedup_by(|next, kept| {
         let same = order(next) == order(kept);
-        kept.2 += if same { next.2 } else { 0 };
+        kept.2 = kept.2.saturating_add(if same { next.2 } else { 0 });
         same
     });
     let depth = found.iter().map(|(_, stack, _)| stack.len()).max()?;
-    let info_words = 2 + depth;
+    let info_words = depth.saturating_add(2);
     let mut words = Vec::new();
     words.try_reserve_exact(found.len().checked_mul(info_words)?).ok()?;
     let mut total = 0_u64;
@@ -70,12 +70,12 @@ pub fn take() -> Option<LeakInfo> {
         total = total.saturating_add(size.saturating_mul(*count));
         words.extend([size, count]);
         words.extend(frames.words(stack));
-        words.resize(words.len() + depth - stack.len(), 0);
+        words.resize(words.len().saturating_add(depth).saturating_sub(stack.len()), 0);
     }
     let info = LeakInfo {
         words: words.as_ptr(),
-        overall_bytes: words.len() * size_of::<u64>(),
-        info_bytes: info_words * size_of::<u64>(),
+        overall_bytes: words.len().saturating_mul(size_of::<u64>()),
+        info_bytes: info_words.saturating_mul(size_of::<u64>()),
         total_bytes: usize::try_from(total).unwrap_or(usize::MAX),
         backtrace_size: depth,
     };
@@ -116,7 +116,7 @@ impl Frames {
         let start = self.all.len();
         let mut at = id;
         while let Some(node) = TRACKER.stack_node(at) {
-            if node.pc != TRUNCATED_PC && self.all.len() - start < MOST_FRAMES {
+            if node.pc != TRUNCATED_PC && self.all.len().saturating_sub(start) < MOST_FRAMES {
                 self.all.try_reserve(1).ok()?;
                 self.all.push(node.pc.saturating_sub(1));
             }

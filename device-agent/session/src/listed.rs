@@ -25,9 +25,10 @@ impl Session {
         };
         // Whose addresses these are.
         self.append_modules();
-        let whole = (PART_BYTES / record_bytes).max(1) * record_bytes;
+        let records_per_part = PART_BYTES.checked_div(record_bytes).unwrap_or(0).max(1);
+        let whole = records_per_part.saturating_mul(record_bytes).max(1);
         for (part, chunk) in (0..).zip(records.chunks(whole)) {
-            if !self.make_room(3 * chunk.len()) {
+            if !self.make_room(chunk.len().saturating_mul(3)) {
                 return;
             }
             self.append(&Frame::LeakInfo(LeakInfo {

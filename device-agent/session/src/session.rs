@@ -179,6 +179,9 @@ pub fn test_passes(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<
     }
 }
 
+/// Appends what somebody else measured.
+pub type Append<'a> = dyn FnMut(&mut Session) + 'a;
+
 /// A test or a window ended that somebody else measured: `frames` come before its boundary, and
 /// took so long. Returns the orders of the harness. Where these are to settle a window that was
 /// measured, it stays open: its second end comes without frames.
@@ -186,7 +189,7 @@ pub fn window_ends(
     suite: &str,
     test: &str,
     outcome: Option<Outcome>,
-    frames: Option<(u64, &mut dyn FnMut(&mut Session))>,
+    frames: Option<(u64, &mut Append<'_>)>,
 ) -> u32 {
     let Some(_work) = begin() else { return 0 };
     TESTS.fetch_add(1, Ordering::Relaxed);
@@ -195,7 +198,7 @@ pub fn window_ends(
         let mut guard = SESSION.lock();
         let Some(session) = guard.as_mut() else { return 0 };
         if let Some((cost_ns, append)) = frames {
-            session.boundary_ns += cost_ns;
+            session.boundary_ns = session.boundary_ns.saturating_add(cost_ns);
             append(session);
         }
         session.boundary(BoundaryKind::TestEnd, suite, test, outcome);
@@ -304,12 +307,12 @@ pub fn settle() {
 }
 
 fn wait_until_quiet() {
-    let (mut last, mut quiet) = (TRACKER.totals(), 0);
+    let (mut last, mut quiet) = (TRACKER.totals(), 0_u32);
     for _ in 0..SETTLE_STEPS {
         // No event tells that a background thread is done: only its counters, standing still, do.
         process::pause(Duration::from_millis(1));
         let now = TRACKER.totals();
-        quiet = if now == last { quiet + 1 } else { 0 };
+        quiet = if now == last { quiet.saturating_add(1) } else { 0 };
         last = now;
         if quiet == 5 {
             return;
@@ -394,7 +397,7 @@ pub fn module_unloaded(before: (u64, u64)) {
 pub fn library_bypasses(path: String, own_name_space: bool) {
     let loads = modules::counts().0;
     if !recording::is_tracking() {
-        EARLY_BYPASS.store(loads + 1, Ordering::Relaxed);
+        EARLY_BYPASS.store(loads.saturating_add(1), Ordering::Relaxed);
         return;
     }
     let Some(_inside) = begin() else { return };
@@ -421,7 +424,8 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
             let Some(session) = guard.as_mut() else { return };
             let started = process::monotonic_ns();
             session.boundary(kind, suite, test, outcome);
-            session.boundary_ns += process::monotonic_ns().saturating_sub(started);
+            session.boundary_ns =
+                session.boundary_ns.saturating_add(process::monotonic_ns().saturating_sub(started));
             Waiting::of(session, kind)
         };
         let waited = waiting.is_some();

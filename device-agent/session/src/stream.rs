@@ -226,7 +226,7 @@ impl Session {
         }
         TRACKER.publish();
         self.make_room(BOUNDARY_ROOM);
-        let sequence = self.sequence + 1;
+        let sequence = self.sequence.saturating_add(1);
         let (mut survivors, mut parts, mut outcome) = (0, 0, outcome);
         match kind {
             BoundaryKind::TestEnd => {
@@ -278,7 +278,7 @@ impl Session {
                     return (alive.unwrap_or(0), parts);
                 }
                 let (survivors, more) = self.append_born(sequence, born);
-                (survivors, parts + more)
+                (survivors, parts.saturating_add(more))
             }
         }
     }
@@ -332,7 +332,9 @@ impl Session {
         }
         let mut part = 0;
         for chunk in records.chunks(RECORDS_PER_PART) {
-            if !recording() || !self.make_room(BOUNDARY_ROOM + chunk.len() * RECORD_ROOM) {
+            if !recording()
+                || !self.make_room(BOUNDARY_ROOM.saturating_add(chunk.len().saturating_mul(RECORD_ROOM)))
+            {
                 break;
             }
             self.append(&Frame::NativeSnapshot(NativeSnapshot {
@@ -342,7 +344,7 @@ impl Session {
                 records: chunk.to_vec(),
             }));
             self.flush();
-            part += 1;
+            part = part.saturating_add(1);
         }
         part
     }
@@ -365,7 +367,7 @@ impl Session {
             return;
         }
         let most = self.sent_handles.most();
-        if !heap::HEAP.has_room(BOUNDARY_ROOM + most * HANDLE_ROOM) {
+        if !heap::HEAP.has_room(BOUNDARY_ROOM.saturating_add(most.saturating_mul(HANDLE_ROOM))) {
             return;
         }
         let (descriptors, threads) = self.sent_handles.changes();
@@ -418,7 +420,7 @@ impl Session {
         }
         for (generation, nodes) in by_generation {
             for chunk in nodes.chunks(NODES_PER_FRAME) {
-                if !self.make_room(BOUNDARY_ROOM + chunk.len() * RECORD_ROOM) {
+                if !self.make_room(BOUNDARY_ROOM.saturating_add(chunk.len().saturating_mul(RECORD_ROOM))) {
                     return;
                 }
                 self.append(&Frame::Stacks(Stacks { generation, nodes: chunk.to_vec() }));
@@ -430,12 +432,12 @@ impl Session {
     /// True the first time a node is asked for. Where that cannot be noted, recording stops.
     fn mark_sent(&mut self, id: u32) -> bool {
         let (word, bit) = (id as usize / 64, 1_u64 << (id % 64));
-        if let Some(more @ 1..) = (word + 1).checked_sub(self.sent_nodes.len()) {
+        if let Some(more @ 1..) = word.saturating_add(1).checked_sub(self.sent_nodes.len()) {
             if self.sent_nodes.try_reserve(more).is_err() {
                 self.gives_up();
                 return false;
             }
-            self.sent_nodes.resize(word + 1, 0);
+            self.sent_nodes.resize(word.saturating_add(1), 0);
         }
         self.sent_nodes.get_mut(word).is_some_and(|w| {
             let first = *w & bit == 0;
@@ -502,7 +504,7 @@ impl Session {
         outcome: Option<Outcome>,
         (survivors, parts): (u64, u32),
     ) {
-        self.sequence += 1;
+        self.sequence = self.sequence.saturating_add(1);
         let boundary = Boundary {
             sequence: self.sequence,
             kind,
@@ -558,8 +560,8 @@ impl Session {
         AgentCost {
             boundary_ns: self.boundary_ns,
             mapped_bytes: memgate_tracker::sys::mapped_bytes()
-                + heap::mapped_bytes()
-                + self.carrier.mapped_bytes(),
+                .saturating_add(heap::mapped_bytes())
+                .saturating_add(self.carrier.mapped_bytes()),
             stack_nodes: TRACKER.stack_nodes().into(),
             truncated_stacks: TRACKER.totals().truncated_stacks,
             recording_ns: self.clock.recording_ns(),
@@ -621,7 +623,7 @@ impl Clock {
         let passed_ns = u128::from(self.now.1.saturating_sub(self.began.1));
         let recording = u128::from(TRACKER.recording_ticks().saturating_sub(self.before.0));
         // Where the ticks could never be read nothing was timed, and nothing is known.
-        let Some(ns) = (recording * passed_ns).checked_div(passed_ticks) else { return 0 };
+        let Some(ns) = recording.saturating_mul(passed_ns).checked_div(passed_ticks) else { return 0 };
         let nodes = u64::from(TRACKER.stack_nodes().saturating_sub(self.before.1));
         u64::try_from(ns).unwrap_or(u64::MAX).saturating_add(nodes * Self::EVICTION_NS)
     }

@@ -173,7 +173,7 @@ pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static 
     // SAFETY: the vtable has `slots` entries: its symbol says so, or every version has at least
     // these.
     let theirs = unsafe { core::slice::from_raw_parts(vtable as *const usize, slots) };
-    let mut hits = 0;
+    let mut hits = 0_usize;
     for (i, (slot, &original)) in listener.table.iter_mut().zip(theirs).enumerate() {
         *slot = if i < 2 { original as Pointer } else { nothing as Pointer };
         let is_it = |theirs: &usize| *theirs == original && original != 0;
@@ -183,7 +183,7 @@ pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static 
         let known = known.filter(|_| is_alone()).and_then(|i| Some((i, ours.get(i)?)));
         if let Some((i, ours)) = known {
             *slot = *ours;
-            hits += usize::from(i < TESTS);
+            hits = hits.saturating_add(usize::from(i < TESTS));
         }
     }
     for slot in listener.table.iter_mut().skip(slots) {
@@ -196,7 +196,11 @@ pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static 
     listener.new = (new, new.saturating_add(NEW_BYTES));
     let places = found.address.iter().zip(found.bytes).skip(OWN.start);
     for (own, (&at, bytes)) in listener.own.iter_mut().zip(places).filter(|(_, (at, _))| **at != 0) {
-        *own = if bytes > 0 { (at, at + bytes) } else { (at.saturating_sub(NEAR), at + NEAR) };
+        *own = if bytes > 0 {
+            (at, at.saturating_add(bytes))
+        } else {
+            (at.saturating_sub(NEAR), at.saturating_add(NEAR))
+        };
     }
     listener.result = result_functions(&found.address);
     listener.vtable = listener.table.as_ptr().wrapping_add(2);
@@ -320,7 +324,7 @@ unsafe fn libstdcxx_string(at: Pointer) -> Option<String> {
     // SAFETY: the caller passes the address of a string object, which has at least three words in
     // either library.
     let [data, length, _] = unsafe { at.cast::<[usize; 3]>().read() };
-    let local = data == at as usize + 16;
+    let local = data == (at as usize).saturating_add(16);
     // A libc++ string has no pointer here: a short one begins with its length and text, a long one
     // with its capacity | 1.
     if !local && (data & 1 != 0 || data < 1 << 16 || data >> 47 != 0 || length < 16)
@@ -341,7 +345,7 @@ unsafe fn libcxx_string(at: Pointer) -> Option<String> {
     // SAFETY: the caller passes the address of a string object.
     let first = unsafe { at.cast::<u8>().read() };
     let (data, length) = if first & 1 == 0 {
-        (at as usize + 1, usize::from(first >> 1))
+        ((at as usize).saturating_add(1), usize::from(first >> 1))
     } else {
         // SAFETY: a long string has three words.
         let [_, length, data] = unsafe { at.cast::<[usize; 3]>().read() };

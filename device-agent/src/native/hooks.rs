@@ -24,7 +24,7 @@ unsafe fn note(block: Pointer, bytes: usize, place: usize, record: usize) {
     let at = {
         // SAFETY: the trampoline was entered by a call: its return address lies there.
         let pc = unsafe { (place as *const usize).read() };
-        Registers { pc, sp: place + 8, rbp: record }
+        Registers { pc, sp: place.wrapping_add(8), rbp: record }
     };
     #[cfg(target_arch = "aarch64")]
     let at = Registers { pc: place, sp: (&raw const block).addr(), rbp: record };

@@ -46,7 +46,8 @@ impl Spool {
         let path = format!("{directory}/{}-{}.mgf", process::pid(), process::monotonic_ns());
         let unfinished = format!("{path}.new");
         let file = BriefFile::create(&unfinished)?;
-        file.allocate(0, (CONTROL_BYTES + first) as u64).inspect_err(|_| process::remove(&unfinished))?;
+        file.allocate(0, CONTROL_BYTES.saturating_add(first) as u64)
+            .inspect_err(|_| process::remove(&unfinished))?;
         let control = Control(file.map(0, CONTROL_BYTES)?);
         let window = file.map(CONTROL_BYTES as u64, first)?;
         drop(file);
@@ -78,7 +79,7 @@ impl Spool {
     }
 
     pub(crate) fn mapped_bytes(&self) -> u64 {
-        (self.window.len() + CONTROL_BYTES) as u64
+        self.window.len().saturating_add(CONTROL_BYTES) as u64
     }
 
     /// Appends whole frames.
@@ -88,7 +89,7 @@ impl Spool {
         }
         let mut at = self.committed;
         while !frames.is_empty() {
-            let inside = usize::try_from(at - self.window_start).unwrap_or(usize::MAX);
+            let inside = usize::try_from(at.saturating_sub(self.window_start)).unwrap_or(usize::MAX);
             if inside >= self.ready {
                 if self.make_ready(at).is_err() {
                     self.full = true;
@@ -97,9 +98,9 @@ impl Spool {
                 }
                 continue;
             }
-            let fitting = frames.len().min(self.ready - inside);
+            let fitting = frames.len().min(self.ready.saturating_sub(inside));
             let written = self.window.write(inside, frames.get(..fitting).unwrap_or_default());
-            at += written as u64;
+            at = at.saturating_add(written as u64);
             frames = frames.get(written..).unwrap_or_default();
         }
         self.committed = at;
@@ -116,7 +117,7 @@ impl Spool {
     /// Makes room at `at`, which is where what is ready ends.
     fn make_ready(&mut self, at: u64) -> io::Result<()> {
         if self.ready >= self.window.len() {
-            let bytes = (self.window.len() * 4).min(LARGEST_WINDOW);
+            let bytes = self.window.len().saturating_mul(4).min(LARGEST_WINDOW);
             if self.window.slide(&self.path, at, bytes).is_err() {
                 let file = BriefFile::open(&self.path)?;
                 file.allocate(at, bytes as u64)?;
@@ -126,12 +127,12 @@ impl Spool {
             }
             (self.window_start, self.ready) = (at, 0);
         }
-        let step = STEP.min(self.window.len() - self.ready);
+        let step = STEP.min(self.window.len().saturating_sub(self.ready));
         if self.window.populate(self.ready, step).is_err() {
             // An old kernel, or no room: this tells.
             BriefFile::open(&self.path)?.allocate(at, step as u64)?;
         }
-        self.ready += step;
+        self.ready = self.ready.saturating_add(step);
         Ok(())
     }
 }
