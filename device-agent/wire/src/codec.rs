@@ -133,7 +133,10 @@ pub fn encode(frame: &Frame, t_ns: u64, out: &mut Vec<u8>) -> usize {
 pub fn decode(input: &[u8], offset: u64) -> Result<Decoded, DecodeError> {
     let (known, version, body, t_ns) = match open(input, offset)? {
         Opened::Known { known, version, body, t_ns } => (known, version, body, t_ns),
-        Opened::Other(other) => return Ok(other),
+        Opened::Unknown { frame_type, version, bytes } => {
+            return Ok(Decoded::Unknown { frame_type, version, bytes });
+        }
+        Opened::Incomplete { bytes } => return Ok(Decoded::Incomplete { bytes }),
     };
     let frame = parse(known, version, body);
     let frame = frame.ok_or(DecodeError { offset, kind: DecodeErrorKind::Body(known) })?;
@@ -151,13 +154,14 @@ pub fn decode_order(input: &[u8]) -> Option<Order> {
 
 enum Opened<'a> {
     Known { known: FrameType, version: u8, body: &'a [u8], t_ns: u64 },
-    Other(Decoded),
+    Unknown { frame_type: u16, version: u8, bytes: usize },
+    Incomplete { bytes: usize },
 }
 
 /// The body of the frame at the start of `input`, whose checksum fits.
 fn open(input: &[u8], offset: u64) -> Result<Opened<'_>, DecodeError> {
     let Some((head, rest)) = input.split_first_chunk::<HEADER_BYTES>() else {
-        return Ok(Opened::Other(Decoded::Incomplete { bytes: HEADER_BYTES }));
+        return Ok(Opened::Incomplete { bytes: HEADER_BYTES });
     };
     let [l0, l1, l2, l3, t0, t1, version, flags, n0, n1, n2, n3, n4, n5, n6, n7, c0, c1, c2, c3] = *head;
     let length = u32::from_le_bytes([l0, l1, l2, l3]);
@@ -168,7 +172,7 @@ fn open(input: &[u8], offset: u64) -> Result<Opened<'_>, DecodeError> {
         return Err(fail(DecodeErrorKind::TooLong(length)));
     }
     let bytes = HEADER_BYTES.saturating_add(body_bytes);
-    let Some(body) = rest.get(..body_bytes) else { return Ok(Opened::Other(Decoded::Incomplete { bytes })) };
+    let Some(body) = rest.get(..body_bytes) else { return Ok(Opened::Incomplete { bytes }) };
     let checked = head.get(..16).unwrap_or_default();
     if crc32c::crc32c_append(crc32c::crc32c(checked), body) != u32::from_le_bytes([c0, c1, c2, c3]) {
         return Err(fail(DecodeErrorKind::Checksum));
@@ -176,7 +180,7 @@ fn open(input: &[u8], offset: u64) -> Result<Opened<'_>, DecodeError> {
     let known = FrameType::from_number(frame_type)
         .filter(|known| (1..=body_version(*known)).contains(&version) && flags == 0);
     let Some(known) = known else {
-        return Ok(Opened::Other(Decoded::Unknown { frame_type, version, bytes }));
+        return Ok(Opened::Unknown { frame_type, version, bytes });
     };
     let t_ns = u64::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, n7]);
     Ok(Opened::Known { known, version, body, t_ns })
@@ -339,7 +343,7 @@ mod tests {
     fn an_agent_takes_orders_and_nothing_else() {
         let order = Order { boundary: 3, bits: 5 };
         let mut bytes = Vec::new();
-        encode(&Frame::Order(order.clone()), 1, &mut bytes);
+        encode(&Frame::Order(order), 1, &mut bytes);
         assert_eq!(decode_order(&bytes), Some(order));
         bytes[HEADER_BYTES] ^= 1;
         assert_eq!(decode_order(&bytes), None, "damaged");
