@@ -10,7 +10,10 @@
 //! whatever a class loader defines. Source of the layout: The Java Virtual Machine Specification,
 //! chapter 4.
 #![forbid(unsafe_code)]
-#![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::indexing_slicing, clippy::arithmetic_side_effects)
+)]
 
 mod class;
 mod insert;

@@ -81,9 +81,16 @@ impl Changed {
         let word = size_of::<*const c_char>();
         let texts: usize = changes
             .iter()
-            .map(|(name, parts)| name.len() + 1 + parts.iter().map(|p| p.len()).sum::<usize>())
+            .map(|(name, parts)| {
+                parts.iter().fold(name.len().saturating_add(1), |sum, part| sum.saturating_add(part.len()))
+            })
             .sum();
-        let bytes = (base.count() + changes.len() + 1) * word + texts;
+        let bytes = base
+            .count()
+            .saturating_add(changes.len())
+            .saturating_add(1)
+            .saturating_mul(word)
+            .saturating_add(texts);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a mapping at an address of the kernel's choice.
         let map =
@@ -92,7 +99,7 @@ impl Changed {
             return None;
         }
         let mut slot = map.cast::<*const c_char>();
-        let mut text = map.cast::<u8>().wrapping_add(bytes - texts);
+        let mut text = map.cast::<u8>().wrapping_add(bytes.wrapping_sub(texts));
         let is_changed =
             |variable: &CStr| changes.iter().any(|(name, _)| variable.to_bytes().starts_with(name));
         for variable in base.filter(|variable| !is_changed(variable)) {

@@ -68,7 +68,33 @@ fn is_large(layout: Layout) -> bool {
     layout.size() >= LARGE && layout.align() <= dlmalloc::Allocator::page_size(&Pages)
 }
 
-/// The heap, to be named as the agent's `#[global_allocator]`.
+/// The agent's heap.
+pub static HEAP: Heap = Heap::new();
+
+/// [`HEAP`], to be named as the agent's `#[global_allocator]`.
+pub struct Global;
+
+// SAFETY: the heap's own.
+unsafe impl GlobalAlloc for Global {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { HEAP.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { HEAP.alloc_zeroed(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { HEAP.dealloc(at, layout) }
+    }
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { HEAP.realloc(at, layout, new_size) }
+    }
+}
+
+/// A heap.
 pub struct Heap {
     lock: RawLock,
     inner: UnsafeCell<Dlmalloc<Pages>>,

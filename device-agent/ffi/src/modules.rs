@@ -54,7 +54,7 @@ unsafe extern "C" fn count(info: *mut libc::dl_phdr_info, size: usize, out: *mut
 
 /// One more object of a loader that does not count.
 const fn uncounted((adds, sum): (u64, u64), bias: u64) -> (u64, u64) {
-    (adds + 1, sum.wrapping_add(bias.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
+    (adds.wrapping_add(1), sum.wrapping_add(bias.wrapping_mul(0x9E37_79B9_7F4A_7C15)))
 }
 
 unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, size: usize, out: *mut c_void) -> c_int {

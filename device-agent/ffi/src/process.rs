@@ -61,7 +61,7 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes the structure.
     unsafe { libc::clock_gettime(clock, &raw mut now) };
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+    now.tv_sec.cast_unsigned().saturating_mul(1_000_000_000).saturating_add(now.tv_nsec.cast_unsigned())
 }
 
 /// Process id.
@@ -276,15 +276,18 @@ pub fn at_exit(handler: extern "C" fn()) -> bool {
 pub fn at_exit(handler: extern "C" fn()) -> bool {
     unsafe extern "C" {
         fn __cxa_atexit(
-            handler: extern "C" fn(*mut c_void),
-            argument: *mut c_void,
+            run: unsafe extern "C" fn(*mut c_void),
+            handler: *mut c_void,
             library: *mut c_void,
         ) -> c_int;
     }
-    // SAFETY: a function that ignores its argument's register may be called with one.
-    let handler = unsafe { core::mem::transmute::<extern "C" fn(), extern "C" fn(*mut c_void)>(handler) };
+    unsafe extern "C" fn run(handler: *mut c_void) {
+        // SAFETY: the handler that was registered with this, as what it is.
+        let handler = unsafe { core::mem::transmute::<*mut c_void, extern "C" fn()>(handler) };
+        handler();
+    }
     // SAFETY: the handler lives as long as the library, which is never unloaded.
-    unsafe { __cxa_atexit(handler, ptr::null_mut(), ptr::null_mut()) == 0 }
+    unsafe { __cxa_atexit(run, handler as *mut c_void, ptr::null_mut()) == 0 }
 }
 
 /// Registers handlers around `fork`. Found by name: glibc and musl spell it differently, and a

@@ -101,7 +101,7 @@ impl BriefFile {
     /// # Errors
     /// No room, or the limit is lower.
     pub fn allocate(&self, offset: u64, bytes: u64) -> io::Result<()> {
-        within_limit(offset + bytes)?;
+        within_limit(offset.saturating_add(bytes))?;
         let (at, n) = (offset.cast_signed(), bytes.cast_signed());
         // SAFETY: an open descriptor.
         match unsafe { libc::posix_fallocate(self.0.as_raw_fd(), at, n) } {
@@ -168,7 +168,7 @@ impl SharedMap {
     /// A word of the mapping; `None`: outside or misaligned.
     #[must_use]
     pub fn word(&self, offset: usize) -> Option<&AtomicU32> {
-        (offset.is_multiple_of(4) && offset + 4 <= self.bytes).then(|| {
+        (offset.is_multiple_of(4) && offset.saturating_add(4) <= self.bytes).then(|| {
             // SAFETY: inside the mapping and aligned; shared words are only used atomically.
             unsafe { &*self.address(offset).cast() }
         })
@@ -177,7 +177,7 @@ impl SharedMap {
     /// A double word of the mapping.
     #[must_use]
     pub fn long(&self, offset: usize) -> Option<&AtomicU64> {
-        (offset.is_multiple_of(8) && offset + 8 <= self.bytes).then(|| {
+        (offset.is_multiple_of(8) && offset.saturating_add(8) <= self.bytes).then(|| {
             // SAFETY: as above.
             unsafe { &*self.address(offset).cast() }
         })
@@ -201,7 +201,7 @@ impl SharedMap {
     /// As truncate(2) and mremap(2); the mapping is as it was then.
     pub fn slide(&mut self, path: &str, end: u64, bytes: usize) -> io::Result<()> {
         let path = CString::new(path).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-        let length = end + bytes as u64;
+        let length = end.saturating_add(bytes as u64);
         within_limit(length)?;
         // SAFETY: a terminated string.
         if unsafe { libc::truncate(path.as_ptr(), length.cast_signed()) } != 0 {
@@ -209,7 +209,7 @@ impl SharedMap {
         }
         let old = self.start.as_ptr().cast();
         // SAFETY: the mapping belongs to this value, and nobody holds an address in it.
-        let at = unsafe { mremap(old, self.bytes, self.bytes + bytes, MREMAP_MAYMOVE) };
+        let at = unsafe { mremap(old, self.bytes, self.bytes.saturating_add(bytes), MREMAP_MAYMOVE) };
         let next = NonNull::new(at.cast::<u8>().wrapping_add(self.bytes)).filter(|_| at != libc::MAP_FAILED);
         let Some(next) = next else { return Err(io::Error::last_os_error()) };
         // SAFETY: the front part, which was written.

@@ -42,7 +42,7 @@ pub fn with_room(mut work: impl FnMut()) {
     }
     // SAFETY: the top of fresh memory, 16-aligned; `run` gets what it expects, alive until the call
     // is over.
-    unsafe { call_on(stack as usize + BYTES, run, (&raw mut work).cast()) };
+    unsafe { call_on((stack as usize).wrapping_add(BYTES), run, (&raw mut work).cast()) };
     // SAFETY: nothing lies on it any more.
     unsafe { libc::munmap(stack, BYTES) };
 }

@@ -3,6 +3,8 @@
 
 use core::arch::naked_asm;
 
+use memgate_session::recording;
+
 use crate::native::{hooks, next};
 
 /// `$pc` and `$fp`: the argument registers behind the function's own arguments.
@@ -23,7 +25,7 @@ macro_rules! trampoline {
                 "adrp x16, {next}",
                 "ldr x16, [x16, :lo12:{next}]",
                 "br x16",
-                mode = sym hooks::MODE,
+                mode = sym recording::MODE,
                 hook = sym hooks::$name,
                 next = sym next::$slot,
             )
@@ -53,7 +55,7 @@ pub unsafe extern "C" fn reallocarray() {
         "b {hook}",
         "2:",
         "b {plain}",
-        mode = sym hooks::MODE,
+        mode = sym recording::MODE,
         hook = sym hooks::reallocarray,
         plain = sym hooks::plain_reallocarray,
     )
@@ -77,7 +79,7 @@ macro_rules! free_trampoline {
                 "adrp x16, {next}",
                 "ldr x16, [x16, :lo12:{next}]",
                 "br x16",
-                mode = sym hooks::MODE,
+                mode = sym recording::MODE,
                 hook = sym hooks::free,
                 next = sym next::FREE,
             )

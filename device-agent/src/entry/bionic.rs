@@ -1,45 +1,23 @@
-//! What is exported on Android alone, and what there is of the C library.
+//! What there is of the C library on Android.
 
-use core::ffi::c_char;
-
-use jni::sys::{JNI_VERSION_1_6, JavaVM, jint};
-use memgate_ffi::process;
-
-use super::{Agent_OnAttach, Pointer};
-
-type OnAttach = unsafe extern "system" fn(*mut JavaVM, *const c_char, Pointer) -> jint;
-
-/// Another copy of this library was preloaded into this process (`wrap.sh`), from another path than
-/// the one that is attached now: there is one stream, the other copy's, which gets the call.
-/// `None`: this copy is the one.
-///
-/// # Safety
-/// Arguments of `Agent_OnAttach`.
-pub(super) unsafe fn handed_over(vm: *mut JavaVM, options: *const c_char) -> Option<jint> {
-    let first = process::symbol(c"Agent_OnAttach", false);
-    // A name that any agent has: ours also exports this.
-    let mark = process::symbol(c"memgate_has_gtest_listener", false);
-    let own = process::object_of(Agent_OnAttach as OnAttach as usize);
-    let object = process::object_of(first);
-    if first == 0 || object == own || process::object_of(mark) != object {
-        return None;
-    }
-    // SAFETY: another copy's function of this name has this type.
-    let attach = unsafe { core::mem::transmute::<usize, OnAttach>(first) };
-    // SAFETY: promised by the caller.
-    Some(unsafe { attach(vm, options, core::ptr::null_mut()) })
-}
-
-/// `System.loadLibrary`. Always succeeds: a library whose `JNI_OnLoad` fails throws in the app.
-#[unsafe(no_mangle)]
-pub unsafe extern "system" fn JNI_OnLoad(vm: *mut JavaVM, _reserved: Pointer) -> jint {
-    // SAFETY: the virtual machine's own.
-    unsafe { memgate_jvmti::with_env(vm, crate::jvm::on_library) };
-    JNI_VERSION_1_6
-}
+use memgate_tracker::cfi::FindObject;
 
 /// C++'s operators are not looked for: an app's libraries bring their own, hidden in them or in its
 /// own `libc++_shared.so`.
-pub(super) const fn weak() -> [usize; 3] {
+pub(crate) const fn weak() -> [usize; 3] {
     [0; 3]
+}
+
+/// bionic's loader has no lock-free lookup of unwind tables: stacks are taken by frame records
+/// here.
+pub(crate) const fn find_object() -> Option<FindObject> {
+    None
+}
+
+/// Top of the main thread's stack; 0: unknown.
+pub(crate) fn stack_end() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let stack = maps.lines().find(|line| line.ends_with("[stack]"));
+    let end = stack.and_then(|line| line.split(['-', ' ']).nth(1));
+    end.and_then(|end| usize::from_str_radix(end, 16).ok()).unwrap_or(0)
 }

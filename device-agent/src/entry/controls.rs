@@ -7,11 +7,11 @@
 use core::arch::global_asm;
 use core::ffi::{c_int, c_long};
 
+use memgate_session as session;
 use memgate_tracker::sys::Errno;
 
 use super::Pointer;
 use super::function::{Function, exported, functions, no_descriptor as no_call};
-use crate::session;
 
 functions! { prctl no_call syscall no_call }
 

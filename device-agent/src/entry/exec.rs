@@ -156,7 +156,7 @@ impl Spread<'_> {
             None => self.registers.wrapping_add(self.next),
             Some(on_stack) => self.stack.wrapping_add(on_stack),
         };
-        self.next += 1;
+        self.next = self.next.wrapping_add(1);
         // SAFETY: promised by the caller.
         unsafe { at.read() }
     }

@@ -93,7 +93,7 @@ macro_rules! exported {
                 "2:",
                 "mov r11, qword ptr [rip + {function}]",
                 concat!("jmp ", $tracked),
-                mode = sym crate::native::hooks::MODE,
+                mode = sym memgate_session::recording::MODE,
                 function = sym $name::FUNCTION,
             )
         }

@@ -7,15 +7,13 @@
 
 use core::arch::global_asm;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicUsize, Ordering};
 
-use memgate_ffi::process;
+use memgate_session::handles::{self, DESCRIPTORS, MOST_DESCRIPTORS, Routine, Start};
 use memgate_tracker::capture::Registers;
-use memgate_tracker::sys::{Errno, thread_pointer};
+use memgate_tracker::sys::Errno;
 
 use super::Pointer;
 use super::function::{Function, exported, functions, no_descriptor};
-use crate::native::handles::{self, DESCRIPTORS, MOST_DESCRIPTORS, Routine, Start};
 
 /// Finds all of them: `dlsym` may be in the way of a signal handler or a child of `vfork` that
 /// comes first to one.
@@ -332,32 +330,4 @@ extern "C" fn start_failed(start: &Start) {
 
 extern "C" fn begun(start: &Start) -> Routine {
     handles::begun(start)
-}
-
-/// Where a thread's control block holds its id: in glibc, in musl.
-const PLACES: [usize; 2] = [0x2d0, 0x30];
-/// Which of them holds here; 0: neither.
-static THREAD_ID_AT: AtomicUsize = AtomicUsize::new(0);
-
-/// Looks where the C library notes a thread's id. In the main thread, whose id is the process's.
-pub(crate) fn find_thread_id() {
-    let glibc = process::symbol(c"gnu_get_libc_version", false) != 0;
-    let [of_glibc, of_musl] = PLACES;
-    let at = if glibc { of_glibc } else { of_musl };
-    if Some(id_at(at)) == process::thread_id_by_futex() {
-        THREAD_ID_AT.store(at, Ordering::Relaxed);
-    }
-}
-
-/// The calling thread's id, as its control block says.
-pub(crate) fn noted_thread_id() -> Option<u32> {
-    match THREAD_ID_AT.load(Ordering::Relaxed) {
-        0 => None,
-        at => Some(id_at(at)),
-    }
-}
-
-fn id_at(offset: usize) -> u32 {
-    // SAFETY: within the control block of this thread, which is larger in either library.
-    unsafe { ((thread_pointer() + offset) as *const u32).read_volatile() }
 }

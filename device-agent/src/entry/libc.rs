@@ -1,71 +1,31 @@
-//! What of the C library is stood in for beside the allocation functions: the way into `main`, the
-//! ways out of the process, and what loads and unloads libraries. On Linux only.
+//! What of the C library is stood in for beside the allocation functions: the ways out of the
+//! process, and what loads and unloads libraries; and what the loader knows. On Linux only.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use memgate_ffi::process;
+use memgate_session::{self as session, recording};
 use memgate_tracker::cfi::FindObject;
 use memgate_tracker::thread::Inside;
 use memgate_wire::GoodbyeReason;
 
 use super::{Pointer, text};
-use crate::native::hooks;
-use crate::session;
 
-type Main = unsafe extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
-type StartMain =
-    unsafe extern "C" fn(Main, c_int, *mut *mut c_char, Pointer, Pointer, Pointer, Pointer) -> c_int;
-
-static GUEST_MAIN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-
-/// The C library's entry: `main` is wrapped, because only then have the guest's constructors run.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __libc_start_main(
-    main: Main,
-    count: c_int,
-    arguments: *mut *mut c_char,
-    init: Pointer,
-    fini: Pointer,
-    rtld_fini: Pointer,
-    stack_end: Pointer,
-) -> c_int {
-    GUEST_MAIN.store(main as Pointer, Ordering::Relaxed);
-    let real = next_of(&START_MAIN, c"__libc_start_main");
-    // SAFETY: the C library's own function; all arguments are passed on.
-    let real = unsafe { core::mem::transmute::<Pointer, StartMain>(real) };
-    // SAFETY: as above.
-    unsafe { real(wrapped_main, count, arguments, init, fini, rtld_fini, stack_end) }
-}
-
-unsafe extern "C" fn wrapped_main(
-    count: c_int,
-    arguments: *mut *mut c_char,
-    environment: *mut *mut c_char,
-) -> c_int {
-    session::start();
-    // SAFETY: stored by `__libc_start_main` from an argument of this type.
-    let main = unsafe { core::mem::transmute::<Pointer, Main>(GUEST_MAIN.load(Ordering::Relaxed)) };
-    // SAFETY: the C library's arguments.
-    let status = unsafe { main(count, arguments, environment) };
-    main_ends();
-    status
-}
-
-fn main_ends() {
-    if hooks::MODE.load(Ordering::Relaxed) == hooks::TRACKING {
+/// `main` has returned or the program calls `exit`.
+pub(crate) fn main_ends() {
+    if recording::is_tracking() {
         session::main_ends();
     }
 }
 
-static START_MAIN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static EXIT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static FULL_EXIT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static QUICK_EXIT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-pub(super) fn next_of(slot: &AtomicPtr<c_void>, name: &CStr) -> Pointer {
+pub(crate) fn next_of(slot: &AtomicPtr<c_void>, name: &CStr) -> Pointer {
     let known = slot.load(Ordering::Relaxed);
     if !known.is_null() {
         return known;
@@ -81,7 +41,7 @@ pub unsafe extern "C" fn dlclose(handle: Pointer) -> c_int {
     let real = next_of(&DLCLOSE, c"dlclose");
     // SAFETY: the loader's own function.
     let real = unsafe { core::mem::transmute::<Pointer, unsafe extern "C" fn(Pointer) -> c_int>(real) };
-    let tracked = hooks::MODE.load(Ordering::Relaxed) == hooks::TRACKING && !Inside::now();
+    let tracked = recording::is_tracking() && !Inside::now();
     let before = if tracked { session::module_unloads() } else { None };
     // SAFETY: the caller's handle.
     let status = unsafe { real(handle) };
@@ -200,7 +160,7 @@ unsafe extern "C" fn bypassing_library(path: *const c_char, name_space: isize) {
 type Exit = unsafe extern "C" fn(c_int) -> !;
 
 fn leave(slot: &AtomicPtr<c_void>, name: &CStr, status: c_int) -> ! {
-    if hooks::MODE.load(Ordering::Relaxed) == hooks::TRACKING {
+    if recording::is_tracking() {
         session::ends(GoodbyeReason::QuickExit, Some(status));
     }
     let real = next_of(slot, name);

@@ -3,6 +3,8 @@
 
 use core::arch::naked_asm;
 
+use memgate_session::recording;
+
 use crate::native::{hooks, next};
 
 /// `$sp` and `$rbp`: the argument registers behind the function's own arguments.
@@ -20,7 +22,7 @@ macro_rules! trampoline {
                 "jmp {hook}",
                 "2:",
                 "jmp qword ptr [rip + {next}]",
-                mode = sym hooks::MODE,
+                mode = sym recording::MODE,
                 hook = sym hooks::$name,
                 next = sym next::$slot,
             )
@@ -47,7 +49,7 @@ pub unsafe extern "C" fn reallocarray() {
         "mov rcx, rsp",
         "mov r8, rbp",
         "jmp {hook}",
-        mode = sym hooks::MODE,
+        mode = sym recording::MODE,
         hook = sym hooks::reallocarray,
         plain = sym hooks::plain_reallocarray,
     )
@@ -67,7 +69,7 @@ macro_rules! free_trampoline {
                 "jne {hook}",
                 "2:",
                 "jmp qword ptr [rip + {next}]",
-                mode = sym hooks::MODE,
+                mode = sym recording::MODE,
                 hook = sym hooks::free,
                 next = sym next::FREE,
             )

@@ -6,7 +6,7 @@
 //! slot numbers differ between versions) lead here, all others do nothing; an object with that
 //! vtable is appended. Such a listener is the last to hear of a start and the first to hear of an
 //! end, but for those that `main` appends. Set-up and tear-down of suites and environments lie
-//! between callbacks: `session::setups` knows where.
+//! between callbacks: `memgate_session` knows where.
 #![expect(unsafe_code, reason = "calls C++ functions found by name and stands in for a C++ object")]
 
 use core::cell::UnsafeCell;
@@ -15,11 +15,9 @@ use std::ffi::CString;
 
 use memgate_ffi::elf::find_symbols;
 use memgate_ffi::{modules, process};
+use memgate_session::recording::TRACKER;
+use memgate_session::{self as session, Around};
 use memgate_wire::Outcome;
-
-use crate::native::hooks::TRACKER;
-use crate::session::Around;
-use crate::{entry, session};
 
 const NAMES: [&str; 26] = [
     "_ZN7testing8UnitTest11GetInstanceEv",
@@ -80,16 +78,15 @@ struct Found {
     bytes: [usize; NAMES.len()],
 }
 
-/// Is GoogleTest in this process?
-pub(crate) fn is_present(executable: &str) -> bool {
-    find(executable).address.iter().take(3).all(|&a| a != 0)
+/// Is GoogleTest in this process? `is_shared`: as a library.
+pub(crate) fn is_present(executable: &str, is_shared: bool) -> bool {
+    find(executable, is_shared).address.iter().take(3).all(|&a| a != 0)
 }
 
-fn find(executable: &str) -> Found {
+fn find(executable: &str, is_shared: bool) -> Found {
     let mut found = Found { address: [0; NAMES.len()], bytes: [0; NAMES.len()] };
     let shared = |name: &str| CString::new(name).map_or(0, |n| process::symbol(&n, false));
-    let [.., instance] = entry::weak();
-    if instance != 0 {
+    if is_shared {
         for (address, name) in found.address.iter_mut().zip(NAMES) {
             *address = shared(name);
         }
@@ -141,8 +138,8 @@ static LISTENER: Slot = Slot(UnsafeCell::new(Listener {
 ///
 /// # Errors
 /// Why that is not possible; the program then runs without test boundaries.
-pub(crate) fn install(executable: &str) -> Result<(), &'static str> {
-    let found = find(executable);
+pub(crate) fn install(executable: &str, is_shared: bool) -> Result<(), &'static str> {
+    let found = find(executable, is_shared);
     let [instance, listeners, append, vtable, start, end, ..] = found.address;
     if instance == 0 || listeners == 0 || append == 0 {
         return Err("GoogleTest was not found in this process");
@@ -176,7 +173,7 @@ pub(crate) fn install(executable: &str) -> Result<(), &'static str> {
     // SAFETY: the vtable has `slots` entries: its symbol says so, or every version has at least
     // these.
     let theirs = unsafe { core::slice::from_raw_parts(vtable as *const usize, slots) };
-    let mut hits = 0;
+    let mut hits = 0_usize;
     for (i, (slot, &original)) in listener.table.iter_mut().zip(theirs).enumerate() {
         *slot = if i < 2 { original as Pointer } else { nothing as Pointer };
         let is_it = |theirs: &usize| *theirs == original && original != 0;
@@ -186,7 +183,7 @@ pub(crate) fn install(executable: &str) -> Result<(), &'static str> {
         let known = known.filter(|_| is_alone()).and_then(|i| Some((i, ours.get(i)?)));
         if let Some((i, ours)) = known {
             *slot = *ours;
-            hits += usize::from(i < TESTS);
+            hits = hits.saturating_add(usize::from(i < TESTS));
         }
     }
     for slot in listener.table.iter_mut().skip(slots) {
@@ -199,7 +196,11 @@ pub(crate) fn install(executable: &str) -> Result<(), &'static str> {
     listener.new = (new, new.saturating_add(NEW_BYTES));
     let places = found.address.iter().zip(found.bytes).skip(OWN.start);
     for (own, (&at, bytes)) in listener.own.iter_mut().zip(places).filter(|(_, (at, _))| **at != 0) {
-        *own = if bytes > 0 { (at, at + bytes) } else { (at.saturating_sub(NEAR), at + NEAR) };
+        *own = if bytes > 0 {
+            (at, at.saturating_add(bytes))
+        } else {
+            (at.saturating_sub(NEAR), at.saturating_add(NEAR))
+        };
     }
     listener.result = result_functions(&found.address);
     listener.vtable = listener.table.as_ptr().wrapping_add(2);
@@ -323,7 +324,7 @@ unsafe fn libstdcxx_string(at: Pointer) -> Option<String> {
     // SAFETY: the caller passes the address of a string object, which has at least three words in
     // either library.
     let [data, length, _] = unsafe { at.cast::<[usize; 3]>().read() };
-    let local = data == at as usize + 16;
+    let local = data == (at as usize).saturating_add(16);
     // A libc++ string has no pointer here: a short one begins with its length and text, a long one
     // with its capacity | 1.
     if !local && (data & 1 != 0 || data < 1 << 16 || data >> 47 != 0 || length < 16)
@@ -344,7 +345,7 @@ unsafe fn libcxx_string(at: Pointer) -> Option<String> {
     // SAFETY: the caller passes the address of a string object.
     let first = unsafe { at.cast::<u8>().read() };
     let (data, length) = if first & 1 == 0 {
-        (at as usize + 1, usize::from(first >> 1))
+        ((at as usize).saturating_add(1), usize::from(first >> 1))
     } else {
         // SAFETY: a long string has three words.
         let [_, length, data] = unsafe { at.cast::<[usize; 3]>().read() };

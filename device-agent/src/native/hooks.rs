@@ -6,23 +6,12 @@
 #![expect(unsafe_code, reason = "the C allocation interface is made of raw pointers")]
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicU32, Ordering};
 
+use memgate_session::recording::TRACKER;
+use memgate_tracker::Removed;
 use memgate_tracker::capture::Registers;
-use memgate_tracker::{Removed, Tracker};
 
 use super::next;
-
-/// Plain jumps to the next allocator.
-pub(crate) const DORMANT: u32 = 0;
-/// Everything is recorded.
-pub(crate) const TRACKING: u32 = 1;
-
-/// [`DORMANT`] or [`TRACKING`]; the trampolines look at it first.
-pub(crate) static MODE: AtomicU32 = AtomicU32::new(DORMANT);
-
-/// What is known of this process's allocations.
-pub(crate) static TRACKER: Tracker = Tracker::new();
 
 type Pointer = *mut c_void;
 
@@ -35,7 +24,7 @@ unsafe fn note(block: Pointer, bytes: usize, place: usize, record: usize) {
     let at = {
         // SAFETY: the trampoline was entered by a call: its return address lies there.
         let pc = unsafe { (place as *const usize).read() };
-        Registers { pc, sp: place + 8, rbp: record }
+        Registers { pc, sp: place.wrapping_add(8), rbp: record }
     };
     #[cfg(target_arch = "aarch64")]
     let at = Registers { pc: place, sp: (&raw const block).addr(), rbp: record };
@@ -179,19 +168,4 @@ pub(crate) unsafe extern "C" fn pvalloc(bytes: usize, sp: usize, rbp: usize) -> 
         unsafe { note(block, bytes, sp, rbp) };
     }
     block
-}
-
-/// Is everything recorded?
-pub(crate) fn is_tracking() -> bool {
-    MODE.load(Ordering::Relaxed) == TRACKING
-}
-
-/// Begins recording.
-pub(crate) fn start() {
-    MODE.store(TRACKING, Ordering::SeqCst);
-}
-
-/// Ends recording: the functions are plain jumps again.
-pub(crate) fn stop() {
-    MODE.store(DORMANT, Ordering::SeqCst);
 }

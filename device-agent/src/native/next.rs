@@ -335,8 +335,8 @@ mod arena {
         let base = ARENA.0.get() as usize;
         let mut at = NEXT.load(Ordering::Relaxed);
         loop {
-            let block = (base + at + 16).next_multiple_of(align);
-            let Some(end) = (block - base).checked_add(bytes).filter(|&end| end <= BYTES) else {
+            let block = base.wrapping_add(at).wrapping_add(16).next_multiple_of(align);
+            let Some(end) = block.wrapping_sub(base).checked_add(bytes).filter(|&end| end <= BYTES) else {
                 return ptr::null_mut();
             };
             match NEXT.compare_exchange(at, end.next_multiple_of(16), Ordering::Relaxed, Ordering::Relaxed) {

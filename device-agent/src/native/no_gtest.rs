@@ -2,12 +2,12 @@
 //! C API is there for others.
 
 /// Is GoogleTest in this process? It is not looked for.
-pub(crate) const fn is_present(_executable: &str) -> bool {
+pub(crate) const fn is_present(_executable: &str, _is_shared: bool) -> bool {
     false
 }
 
 /// Appends no listener.
-pub(crate) const fn install(_executable: &str) -> Result<(), &'static str> {
+pub(crate) const fn install(_executable: &str, _is_shared: bool) -> Result<(), &'static str> {
     Err("on Android they come from the test runner or the C API")
 }
 

@@ -1,9 +1,10 @@
 //! Notes which programs this process starts, in the list that the harness laid out
 //! (`memgate_wire::starts`): it learns so of test programs that the agent is not in.
 //!
-//! Data flow: [`entry::exec`](crate::entry) stands in for the C library's functions that start
+//! Data flow: `entry::exec` stands in for the C library's functions that start
 //! programs → [`begin`] → the mapped list. All of it may run in the child of a `vfork` and in a
 //! signal handler: no heap, no lock, no descriptor; two looks at files.
+#![expect(clippy::arithmetic_side_effects, reason = "places in a mapping of fixed size, which checks each")]
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};

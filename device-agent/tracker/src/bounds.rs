@@ -1,5 +1,12 @@
 //! Where stacks lie, and what of one may be read: the words between the stack pointer and the end
 //! of the mapped stack.
+#![cfg_attr(
+    not(test),
+    expect(
+        clippy::arithmetic_side_effects,
+        reason = "addresses of a stack, which no address space is too small for"
+    )
+)]
 
 use crate::sys;
 

@@ -12,6 +12,13 @@
 //! same function, or its sibling with a frame of the same shape. Where the unwind rule of the new
 //! address is that of the old one, a fresh walk would go on exactly as the last one did, so the
 //! address is replaced in what is remembered and the comparison goes on.
+#![cfg_attr(
+    not(test),
+    expect(
+        clippy::arithmetic_side_effects,
+        reason = "places in arrays of fixed size and addresses of a stack, in every allocation"
+    )
+)]
 
 use crate::bounds::Bounds;
 use crate::cfi::{Cfa, Room, Rule, SavedRbp};

@@ -4,6 +4,13 @@
 //! Nothing here trusts its input: every read is bounded by the record or module it belongs to,
 //! every loop by the bytes it consumes. What is not understood is [`Rule::Unknown`], and the stack
 //! is cut there.
+#![cfg_attr(
+    not(test),
+    expect(
+        clippy::arithmetic_side_effects,
+        reason = "shifts and depths that are checked before, addresses that are"
+    )
+)]
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;

@@ -79,8 +79,11 @@ impl Timed {
         // Two processors' counters may be a little apart.
         let took = now.saturating_sub(began);
         let allocated = allocations.load(Ordering::Relaxed) != self.allocations.load(Ordering::Relaxed);
-        let first = self.first_allocations.events.load(Ordering::Relaxed)
-            + self.first_others.events.load(Ordering::Relaxed);
+        let first = self
+            .first_allocations
+            .events
+            .load(Ordering::Relaxed)
+            .wrapping_add(self.first_others.events.load(Ordering::Relaxed));
         if first < FIRST_EVENTS {
             let sum = if allocated { &self.first_allocations } else { &self.first_others };
             sum.add(took.min(LONGEST_FIRST));
@@ -89,7 +92,7 @@ impl Timed {
             let sum = if allocated { &self.allocation_samples } else { &self.other_samples };
             sum.add(took);
         }
-        first + 1 < FIRST_EVENTS
+        first.wrapping_add(1) < FIRST_EVENTS
     }
 }
 
@@ -111,19 +114,19 @@ impl Reckoning {
             (&mut self.allocation_samples, &timed.allocation_samples),
             (&mut self.other_samples, &timed.other_samples),
         ] {
-            to.0 += from.events.load(Ordering::Relaxed);
-            to.1 += from.ticks.load(Ordering::Relaxed);
+            to.0 = to.0.wrapping_add(from.events.load(Ordering::Relaxed));
+            to.1 = to.1.wrapping_add(from.ticks.load(Ordering::Relaxed));
         }
     }
 
     /// Ticks of so many allocations and other events; `excess`: what each timed event seems to take
     /// too long.
     pub(crate) fn total(&self, allocations: u64, others: u64, excess: u64) -> u64 {
-        let mend = |(events, ticks): (u64, u64)| (events, ticks.saturating_sub(events * excess));
+        let mend = |(events, ticks): (u64, u64)| (events, ticks.saturating_sub(events.wrapping_mul(excess)));
         let sum = |events: u64, first: (u64, u64), samples: (u64, u64)| {
             let (first, samples) = (mend(first), mend(samples));
             let (count, ticks) = if samples.0 == 0 { first } else { samples };
-            let rest = u128::from(events.saturating_sub(first.0)) * u128::from(ticks);
+            let rest = u128::from(events.saturating_sub(first.0)).wrapping_mul(u128::from(ticks));
             let rest = rest.checked_div(u128::from(count)).unwrap_or(0);
             first.1.saturating_add(u64::try_from(rest).unwrap_or(u64::MAX))
         };

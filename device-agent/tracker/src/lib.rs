@@ -19,6 +19,7 @@
 //!
 //! This crate is one of the two unsafe fences of the agent: raw pointers are its subject. It is
 //! `no_std` and depends on nothing but `libc` types.
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects))]
 #![cfg_attr(not(loom), no_std)]
 #![expect(
     unsafe_code,

@@ -10,6 +10,10 @@
 //! place of another allocates first, in the loader. So the cache knows the objects whose rules it
 //! holds, and where the caller of an allocation lies in the loader, it looks whether all are still
 //! there.
+#![cfg_attr(
+    not(test),
+    expect(clippy::arithmetic_side_effects, reason = "places in a table whose size is a power of two")
+)]
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 

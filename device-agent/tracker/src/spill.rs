@@ -5,6 +5,10 @@
 //! that matches no pointer, filled, then given its key. A freed cell keeps a tombstone, so that a
 //! probe goes on behind it. Only the owner of a pointer changes its cell; whoever scans believes
 //! what it has read only if neither key nor version have changed meanwhile.
+#![cfg_attr(
+    not(test),
+    expect(clippy::arithmetic_side_effects, reason = "places in a table whose size is a power of two")
+)]
 
 use crate::sync::{self, AtomicPtr, AtomicU64, Ordering, Zeroed, fence, sized};
 use crate::table::{ANCIENT, Entry, Full};

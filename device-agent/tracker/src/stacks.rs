@@ -4,6 +4,10 @@
 //! lock-free hash map leads from the rolling hash of a stack to its node. Two threads that insert
 //! the same new stack at the same moment may both succeed with different ids: the reader merges by
 //! content, so that costs a node, not exactness.
+#![cfg_attr(
+    not(test),
+    expect(clippy::arithmetic_side_effects, reason = "places in a table whose size is a power of two")
+)]
 
 use core::ptr;
 

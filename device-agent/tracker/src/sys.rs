@@ -1,7 +1,7 @@
 //! The few things asked of the kernel and the C library.
 
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 static MAPPED_BYTES: AtomicU64 = AtomicU64::new(0);
 
@@ -147,6 +147,35 @@ pub fn thread_pointer() -> usize {
         core::arch::asm!("mov {}, fs:[0]", out(reg) base, options(pure, readonly, nostack, preserves_flags))
     };
     base
+}
+
+/// Where a thread's control block holds its id: in glibc, in musl.
+const PLACES: [usize; 2] = [0x2d0, 0x30];
+/// Which of them holds here; 0: neither.
+static THREAD_ID_AT: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks where the C library notes a thread's id: glibc, or musl. In the main thread, whose id is
+/// `own`, the process's.
+pub fn find_thread_id(is_glibc: bool, own: Option<u32>) {
+    let [of_glibc, of_musl] = PLACES;
+    let at = if is_glibc { of_glibc } else { of_musl };
+    if Some(id_at(at)) == own {
+        THREAD_ID_AT.store(at, Ordering::Relaxed);
+    }
+}
+
+/// The calling thread's id, as its control block says.
+#[must_use]
+pub fn noted_thread_id() -> Option<u32> {
+    match THREAD_ID_AT.load(Ordering::Relaxed) {
+        0 => None,
+        at => Some(id_at(at)),
+    }
+}
+
+fn id_at(offset: usize) -> u32 {
+    // SAFETY: within the control block of this thread, which is larger in either library.
+    unsafe { (thread_pointer().wrapping_add(offset) as *const u32).read_volatile() }
 }
 
 #[cfg(test)]

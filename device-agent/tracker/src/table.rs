@@ -8,6 +8,10 @@
 //!
 //! Each 512 slots (one shadow page) carry the epoch in which they were last written, so that a
 //! boundary scans only what its window touched.
+#![cfg_attr(
+    not(test),
+    expect(clippy::arithmetic_side_effects, reason = "places in tables whose sizes are powers of two")
+)]
 
 use crate::cost::ticks;
 use crate::spill::Spill;

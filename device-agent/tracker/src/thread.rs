@@ -4,6 +4,10 @@
 //! that no thread's stack shrinks and nothing is allocated lazily inside a hook. States are never
 //! unmapped; a thread that ends gives its state back for the next one, counters included, so the
 //! sum over all states is the process's total.
+#![cfg_attr(
+    not(test),
+    expect(clippy::arithmetic_side_effects, reason = "counters of one thread, in every allocation")
+)]
 
 use core::cell::UnsafeCell;
 use core::ptr;

@@ -1,4 +1,11 @@
 //! The tracker as the agent's hooks and boundaries see it.
+#![cfg_attr(
+    not(test),
+    expect(
+        clippy::arithmetic_side_effects,
+        reason = "counters that no process lives long enough to overflow"
+    )
+)]
 
 use core::sync::atomic::AtomicUsize;
 

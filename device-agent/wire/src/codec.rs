@@ -6,7 +6,7 @@ use core::fmt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::frame::{Frame, FrameType};
+use crate::frame::{Frame, FrameType, Order};
 
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 20;
@@ -131,8 +131,37 @@ pub fn encode(frame: &Frame, t_ns: u64, out: &mut Vec<u8>) -> usize {
 /// # Errors
 /// A damaged frame, with its offset.
 pub fn decode(input: &[u8], offset: u64) -> Result<Decoded, DecodeError> {
+    let (known, version, body, t_ns) = match open(input, offset)? {
+        Opened::Known { known, version, body, t_ns } => (known, version, body, t_ns),
+        Opened::Unknown { frame_type, version, bytes } => {
+            return Ok(Decoded::Unknown { frame_type, version, bytes });
+        }
+        Opened::Incomplete { bytes } => return Ok(Decoded::Incomplete { bytes }),
+    };
+    let frame = parse(known, version, body);
+    let frame = frame.ok_or(DecodeError { offset, kind: DecodeErrorKind::Body(known) })?;
+    Ok(Decoded::Frame { frame, t_ns, bytes: HEADER_BYTES.saturating_add(body.len()) })
+}
+
+/// Reads an order, the one frame that an agent takes; `None`: it is none, or damaged.
+#[must_use]
+pub fn decode_order(input: &[u8]) -> Option<Order> {
+    match open(input, 0) {
+        Ok(Opened::Known { known: FrameType::Order, body, .. }) => all(body),
+        _ => None,
+    }
+}
+
+enum Opened<'a> {
+    Known { known: FrameType, version: u8, body: &'a [u8], t_ns: u64 },
+    Unknown { frame_type: u16, version: u8, bytes: usize },
+    Incomplete { bytes: usize },
+}
+
+/// The body of the frame at the start of `input`, whose checksum fits.
+fn open(input: &[u8], offset: u64) -> Result<Opened<'_>, DecodeError> {
     let Some((head, rest)) = input.split_first_chunk::<HEADER_BYTES>() else {
-        return Ok(Decoded::Incomplete { bytes: HEADER_BYTES });
+        return Ok(Opened::Incomplete { bytes: HEADER_BYTES });
     };
     let [l0, l1, l2, l3, t0, t1, version, flags, n0, n1, n2, n3, n4, n5, n6, n7, c0, c1, c2, c3] = *head;
     let length = u32::from_le_bytes([l0, l1, l2, l3]);
@@ -143,16 +172,18 @@ pub fn decode(input: &[u8], offset: u64) -> Result<Decoded, DecodeError> {
         return Err(fail(DecodeErrorKind::TooLong(length)));
     }
     let bytes = HEADER_BYTES.saturating_add(body_bytes);
-    let Some(body) = rest.get(..body_bytes) else { return Ok(Decoded::Incomplete { bytes }) };
+    let Some(body) = rest.get(..body_bytes) else { return Ok(Opened::Incomplete { bytes }) };
     let checked = head.get(..16).unwrap_or_default();
     if crc32c::crc32c_append(crc32c::crc32c(checked), body) != u32::from_le_bytes([c0, c1, c2, c3]) {
         return Err(fail(DecodeErrorKind::Checksum));
     }
     let known = FrameType::from_number(frame_type)
         .filter(|known| (1..=body_version(*known)).contains(&version) && flags == 0);
-    let Some(known) = known else { return Ok(Decoded::Unknown { frame_type, version, bytes }) };
-    let frame = parse(known, version, body).ok_or_else(|| fail(DecodeErrorKind::Body(known)))?;
-    Ok(Decoded::Frame { frame, t_ns: u64::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, n7]), bytes })
+    let Some(known) = known else {
+        return Ok(Opened::Unknown { frame_type, version, bytes });
+    };
+    let t_ns = u64::from_le_bytes([n0, n1, n2, n3, n4, n5, n6, n7]);
+    Ok(Opened::Known { known, version, body, t_ns })
 }
 
 fn body(frame: &Frame) -> Option<Vec<u8>> {
@@ -186,14 +217,15 @@ fn body(frame: &Frame) -> Option<Vec<u8>> {
     }
 }
 
-fn parse(frame_type: FrameType, version: u8, body: &[u8]) -> Option<Frame> {
-    /// The whole body must be used: bytes left over mean another layout.
-    fn all<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
-        match postcard::take_from_bytes(body) {
-            Ok((value, [])) => Some(value),
-            _ => None,
-        }
+/// The whole body must be used: bytes left over mean another layout.
+fn all<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    match postcard::take_from_bytes(body) {
+        Ok((value, [])) => Some(value),
+        _ => None,
     }
+}
+
+fn parse(frame_type: FrameType, version: u8, body: &[u8]) -> Option<Frame> {
     /// Version 1 lacks the last number of version 2, `recording_ns`: with a 0 behind it, it is one.
     fn with_cost<T: DeserializeOwned>(version: u8, body: &[u8]) -> Option<T> {
         if version == 1 { all(&[body, &[0]].concat()) } else { all(body) }
@@ -305,6 +337,19 @@ mod tests {
 
     fn log(text: &str) -> Frame {
         Frame::Log(Log { level: LogLevel::Info, text: String::from(text) })
+    }
+
+    #[test]
+    fn an_agent_takes_orders_and_nothing_else() {
+        let order = Order { boundary: 3, bits: 5 };
+        let mut bytes = Vec::new();
+        encode(&Frame::Order(order), 1, &mut bytes);
+        assert_eq!(decode_order(&bytes), Some(order));
+        bytes[HEADER_BYTES] ^= 1;
+        assert_eq!(decode_order(&bytes), None, "damaged");
+        let mut other = Vec::new();
+        encode(&Frame::Counters(Counters::default()), 1, &mut other);
+        assert_eq!(decode_order(&other), None);
     }
 
     #[test]

@@ -42,11 +42,14 @@ mod codec;
 mod frame;
 pub mod handshake;
 pub mod java;
+pub mod options;
 pub mod setup;
 pub mod spool;
 pub mod starts;
 
-pub use codec::{DecodeError, DecodeErrorKind, Decoded, HEADER_BYTES, MAX_BODY_BYTES, decode, encode};
+pub use codec::{
+    DecodeError, DecodeErrorKind, Decoded, HEADER_BYTES, MAX_BODY_BYTES, decode, decode_order, encode,
+};
 pub use frame::{
     AgentCost, Boundary, BoundaryKind, Counters, ErrorCode, ErrorFrame, Event, FdEntry, Frame, FrameType,
     Goodbye, GoodbyeReason, Handle, Handles, Hello, LeakInfo, Log, LogLevel, Module, Modules, NativeSnapshot,

@@ -1,11 +1,15 @@
 //! What the agent is told through the environment.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use memgate_wire::options::{self, Carrier, FollowOptions, Options, Sampling};
+
 use super::socket::Endpoint;
+
+pub use memgate_wire::options::Detail;
 
 /// The variable that carries the agent's options.
 pub const OPTIONS_VARIABLE: &str = "MEMGATE_AGENT_OPTIONS";
@@ -26,15 +30,6 @@ pub enum Target {
     All,
 }
 
-/// What is recorded at the end of a test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Detail {
-    /// What the test left behind: for the screen.
-    Survivors,
-    /// What changed since the end before: for the confirmation.
-    Growth,
-}
-
 /// The agent's options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentOptions {
@@ -50,8 +45,6 @@ pub struct AgentOptions {
     pub harness: bool,
     /// How long the agent waits for the recorder at most.
     pub wait: Duration,
-    /// Frames of a stack at most; `None`: the agent's default.
-    pub stack_depth: Option<u32>,
     /// Where the agent listens; `None`: it writes a spool.
     pub carrier: Option<Endpoint>,
     /// The secret a client of the socket must know.
@@ -130,7 +123,6 @@ impl AgentOptions {
             label: String::new(),
             harness: true,
             wait: Duration::from_secs(2),
-            stack_depth: None,
             carrier: None,
             token: None,
             java: None,
@@ -153,112 +145,71 @@ impl AgentOptions {
     /// The value of [`OPTIONS_VARIABLE`].
     #[must_use]
     pub fn to_env(&self) -> OsString {
-        let Self {
-            directory,
-            targets,
-            detail,
-            label,
-            harness,
-            wait,
-            stack_depth,
-            carrier,
-            token,
-            java,
-            windows,
-            look,
-            directives,
-            end_of_main,
-            setup,
-            starts,
-            listener,
-        } = self;
-        let mut value = Pairs::default();
-        value.add("dir", directory.as_os_str().as_bytes());
-        for target in targets {
-            match target {
-                Target::GTest => value.add("target", b"gtest"),
-                Target::Executable(path) => {
-                    value.add("target", &[b"exe:", path.as_os_str().as_bytes()].concat())
-                }
-                Target::Glob(glob) => value.add("target", format!("glob:{glob}").as_bytes()),
-                Target::All => value.add("target", b"all"),
-            }
-        }
-        value.add("detail", if *detail == Detail::Growth { b"growth" } else { b"survivors" });
-        if !label.is_empty() {
-            value.add("label", label.as_bytes());
-        }
-        value.add("wait_ms", wait.as_millis().to_string().as_bytes());
-        if *harness {
-            value.add("harness", b"1");
-        }
-        if let Some(depth) = stack_depth {
-            value.add("stack_depth", depth.to_string().as_bytes());
-        }
-        if let Some(carrier) = carrier {
-            value.add("carrier", carrier.to_string().as_bytes());
-            if let Endpoint::App { package, .. } = carrier {
-                value.add("package", package.as_bytes());
-            }
-        }
-        if let Some(token) = token {
-            value.add("token", token.as_bytes());
-        }
-        if let Some(jars) = java {
-            value.add("java", b"1");
-            value.add("jars", jars.as_os_str().as_bytes());
-        }
-        match windows {
-            Windows::Nowhere => {}
-            Windows::Budget => value.add("windows", b"budget"),
-            Windows::Each => value.add("windows", b"each"),
-            Windows::End => value.add("windows", b"end"),
-            Windows::Listed(path) => value.add("windows", path.as_os_str().as_bytes()),
-        }
-        if let Some(look) = look {
-            look.add_to(&mut value);
-        }
-        if let Some(directives) = directives {
-            value.add("directives", directives.as_os_str().as_bytes());
-        }
-        if *end_of_main {
-            value.add("end_of_main", b"1");
-        }
-        if let Some(setup) = setup {
-            value.add("setup", setup.as_bytes());
-        }
-        if let Some(starts) = starts {
-            value.add("starts", starts.as_os_str().as_bytes());
-        }
-        if let Some((dex, runner)) = listener {
-            value.add("dex", dex.as_bytes());
-            value.add("runner", runner.as_bytes());
-        }
-        OsString::from_vec(value.0)
+        self.told().to_string().into()
     }
-}
 
-impl JavaLook {
-    fn add_to(&self, value: &mut Pairs) {
-        let Self { sampling, follow, follow_at_least, follow_every, follow_at_most, heap_limit, heap_dump } =
-            self;
-        value
-            .add("sampling", sampling.map_or_else(|| "off".to_owned(), |bytes| bytes.to_string()).as_bytes());
-        if !follow.is_empty() {
-            value.add("follow", follow.join(",").as_bytes());
-            value.add("follow_at_least", follow_at_least.to_string().as_bytes());
-            value.add("follow_every", follow_every.to_string().as_bytes());
-            value.add("follow_at_most", follow_at_most.to_string().as_bytes());
-        }
-        if let Some((percent, dump)) = heap_limit {
-            value.add("heap_limit", percent.to_string().as_bytes());
-            if let Some(folder) = dump {
-                value.add("heap_limit_dump", folder.as_os_str().as_bytes());
+    /// As the agent reads them. It takes no path that is not UTF-8.
+    fn told(&self) -> Options {
+        let text = |path: &PathBuf| path.to_string_lossy().into_owned();
+        let told = |path: &Option<PathBuf>| path.as_ref().map(text).unwrap_or_default();
+        let (carrier, package) = match &self.carrier {
+            None => (Carrier::Spool, String::new()),
+            Some(Endpoint::Unix(path)) => (Carrier::Unix(text(path)), String::new()),
+            Some(Endpoint::Abstract(name)) => (Carrier::Unix(format!("@{name}")), String::new()),
+            Some(Endpoint::Tcp(address)) => (Carrier::Tcp(address.port()), String::new()),
+            Some(Endpoint::App { package, .. }) => (Carrier::App, package.clone()),
+        };
+        let target = |target: &Target| match target {
+            Target::GTest => options::Target::GoogleTest,
+            Target::Executable(path) => options::Target::Executable(text(path)),
+            Target::Glob(glob) => options::Target::Glob(glob.clone()),
+            Target::All => options::Target::All,
+        };
+        let (dex, runner) = self.listener.clone().unwrap_or_default();
+        let mut options = Options {
+            directory: text(&self.directory),
+            targets: self.targets.iter().map(target).collect(),
+            detail: self.detail,
+            label: self.label.clone(),
+            wait: self.wait,
+            harness: self.harness,
+            carrier,
+            package,
+            token: self.token.clone().unwrap_or_default(),
+            java: self.java.is_some(),
+            jars: told(&self.java),
+            windows: match &self.windows {
+                Windows::Nowhere => options::Windows::Nowhere,
+                Windows::Budget => options::Windows::Budget,
+                Windows::Each => options::Windows::Each,
+                Windows::End => options::Windows::End,
+                Windows::Listed(path) => options::Windows::Listed(text(path)),
+            },
+            directives: told(&self.directives),
+            end_of_main: self.end_of_main,
+            setups: self.setup.clone().unwrap_or_default(),
+            starts: told(&self.starts),
+            dex,
+            runner,
+            ..Options::default()
+        };
+        if let Some(look) = &self.look {
+            options.sampling = look.sampling.map_or(Sampling::Off, Sampling::Every);
+            options.heap_dump = told(&look.heap_dump);
+            if let Some((percent, dump)) = &look.heap_limit {
+                options.heap_limit = Some((*percent).into());
+                options.heap_limit_dump = told(dump);
+            }
+            if !look.follow.is_empty() {
+                options.follow = FollowOptions {
+                    classes: look.follow.clone(),
+                    at_least: look.follow_at_least,
+                    every: look.follow_every.into(),
+                    at_most: look.follow_at_most.into(),
+                };
             }
         }
-        if let Some(folder) = heap_dump {
-            value.add("heap_dump", folder.as_os_str().as_bytes());
-        }
+        options
     }
 }
 
@@ -282,28 +233,6 @@ pub fn preload(agent: &Path, existing: Option<&OsStr>) -> Result<OsString, Prelo
     Ok(value)
 }
 
-/// `key=value;key=value`, with the characters that mean something written as `%XX`.
-#[derive(Default)]
-struct Pairs(Vec<u8>);
-
-impl Pairs {
-    fn add(&mut self, key: &str, value: &[u8]) {
-        if !self.0.is_empty() {
-            self.0.push(b';');
-        }
-        self.0.extend_from_slice(key.as_bytes());
-        self.0.push(b'=');
-        for byte in value {
-            match byte {
-                b';' | b'%' | b'=' | 0..=0x1f | 0x7f => {
-                    self.0.extend_from_slice(format!("%{byte:02X}").as_bytes())
-                }
-                _ => self.0.push(*byte),
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -317,13 +246,12 @@ mod tests {
     #[test]
     fn every_option_is_told_and_what_would_end_it_is_escaped() {
         let options = AgentOptions {
-            directory: PathBuf::from(OsString::from_vec(b"/a;b=c%d\xff".to_vec())),
+            directory: "/a;b=c%dä".into(),
             targets: vec![Target::Executable("/bin/x y".into()), Target::Glob("*/t?".into()), Target::All],
             detail: Detail::Growth,
             label: "confirm\n3".into(),
             harness: false,
             wait: Duration::ZERO,
-            stack_depth: Some(64),
             carrier: Some(Endpoint::Abstract("gate".into())),
             token: Some("t=1".into()),
             java: Some("/c/jars".into()),
@@ -343,13 +271,12 @@ mod tests {
             starts: Some("/f/starts".into()),
             listener: Some(("/data/l.dex".into(), "a.Runner".into())),
         };
-        let want: &[u8] =
-            b"dir=/a%3Bb%3Dc%25d\xff;target=exe:/bin/x y;target=glob:*/t?;target=all;detail=growth;\
-            label=confirm%0A3;wait_ms=0;stack_depth=64;carrier=unix:@gate;token=t%3D1;\
+        let want = "dir=/a%3Bb%3Dc%25dä;target=exe:/bin/x y;target=glob:*/t?;target=all;detail=growth;\
+            label=confirm%0A3;wait_ms=0;carrier=unix:@gate;token=t%3D1;\
             java=1;jars=/c/jars;windows=budget;\
             sampling=off;follow=a.*,!a.B;follow_at_least=64;follow_every=3;follow_at_most=9;\
             heap_limit=80;heap_limit_dump=/d;heap_dump=/s;directives=/f/1.directives;end_of_main=1;setup=A.SetUpTestSuite();starts=/f/starts;dex=/data/l.dex;runner=a.Runner";
-        assert_eq!(options.to_env().as_bytes(), want, "{:?}", options.to_env());
+        assert_eq!(options.to_env(), want);
     }
 
     #[test]

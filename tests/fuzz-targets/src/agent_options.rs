@@ -1,6 +1,7 @@
-//! The agent's option string: total, and patterns agree with a plain definition.
+//! The agent's option string: total, printed and parsed again it is the same, and patterns agree
+//! with a plain definition.
 
-use crate::options::{Options, Target, fits};
+use memgate_wire::options::{Options, Target, fits};
 
 /// One input.
 ///
@@ -8,9 +9,11 @@ use crate::options::{Options, Target, fits};
 /// Where it does not hold: that is a finding.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let options = Options::parse(text);
+    let options = Options::default().parse(text);
     assert!(options.wait.as_secs() <= 60);
     assert!(options.complaints.len() <= text.len() + 1);
+    let plain = Options { complaints: Vec::new(), ..options.clone() };
+    assert_eq!(Options::default().parse(&plain.to_string()), plain);
     let globs =
         options.targets.iter().filter_map(|t| if let Target::Glob(glob) = t { Some(glob) } else { None });
     for glob in globs.take(4).filter(|glob| glob.len() < 200) {

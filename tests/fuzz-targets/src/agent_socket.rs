@@ -7,9 +7,9 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::options::CarrierKind;
-use crate::socket::Socket;
+use memgate_session::carrier::Socket;
 use memgate_wire::handshake::meet;
+use memgate_wire::options::Carrier;
 
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
@@ -21,7 +21,7 @@ fn served() -> &'static (Socket, String) {
     static SERVED: OnceLock<(Socket, String)> = OnceLock::new();
     SERVED.get_or_init(|| {
         let name = format!("memgate-fuzz-{}", std::process::id());
-        let kind = CarrierKind::Unix(format!("@{name}"));
+        let kind = Carrier::Unix(format!("@{name}"));
         (Socket::serve(&kind, "", "secret").expect("a name of our own"), name)
     })
 }

@@ -32,21 +32,6 @@ pub mod spool;
 pub mod unwind;
 pub mod wire;
 
-/// Parts of the agent, which is a cdylib, and of other crates' private parts, compiled here alone.
-#[allow(dead_code, missing_docs, unreachable_pub, reason = "parts of other crates, compiled alone")]
-#[path = "../../../device-agent/src/options.rs"]
-mod options;
-#[allow(dead_code, reason = "a part of another crate, compiled alone")]
-#[path = "../../../device-agent/src/carrier/socket.rs"]
-mod socket;
-
-/// What the agent's socket takes from the agent's module of this name (and from its `session`, see
-/// there).
-mod platform {
-    pub(crate) const fn may_speak(user: u32, own: u32) -> bool {
-        user == own
-    }
-}
 
 use std::fs::File;
 use std::io::Write;

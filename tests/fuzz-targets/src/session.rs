@@ -104,8 +104,3 @@ pub fn run(data: &[u8]) {
     }
     is_sound(&report);
 }
-
-/// What the agent's socket takes from the agent's module of this name.
-pub(crate) fn counters() -> memgate_wire::Counters {
-    memgate_wire::Counters::default()
-}

@@ -72,8 +72,8 @@ impl ArtHeap {
     }
 
     fn new(jvmti: OwnJvmti) -> Option<Self> {
-        let walk = jvmti.art_extensions().and_then(|art| art.walk);
-        let refused = jvmti.add_capabilities(&[raw::CAN_TAG_OBJECTS]);
+        let walk = jvmti.get().art_extensions().and_then(|art| art.walk);
+        let refused = jvmti.get().add_capabilities(&[raw::CAN_TAG_OBJECTS]);
         refused.is_ok_and(|refused| refused.is_empty()).then_some(())?;
         Some(Self { jvmti, walk, signatures: Mutex::new(Vec::new()) })
     }
@@ -90,15 +90,16 @@ impl ArtHeap {
         let mut signatures = self.signatures.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.number_classes(&mut signatures)?;
         // Objects of classes that came since are counted under 0, and told the next time.
-        let mut sums = Sums { classes: vec![(0, 0); signatures.len() + 1], told: self.walk.is_some() };
+        let mut sums =
+            Sums { classes: vec![(0, 0); signatures.len().wrapping_add(1)], told: self.walk.is_some() };
         // SAFETY: the type of this place.
-        let plain = unsafe { self.jvmti.function::<f::IterateThroughHeap>(raw::ITERATE_THROUGH_HEAP) };
+        let plain = unsafe { self.jvmti.get().function::<f::IterateThroughHeap>(raw::ITERATE_THROUGH_HEAP) };
         let walk = self.walk.map_or(plain, Ok)?;
         let callbacks = raw::HeapCallbacks { iteration: Some(object), ..raw::HeapCallbacks::default() };
         let user = (&raw mut sums).cast::<c_void>();
         // SAFETY: no filter, all classes; the sums outlive the call, which is over when the walk
         // is.
-        check(unsafe { walk(self.jvmti.env, 0, ptr::null_mut(), &raw const callbacks, user) })?;
+        check(unsafe { walk(self.jvmti.get().env, 0, ptr::null_mut(), &raw const callbacks, user) })?;
         let counted = signatures.iter().zip(sums.classes.iter().skip(1));
         Ok(counted
             .filter(|(_, (instances, _))| *instances > 0)
@@ -112,14 +113,14 @@ impl ArtHeap {
 
     /// Classes that have no number yet get the next ones.
     fn number_classes(&self, signatures: &mut Vec<String>) -> Result<(), Error> {
-        for class in self.jvmti.list(raw::GET_LOADED_CLASSES)? {
-            if self.jvmti.raw_tag(class)? != 0 {
+        for class in self.jvmti.get().list(raw::GET_LOADED_CLASSES)? {
+            if self.jvmti.get().raw_tag(class)? != 0 {
                 continue;
             }
             // A class that is about to be unloaded may have none any more.
-            let Ok(signature) = self.jvmti.raw_signature(class) else { continue };
-            let number = jlong::try_from(signatures.len()).map_err(|_never| Error::NotThere)? + 1;
-            self.jvmti.raw_set_tag(class, number)?;
+            let Ok(signature) = self.jvmti.get().raw_signature(class) else { continue };
+            let number = jlong::try_from(signatures.len()).map_err(|_never| Error::NotThere)?.wrapping_add(1);
+            self.jvmti.get().raw_set_tag(class, number)?;
             signatures.push(signature);
         }
         Ok(())
@@ -133,7 +134,7 @@ struct ArtExtensions {
     add_to_loader: Option<f::AddToDexLoader>,
 }
 
-impl Jvmti {
+impl Jvmti<'_> {
     /// Is this Android's runtime?
     #[must_use]
     pub fn is_art(self) -> bool {
@@ -232,7 +233,7 @@ unsafe extern "system" fn object(
     let of_app = !sums.told || heap == APP_HEAP;
     let class = usize::try_from(class).unwrap_or(0);
     if let Some((instances, all)) = sums.classes.get_mut(class).filter(|_| of_app) {
-        *instances += 1;
+        *instances = (*instances).wrapping_add(1);
         *all = all.saturating_add(u64::try_from(bytes).unwrap_or(0));
     }
     GO_ON

@@ -1,6 +1,7 @@
 //! Calls through the function table, with owned results.
 
 use core::ffi::{CStr, c_char, c_void};
+use core::marker::PhantomData;
 use core::{mem, ptr, slice};
 
 use jni::Env;
@@ -9,18 +10,19 @@ use jni::sys::{JavaVM, jfieldID, jint, jlong, jmethodID, jobject};
 
 use crate::raw::{self, function as f};
 
-/// The tool interface of the virtual machine this process has.
+/// An environment of the tool interface, as long as it is there: the agent's own always is.
 #[derive(Debug, Clone, Copy)]
-pub struct Jvmti {
+pub struct Jvmti<'env> {
     pub(crate) env: raw::Env,
     /// Last place of its function table.
     last: usize,
+    owner: PhantomData<&'env OwnJvmti>,
 }
 
 // SAFETY: a JVMTI environment may be used by every thread (JVMTI specification, "Environments").
-unsafe impl Send for Jvmti {}
+unsafe impl Send for Jvmti<'_> {}
 // SAFETY: as above.
-unsafe impl Sync for Jvmti {}
+unsafe impl Sync for Jvmti<'_> {}
 
 /// Why a call gave nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -66,10 +68,9 @@ impl StackFrame {
     pub const NONE: Self = Self { method: Method(ptr::null_mut()), location: 0 };
 }
 
-/// An environment beside the agent's own, with a tag map of its own; both end with it. Copies of
-/// the inner value must not be used after that.
+/// An environment beside the agent's own, with a tag map of its own; both end with it.
 #[derive(Debug)]
-pub struct OwnJvmti(pub(crate) Jvmti);
+pub struct OwnJvmti(pub(crate) Jvmti<'static>);
 
 impl OwnJvmti {
     /// Asks the virtual machine of `env` for another environment.
@@ -79,12 +80,11 @@ impl OwnJvmti {
         // SAFETY: the virtual machine's own interface.
         unsafe { Jvmti::of(vm.get_raw()) }.map(Self)
     }
-}
 
-impl core::ops::Deref for OwnJvmti {
-    type Target = Jvmti;
-    fn deref(&self) -> &Jvmti {
-        &self.0
+    /// The environment, which nobody can use when it has ended.
+    #[must_use]
+    pub const fn get(&self) -> Jvmti<'_> {
+        self.0
     }
 }
 
@@ -92,7 +92,7 @@ impl Drop for OwnJvmti {
     fn drop(&mut self) {
         // SAFETY: the type of this place.
         if let Ok(dispose) = unsafe { self.0.function::<f::Plain>(raw::DISPOSE_ENVIRONMENT) } {
-            // SAFETY: nobody uses it from here on, by the promise above.
+            // SAFETY: nobody uses it from here on: whoever was given it borrowed this.
             let _ended = unsafe { dispose(self.0.env) };
         }
     }
@@ -118,7 +118,7 @@ pub struct Field {
 
 const ACC_STATIC: jint = 8;
 
-impl Jvmti {
+impl Jvmti<'static> {
     /// Asks the virtual machine for its tool interface. Once per agent: each answer has a tag map
     /// of its own.
     ///
@@ -141,16 +141,18 @@ impl Jvmti {
                 } else {
                     raw::LAST_OF_1_2
                 };
-                return Some(Self { env: env.cast(), last });
+                return Some(Self { env: env.cast(), last, owner: PhantomData });
             }
         }
         None
     }
 
     pub(crate) const fn from_env(env: raw::Env) -> Self {
-        Self { env, last: raw::LAST_OF_1_2 }
+        Self { env, last: raw::LAST_OF_1_2, owner: PhantomData }
     }
+}
 
+impl Jvmti<'_> {
     /// The function at a place of the table.
     ///
     /// # Safety
@@ -163,7 +165,7 @@ impl Jvmti {
         // SAFETY: an environment points at its table.
         let table = unsafe { *self.env };
         // SAFETY: places up to `last` are in the table, the first one at its start.
-        let entry = unsafe { table.wrapping_add(slot - 1).read() };
+        let entry = unsafe { table.wrapping_add(slot.wrapping_sub(1)).read() };
         if entry.is_null() {
             return Err(Error::NotThere);
         }
@@ -461,14 +463,19 @@ impl Jvmti {
         check(unsafe { set(self.env, bytes) })
     }
 
-    /// Copies an array that the virtual machine allocated, and gives it back.
+    /// Copies an array that the virtual machine allocated, and gives it back. Empty, where there is
+    /// no memory for a copy.
     pub(crate) fn owned<T: Copy>(self, at: *mut T, count: jint) -> Vec<T> {
         let count = usize::try_from(count).unwrap_or(0);
         if at.is_null() {
             return Vec::new();
         }
-        // SAFETY: the virtual machine told how many there are.
-        let copy = unsafe { slice::from_raw_parts(at, count) }.to_vec();
+        let mut copy = Vec::new();
+        // It may be asked for what fills a heap, when memory is short.
+        if copy.try_reserve_exact(count).is_ok() {
+            // SAFETY: the virtual machine told how many there are.
+            copy.extend_from_slice(unsafe { slice::from_raw_parts(at, count) });
+        }
         self.give_back(at.cast());
         copy
     }

@@ -65,7 +65,7 @@ pub enum Event {
 
 static LISTENER: OnceLock<&'static dyn Events> = OnceLock::new();
 
-impl Jvmti {
+impl Jvmti<'_> {
     /// Sends all events to `listener`, for the life of the process. Events are off until
     /// [`Jvmti::enable`].
     pub fn listen(self, listener: &'static dyn Events) -> Result<(), Error> {

@@ -86,7 +86,7 @@ pub struct Reference<'a> {
     pub referrer_tag: Option<&'a mut i64>,
 }
 
-impl Jvmti {
+impl Jvmti<'_> {
     /// Visits every object (reachable or not) that the filter leaves: tag of its class, bytes, its
     /// own tag, which may be changed.
     pub fn iterate(

@@ -267,7 +267,7 @@ extern "system" fn no_end(_: *mut JavaVM) -> jint {
 }
 
 /// A runtime with these classes and objects, and its tool interface.
-fn start(runtime: Runtime) -> (MutexGuard<'static, ()>, Jvmti) {
+fn start(runtime: Runtime) -> (MutexGuard<'static, ()>, Jvmti<'static>) {
     let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     *RUNTIME.lock().unwrap_or_else(PoisonError::into_inner) = Some(runtime);
     // Three reserved words, DestroyJavaVM, AttachCurrentThread, DetachCurrentThread, GetEnv,

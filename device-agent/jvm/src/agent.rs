@@ -1,0 +1,422 @@
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use jni::objects::{JClass, JObject};
+use jni::{Env, EnvUnowned};
+use memgate_ffi::lock::Lock;
+use memgate_ffi::process;
+use memgate_jvmti::{Events, Jvmti, Natives};
+use memgate_session as session;
+use memgate_wire::java::{JavaState, JvmInfo};
+use memgate_wire::options::{Detail, Options, Windows};
+use memgate_wire::spool::order;
+use memgate_wire::{BoundaryKind, Frame, LogLevel, Outcome};
+
+use super::exhausted::{self, Exhausted};
+use super::explain::Found;
+use super::follow::Follow;
+use super::frames::{Measured, growing, window_ends};
+use super::heap::HeapWatch;
+use super::hunt::Hunt;
+use super::machine::{Failure, Live, Machine};
+use super::notifier;
+use super::pace::Pace;
+use super::sites::{Alive, Sites};
+
+/// Main class of memgate's launcher, which tells itself where windows end.
+const LAUNCHER: &str = "io.memgate.launcher.Main";
+/// Errors for want of memory that are told: a test may provoke many.
+const MOST_EXHAUSTIONS: u32 = 16;
+/// Why nothing was measured at the end.
+const HALTED: &str = "the virtual machine was halted, without its shutdown hooks";
+/// `JVMTI_RESOURCE_EXHAUSTED_JAVA_HEAP`
+const HEAP: u32 = 2;
+
+pub(crate) struct Agent {
+    pub(crate) jvmti: Jvmti<'static>,
+    /// Android's runtime, not HotSpot.
+    pub(crate) is_art: bool,
+    pub(crate) options: Options,
+    pub(crate) command: String,
+    pub(crate) vm: OnceLock<Box<dyn Machine>>,
+    pub(crate) hunt: Lock<Option<Hunt>>,
+    pub(crate) pace: Lock<Pace>,
+    pub(crate) sites: OnceLock<Sites>,
+    pub(crate) follow: OnceLock<Follow>,
+    pub(crate) heap: HeapWatch,
+    /// The compilers are switched off.
+    pub(crate) jit_disabled: AtomicBool,
+    /// Out of memory so many times.
+    pub(crate) exhausted: AtomicU32,
+    /// Another native agent of this virtual machine, which may want to sample.
+    pub(crate) leaves_sampling_to: OnceLock<String>,
+}
+
+pub(crate) static AGENT: OnceLock<Agent> = OnceLock::new();
+
+impl Events for Agent {
+    fn vm_init(&self, env: &mut EnvUnowned<'_>) {
+        let work = |env: &mut Env<'_>| {
+            if let Some(agent) = AGENT.get() {
+                agent.begin(env);
+                let allocated = agent.machine().and_then(|vm| vm.state(env).allocated_bytes);
+                agent.sites.get().zip(allocated).inspect(|(sites, allocated)| sites.begin(*allocated));
+            }
+            Ok::<(), Failure>(())
+        };
+        let _begun = env.with_env_no_catch(work).into_outcome();
+    }
+
+    /// The threads of the collectors are gone by now: with ZGC and Shenandoah, who collects or
+    /// walks the heap here waits for ever. What is to be measured at the end was measured by the
+    /// last shutdown hook ([`Natives::run_finished`]), unless it was left out.
+    fn vm_death(&self, _: &mut EnvUnowned<'_>) {
+        if let Some(class) = self.last_window() {
+            let what = if class.is_empty() { "what is alive at its end" } else { "what its last tests left" };
+            session::log(LogLevel::Warn, &format!("{what} was not measured: {HALTED}"));
+        }
+        if let (Some(follow), Some(sites)) = (self.follow.get(), self.sites.get())
+            && session::is_active()
+        {
+            session::log(
+                LogLevel::Warn,
+                &format!("some followed objects may be gone that count as alive: {HALTED}"),
+            );
+            follow.write_down(sites);
+        }
+        session::ends(memgate_wire::GoodbyeReason::Exit, None);
+    }
+
+    fn class_loads(&self, name: &str, bytes: &[u8]) -> Option<Vec<u8>> {
+        notifier::patched(name, bytes)
+    }
+
+    fn class_prepared(&self, env: &mut Env<'_>, class: &JClass<'_>) {
+        if let Some(agent) = AGENT.get() {
+            agent.bind(env, class);
+        }
+    }
+
+    fn exhausted(&self, env: &mut Env<'_>, flags: u32, what: &str) {
+        let times = self.exhausted.fetch_add(1, Ordering::Relaxed);
+        if times >= MOST_EXHAUSTIONS {
+            return;
+        }
+        let sites = self.sites.get();
+        let mut exhausted = Exhausted::now(env, (flags, what), sites, times == 0 && flags & HEAP != 0);
+        exhausted.dump = (!self.options.heap_dump.is_empty())
+            .then(|| self.heap_dump())
+            .filter(|path| std::path::Path::new(path).exists());
+        exhausted.tell();
+    }
+
+    fn sampled(&self, env: &mut Env<'_>, object: &JObject<'_>, class: &JObject<'_>, bytes: u64) {
+        let Some(sites) = self.sites.get() else { return };
+        self.heap_fills(env, sites, bytes);
+        let Some(follow) = self.follow.get() else { return sites.sampled(env, object, class, bytes) };
+        if !follow.goes_on(sites) {
+            return;
+        }
+        if let Some(class) = sites.classes.number(self.jvmti, class).filter(|&c| sites.classes.is_chosen(c)) {
+            follow.born(env, (sites, self.jvmti), object, class, bytes);
+        }
+    }
+
+    fn freed(&self, tag: i64) {
+        if let (Some(follow), Some(sites)) = (self.follow.get(), self.sites.get()) {
+            follow.freed(tag, sites);
+        }
+    }
+}
+
+impl Natives for Agent {
+    fn active(&self) -> bool {
+        session::is_active()
+    }
+
+    fn test_started(&self, suite: &str, test: &str) {
+        if self.stands_at_tests() {
+            session::test_begins(suite, test);
+        } else {
+            session::test_passes(BoundaryKind::TestStart, suite, test, None);
+        }
+    }
+
+    fn test_finished(&self, suite: &str, test: &str, outcome: i32) {
+        self.pace.lock().test_ended(suite);
+        if self.stands_at_tests() {
+            window_ends((suite, test), outcome_of(outcome), None);
+        } else {
+            session::test_passes(BoundaryKind::TestEnd, suite, test, outcome_of(outcome));
+        }
+    }
+
+    fn iteration(&self, number: u32) {
+        session::iteration_begins(number);
+    }
+
+    fn window(&self, env: &mut Env<'_>, suite: &str, test: &str, outcome: i32) -> u32 {
+        let Some(vm) = self.machine() else {
+            // The library was loaded, but the tool interface refused: the native side is measured.
+            return window_ends((suite, test), outcome_of(outcome), None);
+        };
+        if !self.measures_each_window() {
+            return self.class_ended(env, vm, suite);
+        }
+        if self.options.detail == Detail::Survivors && vm.collects_once() {
+            // Rounds: softly held values of this window (what reflection caches, say) go with a
+            // second collection only, and would seem to grow wherever a class has more of them than
+            // the one before. A repeated test has the same in each iteration.
+            let _counted_anyway = self.jvmti.collect();
+        }
+        let mut orders = self.measure(env, vm, (suite, test), outcome);
+        if orders & order::SETTLE != 0 {
+            self.settle(env, vm);
+            // Java's side was measured.
+            orders = window_ends((suite, test), outcome_of(outcome), None);
+        }
+        if orders & order::COMPILED != 0 && !self.jit_disabled.swap(true, Ordering::Relaxed) {
+            self.disable_jit(env, vm);
+        }
+        if orders & order::EXPLAIN != 0 {
+            let hunt = Hunt::begin(env, growing(suite));
+            if let (Some(hunt), Some(sites), None) = (&hunt, self.sites.get(), self.follow.get()) {
+                sites.look_closely(env, hunt.wanted());
+            }
+            let before = core::mem::replace(&mut *self.hunt.lock(), hunt);
+            // Its end is a call into the virtual machine, for which no lock is held.
+            drop(before);
+        }
+        orders
+    }
+
+    fn listener(&self, name: &str, properties: &str) {
+        let mut words = properties.split('\0');
+        let mut all = Vec::new();
+        while let (Some(key), Some(value)) = (words.next(), words.next()) {
+            all.push((key.to_owned(), value.to_owned()));
+        }
+        let info = Frame::JvmInfo(self.info(name, all));
+        // What reports the tests is known now, and with it the class path they run with.
+        let _untold_without_a_stream = session::write(|session| session.append(&info));
+    }
+
+    fn run_finished(&self, env: &mut Env<'_>) {
+        self.say_last(env);
+    }
+}
+
+impl Agent {
+    /// Measures what is still open, and ends the stream.
+    fn say_last(&self, env: &mut Env<'_>) {
+        if let (Some(class), Some(vm)) = (self.last_window(), self.machine()) {
+            // Nothing is repeated in the build's own run: there are no orders.
+            let _no_orders = self.measure(env, vm, (&class, ""), 0);
+        }
+        if self.follow.get().is_some() {
+            // What is garbage by now did not live to the end.
+            let _a_few_more_alive = self.jvmti.collect();
+            self.catch_up();
+        }
+        session::ends(memgate_wire::GoodbyeReason::Exit, None);
+    }
+
+    /// Garbage may hold native memory until its finalizers and cleaners have run, in threads of
+    /// theirs; and so may what only it held.
+    fn settle(&self, env: &mut Env<'_>, vm: &dyn Machine) {
+        for _ in 0..2 {
+            let _counted_as_it_is = self.jvmti.collect();
+            vm.wait_for_references(env);
+            session::settle();
+        }
+    }
+
+    /// The class whose window is open at the end. Where each window is measured none is: one more,
+    /// of nothing, would look as if the last round had left nothing.
+    fn last_window(&self) -> Option<String> {
+        self.pace.lock().last().filter(|_| !self.measures_each_window())
+    }
+
+    /// What is hot has been compiled: nothing more is.
+    fn disable_jit(&self, env: &mut Env<'_>, vm: &dyn Machine) {
+        let said = match vm.direct_compilers(env, &self.options.directives) {
+            Ok(said) => said,
+            Err(why) => why.to_string(),
+        };
+        // Without them a few strings may look like growth for longer.
+        session::log(LogLevel::Debug, &format!("compiler directives: {}", said.trim()));
+    }
+
+    fn machine(&self) -> Option<&dyn Machine> {
+        self.vm.get().map(|vm| &**vm)
+    }
+
+    /// Does who tells of windows also decide where they end? Then each is measured, whatever it
+    /// costs.
+    fn measures_each_window(&self) -> bool {
+        self.options.windows == Windows::Each || self.command.starts_with(LAUNCHER)
+    }
+
+    /// Does the harness look at the process where a single test begins and ends? In the build's own
+    /// run on HotSpot nothing comes of it, and it costs more than most tests.
+    fn stands_at_tests(&self) -> bool {
+        self.is_art || self.measures_each_window()
+    }
+
+    /// A test class of the build's own run is over: its window ends here, or goes on with the next
+    /// class.
+    fn class_ended(&self, env: &mut Env<'_>, vm: &dyn Machine, class: &str) -> u32 {
+        // Processor time: collectors work with many threads, and a busy machine changes nothing.
+        let began = process::cpu_ns();
+        if !self.pace.lock().is_due(class, began) {
+            return 0;
+        }
+        let orders = self.measure(env, vm, (class, ""), 0);
+        let now = process::cpu_ns();
+        self.pace.lock().measured(now, now.saturating_sub(began));
+        orders
+    }
+
+    /// Collects, counts, writes the boundary; returns the orders of the harness. No lock is held
+    /// while the virtual machine is asked.
+    fn measure(&self, env: &mut Env<'_>, vm: &dyn Machine, (suite, test): (&str, &str), outcome: i32) -> u32 {
+        self.sites.get().inspect(|sites| sites.measuring(true));
+        let measured = self.look(env, vm);
+        self.sites.get().inspect(|sites| sites.measuring(false));
+        match measured {
+            Ok(measured) => window_ends((suite, test), outcome_of(outcome), Some(&measured)),
+            Err(why) => {
+                session::fails(&format!("the virtual machine gave no class histogram: {why}"));
+                order::STOP
+            }
+        }
+    }
+
+    fn look(&self, env: &mut Env<'_>, vm: &dyn Machine) -> Result<Measured, Failure> {
+        let started = process::monotonic_ns();
+        let live = vm.histogram(env)?;
+        if self.measures_each_window() {
+            vm.wait_for_references(env);
+        }
+        self.catch_up();
+        let hunt = self.hunt.lock().take();
+        let (found, alive) = hunt.and_then(|hunt| self.explained(env, hunt, &live)).unwrap_or_default();
+        let mut state = vm.state(env);
+        let foreign = self.sites.get().and_then(|sites| sites.window_ends(state.allocated_bytes?));
+        if let Some(foreign) = foreign {
+            session::log(LogLevel::Warn, &foreign);
+        }
+        state.boundary_ns = process::monotonic_ns().saturating_sub(started);
+        Ok(Measured { live, state, found, alive })
+    }
+
+    /// Who holds what grew, and where it was allocated. `None`: that is known behind the next
+    /// window.
+    fn explained(&self, env: &mut Env<'_>, mut hunt: Hunt, live: &[Live]) -> Option<(Vec<Found>, Alive)> {
+        let sites = self.sites.get().filter(|_| self.follow.get().is_none());
+        if hunt.goes_on(env) {
+            sites.inspect(|sites| sites.look_again());
+            *self.hunt.lock() = Some(hunt);
+            return None;
+        }
+        // The heap is walked for samples first: the hunt takes its time, and what dies meanwhile is
+        // of no interest.
+        sites.inspect(|sites| sites.look_as_usual());
+        let alive = sites.map(|sites| sites.alive(hunt.wanted())).unwrap_or_default();
+        if let Some(cut @ 1..) = sites.map(|sites| sites.stacks.cut()) {
+            session::log(
+                LogLevel::Warn,
+                &format!("{cut} Java stacks are shorter than they were: there are too many"),
+            );
+        }
+        Some((hunt.end(env, live), alive))
+    }
+
+    /// An allocation was sampled: a point of the heap's curve where it is time for one, and the
+    /// limit.
+    fn heap_fills(&self, env: &mut Env<'_>, sites: &Sites, bytes: u64) {
+        if sites.is_measuring() {
+            return;
+        }
+        let Some(used) = self.heap.look(env, sites.stands_for(bytes)) else { return };
+        tell_used(used);
+        if !self.heap.is_above(used) {
+            return;
+        }
+        let Some(used) = self.heap.collected(env, self.jvmti) else { return };
+        tell_used(used);
+        if let Some(what) = Some(()).filter(|()| self.heap.is_above(used)).and_then(|()| self.heap.tells()) {
+            let max = self.heap.max();
+            Exhausted::told(&what, used, max).tell();
+            let look = move |env: &mut Env<'_>| {
+                AGENT.get().into_iter().for_each(|agent| agent.looks_beside(env, &what))
+            };
+            if !exhausted::look_beside(env, look) {
+                session::log(
+                    LogLevel::Warn,
+                    "nobody could look what fills the heap: there is no thread for it",
+                );
+            }
+        }
+    }
+
+    /// In a thread of its own: a dump where one was asked for, and what fills the heap.
+    fn looks_beside(&self, env: &mut Env<'_>, what: &str) {
+        let folder = &self.options.heap_limit_dump;
+        let path = format!("{folder}/java_pid{}_limit.hprof", process::pid());
+        let dump = self.machine().filter(|_| !folder.is_empty()).and_then(|vm| {
+            let said = match vm.dump_heap(env, &path) {
+                Ok(_) if std::path::Path::new(&path).exists() => return Some(path.clone()),
+                Ok(said) => said,
+                Err(why) => why.to_string(),
+            };
+            session::log(LogLevel::Warn, &format!("the heap dump was not written: {}", said.trim()));
+            None
+        });
+        let exhausted = Exhausted::now(env, (0, what), self.sites.get(), true);
+        Exhausted { dump, ..exhausted }.tell();
+    }
+
+    /// What happened to followed objects is in the stream behind this.
+    fn catch_up(&self) {
+        if let (Some(follow), Some(sites)) = (self.follow.get(), self.sites.get()) {
+            follow.catch_up(self.jvmti, sites);
+        }
+    }
+
+    /// What the harness needs to start such a virtual machine again, as the tests see it.
+    fn info(&self, listener: &str, properties: Vec<(String, String)>) -> JvmInfo {
+        let property = |name: &str| {
+            properties.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone()).unwrap_or_default()
+        };
+        let paths = |text: String| text.split(':').filter(|p| !p.is_empty()).map(str::to_owned).collect();
+        JvmInfo {
+            vm: format!("{} {}", property("java.vm.name"), property("java.vm.version")),
+            version: property("java.specification.version"),
+            home: property("java.home"),
+            collector: self.machine().map_or("", Machine::collector).to_owned(),
+            command: self.command.clone(),
+            vm_arguments: self.machine().map_or(&[][..], Machine::arguments).to_vec(),
+            class_path: paths(property("java.class.path")),
+            module_path: paths(property("jdk.module.path")),
+            listener: listener.to_owned(),
+            properties,
+        }
+    }
+}
+
+/// Used bytes of the heap, between boundaries. A thread of the guest's: where another one is
+/// writing, the point is left out.
+fn tell_used(used: u64) {
+    let state = JavaState { heap_used: Some(used), ..JavaState::default() };
+    let _left_out = session::try_write(|session| session.append(&Frame::JavaState(state)));
+}
+
+pub(crate) const fn outcome_of(number: i32) -> Option<Outcome> {
+    match number {
+        0 => Some(Outcome::Passed),
+        1 => Some(Outcome::Failed),
+        2 => Some(Outcome::Skipped),
+        _ => None,
+    }
+}

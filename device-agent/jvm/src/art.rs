@@ -1,0 +1,121 @@
+//! Android's runtime, through what its tool interface has (JVMTI 1.2 with extensions) and the
+//! public methods of its class library.
+//!
+//! A boundary collects twice, with the finalizers in between: a collection keeps what waits for
+//! one. Then the app's heap is walked once ([`ArtHeap`]). Both are stops of their own, so what
+//! other threads make in between counts as alive; the confirming run tells that from growth.
+//! Counters come from `android.os.Debug`, which reads words; the number of allocated objects is
+//! never asked for: that would stop the world.
+
+use jni::objects::{JString, JValue};
+use jni::{Env, jni_sig, jni_str};
+use memgate_jvmti::{ArtHeap, ClassTotal, Jvmti};
+use memgate_wire::java::JavaState;
+
+use super::machine::{Failure, Live, Machine};
+use super::names::class_of;
+use super::vm::{clearing, heap_used, run_finalizers};
+
+/// Room for a reference to every class.
+const LOCAL_REFERENCES: usize = 1 << 16;
+
+/// The runtime, as far as it answers.
+pub(crate) struct Art {
+    jvmti: Jvmti<'static>,
+    heap: ArtHeap,
+}
+
+impl Art {
+    /// `None`: it gives no environment for it, or refuses tags.
+    pub(crate) fn of(env: &Env<'_>, jvmti: Jvmti<'static>) -> Option<Self> {
+        Some(Self { jvmti, heap: ArtHeap::of(env)? })
+    }
+
+    /// A counter of the runtime.
+    fn stat(env: &mut Env<'_>, name: &str) -> Option<u64> {
+        let text = clearing(env, |env| {
+            let debug = env.find_class(jni_str!("android/os/Debug"))?;
+            let name = env.new_string(name)?;
+            let answer = env.call_static_method(
+                debug,
+                jni_str!("getRuntimeStat"),
+                jni_sig!("(Ljava/lang/String;)Ljava/lang/String;"),
+                &[JValue::Object(&name)],
+            )?;
+            let answer = answer.l()?;
+            if answer.is_null() {
+                Ok(String::new())
+            } else {
+                env.cast_local::<JString<'_>>(answer)?.try_to_string(env)
+            }
+        });
+        text.ok()?.trim().parse().ok()
+    }
+
+    fn thread_names(&self, env: &mut Env<'_>) -> Option<Vec<String>> {
+        let jvmti = self.jvmti;
+        env.with_local_frame(64, |env| -> Result<_, Failure> {
+            let threads = jvmti.threads(env).unwrap_or_default();
+            Ok(threads.iter().filter_map(|thread| jvmti.thread_name(env, thread).ok()).collect())
+        })
+        .ok()
+    }
+}
+
+impl Machine for Art {
+    fn histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure> {
+        let _counted_anyway = self.jvmti.collect();
+        run_finalizers(env)?;
+        let _as_well = self.jvmti.collect();
+        let counted = env.with_local_frame(LOCAL_REFERENCES, |_| Ok::<_, Failure>(self.heap.count()?))?;
+        let live = |total: ClassTotal| Live {
+            class: class_of(&total.signature),
+            instances: total.instances,
+            bytes: total.bytes,
+        };
+        Ok(counted.into_iter().map(live).collect())
+    }
+
+    fn state(&self, env: &mut Env<'_>) -> JavaState {
+        let mut thread_names = self.thread_names(env).unwrap_or_default();
+        thread_names.sort();
+        JavaState {
+            heap_used: heap_used(env),
+            allocated_bytes: Self::stat(env, "art.gc.bytes-allocated"),
+            collections: Self::stat(env, "art.gc.gc-count"),
+            threads: u32::try_from(thread_names.len()).ok(),
+            thread_names,
+            ..JavaState::default()
+        }
+    }
+
+    fn wait_for_references(&self, _: &mut Env<'_>) {
+        // Finalizers ran between the two collections of its histogram, and that waits for
+        // references too.
+    }
+
+    fn collects_once(&self) -> bool {
+        false
+    }
+
+    fn collector(&self) -> &str {
+        ""
+    }
+
+    fn arguments(&self) -> &[String] {
+        &[]
+    }
+
+    fn direct_compilers(&self, _: &mut Env<'_>, _: &str) -> Result<String, Failure> {
+        Ok("not in this runtime".to_owned())
+    }
+
+    fn dump_heap(&self, _: &mut Env<'_>, _: &str) -> Result<String, Failure> {
+        Ok("not in this runtime".to_owned())
+    }
+
+    fn watch_memory(&self, _: &mut Env<'_>, _: &str) -> Result<(), Failure> {
+        // The runtime neither prints a line nor writes dumps by itself.
+        Ok(())
+    }
+}

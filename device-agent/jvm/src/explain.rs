@@ -1,0 +1,184 @@
+//! Who holds what grew: the shortest way from a root to what survived.
+//!
+//! Data flow: [`explain`] gets the instances that a hunt brought home, in an environment whose tags
+//! are its own → looks for the ways to them ([`Ways`]), and names what lies on the ways
+//! ([`Names`]). Instances, objects, passes and time are bounded; the answer says where it was cut.
+
+use std::collections::BTreeMap;
+
+use jni::Env;
+use jni::objects::JObject;
+use memgate_jvmti::{Jvmti, ReferenceKind};
+use memgate_wire::java::{HolderLink, HolderPath, UNHELD};
+
+use super::graph::{Edge, From, Lost};
+use super::machine::Live;
+use super::names::{Names, with_classes};
+use super::survivors::Survivors;
+use super::ways::{Walked, Ways};
+
+/// Ways told per class.
+const MAX_PATHS: usize = 16;
+/// References of a way that is told.
+const MAX_LINKS: usize = 40;
+/// Room for a reference to every thread.
+const LOCAL_REFERENCES: usize = 1 << 12;
+
+/// Holders of one class, as they go into the stream.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) class: String,
+    pub(crate) instances: u64,
+    pub(crate) paths: Vec<HolderPath>,
+    pub(crate) cut: Option<String>,
+}
+
+/// Who holds the instances of these classes that were found, in a heap of these `live` objects.
+/// Tags of this environment are numbers of classes, threads and objects on the ways.
+pub(super) fn explain(
+    env: &mut Env<'_>,
+    jvmti: Jvmti<'_>,
+    wanted: &[String],
+    survivors: &Survivors<'_>,
+    live: &[Live],
+) -> Vec<Found> {
+    with_classes(env, jvmti, |env, classes| {
+        let mut ways = Ways::new(jvmti, classes, wanted, live);
+        ways.take(env, jvmti, &survivors.instances);
+        let threads = mark_threads(env, jvmti, &mut ways);
+        let walked = ways.walk(jvmti, classes);
+        let names = Names { jvmti, classes, fields: BTreeMap::new() };
+        let mut answer = Answer { ways, walked, names, threads };
+        let count = |name: &str| survivors.counts.get(name).copied().unwrap_or(0);
+        wanted.iter().map(|name| answer.found(env, name, count(name))).collect()
+    })
+}
+
+/// Numbers the threads; returns their names.
+fn mark_threads(env: &mut Env<'_>, jvmti: Jvmti<'_>, ways: &mut Ways) -> Vec<String> {
+    let names = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<_, jni::errors::Error> {
+        let threads: Vec<JObject<'_>> = jvmti.threads(env).unwrap_or_default();
+        ways.mark_threads(jvmti, &threads);
+        Ok(threads.iter().map(|thread| jvmti.thread_name(env, thread).unwrap_or_default()).collect())
+    });
+    names.unwrap_or_default()
+}
+
+/// What was found, and what it is called.
+struct Answer<'a, 'l> {
+    ways: Ways,
+    walked: Walked,
+    names: Names<'a, 'l>,
+    /// Names of the threads by number.
+    threads: Vec<String>,
+}
+
+impl Answer<'_, '_> {
+    fn found(&mut self, env: &mut Env<'_>, class: &str, instances: u64) -> Found {
+        let mut paths: Vec<HolderPath> = Vec::new();
+        let mut open = 0_u64;
+        let mut too_long = None;
+        for i in 0..self.ways.instances.len() {
+            let Some(&instance) = self.ways.instances.get(i) else { break };
+            if self.names.class(self.ways.class(instance)) != class {
+                continue;
+            }
+            let links = match self.steps(instance) {
+                Ok(steps) => self.links(env, &steps),
+                Err(Lost::TooLong) => {
+                    too_long = Some("the way is too long");
+                    continue;
+                }
+                Err(Lost::NoRoot) => {
+                    open = open.saturating_add(1);
+                    continue;
+                }
+            };
+            match paths.iter_mut().find(|path| path.links == links) {
+                Some(path) => path.instances = path.instances.saturating_add(1),
+                None => paths.push(HolderPath { instances: 1, links }),
+            }
+        }
+        paths.sort_by_key(|path| (core::cmp::Reverse(path.instances), path.links.len()));
+        paths.truncate(MAX_PATHS);
+        let unheld = (open > 0 && paths.is_empty()).then_some(UNHELD);
+        Found {
+            class: class.to_owned(),
+            instances,
+            paths,
+            cut: self.walked.cut.or(too_long).or(unheld).map(str::to_owned),
+        }
+    }
+
+    /// The way to an instance, from the root on. A step from an object to another of its class (the
+    /// `next` of a list or of a hash bucket) is left out, for how many there are depends on chance;
+    /// an object and its class are one step.
+    fn steps(&self, instance: usize) -> Result<Vec<Edge>, Lost> {
+        let mut way = self.ways.way(&self.walked.last, instance)?;
+        way.retain(|edge| match edge.kind {
+            ReferenceKind::Class => false,
+            ReferenceKind::Field(_) => edge.class != self.ways.class(edge.to),
+            _ => true,
+        });
+        way.reverse();
+        if way.len() > MAX_LINKS { Err(Lost::TooLong) } else { Ok(way) }
+    }
+
+    fn links(&mut self, env: &mut Env<'_>, way: &[Edge]) -> Vec<HolderLink> {
+        let mut links = Vec::new();
+        for edge in way {
+            if let ReferenceKind::StackLocal(tag, _) | ReferenceKind::JniLocal(tag, _) = edge.kind
+                && let Some(thread) = self.ways.thread(tag).and_then(|thread| self.threads.get(thread))
+            {
+                links.push(link("thread", thread.clone(), String::new(), "java.lang.Thread".to_owned()));
+            }
+            links.push(self.link(env, edge));
+        }
+        links
+    }
+
+    fn link(&mut self, env: &mut Env<'_>, edge: &Edge) -> HolderLink {
+        let class = self.names.class(self.ways.class(edge.to)).to_owned();
+        let nothing = String::new;
+        let (kind, owner, name) = match (edge.kind, edge.from) {
+            (ReferenceKind::StaticField(index), From::Class(owner)) => {
+                let (declared_by, name) = self.names.field(env, owner, index);
+                ("static", declared_by, name)
+            }
+            (ReferenceKind::ClassLoader, _) => {
+                ("class loader", self.names.class(edge.class).to_owned(), nothing())
+            }
+            (ReferenceKind::Field(index), _) => {
+                let (declared_by, name) = self.names.field(env, edge.class, index);
+                let owner = self.names.class(edge.class).to_owned();
+                // Whoever gives a renamed field its own name back knows it by the class that
+                // declares it.
+                let name = if declared_by == owner { name } else { format!("{declared_by}.{name}") };
+                ("field", owner, name)
+            }
+            (ReferenceKind::ArrayElement(_), _) => {
+                ("array", self.names.class(edge.class).to_owned(), "[x]".to_owned())
+            }
+            (ReferenceKind::JniGlobal, _) => ("jni global", nothing(), nothing()),
+            (ReferenceKind::Thread, _) => {
+                let thread = self.ways.thread_at(edge.to).and_then(|thread| self.threads.get(thread));
+                ("thread", thread.cloned().unwrap_or_default(), nothing())
+            }
+            (ReferenceKind::StackLocal(_, frame), _) => {
+                let (owner, name) = self.names.frame(env, frame);
+                ("stack", owner, name)
+            }
+            (ReferenceKind::JniLocal(_, method), _) => {
+                ("jni local", self.names.declaring(env, method), self.names.method(method))
+            }
+            (ReferenceKind::Monitor, _) => ("monitor", nothing(), nothing()),
+            (ReferenceKind::SystemClass, _) => ("system class", nothing(), nothing()),
+            _ => ("virtual machine", nothing(), nothing()),
+        };
+        link(kind, owner, name, class)
+    }
+}
+
+fn link(kind: &str, owner: String, name: String, class: String) -> HolderLink {
+    HolderLink { kind: kind.to_owned(), owner, name, class }
+}

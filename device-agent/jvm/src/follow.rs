@@ -1,0 +1,311 @@
+//! Follow mode: every allocation of chosen classes, and the end of each of these objects.
+//!
+//! Data flow: sampling at interval 0 shows every allocation; one of a chosen class gets a number as
+//! its tag ([`Follow::born`]) → the virtual machine tells the tags of collected objects
+//! ([`Follow::freed`]) → both go into a [`Ring`] → whoever fills a part of it writes what is there
+//! into the stream, if nobody else is writing. Nobody waits for room: what finds none is counted as
+//! lost. At a boundary a walk over the heap counts the followed objects that are alive, and the
+//! ends of all others are waited for ([`Follow::catch_up`]).
+//!
+//! Whoever looks on may pause, resume and reset through a word of the control page, which each
+//! allocation reads ([`Follow::goes_on`]).
+
+use std::collections::BTreeMap;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use jni::Env;
+use jni::objects::JObject;
+use memgate_ffi::lock::Lock;
+use memgate_ffi::process;
+use memgate_ffi::shared::{futex_wait, futex_wake};
+use memgate_jvmti::{HeapFilter, Jvmti, Visit};
+use memgate_session as session;
+use memgate_wire::Frame;
+use memgate_wire::java::{JavaObjects, ObjectBorn, ObjectFreed};
+use memgate_wire::options::FollowOptions;
+use memgate_wire::spool::follow::{BEGINS, EVENT, PAUSED, PAUSES, RESET, RESUMES, is_reset};
+
+use super::classes::ClassNumber;
+use super::frames::{self, Frames};
+use super::ring::{Ring, WORDS};
+use super::sites::Sites;
+
+/// Events between two times that what has come is written.
+const PER_WRITING: u64 = 2048;
+const OBJECTS_PER_FRAME: usize = 4096;
+
+/// Tag of the first followed object.
+const FOLLOWED: i64 = 1 << 60;
+
+/// The virtual machine tells of ends in a thread of its own, soon after a collection, and on the
+/// busiest machine not later than this.
+const LATEST: Duration = Duration::from_secs(60);
+
+/// Following as it was asked for.
+pub(crate) struct Follow {
+    options: FollowOptions,
+    ring: Ring,
+    /// Objects of chosen classes that were seen, and those that were taken.
+    seen: AtomicU64,
+    taken: AtomicU64,
+    lost: AtomicU64,
+    /// Objects that got their tag, and those of them that are gone.
+    tagged: AtomicU64,
+    gone: AtomicU64,
+    /// Moves with every end while somebody waits for ends, and how many wait.
+    ends: AtomicU32,
+    waiting: AtomicU32,
+    /// That it follows was told.
+    begun: Once,
+    /// The last order.
+    obeyed: AtomicU32,
+    /// Locked by who has the session.
+    told: Lock<Told>,
+}
+
+/// What the stream knows of followed objects: numbers of their classes there, and how many lost
+/// events were told.
+#[derive(Default)]
+struct Told {
+    classes: BTreeMap<ClassNumber, u32>,
+    lost: Option<u64>,
+}
+
+/// What happened to a followed object.
+#[derive(Debug, Clone, Copy)]
+enum Happened {
+    /// It was allocated.
+    Born { object: u64, class: ClassNumber, node: u32, bytes: u64, at_ns: u64 },
+    /// It is gone.
+    Freed { object: u64, at_ns: u64 },
+}
+
+impl Follow {
+    pub(crate) fn new(options: FollowOptions) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            options,
+            ring: Ring::new(),
+            seen: zero(),
+            taken: zero(),
+            lost: zero(),
+            tagged: zero(),
+            gone: zero(),
+            ends: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
+            begun: Once::new(),
+            obeyed: AtomicU32::new(0),
+            told: Lock::new(Told::default()),
+        }
+    }
+
+    /// Does what was ordered meanwhile. False: what is allocated now is not taken.
+    pub(crate) fn goes_on(&self, sites: &Sites) -> bool {
+        let Some(channel) = sites.channel() else { return true };
+        self.begun.call_once(|| session::event(EVENT, BEGINS));
+        let order = channel.follow_order();
+        let before = self.obeyed.load(Ordering::Acquire);
+        if order != before {
+            let first = self.obeyed.compare_exchange(before, order, Ordering::AcqRel, Ordering::Relaxed);
+            if first.is_ok() {
+                self.obey(before, order, sites);
+                channel.follow_obeyed(order);
+            }
+        }
+        order & PAUSED == 0
+    }
+
+    fn obey(&self, before: u32, order: u32, sites: &Sites) {
+        // What came before stands before it in the stream.
+        self.write_down(sites);
+        if is_reset(before, order) {
+            session::event(EVENT, RESET);
+        }
+        match (before & PAUSED, order & PAUSED) {
+            (0, PAUSED) => session::event(EVENT, PAUSES),
+            (PAUSED, 0) => session::event(EVENT, RESUMES),
+            _ => {}
+        }
+    }
+
+    /// An object of a chosen class is allocated, in this thread.
+    pub(crate) fn born(
+        &self,
+        env: &Env<'_>,
+        (sites, jvmti): (&Sites, Jvmti<'_>),
+        object: &JObject<'_>,
+        class: ClassNumber,
+        bytes: u64,
+    ) {
+        if bytes < self.options.at_least
+            || !self.seen.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.options.every)
+        {
+            return;
+        }
+        let number = self.taken.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if number > self.options.at_most {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let node = sites.own_stack(env);
+        let tag = FOLLOWED.saturating_add(number.cast_signed());
+        // Of an object without its number nobody would hear again.
+        if jvmti.set_tag(object, tag).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.tagged.fetch_add(1, Ordering::Relaxed);
+        let class_and_node = u64::from(class.0) << 32 | u64::from(node);
+        self.put([number << 1, class_and_node, bytes, process::monotonic_ns()], sites);
+    }
+
+    /// An object is gone. Neither JNI nor JVMTI here.
+    pub(crate) fn freed(&self, tag: i64, sites: &Sites) {
+        if let Ok(number) = u64::try_from(tag.saturating_sub(FOLLOWED)) {
+            self.put([number << 1 | 1, 0, 0, process::monotonic_ns()], sites);
+            // Counted when it is in the queue, or lost.
+            self.gone.fetch_add(1, Ordering::SeqCst);
+            if self.waiting.load(Ordering::SeqCst) > 0 {
+                self.ends.fetch_add(1, Ordering::SeqCst);
+                futex_wake(&self.ends);
+            }
+        }
+    }
+
+    fn put(&self, event: [u64; WORDS], sites: &Sites) {
+        let number = self.ring.push(event).or_else(|| {
+            self.write_down_if_free(sites);
+            self.ring.push(event)
+        });
+        match number {
+            Some(number) if number % PER_WRITING == PER_WRITING - 1 => {
+                self.write_down_if_free(sites);
+            }
+            Some(_) => {}
+            None => {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The next thing that happened. For whoever holds the session.
+    fn next(&self) -> Option<Happened> {
+        let [object, class_and_node, bytes, at_ns] = self.ring.pop()?;
+        if object & 1 == 1 {
+            return Some(Happened::Freed { object: object >> 1, at_ns });
+        }
+        let class = ClassNumber(u16::try_from(class_and_node >> 32).unwrap_or(0));
+        let node = u32::try_from(class_and_node & 0xffff_ffff).unwrap_or(0);
+        Some(Happened::Born { object: object >> 1, class, node, bytes, at_ns })
+    }
+
+    /// Writes what happened into the stream.
+    pub(crate) fn write_down(&self, sites: &Sites) {
+        frames::write(|frames| self.append_to(frames, sites));
+    }
+
+    /// The same, unless another thread is writing.
+    fn write_down_if_free(&self, sites: &Sites) {
+        frames::try_write(|frames| self.append_to(frames, sites));
+    }
+
+    /// Everything that happened to followed objects since the last time, behind the classes and
+    /// stacks it needs.
+    fn append_to(&self, frames: &mut Frames<'_>, sites: &Sites) {
+        let told = &mut self.told.lock();
+        let base_ns = process::monotonic_ns();
+        loop {
+            let mut frame = JavaObjects {
+                base_ns,
+                lost: self.lost.load(Ordering::Relaxed),
+                born: Vec::new(),
+                freed: Vec::new(),
+            };
+            // What happened meanwhile is for the next time: the writer is a thread of the guest's.
+            for _ in 0..OBJECTS_PER_FRAME {
+                match self.next() {
+                    Some(Happened::Born { object, class, node, bytes, at_ns }) => {
+                        frame.base_ns = frame.base_ns.min(at_ns);
+                        let class = told.class(frames, sites, class);
+                        frame.born.push(ObjectBorn { object, class, stack: node, bytes, after_ns: at_ns });
+                    }
+                    Some(Happened::Freed { object, at_ns }) => {
+                        frame.base_ns = frame.base_ns.min(at_ns);
+                        frame.freed.push(ObjectFreed { object, after_ns: at_ns });
+                    }
+                    None => break,
+                }
+            }
+            let events = frame.born.len().saturating_add(frame.freed.len());
+            let told_lost = told.lost.replace(frame.lost) == Some(frame.lost);
+            if events == 0 && told_lost {
+                return;
+            }
+            for at in frame
+                .born
+                .iter_mut()
+                .map(|b| &mut b.after_ns)
+                .chain(frame.freed.iter_mut().map(|f| &mut f.after_ns))
+            {
+                *at = at.saturating_sub(frame.base_ns);
+            }
+            frames.append_stacks(&sites.stacks.untold(frame.born.iter().map(|born| born.stack)));
+            frames.append(&Frame::JavaObjects(frame));
+            frames.flush();
+            if events < OBJECTS_PER_FRAME {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the virtual machine has told the ends it has kept back, and writes everything
+    /// down.
+    ///
+    /// Not by switching the event off and on, which would have it tell them at once: in HotSpot (17
+    /// and 25) its own thread that tells of ends waits then for ours without stopping for a
+    /// safepoint, ours stops for one, and nothing ever moves again.
+    pub(crate) fn catch_up(&self, jvmti: Jvmti<'_>, sites: &Sites) {
+        let (tagged, newest) = (self.tagged.load(Ordering::Acquire), self.taken.load(Ordering::Acquire));
+        let mut alive = 0_u64;
+        let walked = jvmti.iterate(HeapFilter::Untagged, None, &mut |_, _, tag| {
+            let number = u64::try_from((*tag).saturating_sub(FOLLOWED)).unwrap_or(0);
+            alive = alive.saturating_add(u64::from((1..=newest).contains(&number)));
+            Visit::Beside
+        });
+        if walked.is_err() || !self.are_gone(tagged.saturating_sub(alive)) {
+            session::fails("the virtual machine does not tell which followed objects are gone");
+        }
+        self.write_down(sites);
+    }
+
+    /// Waits until so many objects are gone.
+    fn are_gone(&self, expected: u64) -> bool {
+        let until_ns =
+            process::monotonic_ns().saturating_add(u64::try_from(LATEST.as_nanos()).unwrap_or(u64::MAX));
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let all = loop {
+            let seen = self.ends.load(Ordering::SeqCst);
+            let left_ns = until_ns.saturating_sub(process::monotonic_ns());
+            let all = self.gone.load(Ordering::SeqCst) >= expected;
+            if all || left_ns == 0 {
+                break all;
+            }
+            futex_wait(&self.ends, seen, Some(Duration::from_nanos(left_ns)));
+        };
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        all
+    }
+}
+
+impl Told {
+    fn class(&mut self, frames: &mut Frames<'_>, sites: &Sites, class: ClassNumber) -> u32 {
+        if let Some(&id) = self.classes.get(&class) {
+            return id;
+        }
+        let id = frames.class_id(&sites.classes.name(class).unwrap_or_default());
+        self.classes.insert(class, id);
+        id
+    }
+}

@@ -1,0 +1,201 @@
+//! What was measured, as frames: written between boundaries, or before the boundary that ends a
+//! window.
+
+use std::collections::BTreeMap;
+
+use memgate_ffi::lock::Lock;
+use memgate_session::{self as session, Session};
+use memgate_wire::java::{
+    ClassCount, ClassName, Classes, HeapHistogram, HistogramScope, Holders, JavaSite, JavaSites, JavaStacks,
+    JavaState,
+};
+use memgate_wire::{Frame, Outcome};
+
+use super::explain::Found;
+use super::growth::{Counts, Growth};
+use super::machine::Live;
+use super::sites::{Alive, Site};
+
+/// Records of a frame: names of classes are written apart, so that they are small.
+const RECORDS_PER_PART: usize = 16_384;
+const NAMES_PER_FRAME: usize = 2048;
+
+/// What a window left behind, as measured.
+pub(crate) struct Measured {
+    pub(crate) live: Vec<Live>,
+    pub(crate) state: JavaState,
+    /// Who holds what grew, in the second window behind an order to explain.
+    pub(crate) found: Vec<Found>,
+    /// Where it was allocated.
+    pub(crate) alive: Alive,
+}
+
+/// What the stream knows of classes. Locked by who has the session.
+static KNOWN: Lock<KnownClasses> = Lock::new(KnownClasses::new());
+
+struct KnownClasses {
+    ids: BTreeMap<String, u32>,
+    /// The last histogram: instances and bytes by class.
+    last: Counts,
+    growth: Growth,
+}
+
+/// The stream, with the classes that it knows.
+pub(crate) struct Frames<'a> {
+    session: &'a mut Session,
+    known: &'a mut KnownClasses,
+}
+
+fn frames<R>(session: &mut Session, what: impl FnOnce(&mut Frames<'_>) -> R) -> R {
+    what(&mut Frames { session, known: &mut KNOWN.lock() })
+}
+
+/// Writes frames between boundaries.
+pub(crate) fn write(what: impl FnOnce(&mut Frames<'_>)) {
+    // Without a stream nobody hears of it.
+    let _unheard = session::write(|session| frames(session, what));
+}
+
+/// The same, unless another thread is writing.
+pub(crate) fn try_write(what: impl FnOnce(&mut Frames<'_>)) {
+    // The next one writes that, too.
+    let _later = session::try_write(|session| frames(session, what));
+}
+
+/// A test or a window ended, with what was measured of it; returns the orders of the harness.
+pub(crate) fn window_ends(
+    (suite, test): (&str, &str),
+    outcome: Option<Outcome>,
+    measured: Option<&Measured>,
+) -> u32 {
+    let Some(measured) = measured else { return session::window_ends(suite, test, outcome, None) };
+    let mut append = |session: &mut Session| frames(session, |frames| frames.append_measured(measured));
+    session::window_ends(suite, test, outcome, Some((measured.state.boundary_ns, &mut append)))
+}
+
+/// The classes that are to be explained, for the project that tests with `suite`.
+pub(crate) fn growing(suite: &str) -> Vec<String> {
+    session::write(|_| {
+        let known = KNOWN.lock();
+        let names: BTreeMap<u32, &String> = known.ids.iter().map(|(name, id)| (*id, name)).collect();
+        known.growth.chosen(suite, |id| names.get(&id).copied())
+    })
+    .unwrap_or_default()
+}
+
+impl Frames<'_> {
+    pub(crate) fn append(&mut self, frame: &Frame) {
+        self.session.append(frame);
+    }
+
+    pub(crate) fn flush(&mut self) {
+        self.session.flush();
+    }
+
+    /// The differences to the last histogram, and the state, as frames of the boundary that comes
+    /// next.
+    fn append_measured(&mut self, measured: &Measured) {
+        let boundary = self.session.next_boundary();
+        let scope = if self.known.last.is_empty() { HistogramScope::All } else { HistogramScope::Changes };
+        let (names, records) = self.known.differences(&measured.live);
+        for chunk in names.chunks(NAMES_PER_FRAME) {
+            self.append(&Frame::Classes(Classes { classes: chunk.to_vec() }));
+        }
+        // A heap that is as it was is told too: no histogram at all means that none could be taken.
+        let nothing: &[ClassCount] = &[];
+        let parts =
+            if records.is_empty() { vec![nothing] } else { records.chunks(RECORDS_PER_PART).collect() };
+        for (part, chunk) in (0..).zip(parts) {
+            let records = chunk.to_vec();
+            self.append(&Frame::HeapHistogram(HeapHistogram { boundary, part, scope, records }));
+        }
+        for found in &measured.found {
+            let Some(&class) = self.known.ids.get(&found.class) else { continue };
+            self.append(&Frame::Holders(Holders {
+                boundary,
+                class,
+                instances: found.instances,
+                paths: found.paths.clone(),
+                cut: found.cut.clone(),
+            }));
+        }
+        self.append_sites(boundary, &measured.alive);
+        let mut state = measured.state.clone();
+        state.boundary = boundary;
+        self.append(&Frame::JavaState(state));
+    }
+
+    /// The number of a class in this stream, which is told where it is new.
+    pub(crate) fn class_id(&mut self, name: &str) -> u32 {
+        let (id, is_new) = self.known.id(name);
+        if is_new {
+            self.append(&Frame::Classes(Classes { classes: vec![ClassName { id, name: name.to_owned() }] }));
+        }
+        id
+    }
+
+    /// Where samples that are alive were allocated, behind the stacks they need.
+    fn append_sites(&mut self, boundary: u32, alive: &Alive) {
+        self.append_stacks(&alive.stacks);
+        let site = |site: &Site| {
+            let class = *self.known.ids.get(&site.class)?;
+            Some(JavaSite { stack: site.node, class, samples: site.samples, bytes: site.bytes })
+        };
+        let records: Vec<JavaSite> = alive.sites.iter().filter_map(site).collect();
+        for chunk in records.chunks(RECORDS_PER_PART) {
+            self.append(&Frame::JavaSites(JavaSites { boundary, records: chunk.to_vec() }));
+        }
+    }
+
+    /// Methods and nodes, methods first, in frames that are not too long.
+    pub(crate) fn append_stacks(&mut self, stacks: &JavaStacks) {
+        for methods in stacks.methods.chunks(NAMES_PER_FRAME) {
+            self.append(&Frame::JavaStacks(JavaStacks { methods: methods.to_vec(), nodes: Vec::new() }));
+        }
+        for nodes in stacks.nodes.chunks(RECORDS_PER_PART) {
+            self.append(&Frame::JavaStacks(JavaStacks { methods: Vec::new(), nodes: nodes.to_vec() }));
+        }
+    }
+}
+
+impl KnownClasses {
+    const fn new() -> Self {
+        Self { ids: BTreeMap::new(), last: BTreeMap::new(), growth: Growth::new() }
+    }
+
+    /// The number of a class, and whether it is new.
+    fn id(&mut self, name: &str) -> (u32, bool) {
+        if let Some(&id) = self.ids.get(name) {
+            return (id, false);
+        }
+        let id = u32::try_from(self.ids.len()).unwrap_or(u32::MAX).saturating_add(1);
+        self.ids.insert(name.to_owned(), id);
+        (id, true)
+    }
+
+    /// Classes that have no number yet, and the records that differ from the last histogram.
+    fn differences(&mut self, live: &[Live]) -> (Vec<ClassName>, Vec<ClassCount>) {
+        let mut names = Vec::new();
+        let mut now = Counts::new();
+        for class in live {
+            let (id, is_new) = self.id(&class.class);
+            if is_new {
+                names.push(ClassName { id, name: class.class.clone() });
+            }
+            // The same name comes once per class loader.
+            let sum = now.entry(id).or_default();
+            sum.0 = sum.0.saturating_add(class.instances);
+            sum.1 = sum.1.saturating_add(class.bytes);
+        }
+        let gone = self.last.keys().filter(|id| !now.contains_key(id)).map(|&id| (id, (0, 0)));
+        let changed = now.iter().filter(|(id, figures)| self.last.get(id) != Some(figures));
+        let records = changed
+            .map(|(&id, &figures)| (id, figures))
+            .chain(gone)
+            .map(|(class, (instances, bytes))| ClassCount { class, instances, bytes })
+            .collect();
+        self.growth.note(&self.last, &now);
+        self.last = now;
+        (names, records)
+    }
+}

@@ -1,0 +1,407 @@
+//! Objects, the references between them, and the shortest ways that lead to them from a root.
+//!
+//! Data flow: a walk over the heap adds objects and references while the virtual machine stands
+//! still, into room that was made before ([`Graph::make_room`]) → [`Graph::shortest`] goes breadth
+//! first from the roots → [`Graph::way`] tells a way. There may be millions of them: 8 bytes per
+//! object, 16 per reference.
+
+use std::collections::VecDeque;
+
+use memgate_jvmti::ReferenceKind;
+
+/// References to one object that are kept; those of roots come beside.
+const EDGES_PER_NODE: u8 = 64;
+/// References from roots, static fields and classes.
+const ROOTS: usize = 1 << 18;
+/// References of one way.
+const STEPS: usize = 10_000;
+
+/// Behind this number of [`Packed::from`] lie those of [`Graph::roots`].
+const ROOT: u32 = 1 << 31;
+/// How [`Packed::kind`] is laid out: kind, and index of the field.
+const INDEX_BITS: u32 = 30;
+const INDEX: u32 = (1 << INDEX_BITS) - 1;
+/// No reference leads here.
+const NONE: u32 = u32::MAX;
+
+/// A reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Edge {
+    pub(super) to: usize,
+    pub(super) from: From,
+    pub(super) kind: ReferenceKind,
+    /// Number of the class of the object that refers.
+    pub(super) class: i64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum From {
+    Root,
+    /// A static field (or another part) of the class with this number.
+    Class(i64),
+    /// Another object.
+    Node(usize),
+}
+
+struct Node {
+    class: u32,
+    /// References between it and an instance, where they are walked level by level.
+    level: u8,
+    /// References of other objects to it.
+    edges: u8,
+}
+
+struct Packed {
+    to: u32,
+    from: u32,
+    kind: u32,
+    class: u32,
+}
+
+/// A part of the heap.
+#[derive(Default)]
+pub(super) struct Graph {
+    nodes: Vec<Node>,
+    edges: Vec<Packed>,
+    roots: Vec<Edge>,
+}
+
+/// Of each object the last reference on its shortest way from a root.
+#[derive(Default)]
+pub(super) struct Shortest(Vec<u32>);
+
+impl Shortest {
+    pub(super) fn leads_to(&self, node: usize) -> bool {
+        self.0.get(node).is_some_and(|edge| *edge != NONE)
+    }
+}
+
+impl Graph {
+    /// For so many objects and references in all. False: there is no memory for them.
+    pub(super) fn make_room(&mut self, nodes: usize, edges: usize) -> bool {
+        let more = |wanted: usize, most: u32, there: usize| wanted.min(most as usize).saturating_sub(there);
+        self.nodes.try_reserve_exact(more(nodes, ROOT, self.nodes.len())).is_ok()
+            && self.edges.try_reserve_exact(more(edges, NONE, self.edges.len())).is_ok()
+            && self.roots.try_reserve_exact(more(ROOTS, ROOT, self.roots.len())).is_ok()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Is there room for nothing more?
+    pub(super) fn is_full(&self) -> bool {
+        self.nodes.len() == self.nodes.capacity()
+            || self.edges.len() == self.edges.capacity()
+            || self.roots.len() == self.roots.capacity()
+    }
+
+    /// An object of this class. `None`: there is no room.
+    pub(super) fn add_node(&mut self, class: i64, level: u8) -> Option<usize> {
+        let new = self.nodes.len();
+        if new == self.nodes.capacity() {
+            return None;
+        }
+        self.nodes.push(Node { class: u32::try_from(class).unwrap_or(0), level, edges: 0 });
+        Some(new)
+    }
+
+    /// Number of the class of an object.
+    pub(super) fn class(&self, node: usize) -> i64 {
+        self.nodes.get(node).map_or(0, |node| i64::from(node.class))
+    }
+
+    pub(super) fn is_of_level(&self, node: usize, level: u8) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.level == level)
+    }
+
+    /// Do as many refer to it as are kept? A root is always worth its place.
+    pub(super) fn is_crowded(&self, node: usize) -> bool {
+        self.nodes.get(node).is_none_or(|node| node.edges >= EDGES_PER_NODE)
+    }
+
+    /// Adds a reference, if there is room.
+    pub(super) fn add(&mut self, edge: Edge) {
+        if self.edges.len() == self.edges.capacity() {
+            return;
+        }
+        let (from, kind) = match (edge.from, packed(edge.kind)) {
+            (From::Node(from), Some(kind)) => {
+                if let Some(node) = self.nodes.get_mut(edge.to) {
+                    node.edges = node.edges.saturating_add(1);
+                }
+                (number(from), kind)
+            }
+            _ if self.roots.len() == self.roots.capacity() => return,
+            _ => {
+                let place = number(self.roots.len());
+                self.roots.push(edge);
+                (ROOT.wrapping_add(place), 0)
+            }
+        };
+        let class = u32::try_from(edge.class).unwrap_or(0);
+        self.edges.push(Packed { to: number(edge.to), from, kind, class });
+    }
+
+    fn edge(&self, edge: &Packed) -> Option<Edge> {
+        if let Some(root) = edge.from.checked_sub(ROOT) {
+            return self.roots.get(root as usize).copied();
+        }
+        let from = From::Node(edge.from as usize);
+        Some(Edge { to: edge.to as usize, from, kind: unpacked(edge.kind), class: i64::from(edge.class) })
+    }
+
+    /// Breadth first from the roots. Class loaders come last: only what nothing else holds is said
+    /// to be held by one. True: none of these `instances` needs one. `None`: there is no memory for
+    /// it.
+    pub(super) fn shortest(&self, instances: &[usize]) -> Option<(Shortest, bool)> {
+        let outgoing = Outgoing::of(self)?;
+        let mut last = Shortest(filled(NONE, self.nodes.len())?);
+        let mut queue = VecDeque::new();
+        queue.try_reserve_exact(self.nodes.len()).ok()?;
+        // A static field names its owner best.
+        self.spread(&outgoing, &mut last, &mut queue, &[0, 1, 2]);
+        let good = instances.iter().all(|instance| last.leads_to(*instance));
+        self.spread(&outgoing, &mut last, &mut queue, &[3]);
+        Some((last, good))
+    }
+
+    /// From the roots of these ranks to every object that has no way yet.
+    fn spread(&self, outgoing: &Outgoing, last: &mut Shortest, queue: &mut VecDeque<u32>, ranks: &[u32]) {
+        let mut reach = |i: u32, queue: &mut VecDeque<u32>| {
+            let Some(to) = self.edges.get(i as usize).map(|edge| edge.to) else { return };
+            if let Some(place) = last.0.get_mut(to as usize).filter(|place| **place == NONE) {
+                *place = i;
+                queue.push_back(to);
+            }
+        };
+        for rank in ranks {
+            for (i, edge) in (0..).zip(&self.edges) {
+                let root = edge.from.checked_sub(ROOT).and_then(|root| self.roots.get(root as usize));
+                if root.is_some_and(|root| rank_of(root.kind) == *rank) {
+                    reach(i, queue);
+                }
+            }
+        }
+        while let Some(node) = queue.pop_front() {
+            for i in outgoing.from(node) {
+                reach(*i, queue);
+            }
+        }
+    }
+
+    /// The references from an object outwards to its root.
+    pub(super) fn way(&self, last: &Shortest, node: usize) -> Result<Vec<Edge>, Lost> {
+        let mut way = Vec::new();
+        let mut at = node;
+        while way.len() < STEPS {
+            let edge = last.0.get(at).and_then(|i| self.edges.get(*i as usize));
+            let edge = edge.and_then(|edge| self.edge(edge)).ok_or(Lost::NoRoot)?;
+            way.push(edge);
+            match edge.from {
+                From::Node(next) => at = next,
+                From::Root | From::Class(_) => return Ok(way),
+            }
+        }
+        Err(Lost::TooLong)
+    }
+}
+
+/// Why there is no way.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    NoRoot,
+    TooLong,
+}
+
+/// Numbers of the references from each object, one object's behind the other's.
+struct Outgoing {
+    /// Where those of an object begin; one more at the end.
+    begins: Vec<u32>,
+    edges: Vec<u32>,
+}
+
+impl Outgoing {
+    fn of(graph: &Graph) -> Option<Self> {
+        let mut begins = filled(0_u32, graph.nodes.len().wrapping_add(1))?;
+        for edge in &graph.edges {
+            // A root's is behind all.
+            if let Some(count) = begins.get_mut(edge.from as usize) {
+                *count = (*count).wrapping_add(1);
+            }
+        }
+        // Where they end, which becomes where they begin as they are put in from behind.
+        let mut sum = 0_u32;
+        for begin in &mut begins {
+            sum = sum.wrapping_add(*begin);
+            *begin = sum;
+        }
+        let mut edges = filled(0, sum as usize)?;
+        for (i, edge) in graph.edges.iter().enumerate().rev() {
+            if let Some(begin) = begins.get_mut(edge.from as usize).filter(|begin| **begin > 0) {
+                *begin = (*begin).wrapping_sub(1);
+                if let Some(place) = edges.get_mut(*begin as usize) {
+                    *place = number(i);
+                }
+            }
+        }
+        Some(Self { begins, edges })
+    }
+
+    fn from(&self, node: u32) -> &[u32] {
+        let at = |node: u32| self.begins.get(node as usize).map(|begin| *begin as usize);
+        match (at(node), at(node.wrapping_add(1))) {
+            (Some(begin), Some(end)) => self.edges.get(begin..end).unwrap_or_default(),
+            _ => &[],
+        }
+    }
+}
+
+/// So many of them. `None`: there is no memory.
+fn filled(value: u32, length: usize) -> Option<Vec<u32>> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(length).ok()?;
+    all.resize(length, value);
+    Some(all)
+}
+
+const fn packed(kind: ReferenceKind) -> Option<u32> {
+    // Of an array no index is told.
+    let (kind, index) = match kind {
+        ReferenceKind::Class => (0, 0),
+        ReferenceKind::Field(index) => (1, index),
+        ReferenceKind::ArrayElement(_) => (2, 0),
+        ReferenceKind::ClassLoader => (3, 0),
+        _ => return None,
+    };
+    if index > INDEX { None } else { Some((kind << INDEX_BITS) | index) }
+}
+
+const fn unpacked(kind: u32) -> ReferenceKind {
+    match kind >> INDEX_BITS {
+        0 => ReferenceKind::Class,
+        1 => ReferenceKind::Field(kind & INDEX),
+        2 => ReferenceKind::ArrayElement(0),
+        _ => ReferenceKind::ClassLoader,
+    }
+}
+
+const fn rank_of(kind: ReferenceKind) -> u32 {
+    match kind {
+        ReferenceKind::StaticField(_) => 0,
+        ReferenceKind::SystemClass | ReferenceKind::Other => 2,
+        ReferenceKind::ClassLoader => 3,
+        _ => 1,
+    }
+}
+
+fn number(place: usize) -> u32 {
+    u32::try_from(place).unwrap_or(NONE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATIC: ReferenceKind = ReferenceKind::StaticField(7);
+
+    fn graph(nodes: usize) -> Graph {
+        let mut graph = Graph::default();
+        assert!(graph.make_room(nodes, 3 * nodes));
+        for _ in 0..nodes {
+            graph.add_node(5, 0).unwrap();
+        }
+        graph
+    }
+
+    fn edge(from: From, to: usize, kind: ReferenceKind) -> Edge {
+        Edge { to, from, kind, class: 5 }
+    }
+
+    /// The kinds of the references on the way, from the object on.
+    fn way(graph: &Graph, node: usize) -> Result<Vec<ReferenceKind>, Lost> {
+        let (last, _) = graph.shortest(&[0]).unwrap();
+        graph.way(&last, node).map(|way| way.iter().map(|edge| edge.kind).collect())
+    }
+
+    #[test]
+    fn the_shortest_way_is_told_as_it_was_added() {
+        let mut graph = graph(3);
+        let field = ReferenceKind::Field(INDEX);
+        for edge in [
+            edge(From::Node(2), 0, field),
+            edge(From::Node(1), 2, ReferenceKind::ArrayElement(0)),
+            edge(From::Node(1), 0, ReferenceKind::Class),
+            edge(From::Class(9), 2, STATIC),
+            edge(From::Root, 1, ReferenceKind::JniGlobal),
+        ] {
+            graph.add(edge);
+        }
+        // Both ways have two references: that from a static field comes first.
+        let (last, good) = graph.shortest(&[0, 1, 2]).unwrap();
+        assert!(good);
+        let expected = [edge(From::Node(2), 0, field), edge(From::Class(9), 2, STATIC)];
+        assert_eq!(graph.way(&last, 0), Ok(expected.to_vec()));
+    }
+
+    #[test]
+    fn a_class_loader_holds_only_what_nothing_else_holds() {
+        let mut graph = graph(3);
+        graph.add(edge(From::Class(9), 0, ReferenceKind::ClassLoader));
+        assert_eq!(way(&graph, 0), Ok(vec![ReferenceKind::ClassLoader]));
+        assert!(!graph.shortest(&[0]).unwrap().1, "it needs a loader");
+        graph.add(edge(From::Node(1), 0, ReferenceKind::Field(0)));
+        graph.add(edge(From::Node(2), 1, ReferenceKind::Field(1)));
+        graph.add(edge(From::Root, 2, ReferenceKind::Thread));
+        let expected = vec![ReferenceKind::Field(0), ReferenceKind::Field(1), ReferenceKind::Thread];
+        assert_eq!(way(&graph, 0), Ok(expected));
+        assert!(graph.shortest(&[0]).unwrap().1);
+    }
+
+    #[test]
+    fn references_of_many_objects_to_one_leave_room_for_those_of_roots() {
+        let mut graph = graph(100);
+        for from in 1..=EDGES_PER_NODE {
+            graph.add(edge(From::Root, 0, ReferenceKind::JniGlobal));
+            assert!(!graph.is_crowded(0), "{from}");
+            graph.add(edge(From::Node(from.into()), 0, ReferenceKind::Field(0)));
+        }
+        assert!(graph.is_crowded(0));
+    }
+
+    #[test]
+    fn what_no_root_holds_has_no_way_though_it_refers_to_itself_in_a_circle() {
+        let mut graph = graph(2);
+        graph.add(edge(From::Node(0), 1, ReferenceKind::Field(0)));
+        graph.add(edge(From::Node(1), 0, ReferenceKind::Field(0)));
+        assert_eq!(way(&graph, 0), Err(Lost::NoRoot));
+    }
+
+    #[test]
+    fn a_list_is_walked_to_its_end_unless_that_is_very_far() {
+        for (length, expected) in [(STEPS, Ok(STEPS)), (STEPS + 1, Err(Lost::TooLong))] {
+            let mut graph = graph(length);
+            graph.add(edge(From::Class(9), length - 1, STATIC));
+            for node in 1..length {
+                graph.add(edge(From::Node(node), node - 1, ReferenceKind::Field(0)));
+            }
+            assert_eq!(way(&graph, 0).map(|way| way.len()), expected);
+        }
+    }
+
+    #[test]
+    fn there_is_room_for_what_was_asked_for_and_no_more() {
+        let mut graph = Graph::default();
+        assert!(graph.make_room(1, 2));
+        let node = graph.add_node(5, 0).unwrap();
+        assert!(graph.add_node(5, 0).is_none() && graph.is_full());
+        for _ in 0..3 {
+            graph.add(edge(From::Class(9), node, STATIC));
+        }
+        assert_eq!((graph.edges.len(), graph.roots.len()), (2, 2));
+        assert!(graph.make_room(2, 3) && !graph.is_full());
+        assert!(graph.add_node(5, 0).is_some());
+        graph.add(edge(From::Class(9), node, STATIC));
+        assert_eq!((graph.edges.len(), graph.nodes.len()), (3, 2));
+    }
+}

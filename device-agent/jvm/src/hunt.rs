@@ -1,0 +1,188 @@
+//! Exact survivors: what was born in one more window and is still there behind the next.
+//!
+//! Data flow: [`Hunt::begin`] numbers all classes and marks the instances of the grown ones as old;
+//! one more window runs; [`Hunt::goes_on`] marks the instances without a mark as born in it; the
+//! next window runs, in which dies what one execution only replaces of another (a thread's last
+//! buffer, a provider that is registered anew); [`Hunt::end`] asks for what has the mark of the
+//! born, and, after one more look at the instances, for what is new where nothing of a class
+//! survived: a table or a text may be replaced in each window by a larger one. The marks are those
+//! of an environment that ends then: many of them would slow down every look at an object.
+
+use std::collections::BTreeMap;
+
+use jni::Env;
+use jni::objects::JObject;
+use memgate_jvmti::{Error, OwnJvmti, raw};
+
+use super::chosen::Chosen;
+use super::explain::{Found, explain};
+use super::machine::Live;
+use super::names::{Known, name_of, with_classes};
+use super::survivors::Survivors;
+
+/// Instances of one class whose holders are looked for.
+const MAX_INSTANCES: u64 = 256;
+/// What was born, where references to all of it are affordable: of more than these only some are
+/// asked for, after one more look at the heap.
+const MAX_REFERENCES: u64 = 1 << 13;
+
+/// Mark of an instance that was there before; below lie the numbers of classes.
+const OLD: i64 = 1 << 40;
+/// Mark of an instance that was born in the first window.
+const BORN: i64 = OLD + 1;
+/// Marks of instances that are looked for: born in the first window, and new.
+const SURVIVED: i64 = OLD + 2;
+const NEW: i64 = OLD + 3;
+
+/// Between its begin and its end.
+pub(crate) struct Hunt {
+    jvmti: OwnJvmti,
+    /// Names of the classes that are explained.
+    wanted: Vec<String>,
+    /// Instances that were born in the first window, once it is over.
+    born: Option<u64>,
+}
+
+impl Hunt {
+    /// Marks what is there now. `None`: the virtual machine gives no environment for it.
+    pub(crate) fn begin(env: &mut Env<'_>, wanted: Vec<String>) -> Option<Self> {
+        let hunt = Self { jvmti: environment(env)?, wanted, born: None };
+        hunt.mark(env, OLD);
+        Some(hunt)
+    }
+
+    /// A window is over. True: the hunt goes on in the next one.
+    pub(crate) fn goes_on(&mut self, env: &mut Env<'_>) -> bool {
+        let first = self.born.is_none();
+        if first {
+            self.born = Some(self.mark(env, BORN));
+        }
+        first
+    }
+
+    /// Marks the instances that have no mark; returns how many. What cannot be marked counts as
+    /// new, and its holders are told too.
+    fn mark(&self, env: &mut Env<'_>, mark: i64) -> u64 {
+        let mut marked = 0_u64;
+        with_classes(env, self.jvmti.get(), |_, classes| {
+            Chosen::new(classes, &self.wanted).visit(self.jvmti.get(), &mut |_, tag| {
+                // A class keeps its number.
+                if *tag == 0 {
+                    *tag = mark;
+                    marked = marked.saturating_add(1);
+                }
+            });
+        });
+        marked
+    }
+
+    /// The classes that are explained.
+    pub(crate) fn wanted(&self) -> &[String] {
+        &self.wanted
+    }
+
+    /// Finds what was born and survived, and who holds it, in a heap of these `live` objects.
+    pub(crate) fn end(self, env: &mut Env<'_>, live: &[Live]) -> Vec<Found> {
+        let few = self.born.filter(|born| *born <= MAX_REFERENCES);
+        // Of what is looked at, some survived and some are new.
+        let looked_at = (self.wanted.len() as u64).saturating_mul(2 * MAX_INSTANCES);
+        let room = few.unwrap_or(0).saturating_add(looked_at).saturating_add(16);
+        let room = usize::try_from(room).unwrap_or(0);
+        let found = env.with_local_frame(room, |env| -> Result<_, jni::errors::Error> {
+            let asked = few.and_then(|_| self.survivors(env).ok());
+            let mut survivors = asked.unwrap_or_default();
+            let rest = |name: &&String| !survivors.counts.contains_key(*name);
+            let rest: Vec<String> = self.wanted.iter().filter(rest).cloned().collect();
+            if !rest.is_empty() {
+                self.look_at(env, &rest, &mut survivors);
+            }
+            let Self { jvmti, wanted, .. } = self;
+            drop(jvmti);
+            let Some(jvmti) = environment(env) else { return Ok(Vec::new()) };
+            Ok(explain(env, jvmti.get(), &wanted, &survivors, live))
+        });
+        found.unwrap_or_default()
+    }
+
+    /// What has the mark of the born.
+    fn survivors<'l>(&self, env: &mut Env<'l>) -> Result<Survivors<'l>, Error> {
+        let mut survivors = Survivors::default();
+        let Survivors { instances, counts } = &mut survivors;
+        self.ask(env, &[BORN], |name, _, object| {
+            let count = counts.entry(name.to_owned()).or_insert(0);
+            *count = (*count).saturating_add(1);
+            if *count <= MAX_INSTANCES {
+                instances.push(object);
+            }
+        })?;
+        Ok(survivors)
+    }
+
+    /// Looks at all instances of these classes, for what was born and survived, or is new.
+    fn look_at<'l>(&self, env: &mut Env<'l>, names: &[String], survivors: &mut Survivors<'l>) {
+        let jvmti = self.jvmti.get();
+        // By name: several classes may have one.
+        let mut counts = vec![[0_u64; 2]; names.len()];
+        with_classes(env, jvmti, |_, classes| {
+            let place = |(known, _): &(Known, _)| names.iter().position(|name| *name == known.name);
+            let places: Vec<Option<usize>> = classes.iter().map(place).collect();
+            Chosen::new(classes, names).visit(jvmti, &mut |class, tag| {
+                let (kind, mark) = match *tag {
+                    BORN => (0, SURVIVED),
+                    0 => (1, NEW),
+                    _ => return,
+                };
+                let class = usize::try_from(class).ok().and_then(|number| number.checked_sub(1));
+                let place = class.and_then(|class| *places.get(class)?);
+                let counts = place.and_then(|place| counts.get_mut(place));
+                let Some(count) = counts.and_then(|counts| counts.get_mut(kind)) else { return };
+                *count = (*count).saturating_add(1);
+                if *count <= MAX_INSTANCES {
+                    *tag = mark;
+                }
+            });
+        });
+        let mut looked_for: BTreeMap<&str, (i64, u64)> = BTreeMap::new();
+        for (name, [survived, new]) in names.iter().zip(counts).filter(|(_, counts)| *counts != [0; 2]) {
+            looked_for.insert(name, if survived > 0 { (SURVIVED, survived) } else { (NEW, new) });
+        }
+        let mut instances = Vec::new();
+        let asked = self.ask(env, &[SURVIVED, NEW], |name, mark, object| {
+            if looked_for.get(name).is_some_and(|(wanted, _)| *wanted == mark) {
+                instances.push(object);
+            }
+        });
+        // A class that is not counted is one of which nobody knows who holds it.
+        if asked.is_ok() {
+            survivors.instances.append(&mut instances);
+            let counts = looked_for.into_iter().map(|(name, (_, count))| (name.to_owned(), count));
+            survivors.counts.extend(counts);
+        }
+    }
+
+    /// The objects with these marks, with the names of their classes.
+    fn ask<'l>(
+        &self,
+        env: &mut Env<'l>,
+        marks: &[i64],
+        mut take: impl FnMut(&str, i64, JObject<'l>),
+    ) -> Result<(), Error> {
+        let mut names: BTreeMap<i64, String> = BTreeMap::new();
+        for (object, mark) in self.jvmti.get().objects_with_tags(env, marks)? {
+            let Ok(class) = env.get_object_class(&object) else { continue };
+            let number = self.jvmti.get().tag(&class).unwrap_or(0);
+            let name = names.entry(number).or_insert_with(|| name_of(self.jvmti.get(), &class));
+            env.delete_local_ref(class);
+            take(name, mark, object);
+        }
+        Ok(())
+    }
+}
+
+fn environment(env: &Env<'_>) -> Option<OwnJvmti> {
+    let jvmti = OwnJvmti::new(env)?;
+    // Where tags are refused no way is found, without the others frames have no lines.
+    let wanted = [raw::CAN_TAG_OBJECTS, raw::CAN_GET_SOURCE_FILE_NAME, raw::CAN_GET_LINE_NUMBERS];
+    let _refused = jvmti.get().add_capabilities(&wanted);
+    Some(jvmti)
+}

@@ -1,0 +1,78 @@
+//! A virtual machine as the boundaries see it: it collects, counts, and tells of itself. HotSpot
+//! ([`super::vm`]) and Android's runtime ([`super::art`]) answer the same questions in different
+//! ways.
+
+use core::fmt;
+
+use jni::Env;
+use memgate_wire::java::JavaState;
+
+/// Live instances of a class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Live {
+    pub(crate) class: String,
+    pub(crate) instances: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Why an answer is missing.
+pub(crate) enum Failure {
+    /// A call into Java failed.
+    Java(jni::errors::Error),
+    /// The tool interface refused.
+    Tools(memgate_jvmti::Error),
+}
+
+impl From<jni::errors::Error> for Failure {
+    fn from(why: jni::errors::Error) -> Self {
+        Self::Java(why)
+    }
+}
+
+impl From<memgate_jvmti::Error> for Failure {
+    fn from(why: memgate_jvmti::Error) -> Self {
+        Self::Tools(why)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Java(why) => why.fmt(f),
+            Self::Tools(why) => why.fmt(f),
+        }
+    }
+}
+
+/// The questions. None of them leaves an exception behind for the guest.
+pub(crate) trait Machine: Send + Sync {
+    /// Collects what is garbage, and counts what is alive.
+    fn histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure>;
+
+    /// What it says of itself now. What it does not answer stays open.
+    fn state(&self, env: &mut Env<'_>) -> JavaState;
+
+    /// Waits until the references that the last collection cleared are in their queues. A thread of
+    /// the runtime takes them there, as soon as it gets a processor: a cache that looks into its
+    /// queue in the next iteration would be emptied sooner or later.
+    fn wait_for_references(&self, env: &mut Env<'_>);
+
+    /// Does [`Self::histogram`] collect once? Then what was held softly is still there.
+    fn collects_once(&self) -> bool;
+
+    /// Name of the collector, empty where it is not told.
+    fn collector(&self) -> &str;
+
+    /// Options it was started with.
+    fn arguments(&self) -> &[String];
+
+    /// Makes it say less about the agent's wish to hear of errors for want of memory, and write a
+    /// dump to this place then; empty: none.
+    fn watch_memory(&self, env: &mut Env<'_>, dump: &str) -> Result<(), Failure>;
+
+    /// Adds the compiler directives of this file; returns what it says to that.
+    fn direct_compilers(&self, env: &mut Env<'_>, file: &str) -> Result<String, Failure>;
+
+    /// Writes a dump of what is alive to this place; returns what it says to that.
+    fn dump_heap(&self, env: &mut Env<'_>, place: &str) -> Result<String, Failure>;
+}

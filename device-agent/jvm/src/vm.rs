@@ -1,0 +1,383 @@
+//! Questions to HotSpot, in the cheapest way that exists: diagnostic commands and management
+//! natives, called by JNI on objects that are never initialised, so that no management bean, no JMX
+//! server and no thread of theirs comes to life in the guest.
+//!
+//! One diagnostic command collects and counts in one safepoint: nothing that is made in between can
+//! pass for a survivor.
+
+use jni::errors::Error;
+use jni::objects::{Global, JClass, JObject, JObjectArray, JString, JValue};
+use jni::strings::JNIStr;
+use jni::{Env, jni_sig, jni_str};
+use memgate_jvmti::Jvmti;
+use memgate_wire::java::JavaState;
+
+use super::machine::{Failure, Live, Machine};
+
+/// The last of the ten places of `java.lang.Shutdown`. The JDK takes the first three: the console,
+/// the application's hooks, files that are deleted.
+const LAST_HOOK: i32 = 9;
+/// Steps of the machine's reference handler that are waited for at a boundary.
+const MOST_STEPS: u32 = 10_000;
+
+/// The virtual machine, as far as it answers.
+pub(crate) struct Vm {
+    jvmti: Jvmti<'static>,
+    diagnostics: Global<JObject<'static>>,
+    /// `sun.management.VMManagementImpl` and `ThreadImpl`: the module may be left out of a small
+    /// runtime image.
+    management: Option<Global<JObject<'static>>>,
+    threads: Option<Global<JClass<'static>>>,
+    /// The histogram command alone does not collect here.
+    collect_first: bool,
+    collector: &'static str,
+    /// Its options as it took them: from the command line, from argument files and from variables.
+    arguments: Vec<String>,
+}
+
+impl Vm {
+    /// Makes the objects that are asked. The virtual machine is initialised.
+    pub(crate) fn new(env: &mut Env<'_>, jvmti: Jvmti<'static>, version: u32) -> Result<Self, Failure> {
+        // Their initialisers load the libraries of the native methods that are called here.
+        env.find_class(jni_str!("com/sun/management/internal/PlatformMBeanProviderImpl"))?;
+        let loaded = env.find_class(jni_str!("java/lang/management/ManagementFactory"));
+        optional(env, loaded);
+        let diagnostics = object(env, jni_str!("com/sun/management/internal/DiagnosticCommandImpl"))?;
+        let management = object(env, jni_str!("sun/management/VMManagementImpl"));
+        let management = optional(env, management);
+        let threads =
+            env.find_class(jni_str!("sun/management/ThreadImpl")).and_then(|c| env.new_global_ref(c));
+        let threads = optional(env, threads);
+        let arguments =
+            management.as_ref().and_then(|management| arguments(env, management)).unwrap_or_default();
+        let mut vm =
+            Self { jvmti, diagnostics, management, threads, collect_first: false, collector: "", arguments };
+        vm.collector = collector(&vm.command(env, "VM.flags")?);
+        vm.collect_first = version < 25 && matches!(vm.collector, "Z" | "Shenandoah");
+        Ok(vm)
+    }
+
+    /// The answer to a diagnostic command.
+    fn command(&self, env: &mut Env<'_>, command: &str) -> Result<String, Failure> {
+        clearing(env, |env| {
+            let text = env.new_string(command)?;
+            let answer = env.call_method(
+                &self.diagnostics,
+                jni_str!("executeDiagnosticCommand"),
+                jni_sig!("(Ljava/lang/String;)Ljava/lang/String;"),
+                &[JValue::Object(&text)],
+            )?;
+            env.cast_local::<JString<'_>>(answer.l()?)?.try_to_string(env)
+        })
+    }
+
+    /// The number behind `label` in the answer to a command.
+    fn number(&self, env: &mut Env<'_>, command: &str, label: &str) -> Option<u64> {
+        number_behind(&self.command(env, command).ok()?, label)
+    }
+
+    fn management_long(&self, env: &mut Env<'_>, method: &JNIStr) -> Option<u64> {
+        let management = self.management.as_ref()?;
+        let value =
+            clearing(env, |env| env.call_method(management, method, jni_sig!("()J"), &[])?.j()).ok()?;
+        u64::try_from(value).ok()
+    }
+
+    fn allocated(&self, env: &mut Env<'_>) -> Option<u64> {
+        let threads = self.threads.as_ref()?;
+        let total = jni_str!("getTotalThreadAllocatedMemory");
+        let value =
+            clearing(env, |env| env.call_static_method(threads, total, jni_sig!("()J"), &[])?.j()).ok()?;
+        u64::try_from(value).ok()
+    }
+
+    fn thread_names(&self, env: &mut Env<'_>) -> Option<Vec<String>> {
+        let jvmti = self.jvmti;
+        env.with_local_frame(64, |env| -> Result<_, Failure> {
+            let threads = jvmti.threads(env).unwrap_or_default();
+            Ok(threads.iter().filter_map(|thread| jvmti.thread_name(env, thread).ok()).collect())
+        })
+        .ok()
+    }
+}
+
+impl Machine for Vm {
+    fn histogram(&self, env: &mut Env<'_>) -> Result<Vec<Live>, Failure> {
+        if self.collect_first {
+            // A collector that does not answer leaves floating garbage, which can only send a test
+            // to be confirmed.
+            let _counted_anyway = self.jvmti.collect();
+        }
+        Ok(parse_histogram(&self.command(env, "GC.class_histogram")?))
+    }
+
+    fn state(&self, env: &mut Env<'_>) -> JavaState {
+        let loaded = self.management_long(env, jni_str!("getTotalClassCount"));
+        let unloaded = self.management_long(env, jni_str!("getUnloadedClassCount"));
+        let mut thread_names = self.thread_names(env).unwrap_or_default();
+        thread_names.sort();
+        JavaState {
+            heap_used: heap_used(env),
+            metaspace_bytes: self.number(env, "VM.metaspace basic scale=1", "Both:"),
+            classes_loaded: loaded.zip(unloaded).map(|(all, gone)| all.saturating_sub(gone)),
+            allocated_bytes: self.allocated(env),
+            threads: u32::try_from(thread_names.len()).ok(),
+            thread_names,
+            direct_bytes: bits(env, jni_str!("RESERVED_MEMORY")),
+            direct_buffers: bits(env, jni_str!("COUNT")),
+            jni_globals: self.number(env, "Thread.print", "JNI global refs:"),
+            ..JavaState::default()
+        }
+    }
+
+    fn wait_for_references(&self, env: &mut Env<'_>) {
+        wait_for_references(env);
+    }
+
+    fn collects_once(&self) -> bool {
+        true
+    }
+
+    fn collector(&self) -> &str {
+        self.collector
+    }
+
+    fn arguments(&self) -> &[String] {
+        &self.arguments
+    }
+
+    fn direct_compilers(&self, env: &mut Env<'_>, file: &str) -> Result<String, Failure> {
+        self.command(env, &format!("Compiler.directives_add \"{file}\""))
+    }
+
+    fn dump_heap(&self, env: &mut Env<'_>, place: &str) -> Result<String, Failure> {
+        // The diagnostic command is not there for management.
+        let diagnostic = object(env, jni_str!("com/sun/management/internal/HotSpotDiagnostic"))?;
+        clearing(env, |env| {
+            let place = env.new_string(place)?;
+            let arguments = [JValue::Object(&place), JValue::Bool(true)];
+            env.call_method(
+                &diagnostic,
+                jni_str!("dumpHeap0"),
+                jni_sig!("(Ljava/lang/String;Z)V"),
+                &arguments,
+            )?;
+            Ok(String::new())
+        })
+    }
+
+    fn watch_memory(&self, env: &mut Env<'_>, dump: &str) -> Result<(), Failure> {
+        let has = |text: &str| self.arguments.iter().any(|argument| argument.contains(text));
+        // HotSpot writes a line of its own to stdout when it tells: the guest's output stays as it
+        // is without us.
+        if !has("jvmti") {
+            let _one_line_more = self.command(env, "VM.log output=stdout what=jvmti=off");
+        }
+        let own = "HeapDumpOnOutOfMemoryError";
+        if dump.is_empty() || has(own) {
+            return Ok(());
+        }
+        self.command(env, &format!("VM.set_flag HeapDumpPath \"{dump}\""))?;
+        self.command(env, &format!("VM.set_flag {own} 1"))?;
+        Ok(())
+    }
+}
+
+/// Has `io.memgate.agent.AtEnd` run when the virtual machine ends, behind the application's own
+/// shutdown hooks. `Shutdown` is private to its package, which JNI does not mind; a place of its
+/// own is taken, so that no thread has to be made.
+pub(super) fn run_at_end(env: &mut Env<'_>) -> Result<(), Failure> {
+    clearing(env, |env| {
+        let hook = env.new_object(jni_str!("io/memgate/agent/AtEnd"), jni_sig!("()V"), &[])?;
+        let shutdown = env.find_class(jni_str!("java/lang/Shutdown"))?;
+        let arguments = [JValue::Int(LAST_HOOK), JValue::Bool(false), JValue::Object(&hook)];
+        env.call_static_method(shutdown, jni_str!("add"), jni_sig!("(IZLjava/lang/Runnable;)V"), &arguments)?;
+        Ok(())
+    })
+}
+
+/// Lets finalizers run.
+pub(super) fn run_finalizers(env: &mut Env<'_>) -> Result<(), Failure> {
+    clearing(env, |env| {
+        let system = env.find_class(jni_str!("java/lang/System"))?;
+        env.call_static_method(system, jni_str!("runFinalization"), jni_sig!("()V"), &[])?;
+        Ok(())
+    })
+}
+
+/// By the method that `Bits` waits with before it allocates: private, which JNI does not mind. A
+/// machine without it is as busy as it is.
+fn wait_for_references(env: &mut Env<'_>) {
+    let waited = env.with_local_frame(16, |env| {
+        let class = env.find_class(jni_str!("java/lang/ref/Reference"))?;
+        // It returns with each step that is made. The guest goes on making references.
+        for _ in 0..MOST_STEPS {
+            if !env
+                .call_static_method(&class, jni_str!("waitForReferenceProcessing"), jni_sig!("()Z"), &[])?
+                .z()?
+            {
+                break;
+            }
+        }
+        Ok::<(), Error>(())
+    });
+    if waited.is_ok() {
+        return;
+    }
+    env.exception_clear();
+    if matches!(waited, Err(Error::JavaException)) {
+        // Somebody interrupted this thread; the wait took that away from it.
+        let _as_it_was = clearing(env, |env| {
+            let class = env.find_class(jni_str!("java/lang/Thread"))?;
+            let current = env
+                .call_static_method(&class, jni_str!("currentThread"), jni_sig!("()Ljava/lang/Thread;"), &[])?
+                .l()?;
+            env.call_method(current, jni_str!("interrupt"), jni_sig!("()V"), &[])?;
+            Ok(())
+        });
+    }
+}
+
+/// Options of the virtual machine, those from variables first.
+fn arguments(env: &mut Env<'_>, management: &JObject<'_>) -> Option<Vec<String>> {
+    let get = jni_str!("getVmArguments0");
+    clearing(env, |env| {
+        let all = env.call_method(management, get, jni_sig!("()[Ljava/lang/String;"), &[])?.l()?;
+        let all = env.cast_local::<JObjectArray<'_, JString<'_>>>(all)?;
+        (0..all.len(env)?)
+            .map(|i| {
+                let text = all.get_element(env, i)?;
+                let copied = text.try_to_string(env);
+                env.delete_local_ref(text);
+                copied
+            })
+            .collect()
+    })
+    .ok()
+}
+
+/// A new object of a class whose constructor does not run.
+fn object(env: &mut Env<'_>, class: &JNIStr) -> Result<Global<JObject<'static>>, Failure> {
+    clearing(env, |env| {
+        let class = env.find_class(class)?;
+        let object = env.alloc_object(class)?;
+        env.new_global_ref(object)
+    })
+}
+
+fn optional<T, E>(env: &mut Env<'_>, result: Result<T, E>) -> Option<T> {
+    if result.is_err() {
+        env.exception_clear();
+    }
+    result.ok()
+}
+
+/// Runs `work` in a local frame; no exception is left behind for the guest.
+pub(super) fn clearing<T>(
+    env: &mut Env<'_>,
+    work: impl FnOnce(&mut Env<'_>) -> Result<T, jni::errors::Error>,
+) -> Result<T, Failure> {
+    let result = env.with_local_frame(16, work);
+    if result.is_err() {
+        env.exception_clear();
+    }
+    Ok(result?)
+}
+
+/// A counter of `java.nio.Bits`, which keeps the books of direct buffers.
+fn bits(env: &mut Env<'_>, field: &JNIStr) -> Option<u64> {
+    let value = clearing(env, |env| {
+        let class = env.find_class(jni_str!("java/nio/Bits"))?;
+        let signature = jni_sig!("Ljava/util/concurrent/atomic/AtomicLong;");
+        let counter = env.get_static_field(class, field, signature)?.l()?;
+        env.call_method(counter, jni_str!("get"), jni_sig!("()J"), &[])?.j()
+    });
+    u64::try_from(value.ok()?).ok()
+}
+
+/// The collector that the answer to `VM.flags` names.
+fn collector(flags: &str) -> &'static str {
+    ["G1", "Parallel", "Serial", "Z", "Shenandoah", "Epsilon"]
+        .into_iter()
+        .find(|name| flags.split_whitespace().any(|flag| flag == format!("-XX:+Use{name}GC")))
+        .unwrap_or("")
+}
+
+/// Lines such as `   1:         12345        1234567  [B (java.base@17.0.15)`.
+fn parse_histogram(text: &str) -> Vec<Live> {
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            words.next()?.strip_suffix(':')?.parse::<u32>().ok()?;
+            let instances = words.next()?.parse().ok()?;
+            let bytes = words.next()?.parse().ok()?;
+            Some(Live { class: class_name(words.next()?), instances, bytes })
+        })
+        .collect()
+}
+
+/// A class as the source names it: `[Ljava.lang.String;` is `java.lang.String[]`.
+pub(crate) fn class_name(internal: &str) -> String {
+    let element = internal.trim_start_matches('[');
+    let dimensions = internal.len().saturating_sub(element.len());
+    if dimensions == 0 {
+        return internal.to_owned();
+    }
+    let name = match element {
+        "B" => "byte",
+        "C" => "char",
+        "D" => "double",
+        "F" => "float",
+        "I" => "int",
+        "J" => "long",
+        "S" => "short",
+        "Z" => "boolean",
+        other => other.strip_prefix('L').and_then(|o| o.strip_suffix(';')).unwrap_or(other),
+    };
+    name.to_owned() + &"[]".repeat(dimensions)
+}
+
+/// Used bytes of the heap.
+pub(crate) fn heap_used(env: &mut Env<'_>) -> Option<u64> {
+    let runtime = runtime(env)?;
+    used_of(env, &runtime)
+}
+
+/// Bytes that the heap may have at most.
+pub(crate) fn heap_max(env: &mut Env<'_>) -> Option<u64> {
+    let runtime = runtime(env)?;
+    max_of(env, &runtime)
+}
+
+/// The one `java.lang.Runtime`, for questions where no class may be looked for: in the midst of an
+/// allocation, say.
+pub(crate) fn runtime(env: &mut Env<'_>) -> Option<Global<JObject<'static>>> {
+    let runtime = clearing(env, |env| {
+        let class = env.find_class(jni_str!("java/lang/Runtime"))?;
+        let get = jni_sig!("()Ljava/lang/Runtime;");
+        let runtime = env.call_static_method(class, jni_str!("getRuntime"), get, &[])?.l()?;
+        env.new_global_ref(runtime)
+    });
+    runtime.ok()
+}
+
+/// See [`heap_used`]. No Java code runs: the methods are native.
+pub(crate) fn used_of(env: &mut Env<'_>, runtime: &JObject<'_>) -> Option<u64> {
+    let total = of_runtime(env, runtime, jni_str!("totalMemory"))?;
+    Some(total.saturating_sub(of_runtime(env, runtime, jni_str!("freeMemory"))?))
+}
+
+/// See [`heap_max`].
+pub(crate) fn max_of(env: &mut Env<'_>, runtime: &JObject<'_>) -> Option<u64> {
+    of_runtime(env, runtime, jni_str!("maxMemory"))
+}
+
+fn of_runtime(env: &mut Env<'_>, runtime: &JObject<'_>, method: &JNIStr) -> Option<u64> {
+    let bytes = clearing(env, |env| env.call_method(runtime, method, jni_sig!("()J"), &[])?.j());
+    u64::try_from(bytes.ok()?).ok()
+}
+
+fn number_behind(text: &str, label: &str) -> Option<u64> {
+    let figure = text.split_once(label)?.1.trim_start();
+    figure.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}

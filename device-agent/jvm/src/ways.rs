@@ -1,0 +1,347 @@
+//! The part of the heap between the roots and some instances.
+//!
+//! Data flow: [`Ways::take`] makes nodes of the instances → [`Ways::walk`] passes over all
+//! references once per level: a reference to an object of the last level makes its referrer a node
+//! of the next one, until every instance has a way to a root; what is not reached soon (it lies
+//! deep, or nothing holds it) is looked for in one more pass that makes nodes of all objects,
+//! unless the heap is too large for that → [`Ways::way`] tells the shortest. Visitors run while the
+//! virtual machine stands still: they write into room that was made before, and look at the clocks
+//! now and then, so that time and memory are bounded. Objects that cannot hold what is looked for
+//! (arrays of numbers, strings) are passed by.
+
+use jni::Env;
+use jni::objects::{JClass, JObject};
+use memgate_jvmti::{HeapFilter, Jvmti, Method, Reference, ReferenceKind, StackFrame, Visit};
+
+use super::graph::{Edge, From, Graph, Lost, Shortest};
+use super::limit::Limit;
+use super::machine::Live;
+use super::names::{Known, known};
+
+/// Levels before all objects are taken at once, which costs as much time as two to six, and memory.
+const LEVELS_BEFORE_ALL: u8 = 4;
+/// Objects that are taken at once: each costs memory here ([`Graph`]) and 60 to 72 bytes in the
+/// virtual machine's table of tags (JDK 17).
+const MAX_AT_ONCE: u64 = 2_000_000;
+/// Objects on the ways, level by level.
+const MAX_NODES: usize = 200_000;
+/// References by objects.
+const EDGES: usize = 4;
+const MAX_LEVELS: u8 = 40;
+/// Levels behind the first way of all instances, where some of them lead over nothing but a class
+/// loader.
+const LEVELS_BEHIND_A_LOADER: u8 = 8;
+/// Processor time of all passes together.
+const MAX_CPU_NS: u64 = 10_000_000_000;
+
+/// Tag of the first thread; below lie the numbers of classes.
+const THREADS: i64 = 1 << 39;
+/// Tag of the first object on a way.
+const FIRST: i64 = 1 << 40;
+
+/// The part of the heap that lies between roots and instances, as far as it was walked.
+pub(super) struct Ways {
+    graph: Graph,
+    /// The nodes of the instances that are looked for.
+    pub(super) instances: Vec<usize>,
+    /// Nodes of classes by their number, one more than the place: a class stands for its loader,
+    /// and its objects hold it.
+    class_nodes: Vec<usize>,
+    /// Nodes of threads by their number, one more than the place.
+    thread_nodes: Vec<usize>,
+    /// By the number of a class: can its objects be passed by?
+    passed_by: Vec<bool>,
+    /// Objects that are not passed by.
+    objects: u64,
+    /// The native method that measures: what it refers to, it does not hold.
+    own: Option<Method>,
+    /// When to stop.
+    limit: Limit,
+}
+
+/// How the search ended.
+pub(super) struct Walked {
+    pub(super) last: Shortest,
+    /// Why it was cut, if it was.
+    pub(super) cut: Option<&'static str>,
+}
+
+impl Walked {
+    fn without_memory() -> Self {
+        Self { last: Shortest::default(), cut: Some("there is no memory for it") }
+    }
+}
+
+impl Ways {
+    /// To instances of classes of these names, in a heap with so many `live` objects.
+    pub(super) fn new(
+        jvmti: Jvmti<'_>,
+        classes: &[(Known, JClass<'_>)],
+        wanted: &[String],
+        live: &[Live],
+    ) -> Self {
+        let mut innermost = [StackFrame::NONE];
+        let own = jvmti.own_stack(&mut innermost).ok().and_then(<[_]>::first).map(|frame| frame.method);
+        let characters = wanted.iter().any(|name| matches!(name.as_str(), "byte[]" | "char[]"));
+        let passed_by = |name: &str| is_array_of_numbers(name) || name == "java.lang.String" && !characters;
+        let mut graph = Graph::default();
+        // Without memory the graph is full from the beginning, and the answer says so.
+        let _is_full = graph.make_room(MAX_NODES, EDGES * MAX_NODES);
+        Self {
+            graph,
+            objects: live.iter().filter(|of| !passed_by(&of.class)).map(|of| of.instances).sum(),
+            instances: Vec::new(),
+            class_nodes: vec![0; classes.len().wrapping_add(1)],
+            thread_nodes: Vec::new(),
+            passed_by: std::iter::once(false)
+                .chain(classes.iter().map(|(known, _)| passed_by(&known.name)))
+                .collect(),
+            own,
+            limit: Limit::of(MAX_CPU_NS),
+        }
+    }
+
+    /// Makes nodes of what is looked for.
+    pub(super) fn take(&mut self, env: &mut Env<'_>, jvmti: Jvmti<'_>, instances: &[JObject<'_>]) {
+        for instance in instances {
+            let Ok(class) = env.get_object_class(instance) else { continue };
+            let number = jvmti.tag(&class).unwrap_or(0);
+            env.delete_local_ref(class);
+            if let Some(node) = self.graph.add_node(number, 0)
+                && jvmti.set_tag(instance, tag_of(node)).is_ok()
+            {
+                self.instances.push(node);
+            }
+        }
+    }
+
+    /// Numbers the threads, so that what their stacks hold tells whose it is.
+    pub(super) fn mark_threads(&mut self, jvmti: Jvmti<'_>, threads: &[JObject<'_>]) {
+        self.thread_nodes = vec![0; threads.len()];
+        for (number, (thread, place)) in threads.iter().zip(&mut self.thread_nodes).enumerate() {
+            match node_of(jvmti.tag(thread).unwrap_or(0)) {
+                Some(node) => *place = node.wrapping_add(1),
+                None => {
+                    let _nameless = jvmti.set_tag(thread, THREADS.wrapping_add(number.cast_signed() as i64));
+                }
+            }
+        }
+    }
+
+    /// The thread that a tag belongs to.
+    pub(super) fn thread(&self, tag: i64) -> Option<usize> {
+        thread_of(tag).or_else(|| self.thread_at(node_of(tag)?))
+    }
+
+    /// The thread that is this object.
+    pub(super) fn thread_at(&self, node: usize) -> Option<usize> {
+        self.thread_nodes.iter().position(|place| *place == node.wrapping_add(1))
+    }
+
+    pub(super) fn class(&self, node: usize) -> i64 {
+        self.graph.class(node)
+    }
+
+    /// From the instances to the roots.
+    pub(super) fn walk(&mut self, jvmti: Jvmti<'_>, classes: &[(Known, JClass<'_>)]) -> Walked {
+        let full = self.why_cut(true);
+        if full.is_some() {
+            return Walked { last: Shortest::default(), cut: full };
+        }
+        let mut reached_at: Option<u8> = None;
+        let mut level = 0;
+        loop {
+            let before = self.graph.len();
+            let cut = self.pass(jvmti, classes, Some(level));
+            let Some((last, good)) = self.graph.shortest(&self.instances) else {
+                return Walked::without_memory();
+            };
+            let all = self.instances.iter().all(|instance| last.leads_to(*instance));
+            reached_at = if all { reached_at.or(Some(level)) } else { None };
+            let enough =
+                reached_at.is_some_and(|reached| level >= reached.wrapping_add(LEVELS_BEHIND_A_LOADER));
+            // Only a whole pass shows that there is nothing more.
+            let exhausted = cut.is_none() && self.graph.len() == before;
+            if good || enough || exhausted {
+                return Walked { last, cut: None };
+            }
+            level = level.wrapping_add(1);
+            // What was found so far stands; a class loader may be all that is named.
+            let cut = cut.or((level == MAX_LEVELS).then_some("the way is too long"));
+            if cut.is_some() {
+                return Walked { last, cut };
+            }
+            if level == LEVELS_BEFORE_ALL && self.has_room_for_all() {
+                let cut = self.pass(jvmti, classes, None);
+                let Some((last, _)) = self.graph.shortest(&self.instances) else {
+                    return Walked::without_memory();
+                };
+                return Walked { last, cut };
+            }
+        }
+    }
+
+    /// Makes room for all objects, those that came since they were counted, and classes. False:
+    /// there are too many.
+    fn has_room_for_all(&mut self) -> bool {
+        let Ok(room) = usize::try_from(self.objects) else { return false };
+        let room = self.graph.len().saturating_add(room).saturating_add(MAX_NODES);
+        self.objects <= MAX_AT_ONCE && self.graph.make_room(room, room.saturating_mul(EDGES))
+    }
+
+    fn why_cut(&self, done: bool) -> Option<&'static str> {
+        if !done {
+            return Some("the virtual machine does not walk its references");
+        }
+        if self.limit.is_over() {
+            return Some("it took too long");
+        }
+        self.graph.is_full().then_some("too many objects lie on the way")
+    }
+
+    /// Looks at all references; of a level: at those that lead to it. Returns why it was cut, if it
+    /// was.
+    fn pass(
+        &mut self,
+        jvmti: Jvmti<'_>,
+        classes: &[(Known, JClass<'_>)],
+        level: Option<u8>,
+    ) -> Option<&'static str> {
+        let mut visit = |reference: Reference<'_>| {
+            let deeper = self.see(classes, level, reference);
+            if self.limit.is_late() { Visit::Abort } else { deeper }
+        };
+        let done = jvmti.follow(HeapFilter::None, None, &mut visit).is_ok();
+        self.why_cut(done)
+    }
+
+    /// Looks at one reference, and tells whether to look behind the object.
+    fn see(
+        &mut self,
+        classes: &[(Known, JClass<'_>)],
+        level: Option<u8>,
+        mut reference: Reference<'_>,
+    ) -> Visit {
+        // What only our own reference keeps is garbage, and so is what lies behind it.
+        let is_own = matches!(reference.kind, ReferenceKind::JniLocal(_, method) if self.own == Some(method));
+        let is_kept = is_own && node_of(*reference.tag).is_some();
+        let beside = is_kept || self.is_passed_by(reference.class_tag);
+        let behind = if beside { Visit::Beside } else { Visit::Deeper };
+        if let Some(edge) = self.edge(classes, level, &mut reference) {
+            self.graph.add(edge);
+        }
+        behind
+    }
+
+    fn edge(
+        &mut self,
+        classes: &[(Known, JClass<'_>)],
+        level: Option<u8>,
+        reference: &mut Reference<'_>,
+    ) -> Option<Edge> {
+        use ReferenceKind as Kind;
+        if matches!(reference.kind, Kind::ConstantPool | Kind::ClassPart) {
+            return None;
+        }
+        let (to, next) = match level {
+            None => (self.node(reference.tag, reference.class_tag, 0)?, 0),
+            Some(level) => {
+                let to = self.place(*reference.tag)?;
+                (Some(to).filter(|to| self.graph.is_of_level(*to, level))?, level.wrapping_add(1))
+            }
+        };
+        let (kind, class) = (reference.kind, reference.referrer_class_tag);
+        let from = match (kind, reference.referrer_tag.as_deref_mut()) {
+            (Kind::JniLocal(_, method), _) if self.own == Some(method) => return None,
+            (Kind::StaticField(_), Some(class)) => From::Class(*class),
+            (Kind::ClassLoader, Some(class)) => {
+                // The class, and what holds the class: its objects most of all.
+                let class = *class;
+                if !self.graph.is_crowded(to)
+                    && let Some(from) = self.class_node(class, next)
+                {
+                    self.graph.add(Edge { to, from: From::Node(from), kind, class });
+                }
+                return Some(Edge { to, from: From::Class(class), kind, class });
+            }
+            (Kind::Class | Kind::Field(_) | Kind::ArrayElement(_), Some(tag))
+                if !self.graph.is_crowded(to) =>
+            {
+                // What a soft, weak or phantom reference refers to, it does not hold.
+                let referent = known(classes, class).and_then(|owner| owner.referent).map(Kind::Field);
+                if referent == Some(kind) {
+                    return None;
+                }
+                From::Node(self.node(tag, class, next)?)
+            }
+            // An object that refers to itself, or one more that refers to what many do.
+            (Kind::Class | Kind::Field(_) | Kind::ArrayElement(_), _) => return None,
+            (_, None) => From::Root,
+            _ => return None,
+        };
+        Some(Edge { to, from, kind, class })
+    }
+
+    fn is_passed_by(&self, class: i64) -> bool {
+        usize::try_from(class).ok().and_then(|class| self.passed_by.get(class)).copied().unwrap_or(false)
+    }
+
+    /// The node of a tagged object or class.
+    fn place(&self, tag: i64) -> Option<usize> {
+        node_of(tag).or_else(|| self.class_nodes.get(usize::try_from(tag).ok()?)?.checked_sub(1))
+    }
+
+    fn class_node(&mut self, class: i64, level: u8) -> Option<usize> {
+        // A class that was loaded since has no number, as objects have none.
+        let number = usize::try_from(class).ok().filter(|number| *number > 0)?;
+        let place = self.class_nodes.get_mut(number)?;
+        if *place == 0 {
+            *place = self.graph.add_node(class, level)?.wrapping_add(1);
+        }
+        place.checked_sub(1)
+    }
+
+    /// The node of an object, a new one if it has none; a class stands for its static fields.
+    /// `None`: it is passed by, or there is no room.
+    fn node(&mut self, tag: &mut i64, class: i64, level: u8) -> Option<usize> {
+        if let Some(node) = self.place(*tag) {
+            return Some(node);
+        }
+        let thread = thread_of(*tag);
+        if (1..FIRST).contains(tag) && thread.is_none() {
+            // A class object: its number must stay.
+            return self.class_node(*tag, level);
+        }
+        if self.is_passed_by(class) {
+            return None;
+        }
+        let new = self.graph.add_node(class, level)?;
+        *tag = tag_of(new);
+        if let Some(place) = thread.and_then(|thread| self.thread_nodes.get_mut(thread)) {
+            *place = new.wrapping_add(1);
+        }
+        Some(new)
+    }
+
+    /// The references from an instance outwards to its root.
+    pub(super) fn way(&self, last: &Shortest, instance: usize) -> Result<Vec<Edge>, Lost> {
+        self.graph.way(last, instance)
+    }
+}
+
+fn is_array_of_numbers(class: &str) -> bool {
+    const ELEMENTS: [&str; 8] = ["byte", "char", "short", "int", "long", "float", "double", "boolean"];
+    class.strip_suffix("[]").is_some_and(|element| ELEMENTS.contains(&element))
+}
+
+const fn tag_of(node: usize) -> i64 {
+    FIRST.wrapping_add(node.cast_signed() as i64)
+}
+
+fn thread_of(tag: i64) -> Option<usize> {
+    usize::try_from(tag.checked_sub(THREADS)?).ok().filter(|_| tag < FIRST)
+}
+
+fn node_of(tag: i64) -> Option<usize> {
+    usize::try_from(tag.checked_sub(FIRST)?).ok()
+}

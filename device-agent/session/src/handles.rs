@@ -1,0 +1,186 @@
+//! Where descriptors were opened and threads started: the stack of the call, by the number of the
+//! descriptor or thread.
+//!
+//! Data flow: an exported function of the agent calls the C library's, then [`opened`] with
+//! the result; before a descriptor is closed, [`closes`] forgets it. A new thread passes through
+//! [`begun`]. At a boundary the session asks for what changed since the one before. `open`, `dup2`
+//! and `close` are called in signal handlers and between `vfork` and `exec`: nothing here locks,
+//! allocates or changes `errno`, and a child that shares this memory changes nothing.
+
+use core::ffi::c_int;
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use memgate_ffi::process;
+use memgate_tracker::capture::Registers;
+use memgate_tracker::sys::{Errno, noted_thread_id};
+use memgate_tracker::thread::Inside;
+use memgate_wire::Handle;
+
+use crate::recording::TRACKER;
+
+/// Descriptors with a larger number are not noted. These tables are small, because a guest that
+/// locks all its memory locks them, too.
+pub const MOST_DESCRIPTORS: usize = 1 << 12;
+/// Threads that are noted between two boundaries: the last ones.
+const MOST_THREADS: usize = 1024;
+/// Threads that have been asked for and have not begun.
+const MOST_STARTS: usize = 64;
+
+/// The stack that opened each descriptor; 0: not known.
+pub static DESCRIPTORS: [AtomicU32; MOST_DESCRIPTORS] = [const { AtomicU32::new(0) }; MOST_DESCRIPTORS];
+/// One more than the largest descriptor that was noted.
+static HIGHEST: AtomicU32 = AtomicU32::new(0);
+
+/// Threads that began, in this order: `id 32 | stack 32`.
+static THREADS: [AtomicU64; MOST_THREADS] = [const { AtomicU64::new(0) }; MOST_THREADS];
+static BEGUN: AtomicU32 = AtomicU32::new(0);
+
+/// What a new thread is to run, and where it was started.
+pub struct Start {
+    taken: AtomicU32,
+    stack: AtomicU32,
+    routine: AtomicUsize,
+    argument: AtomicUsize,
+}
+
+static STARTS: [Start; MOST_STARTS] = [const { Start::new() }; MOST_STARTS];
+
+impl Start {
+    const fn new() -> Self {
+        Self {
+            taken: AtomicU32::new(0),
+            stack: AtomicU32::new(0),
+            routine: AtomicUsize::new(0),
+            argument: AtomicUsize::new(0),
+        }
+    }
+
+    fn give_back(&self) {
+        self.taken.store(0, Ordering::Release);
+    }
+}
+
+/// A routine and its argument, in the two registers that a function returns.
+#[repr(C)]
+pub struct Routine {
+    routine: usize,
+    argument: usize,
+}
+
+/// Is this a thread of this process, and not a child that shares its memory (`vfork`)? Such a child
+/// runs with its parent's control block.
+fn is_ours() -> bool {
+    let errno = Errno::save();
+    let known = noted_thread_id();
+    let ours = known.is_some() && known == process::thread_id_by_futex();
+    errno.restore();
+    ours
+}
+
+fn cell(descriptor: c_int) -> Option<&'static AtomicU32> {
+    DESCRIPTORS.get(usize::try_from(descriptor).ok()?)
+}
+
+/// A descriptor was opened by the caller whose registers these are.
+pub fn opened(descriptor: c_int, at: Registers) {
+    let Some(cell) = cell(descriptor).filter(|_| !Inside::now() && is_ours()) else { return };
+    cell.store(TRACKER.stack_of(at), Ordering::Relaxed);
+    HIGHEST.fetch_max(descriptor.cast_unsigned().wrapping_add(1), Ordering::Relaxed);
+}
+
+/// A descriptor is about to be closed. Before it is: behind that, it may be another thread's new
+/// one.
+pub fn closes(descriptor: c_int) {
+    if let Some(cell) = cell(descriptor).filter(|cell| cell.load(Ordering::Relaxed) != 0 && is_ours()) {
+        cell.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A thread is asked for. `None`: it cannot be noted, and begins as it would without us.
+pub fn starts(routine: usize, argument: usize, at: Registers) -> Option<&'static Start> {
+    if Inside::now() {
+        return None;
+    }
+    let take =
+        |start: &&Start| start.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
+    let start = STARTS.iter().find(take)?;
+    start.stack.store(TRACKER.stack_of(at), Ordering::Relaxed);
+    start.routine.store(routine, Ordering::Relaxed);
+    start.argument.store(argument, Ordering::Relaxed);
+    Some(start)
+}
+
+/// The thread that was asked for could not be made.
+pub fn start_failed(start: &Start) {
+    start.give_back();
+}
+
+/// A new thread begins: what it is to run.
+pub fn begun(start: &Start) -> Routine {
+    let routine = Routine {
+        routine: start.routine.load(Ordering::Relaxed),
+        argument: start.argument.load(Ordering::Relaxed),
+    };
+    let stack = start.stack.load(Ordering::Relaxed);
+    start.give_back();
+    if let Some(thread) = noted_thread_id() {
+        let place = BEGUN.fetch_add(1, Ordering::Relaxed) as usize % MOST_THREADS;
+        if let Some(cell) = THREADS.get(place) {
+            cell.store(u64::from(thread) << 32 | u64::from(stack), Ordering::Release);
+        }
+    }
+    routine
+}
+
+/// In a forked child: threads that were asked for do not begin here.
+pub(crate) fn after_fork() {
+    STARTS.iter().for_each(Start::give_back);
+}
+
+/// What was told last.
+#[derive(Default)]
+pub(crate) struct Told {
+    descriptors: Vec<u32>,
+    threads: u32,
+}
+
+impl Told {
+    /// Of a process that begins now: a forked child has its parent's descriptors and not its
+    /// threads.
+    pub(crate) fn new() -> Self {
+        Self { descriptors: Vec::new(), threads: BEGUN.load(Ordering::Relaxed) }
+    }
+
+    /// At most so many numbers there are to tell.
+    pub(crate) fn most(&self) -> usize {
+        (HIGHEST.load(Ordering::Relaxed) as usize)
+            .wrapping_add(BEGUN.load(Ordering::Relaxed).wrapping_sub(self.threads) as usize)
+    }
+
+    /// Descriptors whose stack differs from what was told last, and threads that began since.
+    pub(crate) fn changes(&mut self) -> (Vec<Handle>, Vec<Handle>) {
+        let highest = HIGHEST.load(Ordering::Relaxed) as usize;
+        if self.descriptors.len() < highest {
+            self.descriptors.resize(highest, 0);
+        }
+        let mut descriptors = Vec::new();
+        for (id, (told, now)) in (0..).zip(self.descriptors.iter_mut().zip(&DESCRIPTORS)) {
+            let stack = now.load(Ordering::Relaxed);
+            if *told != stack {
+                *told = stack;
+                descriptors.push(Handle { id, stack });
+            }
+        }
+        let begun = BEGUN.load(Ordering::Relaxed);
+        let new = (begun.wrapping_sub(self.threads) as usize).min(MOST_THREADS);
+        self.threads = begun;
+        let of = |back: usize| {
+            let at = (begun as usize).wrapping_sub(back) % MOST_THREADS;
+            let noted = THREADS.get(at)?.load(Ordering::Acquire);
+            let half = |part: u64| u32::try_from(part & u64::from(u32::MAX)).unwrap_or(0);
+            let (id, stack) = (half(noted >> 32), half(noted));
+            (id != 0).then_some(Handle { id, stack })
+        };
+        (descriptors, (1..=new).rev().filter_map(of).collect())
+    }
+}

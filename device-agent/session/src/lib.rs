@@ -1,0 +1,37 @@
+//! The stream that the agent writes in the tested process, and the carriers that take it out.
+//!
+//! Data flow: whoever knows of a boundary ([`test_begins`], [`test_ends`], [`window_ends`], …) →
+//! [`session`] asks the tracker ([`recording`]) for survivors, encodes frames, hands them to the
+//! [`carrier`] and waits, bounded, for the harness. Who measures something else appends frames of
+//! its own ([`write`], [`window_ends`]). Nothing here knows a test framework or a virtual machine,
+//! and nothing exports a function: tests link it.
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects))]
+#![deny(unsafe_code, clippy::indexing_slicing)]
+#![cfg(any(
+    all(target_os = "linux", target_arch = "x86_64"),
+    all(target_os = "android", any(target_arch = "aarch64", target_arch = "x86_64"))
+))]
+
+pub mod carrier;
+mod given_up;
+pub mod handles;
+pub mod leak_info;
+mod listed;
+pub mod platform;
+pub mod recording;
+mod session;
+mod setups;
+mod snapshot;
+mod stream;
+mod system;
+mod windows;
+
+pub use given_up::{gives_up_counter, gives_up_system_calls};
+pub use session::{
+    Append, Silent, Work, channel, ends, event, fails, is_active, is_repeating, iteration_begins,
+    library_bypasses, log, main_ends, mark, module_unloaded, module_unloads, note_outcome, open, open_late,
+    process_starts, register, set_up_begins, set_up_ends, settle, tear_down_begins, tear_down_ends,
+    test_begins, test_ends, test_passes, try_write, window_ends, write,
+};
+pub use setups::Around;
+pub use stream::{Offers, Session, arguments, executable};

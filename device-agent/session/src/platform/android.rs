@@ -1,0 +1,129 @@
+//! Android: nobody can pass options to an agent that the system attaches, so they are looked for.
+//!
+//! Data flow: the text of the entry names a file, a data folder, or is the options → else the
+//! environment (`wrap.sh`) → else the file `memgate.options` ([`places`]) → then single options
+//! from system properties `debug.memgate.*`, which adb's shell may set and every app may read: they
+//! count only where `debug.memgate.package` names this app.
+
+use std::ffi::CString;
+
+use memgate_ffi::process;
+use memgate_wire::Runtime;
+use memgate_wire::options::{Carrier, Options, Target};
+
+use super::places;
+
+/// What runs here, for the hello.
+#[cfg(target_arch = "aarch64")]
+pub(crate) const ABI: &str = "aarch64-linux-android";
+#[cfg(target_arch = "x86_64")]
+pub(crate) const ABI: &str = "x86_64-linux-android";
+pub(crate) const RUNTIME_OF_JAVA: Runtime = Runtime::Art;
+
+/// adbd's user, unless it runs as root: whoever connects through adb.
+const SHELL: u32 = 2000;
+/// Options that a property can set.
+const BY_PROPERTY: [&str; 14] = [
+    "carrier",
+    "detail",
+    "dir",
+    "follow",
+    "follow_at_least",
+    "follow_at_most",
+    "follow_every",
+    "harness",
+    "java",
+    "label",
+    "target",
+    "token",
+    "wait_ms",
+    "windows",
+];
+
+/// The app of this process.
+fn package() -> String {
+    places::package_of(&std::fs::read("/proc/self/cmdline").unwrap_or_default())
+}
+
+/// The options of a process that was started with the agent. Properties are for who has no file, so
+/// they are looked at last.
+pub fn options_at_load(has_room: impl FnOnce() -> bool) -> Option<String> {
+    // Loaded later, it is told by the entry that comes then.
+    if !is_preloaded() || !has_room() || !memgate_tracker::has_thread_words() {
+        return None;
+    }
+    process::variable(c"MEMGATE_AGENT_OPTIONS").or_else(from_files).or(Some(String::new()))
+}
+
+/// The options of this text. Nobody else may read the figures of an app's process.
+pub fn parse(text: &str) -> Options {
+    Options { os: true, ..Options::default() }.parse(text)
+}
+
+/// The options that an entry's text leads to. `None`: nobody asked for anything.
+pub fn options_of(text: &str) -> Option<Options> {
+    let given = if places::is_options(text) { Some(text.to_owned()) } else { from_path(text) };
+    let found = given.or_else(|| process::variable(c"MEMGATE_AGENT_OPTIONS")).or_else(from_files);
+    let mut options = parse(found.as_deref().unwrap_or_default().trim_end());
+    complete(&mut options);
+    // Whoever attaches the agent to a runtime of Java means Java.
+    options.java = true;
+    (!options.directory.is_empty() || options.carrier != Carrier::Spool).then_some(options)
+}
+
+fn from_path(path: &str) -> Option<String> {
+    if path.is_empty() {
+        return None;
+    }
+    std::fs::read_to_string(path).or_else(|_a_folder| std::fs::read_to_string(places::in_data(path))).ok()
+}
+
+fn from_files() -> Option<String> {
+    let library = process::path_of(package as fn() -> String as usize);
+    let files = places::option_files(&library, &package(), process::user_id());
+    files.iter().find_map(|file| std::fs::read_to_string(file).ok())
+}
+
+/// Fills in what the text did not say: the app's name, and what properties say.
+pub fn complete(options: &mut Options) {
+    if options.package.is_empty() {
+        options.package = package();
+    }
+    // What the runtime's own program becomes is an app: Java comes later, and is attached then.
+    options.java |=
+        std::fs::read_link("/proc/self/exe").is_ok_and(|exe| exe.to_string_lossy().contains("/app_process"));
+    if options.targets.is_empty() {
+        // Nobody starts another program with an app's `wrap.sh`.
+        options.targets.push(Target::All);
+    }
+    let meant = process::property(c"debug.memgate.package");
+    if meant.is_empty() || meant != "*" && meant != options.package {
+        return;
+    }
+    for key in BY_PROPERTY {
+        let Ok(name) = CString::new(format!("debug.memgate.{key}")) else { continue };
+        let value = process::property(&name);
+        if !value.is_empty() && options.set(key, value).is_none() {
+            options.complaints.push(format!("property `debug.memgate.{key}` was not understood"));
+        }
+    }
+}
+
+/// What `wrap.sh` set was set for the whole app.
+///
+/// # Errors
+/// None.
+pub const fn leave_environment() -> Result<(), String> {
+    Ok(())
+}
+
+/// May a peer with this user id speak at all?
+pub(crate) const fn may_speak(user: u32, own: u32) -> bool {
+    user == 0 || user == own || user == SHELL
+}
+
+/// Was the library preloaded, so that allocations come through it?
+fn is_preloaded() -> bool {
+    let first = process::symbol(c"malloc", false);
+    process::object_of(first) == process::object_of(package as fn() -> String as usize)
+}

@@ -1,0 +1,97 @@
+//! Where an app's agent looks for what it is told: paths and names, from what the process knows of
+//! itself. Pure.
+
+/// Name of the file with the options, in an app's `code_cache`.
+const FILE: &str = "memgate.options";
+/// User ids of one user of the device.
+const IDS_PER_USER: u32 = 100_000;
+
+/// The app of a process, from its command line. A process of the app's own choice is called
+/// `PACKAGE:NAME`; one that a `wrap.sh` has started is still called `app_process64` at first, and
+/// its name is among its arguments.
+pub(crate) fn package_of(command_line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(command_line);
+    let mut words = text.split('\0');
+    let name = words.next().unwrap_or_default();
+    let nice = words.find_map(|word| word.strip_prefix("--nice-name="));
+    let starts = name.rsplit('/').next().is_some_and(|file| file.starts_with("app_process"));
+    let process = if starts { nice.unwrap_or_default() } else { name };
+    process.split(':').next().unwrap_or_default().to_owned()
+}
+
+/// Where the file with the options may lie, best first: beside the library if that lies in a
+/// `code_cache`, or in a folder of it, and in the app's data folder.
+pub(crate) fn option_files(library: &str, package: &str, user_id: u32) -> Vec<String> {
+    let mut files = Vec::new();
+    if let Some((folder, _)) = library.rsplit_once('/') {
+        let cache = folder.strip_suffix("/startup_agents").unwrap_or(folder);
+        if cache.ends_with("/code_cache") {
+            files.push(format!("{cache}/{FILE}"));
+        }
+    }
+    if !package.is_empty() && !package.contains('/') {
+        let user = user_id / IDS_PER_USER;
+        files.push(in_data(&format!("/data/user/{user}/{package}")));
+        files.push(in_data(&format!("/data/data/{package}")));
+    }
+    files
+}
+
+/// The file in this data folder.
+pub(crate) fn in_data(folder: &str) -> String {
+    format!("{}/code_cache/{FILE}", folder.trim_end_matches('/'))
+}
+
+/// Is this text of an entry itself the options, and no path?
+pub(crate) fn is_options(text: &str) -> bool {
+    !text.starts_with('/') && text.contains('=')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_app_is_found_on_the_command_line() {
+        for (command_line, package) in [
+            ("com.example.app\0", "com.example.app"),
+            // A process of the app's own choice; and the name is padded when it was set over a longer
+            // one.
+            ("com.example.app:remote\0\0\0\0", "com.example.app"),
+            // Started by `wrap.sh`, before it has its name.
+            (
+                "/system/bin/app_process64\0/system/bin\0--application\0--nice-name=com.example.app\0com.android.internal.os.WrapperInit\0",
+                "com.example.app",
+            ),
+            ("app_process64\0/system/bin\0", ""),
+            ("", ""),
+        ] {
+            assert_eq!(package_of(command_line.as_bytes()), package, "{command_line:?}");
+        }
+    }
+
+    #[test]
+    fn options_are_looked_for_beside_the_library_and_in_the_apps_data() {
+        let data = ["/data/user/10/com.example.app", "/data/data/com.example.app"].map(in_data);
+        assert_eq!(data[0], "/data/user/10/com.example.app/code_cache/memgate.options");
+        let cache = "/data/user/10/com.example.app/code_cache";
+        for library in [format!("{cache}/libmemgate_agent.so"), format!("{cache}/startup_agents/x.so")] {
+            let files = option_files(&library, "com.example.app", 1_010_123);
+            assert_eq!(files, [data[0].clone(), data[0].clone(), data[1].clone()], "{library}");
+        }
+        // A library of the package lies elsewhere; without a name there is no folder of data.
+        let library = "/data/app/~~x==/com.example.app-y==/lib/arm64/libmemgate_agent.so";
+        assert_eq!(option_files(library, "com.example.app", 1_010_123), data);
+        assert!(option_files("libmemgate_agent.so", "", 0).is_empty());
+        assert!(option_files("", "../../x", 0).is_empty(), "a name is no path");
+    }
+
+    #[test]
+    fn what_an_entry_is_told_is_a_path_or_the_options() {
+        assert!(is_options("carrier=app;token=x"));
+        // What startup_agents passes, and a path that holds an equals sign.
+        assert!(!is_options("/data/user/0/com.example.app"));
+        assert!(!is_options("/data/app/~~x==/memgate.options"));
+        assert!(!is_options(""));
+    }
+}

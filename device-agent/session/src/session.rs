@@ -1,0 +1,584 @@
+//! The life of a stream in one process: open → boundaries → end; through forks.
+//!
+//! State behind one lock that no hook takes. A thread at a boundary writes its frames under the
+//! lock, gives it back, and waits for the harness outside it. `fork` holds the lock, so that the
+//! child finds everything whole.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
+
+use memgate_ffi::calm::{CancelHeld, SignalsHeld};
+use memgate_ffi::lock::Lock;
+use memgate_ffi::process::{self, ForkMark};
+use memgate_ffi::{heap, modules, stack};
+use memgate_tracker::thread::Inside;
+use memgate_wire::handshake::Answer;
+use memgate_wire::options::{Detail, Options};
+use memgate_wire::spool::order;
+use memgate_wire::{
+    BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Event, Frame, Goodbye, GoodbyeReason, Log, LogLevel,
+    Outcome, ProcessRole,
+};
+
+use crate::carrier::{Carrier, Meeting};
+use crate::recording::{self, TRACKER, counters};
+use crate::setups::Around;
+use crate::stream::{Bypassing, Known, Offers, Session};
+use crate::{handles, leak_info};
+
+const SETTLE_STEPS: u32 = 50;
+
+/// Room that the agent's heap must have in a forked child. Without it nothing is recorded, which
+/// the harness tells: a failed allocation of ours would end the guest.
+const CHILD_ROOM: usize = 128 << 10;
+
+pub(crate) static SESSION: Lock<Option<Session>> = Lock::new(None);
+/// Set in the process whose stream this is: a child that was forked past our handlers has nothing
+/// to say in it.
+static OWN: ForkMark = ForkMark::new();
+/// The loader's count of loads, plus one, when a library of the guest's constructors was about to
+/// bind past us; 0: none.
+static EARLY_BYPASS: AtomicU64 = AtomicU64::new(0);
+/// The signals of the thread that forks, as long as it holds the locks.
+static FORKING: Lock<Option<SignalsHeld>> = Lock::new(None);
+/// Test boundaries reached so far: zero means that the process is the test.
+static TESTS: AtomicU64 = AtomicU64::new(0);
+
+/// Begins work of our own. `None`: this thread is at such work already (a signal handler came in
+/// between, and what it interrupted may hold a lock), or this process is not the one that is
+/// recorded.
+pub(crate) fn begin() -> Option<Work> {
+    (!Inside::now() && OWN.holds()).then(Work::new)
+}
+
+/// While it lives, this thread does our own work: what it allocates is not the guest's, and it is
+/// not cancelled in the midst of it.
+pub struct Work {
+    _inside: Inside,
+    _cancel: CancelHeld,
+}
+
+impl Work {
+    /// Begins.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { _inside: Inside::enter(), _cancel: CancelHeld::new() }
+    }
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Ends the stream when the process exits, and follows it through forks. To be registered before
+/// the guest registers anything, so that it runs after everything else at exit.
+#[must_use]
+pub fn register() -> bool {
+    process::at_exit(at_exit) && process::at_fork(before_fork, after_fork_in_parent, after_fork_in_child)
+}
+
+/// Why there is no stream.
+pub enum Silent {
+    /// This process has one already, or is a child that shares its parent's memory.
+    Taken,
+    /// Its carrier could not be opened.
+    NoCarrier,
+}
+
+/// Opens the stream of this process; `cost_ns`: what that took so far, told when it is open.
+///
+/// # Errors
+/// Why it has none.
+pub fn open(options: Options, offers: Offers, cost_ns: impl FnOnce() -> u64) -> Result<(), Silent> {
+    if !OWN.set() {
+        return Err(Silent::Taken);
+    }
+    let session = Session::open(options, ProcessRole::Main, offers, Known::default());
+    let mut session = session.ok_or(Silent::NoCarrier)?;
+    let early = EARLY_BYPASS.load(Ordering::Relaxed).checked_sub(1);
+    session.bypassing = early.map(|loads| Bypassing { loads, path: String::new(), own_name_space: true });
+    publish(&session);
+    session.boundary_ns = cost_ns();
+    *SESSION.lock() = Some(session);
+    Ok(())
+}
+
+/// Opens the stream of a process in which the agent woke up late, and tells its start: of a virtual
+/// machine. Preloaded as well, it has one already.
+pub fn open_late(options: Options, blind: Option<String>) {
+    let _work = Work::new();
+    if SESSION.lock().is_some() || !process::at_exit(at_exit) {
+        return;
+    }
+    // What it loaded past us does not matter: its native side is not recorded.
+    EARLY_BYPASS.store(0, Ordering::Relaxed);
+    let offers = Offers { blind, java: true, ..Offers::default() };
+    if open(options, offers, || 0).is_ok() {
+        process_starts();
+    }
+}
+
+/// The process begins: what was open before belongs to nobody.
+pub fn process_starts() {
+    reach(BoundaryKind::ProcessStart, "", "", None);
+}
+
+/// Writes frames of somebody else's, between boundaries. `None`: there is no stream, or this is no
+/// time for it.
+pub fn write<R>(what: impl FnOnce(&mut Session) -> R) -> Option<R> {
+    let _work = begin()?;
+    SESSION.lock().as_mut().map(|session| flushed(session, what))
+}
+
+/// The same, unless another thread is writing.
+pub fn try_write<R>(what: impl FnOnce(&mut Session) -> R) -> Option<R> {
+    let _work = begin()?;
+    SESSION.try_lock()?.as_mut().map(|session| flushed(session, what))
+}
+
+fn flushed<R>(session: &mut Session, what: impl FnOnce(&mut Session) -> R) -> R {
+    let result = what(session);
+    session.flush();
+    result
+}
+
+/// Something could not be measured.
+pub fn fails(why: &str) {
+    write(|session| {
+        session.append(&Frame::Error(ErrorFrame { code: ErrorCode::Other, text: why.to_owned() }));
+    });
+}
+
+/// Something happened that has a name.
+pub fn event(name: &str, detail: &str) {
+    write(|session| {
+        session.append(&Frame::Event(Event { name: name.to_owned(), detail: detail.to_owned() }));
+    });
+}
+
+/// Where orders come from that are no answer to a boundary.
+pub fn channel() -> Option<Meeting> {
+    let _work = begin()?;
+    SESSION.lock().as_ref().map(|session| session.carrier.meeting())
+}
+
+/// A test where nothing is measured and nobody has orders: the guest does not stand still.
+pub fn test_passes(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
+    let Some(_work) = begin() else { return };
+    TESTS.fetch_add(1, Ordering::Relaxed);
+    if let Some(session) = SESSION.lock().as_mut() {
+        if kind == BoundaryKind::TestEnd {
+            session.append_loaded_modules();
+        }
+        session.boundary(kind, suite, test, outcome);
+        if kind == BoundaryKind::TestEnd {
+            session.close_window(suite, test);
+        }
+    }
+}
+
+/// Appends what somebody else measured.
+pub type Append<'a> = dyn FnMut(&mut Session) + 'a;
+
+/// A test or a window ended that somebody else measured: `frames` come before its boundary, and
+/// took so long. Returns the orders of the harness. Where these are to settle a window that was
+/// measured, it stays open: its second end comes without frames.
+pub fn window_ends(
+    suite: &str,
+    test: &str,
+    outcome: Option<Outcome>,
+    frames: Option<(u64, &mut Append<'_>)>,
+) -> u32 {
+    let Some(_work) = begin() else { return 0 };
+    TESTS.fetch_add(1, Ordering::Relaxed);
+    let is_measured = frames.is_some();
+    let waiting = {
+        let mut guard = SESSION.lock();
+        let Some(session) = guard.as_mut() else { return 0 };
+        if let Some((cost_ns, append)) = frames {
+            session.boundary_ns = session.boundary_ns.saturating_add(cost_ns);
+            append(session);
+        }
+        session.boundary(BoundaryKind::TestEnd, suite, test, outcome);
+        Waiting::of(session, BoundaryKind::TestEnd)
+    };
+    let waited = waiting.is_some();
+    let orders = match waiting.and_then(|w| w.wait()) {
+        Some(bits) => bits,
+        // A confirming run repeats its test until it is told to stop: without a harness that would
+        // be for ever.
+        None if waited && is_confirming() => order::STOP,
+        None => 0,
+    };
+    let ends_again = is_measured && orders & order::SETTLE != 0;
+    if let Some(session) = SESSION.lock().as_mut().filter(|_| !ends_again) {
+        session.close_window(suite, test);
+    }
+    orders
+}
+
+/// A test begins.
+pub fn test_begins(suite: &str, test: &str) {
+    let Some(_work) = begin() else { return };
+    TESTS.fetch_add(1, Ordering::Relaxed);
+    reach(BoundaryKind::TestStart, suite, test, None);
+}
+
+/// A test ended; `outcome` overrides what was noted while it ran.
+pub fn test_ends(suite: &str, test: &str, outcome: Option<Outcome>) {
+    let Some(_work) = begin() else { return };
+    reach(BoundaryKind::TestEnd, suite, test, outcome);
+}
+
+/// Something happened to the test that is open: the worst of what was noted counts.
+pub fn note_outcome(outcome: Outcome) {
+    let Some(_work) = begin() else { return };
+    let mut session = SESSION.lock();
+    let Some(session) = session.as_mut() else { return };
+    match session.windows.last_mut() {
+        Some(window) if window.outcome == Some(Outcome::Failed) => {}
+        Some(window) => window.outcome = Some(outcome),
+        None => session.setups.fails(),
+    }
+}
+
+/// What runs before the tests of a suite, or before all tests, begins.
+pub fn set_up_begins(around: Around) {
+    in_session(|session| session.set_up_begins(around));
+}
+
+/// It has ended. Of a suite the first test tells that.
+pub fn set_up_ends(around: Around) {
+    in_session(|session| session.set_up_ends(around));
+}
+
+/// What runs behind them begins. Of a suite it is what comes after its last test.
+pub fn tear_down_begins(around: Around) {
+    in_session(|session| session.tear_down_begins(around));
+}
+
+/// It has ended: what both left is told.
+pub fn tear_down_ends(around: Around) {
+    let Some(_work) = begin() else { return };
+    let told = SESSION.lock().as_mut().map_or_else(Vec::new, |session| session.torn_down(around));
+    for told in told {
+        if let Some(session) = SESSION.lock().as_mut() {
+            session.begin_told(&told);
+        }
+        reach(BoundaryKind::TestEnd, &told.suite, told.name, None);
+    }
+}
+
+fn in_session(what: impl FnOnce(&mut Session)) {
+    let Some(_work) = begin() else { return };
+    if let Some(session) = SESSION.lock().as_mut() {
+        what(session);
+    }
+}
+
+/// The runner begins an iteration.
+pub fn iteration_begins(iteration: u32) {
+    let Some(_work) = begin() else { return };
+    // It would repeat nothing for ever: only the end of a test can tell it to stop.
+    let ours = |s: &Session| s.role == ProcessRole::Main && s.is_this_process();
+    let is_main = || SESSION.lock().as_ref().is_some_and(ours);
+    if iteration > 0 && TESTS.load(Ordering::Relaxed) == 0 && is_confirming() && is_main() {
+        Inside::suspended(|| process::exit(0));
+    }
+    if let Some(session) = SESSION.lock().as_mut() {
+        session.iteration = iteration;
+    }
+    reach(BoundaryKind::IterationStart, "", "", None);
+}
+
+/// The program set a mark.
+pub fn mark(name: &str) {
+    let Some(_work) = begin() else { return };
+    reach(BoundaryKind::Mark, "", name, None);
+}
+
+/// Waits, bounded, until other threads have stopped freeing and allocating.
+pub fn settle() {
+    if let Some(_work) = begin() {
+        wait_until_quiet();
+    }
+}
+
+fn wait_until_quiet() {
+    let (mut last, mut quiet) = (TRACKER.totals(), 0_u32);
+    for _ in 0..SETTLE_STEPS {
+        // No event tells that a background thread is done: only its counters, standing still, do.
+        process::pause(Duration::from_millis(1));
+        let now = TRACKER.totals();
+        quiet = if now == last { quiet.saturating_add(1) } else { 0 };
+        last = now;
+        if quiet == 5 {
+            return;
+        }
+    }
+}
+
+/// Is this process recorded?
+#[must_use]
+pub fn is_active() -> bool {
+    begin().is_some_and(|_work| SESSION.lock().is_some())
+}
+
+/// `main` has returned or the program has called `exit`; exit handlers and static destructors come
+/// next. Where the process is the test, and the harness asked for it, what is alive now is written.
+pub fn main_ends() {
+    static ENDED: AtomicU32 = AtomicU32::new(0);
+    let Some(_work) = begin() else { return };
+    let is_asked = |s: &Session| s.options.end_of_main && s.role == ProcessRole::Main && s.is_this_process();
+    let asked = SESSION.lock().as_ref().is_some_and(is_asked);
+    if asked && TESTS.load(Ordering::Relaxed) == 0 && ENDED.swap(1, Ordering::Relaxed) == 0 {
+        let (suite, name) = END_OF_MAIN;
+        stack::with_room(|| reach(BoundaryKind::Mark, suite, name, None));
+    }
+}
+
+/// The process ends in an orderly way, on whatever stack: handlers of fatal signals call `_exit`.
+pub fn ends(reason: GoodbyeReason, status: Option<i32>) {
+    if let Some(_work) = begin() {
+        stack::with_room(|| say_goodbye(reason, status));
+    }
+}
+
+fn say_goodbye(reason: GoodbyeReason, status: Option<i32>) {
+    let ours = |session: &&Session| session.is_this_process();
+    let Some(main) = SESSION.lock().as_ref().filter(ours).map(|s| s.role == ProcessRole::Main) else {
+        return;
+    };
+    TRACKER.publish();
+    if main && TESTS.load(Ordering::Relaxed) == 0 {
+        reach(BoundaryKind::ProcessEnd, "", "", None);
+    } else if let Some(session) = SESSION.lock().as_mut() {
+        session.append_boundary(BoundaryKind::ProcessEnd, ("", ""), None, (0, 0));
+        session.flush();
+    }
+    recording::stop();
+    #[cfg(feature = "crosscheck")]
+    memgate_tracker::crosscheck::finish();
+    let Some(mut session) = SESSION.lock().take() else { return };
+    let goodbye = Goodbye { reason, status, counters: counters(), cost: session.cost() };
+    session.append(&Frame::Goodbye(goodbye));
+    session.flush();
+    // The words stay mapped: a thread that is still in a hook may be publishing.
+    let limit = session.options.wait;
+    session.carrier.close(limit);
+    core::mem::forget(session);
+}
+
+/// A module is about to be unloaded: stacks through it must stay nameable. Returns the loader's
+/// counts, if they matter.
+#[must_use]
+pub fn module_unloads() -> Option<(u64, u64)> {
+    let _work = begin()?;
+    if let Some(session) = SESSION.lock().as_mut() {
+        session.tell_bypassing();
+        session.append_modules();
+        session.flush();
+    }
+    Some(modules::counts())
+}
+
+/// It was, unless somebody else still uses it.
+pub fn module_unloaded(before: (u64, u64)) {
+    let Some(_work) = begin() else { return };
+    if modules::counts().1 != before.1 {
+        TRACKER.modules_changed();
+    }
+}
+
+/// A library is about to be loaded that binds `malloc` past us; the next boundary sees whether it
+/// was.
+pub fn library_bypasses(path: String, own_name_space: bool) {
+    let loads = modules::counts().0;
+    if !recording::is_tracking() {
+        EARLY_BYPASS.store(loads.saturating_add(1), Ordering::Relaxed);
+        return;
+    }
+    let Some(_inside) = begin() else { return };
+    if let Some(session) = SESSION.lock().as_mut() {
+        // What an earlier one has to say is said before.
+        session.tell_bypassing();
+        session.bypassing = Some(Bypassing { loads, path, own_name_space });
+    }
+}
+
+/// Writes a line for a person.
+pub fn log(level: LogLevel, text: &str) {
+    if let Some(session) = SESSION.lock().as_mut() {
+        session.append(&Frame::Log(Log { level, text: text.to_owned() }));
+    }
+}
+
+/// Writes the frames of a boundary, waits for the harness, does what it says.
+fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
+    let mut settled = false;
+    loop {
+        let waiting = {
+            let mut guard = SESSION.lock();
+            let Some(session) = guard.as_mut() else { return };
+            let started = process::monotonic_ns();
+            session.boundary(kind, suite, test, outcome);
+            session.boundary_ns =
+                session.boundary_ns.saturating_add(process::monotonic_ns().saturating_sub(started));
+            Waiting::of(session, kind)
+        };
+        let waited = waiting.is_some();
+        let orders = waiting.and_then(|w| w.wait());
+        // A confirming run repeats its test until it is told to stop: without a harness that would
+        // be for ever.
+        let abandoned = waited && orders.is_none() && kind == BoundaryKind::TestEnd && is_confirming();
+        if abandoned || orders.is_some_and(|bits| bits & order::STOP != 0) {
+            // The guest's own exit handlers run now, and the agent's last words.
+            Inside::suspended(|| process::exit(0));
+        }
+        if !settled && kind == BoundaryKind::TestEnd && orders.is_some_and(|bits| bits & order::SETTLE != 0) {
+            settled = true;
+            wait_until_quiet();
+            continue;
+        }
+        break;
+    }
+    if let Some(session) = SESSION.lock().as_mut().filter(|_| kind == BoundaryKind::TestEnd)
+        && !session.close_window(suite, test)
+    {
+        let epoch = session.next_epoch();
+        session.setups.test_ended(epoch);
+    }
+}
+
+fn is_confirming() -> bool {
+    SESSION.lock().as_ref().is_some_and(|session| is_repeating(&session.options))
+}
+
+/// Started by the harness to repeat one test until it says that it is enough: of no use to anybody
+/// without it.
+#[must_use]
+pub fn is_repeating(options: &Options) -> bool {
+    options.detail == Detail::Growth && options.harness
+}
+
+struct Waiting {
+    meeting: Meeting,
+    sequence: u32,
+    limit: Duration,
+    expected: bool,
+}
+
+impl Waiting {
+    fn of(session: &Session, kind: BoundaryKind) -> Option<Self> {
+        if session.role == ProcessRole::ForkChild
+            || session.options.wait.is_zero()
+            || kind == BoundaryKind::IterationStart
+        {
+            return None;
+        }
+        let first = kind == BoundaryKind::ProcessStart && session.options.harness;
+        let limit = if session.harness_silent { Duration::ZERO } else { session.options.wait };
+        let meeting = session.carrier.meeting();
+        meeting.announce(session.sequence);
+        Some(Self { meeting, sequence: session.sequence, limit, expected: first })
+    }
+
+    /// The orders; `None`: nobody gave any.
+    fn wait(&self) -> Option<u32> {
+        let answer = self.meeting.wait(self.sequence, self.limit, self.expected);
+        if let Some(session) = SESSION.lock().as_mut() {
+            // One full wait without an answer is enough: from then on only a harness that answers
+            // is waited for.
+            session.harness_silent = match answer {
+                Answer::Orders(_) => false,
+                Answer::Silence => session.harness_silent || !self.limit.is_zero(),
+                Answer::Nobody => session.harness_silent,
+            };
+        }
+        match answer {
+            Answer::Orders(bits) => Some(bits),
+            Answer::Silence | Answer::Nobody => None,
+        }
+    }
+}
+
+extern "C" fn at_exit() {
+    ends(GoodbyeReason::Exit, None);
+}
+
+/// A fork in a signal handler that interrupted our own work cannot take its locks: its child stays
+/// silent. Signals wait meanwhile: a handler of the guest's that comes in between and ends the
+/// process would wait for these locks for ever.
+extern "C" fn before_fork() {
+    if !Inside::now() {
+        let held = SignalsHeld::new();
+        SESSION.raw().acquire();
+        *FORKING.lock() = Some(held);
+        leak_info::raw_lock().acquire();
+        heap::HEAP.lock().acquire();
+    }
+}
+
+extern "C" fn after_fork_in_parent() {
+    if !Inside::now() {
+        heap::HEAP.lock().release();
+        leak_info::raw_lock().release();
+        let _held = FORKING.lock().take();
+        SESSION.raw().release();
+    }
+}
+
+/// The child keeps its copy of the table and gets a stream of its own; what stands in the parent's
+/// pages is not touched. The loader is not asked for anything here: another thread of the parent
+/// may have held its lock.
+extern "C" fn after_fork_in_child() {
+    TRACKER.after_fork();
+    handles::after_fork();
+    if Inside::now() {
+        recording::stop();
+        return;
+    }
+    heap::HEAP.lock().release();
+    leak_info::raw_lock().release();
+    let _held = FORKING.lock().take();
+    SESSION.raw().release();
+    let _work = Work::new();
+    stack::with_room(follow_fork);
+}
+
+/// Opens the child's own stream.
+fn follow_fork() {
+    let Some(mut parent) = SESSION.lock().take() else { return };
+    if !heap::HEAP.has_room(CHILD_ROOM) {
+        recording::stop();
+        return;
+    }
+    let options = Options { complaints: Vec::new(), ..parent.options.clone() };
+    // In a confirming run only the process that repeats the test is of interest.
+    let followed = matches!(parent.carrier, Carrier::Spool(_)) && options.detail == Detail::Survivors;
+    let known = core::mem::take(&mut parent.known);
+    let offers = Offers { native: true, java: false, framework: None, ..parent.offers.clone() };
+    // Dropping it unmaps the child's view of the parent's spool and closes nothing, because nothing
+    // is open.
+    drop(parent);
+    let child = if followed { Session::open(options, ProcessRole::ForkChild, offers, known) } else { None };
+    let Some(mut child) = child.filter(|_| OWN.set()) else {
+        recording::stop();
+        return;
+    };
+    publish(&child);
+    child.append(&Frame::Event(Event { name: "fork".to_owned(), detail: String::new() }));
+    child.append_boundary(BoundaryKind::ProcessStart, ("", ""), None, (0, 0));
+    child.flush();
+    *SESSION.lock() = Some(child);
+}
+
+/// From now on threads add to the live counters in the stream's first page.
+fn publish(session: &Session) {
+    if let (Carrier::Spool(spool), Some(place)) = (&session.carrier, OWN.pointer()) {
+        place.store(spool.live_counters(), Ordering::Release);
+        recording::publish_to(place);
+    }
+}

@@ -1,0 +1,662 @@
+//! The stream of one process: what is known goes in, encoded frames come out at the carrier.
+//!
+//! A failed allocation of Rust's ends the process, and this one is the guest's: what has no bound
+//! known before (snapshots, stacks) is asked for in a way that can be refused, and the rest only
+//! after a look at whether the heap has room.
+
+use core::cell::OnceCell;
+
+use memgate_ffi::malloc_debug::Source;
+use memgate_ffi::{heap, modules, process};
+use memgate_tracker::StopReason;
+use memgate_tracker::cost::ticks;
+use memgate_wire::options::{Carrier as CarrierKind, Detail, Options};
+use memgate_wire::{
+    AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Handle, Handles, Hello,
+    Module, Modules, NativeSnapshot, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode,
+    Stacks, WIRE_VERSION, encode,
+};
+
+use crate::carrier::{Carrier, Socket, Spool};
+use crate::handles::Told;
+use crate::recording::{TRACKER, counters};
+use crate::setups::SetUps;
+use crate::snapshot::{self, Born, Counts};
+use crate::{platform, system};
+
+const RECORDS_PER_PART: usize = 4096;
+const NODES_PER_FRAME: usize = 8192;
+/// Room in the agent's heap for what a boundary says without its snapshot.
+const BOUNDARY_ROOM: usize = 32 << 10;
+/// Room for one module of a list, and for one record or stack node of a frame: they, a copy, and
+/// their bytes while the buffer grows.
+const MODULE_ROOM: usize = 1 << 10;
+const RECORD_ROOM: usize = 128;
+/// Room for one descriptor or thread: what was told, what is told now, its stack, and its bytes
+/// while the buffer grows.
+const HANDLE_ROOM: usize = 64;
+
+/// Everything that is written goes through one of these.
+pub struct Session {
+    pub(crate) options: Options,
+    pub(crate) role: ProcessRole,
+    pid: u32,
+    executable: String,
+    pub(crate) offers: Offers,
+    /// Its thread pointer; 0: another thread opened the session (an agent that was attached).
+    main_thread: usize,
+    pub(crate) carrier: Carrier,
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) sequence: u32,
+    pub(crate) iteration: u32,
+    pub(crate) windows: Vec<Window>,
+    pub(crate) setups: SetUps,
+    pub(crate) known: Known,
+    pub(crate) sent_nodes: Vec<u64>,
+    sent_handles: Told,
+    pub(crate) last_counts: Counts,
+    /// What boundaries took.
+    pub(crate) boundary_ns: u64,
+    pub(crate) clock: Clock,
+    pub(crate) told_stop: bool,
+    pub(crate) bypassing: Option<Bypassing>,
+    /// Given up when memory runs out, so that there is some to say so.
+    reserve: Vec<u8>,
+    pub(crate) harness_silent: bool,
+    /// Who lists what is allocated where our own tracker does not run; looked for once, when a test
+    /// first ends so.
+    pub(crate) lists: OnceCell<Option<Source>>,
+}
+
+/// The modules as last written, and the loader's counts of loads and unloads at that time.
+#[derive(Default)]
+pub(crate) struct Known {
+    at: Option<(u64, u64)>,
+    /// The tracker's at that time.
+    generation: u32,
+    modules: Vec<Module>,
+}
+
+/// A library that was about to be loaded past us.
+pub(crate) struct Bypassing {
+    /// The loader's count of loads before.
+    pub(crate) loads: u64,
+    /// As it was asked for; empty: that was too early to note it.
+    pub(crate) path: String,
+    /// In a name space that our list of modules does not show.
+    pub(crate) own_name_space: bool,
+}
+
+/// What the hello tells beside the process itself.
+#[derive(Clone)]
+pub struct Offers {
+    /// Allocations come through the hooks.
+    pub native: bool,
+    /// Their stacks are unwound.
+    pub stacks: bool,
+    /// A virtual machine of Java is measured.
+    pub java: bool,
+    /// The test framework that tells the agent of its tests.
+    pub framework: Option<&'static str>,
+    /// Is this the stack of something that the framework made for itself?
+    pub is_its_own: fn(u32) -> bool,
+    /// Why allocations cannot be seen here; a forked child inherits it.
+    pub blind: Option<String>,
+}
+
+impl Default for Offers {
+    fn default() -> Self {
+        let is_its_own = |_| false;
+        Self { native: false, stacks: false, java: false, framework: None, is_its_own, blind: None }
+    }
+}
+
+/// A test that has begun and not ended.
+pub(crate) struct Window {
+    pub(crate) suite: String,
+    pub(crate) test: String,
+    /// The thread that began it.
+    pub(crate) thread: usize,
+    /// Epoch it began with; 0: so long ago that nobody knows.
+    pub(crate) epoch: u32,
+    /// Of what ran around tests ([`crate::setups`]): what is its own.
+    pub(crate) born: Option<Born>,
+    pub(crate) outcome: Option<Outcome>,
+}
+
+impl Window {
+    /// Of a test that begins now, with this epoch.
+    fn of_test(suite: &str, test: &str, epoch: u32) -> Self {
+        let (suite, test) = (suite.to_owned(), test.to_owned());
+        let thread = memgate_tracker::sys::thread_pointer();
+        Self { suite, test, thread, epoch, born: None, outcome: None }
+    }
+
+    /// Of what ran around tests.
+    pub(crate) fn around_tests(suite: &str, name: &str, born: Born) -> Self {
+        Self { born: Some(born), ..Self::of_test(suite, name, 0) }
+    }
+}
+
+impl Session {
+    /// `known`: modules of the parent, in a forked child.
+    pub(crate) fn open(options: Options, role: ProcessRole, offers: Offers, known: Known) -> Option<Self> {
+        let carrier = match &options.carrier {
+            CarrierKind::Spool => {
+                let child = role == ProcessRole::ForkChild;
+                Carrier::Spool(Spool::create(&options.directory, options.harness, child).ok()?)
+            }
+            kind => Carrier::Socket(Socket::serve(kind, &options.package, &options.token).ok()?),
+        };
+        let mut session = Self {
+            role,
+            pid: process::pid(),
+            executable: executable(),
+            offers,
+            main_thread: main_thread(),
+            carrier,
+            buffer: Vec::new(),
+            sequence: 0,
+            iteration: 0,
+            windows: Vec::new(),
+            setups: SetUps::default(),
+            known,
+            sent_nodes: Vec::new(),
+            sent_handles: Told::new(),
+            last_counts: Counts::default(),
+            boundary_ns: 0,
+            clock: Clock::start(),
+            told_stop: false,
+            bypassing: None,
+            reserve: Vec::with_capacity(BOUNDARY_ROOM),
+            harness_silent: false,
+            lists: OnceCell::new(),
+            options,
+        };
+        session.append_hello();
+        match role {
+            ProcessRole::Main => session.append_modules(),
+            ProcessRole::ForkChild => session.append_known_modules(),
+        }
+        session.flush();
+        Some(session)
+    }
+
+    fn append_hello(&mut self) {
+        let Offers { native, stacks, java, framework, blind, .. } = &self.offers;
+        let offered = [
+            (*java, "java.histogram"),
+            (*java, "boundary.junit"),
+            (*native, "native.live"),
+            (*native, "boundary.c_api"),
+            (*native && *stacks, "native.stacks"),
+        ];
+        let offered = offered.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name.to_owned());
+        let capabilities = offered.chain(framework.map(|name| format!("boundary.{name}"))).collect();
+        let hello = Hello {
+            wire_version: WIRE_VERSION,
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: self.pid,
+            parent_pid: process::parent_pid(),
+            abi: platform::ABI.to_owned(),
+            pointer_bytes: 8,
+            runtime: if *java { platform::RUNTIME_OF_JAVA } else { Runtime::Native },
+            role: self.role,
+            executable: self.executable.clone(),
+            arguments: arguments(),
+            working_directory: std::env::current_dir()
+                .map(|d| d.to_string_lossy().into_owned())
+                .unwrap_or_default(),
+            realtime_offset_ns: process::realtime_offset_ns(),
+            capabilities,
+            blind: blind.clone(),
+            label: self.options.label.clone(),
+        };
+        self.append(&Frame::Hello(hello));
+        for complaint in core::mem::take(&mut self.options.complaints) {
+            self.append(&Frame::Error(ErrorFrame { code: ErrorCode::BadOption, text: complaint }));
+        }
+    }
+
+    pub(crate) fn boundary(&mut self, kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
+        if kind == BoundaryKind::TestStart {
+            let epoch = self.next_epoch();
+            self.setups.test_begins(suite, epoch);
+            self.windows.push(Window::of_test(suite, test, epoch));
+        }
+        TRACKER.publish();
+        self.make_room(BOUNDARY_ROOM);
+        let sequence = self.sequence.saturating_add(1);
+        let (mut survivors, mut parts, mut outcome) = (0, 0, outcome);
+        match kind {
+            BoundaryKind::TestEnd => {
+                let window = self.window(suite, test);
+                if let Some(window) = window.and_then(|i| self.windows.get(i)) {
+                    outcome = outcome.or(window.outcome).or(Some(Outcome::Passed));
+                    let (epoch, born) = (window.epoch, window.born.clone());
+                    (survivors, parts) = self.append_test_snapshot(sequence, epoch, born.as_ref());
+                }
+            }
+            BoundaryKind::ProcessEnd => (survivors, parts) = self.append_survivors(sequence, 0),
+            BoundaryKind::Mark if (suite, test) == END_OF_MAIN => {
+                (survivors, parts) = self.append_survivors(sequence, 0);
+            }
+            _ => {}
+        }
+        if kind == BoundaryKind::TestEnd {
+            self.append_listed(sequence);
+        }
+        self.append_handles(sequence);
+        if self.options.os {
+            let closely = matches!(kind, BoundaryKind::TestEnd | BoundaryKind::ProcessEnd);
+            self.append(&Frame::OsSample(system::sample(sequence, closely, self.carrier.thread())));
+        }
+        // Before the boundary: what could not be recorded is missing in the test that ends with it.
+        self.tell_stop();
+        self.tell_bypassing();
+        self.append_boundary(kind, (suite, test), outcome, (survivors, parts));
+        self.flush();
+    }
+
+    /// The survivors of a window, or in detail `growth` what changed, and both where that is a
+    /// set-up's: (survivors, parts written).
+    fn append_test_snapshot(&mut self, sequence: u32, epoch: u32, born: Option<&Born>) -> (u64, u32) {
+        let alive = TRACKER.alive_since(epoch);
+        match self.options.detail {
+            Detail::Survivors if born.is_some() => self.append_born(sequence, born),
+            Detail::Survivors if alive == Some(0) => (0, 0),
+            Detail::Survivors => self.append_survivors(sequence, epoch),
+            // Of the tests around the set-up nothing is asked.
+            Detail::Growth if !self.options.setups.is_empty() && born.is_none() => (0, 0),
+            Detail::Growth => {
+                let counts = recording().then(|| snapshot::count(0)).flatten();
+                let changes = counts.as_ref().and_then(|now| snapshot::changes(&self.last_counts, now));
+                let (Some(now), Some(changes)) = (counts, changes) else { return self.gives_up() };
+                self.last_counts = now;
+                let parts = self.append_records(sequence, SnapshotScope::Changes, &changes);
+                if born.is_none() {
+                    return (alive.unwrap_or(0), parts);
+                }
+                let (survivors, more) = self.append_born(sequence, born);
+                (survivors, parts.saturating_add(more))
+            }
+        }
+    }
+
+    /// What was born in `epoch` or later and is alive: (survivors, parts written).
+    fn append_survivors(&mut self, sequence: u32, epoch: u32) -> (u64, u32) {
+        self.append_counts(sequence, recording().then(|| snapshot::count(epoch)).flatten())
+    }
+
+    /// What of a set-up's own is alive.
+    fn append_born(&mut self, sequence: u32, born: Option<&Born>) -> (u64, u32) {
+        self.append_counts(sequence, born.filter(|_| recording()).and_then(|born| self.count_born(born)))
+    }
+
+    /// What of it is alive, without what the framework made for itself meanwhile.
+    pub(crate) fn count_born(&self, born: &Born) -> Option<Counts> {
+        snapshot::count_born(born, self.offers.is_its_own)
+    }
+
+    fn append_counts(&mut self, sequence: u32, counts: Option<Counts>) -> (u64, u32) {
+        let records = counts.as_ref().and_then(snapshot::records);
+        let (Some(counts), Some(records)) = (counts, records) else { return self.gives_up() };
+        let survivors = counts.values().map(|&count| u64::from(count)).sum();
+        drop(counts);
+        (survivors, self.append_records(sequence, SnapshotScope::Survivors, &records))
+    }
+
+    /// There is no memory for a snapshot, or recording had stopped before: none is written.
+    pub(crate) fn gives_up(&mut self) -> (u64, u32) {
+        TRACKER.stop(StopReason::Memory);
+        self.reserve = Vec::new();
+        (0, 0)
+    }
+
+    /// Makes sure that this much more memory is to be had, else recording stops: asking for it
+    /// would end the guest.
+    pub(crate) fn make_room(&mut self, bytes: usize) -> bool {
+        let enough = heap::HEAP.has_room(bytes);
+        if !enough {
+            self.gives_up();
+        }
+        enough
+    }
+
+    /// Returns the parts written. Where there is no memory for all of them, recording stops.
+    fn append_records(&mut self, boundary: u32, scope: SnapshotScope, records: &[SnapshotRecord]) -> u32 {
+        let modules = usize::try_from(modules::counts().0).unwrap_or(usize::MAX);
+        if !records.is_empty() && self.make_room(modules.saturating_mul(MODULE_ROOM)) {
+            self.append_modules();
+            self.append_stacks(records.iter().map(|record| record.stack));
+        }
+        let mut part = 0;
+        for chunk in records.chunks(RECORDS_PER_PART) {
+            if !recording()
+                || !self.make_room(BOUNDARY_ROOM.saturating_add(chunk.len().saturating_mul(RECORD_ROOM)))
+            {
+                break;
+            }
+            self.append(&Frame::NativeSnapshot(NativeSnapshot {
+                boundary,
+                scope,
+                part,
+                records: chunk.to_vec(),
+            }));
+            self.flush();
+            part = part.saturating_add(1);
+        }
+        part
+    }
+
+    /// The libraries that tests loaded since the list was last written: the harness looks for those
+    /// that are not the virtual machine's. For want of memory the list stays as it was.
+    pub(crate) fn append_loaded_modules(&mut self) {
+        let modules = usize::try_from(modules::counts().0).unwrap_or(usize::MAX);
+        if heap::HEAP.has_room(modules.saturating_mul(MODULE_ROOM).saturating_add(BOUNDARY_ROOM)) {
+            self.append_modules();
+        }
+    }
+
+    /// Where descriptors were opened and threads started since the last boundary. For want of
+    /// memory it is left out: what leaks is then known by its name alone.
+    fn append_handles(&mut self, boundary: u32) {
+        // What Java opens comes through the same few functions of the virtual machine, whoever
+        // called: its name tells more.
+        if self.options.java {
+            return;
+        }
+        let most = self.sent_handles.most();
+        if !heap::HEAP.has_room(BOUNDARY_ROOM.saturating_add(most.saturating_mul(HANDLE_ROOM))) {
+            return;
+        }
+        let (descriptors, threads) = self.sent_handles.changes();
+        let stacks = |handles: &[Handle]| handles.iter().map(|handle| handle.stack).collect::<Vec<_>>();
+        let stacks = [stacks(&descriptors), stacks(&threads)].concat();
+        if stacks.is_empty() {
+            return;
+        }
+        self.append_modules();
+        self.append_stacks(stacks.into_iter());
+        for chunk in descriptors.chunks(RECORDS_PER_PART) {
+            self.append(&Frame::Handles(Handles {
+                boundary,
+                descriptors: chunk.to_vec(),
+                threads: Vec::new(),
+            }));
+        }
+        for chunk in threads.chunks(RECORDS_PER_PART) {
+            self.append(&Frame::Handles(Handles {
+                boundary,
+                descriptors: Vec::new(),
+                threads: chunk.to_vec(),
+            }));
+        }
+    }
+
+    fn append_stacks(&mut self, stacks: impl Iterator<Item = u32>) {
+        let mut by_generation: Vec<(u32, Vec<StackNode>)> = Vec::new();
+        let mut path = Vec::new();
+        for mut id in stacks {
+            while id != 0 && self.mark_sent(id) {
+                let Some(node) = TRACKER.stack_node(id) else { break };
+                let step = (node.generation, StackNode { id, parent: node.parent, pc: node.pc });
+                if !push(&mut path, step) {
+                    self.gives_up();
+                    return;
+                }
+                id = node.parent;
+            }
+            while let Some((generation, node)) = path.pop() {
+                if !by_generation.iter().any(|(g, _)| *g == generation) {
+                    by_generation.push((generation, Vec::new()));
+                }
+                let nodes = by_generation.iter_mut().find(|(g, _)| *g == generation);
+                if !nodes.is_some_and(|(_, nodes)| push(nodes, node)) {
+                    self.gives_up();
+                    return;
+                }
+            }
+        }
+        for (generation, nodes) in by_generation {
+            for chunk in nodes.chunks(NODES_PER_FRAME) {
+                if !self.make_room(BOUNDARY_ROOM.saturating_add(chunk.len().saturating_mul(RECORD_ROOM))) {
+                    return;
+                }
+                self.append(&Frame::Stacks(Stacks { generation, nodes: chunk.to_vec() }));
+                self.flush();
+            }
+        }
+    }
+
+    /// True the first time a node is asked for. Where that cannot be noted, recording stops.
+    fn mark_sent(&mut self, id: u32) -> bool {
+        let (word, bit) = (id as usize / 64, 1_u64 << (id % 64));
+        if let Some(more @ 1..) = word.saturating_add(1).checked_sub(self.sent_nodes.len()) {
+            if self.sent_nodes.try_reserve(more).is_err() {
+                self.gives_up();
+                return false;
+            }
+            self.sent_nodes.resize(word.saturating_add(1), 0);
+        }
+        self.sent_nodes.get_mut(word).is_some_and(|w| {
+            let first = *w & bit == 0;
+            *w |= bit;
+            first
+        })
+    }
+
+    /// The module list, if it has changed since it was last written.
+    pub(crate) fn append_modules(&mut self) {
+        let now = modules::counts();
+        // An unloading that the agent's `dlclose` was not asked for.
+        let untold =
+            self.known.at.is_some_and(|at| at.1 != now.1 && self.known.generation == TRACKER.generation());
+        if untold {
+            TRACKER.modules_changed();
+        }
+        if self.known.at == Some(now) && self.known.generation == TRACKER.generation() {
+            return;
+        }
+        let (loaded, adds, subs) = modules::loaded();
+        let own = &self.executable;
+        let modules = loaded.into_iter().map(|m| Module {
+            start: m.start,
+            end: m.end,
+            bias: m.bias,
+            path: if m.path.is_empty() { own.clone() } else { m.path },
+            build_id: m.build_id,
+        });
+        let generation = TRACKER.generation();
+        self.known = Known { modules: modules.collect(), at: Some((adds, subs)), generation };
+        self.append_known_modules();
+    }
+
+    fn append_known_modules(&mut self) {
+        let modules = self.known.modules.clone();
+        self.append(&Frame::Modules(Modules { generation: TRACKER.generation(), modules }));
+    }
+
+    /// Without a system call in the main thread: it may be under a filter by now that forbids all
+    /// but a few.
+    fn thread_id(&self) -> u32 {
+        if memgate_tracker::sys::thread_pointer() == self.main_thread {
+            self.pid
+        } else {
+            process::thread_id()
+        }
+    }
+
+    /// A child that shares our memory (`vfork`, `clone(CLONE_VM)`) works with our state, but its
+    /// end is not ours.
+    pub(crate) fn is_this_process(&self) -> bool {
+        if memgate_tracker::sys::thread_pointer() == self.main_thread {
+            process::thread_id_by_futex().is_none_or(|id| id == self.pid)
+        } else {
+            process::pid() == self.pid
+        }
+    }
+
+    pub(crate) fn append_boundary(
+        &mut self,
+        kind: BoundaryKind,
+        (suite, test): (&str, &str),
+        outcome: Option<Outcome>,
+        (survivors, parts): (u64, u32),
+    ) {
+        self.sequence = self.sequence.saturating_add(1);
+        let boundary = Boundary {
+            sequence: self.sequence,
+            kind,
+            suite: suite.to_owned(),
+            test: test.to_owned(),
+            iteration: self.iteration,
+            outcome,
+            thread_id: self.thread_id(),
+            open_tests: u32::try_from(self.windows.len()).unwrap_or(u32::MAX),
+            counters: counters(),
+            survivors,
+            snapshot_parts: parts,
+            cost: self.cost(),
+        };
+        self.append(&Frame::Boundary(boundary));
+    }
+
+    /// Recording stopped: say so once, in the stream.
+    fn tell_stop(&mut self) {
+        let Some(reason) = TRACKER.stopped().filter(|_| !self.told_stop) else { return };
+        self.told_stop = true;
+        let (code, text) = match reason {
+            StopReason::Memory => {
+                (ErrorCode::OutOfMemory, "no memory for the state of a thread or a snapshot")
+            }
+            StopReason::Table => (ErrorCode::OutOfTable, "no memory for the table of live allocations"),
+            StopReason::Stacks => (ErrorCode::OutOfTable, "no memory, or no number, for another call stack"),
+        };
+        let remedy = "raise its limit of memory (ulimit -v, ulimit -d, the container's), or run fewer tests in one process";
+        let text = format!("recording stopped: {text}; {remedy}");
+        self.append(&Frame::Error(ErrorFrame { code, text }));
+    }
+
+    /// A library has allocated, or will, past the agent, and may free what the agent has seen:
+    /// nothing is exact from here on.
+    pub(crate) fn tell_bypassing(&mut self) {
+        let Some(Bypassing { loads, path, own_name_space }) = self.bypassing.take() else { return };
+        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let is_listed = || modules::loaded().0.iter().any(|module| name(&module.path) == name(&path));
+        // It may not have been found.
+        if modules::counts().0 == loads || !own_name_space && !is_listed() {
+            return;
+        }
+        let path = if path.is_empty() { "a library" } else { path.as_str() };
+        let text = format!(
+            "{path} was loaded with RTLD_DEEPBIND or into a name space of its own: its malloc is not the process's; \
+             load it without that for the gate"
+        );
+        self.append(&Frame::Error(ErrorFrame { code: ErrorCode::Blind, text }));
+    }
+
+    pub(crate) fn cost(&mut self) -> AgentCost {
+        AgentCost {
+            boundary_ns: self.boundary_ns,
+            mapped_bytes: memgate_tracker::sys::mapped_bytes()
+                .saturating_add(heap::mapped_bytes())
+                .saturating_add(self.carrier.mapped_bytes()),
+            stack_nodes: TRACKER.stack_nodes().into(),
+            truncated_stacks: TRACKER.totals().truncated_stacks,
+            recording_ns: self.clock.recording_ns(),
+        }
+    }
+
+    /// The number of the boundary that comes next.
+    pub fn next_boundary(&self) -> u32 {
+        self.sequence.saturating_add(1)
+    }
+
+    /// Appends a frame, which [`Self::flush`] hands to the carrier.
+    pub fn append(&mut self, frame: &Frame) {
+        encode(frame, process::monotonic_ns(), &mut self.buffer);
+    }
+
+    /// Hands over what was appended.
+    pub fn flush(&mut self) {
+        if !self.buffer.is_empty() {
+            self.carrier.write(&self.buffer);
+            self.buffer.clear();
+        }
+    }
+}
+
+/// What recording took since the stream began; a forked child's tracker also knows what the
+/// parent's took.
+pub(crate) struct Clock {
+    /// Ticks and nanoseconds; so is the next.
+    began: (u64, u64),
+    /// Both when the ticks could last be read.
+    now: (u64, u64),
+    before: (u64, u32),
+}
+
+impl Clock {
+    /// What the guest loses later for each new stack node, because nodes, their places in the map
+    /// and the page tables of both push its own memory out of the caches: so much is missing in the
+    /// sum of the hooks where stacks are many (`device-agent/benches`, cc1plus).
+    const EVICTION_NS: u64 = 105;
+
+    fn start() -> Self {
+        let before = (TRACKER.recording_ticks(), TRACKER.stack_nodes());
+        let began = (ticks(), process::monotonic_ns());
+        Self { began, now: began, before }
+    }
+
+    /// Compares the two clocks, as long as both can be read.
+    pub(crate) fn look(&mut self) {
+        let ticks = ticks();
+        if ticks != 0 {
+            self.now = (ticks, process::monotonic_ns());
+        }
+    }
+
+    fn recording_ns(&mut self) -> u64 {
+        self.look();
+        let passed_ticks = u128::from(self.now.0.saturating_sub(self.began.0));
+        let passed_ns = u128::from(self.now.1.saturating_sub(self.began.1));
+        let recording = u128::from(TRACKER.recording_ticks().saturating_sub(self.before.0));
+        // Where the ticks could never be read nothing was timed, and nothing is known.
+        let Some(ns) = recording.saturating_mul(passed_ns).checked_div(passed_ticks) else { return 0 };
+        let nodes = u64::from(TRACKER.stack_nodes().saturating_sub(self.before.1));
+        u64::try_from(ns).unwrap_or(u64::MAX).saturating_add(nodes * Self::EVICTION_NS)
+    }
+}
+
+fn main_thread() -> usize {
+    if process::thread_id() == process::pid() { memgate_tracker::sys::thread_pointer() } else { 0 }
+}
+
+/// Is everything recorded so far?
+fn recording() -> bool {
+    TRACKER.stopped().is_none()
+}
+
+/// False: no memory.
+fn push<T>(to: &mut Vec<T>, item: T) -> bool {
+    let enough = to.try_reserve(1).is_ok();
+    if enough {
+        to.push(item);
+    }
+    enough
+}
+
+/// Path of the executable of this process.
+#[must_use]
+pub fn executable() -> String {
+    std::fs::read_link("/proc/self/exe").map(|p| p.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Its arguments.
+#[must_use]
+pub fn arguments() -> Vec<String> {
+    let text = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let text = text.strip_suffix(b"\0").unwrap_or(&text);
+    text.split(|&b| b == 0).map(|a| String::from_utf8_lossy(a).into_owned()).collect()
+}

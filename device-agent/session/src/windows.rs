@@ -1,0 +1,79 @@
+//! The windows of a stream: of tests that have begun and not ended, and of what runs around tests.
+
+use memgate_wire::BoundaryKind;
+
+use crate::recording::TRACKER;
+use crate::setups::{Around, Told};
+use crate::snapshot;
+use crate::stream::{Session, Window};
+
+impl Session {
+    /// The open window that this thread means: its own one of that name, else the newest.
+    pub(crate) fn window(&self, suite: &str, test: &str) -> Option<usize> {
+        let thread = memgate_tracker::sys::thread_pointer();
+        let is_named = |w: &Window| w.suite == suite && w.test == test;
+        let own = self.windows.iter().rposition(|w| w.thread == thread && is_named(w));
+        own.or_else(|| self.windows.iter().rposition(is_named))
+    }
+
+    /// A test ended: its window closes, with those of that name that the same thread began and
+    /// never ended. The same test in another thread stays open. True: it was a set-up's, of a time
+    /// before.
+    pub(crate) fn close_window(&mut self, suite: &str, test: &str) -> bool {
+        let window = self.window(suite, test).and_then(|i| self.windows.get(i));
+        let Some((thread, is_setup)) = window.map(|w| (w.thread, w.born.is_some())) else { return false };
+        self.windows.retain(|w| w.thread != thread || w.suite != suite || w.test != test);
+        is_setup
+    }
+
+    /// A new epoch begins. When the count starts again, a window that is open belongs to no epoch
+    /// any more: at its end everything alive is taken for its own, which can only send it to be
+    /// confirmed.
+    pub(crate) fn next_epoch(&mut self) -> u32 {
+        if TRACKER.starts_again_next() {
+            let is_its_own = self.offers.is_its_own;
+            if !self.setups.remember(|born| snapshot::count_born(born, is_its_own)) {
+                self.gives_up();
+            }
+        }
+        let epoch = TRACKER.begin_epoch();
+        for window in self.windows.iter_mut().filter(|w| w.epoch > epoch) {
+            window.epoch = 0;
+        }
+        epoch
+    }
+
+    pub(crate) fn set_up_begins(&mut self, around: Around) {
+        if !self.options.setups.is_empty() {
+            let epoch = self.next_epoch();
+            self.setups.begins(around, epoch);
+        }
+    }
+
+    pub(crate) fn set_up_ends(&mut self, around: Around) {
+        let epoch = self.next_epoch();
+        self.setups.ends(around, epoch);
+    }
+
+    pub(crate) fn tear_down_begins(&mut self, around: Around) {
+        if self.setups.is_open(around) {
+            let epoch = self.next_epoch();
+            self.setups.tear_down_begins(around, epoch);
+        }
+    }
+
+    /// All is torn down: what is to be told of it.
+    pub(crate) fn torn_down(&mut self, around: Around) -> Vec<Told> {
+        let is_its_own = self.offers.is_its_own;
+        let wanted = (self.options.detail, self.options.setups.as_str());
+        self.setups.torn_down(around, wanted, |born| snapshot::count_born(born, is_its_own))
+    }
+
+    /// Opens the window of a set-up that was torn down; its end follows.
+    pub(crate) fn begin_told(&mut self, told: &Told) {
+        let Told { suite, name, born } = told;
+        self.windows.push(Window::around_tests(suite, name, born.clone()));
+        self.append_boundary(BoundaryKind::TestStart, (suite, name), None, (0, 0));
+        self.flush();
+    }
+}

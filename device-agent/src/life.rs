@@ -1,0 +1,202 @@
+//! How the agent wakes up in a process: it is loaded, and at the way into `main` it starts.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use memgate_ffi::calm::SignalsHeld;
+use memgate_ffi::lock::Lock;
+use memgate_ffi::process::{self, ThreadKey};
+use memgate_ffi::{heap, stack};
+use memgate_session::recording::{self, TRACKER};
+use memgate_session::{self as session, Offers, Silent, Work, platform};
+use memgate_tracker::StackLayout;
+#[cfg(not(target_os = "android"))]
+use memgate_tracker::sys::find_thread_id;
+use memgate_tracker::thread::Inside;
+use memgate_wire::LogLevel;
+use memgate_wire::options::{Carrier, Options, Target, fits};
+
+use crate::entry;
+#[cfg(not(target_os = "android"))]
+use crate::native::starts;
+use crate::native::{gtest, next};
+
+/// Room that the agent's heap must have before the options are read, and before a stream is opened.
+/// Without it nothing is recorded, which the harness tells: a failed allocation of ours would end
+/// the guest.
+const LOAD_ROOM: usize = 32 << 10;
+const OPEN_ROOM: usize = 256 << 10;
+
+/// Options of a process that is a target, and the nanoseconds that loading took, between load and
+/// start.
+static PENDING: Lock<Option<(Options, u64)>> = Lock::new(None);
+/// The thread key, plus one; 0: none. Read by hooks, so no lock.
+static THREAD_KEY: AtomicU32 = AtomicU32::new(0);
+
+/// The constructor: binds the next allocator and decides whether this process is a target.
+pub(crate) fn load() {
+    next::bind();
+    #[cfg(not(target_os = "android"))]
+    entry::bind_controls();
+    let Some(text) = platform::options_at_load(|| heap::HEAP.has_room(LOAD_ROOM)) else { return };
+    let (_work, _held) = (Work::new(), SignalsHeld::new());
+    let began_ns = process::thread_cpu_ns();
+    let mut options = platform::parse(&text);
+    platform::complete(&mut options);
+    #[cfg(not(feature = "crosscheck"))]
+    if options.crosscheck != 0 {
+        options.complaints.push("option `crosscheck` was not understood".to_owned());
+    }
+    if options.directory.is_empty() && options.carrier == Carrier::Spool {
+        return;
+    }
+    #[cfg(not(target_os = "android"))]
+    if !options.starts.is_empty() {
+        entry::bind_starts();
+        starts::note_in(&options.starts, &options.directory);
+    }
+    if !is_target(&options) {
+        return;
+    }
+    if session::register() {
+        // Early for a low number: glibc allocates in every thread for keys beyond the 32nd.
+        THREAD_KEY
+            .store(ThreadKey::new(thread_ends).map_or(0, |key| key.0.wrapping_add(1)), Ordering::Relaxed);
+        *PENDING.lock() = Some((options, process::thread_cpu_ns().saturating_sub(began_ns)));
+    }
+}
+
+fn is_target(options: &Options) -> bool {
+    let arguments = session::arguments();
+    let is_child = |a: &String| a == "--gtest_list_tests" || a.starts_with("--gtest_internal_run_death_test");
+    if arguments.iter().any(is_child) {
+        return false;
+    }
+    let executable = session::executable();
+    options.targets.iter().any(|target| match target {
+        Target::All => true,
+        Target::Executable(path) => *path == executable,
+        Target::Glob(glob) => fits(glob.as_bytes(), executable.as_bytes()),
+        Target::GoogleTest => gtest::is_present(&executable, has_shared_gtest()),
+    })
+}
+
+/// Runs in the wrapped `main`, after the guest's constructors: opens the carrier, says hello,
+/// begins recording.
+pub(crate) fn start() {
+    let Some((options, loading_ns)) = PENDING.lock().take() else { return };
+    let began_ns = process::thread_cpu_ns();
+    let (_work, held) = (Work::new(), SignalsHeld::new());
+    if !heap::HEAP.has_room(OPEN_ROOM) {
+        is_silent();
+        return;
+    }
+    #[cfg(not(target_os = "android"))]
+    let counts = process::may_read_counter();
+    #[cfg(not(target_os = "android"))]
+    if !counts {
+        session::gives_up_counter();
+    }
+    let layout = StackLayout {
+        main_thread: memgate_tracker::sys::thread_pointer(),
+        main_top: entry::stack_end(),
+        thread_bytes: process::default_thread_stack_bytes(),
+    };
+    stack::set_main(layout.main_top, layout.thread_bytes);
+    let find_object = entry::find_object();
+    TRACKER.prepare(layout, find_object, next::is_glibc(), thread_starts);
+    #[cfg(feature = "crosscheck")]
+    let crosschecks = options.crosscheck == 0
+        || memgate_tracker::crosscheck::start(options.crosscheck, &options.directory, find_object);
+    let blind = self_test();
+    let gtest = gtest::install(&session::executable(), has_shared_gtest());
+    let seeing = blind.is_none();
+    // A runtime of Java comes later in this process, and finds the session that begins here.
+    let java = options.java;
+    // Where only the native side cannot be seen, Java's can.
+    let (blind, unseen) = if java { (None, blind) } else { (blind, None) };
+    let offers = Offers {
+        native: seeing || !java,
+        stacks: cfg!(target_os = "android") || find_object.is_some(),
+        java,
+        framework: gtest.is_ok().then_some("gtest"),
+        is_its_own: gtest::is_its_own,
+        blind,
+    };
+    let repeats = session::is_repeating(&options);
+    let cost_ns = || loading_ns.saturating_add(process::thread_cpu_ns().saturating_sub(began_ns));
+    if let Err(why) = session::open(options, offers, cost_ns) {
+        if repeats && matches!(why, Silent::NoCarrier) {
+            drop(held);
+            Inside::suspended(|| process::exit(0));
+        }
+        is_silent();
+        return;
+    }
+    #[cfg(feature = "crosscheck")]
+    if !crosschecks {
+        session::log(LogLevel::Warn, "libgcc's unwinder was not found: nothing is compared");
+    }
+    #[cfg(not(target_os = "android"))]
+    if !counts {
+        session::log(
+            LogLevel::Warn,
+            "what recording costs is not known: the time-stamp counter may not be read",
+        );
+    }
+    if let Some(why) = unseen {
+        session::log(LogLevel::Warn, &format!("native allocations are not seen: {why}"));
+    }
+    if let Err(why) = gtest {
+        session::log(LogLevel::Debug, &format!("no GoogleTest boundaries: {why}"));
+    }
+    if seeing {
+        #[cfg(not(target_os = "android"))]
+        find_thread_id(process::symbol(c"gnu_get_libc_version", false) != 0, process::thread_id_by_futex());
+        #[cfg(not(target_os = "android"))]
+        entry::bind_all();
+        recording::start();
+    }
+    TRACKER.begin_epoch();
+    drop(held);
+    session::process_starts();
+}
+
+/// The process was to be recorded and is not: the harness cannot know of it from its stream.
+fn is_silent() {
+    #[cfg(not(target_os = "android"))]
+    starts::is_silent(&session::executable());
+}
+
+/// Allocates once with recording on, as the guest would.
+fn self_test() -> Option<String> {
+    recording::start();
+    let blind = Inside::suspended(entry::blind);
+    recording::stop();
+    blind
+}
+
+fn thread_key() -> Option<ThreadKey> {
+    THREAD_KEY.load(Ordering::Relaxed).checked_sub(1).map(ThreadKey)
+}
+
+fn thread_starts() {
+    if let Some(key) = thread_key() {
+        key.set(1);
+    }
+}
+
+/// Destructor of the thread key: the first round only asks for a second one, because other
+/// destructors may still allocate.
+extern "C" fn thread_ends(round: *mut c_void) {
+    let round = round.addr();
+    match thread_key() {
+        Some(key) if round < 2 => key.set(round.wrapping_add(1)),
+        _ => TRACKER.thread_ends(),
+    }
+}
+
+fn has_shared_gtest() -> bool {
+    let [.., instance] = entry::weak();
+    instance != 0
+}

@@ -1,0 +1,617 @@
+//! The option string (`MEMGATE_AGENT_OPTIONS`): `key=value` pairs separated by `;`, `%XX` for `;`,
+//! `%`, `=` and control bytes. The harness prints it, the agent parses it.
+//!
+//! Total: whatever stands in it, options come out. What was not understood is a complaint, which
+//! becomes an error frame. What is printed parses to the same.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+/// Which snapshots are written at the end of a test.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// Survivors of the test's window: for the screen.
+    #[default]
+    Survivors,
+    /// What changed in the whole table since the last snapshot: for the confirmation.
+    Growth,
+}
+
+/// Which processes are tracked. In all others the agent stays dormant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Any in which GoogleTest is found.
+    GoogleTest,
+    /// The executable with this absolute path.
+    Executable(String),
+    /// Executables whose absolute path fits a pattern of `*` and `?`.
+    Glob(String),
+    /// Every process.
+    All,
+}
+
+/// How frames leave the process.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Carrier {
+    /// A mapped spool file in the folder of the options.
+    #[default]
+    Spool,
+    /// A Unix socket; a leading `@` means an abstract name.
+    Unix(String),
+    /// An abstract name that tells the app and the process: see [`app_socket`].
+    App,
+    /// A TCP port on the loopback address.
+    Tcp(u16),
+}
+
+/// Behind which test classes of the build's own run the agent collects and counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Windows {
+    /// Behind none.
+    #[default]
+    Nowhere,
+    /// As often as costs a tenth of the time.
+    Budget,
+    /// Behind each: wherever the listener says, as in memgate's launcher.
+    Each,
+    /// Once, as the virtual machine ends.
+    End,
+    /// As the file with this path says: `+ CLASS` where a window ends, `- CLASS` where none does;
+    /// others by the budget.
+    Listed(String),
+}
+
+/// How often allocations in Java are sampled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Sampling {
+    /// As the virtual machine does by itself.
+    #[default]
+    Usual,
+    /// Never.
+    Off,
+    /// With so many bytes between samples, on average.
+    Every(u32),
+}
+
+impl Sampling {
+    /// Mean bytes between samples; `None`: none are taken.
+    #[must_use]
+    pub const fn interval(self) -> Option<u32> {
+        match self {
+            Self::Usual => Some(512 << 10),
+            Self::Off => None,
+            Self::Every(bytes) => Some(bytes),
+        }
+    }
+}
+
+/// Which Java objects are followed from their allocation to their end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FollowOptions {
+    /// Names of classes, or beginnings of them with a `*` behind; with a `!` before, what is left
+    /// out again. Empty: nothing is followed.
+    pub classes: Vec<String>,
+    /// Bytes of the smallest object that counts.
+    pub at_least: u64,
+    /// One of so many.
+    pub every: u64,
+    /// Objects in all.
+    pub at_most: u64,
+}
+
+impl Default for FollowOptions {
+    fn default() -> Self {
+        Self { classes: Vec::new(), at_least: 0, every: 1, at_most: 10_000_000 }
+    }
+}
+
+impl FollowOptions {
+    /// Is this class chosen? The last part that fits decides, so that a part with `!` excludes from
+    /// those before it.
+    #[must_use]
+    pub fn chooses(&self, class: &str) -> bool {
+        let fits = |part: &str| match part.strip_suffix('*') {
+            Some(prefix) => class.starts_with(prefix),
+            None => class == part,
+        };
+        let parts = self.classes.iter().rev();
+        let mut parts =
+            parts.map(|part| part.strip_prefix('!').map_or((part.as_str(), true), |p| (p, false)));
+        parts.find(|(part, _)| fits(part)).is_some_and(|(_, includes)| includes)
+    }
+}
+
+/// Everything the harness can ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Absolute folder for spools.
+    pub directory: String,
+    /// A process that any of these matches is tracked.
+    pub targets: Vec<Target>,
+    /// What is recorded at the end of a test.
+    pub detail: Detail,
+    /// Free text for the hello.
+    pub label: String,
+    /// How long the agent waits for the recorder at most.
+    pub wait: Duration,
+    /// Does a recorder watch? The agent then waits for it before `main`.
+    pub harness: bool,
+    /// How frames leave the process.
+    pub carrier: Carrier,
+    /// The app; empty: not told.
+    pub package: String,
+    /// The secret that a client of the socket must know.
+    pub token: String,
+    /// The Java part may wake up.
+    pub java: bool,
+    /// Folder of the jars it needs.
+    pub jars: String,
+    /// Where windows of the build's own run end.
+    pub windows: Windows,
+    /// Allocations in Java that are looked at.
+    pub sampling: Sampling,
+    /// Java objects that are followed.
+    pub follow: FollowOptions,
+    /// Percent of the largest heap whose use is an event; `None`: no limit.
+    pub heap_limit: Option<u64>,
+    /// Folder of the heap dump that is written then; empty: none is.
+    pub heap_limit_dump: String,
+    /// Folder of the heap dump that an `OutOfMemoryError` leaves; empty: none is written.
+    pub heap_dump: String,
+    /// File of compiler directives, for when nothing more is to be compiled; empty: none.
+    pub directives: String,
+    /// What is alive where `main` ends is written, too: static destructors come later.
+    pub end_of_main: bool,
+    /// Which windows around tests are told ([`crate::setup`]); empty: none.
+    pub setups: String,
+    /// The list of programs that are started ([`crate::starts`]); empty: there is none.
+    pub starts: String,
+    /// Dex file with memgate's listener for an app that brings none; empty: none.
+    pub dex: String,
+    /// The class beside which it belongs: the tests' runner.
+    pub runner: String,
+    /// The process reads its own figures of the operating system: nobody else may on Android.
+    pub os: bool,
+    /// Any virtual machine is asked as Android's is: for memgate's own tests.
+    pub as_art: bool,
+    /// One capture in this many is compared with the system unwinder; 0: none. A proof tool.
+    pub crosscheck: u64,
+    /// What was not understood. Not printed.
+    pub complaints: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            directory: String::new(),
+            targets: Vec::new(),
+            detail: Detail::default(),
+            label: String::new(),
+            wait: Duration::from_secs(2),
+            harness: false,
+            carrier: Carrier::default(),
+            package: String::new(),
+            token: String::new(),
+            java: false,
+            jars: String::new(),
+            windows: Windows::default(),
+            sampling: Sampling::default(),
+            follow: FollowOptions::default(),
+            heap_limit: None,
+            heap_limit_dump: String::new(),
+            heap_dump: String::new(),
+            directives: String::new(),
+            end_of_main: false,
+            setups: String::new(),
+            starts: String::new(),
+            dex: String::new(),
+            runner: String::new(),
+            os: false,
+            as_art: false,
+            crosscheck: 0,
+            complaints: Vec::new(),
+        }
+    }
+}
+
+impl Options {
+    /// The longest wait that is granted.
+    const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+    /// These options, and what an option string says on top.
+    #[must_use]
+    pub fn parse(mut self, text: &str) -> Self {
+        for pair in text.split(';').filter(|p| !p.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if self.set(key, decode(value)).is_none() {
+                self.complaints.push(format!("option `{key}` was not understood"));
+            }
+        }
+        self
+    }
+
+    /// Takes one option over. `None`: it was not understood, and changed nothing.
+    pub fn set(&mut self, key: &str, value: String) -> Option<()> {
+        match key {
+            "dir" => self.directory = value,
+            "target" => self.targets.push(parse_target(&value)?),
+            "detail" => self.detail = parse_detail(&value)?,
+            "label" => self.label = value,
+            "wait_ms" => {
+                let wait = Duration::from_millis(value.parse::<u32>().ok()?.into());
+                self.wait = wait.min(Self::LONGEST_WAIT);
+            }
+            "harness" => self.harness = value == "1",
+            "carrier" => self.carrier = parse_carrier(&value)?,
+            "package" => self.package = value,
+            "token" => self.token = value,
+            "java" => self.java = value == "1",
+            "jars" => self.jars = value,
+            "windows" => self.windows = parse_windows(value),
+            "sampling" if value == "off" => self.sampling = Sampling::Off,
+            "sampling" => self.sampling = Sampling::Every(value.parse().ok()?),
+            "follow" => self.follow.classes.extend(value.split(',').map(str::to_owned)),
+            "follow_at_least" => self.follow.at_least = value.parse().ok()?,
+            "follow_every" => self.follow.every = value.parse().ok().filter(|every| *every > 0)?,
+            "follow_at_most" => self.follow.at_most = value.parse().ok()?,
+            "heap_limit" => {
+                self.heap_limit = Some(value.parse().ok().filter(|percent| (1..=99).contains(percent))?);
+            }
+            "heap_limit_dump" => self.heap_limit_dump = value,
+            "heap_dump" => self.heap_dump = value,
+            "directives" => self.directives = value,
+            "end_of_main" => self.end_of_main = value == "1",
+            "setup" => self.setups = value,
+            "starts" => self.starts = value,
+            "dex" => self.dex = value,
+            "runner" => self.runner = value,
+            "os" => self.os = value == "1",
+            "machine" if value == "art" => self.as_art = true,
+            "crosscheck" => self.crosscheck = value.parse().ok()?,
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// What is not as the agent has it anyway; always the folder, the detail and the wait.
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { directory, targets, detail, label, wait, harness, carrier, package, token, .. } = self;
+        let Self { java, jars, windows, sampling, follow, heap_limit, heap_limit_dump, heap_dump, .. } = self;
+        let Self { directives, end_of_main, setups, starts, dex, runner, os, as_art, crosscheck, .. } = self;
+        write!(f, "dir={}", Escaped(directory))?;
+        let mut add = |key: &str, value: &str| write!(f, ";{key}={}", Escaped(value));
+        for target in targets {
+            match target {
+                Target::GoogleTest => add("target", "gtest")?,
+                Target::Executable(path) => add("target", &format!("exe:{path}"))?,
+                Target::Glob(glob) => add("target", &format!("glob:{glob}"))?,
+                Target::All => add("target", "all")?,
+            }
+        }
+        let detail = if *detail == Detail::Growth { "growth" } else { "survivors" };
+        let flag = |on: bool| if on { "1" } else { "" };
+        let windows = match windows {
+            Windows::Nowhere => "",
+            Windows::Budget => "budget",
+            Windows::Each => "each",
+            Windows::End => "end",
+            Windows::Listed(path) => path,
+        };
+        let carrier_text = match carrier {
+            Carrier::Spool => String::new(),
+            Carrier::Unix(name) => format!("unix:{name}"),
+            Carrier::App => "app".to_owned(),
+            Carrier::Tcp(port) => format!("tcp:127.0.0.1:{port}"),
+        };
+        let sampling = match sampling {
+            Sampling::Usual => String::new(),
+            Sampling::Off => "off".to_owned(),
+            Sampling::Every(bytes) => bytes.to_string(),
+        };
+        let follows = *follow != FollowOptions::default();
+        let number = |told: bool, number: u64| if told { number.to_string() } else { String::new() };
+        // The key, the value, and whether it is told where it is empty.
+        for (key, value, anyway) in [
+            ("detail", detail, true),
+            ("label", label, false),
+            ("wait_ms", &wait.as_millis().to_string(), true),
+            ("harness", flag(*harness), false),
+            ("carrier", &carrier_text, false),
+            ("package", package, *carrier == Carrier::App),
+            ("token", token, false),
+            ("java", flag(*java), false),
+            ("jars", jars, *java),
+            ("windows", windows, false),
+            ("sampling", &sampling, false),
+            ("follow", &follow.classes.join(","), !follow.classes.is_empty()),
+            ("follow_at_least", &number(follows, follow.at_least), false),
+            ("follow_every", &number(follows, follow.every), false),
+            ("follow_at_most", &number(follows, follow.at_most), false),
+            ("heap_limit", &number(heap_limit.is_some(), heap_limit.unwrap_or(0)), false),
+            ("heap_limit_dump", heap_limit_dump, false),
+            ("heap_dump", heap_dump, false),
+            ("directives", directives, false),
+            ("end_of_main", flag(*end_of_main), false),
+            ("setup", setups, false),
+            ("starts", starts, false),
+            ("dex", dex, false),
+            ("runner", runner, false),
+            ("os", flag(*os), false),
+            ("machine", if *as_art { "art" } else { "" }, false),
+            ("crosscheck", &number(*crosscheck > 0, *crosscheck), false),
+        ] {
+            if anyway || !value.is_empty() {
+                add(key, value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A value with the characters that mean something written as `%XX`.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c {
+            ';' | '%' | '=' | '\0'..='\x1f' | '\x7f' => write!(f, "%{:02X}", u32::from(c)),
+            c => write!(f, "{c}"),
+        })
+    }
+}
+
+fn parse_detail(value: &str) -> Option<Detail> {
+    match value {
+        "survivors" => Some(Detail::Survivors),
+        "growth" => Some(Detail::Growth),
+        _ => None,
+    }
+}
+
+fn parse_target(value: &str) -> Option<Target> {
+    match value.split_once(':') {
+        None if value == "gtest" => Some(Target::GoogleTest),
+        None if value == "all" => Some(Target::All),
+        Some(("exe", path)) => Some(Target::Executable(path.to_owned())),
+        Some(("glob", glob)) => Some(Target::Glob(glob.to_owned())),
+        _ => None,
+    }
+}
+
+fn parse_carrier(value: &str) -> Option<Carrier> {
+    match value.split_once(':') {
+        None if value == "spool" => Some(Carrier::Spool),
+        None if value == "app" => Some(Carrier::App),
+        Some(("unix", path)) if !path.is_empty() => Some(Carrier::Unix(path.to_owned())),
+        // Loopback only, whatever else stands there.
+        Some(("tcp", address)) => Some(Carrier::Tcp(address.strip_prefix("127.0.0.1:")?.parse().ok()?)),
+        _ => None,
+    }
+}
+
+fn parse_windows(value: String) -> Windows {
+    match value.as_str() {
+        "" => Windows::Nowhere,
+        "budget" => Windows::Budget,
+        "each" => Windows::Each,
+        "end" => Windows::End,
+        _ => Windows::Listed(value),
+    }
+}
+
+/// Longest part of a package's name in an address: 107 bytes hold the prefix and a process number,
+/// too.
+const MOST_PACKAGE_BYTES: usize = 80;
+
+/// The abstract name under which the agent of a process of an app listens.
+#[must_use]
+pub fn app_socket(package: &str, pid: u32) -> String {
+    // Names are ASCII; of others what fits.
+    let from = package.len().saturating_sub(MOST_PACKAGE_BYTES);
+    let tail = (from..=package.len()).find_map(|i| package.get(i..)).unwrap_or_default();
+    format!("memgate-{tail}-{pid}")
+}
+
+fn decode(value: &str) -> String {
+    let mut out = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        let hex = |b: &u8| char::from(*b).to_digit(16).and_then(|d| u8::try_from(d).ok());
+        match tail {
+            [high, low, after @ ..] if byte == b'%' => match (hex(high), hex(low)) {
+                (Some(h), Some(l)) => {
+                    out.push(h << 4 | l);
+                    rest = after;
+                    continue;
+                }
+                _ => out.push(byte),
+            },
+            _ => out.push(byte),
+        }
+        rest = tail;
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Does `text` fit a pattern of `*` (any bytes) and `?` (one byte)?
+#[must_use]
+pub fn fits(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t, mut star) = (pattern, text, None);
+    loop {
+        match (p.split_first(), t.split_first()) {
+            (Some((b'*', p_rest)), _) => {
+                star = Some((p_rest, t));
+                p = p_rest;
+            }
+            (Some((&want, p_rest)), Some((&have, t_rest))) if want == b'?' || want == have => {
+                (p, t) = (p_rest, t_rest)
+            }
+            (None, None) => return true,
+            _ => match star {
+                // Let the last star take one byte more.
+                Some((after, [_, more @ ..])) => {
+                    star = Some((after, more));
+                    (p, t) = (after, more);
+                }
+                _ => return false,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(text: &str) -> Options {
+        Options::default().parse(text)
+    }
+
+    #[test]
+    fn every_option_is_understood() {
+        let text = "dir=/a%3Bb;target=gtest;target=exe:/x/y;target=glob:*_tests;target=all;detail=growth;label=confirm 3%25;\
+                    wait_ms=250;harness=1;token=s3cret;carrier=unix:@name";
+        let o = parse(text);
+        assert_eq!(
+            (o.directory.as_str(), o.label.as_str(), o.token.as_str()),
+            ("/a;b", "confirm 3%", "s3cret")
+        );
+        let exe = Target::Executable("/x/y".to_owned());
+        assert_eq!(o.targets, [Target::GoogleTest, exe, Target::Glob("*_tests".to_owned()), Target::All]);
+        assert_eq!((o.detail, o.wait, o.harness), (Detail::Growth, Duration::from_millis(250), true));
+        assert_eq!(o.carrier, Carrier::Unix("@name".to_owned()));
+        assert!(o.complaints.is_empty(), "{:?}", o.complaints);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_told_and_changes_nothing() {
+        for bad in [
+            "nonsense",
+            "wait_ms=-1",
+            "detail=all",
+            "target=",
+            "carrier=tcp:0.0.0.0:80",
+            "carrier=tcp:127.0.0.1:x",
+            "=",
+            "dir",
+        ] {
+            let o = parse(bad);
+            let told = !o.complaints.is_empty();
+            assert_eq!(told, bad != "dir", "{bad}");
+            assert_eq!(
+                (o.carrier, o.detail, o.wait),
+                (Carrier::Spool, Detail::Survivors, Duration::from_secs(2)),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn broken_escapes_stay_as_they_are() {
+        for (text, want) in [
+            ("%", "%"),
+            ("%4", "%4"),
+            ("%zz", "%zz"),
+            ("a%00b", "a\0b"),
+            ("%ff", "\u{fffd}"),
+            ("%C3%A4", "ä"),
+        ] {
+            assert_eq!(parse(&format!("label={text}")).label, want);
+        }
+    }
+
+    #[test]
+    fn patterns_take_any_text_for_a_star() {
+        for (pattern, text, want) in [
+            ("*", "", true),
+            ("*_tests", "/b/engine_tests", true),
+            ("*_tests", "/b/engine_tests.old", false),
+            ("/b/?", "/b/x", true),
+            ("/b/?", "/b/", false),
+            ("*a*b*c", "aabbcab", false),
+            ("*a*b*c", "aabbcabc", true),
+            ("", "x", false),
+        ] {
+            assert_eq!(fits(pattern.as_bytes(), text.as_bytes()), want, "{pattern} {text}");
+        }
+        let stars = "*a".repeat(40);
+        assert!(!fits(stars.as_bytes(), "a".repeat(39).as_bytes()), "and in time");
+    }
+
+    #[test]
+    fn an_app_listens_under_its_own_name() {
+        let o = parse("carrier=app;package=com.example.app;os=1;windows=each");
+        assert_eq!((o.carrier, o.package.as_str(), o.os), (Carrier::App, "com.example.app", true));
+        assert_eq!(app_socket("com.example.app", 4711), "memgate-com.example.app-4711");
+        // A name in the abstract space has 107 bytes at most.
+        let long = app_socket(&"x".repeat(300), u32::MAX);
+        assert_eq!(long, format!("memgate-{}-{}", "x".repeat(80), u32::MAX));
+        assert!(long.len() <= 107);
+        assert_eq!(app_socket(&"ä".repeat(60), 1).len(), "memgate--1".len() + 80);
+        assert!(app_socket(&format!("a{}", "ä".repeat(50)), 1).len() <= 107);
+    }
+
+    #[test]
+    fn the_last_part_that_fits_decides_what_is_followed() {
+        let follow = parse("follow=a.*,!a.b.*;follow=a.b.C").follow;
+        for (class, chosen) in [("a.X", true), ("a.b.X", false), ("a.b.C", true), ("b.X", false)] {
+            assert_eq!(follow.chooses(class), chosen, "{class}");
+        }
+        assert!(!FollowOptions::default().chooses("a.X"));
+    }
+
+    prop_compose! {
+        fn any_options()(
+            texts in proptest::array::uniform13(any::<String>()),
+            (path, glob) in any::<(String, String)>(),
+            flags in any::<[bool; 6]>(),
+            (wait_ms, port, interval) in (0_u32..=60_000, any::<u16>(), any::<u32>()),
+            classes in proptest::collection::vec("[^,]+", 0..3),
+            (at_least, every, at_most, crosscheck) in (any::<u64>(), 1_u64.., any::<u64>(), any::<u64>()),
+            heap_limit in proptest::option::of(1_u64..=99),
+            (carrier, windows, sampling) in (0_usize..4, 0_usize..5, 0_usize..3),
+        ) -> Options {
+            let [directory, label, package, token, jars, heap_limit_dump, heap_dump, directives, setups, starts, dex, runner, name] = texts;
+            let [harness, java, end_of_main, os, as_art, growth] = flags;
+            let targets = [Target::GoogleTest, Target::Executable(path), Target::Glob(glob), Target::All];
+            Options {
+                targets: targets.into_iter().skip(classes.len()).collect(),
+                detail: if growth { Detail::Growth } else { Detail::Survivors },
+                wait: Duration::from_millis(wait_ms.into()),
+                carrier: match carrier {
+                    0 => Carrier::Spool,
+                    1 => Carrier::App,
+                    2 => Carrier::Tcp(port),
+                    _ => Carrier::Unix(format!("@{name}")),
+                },
+                windows: [Windows::Nowhere, Windows::Budget, Windows::Each, Windows::End, Windows::Listed(format!("/{name}"))][windows].clone(),
+                sampling: [Sampling::Usual, Sampling::Off, Sampling::Every(interval)][sampling],
+                follow: FollowOptions { classes, at_least, every, at_most },
+                directory, label, harness, package, token, java, jars, heap_limit, heap_limit_dump, heap_dump,
+                directives, end_of_main, setups, starts, dex, runner, os, as_art, crosscheck,
+                complaints: Vec::new(),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_parses_to_the_same(options in any_options()) {
+            prop_assert_eq!(parse(&options.to_string()), options);
+        }
+
+        #[test]
+        fn any_text_becomes_options_that_are_printed_and_parsed_again(text in "(([a-z_]{2,10}|target|follow|wait_ms)=[^;]{0,9};?){0,9}") {
+            let options = Options { complaints: Vec::new(), ..parse(&text) };
+            prop_assert_eq!(parse(&options.to_string()), options);
+        }
+    }
+}
