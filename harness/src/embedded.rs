@@ -147,12 +147,6 @@ pub fn android_jar() -> Result<&'static [u8], EmbeddedError> {
     if ANDROID_JAR_BYTES.is_empty() { Err(EmbeddedError::NoJava) } else { Ok(ANDROID_JAR_BYTES) }
 }
 
-/// Hash of the embedded agent: two programs with the same one measure alike.
-#[must_use]
-pub fn agent_hash() -> String {
-    hash(&[(LIBRARY, AGENT)])
-}
-
 fn own_cache_folders() -> Vec<PathBuf> {
     cache_folders(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"), rustix::process::geteuid().is_root())
 }

@@ -4,22 +4,21 @@
 //! `analysis` does not know the configuration; [`policy`] is the one place where one becomes the
 //! other.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod policy;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::civil::Date;
-use memgate_analysis::{
-    Bound, FollowPolicy, FramePattern, GatePolicy, Limit, NamePattern, Rule, TestPattern, TextPattern,
-    Waiver, WaiverMatch,
-};
+use memgate_analysis::GatePolicy;
 use memgate_config::{
-    Baseline, Config, Devices, Instrumented, MeasureJava, Runner, Screen, Suite, Threshold, Until,
-    WaiverTarget, WindowBaseline,
+    Baseline, Config, Devices, Instrumented, MeasureJava, Runner, Screen, Suite, WindowBaseline,
 };
-use memgate_model::{Level, Per};
 
+pub(crate) use self::policy::follow;
+pub use self::policy::policy;
 use crate::cli::RunRequest;
 use crate::exit::ExpectedError;
 
@@ -180,42 +179,6 @@ pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<
     })
 }
 
-/// How followed objects are added up.
-pub(crate) fn follow(java: &MeasureJava) -> FollowPolicy {
-    let default = FollowPolicy::default();
-    FollowPolicy {
-        sites: java.follow_sites as usize,
-        ignore: java.blame_ignore.clone().unwrap_or(default.ignore),
-        target: java.blame_target.clone(),
-    }
-}
-
-/// How a run is judged.
-#[must_use]
-pub fn policy(settings: &Settings, ignore_test_failures: bool, today: Date) -> GatePolicy {
-    let config = &settings.config;
-    let default = GatePolicy::default();
-    GatePolicy {
-        follow: follow(&config.measure.java),
-        warm_up: config.measure.warm_up,
-        iterations: config.measure.iterations,
-        max_iterations: default.max_iterations.max(config.measure.iterations),
-        rarest_leak: config.measure.rarest_leak,
-        iteration_cap: default
-            .iteration_cap
-            .max(config.measure.iterations.saturating_add(config.measure.warm_up)),
-        confidence: config.measure.confidence,
-        unconfirmed: config.measure.unconfirmed,
-        ignore_test_failures,
-        rules: rules(settings),
-        // Every limit, the built-in ones too, is a rule: see `rules`.
-        defaults: Vec::new(),
-        waivers: config.waivers.iter().map(waiver).collect(),
-        today: today.to_string(),
-        ..default
-    }
-}
-
 /// Accepted windows, where they are compared with.
 fn windows(settings: &Settings) -> BTreeMap<String, Vec<WindowBaseline>> {
     let baseline = settings.baseline.iter().filter(|_| settings.config.measure.screen == Screen::Baseline);
@@ -367,108 +330,12 @@ fn reports(settings: &Settings) -> memgate_config::Reports {
     reports
 }
 
-fn rules(settings: &Settings) -> Vec<Rule> {
-    let rule = |entry: memgate_config::Rule<'_>| {
-        let tests = entry.tests.cloned();
-        let matches = NamePattern::new(move |name| {
-            let (suite, test) = name.split_once("::").unwrap_or(("", name));
-            tests.as_ref().is_none_or(|glob| glob.matches(suite, test))
-        });
-        let baseline = settings.baseline.as_ref();
-        let (of_tests, limits) =
-            entry.threshold.map(|threshold| limits_of(threshold, &matches, baseline)).unwrap_or_default();
-        Rule { metric: entry.metric, matches, of_tests, limits }
-    };
-    settings.config.thresholds.rules().map(rule).collect()
-}
-
-/// The limits of one threshold: for each test of the baseline where they are relative, and for every
-/// other one.
-fn limits_of(
-    threshold: &Threshold,
-    tests: &NamePattern,
-    baseline: Option<&Baseline>,
-) -> (HashMap<String, Vec<Limit>>, Vec<Limit>) {
-    let limits = |figure: Option<f64>| {
-        [(threshold.fail, Level::Fail), (threshold.warn, Level::Warn)]
-            .into_iter()
-            .filter_map(|(limit, level)| {
-                let bound = match limit?.resolve(figure) {
-                    Some(limit) => Bound::Absolute(limit),
-                    // Without a baseline that was said before the run.
-                    None if baseline.is_none() => return None,
-                    None => Bound::NoFigure,
-                };
-                Some((bound, level))
-            })
-            .map(|(bound, level)| Limit {
-                metric: threshold.metric,
-                per: threshold.per,
-                bound,
-                level,
-                source: (&threshold.place).into(),
-            })
-            .collect::<Vec<_>>()
-    };
-    let relative = [threshold.fail, threshold.warn].into_iter().flatten().any(|l| l.resolve(None).is_none());
-    let accepted =
-        baseline.filter(|_| relative).map(|baseline| accepted(baseline, threshold)).unwrap_or_default();
-    let of_tests = accepted.into_iter().filter(|(name, _)| tests.is_match(name));
-    (of_tests.map(|(name, figure)| (name, limits(Some(figure)))).collect(), limits(None))
-}
-
-/// The accepted figures a threshold compares with, by the name its tests are asked for.
-fn accepted(baseline: &Baseline, threshold: &Threshold) -> Vec<(String, f64)> {
-    let Threshold { metric, per, .. } = *threshold;
-    let mut figures = Vec::new();
-    for (suite, accepted) in &baseline.suites {
-        if per == Per::Suite {
-            figures.extend(baseline.suite_figure(suite, metric).map(|figure| (format!("{suite}::"), figure)));
-        } else {
-            figures.extend(accepted.tests.keys().filter_map(|test| {
-                let figure = baseline.test_figure(suite, test, metric, per)?;
-                Some((format!("{suite}::{test}"), figure))
-            }));
-        }
-    }
-    figures
-}
-
-fn waiver(waiver: &memgate_config::Waiver) -> Waiver {
-    Waiver {
-        matches: match &waiver.target {
-            WaiverTarget::Leak(id) => WaiverMatch::Leak(id.clone()),
-            WaiverTarget::Frame(glob) => {
-                let compiled = glob.clone();
-                WaiverMatch::Frame(FramePattern::new(glob.text(), move |frame| {
-                    let (module, function) = frame.split_once('!').unwrap_or(("", frame));
-                    compiled.matches(module, (!function.is_empty()).then_some(function))
-                }))
-            }
-            WaiverTarget::Class(glob) => WaiverMatch::Class(text_pattern(glob)),
-            WaiverTarget::Holder(glob) => WaiverMatch::Holder(text_pattern(glob)),
-        },
-        test: waiver.test.clone().map(|glob| {
-            TestPattern::new(glob.text().to_owned(), move |suite, test| glob.matches(suite, test))
-        }),
-        reason: waiver.reason.clone(),
-        owner: waiver.owner.clone(),
-        until: match waiver.until {
-            Until::Date(last) => Some(last.to_string()),
-            Until::Never => None,
-        },
-    }
-}
-
-fn text_pattern(glob: &memgate_config::Glob) -> TextPattern {
-    let compiled = glob.clone();
-    TextPattern::new(glob.text(), move |text| compiled.matches(text))
-}
-
 #[cfg(test)]
 mod tests {
+    use memgate_analysis::Bound;
     use memgate_config::TargetGlob;
     use memgate_model::Metric;
+    use memgate_model::Per;
 
     use super::*;
 

@@ -1,17 +1,19 @@
-//! What `/proc` says of a tested process: memory, threads, descriptors, environment.
+//! What `/proc` says of a tested process: memory, threads, descriptors, environment. The texts are
+//! parsed by [`memgate_formats::proc_text`].
 //!
 //! Read at every boundary while the guest waits, so the ordinary sample costs one small file for
 //! memory, one for time, two calls per thread and one per descriptor. Everything here is bounded
 //! and nothing fails: a process that is gone, or that may not be looked at, gives `None` or an
 //! empty list.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use memgate_formats::proc_text::{self, cpu_ns, read_smaps_rollup, resident_bytes, waited_ns};
 use memgate_wire::{FdEntry, OsSample, ThreadEntry};
 
 /// More threads or descriptors than this are not listed.
@@ -32,19 +34,18 @@ pub struct Depth {
 /// A sample of the process as it stands; `None` where it cannot be seen.
 #[must_use]
 pub fn os_sample(pid: u32, depth: Depth) -> Option<OsSample> {
-    let rss_bytes = resident_bytes(&read(pid, "statm")?)?;
-    let (pss_bytes, private_dirty_bytes) = if depth.proportional {
-        proportional(&read(pid, "smaps_rollup").unwrap_or_default())
-    } else {
-        (None, None)
-    };
+    let rss_bytes = resident_bytes(&read(pid, "statm")?, rustix::param::page_size() as u64)?;
+    let rollup = if depth.proportional { read(pid, "smaps_rollup") } else { None };
+    let rollup = rollup.and_then(|text| read_smaps_rollup(&text).ok());
+    let bytes = |kilobytes: u64| kilobytes.saturating_mul(1024);
+    let ticks = rustix::param::clock_ticks_per_second();
     Some(OsSample {
         pid,
         boundary: 0,
         rss_bytes,
-        pss_bytes,
-        private_dirty_bytes,
-        cpu_ns: read(pid, "stat").and_then(|stat| cpu_ns(&stat)).unwrap_or(0),
+        pss_bytes: rollup.map(|rollup| bytes(rollup.pss)),
+        private_dirty_bytes: rollup.map(|rollup| bytes(rollup.private_dirty)),
+        cpu_ns: read(pid, "stat").and_then(|stat| cpu_ns(&stat, ticks)).unwrap_or(0),
         threads: threads(pid, depth.waits),
         fds: descriptors(pid),
         counters: None,
@@ -74,15 +75,14 @@ pub fn starved(pid: u32) -> Duration {
     Duration::from_nanos(numbers(&folder(pid).join("task")).filter_map(waited).fold(0, u64::saturating_add))
 }
 
-/// The second field: nanoseconds ready to run, but waiting.
-fn waited_ns(schedstat: &[u8]) -> Option<u64> {
-    std::str::from_utf8(schedstat).ok()?.split_whitespace().nth(1)?.parse().ok()
-}
-
 /// The environment the process was started with. It is for memory only: it may hold secrets.
 #[must_use]
 pub fn environ(pid: u32) -> Option<Vec<(OsString, OsString)>> {
-    Some(environ_entries(&read(pid, "environ")?))
+    let owned = |text: &[u8]| OsString::from_vec(text.to_vec());
+    let variables = read(pid, "environ")?;
+    Some(
+        proc_text::environ(&variables).into_iter().map(|(name, value)| (owned(name), owned(value))).collect(),
+    )
 }
 
 /// The command line of a process: its words, a zero byte behind each.
@@ -194,48 +194,6 @@ fn line(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.trim_ascii_end()).into_owned()
 }
 
-/// `statm`: sizes in pages, the second is what is resident.
-fn resident_bytes(statm: &[u8]) -> Option<u64> {
-    let pages: u64 = std::str::from_utf8(statm).ok()?.split(' ').nth(1)?.parse().ok()?;
-    pages.checked_mul(rustix::param::page_size() as u64)
-}
-
-/// `stat`: the fields behind the name, which may itself hold spaces and brackets, begin with the
-/// third; the fourteenth and fifteenth are user and system time in ticks.
-fn cpu_ns(stat: &[u8]) -> Option<u64> {
-    let behind_name = stat.rsplitn(2, |b| *b == b')').next()?;
-    let mut fields = std::str::from_utf8(behind_name).ok()?.split_ascii_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    let ns_per_tick = 1_000_000_000_u64.checked_div(rustix::param::clock_ticks_per_second())?;
-    user.checked_add(system)?.checked_mul(ns_per_tick)
-}
-
-/// `smaps_rollup`: `Pss:` and `Private_Dirty:` in KiB.
-fn proportional(rollup: &[u8]) -> (Option<u64>, Option<u64>) {
-    let text = String::from_utf8_lossy(rollup);
-    let bytes = |key: &str| {
-        let value = text.lines().find_map(|line| line.strip_prefix(key))?;
-        value.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-    };
-    (bytes("Pss:"), bytes("Private_Dirty:"))
-}
-
-/// Entries end with NUL; what has no `=` is not a variable.
-fn environ_entries(bytes: &[u8]) -> Vec<(OsString, OsString)> {
-    bytes
-        .split(|b| *b == 0)
-        .filter_map(|entry| {
-            // A name may begin with `=` (a shell on another system left it there), but is never
-            // empty.
-            let at = entry.iter().skip(1).position(|b| *b == b'=')?.checked_add(1)?;
-            let (name, value) = entry.split_at_checked(at)?;
-            let value = OsStr::from_bytes(value.get(1..)?);
-            Some((OsString::from_vec(name.to_vec()), value.to_os_string()))
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
@@ -243,13 +201,6 @@ mod tests {
     use super::*;
 
     const ALL: Depth = Depth { proportional: true, waits: true };
-
-    #[test]
-    fn time_without_a_processor_is_the_second_figure() {
-        assert_eq!(waited_ns(b"12678369 153026 4\n"), Some(153_026));
-        assert_eq!([waited_ns(b""), waited_ns(b"1"), waited_ns(b"1 x 2")], [None; 3]);
-        assert_eq!(starved(0), Duration::ZERO);
-    }
 
     #[test]
     fn a_sample_of_this_process_shows_its_memory_threads_and_descriptors() {
@@ -301,20 +252,5 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(environ, [("A".into(), "1=2".into()), ("EMPTY".into(), "".into())]);
         assert_eq!(stands.len(), 1);
-    }
-
-    #[test]
-    fn a_name_with_brackets_and_spaces_does_not_hide_the_time() {
-        let ticks = rustix::param::clock_ticks_per_second();
-        let stat = b"7 (a) b (c)) S 1 7 7 0 -1 4194304 100 0 0 0 3 4 0 0 20 0 1 0 9 1 1";
-        assert_eq!(cpu_ns(stat), Some(7 * (1_000_000_000 / ticks)));
-        assert_eq!(cpu_ns(b"7 (a) S 1"), None);
-    }
-
-    #[test]
-    fn rollup_figures_are_read_by_name() {
-        let text = b"5584-7ffd ---p 00000000 00:00 0   [rollup]\nRss: 9 kB\nPss:   1500 kB\nPss_Dirty: 7 kB\nPrivate_Dirty:  12 kB\n";
-        assert_eq!(proportional(text), (Some(1_536_000), Some(12_288)));
-        assert_eq!(proportional(b"Pss: many kB\n"), (None, None));
     }
 }

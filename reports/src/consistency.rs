@@ -17,22 +17,11 @@ use crate::{Changes, ReportKind, render, sample};
 
 /// Every report of one run, by name, as text.
 fn texts(report: &RunReport) -> Vec<(&'static str, String)> {
-    use crate::junit::{Flavour, JunitOptions};
-    let junit = |flavour| ReportKind::Junit(JunitOptions { flavour, charts: Some("charts".into()) });
-    let kinds = [
-        ("human", ReportKind::Human(crate::HumanOptions::default())),
-        ("human, verbose", ReportKind::Human(crate::HumanOptions { verbose: true, ..Default::default() })),
-        ("junit strict", junit(Flavour::Strict)),
-        ("junit extended", junit(Flavour::Extended)),
-        ("html", ReportKind::Html),
-        ("markdown", ReportKind::Markdown(crate::STEP_SUMMARY_BYTES)),
-        ("annotations", ReportKind::Annotations(crate::Checkout::default())),
-        ("codequality", ReportKind::CodeQuality(crate::Checkout::default())),
-        ("metrics", ReportKind::Metrics),
-        ("sarif", ReportKind::Sarif(crate::Checkout::default())),
-        ("folded", ReportKind::Folded),
-        ("speedscope", ReportKind::Speedscope),
-    ];
+    let verbose = crate::HumanOptions { verbose: true, ..Default::default() };
+    let mut kinds = ReportKind::every(&crate::Checkout::default(), "charts");
+    // The others are held against it.
+    kinds.retain(|(_, kind)| *kind != ReportKind::Json);
+    kinds.push(("report.txt, verbose", ReportKind::Human(verbose)));
     let rendered = |kind: &ReportKind| String::from_utf8(render(report, kind).unwrap()).unwrap();
     let mut texts: Vec<(&str, String)> =
         kinds.iter().map(|(name, kind)| (*name, plain(&rendered(kind)))).collect();
@@ -156,10 +145,13 @@ fn figures_for_machines_are_the_json_s_to_the_last_digit() {
         let text = |wanted: &str| &texts.iter().find(|(format, _)| *format == wanted).unwrap().1;
         for (metric, value) in report.suites.iter().flat_map(|s| &s.tests).flat_map(|t| &t.metrics) {
             let full = value.value.to_string();
-            assert!(text("html").contains(&format!("<data value=\"{full}\">")), "{name}: {metric} {full}");
-            assert!(text("junit extended").contains(&format!("value=\"{full}\"")), "{name}: {metric} {full}");
+            assert!(
+                text("report.html").contains(&format!("<data value=\"{full}\">")),
+                "{name}: {metric} {full}"
+            );
+            assert!(text("junit.xml").contains(&format!("value=\"{full}\"")), "{name}: {metric} {full}");
             if value.threshold.is_some() {
-                assert!(text("metrics").contains(&format!("}} {full}\n")), "{name}: {metric} {full}");
+                assert!(text("metrics.txt").contains(&format!("}} {full}\n")), "{name}: {metric} {full}");
             }
         }
     }
@@ -174,11 +166,11 @@ fn every_report_says_how_much_was_allowed_and_where_that_is_written() {
         report.suites.iter().flat_map(|s| &s.tests).filter(|t| t.verdict == Verdict::Fail).collect();
     assert!(!failing.is_empty());
     for (format, text) in texts(&report) {
-        if ["metrics", "folded", "speedscope", "subject"].contains(&format) {
+        if ["metrics.txt", "leaks.folded", "leaks.speedscope.json", "subject"].contains(&format) {
             continue;
         }
         // What is short says the worst alone.
-        let most = if ["html", "human", "junit extended"].contains(&format) { usize::MAX } else { 1 };
+        let most = if ["report.html", "report.txt", "junit.xml"].contains(&format) { usize::MAX } else { 1 };
         let above = |value: &MetricValue| value.threshold.as_ref().is_some_and(|t| value.low > t.limit);
         // Places that read `:` as something else write it as an entity, or escaped.
         let text = text.replace("&#58;", ":").replace("%3A", ":");
@@ -187,7 +179,7 @@ fn every_report_says_how_much_was_allowed_and_where_that_is_written() {
                 let Threshold { limit, source, .. } = value.threshold.as_ref().unwrap();
                 // What stands nowhere is told by the page.
                 let source = match source {
-                    ThresholdSource::Default if format != "html" => String::new(),
+                    ThresholdSource::Default if format != "report.html" => String::new(),
                     _ => source.to_string(),
                 };
                 for part in [&format_value(*metric, value.value), &format_value(*metric, *limit), &source] {

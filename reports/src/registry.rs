@@ -8,8 +8,8 @@ use crate::gitlab::code_quality;
 use crate::html::html;
 use crate::human::{HumanOptions, human};
 use crate::json::json;
-use crate::junit::{JunitOptions, junit};
-use crate::markdown::markdown;
+use crate::junit::{Flavour, JunitOptions, junit};
+use crate::markdown::{COMMENT_BYTES, STEP_SUMMARY_BYTES, markdown};
 use crate::metrics::metrics;
 use crate::places::Checkout;
 use crate::sarif::sarif;
@@ -62,6 +62,30 @@ impl ReportKind {
     }
 }
 
+impl ReportKind {
+    /// Every kind there is, with the name of the file it is written to. `places` and `charts` are
+    /// where the checked-out project and the charts lie.
+    #[must_use]
+    pub fn every(places: &Checkout, charts: &str) -> Vec<(&'static str, Self)> {
+        let junit = |flavour| Self::Junit(JunitOptions { flavour, charts: Some(charts.to_owned()) });
+        vec![
+            ("report.json", Self::Json),
+            ("report.html", Self::Html),
+            ("report.txt", Self::Human(HumanOptions::default())),
+            ("junit.xml", junit(Flavour::Extended)),
+            ("junit-strict.xml", junit(Flavour::Strict)),
+            ("summary.md", Self::Markdown(STEP_SUMMARY_BYTES)),
+            ("comment.md", Self::Markdown(COMMENT_BYTES)),
+            ("annotations.txt", Self::Annotations(places.clone())),
+            ("memgate.sarif", Self::Sarif(places.clone())),
+            ("codequality.json", Self::CodeQuality(places.clone())),
+            ("metrics.txt", Self::Metrics),
+            ("leaks.folded", Self::Folded),
+            ("leaks.speedscope.json", Self::Speedscope),
+        ]
+    }
+}
+
 /// Renders one report. The others go on when it fails.
 ///
 /// # Errors
@@ -86,26 +110,12 @@ pub fn render(report: &RunReport, kind: &ReportKind) -> Result<Vec<u8>, RenderEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::junit::Flavour;
     use crate::sample;
 
     #[test]
     fn every_reporter_renders_every_sample() {
         for (name, report) in sample::all() {
-            for kind in [
-                ReportKind::Human(HumanOptions::default()),
-                ReportKind::Json,
-                ReportKind::Junit(JunitOptions { flavour: Flavour::Strict, charts: None }),
-                ReportKind::Junit(JunitOptions { flavour: Flavour::Extended, charts: Some("charts".into()) }),
-                ReportKind::Html,
-                ReportKind::Markdown(crate::STEP_SUMMARY_BYTES),
-                ReportKind::Annotations(Checkout::default()),
-                ReportKind::CodeQuality(Checkout::default()),
-                ReportKind::Metrics,
-                ReportKind::Sarif(Checkout::default()),
-                ReportKind::Folded,
-                ReportKind::Speedscope,
-            ] {
+            for (_, kind) in ReportKind::every(&Checkout::default(), "charts") {
                 let bytes = render(&report, &kind).unwrap();
                 // Where no stack leaks there is no folded one.
                 let empty = bytes.is_empty() && kind == ReportKind::Folded;

@@ -62,17 +62,18 @@ pub fn screen(records: &[&ProcessRecord], suite: &str, policy: &GatePolicy) -> V
 pub fn causes_first(suspects: Vec<Suspect>, records: &[&ProcessRecord]) -> Vec<Suspect> {
     let mut known = BTreeSet::new();
     let (first, others): (Vec<_>, Vec<_>) = suspects.into_iter().partition(|suspect| {
-        let places = records.get(suspect.record).map_or_else(BTreeSet::new, |r| places(r, &suspect.test));
+        let locations =
+            records.get(suspect.record).map_or_else(BTreeSet::new, |r| locations(r, &suspect.test));
         // Of a descriptor or a thread nothing is known.
-        let is_new = places.is_empty() || !places.is_subset(&known);
-        known.extend(places);
+        let is_new = locations.is_empty() || !locations.is_subset(&known);
+        known.extend(locations);
         is_new
     });
     [first, others].concat()
 }
 
 /// File and address in it, for every stack of what a test left: the innermost of its program's own.
-fn places<'a>(record: &'a ProcessRecord, test: &str) -> BTreeSet<(&'a str, u64)> {
+fn locations<'a>(record: &'a ProcessRecord, test: &str) -> BTreeSet<(&'a str, u64)> {
     let executable = record.hello.as_ref().map_or("", |hello| hello.executable.as_str());
     let survivors = record.windows.iter().filter(|w| w.is(test)).flat_map(|w| &w.survivors);
     survivors

@@ -3,7 +3,7 @@
 //! | module | reads | written by |
 //! |---|---|---|
 //! | [`class_histogram`] | class histograms, thread dumps, text | HotSpot |
-//! | [`instrumentation`] | test runs on a device, text and protobuf | `am instrument` |
+//! | [`instrumentation`] | test runs on a device | `am instrument` |
 //! | [`jar`] | the class path of a manifest, zip | Java, Surefire |
 //! | [`malloc_debug`] | leak-info buffers, native heap dumps | Android's C library |
 //! | [`mapping`] | renamed Java classes, fields, methods, inlined frames | R8, ProGuard |

@@ -1,4 +1,5 @@
-//! Texts of `/proc`, as `adb shell cat` or `run-as … cat` delivers them: whole, or cut off.
+//! Texts of `/proc`, of this machine or as `adb shell cat` and `run-as … cat` deliver them: whole, or
+//! cut off.
 //!
 //! Data flow: text → values by key. Keys differ from kernel to kernel, so what is needed is looked
 //! up by name, and a file without it is an error.
@@ -151,61 +152,48 @@ pub fn read_smaps_rollup(bytes: &[u8]) -> Result<Rollup, ProcError> {
     })
 }
 
-/// A line of `/proc/net/unix`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnixSocket {
-    /// Number of its file.
-    pub inode: u64,
-    /// Does it accept connections?
-    pub listens: bool,
-    /// Path, or the abstract name with a leading `@`; empty: none.
-    pub name: String,
+/// Bytes that are resident, of `/proc/PID/statm`: sizes in pages, the second is what is resident.
+#[must_use]
+pub fn resident_bytes(statm: &[u8], page_bytes: u64) -> Option<u64> {
+    let pages: u64 = std::str::from_utf8(statm).ok()?.split(' ').nth(1)?.parse().ok()?;
+    pages.checked_mul(page_bytes)
 }
 
-impl UnixSocket {
-    /// Its name in the abstract namespace.
-    #[must_use]
-    pub fn abstract_name(&self) -> Option<&str> {
-        self.name.strip_prefix('@')
-    }
+/// Time on a processor, of `/proc/PID/stat`: the fields behind the name, which may itself hold
+/// spaces and brackets, begin with the third; the fourteenth and fifteenth are user and system time
+/// in ticks.
+#[must_use]
+pub fn cpu_ns(stat: &[u8], ticks_per_second: u64) -> Option<u64> {
+    let behind_name = stat.rsplitn(2, |b| *b == b')').next()?;
+    let mut fields = std::str::from_utf8(behind_name).ok()?.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    let ns_per_tick = 1_000_000_000_u64.checked_div(ticks_per_second)?;
+    user.checked_add(system)?.checked_mul(ns_per_tick)
 }
 
-/// Reads `/proc/net/unix`. A socket that two lines show twice is there twice: one for each accepted
-/// connection.
-///
-/// # Errors
-/// [`ProcError`].
-pub fn read_unix_sockets(bytes: &[u8]) -> Result<Vec<UnixSocket>, ProcError> {
-    let mut lines = Lines::of(bytes);
-    if !lines.next().is_some_and(|(_, header)| text(header).trim_start().starts_with("Num ")) {
-        return Err(ProcError::Missing("Num"));
-    }
-    is_whole(bytes)?;
-    let mut sockets = Vec::new();
-    for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
-        let line = text(line);
-        sockets.push(socket(&line).ok_or_else(|| wrong(number, "no socket", &line))?);
-    }
-    Ok(sockets)
+/// Nanoseconds ready to run, but waiting for a processor: the second field of
+/// `/proc/PID/task/TID/schedstat`.
+#[must_use]
+pub fn waited_ns(schedstat: &[u8]) -> Option<u64> {
+    std::str::from_utf8(schedstat).ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// `0000000000000000: 00000002 00000000 00010000 0001 01 12345 @name with blanks`
-fn socket(line: &str) -> Option<UnixSocket> {
-    let (address, mut rest) = line.split_once(':')?;
-    u64::from_str_radix(address.trim(), 16).ok()?;
-    let mut word = || {
-        let (word, behind) = rest.trim_start().split_once(' ').unwrap_or((rest.trim_start(), ""));
-        rest = behind;
-        (!word.is_empty()).then_some(word)
+/// `/proc/PID/environ`: entries end with NUL; what has no `=` is not a variable.
+#[must_use]
+pub fn environ(bytes: &[u8]) -> Vec<(&[u8], &[u8])> {
+    let variable = |entry: &'_ [u8]| -> Option<usize> {
+        // A name may begin with `=` (a shell on another system left it there), but is never empty.
+        entry.iter().skip(1).position(|b| *b == b'=')?.checked_add(1)
     };
-    let (_references, _protocol, flags) = (word()?, word()?, word()?);
-    let (_kind, _state, inode) = (word()?, word()?, word()?);
-    let flags = u64::from_str_radix(flags, 16).ok()?;
-    Some(UnixSocket { inode: inode.parse().ok()?, listens: flags & ACCEPTS != 0, name: rest.to_owned() })
+    let entries = bytes.split(|b| *b == 0);
+    entries
+        .filter_map(|entry| {
+            let (name, value) = entry.split_at_checked(variable(entry)?)?;
+            Some((name, value.get(1..)?))
+        })
+        .collect()
 }
-
-/// `__SO_ACCEPTCON` of the kernel.
-const ACCEPTS: u64 = 1 << 16;
 
 /// The kernel ends every line: half a number is another number.
 fn is_whole(bytes: &[u8]) -> Result<(), ProcError> {
@@ -226,7 +214,6 @@ mod tests {
         assert!(own.threads >= 1 && own.rss.unwrap() > 0 && own.fd_slots > 0 && own.state.is_some());
         let rollup = read_smaps_rollup(&std::fs::read("/proc/self/smaps_rollup").unwrap()).unwrap();
         assert!(rollup.rss >= rollup.pss && rollup.pss > 0 && rollup.unique() > 0);
-        assert!(read_unix_sockets(&std::fs::read("/proc/net/unix").unwrap()).is_ok());
     }
 
     const STATUS: &str = "Name:\tcom.example: x\nState:\tS (sleeping)\nFDSize:\t128\nVmRSS:\t   40960 kB\nThreads:\t17\nSigCgt:\t0000600380004a02\n";
@@ -281,29 +268,15 @@ mod tests {
     }
 
     #[test]
-    fn abstract_names_keep_their_blanks() {
-        let text = "Num       RefCount Protocol Flags    Type St Inode Path\n\
-            0000000000000000: 00000002 00000000 00010000 0001 01 12345 @memgate-com.example-77\n\
-            0000000000000000: 00000003 00000000 00000000 0001 03    99\n\
-            ffff8880: 00000002 00000000 00010000 0001 01 7 /run/a b\n";
-        let sockets = read_unix_sockets(text.as_bytes()).unwrap();
-        let told: Vec<_> =
-            sockets.iter().map(|s| (s.inode, s.listens, s.name.as_str(), s.abstract_name())).collect();
-        assert_eq!(
-            told,
-            [
-                (12345, true, "@memgate-com.example-77", Some("memgate-com.example-77")),
-                (99, false, "", None),
-                (7, true, "/run/a b", None)
-            ]
-        );
-        for (text, want) in [
-            ("", "`Num` is missing"),
-            ("Permission denied\n", "`Num` is missing"),
-            ("Num Path\n0000: 1 2\n", "line 2: no socket"),
-            ("Num Path\n0: 2 0 0 1 1 12", "has no end"),
-        ] {
-            assert!(read_unix_sockets(text.as_bytes()).unwrap_err().to_string().contains(want), "{text}");
-        }
+    fn time_without_a_processor_is_the_second_figure() {
+        assert_eq!(waited_ns(b"12678369 153026 4\n"), Some(153_026));
+        assert_eq!([waited_ns(b""), waited_ns(b"1"), waited_ns(b"1 x 2")], [None; 3]);
+    }
+
+    #[test]
+    fn a_name_with_brackets_and_spaces_does_not_hide_the_time() {
+        let stat = b"7 (a) b (c)) S 1 7 7 0 -1 4194304 100 0 0 0 3 4 0 0 20 0 1 0 9 1 1";
+        assert_eq!(cpu_ns(stat, 100), Some(70_000_000));
+        assert_eq!(cpu_ns(b"7 (a) S 1", 100), None);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::graph::{Graph, Kind};
 use crate::index::Index;
-use crate::read::{DumpFile, Odd, Progress, ReadError, Told, Visit, value_bytes};
+use crate::read::{DumpFile, Progress, ReadError, Told, Visit, value_bytes};
 
 /// Of one text or array; what is longer is shown cut.
 const LONGEST: usize = 1 << 16;
@@ -173,10 +173,6 @@ impl Pass<'_> {
 impl Visit for Pass<'_> {
     type Error = ReadError;
     const FIELDS: bool = true;
-
-    fn odd(&mut self, _odd: Odd, _at: u64) -> Result<(), ReadError> {
-        Ok(())
-    }
 
     fn not_a_dump(&self) -> ReadError {
         ReadError::Changed

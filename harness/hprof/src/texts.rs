@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::analysis::Heap;
 use crate::contents::{Contents, Wanted};
 use crate::ids::NONE;
-use crate::read::{Odd, Progress, ReadError, Told, Visit, value_bytes};
+use crate::read::{Progress, ReadError, Told, Visit, value_bytes};
 use crate::search::Bits;
 use crate::text::printable;
 
@@ -124,10 +124,6 @@ struct Pass<'a> {
 impl Visit for Pass<'_> {
     type Error = ReadError;
     const FIELDS: bool = true;
-
-    fn odd(&mut self, _odd: Odd, _at: u64) -> Result<(), ReadError> {
-        Ok(())
-    }
 
     fn not_a_dump(&self) -> ReadError {
         ReadError::Changed

@@ -64,22 +64,7 @@ pub fn rendered(
 /// The first that failed; the others are written all the same.
 pub fn write_everything(report: &RunReport, folder: &Path) -> Result<(), ExpectedError> {
     let (places, charts) = (checkout(report), folder.join("charts"));
-    let junit = |flavour| ReportKind::Junit(JunitOptions { flavour, charts: Some(from_the_job(&charts)) });
-    let kinds = [
-        ("report.json", ReportKind::Json),
-        ("report.html", ReportKind::Html),
-        ("report.txt", ReportKind::Human(HumanOptions::default())),
-        ("junit.xml", junit(Flavour::Extended)),
-        ("junit-strict.xml", junit(Flavour::Strict)),
-        ("summary.md", ReportKind::Markdown(STEP_SUMMARY_BYTES)),
-        ("comment.md", ReportKind::Markdown(COMMENT_BYTES)),
-        ("annotations.txt", ReportKind::Annotations(places.clone())),
-        ("memgate.sarif", ReportKind::Sarif(places.clone())),
-        ("codequality.json", ReportKind::CodeQuality(places)),
-        ("metrics.txt", ReportKind::Metrics),
-        ("leaks.folded", ReportKind::Folded),
-        ("leaks.speedscope.json", ReportKind::Speedscope),
-    ];
+    let kinds = ReportKind::every(&places, &from_the_job(&charts));
     let mut written: Vec<_> =
         kinds.iter().map(|(name, kind)| write(report, &folder.join(name), kind)).collect();
     let (changes, around) = (Changes::since(None, report), Surroundings::default());

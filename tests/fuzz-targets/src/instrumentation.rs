@@ -1,9 +1,7 @@
 //! What `am instrument` prints: the same tests and the same end, whatever pieces it arrives in; and
 //! an end only where the protocol has one.
 
-use memgate_formats::instrumentation::{
-    Ending, InstrumentationRun, ProtoStream, RawStream, Status, TestResult,
-};
+use memgate_formats::instrumentation::{Ending, InstrumentationRun, RawStream, Status, TestResult};
 
 type Told = (Ending, Vec<TestResult>);
 
@@ -12,15 +10,6 @@ fn text(stream: &[u8], piece: usize) -> Told {
     stream.chunks(piece).for_each(|piece| reader.push(piece, |item| run.apply(item)));
     reader.finish(|item| run.apply(item));
     (run.end(), run.tests().to_vec())
-}
-
-fn proto(stream: &[u8], piece: usize) -> Option<Told> {
-    let (mut run, mut reader) = (InstrumentationRun::new(), ProtoStream::new());
-    for piece in stream.chunks(piece) {
-        reader.push(piece, |item| run.apply(item)).ok()?;
-    }
-    reader.finish().ok()?;
-    Some((run.end(), run.tests().to_vec()))
 }
 
 fn check((ending, tests): &Told) {
@@ -45,7 +34,4 @@ pub fn run(data: &[u8]) {
         assert!(stream.windows(end.len()).any(|at| at == end));
     }
     assert_eq!(text(stream, piece), whole);
-    let whole = proto(stream, stream.len().max(1));
-    whole.iter().for_each(check);
-    assert_eq!(proto(stream, piece), whole);
 }

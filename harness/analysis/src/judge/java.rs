@@ -35,26 +35,26 @@ const FAIL_AGAIN: &str = "for they fail when they are repeated";
 /// A smaller share of a heap's growth may be tables that double now and then.
 const UNEXPLAINED_SHARE: f64 = 0.25;
 
-/// The tests of a JVM suite; what concerns it as a whole goes to `said`.
+/// The tests of a JVM suite; what concerns it as a whole goes to `notes`.
 pub(super) fn tests(
     context: &mut JudgeContext<'_>,
     suite: &SuiteInput,
     java: &JavaInput,
     runs: &[(String, Executions<'_>)],
-    said: &mut Vec<(Verdict, String)>,
+    notes: &mut Vec<(Verdict, String)>,
 ) -> Vec<TestReport> {
     let warnings: BTreeSet<&String> =
         suite.screen.iter().chain(&java.rounds).flat_map(|process| &process.record.warnings).collect();
     // What the agent could not do: less is known of a leak, but a leak is found all the same.
-    said.extend(warnings.into_iter().map(|warning| (Verdict::Pass, warning.clone())));
-    said.extend(java.limits.iter().map(|limits| (Verdict::Pass, limits.clone())));
-    said.extend(java_native::untracked(suite, java));
-    let screened = screened(context, suite, java, runs, said);
+    notes.extend(warnings.into_iter().map(|warning| (Verdict::Pass, warning.clone())));
+    notes.extend(java.limits.iter().map(|limits| (Verdict::Pass, limits.clone())));
+    notes.extend(java_native::untracked(suite, java));
+    let screened = screened(context, suite, java, runs, notes);
     let left_out = runs.iter().filter(|(_, runs)| passed(runs) && screened.leaves_out(runs));
     let left_out: Vec<&str> = left_out.map(|(id, _)| id.as_str()).collect();
     if !left_out.is_empty() {
         let tests = format_counted(as_f64(left_out.len()), "test");
-        said.push((Verdict::Warn, format!("{tests} not judged, {FAIL_AGAIN}: {}", listed(left_out))));
+        notes.push((Verdict::Warn, format!("{tests} not judged, {FAIL_AGAIN}: {}", listed(left_out))));
     }
     let mut reports: Vec<TestReport> = Vec::new();
     for (id, runs) in runs {
@@ -155,13 +155,13 @@ fn screened<'a>(
     suite: &SuiteInput,
     java: &'a JavaInput,
     runs: &[(String, Executions<'_>)],
-    said: &mut Vec<(Verdict, String)>,
+    notes: &mut Vec<(Verdict, String)>,
 ) -> Screened<'a> {
     for metric in Metric::ALL.into_iter().filter(|metric| metric.is_java()) {
         for (per, what) in [(Per::Test, "test"), (Per::Suite, "suite")] {
             let asked = |test: &str| !context.policy.limits(&suite.name, test, metric, per).is_empty();
             if asked("") || runs.iter().any(|(id, _)| asked(id)) {
-                said.push((
+                notes.push((
                     Verdict::Error,
                     format!("{metric} per {what} is not measured: only per iteration"),
                 ));
@@ -173,7 +173,7 @@ fn screened<'a>(
     for process in &java.rounds {
         match screen_rounds(&process.record, &suite.name, context.policy) {
             Ok(suspects) => screened.suspects.extend(suspects),
-            Err(why) => said.push((Verdict::Error, format!("the rounds were not measured: {why}"))),
+            Err(why) => notes.push((Verdict::Error, format!("the rounds were not measured: {why}"))),
         }
         screened.failing.extend(java::failing(&process.record));
         screened.left_out.extend(java::left_out(&process.record));
@@ -182,10 +182,10 @@ fn screened<'a>(
     match &java.not_screened {
         Some(why) => {
             let verdict = if java.is_off { Verdict::NotJudged } else { Verdict::Pass };
-            said.push((verdict, format!("not screened in rounds: {why}")));
+            notes.push((verdict, format!("not screened in rounds: {why}")));
         }
         None if java.rounds.is_empty() && suite.problems.is_empty() => {
-            said.push((Verdict::Error, "not screened: no rounds were run".to_owned()));
+            notes.push((Verdict::Error, "not screened: no rounds were run".to_owned()));
         }
         None if java.rounds.is_empty() => {}
         None => {
@@ -193,7 +193,7 @@ fn screened<'a>(
             let missing: BTreeSet<&str> =
                 ran.filter_map(|(_, runs)| class_of(runs)).filter(|class| !seen.contains(class)).collect();
             if !missing.is_empty() {
-                said.push((Verdict::Error, format!("not in the rounds: {}", listed(missing))));
+                notes.push((Verdict::Error, format!("not in the rounds: {}", listed(missing))));
             }
         }
     }

@@ -29,16 +29,16 @@ pub(super) fn problem(r#where: &str, what: &str, hint: &str) -> Problem {
 pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (SuiteReport, bool) {
     let as_tests: Vec<(Vec<Window>, Vec<OpenTest>)> =
         suite.screen.iter().map(|p| whole_process(suite, p)).collect();
-    let mut said: Vec<(Verdict, String)> =
+    let mut notes: Vec<(Verdict, String)> =
         suite.problems.iter().map(|p| (Verdict::Error, p.what.clone())).collect();
     let runs = executions(suite, &as_tests);
     let tests: Vec<TestReport> = match &suite.java {
-        Some(java) => java::tests(context, suite, java, &runs, &mut said),
+        Some(java) => java::tests(context, suite, java, &runs, &mut notes),
         None => runs.iter().map(|(id, runs)| test::judge(context, suite, id, runs)).collect(),
     };
-    said.extend(suite.screen.iter().filter_map(of_process).map(|what| (Verdict::Error, what)));
-    if tests.is_empty() && said.iter().all(|(verdict, _)| *verdict < Verdict::Error) {
-        said.push(if had_nothing_to_run(suite) {
+    notes.extend(suite.screen.iter().filter_map(of_process).map(|what| (Verdict::Error, what)));
+    if tests.is_empty() && notes.iter().all(|(verdict, _)| *verdict < Verdict::Error) {
+        notes.push(if had_nothing_to_run(suite) {
             (
                 Verdict::NotJudged,
                 "no test to run: its own filter, its shard, or DISABLED_ leave none".to_owned(),
@@ -50,12 +50,12 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
     let failed_status = failed_without_a_test(suite, &tests);
     if let Some(status) = failed_status {
         let what = format!("its process ended with status {status} though no test failed");
-        said.push((Verdict::NotJudged, what));
+        notes.push((Verdict::NotJudged, what));
     }
-    let metrics = metrics(context, suite, &mut said);
-    said.extend(of_no_accepted_figure(context, suite, &tests).into_iter().map(|what| (Verdict::Warn, what)));
-    let own = said.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Pass);
-    let mut reasons: Vec<String> = said.into_iter().map(|(_, what)| what).collect();
+    let metrics = metrics(context, suite, &mut notes);
+    notes.extend(of_no_accepted_figure(context, suite, &tests).into_iter().map(|what| (Verdict::Warn, what)));
+    let own = notes.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Pass);
+    let mut reasons: Vec<String> = notes.into_iter().map(|(_, what)| what).collect();
     reasons.dedup();
     let report = SuiteReport {
         name: suite.name.clone(),
@@ -176,7 +176,7 @@ fn failed_without_a_test(suite: &SuiteInput, tests: &[TestReport]) -> Option<i32
 fn metrics(
     context: &JudgeContext<'_>,
     suite: &SuiteInput,
-    said: &mut Vec<(Verdict, String)>,
+    notes: &mut Vec<(Verdict, String)>,
 ) -> BTreeMap<Metric, MetricValue> {
     let mut metrics = BTreeMap::new();
     for metric in Metric::ALL {
@@ -185,10 +185,10 @@ fn metrics(
         let limits = thresholds(context.policy, &suite.name, "", metric, Per::Suite);
         for threshold in limits.iter().filter(|t| value > t.limit) {
             let reason = too_much(metric, value, "at the peak", threshold.limit);
-            said.push((exceeded(threshold.level), reason));
+            notes.push((exceeded(threshold.level), reason));
         }
         if context.policy.lacks_figure(&suite.name, "", metric, Per::Suite) {
-            said.push((Verdict::Warn, format!("{metric} is not judged: {LACKS} of this suite")));
+            notes.push((Verdict::Warn, format!("{metric} is not judged: {LACKS} of this suite")));
         }
         let unit = metric.unit();
         let threshold = applied(&limits, value);

@@ -271,9 +271,9 @@ fn judge_repeated(
         j.one_time.push(leak);
     }
     let bytes: f64 = j.one_time.iter().map(|leak| leak.bytes_per_iteration).sum();
-    let mut said = Vec::new();
+    let mut notes = Vec::new();
     if bytes > 0.0 {
-        said.push(format_bytes(bytes));
+        notes.push(format_bytes(bytes));
     }
     for group in os_left {
         let mut leak = group.leak();
@@ -283,7 +283,7 @@ fn judge_repeated(
             j.raise(Verdict::Pass, format!("{handed} handed to a later test, which closes it"));
         } else if !leaking.contains(&leak.id) {
             leak.waiver = context.waivers.cover(&leak.id, group.frame_names());
-            said.push(format_counted(group.count, group.kind.noun()));
+            notes.push(format_counted(group.count, group.kind.noun()));
             j.one_time.push(leak);
         }
     }
@@ -291,9 +291,9 @@ fn judge_repeated(
     if waived > 0 {
         j.raise(Verdict::Pass, format!("{} waived", format_counted(float(waived as u64), "leak")));
     }
-    if !said.is_empty() {
+    if !notes.is_empty() {
         let seen = rare::seen(j.quiet.unwrap_or_default());
-        j.raise(Verdict::Pass, format!("one-time: {}; {seen}", said.join(", ")));
+        j.raise(Verdict::Pass, format!("one-time: {}; {seen}", notes.join(", ")));
     }
 }
 

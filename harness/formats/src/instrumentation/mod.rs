@@ -1,8 +1,7 @@
-//! What `am instrument` prints of a test run, as text (`-r`) or protobuf (`-m`), and what it means.
+//! What `am instrument -r` prints of a test run, and what it means.
 //!
-//! Data flow: bytes as they arrive → [`RawStream`] or [`ProtoStream`], both of which take any cut
-//! of the stream and keep only what is not finished → [`Item`]s → [`InstrumentationRun`], which
-//! follows the tests → at the end of the stream, [`Ending`] says how the run ended, and each test
+//! Data flow: bytes as they arrive → [`RawStream`], which takes any cut of the stream and keeps only
+//! what is not finished → [`Item`]s → [`InstrumentationRun`], which follows the tests → at the end of the stream, [`Ending`] says how the run ended, and each test
 //! its [`Status`].
 //!
 //! The exit status of `am` and of adb says nothing (0 after a crash, 0 when the cable was pulled),
@@ -11,13 +10,11 @@
 //! was announced began and ended, and there was one at all. Anything else is an [`Ending`] of its
 //! own, none of which is a pass.
 
-mod proto;
 mod raw;
 mod run;
 
 use std::collections::BTreeMap;
 
-pub use proto::{ProtoError, ProtoStream};
 pub use raw::RawStream;
 pub use run::{Ending, InstrumentationRun, Status, TestResult};
 

@@ -54,7 +54,7 @@ pub struct ClassDump {
     pub fields: Vec<Field>,
 }
 
-/// Takes what a walk finds. Everything but [`Visit::odd`] may be left out.
+/// Takes what a walk finds. Everything but [`Visit::not_a_dump`] may be left out.
 pub trait Visit {
     /// What ends a walk early.
     type Error: From<io::Error>;
@@ -81,7 +81,9 @@ pub trait Visit {
     ///
     /// # Errors
     /// Ends the walk.
-    fn odd(&mut self, odd: Odd, at: u64) -> Result<(), Self::Error>;
+    fn odd(&mut self, _odd: Odd, _at: u64) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// No heap dump: there is no title, or no size of ids.
     fn not_a_dump(&self) -> Self::Error;

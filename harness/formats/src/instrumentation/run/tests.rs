@@ -1,8 +1,7 @@
 //! Every way in which a run can end, as text and as protobuf.
 
 use super::*;
-use crate::instrumentation::{ProtoStream, RawStream};
-use crate::protobuf::dsl;
+use crate::instrumentation::RawStream;
 
 /// The stream of a run, line by line.
 #[derive(Default)]
@@ -58,21 +57,6 @@ impl Stream {
         text.replace('\n', end).into_bytes()
     }
 
-    fn proto(&self) -> Vec<u8> {
-        let mut stream = Vec::new();
-        for item in &self.0 {
-            let (Item::Status { code, values } | Item::Finished { code, values }) = item else { continue };
-            let entries = values.iter().flat_map(|(key, value)| {
-                dsl::bytes(1, &[dsl::bytes(1, key.as_bytes()), dsl::bytes(2, value.as_bytes())].concat())
-            });
-            let entries: Vec<u8> = entries.collect();
-            let message = [dsl::sint(3, code.unwrap()), dsl::bytes(4, &entries)].concat();
-            let field = if matches!(item, Item::Status { .. }) { 1 } else { 2 };
-            stream.extend(dsl::bytes(field, &message));
-        }
-        stream
-    }
-
     /// The same from every form of the stream.
     #[track_caller]
     fn read(&self) -> (Ending, InstrumentationRun) {
@@ -81,11 +65,6 @@ impl Stream {
             let mut other = read_text(&self.text(backwards, end));
             assert_eq!((other.end(), &other.tests), (first_ending(&first), &ended(&first)), "{end:?}");
         }
-        let mut proto = InstrumentationRun::new();
-        let mut reader = ProtoStream::new();
-        reader.push(&self.proto(), |item| proto.apply(item)).unwrap();
-        reader.finish().unwrap();
-        assert_eq!((proto.end(), &proto.tests), (first_ending(&first), &ended(&first)), "protobuf");
         (first.end(), first)
     }
 }
