@@ -16,6 +16,7 @@ pub mod deliver;
 pub mod device;
 pub mod embedded;
 pub mod exit;
+pub mod hotspot;
 pub mod names;
 pub mod origin;
 pub mod output;

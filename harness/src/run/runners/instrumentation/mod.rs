@@ -12,7 +12,6 @@
 mod alone;
 mod drive;
 mod dump;
-mod files;
 mod memory;
 mod on_device;
 mod once;
@@ -154,7 +153,7 @@ async fn in_order(
         once.problems.iter().map(|what| problem(&suite.name, what.clone(), "")).collect();
     if once.complete && !parts.is_empty() {
         alone::repeat(context, suite, &parts, &mut measured).await?;
-    } else if once.complete && !once.seen.classes.is_empty() {
+    } else if once.complete && !once.seen.is_empty() {
         let suspects = rounds::rounds(context, suite, &once.seen, &mut measured).await?;
         repeat::confirm(context, suite, &once.seen, &suspects, &mut measured).await?;
     }
