@@ -4,6 +4,10 @@
 //! reporters write; `ROOT/latest` is a link to the newest session. Ten sessions are kept. Names
 //! sort by time. A session in use is locked, so that another memgate does not clear it away;
 //! folders that are not sessions are left alone.
+//!
+//! What is known of a run beside its frames are its [`facts`], with [`naming`] of suites. A run
+//! writes them; [`offline`] rebuilds them from the streams alone, by the [`label`] each was started
+//! with.
 
 pub mod facts;
 mod files;

@@ -34,7 +34,8 @@ use crate::session::facts::{Facts, JavaFacts, Kind, problem};
 /// A suite that was measured. Did a test fail, or the run as a whole?
 type Measured = (Suite, bool);
 
-/// The runner of instrumented tests: what grows is confirmed on the device, before memgate leaves it.
+/// The runner of instrumented tests: what grows is confirmed on the device, before memgate leaves
+/// it.
 #[derive(Debug)]
 pub(super) struct Instrumentation;
 

@@ -6,7 +6,7 @@
 //! which of them load libraries of their own, so that native memory is judged too
 //! ([`choose_native`]) → [`windows`] (which test classes left more than an accepted run) →
 //! [`rounds`] (all test classes, several times over in one virtual machine) → suspect classes →
-//! [`confirm`] (a class, then its tests, each repeated alone) → facts of the suite. What runs, and
+//! [`repeat`] (a class, then its tests, each repeated alone) → facts of the suite. What runs, and
 //! with which options of the agent, stands in files of the session.
 
 mod hunt;

@@ -1,7 +1,7 @@
 //! The rounds: every test class of a suite, again and again in one virtual machine, so that what
-//! grows each time is seen. A class that does not grow runs three or four times, a suspect eight, up to
-//! 40 where but a few strings grow. The same rounds over the tests of one class ([`over`]) tell
-//! which of them grow.
+//! grows each time is seen. A class that does not grow runs three or four times, a suspect eight,
+//! up to 40 where but a few strings grow. The same rounds over the tests of one class ([`over`])
+//! tell which of them grow.
 
 use std::time::Instant;
 
