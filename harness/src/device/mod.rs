@@ -1,21 +1,17 @@
 //! Where the tested processes run, and how the agent gets into them.
 //!
-//! A [`memgate_launch::Launch`] plus [`AgentOptions`] becomes a process on this machine ([`java`]: Java
-//! virtual machines load the agent by another way than the dynamic linker); a [`socket::Endpoint`]
-//! is an agent that listens elsewhere. Both leave streams in a frames folder, and nothing after
-//! them knows which it was.
+//! A [`memgate_launch::Launch`] plus [`AgentOptions`] becomes a process on this machine (Java
+//! virtual machines load the agent by another way than the dynamic linker:
+//! [`hotspot`](crate::hotspot)); a [`socket::Endpoint`] is an agent that listens elsewhere. Both
+//! leave streams in a frames folder, and nothing after them knows which it was.
 
-pub mod agentless;
 pub mod app_memory;
-pub mod attach;
 pub mod delivery;
 pub mod dex;
 pub mod heap_dump;
-pub mod java;
 mod local;
 mod options;
 pub mod socket;
-mod spool;
 
 pub use local::with_agent;
 pub use options::{

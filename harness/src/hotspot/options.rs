@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::options::AgentOptions;
+use crate::device::AgentOptions;
 
 /// The variable whose options every Java virtual machine takes.
 pub const TOOL_OPTIONS: &str = "JAVA_TOOL_OPTIONS";

@@ -13,7 +13,7 @@ use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Hello, Outcome, encode,
 };
 
-use crate::recorder::{SPOKEN, now_ns};
+use crate::recorder::{SYNTHESIZED, now_ns};
 
 /// Orders in the control page: the low bits.
 const ORDER_BITS: u32 = 0xff;
@@ -31,7 +31,7 @@ pub(super) struct Spool {
 impl Spool {
     /// Begins a stream with `hello`, and waits until somebody follows it.
     pub(super) fn new(frames: &Path, hello: Hello, wait: Duration) -> io::Result<Self> {
-        let path = frames.join(format!("{}-{}{SPOKEN}", hello.pid, now_ns()));
+        let path = frames.join(format!("{}-{}{SYNTHESIZED}", hello.pid, now_ns()));
         let new = path.with_extension("new");
         let file = File::options().read(true).write(true).create_new(true).open(&new)?;
         let size = u64::try_from(CONTROL_BYTES).map_err(io::Error::other)?;

@@ -11,122 +11,30 @@
 //! A process's death is told by its pidfd, which the watcher polls together with the folder.
 //! Nothing here judges.
 
+mod observe;
 mod process;
 mod sampler;
+mod shared;
+mod tracked;
 mod watcher;
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use memgate_wire::{Boundary, Counters, Frame, Hello, OsSample};
+use memgate_wire::OsSample;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::OwnedFd;
 
+pub use observe::{End, Follow, Observe, Options, Process, ProcessEnd, ProcessKey, Summary};
 pub(crate) use process::MIN_INTERVAL;
 pub(crate) use sampler::{Occasion, Sampler, now_ns};
+use shared::{Shared, lock};
+pub(crate) use tracked::SYNTHESIZED;
 
-use process::Tracked;
-
-/// What the name of a spool ends in that the harness writes for a process that holds no agent.
-pub(crate) const SPOKEN: &str = "-spoken.mgf";
 /// How long [`Recorder::capture`] waits for the thread that follows the process.
 const CAPTURE_WAIT: Duration = Duration::from_secs(2);
-
-/// How processes are recorded.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Time between two samples of `/proc`, at least a millisecond.
-    pub interval: Duration,
-    /// How long a guest waits for us at a boundary.
-    pub wait: Duration,
-    /// Version of memgate, for the streams written here.
-    pub version: String,
-}
-
-/// Takes part in everything that is recorded.
-pub trait Observe: Send + Sync + 'static {
-    /// A process has begun to record. Called on the thread that follows it and nothing else.
-    fn started(&self, process: &Process) -> Box<dyn Follow>;
-}
-
-/// Follows one process, on a thread of its own.
-pub trait Follow: Send {
-    /// The next frame of the stream. The sample of a boundary comes right behind the boundary.
-    fn frame(&mut self, frame: Frame, t_ns: u64);
-
-    /// The guest stands at this boundary, whose frame was just delivered: bits of
-    /// [`memgate_wire::spool::order`].
-    fn orders(&mut self, _boundary: &Boundary) -> u32 {
-        0
-    }
-
-    /// No frame follows.
-    fn ended(&mut self, end: &ProcessEnd);
-}
-
-/// Names a process within one recorder. Process ids are used again, keys are not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ProcessKey(pub(crate) u64);
-
-/// A process that records.
-#[derive(Debug, Clone)]
-pub struct Process {
-    /// Its name here.
-    pub key: ProcessKey,
-    /// Its stream.
-    pub file: PathBuf,
-    /// Its first frame.
-    pub hello: Hello,
-    /// The environment it was started with, for memory only. `None` where it cannot be read.
-    pub environ: Option<Vec<(OsString, OsString)>>,
-    /// Whether `/proc` shows it: if not (another process namespace, already gone), there are no
-    /// samples.
-    pub visible: bool,
-}
-
-/// How recording a process ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessEnd {
-    /// How.
-    pub how: End,
-    /// What was wrong with the stream. Everything before it was delivered.
-    pub damage: Option<String>,
-    /// Frames delivered from the guest's stream.
-    pub frames: u64,
-    /// Frames of unknown types that were passed over.
-    pub unknown_frames: u64,
-    /// The live counters as the guest left them.
-    pub counters: Option<Counters>,
-}
-
-/// What ended the recording of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// The stream ends with a goodbye.
-    Closed,
-    /// The agent stopped recording; its last frame may say why.
-    Stopped,
-    /// The spool could not grow any more.
-    Full,
-    /// The process is gone without a goodbye.
-    Died,
-    /// The recorder stopped, or gave up on a damaged stream, while the process still ran.
-    Abandoned,
-}
-
-/// What a recorder did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// Processes that said hello.
-    pub processes: u64,
-    /// What could not be recorded, each with its file.
-    pub problems: Vec<String>,
-}
 
 /// Why a folder could not be watched.
 #[derive(Debug, thiserror::Error)]
@@ -148,17 +56,6 @@ pub enum RecorderError {
 pub struct Recorder {
     shared: Arc<Shared>,
     watcher: Option<JoinHandle<()>>,
-}
-
-/// What all threads of a recorder share.
-struct Shared {
-    folder: PathBuf,
-    options: Options,
-    observe: Arc<dyn Observe>,
-    /// Readable: the watcher shall end.
-    stop: OwnedFd,
-    tracked: Mutex<BTreeMap<ProcessKey, Arc<Tracked>>>,
-    summary: Mutex<Summary>,
 }
 
 impl Recorder {
@@ -223,21 +120,6 @@ impl Drop for Recorder {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-impl Shared {
-    fn problem(&self, text: String) {
-        lock(&self.summary).problems.push(text);
-    }
-
-    fn tracked(&self, key: ProcessKey) -> Option<Arc<Tracked>> {
-        lock(&self.tracked).get(&key).cloned()
-    }
-}
-
-/// Nothing that is kept under these locks can be left half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -4,20 +4,19 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use memgate_map::{Bell, ControlPage, Woken};
+use memgate_map::Woken;
 use memgate_wire::handshake;
-use memgate_wire::spool::{self, Extent, offset, state};
-use memgate_wire::{Boundary, Counters, Frame, OsSample};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fd::OwnedFd;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use memgate_wire::spool::{Extent, offset, state};
+use memgate_wire::{Boundary, Frame, OsSample};
 
+use super::observe::{End, Follow, Process, ProcessEnd, ProcessKey};
 use super::sampler::{Occasion, Sampler, now_ns};
-use super::{End, Follow, Process, ProcessEnd, ProcessKey, Shared, lock};
+use super::shared::{Shared, lock};
+use super::tracked::{Tracked, is_spoken_for};
 use crate::exit::chain;
 use crate::proc_fs;
 use crate::reading::stream::{Reader, StreamError};
@@ -28,105 +27,12 @@ pub(crate) const MIN_INTERVAL: Duration = Duration::from_millis(1);
 /// least, whatever the interval of samples.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
-/// A process as other threads see it.
-pub(super) struct Tracked {
-    page: ControlPage,
-    /// Ends the wait of the thread that follows the process.
-    bell: Bell,
-    pid: u32,
-    /// Whether `/proc/PID` is this process.
-    visible: bool,
-    /// Also `None` where the system has no pidfds or forbids them.
-    pidfd: Option<OwnedFd>,
-    died: AtomicBool,
-    stopping: AtomicBool,
-    captures: Mutex<Vec<mpsc::Sender<OsSample>>>,
-}
-
 /// The pid in the control page of a spool; `None`: the file is not a spool.
 pub(super) fn writer_of(file: &File) -> io::Result<Option<u32>> {
     let mut start = [0; 64];
     let got = file.read_at(&mut start, 0)?;
     let extent = Extent::of(start.get(..got).unwrap_or_default());
     Ok(extent.end.map(|_| extent.pid))
-}
-
-/// Written by ourselves for a process that cannot, and so not mapped there.
-fn is_spoken_for(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(super::SPOKEN))
-}
-
-impl Tracked {
-    /// Tells the guest that we are there. From now on it waits for us at boundaries.
-    pub(super) fn attach(page: ControlPage, path: &Path, pid: u32) -> io::Result<Self> {
-        handshake::attach(&page)?;
-        // First the pidfd, then the look at what it is: between both the number cannot pass to
-        // another process.
-        let handle = pid.try_into().ok().and_then(Pid::from_raw);
-        let pidfd = handle.filter(|_| pid != std::process::id());
-        let pidfd = pidfd.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        let visible = pid != std::process::id() && (proc_fs::has_mapped(pid, path) || is_spoken_for(path));
-        Ok(Self {
-            page,
-            bell: Bell::default(),
-            pid,
-            visible,
-            pidfd: pidfd.filter(|_| visible),
-            died: AtomicBool::new(false),
-            stopping: AtomicBool::new(false),
-            captures: Mutex::default(),
-        })
-    }
-
-    pub(super) const fn pidfd(&self) -> Option<&OwnedFd> {
-        self.pidfd.as_ref()
-    }
-
-    pub(super) fn process_died(&self) {
-        self.died.store(true, Ordering::Release);
-        self.ring();
-    }
-
-    pub(super) fn recorder_stops(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.ring();
-    }
-
-    pub(super) fn ask(&self, answer: mpsc::Sender<OsSample>) {
-        lock(&self.captures).push(answer);
-        self.ring();
-    }
-
-    pub(super) fn kill(&self) -> bool {
-        self.pidfd.as_ref().is_some_and(|pidfd| pidfd_send_signal(pidfd, Signal::KILL).is_ok())
-    }
-
-    fn ring(&self) {
-        // A page that is gone ends the other thread's wait by itself.
-        drop(self.page.ring(&self.bell, offset::BOUNDARY));
-    }
-
-    /// Whether the process is known to be gone.
-    fn is_dead(&self) -> bool {
-        let by_pidfd = |pidfd| {
-            let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-            matches!(poll(&mut fds, Some(&rustix::event::Timespec::default())), Ok(1..))
-        };
-        self.died.load(Ordering::Acquire) || self.pidfd.as_ref().is_some_and(by_pidfd)
-    }
-
-    fn counters(&self) -> io::Result<Counters> {
-        let mut page = [0; spool::CONTROL_BYTES];
-        self.page.file().read_exact_at(&mut page, 0)?;
-        let [allocations, frees, allocated_bytes, freed_bytes] = spool::live_counters(&page);
-        Ok(Counters { allocations, frees, allocated_bytes, freed_bytes, ..Counters::default() })
-    }
-
-    /// Lets the guest go on for good: it waits for nobody any more.
-    fn detach(&self) {
-        // A page that is gone has no guest waiting on it.
-        drop(handshake::detach(&self.page));
-    }
 }
 
 /// Frees the guest however the thread that follows it ends.

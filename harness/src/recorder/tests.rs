@@ -10,7 +10,10 @@ use std::time::Instant;
 
 use memgate_map::{Bell, ControlPage, Woken};
 use memgate_wire::spool::{self, offset, order, state};
-use memgate_wire::{AgentCost, BoundaryKind, Goodbye, GoodbyeReason, ProcessRole, Runtime, encode};
+use memgate_wire::{
+    AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Hello, ProcessRole, Runtime,
+    encode,
+};
 
 use super::*;
 use crate::reading::stream::{os_path, read_process};

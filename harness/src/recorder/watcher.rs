@@ -16,8 +16,10 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::inotify;
 use rustix::io::Errno;
 
-use super::process::{self, Tracked};
-use super::{ProcessKey, Shared, lock};
+use super::observe::ProcessKey;
+use super::process;
+use super::shared::{Shared, lock};
+use super::tracked::Tracked;
 use crate::exit::chain;
 use crate::reading::stream::{is_stream_name, streams_in};
 

@@ -140,7 +140,8 @@ fn program(suite: &PlannedSuite, here: &Path) -> Result<Program, ExpectedError> 
     Ok(program)
 }
 
-/// With fewer, the runtime cannot even start. The limit is not raised: the tests would have another one than without us.
+/// With fewer, the runtime cannot even start. The limit is not raised: the tests would have another
+/// one than without us.
 fn enough_files() -> Result<(), ExpectedError> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     match limit {

@@ -4,6 +4,10 @@
 //! reporters write; `ROOT/latest` is a link to the newest session. Ten sessions are kept. Names
 //! sort by time. A session in use is locked, so that another memgate does not clear it away;
 //! folders that are not sessions are left alone.
+//!
+//! What is known of a run beside its frames are its [`facts`], with [`naming`] of suites. A run
+//! writes them; [`offline`] rebuilds them from the streams alone, by the [`label`] each was started
+//! with.
 
 pub mod facts;
 mod files;
@@ -20,6 +24,7 @@ use std::path::{Path, PathBuf};
 pub use files::{StoreError, write_atomically};
 pub use info::{SESSION_SCHEMA_VERSION, SessionInfo, this_machine};
 
+use crate::exit::ExpectedError;
 use files::at;
 
 /// Folder of the sessions, below the project.
@@ -117,6 +122,35 @@ impl Session {
     #[must_use]
     pub fn frames(&self) -> PathBuf {
         self.folder.join(FRAMES)
+    }
+
+    /// The place of another file in one of its folders: numbered, and named by what is printable of
+    /// `name`, at most so long.
+    pub(crate) fn next_file(
+        &self,
+        folder: &str,
+        (name, most): (&str, usize),
+        ending: &str,
+    ) -> Result<PathBuf, ExpectedError> {
+        let folder = self.folder.join(folder);
+        fs::create_dir_all(&folder).map_err(ExpectedError::file("create", &folder))?;
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+        let name: String = name.chars().map(plain).take(most).collect();
+        let number = fs::read_dir(&folder).map_err(ExpectedError::file("list", &folder))?.count() + 1;
+        Ok(folder.join(format!("{number:04}-{name}.{ending}")))
+    }
+
+    /// Keeps what a run printed, and tells where in the session.
+    pub(crate) fn keep_output(
+        &self,
+        folder: &str,
+        name: &str,
+        ending: &str,
+        bytes: &[u8],
+    ) -> Result<String, ExpectedError> {
+        let path = self.next_file(folder, (name, 100), ending)?;
+        fs::write(&path, bytes).map_err(ExpectedError::file("write", &path))?;
+        Ok(format!("{folder}/{}", path.file_name().unwrap_or_default().to_string_lossy()))
     }
 
     /// What ran.

@@ -1,4 +1,5 @@
-//! Which processes are one suite, and names of suites: as short as they can be while different suites have different names.
+//! Which processes are one suite, and names of suites: as short as they can be while different
+//! suites have different names.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -128,7 +128,7 @@ impl fmt::Display for SuiteId {
 }
 
 /// The process that repeats what `filter` selects, without the agent, which is put in by
-/// [`Launch::with_agent`].
+/// [`with_agent`](crate::device::with_agent).
 #[must_use]
 pub fn confirm(
     hello: &Hello,

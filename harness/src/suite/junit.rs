@@ -20,7 +20,7 @@ use memgate_wire::java::JvmInfo;
 pub use self::command_line::JavaCommand;
 pub use self::tools::{filtered, gradle_script, is_gradle, is_java, starts_jvms, with_gradle_script};
 use crate::device::OPTIONS_VARIABLE;
-use crate::device::java::{TOOL_OPTIONS, without_option};
+use crate::hotspot::options::{TOOL_OPTIONS, without_option};
 
 const MAIN: &str = "io.memgate.launcher.Main";
 

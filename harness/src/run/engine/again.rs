@@ -59,19 +59,8 @@ pub(in crate::run) fn keep_output(
     test: &str,
     done: &Done,
 ) -> Result<String, ExpectedError> {
-    let folder = context.session.folder().join(FOLDER);
-    fs::create_dir_all(&folder).map_err(ExpectedError::file("create", &folder))?;
-    let printable: String = test
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' })
-        .take(100)
-        .collect();
-    let number = fs::read_dir(&folder).map_err(ExpectedError::file("list", &folder))?.count() + 1;
-    let name = format!("{number:04}-{printable}.log");
-    let path = folder.join(&name);
     let bytes = [done.ended.stdout.as_slice(), &done.ended.stderr].concat();
-    fs::write(&path, bytes).map_err(ExpectedError::file("write", &path))?;
-    Ok(format!("{FOLDER}/{name}"))
+    context.session.keep_output(FOLDER, test, "log", &bytes)
 }
 
 pub(in crate::run) fn outcome(

@@ -2,7 +2,7 @@
 //! happens, gives orders.
 //!
 //! Data flow: recorder thread of a process → [`Follower`] (its `Observer`, its [`Orders`]) →
-//! [`Seen`] through a channel → `board`. A boundary is never held up by the run: only the orders
+//! [`Seen`] through a channel → `RunState`. A boundary is never held up by the run: only the orders
 //! are decided on the recorder's thread.
 
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Runs one command with the agent inside and follows it to its end: the common half of screening
 //! and confirming.
 //!
-//! Data flow: [`Job`] → child process and recorder → [`RunState`] → [`Done`]. Three things end a run
-//! early: in memgate's own runs a test that takes too long ends its process, the user's signal ends
-//! everything, and a command that cannot be started is the user's to mend.
+//! Data flow: [`Job`] → child process and recorder → [`RunState`] → [`Done`]. Three things end a
+//! run early: in memgate's own runs a test that takes too long ends its process, the user's signal
+//! ends everything, and a command that cannot be started is the user's to mend.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -217,7 +217,7 @@ impl Following {
         }
     }
 
-    /// What is written by now is read, and the board knows all of it.
+    /// What is written by now is read, and the state knows all of it.
     fn end_recording(&mut self) -> Vec<String> {
         let Some(recorder) = self.recorder.take() else { return Vec::new() };
         let summary = block_in_place(|| recorder.stop());

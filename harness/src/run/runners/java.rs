@@ -1,15 +1,46 @@
-//! A Java test that is repeated, on this machine or on a device: when it has told enough.
+//! Java tests, on this machine or on a device: by class, and when one that is repeated has told
+//! enough.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use memgate_analysis::{GatePolicy, JavaConfirmation, NativeConfirmation, Next, ProcessRecord};
+use memgate_analysis::{GatePolicy, JavaConfirmation, NativeConfirmation, Next, ProcessRecord, Window};
 use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
 use crate::proc_fs;
 use crate::run::engine::{KeptFiles, Orders, Settle};
+use crate::session::naming::grouped;
+
+/// Test classes with their tests, both in the order they ran.
+pub(super) type Classes = Vec<(String, Vec<String>)>;
+
+/// The tests of these windows, by class.
+pub(super) fn by_class<'a>(windows: impl Iterator<Item = &'a Window>) -> Classes {
+    let mut classes = grouped(windows.map(|window| (window.suite.clone(), window.test.clone())));
+    for (_, tests) in &mut classes {
+        let mut known = BTreeSet::new();
+        tests.retain(|test| known.insert(test.clone()));
+    }
+    classes
+}
+
+/// The tests of a class.
+pub(super) fn tests_of<'a>(classes: &'a Classes, class: &str) -> &'a [String] {
+    classes.iter().find(|(known, _)| known == class).map_or(&[], |(_, tests)| tests.as_slice())
+}
+
+/// Between its boundaries a test ran, and no whole class.
+pub(super) fn is_test(window: &Window) -> bool {
+    !window.suite.is_empty() && !window.test.is_empty()
+}
+
+/// `3 test classes`.
+pub(super) fn classes_text(count: usize) -> String {
+    if count == 1 { "1 test class".to_owned() } else { format!("{count} test classes") }
+}
 
 /// How repeating ended.
 #[derive(Default)]

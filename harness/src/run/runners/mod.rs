@@ -1,10 +1,10 @@
 //! How the tests of each framework run: once for the screen, and again.
 //!
 //! Data flow: a command of the plan → [`choose`] says how it is measured → the screen of that kind
-//! → [`Screened`]: what is known of a suite ([`framework::Suite`]), and the [`Runner`] that runs its tests
-//! again. A runner implements [`Framework`] over the [engine](super::engine): confirm suspects, name
-//! candidates of a hunt, repeat one. Who screens, confirms or hunts asks the runner and tests no
-//! field of it.
+//! → [`Screened`]: what is known of a suite ([`framework::Suite`]), and the [`Runner`] that runs
+//! its tests again. A runner implements [`Framework`] over the [engine](super::engine): confirm
+//! suspects, name candidates of a hunt, repeat one. Who screens, confirms or hunts asks the runner
+//! and tests no field of it.
 //!
 //! | folder | what is a test | screened by | repeated by |
 //! |---|---|---|---|

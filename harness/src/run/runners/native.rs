@@ -2,8 +2,8 @@
 //! inside. Which of them are tests of GoogleTest and which are a test as a whole is known when they
 //! have run.
 //!
-//! Data flow: planned suite and [`Choice`] → `supervise` → its processes, grouped into
-//! [`Screened`] suites. What could not be measured becomes a problem of its suite, with what to do about it: it
+//! Data flow: planned suite and [`Choice`] → `supervise` → its processes, grouped into [`Screened`]
+//! suites. What could not be measured becomes a problem of its suite, with what to do about it: it
 //! is never left out.
 
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 //! becomes a suite that is an error.
 //!
 //! Data flow: [`Starts::begin`] lays out the list (`memgate_wire::starts`) → a thread looks at
-//! every new program's file at once, because it may soon be removed → [`Starts::end`] → [`unseen`]:
+//! every new program's file at once, because it may soon be removed → [`Starts::end`] → [`Listed::unseen`]:
 //! those that are tests, without those that said hello, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};

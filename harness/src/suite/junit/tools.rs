@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use super::super::inspect::{Kind, Program};
-use crate::device::java::TOOL_OPTIONS;
+use crate::hotspot::options::TOOL_OPTIONS;
 
 /// Programs that run tests in Java virtual machines.
 const TOOLS: [&str; 5] = ["mvn", "mvnw", "gradle", "gradlew", "java"];

@@ -22,8 +22,8 @@ use crate::suite::gtest::{self, Repeat};
 /// How long a test is repeated.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Lasts {
-    /// Until it is known whether it leaks, and no longer than this, if it ran as often as the policy
-    /// asks for.
+    /// Until it is known whether it leaks, and no longer than this, if it ran as often as the
+    /// policy asks for.
     NoLonger(Duration),
     /// For its share of a hunt.
     Hunt(HuntTime),

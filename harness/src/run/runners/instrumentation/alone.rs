@@ -95,7 +95,7 @@ pub(super) async fn once(
         all.finished.extend(looked.finished);
         looked.problems.into_iter().for_each(|what| said.add(what, id.clone()));
         // One that failed, was skipped or was not measured is not repeated.
-        if looked.complete && !looked.failed && !looked.seen.classes.is_empty() {
+        if looked.complete && !looked.failed && !looked.seen.is_empty() {
             passed.push(part);
         }
         if gone {

@@ -279,7 +279,7 @@ impl Driving {
         }
     }
 
-    /// What is recorded by now is read, and the board knows all of it.
+    /// What is recorded by now is read, and the state knows all of it.
     async fn end_of_frames(&mut self, mut followed: JoinHandle<Vec<String>>) -> Vec<String> {
         let problems = match timeout(LINGER, &mut followed).await {
             Ok(Ok(problems)) => problems,

@@ -38,12 +38,7 @@ pub(super) struct Dump {
 impl Dump {
     /// Where it will lie.
     pub(super) fn of(session: &Session, test: &str, trimmed: bool) -> Result<Self, ExpectedError> {
-        let folder = session.folder().join(FOLDER);
-        fs::create_dir_all(&folder).map_err(ExpectedError::file("create", &folder))?;
-        let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-        let name: String = test.chars().map(plain).take(200).collect();
-        let number = fs::read_dir(&folder).map_err(ExpectedError::file("list", &folder))?.count() + 1;
-        let path = folder.join(format!("{number:04}-{name}.hprof"));
+        let path = session.next_file(FOLDER, (test, 200), "hprof")?;
         Ok(Self { test: test.to_owned(), path, trimmed, told: Arc::default() })
     }
 

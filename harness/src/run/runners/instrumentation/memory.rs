@@ -19,8 +19,8 @@ use crate::run::engine::Finished;
 
 /// Asking may take one part in so many of the time.
 const SHARE: u32 = 20;
-/// The app waits no longer ([`super::on_device::WAIT`]), and what it is asked while it goes on is of another
-/// moment.
+/// The app waits no longer ([`super::on_device::WAIT`]), and what it is asked while it goes on is
+/// of another moment.
 const LIMIT: Duration = Duration::from_secs(4);
 
 /// The question, and what came of it.

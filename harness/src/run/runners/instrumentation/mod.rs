@@ -12,7 +12,6 @@
 mod alone;
 mod drive;
 mod dump;
-mod files;
 mod memory;
 mod on_device;
 mod once;
@@ -35,7 +34,8 @@ use crate::session::facts::{Facts, JavaFacts, Kind, problem};
 /// A suite that was measured. Did a test fail, or the run as a whole?
 type Measured = (Suite, bool);
 
-/// The runner of instrumented tests: what grows is confirmed on the device, before memgate leaves it.
+/// The runner of instrumented tests: what grows is confirmed on the device, before memgate leaves
+/// it.
 #[derive(Debug)]
 pub(super) struct Instrumentation;
 
@@ -154,7 +154,7 @@ async fn in_order(
         once.problems.iter().map(|what| problem(&suite.name, what.clone(), "")).collect();
     if once.complete && !parts.is_empty() {
         alone::repeat(context, suite, &parts, &mut measured).await?;
-    } else if once.complete && !once.seen.classes.is_empty() {
+    } else if once.complete && !once.seen.is_empty() {
         let suspects = rounds::rounds(context, suite, &once.seen, &mut measured).await?;
         repeat::confirm(context, suite, &once.seen, &suspects, &mut measured).await?;
     }

@@ -6,7 +6,6 @@ use memgate_adb::{AdbError, Device};
 use memgate_analysis::JavaSuspect;
 
 use super::drive::{Done, Job, drive};
-use super::files::Files;
 use crate::device::delivery::Delivery;
 use crate::device::socket::{Endpoint, Held};
 use crate::device::{AgentOptions, Detail, JavaLook, Target, Windows};
@@ -16,6 +15,8 @@ use crate::run::engine::{Clocked, Context, MakeOrders, RunState, Stopped};
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Call, Component, Mode, Share};
 
+/// What runs on devices printed, in the session.
+const FOLDER: &str = "instrumentation";
 /// How long the app waits for us at a boundary. Longer would make the system call it unresponsive
 /// where it waits while it starts.
 pub(super) const WAIT: Duration = Duration::from_millis(4500);
@@ -50,7 +51,6 @@ pub(super) struct OnDevice<'a> {
     pub(super) device: Device,
     pub(super) component: Component,
     pub(super) delivery: Delivery,
-    pub(super) files: Files,
     pub(super) token: String,
     /// Its name in the report.
     pub(super) name: String,
@@ -139,7 +139,7 @@ impl OnDevice<'_> {
         if done.lost.is_none() {
             self.delivery.ended();
         }
-        let output = self.files.keep(log, &done.output).map_err(Stopped::from)?;
+        let output = context.session.keep_output(FOLDER, log, "txt", &done.output).map_err(Stopped::from)?;
         Ok((done, output))
     }
 }

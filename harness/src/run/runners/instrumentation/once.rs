@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use memgate_analysis::{ProcessRecord, SeenError};
+use memgate_analysis::{ProcessRecord, SeenError, Window};
 use memgate_formats::instrumentation::{Ending, Status, TestResult};
 use memgate_model::AppMemory;
 use memgate_wire::ErrorCode;
@@ -16,6 +16,7 @@ use super::on_device::{Broken, OnDevice, Run};
 use crate::device::Detail;
 use crate::output::Progress;
 use crate::run::engine::{Clocked, Context, Finished, RunState, Settle, Stopped};
+use crate::run::runners::java::{Classes, by_class, is_test};
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
 
@@ -28,7 +29,8 @@ pub(super) struct Once {
     pub(super) elapsed: Duration,
     /// Processes that were measured, in the order they began.
     pub(super) finished: Vec<Finished>,
-    pub(super) seen: Seen,
+    /// The tests that the agent saw.
+    pub(super) seen: Classes,
     /// Did a test fail, or the run as a whole?
     pub(super) failed: bool,
     /// Is it a whole run, with the agent inside?
@@ -37,19 +39,6 @@ pub(super) struct Once {
     pub(super) problems: Vec<String>,
     /// What Android said of the app's memory.
     pub(super) memory: Option<AppMemory>,
-}
-
-/// Tests that passed, by class, in the order they ran.
-#[derive(Debug, Default)]
-pub(super) struct Seen {
-    pub(super) classes: Vec<(String, Vec<String>)>,
-}
-
-impl Seen {
-    /// The tests of a class.
-    pub(super) fn tests(&self, class: &str) -> &[String] {
-        self.classes.iter().find(|(known, _)| known == class).map_or(&[], |(_, tests)| tests)
-    }
 }
 
 /// Runs the tests; `named` are those the runner promised.
@@ -125,7 +114,7 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     let failed = tests.iter().any(theirs) || failed_as_a_whole(&done.ending);
     let complete = done.incomplete().is_none() && !done.finished.is_empty() && problems.is_empty();
     let Done { elapsed, finished, .. } = done;
-    Once { elapsed, finished, seen: Seen { classes }, failed, complete, problems, memory: None }
+    Once { elapsed, finished, seen: classes, failed, complete, problems, memory: None }
 }
 
 /// Why a stream cannot tell of every test.
@@ -153,23 +142,11 @@ fn id(test: &TestResult) -> String {
 
 /// Tests that the agent saw, by class, and all their ids. A class in which a test failed is
 /// screened all the same: its other tests may leak.
-fn ran(finished: &[Finished]) -> (Vec<(String, Vec<String>)>, BTreeSet<String>) {
-    let mut classes: Vec<(String, Vec<String>)> = Vec::new();
-    let mut ids = BTreeSet::new();
-    for record in finished.iter().map(|process| &process.record) {
-        ids.extend(record.open.iter().map(|open| open.id.clone()));
-        for window in
-            record.windows.iter().filter(|window| !window.suite.is_empty() && !window.test.is_empty())
-        {
-            ids.insert(window.id());
-            match classes.iter_mut().find(|(class, _)| *class == window.suite) {
-                Some((_, tests)) if tests.contains(&window.test) => {}
-                Some((_, tests)) => tests.push(window.test.clone()),
-                None => classes.push((window.suite.clone(), vec![window.test.clone()])),
-            }
-        }
-    }
-    (classes, ids)
+fn ran(finished: &[Finished]) -> (Classes, BTreeSet<String>) {
+    let records = || finished.iter().map(|process| &process.record);
+    let windows = || records().flat_map(|record| &record.windows).filter(|window| is_test(window));
+    let open = records().flat_map(|record| &record.open).map(|open| open.id.clone());
+    (by_class(windows()), open.chain(windows().map(Window::id)).collect())
 }
 
 /// `3 tests did not run: a, b, c`.

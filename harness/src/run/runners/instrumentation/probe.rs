@@ -11,7 +11,6 @@ use memgate_adb::{Device, DeviceFacts};
 use memgate_formats::instrumentation::Ending;
 
 use super::drive::Done;
-use super::files::Files;
 use super::on_device::{Broken, OnDevice, Run, machinery};
 use super::places::Place;
 use crate::device::Detail;
@@ -60,9 +59,8 @@ pub(super) async fn prepare<'a>(
         return Err(Broken::Suite { what, hint: "Android 8 (API 26) or later can be measured".to_owned() });
     };
     let (nonce, token) = (random(4)?, random(16)?);
-    let files = Files::new(context.session).map_err(Stopped::from)?;
     let delivery = Delivery::new(device.clone(), app, way, nonce);
-    let suite = OnDevice { planned, device, component, delivery, files, token, name, share };
+    let suite = OnDevice { planned, device, component, delivery, token, name, share };
     Ok((suite, about))
 }
 

@@ -9,12 +9,11 @@ use memgate_analysis::ProcessRecord;
 
 use super::dump::Dump;
 use super::on_device::{Broken, OnDevice, Run, Suspects, WAIT_FOR_ORDERS, times};
-use super::once::Seen;
 use crate::device::Detail;
 use crate::output::Progress;
 use crate::run::engine::{Clocked, Context, RunState, Stopped, elapsed};
 use crate::run::runners::framework::Suite;
-use crate::run::runners::java::{Last, Repeating};
+use crate::run::runners::java::{Classes, Last, Repeating, tests_of};
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
@@ -26,7 +25,7 @@ const SHOWN: usize = 5;
 pub(super) async fn confirm(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
-    seen: &Seen,
+    seen: &Classes,
     suspects: &Suspects,
     measured: &mut Suite,
 ) -> Result<(), Broken> {
@@ -43,7 +42,7 @@ pub(super) async fn confirm(
     // Of a device that is gone nobody asks again.
     let mut gone: Option<String> = None;
     for (done, suspect) in (0..).zip(suspects) {
-        let tests = seen.tests(&suspect.suite);
+        let tests = tests_of(seen, &suspect.suite);
         let class = Selection { class: suspect.suite.clone(), test: None };
         let single = |test: &String| Selection { class: suspect.suite.clone(), test: Some(test.clone()) };
         // The runner chooses parameterised tests by their method alone, and a class with one test

@@ -8,11 +8,11 @@ use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
 use super::on_device::{Broken, OnDevice, Run, Suspects, times};
-use super::once::Seen;
 use crate::device::Detail;
 use crate::output::Progress;
 use crate::run::engine::{Clocked, Context, Finished, Orders, RunState};
 use crate::run::runners::framework::Suite;
+use crate::run::runners::java::{Classes, classes_text};
 use crate::session::facts::{JavaFacts, problem};
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
@@ -21,7 +21,7 @@ use crate::suite::instrumentation::{Mode, Selection};
 pub(super) async fn rounds(
     context: &mut Context<'_>,
     suite: &mut OnDevice<'_>,
-    seen: &Seen,
+    seen: &Classes,
     measured: &mut Suite,
 ) -> Result<Suspects, Broken> {
     let java = measured.facts.java.get_or_insert_with(JavaFacts::default);
@@ -29,13 +29,9 @@ pub(super) async fn rounds(
         (java.not_screened, java.is_off) = (JavaFacts::off().not_screened, true);
         return Ok(Vec::new());
     }
-    let classes: Vec<String> = seen.classes.iter().map(|(class, _)| class.clone()).collect();
-    let most_tests = seen.classes.iter().map(|(_, tests)| tests.len()).max().unwrap_or(1);
-    let what = if classes.len() == 1 {
-        "1 test class".to_owned()
-    } else {
-        format!("{} test classes", classes.len())
-    };
+    let classes: Vec<String> = seen.iter().map(|(class, _)| class.clone()).collect();
+    let most_tests = seen.iter().map(|(_, tests)| tests.len()).max().unwrap_or(1);
+    let what = classes_text(classes.len());
     context.console.line(&format!("{}: rounds over {what} on {}", suite.name, suite.device.serial()));
     let total = classes.len() as u64;
     let mut progress =

@@ -13,10 +13,11 @@ use memgate_wire::Boundary;
 use memgate_wire::spool::order;
 
 use super::ours::{Junit, silenced, worker};
-use super::repeat::{How, again, class, tests_of};
+use super::repeat::{How, again, class};
 use crate::exit::chain;
 use crate::run::engine::{Context, Finished, MakeOrders, Orders, RunState, Stopped, forget};
 use crate::run::runners::framework::{Ran, Share, Suite, Unit};
+use crate::run::runners::java::tests_of;
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::junit::{Batch, Selection};
@@ -109,7 +110,7 @@ async fn look(
     time: HuntTime,
     show: &mut dyn FnMut(&RunState),
 ) -> Result<Result<JavaHunted, String>, Stopped> {
-    let selection = Selection::class(name, tests_of(junit, name));
+    let selection = Selection::class(name, tests_of(&junit.classes, name));
     let (policy, of_suite, began) = (context.plan.policy.clone(), suite.facts.name.clone(), Instant::now());
     let test = name.to_owned();
     let orders: MakeOrders =

@@ -6,7 +6,7 @@
 //! which of them load libraries of their own, so that native memory is judged too
 //! ([`choose_native`]) → [`windows`] (which test classes left more than an accepted run) →
 //! [`rounds`] (all test classes, several times over in one virtual machine) → suspect classes →
-//! [`confirm`] (a class, then its tests, each repeated alone) → facts of the suite. What runs, and
+//! [`repeat`] (a class, then its tests, each repeated alone) → facts of the suite. What runs, and
 //! with which options of the agent, stands in files of the session.
 
 mod hunt;
@@ -33,6 +33,7 @@ pub(super) use self::ours::Junit;
 use self::ours::{Files, jvm, with_agent};
 pub(super) use self::process::screen as screen_program;
 use super::framework::{Framework, Ran, Share, Suite, Unit};
+use super::java::{Classes, by_class, is_test};
 use crate::device::JavaLook;
 use crate::exit::ExpectedError;
 use crate::output::Progress;
@@ -238,31 +239,13 @@ fn suite(
     (suite, junit)
 }
 
-fn is_test(window: &Window) -> bool {
-    !window.suite.is_empty() && !window.test.is_empty()
-}
-
 /// Test classes with their tests, in the order they ran, without tests that failed: a class with
 /// one could not be repeated.
-fn classes(processes: &[Finished]) -> Vec<(String, Vec<String>)> {
-    let mut classes: Vec<(String, Vec<String>)> = Vec::new();
+fn classes(processes: &[Finished]) -> Classes {
     let windows = || processes.iter().flat_map(|process| &process.record.windows).filter(|w| is_test(w));
     let failed = windows().filter(|window| window.outcome == Some(Outcome::Failed));
     let failed: BTreeSet<(&str, &str)> =
         failed.map(|window| (window.suite.as_str(), window.test.as_str())).collect();
     let passed = |window: &&Window| !failed.contains(&(window.suite.as_str(), window.test.as_str()));
-    for window in windows().filter(passed) {
-        let tests = match classes.iter_mut().find(|(class, _)| *class == window.suite) {
-            Some((_, tests)) => tests,
-            None => {
-                classes.push((window.suite.clone(), Vec::new()));
-                let Some((_, tests)) = classes.last_mut() else { continue };
-                tests
-            }
-        };
-        if !tests.contains(&window.test) {
-            tests.push(window.test.clone());
-        }
-    }
-    classes
+    by_class(windows().filter(passed))
 }

@@ -12,14 +12,15 @@ use memgate_config::{HeapDump, JavaAgent};
 use memgate_launch::Launch;
 use memgate_wire::java::JvmInfo;
 
-use crate::device::agentless::{self, Agentless, AgentlessError};
-use crate::device::java::{self, TOOL_OPTIONS};
 use crate::device::{AgentOptions, JavaLook, OPTIONS_VARIABLE, PRELOAD_VARIABLE, Target, preload};
 use crate::embedded::{HOOKS_JAR, LAUNCHER_JAR, LISTENER_JAR};
 use crate::exit::ExpectedError;
+use crate::hotspot::agentless::{self, Agentless, AgentlessError};
+use crate::hotspot::options::{self as loading, TOOL_OPTIONS};
 use crate::plan::PlannedSuite;
 use crate::run::engine::{Context, Finished, launch, silent};
 use crate::run::runners::framework::Suite;
+use crate::run::runners::java::Classes;
 use crate::session::label::Label;
 use crate::suite::junit::{self, Selection, Worker};
 
@@ -37,7 +38,7 @@ pub(in crate::run::runners) struct Junit {
     /// What the build's virtual machines had in their environment because of us.
     pub(super) our_option: OsString,
     /// Its tests by class, both in the order they ran.
-    pub(super) classes: Vec<(String, Vec<String>)>,
+    pub(super) classes: Classes,
     /// What the windows of the build's own run left.
     pub(super) windows: Vec<ClassWindow>,
     /// The agent is preloaded where its tests run again: native memory of libraries that are not
@@ -77,7 +78,7 @@ pub(super) fn with_agent(
     our_option: &OsStr,
 ) -> Result<Launch, ExpectedError> {
     if junit::is_gradle(&planned.command) {
-        let options = java::with_option(None, our_option).map_err(|why| ExpectedError::failed(&why))?;
+        let options = loading::with_option(None, our_option).map_err(|why| ExpectedError::failed(&why))?;
         let script = files.write("gradle", &junit::gradle_script(&options.to_string_lossy()))?;
         planned.command = junit::with_gradle_script(&planned.command, &script);
         return Ok(launch(&planned, None));
@@ -85,7 +86,7 @@ pub(super) fn with_agent(
     let mut launch = launch(&planned, None);
     let existing = launch.environment.get(OsStr::new(TOOL_OPTIONS));
     let value =
-        java::with_option(existing.as_deref(), our_option).map_err(|why| ExpectedError::failed(&why))?;
+        loading::with_option(existing.as_deref(), our_option).map_err(|why| ExpectedError::failed(&why))?;
     launch.environment.set(TOOL_OPTIONS.into(), value);
     Ok(launch)
 }
@@ -162,15 +163,16 @@ impl Files {
         options.look = Some(JavaLook { follow: Vec::new(), heap_limit: None, ..self.look.clone() });
         change(&mut options);
         let path = self.folder.join(format!("{:04}.options", self.number));
-        java::write_options(&path, &options).map_err(ExpectedError::file("write", &path))?;
-        let option = java::agent_option(context.agent, &path).map_err(|why| ExpectedError::failed(&why))?;
+        loading::write_options(&path, &options).map_err(ExpectedError::file("write", &path))?;
+        let option =
+            loading::agent_option(context.agent, &path).map_err(|why| ExpectedError::failed(&why))?;
         Ok((options, option))
     }
 
     /// Writes what is for our eyes only.
     pub(super) fn write(&self, kind: &str, text: &str) -> Result<PathBuf, ExpectedError> {
         let path = self.folder.join(format!("{:04}.{kind}", self.number));
-        java::write_private(&path, text.as_bytes()).map_err(ExpectedError::file("write", &path))?;
+        loading::write_private(&path, text.as_bytes()).map_err(ExpectedError::file("write", &path))?;
         Ok(path)
     }
 

@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use super::ours::{Files, Junit, WAIT, patience, silenced, worker};
 use super::rounds::{Rounds, over};
 use crate::device::Detail;
-use crate::device::agentless::Agentless;
 use crate::exit::chain;
+use crate::hotspot::agentless::Agentless;
 use crate::output::Progress;
 use crate::run::engine::{
     Clocked, Context, Done, Finished, Job, Limit, MakeOrders, RunState, Settle, Stopped, keep_output,
     outcome, supervise,
 };
 use crate::run::runners::framework::Suite;
-use crate::run::runners::java::{Last, Repeating};
+use crate::run::runners::java::{Last, Repeating, tests_of};
 use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::junit::{self as plan, Batch, Selection};
@@ -75,11 +75,6 @@ impl How {
     }
 }
 
-/// The tests of a class that ran in the build and can be repeated.
-pub(super) fn tests_of<'a>(junit: &'a Junit, class: &str) -> &'a [String] {
-    junit.classes.iter().find(|(known, _)| known == class).map_or(&[], |(_, tests)| tests.as_slice())
-}
-
 /// Confirms a class, and where it grows its tests, until the time is over.
 pub(super) async fn class(
     context: &mut Context<'_>,
@@ -90,7 +85,7 @@ pub(super) async fn class(
     finished: &mut Vec<Finished>,
     show: &mut dyn FnMut(&str),
 ) -> Result<(), Stopped> {
-    let tests = tests_of(junit, class);
+    let tests = tests_of(&junit.classes, class);
     let whole = match tests {
         // One test is the class, told more exactly.
         [test] => Selection::one(class, test),
@@ -238,7 +233,8 @@ pub(super) async fn again(
     })?;
     let plan = plan::repeat(selection, batch);
     let ours = files.launcher(context, (worker, junit.native), (&options, &option), &plan)?;
-    let tests = if selection.test.is_empty() { tests_of(junit, &selection.class).len().max(1) } else { 1 };
+    let tests =
+        if selection.test.is_empty() { tests_of(&junit.classes, &selection.class).len().max(1) } else { 1 };
     let limit = Limit::Ends(patience(suite, tests).saturating_mul(executions(batch)));
     let job = Job::new(ours.launch, options, Clocked::Alone, limit).loaded().with(orders);
     let done = supervise(context, job, show).await?;

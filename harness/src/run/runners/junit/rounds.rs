@@ -1,7 +1,7 @@
 //! The rounds: every test class of a suite, again and again in one virtual machine, so that what
-//! grows each time is seen. A class that does not grow runs three or four times, a suspect eight, up to
-//! 40 where but a few strings grow. The same rounds over the tests of one class ([`over`]) tell
-//! which of them grow.
+//! grows each time is seen. A class that does not grow runs three or four times, a suspect eight,
+//! up to 40 where but a few strings grow. The same rounds over the tests of one class ([`over`])
+//! tell which of them grow.
 
 use std::time::Instant;
 
@@ -12,14 +12,15 @@ use memgate_wire::spool::order;
 
 use super::ours::{Files, Junit, WAIT, patience, silenced, whole_class, worker};
 use super::windows::{self, Compared};
-use crate::device::agentless::Agentless;
 use crate::exit::chain;
+use crate::hotspot::agentless::Agentless;
 use crate::output::{Console, Progress};
 use crate::run::engine::{
     Clocked, Context, Done, Finished, Job, Limit, MakeOrders, Orders, RunState, Settle, Stopped, keep_output,
     supervise,
 };
 use crate::run::runners::framework::Suite;
+use crate::run::runners::java::classes_text;
 use crate::session::facts::{JavaFacts, problem};
 use crate::session::label::Label;
 use crate::suite::junit::{self as plan, ROUNDS, Selection, Worker};
@@ -193,8 +194,4 @@ fn facts_of(suite: &mut Suite) -> &mut JavaFacts {
 
 fn not_measured(suite: &str, why: &str) -> memgate_model::Problem {
     problem(suite, format!("the rounds were not measured: {why}"), "")
-}
-
-fn classes_text(count: usize) -> String {
-    if count == 1 { "1 test class".to_owned() } else { format!("{count} test classes") }
 }
