@@ -1,5 +1,5 @@
-//! Functions of the C library that are stood in for by a comparison and a jump: the jump's target is
-//! looked for at the first call, or before. On Linux only.
+//! Functions of the C library that are stood in for by a comparison and a jump: the jump's target
+//! is looked for at the first call, or before. On Linux only.
 
 use core::arch::global_asm;
 use core::ffi::{CStr, c_int, c_void};
