@@ -9,8 +9,8 @@
 //! carrier and waits, bounded, for the harness. The end of the process writes the last boundary and
 //! the goodbye.
 //!
-//! On Android the library is attached to a runtime of Java, or preloaded by an app's `wrap.sh`: then
-//! the constructor also opens the carrier, because there is no `main` to wrap.
+//! On Android the library is attached to a runtime of Java, or preloaded by an app's `wrap.sh`:
+//! then the constructor also opens the carrier, because there is no `main` to wrap.
 //!
 //! # Layers
 //! exports → life → entry (what is stood in for) → native → `memgate_session`, and

@@ -17,11 +17,11 @@ use super::explain::Found;
 use super::follow::Follow;
 use super::frames::{Measured, growing, window_ends};
 use super::heap::HeapWatch;
-use super::hunt::Hunt;
 use super::machine::{Failure, Live, Machine};
 use super::notifier;
 use super::pace::Pace;
 use super::sites::{Alive, Sites};
+use super::survivor_search::SurvivorSearch;
 
 /// Main class of memgate's launcher, which tells itself where windows end.
 const LAUNCHER: &str = "io.memgate.launcher.Main";
@@ -39,7 +39,7 @@ pub(crate) struct Agent {
     pub(crate) options: Options,
     pub(crate) command: String,
     pub(crate) vm: OnceLock<Box<dyn Machine>>,
-    pub(crate) hunt: Lock<Option<Hunt>>,
+    pub(crate) search: Lock<Option<SurvivorSearch>>,
     pub(crate) pace: Lock<Pace>,
     pub(crate) sites: OnceLock<Sites>,
     pub(crate) follow: OnceLock<Follow>,
@@ -179,11 +179,11 @@ impl Natives for Agent {
             self.disable_jit(env, vm);
         }
         if orders & order::EXPLAIN != 0 {
-            let hunt = Hunt::begin(env, growing(suite));
-            if let (Some(hunt), Some(sites), None) = (&hunt, self.sites.get(), self.follow.get()) {
-                sites.look_closely(env, hunt.wanted());
+            let search = SurvivorSearch::begin(env, growing(suite));
+            if let (Some(search), Some(sites), None) = (&search, self.sites.get(), self.follow.get()) {
+                sites.look_closely(env, search.wanted());
             }
-            let before = core::mem::replace(&mut *self.hunt.lock(), hunt);
+            let before = core::mem::replace(&mut *self.search.lock(), search);
             // Its end is a call into the virtual machine, for which no lock is held.
             drop(before);
         }
@@ -299,8 +299,8 @@ impl Agent {
             vm.wait_for_references(env);
         }
         self.catch_up();
-        let hunt = self.hunt.lock().take();
-        let (found, alive) = hunt.and_then(|hunt| self.explained(env, hunt, &live)).unwrap_or_default();
+        let search = self.search.lock().take();
+        let (found, alive) = search.and_then(|search| self.explained(env, search, &live)).unwrap_or_default();
         let mut state = vm.state(env);
         let foreign = self.sites.get().and_then(|sites| sites.window_ends(state.allocated_bytes?));
         if let Some(foreign) = foreign {
@@ -312,24 +312,29 @@ impl Agent {
 
     /// Who holds what grew, and where it was allocated. `None`: that is known behind the next
     /// window.
-    fn explained(&self, env: &mut Env<'_>, mut hunt: Hunt, live: &[Live]) -> Option<(Vec<Found>, Alive)> {
+    fn explained(
+        &self,
+        env: &mut Env<'_>,
+        mut search: SurvivorSearch,
+        live: &[Live],
+    ) -> Option<(Vec<Found>, Alive)> {
         let sites = self.sites.get().filter(|_| self.follow.get().is_none());
-        if hunt.goes_on(env) {
+        if search.goes_on(env) {
             sites.inspect(|sites| sites.look_again());
-            *self.hunt.lock() = Some(hunt);
+            *self.search.lock() = Some(search);
             return None;
         }
-        // The heap is walked for samples first: the hunt takes its time, and what dies meanwhile is
-        // of no interest.
+        // The heap is walked for samples first: the search takes its time, and what dies meanwhile
+        // is of no interest.
         sites.inspect(|sites| sites.look_as_usual());
-        let alive = sites.map(|sites| sites.alive(hunt.wanted())).unwrap_or_default();
+        let alive = sites.map(|sites| sites.alive(search.wanted())).unwrap_or_default();
         if let Some(cut @ 1..) = sites.map(|sites| sites.stacks.cut()) {
             session::log(
                 LogLevel::Warn,
                 &format!("{cut} Java stacks are shorter than they were: there are too many"),
             );
         }
-        Some((hunt.end(env, live), alive))
+        Some((search.end(env, live), alive))
     }
 
     /// An allocation was sampled: a point of the heap's curve where it is time for one, and the

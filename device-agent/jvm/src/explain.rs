@@ -1,8 +1,9 @@
-//! Who holds what grew: the shortest way from a root to what survived.
+//! Who holds what grew: the shortest path from a root to what survived.
 //!
-//! Data flow: [`explain`] gets the instances that a hunt brought home, in an environment whose tags
-//! are its own → looks for the ways to them ([`Ways`]), and names what lies on the ways
-//! ([`Names`]). Instances, objects, passes and time are bounded; the answer says where it was cut.
+//! Data flow: [`explain`] gets the instances that a survivor search brought home, in an environment
+//! whose tags are its own → looks for the paths to them ([`ReferencePaths`]), and names what lies
+//! on the paths ([`Names`]). Instances, objects, passes and time are bounded; the answer says where
+//! it was cut.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +15,12 @@ use memgate_wire::java::{HolderLink, HolderPath, UNHELD};
 use super::graph::{Edge, From, Lost};
 use super::machine::Live;
 use super::names::{Names, with_classes};
+use super::reference_paths::{ReferencePaths, Walked};
 use super::survivors::Survivors;
-use super::ways::{Walked, Ways};
 
-/// Ways told per class.
+/// Paths told per class.
 const MAX_PATHS: usize = 16;
-/// References of a way that is told.
+/// References of a path that is told.
 const MAX_LINKS: usize = 40;
 /// Room for a reference to every thread.
 const LOCAL_REFERENCES: usize = 1 << 12;
@@ -34,7 +35,7 @@ pub(crate) struct Found {
 }
 
 /// Who holds the instances of these classes that were found, in a heap of these `live` objects.
-/// Tags of this environment are numbers of classes, threads and objects on the ways.
+/// Tags of this environment are numbers of classes, threads and objects on the paths.
 pub(super) fn explain(
     env: &mut Env<'_>,
     jvmti: Jvmti<'_>,
@@ -43,22 +44,22 @@ pub(super) fn explain(
     live: &[Live],
 ) -> Vec<Found> {
     with_classes(env, jvmti, |env, classes| {
-        let mut ways = Ways::new(jvmti, classes, wanted, live);
-        ways.take(env, jvmti, &survivors.instances);
-        let threads = mark_threads(env, jvmti, &mut ways);
-        let walked = ways.walk(jvmti, classes);
+        let mut reference_paths = ReferencePaths::new(jvmti, classes, wanted, live);
+        reference_paths.take(env, jvmti, &survivors.instances);
+        let threads = mark_threads(env, jvmti, &mut reference_paths);
+        let walked = reference_paths.walk(jvmti, classes);
         let names = Names { jvmti, classes, fields: BTreeMap::new() };
-        let mut answer = Answer { ways, walked, names, threads };
+        let mut answer = Answer { reference_paths, walked, names, threads };
         let count = |name: &str| survivors.counts.get(name).copied().unwrap_or(0);
         wanted.iter().map(|name| answer.found(env, name, count(name))).collect()
     })
 }
 
 /// Numbers the threads; returns their names.
-fn mark_threads(env: &mut Env<'_>, jvmti: Jvmti<'_>, ways: &mut Ways) -> Vec<String> {
+fn mark_threads(env: &mut Env<'_>, jvmti: Jvmti<'_>, reference_paths: &mut ReferencePaths) -> Vec<String> {
     let names = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<_, jni::errors::Error> {
         let threads: Vec<JObject<'_>> = jvmti.threads(env).unwrap_or_default();
-        ways.mark_threads(jvmti, &threads);
+        reference_paths.mark_threads(jvmti, &threads);
         Ok(threads.iter().map(|thread| jvmti.thread_name(env, thread).unwrap_or_default()).collect())
     });
     names.unwrap_or_default()
@@ -66,7 +67,7 @@ fn mark_threads(env: &mut Env<'_>, jvmti: Jvmti<'_>, ways: &mut Ways) -> Vec<Str
 
 /// What was found, and what it is called.
 struct Answer<'a, 'l> {
-    ways: Ways,
+    reference_paths: ReferencePaths,
     walked: Walked,
     names: Names<'a, 'l>,
     /// Names of the threads by number.
@@ -78,9 +79,9 @@ impl Answer<'_, '_> {
         let mut paths: Vec<HolderPath> = Vec::new();
         let mut open = 0_u64;
         let mut too_long = None;
-        for i in 0..self.ways.instances.len() {
-            let Some(&instance) = self.ways.instances.get(i) else { break };
-            if self.names.class(self.ways.class(instance)) != class {
+        for i in 0..self.reference_paths.instances.len() {
+            let Some(&instance) = self.reference_paths.instances.get(i) else { break };
+            if self.names.class(self.reference_paths.class(instance)) != class {
                 continue;
             }
             let links = match self.steps(instance) {
@@ -110,25 +111,26 @@ impl Answer<'_, '_> {
         }
     }
 
-    /// The way to an instance, from the root on. A step from an object to another of its class (the
-    /// `next` of a list or of a hash bucket) is left out, for how many there are depends on chance;
-    /// an object and its class are one step.
+    /// The path to an instance, from the root on. A step from an object to another of its class
+    /// (the `next` of a list or of a hash bucket) is left out, for how many there are depends on
+    /// chance; an object and its class are one step.
     fn steps(&self, instance: usize) -> Result<Vec<Edge>, Lost> {
-        let mut way = self.ways.way(&self.walked.last, instance)?;
-        way.retain(|edge| match edge.kind {
+        let mut path = self.reference_paths.path(&self.walked.last, instance)?;
+        path.retain(|edge| match edge.kind {
             ReferenceKind::Class => false,
-            ReferenceKind::Field(_) => edge.class != self.ways.class(edge.to),
+            ReferenceKind::Field(_) => edge.class != self.reference_paths.class(edge.to),
             _ => true,
         });
-        way.reverse();
-        if way.len() > MAX_LINKS { Err(Lost::TooLong) } else { Ok(way) }
+        path.reverse();
+        if path.len() > MAX_LINKS { Err(Lost::TooLong) } else { Ok(path) }
     }
 
-    fn links(&mut self, env: &mut Env<'_>, way: &[Edge]) -> Vec<HolderLink> {
+    fn links(&mut self, env: &mut Env<'_>, path: &[Edge]) -> Vec<HolderLink> {
         let mut links = Vec::new();
-        for edge in way {
+        for edge in path {
             if let ReferenceKind::StackLocal(tag, _) | ReferenceKind::JniLocal(tag, _) = edge.kind
-                && let Some(thread) = self.ways.thread(tag).and_then(|thread| self.threads.get(thread))
+                && let Some(thread) =
+                    self.reference_paths.thread(tag).and_then(|thread| self.threads.get(thread))
             {
                 links.push(link("thread", thread.clone(), String::new(), "java.lang.Thread".to_owned()));
             }
@@ -138,7 +140,7 @@ impl Answer<'_, '_> {
     }
 
     fn link(&mut self, env: &mut Env<'_>, edge: &Edge) -> HolderLink {
-        let class = self.names.class(self.ways.class(edge.to)).to_owned();
+        let class = self.names.class(self.reference_paths.class(edge.to)).to_owned();
         let nothing = String::new;
         let (kind, owner, name) = match (edge.kind, edge.from) {
             (ReferenceKind::StaticField(index), From::Class(owner)) => {
@@ -161,7 +163,8 @@ impl Answer<'_, '_> {
             }
             (ReferenceKind::JniGlobal, _) => ("jni global", nothing(), nothing()),
             (ReferenceKind::Thread, _) => {
-                let thread = self.ways.thread_at(edge.to).and_then(|thread| self.threads.get(thread));
+                let thread =
+                    self.reference_paths.thread_at(edge.to).and_then(|thread| self.threads.get(thread));
                 ("thread", thread.cloned().unwrap_or_default(), nothing())
             }
             (ReferenceKind::StackLocal(_, frame), _) => {

@@ -1,8 +1,8 @@
-//! Objects, the references between them, and the shortest ways that lead to them from a root.
+//! Objects, the references between them, and the shortest paths that lead to them from a root.
 //!
 //! Data flow: a walk over the heap adds objects and references while the virtual machine stands
 //! still, into room that was made before ([`Graph::make_room`]) → [`Graph::shortest`] goes breadth
-//! first from the roots → [`Graph::way`] tells a way. There may be millions of them: 8 bytes per
+//! first from the roots → [`Graph::path`] tells a path. There may be millions of them: 8 bytes per
 //! object, 16 per reference.
 
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use memgate_jvmti::ReferenceKind;
 const EDGES_PER_NODE: u8 = 64;
 /// References from roots, static fields and classes.
 const ROOTS: usize = 1 << 18;
-/// References of one way.
+/// References of one path.
 const STEPS: usize = 10_000;
 
 /// Behind this number of [`Packed::from`] lie those of [`Graph::roots`].
@@ -66,7 +66,7 @@ pub(super) struct Graph {
     roots: Vec<Edge>,
 }
 
-/// Of each object the last reference on its shortest way from a root.
+/// Of each object the last reference on its shortest path from a root.
 #[derive(Default)]
 pub(super) struct Shortest(Vec<u32>);
 
@@ -166,7 +166,7 @@ impl Graph {
         Some((last, good))
     }
 
-    /// From the roots of these ranks to every object that has no way yet.
+    /// From the roots of these ranks to every object that has no path yet.
     fn spread(&self, outgoing: &Outgoing, last: &mut Shortest, queue: &mut VecDeque<u32>, ranks: &[u32]) {
         let mut reach = |i: u32, queue: &mut VecDeque<u32>| {
             let Some(to) = self.edges.get(i as usize).map(|edge| edge.to) else { return };
@@ -191,23 +191,23 @@ impl Graph {
     }
 
     /// The references from an object outwards to its root.
-    pub(super) fn way(&self, last: &Shortest, node: usize) -> Result<Vec<Edge>, Lost> {
-        let mut way = Vec::new();
+    pub(super) fn path(&self, last: &Shortest, node: usize) -> Result<Vec<Edge>, Lost> {
+        let mut path = Vec::new();
         let mut at = node;
-        while way.len() < STEPS {
+        while path.len() < STEPS {
             let edge = last.0.get(at).and_then(|i| self.edges.get(*i as usize));
             let edge = edge.and_then(|edge| self.edge(edge)).ok_or(Lost::NoRoot)?;
-            way.push(edge);
+            path.push(edge);
             match edge.from {
                 From::Node(next) => at = next,
-                From::Root | From::Class(_) => return Ok(way),
+                From::Root | From::Class(_) => return Ok(path),
             }
         }
         Err(Lost::TooLong)
     }
 }
 
-/// Why there is no way.
+/// Why there is no path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lost {
     NoRoot,
@@ -318,10 +318,10 @@ mod tests {
         Edge { to, from, kind, class: 5 }
     }
 
-    /// The kinds of the references on the way, from the object on.
-    fn way(graph: &Graph, node: usize) -> Result<Vec<ReferenceKind>, Lost> {
+    /// The kinds of the references on the path, from the object on.
+    fn path(graph: &Graph, node: usize) -> Result<Vec<ReferenceKind>, Lost> {
         let (last, _) = graph.shortest(&[0]).unwrap();
-        graph.way(&last, node).map(|way| way.iter().map(|edge| edge.kind).collect())
+        graph.path(&last, node).map(|path| path.iter().map(|edge| edge.kind).collect())
     }
 
     #[test]
@@ -337,24 +337,24 @@ mod tests {
         ] {
             graph.add(edge);
         }
-        // Both ways have two references: that from a static field comes first.
+        // Both paths have two references: that from a static field comes first.
         let (last, good) = graph.shortest(&[0, 1, 2]).unwrap();
         assert!(good);
         let expected = [edge(From::Node(2), 0, field), edge(From::Class(9), 2, STATIC)];
-        assert_eq!(graph.way(&last, 0), Ok(expected.to_vec()));
+        assert_eq!(graph.path(&last, 0), Ok(expected.to_vec()));
     }
 
     #[test]
     fn a_class_loader_holds_only_what_nothing_else_holds() {
         let mut graph = graph(3);
         graph.add(edge(From::Class(9), 0, ReferenceKind::ClassLoader));
-        assert_eq!(way(&graph, 0), Ok(vec![ReferenceKind::ClassLoader]));
+        assert_eq!(path(&graph, 0), Ok(vec![ReferenceKind::ClassLoader]));
         assert!(!graph.shortest(&[0]).unwrap().1, "it needs a loader");
         graph.add(edge(From::Node(1), 0, ReferenceKind::Field(0)));
         graph.add(edge(From::Node(2), 1, ReferenceKind::Field(1)));
         graph.add(edge(From::Root, 2, ReferenceKind::Thread));
         let expected = vec![ReferenceKind::Field(0), ReferenceKind::Field(1), ReferenceKind::Thread];
-        assert_eq!(way(&graph, 0), Ok(expected));
+        assert_eq!(path(&graph, 0), Ok(expected));
         assert!(graph.shortest(&[0]).unwrap().1);
     }
 
@@ -374,7 +374,7 @@ mod tests {
         let mut graph = graph(2);
         graph.add(edge(From::Node(0), 1, ReferenceKind::Field(0)));
         graph.add(edge(From::Node(1), 0, ReferenceKind::Field(0)));
-        assert_eq!(way(&graph, 0), Err(Lost::NoRoot));
+        assert_eq!(path(&graph, 0), Err(Lost::NoRoot));
     }
 
     #[test]
@@ -385,7 +385,7 @@ mod tests {
             for node in 1..length {
                 graph.add(edge(From::Node(node), node - 1, ReferenceKind::Field(0)));
             }
-            assert_eq!(way(&graph, 0).map(|way| way.len()), expected);
+            assert_eq!(path(&graph, 0).map(|path| path.len()), expected);
         }
     }
 

@@ -1,12 +1,12 @@
-//! The Java part of the agent: in a virtual machine that runs tests, windows are measured by collecting and
-//! counting.
+//! The Java part of the agent: in a virtual machine that runs tests, windows are measured by
+//! collecting and counting.
 //!
-//! Data flow: `start` brings the agent in: it looks at the command line, asks for its events,
-//! puts the jars in place, binds the natives of `io.memgate.agent.Hooks` and opens the session.
-//! Test listeners (put into JUnit 4's notifier as it is loaded, found by JUnit Platform's launcher
-//! through the jar) call [`memgate_jvmti::Natives`]; each test becomes two boundaries. A window of memgate's
-//! launcher ends with `Machine::histogram`, whose differences are frames before its boundary; in
-//! the build's own run `pace` decides behind which test classes one ends.
+//! Data flow: `start` brings the agent in: it looks at the command line, asks for its events, puts
+//! the jars in place, binds the natives of `io.memgate.agent.Hooks` and opens the session. Test
+//! listeners (put into JUnit 4's notifier as it is loaded, found by JUnit Platform's launcher
+//! through the jar) call [`memgate_jvmti::Natives`]; each test becomes two boundaries. A window of
+//! memgate's launcher ends with `Machine::histogram`, whose differences are frames before its
+//! boundary; in the build's own run `pace` decides behind which test classes one ends.
 //!
 //! No lock of ours is held across a call into the virtual machine: measuring is done before the
 //! session is asked for its lock.
@@ -32,20 +32,20 @@ mod frames;
 mod graph;
 mod growth;
 mod heap;
-mod hunt;
 mod limit;
 mod machine;
 mod names;
 mod notifier;
 mod pace;
+mod reference_paths;
 mod ring;
 mod sites;
 mod stacks;
 mod start;
+mod survivor_search;
 mod survivors;
 mod target;
 mod vm;
-mod ways;
 mod weight;
 
 #[cfg(target_os = "android")]

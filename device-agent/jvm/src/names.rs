@@ -1,4 +1,4 @@
-//! What classes, fields, methods and threads are called, for ways through the heap.
+//! What classes, fields, methods and threads are called, for paths through the heap.
 //!
 //! [`with_classes`] numbers every loaded class by its tag in an environment of its own; a walk
 //! tells these numbers, and here they become names again. Fields are numbered as references number

@@ -3,9 +3,9 @@
 //!
 //! Data flow: the virtual machine samples an allocation ([`Sites::sampled`], in the allocating
 //! thread) → the tag of the object says class, stack and the bytes it stands for ([`Sample`]) → in
-//! the windows of a hunt every allocation of the grown classes is sampled, as far as their volume
-//! allows ([`Sites::look_closely`], [`Sites::look_again`]) → [`Sites::alive`] walks the heap once
-//! and counts the tags.
+//! the windows of a survivor search every allocation of the grown classes is sampled, as far as
+//! their volume allows ([`Sites::look_closely`], [`Sites::look_again`]) → [`Sites::alive`] walks
+//! the heap once and counts the tags.
 //!
 //! Nothing is kept beside the tags, so nothing has to be told when an object dies. No lock is held
 //! across a call into the virtual machine. The interval between samples is one for all agents of a
@@ -53,7 +53,7 @@ pub(crate) struct Sites {
     /// Mean bytes between samples, now and as asked for.
     interval: AtomicU32,
     usual: u32,
-    /// Allocations are sampled all the time, not only in the windows of a hunt.
+    /// Allocations are sampled all the time, not only in the windows of a survivor search.
     at_once: bool,
     /// [`Born`]: close up only chosen classes are sampled.
     born: AtomicU8,
@@ -70,8 +70,8 @@ pub(crate) struct Sites {
     channel: OnceLock<Meeting>,
 }
 
-/// When a sampled object was born. What a hunt looks for was born in its first window; where
-/// nothing of a class survived the second one, it is what was born there.
+/// When a sampled object was born. What a survivor search looks for was born in its first window;
+/// where nothing of a class survived the second one, it is what was born there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 enum Born {
@@ -222,12 +222,12 @@ impl Sites {
         }
     }
 
-    /// The first window of a hunt is over, and the second one begins.
+    /// The first window of a survivor search is over, and the second one begins.
     pub(crate) fn look_again(&self) {
         self.born.store(Born::Late as u8, Ordering::Relaxed);
     }
 
-    /// The hunt is over.
+    /// The search is over.
     pub(crate) fn look_as_usual(&self) {
         self.born.store(Born::Anytime as u8, Ordering::Relaxed);
         self.set(if self.at_once { self.usual } else { 0 });
@@ -274,7 +274,7 @@ impl Sites {
     }
 
     /// The samples of these classes that are alive: of each class those of the first window of the
-    /// hunt, if there are any.
+    /// search, if there are any.
     pub(crate) fn alive(&self, classes: &[String]) -> Alive {
         let mut names: BTreeMap<ClassNumber, Option<String>> = BTreeMap::new();
         let mut born: BTreeMap<String, Born> = BTreeMap::new();
@@ -298,8 +298,8 @@ impl Sites {
         Alive { stacks, sites }
     }
 
-    /// The sites that hold most of the heap, most first. While memory is short: what there is no room
-    /// for is not told.
+    /// The sites that hold most of the heap, most first. While memory is short: what there is no
+    /// room for is not told.
     pub(crate) fn largest(&self, most: usize) -> Alive {
         let mut samples = self.tags();
         samples.sort_unstable_by_key(|sample| (sample.class(), sample.node()));

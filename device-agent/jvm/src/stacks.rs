@@ -141,19 +141,19 @@ impl Stacks {
         let mut told = JavaStacks { methods: Vec::new(), nodes: Vec::new() };
         let mut methods = self.methods.lock();
         for end in ends {
-            let (mut way, mut id) = (Vec::new(), end);
+            let (mut path, mut id) = (Vec::new(), end);
             while id != 0 && methods.told_nodes.insert(id) {
                 let Some(node) = self.wire_node(id) else { break };
-                way.push(node);
+                path.push(node);
                 id = node.parent;
             }
-            for node in way.iter().rev() {
+            for node in path.iter().rev() {
                 if methods.told_methods.insert(node.method) {
                     let place = usize::try_from(node.method).unwrap_or(0).checked_sub(1);
                     told.methods.extend(place.and_then(|place| methods.all.get(place)).cloned());
                 }
             }
-            told.nodes.extend(way.into_iter().rev());
+            told.nodes.extend(path.into_iter().rev());
         }
         told
     }

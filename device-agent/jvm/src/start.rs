@@ -104,7 +104,7 @@ fn wake(jvmti: Jvmti<'static>, options: Options, command: String) -> Option<&'st
         return None;
     }
     let pace = Pace::new(pace::Plan::of(&options.windows), process::cpu_ns());
-    let (vm, hunt, pace) = (OnceLock::new(), Lock::new(None), Lock::new(pace));
+    let (vm, search, pace) = (OnceLock::new(), Lock::new(None), Lock::new(pace));
     let (sites, follow, exhausted) = (OnceLock::new(), OnceLock::new(), AtomicU32::new(0));
     let is_art = options.as_art || jvmti.is_art();
     let heap = HeapWatch::new(options.heap_limit);
@@ -115,7 +115,7 @@ fn wake(jvmti: Jvmti<'static>, options: Options, command: String) -> Option<&'st
             options,
             command,
             vm,
-            hunt,
+            search,
             pace,
             sites,
             follow,

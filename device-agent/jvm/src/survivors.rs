@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jni::objects::JObject;
 
-/// What survived a hunt.
+/// What survived a survivor search.
 #[derive(Default)]
 pub(crate) struct Survivors<'l> {
     /// At most so many per class.

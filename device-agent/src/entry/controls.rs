@@ -11,7 +11,7 @@ use memgate_session as session;
 use memgate_tracker::sys::Errno;
 
 use super::Pointer;
-use super::function::{Function, exported, functions, no_descriptor as no_call};
+use super::function::{Function, exported, functions, keeping, no_descriptor as no_call, routine};
 
 functions! { prctl no_call syscall no_call }
 
@@ -29,46 +29,15 @@ pub(crate) fn bind_controls() {
 /// Where the first argument is one of two numbers, tells `$note` of the call before it is made.
 macro_rules! telling {
     ($name:literal, $one:literal, $other:literal, $note:literal) => {
-        concat!(
-            ".globl ",
-            $name,
-            "\n.hidden ",
-            $name,
-            "\n",
-            $name,
-            ":\n",
-            ".cfi_startproc\n",
-            "cmp edi, {",
-            $one,
-            "}\n",
-            "je 1f\n",
-            "cmp edi, {",
-            $other,
-            "}\n",
-            "je 1f\n",
-            "jmp r11\n",
-            "1:\n",
-            "push rdi\n",
-            "push rsi\n",
-            "push rdx\n",
-            "push rcx\n",
-            "push r8\n",
-            "push r9\n",
-            "push r11\n",
-            ".cfi_adjust_cfa_offset 56\n",
-            "call {",
-            $note,
-            "}\n",
-            "pop r11\n",
-            "pop r9\n",
-            "pop r8\n",
-            "pop rcx\n",
-            "pop rdx\n",
-            "pop rsi\n",
-            "pop rdi\n",
-            ".cfi_adjust_cfa_offset -56\n",
-            "jmp r11\n",
-            ".cfi_endproc\n",
+        routine!($name:
+            concat!("cmp edi, {", $one, "}"),
+            "je 1f",
+            concat!("cmp edi, {", $other, "}"),
+            "je 1f",
+            "jmp r11",
+            "1:",
+            keeping!(["rdi" "rsi" "rdx" "rcx" "r8" "r9" "r11"] concat!("call {", $note, "}")),
+            "jmp r11",
         )
     };
 }

@@ -1,5 +1,5 @@
-//! Functions of the C library that are stood in for by a comparison and a jump: the jump's target is
-//! looked for at the first call, or before. On Linux only.
+//! Functions of the C library that are stood in for by a comparison and a jump: the jump's target
+//! is looked for at the first call, or before. On Linux only.
 
 use core::arch::global_asm;
 use core::ffi::{CStr, c_int, c_void};
@@ -100,31 +100,40 @@ macro_rules! exported {
     )* };
 }
 
-pub(super) use {exported, functions};
+/// A routine of the assembler's: global, as it is jumped to from other objects of this crate, and
+/// hidden from other libraries. Its frames can be unwound.
+macro_rules! routine {
+    ($name:literal: $($line:expr),* $(,)?) => {
+        concat!(
+            ".globl ", $name, "\n.hidden ", $name, "\n", $name, ":\n.cfi_startproc\n",
+            $($line, "\n",)*
+            ".cfi_endproc\n",
+        )
+    };
+}
+
+/// What runs while these registers are kept on the stack.
+macro_rules! keeping {
+    ([] $($line:expr),* $(,)?) => {
+        concat!($($line, "\n"),*)
+    };
+    ([$first:literal $($rest:literal)*] $($line:expr),* $(,)?) => {
+        concat!(
+            "push ", $first, "\n.cfi_adjust_cfa_offset 8\n",
+            keeping!([$($rest)*] $($line),*),
+            "pop ", $first, "\n.cfi_adjust_cfa_offset -8\n",
+        )
+    };
+}
+
+pub(super) use {exported, functions, keeping, routine};
 
 global_asm!(
     ".text",
     // The first call of a function: `r11` is its `Function`.
-    ".globl memgate_finds",
-    ".hidden memgate_finds",
-    "memgate_finds:",
-    "push rdi",
-    "push rsi",
-    "push rdx",
-    "push rcx",
-    "push r8",
-    "push r9",
-    "push rax",
-    "mov rdi, r11",
-    "call {bind}",
-    "mov r11, rax",
-    "pop rax",
-    "pop r9",
-    "pop r8",
-    "pop rcx",
-    "pop rdx",
-    "pop rsi",
-    "pop rdi",
-    "jmp r11",
+    routine!("memgate_finds":
+        keeping!(["rdi" "rsi" "rdx" "rcx" "r8" "r9" "rax"] "mov rdi, r11", "call {bind}", "mov r11, rax"),
+        "jmp r11",
+    ),
     bind = sym bind,
 );

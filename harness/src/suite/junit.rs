@@ -236,7 +236,7 @@ pub fn launcher(
     Again { launch, options: argument_file(&options) }
 }
 
-/// Does this command run tests? As the agent decides it (`device-agent/src/jvm/target.rs`).
+/// Does this command run tests? As the agent decides it (`device-agent/jvm/src/target.rs`).
 #[must_use]
 pub fn runs_tests(JavaCommand { main, command, .. }: &JavaCommand) -> bool {
     const WORKERS: [(&str, &str); 6] = [

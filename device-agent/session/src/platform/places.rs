@@ -55,8 +55,8 @@ mod tests {
     fn the_app_is_found_on_the_command_line() {
         for (command_line, package) in [
             ("com.example.app\0", "com.example.app"),
-            // A process of the app's own choice; and the name is padded when it was set over a longer
-            // one.
+            // A process of the app's own choice; and the name is padded when it was set over a
+            // longer one.
             ("com.example.app:remote\0\0\0\0", "com.example.app"),
             // Started by `wrap.sh`, before it has its name.
             (

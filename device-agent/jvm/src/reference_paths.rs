@@ -1,13 +1,13 @@
 //! The part of the heap between the roots and some instances.
 //!
-//! Data flow: [`Ways::take`] makes nodes of the instances → [`Ways::walk`] passes over all
-//! references once per level: a reference to an object of the last level makes its referrer a node
-//! of the next one, until every instance has a way to a root; what is not reached soon (it lies
-//! deep, or nothing holds it) is looked for in one more pass that makes nodes of all objects,
-//! unless the heap is too large for that → [`Ways::way`] tells the shortest. Visitors run while the
-//! virtual machine stands still: they write into room that was made before, and look at the clocks
-//! now and then, so that time and memory are bounded. Objects that cannot hold what is looked for
-//! (arrays of numbers, strings) are passed by.
+//! Data flow: [`ReferencePaths::take`] makes nodes of the instances → [`ReferencePaths::walk`]
+//! passes over all references once per level: a reference to an object of the last level makes its
+//! referrer a node of the next one, until every instance has a path to a root; what is not reached
+//! soon (it lies deep, or nothing holds it) is looked for in one more pass that makes nodes of all
+//! objects, unless the heap is too large for that → [`ReferencePaths::path`] tells the shortest.
+//! Visitors run while the virtual machine stands still: they write into room that was made before,
+//! and look at the clocks now and then, so that time and memory are bounded. Objects that cannot
+//! hold what is looked for (arrays of numbers, strings) are passed by.
 
 use jni::Env;
 use jni::objects::{JClass, JObject};
@@ -23,12 +23,12 @@ const LEVELS_BEFORE_ALL: u8 = 4;
 /// Objects that are taken at once: each costs memory here ([`Graph`]) and 60 to 72 bytes in the
 /// virtual machine's table of tags (JDK 17).
 const MAX_AT_ONCE: u64 = 2_000_000;
-/// Objects on the ways, level by level.
+/// Objects on the paths, level by level.
 const MAX_NODES: usize = 200_000;
 /// References by objects.
 const EDGES: usize = 4;
 const MAX_LEVELS: u8 = 40;
-/// Levels behind the first way of all instances, where some of them lead over nothing but a class
+/// Levels behind the first path of all instances, where some of them lead over nothing but a class
 /// loader.
 const LEVELS_BEHIND_A_LOADER: u8 = 8;
 /// Processor time of all passes together.
@@ -36,11 +36,11 @@ const MAX_CPU_NS: u64 = 10_000_000_000;
 
 /// Tag of the first thread; below lie the numbers of classes.
 const THREADS: i64 = 1 << 39;
-/// Tag of the first object on a way.
+/// Tag of the first object on a path.
 const FIRST: i64 = 1 << 40;
 
 /// The part of the heap that lies between roots and instances, as far as it was walked.
-pub(super) struct Ways {
+pub(super) struct ReferencePaths {
     graph: Graph,
     /// The nodes of the instances that are looked for.
     pub(super) instances: Vec<usize>,
@@ -72,7 +72,7 @@ impl Walked {
     }
 }
 
-impl Ways {
+impl ReferencePaths {
     /// To instances of classes of these names, in a heap with so many `live` objects.
     pub(super) fn new(
         jvmti: Jvmti<'_>,
@@ -324,8 +324,8 @@ impl Ways {
     }
 
     /// The references from an instance outwards to its root.
-    pub(super) fn way(&self, last: &Shortest, instance: usize) -> Result<Vec<Edge>, Lost> {
-        self.graph.way(last, instance)
+    pub(super) fn path(&self, last: &Shortest, instance: usize) -> Result<Vec<Edge>, Lost> {
+        self.graph.path(last, instance)
     }
 }
 

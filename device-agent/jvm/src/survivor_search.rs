@@ -1,12 +1,13 @@
 //! Exact survivors: what was born in one more window and is still there behind the next.
 //!
-//! Data flow: [`Hunt::begin`] numbers all classes and marks the instances of the grown ones as old;
-//! one more window runs; [`Hunt::goes_on`] marks the instances without a mark as born in it; the
-//! next window runs, in which dies what one execution only replaces of another (a thread's last
-//! buffer, a provider that is registered anew); [`Hunt::end`] asks for what has the mark of the
-//! born, and, after one more look at the instances, for what is new where nothing of a class
-//! survived: a table or a text may be replaced in each window by a larger one. The marks are those
-//! of an environment that ends then: many of them would slow down every look at an object.
+//! Data flow: [`SurvivorSearch::begin`] numbers all classes and marks the instances of the grown
+//! ones as old; one more window runs; [`SurvivorSearch::goes_on`] marks the instances without a
+//! mark as born in it; the next window runs, in which dies what one execution only replaces of
+//! another (a thread's last buffer, a provider that is registered anew); [`SurvivorSearch::end`]
+//! asks for what has the mark of the born, and, after one more look at the instances, for what is
+//! new where nothing of a class survived: a table or a text may be replaced in each window by a
+//! larger one. The marks are those of an environment that ends then: many of them would slow down
+//! every look at an object.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,7 @@ const SURVIVED: i64 = OLD + 2;
 const NEW: i64 = OLD + 3;
 
 /// Between its begin and its end.
-pub(crate) struct Hunt {
+pub(crate) struct SurvivorSearch {
     jvmti: OwnJvmti,
     /// Names of the classes that are explained.
     wanted: Vec<String>,
@@ -43,15 +44,15 @@ pub(crate) struct Hunt {
     born: Option<u64>,
 }
 
-impl Hunt {
+impl SurvivorSearch {
     /// Marks what is there now. `None`: the virtual machine gives no environment for it.
     pub(crate) fn begin(env: &mut Env<'_>, wanted: Vec<String>) -> Option<Self> {
-        let hunt = Self { jvmti: environment(env)?, wanted, born: None };
-        hunt.mark(env, OLD);
-        Some(hunt)
+        let search = Self { jvmti: environment(env)?, wanted, born: None };
+        search.mark(env, OLD);
+        Some(search)
     }
 
-    /// A window is over. True: the hunt goes on in the next one.
+    /// A window is over. True: the search goes on in the next one.
     pub(crate) fn goes_on(&mut self, env: &mut Env<'_>) -> bool {
         let first = self.born.is_none();
         if first {
@@ -181,7 +182,7 @@ impl Hunt {
 
 fn environment(env: &Env<'_>) -> Option<OwnJvmti> {
     let jvmti = OwnJvmti::new(env)?;
-    // Where tags are refused no way is found, without the others frames have no lines.
+    // Where tags are refused no path is found, without the others frames have no lines.
     let wanted = [raw::CAN_TAG_OBJECTS, raw::CAN_GET_SOURCE_FILE_NAME, raw::CAN_GET_LINE_NUMBERS];
     let _refused = jvmti.get().add_capabilities(&wanted);
     Some(jvmti)
