@@ -71,6 +71,8 @@ pub fn run(data: &[u8]) {
                 rounds: rounds.into_iter().map(process).collect(),
                 ..JavaInput::default()
             }),
+            hunt: None,
+            app_memory: None,
         }],
         ..RunInput::default()
     };

@@ -91,6 +91,8 @@ pub fn run(data: &[u8]) {
             confirmations,
             problems: Vec::new(),
             java: None,
+            hunt: None,
+            app_memory: None,
         }],
         ..RunInput::default()
     };
