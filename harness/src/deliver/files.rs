@@ -14,18 +14,8 @@ use memgate_reports::{
 use super::around::{checkout, from_the_job};
 use crate::cli::Format;
 use crate::exit::{ExpectedError, chain};
+use crate::output::Screen;
 use crate::session::write_atomically;
-
-/// How a report is shown to a person.
-#[derive(Debug, Clone, Copy)]
-pub struct Screen {
-    /// With colours?
-    pub colour: bool,
-    /// Columns of the terminal; `None`: it is none.
-    pub width: Option<usize>,
-    /// Everything?
-    pub verbose: bool,
-}
 
 /// Renders `report` as it is printed. `full` is where all of it is.
 ///

@@ -13,7 +13,7 @@ pub mod mail;
 mod smtp;
 mod webhooks;
 
-pub use files::{Screen, rendered};
+pub use files::rendered;
 
 use std::path::Path;
 

@@ -10,12 +10,22 @@ use indicatif::ProgressBar;
 use memgate_reports::{harmless, harmless_in_colours};
 
 use crate::cli::ColorChoice;
-use crate::deliver::Screen;
 use crate::exit::ExpectedError;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
 const WARNING: Style = AnsiColor::Yellow.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default().bold();
+
+/// How a report is shown to a person.
+#[derive(Debug, Clone, Copy)]
+pub struct Screen {
+    /// With colours?
+    pub colour: bool,
+    /// Columns of the terminal; `None`: it is none.
+    pub width: Option<usize>,
+    /// Everything?
+    pub verbose: bool,
+}
 
 /// Where everything is printed.
 #[derive(Debug)]

@@ -5,5 +5,5 @@
 mod console;
 mod progress;
 
-pub use console::Console;
+pub use console::{Console, Screen};
 pub use progress::Progress;

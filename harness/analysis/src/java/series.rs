@@ -188,3 +188,28 @@ pub(crate) fn thread_names(windows: &[&Window]) -> Vec<(String, Vec<f64>)> {
     all.retain(|_, counts| counts.windows(2).any(|pair| pair[0] < pair[1]));
     all.into_iter().map(|(name, counts)| (name.to_owned(), counts)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use memgate_model::{Area, Kind};
+
+    use super::*;
+
+    #[test]
+    fn every_counter_of_the_virtual_machine_is_read() {
+        let all = Some(7);
+        let state = JavaSnapshot {
+            heap_used: all,
+            allocated_bytes: all,
+            threads: all,
+            classes_loaded: all,
+            metaspace_bytes: all,
+            direct_bytes: all,
+            jni_globals: all,
+            ..JavaSnapshot::default()
+        };
+        for metric in Metric::of(Area::Java, &[Kind::Held, Kind::Loaded, Kind::Traffic]) {
+            assert_eq!(value(&state, metric), all, "{metric}");
+        }
+    }
+}
