@@ -19,6 +19,7 @@ mod changes;
 mod chart;
 pub mod chat;
 mod clean;
+mod compare;
 #[cfg(test)]
 mod consistency;
 mod culprit;
@@ -52,6 +53,7 @@ mod worst;
 
 pub use changes::Changes;
 pub use chart::{ChartFile, charts};
+pub use compare::{Change, Comparison, FigureChange, LeakChange};
 pub use error::RenderError;
 pub use github::annotations;
 pub use gitlab::code_quality;

@@ -47,6 +47,8 @@ pub(super) enum TypedCommand {
     Demo(DemoArgs),
     /// Print the report of a session, in any format
     Report(ReportArgs),
+    /// Compare two runs: leaks that are new, grew or are gone
+    Compare(CompareArgs),
     /// Send the mail about a session, or only write it to a file
     Mail(MailArgs),
     /// Show tracked Java objects during a run; pause, resume, reset
@@ -255,6 +257,22 @@ pub(super) struct ReportArgs {
     /// Show every leak, all frames, and the stacks of one-time allocations.
     #[arg(short, long)]
     pub(super) verbose: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_long_help = "A leak is gone only if its test was judged in the second run. The exit code is 0, or 2 if a report cannot be read.\n\nExamples:\n  memgate compare main/report.json .memgate/latest\n  memgate compare .memgate/20261123-101500-412 .memgate/latest --json"
+)]
+pub(super) struct CompareArgs {
+    /// Session folder or report.json of the first run.
+    #[arg(value_name = "BEFORE", value_hint = ValueHint::AnyPath)]
+    pub(super) before: PathBuf,
+    /// Session folder or report.json of the second run.
+    #[arg(value_name = "AFTER", default_value = ".memgate/latest", value_hint = ValueHint::AnyPath)]
+    pub(super) after: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub(super) json: bool,
 }
 
 const MAIL_HELP: &str = "\

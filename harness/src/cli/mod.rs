@@ -14,8 +14,9 @@ use clap::{CommandFactory as _, Parser as _};
 
 pub use args::{ColorChoice, FollowAction, Format, HeapOrder, SchemaName};
 pub use request::{
-    AcceptRequest, Command, DemoRequest, FollowRequest, GateRequest, HeapQuestion, HeapRequest, InitRequest,
-    MailRequest, MallocDebugRequest, ReportRequest, Request, RunRequest, WaiveRequest,
+    AcceptRequest, Command, CompareRequest, DemoRequest, FollowRequest, GateRequest, HeapQuestion,
+    HeapRequest, InitRequest, MailRequest, MallocDebugRequest, ReportRequest, Request, RunRequest,
+    WaiveRequest,
 };
 
 /// Reads the command line.

@@ -9,9 +9,9 @@ use memgate_config::{Devices, TargetGlob, Until};
 use memgate_formats::malloc_debug::OutValues;
 
 use super::args::{
-    BaselineCommand, Cli, ColorChoice, DemoArgs, FollowAction, FollowArgs, Format, GateArgs, HeapArgs,
-    HeapCommand, HeapCommon, HeapOrder, InitArgs, MailArgs, MallocDebugArgs, ReportArgs, RunArgs, SchemaName,
-    TypedCommand, WaiveArgs,
+    BaselineCommand, Cli, ColorChoice, CompareArgs, DemoArgs, FollowAction, FollowArgs, Format, GateArgs,
+    HeapArgs, HeapCommand, HeapCommon, HeapOrder, InitArgs, MailArgs, MallocDebugArgs, ReportArgs, RunArgs,
+    SchemaName, TypedCommand, WaiveArgs,
 };
 
 /// A checked command line.
@@ -34,6 +34,8 @@ pub enum Command {
     Demo(DemoRequest),
     /// `memgate report`
     Report(ReportRequest),
+    /// `compare`.
+    Compare(CompareRequest),
     /// `memgate mail`
     Mail(MailRequest),
     /// `memgate follow`
@@ -141,6 +143,17 @@ pub struct ReportRequest {
     pub all: Option<PathBuf>,
     /// Show everything in the human report?
     pub verbose: bool,
+}
+
+/// What `compare` was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompareRequest {
+    /// Session folder or report file of the first run.
+    pub before: PathBuf,
+    /// The same of the second run.
+    pub after: PathBuf,
+    /// As JSON?
+    pub json: bool,
 }
 
 /// What `mail` was asked for.
@@ -319,6 +332,9 @@ impl TryFrom<Cli> for Request {
             }
             TypedCommand::Report(ReportArgs { session, format, all, verbose }) => {
                 Command::Report(ReportRequest { session, format, all, verbose })
+            }
+            TypedCommand::Compare(CompareArgs { before, after, json }) => {
+                Command::Compare(CompareRequest { before, after, json })
             }
             TypedCommand::Mail(MailArgs { config, session, preview }) => {
                 Command::Mail(MailRequest { config: config.config, session, preview })

@@ -2,6 +2,7 @@
 
 mod android_kit;
 mod baseline;
+mod compare;
 mod demo;
 mod devices;
 mod doctor;
@@ -33,6 +34,7 @@ pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError>
         Command::Gate(request) => gate::gate(&request, console),
         Command::Demo(request) => demo::demo(&request, console),
         Command::Report(request) => report::report(&request, console),
+        Command::Compare(request) => compare::compare(&request, console),
         Command::Mail(request) => mail::mail(&request, console),
         Command::Follow(request) => follow::follow(&request, console),
         Command::Waive(request) => waive::waive(&request, console),

@@ -97,3 +97,23 @@ fn the_figures_of_today_become_the_baseline_and_are_compared_with() {
     let gate = project.memgate(&["gate", "--format", "json", session]);
     assert_eq!(gate.test(TEST).verdict, Verdict::Pass, "as much as the baseline:\n{gate}");
 }
+
+#[test]
+fn two_runs_compared_name_the_leak_that_is_gone_and_the_tests_of_one_run_alone() {
+    let (project, all) = leaks_session();
+    let session = project.session();
+    let one = Project::new("compared");
+    run(&one).ends_with(1);
+    let (all_report, one_report) = (session.join("report.json"), one.session().join("report.json"));
+    let compared = one.memgate(&["compare".as_ref(), all_report.as_os_str(), one_report.as_os_str()]);
+    let others = all.suite().tests.len() - 1;
+    let alone = format!("more tests: judged in {} alone", all.report().session);
+    for text in ["same 1", "1 test judged in both", &alone] {
+        assert!(compared.ends_with(0).stdout.contains(text), "{text}: {compared}");
+    }
+    let json =
+        one.memgate(&["compare".as_ref(), one_report.as_os_str(), all_report.as_os_str(), "--json".as_ref()]);
+    let told: serde_json::Value = serde_json::from_str(&json.ends_with(0).stdout).unwrap();
+    assert_eq!(told["only_after"].as_array().unwrap().len(), others, "{json}");
+    one.memgate(&["compare", "nowhere"]).ends_with(2).says("nowhere");
+}

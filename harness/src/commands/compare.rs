@@ -1,0 +1,24 @@
+//! `memgate compare`: two runs beside each other.
+
+use memgate_reports::Comparison;
+
+use super::report;
+use crate::cli::CompareRequest;
+use crate::exit::{self, ExpectedError};
+use crate::output::Console;
+
+pub(super) fn compare(request: &CompareRequest, console: &Console) -> Result<u8, ExpectedError> {
+    let (before, _) = report::read(&request.before)?;
+    let (after, _) = report::read(&request.after)?;
+    let comparison = Comparison::of(&before, &after);
+    if request.json {
+        let json = serde_json::to_string_pretty(&comparison).map_err(|why| ExpectedError::Machinery {
+            what: format!("failed to write JSON: {why}"),
+            hint: String::new(),
+        })?;
+        console.text(&format!("{json}\n"))?;
+    } else {
+        console.text(&comparison.human())?;
+    }
+    Ok(exit::PASS)
+}
