@@ -13,7 +13,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use memgate_formats::proc_text::{self, cpu_ns, read_smaps_rollup, resident_bytes, waited_ns};
+use memgate_formats::proc_text::{self, cpu_ns, resident_bytes, rollup_figure, waited_ns};
 use memgate_wire::{FdEntry, OsSample, ThreadEntry};
 
 /// More threads or descriptors than this are not listed.
@@ -36,15 +36,14 @@ pub struct Depth {
 pub fn os_sample(pid: u32, depth: Depth) -> Option<OsSample> {
     let rss_bytes = resident_bytes(&read(pid, "statm")?, rustix::param::page_size() as u64)?;
     let rollup = if depth.proportional { read(pid, "smaps_rollup") } else { None };
-    let rollup = rollup.and_then(|text| read_smaps_rollup(&text).ok());
-    let bytes = |kilobytes: u64| kilobytes.saturating_mul(1024);
+    let bytes = |key| rollup_figure(rollup.as_deref()?, key)?.checked_mul(1024);
     let ticks = rustix::param::clock_ticks_per_second();
     Some(OsSample {
         pid,
         boundary: 0,
         rss_bytes,
-        pss_bytes: rollup.map(|rollup| bytes(rollup.pss)),
-        private_dirty_bytes: rollup.map(|rollup| bytes(rollup.private_dirty)),
+        pss_bytes: bytes("Pss"),
+        private_dirty_bytes: bytes("Private_Dirty"),
         cpu_ns: read(pid, "stat").and_then(|stat| cpu_ns(&stat, ticks)).unwrap_or(0),
         threads: threads(pid, depth.waits),
         fds: descriptors(pid),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{
-    Area, Kind, Metric, Per, format_amount, format_bytes, format_count, format_counted, format_value,
+    Area, Kind, Metric, Per, Unit, format_amount, format_bytes, format_counted, format_value,
 };
 
 use crate::groups::OsKind;
@@ -115,11 +115,15 @@ pub(crate) fn left_too_much(window: &Window, suite: &str, test: &str, policy: &G
         .find_map(|metric| exceeds(metric).map(|left| format_amount(metric, left)))
 }
 
-/// `48.0 KiB per iteration (allowed 0 B)`. Where rounding would make the two look alike, in bytes.
+/// `48.0 KiB per iteration (allowed 0 B)`. Where rounding would make the two look alike, with as
+/// many digits as tell them apart.
 pub(crate) fn too_much(metric: Metric, value: f64, per: &str, limit: f64) -> String {
     let allowed = format_value(metric, limit);
     if format_value(metric, value) == allowed {
-        return format!("{} B {per} (allowed {} B)", format_count(value), format_count(limit));
+        let unit = if metric.unit() == Unit::Bytes { " B" } else { "" };
+        let digits = (0..9).find(|&digits| format!("{value:.digits$}") != format!("{limit:.digits$}"));
+        let digits = digits.unwrap_or(9);
+        return format!("{value:.digits$}{unit} {per} (allowed {limit}{unit})");
     }
     format!("{} {per} (allowed {allowed})", format_amount(metric, value))
 }
@@ -158,6 +162,17 @@ mod tests {
 
     fn why(record: &ProcessRecord, policy: &GatePolicy) -> Vec<(String, String)> {
         screen(&[record], "engine", policy).into_iter().map(|s| (s.test, s.why)).collect()
+    }
+
+    #[test]
+    fn a_figure_just_above_its_limit_is_told_apart_from_it() {
+        for (metric, value, limit, text) in [
+            (Metric::OsFds, 2.03, 2.0, "2.03 per iteration (allowed 2)"),
+            (Metric::NativeLiveBytes, 49153.0, 49152.0, "49153 B per iteration (allowed 49152 B)"),
+            (Metric::NativeLiveBytes, 0.58, 0.55, "0.58 B per iteration (allowed 0.55 B)"),
+        ] {
+            assert_eq!(too_much(metric, value, "per iteration", limit), text);
+        }
     }
 
     fn named(test: &str, why: &str) -> (String, String) {

@@ -119,6 +119,14 @@ impl Rollup {
     }
 }
 
+/// One figure of `/proc/PID/smaps_rollup`, in KB: not every kernel prints them all.
+#[must_use]
+pub fn rollup_figure(rollup: &[u8], key: &str) -> Option<u64> {
+    let text = String::from_utf8_lossy(rollup);
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    value.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
 /// Reads `/proc/PID/smaps_rollup`.
 ///
 /// # Errors

@@ -33,7 +33,7 @@ Examples:
 
 Exit codes:
   0    everything is within its thresholds (warnings are allowed)
-  1    a test leaks, or your tests failed
+  1    a threshold is exceeded, or your tests failed
   2    nothing failed, but something could not be measured
   130  interrupted";
 
@@ -125,7 +125,7 @@ Examples:
   memgate run --hunt 10m                          each night: also finds leaks that come only now and then
   memgate run --suite app --device emulator-5554  instrumented tests of an Android app (docs/android.md)
 
-Exit codes: 0 within the thresholds · 1 a test leaks or failed · 2 something was not measured · 130 interrupted";
+Exit codes: 0 within the thresholds · 1 a threshold is exceeded, or a test failed · 2 something was not measured · 130 interrupted";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = RUN_HELP)]

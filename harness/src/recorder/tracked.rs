@@ -17,6 +17,7 @@ use crate::proc_fs;
 
 /// What the name of a spool ends in that the harness writes for a process that holds no agent.
 pub(crate) const SYNTHESIZED: &str = "-spoken.mgf";
+
 /// A process as other threads see it.
 pub(super) struct Tracked {
     pub(super) page: ControlPage,

@@ -274,11 +274,18 @@ fn sections<E: FileHeader<Endian = LittleEndian>>(
     }
     let section = |s: &E::SectionHeader| {
         let kind = s.sh_type(e);
+        let mut part = Part { offset: s.sh_offset(e).into(), size: s.sh_size(e).into() };
         let unpacked = match kind {
             elf::SHT_NOBITS => None,
-            _ => s.compression(e, data).ok()?.map(|(header, ..)| header.ch_size(e).into()),
+            _ => s
+                .compression(e, data)
+                .unwrap_or_else(|_damaged| {
+                    // It spoils this section alone: the others keep their numbers.
+                    part.size = 0;
+                    None
+                })
+                .map(|(header, ..)| header.ch_size(e).into()),
         };
-        let part = Part { offset: s.sh_offset(e).into(), size: s.sh_size(e).into() };
         Some(Section { name: s.sh_name(e), kind, align: s.sh_addralign(e).into(), unpacked, part })
     };
     header.section_headers(e, data).ok()?.iter().map(section).collect()

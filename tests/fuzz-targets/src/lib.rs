@@ -32,7 +32,6 @@ pub mod spool;
 pub mod unwind;
 pub mod wire;
 
-
 use std::fs::File;
 use std::io::Write;
 use std::ops::Range;

@@ -3,8 +3,8 @@
 //! Data flow: [`Job`] → [`supervise`] starts it and records → the frames of each process become a
 //! record, and its [`Orders`] answer at each end of a test ([`orders`]) → [`RunState`] knows which
 //! test is open since when → [`Done`]. [`again`] is what tests share that memgate repeats by
-//! itself, [`Budget`] the time they have. Only this folder starts processes of tests on this
-//! machine; no module of it knows a framework.
+//! itself, [`Budget`] the time they have. Only this folder runs tests on this machine
+//! (`suite` lists them); no module of it knows a framework.
 
 mod again;
 mod budget;

@@ -58,7 +58,7 @@ pub(super) struct Repeating {
     /// Of what its libraries allocate, where that is tracked.
     native: NativeConfirmation,
     pub(super) settle: Settle,
-    pub(super) kept: Arc<KeptFiles>,
+    pub(super) kept: Option<Arc<KeptFiles>>,
     /// The process, where it can be seen.
     pub(super) pid: Option<u32>,
     /// How long its threads had waited for a processor at the first end.
@@ -82,7 +82,7 @@ impl Repeating {
             confirmation: JavaConfirmation::new(policy, suite, test),
             native: NativeConfirmation::new(policy, suite, test),
             settle: Settle::new(false),
-            kept: Arc::default(),
+            kept: None,
             pid: None,
             starved_before: None,
             until: None,
@@ -115,7 +115,9 @@ impl Orders for Repeating {
             Next::Explain if !over => order::EXPLAIN,
             _ if open && !over => 0,
             _ => {
-                self.kept.keep(record, self.pid);
+                if let Some(kept) = &self.kept {
+                    kept.keep(record, self.pid);
+                }
                 let leaks = self.confirmation.leaks() || self.native.grows();
                 self.last.leaks.store(leaks, Ordering::Release);
                 self.last.was_told.store(true, Ordering::Release);

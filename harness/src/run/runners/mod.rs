@@ -44,17 +44,6 @@ pub(super) use framework::{Ran, Share, Unit};
 use runner::Runner;
 pub(super) use runner::Screened;
 
-/// The suites of one framework confirm their suspects.
-macro_rules! confirm {
-    ($framework:ident, $context:expr, $suites:expr) => {{
-        let of_it = $suites.iter_mut().filter_map(|Screened { suite, runner }| match runner {
-            Runner::$framework(framework) => Some((suite, framework)),
-            _ => None,
-        });
-        $framework::confirm($context, of_it.collect()).await?
-    }};
-}
-
 /// Runs one command of the plan.
 pub(super) async fn screen(
     context: &mut Context<'_>,
@@ -97,10 +86,21 @@ pub(super) async fn confirm(
     context: &mut Context<'_>,
     suites: &mut [Screened],
 ) -> Result<Vec<Finished>, Stopped> {
-    let mut finished = confirm!(GoogleTest, context, suites);
-    finished.extend(confirm!(Junit, context, suites));
-    finished.extend(confirm!(OneByOne, context, suites));
-    finished.extend(confirm!(Process, context, suites));
-    finished.extend(confirm!(Instrumentation, context, suites));
+    let (mut tests, mut classes, mut each_alone, mut programs, mut on_devices) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for Screened { suite, runner } in suites {
+        match runner {
+            Runner::GoogleTest(it) => tests.push((suite, it)),
+            Runner::Junit(it) => classes.push((suite, it)),
+            Runner::OneByOne(it) => each_alone.push((suite, it)),
+            Runner::Process(it) => programs.push((suite, it)),
+            Runner::Instrumentation(it) => on_devices.push((suite, it)),
+        }
+    }
+    let mut finished = GoogleTest::confirm(context, tests).await?;
+    finished.extend(Junit::confirm(context, classes).await?);
+    finished.extend(OneByOne::confirm(context, each_alone).await?);
+    finished.extend(Process::confirm(context, programs).await?);
+    finished.extend(Instrumentation::confirm(context, on_devices).await?);
     Ok(finished)
 }

@@ -194,9 +194,12 @@ fn file_name(path: &Path) -> String {
 }
 
 fn has_something(Screened { suite, runner }: &Screened) -> bool {
-    !matches!(runner, Runner::GoogleTest(_))
-        || suite.processes.is_empty()
-        || suite.processes.iter().any(|p| ran_tests(&p.record))
+    match runner {
+        Runner::GoogleTest(_) => {
+            suite.processes.is_empty() || suite.processes.iter().any(|p| ran_tests(&p.record))
+        }
+        Runner::OneByOne(_) | Runner::Process(_) | Runner::Junit(_) | Runner::Instrumentation(_) => true,
+    }
 }
 
 /// Groups processes: the same executable with the same arguments is one suite. What a measured

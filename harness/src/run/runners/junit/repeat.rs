@@ -178,7 +178,7 @@ async fn one(
     let orders: MakeOrders = Box::new(move |process| {
         let mut repeating = Repeating::new(&policy, (&name, &test), took, &said);
         repeating.settle = Settle::new(true);
-        repeating.kept = Arc::clone(&kept);
+        repeating.kept = Some(Arc::clone(&kept));
         repeating.pid = Some(process.hello.pid).filter(|_| process.visible);
         repeating.until = how.until;
         Box::new(repeating)
