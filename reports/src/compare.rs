@@ -5,7 +5,6 @@
 //! same where their ids are. A leak is gone only if one of its tests was judged and did not have it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use memgate_model::{Leak, LeakKind, Metric, RunReport, TestReport, Verdict, format_bytes, format_value};
 use serde::Serialize;
@@ -146,53 +145,46 @@ impl Comparison {
     /// For people.
     #[must_use]
     pub fn human(&self) -> String {
-        let mut text = String::new();
+        let mut lines = Vec::new();
         for leak in self.leaks.iter().filter(|leak| leak.change != Change::Same) {
-            let amount = match (leak.before, leak.after) {
-                (Some(before), Some(after)) => {
-                    format!("   {} → {}", format_bytes(before), format_bytes(after))
-                }
-                _ => String::new(),
-            };
+            let amount = leak.before.zip(leak.after).map_or_else(String::new, |(before, after)| {
+                format!("   {} → {}", format_bytes(before), format_bytes(after))
+            });
             let waived = if leak.waived { "   (waived)" } else { "" };
-            let (first, more) =
-                (leak.tests.first().map_or("", String::as_str), leak.tests.len().saturating_sub(1));
-            let more = if more == 0 { String::new() } else { format!(" and {}", counted(more, "more test")) };
-            // Writing into a text does not fail.
-            let _ = writeln!(text, "{:<13}{}{amount}{waived}", word(leak.change), leak.line);
-            let _ = writeln!(text, "{:13}{}   in {}{more}", "", visible(&leak.id), visible(first));
+            lines.push(format!("{:<13}{}{amount}{waived}", word(leak.change), leak.line));
+            lines.push(format!("{:13}{}   in {}", "", visible(&leak.id), first_of(&leak.tests)));
         }
         for FigureChange { test, metric, before, after } in &self.figures {
             let (before, after) = (format_value(*metric, *before), format_value(*metric, *after));
-            let _ = writeln!(text, "{:<13}{} {} {before} → {after}", "figure", visible(test), metric.name());
+            lines.push(format!("{:<13}{} {} {before} → {after}", "figure", visible(test), metric.name()));
         }
         for (tests, session) in [(&self.only_before, &self.before), (&self.only_after, &self.after)] {
-            if let Some(first) = tests.first() {
-                let more = tests.len() - 1;
-                let more =
-                    if more == 0 { String::new() } else { format!(" and {}", counted(more, "more test")) };
-                let _ = writeln!(
-                    text,
-                    "{:<13}{}{more}: judged in {} alone",
-                    "not compared",
-                    visible(first),
-                    visible(session)
-                );
+            if !tests.is_empty() {
+                let (tests, session) = (first_of(tests), visible(session));
+                lines.push(format!("{:<13}{tests}: judged in {session} alone", "not compared"));
             }
         }
-        let _ = writeln!(
-            text,
-            "{}new {} · grew {} · shrank {} · gone {} · same {} · not compared {} · {} judged in both",
-            if text.is_empty() { "" } else { "\n" },
-            self.count(Change::New),
-            self.count(Change::Grew),
-            self.count(Change::Shrank),
-            self.count(Change::Gone),
-            self.count(Change::Same),
-            self.count(Change::NotCompared),
-            counted(self.judged_in_both, "test"),
-        );
-        text
+        if !lines.is_empty() {
+            lines.push(String::new());
+        }
+        let counts =
+            [Change::New, Change::Grew, Change::Shrank, Change::Gone, Change::Same, Change::NotCompared]
+                .map(|change| format!("{} {}", word(change), self.count(change)));
+        lines.push(format!(
+            "{} · {} judged in both",
+            counts.join(" · "),
+            counted(self.judged_in_both, "test")
+        ));
+        lines.join("\n") + "\n"
+    }
+}
+
+/// The first of some tests, and how many more there are.
+fn first_of(tests: &[String]) -> String {
+    let first = visible(tests.first().map_or("", String::as_str));
+    match tests.len() {
+        0 | 1 => first.into_owned(),
+        more => format!("{first} and {}", counted(more - 1, "more test")),
     }
 }
 
