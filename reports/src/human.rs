@@ -6,7 +6,6 @@
 //! prompt.
 
 mod block;
-mod figures;
 mod followed;
 mod hunt;
 mod memory;
@@ -23,7 +22,6 @@ use memgate_model::{
 
 pub(crate) use block::leak_stack;
 pub(crate) use block::{BlockStyle, suite_block, test_block, test_body, waive_command};
-pub(crate) use figures::{GAP, leading_metric, per, suite_figures, test_figures, wide};
 pub(crate) use followed::{lifetimes, times};
 pub(crate) use hunt::hunted;
 pub(crate) use memory::app_memory;

@@ -25,6 +25,7 @@ mod consistency;
 mod culprit;
 mod dates;
 mod error;
+mod figures;
 mod github;
 mod gitlab;
 mod holder;
