@@ -3,8 +3,8 @@
 
 use memgate_model::{Area, Frame, Leak, LeakKind, RunReport, TestReport, Verdict, format_bytes};
 
+use crate::figures::leading_metric;
 use crate::holder::short_holder;
-use crate::human::leading_metric;
 use crate::names;
 use crate::visible::visible;
 use crate::worst::not_passed;

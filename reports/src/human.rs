@@ -1,12 +1,11 @@
 //! The report as text for people: what ran, what leaks and where, what to do about it, and one line
 //! at the end.
 //!
-//! Data flow: `figures` puts metrics into words, `stack` aligns frames, `block` joins them for one
-//! test (JUnit shows the same text), this file orders the blocks: the worst stand last, next to the
-//! prompt.
+//! Data flow: `crate::figures` puts metrics into words, `stack` aligns frames, `block` joins them
+//! for one test (JUnit shows the same text), this file orders the blocks: the worst stand last,
+//! next to the prompt.
 
 mod block;
-mod figures;
 mod followed;
 mod hunt;
 mod memory;
@@ -23,7 +22,6 @@ use memgate_model::{
 
 pub(crate) use block::leak_stack;
 pub(crate) use block::{BlockStyle, suite_block, test_block, test_body, waive_command};
-pub(crate) use figures::{GAP, leading_metric, per, suite_figures, test_figures, wide};
 pub(crate) use followed::{lifetimes, times};
 pub(crate) use hunt::hunted;
 pub(crate) use memory::app_memory;

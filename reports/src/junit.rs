@@ -19,7 +19,8 @@ use memgate_model::{Outcome, Problem, RunReport, Runner, SuiteReport, TestReport
 
 use crate::chart::{Planned, planned};
 use crate::error::RenderError;
-use crate::human::{BlockStyle, GAP, Paint, suite_block, suite_figures, test_block, test_body};
+use crate::figures::{GAP, suite_figures};
+use crate::human::{BlockStyle, Paint, suite_block, test_block, test_body};
 use crate::summary::in_short;
 use crate::words::{own_outcome, waive_until};
 use enrich::{Extra, Extras, enrich};

@@ -4,7 +4,7 @@
 use memgate_model::{Leak, Outcome, RunReport, SuiteReport, TestReport, Verdict};
 
 use crate::culprit;
-use crate::human::{GAP, suite_figures, test_figures};
+use crate::figures::{GAP, suite_figures, test_figures};
 use crate::visible::visible;
 use crate::words::own_outcome;
 use crate::worst::not_passed;

@@ -13,7 +13,7 @@ use super::leak;
 use super::write::Html;
 use crate::chart::plots_of;
 use crate::error::RenderError;
-use crate::human::{per, wide};
+use crate::figures::{per, wide};
 use crate::summary::{Anchors, in_short, qualified, statistics};
 use crate::words::{own_outcome, verdict_word, waive_until};
 use crate::worst::{leaked_bytes, not_passed};

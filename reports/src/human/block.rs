@@ -3,8 +3,8 @@
 use memgate_model::{Leak, LeakKind, Metric, SuiteReport, TestReport, Verdict, format_amount, format_bytes};
 
 use crate::culprit;
+use crate::figures::{GAP, suite_figures, test_figures};
 use crate::holder::holder;
-use crate::human::figures::{GAP, suite_figures, test_figures};
 use crate::human::paint::Paint;
 use crate::human::stack::{stack_lines, width};
 use crate::rerun::quoted;

@@ -3,7 +3,7 @@
 
 use memgate_model::{Blamed, Followed, FollowedSite, LIFETIMES_NS, format_bytes};
 
-use crate::human::figures::GAP;
+use crate::figures::GAP;
 use crate::human::paint::Paint;
 use crate::visible::visible;
 

@@ -1,6 +1,6 @@
 //! Lines that are wider than the terminal, broken between their fields.
 
-use crate::human::figures::GAP;
+use crate::figures::GAP;
 
 /// Below this nothing is gained by breaking lines.
 const NARROWEST: usize = 40;
