@@ -143,7 +143,7 @@ pub unsafe extern "system" fn Agent_OnAttach(
 ) -> jni::sys::jint {
     #[cfg(target_os = "android")]
     // SAFETY: the arguments are passed on as they came.
-    if let Some(status) = unsafe { android::handed_over(vm, options) } {
+    if let Some(status) = unsafe { android::handed_over(Agent_OnAttach, vm, options) } {
         return status;
     }
     if memgate_jvm::is_awake() {

@@ -1,9 +1,9 @@
 //! The report as text for people: what ran, what leaks and where, what to do about it, and one line
 //! at the end.
 //!
-//! Data flow: `figures` puts metrics into words, `stack` aligns frames, `block` joins them for one
-//! test (JUnit shows the same text), this file orders the blocks: the worst stand last, next to the
-//! prompt.
+//! Data flow: `crate::figures` puts metrics into words, `stack` aligns frames, `block` joins them
+//! for one test (JUnit shows the same text), this file orders the blocks: the worst stand last,
+//! next to the prompt.
 
 mod block;
 mod followed;

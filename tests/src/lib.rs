@@ -11,6 +11,7 @@
 pub mod junit;
 pub mod jvm;
 pub mod probes;
+mod profile;
 mod program;
 mod project;
 pub mod samples;

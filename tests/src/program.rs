@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::profile::profile_folder;
 use crate::samples::successful;
 use crate::waiting::Running;
 
@@ -13,12 +14,6 @@ use crate::waiting::Running;
 const PROGRAM_VARIABLE: &str = "MEMGATE_E2E_PROGRAM";
 /// Building it from nothing may take this much longer than anything else.
 const BUILD: Duration = Duration::from_secs(3600);
-
-/// `TARGET/PROFILE`, where this test was built.
-pub(crate) fn profile_folder() -> PathBuf {
-    let test = env::current_exe().unwrap();
-    test.parent().and_then(Path::parent).unwrap().to_owned()
-}
 
 /// The built `memgate`. Cargo is asked once, so that it is neither missing nor older than its
 /// sources.

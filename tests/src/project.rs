@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use memgate_model::{RunReport, SuiteReport, TestReport};
 
-use crate::program::profile_folder;
+use crate::profile::profile_folder;
 use crate::{memgate, waiting};
 
 /// Variables of the caller that would change what is measured or said.

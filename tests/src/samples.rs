@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-use crate::program::profile_folder;
+use crate::profile::profile_folder;
 use crate::{repository, waiting};
 
 const SUITE: &[&str] = &["-std=c++17", "-O1", "-g"];

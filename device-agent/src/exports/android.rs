@@ -5,21 +5,21 @@ use core::ffi::c_char;
 use jni::sys::{JNI_VERSION_1_6, JavaVM, jint};
 use memgate_ffi::process;
 
-use super::{Agent_OnAttach, Pointer};
+use crate::entry::Pointer;
 
 type OnAttach = unsafe extern "system" fn(*mut JavaVM, *const c_char, Pointer) -> jint;
 
 /// Another copy of this library was preloaded into this process (`wrap.sh`), from another path than
 /// the one that is attached now: there is one stream, the other copy's, which gets the call.
-/// `None`: this copy is the one.
+/// `None`: this copy, which exports `own`, is the one.
 ///
 /// # Safety
-/// Arguments of `Agent_OnAttach`.
-pub(super) unsafe fn handed_over(vm: *mut JavaVM, options: *const c_char) -> Option<jint> {
+/// `Agent_OnAttach` of this copy, and its arguments.
+pub(super) unsafe fn handed_over(own: OnAttach, vm: *mut JavaVM, options: *const c_char) -> Option<jint> {
     let first = process::symbol(c"Agent_OnAttach", false);
     // A name that any agent has: ours also exports this.
     let mark = process::symbol(c"memgate_has_gtest_listener", false);
-    let own = process::object_of(Agent_OnAttach as OnAttach as usize);
+    let own = process::object_of(own as usize);
     let object = process::object_of(first);
     if first == 0 || object == own || process::object_of(mark) != object {
         return None;

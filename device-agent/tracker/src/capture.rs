@@ -23,10 +23,11 @@
 use crate::bounds::Bounds;
 use crate::cfi::{Cfa, Room, Rule, SavedRbp};
 pub use crate::context::{Context, Registers};
+use crate::counters::bump;
 use crate::rules::{Shape, Step};
 use crate::stacks::{Node, extend_hash, root_hash};
 use crate::sync::sized;
-use crate::thread::{ThreadCounters, bump};
+use crate::thread_counters::ThreadCounters;
 
 /// Deeper stacks keep their innermost frames and say that they are cut.
 pub const MAX_FRAMES: usize = sized(512, 4);

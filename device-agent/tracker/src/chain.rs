@@ -9,8 +9,9 @@
 
 use crate::bounds::Bounds;
 pub use crate::context::{Context, Registers};
+use crate::counters::bump;
 use crate::stacks::{Node, extend_hash, root_hash};
-use crate::thread::{ThreadCounters, bump};
+use crate::thread_counters::ThreadCounters;
 
 /// Deeper stacks keep their innermost frames and say that they are cut.
 pub const MAX_FRAMES: usize = 512;

@@ -20,8 +20,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64 as PlainU64};
 
+use crate::counters::bump;
 use crate::sync::{AtomicU64, Ordering};
-use crate::thread::bump;
 
 /// Events of a thread that are all timed.
 const FIRST_EVENTS: u64 = 256;

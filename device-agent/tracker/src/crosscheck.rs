@@ -21,9 +21,8 @@ use core::fmt::{self, Write};
 use core::ptr;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use crate::Tracker;
-use crate::capture::{MAX_FRAMES, Registers, TRUNCATED_PC};
-use crate::cfi::{FindObject, Rule};
+use crate::capture::{Context, MAX_FRAMES, Registers, TRUNCATED_PC};
+use crate::cfi::{FindObject, Room, Rule};
 use crate::sys::{self, Errno};
 use crate::thread::Inside;
 
@@ -116,14 +115,14 @@ pub(crate) fn after_fork() {
 
 /// Looks at the capture just made, if it is its turn.
 #[inline]
-pub(crate) fn captured(tracker: &Tracker, at: Registers, stack: u32) {
+pub(crate) fn captured(known: &Context, at: Registers, stack: u32) {
     let every = EVERY.load(Ordering::Acquire);
     if every == 0 {
         return;
     }
     let count = add(&FIGURES.captures, 1) - 1;
     if count % every == place_in(count / every, every) {
-        compare_on_own_stack(tracker, at, stack);
+        compare_on_own_stack(known, at, stack);
     }
 }
 
@@ -135,20 +134,20 @@ fn place_in(block: u64, every: u64) -> u64 {
 }
 
 struct Comparison<'a> {
-    tracker: &'a Tracker,
+    known: &'a Context,
     at: Registers,
     stack: u32,
 }
 
 #[cold]
 #[inline(never)]
-fn compare_on_own_stack(tracker: &Tracker, at: Registers, stack: u32) {
+fn compare_on_own_stack(known: &Context, at: Registers, stack: u32) {
     let errno = Errno::save();
     let _inside = Inside::enter();
     let mask = block_signals(u64::MAX);
     if let Some(slot) = take_stack() {
         let top = STACK_POOL.load(Ordering::Relaxed) + (slot as usize + 1) * STACK_BYTES;
-        let comparison = Comparison { tracker, at, stack };
+        let comparison = Comparison { known, at, stack };
         // SAFETY: `top` ends a mapped stack that is this thread's until the slot is given back;
         // `compare` gets what it expects.
         unsafe { memgate_call_on_stack((&raw const comparison).cast(), compare, top) };
@@ -209,7 +208,7 @@ unsafe extern "C" {
 
 /// The walk along both stacks.
 struct Along<'a> {
-    tracker: &'a Tracker,
+    known: &'a Context,
     at: Registers,
     /// The node of ours that comes next; 0: none.
     next: u32,
@@ -226,9 +225,9 @@ struct Along<'a> {
 
 extern "C" fn compare(comparison: *const c_void) {
     // SAFETY: `compare_on_own_stack` passes one.
-    let Comparison { tracker, at, stack } = unsafe { &*comparison.cast::<Comparison<'_>>() };
+    let Comparison { known, at, stack } = unsafe { &*comparison.cast::<Comparison<'_>>() };
     let mut along = Along {
-        tracker,
+        known,
         at: *at,
         next: *stack,
         same: 0,
@@ -243,15 +242,15 @@ extern "C" fn compare(comparison: *const c_void) {
     if see(*stack) {
         add(&FIGURES.distinct, 1);
     }
-    let rest = tracker.stack_node(along.next);
+    let rest = known.store.node(along.next);
     let cut = rest.is_some_and(|n| n.pc == TRUNCATED_PC as u64);
     // The system's stack ended before ours, or ours was not found at all.
     let short = rest.is_some() && !cut && !along.differs;
     if along.differs || short || !along.met {
         let number = add(&FIGURES.wrong, 1);
-        add(&FIGURES.wrong_frames, left(tracker, along.next).max(1));
+        add(&FIGURES.wrong_frames, left(known, along.next).max(1));
         if number <= MAX_REPORTS {
-            report(number, along.same, *at, *stack, tracker);
+            report(number, along.same, *at, *stack, known);
         }
     } else if cut {
         if add(&FIGURES.truncated, 1) <= MAX_REPORTS {
@@ -260,7 +259,7 @@ extern "C" fn compare(comparison: *const c_void) {
             text.frame(along.last_pc);
             text.append_to_file();
         }
-        add(reason(tracker, &along), 1);
+        add(reason(known, &along), 1);
         if along.further {
             add(&FIGURES.system_further, 1);
         }
@@ -284,7 +283,7 @@ extern "C" fn each(context: *mut c_void, along: *mut c_void) -> c_int {
         // The root, by the convention of a zero return address.
         return STOP;
     }
-    match along.tracker.stack_node(along.next) {
+    match along.known.store.node(along.next) {
         Some(node) if node.pc == TRUNCATED_PC as u64 => {
             along.further = true;
             STOP
@@ -295,8 +294,8 @@ extern "C" fn each(context: *mut c_void, along: *mut c_void) -> c_int {
             along.last_pc = pc;
             // Where rules lead out of all memory the system's unwinder would follow them to its
             // end.
-            let cut = along.tracker.stack_node(node.parent).is_some_and(|n| n.pc == TRUNCATED_PC as u64);
-            if cut && !caller_is_readable(context, along.tracker.rule_of(pc)) { STOP } else { 0 }
+            let cut = along.known.store.node(node.parent).is_some_and(|n| n.pc == TRUNCATED_PC as u64);
+            if cut && !caller_is_readable(context, rule_of(along.known, pc)) { STOP } else { 0 }
         }
         _ => {
             along.differs = true;
@@ -323,11 +322,11 @@ fn caller_is_readable(context: *mut c_void, rule: Option<Rule>) -> bool {
     sys::readable(frame.wrapping_sub(8))
 }
 
-fn reason(tracker: &Tracker, along: &Along<'_>) -> &'static AtomicU64 {
+fn reason(known: &Context, along: &Along<'_>) -> &'static AtomicU64 {
     if along.same == MAX_FRAMES as u64 {
         return &FIGURES.deep;
     }
-    match tracker.rule_of(along.last_pc) {
+    match rule_of(known, along.last_pc) {
         None => &FIGURES.no_object,
         Some(Rule::Unknown) if along.further => &FIGURES.exotic,
         Some(Rule::Unknown) => &FIGURES.no_rule,
@@ -335,9 +334,14 @@ fn reason(tracker: &Tracker, along: &Along<'_>) -> &'static AtomicU64 {
     }
 }
 
-fn left(tracker: &Tracker, mut id: u32) -> u64 {
+/// The unwind rule for a return address.
+fn rule_of(known: &Context, pc: usize) -> Option<Rule> {
+    known.rules.exact(pc, &mut Room::new())
+}
+
+fn left(known: &Context, mut id: u32) -> u64 {
     let mut frames = 0;
-    while let Some(node) = tracker.stack_node(id) {
+    while let Some(node) = known.store.node(id) {
         id = node.parent;
         frames += u64::from(node.pc != TRUNCATED_PC as u64);
     }
@@ -396,14 +400,14 @@ pub fn finish() {
 /// Writes both stacks down.
 #[cold]
 #[inline(never)]
-fn report(number: u64, same: u64, at: Registers, stack: u32, tracker: &Tracker) {
+fn report(number: u64, same: u64, at: Registers, stack: u32, known: &Context) {
     let mut text = Report::new();
     text.line(format_args!(
         "\nwrong stack {number}: {same} frames agree; caller {:#x}, sp {:#x}\nours:\n",
         at.pc, at.sp
     ));
     let mut id = stack;
-    while let Some(node) = tracker.stack_node(id) {
+    while let Some(node) = known.store.node(id) {
         text.frame(node.pc as usize);
         id = node.parent;
     }

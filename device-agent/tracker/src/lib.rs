@@ -50,11 +50,14 @@ pub mod cfi;
 mod chain;
 mod context;
 pub mod cost;
+mod counters;
 #[cfg(feature = "crosscheck")]
 pub mod crosscheck;
+mod entry;
 pub mod rules;
 mod spill;
 pub mod stacks;
+mod state;
 #[cfg(not(loom))]
 mod sync;
 #[cfg(loom)]
@@ -62,6 +65,7 @@ pub mod sync;
 pub mod sys;
 pub mod table;
 pub mod thread;
+mod thread_counters;
 mod tracker;
 mod words;
 

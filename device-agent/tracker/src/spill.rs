@@ -10,8 +10,8 @@
     expect(clippy::arithmetic_side_effects, reason = "places in a table whose size is a power of two")
 )]
 
+use crate::entry::{ANCIENT, Entry, Full};
 use crate::sync::{self, AtomicPtr, AtomicU64, Ordering, Zeroed, fence, sized};
-use crate::table::{ANCIENT, Entry, Full};
 
 const SEGMENTS: usize = sized(12, 2);
 const FIRST_CELLS: usize = sized(1 << 8, 2);

@@ -11,10 +11,10 @@
 
 use core::ptr;
 
+use crate::entry::MAX_STACK;
 use crate::sync::{
     self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, Zeroed, sized, zero_constructor,
 };
-use crate::table::MAX_STACK;
 
 const CHUNK_NODES: usize = sized(1 << 16, 4);
 const CHUNKS: usize = (MAX_STACK as usize + 1) / CHUNK_NODES;

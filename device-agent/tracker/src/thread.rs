@@ -1,4 +1,5 @@
-//! Per-thread state: counters, the remembered stack, scratch for the walk.
+//! The states of all threads; in each the thread's counters, the remembered stack, scratch for the
+//! walk.
 //!
 //! A thread has two words of this library ([`crate::words`]): the state itself is mapped memory, so
 //! that no thread's stack shrinks and nothing is allocated lazily inside a hook. States are never
@@ -9,116 +10,17 @@
     expect(clippy::arithmetic_side_effects, reason = "counters of one thread, in every allocation")
 )]
 
-use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::compiler_fence;
 
 use crate::capture::Scratch;
-use crate::cost::{Timed, ticks};
-use crate::sync::{self, AtomicPtr, AtomicU32, AtomicU64, Ordering, Zeroed, sized, zero_constructor};
+use crate::cost::ticks;
+pub use crate::counters::{RECENT_EPOCHS, RecentCounts, bump};
+pub use crate::state::ThreadState;
+use crate::state::{BUSY, FREE, TIMED};
+use crate::sync::{self, AtomicPtr, AtomicU64, Ordering, Zeroed, sized, zero_constructor};
+pub use crate::thread_counters::ThreadCounters;
 use crate::words;
-
-/// Epochs whose live counts are kept apart in a thread's state.
-pub const RECENT_EPOCHS: usize = sized(8, 4);
-
-/// Counters of one thread. Only the owning thread writes, with plain stores; anybody reads.
-#[derive(Default)]
-pub struct ThreadCounters {
-    /// Successful allocations.
-    pub allocations: AtomicU64,
-    /// Frees of tracked allocations.
-    pub frees: AtomicU64,
-    /// Requested bytes allocated.
-    pub allocated_bytes: AtomicU64,
-    /// Requested bytes freed.
-    pub freed_bytes: AtomicU64,
-    /// Frees of unknown pointers.
-    pub unknown_frees: AtomicU64,
-    /// Stacks that did not reach their root.
-    pub truncated: AtomicU64,
-    /// Allocations of recent epochs.
-    pub born: RecentCounts,
-    /// Frees of allocations of recent epochs.
-    pub died: RecentCounts,
-    /// What some events took.
-    pub timed: Timed,
-    /// What was published of the first four.
-    pub published: [AtomicU64; 4],
-}
-
-/// Adds to a counter that only this thread writes. Who sees the new value sees what was done before
-/// it.
-#[inline(always)]
-pub fn bump(counter: &AtomicU64, by: u64) -> u64 {
-    let now = counter.load(Ordering::Relaxed).wrapping_add(by);
-    counter.store(now, Ordering::Release);
-    now
-}
-
-const COUNT_BITS: u32 = 36;
-const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
-
-/// Counts of recent epochs, modulo [`RECENT_EPOCHS`], each `epoch 28 | count 36`: a place that
-/// still holds an older epoch counts nothing for the one that is asked for.
-#[derive(Default)]
-pub struct RecentCounts([AtomicU64; RECENT_EPOCHS]);
-
-impl RecentCounts {
-    /// Counts one more. Epochs here never start again; only the owning thread calls this.
-    #[inline(always)]
-    pub fn add(&self, epoch: u32) {
-        // SAFETY: the remainder indexes an array of that length.
-        let cell = unsafe { self.0.get_unchecked(epoch as usize % RECENT_EPOCHS) };
-        let tag = u64::from(epoch) << COUNT_BITS;
-        let now = cell.load(Ordering::Relaxed);
-        let count = if now & !COUNT_MASK == tag { now } else { tag };
-        cell.store(count + 1, Ordering::Release);
-    }
-
-    /// What was counted in the epochs `from` to `to`.
-    #[must_use]
-    pub fn sum(&self, from: u32, to: u32) -> u64 {
-        let tags = u64::from(from) << COUNT_BITS..=u64::from(to) << COUNT_BITS | COUNT_MASK;
-        let counts = self.0.iter().map(|cell| cell.load(Ordering::Acquire));
-        counts.filter(|now| tags.contains(now)).map(|now| now & COUNT_MASK).sum()
-    }
-}
-
-/// State of one thread.
-#[repr(C)]
-pub struct ThreadState {
-    next_of_all: AtomicPtr<ThreadState>,
-    next_free: AtomicPtr<ThreadState>,
-    /// [`FREE`], [`BUSY`], [`TIMED`], or above that how many events are left to the timed one.
-    busy: AtomicU32,
-    /// What `busy` is after the present event.
-    next_mark: AtomicU32,
-    /// Counters.
-    pub counters: ThreadCounters,
-    scratch: UnsafeCell<Scratch>,
-}
-
-/// The thread is at no event.
-const FREE: u32 = 0;
-/// It is at one.
-const BUSY: u32 = 1;
-/// It is at none, and its next one is timed, see [`crate::cost`].
-const TIMED: u32 = 2;
-/// A sample is one of this many events after the one that asked for it (as a power of two).
-const DRAWN_BITS: u32 = 4;
-
-impl ThreadState {
-    /// One of the events that follow soon is timed. Only the owning thread calls this, during its
-    /// event number `event`.
-    #[cold]
-    #[inline(never)]
-    pub fn draw(&self, event: u64) {
-        // Multiples of the golden ratio spread evenly, whatever the rhythm of the numbers.
-        let drawn = event.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - DRAWN_BITS);
-        // One at least goes before it, which brings the code for timed events into the cache.
-        self.next_mark.store(TIMED + 1 + drawn as u32, Ordering::Relaxed);
-    }
-}
 
 /// All states of the process. One lives in a static of the agent.
 pub struct ThreadStates {
@@ -310,22 +212,6 @@ impl Default for ThreadStates {
     }
 }
 
-// SAFETY: all-zero is a state of no thread that remembers nothing.
-unsafe impl Zeroed for ThreadState {
-    #[cfg(loom)]
-    fn zeroed() -> Self {
-        Self {
-            next_of_all: Zeroed::zeroed(),
-            next_free: Zeroed::zeroed(),
-            busy: Zeroed::zeroed(),
-            next_mark: Zeroed::zeroed(),
-            counters: ThreadCounters::default(),
-            // SAFETY: plain numbers.
-            scratch: unsafe { core::mem::zeroed() },
-        }
-    }
-}
-
 // SAFETY: all-zero is no states.
 unsafe impl Zeroed for ThreadStates {
     #[cfg(loom)]
@@ -333,10 +219,6 @@ unsafe impl Zeroed for ThreadStates {
         Self { all: Zeroed::zeroed(), free: Zeroed::zeroed() }
     }
 }
-
-// SAFETY: the counters are atomics, the list pointers are written before publication, the scratch
-// is guarded by `busy`.
-unsafe impl Sync for ThreadState {}
 
 /// While it lives, allocations of this thread are the agent's own doing and are not recorded.
 pub struct Inside(());

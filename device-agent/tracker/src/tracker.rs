@@ -104,7 +104,7 @@ impl Tracker {
                 return;
             }
             #[cfg(feature = "crosscheck")]
-            crate::crosscheck::captured(self, at, stack);
+            crate::crosscheck::captured(&self.captures, at, stack);
             self.enter(state, address, size, stack);
         });
         if done.is_none() {
@@ -226,12 +226,6 @@ impl Tracker {
     #[must_use]
     pub fn stack_node(&self, id: u32) -> Option<Node> {
         self.captures.store.node(id)
-    }
-
-    /// The unwind rule for a return address.
-    #[cfg(feature = "crosscheck")]
-    pub(crate) fn rule_of(&self, pc: usize) -> Option<crate::cfi::Rule> {
-        self.captures.rules.exact(pc, &mut crate::cfi::Room::new())
     }
 
     /// Stored frames.

@@ -5,7 +5,7 @@
 //! libraries with thread-local storage before API 29, so there they are values of two thread keys:
 //! reading and writing one neither allocates nor locks.
 
-use crate::thread::ThreadState;
+use crate::state::ThreadState;
 
 pub(crate) use here::{ended, inside, set_ended, set_inside, set_state, state};
 

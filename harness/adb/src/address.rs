@@ -6,10 +6,10 @@ use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::AdbError;
+use super::duplex::Duplex;
 
 /// adb's own.
 const DEFAULT_PORT: u16 = 5037;
@@ -29,11 +29,6 @@ pub enum Address {
     /// A Unix socket with a path.
     File(PathBuf),
 }
-
-/// Both directions of a connection.
-pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 impl Default for Address {
     fn default() -> Self {

@@ -13,6 +13,7 @@
 
 mod address;
 mod device;
+mod duplex;
 mod error;
 mod listing;
 mod pipe;

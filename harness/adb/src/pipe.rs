@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 
 use super::AdbError;
-use super::address::Duplex;
 use super::device::Device;
+use super::duplex::Duplex;
 
 /// A stream to a socket on the device. Its end may be the app's or that of the connection:
 /// [`Device::state`] tells.

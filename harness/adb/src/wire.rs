@@ -7,7 +7,7 @@ use std::fmt;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
-use super::address::Duplex;
+use super::duplex::Duplex;
 
 /// What four hexadecimal digits can say.
 const LONGEST_TEXT: usize = 0xffff;

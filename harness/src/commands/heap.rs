@@ -3,31 +3,28 @@
 //! Data flow: the dump → `memgate_hprof` (passes over it, with progress) → what was asked for, as
 //! text or JSON → exit code: 1 for leaks and growth over the limit, 2 for a dump that is not whole.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use memgate_hprof::read::{DumpFile, Oddities, ReadError};
+use memgate_hprof::read::Oddities;
 use memgate_hprof::{Analysis, Dominators, Heap, Index, Question, Rules};
 
 use crate::cli::{HeapOrder, HeapQuestion, HeapRequest};
 use crate::exit::{self, ExpectedError};
-use crate::output::{Console, Progress};
+use crate::output::Console;
 
 mod copy;
+mod read;
 mod show;
 mod target;
+mod watch;
 
+use read::{bad, open, read_heap, read_rules};
 use show::{Changed, ClassRow, Shown};
-
-/// A rules file is not larger.
-const LARGEST_RULES: u64 = 16 << 20;
-/// Progress is told in units of so many bytes, or objects.
-const UNIT: u64 = 1 << 20;
+use watch::Watch;
 
 pub(super) fn heap(request: &HeapRequest, console: &Console) -> Result<u8, ExpectedError> {
-    let watch = Watch { console, shown: RefCell::new(None) };
+    let watch = Watch::new(console);
     let Some((shown, code, odd)) = answer(request, &watch)? else { return Ok(exit::PASS) };
     drop(watch);
     if request.json {
@@ -72,13 +69,13 @@ fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Option<Answer>, Ex
                 watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
             let nothing_asked = analysis.about.rules == 0 && leaks.is_empty();
             if nothing_asked {
-                watch.console.warning(
+                watch.console().warning(
                     "no rule knows a class of this dump, so nothing was looked for: name classes (--leaks) or rules (--rules)",
                 );
             }
             let code = code(&analysis, nothing_asked);
             if code == exit::NOT_MEASURED && !nothing_asked {
-                watch.console.warning(
+                watch.console().warning(
                     "leaks of libraries alone were found, and there are too many objects to look at them all",
                 );
             }
@@ -220,40 +217,10 @@ fn diff(
     Ok((Shown::diff(changes, top), code, odd))
 }
 
-fn open(path: &Path) -> Result<DumpFile, ExpectedError> {
-    DumpFile::open(path).map_err(bad(path))
-}
-
-fn read_heap(path: &Path, rules: &Rules, watch: &Watch<'_>) -> Result<Heap, ExpectedError> {
-    let file = open(path)?;
-    watch.passes(|told| Heap::read(file, rules, told)).map_err(bad(path))
-}
-
 fn dominators(heap: Heap, watch: &Watch<'_>) -> (Index, Dominators) {
     let Heap { dump, graph, .. } = heap;
     let dominators = watch.passes(|told| Dominators::of(&dump, graph, told));
     (dump, dominators)
-}
-
-fn read_rules(files: &[PathBuf]) -> Result<Rules, ExpectedError> {
-    let mut rules = Rules::built_in().map_err(|why| ExpectedError::Machinery {
-        what: format!("the built-in rules cannot be read: {why}"),
-        hint: String::new(),
-    })?;
-    for path in files {
-        let failed = || ExpectedError::file("read", path);
-        let wrong = |why: String| ExpectedError::Session {
-            path: path.clone(),
-            why,
-            hint: "docs/heap.md shows how rules are written".to_owned(),
-        };
-        if fs::metadata(path).map_err(failed())?.len() > LARGEST_RULES {
-            return Err(wrong("it is larger than 16 MiB".to_owned()));
-        }
-        let text = fs::read_to_string(path).map_err(failed())?;
-        rules.add(&text).map_err(|why| wrong(why.to_string()))?;
-    }
-    Ok(rules)
 }
 
 /// Objects by class or id; it must be there.
@@ -264,55 +231,10 @@ fn known(heap: &Heap, name: &str) -> Result<Vec<u32>, ExpectedError> {
     })
 }
 
-fn bad(path: &Path) -> impl Fn(ReadError) -> ExpectedError {
-    let path = path.to_owned();
-    move |why| {
-        let hint = match &why {
-            ReadError::NotADump => "a heap dump begins with `JAVA PROFILE 1.0`, plain, in gzip or in zstd",
-            ReadError::Changed => "jcmd and am dumpheap end when the dump is written",
-            ReadError::Tailor | ReadError::TooMany => "",
-            ReadError::Io(source) => {
-                let source = std::io::Error::new(source.kind(), source.to_string());
-                return ExpectedError::File { action: "read", path: path.clone(), source };
-            }
-        };
-        ExpectedError::Session { path: path.clone(), why: why.to_string(), hint: hint.to_owned() }
-    }
-}
-
-/// Tells what is done, once it takes longer.
-struct Watch<'a> {
-    console: &'a Console,
-    shown: RefCell<Option<(&'static str, Progress<'a>)>>,
-}
-
-impl Watch<'_> {
-    fn passes<T>(&self, work: impl FnOnce(memgate_hprof::read::Progress<'_>) -> T) -> T {
-        let done = work(&|step, at, all| self.told(step, at, all));
-        *self.shown.borrow_mut() = None;
-        done
-    }
-
-    fn told(&self, step: &'static str, at: u64, all: Option<u64>) {
-        let scale = if all.is_some_and(|all| all < UNIT) { 1 } else { UNIT };
-        let mut shown = self.shown.borrow_mut();
-        if shown.as_ref().is_none_or(|(before, _)| *before != step) {
-            *shown = None;
-            let total = all.map(|all| all / scale);
-            let progress = match total {
-                Some(total) => Progress::of_silent_tests(self.console, step, total),
-                None => Progress::beside_tests(self.console, step, None),
-            };
-            *shown = Some((step, progress));
-        }
-        if let Some((_, progress)) = shown.as_mut() {
-            progress.update(at / scale, if scale == 1 { "" } else { "Mi" });
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use memgate_hprof::read::DumpFile;
+
     use super::*;
 
     #[test]

@@ -15,7 +15,8 @@ use memgate_reports::owners::{Owners, Syntax};
 use sha2::{Digest as _, Sha256};
 
 use super::around::Around;
-use super::{secret, smtp};
+use super::secret::secret;
+use super::smtp;
 use crate::output::Console;
 
 /// Owners who get a mail about one run: what concerns more of them is no matter for each alone.

@@ -8,8 +8,10 @@
 //! bounded time, with the reason, without a secret, and the verdict stays what it is.
 
 pub mod around;
+mod certificates;
 pub mod files;
 pub mod mail;
+mod secret;
 mod smtp;
 mod webhooks;
 
@@ -20,8 +22,6 @@ use std::path::Path;
 use memgate_config::{Reports, When};
 use memgate_model::RunReport;
 use memgate_reports::Changes;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 
 use crate::exit::ExpectedError;
 use crate::output::Console;
@@ -59,42 +59,5 @@ fn is_due(when: When, report: &RunReport, changes: &Changes) -> bool {
         When::Always => true,
         When::Failed => report.exit_code != 0,
         When::Changed => changes.changed,
-    }
-}
-
-/// The value of a variable that holds a secret; `Err` names the variable.
-fn secret(variable: &str) -> Result<String, String> {
-    let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
-    value.ok_or_else(|| format!("the environment has no variable `{variable}`"))
-}
-
-/// Every certificate of a PEM file.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    let text = std::fs::read(path).map_err(|why| wrong(&why))?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let found = found.map_err(|why| wrong(&why))?;
-    if found.is_empty() { Err(wrong(&"there is no certificate in it")) } else { Ok(found) }
-}
-
-/// What a peer or a library says may repeat a secret: it is taken out before anybody reads it.
-fn without(text: &str, secrets: &[&str]) -> String {
-    use base64::Engine as _;
-    let mut text = text.to_owned();
-    for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
-        let encoded = base64::engine::general_purpose::STANDARD.encode(secret);
-        text = text.replace(*secret, "***").replace(&encoded, "***");
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_a_server_says_repeats_a_secret() {
-        let text = without("535 hunter2 is wrong (aHVudGVyMg==)", &["hunter2", ""]);
-        assert_eq!(text, "535 *** is wrong (***)");
     }
 }

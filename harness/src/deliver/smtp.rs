@@ -17,7 +17,8 @@ use lettre::transport::smtp::extension::ClientId;
 use memgate_config::{Encryption, MailServer};
 use rustls::pki_types::CertificateDer;
 
-use super::{certificates, without};
+use super::certificates::certificates;
+use super::secret::without;
 use crate::exit::chain;
 
 /// How the verifier's error says that the server presents a certificate authority's certificate.

@@ -17,7 +17,8 @@ use ureq::http::Uri;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use super::around::Around;
-use super::{certificates, secret, without};
+use super::certificates::certificates;
+use super::secret::{secret, without};
 use crate::output::Console;
 
 /// For all of one message.

@@ -24,7 +24,7 @@ type Live = BTreeMap<(u32, u64), u64>;
 
 /// The lists of one stream.
 #[derive(Debug, Default)]
-pub struct Listed {
+pub struct MallocDebugAdapter {
     parts: Vec<u8>,
     about: Option<LeakInfo>,
     /// Numbers of nodes, by what their parent is and their address.
@@ -35,7 +35,7 @@ pub struct Listed {
     complaint: Option<String>,
 }
 
-impl Listed {
+impl MallocDebugAdapter {
     /// Hands on the frame, and in the place of a list its snapshot.
     pub fn frame(&mut self, frame: Frame, mut each: impl FnMut(Frame)) {
         match frame {
@@ -225,7 +225,7 @@ mod tests {
         boundary: Option<Boundary>,
     }
 
-    fn told(listed: &mut Listed, frames: Vec<Frame>) -> Told {
+    fn told(listed: &mut MallocDebugAdapter, frames: Vec<Frame>) -> Told {
         let mut told = Told::default();
         for frame in frames {
             listed.frame(frame, |frame| match frame {
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn lists_become_snapshots_of_what_changed() {
-        let mut listed = Listed::default();
+        let mut listed = MallocDebugAdapter::default();
         let first = told(&mut listed, [list(2, &[(24, 1, 0x10), (8, 3, 0x20)]), vec![end(2)]].concat());
         let nodes: Vec<_> = first.nodes.iter().map(|node| (node.id, node.parent, node.pc)).collect();
         assert_eq!(
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_list_with_a_part_missing_is_told_and_no_snapshot() {
-        let mut listed = Listed::default();
+        let mut listed = MallocDebugAdapter::default();
         let mut frames = list(2, &[(24, 1, 0x10), (8, 3, 0x20)]);
         frames.pop();
         frames.push(end(2));

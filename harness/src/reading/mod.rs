@@ -12,7 +12,7 @@ use memgate_analysis::{Observer, ProcessRecord};
 use memgate_wire::Frame;
 use memgate_wire::spool::state;
 
-use self::malloc_debug::Listed;
+use self::malloc_debug::MallocDebugAdapter;
 use crate::exit::chain;
 use crate::names::{Mappings, Renamer};
 
@@ -28,12 +28,12 @@ pub type Records = BTreeMap<String, ProcessRecord>;
 pub(crate) struct Reading {
     observer: Observer,
     names: Renamer,
-    listed: Listed,
+    listed: MallocDebugAdapter,
 }
 
 impl Reading {
     pub(crate) fn new(names: Renamer) -> Self {
-        Self { observer: Observer::new(), names, listed: Listed::default() }
+        Self { observer: Observer::new(), names, listed: MallocDebugAdapter::default() }
     }
 
     /// A frame, from whichever side it comes.

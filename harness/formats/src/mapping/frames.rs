@@ -1,6 +1,6 @@
 //! A frame as it ran → the frames as they were written.
 
-use super::{Class, Mapping, Method};
+use super::classes::{Class, Mapping, Method};
 
 /// A frame of the original program.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::collections::btree_map::Entry;
 
-use super::{Class, Field, Mapping, Method};
+use super::classes::{Class, Field, Mapping, Method};
 use crate::lines::excerpt;
 
 /// A line that is none of a mapping file.
@@ -17,7 +17,17 @@ pub struct MappingError {
     pub found: String,
 }
 
-pub(super) fn read(text: &str) -> Result<Mapping<'_>, MappingError> {
+impl<'a> Mapping<'a> {
+    /// Reads a mapping file.
+    ///
+    /// # Errors
+    /// [`MappingError`] with the line.
+    pub fn read(text: &'a str) -> Result<Self, MappingError> {
+        read(text)
+    }
+}
+
+fn read(text: &str) -> Result<Mapping<'_>, MappingError> {
     let mut mapping = Mapping::default();
     let mut open: Option<(&str, Class<'_>)> = None;
     for (number, line) in (1_u64..).zip(text.lines()) {

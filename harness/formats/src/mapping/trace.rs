@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 
-use super::{Mapping, OriginalFrame};
+use super::classes::Mapping;
+use super::frames::OriginalFrame;
 
 /// A line `at CLASS.METHOD(FILE:LINE)`, in its parts.
 struct Frame<'a> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::unpack;
+use super::unpack::unpack;
 use crate::embedded;
 use crate::exit::ExpectedError;
 

@@ -6,6 +6,7 @@
 
 mod jvm;
 mod native;
+mod unpack;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,16 +62,6 @@ fn configuration(suites: &[(&str, Vec<String>)]) -> String {
         format!("  {name}: {{ run: [{}] }}\n", words.join(", "))
     });
     format!("version: 1\nproject: demo\nsuites:\n{}", lines.collect::<String>())
-}
-
-fn unpack(folder: &Path, files: &[(&str, &str)]) -> Result<(), ExpectedError> {
-    for (name, text) in files {
-        let path = folder.join(name);
-        let parent = path.parent().unwrap_or(folder);
-        fs::create_dir_all(parent).map_err(ExpectedError::file("create", parent))?;
-        fs::write(&path, text).map_err(ExpectedError::file("write", &path))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use super::unpack;
+use super::unpack::unpack;
 use crate::commands::packages::{Package, install_hint};
 use crate::exit::ExpectedError;
 

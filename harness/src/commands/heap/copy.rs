@@ -7,8 +7,9 @@ use std::path::Path;
 use memgate_hprof::read::{DumpFile, Packing, ReadError};
 use memgate_hprof::{Heap, Keep, Question, RestoreError, Rules, TrimError, tree_of_trimmed};
 
+use super::read::{bad, open, read_heap, read_rules};
 use super::target::{STREAM, is_file, same, write};
-use super::{Watch, bad, open, read_heap, read_rules};
+use super::watch::Watch;
 use crate::exit::ExpectedError;
 
 /// A dump without contents.
@@ -64,7 +65,7 @@ pub(super) fn trim(
     if is_file(to) {
         let bytes = fs::metadata(to).map_err(ExpectedError::file("read", to))?.len();
         let proven = if prove { ", and the same leaks" } else { "" };
-        watch.console.line(&format!("{}: {bytes} B of {} B{proven}", to.display(), file.bytes()));
+        watch.console().line(&format!("{}: {bytes} B of {} B{proven}", to.display(), file.bytes()));
     }
     Ok(())
 }

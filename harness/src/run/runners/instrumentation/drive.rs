@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use memgate_adb::{AdbError, Bounds, Device, Said, Shell, command};
 use memgate_formats::instrumentation::{Ending, InstrumentationRun, RawStream};
+use memgate_wire::options::app_socket;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -370,7 +371,7 @@ impl Follower {
 
     /// Records one process to its end; false: its agent does not listen (yet).
     async fn record(&self, pid: u32) -> Result<bool, String> {
-        let name = socket_name(&self.package, pid);
+        let name = app_socket(&self.package, pid);
         let stream = match self.device.open_local_abstract(&name).await {
             Ok(stream) => stream,
             Err(AdbError::NobodyListens { .. }) => return Ok(false),
@@ -388,23 +389,5 @@ impl Follower {
             Ok(_told_in_the_record) => Ok(true),
             Err(why) => Err(format!("failed to {}", chain(&why))),
         }
-    }
-}
-
-/// Where the agent of a process listens; packages are cut to their last 80 bytes.
-fn socket_name(package: &str, pid: u32) -> String {
-    let from = package.len().saturating_sub(80);
-    format!("memgate-{}-{pid}", package.get(from..).unwrap_or(package))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_socket_is_named_by_package_and_process() {
-        assert_eq!(socket_name("com.example", 71), "memgate-com.example-71");
-        let long = "a".repeat(100);
-        assert_eq!(socket_name(&long, 1).len(), "memgate-".len() + 80 + "-1".len());
     }
 }

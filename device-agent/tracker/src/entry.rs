@@ -1,0 +1,54 @@
+//! What the live table knows of an allocation, and the bits of a slot that hold it.
+
+use crate::sync::sized;
+
+const STACK_BITS: u32 = sized(26, 4);
+const EPOCH_BITS: u32 = sized(14, 3);
+const SIZE_BITS: u32 = 24;
+
+/// Largest stack id a slot can hold.
+pub const MAX_STACK: u32 = (1 << STACK_BITS) - 1;
+/// Largest epoch a slot can hold.
+pub const MAX_EPOCH: u32 = (1 << EPOCH_BITS) - 1;
+/// Epoch of everything that is older than the current count reaches back.
+pub const ANCIENT: u32 = 1;
+/// The first real epoch.
+pub const FIRST_EPOCH: u32 = 2;
+
+/// What is known of a live allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Requested bytes.
+    pub size: u64,
+    /// Id in the stack store; 0: none.
+    pub stack: u32,
+    /// Epoch in which it was allocated.
+    pub epoch: u32,
+}
+
+impl Entry {
+    /// The slot's bits; never 0, because `epoch` is not.
+    pub(crate) const fn pack(self) -> Option<u64> {
+        if self.size >> SIZE_BITS != 0 || self.stack > MAX_STACK || self.epoch == 0 || self.epoch > MAX_EPOCH
+        {
+            return None;
+        }
+        Some(
+            ((self.stack as u64) << (EPOCH_BITS + SIZE_BITS))
+                | ((self.epoch as u64) << SIZE_BITS)
+                | self.size,
+        )
+    }
+
+    pub(crate) const fn unpack(bits: u64) -> Self {
+        Self {
+            size: bits & ((1 << SIZE_BITS) - 1),
+            stack: (bits >> (EPOCH_BITS + SIZE_BITS)) as u32,
+            epoch: (bits >> SIZE_BITS) as u32 & MAX_EPOCH,
+        }
+    }
+}
+
+/// A table could get no more memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;

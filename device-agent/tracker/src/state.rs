@@ -1,0 +1,67 @@
+//! What is known of one thread.
+#![cfg_attr(
+    not(test),
+    expect(clippy::arithmetic_side_effects, reason = "a small number of a thread, in some allocations")
+)]
+
+use core::cell::UnsafeCell;
+
+use crate::capture::Scratch;
+use crate::sync::{AtomicPtr, AtomicU32, Ordering, Zeroed};
+use crate::thread_counters::ThreadCounters;
+
+/// State of one thread.
+#[repr(C)]
+pub struct ThreadState {
+    pub(crate) next_of_all: AtomicPtr<ThreadState>,
+    pub(crate) next_free: AtomicPtr<ThreadState>,
+    /// [`FREE`], [`BUSY`], [`TIMED`], or above that how many events are left to the timed one.
+    pub(crate) busy: AtomicU32,
+    /// What `busy` is after the present event.
+    pub(crate) next_mark: AtomicU32,
+    /// Counters.
+    pub counters: ThreadCounters,
+    pub(crate) scratch: UnsafeCell<Scratch>,
+}
+
+/// The thread is at no event.
+pub(crate) const FREE: u32 = 0;
+/// It is at one.
+pub(crate) const BUSY: u32 = 1;
+/// It is at none, and its next one is timed, see [`crate::cost`].
+pub(crate) const TIMED: u32 = 2;
+/// A sample is one of this many events after the one that asked for it (as a power of two).
+const DRAWN_BITS: u32 = 4;
+
+impl ThreadState {
+    /// One of the events that follow soon is timed. Only the owning thread calls this, during its
+    /// event number `event`.
+    #[cold]
+    #[inline(never)]
+    pub fn draw(&self, event: u64) {
+        // Multiples of the golden ratio spread evenly, whatever the rhythm of the numbers.
+        let drawn = event.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - DRAWN_BITS);
+        // One at least goes before it, which brings the code for timed events into the cache.
+        self.next_mark.store(TIMED + 1 + drawn as u32, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: all-zero is a state of no thread that remembers nothing.
+unsafe impl Zeroed for ThreadState {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self {
+            next_of_all: Zeroed::zeroed(),
+            next_free: Zeroed::zeroed(),
+            busy: Zeroed::zeroed(),
+            next_mark: Zeroed::zeroed(),
+            counters: ThreadCounters::default(),
+            // SAFETY: plain numbers.
+            scratch: unsafe { core::mem::zeroed() },
+        }
+    }
+}
+
+// SAFETY: the counters are atomics, the list pointers are written before publication, the scratch
+// is guarded by `busy`.
+unsafe impl Sync for ThreadState {}

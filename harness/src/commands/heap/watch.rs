@@ -1,0 +1,47 @@
+//! Tells how far the passes over a dump have come.
+
+use std::cell::RefCell;
+
+use crate::output::{Console, Progress};
+
+/// Progress is told in units of so many bytes, or objects.
+const UNIT: u64 = 1 << 20;
+
+/// Tells what is done, once it takes longer.
+pub(super) struct Watch<'a> {
+    console: &'a Console,
+    shown: RefCell<Option<(&'static str, Progress<'a>)>>,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(console: &'a Console) -> Self {
+        Self { console, shown: RefCell::new(None) }
+    }
+
+    pub(super) fn console(&self) -> &'a Console {
+        self.console
+    }
+
+    pub(super) fn passes<T>(&self, work: impl FnOnce(memgate_hprof::read::Progress<'_>) -> T) -> T {
+        let done = work(&|step, at, all| self.told(step, at, all));
+        *self.shown.borrow_mut() = None;
+        done
+    }
+
+    fn told(&self, step: &'static str, at: u64, all: Option<u64>) {
+        let scale = if all.is_some_and(|all| all < UNIT) { 1 } else { UNIT };
+        let mut shown = self.shown.borrow_mut();
+        if shown.as_ref().is_none_or(|(before, _)| *before != step) {
+            *shown = None;
+            let total = all.map(|all| all / scale);
+            let progress = match total {
+                Some(total) => Progress::of_silent_tests(self.console, step, total),
+                None => Progress::beside_tests(self.console, step, None),
+            };
+            *shown = Some((step, progress));
+        }
+        if let Some((_, progress)) = shown.as_mut() {
+            progress.update(at / scale, if scale == 1 { "" } else { "Mi" });
+        }
+    }
+}
