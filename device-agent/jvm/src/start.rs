@@ -45,6 +45,7 @@ const LISTENER: &str = "io.memgate.android.MemgateListener";
 const HOOKS_SIGNATURE: &str = "Lio/memgate/agent/Hooks;";
 /// Room for a reference to every class.
 const LOCAL_REFERENCES: usize = 1 << 16;
+
 /// `Agent_OnLoad`: `text` names the options file. What goes wrong here goes unnoticed by the guest:
 /// the harness misses the hello.
 pub fn on_load(jvmti: Jvmti<'static>, text: &str) {
@@ -54,7 +55,7 @@ pub fn on_load(jvmti: Jvmti<'static>, text: &str) {
     let is_meant = |o: &Options| o.targets.contains(&Target::All) || target::runs_tests(&command, &line);
     let Some(options) = platform::options_of(text).filter(is_meant) else { return };
     let Some(agent) = wake(jvmti, options, command) else { return };
-    if let Err(why) = platform::leave_environment() {
+    for why in platform::leave_environment() {
         session::log(LogLevel::Warn, &why);
     }
     // Without its events the agent is not there: nothing was changed so far.
@@ -127,6 +128,7 @@ fn wake(jvmti: Jvmti<'static>, options: Options, command: String) -> Option<&'st
         .ok()?;
     AGENT.get()
 }
+
 impl Agent {
     fn listen(&'static self, events: &[Event]) -> Result<(), memgate_jvmti::Error> {
         self.jvmti.listen(self)?;
