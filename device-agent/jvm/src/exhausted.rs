@@ -128,7 +128,7 @@ fn largest(env: &mut Env<'_>) -> Option<Vec<Live>> {
     jvmti.add_capabilities(&[raw::CAN_TAG_OBJECTS]).ok()?;
     let mut limit = Limit::of(MAX_CPU_NS);
     let counted = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<_, jni::errors::Error> {
-        let classes = jvmti.loaded_classes(env).unwrap_or_default();
+        let Ok(classes) = jvmti.loaded_classes(env) else { return Ok(None) };
         for (number, class) in (1..).zip(&classes) {
             // What has no number is not counted.
             let _left_out = jvmti.set_tag(class, number);

@@ -97,6 +97,8 @@ pub fn on_attach(env: &mut Env<'_>, jvmti: Jvmti<'static>, text: &str) {
 /// Puts the jars in place; without a folder of jars their classes come with the tests. `None`: they
 /// are not, or somebody was faster.
 fn wake(jvmti: Jvmti<'static>, options: Options, command: String) -> Option<&'static Agent> {
+    // Which virtual machine this is decides everything else.
+    let is_art = options.as_art || jvmti.is_art().ok()?;
     let jar = |name: &str| CString::new(format!("{}/{name}", options.jars)).unwrap_or_default();
     let (hooks, listener) = (jar("memgate-agent-java.jar"), jar("memgate-junit-platform.jar"));
     let in_place =
@@ -107,7 +109,6 @@ fn wake(jvmti: Jvmti<'static>, options: Options, command: String) -> Option<&'st
     let pace = Pace::new(pace::Plan::of(&options.windows), process::cpu_ns());
     let (vm, search, pace) = (OnceLock::new(), Lock::new(None), Lock::new(pace));
     let (sites, follow, exhausted) = (OnceLock::new(), OnceLock::new(), AtomicU32::new(0));
-    let is_art = options.as_art || jvmti.is_art();
     let heap = HeapWatch::new(options.heap_limit);
     AGENT
         .set(Agent {
@@ -224,7 +225,7 @@ impl Agent {
     /// JUnit 4's notifier, or on Android the class with the natives, may be loaded already.
     fn look_at_loaded(&'static self, env: &mut Env<'_>) {
         let looked = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<(), Failure> {
-            let loaded = self.jvmti.loaded_classes(env).unwrap_or_default();
+            let loaded = self.jvmti.loaded_classes(env)?;
             if self.is_art {
                 loaded.iter().for_each(|class| self.bind(env, class));
                 return Ok(());
@@ -237,8 +238,9 @@ impl Agent {
             }
             Ok(())
         });
-        if looked.is_err() {
+        if let Err(why) = looked {
             env.exception_clear();
+            session::fails(&format!("tests may not be seen, what is loaded already is not known: {why}"));
         }
     }
 
