@@ -524,7 +524,10 @@ mod tests {
     fn what_is_known_elsewhere_only_is_told_and_changes_nothing() {
         let o = Options::default().parse_known("starts=/x;label=y;crosscheck=0", |key| key == "label");
         assert_eq!((o.starts.as_str(), o.label.as_str()), ("", "y"));
-        assert_eq!(o.complaints, ["starts", "crosscheck"].map(|key| format!("option `{key}` was not understood")));
+        assert_eq!(
+            o.complaints,
+            ["starts", "crosscheck"].map(|key| format!("option `{key}` was not understood"))
+        );
     }
 
     #[test]
