@@ -9,10 +9,11 @@
 //! others. The harness delivers what they give: to files, an SMTP server, webhooks.
 //!
 //! What several reporters say is said once: `culprit` has who leaks before how much, `summary` the
-//! run in one line and its reasons, `names` functions as people call them, `words` and
-//! `human` the words for counts, verdicts, figures and stacks, `holder` who holds a Java object, `stacks` the leaked bytes by stack, `places` the line of a leak, `clean` the
-//! tests that are a line each, `rerun` the command for one test, [`Changes`] what is new. Every
-//! name that comes from outside is made harmless for its format before it is written.
+//! run in one line and its reasons, `names` functions as people call them, `words` and `human` the
+//! words for counts, verdicts, figures and stacks, `holder` who holds a Java object, `stacks` the
+//! leaked bytes by stack, `places` the line of a leak, `clean` the tests that are a line each,
+//! `rerun` the command for one test, [`Changes`] what is new. Every name that comes from outside is
+//! made harmless for its format before it is written.
 #![forbid(unsafe_code)]
 
 mod changes;
