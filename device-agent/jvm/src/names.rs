@@ -26,8 +26,8 @@ pub(super) struct Known {
     pub(super) referent: Option<u32>,
 }
 
-/// Runs `work` with every loaded class, numbered from 1 by its tag. Where there is no memory for
-/// them, that is told.
+/// Runs `work` with every loaded class, numbered from 1 by its tag. Where they are not to be had,
+/// that is told.
 pub(super) fn with_classes<R: Default>(
     env: &mut Env<'_>,
     jvmti: Jvmti<'_>,
@@ -53,9 +53,7 @@ pub(super) fn with_classes<R: Default>(
         Ok(work(env, &classes))
     });
     done.unwrap_or_else(|why| {
-        if let Failure::Tools(why) = why {
-            session::log(LogLevel::Warn, &format!("who holds what grew is not known: {why}"));
-        }
+        session::log(LogLevel::Warn, &format!("who holds what grew is not known: {why}"));
         R::default()
     })
 }
