@@ -43,10 +43,6 @@ pub(crate) fn load() {
     let began_ns = process::thread_cpu_ns();
     let mut options = platform::parse(&text);
     platform::complete(&mut options);
-    #[cfg(not(feature = "crosscheck"))]
-    if options.crosscheck != 0 {
-        options.complaints.push("option `crosscheck` was not understood".to_owned());
-    }
     if options.directory.is_empty() && options.carrier == Carrier::Spool {
         return;
     }
@@ -125,7 +121,7 @@ pub(crate) fn start() {
     };
     let repeats = session::is_repeating(&options);
     let cost_ns = || loading_ns.saturating_add(process::thread_cpu_ns().saturating_sub(began_ns));
-    if let Err(why) = session::open(options, offers, cost_ns) {
+    if let Err(why) = session::open(options, offers, session::early_bypass(), cost_ns) {
         if repeats && matches!(why, Silent::NoCarrier) {
             drop(held);
             Inside::suspended(|| process::exit(0));

@@ -71,6 +71,7 @@ impl Events for Agent {
     /// walks the heap here waits for ever. What is to be measured at the end was measured by the
     /// last shutdown hook ([`Natives::run_finished`]), unless it was left out.
     fn vm_death(&self, _: &mut EnvUnowned<'_>) {
+        exhausted::catch_up();
         if let Some(class) = self.last_window() {
             let what = if class.is_empty() { "what is alive at its end" } else { "what its last tests left" };
             session::log(LogLevel::Warn, &format!("{what} was not measured: {HALTED}"));
@@ -99,7 +100,7 @@ impl Events for Agent {
 
     fn exhausted(&self, env: &mut Env<'_>, flags: u32, what: &str) {
         let times = self.exhausted.fetch_add(1, Ordering::Relaxed);
-        if times >= MOST_EXHAUSTIONS {
+        if times >= MOST_EXHAUSTIONS || !exhausted::has_room() {
             return;
         }
         let sites = self.sites.get();
@@ -107,7 +108,7 @@ impl Events for Agent {
         exhausted.dump = (!self.options.heap_dump.is_empty())
             .then(|| self.heap_dump())
             .filter(|path| std::path::Path::new(path).exists());
-        exhausted.tell();
+        exhausted.tell(sites);
     }
 
     fn sampled(&self, env: &mut Env<'_>, object: &JObject<'_>, class: &JObject<'_>, bytes: u64) {
@@ -135,6 +136,7 @@ impl Natives for Agent {
     }
 
     fn test_started(&self, suite: &str, test: &str) {
+        exhausted::catch_up();
         if self.stands_at_tests() {
             session::test_begins(suite, test);
         } else {
@@ -143,6 +145,7 @@ impl Natives for Agent {
     }
 
     fn test_finished(&self, suite: &str, test: &str, outcome: i32) {
+        exhausted::catch_up();
         self.pace.lock().test_ended(suite);
         if self.stands_at_tests() {
             window_ends((suite, test), outcome_of(outcome), None);
@@ -156,6 +159,7 @@ impl Natives for Agent {
     }
 
     fn window(&self, env: &mut Env<'_>, suite: &str, test: &str, outcome: i32) -> u32 {
+        exhausted::catch_up();
         let Some(vm) = self.machine() else {
             // The library was loaded, but the tool interface refused: the native side is measured.
             return window_ends((suite, test), outcome_of(outcome), None);
@@ -209,6 +213,7 @@ impl Natives for Agent {
 impl Agent {
     /// Measures what is still open, and ends the stream.
     fn say_last(&self, env: &mut Env<'_>) {
+        exhausted::catch_up();
         if let (Some(class), Some(vm)) = (self.last_window(), self.machine()) {
             // Nothing is repeated in the build's own run: there are no orders.
             let _no_orders = self.measure(env, vm, (&class, ""), 0);
@@ -352,7 +357,7 @@ impl Agent {
         tell_used(used);
         if let Some(what) = Some(()).filter(|()| self.heap.is_above(used)).and_then(|()| self.heap.tells()) {
             let max = self.heap.max();
-            Exhausted::told(&what, used, max).tell();
+            Exhausted::told(&what, used, max).tell(None);
             let look = move |env: &mut Env<'_>| {
                 AGENT.get().into_iter().for_each(|agent| agent.looks_beside(env, &what))
             };
@@ -379,7 +384,7 @@ impl Agent {
             None
         });
         let exhausted = Exhausted::now(env, (0, what), self.sites.get(), true);
-        Exhausted { dump, ..exhausted }.tell();
+        Exhausted { dump, ..exhausted }.tell(self.sites.get());
     }
 
     /// What happened to followed objects is in the stream behind this.

@@ -55,7 +55,7 @@ impl Art {
     fn thread_names(&self, env: &mut Env<'_>) -> Option<Vec<String>> {
         let jvmti = self.jvmti;
         env.with_local_frame(64, |env| -> Result<_, Failure> {
-            let threads = jvmti.threads(env).unwrap_or_default();
+            let threads = jvmti.threads(env)?;
             Ok(threads.iter().filter_map(|thread| jvmti.thread_name(env, thread).ok()).collect())
         })
         .ok()
@@ -77,13 +77,15 @@ impl Machine for Art {
     }
 
     fn state(&self, env: &mut Env<'_>) -> JavaState {
-        let mut thread_names = self.thread_names(env).unwrap_or_default();
+        let names = self.thread_names(env);
+        let threads = names.as_ref().and_then(|names| u32::try_from(names.len()).ok());
+        let mut thread_names = names.unwrap_or_default();
         thread_names.sort();
         JavaState {
             heap_used: heap_used(env),
             allocated_bytes: Self::stat(env, "art.gc.bytes-allocated"),
             collections: Self::stat(env, "art.gc.gc-count"),
-            threads: u32::try_from(thread_names.len()).ok(),
+            threads,
             thread_names,
             ..JavaState::default()
         }

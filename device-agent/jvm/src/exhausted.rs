@@ -6,9 +6,12 @@
 //! machine itself just before, by its own option. Above the limit nothing is lost yet: a thread of
 //! its own looks ([`look_beside`]), and the one that allocates goes on.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use jni::Env;
 use memgate_ffi::heap;
 use memgate_jvmti::{HeapFilter, OwnJvmti, Visit, raw};
+use memgate_session as session;
 use memgate_wire::Frame;
 use memgate_wire::java::{ClassCount, JavaExhausted, JavaSite};
 
@@ -16,16 +19,61 @@ use super::frames::{self, Frames};
 use super::limit::Limit;
 use super::machine::Live;
 use super::names::name_of;
-use super::sites::{Alive, Sites};
+use super::sites::{Site, Sites};
 use super::vm;
 
-/// Room in the agent's heap for what is told: names, stacks, and their frames.
+/// Room in the agent's heap for all that is told: names, stacks, and their frames.
 const ROOM: usize = 256 << 10;
+/// Room for that it happened.
+const LITTLE_ROOM: usize = 4 << 10;
 /// Classes and sites that are told.
 const MOST: usize = 10;
 /// Processor time of the walk.
 const MAX_CPU_NS: u64 = 5_000_000_000;
 const LOCAL_REFERENCES: usize = 1 << 16;
+
+/// There was not even room to say so: the next boundary does.
+static UNTOLD: AtomicBool = AtomicBool::new(false);
+
+/// As much as is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Everything,
+    ThatItHappened,
+    Nothing,
+}
+
+impl Told {
+    fn with(has_room: impl Fn(usize) -> bool) -> Self {
+        match (has_room(ROOM), has_room(LITTLE_ROOM)) {
+            (true, _) => Self::Everything,
+            (false, true) => Self::ThatItHappened,
+            (false, false) => Self::Nothing,
+        }
+    }
+}
+
+/// What there is room for now.
+fn room() -> Told {
+    let told = Told::with(|bytes| heap::HEAP.has_room(bytes));
+    UNTOLD.fetch_or(told == Told::Nothing, Ordering::Relaxed);
+    told
+}
+
+/// Is there room to say that memory ran out? Else the next boundary says it.
+pub(crate) fn has_room() -> bool {
+    room() != Told::Nothing
+}
+
+/// A boundary comes: says what there was no room for before it.
+pub(crate) fn catch_up() {
+    if UNTOLD.load(Ordering::Relaxed)
+        && heap::HEAP.has_room(LITTLE_ROOM)
+        && UNTOLD.swap(false, Ordering::Relaxed)
+    {
+        session::fails("memory ran out, and there was none to say so at once: what filled it is not known");
+    }
+}
 
 /// What was found.
 pub(crate) struct Exhausted {
@@ -34,7 +82,7 @@ pub(crate) struct Exhausted {
     pub(crate) heap_used: Option<u64>,
     pub(crate) heap_max: Option<u64>,
     pub(crate) classes: Vec<Live>,
-    pub(crate) alive: Alive,
+    pub(crate) sites: Vec<Site>,
     pub(crate) dump: Option<String>,
 }
 
@@ -62,7 +110,7 @@ impl Exhausted {
             heap_used: Some(used),
             heap_max: Some(max),
             classes: Vec::new(),
-            alive: Alive::default(),
+            sites: Vec::new(),
             dump: None,
         }
     }
@@ -81,28 +129,36 @@ impl Exhausted {
             heap_used: vm::heap_used(env),
             heap_max: vm::heap_max(env),
             classes: if closely { largest(env).unwrap_or_default() } else { Vec::new() },
-            alive: sites.filter(|_| closely).map(|sites| sites.largest(MOST)).unwrap_or_default(),
+            sites: sites.filter(|_| closely).map(|sites| sites.largest(MOST)).unwrap_or_default(),
             dump: None,
         }
     }
 
-    /// Writes it into the stream, if there is memory for that: what asks for it in vain ends the
-    /// guest.
-    pub(crate) fn tell(&self) {
-        if heap::HEAP.has_room(ROOM) {
-            frames::write(|frames| self.append_to(frames));
-        }
+    /// Writes as much of it into the stream as there is memory for: what asks for it in vain ends
+    /// the guest.
+    pub(crate) fn tell(mut self, sites: Option<&Sites>) {
+        frames::write(|frames| {
+            // Asked for before any stack counts as told.
+            match room() {
+                Told::Everything => {}
+                Told::ThatItHappened => (self.classes, self.sites) = (Vec::new(), Vec::new()),
+                Told::Nothing => return,
+            }
+            self.append_to(frames, sites);
+        });
     }
 
-    fn append_to(&self, frames: &mut Frames<'_>) {
-        frames.append_stacks(&self.alive.stacks);
+    fn append_to(&self, frames: &mut Frames<'_>, sites: Option<&Sites>) {
+        if let Some(sites) = sites.filter(|_| !self.sites.is_empty()) {
+            frames.append_stacks(&sites.stacks.untold(self.sites.iter().map(|site| site.node)));
+        }
         let classes = self.classes.iter().map(|live| ClassCount {
             class: frames.class_id(&live.class),
             instances: live.instances,
             bytes: live.bytes,
         });
         let classes = classes.collect();
-        let sites = self.alive.sites.iter().map(|site| JavaSite {
+        let sites = self.sites.iter().map(|site| JavaSite {
             stack: site.node,
             class: frames.class_id(&site.class),
             samples: site.samples,
@@ -128,7 +184,7 @@ fn largest(env: &mut Env<'_>) -> Option<Vec<Live>> {
     jvmti.add_capabilities(&[raw::CAN_TAG_OBJECTS]).ok()?;
     let mut limit = Limit::of(MAX_CPU_NS);
     let counted = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<_, jni::errors::Error> {
-        let classes = jvmti.loaded_classes(env).unwrap_or_default();
+        let Ok(classes) = jvmti.loaded_classes(env) else { return Ok(None) };
         for (number, class) in (1..).zip(&classes) {
             // What has no number is not counted.
             let _left_out = jvmti.set_tag(class, number);
@@ -158,4 +214,21 @@ fn largest(env: &mut Env<'_>) -> Option<Vec<Live>> {
         Ok(Some(counts.iter().take(MOST).filter_map(live).collect()))
     });
     counted.ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_little_room_it_is_told_without_what_fills_the_heap() {
+        for (room, told) in [
+            (ROOM, Told::Everything),
+            (ROOM - 1, Told::ThatItHappened),
+            (LITTLE_ROOM, Told::ThatItHappened),
+            (LITTLE_ROOM - 1, Told::Nothing),
+        ] {
+            assert_eq!(Told::with(|bytes| bytes <= room), told, "{room}");
+        }
+    }
 }

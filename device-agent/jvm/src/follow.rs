@@ -69,6 +69,8 @@ pub(crate) struct Follow {
 /// events were told.
 #[derive(Default)]
 struct Told {
+    /// The process of that stream.
+    process: u32,
     classes: BTreeMap<ClassNumber, u32>,
     lost: Option<u64>,
 }
@@ -214,7 +216,10 @@ impl Follow {
     /// Everything that happened to followed objects since the last time, behind the classes and
     /// stacks it needs.
     fn append_to(&self, frames: &mut Frames<'_>, sites: &Sites) {
-        let told = &mut self.told.lock();
+        let told = &mut *self.told.lock();
+        if told.process != frames.process() {
+            *told = Told { process: frames.process(), ..Told::default() };
+        }
         let base_ns = process::monotonic_ns();
         loop {
             let mut frame = JavaObjects {

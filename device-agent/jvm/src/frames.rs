@@ -31,9 +31,11 @@ pub(crate) struct Measured {
 }
 
 /// What the stream knows of classes. Locked by who has the session.
-static KNOWN: Lock<KnownClasses> = Lock::new(KnownClasses::new());
+static KNOWN: Lock<KnownClasses> = Lock::new(KnownClasses::of(0));
 
 struct KnownClasses {
+    /// The process of that stream: a forked child begins a new one.
+    process: u32,
     ids: BTreeMap<String, u32>,
     /// The last histogram: instances and bytes by class.
     last: Counts,
@@ -47,7 +49,11 @@ pub(crate) struct Frames<'a> {
 }
 
 fn frames<R>(session: &mut Session, what: impl FnOnce(&mut Frames<'_>) -> R) -> R {
-    what(&mut Frames { session, known: &mut KNOWN.lock() })
+    let known = &mut *KNOWN.lock();
+    if known.process != session.process() {
+        *known = KnownClasses::of(session.process());
+    }
+    what(&mut Frames { session, known })
 }
 
 /// Writes frames between boundaries.
@@ -75,17 +81,21 @@ pub(crate) fn window_ends(
 
 /// The classes that are to be explained, for the project that tests with `suite`.
 pub(crate) fn growing(suite: &str) -> Vec<String> {
-    session::write(|_| {
-        let known = KNOWN.lock();
+    let chosen = |known: &KnownClasses| {
         let names: BTreeMap<u32, &String> = known.ids.iter().map(|(name, id)| (*id, name)).collect();
         known.growth.chosen(suite, |id| names.get(&id).copied())
-    })
-    .unwrap_or_default()
+    };
+    session::write(|session| frames(session, |frames| chosen(frames.known))).unwrap_or_default()
 }
 
 impl Frames<'_> {
     pub(crate) fn append(&mut self, frame: &Frame) {
         self.session.append(frame);
+    }
+
+    /// The process whose stream this is.
+    pub(crate) const fn process(&self) -> u32 {
+        self.session.process()
     }
 
     pub(crate) fn flush(&mut self) {
@@ -159,8 +169,8 @@ impl Frames<'_> {
 }
 
 impl KnownClasses {
-    const fn new() -> Self {
-        Self { ids: BTreeMap::new(), last: BTreeMap::new(), growth: Growth::new() }
+    const fn of(process: u32) -> Self {
+        Self { process, ids: BTreeMap::new(), last: BTreeMap::new(), growth: Growth::new() }
     }
 
     /// The number of a class, and whether it is new.

@@ -9,8 +9,11 @@ use std::collections::btree_map::Entry;
 
 use jni::Env;
 use jni::objects::{JClass, JObject};
-use memgate_jvmti::{Jvmti, Method, StackFrame};
+use memgate_jvmti::{Error, Jvmti, Method, StackFrame};
+use memgate_session as session;
+use memgate_wire::LogLevel;
 
+use super::machine::Failure;
 use super::vm::class_name;
 
 /// Room for a reference to every class.
@@ -23,15 +26,16 @@ pub(super) struct Known {
     pub(super) referent: Option<u32>,
 }
 
-/// Runs `work` with every loaded class, numbered from 1 by its tag.
+/// Runs `work` with every loaded class, numbered from 1 by its tag. Where they are not to be had,
+/// that is told.
 pub(super) fn with_classes<R: Default>(
     env: &mut Env<'_>,
     jvmti: Jvmti<'_>,
     work: impl FnOnce(&mut Env<'_>, &[(Known, JClass<'_>)]) -> R,
 ) -> R {
-    let done = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<R, jni::errors::Error> {
+    let done = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<R, Failure> {
         let reference = env.find_class(jni::jni_str!("java/lang/ref/Reference"))?;
-        let loaded = jvmti.loaded_classes(env).unwrap_or_default();
+        let loaded = known_or_empty(jvmti.loaded_classes(env))?;
         for (number, class) in loaded.iter().enumerate() {
             let _unnumbered = jvmti.set_tag(class, i64::try_from(number).unwrap_or(0).saturating_add(1));
         }
@@ -39,7 +43,7 @@ pub(super) fn with_classes<R: Default>(
         for class in loaded {
             let name = name_of(jvmti, &class);
             let is_reference = env.is_assignable_from(&class, &reference).unwrap_or(false);
-            let fields = if is_reference { fields_of(env, jvmti, &class) } else { Vec::new() };
+            let fields = if is_reference { fields_of(env, jvmti, &class)? } else { Vec::new() };
             let referent = fields
                 .iter()
                 .position(|(owner, field)| owner == "java.lang.ref.Reference" && field == "referent")
@@ -48,7 +52,15 @@ pub(super) fn with_classes<R: Default>(
         }
         Ok(work(env, &classes))
     });
-    done.unwrap_or_default()
+    done.unwrap_or_else(|why| {
+        session::log(LogLevel::Warn, &format!("who holds what grew is not known: {why}"));
+        R::default()
+    })
+}
+
+/// What the virtual machine refuses is empty; what there is no memory for is not known.
+fn known_or_empty<T: Default>(answer: Result<T, Error>) -> Result<T, Error> {
+    if matches!(answer, Err(Error::NoMemory)) { answer } else { Ok(answer.unwrap_or_default()) }
 }
 
 /// The name of a class as the source has it. A hidden class (`Lcom/example/Loader$$Lambda.0x12;`)
@@ -120,7 +132,8 @@ impl Names<'_, '_> {
         if !self.fields.contains_key(&class) {
             let place = usize::try_from(class).ok().and_then(|n| n.checked_sub(1));
             let found = place.and_then(|place| self.classes.get(place));
-            let fields = found.map(|(_, class)| fields_of(env, self.jvmti, class)).unwrap_or_default();
+            let fields = found.and_then(|(_, class)| fields_of(env, self.jvmti, class).ok());
+            let fields = fields.unwrap_or_default();
             self.fields.insert(class, fields);
         }
         let known = self.fields.get(&class).and_then(|fields| fields.get(index as usize)).cloned();
@@ -130,9 +143,14 @@ impl Names<'_, '_> {
 
 /// The fields of a class, `(class that declares it, name)`, in the order in which references number
 /// them (JVMTI, `jvmtiHeapReferenceInfoField`): those of all interfaces, then of the superclasses
-/// from `Object` down, then its own.
-fn fields_of(env: &mut Env<'_>, jvmti: Jvmti<'_>, class: &JClass<'_>) -> Vec<(String, String)> {
-    let fields = env.with_local_frame(256, |env| -> Result<_, jni::errors::Error> {
+/// from `Object` down, then its own. Those of a class of which some are not known would have the
+/// numbers of others.
+fn fields_of(
+    env: &mut Env<'_>,
+    jvmti: Jvmti<'_>,
+    class: &JClass<'_>,
+) -> Result<Vec<(String, String)>, Failure> {
+    env.with_local_frame(256, |env| -> Result<_, Failure> {
         let mut chain = Vec::new();
         let mut at = Some(env.new_local_ref(class)?);
         while let Some(class) = at {
@@ -141,18 +159,17 @@ fn fields_of(env: &mut Env<'_>, jvmti: Jvmti<'_>, class: &JClass<'_>) -> Vec<(St
         }
         let mut interfaces: BTreeMap<i64, usize> = BTreeMap::new();
         for class in &chain {
-            count_interface_fields(env, jvmti, class, &mut interfaces);
+            count_interface_fields(env, jvmti, class, &mut interfaces)?;
         }
         let mut fields: Vec<(String, String)> =
             vec![(String::new(), String::new()); interfaces.values().sum()];
         for class in chain.iter().rev() {
             let owner = name_of(jvmti, class);
-            let own = jvmti.fields(class).unwrap_or_default();
+            let own = known_or_empty(jvmti.fields(class))?;
             fields.extend(own.into_iter().map(|field| (owner.clone(), field.name)));
         }
         Ok(fields)
-    });
-    fields.unwrap_or_default()
+    })
 }
 
 /// Fields of the interfaces of a class, each interface (by its tag) once.
@@ -161,12 +178,25 @@ fn count_interface_fields(
     jvmti: Jvmti<'_>,
     class: &JObject<'_>,
     seen: &mut BTreeMap<i64, usize>,
-) {
-    for interface in jvmti.interfaces(env, class).unwrap_or_default() {
+) -> Result<(), Error> {
+    for interface in known_or_empty(jvmti.interfaces(env, class))? {
         let tag = jvmti.tag(&interface).unwrap_or(0);
         if let Entry::Vacant(place) = seen.entry(tag) {
-            place.insert(jvmti.fields(&interface).map_or(0, |fields| fields.len()));
-            count_interface_fields(env, jvmti, &interface, seen);
+            place.insert(known_or_empty(jvmti.fields(&interface))?.len());
+            count_interface_fields(env, jvmti, &interface, seen)?;
         }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_there_is_no_memory_for_is_not_known() {
+        assert_eq!(known_or_empty(Ok(vec![1])), Ok(vec![1]));
+        assert_eq!(known_or_empty::<Vec<u8>>(Err(Error::NotThere)), Ok(Vec::new()));
+        assert_eq!(known_or_empty::<Vec<u8>>(Err(Error::NoMemory)), Err(Error::NoMemory));
     }
 }

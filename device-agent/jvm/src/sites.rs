@@ -300,7 +300,7 @@ impl Sites {
 
     /// The sites that hold most of the heap, most first. While memory is short: what there is no
     /// room for is not told.
-    pub(crate) fn largest(&self, most: usize) -> Alive {
+    pub(crate) fn largest(&self, most: usize) -> Vec<Site> {
         let mut samples = self.tags();
         samples.sort_unstable_by_key(|sample| (sample.class(), sample.node()));
         let mut sums: Vec<(Sample, u64, u64)> = Vec::new();
@@ -313,9 +313,7 @@ impl Sites {
         let site = |(site, samples, bytes): (Sample, u64, u64)| {
             Some(Site { class: self.classes.name(site.class())?, node: site.node(), samples, bytes })
         };
-        let sites: Vec<Site> = sums.into_iter().filter_map(site).take(most).collect();
-        let stacks = self.stacks.untold(sites.iter().map(|site| site.node));
-        Alive { stacks, sites }
+        sums.into_iter().filter_map(site).take(most).collect()
     }
 
     /// The tags of all samples in the heap, as far as there is room. The visitor writes into memory

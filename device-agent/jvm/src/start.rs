@@ -45,6 +45,7 @@ const LISTENER: &str = "io.memgate.android.MemgateListener";
 const HOOKS_SIGNATURE: &str = "Lio/memgate/agent/Hooks;";
 /// Room for a reference to every class.
 const LOCAL_REFERENCES: usize = 1 << 16;
+
 /// `Agent_OnLoad`: `text` names the options file. What goes wrong here goes unnoticed by the guest:
 /// the harness misses the hello.
 pub fn on_load(jvmti: Jvmti<'static>, text: &str) {
@@ -54,7 +55,7 @@ pub fn on_load(jvmti: Jvmti<'static>, text: &str) {
     let is_meant = |o: &Options| o.targets.contains(&Target::All) || target::runs_tests(&command, &line);
     let Some(options) = platform::options_of(text).filter(is_meant) else { return };
     let Some(agent) = wake(jvmti, options, command) else { return };
-    if let Err(why) = platform::leave_environment() {
+    for why in platform::leave_environment() {
         session::log(LogLevel::Warn, &why);
     }
     // Without its events the agent is not there: nothing was changed so far.
@@ -96,6 +97,8 @@ pub fn on_attach(env: &mut Env<'_>, jvmti: Jvmti<'static>, text: &str) {
 /// Puts the jars in place; without a folder of jars their classes come with the tests. `None`: they
 /// are not, or somebody was faster.
 fn wake(jvmti: Jvmti<'static>, options: Options, command: String) -> Option<&'static Agent> {
+    // Which virtual machine this is decides everything else.
+    let is_art = options.as_art || jvmti.is_art().ok()?;
     let jar = |name: &str| CString::new(format!("{}/{name}", options.jars)).unwrap_or_default();
     let (hooks, listener) = (jar("memgate-agent-java.jar"), jar("memgate-junit-platform.jar"));
     let in_place =
@@ -106,7 +109,6 @@ fn wake(jvmti: Jvmti<'static>, options: Options, command: String) -> Option<&'st
     let pace = Pace::new(pace::Plan::of(&options.windows), process::cpu_ns());
     let (vm, search, pace) = (OnceLock::new(), Lock::new(None), Lock::new(pace));
     let (sites, follow, exhausted) = (OnceLock::new(), OnceLock::new(), AtomicU32::new(0));
-    let is_art = options.as_art || jvmti.is_art();
     let heap = HeapWatch::new(options.heap_limit);
     AGENT
         .set(Agent {
@@ -127,6 +129,7 @@ fn wake(jvmti: Jvmti<'static>, options: Options, command: String) -> Option<&'st
         .ok()?;
     AGENT.get()
 }
+
 impl Agent {
     fn listen(&'static self, events: &[Event]) -> Result<(), memgate_jvmti::Error> {
         self.jvmti.listen(self)?;
@@ -222,7 +225,7 @@ impl Agent {
     /// JUnit 4's notifier, or on Android the class with the natives, may be loaded already.
     fn look_at_loaded(&'static self, env: &mut Env<'_>) {
         let looked = env.with_local_frame(LOCAL_REFERENCES, |env| -> Result<(), Failure> {
-            let loaded = self.jvmti.loaded_classes(env).unwrap_or_default();
+            let loaded = self.jvmti.loaded_classes(env)?;
             if self.is_art {
                 loaded.iter().for_each(|class| self.bind(env, class));
                 return Ok(());
@@ -235,8 +238,9 @@ impl Agent {
             }
             Ok(())
         });
-        if looked.is_err() {
+        if let Err(why) = looked {
             env.exception_clear();
+            session::fails(&format!("tests may not be seen, what is loaded already is not known: {why}"));
         }
     }
 

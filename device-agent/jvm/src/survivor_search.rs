@@ -48,7 +48,8 @@ impl SurvivorSearch {
     /// Marks what is there now. `None`: the virtual machine gives no environment for it.
     pub(crate) fn begin(env: &mut Env<'_>, wanted: Vec<String>) -> Option<Self> {
         let search = Self { jvmti: environment(env)?, wanted, born: None };
-        search.mark(env, OLD);
+        // Without these marks everything would seem to be new.
+        search.mark(env, OLD)?;
         Some(search)
     }
 
@@ -56,16 +57,16 @@ impl SurvivorSearch {
     pub(crate) fn goes_on(&mut self, env: &mut Env<'_>) -> bool {
         let first = self.born.is_none();
         if first {
-            self.born = Some(self.mark(env, BORN));
+            self.born = Some(self.mark(env, BORN).unwrap_or(0));
         }
         first
     }
 
-    /// Marks the instances that have no mark; returns how many. What cannot be marked counts as
-    /// new, and its holders are told too.
-    fn mark(&self, env: &mut Env<'_>, mark: i64) -> u64 {
-        let mut marked = 0_u64;
+    /// Marks the instances that have no mark; returns how many, `None` where it cannot look. What
+    /// cannot be marked counts as new, and its holders are told too.
+    fn mark(&self, env: &mut Env<'_>, mark: i64) -> Option<u64> {
         with_classes(env, self.jvmti.get(), |_, classes| {
+            let mut marked = 0_u64;
             Chosen::new(classes, &self.wanted).visit(self.jvmti.get(), &mut |_, tag| {
                 // A class keeps its number.
                 if *tag == 0 {
@@ -73,8 +74,8 @@ impl SurvivorSearch {
                     marked = marked.saturating_add(1);
                 }
             });
-        });
-        marked
+            Some(marked)
+        })
     }
 
     /// The classes that are explained.

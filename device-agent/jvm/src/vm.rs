@@ -94,7 +94,7 @@ impl Vm {
     fn thread_names(&self, env: &mut Env<'_>) -> Option<Vec<String>> {
         let jvmti = self.jvmti;
         env.with_local_frame(64, |env| -> Result<_, Failure> {
-            let threads = jvmti.threads(env).unwrap_or_default();
+            let threads = jvmti.threads(env)?;
             Ok(threads.iter().filter_map(|thread| jvmti.thread_name(env, thread).ok()).collect())
         })
         .ok()
@@ -114,14 +114,16 @@ impl Machine for Vm {
     fn state(&self, env: &mut Env<'_>) -> JavaState {
         let loaded = self.management_long(env, jni_str!("getTotalClassCount"));
         let unloaded = self.management_long(env, jni_str!("getUnloadedClassCount"));
-        let mut thread_names = self.thread_names(env).unwrap_or_default();
+        let names = self.thread_names(env);
+        let threads = names.as_ref().and_then(|names| u32::try_from(names.len()).ok());
+        let mut thread_names = names.unwrap_or_default();
         thread_names.sort();
         JavaState {
             heap_used: heap_used(env),
             metaspace_bytes: self.number(env, "VM.metaspace basic scale=1", "Both:"),
             classes_loaded: loaded.zip(unloaded).map(|(all, gone)| all.saturating_sub(gone)),
             allocated_bytes: self.allocated(env),
-            threads: u32::try_from(thread_names.len()).ok(),
+            threads,
             thread_names,
             direct_bytes: bits(env, jni_str!("RESERVED_MEMORY")),
             direct_buffers: bits(env, jni_str!("COUNT")),

@@ -28,10 +28,10 @@ mod windows;
 
 pub use given_up::{gives_up_counter, gives_up_system_calls};
 pub use session::{
-    Append, Silent, Work, channel, ends, event, fails, is_active, is_repeating, iteration_begins,
-    library_bypasses, log, main_ends, mark, module_unloaded, module_unloads, note_outcome, open, open_late,
-    process_starts, register, set_up_begins, set_up_ends, settle, tear_down_begins, tear_down_ends,
-    test_begins, test_ends, test_passes, try_write, window_ends, write,
+    Append, Silent, Work, channel, early_bypass, ends, event, fails, is_active, is_repeating,
+    iteration_begins, library_bypasses, log, main_ends, mark, module_unloaded, module_unloads, note_outcome,
+    open, open_late, process_starts, register, set_up_begins, set_up_ends, settle, tear_down_begins,
+    tear_down_ends, test_begins, test_ends, test_passes, try_write, window_ends, write,
 };
 pub use setups::Around;
 pub use stream::{Offers, Session, arguments, executable};

@@ -87,17 +87,29 @@ pub enum Silent {
     NoCarrier,
 }
 
-/// Opens the stream of this process; `cost_ns`: what that took so far, told when it is open.
+/// The loader's count of loads when a library of the guest's constructors was about to bind past
+/// us; `None`: none was.
+#[must_use]
+pub fn early_bypass() -> Option<u64> {
+    EARLY_BYPASS.load(Ordering::Relaxed).checked_sub(1)
+}
+
+/// Opens the stream of this process; `early`: what [`early_bypass`] tells, where its native side is
+/// recorded; `cost_ns`: what that took so far, told when it is open.
 ///
 /// # Errors
 /// Why it has none.
-pub fn open(options: Options, offers: Offers, cost_ns: impl FnOnce() -> u64) -> Result<(), Silent> {
+pub fn open(
+    options: Options,
+    offers: Offers,
+    early: Option<u64>,
+    cost_ns: impl FnOnce() -> u64,
+) -> Result<(), Silent> {
     if !OWN.set() {
         return Err(Silent::Taken);
     }
     let session = Session::open(options, ProcessRole::Main, offers, Known::default());
     let mut session = session.ok_or(Silent::NoCarrier)?;
-    let early = EARLY_BYPASS.load(Ordering::Relaxed).checked_sub(1);
     session.bypassing = early.map(|loads| Bypassing { loads, path: String::new(), own_name_space: true });
     publish(&session);
     session.boundary_ns = cost_ns();
@@ -112,10 +124,9 @@ pub fn open_late(options: Options, blind: Option<String>) {
     if SESSION.lock().is_some() || !process::at_exit(at_exit) {
         return;
     }
-    // What it loaded past us does not matter: its native side is not recorded.
-    EARLY_BYPASS.store(0, Ordering::Relaxed);
     let offers = Offers { blind, java: true, ..Offers::default() };
-    if open(options, offers, || 0).is_ok() {
+    // What it loaded past us does not matter: its native side is not recorded.
+    if open(options, offers, None, || 0).is_ok() {
         process_starts();
     }
 }
@@ -580,5 +591,22 @@ fn publish(session: &Session) {
     if let (Carrier::Spool(spool), Some(place)) = (&session.carrier, OWN.pointer()) {
         place.store(spool.live_counters(), Ordering::Release);
         recording::publish_to(place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_loaded_past_us_before_a_late_session_does_not_blind_it() {
+        let folder = std::env::temp_dir().join(format!("memgate-late-{}", process::pid()));
+        std::fs::create_dir_all(&folder).unwrap();
+        library_bypasses("libx.so".to_owned(), false);
+        assert!(early_bypass().is_some());
+        let directory = folder.to_string_lossy().into_owned();
+        open_late(Options { directory, wait: Duration::ZERO, ..Options::default() }, None);
+        assert_eq!(write(|session| session.bypassing.is_some()), Some(false));
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -182,6 +182,12 @@ impl Session {
         Some(session)
     }
 
+    /// The process whose stream this is: a forked child has another.
+    #[must_use]
+    pub const fn process(&self) -> u32 {
+        self.pid
+    }
+
     fn append_hello(&mut self) {
         let Offers { native, stacks, java, framework, blind, .. } = &self.offers;
         let offered = [

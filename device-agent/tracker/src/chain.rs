@@ -61,9 +61,8 @@ fn walk(
 ) -> (usize, bool) {
     let mut next = Some((without_signature(at.pc), at.rbp));
     let mut from = at.sp;
-    let mut depth = 0;
-    for place in frames.iter_mut() {
-        depth += 1;
+    let whole = frames.len();
+    for (place, depth) in frames.iter_mut().zip(1..) {
         let Some((pc, record)) = next.filter(|_| depth <= MAX_FRAMES) else {
             place.pc = TRUNCATED_PC;
             return (depth, false);
@@ -85,7 +84,7 @@ fn walk(
             next = Some((pc, caller));
         }
     }
-    (depth, false)
+    (whole, false)
 }
 
 /// The number of the stack in the store, where it is put if it is new.

@@ -224,10 +224,16 @@ impl Options {
 
     /// These options, and what an option string says on top.
     #[must_use]
-    pub fn parse(mut self, text: &str) -> Self {
+    pub fn parse(self, text: &str) -> Self {
+        self.parse_known(text, |_| true)
+    }
+
+    /// The same, where not every option is known.
+    #[must_use]
+    pub fn parse_known(mut self, text: &str, is_known: impl Fn(&str) -> bool) -> Self {
         for pair in text.split(';').filter(|p| !p.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            if self.set(key, decode(value)).is_none() {
+            if !is_known(key) || self.set(key, decode(value)).is_none() {
                 self.complaints.push(format!("option `{key}` was not understood"));
             }
         }
@@ -512,6 +518,16 @@ mod tests {
                 "{bad}"
             );
         }
+    }
+
+    #[test]
+    fn what_is_known_elsewhere_only_is_told_and_changes_nothing() {
+        let o = Options::default().parse_known("starts=/x;label=y;crosscheck=0", |key| key == "label");
+        assert_eq!((o.starts.as_str(), o.label.as_str()), ("", "y"));
+        assert_eq!(
+            o.complaints,
+            ["starts", "crosscheck"].map(|key| format!("option `{key}` was not understood"))
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@
 use memgate_model::format_counted;
 
 use crate::stats::as_f64;
+
 /// How often a leak may be missed.
 const MISSED: f64 = 0.01;
 

@@ -72,7 +72,7 @@ impl ArtHeap {
     }
 
     fn new(jvmti: OwnJvmti) -> Option<Self> {
-        let walk = jvmti.get().art_extensions().and_then(|art| art.walk);
+        let walk = jvmti.get().art_extensions().ok()?.and_then(|art| art.walk);
         let refused = jvmti.get().add_capabilities(&[raw::CAN_TAG_OBJECTS]);
         refused.is_ok_and(|refused| refused.is_empty()).then_some(())?;
         Some(Self { jvmti, walk, signatures: Mutex::new(Vec::new()) })
@@ -136,9 +136,11 @@ struct ArtExtensions {
 
 impl Jvmti<'_> {
     /// Is this Android's runtime?
-    #[must_use]
-    pub fn is_art(self) -> bool {
-        self.art_extensions().is_some()
+    ///
+    /// # Errors
+    /// There is no memory for its answer.
+    pub fn is_art(self) -> Result<bool, Error> {
+        Ok(self.art_extensions()?.is_some())
     }
 
     /// This class loader finds from now on the classes of a dex file, too, where it does not find
@@ -152,21 +154,25 @@ impl Jvmti<'_> {
     }
 
     fn raw_add_to_dex_loader(self, loader: jobject, dex: &CStr) -> Result<(), Error> {
-        let add = self.art_extensions().and_then(|art| art.add_to_loader).ok_or(Error::NotThere)?;
+        let add = self.art_extensions()?.and_then(|art| art.add_to_loader).ok_or(Error::NotThere)?;
         // SAFETY: a reference that lives, and a text with its end; the runtime copies it.
         check(unsafe { add(self.env, loader, dex.as_ptr()) })
     }
 
-    fn art_extensions(self) -> Option<ArtExtensions> {
+    fn art_extensions(self) -> Result<Option<ArtExtensions>, Error> {
         let (mut count, mut at) = (0, ptr::null_mut());
         // SAFETY: the type of this place.
-        let get = unsafe { self.function::<f::GetExtensionFunctions>(raw::GET_EXTENSION_FUNCTIONS) }.ok()?;
+        let get = unsafe { self.function::<f::GetExtensionFunctions>(raw::GET_EXTENSION_FUNCTIONS) };
+        let Ok(get) = get else { return Ok(None) };
         // SAFETY: the answers go into words of ours.
-        check(unsafe { get(self.env, &raw mut count, &raw mut at) }).ok()?;
+        if check(unsafe { get(self.env, &raw mut count, &raw mut at) }).is_err() {
+            return Ok(None);
+        }
         let mut art: Option<ArtExtensions> = None;
-        for extension in self.owned(at, count) {
-            // Everything in it was allocated for us, and is given back.
-            for parameter in self.owned(extension.params, extension.param_count) {
+        for extension in self.owned(at, count)? {
+            // Everything in it was allocated for us, and is given back: names without memory for
+            // their list are not.
+            for parameter in self.owned(extension.params, extension.param_count).unwrap_or_default() {
                 self.give_back(parameter.name.cast());
             }
             self.give_back(extension.errors.cast());
@@ -189,7 +195,7 @@ impl Jvmti<'_> {
                     .map(|at| unsafe { core::mem::transmute::<*const c_void, f::AddToDexLoader>(at) });
             }
         }
-        art
+        Ok(art)
     }
 
     fn raw_tag(self, object: jobject) -> Result<i64, Error> {

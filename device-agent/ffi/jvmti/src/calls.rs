@@ -33,6 +33,9 @@ pub enum Error {
     /// The virtual machine does not have this function.
     #[error("the virtual machine does not offer this")]
     NotThere,
+    /// The agent has no memory for the answer.
+    #[error("there is no memory for the answer")]
+    NoMemory,
 }
 
 /// A method. It can be asked for its name as long as its class is loaded.
@@ -251,7 +254,7 @@ impl Jvmti<'_> {
         let get = unsafe { self.function::<f::List>(slot) }?;
         // SAFETY: the answers go into words of ours.
         check(unsafe { get(self.env, &raw mut count, &raw mut at) })?;
-        Ok(self.owned(at, count))
+        self.owned(at, count)
     }
 
     /// Name of a thread.
@@ -302,7 +305,7 @@ impl Jvmti<'_> {
         let get = unsafe { self.function::<f::GetClassFields>(raw::GET_CLASS_FIELDS) }?;
         // SAFETY: a reference that lives; the answers go into words of ours.
         check(unsafe { get(self.env, class.as_raw(), &raw mut count, &raw mut at) })?;
-        let ids: Vec<jfieldID> = self.owned(at, count);
+        let ids: Vec<jfieldID> = self.owned(at, count)?;
         ids.into_iter().map(|id| self.field(class, id)).collect()
     }
 
@@ -333,7 +336,7 @@ impl Jvmti<'_> {
         let get = unsafe { self.function::<f::ListOf>(raw::GET_IMPLEMENTED_INTERFACES) }?;
         // SAFETY: a reference that lives; the answers go into words of ours.
         check(unsafe { get(self.env, class.as_raw(), &raw mut count, &raw mut at) })?;
-        let raw: Vec<jobject> = self.owned(at, count);
+        let raw: Vec<jobject> = self.owned(at, count)?;
         // SAFETY: local references of this thread's present frame.
         Ok(raw.into_iter().map(|class| unsafe { JClass::from_raw(env, class) }).collect())
     }
@@ -370,10 +373,10 @@ impl Jvmti<'_> {
         check(unsafe {
             get(self.env, asked, tags.as_ptr(), &raw mut count, &raw mut objects, &raw mut found)
         })?;
-        let objects: Vec<jobject> = self.owned(objects, count);
-        let found: Vec<jlong> = self.owned(found, count);
+        // Both are given back, whatever comes of the other.
+        let (objects, found) = (self.owned::<jobject>(objects, count), self.owned::<jlong>(found, count));
         // SAFETY: local references of this thread's present frame.
-        Ok(objects.into_iter().map(|o| unsafe { JObject::from_raw(env, o) }).zip(found).collect())
+        Ok(objects?.into_iter().map(|o| unsafe { JObject::from_raw(env, o) }).zip(found?).collect())
     }
 
     /// The innermost frames of the calling thread, into `room`.
@@ -418,7 +421,7 @@ impl Jvmti<'_> {
         let get = unsafe { self.function::<f::GetLineNumberTable>(raw::GET_LINE_NUMBER_TABLE) }?;
         // SAFETY: a method of a loaded class; the answers go into words of ours.
         check(unsafe { get(self.env, method.0, &raw mut count, &raw mut at) })?;
-        let lines: Vec<raw::LineNumberEntry> = self.owned(at, count);
+        let lines: Vec<raw::LineNumberEntry> = self.owned(at, count)?;
         let line = |l: raw::LineNumberEntry| Line {
             from: l.start_location,
             number: u32::try_from(l.line_number).unwrap_or(0),
@@ -463,21 +466,21 @@ impl Jvmti<'_> {
         check(unsafe { set(self.env, bytes) })
     }
 
-    /// Copies an array that the virtual machine allocated, and gives it back. Empty, where there is
-    /// no memory for a copy.
-    pub(crate) fn owned<T: Copy>(self, at: *mut T, count: jint) -> Vec<T> {
+    /// Copies an array that the virtual machine allocated, and gives it back.
+    pub(crate) fn owned<T: Copy>(self, at: *mut T, count: jint) -> Result<Vec<T>, Error> {
         let count = usize::try_from(count).unwrap_or(0);
         if at.is_null() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let mut copy = Vec::new();
         // It may be asked for what fills a heap, when memory is short.
-        if copy.try_reserve_exact(count).is_ok() {
+        let reserved = copy.try_reserve_exact(count).map_err(|_too_large| Error::NoMemory);
+        if reserved.is_ok() {
             // SAFETY: the virtual machine told how many there are.
             copy.extend_from_slice(unsafe { slice::from_raw_parts(at, count) });
         }
         self.give_back(at.cast());
-        copy
+        reserved.map(|()| copy)
     }
 
     /// Copies a text (modified UTF-8) that the virtual machine allocated, and gives it back.

@@ -11,7 +11,7 @@ use memgate_ffi::process;
 use memgate_wire::Runtime;
 use memgate_wire::options::{Carrier, Options, Target};
 
-use super::places;
+use super::{parse, places};
 
 /// What runs here, for the hello.
 #[cfg(target_arch = "aarch64")]
@@ -53,11 +53,6 @@ pub fn options_at_load(has_room: impl FnOnce() -> bool) -> Option<String> {
         return None;
     }
     process::variable(c"MEMGATE_AGENT_OPTIONS").or_else(from_files).or(Some(String::new()))
-}
-
-/// The options of this text. Nobody else may read the figures of an app's process.
-pub fn parse(text: &str) -> Options {
-    Options { os: true, ..Options::default() }.parse(text)
 }
 
 /// The options that an entry's text leads to. `None`: nobody asked for anything.
@@ -110,11 +105,8 @@ pub fn complete(options: &mut Options) {
 }
 
 /// What `wrap.sh` set was set for the whole app.
-///
-/// # Errors
-/// None.
-pub const fn leave_environment() -> Result<(), String> {
-    Ok(())
+pub const fn leave_environment() -> Vec<String> {
+    Vec::new()
 }
 
 /// May a peer with this user id speak at all?

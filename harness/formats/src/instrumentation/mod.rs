@@ -1,8 +1,8 @@
 //! What `am instrument -r` prints of a test run, and what it means.
 //!
 //! Data flow: bytes as they arrive → [`RawStream`], which takes any cut of the stream and keeps only
-//! what is not finished → [`Item`]s → [`InstrumentationRun`], which follows the tests → at the end of the stream, [`Ending`] says how the run ended, and each test
-//! its [`Status`].
+//! what is not finished → [`Item`]s → [`InstrumentationRun`], which follows the tests → at the end
+//! of the stream, [`Ending`] says how the run ended, and each test its [`Status`].
 //!
 //! The exit status of `am` and of adb says nothing (0 after a crash, 0 when the cable was pulled),
 //! so nobody asks for it here. A run counts only when the system reported its end

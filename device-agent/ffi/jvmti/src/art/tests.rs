@@ -300,7 +300,7 @@ fn only_jvmti_1_2_is_had_and_nothing_behind_its_table_is_called() {
         1,
         "an environment is not left behind by a version that is refused"
     );
-    assert!(jvmti.is_art());
+    assert_eq!(jvmti.is_art(), Ok(true));
     assert_eq!(jvmti.set_sampling_interval(1), Err(Error::NotThere));
     // A place that ART leaves empty.
     assert_eq!(jvmti.collect(), Err(Error::NotThere));
@@ -372,4 +372,15 @@ fn objects_of_a_class_that_comes_between_numbering_and_walking_wait_for_the_next
     assert_eq!(heap.count().unwrap(), [total("LA;", 1, 8)]);
     runtime(|r| r.classes.push("LB;"));
     assert_eq!(heap.count().unwrap(), [total("LA;", 1, 8), total("LB;", 1, 8)]);
+}
+
+#[test]
+fn an_answer_without_memory_for_a_copy_is_no_empty_answer() {
+    // More of these than there is memory in any address space.
+    type Large = [u8; 1 << 40];
+    let (_one, jvmti) = start(Runtime::default());
+    let at = runtime(|r| allocate(r, 8));
+    assert_eq!(jvmti.owned(at.cast::<Large>(), jint::MAX).err(), Some(Error::NoMemory));
+    assert_eq!(runtime(|r| r.blocks.len()), 0, "it is given back");
+    assert_eq!(jvmti.owned(ptr::null_mut::<Large>(), 0).map(|all| all.len()), Ok(0));
 }

@@ -1,4 +1,4 @@
-//! Every way in which a run can end, as text and as protobuf.
+//! Every way in which a run can end, as text.
 
 use super::*;
 use crate::instrumentation::RawStream;
