@@ -5,15 +5,8 @@
 use core::fmt;
 
 use jni::Env;
+pub(crate) use memgate_wire::hotspot::ClassInstances as Live;
 use memgate_wire::java::JavaState;
-
-/// Live instances of a class.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Live {
-    pub(crate) class: String,
-    pub(crate) instances: u64,
-    pub(crate) bytes: u64,
-}
 
 /// Why an answer is missing.
 pub(crate) enum Failure {
@@ -21,6 +14,8 @@ pub(crate) enum Failure {
     Java(jni::errors::Error),
     /// The tool interface refused.
     Tools(memgate_jvmti::Error),
+    /// A class histogram without its end.
+    Cut,
 }
 
 impl From<jni::errors::Error> for Failure {
@@ -40,6 +35,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Java(why) => why.fmt(f),
             Self::Tools(why) => why.fmt(f),
+            Self::Cut => f.write_str("the class histogram has no end"),
         }
     }
 }

@@ -12,9 +12,9 @@ use jni::objects::{JClass, JObject};
 use memgate_jvmti::{Error, Jvmti, Method, StackFrame};
 use memgate_session as session;
 use memgate_wire::LogLevel;
+use memgate_wire::hotspot::class_name;
 
 use super::machine::Failure;
-use super::vm::class_name;
 
 /// Room for a reference to every class.
 const LOCAL_REFERENCES: usize = 1 << 16;

@@ -10,6 +10,7 @@ use jni::objects::{Global, JClass, JObject, JObjectArray, JString, JValue};
 use jni::strings::JNIStr;
 use jni::{Env, jni_sig, jni_str};
 use memgate_jvmti::Jvmti;
+use memgate_wire::hotspot::{class_histogram, number_behind};
 use memgate_wire::java::JavaState;
 
 use super::machine::{Failure, Live, Machine};
@@ -108,7 +109,7 @@ impl Machine for Vm {
             // to be confirmed.
             let _counted_anyway = self.jvmti.collect();
         }
-        Ok(parse_histogram(&self.command(env, "GC.class_histogram")?))
+        class_histogram(&self.command(env, "GC.class_histogram")?).ok_or(Failure::Cut)
     }
 
     fn state(&self, env: &mut Env<'_>) -> JavaState {
@@ -305,40 +306,6 @@ fn collector(flags: &str) -> &'static str {
         .unwrap_or("")
 }
 
-/// Lines such as `   1:         12345        1234567  [B (java.base@17.0.15)`.
-fn parse_histogram(text: &str) -> Vec<Live> {
-    text.lines()
-        .filter_map(|line| {
-            let mut words = line.split_whitespace();
-            words.next()?.strip_suffix(':')?.parse::<u32>().ok()?;
-            let instances = words.next()?.parse().ok()?;
-            let bytes = words.next()?.parse().ok()?;
-            Some(Live { class: class_name(words.next()?), instances, bytes })
-        })
-        .collect()
-}
-
-/// A class as the source names it: `[Ljava.lang.String;` is `java.lang.String[]`.
-pub(crate) fn class_name(internal: &str) -> String {
-    let element = internal.trim_start_matches('[');
-    let dimensions = internal.len().saturating_sub(element.len());
-    if dimensions == 0 {
-        return internal.to_owned();
-    }
-    let name = match element {
-        "B" => "byte",
-        "C" => "char",
-        "D" => "double",
-        "F" => "float",
-        "I" => "int",
-        "J" => "long",
-        "S" => "short",
-        "Z" => "boolean",
-        other => other.strip_prefix('L').and_then(|o| o.strip_suffix(';')).unwrap_or(other),
-    };
-    name.to_owned() + &"[]".repeat(dimensions)
-}
-
 /// Used bytes of the heap.
 pub(crate) fn heap_used(env: &mut Env<'_>) -> Option<u64> {
     let runtime = runtime(env)?;
@@ -377,9 +344,4 @@ pub(crate) fn max_of(env: &mut Env<'_>, runtime: &JObject<'_>) -> Option<u64> {
 fn of_runtime(env: &mut Env<'_>, runtime: &JObject<'_>, method: &JNIStr) -> Option<u64> {
     let bytes = clearing(env, |env| env.call_method(runtime, method, jni_sig!("()J"), &[])?.j());
     u64::try_from(bytes.ok()?).ok()
-}
-
-fn number_behind(text: &str, label: &str) -> Option<u64> {
-    let figure = text.split_once(label)?.1.trim_start();
-    figure.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }

@@ -41,6 +41,7 @@ extern crate alloc;
 mod codec;
 mod frame;
 pub mod handshake;
+pub mod hotspot;
 pub mod java;
 pub mod options;
 pub mod setup;

@@ -2,7 +2,6 @@
 //!
 //! | module | reads | written by |
 //! |---|---|---|
-//! | [`class_histogram`] | class histograms, thread dumps, text | HotSpot |
 //! | [`instrumentation`] | test runs on a device | `am instrument` |
 //! | [`jar`] | the class path of a manifest, zip | Java, Surefire |
 //! | [`malloc_debug`] | leak-info buffers, native heap dumps | Android's C library |
@@ -21,7 +20,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
-pub mod class_histogram;
 pub mod instrumentation;
 pub mod jar;
 mod lines;

@@ -96,19 +96,19 @@ pub(super) enum TypedCommand {
 }
 
 /// Place of the configuration.
-#[derive(Debug, Args)]
-pub(super) struct ConfigArgs {
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct ConfigArgs {
     /// Configuration file [default: memgate.yaml, if it exists].
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(super) config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// Where the sessions are.
-#[derive(Debug, Args)]
-pub(super) struct OutputArgs {
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct OutputArgs {
     /// Folder of the sessions.
     #[arg(long, value_name = "DIR", default_value = ".memgate", value_hint = ValueHint::DirPath)]
-    pub(super) output_dir: PathBuf,
+    pub(crate) output_dir: PathBuf,
 }
 
 const RUN_HELP: &str = "\
@@ -127,7 +127,8 @@ Examples:
 
 Exit codes: 0 within the thresholds · 1 a threshold is exceeded, or a test failed · 2 something was not measured · 130 interrupted";
 
-#[derive(Debug, Args)]
+/// What `gate` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_long_help = RUN_HELP)]
 pub(super) struct RunArgs {
     #[command(flatten)]
@@ -194,31 +195,32 @@ Examples:
   memgate gate -c strict.yaml .memgate/latest
   memgate gate ci-artifacts/frames/*.mgf --format junit > leaks.xml";
 
-#[derive(Debug, Args)]
+/// What `demo` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_long_help = GATE_HELP)]
-pub(super) struct GateArgs {
+pub struct GateArgs {
     #[command(flatten)]
-    pub(super) config: ConfigArgs,
+    pub(crate) config: ConfigArgs,
     /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Human)]
-    pub(super) format: Format,
+    pub(crate) format: Format,
     /// Show every leak, all frames, and the stacks of one-time allocations.
     #[arg(short, long)]
-    pub(super) verbose: bool,
+    pub(crate) verbose: bool,
     /// Judge leaks only: failed tests do not fail the gate.
     #[arg(long)]
-    pub(super) ignore_test_failures: bool,
+    pub(crate) ignore_test_failures: bool,
     /// Mapping file of R8 or ProGuard, or a folder of mapping files, instead of the one kept in the
     /// session (repeatable).
     #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
-    pub(super) mapping: Vec<PathBuf>,
+    pub(crate) mapping: Vec<PathBuf>,
     /// Folder with unstripped libraries or .debug files, or an APK. Found by build id, they give
     /// functions and lines (repeatable).
     #[arg(long, value_name = "DIR|APK", value_hint = ValueHint::AnyPath)]
-    pub(super) symbols: Vec<PathBuf>,
+    pub(crate) symbols: Vec<PathBuf>,
     /// Session folders or files.
     #[arg(required = true, value_name = "SESSION|FILE", value_hint = ValueHint::AnyPath)]
-    pub(super) inputs: Vec<PathBuf>,
+    pub(crate) inputs: Vec<PathBuf>,
 }
 
 const DEMO_HELP: &str = "\
@@ -230,49 +232,52 @@ Examples:
   memgate demo
   CXX=clang++ memgate demo --keep";
 
-#[derive(Debug, Args)]
+/// What `report` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_long_help = DEMO_HELP)]
-pub(super) struct DemoArgs {
+pub struct DemoArgs {
     /// Keep the sources and the built suites, and print where they are.
     #[arg(long)]
-    pub(super) keep: bool,
+    pub(crate) keep: bool,
     #[command(flatten)]
-    pub(super) output: OutputArgs,
+    pub(crate) output: OutputArgs,
 }
 
-#[derive(Debug, Args)]
+/// What `compare` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(
     after_long_help = "Examples:\n  memgate report\n  memgate report --format junit > leaks.xml\n  memgate report --format markdown >> \"$GITHUB_STEP_SUMMARY\"\n  memgate report --format annotations            commands for GitHub Actions, on stdout\n  memgate report --all leaks/                    every format, charts included, into a folder"
 )]
-pub(super) struct ReportArgs {
+pub struct ReportArgs {
     /// Session folder, or a report.json.
     #[arg(value_name = "SESSION", default_value = ".memgate/latest", value_hint = ValueHint::AnyPath)]
-    pub(super) session: PathBuf,
+    pub(crate) session: PathBuf,
     /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Human)]
-    pub(super) format: Format,
+    pub(crate) format: Format,
     /// Write every format into this folder instead, charts included.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "format")]
-    pub(super) all: Option<PathBuf>,
+    pub(crate) all: Option<PathBuf>,
     /// Show every leak, all frames, and the stacks of one-time allocations.
     #[arg(short, long)]
-    pub(super) verbose: bool,
+    pub(crate) verbose: bool,
 }
 
-#[derive(Debug, Args)]
+/// What `mail` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(
     after_long_help = "A leak is gone only if its test was judged in the second run. The exit code is 0, or 2 if a report cannot be read.\n\nExamples:\n  memgate compare main/report.json .memgate/latest\n  memgate compare .memgate/20261123-101500-412 .memgate/latest --json"
 )]
-pub(super) struct CompareArgs {
+pub struct CompareArgs {
     /// Session folder or report.json of the first run.
     #[arg(value_name = "BEFORE", value_hint = ValueHint::AnyPath)]
-    pub(super) before: PathBuf,
+    pub(crate) before: PathBuf,
     /// Session folder or report.json of the second run.
     #[arg(value_name = "AFTER", default_value = ".memgate/latest", value_hint = ValueHint::AnyPath)]
-    pub(super) after: PathBuf,
+    pub(crate) after: PathBuf,
     /// Print JSON.
     #[arg(long)]
-    pub(super) json: bool,
+    pub(crate) json: bool,
 }
 
 const MAIL_HELP: &str = "\
@@ -284,15 +289,15 @@ Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = MAIL_HELP)]
-pub(super) struct MailArgs {
+pub struct MailArgs {
     #[command(flatten)]
-    pub(super) config: ConfigArgs,
+    pub(crate) config: ConfigArgs,
     /// Session folder, or a report.json.
     #[arg(value_name = "SESSION", default_value = ".memgate/latest", value_hint = ValueHint::AnyPath)]
-    pub(super) session: PathBuf,
+    pub(crate) session: PathBuf,
     /// Write the mails as files, and send nothing.
     #[arg(long)]
-    pub(super) preview: bool,
+    pub(crate) preview: bool,
 }
 
 const FOLLOW_HELP: &str = "\
@@ -374,13 +379,17 @@ pub(super) enum BaselineCommand {
     #[command(
         after_long_help = "Example:\n  memgate baseline accept .memgate/latest && git add memgate-baseline.json"
     )]
-    Accept {
-        #[command(flatten)]
-        config: ConfigArgs,
-        /// Session folder, or a report.json.
-        #[arg(value_name = "SESSION", default_value = ".memgate/latest", value_hint = ValueHint::AnyPath)]
-        session: PathBuf,
-    },
+    Accept(AcceptArgs),
+}
+
+/// What `baseline accept` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct AcceptArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// Session folder, or a report.json.
+    #[arg(value_name = "SESSION", default_value = ".memgate/latest", value_hint = ValueHint::AnyPath)]
+    pub(crate) session: PathBuf,
 }
 
 const MALLOC_DEBUG_HELP: &str = "\
@@ -615,14 +624,15 @@ Examples:
   memgate devices
   ADB_SERVER_SOCKET=tcp:15037 memgate devices     a server of your own";
 
-#[derive(Debug, Args)]
+/// What `init` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(
     after_long_help = "Finds CMake, Cargo, Maven and Gradle projects.\n\nExample:\n  memgate init && $EDITOR memgate.yaml && memgate run"
 )]
-pub(super) struct InitArgs {
+pub struct InitArgs {
     /// Overwrite an existing memgate.yaml.
     #[arg(long)]
-    pub(super) force: bool,
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]

@@ -12,10 +12,12 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 
-pub use args::{ColorChoice, FollowAction, Format, HeapOrder, SchemaName};
+pub use args::{
+    AcceptArgs, ColorChoice, CompareArgs, DemoArgs, FollowAction, Format, GateArgs, HeapOrder, InitArgs, MailArgs,
+    ReportArgs, SchemaName,
+};
 pub use request::{
-    AcceptRequest, Command, CompareRequest, DemoRequest, FollowRequest, GateRequest, HeapQuestion,
-    HeapRequest, InitRequest, MailRequest, MallocDebugRequest, ReportRequest, Request, RunRequest,
+    Command, FollowRequest, HeapQuestion, HeapRequest, MallocDebugRequest, Request, RunRequest,
     WaiveRequest,
 };
 

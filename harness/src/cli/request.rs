@@ -1,4 +1,4 @@
-//! What the command line means: plain structs, checked, without clap.
+//! What the command line means, where that is more than what was typed: checked, without clap.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use memgate_config::{Devices, TargetGlob, Until};
 use memgate_formats::malloc_debug::OutValues;
 
 use super::args::{
-    BaselineCommand, Cli, ColorChoice, CompareArgs, DemoArgs, FollowAction, FollowArgs, Format, GateArgs,
-    HeapArgs, HeapCommand, HeapCommon, HeapOrder, InitArgs, MailArgs, MallocDebugArgs, ReportArgs, RunArgs,
-    SchemaName, TypedCommand, WaiveArgs,
+    AcceptArgs, BaselineCommand, Cli, ColorChoice, CompareArgs, DemoArgs, FollowAction, FollowArgs, Format,
+    GateArgs, HeapArgs, HeapCommand, HeapCommon, HeapOrder, InitArgs, MailArgs, MallocDebugArgs, ReportArgs,
+    RunArgs, SchemaName, TypedCommand, WaiveArgs,
 };
 
 /// A checked command line.
@@ -29,27 +29,27 @@ pub enum Command {
     /// `memgate run`
     Run(RunRequest),
     /// `memgate gate`
-    Gate(GateRequest),
+    Gate(GateArgs),
     /// `memgate demo`
-    Demo(DemoRequest),
+    Demo(DemoArgs),
     /// `memgate report`
-    Report(ReportRequest),
+    Report(ReportArgs),
     /// `compare`.
-    Compare(CompareRequest),
+    Compare(CompareArgs),
     /// `memgate mail`
-    Mail(MailRequest),
+    Mail(MailArgs),
     /// `memgate follow`
     Follow(FollowRequest),
     /// `memgate waive`
     Waive(WaiveRequest),
     /// `memgate baseline accept`
-    Accept(AcceptRequest),
+    Accept(AcceptArgs),
     /// `memgate malloc-debug`
     MallocDebug(MallocDebugRequest),
     /// `memgate heap`
     Heap(HeapRequest),
     /// `memgate init`
-    Init(InitRequest),
+    Init(InitArgs),
     /// `memgate devices`
     Devices,
     /// `memgate doctor`
@@ -104,69 +104,6 @@ pub struct RunRequest {
     pub program: Vec<OsString>,
 }
 
-/// What `gate` was asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GateRequest {
-    /// Configuration named on the command line.
-    pub config: Option<PathBuf>,
-    /// What to print.
-    pub format: Format,
-    /// Show everything in the human report?
-    pub verbose: bool,
-    /// Do the tests' own failures count?
-    pub ignore_test_failures: bool,
-    /// Mapping files of R8 or ProGuard, instead of the session's.
-    pub mapping: Vec<PathBuf>,
-    /// Folders and APKs with symbols of native libraries, besides those of the configuration.
-    pub symbols: Vec<PathBuf>,
-    /// Session folders or files.
-    pub inputs: Vec<PathBuf>,
-}
-
-/// What `demo` was asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DemoRequest {
-    /// Keep what was built?
-    pub keep: bool,
-    /// Folder of the sessions.
-    pub output_dir: PathBuf,
-}
-
-/// What `report` was asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReportRequest {
-    /// Session folder or report file.
-    pub session: PathBuf,
-    /// What to print.
-    pub format: Format,
-    /// Folder for every format, instead.
-    pub all: Option<PathBuf>,
-    /// Show everything in the human report?
-    pub verbose: bool,
-}
-
-/// What `compare` was asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CompareRequest {
-    /// Session folder or report file of the first run.
-    pub before: PathBuf,
-    /// The same of the second run.
-    pub after: PathBuf,
-    /// As JSON?
-    pub json: bool,
-}
-
-/// What `mail` was asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MailRequest {
-    /// Configuration named on the command line.
-    pub config: Option<PathBuf>,
-    /// Session folder or report file.
-    pub session: PathBuf,
-    /// Only write it?
-    pub preview: bool,
-}
-
 /// What `follow` was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FollowRequest {
@@ -197,15 +134,6 @@ pub struct WaiveRequest {
     pub until: Until,
     /// Who answers for it.
     pub owner: Option<String>,
-}
-
-/// What `baseline accept` was asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AcceptRequest {
-    /// Configuration named on the command line.
-    pub config: Option<PathBuf>,
-    /// Session folder or report file.
-    pub session: PathBuf,
 }
 
 /// What `malloc-debug` was asked for.
@@ -313,43 +241,26 @@ pub enum HeapQuestion {
     Check,
 }
 
-/// What `init` was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InitRequest {
-    /// Overwrite?
-    pub force: bool,
-}
-
 impl TryFrom<Cli> for Request {
     type Error = clap::Error;
 
     fn try_from(Cli { color, command }: Cli) -> Result<Self, Self::Error> {
         let command = match command {
             TypedCommand::Run(typed) => Command::Run(typed.try_into()?),
-            TypedCommand::Gate(typed) => Command::Gate(typed.into()),
-            TypedCommand::Demo(DemoArgs { keep, output }) => {
-                Command::Demo(DemoRequest { keep, output_dir: output.output_dir })
-            }
-            TypedCommand::Report(ReportArgs { session, format, all, verbose }) => {
-                Command::Report(ReportRequest { session, format, all, verbose })
-            }
-            TypedCommand::Compare(CompareArgs { before, after, json }) => {
-                Command::Compare(CompareRequest { before, after, json })
-            }
-            TypedCommand::Mail(MailArgs { config, session, preview }) => {
-                Command::Mail(MailRequest { config: config.config, session, preview })
-            }
+            TypedCommand::Gate(typed) => Command::Gate(typed),
+            TypedCommand::Demo(typed) => Command::Demo(typed),
+            TypedCommand::Report(typed) => Command::Report(typed),
+            TypedCommand::Compare(typed) => Command::Compare(typed),
+            TypedCommand::Mail(typed) => Command::Mail(typed),
             TypedCommand::Follow(FollowArgs { config, action, session, every, json }) => {
                 let every = every.as_deref().map(duration).transpose()?;
                 Command::Follow(FollowRequest { config: config.config, action, session, every, json })
             }
             TypedCommand::Waive(typed) => Command::Waive(typed.try_into()?),
-            TypedCommand::Baseline(BaselineCommand::Accept { config, session }) => {
-                Command::Accept(AcceptRequest { config: config.config, session })
-            }
+            TypedCommand::Baseline(BaselineCommand::Accept(typed)) => Command::Accept(typed),
             TypedCommand::MallocDebug(typed) => Command::MallocDebug(typed.try_into()?),
             TypedCommand::Heap(typed) => Command::Heap(typed.into()),
-            TypedCommand::Init(InitArgs { force }) => Command::Init(InitRequest { force }),
+            TypedCommand::Init(typed) => Command::Init(typed),
             TypedCommand::Devices => Command::Devices,
             TypedCommand::Doctor => Command::Doctor,
             TypedCommand::AndroidKit { folder } => Command::AndroidKit(folder),
@@ -411,13 +322,6 @@ impl TryFrom<RunArgs> for RunRequest {
             symbols,
             program,
         })
-    }
-}
-
-impl From<GateArgs> for GateRequest {
-    fn from(typed: GateArgs) -> Self {
-        let GateArgs { config, format, verbose, ignore_test_failures, mapping, symbols, inputs } = typed;
-        Self { config: config.config, format, verbose, ignore_test_failures, mapping, symbols, inputs }
     }
 }
 

@@ -8,14 +8,14 @@ use std::path::Path;
 use memgate_config::{Baseline, WindowBaseline};
 
 use super::{report, settings};
-use crate::cli::AcceptRequest;
+use crate::cli::AcceptArgs;
 use crate::exit::{self, ExpectedError, chain};
 use crate::output::Console;
 use crate::plan::Settings;
 use crate::session::{WINDOWS_FILE, write_atomically};
 
-pub(super) fn accept(request: &AcceptRequest, console: &Console) -> Result<u8, ExpectedError> {
-    let settings = settings::load(request.config.as_deref(), console)?;
+pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, ExpectedError> {
+    let settings = settings::load(request.config.config.as_deref(), console)?;
     let (report, file) = report::read(&request.session)?;
     if report.suites.is_empty() {
         return Err(ExpectedError::Session {

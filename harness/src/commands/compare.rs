@@ -3,11 +3,11 @@
 use memgate_reports::Comparison;
 
 use super::report;
-use crate::cli::CompareRequest;
+use crate::cli::CompareArgs;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 
-pub(super) fn compare(request: &CompareRequest, console: &Console) -> Result<u8, ExpectedError> {
+pub(super) fn compare(request: &CompareArgs, console: &Console) -> Result<u8, ExpectedError> {
     let (before, _) = report::read(&request.before)?;
     let (after, _) = report::read(&request.after)?;
     let comparison = Comparison::of(&before, &after);

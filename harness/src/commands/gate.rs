@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::settings;
-use crate::cli::GateRequest;
+use crate::cli::GateArgs;
 use crate::deliver;
 use crate::exit::{self, ExpectedError, chain};
 use crate::names::Mappings;
@@ -19,8 +19,8 @@ use crate::session::facts::Facts;
 use crate::session::{Session, offline};
 use crate::symbol_files::SymbolFiles;
 
-pub(super) fn gate(request: &GateRequest, console: &Console) -> Result<u8, ExpectedError> {
-    let settings = settings::load(request.config.as_deref(), console)?;
+pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, ExpectedError> {
+    let settings = settings::load(request.config.config.as_deref(), console)?;
     let world = settings::world()?;
     let policy = plan::policy(&settings, request.ignore_test_failures, world.today);
     let mut symbols = Symbols::new(SymbolFiles::open(&symbol_sources(&settings, request, &world))?);
@@ -41,7 +41,7 @@ pub(super) fn gate(request: &GateRequest, console: &Console) -> Result<u8, Expec
 
 /// The mapping files that were named. Sessions have their own; for files alone there are those of
 /// the configuration, if this is the machine that has them.
-fn mappings(settings: &Settings, request: &GateRequest, world: &World) -> Result<Mappings, ExpectedError> {
+fn mappings(settings: &Settings, request: &GateArgs, world: &World) -> Result<Mappings, ExpectedError> {
     let config = &settings.config;
     let programs = config.suites.iter().map(|suite| (suite.name.as_str(), &suite.mapping));
     let on_devices = config.instrumented.iter().map(|suite| (suite.name.as_str(), &suite.mapping));
@@ -57,7 +57,7 @@ fn mappings(settings: &Settings, request: &GateRequest, world: &World) -> Result
 
 /// The files with symbols that were named, and those of the configuration, if this is the machine
 /// that has them.
-fn symbol_sources(settings: &Settings, request: &GateRequest, world: &World) -> Vec<PathBuf> {
+fn symbol_sources(settings: &Settings, request: &GateArgs, world: &World) -> Vec<PathBuf> {
     let config = &settings.config;
     let of_programs = config.suites.iter().flat_map(|suite| &suite.symbols);
     let of_devices = config.instrumented.iter().flat_map(|suite| &suite.symbols);

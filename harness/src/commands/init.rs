@@ -5,7 +5,7 @@ use std::path::Path;
 use memgate_config::{Facts, ProjectKind, SuiteFact, init_template};
 
 use super::settings;
-use crate::cli::InitRequest;
+use crate::cli::InitArgs;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 use crate::session::write_atomically;
@@ -21,7 +21,7 @@ const MARKS: [(&str, ProjectKind); 5] = [
     ("build.gradle.kts", ProjectKind::Gradle),
 ];
 
-pub(super) fn init(request: InitRequest, console: &Console) -> Result<u8, ExpectedError> {
+pub(super) fn init(request: &InitArgs, console: &Console) -> Result<u8, ExpectedError> {
     let folder = settings::world()?.directory;
     let kind = write(&folder, request.force)?;
     let found = match kind {

@@ -7,15 +7,15 @@ use memgate_config::{Encryption, Mail, MailServer, When};
 use memgate_model::RunReport;
 
 use super::{report, settings};
-use crate::cli::MailRequest;
+use crate::cli::MailArgs;
 use crate::deliver::around::Around;
 use crate::deliver::{self, mail};
 use crate::exit::{self, ExpectedError, chain};
 use crate::output::Console;
 use crate::session::write_atomically;
 
-pub(super) fn mail(request: &MailRequest, console: &Console) -> Result<u8, ExpectedError> {
-    let settings = settings::load(request.config.as_deref(), console)?;
+pub(super) fn mail(request: &MailArgs, console: &Console) -> Result<u8, ExpectedError> {
+    let settings = settings::load(request.config.config.as_deref(), console)?;
     let mut reports = settings.config.reports;
     for path in reports.paths_mut() {
         *path = settings.root.join(&*path);

@@ -41,7 +41,7 @@ pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError>
         Command::Accept(request) => baseline::accept(&request, console),
         Command::MallocDebug(request) => malloc_debug::malloc_debug(&request, console),
         Command::Heap(request) => heap::heap(&request, console),
-        Command::Init(request) => init::init(request, console),
+        Command::Init(request) => init::init(&request, console),
         Command::Devices => devices::devices(console),
         Command::Doctor => doctor::doctor(console),
         Command::AndroidKit(folder) => android_kit::android_kit(&folder, console),

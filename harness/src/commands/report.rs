@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use memgate_model::RunReport;
 
-use crate::cli::ReportRequest;
+use crate::cli::ReportArgs;
 use crate::deliver;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 
-pub(super) fn report(request: &ReportRequest, console: &Console) -> Result<u8, ExpectedError> {
+pub(super) fn report(request: &ReportArgs, console: &Console) -> Result<u8, ExpectedError> {
     let (report, file) = read(&request.session)?;
     if let Some(folder) = &request.all {
         deliver::files::write_everything(&report, folder)?;

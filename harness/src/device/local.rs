@@ -5,7 +5,9 @@ use std::path::Path;
 
 use memgate_launch::Launch;
 
-use super::options::{AgentOptions, OPTIONS_VARIABLE, PRELOAD_VARIABLE, PreloadError, preload};
+use memgate_wire::options::Options;
+
+use super::options::{OPTIONS_VARIABLE, PRELOAD_VARIABLE, PreloadError, preload};
 
 const ASAN_VARIABLE: &str = "ASAN_OPTIONS";
 
@@ -13,7 +15,7 @@ const ASAN_VARIABLE: &str = "ASAN_OPTIONS";
 ///
 /// # Errors
 /// A path of the agent that cannot be preloaded.
-pub fn with_agent(launch: &mut Launch, agent: &Path, options: &AgentOptions) -> Result<(), PreloadError> {
+pub fn with_agent(launch: &mut Launch, agent: &Path, options: &Options) -> Result<(), PreloadError> {
     let existing = launch.environment.get(OsStr::new(PRELOAD_VARIABLE));
     let value = preload(agent, existing.as_deref())?;
     launch.environment.set(PRELOAD_VARIABLE.into(), value);
@@ -25,7 +27,7 @@ pub fn with_agent(launch: &mut Launch, agent: &Path, options: &AgentOptions) -> 
     }
     asan.push("verify_asan_link_order=0");
     launch.environment.set(ASAN_VARIABLE.into(), asan);
-    launch.environment.set(OPTIONS_VARIABLE.into(), options.to_env());
+    launch.environment.set(OPTIONS_VARIABLE.into(), options.to_string().into());
     Ok(())
 }
 
@@ -36,6 +38,7 @@ mod tests {
     use memgate_launch::{Environment, Stream, output};
 
     use super::*;
+    use crate::device::of_tests;
 
     #[tokio::test]
     async fn the_agent_is_put_before_what_is_preloaded_already() {
@@ -47,7 +50,7 @@ mod tests {
             ("LD_PRELOAD".into(), "".into()),
             ("PATH".into(), "/usr/bin:/bin".into()),
         ]);
-        with_agent(&mut launch, Path::new("/nowhere/agent.so"), &AgentOptions::new("/frames")).unwrap();
+        with_agent(&mut launch, Path::new("/nowhere/agent.so"), &of_tests(Path::new("/frames"))).unwrap();
         let printed = output(launch, Duration::from_secs(20)).await.unwrap().stdout;
         let options = "dir=/frames;target=gtest;detail=survivors;wait_ms=2000;harness=1";
         let want = format!("/nowhere/agent.so\n{options}\nother name\n");

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use memgate_formats::class_histogram::{ClassInstances, class_histogram, number_behind, thread_names};
+use memgate_wire::hotspot::{ClassInstances, class_histogram, number_behind, thread_names};
 use memgate_wire::java::{ClassCount, ClassName, Classes, HeapHistogram, HistogramScope, JavaState};
 use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, Frame, GoodbyeReason, Hello, Outcome, ProcessRole, Runtime};

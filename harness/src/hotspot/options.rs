@@ -11,7 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use crate::device::AgentOptions;
+use memgate_wire::options::Options;
 
 /// The variable whose options every Java virtual machine takes.
 pub const TOOL_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
@@ -78,8 +78,8 @@ fn quoted(option: &OsStr) -> Result<Vec<u8>, AgentPathError> {
 ///
 /// # Errors
 /// It cannot be written.
-pub fn write_options(path: &Path, options: &AgentOptions) -> io::Result<()> {
-    write_private(path, &[options.to_env().as_bytes(), b"\n"].concat())
+pub fn write_options(path: &Path, options: &Options) -> io::Result<()> {
+    write_private(path, format!("{options}\n").as_bytes())
 }
 
 /// Writes a file that only we can read.
@@ -96,6 +96,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::device::of_java;
 
     #[test]
     fn the_option_is_put_behind_the_users_own_and_taken_away_again() {
@@ -123,7 +124,7 @@ mod tests {
     fn the_options_are_for_our_eyes_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("options");
-        let options = AgentOptions { token: Some("secret".into()), ..AgentOptions::of_java("/f", "/j") };
+        let options = Options { token: "secret".into(), ..of_java(Path::new("/f"), Path::new("/j")) };
         write_options(&path, &options).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(std::fs::read_to_string(&path).unwrap().contains(";token=secret;java=1;jars=/j\n"));

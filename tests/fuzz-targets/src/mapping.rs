@@ -1,10 +1,10 @@
 //! A mapping file, and what is retraced with it; what else build tools write, and what a Java
 //! virtual machine answers with.
 
-use memgate_formats::class_histogram::{class_histogram, number_behind, thread_names};
 use memgate_formats::jar::manifest_class_path;
 use memgate_formats::mapping::{Mapping, map_ids};
 use memgate_formats::test_results::test_results;
+use memgate_wire::hotspot::{class_histogram, number_behind, thread_names};
 
 /// One input.
 ///

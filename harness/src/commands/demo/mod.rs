@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 
 pub(super) use self::native::compiler;
 use super::{run, settings};
-use crate::cli::{DemoRequest, RunRequest};
+use crate::cli::{DemoArgs, RunRequest};
 use crate::exit::ExpectedError;
 use crate::output::Console;
 
 const CONFIGURATION: &str = "memgate.yaml";
 
-pub(super) fn demo(request: &DemoRequest, console: &Console) -> Result<u8, ExpectedError> {
+pub(super) fn demo(request: &DemoArgs, console: &Console) -> Result<u8, ExpectedError> {
     let folder = cache().join(format!("demo-{}", std::process::id()));
     let outcome = build_and_run(&folder, request, console);
     if request.keep {
@@ -37,7 +37,7 @@ fn cache() -> PathBuf {
     absolute("XDG_CACHE_HOME").or_else(home).unwrap_or_else(std::env::temp_dir).join("memgate")
 }
 
-fn build_and_run(folder: &Path, request: &DemoRequest, console: &Console) -> Result<u8, ExpectedError> {
+fn build_and_run(folder: &Path, request: &DemoArgs, console: &Console) -> Result<u8, ExpectedError> {
     console.line("building the demo: tests with planted leaks, and tests that only look as if they leaked");
     let mut suites = vec![("native", vec![native::build(folder, request.keep)?.display().to_string()])];
     match jvm::build(&folder.join("jvm"))? {
@@ -47,7 +47,7 @@ fn build_and_run(folder: &Path, request: &DemoRequest, console: &Console) -> Res
     let file = folder.join(CONFIGURATION);
     fs::write(&file, configuration(&suites)).map_err(ExpectedError::file("write", &file))?;
     let request = RunRequest {
-        output_dir: request.output_dir.clone(),
+        output_dir: request.output.output_dir.clone(),
         every_report: true,
         confirm: true,
         ..RunRequest::default()

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use memgate_adb::{AdbError, Bounds, Device, command, run_as};
+use memgate_wire::options::Options;
 
-use super::options::AgentOptions;
 use crate::exit::chain;
 
 pub use facts::{App, AppError, app, current_user};
@@ -165,11 +165,11 @@ impl Delivery {
     ///
     /// # Errors
     /// The device refuses, or is lost.
-    pub async fn tell(&mut self, options: &AgentOptions) -> Result<(), AdbError> {
+    pub async fn tell(&mut self, options: &Options) -> Result<(), AdbError> {
         let staged = format!("{STAGING}/memgate-{}.options", self.nonce);
         self.trace(Trace::Staged(staged.clone()));
-        let text = [options.to_env().as_encoded_bytes(), b"\n"].concat();
-        self.device.push_bytes(&text, &staged, 0o644).await?;
+        let text = format!("{options}\n");
+        self.device.push_bytes(text.as_bytes(), &staged, 0o644).await?;
         self.trace(Trace::OfApp { path: OPTIONS, folder: false });
         self.as_app(&["cp", &staged, OPTIONS]).await?;
         self.as_app(&["chmod", "600", OPTIONS]).await?;

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use memgate_analysis::ProcessRecord;
 use memgate_launch::{Launch, Stream};
+use memgate_wire::options::{Options, Target};
 use memgate_wire::spool::CONTROL_BYTES;
 
 use super::context::Context;
 use super::state::Finished;
 use super::supervise::Done;
-use crate::device::{AgentOptions, Target};
+use crate::device::of_tests;
 use crate::exit::ExpectedError;
 use crate::reading::stream::os_path;
 use crate::session::facts::ConfirmationFacts;
@@ -28,8 +29,8 @@ const OUTPUT_BYTES: usize = 1 << 20;
 const FOLDER: &str = "confirm";
 
 /// The agent's options in one executable that is run again.
-pub(in crate::run) fn options_of(context: &Context<'_>, executable: &str, label: &Label) -> AgentOptions {
-    let mut options = AgentOptions::new(context.session.frames());
+pub(in crate::run) fn options_of(context: &Context<'_>, executable: &str, label: &Label) -> Options {
+    let mut options = of_tests(&context.session.frames());
     options.targets = vec![Target::Executable(executable.into())];
     options.label = label.to_text();
     options

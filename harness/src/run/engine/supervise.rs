@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memgate_launch::{Ended, Exit, Launch, LaunchError, Running};
+use memgate_wire::options::Options;
 use memgate_wire::{OsSample, ThreadEntry};
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
@@ -17,7 +18,7 @@ use tokio::task::block_in_place;
 use super::context::{Context, Stopped};
 use super::orders::{MakeOrders, Seen, Settle, Watch};
 use super::state::{Clocked, Finished, Limit, Overdue, RunState};
-use crate::device::{AgentOptions, with_agent};
+use crate::device::with_agent;
 use crate::exit::{ExpectedError, chain};
 use crate::output::Console;
 use crate::recorder::{self, ProcessKey, Recorder};
@@ -33,7 +34,7 @@ const SHOWN_THREADS: usize = 8;
 /// One command.
 pub(in crate::run) struct Job {
     launch: Launch,
-    pub(in crate::run) options: AgentOptions,
+    pub(in crate::run) options: Options,
     /// Is the agent preloaded? Else `launch` names it already, as Java virtual machines want it.
     preload: bool,
     orders: MakeOrders,
@@ -43,7 +44,7 @@ pub(in crate::run) struct Job {
 
 impl Job {
     /// A command with the agent preloaded, whose tests are told nothing at their ends.
-    pub(in crate::run) fn new(launch: Launch, options: AgentOptions, clocked: Clocked, limit: Limit) -> Self {
+    pub(in crate::run) fn new(launch: Launch, options: Options, clocked: Clocked, limit: Limit) -> Self {
         let orders: MakeOrders = Box::new(|_| Box::new(Settle::new(false)));
         Self { launch, options, preload: true, orders, clocked, limit }
     }
@@ -87,7 +88,7 @@ pub(in crate::run) async fn supervise(
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let watch = Arc::new(Watch { seen: sender, orders, names: Arc::clone(&context.names) });
-    let recorder = Recorder::start(&options.directory, recorder_options, watch)
+    let recorder = Recorder::start(Path::new(&options.directory), recorder_options, watch)
         .map_err(|why| ExpectedError::failed(&why))?;
     let started = Instant::now();
     let program = launch.program.clone();

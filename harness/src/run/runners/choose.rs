@@ -4,8 +4,9 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use memgate_config::Runner;
+use memgate_wire::options::Target;
 
-use crate::device::Target;
+use crate::device::text;
 use crate::plan::PlannedSuite;
 use crate::suite::{Kind, Program, junit};
 
@@ -42,7 +43,7 @@ pub(super) fn choose(suite: &PlannedSuite, program: &Program) -> Choice {
     let typed = suite.command.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mode = mode(suite, program, &typed);
     let globs = suite.targets.iter().cloned().map(Target::Glob);
-    let itself = || Target::Executable(program.path.clone());
+    let itself = || Target::Executable(text(&program.path));
     let (targets, text): (Vec<Target>, String) = match mode {
         Mode::Direct => (vec![itself()], format!("{typed}: a GoogleTest executable")),
         Mode::Tree => {
@@ -52,7 +53,7 @@ pub(super) fn choose(suite: &PlannedSuite, program: &Program) -> Choice {
                 format!(" or match {}", suite.targets.join(", "))
             };
             let text = format!("{typed}: measuring the executables below it that contain GoogleTest{also}");
-            (std::iter::once(Target::GTest).chain(globs).collect(), text)
+            (std::iter::once(Target::GoogleTest).chain(globs).collect(), text)
         }
         Mode::Jvm => (
             Vec::new(),
@@ -212,7 +213,7 @@ mod tests {
         let direct = choose(&suite("./t", Runner::Auto, &[]), &elf("/p/t", Some(Evidence::Symbol)));
         assert_eq!(direct.targets, [Target::Executable("/p/t".into())]);
         let tree = choose(&suite("ctest", Runner::Auto, &["*/x"]), &elf("/usr/bin/ctest", None));
-        assert_eq!(tree.targets, [Target::GTest, Target::Glob("*/x".into())]);
+        assert_eq!(tree.targets, [Target::GoogleTest, Target::Glob("*/x".into())]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::gtest::{GoogleTest, LIST_TIMEOUT, OneByOne, is_disabled, listing};
 use super::process::Process;
 use super::runner::{Runner, Screened};
 use super::starts::{Listed, Starts, Unseen};
-use crate::device::AgentOptions;
+use crate::device::{of_tests, text};
 use crate::exit::chain;
 use crate::output::{Console, Progress};
 use crate::plan::PlannedSuite;
@@ -48,7 +48,7 @@ pub(super) async fn screen(
     // A program that is itself the suite is measured, or was seen to be blind.
     let looks_below = choice.mode == Mode::Tree || !planned.targets.is_empty();
     let starts = if looks_below { Some(Starts::begin(context.session)?) } else { None };
-    job.options.starts = starts.as_ref().map(|starts| starts.path().to_owned());
+    job.options.starts = starts.as_ref().map(|starts| text(starts.path())).unwrap_or_default();
     let done = supervise(context, job, &mut |state| progress.update(state.tests(), &state.status())).await;
     drop(progress);
     // However it ended: the list is not left behind.
@@ -86,9 +86,9 @@ pub(super) async fn screen(
 }
 
 fn job(context: &Context<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
-    let mut options = AgentOptions::new(context.session.frames());
+    let mut options = of_tests(&context.session.frames());
     options.targets.clone_from(&choice.targets);
-    options.setup = Some(setup::EACH.to_owned());
+    options.setups = setup::EACH.to_owned();
     options.label = Label::Screen { suite: planned.name.clone().unwrap_or_default() }.to_text();
     let settles = !context.plan.settle.is_zero();
     let launch = launch(planned, context.plan.filter.as_deref());

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use memgate_analysis::{Confirmation, HuntTime, Next, ProcessRecord, Window};
 use memgate_launch::Launch;
+use memgate_wire::options::Detail;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, Outcome, setup};
 
 use super::listing::AllTests;
-use crate::device::Detail;
 use crate::exit::ExpectedError;
 use crate::run::engine::{
     Clocked, Context, Done, Finished, Job, Limit, Orders, RunState, Settle, Stopped, cannot_run_again,
@@ -96,7 +96,9 @@ fn job(
     let label = Label::Confirm { suite: name.clone(), test: test.clone() };
     let mut options = options_of(context, executable, &label);
     options.detail = Detail::Growth;
-    options.setup = setup::suite_of(&test).is_some().then(|| test.clone());
+    if setup::suite_of(&test).is_some() {
+        options.setups.clone_from(&test);
+    }
     let (policy, settles) = (context.plan.policy.clone(), !context.plan.settle.is_zero());
     let began = Instant::now();
     let orders = of_programs(move |_| {

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use memgate_analysis::{Company, GatePolicy, Next, ProcessRecord, Suspect};
 use memgate_launch::Launch;
+use memgate_wire::options::Detail;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, Outcome, setup};
 
 use super::listing::AllTests;
-use crate::device::Detail;
 use crate::run::engine::{
     Budget, Clocked, Context, Done, Finished, Job, Limit, Orders, Settle, Stopped, elapsed, keep_output,
     of_programs, options_of, silent, supervise,

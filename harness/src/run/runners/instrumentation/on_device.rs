@@ -1,14 +1,16 @@
 //! A suite on one device: what its runs share, and how each is made.
 
+use std::path::Path;
 use std::time::Duration;
 
 use memgate_adb::{AdbError, Device};
 use memgate_analysis::JavaSuspect;
+use memgate_wire::options::{Carrier, Detail, Options, Target, Windows};
 
 use super::drive::{Done, Job, drive};
 use crate::device::delivery::Delivery;
-use crate::device::socket::{Endpoint, Held};
-use crate::device::{AgentOptions, Detail, JavaLook, Target, Windows};
+use crate::device::socket::Held;
+use crate::device::{look, of_java};
 use crate::exit::{ExpectedError, chain};
 use crate::plan::PlannedInstrumentation;
 use crate::run::engine::{Clocked, Context, MakeOrders, RunState, Stopped};
@@ -72,33 +74,20 @@ impl OnDevice<'_> {
         .command()
     }
 
-    fn options(
-        &self,
-        context: &Context<'_>,
-        label: &Label,
-        detail: Detail,
-        follow: Vec<String>,
-    ) -> AgentOptions {
-        let java = &context.plan.java;
-        let mut options = AgentOptions::of_java("", "");
+    fn options(&self, context: &Context<'_>, label: &Label, detail: Detail, follow: Vec<String>) -> Options {
+        let mut options = of_java(Path::new(""), Path::new(""));
         options.targets = vec![Target::All];
-        options.carrier =
-            Some(Endpoint::App { package: self.delivery.app().package.clone(), found: String::new() });
-        options.token = Some(self.token.clone());
+        options.carrier = Carrier::App;
+        options.package.clone_from(&self.delivery.app().package);
+        options.token.clone_from(&self.token);
         options.label = label.to_text();
         options.detail = detail;
         options.wait = if matches!(label, Label::Confirm { .. }) { WAIT_FOR_ORDERS } else { WAIT };
         options.windows = Windows::Each;
-        options.listener = self.delivery.listener().map(|dex| (dex, self.component.runner_class()));
-        options.look = Some(JavaLook {
-            sampling: java.sampling,
-            follow,
-            follow_at_least: java.follow_at_least,
-            follow_every: java.follow_every,
-            follow_at_most: java.follow_at_most,
-            heap_limit: None,
-            heap_dump: None,
-        });
+        if let Some(dex) = self.delivery.listener() {
+            (options.dex, options.runner) = (dex, self.component.runner_class());
+        }
+        look(&mut options, &context.plan.java, follow);
         options
     }
 

@@ -9,11 +9,11 @@ use memgate_analysis::{ProcessRecord, SeenError, Window};
 use memgate_formats::instrumentation::{Ending, Status, TestResult};
 use memgate_model::AppMemory;
 use memgate_wire::ErrorCode;
+use memgate_wire::options::Detail;
 
 use super::drive::Done;
 use super::memory::Memory;
 use super::on_device::{Broken, OnDevice, Run};
-use crate::device::Detail;
 use crate::output::Progress;
 use crate::run::engine::{Clocked, Context, Finished, RunState, Settle, Stopped};
 use crate::run::runners::java::{Classes, by_class, is_test};

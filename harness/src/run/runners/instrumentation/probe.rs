@@ -9,11 +9,11 @@ use std::io::Read as _;
 
 use memgate_adb::{Device, DeviceFacts};
 use memgate_formats::instrumentation::Ending;
+use memgate_wire::options::Detail;
 
 use super::drive::Done;
 use super::on_device::{Broken, OnDevice, Run, machinery};
 use super::places::Place;
-use crate::device::Detail;
 use crate::device::delivery::{self, Delivery, Way, ways};
 use crate::device::dex;
 use crate::exit::chain;

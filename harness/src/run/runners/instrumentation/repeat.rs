@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use memgate_analysis::ProcessRecord;
+use memgate_wire::options::Detail;
 
 use super::dump::Dump;
 use super::on_device::{Broken, OnDevice, Run, Suspects, WAIT_FOR_ORDERS, times};
-use crate::device::Detail;
 use crate::output::Progress;
 use crate::run::engine::{Clocked, Context, RunState, Stopped, elapsed};
 use crate::run::runners::framework::Suite;

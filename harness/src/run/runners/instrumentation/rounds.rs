@@ -5,10 +5,10 @@
 use memgate_analysis::{ProcessRecord, RoundsWatch, Unit, leaves_native, screen_rounds};
 use memgate_config::Screen;
 use memgate_wire::Boundary;
+use memgate_wire::options::Detail;
 use memgate_wire::spool::order;
 
 use super::on_device::{Broken, OnDevice, Run, Suspects, times};
-use crate::device::Detail;
 use crate::output::Progress;
 use crate::run::engine::{Clocked, Context, Finished, Orders, RunState};
 use crate::run::runners::framework::Suite;

@@ -34,7 +34,7 @@ use self::ours::{Files, jvm, with_agent};
 pub(super) use self::process::screen as screen_program;
 use super::framework::{Framework, Ran, Share, Suite, Unit};
 use super::java::{Classes, by_class, is_test};
-use crate::device::JavaLook;
+use crate::device::look;
 use crate::exit::ExpectedError;
 use crate::output::Progress;
 use crate::plan::PlannedSuite;
@@ -89,10 +89,12 @@ pub(super) async fn screen(
     let label = Label::Screen { suite: planned.name.clone().unwrap_or_default() };
     let windows = windows::where_to_measure(context.plan, |list| files.write("windows", list))?;
     let suite = planned.name.as_deref().unwrap_or_default();
-    let follow = context.names.renamed(suite, files.look.follow.clone());
+    let java = &context.plan.java;
+    let follow = context.names.renamed(suite, java.follow.clone());
     let (options, our_option) = files.options(context, &label, |options| {
         options.windows = windows;
-        options.look = Some(JavaLook { follow, ..files.look.clone() });
+        look(options, java, follow);
+        files.watch_heap(options, java);
     })?;
     let planned_now = filtered(context, planned)?;
     let launch = match context.plan.java.agent {

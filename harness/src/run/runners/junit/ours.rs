@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use memgate_analysis::{ClassWindow, JavaSuspect, base_of, left_out};
-use memgate_config::{HeapDump, JavaAgent};
+use memgate_config::{HeapDump, JavaAgent, MeasureJava};
 use memgate_launch::Launch;
 use memgate_wire::java::JvmInfo;
+use memgate_wire::options::{Options, Target};
 
-use crate::device::{AgentOptions, JavaLook, OPTIONS_VARIABLE, PRELOAD_VARIABLE, Target, preload};
+use crate::device::{OPTIONS_VARIABLE, PRELOAD_VARIABLE, look, of_java, preload, text};
 use crate::embedded::{HOOKS_JAR, LAUNCHER_JAR, LISTENER_JAR};
 use crate::exit::ExpectedError;
 use crate::hotspot::agentless::{self, Agentless, AgentlessError};
@@ -125,8 +126,6 @@ pub(super) struct Files {
     folder: PathBuf,
     frames: PathBuf,
     number: usize,
-    /// What is looked at beside the heap's classes.
-    pub(super) look: JavaLook,
     agent: JavaAgent,
 }
 
@@ -135,19 +134,7 @@ impl Files {
         let folder = context.session.folder().join(FOLDER);
         fs::create_dir_all(&folder).map_err(ExpectedError::file("create", &folder))?;
         let number = fs::read_dir(&folder).map_err(ExpectedError::file("list", &folder))?.count() + 1;
-        let java = &context.plan.java;
-        let look = JavaLook {
-            sampling: java.sampling,
-            follow: java.follow.clone(),
-            follow_at_least: java.follow_at_least,
-            follow_every: java.follow_every,
-            follow_at_most: java.follow_at_most,
-            heap_limit: java
-                .heap_limit
-                .map(|percent| (percent, (java.heap_dump == HeapDump::HeapLimit).then(|| folder.clone()))),
-            heap_dump: (java.heap_dump == HeapDump::OutOfMemory).then(|| folder.clone()),
-        };
-        Ok(Self { folder, frames: context.session.frames(), number, look, agent: java.agent })
+        Ok(Self { folder, frames: context.session.frames(), number, agent: context.plan.java.agent })
     }
 
     /// The agent's options, and the option of a virtual machine that loads it with them.
@@ -155,18 +142,30 @@ impl Files {
         &self,
         context: &Context<'_>,
         label: &Label,
-        change: impl FnOnce(&mut AgentOptions),
-    ) -> Result<(AgentOptions, OsString), ExpectedError> {
-        let mut options = AgentOptions::of_java(&self.frames, context.jars.unwrap_or(Path::new("")));
+        change: impl FnOnce(&mut Options),
+    ) -> Result<(Options, OsString), ExpectedError> {
+        let mut options = of_java(&self.frames, context.jars.unwrap_or(Path::new("")));
         options.label = label.to_text();
         // Objects are followed in the build's own run alone, and the heap is watched there.
-        options.look = Some(JavaLook { follow: Vec::new(), heap_limit: None, ..self.look.clone() });
+        let java = &context.plan.java;
+        look(&mut options, java, Vec::new());
+        if java.heap_dump == HeapDump::OutOfMemory {
+            options.heap_dump = text(&self.folder);
+        }
         change(&mut options);
         let path = self.folder.join(format!("{:04}.options", self.number));
         loading::write_options(&path, &options).map_err(ExpectedError::file("write", &path))?;
         let option =
             loading::agent_option(context.agent, &path).map_err(|why| ExpectedError::failed(&why))?;
         Ok((options, option))
+    }
+
+    /// A heap that is nearly full is told, and dumped where that was asked for.
+    pub(super) fn watch_heap(&self, options: &mut Options, java: &MeasureJava) {
+        options.heap_limit = java.heap_limit.map(u64::from);
+        if java.heap_limit.is_some() && java.heap_dump == HeapDump::HeapLimit {
+            options.heap_limit_dump = text(&self.folder);
+        }
     }
 
     /// Writes what is for our eyes only.
@@ -182,7 +181,7 @@ impl Files {
         &self,
         context: &Context<'_>,
         (worker, native): (Worker<'_>, bool),
-        (options, option): (&AgentOptions, &OsStr),
+        (options, option): (&Options, &OsStr),
         plan: &str,
     ) -> Result<Ours, ExpectedError> {
         let plan = self.write("plan", plan)?;
@@ -214,15 +213,15 @@ impl Files {
 
 /// Preloads the agent into a virtual machine that loads it as well. Where the path cannot be
 /// preloaded, Java's side is measured all the same.
-fn preloaded(launch: &mut Launch, context: &Context<'_>, options: &AgentOptions) {
+fn preloaded(launch: &mut Launch, context: &Context<'_>, options: &Options) {
     let existing = launch.environment.get(OsStr::new(PRELOAD_VARIABLE));
     match preload(context.agent, existing.as_deref()) {
         Ok(value) => {
             // The agent compares with what /proc/self/exe says.
             let program = fs::canonicalize(&launch.program).unwrap_or_else(|_| launch.program.clone());
-            let options = AgentOptions { targets: vec![Target::Executable(program)], ..options.clone() };
+            let options = Options { targets: vec![Target::Executable(text(&program))], ..options.clone() };
             launch.environment.set(PRELOAD_VARIABLE.into(), value);
-            launch.environment.set(OPTIONS_VARIABLE.into(), options.to_env());
+            launch.environment.set(OPTIONS_VARIABLE.into(), options.to_string().into());
         }
         Err(why) => context.console.warning(&format!("native memory is not judged: failed to {why}")),
     }

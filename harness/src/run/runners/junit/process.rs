@@ -5,8 +5,9 @@
 //! silently → each virtual machine counts its heap as it ends ([`Windows::End`]) → facts of the
 //! suite, judged by what one more repetition adds.
 
+use memgate_wire::options::{Target, Windows};
+
 use super::ours::{Files, with_agent};
-use crate::device::{Target, Windows};
 use crate::output::Progress;
 use crate::plan::PlannedSuite;
 use crate::run::engine::{

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use super::ours::{Files, Junit, WAIT, patience, silenced, worker};
 use super::rounds::{Rounds, over};
-use crate::device::Detail;
 use crate::exit::chain;
 use crate::hotspot::agentless::Agentless;
 use crate::output::Progress;
@@ -25,6 +24,7 @@ use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::junit::{self as plan, Batch, Selection};
 use memgate_analysis::{ProcessRecord, Unit, growing_tests, ran_out_of_memory};
+use memgate_wire::options::Detail;
 
 /// Suspects that are told one by one.
 const SHOWN: usize = 5;

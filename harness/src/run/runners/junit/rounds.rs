@@ -12,6 +12,7 @@ use memgate_wire::spool::order;
 
 use super::ours::{Files, Junit, WAIT, patience, silenced, whole_class, worker};
 use super::windows::{self, Compared};
+use crate::device::text;
 use crate::exit::chain;
 use crate::hotspot::agentless::Agentless;
 use crate::output::{Console, Progress};
@@ -133,7 +134,7 @@ pub(super) async fn over(
     let directives = files.write("directives", NOTHING)?;
     let (options, option) = files.options(context, label, |options| {
         options.wait = WAIT;
-        options.directives = Some(directives);
+        options.directives = text(&directives);
     })?;
     let ours =
         files.launcher(context, (worker, native), (&options, &option), &plan::rounds(units, executions))?;

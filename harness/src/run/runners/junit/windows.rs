@@ -12,9 +12,10 @@ use std::path::PathBuf;
 
 use memgate_analysis::{ClassWindow, Left};
 use memgate_config::{Screen, WindowBaseline};
+use memgate_wire::options::Windows;
 
 use super::ours::Junit;
-use crate::device::Windows;
+use crate::device::text;
 use crate::exit::ExpectedError;
 use crate::plan::Plan;
 use crate::run::engine::Context;
@@ -29,7 +30,7 @@ pub(super) fn where_to_measure(
         Screen::Off => Ok(Windows::Nowhere),
         Screen::Thorough => Ok(Windows::Budget),
         Screen::Baseline if plan.windows.is_empty() => Ok(Windows::Budget),
-        Screen::Baseline => Ok(Windows::Listed(write(&listed(plan))?)),
+        Screen::Baseline => Ok(Windows::Listed(text(&write(&listed(plan))?))),
     }
 }
 

@@ -8,7 +8,11 @@
 //! ```
 //!
 //! Lines of another shape are passed over: headings differ between releases. A histogram that was
-//! cut off has no total.
+//! cut off has no total. Read in the guest by the agent, and by the harness where there is none.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 /// Live instances of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +44,8 @@ fn class(line: &str) -> Option<ClassInstances> {
 }
 
 /// A class as the source names it: `[Ljava.lang.String;` is `java.lang.String[]`.
-fn class_name(internal: &str) -> String {
+#[must_use]
+pub fn class_name(internal: &str) -> String {
     let element = internal.trim_start_matches('[');
     let dimensions = internal.len().saturating_sub(element.len());
     if dimensions == 0 {
