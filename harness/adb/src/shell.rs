@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::AdbError;
 use super::device::{Bounds, Device};
-use super::said::{CLOSE_STDIN, Line, Lines, Marked, Packets, STDIN, Said, packet};
+use super::output::{CLOSE_STDIN, Chunk, Line, Lines, Marked, Packets, STDIN, packet};
 use super::wire::{Broken, Connection};
 
 /// Packets we send are no longer.
@@ -117,13 +117,13 @@ impl Shell {
     ///
     /// # Errors
     /// The device is lost, or speaks nonsense.
-    pub async fn next(&mut self) -> Result<Said, AdbError> {
+    pub async fn next(&mut self) -> Result<Chunk, AdbError> {
         if let Some(status) = self.ended {
-            return Ok(Said::Exit(status));
+            return Ok(Chunk::Exit(status));
         }
         match self.protocol.next(&mut self.connection).await {
             Ok(said) => {
-                if let Said::Exit(status) = said {
+                if let Chunk::Exit(status) = said {
                     self.ended = Some(status);
                 }
                 Ok(said)
@@ -186,9 +186,9 @@ impl Shell {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         loop {
             match self.next().await? {
-                Said::Stdout(bytes) => stdout.extend(bytes),
-                Said::Stderr(bytes) => stderr.extend(bytes),
-                Said::Exit(exit) => return Ok(Output { stdout, stderr, exit }),
+                Chunk::Stdout(bytes) => stdout.extend(bytes),
+                Chunk::Stderr(bytes) => stderr.extend(bytes),
+                Chunk::Exit(exit) => return Ok(Output { stdout, stderr, exit }),
             }
             if stdout.len() + stderr.len() > limit {
                 return Err(AdbError::TooMuch { during: self.during.clone(), limit });
@@ -198,7 +198,7 @@ impl Shell {
 }
 
 impl Protocol {
-    async fn next(&mut self, connection: &mut Connection) -> Result<Said, Broken> {
+    async fn next(&mut self, connection: &mut Connection) -> Result<Chunk, Broken> {
         loop {
             let there = connection.there().await?;
             if there.is_empty() {

@@ -8,7 +8,7 @@ use memgate_model::RunReport;
 
 use super::{report, settings};
 use crate::cli::MailArgs;
-use crate::deliver::around::Around;
+use crate::deliver::context::RunContext;
 use crate::deliver::{self, mail};
 use crate::exit::{self, ExpectedError, chain};
 use crate::output::Console;
@@ -35,10 +35,10 @@ pub(super) fn mail(request: &MailArgs, console: &Console) -> Result<u8, Expected
             hint: "add it, or look at the mail with --preview".to_owned(),
         });
     }
-    let around = Around::of(&report, Some(folder), reports.previous.as_deref());
-    around.warnings.iter().for_each(|warning| console.warning(warning));
+    let context = RunContext::of(&report, Some(folder), reports.previous.as_deref());
+    context.warnings.iter().for_each(|warning| console.warning(warning));
     match &reports.mail {
-        Some(settings) if deliver::mail::send(&report, settings, &around, console) => Ok(exit::PASS),
+        Some(settings) if deliver::mail::send(&report, settings, &context, console) => Ok(exit::PASS),
         _ => Ok(exit::NOT_MEASURED),
     }
 }
@@ -50,11 +50,11 @@ pub(super) fn preview(
     settings: Option<(&Mail, Option<&Path>, &Console)>,
     folder: &Path,
 ) -> Result<Vec<PathBuf>, ExpectedError> {
-    let around = Around::of(report, Some(folder), settings.and_then(|(_, previous, _)| previous));
-    let mut warnings = around.warnings.clone();
+    let context = RunContext::of(report, Some(folder), settings.and_then(|(_, previous, _)| previous));
+    let mut warnings = context.warnings.clone();
     let letters = match settings {
-        Some((mail, ..)) => mail::letters(report, mail, &around, &mut warnings),
-        None => mail::letters(report, &example(), &around, &mut warnings),
+        Some((mail, ..)) => mail::letters(report, mail, &context, &mut warnings),
+        None => mail::letters(report, &example(), &context, &mut warnings),
     };
     if let Some((.., console)) = settings {
         warnings.iter().for_each(|warning| console.warning(warning));

@@ -11,7 +11,7 @@ use memgate_reports::{
     STEP_SUMMARY_BYTES, charts, render,
 };
 
-use super::around::{checkout, from_the_job};
+use super::context::{checkout, from_the_job};
 use crate::cli::Format;
 use crate::exit::{ExpectedError, chain};
 use crate::output::Screen;
@@ -57,9 +57,9 @@ pub fn write_everything(report: &RunReport, folder: &Path) -> Result<(), Expecte
     let kinds = ReportKind::every(&places, &from_the_job(&charts));
     let mut written: Vec<_> =
         kinds.iter().map(|(name, kind)| write(report, &folder.join(name), kind)).collect();
-    let (changes, around) = (Changes::since(None, report), Surroundings::default());
+    let (changes, context) = (Changes::since(None, report), Surroundings::default());
     for (name, to) in [("slack.json", Chat::Slack), ("teams.json", Chat::Teams), ("lark.json", Chat::Lark)] {
-        let message = format!("{:#}\n", chat(report, &changes, &around, to));
+        let message = format!("{:#}\n", chat(report, &changes, &context, to));
         written.push(write_atomically(&folder.join(name), message.as_bytes()).map_err(|why| failed(&why)));
     }
     written.push(write_charts(report, &charts));

@@ -14,7 +14,7 @@ use memgate_reports::mail::mail;
 use memgate_reports::owners::{Owners, Syntax};
 use sha2::{Digest as _, Sha256};
 
-use super::around::Around;
+use super::context::RunContext;
 use super::secret::secret;
 use super::smtp;
 use crate::output::Console;
@@ -23,10 +23,10 @@ use crate::output::Console;
 const OWNERS: usize = 20;
 
 /// Builds and sends what is to be sent. Whatever goes wrong is a warning; was all of it sent?
-pub fn send(report: &RunReport, settings: &Mail, around: &Around, console: &Console) -> bool {
+pub fn send(report: &RunReport, settings: &Mail, context: &RunContext, console: &Console) -> bool {
     let mut warnings = Vec::new();
     let sent = settings.password.as_deref().map(secret).transpose().and_then(|password| {
-        let letters = letters(report, settings, around, &mut warnings)?;
+        let letters = letters(report, settings, context, &mut warnings)?;
         let count = letters.len();
         smtp::send(&settings.server, password.as_deref(), settings.ca.as_deref(), settings.timeout, letters)
             .map_err(|why| format!("{}: {why}", settings.server.host))?;
@@ -49,16 +49,16 @@ pub fn send(report: &RunReport, settings: &Mail, around: &Around, console: &Cons
 pub fn letters(
     report: &RunReport,
     settings: &Mail,
-    around: &Around,
+    context: &RunContext,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Message>, String> {
     let owned = match &settings.owners {
-        Some(file) => by_owner(report, settings, around, file, warnings),
+        Some(file) => by_owner(report, settings, context, file, warnings),
         None => BTreeMap::new(),
     };
     let mut letters = Vec::new();
     if !settings.to.is_empty() {
-        letters.push(letter(report, &settings.from, &settings.to, around, None)?);
+        letters.push(letter(report, &settings.from, &settings.to, context, None)?);
     }
     let mut owned: Vec<_> = owned.into_iter().collect();
     owned.sort_by_key(|(_, leaks)| std::cmp::Reverse(leaks.len()));
@@ -70,7 +70,7 @@ pub fn letters(
         owned.truncate(OWNERS);
     }
     for (owner, leaks) in &owned {
-        letters.push(letter(report, &settings.from, std::slice::from_ref(owner), around, Some(leaks))?);
+        letters.push(letter(report, &settings.from, std::slice::from_ref(owner), context, Some(leaks))?);
     }
     Ok(letters)
 }
@@ -79,7 +79,7 @@ pub fn letters(
 fn by_owner(
     report: &RunReport,
     settings: &Mail,
-    around: &Around,
+    context: &RunContext,
     file: &Path,
     warnings: &mut Vec<String>,
 ) -> BTreeMap<String, BTreeSet<String>> {
@@ -98,7 +98,7 @@ fn by_owner(
     let mut unknown = BTreeSet::new();
     let failing = report.suites.iter().flat_map(|s| &s.tests).filter(|t| t.verdict == Verdict::Fail);
     for leak in failing.flat_map(|test| &test.leaks).filter(|leak| leak.waiver.is_none()) {
-        let Some(place) = around.checkout.place(leak) else { continue };
+        let Some(place) = context.checkout.place(leak) else { continue };
         for owner in owners.of(&place.file) {
             match address_of(owner, settings) {
                 Some(address)
@@ -136,10 +136,10 @@ fn letter(
     report: &RunReport,
     from: &str,
     to: &[String],
-    around: &Around,
+    context: &RunContext,
     only: Option<&BTreeSet<String>>,
 ) -> Result<Message, String> {
-    let mail = mail(report, &around.changes, &around.surroundings, only).map_err(|why| why.to_string())?;
+    let mail = mail(report, &context.changes, &context.surroundings, only).map_err(|why| why.to_string())?;
     let mailbox = |address: &str| address.parse::<Mailbox>().map_err(|why| format!("`{address}`: {why}"));
     // A root that was never sent: every mail of a branch answers it, so that they stand together.
     let thread = format!("<{}@memgate.invalid>", short_hash(&mail.thread));

@@ -1,14 +1,14 @@
 //! Reports on their way out: into the session, to the files of the configuration, onto the
 //! terminal, to people.
 //!
-//! Data flow: one report → [`files`] writes what reporters render; [`around`] finds out what no
+//! Data flow: one report → [`files`] writes what reporters render; [`context`] finds out what no
 //! report says (branch, job, checked-out project, the run before); [`mail`] and [`webhooks`] turn
 //! what the reporters say into messages, [`smtp`] hands them to a server. Files that cannot be
 //! written are an error told behind the verdict. A message that cannot be sent is a warning: in
 //! bounded time, with the reason, without a secret, and the verdict stays what it is.
 
-pub mod around;
 mod certificates;
+pub mod context;
 pub mod files;
 pub mod mail;
 mod secret;
@@ -25,7 +25,7 @@ use memgate_reports::Changes;
 
 use crate::exit::ExpectedError;
 use crate::output::Console;
-use around::Around;
+use context::RunContext;
 
 /// Writes and sends everything that is wanted. One that fails does not keep the others from being
 /// delivered.
@@ -40,15 +40,16 @@ pub fn deliver(
 ) -> Result<(), ExpectedError> {
     let written = files::write_all(report, session, wanted);
     if wanted.mail.is_some() || !wanted.webhooks.is_empty() {
-        let around = Around::of(report, session, wanted.previous.as_deref());
-        around.warnings.iter().for_each(|warning| console.warning(warning));
-        if let Some(settings) = wanted.mail.as_ref().filter(|mail| is_due(mail.when, report, &around.changes))
+        let context = RunContext::of(report, session, wanted.previous.as_deref());
+        context.warnings.iter().for_each(|warning| console.warning(warning));
+        if let Some(settings) =
+            wanted.mail.as_ref().filter(|mail| is_due(mail.when, report, &context.changes))
         {
-            mail::send(report, settings, &around, console);
+            mail::send(report, settings, &context, console);
         }
-        for webhook in wanted.webhooks.iter().filter(|webhook| is_due(webhook.when, report, &around.changes))
+        for webhook in wanted.webhooks.iter().filter(|webhook| is_due(webhook.when, report, &context.changes))
         {
-            webhooks::post(report, webhook, &around, console);
+            webhooks::post(report, webhook, &context, console);
         }
     }
     written

@@ -16,8 +16,8 @@ use sha2::Sha256;
 use ureq::http::Uri;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-use super::around::Around;
 use super::certificates::certificates;
+use super::context::RunContext;
 use super::secret::{secret, without};
 use crate::output::Console;
 
@@ -29,14 +29,14 @@ const LONGEST_PAUSE_S: u64 = 10;
 const MOST_OF_AN_ANSWER: u64 = 16 << 10;
 
 /// Renders and posts. Whatever goes wrong is a warning.
-pub(super) fn post(report: &RunReport, webhook: &Webhook, around: &Around, console: &Console) {
+pub(super) fn post(report: &RunReport, webhook: &Webhook, context: &RunContext, console: &Console) {
     let to = match webhook.chat {
         Chat::Slack => chat::Chat::Slack,
         Chat::Teams => chat::Chat::Teams,
         Chat::Lark => chat::Chat::Lark,
     };
     let name = webhook.chat.name();
-    let mut message = chat::chat(report, &around.changes, &around.surroundings, to);
+    let mut message = chat::chat(report, &context.changes, &context.surroundings, to);
     let posted = secret(&webhook.url).and_then(|url| {
         if let Some(variable) = &webhook.secret {
             sign(&mut message, &secret(variable)?, jiff::Timestamp::now().as_second());

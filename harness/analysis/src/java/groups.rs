@@ -22,7 +22,7 @@ const EXPLAINING_SHARE: f64 = 0.3;
 /// Ways of one class that are looked at.
 const MAX_PATHS: usize = 16;
 /// Instances of one class whose holders the agent looks for.
-const LOOKED_FOR: f64 = 256.0;
+const MAX_EXPLAINED: f64 = 256.0;
 
 /// Objects that are held through one another and grow together.
 #[derive(Debug, Clone)]
@@ -163,12 +163,12 @@ fn chosen(growing: &[Growing]) -> Vec<Way> {
 }
 
 /// Do these ways lead to what grows, or could that be other instances? Of very many the holders of
-/// [`LOOKED_FOR`] are known.
+/// [`MAX_EXPLAINED`] are known.
 fn is_explained(growing: &Growing, ways: &[Way]) -> bool {
     let told: f64 = ways.iter().map(|way| way.instances).sum();
     let others =
         matches!(growing.held, Held::By { open, .. } if growing.count > 0.0 && open >= growing.count);
-    !others && told >= EXPLAINING_SHARE * growing.count.min(LOOKED_FOR)
+    !others && told >= EXPLAINING_SHARE * growing.count.min(MAX_EXPLAINED)
 }
 
 /// Holders are told of what one iteration left: what is far less than that is not what grows.

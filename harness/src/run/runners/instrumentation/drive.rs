@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use memgate_adb::{AdbError, Bounds, Device, Said, Shell, command};
+use memgate_adb::{AdbError, Bounds, Chunk, Device, Shell, command};
 use memgate_formats::instrumentation::{Ending, InstrumentationRun, RawStream};
 use memgate_wire::options::app_socket;
 use tokio::sync::{mpsc, watch};
@@ -229,17 +229,17 @@ impl Driving {
         Ok(())
     }
 
-    fn said(&mut self, said: Result<Said, AdbError>) {
+    fn said(&mut self, said: Result<Chunk, AdbError>) {
         self.sign_of_life = Instant::now();
         match said {
-            Ok(Said::Stdout(bytes)) => {
+            Ok(Chunk::Stdout(bytes)) => {
                 self.keep(&bytes);
                 let run = &mut self.run;
                 self.stream.push(&bytes, |item| run.apply(item));
             }
             // Android prints its own failures there, line by line between those of the protocol.
-            Ok(Said::Stderr(bytes)) => self.keep(&bytes),
-            Ok(Said::Exit(_)) => self.shell = None,
+            Ok(Chunk::Stderr(bytes)) => self.keep(&bytes),
+            Ok(Chunk::Exit(_)) => self.shell = None,
             Err(why) => {
                 self.shell = None;
                 self.lost = Some(Lost::by(&why));

@@ -1,5 +1,5 @@
 //! What a command says, out of the bytes that come: packets of `shell,v2` (`u8` id, `u32` length,
-//! bytes), or an output with a line behind it that tells the status. Pure: pieces in, [`Said`] and
+//! bytes), or an output with a line behind it that tells the status. Pure: pieces in, [`Chunk`] and
 //! [`Line`] out.
 
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ pub(super) const CLOSE_STDIN: u8 = 4;
 
 /// What a running command said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum Chunk {
     /// On standard output.
     Stdout(Vec<u8>),
     /// On standard error.
@@ -54,7 +54,7 @@ pub(super) struct Packets {
 
 impl Packets {
     /// Takes from the front: how much of it, and what it says.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(usize, Option<Said>), Broken> {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(usize, Option<Chunk>), Broken> {
         let missing = 5 - self.header.len();
         let head = bytes.get(..missing).unwrap_or(bytes);
         self.header.extend(head);
@@ -74,9 +74,9 @@ impl Packets {
         }
         let said = match (id, payload) {
             (_, []) => None,
-            (STDOUT, payload) => Some(Said::Stdout(payload.to_vec())),
-            (STDERR, payload) => Some(Said::Stderr(payload.to_vec())),
-            (_, [status, ..]) => Some(Said::Exit(*status)),
+            (STDOUT, payload) => Some(Chunk::Stdout(payload.to_vec())),
+            (STDERR, payload) => Some(Chunk::Stderr(payload.to_vec())),
+            (_, [status, ..]) => Some(Chunk::Exit(*status)),
         };
         Ok((head.len() + payload.len(), said))
     }
@@ -103,7 +103,7 @@ impl Marked {
         Self { marker: format!("memgate-status-{}-{number}:", std::process::id()), held: Vec::new() }
     }
 
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Option<Said> {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Option<Chunk> {
         self.held.extend(bytes);
         // Status and line end.
         let keep = self.marker.len() + 5;
@@ -114,22 +114,22 @@ impl Marked {
             ready.pop();
             self.held.insert(0, b'\r');
         }
-        (!ready.is_empty()).then(|| Said::Stdout(lines_ended(&ready)))
+        (!ready.is_empty()).then(|| Chunk::Stdout(lines_ended(&ready)))
     }
 
     /// The output is at its end: first the rest of it, then the status.
-    pub(super) fn end(&mut self) -> Result<Said, Broken> {
+    pub(super) fn end(&mut self) -> Result<Chunk, Broken> {
         let marker = self.marker.as_bytes();
         let at =
             self.held.windows(marker.len()).rposition(|window| window == marker).ok_or(Broken::Closed)?;
         if at > 0 {
             let rest = self.held.split_off(at);
             let before = std::mem::replace(&mut self.held, rest);
-            return Ok(Said::Stdout(lines_ended(&before)));
+            return Ok(Chunk::Stdout(lines_ended(&before)));
         }
         let status = std::str::from_utf8(self.held.get(marker.len()..).unwrap_or_default()).ok();
         let status = status.and_then(|text| text.trim_end().parse().ok());
-        status.map(Said::Exit).ok_or(Broken::Garbage("the exit status is no number".to_owned()))
+        status.map(Chunk::Exit).ok_or(Broken::Garbage("the exit status is no number".to_owned()))
     }
 }
 
@@ -153,11 +153,11 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn push(&mut self, said: Said) -> Result<(), usize> {
+    pub(super) fn push(&mut self, said: Chunk) -> Result<(), usize> {
         let (part, bytes, line): (_, _, fn(Vec<u8>) -> Line) = match said {
-            Said::Stdout(bytes) => (&mut self.stdout, bytes, Line::Stdout),
-            Said::Stderr(bytes) => (&mut self.stderr, bytes, Line::Stderr),
-            Said::Exit(status) => {
+            Chunk::Stdout(bytes) => (&mut self.stdout, bytes, Line::Stdout),
+            Chunk::Stderr(bytes) => (&mut self.stderr, bytes, Line::Stderr),
+            Chunk::Exit(status) => {
                 let whole = |part: &mut Vec<u8>| (!part.is_empty()).then(|| std::mem::take(part));
                 self.ready.extend(whole(&mut self.stdout).map(Line::Stdout));
                 self.ready.extend(whole(&mut self.stderr).map(Line::Stderr));
@@ -183,7 +183,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    fn told(packets: &mut Packets, mut bytes: &[u8]) -> Result<Vec<Said>, String> {
+    fn told(packets: &mut Packets, mut bytes: &[u8]) -> Result<Vec<Chunk>, String> {
         let mut all = Vec::new();
         while !bytes.is_empty() {
             let (used, said) = packets.take(bytes).map_err(|broken| format!("{broken:?}"))?;
@@ -198,15 +198,15 @@ mod tests {
     fn packets_are_read_however_they_are_cut() {
         let bytes = [packet(1, b"out"), packet(2, b"err"), packet(1, b""), packet(3, &[7])].concat();
         let whole = told(&mut Packets::default(), &bytes).unwrap();
-        assert_eq!(whole, [Said::Stdout(b"out".into()), Said::Stderr(b"err".into()), Said::Exit(7)]);
+        assert_eq!(whole, [Chunk::Stdout(b"out".into()), Chunk::Stderr(b"err".into()), Chunk::Exit(7)]);
         let mut packets = Packets::default();
         let (mut stdout, mut stderr, mut exits) = (Vec::new(), Vec::new(), Vec::new());
         for byte in bytes {
             for said in told(&mut packets, &[byte]).unwrap() {
                 match said {
-                    Said::Stdout(piece) => stdout.extend(piece),
-                    Said::Stderr(piece) => stderr.extend(piece),
-                    Said::Exit(status) => exits.push(status),
+                    Chunk::Stdout(piece) => stdout.extend(piece),
+                    Chunk::Stderr(piece) => stderr.extend(piece),
+                    Chunk::Exit(status) => exits.push(status),
                 }
             }
         }
@@ -244,8 +244,8 @@ mod tests {
             let mut marked = Marked::new();
             let bytes = output.replace("{m}", &marked.marker).into_bytes();
             let mut read = Vec::new();
-            let mut keep = |said: Option<Said>| {
-                if let Some(Said::Stdout(piece)) = said {
+            let mut keep = |said: Option<Chunk>| {
+                if let Some(Chunk::Stdout(piece)) = said {
                     read.extend(piece);
                 }
             };
@@ -253,12 +253,12 @@ mod tests {
                 keep(marked.take(piece));
             }
             let mut end = marked.end();
-            if let Ok(said @ Said::Stdout(_)) = end {
+            if let Ok(said @ Chunk::Stdout(_)) = end {
                 keep(Some(said));
                 end = marked.end();
             }
             match (end, status) {
-                (Ok(Said::Exit(code)), Ok(want)) => {
+                (Ok(Chunk::Exit(code)), Ok(want)) => {
                     assert_eq!((String::from_utf8(read).unwrap().as_str(), code), (text, want))
                 }
                 (Err(broken), Err(want)) => assert!(format!("{broken:?}").starts_with(want)),
@@ -271,10 +271,10 @@ mod tests {
     fn lines_end_where_the_output_says_and_at_the_end() {
         let mut lines = Lines::default();
         for said in [
-            Said::Stdout(b"a\nb".to_vec()),
-            Said::Stderr(b"e1\r\n".to_vec()),
-            Said::Stdout(b"c\r\n\nrest".to_vec()),
-            Said::Exit(1),
+            Chunk::Stdout(b"a\nb".to_vec()),
+            Chunk::Stderr(b"e1\r\n".to_vec()),
+            Chunk::Stdout(b"c\r\n\nrest".to_vec()),
+            Chunk::Exit(1),
         ] {
             lines.push(said).unwrap();
         }
@@ -282,6 +282,6 @@ mod tests {
         let want = [out("a"), Line::Stderr(b"e1".to_vec()), out("bc"), out(""), out("rest"), Line::Exit(1)];
         assert_eq!(Vec::from(lines.ready), want);
         let mut lines = Lines::default();
-        assert_eq!(lines.push(Said::Stdout(vec![b'x'; LONGEST_LINE + 1])), Err(LONGEST_LINE));
+        assert_eq!(lines.push(Chunk::Stdout(vec![b'x'; LONGEST_LINE + 1])), Err(LONGEST_LINE));
     }
 }

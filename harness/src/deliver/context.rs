@@ -20,7 +20,7 @@ const SKIPPED: [&str; 6] = [".git", ".memgate", "target", "build", "node_modules
 
 /// What messages need to know.
 #[derive(Debug)]
-pub struct Around {
+pub struct RunContext {
     /// Branch, revision, job.
     pub surroundings: Surroundings,
     /// The checked-out project.
@@ -31,8 +31,8 @@ pub struct Around {
     pub warnings: Vec<String>,
 }
 
-impl Around {
-    /// Looks around. `previous` is the report to compare with; without it the session before
+impl RunContext {
+    /// Looks context. `previous` is the report to compare with; without it the session before
     /// `session` is.
     #[must_use]
     pub fn of(report: &RunReport, session: Option<&Path>, previous: Option<&Path>) -> Self {
