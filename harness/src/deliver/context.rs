@@ -32,7 +32,7 @@ pub struct RunContext {
 }
 
 impl RunContext {
-    /// Looks context. `previous` is the report to compare with; without it the session before
+    /// Looks around. `previous` is the report to compare with; without it the session before
     /// `session` is.
     #[must_use]
     pub fn of(report: &RunReport, session: Option<&Path>, previous: Option<&Path>) -> Self {
