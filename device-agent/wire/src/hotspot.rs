@@ -63,7 +63,7 @@ pub fn class_name(internal: &str) -> String {
         other => other.strip_prefix('L').and_then(|o| o.strip_suffix(';')).unwrap_or(other),
     };
     // Arrays have 255 dimensions at most.
-    name.to_owned() + &"[]".repeat(dimensions.min(255))
+    [name, &"[]".repeat(dimensions.min(255))].concat()
 }
 
 /// The number behind a label: `JNI global refs: 12, weak refs: 0`.

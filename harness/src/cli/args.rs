@@ -97,7 +97,7 @@ pub(super) enum TypedCommand {
 
 /// Place of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub struct ConfigArgs {
+pub(crate) struct ConfigArgs {
     /// Configuration file [default: memgate.yaml, if it exists].
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
@@ -105,7 +105,7 @@ pub struct ConfigArgs {
 
 /// Where the sessions are.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub struct OutputArgs {
+pub(crate) struct OutputArgs {
     /// Folder of the sessions.
     #[arg(long, value_name = "DIR", default_value = ".memgate", value_hint = ValueHint::DirPath)]
     pub(crate) output_dir: PathBuf,
@@ -127,8 +127,7 @@ Examples:
 
 Exit codes: 0 within the thresholds · 1 a threshold is exceeded, or a test failed · 2 something was not measured · 130 interrupted";
 
-/// What `gate` takes.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[derive(Debug, Args)]
 #[command(after_long_help = RUN_HELP)]
 pub(super) struct RunArgs {
     #[command(flatten)]
@@ -195,7 +194,7 @@ Examples:
   memgate gate -c strict.yaml .memgate/latest
   memgate gate ci-artifacts/frames/*.mgf --format junit > leaks.xml";
 
-/// What `demo` takes.
+/// What `gate` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_long_help = GATE_HELP)]
 pub struct GateArgs {
@@ -232,7 +231,7 @@ Examples:
   memgate demo
   CXX=clang++ memgate demo --keep";
 
-/// What `report` takes.
+/// What `demo` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_long_help = DEMO_HELP)]
 pub struct DemoArgs {
@@ -243,7 +242,7 @@ pub struct DemoArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// What `compare` takes.
+/// What `report` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(
     after_long_help = "Examples:\n  memgate report\n  memgate report --format junit > leaks.xml\n  memgate report --format markdown >> \"$GITHUB_STEP_SUMMARY\"\n  memgate report --format annotations            commands for GitHub Actions, on stdout\n  memgate report --all leaks/                    every format, charts included, into a folder"
@@ -263,7 +262,7 @@ pub struct ReportArgs {
     pub(crate) verbose: bool,
 }
 
-/// What `mail` takes.
+/// What `compare` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(
     after_long_help = "A leak is gone only if its test was judged in the second run. The exit code is 0, or 2 if a report cannot be read.\n\nExamples:\n  memgate compare main/report.json .memgate/latest\n  memgate compare .memgate/20261123-101500-412 .memgate/latest --json"
@@ -287,7 +286,8 @@ Examples:
   memgate mail --preview        writes mail.eml into the session folder, and sends nothing
   memgate mail .memgate/latest";
 
-#[derive(Debug, Args)]
+/// What `mail` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_long_help = MAIL_HELP)]
 pub struct MailArgs {
     #[command(flatten)]

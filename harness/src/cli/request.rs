@@ -9,9 +9,9 @@ use memgate_config::{Devices, TargetGlob, Until};
 use memgate_formats::malloc_debug::OutValues;
 
 use super::args::{
-    AcceptArgs, BaselineCommand, Cli, ColorChoice, CompareArgs, DemoArgs, FollowAction, FollowArgs, Format,
-    GateArgs, HeapArgs, HeapCommand, HeapCommon, HeapOrder, InitArgs, MailArgs, MallocDebugArgs, ReportArgs,
-    RunArgs, SchemaName, TypedCommand, WaiveArgs,
+    AcceptArgs, BaselineCommand, Cli, ColorChoice, CompareArgs, DemoArgs, FollowAction, FollowArgs, GateArgs,
+    HeapArgs, HeapCommand, HeapCommon, HeapOrder, InitArgs, MailArgs, MallocDebugArgs, ReportArgs, RunArgs,
+    SchemaName, TypedCommand, WaiveArgs,
 };
 
 /// A checked command line.
