@@ -14,7 +14,7 @@ use memgate_wire::java::JavaState;
 
 use super::machine::{Failure, Live, Machine};
 use super::names::class_of;
-use super::vm::{clearing, heap_used, run_finalizers};
+use super::vm::{clearing, heap_used, run_finalizers, thread_names};
 
 /// Room for a reference to every class.
 const LOCAL_REFERENCES: usize = 1 << 16;
@@ -51,15 +51,6 @@ impl Art {
         });
         text.ok()?.trim().parse().ok()
     }
-
-    fn thread_names(&self, env: &mut Env<'_>) -> Option<Vec<String>> {
-        let jvmti = self.jvmti;
-        env.with_local_frame(64, |env| -> Result<_, Failure> {
-            let threads = jvmti.threads(env)?;
-            Ok(threads.iter().filter_map(|thread| jvmti.thread_name(env, thread).ok()).collect())
-        })
-        .ok()
-    }
 }
 
 impl Machine for Art {
@@ -77,7 +68,7 @@ impl Machine for Art {
     }
 
     fn state(&self, env: &mut Env<'_>) -> JavaState {
-        let names = self.thread_names(env);
+        let names = thread_names(self.jvmti, env);
         let threads = names.as_ref().and_then(|names| u32::try_from(names.len()).ok());
         let mut thread_names = names.unwrap_or_default();
         thread_names.sort();

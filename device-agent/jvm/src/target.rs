@@ -2,18 +2,10 @@
 //! build load the agent too (the option travels in the environment) and must not notice it.
 
 use memgate_jvmti::Jvmti;
+use memgate_wire::hotspot;
 
-/// Main classes of test workers, and what else their command tells.
-const WORKERS: [(&str, &str); 7] = [
-    ("org.apache.maven.surefire.booter.ForkedBooter", ""),
-    // Surefire's booter jar, whose manifest names the class above.
-    ("surefirebooter", ""),
-    ("worker.org.gradle.process.internal.worker.GradleWorkerMain", "Gradle Test Executor"),
-    ("org.junit.platform.console.ConsoleLauncher", ""),
-    ("junit-platform-console", ""),
-    ("org.junit.runner.JUnitCore", ""),
-    ("io.memgate.launcher.Main", ""),
-];
+/// What memgate starts itself.
+const LAUNCHER: &str = "io.memgate.launcher.Main";
 
 /// What the command line says.
 pub(crate) fn command(jvmti: Jvmti<'_>) -> String {
@@ -25,11 +17,7 @@ pub(crate) fn command(jvmti: Jvmti<'_>) -> String {
 pub(crate) fn runs_tests(command: &str, line: &[u8]) -> bool {
     let line = String::from_utf8_lossy(line);
     let main = main_of(command, &line);
-    let file = main.rsplit('/').next().unwrap_or_default();
-    WORKERS.iter().any(|(worker, also)| {
-        let is_jar = file.ends_with(".jar") && file.starts_with(worker);
-        (main == *worker || is_jar) && command.contains(also)
-    })
+    main == LAUNCHER || hotspot::runs_tests(main, command)
 }
 
 /// The main class or jar of a command, whose blanks do not tell where its words end: a folder's

@@ -91,15 +91,6 @@ impl Vm {
             clearing(env, |env| env.call_static_method(threads, total, jni_sig!("()J"), &[])?.j()).ok()?;
         u64::try_from(value).ok()
     }
-
-    fn thread_names(&self, env: &mut Env<'_>) -> Option<Vec<String>> {
-        let jvmti = self.jvmti;
-        env.with_local_frame(64, |env| -> Result<_, Failure> {
-            let threads = jvmti.threads(env)?;
-            Ok(threads.iter().filter_map(|thread| jvmti.thread_name(env, thread).ok()).collect())
-        })
-        .ok()
-    }
 }
 
 impl Machine for Vm {
@@ -115,7 +106,7 @@ impl Machine for Vm {
     fn state(&self, env: &mut Env<'_>) -> JavaState {
         let loaded = self.management_long(env, jni_str!("getTotalClassCount"));
         let unloaded = self.management_long(env, jni_str!("getUnloadedClassCount"));
-        let names = self.thread_names(env);
+        let names = thread_names(self.jvmti, env);
         let threads = names.as_ref().and_then(|names| u32::try_from(names.len()).ok());
         let mut thread_names = names.unwrap_or_default();
         thread_names.sort();
@@ -304,6 +295,15 @@ fn collector(flags: &str) -> &'static str {
         .into_iter()
         .find(|name| flags.split_whitespace().any(|flag| flag == format!("-XX:+Use{name}GC")))
         .unwrap_or("")
+}
+
+/// Names of the threads of Java.
+pub(crate) fn thread_names(jvmti: Jvmti<'_>, env: &mut Env<'_>) -> Option<Vec<String>> {
+    env.with_local_frame(64, |env| -> Result<_, Failure> {
+        let threads = jvmti.threads(env)?;
+        Ok(threads.iter().filter_map(|thread| jvmti.thread_name(env, thread).ok()).collect())
+    })
+    .ok()
 }
 
 /// Used bytes of the heap.

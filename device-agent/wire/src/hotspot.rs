@@ -14,6 +14,28 @@ use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+/// Main classes and jars of test workers, and what else their command tells.
+const WORKERS: [(&str, &str); 6] = [
+    ("org.apache.maven.surefire.booter.ForkedBooter", ""),
+    // Surefire's booter jar, whose manifest names the class above.
+    ("surefirebooter", ""),
+    ("worker.org.gradle.process.internal.worker.GradleWorkerMain", "Gradle Test Executor"),
+    ("org.junit.platform.console.ConsoleLauncher", ""),
+    ("junit-platform-console", ""),
+    ("org.junit.runner.JUnitCore", ""),
+];
+
+/// Does a virtual machine with this main class or jar, and this command, run tests? The agent and
+/// the harness decide it alike.
+#[must_use]
+pub fn runs_tests(main: &str, command: &str) -> bool {
+    let file = main.rsplit('/').next().unwrap_or_default();
+    WORKERS.iter().any(|(worker, also)| {
+        let is_jar = file.ends_with(".jar") && file.starts_with(worker);
+        (main == *worker || is_jar) && command.contains(also)
+    })
+}
+
 /// Live instances of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassInstances {

@@ -34,7 +34,7 @@ pub enum Command {
     Demo(DemoArgs),
     /// `memgate report`
     Report(ReportArgs),
-    /// `compare`.
+    /// `memgate compare`
     Compare(CompareArgs),
     /// `memgate mail`
     Mail(MailArgs),

@@ -15,6 +15,7 @@ use std::time::Duration;
 use memgate_analysis::ROUNDS_OF_LITERALS;
 use memgate_launch::{Environment, Launch};
 use memgate_wire::Hello;
+use memgate_wire::hotspot;
 use memgate_wire::java::JvmInfo;
 
 pub use self::command_line::JavaCommand;
@@ -236,22 +237,10 @@ pub fn launcher(
     Again { launch, options: argument_file(&options) }
 }
 
-/// Does this command run tests? As the agent decides it (`device-agent/jvm/src/target.rs`).
+/// Does this command run tests? As the agent decides it.
 #[must_use]
 pub fn runs_tests(JavaCommand { main, command, .. }: &JavaCommand) -> bool {
-    const WORKERS: [(&str, &str); 6] = [
-        ("org.apache.maven.surefire.booter.ForkedBooter", ""),
-        ("surefirebooter", ""),
-        ("worker.org.gradle.process.internal.worker.GradleWorkerMain", "Gradle Test Executor"),
-        ("org.junit.platform.console.ConsoleLauncher", ""),
-        ("junit-platform-console", ""),
-        ("org.junit.runner.JUnitCore", ""),
-    ];
-    let file = main.rsplit('/').next().unwrap_or_default();
-    WORKERS.iter().any(|(worker, also)| {
-        let is_jar = file.ends_with(".jar") && file.starts_with(worker);
-        (main == *worker || is_jar) && command.contains(also)
-    })
+    hotspot::runs_tests(main, command)
 }
 
 /// The text of an argument file of `java`: one quoted argument a line.
