@@ -1,0 +1,338 @@
+//! What is shown of a project's history: filled by the store; rendered as pages, as JSON, and as text by `memgate history`.
+//!
+//! Times are microseconds since 1970. Amounts are in the unit of their metric, per iteration.
+
+use memgate_model::{Frame, HolderStep, LeakKind, Metric, Outcome, Verdict};
+use serde::Serialize;
+
+/// Which line and environment of a project a view shows, and what else there is to choose.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Selection {
+    /// Name of the project.
+    pub project: String,
+    /// The branch that is shown.
+    pub branch: String,
+    /// Label of the environment that is shown.
+    pub environment: String,
+    /// Branches with runs: lines first, then the newest.
+    pub branches: Vec<String>,
+    /// Environments with runs.
+    pub environments: Vec<String>,
+}
+
+/// Where a leak stands in its life, on one line and environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Seen on one commit.
+    New,
+    /// Seen on a commit that has its fix.
+    Regressed,
+    /// Seen on several commits.
+    Known,
+    /// Not seen any more, as often as its own rate demands.
+    Fixed,
+    /// Its tests are gone: closed, not fixed.
+    Gone,
+}
+
+/// A run, as a line of a list.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunRow {
+    /// Its number, in addresses.
+    pub run: i64,
+    /// Its session.
+    pub session: String,
+    /// Its branch.
+    pub branch: String,
+    /// Label of its environment.
+    pub environment: String,
+    /// Its commit; empty: none.
+    pub sha: String,
+    /// When it began.
+    pub started_us: i64,
+    /// How long it took, milliseconds.
+    pub duration_ms: i64,
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// Tests that ran.
+    pub tests: u64,
+    /// Tests that leak more than their threshold.
+    pub failed: u64,
+    /// Distinct leaks, waived ones included.
+    pub leaks: u64,
+    /// Leaks that are new or regressed by it; 0 for a review.
+    pub new_leaks: u64,
+    /// It belongs to a pull or merge request into this branch; empty: to none.
+    pub target: String,
+}
+
+/// A leak on a line, as a line of a list.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LeakRow {
+    /// `n1-…`, `j1-…`, `o1-…`.
+    pub id: String,
+    /// What leaks.
+    pub kind: LeakKind,
+    /// `12 × 4096 B`.
+    pub title: String,
+    /// Who leaks, in one line: `MapCache::insert`, `com.example.Tile held by Registry.cache`.
+    pub culprit: String,
+    /// Source line, `src/map_cache.cpp:88`; empty: not known.
+    pub place: String,
+    /// Who answers for it, by CODEOWNERS; empty: nobody.
+    pub owner: String,
+    /// Where it stands.
+    pub state: State,
+    /// Covered by a waiver in the last run that saw it.
+    pub waived: bool,
+    /// Comes and goes on the same code.
+    pub flaky: bool,
+    /// Bytes per iteration when it was last seen.
+    pub bytes: f64,
+    /// Objects, allocations, descriptors or threads per iteration when it was last seen.
+    pub count: f64,
+    /// Share of judged commits that saw it.
+    pub rate: f64,
+    /// The last judged commits, oldest first: seen or not.
+    pub window: Vec<bool>,
+    /// First commit that saw it; empty: none is known.
+    pub first_sha: String,
+    /// Last commit that saw it.
+    pub last_sha: String,
+    /// When it was first seen on this line.
+    pub since_us: i64,
+    /// Tests that had it in the last run that saw it, as `suite::test`.
+    pub tests: Vec<String>,
+}
+
+/// Something that happened to a leak or a figure, told once.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EventRow {
+    /// When the run came that showed it.
+    pub at_us: i64,
+    /// `new`, `known`, `fixed`, `regressed`, `gone`, `flaky`, `steady`, `shift_up`, `shift_down`.
+    pub kind: String,
+    /// The branch.
+    pub branch: String,
+    /// The leak; empty: a figure.
+    pub leak: String,
+    /// `suite::test`; empty: a leak.
+    pub test: String,
+    /// In one line, for people.
+    pub text: String,
+    /// The last commit without it; empty: not known.
+    pub clean_sha: String,
+    /// The first commit with it; empty: not known.
+    pub first_sha: String,
+    /// The run that showed it.
+    pub run: i64,
+}
+
+/// First page of a project.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Overview {
+    /// What is shown.
+    pub selection: Selection,
+    /// Leaks alive (new, regressed, known), worst first, 50 at most.
+    pub alive: Vec<LeakRow>,
+    /// Leaks by state: new, regressed, known, fixed, gone.
+    pub counts: [u64; 5],
+    /// Leaks fixed in the last 30 days.
+    pub fixed_lately: u64,
+    /// Alive leaks that come and go.
+    pub flaky: u64,
+    /// The newest runs, reviews included, 20 at most.
+    pub runs: Vec<RunRow>,
+    /// What happened last, 20 at most.
+    pub events: Vec<EventRow>,
+}
+
+/// List of runs, the newest first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Runs {
+    /// What is shown.
+    pub selection: Selection,
+    /// 100 at most.
+    pub runs: Vec<RunRow>,
+    /// There are older ones: those before this run.
+    pub before: Option<i64>,
+}
+
+/// List of leaks of a line.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Leaks {
+    /// What is shown.
+    pub selection: Selection,
+    /// Filtered, worst first, 500 at most.
+    pub leaks: Vec<LeakRow>,
+    /// How many there are with this filter.
+    pub of: u64,
+    /// Owners there are to choose.
+    pub owners: Vec<String>,
+    /// Suites there are to choose.
+    pub suites: Vec<String>,
+}
+
+/// Which leaks are asked for; empty: all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LeakFilter {
+    /// One owner.
+    pub owner: String,
+    /// One suite.
+    pub suite: String,
+    /// One kind: `native`, `java`, `os`.
+    pub kind: String,
+    /// One state, or `alive`.
+    pub state: String,
+    /// Part of id, title, culprit or test.
+    pub text: String,
+}
+
+/// A leak on a line and environment, of several.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LeakOnLine {
+    /// The branch.
+    pub branch: String,
+    /// Label of the environment.
+    pub environment: String,
+    /// The leak there.
+    pub leak: LeakRow,
+}
+
+/// A sighting of a leak, in one run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SightingRow {
+    /// The run.
+    pub run: RunRow,
+    /// `suite::test`.
+    pub test: String,
+    /// Bytes per iteration.
+    pub bytes: f64,
+    /// Objects per iteration.
+    pub count: f64,
+    /// `counted`, `waived` or `one_time`.
+    pub how: String,
+}
+
+/// Page of a leak.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LeakView {
+    /// What is shown.
+    pub selection: Selection,
+    /// The leak on that line; on the line where it was seen last, if it was never seen there.
+    pub leak: LeakRow,
+    /// The leak on all lines and environments that know it.
+    pub lines: Vec<LeakOnLine>,
+    /// Its stack, innermost first.
+    pub frames: Vec<Frame>,
+    /// Who holds it.
+    pub holder: Vec<HolderStep>,
+    /// Sightings, the newest first, 200 at most.
+    pub sightings: Vec<SightingRow>,
+    /// What happened to it, the newest first.
+    pub events: Vec<EventRow>,
+    /// Commits between the last clean one and the first with it that nobody measured, oldest first.
+    pub unmeasured: Vec<String>,
+}
+
+/// A value of a curve over commits.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Point {
+    /// The run.
+    pub run: i64,
+    /// Its commit.
+    pub sha: String,
+    /// Position on the line.
+    pub place: i64,
+    /// When the run began.
+    pub started_us: i64,
+    /// The value; `None`: the test was not judged.
+    pub value: Option<f64>,
+    /// Lower bound, where there is an interval.
+    pub low: Option<f64>,
+    /// Upper bound, where there is an interval.
+    pub high: Option<f64>,
+    /// Verdict of the test; `None`: it did not run.
+    pub verdict: Option<Verdict>,
+}
+
+/// Page of a test.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TestView {
+    /// What is shown.
+    pub selection: Selection,
+    /// Its suite.
+    pub suite: String,
+    /// Its name.
+    pub name: String,
+    /// The figure that is shown.
+    pub metric: Metric,
+    /// Figures there are to choose.
+    pub metrics: Vec<Metric>,
+    /// Values in steps of 2 %: they are shown so, and never judged.
+    pub rounded: bool,
+    /// Values by place, oldest first, 1,000 at most.
+    pub points: Vec<Point>,
+    /// Leaks of this test on this line.
+    pub leaks: Vec<LeakRow>,
+    /// What happened to its figures and leaks, the newest first.
+    pub events: Vec<EventRow>,
+}
+
+/// A test of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TestRow {
+    /// Its suite.
+    pub suite: String,
+    /// Its name.
+    pub name: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// Why, in one sentence.
+    pub reason: String,
+    /// Its figures other than zero.
+    pub values: Vec<(Metric, f64)>,
+}
+
+/// Page of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunView {
+    /// What is shown.
+    pub selection: Selection,
+    /// The run.
+    pub run: RunRow,
+    /// Its CI job's page; empty: none.
+    pub ci_url: String,
+    /// Leaks it saw, the largest first.
+    pub leaks: Vec<SightingOf>,
+    /// Its tests that are no plain pass first, then by name; 500 at most.
+    pub tests: Vec<TestRow>,
+    /// How many tests there are.
+    pub of: u64,
+    /// The run before it on its line and environment, to compare with.
+    pub previous: Option<i64>,
+}
+
+/// A leak that a run saw.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SightingOf {
+    /// `n1-…`.
+    pub id: String,
+    /// Who leaks, in one line.
+    pub culprit: String,
+    /// `12 × 4096 B`.
+    pub title: String,
+    /// Where it stands on the line of the run; `None`: a review.
+    pub state: Option<State>,
+    /// `suite::test`.
+    pub test: String,
+    /// Bytes per iteration.
+    pub bytes: f64,
+    /// Objects per iteration.
+    pub count: f64,
+    /// `counted`, `waived` or `one_time`.
+    pub how: String,
+}
