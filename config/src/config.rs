@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::read::{At, Env, Named, Read, Reader, table};
+use crate::settings::history::{History, HistoryFile};
 use crate::settings::instrumented::Instrumented;
 use crate::settings::measure::{Measure, MeasureFile};
 use crate::settings::reports::{Reports, ReportsFile};
@@ -47,6 +48,8 @@ table! {
         /// Reports to write besides the session's own `report.json` and `report.html`, mail and
         /// chat.
         reports: ReportsFile,
+        /// What is kept of every run, to follow leaks over commits: a table, or `off`.
+        history: HistoryFile,
     }
 }
 
@@ -71,6 +74,8 @@ pub struct Config {
     pub waivers: Vec<Waiver>,
     /// What is written where.
     pub reports: Reports,
+    /// What is kept of every run.
+    pub history: History,
 }
 
 /// A file the configuration names.
@@ -95,6 +100,7 @@ impl Default for Config {
             waivers_file: file(DEFAULT_WAIVERS_FILE),
             waivers: Vec::new(),
             reports: Reports::default(),
+            history: History::default(),
         }
     }
 }
@@ -191,6 +197,7 @@ fn check(file: ConfigFile, reader: &mut Reader<'_>) -> Config {
         waivers_file,
         waivers,
         reports,
+        history,
     } = file;
     match &version {
         Some(version) => check_version(version, reader),
@@ -216,6 +223,7 @@ fn check(file: ConfigFile, reader: &mut Reader<'_>) -> Config {
         waivers_file: file_ref(waivers_file, default.waivers_file, reader),
         waivers: check_waivers(waivers.unwrap_or_default(), reader),
         reports: Reports::check(reports.unwrap_or_default(), reader),
+        history: history.map_or_else(History::default, History::check),
     }
 }
 

@@ -102,7 +102,9 @@ fn kind(root: &Value, property: &Value) -> String {
         };
     }
     if schema.get("properties").is_some() || schema.get("additionalProperties").is_some() {
-        return "table".to_owned();
+        let types = schema.get("type").and_then(Value::as_array);
+        let or_off = types.is_some_and(|types| types.iter().any(|name| name == "string"));
+        return if or_off { "`off` or table" } else { "table" }.to_owned();
     }
     if let Some(value) = schema.get("const") {
         return format!("`{value}`");

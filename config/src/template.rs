@@ -82,6 +82,11 @@ thresholds:
 # reports:
 #   junit: {{ path: {junit} }}
 #   mail: {{ server: \"smtps://ci@mail.example.com\", password: \"${{MEMGATE_SMTP_PASSWORD}}\", to: [team@example.com] }}
+
+# Every run adds itself to .memgate/history.db: `memgate history leaks`, `memgate serve`. `history: off` ends that.
+# history:
+#   lines: [main, master, \"release/*\"]   # branches whose leaks are followed over commits
+#   labels: {{ runner: ci-x86 }}            # figures are compared where all labels are equal
 ",
         project = if facts.project.trim().is_empty() { "unnamed".to_owned() } else { quote(&facts.project) },
         waivers = crate::DEFAULT_WAIVERS_FILE,

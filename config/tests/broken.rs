@@ -48,6 +48,11 @@ const BROKEN: &[(&str, &str)] = &[
         "bad_glob",
         "version: 1\nthresholds:\n  tests:\n    - match: \"engine::Map[Cache.*\"\n      os.fds: 1\nwaivers:\n  - { frame: \"a{b!c\", reason: r, until: never }\n",
     ),
+    ("history_neither_off_nor_a_table", "version: 1\nhistory: never\n"),
+    (
+        "history_with_a_bad_line_and_label",
+        "version: 1\nhistory:\n  line: main\n  lines: [\"rel[ease\"]\n  labels: { runner: [a] }\n",
+    ),
     ("bad_target", "version: 1\nsuites:\n  all: { run: [ctest], targets: [\"build/{a,b}\"] }\n"),
     ("unknown_metric", "version: 1\nthresholds:\n  native.live_byte: 0\n"),
     ("unknown_metric_far_from_any", "version: 1\nthresholds:\n  cpu: 0\n"),

@@ -244,6 +244,16 @@ fn mail_servers_are_named_by_their_scheme() {
 }
 
 #[test]
+fn history_is_kept_unless_it_is_off() {
+    let of = |text: &str| parse(&format!("version: 1\n{text}")).history;
+    assert!(of("").kept && !of("history: off\n").kept);
+    assert_eq!(of("history:\n  # lines: [main]\n"), of(""), "a table without entries is no table");
+    let full = example("full.yaml").history;
+    assert_eq!((full.kept, full.lines), (true, vec!["main".to_owned(), "release/*".to_owned()]));
+    assert_eq!(full.labels, [("runner".to_owned(), "ci-x86".to_owned())].into());
+}
+
+#[test]
 fn every_path_of_a_report_can_be_moved() {
     let mut reports = example("full.yaml").reports;
     assert_eq!(reports.paths_mut().count(), 12);

@@ -15,6 +15,7 @@ pub mod deliver;
 pub mod device;
 pub mod embedded;
 pub mod exit;
+pub mod history;
 pub mod hotspot;
 pub mod names;
 pub mod origin;

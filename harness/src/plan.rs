@@ -86,6 +86,8 @@ pub struct Plan {
     pub symbols: Vec<PathBuf>,
     /// Reports to write besides those of the session; paths are complete.
     pub reports: memgate_config::Reports,
+    /// What is kept of the run for the history.
+    pub history: memgate_config::History,
 }
 
 /// One command to run.
@@ -176,6 +178,7 @@ pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<
         mapping: request.mapping.clone(),
         symbols: symbols(config, request, world),
         reports: reports(settings),
+        history: config.history.clone(),
     })
 }
 

@@ -27,6 +27,9 @@ pub struct Manifest {
     /// What must be equal for figures to be comparable.
     #[serde(default)]
     pub environment: Environment,
+    /// Only part of the tests was asked for: that others are missing says nothing.
+    #[serde(default)]
+    pub partial: bool,
     /// Globs of the branches whose leaks have a life of their own (`main`, `release/*`).
     #[serde(default)]
     pub lines: Vec<String>,

@@ -49,6 +49,12 @@ pub(super) enum TypedCommand {
     Report(ReportArgs),
     /// Compare two runs: leaks that are new, grew or are gone
     Compare(CompareArgs),
+    /// Show the leaks of a project over its commits
+    #[command(subcommand, after_long_help = HISTORY_HELP)]
+    History(HistoryCommand),
+    /// Show the history of runs in a browser
+    #[command(after_long_help = SERVE_HELP)]
+    Serve(ServeArgs),
     /// Send the mail about a session, or only write it to a file
     Mail(MailArgs),
     /// Show tracked Java objects during a run; pause, resume, reset
@@ -277,6 +283,149 @@ pub struct CompareArgs {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+const HISTORY_HELP: &str = "\
+Every `memgate run` adds itself to .memgate/history.db, unless memgate.yaml has `history: off`. Leaks are followed on lines: the branches
+that `history.lines` names (default: main, master, release/*).
+
+Examples:
+  memgate history leaks                          leaks that are alive: new, known or back after a fix
+  memgate history leaks --state fixed --json
+  memgate history leak n1-5f1c09a2b47d1e03       where it came from, its stack, who holds it
+  memgate history test engine::MapCache.scroll   its figures over the commits
+  memgate history runs
+  memgate history export > values.csv            every figure of every judged test
+  memgate history add leaks/session              a session that another machine recorded";
+
+/// What to show of a history.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum HistoryCommand {
+    /// List the leaks of a line
+    Leaks {
+        #[command(flatten)]
+        of: HistoryArgs,
+        /// Only leaks in this state; `alive` is new, known or regressed.
+        #[arg(long, value_enum, default_value_t = LeakState::Alive)]
+        state: LeakState,
+        /// Only leaks of this owner.
+        #[arg(long, value_name = "OWNER")]
+        owner: Option<String>,
+        /// Only leaks of tests in this suite.
+        #[arg(long, value_name = "SUITE")]
+        suite: Option<String>,
+    },
+    /// Show the life of one leak
+    Leak {
+        #[command(flatten)]
+        of: HistoryArgs,
+        /// Its id.
+        #[arg(value_name = "LEAK")]
+        leak: String,
+    },
+    /// Show the figures of a test over the commits
+    Test {
+        #[command(flatten)]
+        of: HistoryArgs,
+        /// Its name, as `suite::Test.name`.
+        #[arg(value_name = "TEST")]
+        test: String,
+        /// Which figure [default: the one that leaks, else the first].
+        #[arg(long, value_name = "METRIC")]
+        metric: Option<String>,
+    },
+    /// List the runs of a line, the newest first
+    Runs {
+        #[command(flatten)]
+        of: HistoryArgs,
+    },
+    /// Print every figure of every judged test as CSV
+    Export {
+        #[command(flatten)]
+        of: HistoryArgs,
+    },
+    /// Add recorded sessions
+    Add {
+        #[command(flatten)]
+        store: StoreArgs,
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// Session folders.
+        #[arg(value_name = "SESSION", required = true, value_hint = ValueHint::DirPath)]
+        sessions: Vec<PathBuf>,
+    },
+}
+
+/// Where a history is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct StoreArgs {
+    /// Folder of the sessions, with history.db in it.
+    #[arg(long, value_name = "DIR", default_value = ".memgate", value_hint = ValueHint::DirPath)]
+    pub(crate) data: PathBuf,
+    /// Database in place of DIR/history.db: `sqlite:FILE` or `postgres://USER@HOST/NAME`.
+    #[arg(long, value_name = "URL", env = "MEMGATE_DATABASE", hide_env_values = true)]
+    pub(crate) database: Option<String>,
+}
+
+/// Which part of a history is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct HistoryArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    /// The project [default: the one there is].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) project: Option<String>,
+    /// The branch [default: the line with the newest run].
+    #[arg(long, value_name = "BRANCH")]
+    pub(crate) branch: Option<String>,
+    /// The environment, as `memgate history runs` shows it [default: the one of the newest run].
+    #[arg(long, value_name = "LABEL")]
+    pub(crate) environment: Option<String>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Where a leak stands in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum LeakState {
+    /// New, known or regressed.
+    Alive,
+    /// Seen on one commit.
+    New,
+    /// Seen on several commits.
+    Known,
+    /// Seen again after its fix.
+    Regressed,
+    /// Not seen any more, although its tests were judged.
+    Fixed,
+    /// Its tests do not exist any more.
+    Gone,
+    /// Any of these.
+    Any,
+}
+
+const SERVE_HELP: &str = "\
+Shows the same history as `memgate history`, as pages. Nothing needs to be set up: the pages are in this program, and it listens on this
+machine only.
+
+Examples:
+  memgate serve                                  http://127.0.0.1:7377
+  memgate serve --listen 127.0.0.1:0             any free port
+  memgate serve --data /var/lib/memgate --listen 0.0.0.0:7377 --public-host memgate.example.com";
+
+/// What `serve` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    /// Address to listen on. Anyone who reaches it can read everything.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7377")]
+    pub(crate) listen: std::net::SocketAddr,
+    /// Name under which browsers reach it, besides this machine's own names for itself.
+    #[arg(long, value_name = "HOST")]
+    pub(crate) public_host: Vec<String>,
 }
 
 const MAIL_HELP: &str = "\

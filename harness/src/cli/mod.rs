@@ -13,8 +13,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 
 pub use args::{
-    AcceptArgs, ColorChoice, CompareArgs, DemoArgs, FollowAction, Format, GateArgs, HeapOrder, InitArgs,
-    MailArgs, ReportArgs, SchemaName,
+    AcceptArgs, ColorChoice, CompareArgs, DemoArgs, FollowAction, Format, GateArgs, HeapOrder, HistoryArgs,
+    HistoryCommand, InitArgs, LeakState, MailArgs, ReportArgs, SchemaName, ServeArgs, StoreArgs,
 };
 pub use request::{
     Command, FollowRequest, HeapQuestion, HeapRequest, MallocDebugRequest, Request, RunRequest, WaiveRequest,

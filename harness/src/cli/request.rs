@@ -10,8 +10,8 @@ use memgate_formats::malloc_debug::OutValues;
 
 use super::args::{
     AcceptArgs, BaselineCommand, Cli, ColorChoice, CompareArgs, DemoArgs, FollowAction, FollowArgs, GateArgs,
-    HeapArgs, HeapCommand, HeapCommon, HeapOrder, InitArgs, MailArgs, MallocDebugArgs, ReportArgs, RunArgs,
-    SchemaName, TypedCommand, WaiveArgs,
+    HeapArgs, HeapCommand, HeapCommon, HeapOrder, HistoryCommand, InitArgs, MailArgs, MallocDebugArgs,
+    ReportArgs, RunArgs, SchemaName, ServeArgs, TypedCommand, WaiveArgs,
 };
 
 /// A checked command line.
@@ -36,6 +36,10 @@ pub enum Command {
     Report(ReportArgs),
     /// `memgate compare`
     Compare(CompareArgs),
+    /// `memgate history`
+    History(HistoryCommand),
+    /// `memgate serve`
+    Serve(ServeArgs),
     /// `memgate mail`
     Mail(MailArgs),
     /// `memgate follow`
@@ -251,6 +255,8 @@ impl TryFrom<Cli> for Request {
             TypedCommand::Demo(typed) => Command::Demo(typed),
             TypedCommand::Report(typed) => Command::Report(typed),
             TypedCommand::Compare(typed) => Command::Compare(typed),
+            TypedCommand::History(typed) => Command::History(typed),
+            TypedCommand::Serve(typed) => Command::Serve(typed),
             TypedCommand::Mail(typed) => Command::Mail(typed),
             TypedCommand::Follow(FollowArgs { config, action, session, every, json }) => {
                 let every = every.as_deref().map(duration).transpose()?;

@@ -9,6 +9,7 @@ mod doctor;
 mod follow;
 mod gate;
 mod heap;
+mod history;
 mod init;
 mod mail;
 mod malloc_debug;
@@ -16,6 +17,7 @@ mod packages;
 mod report;
 mod run;
 mod schema;
+mod serve;
 mod settings;
 mod shell;
 mod waive;
@@ -35,6 +37,8 @@ pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError>
         Command::Demo(request) => demo::demo(&request, console),
         Command::Report(request) => report::report(&request, console),
         Command::Compare(request) => compare::compare(&request, console),
+        Command::History(request) => history::history(&request, console),
+        Command::Serve(request) => serve::serve(&request, console),
         Command::Mail(request) => mail::mail(&request, console),
         Command::Follow(request) => follow::follow(&request, console),
         Command::Waive(request) => waive::waive(&request, console),

@@ -1,12 +1,17 @@
 //! `memgate run`: the whole way from settings to the exit code.
 
+use std::path::Path;
+
 use memgate_config::Config;
+use memgate_history::Manifest;
+use memgate_model::RunReport;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use super::settings;
 use crate::cli::RunRequest;
 use crate::deliver;
 use crate::exit::{self, ExpectedError};
+use crate::history;
 use crate::output::Console;
 use crate::plan::{self, Settings};
 use crate::run;
@@ -53,7 +58,27 @@ pub(super) fn with_settings(
     if let Some(why) = exit::against_the_command(&judged.report, judged.command_status) {
         console.line(&why);
     }
+    if let Some(manifest) = &judged.manifest {
+        add_to_history(&plan.output_dir, manifest, &judged.report, console);
+    }
     // What could not be written is told behind the verdict, which is worth more.
     delivered?;
     Ok(exit::of_report(&judged.report))
+}
+
+/// The verdict stands: a history that cannot be written is a warning.
+fn add_to_history(sessions: &Path, manifest: &Manifest, report: &RunReport, console: &Console) {
+    match history::add(&history::address(sessions, None), manifest, report) {
+        Ok(added) => {
+            if let Some(changes) = history::told(&added) {
+                console.line(&changes);
+            }
+        }
+        Err(why) => {
+            console.warning(&format!("this run is not in the history: {why}"));
+            if let Some(hint) = why.hint() {
+                console.hint(&hint);
+            }
+        }
+    }
 }

@@ -26,10 +26,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use memgate_history::Manifest;
 use memgate_model::RunReport;
 
 use crate::embedded::EmbeddedError;
 use crate::exit::{ExpectedError, chain};
+use crate::history;
 use crate::names::{Mappings, OfSuite};
 use crate::origin;
 use crate::output::Console;
@@ -55,6 +57,8 @@ pub struct Judged {
     pub command_status: Option<i32>,
     /// Where it is kept.
     pub session: Session,
+    /// What its history has to know of it; `None`: `history: off`.
+    pub manifest: Option<Manifest>,
 }
 
 /// Runs a plan. `command_line` is memgate's own, for the session.
@@ -70,6 +74,12 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     let symbol_files = SymbolFiles::open(&plan.symbols)?;
     let mut info = SessionInfo::now(command_line, env!("CARGO_PKG_VERSION"));
     info.project.clone_from(&plan.project);
+    let project = origin::project_root();
+    let origin = origin::of_run(project.as_deref(), info.machine.clone(), &info.command);
+    let kept_history = plan.history.kept.then_some(&plan.history);
+    info.history = kept_history.map(|history| {
+        history::manifest(&plan.project, (&origin, project.as_deref()), plan.partial, history)
+    });
     let root =
         std::path::absolute(&plan.output_dir).map_err(ExpectedError::file("find", &plan.output_dir))?;
     let session =
@@ -94,15 +104,14 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         Err(Stopped::Interrupted) => return Err(ExpectedError::Interrupted(session.folder().to_owned())),
         Err(Stopped::Failed(error)) => return Err(error),
     };
-    let project = origin::project_root();
-    facts.origin = Some(origin::of_run(project.as_deref(), info.machine, &info.command));
+    facts.origin = Some(origin);
     facts.root = project.map_or_else(String::new, |root| root.to_string_lossy().into_owned());
     facts.save(&session)?;
     let mut symbols = Symbols::new(symbol_files).with_kept(kept);
     let report = judge::judge(&facts, records, &session.frames(), &plan.policy, &mut symbols, &names);
     symbols.remember(session.folder())?;
     tell_missing_symbols(&symbols, console);
-    Ok(Judged { report, command_status: facts.command_status, session })
+    Ok(Judged { report, command_status: facts.command_status, session, manifest: info.history })
 }
 
 /// Looks at every program before the first is started: a mistake in the last suite is told at once.

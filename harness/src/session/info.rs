@@ -1,5 +1,6 @@
 //! `session.json`: what ran, with which versions, on which machine. No environment and no secret.
 
+use memgate_history::Manifest;
 use memgate_model::Machine;
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +24,9 @@ pub struct SessionInfo {
     pub project: String,
     /// Where it ran.
     pub machine: Machine,
+    /// Commit, environment and lines, for the history; `None`: `history: off`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<Manifest>,
     /// What the program keeps for judging the session again.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub run: serde_json::Value,
@@ -40,6 +44,7 @@ impl SessionInfo {
             working_directory: std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned(),
             project: String::new(),
             machine: this_machine(),
+            history: None,
             run: serde_json::Value::Null,
         }
     }

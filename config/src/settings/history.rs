@@ -1,0 +1,105 @@
+//! `history`: what is kept of every run, to follow leaks over commits.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+
+use crate::read::{At, Named, Read, Reader, choice, table};
+use crate::value::glob::Glob;
+use crate::value::text::Words;
+use crate::yaml::{Kind, Node};
+
+/// Branches that are lines where the file does not say.
+const LINES: [&str; 3] = ["main", "master", "release/*"];
+
+table! {
+    /// Every run adds itself to `.memgate/history.db`, which `memgate history` and `memgate serve` show. `off`: no run does.
+    HistoryTable {
+        /// Branches whose leaks are followed over commits. Runs of other branches, and of pull or merge requests, are
+        /// kept and change nothing.
+        #[schemars(extend("default" = LINES))]
+        lines: Vec<At<Glob>>,
+        /// Labels of the environment by name, for example `runner: ci-x86`. Figures are compared only where the
+        /// architecture and all labels are equal.
+        labels: Named<At<Words>>,
+    }
+}
+
+choice! {
+    /// The word in place of a table.
+    enum Never ("`off`, or a table") {
+        /// No run is kept.
+        Off = "off",
+    }
+}
+
+/// `history` in the file: `off` or a table.
+#[derive(Debug)]
+pub(crate) enum HistoryFile {
+    Off,
+    Table(HistoryTable),
+}
+
+impl Read for HistoryFile {
+    const NOTHING_IS_ABSENT: bool = true;
+
+    fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
+        match node.kind {
+            Kind::Mapping(_) => HistoryTable::read(node, reader).map(Self::Table),
+            _ => Never::read(node, reader).map(|Never::Off| Self::Off),
+        }
+    }
+}
+
+impl JsonSchema for HistoryFile {
+    fn schema_name() -> Cow<'static, str> {
+        "HistoryFile".into()
+    }
+
+    /// The schema of the table, which also allows the word.
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = HistoryTable::json_schema(generator);
+        schema.insert("type".to_owned(), ["object", "string"].into_iter().collect());
+        schema.insert("pattern".to_owned(), "^off$".into());
+        schema
+    }
+}
+
+/// What is kept of every run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct History {
+    /// Is anything?
+    pub kept: bool,
+    /// Patterns of the branches whose leaks are followed over commits.
+    pub lines: Vec<String>,
+    /// Labels of the environment.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { kept: true, lines: LINES.map(str::to_owned).to_vec(), labels: BTreeMap::new() }
+    }
+}
+
+impl History {
+    pub(crate) fn check(file: HistoryFile) -> Self {
+        let default = Self::default();
+        match file {
+            HistoryFile::Off => Self { kept: false, ..default },
+            HistoryFile::Table(HistoryTable { lines, labels }) => Self {
+                kept: true,
+                lines: lines.map_or(default.lines, |lines| {
+                    lines.into_iter().map(|line| line.value.text().to_owned()).collect()
+                }),
+                labels: labels.map_or_else(BTreeMap::new, |Named(labels)| {
+                    labels
+                        .into_iter()
+                        .map(|(name, At { value: Words(value), .. })| (name.value, value))
+                        .collect()
+                }),
+            },
+        }
+    }
+}

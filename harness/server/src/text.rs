@@ -1,0 +1,232 @@
+//! The history as text, for `memgate history`: tables that fit a terminal, the worst first.
+
+use std::fmt::Write as _;
+
+use memgate_model::{format_bytes, format_value};
+
+use crate::view::{EventRow, LeakRow, LeakView, Leaks, Runs, Selection, State, TestView};
+
+/// Digits of a commit that people read.
+const SHORT: usize = 8;
+/// Longest name of who leaks.
+const WHO: usize = 60;
+
+/// `memgate history leaks`.
+#[must_use]
+pub fn leaks(view: &Leaks) -> String {
+    let mut text = heading(&view.selection);
+    if view.leaks.is_empty() {
+        text.push_str("no leaks\n");
+        return text;
+    }
+    let rows = view.leaks.iter().map(|leak| {
+        vec![
+            state(leak),
+            leak.id.clone(),
+            cut(&leak.culprit),
+            amount(leak),
+            since(leak),
+            rate(leak),
+            leak.owner.clone(),
+        ]
+    });
+    text.push_str(&table(&["state", "leak", "who", "per run", "since", "seen", "owner"], rows));
+    if (view.leaks.len() as u64) < view.of {
+        let _ = writeln!(text, "… {} of {}", view.leaks.len(), view.of);
+    }
+    text
+}
+
+/// `memgate history leak ID`.
+#[must_use]
+pub fn leak(view: &LeakView) -> String {
+    let LeakView { leak, .. } = view;
+    let mut text = format!("{}  {}  {}\n{}", leak.id, leak.title, leak.culprit, heading(&view.selection));
+    if !leak.place.is_empty() {
+        let _ = writeln!(text, "at {}", leak.place);
+    }
+    let rows = view.lines.iter().map(|line| {
+        vec![
+            line.branch.clone(),
+            line.environment.clone(),
+            state(&line.leak),
+            since(&line.leak),
+            short(&line.leak.last_sha).to_owned(),
+            rate(&line.leak),
+            strip(&line.leak.window),
+        ]
+    });
+    text.push('\n');
+    text.push_str(&table(&["line", "environment", "state", "since", "last", "seen", "last commits"], rows));
+    if !view.holder.is_empty() {
+        let steps = view.holder.iter().map(|step| match step.kind.as_str() {
+            "static" => format!("static {}.{}", step.owner, step.name),
+            _ => format!("{}.{}", step.owner, step.name),
+        });
+        let _ = writeln!(text, "\nheld by  {}", steps.collect::<Vec<_>>().join(" → "));
+    }
+    if !view.frames.is_empty() {
+        text.push_str("\nallocated at\n");
+    }
+    for frame in &view.frames {
+        let place = match (&frame.file, frame.line) {
+            (Some(file), Some(line)) => format!("  {file}:{line}"),
+            _ => format!("  {}+0x{:x}", frame.module, frame.offset),
+        };
+        let _ = writeln!(text, "  {}{place}", frame.function.as_deref().unwrap_or("?"));
+    }
+    if let (Some(first), Some(last)) = (view.unmeasured.first(), view.unmeasured.last()) {
+        let count = view.unmeasured.len();
+        let _ =
+            writeln!(text, "\nnobody measured {count} commits before: {} … {}", short(first), short(last));
+    }
+    text.push_str(&events(&view.events));
+    text
+}
+
+/// `memgate history test NAME`.
+#[must_use]
+pub fn test(view: &TestView) -> String {
+    let mut text =
+        format!("{}::{}  {}\n{}", view.suite, view.name, view.metric.name(), heading(&view.selection));
+    let rows = view.points.iter().rev().map(|point| {
+        let value = |value: Option<f64>| value.map(|value| format_value(value, view.metric.unit()));
+        let interval = match (value(point.low), value(point.high)) {
+            (Some(low), Some(high)) => format!("{low} … {high}"),
+            _ => String::new(),
+        };
+        vec![
+            commit(&point.sha),
+            day(point.started_us),
+            value(point.value).unwrap_or_else(|| "not judged".to_owned()),
+            interval,
+            format!("{}", point.run),
+        ]
+    });
+    text.push_str(&table(&["commit", "when", "value", "interval", "run"], rows));
+    if view.rounded {
+        text.push_str("values are kept in steps of 2 %\n");
+    }
+    text.push_str(&events(&view.events));
+    text
+}
+
+/// `memgate history runs`.
+#[must_use]
+pub fn runs(view: &Runs) -> String {
+    let mut text = heading(&view.selection);
+    let rows = view.runs.iter().map(|run| {
+        vec![
+            format!("{}", run.run),
+            format!("{:?}", run.verdict).to_lowercase(),
+            commit(&run.sha),
+            run.branch.clone(),
+            day(run.started_us),
+            run.tests.to_string(),
+            run.failed.to_string(),
+            run.leaks.to_string(),
+            if run.new_leaks > 0 { format!("{} new", run.new_leaks) } else { String::new() },
+            run.environment.clone(),
+        ]
+    });
+    let names = ["run", "verdict", "commit", "branch", "when", "tests", "failed", "leaks", "", "environment"];
+    text.push_str(&table(&names, rows));
+    text
+}
+
+fn heading(selection: &Selection) -> String {
+    let parts = [&selection.project, &selection.branch, &selection.environment];
+    let parts: Vec<&str> = parts.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    format!("{}\n", parts.join(" · "))
+}
+
+fn events(events: &[EventRow]) -> String {
+    let rows = events.iter().map(|event| {
+        vec![
+            day(event.at_us),
+            event.kind.clone(),
+            event.branch.clone(),
+            event.text.clone(),
+            commit(&event.first_sha),
+        ]
+    });
+    if events.is_empty() {
+        String::new()
+    } else {
+        format!("\n{}", table(&["when", "event", "line", "", "commit"], rows))
+    }
+}
+
+fn state(leak: &LeakRow) -> String {
+    let state = match leak.state {
+        State::New => "new",
+        State::Regressed => "regressed",
+        State::Known => "known",
+        State::Fixed => "fixed",
+        State::Gone => "gone",
+    };
+    let marks = [(leak.waived, "waived"), (leak.flaky, "flaky")];
+    let marks: Vec<&str> = marks.into_iter().filter_map(|(is, mark)| is.then_some(mark)).collect();
+    if marks.is_empty() { state.to_owned() } else { format!("{state} ({})", marks.join(", ")) }
+}
+
+fn amount(leak: &LeakRow) -> String {
+    if leak.bytes > 0.0 { format_bytes(leak.bytes) } else { leak.title.clone() }
+}
+
+fn since(leak: &LeakRow) -> String {
+    if leak.first_sha.is_empty() { day(leak.since_us) } else { commit(&leak.first_sha) }
+}
+
+fn rate(leak: &LeakRow) -> String {
+    format!("{} of {}", leak.window.iter().filter(|seen| **seen).count(), leak.window.len())
+}
+
+/// The last commits: `#` saw it, `.` did not.
+fn strip(window: &[bool]) -> String {
+    let last = window.len().saturating_sub(20);
+    window.iter().skip(last).map(|seen| if *seen { '#' } else { '.' }).collect()
+}
+
+fn short(sha: &str) -> &str {
+    sha.get(..SHORT).unwrap_or(sha)
+}
+
+fn commit(sha: &str) -> String {
+    if sha.is_empty() { "–".to_owned() } else { short(sha).to_owned() }
+}
+
+/// `2026-11-23 20:15`, in UTC.
+fn day(us: i64) -> String {
+    jiff::Timestamp::from_microsecond(us)
+        .map_or_else(|_| "?".to_owned(), |at| at.strftime("%Y-%m-%d %H:%M").to_string())
+}
+
+fn cut(text: &str) -> String {
+    if text.chars().count() <= WHO {
+        return text.to_owned();
+    }
+    text.chars().take(WHO - 1).chain(['…']).collect()
+}
+
+/// Columns as wide as their widest value; columns without any value are left out.
+fn table(names: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let rows: Vec<Vec<String>> = rows.collect();
+    let cell = |row: &Vec<String>, at: usize| row.get(at).cloned().unwrap_or_default();
+    let widths: Vec<usize> = (0..names.len())
+        .map(|at| rows.iter().map(|row| cell(row, at).chars().count()).max().unwrap_or_default())
+        .collect();
+    let mut text = String::new();
+    let head = names.iter().map(|name| (*name).to_owned()).collect();
+    for row in std::iter::once(&head).chain(&rows) {
+        let mut line = String::new();
+        for (at, (width, name)) in widths.iter().zip(names).enumerate().filter(|(_, (width, _))| **width > 0)
+        {
+            let width = (*width).max(name.chars().count());
+            let _ = write!(line, "{:width$}  ", cell(row, at));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,184 @@
+//! `memgate history`: the leaks of a project over its commits, as text, JSON or CSV.
+
+use std::path::Path;
+
+use memgate_model::Metric;
+use memgate_server::store::{Choice, Store};
+use memgate_server::text;
+use memgate_server::view::LeakFilter;
+use serde::Serialize;
+
+use super::{report, settings};
+use crate::cli::{HistoryArgs, HistoryCommand, LeakState, StoreArgs};
+use crate::exit::{self, ExpectedError};
+use crate::history;
+use crate::output::Console;
+use crate::plan;
+use crate::session::Session;
+
+pub(super) fn history(request: &HistoryCommand, console: &Console) -> Result<u8, ExpectedError> {
+    if let HistoryCommand::Add { store, config, sessions } = request {
+        let settings = settings::load(config.config.as_deref(), console)?;
+        for session in sessions {
+            add(session, store, &settings, console)?;
+        }
+        return Ok(exit::PASS);
+    }
+    history::block_on(show(request, console))?
+}
+
+/// Adds a session as its run would have done it.
+fn add(
+    folder: &Path,
+    to: &StoreArgs,
+    settings: &plan::Settings,
+    console: &Console,
+) -> Result<(), ExpectedError> {
+    let session = Session::open(folder).map_err(|why| ExpectedError::failed(&why))?;
+    let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
+    let (report, _) = report::read(session.folder())?;
+    let manifest = match info.history {
+        Some(manifest) => manifest,
+        // An older memgate recorded it, or one with `history: off`.
+        None => {
+            let origin = report.origin.clone().unwrap_or_default();
+            history::manifest(&report.project, (&origin, None), false, &settings.config.history)
+        }
+    };
+    let address = history::address(&to.data, to.database.as_deref());
+    let added = history::add(&address, &manifest, &report)?;
+    let what = if added.already { "is in the history already" } else { "added" };
+    console.line(&format!("{}: {what}", session.folder().display()));
+    if let Some(changes) = history::told(&added) {
+        console.line(&changes);
+    }
+    Ok(())
+}
+
+async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, ExpectedError> {
+    let of = match request {
+        HistoryCommand::Leaks { of, .. }
+        | HistoryCommand::Leak { of, .. }
+        | HistoryCommand::Test { of, .. }
+        | HistoryCommand::Runs { of }
+        | HistoryCommand::Export { of } => of,
+        HistoryCommand::Add { .. } => return Ok(exit::PASS),
+    };
+    let asked = Asked::open(of).await?;
+    let shown = match request {
+        HistoryCommand::Leaks { state, owner, suite, .. } => {
+            let filter = LeakFilter {
+                owner: owner.clone().unwrap_or_default(),
+                suite: suite.clone().unwrap_or_default(),
+                state: word(*state).to_owned(),
+                ..LeakFilter::default()
+            };
+            let view = asked.store.leaks(&asked.project, &asked.choice, &filter).await;
+            asked.rendered(view, "line", text::leaks)
+        }
+        HistoryCommand::Leak { leak, .. } => {
+            let view = asked.store.leak(&asked.project, &asked.choice, leak).await;
+            asked.rendered(view, "leak", text::leak)
+        }
+        HistoryCommand::Test { test, metric, .. } => {
+            let metric = metric.as_deref().map(str::parse::<Metric>).transpose().map_err(|why| {
+                ExpectedError::Usage {
+                    what: format!("--metric: {why}"),
+                    hint: "`memgate history export` has the metrics that are kept".to_owned(),
+                }
+            })?;
+            let Some((suite, name)) = test.split_once("::") else {
+                return Err(ExpectedError::Usage {
+                    what: format!("`{test}` does not name its suite"),
+                    hint: "write it as `suite::Test.name`".to_owned(),
+                });
+            };
+            let view = asked.store.test(&asked.project, &asked.choice, suite, name, metric).await;
+            asked.rendered(view, "test", text::test)
+        }
+        HistoryCommand::Runs { .. } => {
+            let view = asked.store.runs(&asked.project, &asked.choice, None).await;
+            asked.rendered(view, "line", text::runs)
+        }
+        HistoryCommand::Export { .. } | HistoryCommand::Add { .. } => {
+            asked
+                .store
+                .export(&asked.project, &asked.choice, &mut |line| console.result(line.as_bytes()))
+                .await
+        }
+    }?;
+    console.text(&shown)?;
+    Ok(exit::PASS)
+}
+
+/// A store, and the part of it that was asked for.
+struct Asked<'a> {
+    store: Store,
+    project: String,
+    choice: Choice,
+    of: &'a HistoryArgs,
+}
+
+impl<'a> Asked<'a> {
+    async fn open(of: &'a HistoryArgs) -> Result<Self, ExpectedError> {
+        let address = history::address(&of.store.data, of.store.database.as_deref());
+        let store = Store::open_existing(&address).await.map_err(|why| history::failed(&why))?;
+        let projects = store.projects().await.map_err(|why| history::failed(&why))?;
+        let project = match (&of.project, projects.as_slice()) {
+            (Some(named), all) if all.contains(named) => named.clone(),
+            (None, [one]) => one.clone(),
+            (_, []) => {
+                return Err(ExpectedError::Missing {
+                    what: format!("there is no run in {address}"),
+                    hint: "`memgate run` adds itself".to_owned(),
+                });
+            }
+            (named, all) => {
+                let what = match named {
+                    Some(named) => format!("there is no project `{named}`"),
+                    None => "there are several projects".to_owned(),
+                };
+                return Err(ExpectedError::Usage {
+                    what,
+                    hint: format!("--project with one of: {}", all.join(", ")),
+                });
+            }
+        };
+        let choice = Choice {
+            branch: of.branch.clone().unwrap_or_default(),
+            environment: of.environment.clone().unwrap_or_default(),
+        };
+        Ok(Self { store, project, choice, of })
+    }
+
+    fn rendered<T: Serialize, E: std::error::Error>(
+        &self,
+        view: Result<Option<T>, E>,
+        what: &str,
+        text: fn(&T) -> String,
+    ) -> Result<String, ExpectedError> {
+        let Some(view) = view.map_err(|why| history::failed(&why))? else {
+            return Err(ExpectedError::Missing {
+                what: format!("no such {what} in the history of {}", self.project),
+                hint: "`memgate history runs` shows the branches and environments that have runs".to_owned(),
+            });
+        };
+        if self.of.json {
+            let json = serde_json::to_string_pretty(&view).map_err(|why| ExpectedError::failed(&why))?;
+            return Ok(format!("{json}\n"));
+        }
+        Ok(text(&view))
+    }
+}
+
+const fn word(state: LeakState) -> &'static str {
+    match state {
+        LeakState::Alive => "alive",
+        LeakState::New => "new",
+        LeakState::Known => "known",
+        LeakState::Regressed => "regressed",
+        LeakState::Fixed => "fixed",
+        LeakState::Gone => "gone",
+        LeakState::Any => "",
+    }
+}

@@ -1,0 +1,106 @@
+//! What the repository says of the checked-out commit: its ancestors by first parents, and whether tracked files differ.
+//!
+//! `git` is asked, and told not to write: neither its index nor anything else of the clone changes. A repository it does
+//! not answer for (none is installed, the owner is another) has no ancestors: history then orders runs by time.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use memgate_launch::{Ended, Environment, Exit, Launch, Stream, output};
+
+/// The commit itself and 500 before it.
+const COMMITS: &str = "--max-count=501";
+/// Hashes of 64 digits, with line ends, and room to spare.
+const LONGEST_ANSWER: usize = 1 << 16;
+/// A repository that takes longer does without.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// What is known of a commit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Repository {
+    /// Its ancestors, nearest first.
+    pub(super) ancestors: Vec<String>,
+    /// Tracked files differ from it.
+    pub(super) dirty: bool,
+}
+
+/// Asks the repository of a project.
+pub(super) fn look(root: &Path) -> Repository {
+    if !root.join(".git").exists() {
+        return Repository::default();
+    }
+    let answers = super::block_on(async {
+        let ancestors = ask(root, &["rev-list", "--first-parent", COMMITS, "HEAD"]).await;
+        let changes = ask(root, &["diff-index", "--quiet", "--ignore-submodules", "HEAD", "--"]).await;
+        (ancestors, changes)
+    });
+    let Ok((ancestors, changes)) = answers else { return Repository::default() };
+    let ancestors =
+        ancestors.filter(|ended| ended.exit == Exit::Code(0) && !ended.cut).map_or_else(Vec::new, |ended| {
+            let text = String::from_utf8_lossy(&ended.stdout);
+            text.lines().skip(1).map(str::to_owned).collect()
+        });
+    Repository { ancestors, dirty: changes.is_some_and(|ended| ended.exit == Exit::Code(1)) }
+}
+
+/// `None`: no answer.
+async fn ask(root: &Path, arguments: &[&str]) -> Option<Ended> {
+    // A repository may name programs that `git` starts to find out what changed.
+    let mut words: Vec<OsString> = ["-c", "core.fsmonitor=false", "-C"].map(OsString::from).to_vec();
+    words.push(root.into());
+    words.extend(arguments.iter().map(OsString::from));
+    let quiet = [("GIT_OPTIONAL_LOCKS", "0"), ("GIT_TERMINAL_PROMPT", "0"), ("LC_ALL", "C")];
+    let set = quiet.map(|(name, value)| (name.into(), value.into())).to_vec();
+    let launch = Launch {
+        stdout: Stream::Capture { limit: LONGEST_ANSWER },
+        stderr: Stream::Capture { limit: 0 },
+        environment: Environment::Inherit { set, remove: Vec::new() },
+        ..Launch::new("git", words)
+    };
+    output(launch, LIMIT).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+
+    use super::*;
+
+    fn git(root: &Path, line: &str) {
+        let identity =
+            ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "init.defaultBranch=main"];
+        let status =
+            Command::new("git").current_dir(root).args(identity).args(line.split(' ')).status().unwrap();
+        assert!(status.success(), "{line}");
+    }
+
+    #[test]
+    fn ancestors_are_first_parents_and_the_index_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        assert_eq!(look(root), Repository::default(), "no repository");
+        git(root, "init -q");
+        assert_eq!(look(root), Repository::default(), "no commit");
+        fs::write(root.join("a"), "1").unwrap();
+        git(root, "add a");
+        git(root, "commit -qm one");
+        git(root, "checkout -qb side");
+        git(root, "commit -q --allow-empty -m side");
+        git(root, "checkout -q main");
+        git(root, "commit -q --allow-empty -m two");
+        git(root, "merge -q --no-ff -m merged side");
+        let index = fs::read(root.join(".git/index")).unwrap();
+        let found = look(root);
+        assert_eq!(
+            (found.ancestors.len(), found.dirty),
+            (2, false),
+            "the side branch is no ancestor by first parents"
+        );
+        fs::write(root.join("a"), "2").unwrap();
+        fs::write(root.join("untracked"), "").unwrap();
+        assert!(look(root).dirty);
+        assert_eq!(fs::read(root.join(".git/index")).unwrap(), index);
+    }
+}

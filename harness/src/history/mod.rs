@@ -1,0 +1,101 @@
+//! What a run adds to the history of its project.
+//!
+//! Data flow: the origin of the run, what `git` says of its commit and `history` of memgate.yaml → [`manifest`], kept in
+//! session.json → [`add`] hands it with the report to the [`Store`] → `.memgate/history.db`. The verdict is made before,
+//! and nothing here changes it: what cannot be added is a warning.
+
+mod git;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use memgate_config::History;
+use memgate_history::{Environment, Manifest};
+use memgate_model::{Origin, RunReport};
+use memgate_server::store::{Added, Store};
+
+use crate::exit::{ExpectedError, chain};
+
+/// Name of the database in the folder of the sessions.
+const FILE: &str = "history.db";
+
+/// What history has to know of a run that begins now.
+#[must_use]
+pub fn manifest(
+    project: &str,
+    (origin, root): (&Origin, Option<&Path>),
+    partial: bool,
+    history: &History,
+) -> Manifest {
+    let repository = root.map(git::look).unwrap_or_default();
+    let mut environment = history.labels.clone();
+    if let Some(machine) = &origin.machine {
+        environment.entry("architecture".to_owned()).or_insert_with(|| machine.architecture.clone());
+    }
+    Manifest {
+        project: project.to_owned(),
+        session: String::new(),
+        commit: origin.commit.clone(),
+        ancestors: repository.ancestors,
+        // Builds of CI change tracked files (locks, versions): what they test is the commit all the same.
+        dirty: origin.ci.is_none() && repository.dirty,
+        ci: origin.ci.clone(),
+        environment: Environment(environment),
+        partial,
+        lines: history.lines.clone(),
+    }
+}
+
+/// The database of a folder of sessions, as its address; `database`: another one that was named.
+pub fn address(folder: &Path, database: Option<&str>) -> String {
+    database.map_or_else(|| format!("sqlite:{}", folder.join(FILE).display()), str::to_owned)
+}
+
+/// Adds a run.
+///
+/// # Errors
+/// The store cannot be opened or written.
+pub fn add(address: &str, manifest: &Manifest, report: &RunReport) -> Result<Added, ExpectedError> {
+    block_on(async {
+        let store = Store::open(address).await?;
+        let added = store.add(manifest, report).await;
+        store.close().await;
+        added
+    })?
+    .map_err(|why| failed(&why))
+}
+
+/// Runs what asks the store.
+///
+/// # Errors
+/// There is no runtime.
+pub fn block_on<T>(work: impl Future<Output = T>) -> Result<T, ExpectedError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(ExpectedError::file("start", "the runtime".as_ref()))?;
+    Ok(runtime.block_on(work))
+}
+
+/// What the store says, for a person.
+pub fn failed(why: &dyn std::error::Error) -> ExpectedError {
+    let text = chain(why);
+    let (what, hint) = text.split_once("\nhint: ").unwrap_or((&text, ""));
+    ExpectedError::Machinery { what: format!("failed to {what}"), hint: hint.to_owned() }
+}
+
+/// One line of what a run changed; `None`: nothing.
+#[must_use]
+pub fn told(added: &Added) -> Option<String> {
+    let mut kinds = BTreeMap::<&str, u64>::new();
+    for event in &added.events {
+        *kinds.entry(event.kind.as_str()).or_default() += 1;
+    }
+    let parts: Vec<String> = ["new", "regressed", "fixed", "gone"]
+        .into_iter()
+        .filter_map(|kind| kinds.get(kind).map(|count| format!("{count} {kind}")))
+        .collect();
+    (!parts.is_empty())
+        .then(|| format!("history: {} · memgate history leaks · memgate serve", parts.join(", ")))
+}
