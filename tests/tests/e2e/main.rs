@@ -38,6 +38,7 @@ mod guest_rules_limits;
 mod guest_rules_signals;
 mod handles;
 mod heap;
+mod history;
 mod hunt;
 mod ids;
 mod instrumentation;

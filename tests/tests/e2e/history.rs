@@ -1,0 +1,147 @@
+//! Leaks over commits: what a run adds to the history, what `memgate history` and `memgate serve` show of it.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use memgate_e2e::{Project, Run, samples};
+
+const TEST: &str = "engine_tests::Title.IsRead";
+
+/// Builds the suite into the project: the same test, with and without its leak.
+fn build(project: &Project, leaks: bool) {
+    let (name, body) = if leaks { ("history_leak", "") } else { ("history_clean", "delete[] t;") };
+    let built = samples::own_suite(
+        name,
+        &format!(
+            "#include <gtest/gtest.h>\n#include <string>\n\
+             __attribute__((noinline)) char* read_title(const std::string& text) {{ char* t = new char[61]; t[0] = text[0]; return t; }}\n\
+             TEST(Title, IsRead) {{ char* t = read_title(\"x\"); ASSERT_NE(t, nullptr); {body} }}\n\
+             TEST(Title, IsEmpty) {{}}\n"
+        ),
+    );
+    fs::copy(built, project.folder().join("engine_tests")).unwrap();
+}
+
+fn git(project: &Project, arguments: &[&str]) -> String {
+    let identity = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "init.defaultBranch=main"];
+    let output =
+        Command::new("git").current_dir(project.folder()).args(identity).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// A commit on the branch that is checked out, and a run of it.
+fn commit_and_run(project: &Project, leaks: bool) -> (String, Run) {
+    build(project, leaks);
+    git(project, &["commit", "-q", "--allow-empty", "-m", "x"]);
+    let run = project.run(Path::new("./engine_tests"));
+    run.ends_with(i32::from(leaks));
+    (git(project, &["rev-parse", "HEAD"]), run)
+}
+
+fn history(project: &Project, arguments: &[&str]) -> String {
+    let run = project.memgate(&[&["history"], arguments].concat());
+    run.ends_with(0);
+    run.stdout
+}
+
+fn json(project: &Project, arguments: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&history(project, &[arguments, &["--json"]].concat())).unwrap()
+}
+
+/// What a browser gets: status line with headers, and the page.
+fn get(address: &str, path: &str, host: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_ascii_lowercase(), body.to_owned())
+}
+
+#[test]
+fn a_leak_is_followed_from_its_first_commit_to_its_fix() {
+    let project = Project::new("history");
+    git(&project, &["init", "-q"]);
+    let (_, first) = commit_and_run(&project, false);
+    assert!(!first.stderr.contains("history:"), "nothing changed:\n{first}");
+    let (guilty, run) = commit_and_run(&project, true);
+    run.says("history: 1 new");
+    let id = run.test("Title.IsRead").leaks[0].id.clone();
+    let leaks = history(&project, &["leaks"]);
+    assert!(leaks.contains(&format!("new    {id}")) && leaks.contains(&guilty[..8]), "{leaks}");
+    commit_and_run(&project, true);
+    assert!(history(&project, &["leaks"]).contains("known"), "seen on two commits");
+    let (fix, run) = commit_and_run(&project, false);
+    run.says("history: 1 fixed");
+    assert!(history(&project, &["leaks"]).contains("no leaks"));
+
+    let fixed = json(&project, &["leaks", "--state", "fixed"]);
+    assert_eq!(fixed["leaks"][0]["id"], id.as_str());
+    assert_eq!(fixed["leaks"][0]["window"], serde_json::json!([true, true, false]));
+    let leak = history(&project, &["leak", &id]);
+    assert!(leak.contains("read_title") && leak.contains(&guilty[..8]), "{leak}");
+    let test = json(&project, &["test", TEST, "--metric", "native.live_bytes"]);
+    let values: Vec<f64> =
+        test["points"].as_array().unwrap().iter().map(|point| point["value"].as_f64().unwrap()).collect();
+    assert_eq!(values, [0.0, 61.0, 61.0, 0.0]);
+    let runs = json(&project, &["runs"]);
+    assert_eq!((runs["runs"].as_array().unwrap().len(), &runs["runs"][0]["sha"]), (4, &fix.into()));
+    let values = history(&project, &["export"]);
+    assert!(values.lines().any(|line| line.contains("Title.IsRead") && line.contains("native.live_bytes")), "{values}");
+
+    let again = project.memgate(&["history", "add", ".memgate/latest"]);
+    again.ends_with(0).says("is in the history already");
+    project.memgate(&["history", "test", "engine_tests::No.such"]).ends_with(2).says("no such test");
+    project.memgate(&["history", "leaks", "--branch", "no"]).ends_with(2).says("no such line");
+
+    shown_in_a_browser(&project, &id);
+}
+
+fn shown_in_a_browser(project: &Project, id: &str) {
+    let mut command = project.command(&["serve", "--listen", "127.0.0.1:0"]);
+    let mut server = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(server.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    let address = said.strip_prefix("http://").and_then(|said| said.split(' ').next()).unwrap_or_else(|| panic!("{said}"));
+
+    let page = |path: &str| {
+        let (head, body) = get(address, path, address);
+        assert!(head.starts_with("http/1.1 200") && head.contains("content-security-policy: default-src 'none'"), "{path}: {head}");
+        body
+    };
+    assert!(page("/p/history").contains("read_title"), "{}", page("/p/history"));
+    assert!(page(&format!("/p/history/leaks/{id}")).contains("fixed"));
+    assert!(page("/p/history/tests/engine_tests/Title.IsRead").contains("61"));
+    assert!(page("/p/history/runs").contains("main"));
+    let views: serde_json::Value = serde_json::from_str(&page("/api/v1/projects/history/leaks?state=fixed")).unwrap();
+    assert_eq!(views["leaks"][0]["id"], id);
+    assert!(get(address, "/p/nobody", address).0.starts_with("http/1.1 404"));
+    let (head, _) = get(address, "/p/history", "evil.example.com");
+    assert!(!head.starts_with("http/1.1 200"), "a name that somebody else's DNS gives this address: {head}");
+
+    assert!(Command::new("kill").arg(server.id().to_string()).status().unwrap().success());
+    assert_eq!(server.wait().unwrap().code(), Some(0), "it ends when it is asked to");
+}
+
+#[test]
+fn without_a_repository_each_run_counts_and_a_broken_history_changes_no_verdict() {
+    let project = Project::new("history-plain");
+    build(&project, true);
+    let run = || project.run(Path::new("./engine_tests"));
+    run().ends_with(1).says("history: 1 new");
+    run().ends_with(1);
+    let leaks = history(&project, &["leaks"]);
+    assert!(leaks.contains("known") && leaks.contains("2 of 2"), "{leaks}");
+
+    fs::write(project.folder().join(".memgate/history.db"), "no database").unwrap();
+    run().ends_with(1).says("this run is not in the history");
+    fs::remove_file(project.folder().join(".memgate/history.db")).unwrap();
+    project.write("memgate.yaml", "version: 1\nhistory: off\n");
+    run().ends_with(1);
+    assert!(!project.folder().join(".memgate/history.db").exists());
+    project.memgate(&["history", "leaks"]).ends_with(2).says("memgate run");
+}
