@@ -90,7 +90,7 @@ pub fn test(view: &TestView) -> String {
     let mut text =
         format!("{}::{}  {}\n{}", view.suite, view.name, view.metric.name(), heading(&view.selection));
     let rows = view.points.iter().rev().map(|point| {
-        let value = |value: Option<f64>| value.map(|value| format_value(value, view.metric.unit()));
+        let value = |value: Option<f64>| value.map(|value| format_value(view.metric, value));
         let interval = match (value(point.low), value(point.high)) {
             (Some(low), Some(high)) => format!("{low} … {high}"),
             _ => String::new(),
@@ -229,4 +229,124 @@ fn table(names: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_model::{Frame, HolderStep, LeakKind, Metric, Verdict};
+
+    use super::*;
+    use crate::view::{LeakOnLine, Point};
+
+    const SHA: &str = "3f0c1b2a9d8e7f60514233241506978877665544";
+
+    fn row(state: State) -> LeakRow {
+        LeakRow {
+            id: "n1-5f1c09a2b47d1e03".into(),
+            kind: LeakKind::Native,
+            title: "12 × 4096 B".into(),
+            culprit: "MapCache::insert(Tile const&)".into(),
+            place: "src/map_cache.cpp:88".into(),
+            owner: "@maps".into(),
+            state,
+            waived: false,
+            flaky: true,
+            bytes: 49_152.0,
+            count: 12.0,
+            rate: 0.5,
+            window: vec![false, true],
+            first_sha: SHA.into(),
+            last_sha: SHA.into(),
+            since_us: 1_700_000_000_000_000,
+            tests: vec!["engine::MapCache.scroll".into()],
+        }
+    }
+
+    fn selection() -> Selection {
+        Selection {
+            project: "tiles".into(),
+            branch: "main".into(),
+            environment: "x86_64".into(),
+            ..Selection::default()
+        }
+    }
+
+    #[test]
+    fn leaks_are_a_table_without_empty_columns() {
+        let nameless = LeakRow { owner: String::new(), flaky: false, ..row(State::New) };
+        let view = Leaks { selection: selection(), leaks: vec![nameless], of: 3, ..Leaks::default() };
+        insta::assert_snapshot!(leaks(&view));
+        assert!(leaks(&Leaks { selection: selection(), ..Leaks::default() }).ends_with("no leaks\n"));
+    }
+
+    #[test]
+    fn a_leak_has_its_lines_holder_stack_and_what_happened() {
+        let frame = Frame {
+            function: Some("MapCache::insert(Tile const&)".into()),
+            file: Some("src/map_cache.cpp".into()),
+            line: Some(88),
+            module: "engine_tests".into(),
+            offset: 0x4711,
+            inlined: false,
+        };
+        let nameless = Frame { function: None, file: None, line: None, ..frame.clone() };
+        let holder = HolderStep {
+            kind: "static".into(),
+            owner: "Registry".into(),
+            name: "cache".into(),
+            class: "HashMap".into(),
+        };
+        let event = EventRow {
+            at_us: 1_700_000_000_000_000,
+            kind: "new".into(),
+            branch: "main".into(),
+            leak: "n1-5f1c09a2b47d1e03".into(),
+            test: String::new(),
+            text: "MapCache::insert".into(),
+            clean_sha: String::new(),
+            first_sha: SHA.into(),
+            run: 7,
+        };
+        let view = LeakView {
+            selection: selection(),
+            leak: row(State::Known),
+            lines: vec![LeakOnLine {
+                branch: "main".into(),
+                environment: "x86_64".into(),
+                leak: row(State::Known),
+            }],
+            frames: vec![frame, nameless],
+            holder: vec![holder],
+            sightings: Vec::new(),
+            events: vec![event],
+            unmeasured: vec!["aaaaaaaaaa".into(), "bbbbbbbbbb".into()],
+        };
+        insta::assert_snapshot!(leak(&view));
+    }
+
+    #[test]
+    fn a_test_that_was_not_judged_is_not_zero() {
+        let point = |value, verdict| Point {
+            run: 7,
+            sha: SHA.into(),
+            place: 1,
+            started_us: 1_700_000_000_000_000,
+            value,
+            low: value,
+            high: value,
+            verdict,
+        };
+        let view = TestView {
+            selection: selection(),
+            suite: "engine".into(),
+            name: "MapCache.scroll".into(),
+            metric: Metric::NativeLiveBytes,
+            metrics: vec![Metric::NativeLiveBytes],
+            rounded: false,
+            points: vec![point(Some(48.0), Some(Verdict::Fail)), point(None, None)],
+            leaks: Vec::new(),
+            events: Vec::new(),
+        };
+        insta::assert_snapshot!(test(&view));
+    }
 }
