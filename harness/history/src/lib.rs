@@ -7,6 +7,15 @@
 //! Everything here is a function of its arguments: no file, no clock, no database, no network.
 #![forbid(unsafe_code)]
 
+pub mod column;
+pub mod life;
 mod manifest;
+mod observe;
+pub mod record;
+pub mod roster;
+mod varint;
 
+pub use column::Figure;
 pub use manifest::{Environment, Manifest};
+pub use observe::Lines;
+pub use record::{How, RunRecord};

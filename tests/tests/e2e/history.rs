@@ -91,7 +91,10 @@ fn a_leak_is_followed_from_its_first_commit_to_its_fix() {
     let runs = json(&project, &["runs"]);
     assert_eq!((runs["runs"].as_array().unwrap().len(), &runs["runs"][0]["sha"]), (4, &fix.into()));
     let values = history(&project, &["export"]);
-    assert!(values.lines().any(|line| line.contains("Title.IsRead") && line.contains("native.live_bytes")), "{values}");
+    assert!(
+        values.lines().any(|line| line.contains("Title.IsRead") && line.contains("native.live_bytes")),
+        "{values}"
+    );
 
     let again = project.memgate(&["history", "add", ".memgate/latest"]);
     again.ends_with(0).says("is in the history already");
@@ -106,18 +109,25 @@ fn shown_in_a_browser(project: &Project, id: &str) {
     let mut server = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
     BufReader::new(server.stderr.take().unwrap()).read_line(&mut said).unwrap();
-    let address = said.strip_prefix("http://").and_then(|said| said.split(' ').next()).unwrap_or_else(|| panic!("{said}"));
+    let address = said
+        .strip_prefix("http://")
+        .and_then(|said| said.split(' ').next())
+        .unwrap_or_else(|| panic!("{said}"));
 
     let page = |path: &str| {
         let (head, body) = get(address, path, address);
-        assert!(head.starts_with("http/1.1 200") && head.contains("content-security-policy: default-src 'none'"), "{path}: {head}");
+        assert!(
+            head.starts_with("http/1.1 200") && head.contains("content-security-policy: default-src 'none'"),
+            "{path}: {head}"
+        );
         body
     };
     assert!(page("/p/history").contains("read_title"), "{}", page("/p/history"));
     assert!(page(&format!("/p/history/leaks/{id}")).contains("fixed"));
     assert!(page("/p/history/tests/engine_tests/Title.IsRead").contains("61"));
     assert!(page("/p/history/runs").contains("main"));
-    let views: serde_json::Value = serde_json::from_str(&page("/api/v1/projects/history/leaks?state=fixed")).unwrap();
+    let views: serde_json::Value =
+        serde_json::from_str(&page("/api/v1/projects/history/leaks?state=fixed")).unwrap();
     assert_eq!(views["leaks"][0]["id"], id);
     assert!(get(address, "/p/nobody", address).0.starts_with("http/1.1 404"));
     let (head, _) = get(address, "/p/history", "evil.example.com");

@@ -1,0 +1,91 @@
+//! What one run says about the life of leaks: which line it belongs to, and of which commit it is.
+
+use globset::{GlobBuilder, GlobMatcher};
+
+use crate::manifest::Manifest;
+
+/// Which branches are lines.
+#[derive(Debug, Clone)]
+pub struct Lines(Vec<GlobMatcher>);
+
+impl Lines {
+    /// From the patterns of a manifest; a pattern that is none matches nothing.
+    #[must_use]
+    pub fn of(patterns: &[String]) -> Self {
+        let matcher = |pattern: &String| Some(GlobBuilder::new(pattern).build().ok()?.compile_matcher());
+        Self(patterns.iter().filter_map(matcher).collect())
+    }
+
+    /// Is this branch one? A run without a branch belongs to the only line there is.
+    #[must_use]
+    pub fn has(&self, branch: &str) -> bool {
+        branch.is_empty() || self.0.iter().any(|line| line.is_match(branch))
+    }
+}
+
+impl Manifest {
+    /// Its branch; empty: it has no repository, or none is checked out.
+    #[must_use]
+    pub fn branch(&self) -> &str {
+        self.commit.as_ref().map_or("", |commit| &commit.branch)
+    }
+
+    /// The commit it measured; `None`: there is none, or the tree has changes that are in no commit.
+    #[must_use]
+    pub fn measured_commit(&self) -> Option<&str> {
+        let commit = self.commit.as_ref().filter(|commit| !commit.sha.is_empty() && !self.dirty)?;
+        Some(&commit.sha)
+    }
+
+    /// A run of a pull or merge request: it changes no state.
+    #[must_use]
+    pub fn is_review(&self) -> bool {
+        self.commit.as_ref().is_some_and(|commit| !commit.target.is_empty())
+    }
+
+    /// Do the leaks of its branch have a life of their own?
+    #[must_use]
+    pub fn is_on_a_line(&self) -> bool {
+        !self.is_review() && Lines::of(&self.lines).has(self.branch())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_model::Commit;
+
+    use super::*;
+
+    fn manifest(branch: &str, target: &str, dirty: bool) -> Manifest {
+        let commit =
+            Commit { sha: "a".into(), branch: branch.into(), target: target.into(), ..Commit::default() };
+        Manifest {
+            commit: Some(commit),
+            dirty,
+            lines: vec!["main".into(), "release/*".into(), "[".into()],
+            ..Manifest::default()
+        }
+    }
+
+    #[test]
+    fn lines_are_named_by_patterns_and_reviews_are_on_none() {
+        for (branch, target, on_a_line) in [
+            ("main", "", true),
+            ("release/2.1", "", true),
+            ("maintenance", "", false),
+            ("feature/x", "main", false),
+            ("main", "main", false),
+            ("", "", true),
+        ] {
+            assert_eq!(manifest(branch, target, false).is_on_a_line(), on_a_line, "{branch} → {target}");
+        }
+        assert!(Manifest::default().is_on_a_line(), "no repository at all");
+    }
+
+    #[test]
+    fn changes_that_are_in_no_commit_are_not_taken_for_the_commit() {
+        assert_eq!(manifest("main", "", false).measured_commit(), Some("a"));
+        assert_eq!(manifest("main", "", true).measured_commit(), None);
+        assert_eq!(Manifest::default().measured_commit(), None);
+    }
+}

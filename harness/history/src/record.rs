@@ -1,0 +1,384 @@
+//! What is stored of a run: its head, the values of its tests by metric, and rows for what is no plain pass.
+//!
+//! Data flow: a `RunReport` → [`RunRecord`] → `column` and `roster` → the rows of a store. Stacks, holders and names come
+//! from tests: what is too long is cut, what is too much is refused.
+
+use std::collections::BTreeMap;
+
+use memgate_model::{Leak, Metric, MetricValue, Outcome, Per, RunReport, SuiteReport, TestReport, Verdict};
+
+use crate::column::Figure;
+use crate::roster::MOST_TESTS;
+
+/// Most leaks of a run.
+pub const MOST_LEAKS: usize = 20_000;
+/// Most frames of a stack; the rest is cut.
+pub const MOST_FRAMES: usize = 512;
+/// Longest text, in bytes; the rest is cut.
+pub const LONGEST_TEXT: usize = 4096;
+/// Longest name of a test, in bytes: a cut name could be that of another test.
+pub const LONGEST_NAME: usize = 1024;
+
+/// A run, as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunRecord {
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// Its exit code.
+    pub exit_code: i32,
+    /// How long it took, milliseconds.
+    pub duration_ms: i64,
+    /// Its tests, in the order of their names. A suite's own figures are those of a test without a name.
+    pub tests: Vec<TestRecord>,
+    /// Leaks by their id.
+    pub leaks: BTreeMap<String, Leak>,
+    /// Which test had which leak.
+    pub sightings: Vec<Sighting>,
+}
+
+/// A test of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TestRecord {
+    /// Its suite.
+    pub suite: String,
+    /// Its name; empty: the suite as a whole.
+    pub name: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// Why, in one sentence; empty for a plain pass.
+    pub reason: String,
+    /// How long its screening execution took, seconds.
+    pub duration_s: f64,
+    /// Its figures; none where it was not judged.
+    pub figures: BTreeMap<Metric, Figure>,
+}
+
+/// A leak of a test.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sighting {
+    /// Id of the leak.
+    pub leak: String,
+    /// Position of the test in [`RunRecord::tests`].
+    pub test: usize,
+    /// How it counts.
+    pub how: How,
+    /// Bytes per iteration; in all, where it is a one-time cost.
+    pub bytes: f64,
+    /// Objects per iteration; in all, where it is a one-time cost.
+    pub count: f64,
+}
+
+/// How a leak of a test counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// It grows, or may grow.
+    Counted,
+    /// A waiver covers it.
+    Waived,
+    /// It was allocated once and stayed.
+    OneTime,
+}
+
+impl How {
+    /// Its word in views.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Counted => "counted",
+            Self::Waived => "waived",
+            Self::OneTime => "one_time",
+        }
+    }
+
+    /// Its number in the database.
+    #[must_use]
+    pub const fn number(self) -> i64 {
+        match self {
+            Self::Counted => 1,
+            Self::Waived => 2,
+            Self::OneTime => 3,
+        }
+    }
+
+    /// The way back.
+    #[must_use]
+    pub fn of_number(number: i64) -> Option<Self> {
+        [Self::Counted, Self::Waived, Self::OneTime].into_iter().find(|how| how.number() == number)
+    }
+}
+
+/// A report that is not stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// It has more of something than a run can have.
+    #[error("keep {found} {what}: {most} are the most of a run")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// A name is too long to be one.
+    #[error("keep a test whose name has {0} bytes: {LONGEST_NAME} are the most")]
+    LongName(usize),
+}
+
+impl TestRecord {
+    /// Was it judged, so that the absence of a leak says something?
+    #[must_use]
+    pub const fn is_judged(&self) -> bool {
+        matches!(self.verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail)
+    }
+
+    /// Nothing to tell: it passed.
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
+        matches!((self.outcome, self.verdict), (Outcome::Passed, Verdict::Pass)) && self.reason.is_empty()
+    }
+}
+
+impl RunRecord {
+    /// What is stored of a report.
+    ///
+    /// # Errors
+    /// It has too many tests or leaks, or names nobody reads.
+    pub fn of(report: &RunReport) -> Result<Self, RecordError> {
+        let mut found = BTreeMap::<(&str, &str), (TestRecord, &[Leak], &[Leak])>::new();
+        for suite in &report.suites {
+            if !suite.metrics.is_empty() {
+                found.insert((&suite.name, ""), (of_suite(suite), &[], &[]));
+            }
+            for test in &suite.tests {
+                let name = (suite.name.as_str(), test.id.as_str());
+                // The same test of two processes: the worse one is told.
+                if found.get(&name).is_none_or(|(known, ..)| known.verdict < test.verdict) {
+                    found.insert(name, (of_test(suite, test), &test.leaks, &test.one_time));
+                }
+            }
+        }
+        limited("tests", found.len(), MOST_TESTS)?;
+        let mut record = Self {
+            verdict: report.verdict,
+            exit_code: report.exit_code,
+            duration_ms: milliseconds(report.duration_s),
+            tests: Vec::with_capacity(found.len()),
+            leaks: BTreeMap::new(),
+            sightings: Vec::new(),
+        };
+        for (index, (test, leaks, one_time)) in found.into_values().enumerate() {
+            if let Some(name) = [&test.suite, &test.name].into_iter().find(|name| name.len() > LONGEST_NAME) {
+                return Err(RecordError::LongName(name.len()));
+            }
+            record.tests.push(test);
+            leaks.iter().for_each(|leak| record.saw(index, leak, None));
+            one_time.iter().for_each(|leak| record.saw(index, leak, Some(How::OneTime)));
+        }
+        limited("leaks", record.leaks.len(), MOST_LEAKS)?;
+        Ok(record)
+    }
+
+    fn saw(&mut self, test: usize, leak: &Leak, how: Option<How>) {
+        let waived = if leak.waiver.is_some() { How::Waived } else { How::Counted };
+        let how = how.unwrap_or(waived);
+        let known = self.sightings.iter_mut().rev().take_while(|known| known.test == test);
+        if let Some(known) = known.into_iter().find(|known| known.leak == leak.id && known.how == how) {
+            known.bytes += leak.bytes_per_iteration;
+            known.count += leak.count_per_iteration;
+            return;
+        }
+        self.sightings.push(Sighting {
+            leak: leak.id.clone(),
+            test,
+            how,
+            bytes: leak.bytes_per_iteration,
+            count: leak.count_per_iteration,
+        });
+        self.leaks.entry(leak.id.clone()).or_insert_with(|| shortened(leak));
+    }
+
+    /// Tests without the suites' own figures.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.tests.iter().filter(|test| !test.name.is_empty()).count()
+    }
+
+    /// Tests that failed their threshold.
+    #[must_use]
+    pub fn failed(&self) -> usize {
+        self.tests.iter().filter(|test| !test.name.is_empty() && test.verdict == Verdict::Fail).count()
+    }
+}
+
+fn of_suite(suite: &SuiteReport) -> TestRecord {
+    TestRecord {
+        suite: suite.name.clone(),
+        name: String::new(),
+        outcome: Outcome::Passed,
+        verdict: suite.verdict,
+        reason: String::new(),
+        duration_s: suite.screened_s,
+        figures: figures(&suite.metrics),
+    }
+}
+
+fn of_test(suite: &SuiteReport, test: &TestReport) -> TestRecord {
+    let record = TestRecord {
+        suite: suite.name.clone(),
+        name: test.id.clone(),
+        outcome: test.outcome,
+        verdict: test.verdict,
+        reason: cut(&test.reason),
+        duration_s: test.duration_s,
+        figures: BTreeMap::new(),
+    };
+    let metrics = if test.clean { &suite.clean_metrics } else { &test.metrics };
+    let figures = if record.is_judged() { figures(metrics) } else { BTreeMap::new() };
+    TestRecord { figures, ..record }
+}
+
+fn figures(metrics: &BTreeMap<Metric, MetricValue>) -> BTreeMap<Metric, Figure> {
+    let figure = |value: &MetricValue| {
+        let is_open = value.per == Per::Iteration && value.confidence > 0.0;
+        Figure { value: value.value, interval: is_open.then_some((value.low, value.high)) }
+    };
+    let finite = metrics.iter().filter(|(_, value)| value.value.is_finite());
+    finite.map(|(metric, value)| (*metric, figure(value))).collect()
+}
+
+/// A leak without what may be endless.
+fn shortened(leak: &Leak) -> Leak {
+    let mut leak = leak.clone();
+    leak.waiver = None;
+    leak.title = cut(&leak.title);
+    leak.class = leak.class.as_deref().map(cut);
+    leak.frames.truncate(MOST_FRAMES);
+    leak.holder.truncate(MOST_FRAMES);
+    for frame in &mut leak.frames {
+        frame.function = frame.function.as_deref().map(cut);
+        frame.file = frame.file.as_deref().map(cut);
+        frame.module = cut(&frame.module);
+    }
+    for step in &mut leak.holder {
+        for text in [&mut step.kind, &mut step.owner, &mut step.name, &mut step.class] {
+            *text = cut(text);
+        }
+    }
+    leak
+}
+
+fn cut(text: &str) -> String {
+    if text.len() <= LONGEST_TEXT {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(LONGEST_TEXT - '…'.len_utf8());
+    format!("{}…", text.get(..end).unwrap_or_default())
+}
+
+const fn limited(what: &'static str, found: usize, most: usize) -> Result<(), RecordError> {
+    if found > most { Err(RecordError::TooMany { what, found, most }) } else { Ok(()) }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]
+fn milliseconds(seconds: f64) -> i64 {
+    (seconds * 1000.0).round() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(tests: &serde_json::Value) -> RunReport {
+        let clean = serde_json::json!({ "os.fds": figure(0.0) });
+        serde_json::from_value(serde_json::json!({
+            "schema_version": 1, "verdict": "fail", "exit_code": 1, "project": "tiles", "session": "s", "started": "",
+            "duration_s": 1.5,
+            "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
+            "suites": [{
+                "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "fail", "screened_s": 1.0,
+                "reason": "", "metrics": {}, "clean_metrics": clean, "tests": tests,
+            }],
+            "waivers": [], "errors": [],
+        }))
+        .unwrap()
+    }
+
+    fn figure(value: f64) -> serde_json::Value {
+        serde_json::json!({
+            "value": value, "unit": "count", "per": "iteration", "low": value - 1.0, "high": null, "iterations": 9,
+            "confidence": 0.99, "threshold": null,
+        })
+    }
+
+    fn test(id: &str, verdict: &str, leaks: &[(&str, Option<&str>)]) -> serde_json::Value {
+        let leak = |(id, waiver): &(&str, Option<&str>)| {
+            serde_json::json!({
+                "id": id, "kind": "native", "title": "1 × 7 B", "bytes_per_iteration": 7.0, "count_per_iteration": 1.0,
+                "frames": [], "holder": [], "waiver": waiver,
+            })
+        };
+        serde_json::json!({
+            "id": id, "outcome": "passed", "verdict": verdict, "reason": "", "duration_s": 0.1, "confirmed": true,
+            "metrics": { "os.fds": figure(3.0) }, "leaks": leaks.iter().map(leak).collect::<Vec<_>>(), "one_time": [],
+            "curve": [],
+        })
+    }
+
+    #[test]
+    fn tests_have_their_figures_and_who_was_not_judged_has_none() {
+        let mut clean = test("C.c", "pass", &[]);
+        clean["clean"] = true.into();
+        let report =
+            report(&serde_json::json!([test("B.b", "not_judged", &[]), clean, test("A.a", "fail", &[])]));
+        let record = RunRecord::of(&report).unwrap();
+        let told: Vec<_> = record
+            .tests
+            .iter()
+            .map(|test| (test.name.as_str(), test.figures.get(&Metric::OsFds).map(|figure| figure.value)))
+            .collect();
+        assert_eq!(told, [("A.a", Some(3.0)), ("B.b", None), ("C.c", Some(0.0))]);
+        assert_eq!(record.tests[0].figures[&Metric::OsFds].interval, Some((2.0, f64::INFINITY)));
+        assert_eq!((record.count(), record.failed(), record.duration_ms), (3, 1, 1500));
+    }
+
+    #[test]
+    fn a_leak_is_kept_once_with_every_test_that_has_it() {
+        let leaks = [("n1-a", None), ("n1-a", None), ("n1-b", Some("known"))];
+        let tests = serde_json::json!([test("A.a", "fail", &leaks), test("B.b", "fail", &leaks[..1])]);
+        let record = RunRecord::of(&report(&tests)).unwrap();
+        let told: Vec<_> = record
+            .sightings
+            .iter()
+            .map(|sighting| (sighting.leak.as_str(), sighting.test, sighting.how.name(), sighting.bytes))
+            .collect();
+        assert_eq!(
+            told,
+            [("n1-a", 0, "counted", 14.0), ("n1-b", 0, "waived", 7.0), ("n1-a", 1, "counted", 7.0)]
+        );
+        assert!(record.leaks.len() == 2 && record.leaks.values().all(|leak| leak.waiver.is_none()));
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_and_what_is_too_much_is_refused() {
+        let mut long = test("A.a", "fail", &[]);
+        long["reason"] = "ä".repeat(5000).into();
+        let record = RunRecord::of(&report(&serde_json::json!([long]))).unwrap();
+        assert!(record.tests[0].reason.len() <= LONGEST_TEXT && record.tests[0].reason.ends_with('…'));
+        let refused = RunRecord::of(&report(&serde_json::json!([test(&"x".repeat(2000), "pass", &[])])));
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            "keep a test whose name has 2000 bytes: 1024 are the most"
+        );
+    }
+
+    #[test]
+    fn the_same_test_of_two_processes_is_told_by_the_worse_one() {
+        let tests =
+            serde_json::json!([test("A.a", "pass", &[]), test("A.a", "fail", &[]), test("A.a", "warn", &[])]);
+        let record = RunRecord::of(&report(&tests)).unwrap();
+        assert_eq!((record.tests.len(), record.tests[0].verdict), (1, Verdict::Fail));
+    }
+}

@@ -1,0 +1,74 @@
+//! The tests of a run by their numbers, in ascending order: the order in which columns hold values.
+
+use sha2::{Digest as _, Sha256};
+
+use crate::varint::{put, take};
+
+/// Most tests of a run.
+pub const MOST_TESTS: usize = 100_000;
+
+/// The bytes of a roster: distances between numbers that ascend.
+#[must_use]
+pub fn encode(tests: &[i64]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut last = 0;
+    for test in tests {
+        put(&mut bytes, test.wrapping_sub(last).cast_unsigned());
+        last = *test;
+    }
+    bytes
+}
+
+/// The way back; `None`: no roster of so many tests.
+#[must_use]
+pub fn decode(mut bytes: &[u8], tests: usize) -> Option<Vec<i64>> {
+    // Each takes a byte at least: a length from the file sizes nothing unchecked.
+    if tests > bytes.len() {
+        return None;
+    }
+    let mut last = 0_i64;
+    let mut roster = Vec::with_capacity(tests);
+    for _ in 0..tests {
+        last = last.wrapping_add(take(&mut bytes)?.cast_signed());
+        roster.push(last);
+    }
+    bytes.is_empty().then_some(roster)
+}
+
+/// What tells rosters apart: SHA-256 of their bytes, in hex.
+#[must_use]
+pub fn digest(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Bytes as lower-case hex.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('?');
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_roster_comes_back(tests: Vec<i64>) {
+            prop_assert_eq!(decode(&encode(&tests), tests.len()), Some(tests));
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_a_roster(bytes: Vec<u8>, tests in 0_usize..1000) {
+            drop(decode(&bytes, tests));
+        }
+    }
+
+    #[test]
+    fn a_roster_of_another_length_is_refused() {
+        let bytes = encode(&[1, 5, 9]);
+        assert_eq!((decode(&bytes, 2), decode(&bytes, 4), decode(&bytes, usize::MAX)), (None, None, None));
+    }
+}
