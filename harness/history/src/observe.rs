@@ -81,7 +81,10 @@ mod tests {
             assert_eq!(manifest(branch, target, false).is_on_a_line(), on_a_line, "{branch} → {target}");
         }
         assert!(Manifest::default().is_on_a_line(), "no repository at all");
-        assert!(Manifest { ci: None, ..manifest("feature/x", "", false) }.is_on_a_line(), "somebody's own machine");
+        assert!(
+            Manifest { ci: None, ..manifest("feature/x", "", false) }.is_on_a_line(),
+            "somebody's own machine"
+        );
     }
 
     #[test]

@@ -164,7 +164,7 @@ pub struct Runs {
 pub struct Leaks {
     /// What is shown.
     pub selection: Selection,
-    /// Filtered, worst first, 500 at most.
+    /// Filtered, worst first, 200 at most.
     pub leaks: Vec<LeakRow>,
     /// How many there are with this filter.
     pub of: u64,

@@ -44,7 +44,7 @@ pub(super) fn table(html: &mut Html, selection: &Selection, caption: &'static st
         if !run.target.is_empty() {
             html.element("span class=faint", &format!(" into {}", run.target));
         }
-        html.markup("<td>").text(&words::when(run.started_us));
+        html.markup("<td class=when>").text(&words::when(run.started_us));
         html.markup("<td class=n>")
             .text(&run.tests.to_string())
             .markup("<td class=n>")

@@ -57,7 +57,7 @@ pub fn test(view: &TestView) -> String {
                 &address,
                 if point.sha.is_empty() { "run" } else { words::short(&point.sha) },
             );
-            html.markup("<td>").text(&words::when(point.started_us));
+            html.markup("<td class=when>").text(&words::when(point.started_us));
             let open = |value: f64| value.is_finite().then(|| format_value(*metric, value));
             html.markup("<td class=n>").text(point.value.and_then(open).as_deref().unwrap_or("not judged"));
             for bound in [point.low, point.high] {

@@ -1,1 +1,238 @@
+use memgate_model::{Frame, LeakKind, Metric, Outcome, Verdict};
+use proptest::prelude::*;
 
+use super::*;
+use crate::view::{
+    EventRow, LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, Overview, Point, RunRow, RunView, Runs,
+    Selection, SightingOf, SightingRow, State, TestRow, TestView,
+};
+
+const AT_US: i64 = 1_800_000_000_000_000;
+
+/// Every page, with this text wherever one can stand.
+fn every_page(text: &str) -> Vec<(&'static str, String)> {
+    let t = || text.to_owned();
+    let selection = Selection {
+        project: t(),
+        branch: t(),
+        environment: t(),
+        branches: vec![t(), "main".into()],
+        environments: vec![t()],
+    };
+    let run = RunRow {
+        run: 7,
+        session: t(),
+        branch: t(),
+        environment: t(),
+        sha: t(),
+        started_us: AT_US,
+        duration_ms: 1500,
+        verdict: Verdict::Fail,
+        tests: 2,
+        failed: 1,
+        leaks: 1,
+        new_leaks: 1,
+        target: t(),
+    };
+    let leak = LeakRow {
+        id: t(),
+        kind: LeakKind::Native,
+        title: t(),
+        culprit: t(),
+        place: t(),
+        owner: t(),
+        state: State::New,
+        waived: true,
+        flaky: true,
+        bytes: 48.0,
+        count: 1.0,
+        rate: 0.5,
+        window: vec![false, true],
+        first_sha: t(),
+        last_sha: t(),
+        since_us: AT_US,
+        tests: vec![format!("{text}::{text}"), t()],
+    };
+    let event = EventRow {
+        at_us: AT_US,
+        kind: t(),
+        branch: t(),
+        leak: t(),
+        test: t(),
+        text: t(),
+        clean_sha: t(),
+        first_sha: t(),
+        run: 7,
+    };
+    let frame =
+        Frame { function: Some(t()), file: Some(t()), line: Some(7), module: t(), offset: 1, inlined: true };
+    let sighting = SightingRow { run: run.clone(), test: t(), bytes: 48.0, count: 1.0, how: t() };
+    let sighted = SightingOf {
+        id: t(),
+        culprit: t(),
+        title: t(),
+        state: Some(State::Known),
+        test: t(),
+        bytes: 48.0,
+        count: 1.0,
+        how: t(),
+    };
+    let tested = TestRow {
+        suite: t(),
+        name: t(),
+        outcome: Outcome::Passed,
+        verdict: Verdict::Fail,
+        reason: t(),
+        values: vec![(Metric::NativeLiveBytes, 48.0)],
+    };
+    let point = |value, verdict| Point {
+        run: 7,
+        sha: t(),
+        place: 1,
+        started_us: AT_US,
+        value,
+        low: value,
+        high: Some(f64::INFINITY),
+        verdict,
+    };
+    let points = vec![
+        point(Some(0.0), Some(Verdict::Pass)),
+        point(None, None),
+        point(Some(48.0), Some(Verdict::Fail)),
+    ];
+    let (leaks, events) = (vec![leak.clone()], vec![event]);
+    let alive = Overview {
+        selection: selection.clone(),
+        alive: leaks.clone(),
+        counts: [1, 0, 0, 0, 0],
+        fixed_lately: 1,
+        flaky: 1,
+        runs: vec![run.clone()],
+        events: events.clone(),
+    };
+    let all = Leaks {
+        selection: selection.clone(),
+        leaks: leaks.clone(),
+        of: 3,
+        owners: vec![t()],
+        suites: vec![t()],
+    };
+    let filter = LeakFilter { owner: t(), suite: t(), kind: t(), state: t(), text: t() };
+    let one = LeakView {
+        selection: selection.clone(),
+        leak: leak.clone(),
+        lines: vec![LeakOnLine { branch: t(), environment: t(), leak }],
+        frames: vec![frame],
+        holder: Vec::new(),
+        sightings: vec![sighting],
+        events: events.clone(),
+        unmeasured: vec![t()],
+    };
+    let tests = TestView {
+        selection: selection.clone(),
+        suite: t(),
+        name: t(),
+        metric: Metric::NativeLiveBytes,
+        metrics: vec![Metric::NativeLiveBytes, Metric::OsRss],
+        rounded: true,
+        points,
+        leaks,
+        events,
+    };
+    let of_run = RunView {
+        selection: selection.clone(),
+        run: run.clone(),
+        ci_url: t(),
+        leaks: vec![sighted],
+        tests: vec![tested],
+        of: 3,
+        previous: Some(6),
+    };
+    vec![
+        ("projects", projects(&[t()])),
+        ("problem", problem(text, text)),
+        ("overview", overview(&alive)),
+        ("runs", runs(&Runs { selection, runs: vec![run], before: Some(5) })),
+        ("run", super::run(&of_run)),
+        ("leaks", super::leaks(&all, &filter)),
+        ("leak", super::leak(&one)),
+        ("test", super::test(&tests)),
+    ]
+}
+
+/// The page as a person reads it, without markup.
+fn read(page: &str) -> String {
+    let mut text = String::new();
+    let mut inside = false;
+    for c in page.chars() {
+        match c {
+            '<' => {
+                inside = true;
+                text.push(' ');
+            }
+            '>' => inside = false,
+            c if !inside => text.push(c),
+            _ => {}
+        }
+    }
+    text.lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .filter(|line| !line.is_empty())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[test]
+fn pages_say_what_a_person_needs() {
+    let pages: Vec<_> =
+        every_page("tiles").into_iter().map(|(name, page)| format!("── {name}\n{}", read(&page))).collect();
+    insta::assert_snapshot!(pages.join("\n\n"));
+}
+
+/// Tags of a page: with any text in it they must be those of a harmless one.
+fn tags(page: &str) -> Vec<String> {
+    page.split('<').skip(1).map(|tag| tag.split(['>', ' ']).next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn no_name_becomes_markup_or_an_address_of_its_own() {
+    let harmless = every_page("tiles");
+    for text in [
+        "<script>alert(1)</script>",
+        "\" onload=\"x",
+        "'><img src=x onerror=x>",
+        "javascript:alert(1)",
+        "..",
+        "&lt;",
+        "\u{202e}x\0",
+    ] {
+        for ((name, page), (_, plain)) in every_page(text).iter().zip(&harmless) {
+            assert_eq!(tags(page), tags(plain), "{name} with {text}");
+            assert!(
+                !page.contains("href=\"javascript:") && !page.contains("href=\"..") && !page.contains("/../"),
+                "{name} with {text}"
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_name_leaves_the_markup_as_it_is(text in "[^:]{1,40}") {
+        // Without `::` a test has no page of its own; whether it has one is not what is asked here.
+        let count = |page: &str| tags(page).into_iter().filter(|tag| tag == "script" || tag == "img" || tag == "iframe").count();
+        for (name, page) in every_page(&text) {
+            prop_assert_eq!(count(&page), 0, "{}", name);
+        }
+    }
+}
+
+#[test]
+fn a_page_full_of_leaks_has_less_than_300_kb() {
+    let pages = every_page("MapCache.insert");
+    let (_, page) = pages.iter().find(|(name, _)| *name == "leaks").unwrap();
+    let row = page.find("</tbody>").unwrap() - page.rfind("<tr><td>").unwrap();
+    let most = (page.len() - row) + row * crate::store::MOST_LEAKS;
+    assert!(most < 300_000, "{most} bytes");
+}

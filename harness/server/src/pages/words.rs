@@ -167,12 +167,12 @@ pub(super) fn events(html: &mut Html, selection: &Selection, events: &[EventRow]
         ("what", false),
         ("leak", false),
         ("commit", false),
-        ("last without it", false),
+        ("commit before", false),
         ("run", false),
     ];
     table(html, "What happened", &columns);
     for event in events {
-        html.markup("<tr><td>").text(&when(event.at_us)).markup("<td>").text(&event.kind);
+        html.markup("<tr><td class=when>").text(&when(event.at_us)).markup("<td>").text(&event.kind);
         if !event.branch.is_empty() && event.branch != selection.branch {
             html.element("span class=faint", &format!(" on {}", event.branch));
         }

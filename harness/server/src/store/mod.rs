@@ -20,6 +20,8 @@ mod statements;
 mod tests;
 
 pub use open::without_password;
+#[cfg(test)]
+pub(crate) use read_leaks::MOST_LEAKS;
 use sqlx::AnyPool;
 
 use crate::view::EventRow;

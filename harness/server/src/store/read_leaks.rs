@@ -12,7 +12,8 @@ use super::read::{KnownLeak, Shown, event, leak_of, run_row, sha, stage};
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::{LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, RunRow, SightingRow, State};
 
-const MOST_LEAKS: usize = 500;
+/// Leaks of one list.
+pub(crate) const MOST_LEAKS: usize = 200;
 /// Commits that nobody measured, at most, that are listed.
 const MOST_UNMEASURED: usize = 1000;
 

@@ -110,8 +110,10 @@ impl Store {
             .await?;
         let mut rosters = Rosters::default();
         let metrics = self.metrics_of(&shown, test, &runs, &mut rosters).await?;
+        // What grows, else what is judged at all: noisy figures are shown when somebody asks for them.
+        let exact = || metrics.iter().filter(|(metric, _)| !column::is_rounded(*metric));
         let leading =
-            metrics.iter().find(|(_, value)| *value != 0.0).or(metrics.first()).map(|(metric, _)| *metric);
+            exact().find(|(_, value)| *value != 0.0).or_else(|| exact().next()).map(|(metric, _)| *metric);
         let metric = metric.or(leading).unwrap_or(Metric::NativeLiveBytes);
         let points = self.points(&shown, test, metric, &runs, &mut rosters).await?;
         let full = format!("{suite}::{name}");
@@ -302,13 +304,14 @@ impl Store {
             let roster = rosters.get(self, shown.project, row.try_get(14)?).await?;
             let Some(slot) = roster.get(&test).copied() else { continue };
             let columns = self.columns(shown.project, row.try_get(0)?, roster.len()).await?;
-            let metrics: Vec<_> = columns
+            let mut metrics: Vec<(Metric, f64)> = columns
                 .iter()
                 .filter_map(|(metric, figures)| {
                     Some((metric.parse().ok()?, figures.get(slot)?.as_ref()?.value))
                 })
                 .collect();
             if !metrics.is_empty() {
+                metrics.sort_by_key(|(metric, _)| *metric);
                 return Ok(metrics);
             }
         }
