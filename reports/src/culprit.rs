@@ -25,6 +25,31 @@ pub(crate) fn of_leak(leak: &Leak, test: &TestReport) -> String {
     line(leak, test, "")
 }
 
+/// Who leaks, without how much: `MapCache::insert`, `com.example.Tile held by Registry.cache`.
+#[must_use]
+pub fn who(leak: &Leak) -> String {
+    if leak.kind == LeakKind::Java {
+        let class = visible(leak.class.as_deref().unwrap_or(&leak.title)).into_owned();
+        let method = frame_to_blame(leak).and_then(|frame| frame.function.as_deref()).map(method);
+        return match (short_holder(leak), method) {
+            (Some(holder), _) => format!("{class} held by {holder}"),
+            (None, Some(method)) => format!("{class} allocated by {method}"),
+            (None, None) => class,
+        };
+    }
+    match frame_to_blame(leak) {
+        Some(Frame { function: Some(function), .. }) => visible(&names::short(function)).into_owned(),
+        Some(frame) => names::in_module(frame),
+        None => visible(&leak.title).into_owned(),
+    }
+}
+
+/// The source line to look at first, `src/map_cache.cpp:88`; empty: not known.
+#[must_use]
+pub fn source_line(leak: &Leak) -> String {
+    frame_to_blame(leak).and_then(place).unwrap_or_default()
+}
+
 fn line(leak: &Leak, test: &TestReport, more: &str) -> String {
     let amount = match leak.kind {
         LeakKind::Os => visible(&leak.title).into_owned(),
@@ -123,6 +148,19 @@ mod tests {
 
     use super::*;
     use crate::sample;
+
+    #[test]
+    fn who_leaks_is_told_without_how_much() {
+        let leak = |report: &RunReport, test: usize| report.suites[0].tests[test].leaks[0].clone();
+        let native = leak(&sample::leak(), 1);
+        assert_eq!(
+            (who(&native).as_str(), source_line(&native).as_str()),
+            ("MapCache::insert", "src/map_cache.cpp:88")
+        );
+        assert_eq!(who(&leak(&sample::held(), 0)), "com.example.Tile held by Registry.cache");
+        let nameless = Leak { frames: Vec::new(), ..native };
+        assert_eq!((who(&nameless), source_line(&nameless)), (nameless.title.clone(), String::new()));
+    }
 
     #[test]
     fn who_leaks_stands_before_how_much() {

@@ -56,6 +56,7 @@ mod worst;
 pub use changes::Changes;
 pub use chart::{ChartFile, charts};
 pub use compare::{Change, Comparison, FigureChange, LeakChange};
+pub use culprit::{source_line, who};
 pub use error::RenderError;
 pub use github::annotations;
 pub use gitlab::code_quality;

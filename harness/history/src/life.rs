@@ -85,7 +85,9 @@ impl State {
         all.into_iter().find(|state| state.number() == number)
     }
 
-    const fn is_alive(self) -> bool {
+    /// New, known or regressed.
+    #[must_use]
+    pub const fn is_alive(self) -> bool {
         matches!(self, Self::New | Self::Known | Self::Regressed)
     }
 }
@@ -114,7 +116,7 @@ pub struct Life {
     pub flaky: bool,
     /// A waiver covered it when it was last seen.
     pub waived: bool,
-    /// First commit that saw it, since its last fix.
+    /// First commit that saw it, since its last fix that was followed by a conclusive gap.
     pub first: String,
     /// The last judged commit before that one; empty: none.
     pub clean: String,
@@ -170,10 +172,14 @@ struct Commit<'a> {
 pub fn fold(observations: &[Observation]) -> Option<Life> {
     let mut life: Option<Folding> = None;
     let mut clean = "";
-    let mut window = Vec::new();
+    // Commits after a fix are remembered once it is seen again: what is fixed needs no look at each run.
+    let (mut window, mut after) = (Vec::new(), Vec::new());
     for commit in observations.chunk_by(|a, b| a.key == b.key).filter_map(commit) {
         if commit.judged {
-            window.push(commit.seen.is_some());
+            after.push(commit.seen.is_some());
+        }
+        if commit.seen.is_some() || life.as_ref().is_none_or(|life| life.life.state.is_alive()) {
+            window.append(&mut after);
         }
         match (&mut life, commit.seen) {
             (Some(life), _) => life.goes_on(&commit),
@@ -262,14 +268,14 @@ impl Folding {
 
     fn comes_back(&mut self, commit: &Commit<'_>, seen: &Observation) {
         let gap = self.bits.iter().rev().take_while(|seen| !**seen).count();
+        let clean = self.missing.as_ref().map_or_else(String::new, |(key, ..)| key.clone());
         if gap >= CONCLUSIVE_GAP {
             self.bits.clear();
             self.disagreed = None;
+            self.life.first = commit.key.to_owned();
+            self.life.since_us = seen.at_us;
+            self.life.clean.clone_from(&clean);
         }
-        let clean = self.missing.as_ref().map_or_else(String::new, |(key, ..)| key.clone());
-        self.life.first = commit.key.to_owned();
-        self.life.since_us = seen.at_us;
-        self.life.clean.clone_from(&clean);
         self.life.fixed.clear();
         self.comes_to(State::Regressed, (commit.key.to_owned(), seen.run, seen.at_us), clean);
     }

@@ -4,5 +4,6 @@
 //! leaks) → SQLite or PostgreSQL; database → `store::read` → [`view`] → `pages` (HTML), `/api/v1` (JSON), `memgate history` (text).
 #![forbid(unsafe_code)]
 
+pub mod store;
 pub mod text;
 pub mod view;

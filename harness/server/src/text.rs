@@ -1,7 +1,5 @@
 //! The history as text, for `memgate history`: tables that fit a terminal, the worst first.
 
-use std::fmt::Write as _;
-
 use memgate_model::{format_bytes, format_value};
 
 use crate::view::{EventRow, LeakRow, LeakView, Leaks, Runs, Selection, State, TestView};
@@ -32,7 +30,7 @@ pub fn leaks(view: &Leaks) -> String {
     });
     text.push_str(&table(&["state", "leak", "who", "per run", "since", "seen", "owner"], rows));
     if (view.leaks.len() as u64) < view.of {
-        let _ = writeln!(text, "… {} of {}", view.leaks.len(), view.of);
+        text += &format!("… {} of {}\n", view.leaks.len(), view.of);
     }
     text
 }
@@ -43,7 +41,7 @@ pub fn leak(view: &LeakView) -> String {
     let LeakView { leak, .. } = view;
     let mut text = format!("{}  {}  {}\n{}", leak.id, leak.title, leak.culprit, heading(&view.selection));
     if !leak.place.is_empty() {
-        let _ = writeln!(text, "at {}", leak.place);
+        text += &format!("at {}\n", leak.place);
     }
     let rows = view.lines.iter().map(|line| {
         vec![
@@ -63,7 +61,7 @@ pub fn leak(view: &LeakView) -> String {
             "static" => format!("static {}.{}", step.owner, step.name),
             _ => format!("{}.{}", step.owner, step.name),
         });
-        let _ = writeln!(text, "\nheld by  {}", steps.collect::<Vec<_>>().join(" → "));
+        text += &format!("\nheld by  {}\n", steps.collect::<Vec<_>>().join(" → "));
     }
     if !view.frames.is_empty() {
         text.push_str("\nallocated at\n");
@@ -73,12 +71,11 @@ pub fn leak(view: &LeakView) -> String {
             (Some(file), Some(line)) => format!("  {file}:{line}"),
             _ => format!("  {}+0x{:x}", frame.module, frame.offset),
         };
-        let _ = writeln!(text, "  {}{place}", frame.function.as_deref().unwrap_or("?"));
+        text += &format!("  {}{place}\n", frame.function.as_deref().unwrap_or("?"));
     }
     if let (Some(first), Some(last)) = (view.unmeasured.first(), view.unmeasured.last()) {
         let count = view.unmeasured.len();
-        let _ =
-            writeln!(text, "\nnobody measured {count} commits before: {} … {}", short(first), short(last));
+        text += &format!("\nnobody measured {count} commits before: {} … {}\n", short(first), short(last));
     }
     text.push_str(&events(&view.events));
     text
@@ -223,7 +220,7 @@ fn table(names: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
         for (at, (width, name)) in widths.iter().zip(names).enumerate().filter(|(_, (width, _))| **width > 0)
         {
             let width = (*width).max(name.chars().count());
-            let _ = write!(line, "{:width$}  ", cell(row, at));
+            line += &format!("{:width$}  ", cell(row, at));
         }
         text.push_str(line.trim_end());
         text.push('\n');

@@ -1,0 +1,384 @@
+//! Adding a run: one transaction.
+
+use std::collections::BTreeMap;
+
+use memgate_history::record::TestRecord;
+use memgate_history::roster::{self, hex};
+use memgate_history::{Figure, Manifest, RunRecord, column};
+use memgate_model::{Metric, RunReport};
+use sha2::{Digest as _, Sha256};
+use sqlx::any::AnyRow;
+use sqlx::{Any, AnyConnection, Row as _, Transaction};
+
+use super::ids::Ids;
+use super::statements as sql;
+use super::{Added, Store, StoreError, lives};
+
+/// The column of how long tests took, beside those of metrics.
+pub(super) const DURATION: &str = "duration";
+
+/// How a place was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PlacedBy {
+    /// By the chain of first parents.
+    Graph = 1,
+    /// By the time the run began.
+    Time = 3,
+}
+
+/// Room for the ancestors of the first commit that is known.
+const FIRST_PLACE: i64 = 1 << 40;
+
+/// A run that is being added.
+pub(super) struct Adding<'t> {
+    pub(super) transaction: Transaction<'t, Any>,
+    pub(super) project: i64,
+    pub(super) ids: Ids,
+}
+
+/// The run's own row, as far as lives need it.
+pub(super) struct NewRun {
+    pub(super) run: i64,
+    pub(super) branch: i64,
+    pub(super) environment: i64,
+}
+
+impl Store {
+    /// Adds a run, once.
+    ///
+    /// # Errors
+    /// The database cannot be written, the report cannot be kept, or another run has this key.
+    pub async fn add(&self, manifest: &Manifest, report: &RunReport) -> Result<Added, StoreError> {
+        let record = RunRecord::of(report)?;
+        let body = serde_json::to_vec(report)?;
+        let body_digest = hex(&Sha256::digest(&body));
+        let now_us = jiff::Timestamp::now().as_microsecond();
+        let transaction = if self.is_postgres {
+            self.pool.begin().await?
+        } else {
+            self.pool.begin_with("BEGIN IMMEDIATE").await?
+        };
+        let mut adding = Adding { transaction, project: 0, ids: Ids::new(now_us) };
+        adding.project = adding.project(&manifest.project, now_us).await?;
+        let run_key = run_key(manifest);
+        if let Some(row) = adding.find(sql::RUN_BY_KEY, &run_key).await? {
+            let (run, known): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
+            return if known == body_digest {
+                Ok(Added { run, already: true, events: Vec::new() })
+            } else {
+                Err(StoreError::Conflict(run))
+            };
+        }
+        let run = adding.run(manifest, report, &record, (&run_key, &body_digest), now_us).await?;
+        let events =
+            if manifest.is_on_a_line() { lives::fold(&mut adding, &run, now_us).await? } else { Vec::new() };
+        let run = run.run;
+        adding.transaction.commit().await?;
+        Ok(Added { run, already: false, events })
+    }
+}
+
+/// What makes a run one of its kind.
+fn run_key(manifest: &Manifest) -> String {
+    let none = memgate_model::Ci::default();
+    let ci = manifest.ci.as_ref().unwrap_or(&none);
+    let parts = [&manifest.project, &ci.provider, &ci.pipeline, &ci.job, &ci.attempt, &manifest.session];
+    let mut key = Sha256::new();
+    for part in parts {
+        key.update(part.as_bytes());
+        key.update([0]);
+    }
+    hex(&key.finalize())
+}
+
+impl Adding<'_> {
+    pub(super) fn connection(&mut self) -> &mut AnyConnection {
+        &mut self.transaction
+    }
+
+    /// The row that one text of the project names.
+    async fn find(&mut self, statement: &'static str, text: &str) -> Result<Option<AnyRow>, sqlx::Error> {
+        sqlx::query(statement)
+            .bind(self.project)
+            .bind(text.to_owned())
+            .fetch_optional(&mut *self.transaction)
+            .await
+    }
+
+    async fn project(&mut self, name: &str, now_us: i64) -> Result<i64, StoreError> {
+        let find = || sqlx::query(sql::PROJECT).bind(name.to_owned());
+        if let Some(row) = find().fetch_optional(self.connection()).await? {
+            return Ok(row.try_get(0)?);
+        }
+        let id = self.ids.next();
+        sqlx::query(sql::ADD_PROJECT)
+            .bind(id)
+            .bind(name.to_owned())
+            .bind(now_us)
+            .execute(self.connection())
+            .await?;
+        // Somebody else may have been first.
+        Ok(find().fetch_one(self.connection()).await?.try_get(0)?)
+    }
+
+    /// The branch and the environment of a run, made where they are new.
+    async fn line(&mut self, manifest: &Manifest) -> Result<(i64, i64), StoreError> {
+        let branch = manifest.branch().to_owned();
+        let is_line = i64::from(manifest.is_on_a_line());
+        let id = self.ids.next();
+        sqlx::query(sql::ADD_BRANCH)
+            .bind(self.project)
+            .bind(id)
+            .bind(branch.clone())
+            .bind(is_line)
+            .execute(&mut *self.transaction)
+            .await?;
+        let environment = serde_json::to_vec(&manifest.environment)?;
+        let digest = hex(&Sha256::digest(&environment));
+        let id = self.ids.next();
+        sqlx::query(sql::ADD_ENVIRONMENT)
+            .bind(self.project)
+            .bind(id)
+            .bind(digest.clone())
+            .bind(manifest.environment.label())
+            .execute(&mut *self.transaction)
+            .await?;
+        let missing = || StoreError::Broken("a row that was written is not there".to_owned());
+        let branch = self.find(sql::BRANCH, &branch).await?.ok_or_else(missing)?.try_get(0)?;
+        let environment = self.find(sql::ENVIRONMENT, &digest).await?.ok_or_else(missing)?.try_get(0)?;
+        Ok((branch, environment))
+    }
+
+    async fn run(
+        &mut self,
+        manifest: &Manifest,
+        report: &RunReport,
+        record: &RunRecord,
+        (run_key, body_digest): (&str, &str),
+        now_us: i64,
+    ) -> Result<NewRun, StoreError> {
+        let (branch, environment) = self.line(manifest).await?;
+        let started_us =
+            report.started.parse::<jiff::Timestamp>().map_or(now_us, jiff::Timestamp::as_microsecond);
+        let run = self.ids.next();
+        let (place, placed_by) = self.place(manifest, branch, started_us).await?;
+        let (roster, tests) = self.roster(&record.tests).await?;
+        let commit = manifest.commit.clone().unwrap_or_default();
+        let commit_key = manifest.measured_commit().map_or_else(|| format!("run-{run}"), str::to_owned);
+        let on_line = manifest.is_on_a_line();
+        let text = |value: serde_json::Result<serde_json::Value>| {
+            value.map(|value| value.as_str().unwrap_or_default().to_owned())
+        };
+        sqlx::query(sql::ADD_RUN)
+            .bind(self.project)
+            .bind(run)
+            .bind(run_key.to_owned())
+            .bind(body_digest.to_owned())
+            .bind(branch)
+            .bind(environment)
+            .bind(roster)
+            .bind(commit.sha)
+            .bind(commit.target)
+            .bind(commit_key)
+            .bind(place)
+            .bind(placed_by as i64)
+            .bind(i64::from(on_line))
+            .bind(i64::from(manifest.partial))
+            .bind(manifest.session.clone())
+            .bind(manifest.ci.as_ref().map_or_else(String::new, |ci| ci.url.clone()))
+            .bind(started_us)
+            .bind(now_us)
+            .bind(record.duration_ms)
+            .bind(text(serde_json::to_value(record.verdict))?)
+            .bind(i64::from(record.exit_code))
+            .bind(number(record.count()))
+            .bind(number(record.failed()))
+            .bind(number(record.leaks.len()))
+            .execute(&mut *self.transaction)
+            .await?;
+        self.columns(run, &record.tests).await?;
+        for (test, id) in record.tests.iter().zip(&tests).filter(|(test, _)| !test.is_plain()) {
+            sqlx::query(sql::ADD_EXCEPTION)
+                .bind(self.project)
+                .bind(run)
+                .bind(*id)
+                .bind(text(serde_json::to_value(test.outcome))?)
+                .bind(text(serde_json::to_value(test.verdict))?)
+                .bind(i64::from(test.is_judged()))
+                .bind(test.reason.clone())
+                .execute(&mut *self.transaction)
+                .await?;
+        }
+        self.leaks(run, record, &tests).await?;
+        Ok(NewRun { run, branch, environment })
+    }
+
+    async fn columns(&mut self, run: i64, tests: &[TestRecord]) -> Result<(), StoreError> {
+        let mut columns: Vec<(String, Vec<u8>)> = Vec::new();
+        for metric in Metric::ALL {
+            let figures: Vec<_> = tests.iter().map(|test| test.figures.get(&metric).copied()).collect();
+            if figures.iter().any(Option::is_some) {
+                let packed = column::encode(&figures, column::is_rounded(metric));
+                columns.push((metric.name().to_owned(), packed));
+            }
+        }
+        let durations: Vec<_> =
+            tests.iter().map(|test| Some(Figure { value: test.duration_s * 1e3, interval: None })).collect();
+        columns.push((DURATION.to_owned(), column::encode(&durations, true)));
+        for (metric, data) in columns {
+            let query = sqlx::query(sql::ADD_COLUMN).bind(self.project).bind(run).bind(metric).bind(data);
+            query.execute(&mut *self.transaction).await?;
+        }
+        Ok(())
+    }
+
+    async fn leaks(&mut self, run: i64, record: &RunRecord, tests: &[i64]) -> Result<(), StoreError> {
+        let mut ids = BTreeMap::<&str, i64>::new();
+        // In the order of their ids: two programs that add the same leaks do not wait for each other in a circle.
+        for (fingerprint, leak) in &record.leaks {
+            let id = self.ids.next();
+            sqlx::query(sql::ADD_LEAK)
+                .bind(self.project)
+                .bind(id)
+                .bind(fingerprint.clone())
+                .bind(serde_json::to_string(leak)?)
+                .execute(&mut *self.transaction)
+                .await?;
+            let row = self.find(sql::LEAK, fingerprint).await?;
+            let row =
+                row.ok_or_else(|| StoreError::Broken("a leak that was written is not there".to_owned()))?;
+            ids.insert(fingerprint, row.try_get(0)?);
+        }
+        for sighting in &record.sightings {
+            let (Some(leak), Some(test)) = (ids.get(sighting.leak.as_str()), tests.get(sighting.test)) else {
+                continue;
+            };
+            sqlx::query(sql::ADD_SIGHTING)
+                .bind(self.project)
+                .bind(*leak)
+                .bind(run)
+                .bind(*test)
+                .bind(sighting.how.number())
+                .bind(finite(sighting.bytes))
+                .bind(finite(sighting.count))
+                .execute(&mut *self.transaction)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// The roster of these tests with their ids, in this order.
+    async fn roster(&mut self, tests: &[TestRecord]) -> Result<(i64, Vec<i64>), StoreError> {
+        let mut digest = Sha256::new();
+        for test in tests {
+            digest.update(test.suite.as_bytes());
+            digest.update([0]);
+            digest.update(test.name.as_bytes());
+            digest.update([0]);
+        }
+        let digest = hex(&digest.finalize());
+        if let Some(row) = self.find(sql::ROSTER, &digest).await? {
+            let members: Vec<u8> = row.try_get(2)?;
+            let ids = roster::decode(&members, tests.len());
+            let ids =
+                ids.ok_or_else(|| StoreError::Broken("a roster has another number of tests".to_owned()))?;
+            return Ok((row.try_get(0)?, ids));
+        }
+        let mut known = BTreeMap::<(String, String), i64>::new();
+        for row in sqlx::query(sql::TESTS).bind(self.project).fetch_all(&mut *self.transaction).await? {
+            known.insert((row.try_get(1)?, row.try_get(2)?), row.try_get(0)?);
+        }
+        let mut ids = Vec::with_capacity(tests.len());
+        for test in tests {
+            if let Some(id) = known.get(&(test.suite.clone(), test.name.clone())) {
+                ids.push(*id);
+                continue;
+            }
+            let id = self.ids.next();
+            sqlx::query(sql::ADD_TEST)
+                .bind(self.project)
+                .bind(id)
+                .bind(test.suite.clone())
+                .bind(test.name.clone())
+                .execute(&mut *self.transaction)
+                .await?;
+            ids.push(id);
+        }
+        let roster = self.ids.next();
+        sqlx::query(sql::ADD_ROSTER)
+            .bind(self.project)
+            .bind(roster)
+            .bind(digest)
+            .bind(number(ids.len()))
+            .bind(roster::encode(&ids))
+            .execute(&mut *self.transaction)
+            .await?;
+        Ok((roster, ids))
+    }
+
+    /// Where on its line a run stands: by the chain of its commit, else after the last run that began before it.
+    async fn place(
+        &mut self,
+        manifest: &Manifest,
+        branch: i64,
+        started_us: i64,
+    ) -> Result<(i64, PlacedBy), StoreError> {
+        let by_time = sqlx::query(sql::PLACE_BY_TIME)
+            .bind(self.project)
+            .bind(branch)
+            .bind(started_us)
+            .fetch_one(&mut *self.transaction)
+            .await?;
+        let before: Option<i64> = by_time.try_get(0)?;
+        let Some(sha) = manifest.measured_commit() else {
+            // Not in a commit: it shares the place of what came before, and its time orders it there.
+            return Ok((before.unwrap_or(FIRST_PLACE), PlacedBy::Time));
+        };
+        let chain: Vec<&str> =
+            std::iter::once(sha).chain(manifest.ancestors.iter().map(String::as_str)).collect();
+        let mut known = None;
+        for (distance, sha) in chain.iter().enumerate() {
+            if let Some(row) = self.find(sql::REVISION, sha).await? {
+                known = Some((distance, row.try_get::<i64, _>(0)?));
+                break;
+            }
+        }
+        let (unknown, place) = match known {
+            Some((distance, place)) => (distance, place + number(distance)),
+            None if before.is_some() => (chain.len(), before.unwrap_or_default() + number(chain.len())),
+            None => (chain.len(), self.before_all(branch).await?),
+        };
+        for (distance, sha) in chain.iter().take(unknown).enumerate() {
+            let parent = chain.get(distance + 1).map_or("", |parent| *parent);
+            sqlx::query(sql::ADD_REVISION)
+                .bind(self.project)
+                .bind((*sha).to_owned())
+                .bind(parent.to_owned())
+                .bind(place - number(distance))
+                .execute(&mut *self.transaction)
+                .await?;
+        }
+        let placed_by = if manifest.ancestors.is_empty() { PlacedBy::Time } else { PlacedBy::Graph };
+        Ok((place, placed_by))
+    }
+
+    /// A place before every run of a branch.
+    async fn before_all(&mut self, branch: i64) -> Result<i64, StoreError> {
+        let row = sqlx::query(sql::FIRST_PLACE)
+            .bind(self.project)
+            .bind(branch)
+            .fetch_one(&mut *self.transaction)
+            .await?;
+        let first: Option<i64> = row.try_get(0)?;
+        Ok(first.map_or(FIRST_PLACE, |first| first - 1))
+    }
+}
+
+pub(super) fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Not every database keeps what is no number.
+const fn finite(value: f64) -> f64 {
+    if value.is_finite() { value } else { 0.0 }
+}

@@ -1,0 +1,112 @@
+//! The database of runs: a SQLite file, or PostgreSQL.
+//!
+//! Data flow: a manifest and a report → [`add`](Store::add): one transaction writes the run with its columns, exceptions and
+//! sightings, then folds the life of every leak that the run says something about (`lives`). Reads (`read_*`) fill the values of
+//! [`view`](crate::view). Every statement stands in `statements`, the tables in `schema`.
+//!
+//! Nobody sees half a run: what is not committed is not there. A run is told by its key (project, pipeline, job, attempt,
+//! session), so adding it twice adds it once.
+
+mod add;
+mod ids;
+mod lives;
+mod open;
+mod read;
+mod read_leaks;
+mod read_runs;
+mod schema;
+mod statements;
+#[cfg(test)]
+mod tests;
+
+pub use open::without_password;
+use sqlx::AnyPool;
+
+use crate::view::EventRow;
+
+/// A database of runs.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pool: AnyPool,
+    is_postgres: bool,
+}
+
+/// Which part of a project is asked for; empty: the line with the newest run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Name of the branch.
+    pub branch: String,
+    /// Label of the environment.
+    pub environment: String,
+}
+
+/// A run that was added.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Added {
+    /// Its number.
+    pub run: i64,
+    /// It was there before.
+    pub already: bool,
+    /// What it changed.
+    pub events: Vec<EventRow>,
+}
+
+/// Why a store does not do what it should. The text goes after "failed to".
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It cannot be opened.
+    #[error("open the history {address}{}", hint.map_or_else(String::new, |hint| format!(": {hint}")))]
+    Open {
+        /// Which, without a password.
+        address: String,
+        /// What to do about it.
+        hint: Option<&'static str>,
+        /// Why.
+        source: sqlx::Error,
+    },
+    /// There is none.
+    #[error(
+        "open the history {0}: there is none\nhint: `memgate run` adds itself, unless memgate.yaml has `history: off`"
+    )]
+    Missing(String),
+    /// Its folder or file cannot be made.
+    #[error("make the history {path}: {why}")]
+    Make {
+        /// Which.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// A newer program has changed it.
+    #[error(
+        "read the history: a newer memgate wrote it (version {found}, this one knows {known})\nhint: use that memgate, or another file"
+    )]
+    Newer {
+        /// Its version.
+        found: usize,
+        /// The last that is known here.
+        known: usize,
+    },
+    /// An address that names no database.
+    #[error("open {0}: it is neither `sqlite:FILE` nor `postgres://…`")]
+    Address(String),
+    /// A run with this key is there, and is another.
+    #[error(
+        "add the run: another run of the same session is in the history (run {0})\nhint: sessions of several machines need their CI's variables, or different names"
+    )]
+    Conflict(i64),
+    /// The report is none that can be kept.
+    #[error(transparent)]
+    Record(#[from] memgate_history::record::RecordError),
+    /// Something in the database is not what was written there.
+    #[error(
+        "read the history: {0}\nhint: the file is damaged; move it away, and the next run makes a new one"
+    )]
+    Broken(String),
+    /// A value cannot be written as JSON.
+    #[error("write a leak")]
+    Json(#[from] serde_json::Error),
+    /// The database says no.
+    #[error("use the history")]
+    Database(#[from] sqlx::Error),
+}

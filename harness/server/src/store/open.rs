@@ -1,0 +1,136 @@
+//! Opening a store by its address.
+
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::any::{AnyPoolOptions, install_default_drivers};
+use sqlx::{AnyConnection, Connection as _, Executor as _};
+
+use super::{Store, StoreError, schema};
+
+/// How long somebody else's write is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+const SQLITE: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL";
+const SQLITE_CONNECTIONS: u32 = 4;
+const POSTGRES_CONNECTIONS: u32 = 16;
+
+impl Store {
+    /// Opens `sqlite:FILE` or `postgres://…`, and makes what is missing.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is none of ours.
+    pub async fn open(address: &str) -> Result<Self, StoreError> {
+        if let Some(path) = address.strip_prefix("sqlite:") {
+            make_file(Path::new(path))?;
+        }
+        connect(address).await
+    }
+
+    /// Opens a store that is there.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be opened.
+    pub async fn open_existing(address: &str) -> Result<Self, StoreError> {
+        match address.strip_prefix("sqlite:") {
+            Some(path) if !Path::new(path).is_file() => Err(StoreError::Missing(path.to_owned())),
+            _ => connect(address).await,
+        }
+    }
+
+    /// Ends all connections; what was added stays.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+async fn connect(address: &str) -> Result<Store, StoreError> {
+    install_default_drivers();
+    let is_postgres = address.starts_with("postgres://") || address.starts_with("postgresql://");
+    let url = match address.strip_prefix("sqlite:") {
+        Some(path) => format!("sqlite:{}?mode=rw", encoded(path)),
+        None if is_postgres => address.to_owned(),
+        None => return Err(StoreError::Address(without_password(address))),
+    };
+    let failed = |source: sqlx::Error| {
+        let text = source.to_string();
+        let hint = (text.contains("not a database") || text.contains("malformed"))
+            .then_some("it is no history; move it away, and the next run makes a new one");
+        StoreError::Open { address: without_password(address), hint, source }
+    };
+    let most = if is_postgres { POSTGRES_CONNECTIONS } else { SQLITE_CONNECTIONS };
+    let options = AnyPoolOptions::new().max_connections(most).acquire_timeout(PATIENCE);
+    let options = options.after_connect(move |connection: &mut AnyConnection, _| {
+        Box::pin(async move {
+            if !is_postgres {
+                connection.execute(SQLITE).await?;
+            }
+            Ok(())
+        })
+    });
+    // A pool tries again for as long as it may, and then tells that the time is over, not why.
+    let mut first = AnyConnection::connect(&url).await.map_err(failed)?;
+    if !is_postgres {
+        first.execute(SQLITE).await.map_err(failed)?;
+    }
+    match schema::migrate(&mut first, is_postgres).await {
+        Err(StoreError::Database(source)) => Err(failed(source)),
+        migrated => migrated,
+    }?;
+    first.close().await.map_err(failed)?;
+    let pool = options.connect(&url).await.map_err(failed)?;
+    Ok(Store { pool, is_postgres })
+}
+
+/// The file is its user's alone, as sessions are.
+fn make_file(path: &Path) -> Result<(), StoreError> {
+    let failed =
+        |why: std::io::Error| StoreError::Make { path: path.display().to_string(), why: why.to_string() };
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(failed)?;
+    }
+    File::options().append(true).create(true).mode(0o600).open(path).map(drop).map_err(failed)
+}
+
+/// A path in an address: what means something there is written as `%20`.
+fn encoded(path: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
+    path.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+/// An address as it may be shown.
+#[must_use]
+pub fn without_password(address: &str) -> String {
+    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let host = rest.get(..end).and_then(|host| host.rfind('@')).map_or(0, |at| at + 1);
+    let path = rest.split('?').next().unwrap_or_default();
+    format!("{scheme}://{}", path.get(host..).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_shown_without_user_password_and_parameters() {
+        for (address, shown) in [
+            (
+                "postgres://u:p%40@db.example.com:5432/memgate?sslpassword=x",
+                "postgres://db.example.com:5432/memgate",
+            ),
+            ("postgres:///memgate?host=/run&password=x", "postgres:///memgate"),
+            ("sqlite:.memgate/a@b.db", "sqlite:.memgate/a@b.db"),
+        ] {
+            assert_eq!(without_password(address), shown);
+        }
+    }
+
+    #[test]
+    fn odd_paths_are_no_parameters() {
+        assert_eq!(encoded("/home/o'n ?mode=ro%#/ä.db"), "/home/o%27n%20%3Fmode%3Dro%25%23/%C3%A4.db");
+    }
+}

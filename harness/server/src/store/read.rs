@@ -1,0 +1,216 @@
+//! What all reads share: which line is shown, and how rows become values.
+
+use std::collections::BTreeMap;
+
+use memgate_history::life::State as Stage;
+use memgate_history::roster;
+use memgate_model::Leak;
+use serde::de::DeserializeOwned;
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
+
+use super::{Choice, Store, StoreError, statements as sql};
+use crate::view::{EventRow, Overview, RunRow, Selection, State};
+
+/// What is alive is shown so often on the first page.
+const MOST_ALIVE: usize = 50;
+const LATELY_US: i64 = 30 * 24 * 3600 * 1_000_000;
+
+/// A project's line that is shown.
+pub(super) struct Shown {
+    pub(super) project: i64,
+    pub(super) branch: i64,
+    pub(super) environment: i64,
+    pub(super) selection: Selection,
+}
+
+/// A leak by its id, as it is kept.
+pub(super) struct KnownLeak {
+    pub(super) id: String,
+    pub(super) leak: Leak,
+}
+
+impl Store {
+    /// Names of the projects with runs.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn projects(&self) -> Result<Vec<String>, StoreError> {
+        let rows = sqlx::query(sql::PROJECTS).fetch_all(&self.pool).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// The first page of a project; `None`: there is no such project, branch or environment.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn overview(&self, project: &str, choice: &Choice) -> Result<Option<Overview>, StoreError> {
+        let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
+        let mut leaks = self.leaks_of_line(&shown).await?;
+        let mut counts = [0_u64; 5];
+        for leak in &leaks {
+            let at = match leak.state {
+                State::New => 0,
+                State::Regressed => 1,
+                State::Known => 2,
+                State::Fixed => 3,
+                State::Gone => 4,
+            };
+            counts[at] += 1;
+        }
+        leaks.retain(|leak| matches!(leak.state, State::New | State::Regressed | State::Known));
+        let flaky = leaks.iter().filter(|leak| leak.flaky).count() as u64;
+        leaks.truncate(MOST_ALIVE);
+        let since = jiff::Timestamp::now().as_microsecond() - LATELY_US;
+        let fixed = sqlx::query(sql::FIXED_SINCE)
+            .bind(shown.project)
+            .bind(shown.branch)
+            .bind(shown.environment)
+            .bind(since)
+            .fetch_one(&self.pool)
+            .await?;
+        let runs = sqlx::query(sql::RUNS_NEWEST).bind(shown.project).fetch_all(&self.pool).await?;
+        let events = sqlx::query(sql::EVENTS_OF_LINE)
+            .bind(shown.project)
+            .bind(shown.branch)
+            .bind(shown.environment)
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(Some(Overview {
+            selection: shown.selection,
+            alive: leaks,
+            counts,
+            fixed_lately: unsigned(fixed.try_get(0)?),
+            flaky,
+            runs: runs.iter().map(run_row).collect::<Result<_, _>>()?,
+            events: events.iter().map(event).collect::<Result<_, _>>()?,
+        }))
+    }
+
+    /// The line that a choice means; `None`: there is no such thing.
+    pub(super) async fn shown(&self, project: &str, choice: &Choice) -> Result<Option<Shown>, StoreError> {
+        let row = sqlx::query(sql::PROJECT).bind(project.to_owned()).fetch_optional(&self.pool).await?;
+        let Some(row) = row else { return Ok(None) };
+        let id: i64 = row.try_get(0)?;
+        let mut branches = BTreeMap::<i64, (String, bool)>::new();
+        for row in sqlx::query(sql::BRANCHES).bind(id).fetch_all(&self.pool).await? {
+            branches.insert(row.try_get(0)?, (row.try_get(1)?, row.try_get::<i64, _>(2)? != 0));
+        }
+        let mut environments = BTreeMap::<i64, String>::new();
+        for row in sqlx::query(sql::ENVIRONMENTS).bind(id).fetch_all(&self.pool).await? {
+            environments.insert(row.try_get(0)?, row.try_get(1)?);
+        }
+        let mut newest = Vec::new();
+        for row in sqlx::query(sql::NEWEST_RUNS).bind(id).fetch_all(&self.pool).await? {
+            let (branch, environment): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+            let (Some((name, is_line)), Some(label)) =
+                (branches.get(&branch), environments.get(&environment))
+            else {
+                continue;
+            };
+            newest.push(((*is_line, row.try_get::<i64, _>(2)?), (branch, name), (environment, label)));
+        }
+        newest.sort_by_key(|(order, ..)| std::cmp::Reverse(*order));
+        let fits = |wanted: &str, name: &str| wanted.is_empty() || wanted == name;
+        let found = newest.iter().find(|(_, (_, name), (_, label))| {
+            fits(&choice.branch, name) && fits(&choice.environment, label)
+        });
+        let Some((_, (branch, name), (environment, label))) = found else { return Ok(None) };
+        let distinct = |names: Vec<&String>| {
+            let mut known = Vec::<String>::new();
+            for name in names {
+                if !known.contains(name) {
+                    known.push(name.clone());
+                }
+            }
+            known
+        };
+        let selection = Selection {
+            project: project.to_owned(),
+            branch: (*name).clone(),
+            environment: (*label).clone(),
+            branches: distinct(newest.iter().map(|(_, (_, name), _)| *name).collect()),
+            environments: distinct(newest.iter().map(|(.., (_, label))| *label).collect()),
+        };
+        Ok(Some(Shown { project: id, branch: *branch, environment: *environment, selection }))
+    }
+}
+
+pub(super) fn run_row(row: &AnyRow) -> Result<RunRow, StoreError> {
+    Ok(RunRow {
+        run: row.try_get(0)?,
+        session: row.try_get(1)?,
+        branch: row.try_get(2)?,
+        environment: row.try_get(3)?,
+        sha: row.try_get(4)?,
+        started_us: row.try_get(5)?,
+        duration_ms: row.try_get(6)?,
+        verdict: word(&row.try_get::<String, _>(7)?)?,
+        tests: unsigned(row.try_get(8)?),
+        failed: unsigned(row.try_get(9)?),
+        leaks: unsigned(row.try_get(10)?),
+        new_leaks: unsigned(row.try_get(11)?),
+        target: row.try_get(12)?,
+    })
+}
+
+/// A value that is kept by its word in `report.json`.
+pub(super) fn word<T: DeserializeOwned>(text: &str) -> Result<T, StoreError> {
+    serde_json::from_value(text.into())
+        .map_err(|_unknown| StoreError::Broken(format!("`{text}` means nothing")))
+}
+
+/// The leak in a row: its id at `at`, then its body.
+pub(super) fn leak_of(row: &AnyRow, at: usize) -> Result<KnownLeak, StoreError> {
+    let (id, body): (String, String) = (row.try_get(at)?, row.try_get(at + 1)?);
+    let leak =
+        serde_json::from_str(&body).map_err(|why| StoreError::Broken(format!("the leak {id}: {why}")))?;
+    Ok(KnownLeak { id, leak })
+}
+
+pub(super) fn event(row: &AnyRow) -> Result<EventRow, StoreError> {
+    let known = leak_of(row, 3)?;
+    let (key, before): (String, String) = (row.try_get(5)?, row.try_get(6)?);
+    let stage = stage(row.try_get(1)?)?;
+    let event = event_row(stage, (row.try_get(0)?, row.try_get(7)?), &known, (&key, &before));
+    Ok(EventRow { branch: row.try_get(2)?, ..event })
+}
+
+pub(super) fn event_row(
+    stage: Stage,
+    (at_us, run): (i64, i64),
+    known: &KnownLeak,
+    (key, before): (&str, &str),
+) -> EventRow {
+    EventRow {
+        at_us,
+        kind: stage.name().to_owned(),
+        branch: String::new(),
+        leak: known.id.clone(),
+        test: String::new(),
+        text: memgate_reports::who(&known.leak),
+        clean_sha: sha(before).to_owned(),
+        first_sha: sha(key).to_owned(),
+        run,
+    }
+}
+
+pub(super) fn stage(number: i64) -> Result<Stage, StoreError> {
+    Stage::of_number(number).ok_or_else(|| StoreError::Broken(format!("{number} is no state of a leak")))
+}
+
+/// The commit that a key names; empty: a run without one.
+pub(super) fn sha(key: &str) -> &str {
+    if key.starts_with("run-") { "" } else { key }
+}
+
+/// The tests of a roster, from a row with their number and bytes.
+pub(super) fn members(row: &AnyRow, at: usize) -> Result<Vec<i64>, StoreError> {
+    let (tests, bytes): (i64, Vec<u8>) = (row.try_get(at)?, row.try_get(at + 1)?);
+    let tests = usize::try_from(tests).ok().and_then(|tests| roster::decode(&bytes, tests));
+    tests.ok_or_else(|| StoreError::Broken("a roster has another number of tests".to_owned()))
+}
+
+pub(super) fn unsigned(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}

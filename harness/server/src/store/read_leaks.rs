@@ -1,0 +1,275 @@
+//! Leaks of a line, and one leak on all lines.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use memgate_history::How;
+use memgate_history::life::State as Stage;
+use memgate_model::LeakKind;
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
+
+use super::read::{KnownLeak, Shown, event, leak_of, run_row, sha, stage};
+use super::{Choice, Store, StoreError, statements as sql};
+use crate::view::{LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, RunRow, SightingRow, State};
+
+const MOST_LEAKS: usize = 500;
+/// Commits that nobody measured, at most, that are listed.
+const MOST_UNMEASURED: usize = 1000;
+
+impl Store {
+    /// Leaks of a line; `None`: there is no such line.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn leaks(
+        &self,
+        project: &str,
+        choice: &Choice,
+        filter: &LeakFilter,
+    ) -> Result<Option<Leaks>, StoreError> {
+        let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
+        let all = self.leaks_of_line(&shown).await?;
+        let owners: BTreeSet<String> =
+            all.iter().map(|leak| leak.owner.clone()).filter(|owner| !owner.is_empty()).collect();
+        let suites: BTreeSet<String> =
+            all.iter().flat_map(|leak| &leak.tests).map(|test| suite(test).to_owned()).collect();
+        let mut leaks: Vec<LeakRow> = all.into_iter().filter(|leak| fits(leak, filter)).collect();
+        let of = leaks.len() as u64;
+        leaks.truncate(MOST_LEAKS);
+        let (owners, suites) = (owners.into_iter().collect(), suites.into_iter().collect());
+        Ok(Some(Leaks { selection: shown.selection, leaks, of, owners, suites }))
+    }
+
+    /// One leak; `None`: nobody has seen it.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn leak(
+        &self,
+        project: &str,
+        choice: &Choice,
+        id: &str,
+    ) -> Result<Option<LeakView>, StoreError> {
+        let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
+        let row =
+            sqlx::query(sql::LEAK).bind(shown.project).bind(id.to_owned()).fetch_optional(&self.pool).await?;
+        let Some(row) = row else { return Ok(None) };
+        let number: i64 = row.try_get(0)?;
+        let (branches, environments) = self.names(shown.project).await?;
+        let mut lines = Vec::new();
+        let mut known = None;
+        let mut keys = BTreeMap::new();
+        let rows =
+            sqlx::query(sql::LINES_OF_LEAK).bind(shown.project).bind(number).fetch_all(&self.pool).await?;
+        for row in rows {
+            let found = leak_of(&row, 1)?;
+            let (branch, environment): (i64, i64) = (row.try_get(16)?, row.try_get(17)?);
+            let mut leak = leak_row(&row, &found)?;
+            leak.tests = self
+                .last_tests((shown.project, branch, environment))
+                .await?
+                .remove(&number)
+                .unwrap_or_default();
+            let is_shown = (branch, environment) == (shown.branch, shown.environment);
+            keys.insert(is_shown, (leak.clone(), row.try_get::<String, _>(6)?, row.try_get::<String, _>(7)?));
+            let name = |names: &BTreeMap<i64, String>, id| names.get(&id).cloned().unwrap_or_default();
+            lines.push(LeakOnLine {
+                branch: name(&branches, branch),
+                environment: name(&environments, environment),
+                leak,
+            });
+            known = Some(found);
+        }
+        // The line that is shown, else any.
+        let (Some((_, (leak, first, clean))), Some(KnownLeak { leak: body, .. })) = (keys.pop_last(), known)
+        else {
+            return Ok(None);
+        };
+        let events =
+            sqlx::query(sql::EVENTS_OF_LEAK).bind(shown.project).bind(number).fetch_all(&self.pool).await?;
+        Ok(Some(LeakView {
+            unmeasured: self.unmeasured(shown.project, &clean, &first).await?,
+            sightings: self.sightings(shown.project, number).await?,
+            selection: shown.selection,
+            leak,
+            lines,
+            frames: body.frames,
+            holder: body.holder,
+            events: events.iter().map(event).collect::<Result<_, _>>()?,
+        }))
+    }
+
+    /// All leaks of a line, the worst first.
+    pub(super) async fn leaks_of_line(&self, shown: &Shown) -> Result<Vec<LeakRow>, StoreError> {
+        let line = (shown.project, shown.branch, shown.environment);
+        let mut tests = self.last_tests(line).await?;
+        let rows = sqlx::query(sql::LEAKS_OF_LINE)
+            .bind(line.0)
+            .bind(line.1)
+            .bind(line.2)
+            .fetch_all(&self.pool)
+            .await?;
+        let mut leaks = Vec::with_capacity(rows.len());
+        for row in rows {
+            let mut leak = leak_row(&row, &leak_of(&row, 1)?)?;
+            leak.tests = tests.remove(&row.try_get(0)?).unwrap_or_default();
+            leaks.push(leak);
+        }
+        leaks.sort_by(|a, b| {
+            (a.waived, a.state)
+                .cmp(&(b.waived, b.state))
+                .then(b.bytes.total_cmp(&a.bytes))
+                .then(a.id.cmp(&b.id))
+        });
+        Ok(leaks)
+    }
+
+    /// Tests that had a leak in the last run that saw it, by leak.
+    async fn last_tests(&self, line: (i64, i64, i64)) -> Result<BTreeMap<i64, Vec<String>>, StoreError> {
+        let mut tests = BTreeMap::<i64, Vec<String>>::new();
+        let rows =
+            sqlx::query(sql::LAST_TESTS).bind(line.0).bind(line.1).bind(line.2).fetch_all(&self.pool).await?;
+        for row in rows {
+            let (suite, name): (String, String) = (row.try_get(1)?, row.try_get(2)?);
+            tests.entry(row.try_get(0)?).or_default().push(format!("{suite}::{name}"));
+        }
+        tests.values_mut().for_each(|tests| {
+            tests.sort();
+            tests.dedup();
+        });
+        Ok(tests)
+    }
+
+    async fn names(
+        &self,
+        project: i64,
+    ) -> Result<(BTreeMap<i64, String>, BTreeMap<i64, String>), StoreError> {
+        let mut names = [BTreeMap::new(), BTreeMap::new()];
+        for (names, statement) in names.iter_mut().zip([sql::BRANCHES, sql::ENVIRONMENTS]) {
+            for row in sqlx::query(statement).bind(project).fetch_all(&self.pool).await? {
+                names.insert(row.try_get(0)?, row.try_get(1)?);
+            }
+        }
+        let [branches, environments] = names;
+        Ok((branches, environments))
+    }
+
+    async fn sightings(&self, project: i64, leak: i64) -> Result<Vec<SightingRow>, StoreError> {
+        let rows =
+            sqlx::query(sql::SIGHTINGS_WITH_TESTS).bind(project).bind(leak).fetch_all(&self.pool).await?;
+        let mut runs = BTreeMap::<i64, RunRow>::new();
+        for row in sqlx::query(sql::RUNS_OF_LEAK).bind(project).bind(leak).fetch_all(&self.pool).await? {
+            runs.insert(row.try_get(0)?, run_row(&row)?);
+        }
+        let mut sightings = Vec::with_capacity(rows.len());
+        for row in rows {
+            let Some(run) = runs.get(&row.try_get(0)?) else { continue };
+            let (suite, name): (String, String) = (row.try_get(1)?, row.try_get(2)?);
+            let how = How::of_number(row.try_get(3)?).unwrap_or(How::Counted);
+            sightings.push(SightingRow {
+                run: run.clone(),
+                test: format!("{suite}::{name}"),
+                bytes: row.try_get(4)?,
+                count: row.try_get(5)?,
+                how: how.name().to_owned(),
+            });
+        }
+        Ok(sightings)
+    }
+
+    /// Commits after `clean` and before `first`, oldest first, where the chain between them is known.
+    async fn unmeasured(&self, project: i64, clean: &str, first: &str) -> Result<Vec<String>, StoreError> {
+        let mut places = Vec::new();
+        for key in [clean, first] {
+            let row = sqlx::query(sql::REVISION)
+                .bind(project)
+                .bind(key.to_owned())
+                .fetch_optional(&self.pool)
+                .await?;
+            let Some(row) = row else { return Ok(Vec::new()) };
+            places.push(row.try_get::<i64, _>(0)?);
+        }
+        let rows = sqlx::query(sql::REVISIONS_BETWEEN)
+            .bind(project)
+            .bind(places.first().copied())
+            .bind(places.last().copied())
+            .fetch_all(&self.pool)
+            .await?;
+        let mut parents = BTreeMap::<String, String>::new();
+        for row in rows {
+            parents.insert(row.try_get(0)?, row.try_get(1)?);
+        }
+        let (mut chain, mut at) = (Vec::new(), first);
+        while let Some(parent) = parents.get(at).filter(|_| chain.len() < MOST_UNMEASURED) {
+            if parent == clean {
+                chain.reverse();
+                return Ok(chain);
+            }
+            chain.push(parent.clone());
+            at = parent;
+        }
+        Ok(Vec::new())
+    }
+}
+
+fn leak_row(row: &AnyRow, KnownLeak { id, leak }: &KnownLeak) -> Result<LeakRow, StoreError> {
+    let key = |at: usize| -> Result<String, StoreError> {
+        let key: String = row.try_get(at)?;
+        Ok(sha(&key).to_owned())
+    };
+    let recent: String = row.try_get(12)?;
+    Ok(LeakRow {
+        id: id.clone(),
+        kind: leak.kind,
+        title: leak.title.clone(),
+        culprit: memgate_reports::who(leak),
+        place: memgate_reports::source_line(leak),
+        owner: String::new(),
+        state: shown_state(stage(row.try_get(3)?)?),
+        flaky: row.try_get::<i64, _>(4)? != 0,
+        waived: row.try_get::<i64, _>(5)? != 0,
+        first_sha: key(6)?,
+        last_sha: key(8)?,
+        since_us: row.try_get(10)?,
+        window: recent.bytes().map(|seen| seen == b'#').collect(),
+        rate: row.try_get(13)?,
+        bytes: row.try_get(14)?,
+        count: row.try_get(15)?,
+        tests: Vec::new(),
+    })
+}
+
+pub(super) const fn shown_state(stage: Stage) -> State {
+    match stage {
+        Stage::New => State::New,
+        Stage::Known => State::Known,
+        Stage::Fixed => State::Fixed,
+        Stage::Regressed => State::Regressed,
+        Stage::Gone => State::Gone,
+    }
+}
+
+/// The suite of `suite::Test.name`.
+fn suite(test: &str) -> &str {
+    test.split("::").next().unwrap_or_default()
+}
+
+fn fits(leak: &LeakRow, filter: &LeakFilter) -> bool {
+    let state = match filter.state.as_str() {
+        "" | "any" => true,
+        "alive" => matches!(leak.state, State::New | State::Known | State::Regressed),
+        named => serde_json::to_value(leak.state).is_ok_and(|state| state == named),
+    };
+    let kind = match leak.kind {
+        LeakKind::Native => "native",
+        LeakKind::Java => "java",
+        LeakKind::Os => "os",
+    };
+    let text = filter.text.to_lowercase();
+    let mut texts = [&leak.id, &leak.title, &leak.culprit].into_iter().chain(&leak.tests);
+    state
+        && (filter.kind.is_empty() || filter.kind == kind)
+        && (filter.owner.is_empty() || filter.owner == leak.owner)
+        && (filter.suite.is_empty() || leak.tests.iter().any(|test| suite(test) == filter.suite))
+        && (text.is_empty() || texts.any(|have| have.to_lowercase().contains(&text)))
+}

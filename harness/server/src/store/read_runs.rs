@@ -1,0 +1,398 @@
+//! Runs of a line, one run, the curve of a test, and all values of a line.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use memgate_history::{Figure, How, column};
+use memgate_model::{Metric, Outcome, Verdict};
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
+
+use super::read::{Shown, event, leak_of, members, run_row, stage, word};
+use super::read_leaks::shown_state;
+use super::{Choice, Store, StoreError, statements as sql};
+use crate::view::{Point, RunView, Runs, SightingOf, State, TestRow, TestView};
+
+const MOST_RUNS: usize = 100;
+const MOST_TESTS: usize = 500;
+
+/// The tests of a roster with the place of each in columns.
+type Roster = BTreeMap<i64, usize>;
+
+impl Store {
+    /// Runs of a line, the newest first, those before `before` where it is given; `None`: there is no such line.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn runs(
+        &self,
+        project: &str,
+        choice: &Choice,
+        before: Option<i64>,
+    ) -> Result<Option<Runs>, StoreError> {
+        let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
+        let (mut place, mut run) = (i64::MAX, i64::MAX);
+        if let Some(before) = before {
+            let row =
+                sqlx::query(sql::RUN).bind(shown.project).bind(before).fetch_optional(&self.pool).await?;
+            let Some(row) = row else { return Ok(None) };
+            (place, run) = (row.try_get(17)?, before);
+        }
+        let rows = sqlx::query(sql::RUNS_OF_LINE)
+            .bind(shown.project)
+            .bind(shown.branch)
+            .bind(shown.environment)
+            .bind(place)
+            .bind(run)
+            .fetch_all(&self.pool)
+            .await?;
+        let mut runs = rows.iter().map(run_row).collect::<Result<Vec<_>, _>>()?;
+        let has_more = runs.len() > MOST_RUNS;
+        runs.truncate(MOST_RUNS);
+        let before = runs.last().map(|run| run.run).filter(|_| has_more);
+        Ok(Some(Runs { selection: shown.selection, runs, before }))
+    }
+
+    /// One run; `None`: there is no such run.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn run(&self, project: &str, run: i64) -> Result<Option<RunView>, StoreError> {
+        let Some(any) = self.shown(project, &Choice::default()).await? else { return Ok(None) };
+        let row = sqlx::query(sql::RUN).bind(any.project).bind(run).fetch_optional(&self.pool).await?;
+        let Some(row) = row else { return Ok(None) };
+        let head = run_row(&row)?;
+        let choice = Choice { branch: head.branch.clone(), environment: head.environment.clone() };
+        let Some(shown) = self.shown(project, &choice).await? else { return Ok(None) };
+        let place: i64 = row.try_get(17)?;
+        let previous = sqlx::query(sql::RUNS_OF_LINE)
+            .bind(shown.project)
+            .bind(shown.branch)
+            .bind(shown.environment)
+            .bind(place)
+            .bind(run)
+            .fetch_all(&self.pool)
+            .await?;
+        let previous = previous.first().map(|row| row.try_get(0)).transpose()?;
+        let (tests, of) = self.tests_of_run(shown.project, run, row.try_get(14)?).await?;
+        let leaks = self.leaks_of_run(&shown, run).await?;
+        let ci_url = row.try_get(13)?;
+        Ok(Some(RunView { selection: shown.selection, run: head, ci_url, leaks, tests, of, previous }))
+    }
+
+    /// The figures of a test over the runs of a line; `None`: there is no such test or line. Without a metric: one that the
+    /// last run has, the one that is not zero first.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn test(
+        &self,
+        project: &str,
+        choice: &Choice,
+        suite: &str,
+        name: &str,
+        metric: Option<Metric>,
+    ) -> Result<Option<TestView>, StoreError> {
+        let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
+        let row = sqlx::query(sql::TEST)
+            .bind(shown.project)
+            .bind(suite.to_owned())
+            .bind(name.to_owned())
+            .fetch_optional(&self.pool)
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let test: i64 = row.try_get(0)?;
+        let runs = sqlx::query(sql::CURVE_RUNS)
+            .bind(shown.project)
+            .bind(shown.branch)
+            .bind(shown.environment)
+            .fetch_all(&self.pool)
+            .await?;
+        let mut rosters = Rosters::default();
+        let metrics = self.metrics_of(&shown, test, &runs, &mut rosters).await?;
+        let leading =
+            metrics.iter().find(|(_, value)| *value != 0.0).or(metrics.first()).map(|(metric, _)| *metric);
+        let metric = metric.or(leading).unwrap_or(Metric::NativeLiveBytes);
+        let points = self.points(&shown, test, metric, &runs, &mut rosters).await?;
+        let full = format!("{suite}::{name}");
+        let leaks: Vec<_> =
+            self.leaks_of_line(&shown).await?.into_iter().filter(|leak| leak.tests.contains(&full)).collect();
+        let ids: BTreeSet<&String> = leaks.iter().map(|leak| &leak.id).collect();
+        let rows = sqlx::query(sql::EVENTS_OF_LINE)
+            .bind(shown.project)
+            .bind(shown.branch)
+            .bind(shown.environment)
+            .fetch_all(&self.pool)
+            .await?;
+        let mut events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
+        events.retain(|event| ids.contains(&event.leak));
+        Ok(Some(TestView {
+            selection: shown.selection,
+            suite: suite.to_owned(),
+            name: name.to_owned(),
+            metric,
+            metrics: metrics.into_iter().map(|(metric, _)| metric).collect(),
+            rounded: column::is_rounded(metric),
+            points,
+            leaks,
+            events,
+        }))
+    }
+
+    /// All values of a line as CSV, a line at a time; `false`: there is no such line.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn export(
+        &self,
+        project: &str,
+        choice: &Choice,
+        line: &mut dyn FnMut(&str),
+    ) -> Result<bool, StoreError> {
+        let Some(shown) = self.shown(project, choice).await? else { return Ok(false) };
+        let runs = sqlx::query(sql::CURVE_RUNS)
+            .bind(shown.project)
+            .bind(shown.branch)
+            .bind(shown.environment)
+            .fetch_all(&self.pool)
+            .await?;
+        let names = self.test_names(shown.project).await?;
+        let mut rosters = Rosters::default();
+        line("run,started,commit,suite,test,metric,value,low,high\n");
+        for row in runs.iter().rev() {
+            let run = run_row(row)?;
+            let started = jiff::Timestamp::from_microsecond(run.started_us)
+                .map(|at| at.to_string())
+                .unwrap_or_default();
+            let roster = rosters.get(self, shown.project, row.try_get(14)?).await?;
+            for (metric, figures) in self.columns(shown.project, run.run, roster.len()).await? {
+                let slots = roster
+                    .iter()
+                    .filter_map(|(test, slot)| Some((names.get(test)?, figures.get(*slot)?.as_ref()?)));
+                for ((suite, name), figure) in slots {
+                    let bound = |bound: Option<f64>| {
+                        bound.filter(|bound| bound.is_finite()).map_or_else(String::new, |b| b.to_string())
+                    };
+                    let (low, high) =
+                        (figure.interval.map(|(low, _)| low), figure.interval.map(|(_, high)| high));
+                    line(&format!(
+                        "{},{started},{},{},{},{metric},{},{},{}\n",
+                        run.run,
+                        run.sha,
+                        quoted(suite),
+                        quoted(name),
+                        figure.value,
+                        bound(low),
+                        bound(high)
+                    ));
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    async fn tests_of_run(
+        &self,
+        project: i64,
+        run: i64,
+        roster: i64,
+    ) -> Result<(Vec<TestRow>, u64), StoreError> {
+        let mut rosters = Rosters::default();
+        let roster = rosters.get(self, project, roster).await?;
+        let mut exceptions = BTreeMap::<i64, (Outcome, Verdict, String)>::new();
+        for row in sqlx::query(sql::EXCEPTIONS).bind(project).bind(run).fetch_all(&self.pool).await? {
+            let (outcome, verdict): (String, String) = (row.try_get(1)?, row.try_get(2)?);
+            exceptions.insert(row.try_get(0)?, (word(&outcome)?, word(&verdict)?, row.try_get(3)?));
+        }
+        let columns = self.columns(project, run, roster.len()).await?;
+        let names = self.test_names(project).await?;
+        let mut tests = Vec::with_capacity(roster.len());
+        for (test, slot) in roster {
+            let Some((suite, name)) = names.get(test) else { continue };
+            let (outcome, verdict, reason) =
+                exceptions.remove(test).unwrap_or((Outcome::Passed, Verdict::Pass, String::new()));
+            let value = |(metric, figures): &(String, Vec<Option<Figure>>)| {
+                let value = figures.get(*slot)?.as_ref()?.value;
+                Some((metric.parse::<Metric>().ok()?, value)).filter(|_| value != 0.0)
+            };
+            let values = columns.iter().filter_map(value).collect();
+            tests.push(TestRow {
+                suite: suite.clone(),
+                name: name.clone(),
+                outcome,
+                verdict,
+                reason,
+                values,
+            });
+        }
+        tests.sort_by(|a, b| {
+            b.verdict.cmp(&a.verdict).then_with(|| (&a.suite, &a.name).cmp(&(&b.suite, &b.name)))
+        });
+        let of = tests.iter().filter(|test| !test.name.is_empty()).count() as u64;
+        tests.truncate(MOST_TESTS);
+        Ok((tests, of))
+    }
+
+    async fn leaks_of_run(&self, shown: &Shown, run: i64) -> Result<Vec<SightingOf>, StoreError> {
+        let mut states = BTreeMap::<i64, State>::new();
+        let rows = sqlx::query(sql::LINE_STATES)
+            .bind(shown.project)
+            .bind(shown.branch)
+            .bind(shown.environment)
+            .fetch_all(&self.pool)
+            .await?;
+        for row in rows {
+            states.insert(row.try_get(0)?, shown_state(stage(row.try_get(1)?)?));
+        }
+        let rows =
+            sqlx::query(sql::SIGHTINGS_OF_RUN).bind(shown.project).bind(run).fetch_all(&self.pool).await?;
+        let mut leaks = Vec::with_capacity(rows.len());
+        for row in rows {
+            let known = leak_of(&row, 1)?;
+            let (suite, name): (String, String) = (row.try_get(3)?, row.try_get(4)?);
+            let how = How::of_number(row.try_get(5)?).unwrap_or(How::Counted);
+            leaks.push(SightingOf {
+                id: known.id,
+                culprit: memgate_reports::who(&known.leak),
+                title: known.leak.title,
+                state: states.get(&row.try_get(0)?).copied(),
+                test: format!("{suite}::{name}"),
+                bytes: row.try_get(6)?,
+                count: row.try_get(7)?,
+                how: how.name().to_owned(),
+            });
+        }
+        Ok(leaks)
+    }
+
+    async fn test_names(&self, project: i64) -> Result<BTreeMap<i64, (String, String)>, StoreError> {
+        let mut names = BTreeMap::new();
+        for row in sqlx::query(sql::TESTS).bind(project).fetch_all(&self.pool).await? {
+            names.insert(row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?));
+        }
+        Ok(names)
+    }
+
+    /// The columns of a run, by metric; the durations are one of them.
+    async fn columns(
+        &self,
+        project: i64,
+        run: i64,
+        tests: usize,
+    ) -> Result<Vec<(String, Vec<Option<Figure>>)>, StoreError> {
+        let rows = sqlx::query(sql::COLUMNS).bind(project).bind(run).fetch_all(&self.pool).await?;
+        let mut columns = Vec::with_capacity(rows.len());
+        for row in rows {
+            let (metric, data): (String, Vec<u8>) = (row.try_get(0)?, row.try_get(1)?);
+            columns.push((metric, figures(&data, tests)?));
+        }
+        columns.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(columns)
+    }
+
+    /// What the last run that had the test says of it.
+    async fn metrics_of(
+        &self,
+        shown: &Shown,
+        test: i64,
+        runs: &[AnyRow],
+        rosters: &mut Rosters,
+    ) -> Result<Vec<(Metric, f64)>, StoreError> {
+        for row in runs {
+            let roster = rosters.get(self, shown.project, row.try_get(14)?).await?;
+            let Some(slot) = roster.get(&test).copied() else { continue };
+            let columns = self.columns(shown.project, row.try_get(0)?, roster.len()).await?;
+            let metrics: Vec<_> = columns
+                .iter()
+                .filter_map(|(metric, figures)| {
+                    Some((metric.parse().ok()?, figures.get(slot)?.as_ref()?.value))
+                })
+                .collect();
+            if !metrics.is_empty() {
+                return Ok(metrics);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    async fn points(
+        &self,
+        shown: &Shown,
+        test: i64,
+        metric: Metric,
+        runs: &[AnyRow],
+        rosters: &mut Rosters,
+    ) -> Result<Vec<Point>, StoreError> {
+        let mut verdicts = BTreeMap::<i64, Verdict>::new();
+        let rows =
+            sqlx::query(sql::EXCEPTIONS_OF_TEST).bind(shown.project).bind(test).fetch_all(&self.pool).await?;
+        for row in rows {
+            verdicts.insert(row.try_get(0)?, word(&row.try_get::<String, _>(1)?)?);
+        }
+        let mut data = BTreeMap::<i64, Vec<u8>>::new();
+        let rows = sqlx::query(sql::CURVE_COLUMNS)
+            .bind(shown.project)
+            .bind(shown.branch)
+            .bind(shown.environment)
+            .bind(metric.name())
+            .fetch_all(&self.pool)
+            .await?;
+        for row in rows {
+            data.insert(row.try_get(0)?, row.try_get(1)?);
+        }
+        let mut points = Vec::with_capacity(runs.len());
+        for row in runs.iter().rev() {
+            let run = run_row(row)?;
+            let roster = rosters.get(self, shown.project, row.try_get(14)?).await?;
+            let slot = roster.get(&test).copied();
+            let figure = match (slot, data.get(&run.run)) {
+                (Some(slot), Some(data)) => figures(data, roster.len())?.get(slot).copied().flatten(),
+                _ => None,
+            };
+            points.push(Point {
+                run: run.run,
+                sha: run.sha,
+                place: row.try_get(17)?,
+                started_us: run.started_us,
+                value: figure.map(|figure| figure.value),
+                low: figure.and_then(|figure| figure.interval).map(|(low, _)| low),
+                high: figure.and_then(|figure| figure.interval).map(|(_, high)| high),
+                verdict: slot.map(|_| verdicts.get(&run.run).copied().unwrap_or(Verdict::Pass)),
+            });
+        }
+        Ok(points)
+    }
+}
+
+/// Rosters that were looked up: few runs have one of their own.
+#[derive(Default)]
+struct Rosters(BTreeMap<i64, Roster>);
+
+impl Rosters {
+    async fn get(&mut self, store: &Store, project: i64, roster: i64) -> Result<&Roster, StoreError> {
+        match self.0.entry(roster) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(new) => {
+                let row = sqlx::query(sql::ROSTER_MEMBERS)
+                    .bind(project)
+                    .bind(roster)
+                    .fetch_one(&store.pool)
+                    .await?;
+                Ok(new.insert(members(&row, 0)?.into_iter().zip(0..).collect()))
+            }
+        }
+    }
+}
+
+fn figures(data: &[u8], tests: usize) -> Result<Vec<Option<Figure>>, StoreError> {
+    column::decode(data, tests).map_err(|why| StoreError::Broken(why.to_string()))
+}
+
+/// A field of CSV.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}

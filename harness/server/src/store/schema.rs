@@ -1,0 +1,52 @@
+//! The tables, one text for SQLite and PostgreSQL, and how a database comes to the version of this program.
+//!
+//! Every key begins with `project_id`: rows of a project lie together, and a database that is divided by project needs no other
+//! statement. Times are microseconds since 1970; ids are made by the program.
+
+use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Row as _};
+
+use super::StoreError;
+
+/// Text of each version, applied in this order. A released one is never changed.
+pub(super) const VERSIONS: [&str; 1] = [include_str!("schema/1.sql")];
+
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS memgate_schema (version BIGINT NOT NULL PRIMARY KEY)";
+const VERSION: &str = "SELECT MAX(version) FROM memgate_schema";
+const APPLIED: &str = "INSERT INTO memgate_schema (version) VALUES ($1)";
+/// Two programs that begin at once: one creates, the other one waits.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(7377)";
+
+/// Brings a database to the version of this program.
+///
+/// # Errors
+/// It cannot be read or written, or a newer program has changed it.
+pub(super) async fn migrate(connection: &mut AnyConnection, is_postgres: bool) -> Result<(), StoreError> {
+    if !is_postgres && version(connection).await.ok() == Some(VERSIONS.len()) {
+        // Nothing to do: then nothing is locked either.
+        return Ok(());
+    }
+    let begin = if is_postgres { "BEGIN" } else { "BEGIN IMMEDIATE" };
+    let mut transaction = connection.begin_with(begin).await?;
+    if is_postgres {
+        sqlx::query(LOCK).execute(&mut *transaction).await?;
+    }
+    sqlx::query(CREATE).execute(&mut *transaction).await?;
+    let done = version(&mut transaction).await?;
+    if done > VERSIONS.len() {
+        return Err(StoreError::Newer { found: done, known: VERSIONS.len() });
+    }
+    for (number, text) in VERSIONS.iter().enumerate().skip(done) {
+        let text = if is_postgres { (*text).to_owned() } else { text.replace("BYTEA", "BLOB") };
+        sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *transaction).await?;
+        let number = i64::try_from(number + 1).unwrap_or(i64::MAX);
+        sqlx::query(APPLIED).bind(number).execute(&mut *transaction).await?;
+    }
+    transaction.commit().await?;
+    Ok(())
+}
+
+async fn version(connection: &mut AnyConnection) -> Result<usize, sqlx::Error> {
+    let row = sqlx::query(VERSION).fetch_one(connection).await?;
+    let version: Option<i64> = row.try_get(0)?;
+    Ok(version.and_then(|version| usize::try_from(version).ok()).unwrap_or(0))
+}

@@ -1,0 +1,160 @@
+//! Every statement of the store, by what it is about. All are the same text for SQLite and PostgreSQL; a test checks that each
+//! keeps to one project.
+
+/// Projects stand beside the rest: their statements name no project id.
+pub(super) const PROJECTS: &str = "SELECT name FROM project ORDER BY name";
+pub(super) const PROJECT: &str = "SELECT project_id FROM project WHERE name = $1";
+pub(super) const ADD_PROJECT: &str =
+    "INSERT INTO project (project_id, name, created_us) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTHING";
+
+pub(super) const BRANCH: &str = "SELECT branch_id FROM branch WHERE project_id = $1 AND name = $2";
+pub(super) const ADD_BRANCH: &str = "INSERT INTO branch (project_id, branch_id, name, is_line) VALUES ($1, $2, $3, $4) \
+     ON CONFLICT (project_id, name) DO UPDATE SET is_line = excluded.is_line";
+pub(super) const BRANCHES: &str = "SELECT branch_id, name, is_line FROM branch WHERE project_id = $1";
+
+pub(super) const ENVIRONMENT: &str =
+    "SELECT environment_id FROM environment WHERE project_id = $1 AND digest = $2";
+pub(super) const ADD_ENVIRONMENT: &str = "INSERT INTO environment (project_id, environment_id, digest, label) VALUES ($1, $2, $3, $4) \
+     ON CONFLICT (project_id, digest) DO NOTHING";
+pub(super) const ENVIRONMENTS: &str = "SELECT environment_id, label FROM environment WHERE project_id = $1";
+
+pub(super) const REVISION: &str = "SELECT place FROM revision WHERE project_id = $1 AND sha = $2";
+pub(super) const ADD_REVISION: &str = "INSERT INTO revision (project_id, sha, parent, place) VALUES ($1, $2, $3, $4) \
+     ON CONFLICT (project_id, sha) DO NOTHING";
+pub(super) const REVISIONS_BETWEEN: &str =
+    "SELECT sha, parent FROM revision WHERE project_id = $1 AND place >= $2 AND place <= $3 LIMIT 5000";
+/// Where a run belongs whose commit is not known: after the last one that began before.
+pub(super) const PLACE_BY_TIME: &str =
+    "SELECT MAX(place) FROM run WHERE project_id = $1 AND branch_id = $2 AND started_us <= $3";
+pub(super) const FIRST_PLACE: &str = "SELECT MIN(place) FROM run WHERE project_id = $1 AND branch_id = $2";
+
+pub(super) const TESTS: &str = "SELECT test_id, suite, name FROM test WHERE project_id = $1";
+pub(super) const TEST: &str = "SELECT test_id FROM test WHERE project_id = $1 AND suite = $2 AND name = $3";
+pub(super) const ADD_TEST: &str =
+    "INSERT INTO test (project_id, test_id, suite, name) VALUES ($1, $2, $3, $4)";
+
+pub(super) const ROSTER: &str =
+    "SELECT roster_id, tests, members FROM roster WHERE project_id = $1 AND digest = $2";
+pub(super) const ADD_ROSTER: &str =
+    "INSERT INTO roster (project_id, roster_id, digest, tests, members) VALUES ($1, $2, $3, $4, $5)";
+pub(super) const ROSTER_MEMBERS: &str =
+    "SELECT tests, members FROM roster WHERE project_id = $1 AND roster_id = $2";
+
+pub(super) const RUN_BY_KEY: &str =
+    "SELECT run_id, body_digest FROM run WHERE project_id = $1 AND run_key = $2";
+pub(super) const ADD_RUN: &str = "INSERT INTO run (project_id, run_id, run_key, body_digest, branch_id, environment_id, roster_id, \
+     sha, target, commit_key, place, placed_by, on_line, is_partial, session, ci_url, started_us, received_us, duration_ms, \
+     verdict, exit_code, tests, failed, leaks, new_leaks) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, 0)";
+pub(super) const NEW_LEAKS: &str = "UPDATE run SET new_leaks = $3 WHERE project_id = $1 AND run_id = $2";
+pub(super) const LINE_RUNS: &str = "SELECT run_id, commit_key, place, started_us, roster_id, is_partial FROM run \
+     WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND on_line = 1";
+pub(super) const NEWEST_RUNS: &str = "SELECT branch_id, environment_id, MAX(started_us) FROM run WHERE project_id = $1 \
+     GROUP BY branch_id, environment_id";
+
+macro_rules! runs {
+    ($rest:literal) => {
+        concat!(
+            "SELECT r.run_id, r.session, b.name, e.label, r.sha, r.started_us, r.duration_ms, r.verdict, r.tests, r.failed, \
+             r.leaks, r.new_leaks, r.target, r.ci_url, r.roster_id, r.branch_id, r.environment_id, r.place FROM run r \
+             JOIN branch b ON b.project_id = r.project_id AND b.branch_id = r.branch_id \
+             JOIN environment e ON e.project_id = r.project_id AND e.environment_id = r.environment_id \
+             WHERE r.project_id = $1",
+            $rest
+        )
+    };
+}
+pub(super) const RUN: &str = runs!(" AND r.run_id = $2");
+pub(super) const RUNS_NEWEST: &str = runs!(" ORDER BY r.started_us DESC, r.run_id DESC LIMIT 20");
+pub(super) const RUNS_OF_LEAK: &str = runs!(
+    " AND r.run_id IN (SELECT s.run_id FROM sighting s WHERE s.project_id = r.project_id AND s.leak_id = $2) \
+      ORDER BY r.run_id DESC LIMIT 200"
+);
+pub(super) const RUNS_OF_LINE: &str = runs!(
+    " AND r.branch_id = $2 AND r.environment_id = $3 AND (r.place < $4 OR (r.place = $4 AND r.run_id < $5)) \
+      ORDER BY r.place DESC, r.run_id DESC LIMIT 101"
+);
+pub(super) const CURVE_RUNS: &str = runs!(
+    " AND r.branch_id = $2 AND r.environment_id = $3 ORDER BY r.place DESC, r.started_us DESC, r.run_id DESC LIMIT 1000"
+);
+
+pub(super) const ADD_COLUMN: &str =
+    "INSERT INTO run_column (project_id, run_id, metric, data) VALUES ($1, $2, $3, $4)";
+pub(super) const COLUMNS: &str = "SELECT metric, data FROM run_column WHERE project_id = $1 AND run_id = $2";
+pub(super) const CURVE_COLUMNS: &str = "SELECT c.run_id, c.data FROM run_column c \
+     JOIN run r ON r.project_id = c.project_id AND r.run_id = c.run_id \
+     WHERE c.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 AND c.metric = $4";
+
+pub(super) const ADD_EXCEPTION: &str = "INSERT INTO exception (project_id, run_id, test_id, outcome, verdict, judged, reason) VALUES ($1, $2, $3, $4, $5, $6, $7)";
+pub(super) const EXCEPTIONS: &str =
+    "SELECT test_id, outcome, verdict, reason FROM exception WHERE project_id = $1 AND run_id = $2";
+pub(super) const EXCEPTIONS_OF_TEST: &str =
+    "SELECT run_id, verdict FROM exception WHERE project_id = $1 AND test_id = $2";
+pub(super) const NOT_JUDGED: &str =
+    "SELECT run_id FROM exception WHERE project_id = $1 AND test_id = $2 AND judged = 0";
+
+pub(super) const LEAK: &str = "SELECT leak_id FROM leak WHERE project_id = $1 AND fingerprint = $2";
+pub(super) const LEAK_BODY: &str =
+    "SELECT fingerprint, body FROM leak WHERE project_id = $1 AND leak_id = $2";
+pub(super) const ADD_LEAK: &str = "INSERT INTO leak (project_id, leak_id, fingerprint, body) VALUES ($1, $2, $3, $4) \
+     ON CONFLICT (project_id, fingerprint) DO UPDATE SET body = excluded.body";
+
+pub(super) const ADD_SIGHTING: &str = "INSERT INTO sighting (project_id, leak_id, run_id, test_id, how, bytes, objects) VALUES ($1, $2, $3, $4, $5, $6, $7)";
+pub(super) const SIGHTINGS: &str =
+    "SELECT run_id, test_id, how, bytes, objects FROM sighting WHERE project_id = $1 AND leak_id = $2";
+pub(super) const SIGHTINGS_OF_RUN: &str = "SELECT s.leak_id, l.fingerprint, l.body, t.suite, t.name, s.how, s.bytes, s.objects \
+     FROM sighting s JOIN leak l ON l.project_id = s.project_id AND l.leak_id = s.leak_id \
+     JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id WHERE s.project_id = $1 AND s.run_id = $2 \
+     ORDER BY s.bytes DESC, l.fingerprint, t.suite, t.name";
+pub(super) const SIGHTINGS_WITH_TESTS: &str = "SELECT s.run_id, t.suite, t.name, s.how, s.bytes, s.objects FROM sighting s \
+     JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
+     WHERE s.project_id = $1 AND s.leak_id = $2 ORDER BY s.run_id DESC LIMIT 200";
+pub(super) const LAST_TESTS: &str = "SELECT s.leak_id, t.suite, t.name FROM leak_line l \
+     JOIN sighting s ON s.project_id = l.project_id AND s.leak_id = l.leak_id AND s.run_id = l.last_run \
+     JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
+     WHERE l.project_id = $1 AND l.branch_id = $2 AND l.environment_id = $3 AND s.how <> 3";
+
+pub(super) const LINE_STATES: &str =
+    "SELECT leak_id, state FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3";
+pub(super) const SET_LEAK_LINE: &str = "INSERT INTO leak_line (project_id, branch_id, environment_id, leak_id, state, flaky, waived, \
+     first_key, clean_key, last_key, fixed_key, since_us, last_run, recent, rate, bytes, objects) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) \
+     ON CONFLICT (project_id, branch_id, environment_id, leak_id) DO UPDATE SET state = excluded.state, flaky = excluded.flaky, \
+     waived = excluded.waived, first_key = excluded.first_key, clean_key = excluded.clean_key, last_key = excluded.last_key, \
+     fixed_key = excluded.fixed_key, since_us = excluded.since_us, last_run = excluded.last_run, recent = excluded.recent, \
+     rate = excluded.rate, bytes = excluded.bytes, objects = excluded.objects";
+macro_rules! leak_lines {
+    ($rest:literal) => {
+        concat!(
+            "SELECT l.leak_id, k.fingerprint, k.body, l.state, l.flaky, l.waived, l.first_key, l.clean_key, l.last_key, \
+             l.fixed_key, l.since_us, l.last_run, l.recent, l.rate, l.bytes, l.objects, l.branch_id, l.environment_id \
+             FROM leak_line l JOIN leak k ON k.project_id = l.project_id AND k.leak_id = l.leak_id WHERE l.project_id = $1",
+            $rest
+        )
+    };
+}
+pub(super) const LEAKS_OF_LINE: &str = leak_lines!(" AND l.branch_id = $2 AND l.environment_id = $3");
+pub(super) const LINES_OF_LEAK: &str = leak_lines!(" AND l.leak_id = $2");
+
+pub(super) const EVENTS: &str = "SELECT event_id, state, commit_key FROM event \
+     WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND leak_id = $4";
+pub(super) const ADD_EVENT: &str = "INSERT INTO event (project_id, event_id, branch_id, environment_id, leak_id, state, commit_key, \
+     before_key, run_id, at_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+pub(super) const REMOVE_EVENT: &str = "DELETE FROM event WHERE project_id = $1 AND event_id = $2";
+macro_rules! events {
+    ($rest:literal) => {
+        concat!(
+            "SELECT v.at_us, v.state, b.name, k.fingerprint, k.body, v.commit_key, v.before_key, v.run_id FROM event v \
+             JOIN branch b ON b.project_id = v.project_id AND b.branch_id = v.branch_id \
+             JOIN leak k ON k.project_id = v.project_id AND k.leak_id = v.leak_id WHERE v.project_id = $1",
+            $rest
+        )
+    };
+}
+pub(super) const EVENTS_OF_LINE: &str = events!(
+    " AND v.branch_id = $2 AND v.environment_id = $3 ORDER BY v.at_us DESC, v.event_id DESC LIMIT 20"
+);
+pub(super) const EVENTS_OF_LEAK: &str =
+    events!(" AND v.leak_id = $2 ORDER BY v.at_us DESC, v.event_id DESC LIMIT 200");
+pub(super) const FIXED_SINCE: &str = "SELECT COUNT(*) FROM event WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 \
+     AND at_us >= $4 AND state = 3";

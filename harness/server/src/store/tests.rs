@@ -1,0 +1,437 @@
+//! One set of tests for both databases. SQLite is always there; PostgreSQL where its programs are installed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use memgate_history::{Environment, Manifest};
+use memgate_model::{Ci, Commit, Metric, RunReport};
+use serde_json::json;
+
+use super::*;
+use crate::view::{LeakFilter, State};
+
+/// A commit of the story: who leaks in it.
+struct Step {
+    sha: String,
+    parent: usize,
+    branch: &'static str,
+    target: &'static str,
+    /// Tests by name with their leaks; `None`: it failed, and was not judged.
+    tests: Vec<(&'static str, Option<Vec<&'static str>>)>,
+}
+
+fn sha(number: usize) -> String {
+    format!("{number:040x}")
+}
+
+fn report(session: &str, number: usize, tests: &[(&str, Option<Vec<&str>>)]) -> RunReport {
+    let figure = |value: f64| {
+        json!({
+            "value": value, "unit": "bytes", "per": "iteration", "low": value, "high": value, "iterations": 9,
+            "confidence": 0.99, "threshold": null,
+        })
+    };
+    let leak = |id: &&str| {
+        json!({
+            "id": id, "kind": "native", "title": "1 × 7 B", "bytes_per_iteration": 7.0, "count_per_iteration": 1.0,
+            "frames": [{ "function": "tiles::load()", "file": "src/tiles.cc", "line": 7, "module": "t", "offset": 1, "inlined": false }],
+            "holder": [],
+        })
+    };
+    let test = |(name, leaks): &(&str, Option<Vec<&str>>)| {
+        let (outcome, verdict) = match leaks {
+            None => ("failed", "not_judged"),
+            Some(leaks) if leaks.is_empty() => ("passed", "pass"),
+            Some(_) => ("passed", "fail"),
+        };
+        let leaks = leaks.clone().unwrap_or_default();
+        json!({
+            "id": name, "outcome": outcome, "verdict": verdict, "reason": "", "duration_s": 0.1, "confirmed": false,
+            "metrics": { "native.live_bytes": figure(7.0 * leaks.len() as f64) },
+            "leaks": leaks.iter().map(leak).collect::<Vec<_>>(), "one_time": [], "curve": [],
+        })
+    };
+    let started = jiff::Timestamp::from_second(1_800_000_000 + i64::try_from(number).unwrap() * 60).unwrap();
+    serde_json::from_value(json!({
+        "schema_version": 1, "verdict": "pass", "exit_code": 0, "project": "tiles", "session": session,
+        "started": started.to_string(), "duration_s": 1.5,
+        "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
+        "suites": [{
+            "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": "pass", "screened_s": 1.0, "reason": "",
+            "metrics": {}, "tests": tests.iter().map(test).collect::<Vec<_>>(),
+        }],
+        "waivers": [], "errors": [],
+    }))
+    .unwrap()
+}
+
+fn manifest(session: &str, commit: Option<Commit>, ancestors: Vec<String>) -> Manifest {
+    Manifest {
+        project: "tiles".into(),
+        session: session.into(),
+        commit,
+        ancestors,
+        ci: Some(Ci { provider: "gitlab".into(), pipeline: session.into(), ..Ci::default() }),
+        environment: Environment([("architecture".to_owned(), "x86_64".to_owned())].into()),
+        lines: vec!["main".into(), "release/*".into()],
+        ..Manifest::default()
+    }
+}
+
+/// Commits 0 to 39 on main, a release line from 10 on, a review, and their leaks by name.
+fn story() -> Vec<Step> {
+    let mut steps = Vec::new();
+    for number in 0..40 {
+        let mut leaks = Vec::new();
+        // new at 5, fixed at 20, back at 30
+        if (5..20).contains(&number) || number >= 30 {
+            leaks.push("n1-a");
+        }
+        // every second commit from 8 on
+        if number >= 8 && number % 2 == 0 {
+            leaks.push("n1-flaky");
+        }
+        // its test is removed at 25
+        let old = (3..25).contains(&number);
+        let mut tests = vec![("Map.scroll", Some(leaks)), ("Map.clean", Some(Vec::new()))];
+        if number == 12 {
+            tests[0].1 = None;
+        }
+        if number < 25 {
+            tests.push(("Old.test", Some(if old { vec!["n1-old"] } else { Vec::new() })));
+        }
+        let parent = usize::from(number > 0) * (number.max(1) - 1);
+        steps.push(Step { sha: sha(number), parent, branch: "main", target: "", tests });
+    }
+    for number in 0..3 {
+        let parent = if number == 0 { 10 } else { 40 + number - 1 };
+        let tests = vec![("Map.scroll", Some(vec!["n1-a"])), ("Map.clean", Some(Vec::new()))];
+        steps.push(Step { sha: sha(100 + number), parent, branch: "release/1", target: "", tests });
+    }
+    let tests = vec![("Map.scroll", Some(vec!["n1-review"])), ("Map.clean", Some(Vec::new()))];
+    steps.push(Step { sha: sha(200), parent: 39, branch: "feature", target: "main", tests });
+    steps
+}
+
+async fn add_step(store: &Store, steps: &[Step], index: usize) -> Added {
+    let step = &steps[index];
+    let mut ancestors = Vec::new();
+    let mut at = index;
+    while at > 0 && ancestors.len() < 500 {
+        at = steps[at].parent;
+        ancestors.push(steps[at].sha.clone());
+    }
+    let commit = Commit {
+        sha: step.sha.clone(),
+        branch: step.branch.into(),
+        target: step.target.into(),
+        ..Commit::default()
+    };
+    let session = format!("s{index}");
+    store
+        .add(&manifest(&session, Some(commit), ancestors), &report(&session, index, &step.tests))
+        .await
+        .unwrap()
+}
+
+/// What is told of a line: leaks with their state and commits, and events.
+async fn told(store: &Store, branch: &str) -> (Vec<String>, Vec<String>) {
+    let choice = Choice { branch: branch.into(), environment: String::new() };
+    let leaks = store.leaks("tiles", &choice, &LeakFilter::default()).await.unwrap().unwrap().leaks;
+    let number = |sha: &str| {
+        usize::from_str_radix(sha, 16).map_or_else(|_| "-".to_owned(), |number| number.to_string())
+    };
+    let mut lines: Vec<_> = leaks
+        .iter()
+        .map(|leak| {
+            let (first, last) = (number(&leak.first_sha), number(&leak.last_sha));
+            format!("{} {:?} {first}..{last} flaky={} {}", leak.id, leak.state, leak.flaky, leak.window.len())
+        })
+        .collect();
+    lines.sort();
+    let mut events = Vec::new();
+    for leak in leaks {
+        for event in store.leak("tiles", &choice, &leak.id).await.unwrap().unwrap().events {
+            if event.branch == branch {
+                events.push(format!("{} {} {}", event.leak, event.kind, number(&event.first_sha)));
+            }
+        }
+    }
+    events.sort();
+    (lines, events)
+}
+
+async fn the_story(open: impl AsyncFn(usize) -> Store) {
+    let steps = story();
+    let mut known = None;
+    for round in 0..3 {
+        let store = open(round).await;
+        // Three orders of arrival: as it was, backwards, and one that jumps.
+        let order: Vec<usize> = match round {
+            0 => (0..steps.len()).collect(),
+            1 => (0..steps.len()).rev().collect(),
+            _ => (0..steps.len()).map(|number| number * 29 % steps.len()).collect(),
+        };
+        for index in order {
+            assert!(!add_step(&store, &steps, index).await.already);
+        }
+        let (main, release) = (told(&store, "main").await, told(&store, "release/1").await);
+        if round == 0 {
+            assert_eq!(
+                main.0,
+                [
+                    "n1-a Known 30..39 flaky=false 39",
+                    "n1-flaky Known 8..38 flaky=true 39",
+                    "n1-old Gone 3..24 flaky=false 25",
+                ],
+            );
+            let of_a: Vec<_> = main.1.iter().filter(|event| event.starts_with("n1-a ")).collect();
+            assert_eq!(
+                of_a,
+                ["n1-a fixed 20", "n1-a known 31", "n1-a known 6", "n1-a new 5", "n1-a regressed 30"]
+            );
+            assert_eq!(release.0, ["n1-a Known 100..102 flaky=false 3"]);
+        }
+        let known = known.get_or_insert_with(|| (main.clone(), release.clone()));
+        assert_eq!(*known, (main, release), "round {round}");
+        shows_everything(&store).await;
+        store.close().await;
+    }
+}
+
+async fn shows_everything(store: &Store) {
+    assert_eq!(store.projects().await.unwrap(), ["tiles"]);
+    let choice = Choice { branch: "main".into(), ..Choice::default() };
+    let overview = store.overview("tiles", &choice).await.unwrap().unwrap();
+    assert_eq!((overview.counts, overview.flaky), ([0, 0, 2, 0, 1], 1));
+    assert_eq!(
+        (overview.selection.branch.as_str(), overview.selection.environment.as_str()),
+        ("main", "x86_64")
+    );
+    let runs = store.runs("tiles", &choice, None).await.unwrap().unwrap();
+    assert_eq!((runs.runs.len(), runs.runs[0].sha.as_str()), (40, sha(39).as_str()));
+    let page = store.runs("tiles", &choice, Some(runs.runs[30].run)).await.unwrap().unwrap();
+    assert_eq!(page.runs, runs.runs[31..]);
+    let test = store.test("tiles", &choice, "engine", "Map.scroll", None).await.unwrap().unwrap();
+    assert_eq!((test.metric, test.points.len()), (Metric::NativeLiveBytes, 40));
+    let values: Vec<_> = test.points.iter().map(|point| point.value).collect();
+    assert_eq!((values[4], values[5], values[12], values[38]), (Some(0.0), Some(7.0), None, Some(14.0)));
+    let leak = store.leak("tiles", &choice, "n1-a").await.unwrap().unwrap();
+    assert_eq!(leak.lines.len(), 2);
+    assert_eq!((leak.leak.culprit.as_str(), leak.leak.place.as_str()), ("tiles::load", "src/tiles.cc:7"));
+    assert_eq!(leak.sightings.len(), 27);
+    let run = store.run("tiles", runs.runs[0].run).await.unwrap().unwrap();
+    assert_eq!((run.of, run.tests[0].name.as_str(), run.leaks.len()), (2, "Map.scroll", 1));
+    assert_eq!(run.previous, Some(runs.runs[1].run));
+    assert_eq!(run.leaks[0].state, Some(State::Known));
+    let review =
+        store.runs("tiles", &Choice { branch: "feature".into(), ..Choice::default() }, None).await.unwrap();
+    assert_eq!(review.unwrap().runs[0].target, "main");
+    assert!(store.leak("tiles", &choice, "n1-review").await.unwrap().is_none(), "a review changes no state");
+    let mut lines = 0;
+    assert!(store.export("tiles", &choice, &mut |_| lines += 1).await.unwrap());
+    assert!(lines > 100, "{lines}");
+    for (project, branch) in [("nobody", ""), ("tiles", "no")] {
+        let choice = Choice { branch: branch.into(), ..Choice::default() };
+        assert!(store.overview(project, &choice).await.unwrap().is_none());
+    }
+    assert!(store.run("tiles", 7).await.unwrap().is_none());
+    assert!(store.test("tiles", &choice, "engine", "No.such", None).await.unwrap().is_none());
+}
+
+async fn the_same_run_counts_once(store: Store) {
+    let steps = story();
+    let run = |store: Store| async move { add_step(&store, &story(), 7).await };
+    let (one, two) = tokio::join!(tokio::spawn(run(store.clone())), tokio::spawn(run(store.clone())));
+    let (one, two) = (one.unwrap(), two.unwrap());
+    assert!(one.run == two.run && one.already != two.already, "{one:?} {two:?}");
+    let commit = Commit { sha: sha(7), branch: "main".into(), ..Commit::default() };
+    let other = store.add(&manifest("s7", Some(commit), Vec::new()), &report("s7", 7, &steps[0].tests)).await;
+    assert!(matches!(other, Err(StoreError::Conflict(run)) if run == one.run), "{other:?}");
+    store.close().await;
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work)
+}
+
+#[test]
+fn a_story_has_the_same_lives_in_every_order_of_arrival_in_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let address =
+        |round: usize| format!("sqlite:{}", folder.path().join(format!("a b/{round}.db")).display());
+    block_on(the_story(async |round| Store::open(&address(round)).await.unwrap()));
+    block_on(async { the_same_run_counts_once(Store::open(&address(9)).await.unwrap()).await });
+}
+
+#[test]
+fn a_story_has_the_same_lives_in_every_order_of_arrival_in_postgresql() {
+    let Some(postgres) = Postgres::start() else { return };
+    block_on(the_story(async |round| postgres.database(&format!("d{round}")).await));
+    block_on(async { the_same_run_counts_once(postgres.database("same").await).await });
+}
+
+#[test]
+fn what_is_no_history_is_refused_by_name_and_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("history.db");
+    let address = format!("sqlite:{}", path.display());
+    block_on(async {
+        let missing = Store::open_existing(&address).await.unwrap_err().to_string();
+        assert!(missing.contains("there is none") && missing.contains("hint: "), "{missing}");
+        std::fs::write(&path, "no database at all, but long enough to look at it".repeat(100)).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        let broken = Store::open(&address).await.unwrap_err().to_string();
+        assert!(broken.contains("it is no history; move it away"), "{broken}");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+        std::fs::remove_file(&path).unwrap();
+        let store = Store::open(&address).await.unwrap();
+        sqlx::query("INSERT INTO memgate_schema (version) VALUES (99)").execute(&store.pool).await.unwrap();
+        store.close().await;
+        let newer = Store::open(&address).await.unwrap_err().to_string();
+        assert!(newer.contains("a newer memgate wrote it (version 99"), "{newer}");
+        let odd = Store::open("mysql://u:secret@h/d").await.unwrap_err().to_string();
+        assert!(odd.contains("neither") && !odd.contains("secret"), "{odd}");
+    });
+    let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&path).unwrap());
+    assert_eq!(mode & 0o077, 0, "it is its user's alone");
+}
+
+#[test]
+fn runs_without_a_commit_count_one_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    block_on(async {
+        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let steps = story();
+        for (number, step) in [(0, 0), (1, 6), (2, 6), (3, 0)] {
+            let session = format!("s{number}");
+            store
+                .add(&manifest(&session, None, Vec::new()), &report(&session, number, &steps[step].tests))
+                .await
+                .unwrap();
+        }
+        let (leaks, _) = told(&store, "").await;
+        assert!(leaks.contains(&"n1-a Fixed -..- flaky=false 4".to_owned()), "{leaks:?}");
+    });
+}
+
+/// The statements keep to one project, so that a database that is divided by project needs no others.
+#[test]
+fn every_key_and_statement_keeps_to_one_project() {
+    let statements = include_str!("statements.rs").replace("\\\n", " ");
+    let mut seen = 0;
+    for text in statements.split("pub(super) const ").skip(1) {
+        let (name, text) = text.split_once(':').unwrap();
+        seen += 1;
+        let upper = text.to_uppercase();
+        for word in ["NEXTVAL", "LISTEN", "NOTIFY", "LOCK ", "TEMP", "SKIP LOCKED"] {
+            assert!(!upper.contains(word), "{name}: {word}");
+        }
+        if ["PROJECTS", "PROJECT", "ADD_PROJECT"].contains(&name) {
+            continue;
+        }
+        let is_ours = text.contains("project_id = $1")
+            || (text.contains("INSERT INTO") && text.contains("(project_id, "))
+            || ["runs!", "leak_lines!", "events!"].iter().any(|of| text.contains(of));
+        assert!(is_ours, "{name}: {text}");
+        assert!(!text.contains("ON CONFLICT") || text.contains("ON CONFLICT (project_id, "), "{name}");
+        // What is joined belongs to the same project.
+        assert_eq!(
+            text.matches("JOIN ").count() + text.matches("(SELECT ").count(),
+            text.matches(".project_id = ").count() - usize::from(text.contains(".project_id = $1")),
+            "{name}"
+        );
+    }
+    assert!(seen > 40, "{seen}");
+    let tables = schema::VERSIONS.concat();
+    for table in tables.split("CREATE TABLE ").skip(2) {
+        for key in ["PRIMARY KEY (", "UNIQUE ("] {
+            for columns in table.split(key).skip(1) {
+                assert!(columns.starts_with("project_id, "), "{key}{}", columns.lines().next().unwrap());
+            }
+        }
+    }
+    for index in tables.split("CREATE INDEX ").skip(1) {
+        assert!(index.contains("(project_id, "), "{index}");
+    }
+}
+
+/// A PostgreSQL of its own, in a folder of its own, ended with the test.
+struct Postgres {
+    folder: tempfile::TempDir,
+    bin: PathBuf,
+    as_user: Vec<&'static str>,
+}
+
+impl Postgres {
+    fn start() -> Option<Self> {
+        let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+        let bin = versions.map(|version| version.path().join("bin")).find(|bin| bin.join("initdb").exists());
+        let Some(bin) = bin else {
+            skipped("PostgreSQL is not installed (Debian: postgresql)");
+            return None;
+        };
+        // It refuses to be root.
+        let as_user = if Path::new("/root").metadata().is_ok_and(|_| is_root()) {
+            vec!["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        } else {
+            Vec::new()
+        };
+        let postgres = Self { folder: tempfile::tempdir().unwrap(), bin, as_user };
+        if is_root() {
+            assert!(
+                Command::new("chown").arg("postgres").arg(postgres.folder.path()).status().unwrap().success()
+            );
+        }
+        let data = postgres.folder.path().join("data").display().to_string();
+        postgres.call("initdb", &["-D", &data, "-A", "trust", "-U", "memgate", "--no-sync"]);
+        let options = format!(
+            "-c listen_addresses= -c unix_socket_directories={} -c fsync=off",
+            postgres.folder.path().display()
+        );
+        let log = postgres.folder.path().join("log").display().to_string();
+        postgres.call("pg_ctl", &["-D", &data, "-l", &log, "-w", "-o", &options, "start"]);
+        Some(postgres)
+    }
+
+    fn call(&self, program: &str, arguments: &[&str]) {
+        let program = self.bin.join(program).display().to_string();
+        let line: Vec<&str> =
+            self.as_user.iter().copied().chain([program.as_str()]).chain(arguments.iter().copied()).collect();
+        let output = Command::new(line[0])
+            .args(&line[1..])
+            .current_dir("/")
+            .stdout(std::process::Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{line:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    async fn database(&self, name: &str) -> Store {
+        let host = self.folder.path().display().to_string();
+        self.call("createdb", &["-h", &host, "-U", "memgate", name]);
+        Store::open(&format!("postgres://memgate@localhost/{name}?host={host}")).await.unwrap()
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        let data = self.folder.path().join("data").display().to_string();
+        self.call("pg_ctl", &["-D", &data, "-m", "immediate", "stop"]);
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Told to whoever runs all tests; where everything has to be installed, a missing program fails the test.
+fn skipped(why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "{why}");
+    println!("skipped: {why}");
+    if let Some(file) = std::env::var_os("MEMGATE_SKIPPED") {
+        let line = format!("memgate-server: {why}\n");
+        let opened = std::fs::File::options().append(true).open(file);
+        opened.and_then(|mut file| std::io::Write::write_all(&mut file, line.as_bytes())).unwrap();
+    }
+}
