@@ -7,9 +7,12 @@
 //! Everything here is a function of its arguments: no file, no clock, no database, no network.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod chance;
 pub mod column;
 pub mod life;
 mod manifest;
+pub mod noise;
 mod observe;
 pub mod place;
 pub mod record;
