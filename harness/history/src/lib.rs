@@ -10,6 +10,7 @@
 #[cfg(test)]
 mod chance;
 pub mod column;
+pub mod level;
 pub mod life;
 mod manifest;
 pub mod noise;
