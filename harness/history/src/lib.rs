@@ -18,6 +18,7 @@ mod observe;
 pub mod place;
 pub mod record;
 pub mod roster;
+pub mod tune;
 mod varint;
 
 pub use column::Figure;
