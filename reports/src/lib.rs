@@ -61,6 +61,10 @@ pub use error::RenderError;
 pub use github::annotations;
 pub use gitlab::code_quality;
 pub use html::html;
+/// What the pages of a history share with the report: writer, style, how a stack looks.
+pub mod page {
+    pub use crate::html::{Html, STYLE, escape, holder_and_stack};
+}
 pub use human::{HumanOptions, followed, human};
 pub use json::{ReadError, from_json, json, schema};
 pub use junit::{Flavour, JunitOptions, Merged, junit, merge};

@@ -43,16 +43,16 @@ impl Manifest {
         self.commit.as_ref().is_some_and(|commit| !commit.target.is_empty())
     }
 
-    /// Do the leaks of its branch have a life of their own?
+    /// Do the leaks of its branch have a life of their own? On somebody's own machine those of every branch have.
     #[must_use]
     pub fn is_on_a_line(&self) -> bool {
-        !self.is_review() && Lines::of(&self.lines).has(self.branch())
+        !self.is_review() && (self.ci.is_none() || Lines::of(&self.lines).has(self.branch()))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use memgate_model::Commit;
+    use memgate_model::{Ci, Commit};
 
     use super::*;
 
@@ -62,6 +62,7 @@ mod tests {
         Manifest {
             commit: Some(commit),
             dirty,
+            ci: Some(Ci::default()),
             lines: vec!["main".into(), "release/*".into(), "[".into()],
             ..Manifest::default()
         }
@@ -80,6 +81,7 @@ mod tests {
             assert_eq!(manifest(branch, target, false).is_on_a_line(), on_a_line, "{branch} → {target}");
         }
         assert!(Manifest::default().is_on_a_line(), "no repository at all");
+        assert!(Manifest { ci: None, ..manifest("feature/x", "", false) }.is_on_a_line(), "somebody's own machine");
     }
 
     #[test]

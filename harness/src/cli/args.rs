@@ -103,7 +103,7 @@ pub(super) enum TypedCommand {
 
 /// Place of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub(crate) struct ConfigArgs {
+pub struct ConfigArgs {
     /// Configuration file [default: memgate.yaml, if it exists].
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
@@ -303,6 +303,7 @@ Examples:
 pub enum HistoryCommand {
     /// List the leaks of a line
     Leaks {
+        /// Which history.
         #[command(flatten)]
         of: HistoryArgs,
         /// Only leaks in this state; `alive` is new, known or regressed.
@@ -317,6 +318,7 @@ pub enum HistoryCommand {
     },
     /// Show the life of one leak
     Leak {
+        /// Which history.
         #[command(flatten)]
         of: HistoryArgs,
         /// Its id.
@@ -325,6 +327,7 @@ pub enum HistoryCommand {
     },
     /// Show the figures of a test over the commits
     Test {
+        /// Which history.
         #[command(flatten)]
         of: HistoryArgs,
         /// Its name, as `suite::Test.name`.
@@ -336,18 +339,22 @@ pub enum HistoryCommand {
     },
     /// List the runs of a line, the newest first
     Runs {
+        /// Which history.
         #[command(flatten)]
         of: HistoryArgs,
     },
     /// Print every figure of every judged test as CSV
     Export {
+        /// Which history.
         #[command(flatten)]
         of: HistoryArgs,
     },
     /// Add recorded sessions
     Add {
+        /// Where to.
         #[command(flatten)]
         store: StoreArgs,
+        /// Names the lines of sessions that do not.
         #[command(flatten)]
         config: ConfigArgs,
         /// Session folders.

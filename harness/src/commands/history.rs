@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use memgate_model::Metric;
-use memgate_server::store::{Choice, Store};
+use memgate_server::store::{Choice, Store, StoreError};
 use memgate_server::text;
 use memgate_server::view::LeakFilter;
 use serde::Serialize;
@@ -100,12 +100,7 @@ async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, Expecte
             let view = asked.store.runs(&asked.project, &asked.choice, None).await;
             asked.rendered(view, "line", text::runs)
         }
-        HistoryCommand::Export { .. } | HistoryCommand::Add { .. } => {
-            asked
-                .store
-                .export(&asked.project, &asked.choice, &mut |line| console.result(line.as_bytes()))
-                .await
-        }
+        HistoryCommand::Export { .. } | HistoryCommand::Add { .. } => return asked.export(console).await,
     }?;
     console.text(&shown)?;
     Ok(exit::PASS)
@@ -149,6 +144,21 @@ impl<'a> Asked<'a> {
             environment: of.environment.clone().unwrap_or_default(),
         };
         Ok(Self { store, project, choice, of })
+    }
+
+    /// Lines go out as they come: there may be millions.
+    async fn export(&self, console: &Console) -> Result<u8, ExpectedError> {
+        let mut written = Ok(());
+        let mut line = |line: &str| {
+            if written.is_ok() {
+                written = console.result(line.as_bytes());
+            }
+        };
+        let found = self.store.export(&self.project, &self.choice, &mut line).await;
+        let found = found.map_err(|why| history::failed(&why))?;
+        written?;
+        self.rendered(Ok::<_, StoreError>(found.then_some(())), "line", |()| String::new())?;
+        Ok(exit::PASS)
     }
 
     fn rendered<T: Serialize, E: std::error::Error>(

@@ -84,6 +84,10 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         std::path::absolute(&plan.output_dir).map_err(ExpectedError::file("find", &plan.output_dir))?;
     let session =
         Session::create(&root, &info).map_err(|why| failed(&why, "name another folder with --output-dir"))?;
+    if let Some(manifest) = &mut info.history {
+        manifest.session = session.name();
+        session.write_info(&info).map_err(|why| failed(&why, ""))?;
+    }
     names.keep(session.folder())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

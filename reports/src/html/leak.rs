@@ -17,27 +17,7 @@ pub(super) fn group(html: &mut Html, leak: &Leak, grows: Option<&str>) {
         html.markup("</span>");
     }
     html.markup("</h3>");
-    let held_by = holder(leak);
-    if !held_by.is_empty() {
-        html.element("p class=holder", &held_by);
-    }
-    if leak.kind == LeakKind::Java && !leak.frames.is_empty() {
-        html.markup("<p>allocated at</p>");
-    }
-    if !leak.frames.is_empty() {
-        let own = own(leak);
-        html.markup("<ol class=stack>");
-        own.iter().for_each(|frame| stack_line(html, frame));
-        if leak.truncated {
-            html.markup("<li class=faint>… cut off: not unwound to its root");
-        }
-        html.markup("</ol>");
-        if let Some(runner @ [_, ..]) = leak.frames.get(own.len()..) {
-            html.markup("<details class=more><summary>frames of the test runner</summary><ol class=stack>");
-            runner.iter().for_each(|frame| stack_line(html, frame));
-            html.markup("</ol></details>");
-        }
-    }
+    holder_and_stack(html, leak);
     html.markup("<p class=facts>");
     if grows.is_some() {
         html.markup("leak ");
@@ -60,6 +40,31 @@ pub(super) fn group(html: &mut Html, leak: &Leak, grows: Option<&str>) {
         }
     }
     html.markup("</div>");
+}
+
+/// Who holds it, and the stack that allocated it; the frames of the test runner are folded away.
+pub fn holder_and_stack(html: &mut Html, leak: &Leak) {
+    let held_by = holder(leak);
+    if !held_by.is_empty() {
+        html.element("p class=holder", &held_by);
+    }
+    if leak.kind == LeakKind::Java && !leak.frames.is_empty() {
+        html.markup("<p>allocated at</p>");
+    }
+    if !leak.frames.is_empty() {
+        let own = own(leak);
+        html.markup("<ol class=stack>");
+        own.iter().for_each(|frame| stack_line(html, frame));
+        if leak.truncated {
+            html.markup("<li class=faint>… cut off: not unwound to its root");
+        }
+        html.markup("</ol>");
+        if let Some(runner @ [_, ..]) = leak.frames.get(own.len()..) {
+            html.markup("<details class=more><summary>frames of the test runner</summary><ol class=stack>");
+            runner.iter().for_each(|frame| stack_line(html, frame));
+            html.markup("</ol></details>");
+        }
+    }
 }
 
 /// A command, with a button that copies it.

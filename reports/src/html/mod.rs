@@ -14,8 +14,9 @@ mod sections;
 mod test;
 mod write;
 
-pub use page::html;
-pub(crate) use write::escape;
+pub use leak::holder_and_stack;
+pub use page::{STYLE, html};
+pub use write::{Html, escape};
 
 #[cfg(test)]
 mod tests;

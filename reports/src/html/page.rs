@@ -10,7 +10,8 @@ use crate::error::RenderError;
 use crate::summary::{headline, reasons};
 use crate::words::verdict_word;
 
-const STYLE: &str = include_str!("page.css");
+/// The one style sheet, of the report and of the pages of a history.
+pub const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// Suites named in the head.

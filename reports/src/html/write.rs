@@ -3,7 +3,8 @@
 use crate::visible::visible;
 
 /// Text for an element or an attribute: harmless for the page and for the reader.
-pub(crate) fn escape(text: &str) -> String {
+#[must_use]
+pub fn escape(text: &str) -> String {
     let mut html = Html::default();
     html.text(text);
     html.0
@@ -11,15 +12,23 @@ pub(crate) fn escape(text: &str) -> String {
 
 /// A page in the making.
 #[derive(Debug, Default)]
-pub(super) struct Html(pub(super) String);
+pub struct Html(pub(super) String);
 
 impl Html {
-    pub(super) fn markup(&mut self, markup: &'static str) -> &mut Self {
+    /// What has been written.
+    #[must_use]
+    pub fn written(&self) -> &str {
+        &self.0
+    }
+
+    /// Markup of ours.
+    pub fn markup(&mut self, markup: &'static str) -> &mut Self {
         self.0.push_str(markup);
         self
     }
 
-    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+    /// Text from anywhere, escaped.
+    pub fn text(&mut self, text: &str) -> &mut Self {
         for c in visible(text).chars() {
             match c {
                 '&' => self.0.push_str("&amp;"),
@@ -34,18 +43,18 @@ impl Html {
     }
 
     /// ` name="value"`, behind an open tag's name.
-    pub(super) fn attribute(&mut self, name: &'static str, value: &str) -> &mut Self {
+    pub fn attribute(&mut self, name: &'static str, value: &str) -> &mut Self {
         self.markup(" ").markup(name).markup("=\"").text(value).markup("\"")
     }
 
     /// An element with text in it: `element("p class=x", …)`.
-    pub(super) fn element(&mut self, tag: &'static str, text: &str) -> &mut Self {
+    pub fn element(&mut self, tag: &'static str, text: &str) -> &mut Self {
         let name = tag.split(' ').next().unwrap_or(tag);
         self.markup("<").markup(tag).markup(">").text(text).markup("</").markup(name).markup(">")
     }
 
     /// What another part of this crate has already made harmless.
-    pub(super) fn part(&mut self, part: &Self) -> &mut Self {
+    pub fn part(&mut self, part: &Self) -> &mut Self {
         self.0.push_str(&part.0);
         self
     }
@@ -57,8 +66,8 @@ impl Html {
         self
     }
 
-    /// A chart.
-    pub(super) fn svg(&mut self, svg: &str) -> &mut Self {
+    /// A chart: numbers, and text that was escaped.
+    pub fn svg(&mut self, svg: &str) -> &mut Self {
         self.0.push_str(svg);
         self
     }

@@ -81,7 +81,7 @@ fn a_leak_is_followed_from_its_first_commit_to_its_fix() {
 
     let fixed = json(&project, &["leaks", "--state", "fixed"]);
     assert_eq!(fixed["leaks"][0]["id"], id.as_str());
-    assert_eq!(fixed["leaks"][0]["window"], serde_json::json!([true, true, false]));
+    assert_eq!(fixed["leaks"][0]["window"], serde_json::json!([false, true, true, false]));
     let leak = history(&project, &["leak", &id]);
     assert!(leak.contains("read_title") && leak.contains(&guilty[..8]), "{leak}");
     let test = json(&project, &["test", TEST, "--metric", "native.live_bytes"]);
@@ -138,8 +138,9 @@ fn shown_in_a_browser(project: &Project, id: &str) {
 }
 
 #[test]
-fn without_a_repository_each_run_counts_and_a_broken_history_changes_no_verdict() {
+fn without_a_commit_each_run_counts_and_a_broken_history_changes_no_verdict() {
     let project = Project::new("history-plain");
+    git(&project, &["init", "-q"]);
     build(&project, true);
     let run = || project.run(Path::new("./engine_tests"));
     run().ends_with(1).says("history: 1 new");

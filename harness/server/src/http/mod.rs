@@ -1,0 +1,47 @@
+//! The pages and the same values as JSON, over HTTP. Read only.
+//!
+//! Data flow: a request → `guard` (is the host one of ours, is the address short) → its route → [`Store`] → a view → page or
+//! JSON, with the headers that keep a browser from running or loading anything else. What fails inside is told to the log, and the
+//! page says only that it failed.
+
+mod guard;
+mod routes;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+use crate::store::Store;
+
+/// How the pages are served.
+#[derive(Clone)]
+pub struct Options {
+    /// Names, besides those of this machine for itself, under which browsers reach it.
+    pub public_hosts: Vec<String>,
+    /// Takes a line for each request that failed.
+    pub log: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("public_hosts", &self.public_hosts).finish_non_exhaustive()
+    }
+}
+
+/// Serves a store until `stop` is over; requests that have begun are finished.
+///
+/// # Errors
+/// The listener fails.
+pub async fn serve(
+    listener: TcpListener,
+    store: Store,
+    options: Options,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let router = routes::router(store, options);
+    axum::serve(listener, router).with_graceful_shutdown(stop).await
+}

@@ -1,0 +1,274 @@
+//! One route per page, and one per view as JSON.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::middleware::from_fn_with_state;
+use axum::response::{Html, IntoResponse, Redirect, Response};
+use axum::routing::get;
+use memgate_model::Metric;
+use serde::{Deserialize, Serialize};
+
+use super::Options;
+use super::guard::guard;
+use crate::pages;
+use crate::store::{Choice, Store, StoreError};
+use crate::view::LeakFilter;
+
+#[derive(Clone)]
+struct App {
+    store: Store,
+    options: Arc<Options>,
+}
+
+/// What an address may ask for; what is not named is empty.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Asked {
+    branch: String,
+    environment: String,
+    metric: String,
+    before: String,
+    owner: String,
+    suite: String,
+    kind: String,
+    state: String,
+    text: String,
+}
+
+impl Asked {
+    fn choice(&self) -> Choice {
+        Choice { branch: self.branch.clone(), environment: self.environment.clone() }
+    }
+
+    fn filter(&self) -> LeakFilter {
+        let state = if self.state.is_empty() { "alive" } else { &self.state };
+        LeakFilter {
+            owner: self.owner.clone(),
+            suite: self.suite.clone(),
+            kind: self.kind.clone(),
+            state: state.to_owned(),
+            text: self.text.clone(),
+        }
+    }
+}
+
+pub(super) fn router(store: Store, options: Options) -> Router {
+    let options = Arc::new(options);
+    Router::new()
+        .route("/", get(home))
+        .route("/p/{project}", get(overview))
+        .route("/p/{project}/runs", get(runs))
+        .route("/p/{project}/runs/{run}", get(run))
+        .route("/p/{project}/leaks", get(leaks))
+        .route("/p/{project}/leaks/{leak}", get(leak))
+        .route("/p/{project}/tests/{suite}/{test}", get(test))
+        .route("/api/v1/projects", get(projects_json))
+        .route("/api/v1/projects/{project}", get(overview_json))
+        .route("/api/v1/projects/{project}/runs", get(runs_json))
+        .route("/api/v1/projects/{project}/runs/{run}", get(run_json))
+        .route("/api/v1/projects/{project}/leaks", get(leaks_json))
+        .route("/api/v1/projects/{project}/leaks/{leak}", get(leak_json))
+        .route("/api/v1/projects/{project}/tests/{suite}/{test}", get(test_json))
+        .route("/static/page.css", get(style))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .fallback(async || not_found())
+        .layer(from_fn_with_state(Arc::clone(&options), guard))
+        .with_state(App { store, options })
+}
+
+/// What a route gives: a view, or none.
+type Found<T> = Result<Option<T>, StoreError>;
+
+impl App {
+    fn page<T>(&self, found: Found<T>, render: impl FnOnce(&T) -> String) -> Response {
+        match found {
+            Ok(Some(view)) => Html(render(&view)).into_response(),
+            Ok(None) => not_found(),
+            Err(why) => {
+                self.failed(&why);
+                let text = "The history cannot be read; the server's log says why.";
+                (StatusCode::INTERNAL_SERVER_ERROR, Html(pages::problem("Something failed", text)))
+                    .into_response()
+            }
+        }
+    }
+
+    fn json<T: Serialize>(&self, found: Found<T>) -> Response {
+        let (status, body) = match found.map(|view| view.map(|view| serde_json::to_string(&view))) {
+            Ok(Some(Ok(json))) => (StatusCode::OK, json),
+            Ok(None) => (StatusCode::NOT_FOUND, r#"{"error":"there is no such thing"}"#.to_owned()),
+            Ok(Some(Err(why))) => {
+                self.failed(&why);
+                (StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"it cannot be written as JSON"}"#.to_owned())
+            }
+            Err(why) => {
+                self.failed(&why);
+                (StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"the history cannot be read"}"#.to_owned())
+            }
+        };
+        (status, [(CONTENT_TYPE, "application/json")], body + "\n").into_response()
+    }
+
+    fn failed(&self, why: &dyn std::error::Error) {
+        let mut text = why.to_string();
+        let mut source = why.source();
+        while let Some(why) = source {
+            text = format!("{text}: {why}");
+            source = why.source();
+        }
+        (self.options.log)(&format!("failed to {text}"));
+    }
+}
+
+fn not_found() -> Response {
+    let text = "There is no such page: perhaps the project, the branch or the run has another name.";
+    (StatusCode::NOT_FOUND, Html(pages::problem("Not found", text))).into_response()
+}
+
+async fn home(State(app): State<App>) -> Response {
+    match app.store.projects().await {
+        // Most histories have one project.
+        Ok(names) if names.len() == 1 => {
+            Redirect::to(&pages::address(names.first().map_or("", String::as_str))).into_response()
+        }
+        found => app.page(found.map(Some), |names| pages::projects(names)),
+    }
+}
+
+async fn projects_json(State(app): State<App>) -> Response {
+    app.json(app.store.projects().await.map(Some))
+}
+
+async fn overview(
+    State(app): State<App>,
+    Path(project): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    app.page(app.store.overview(&project, &asked.choice()).await, pages::overview)
+}
+
+async fn overview_json(
+    State(app): State<App>,
+    Path(project): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    app.json(app.store.overview(&project, &asked.choice()).await)
+}
+
+async fn find_runs(app: &App, project: &str, asked: &Asked) -> Found<crate::view::Runs> {
+    let before = match asked.before.as_str() {
+        "" => None,
+        number => match number.parse() {
+            Ok(run) => Some(run),
+            Err(_no_number) => return Ok(None),
+        },
+    };
+    app.store.runs(project, &asked.choice(), before).await
+}
+
+async fn runs(State(app): State<App>, Path(project): Path<String>, Query(asked): Query<Asked>) -> Response {
+    app.page(find_runs(&app, &project, &asked).await, pages::runs)
+}
+
+async fn runs_json(
+    State(app): State<App>,
+    Path(project): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    app.json(find_runs(&app, &project, &asked).await)
+}
+
+async fn find_run(app: &App, project: &str, run: &str) -> Found<crate::view::RunView> {
+    match run.parse() {
+        Ok(run) => app.store.run(project, run).await,
+        Err(_no_number) => Ok(None),
+    }
+}
+
+async fn run(State(app): State<App>, Path((project, run)): Path<(String, String)>) -> Response {
+    app.page(find_run(&app, &project, &run).await, pages::run)
+}
+
+async fn run_json(State(app): State<App>, Path((project, run)): Path<(String, String)>) -> Response {
+    app.json(find_run(&app, &project, &run).await)
+}
+
+async fn leaks(State(app): State<App>, Path(project): Path<String>, Query(asked): Query<Asked>) -> Response {
+    let filter = asked.filter();
+    let found = app.store.leaks(&project, &asked.choice(), &filter).await;
+    app.page(found, |view| pages::leaks(view, &filter))
+}
+
+async fn leaks_json(
+    State(app): State<App>,
+    Path(project): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    app.json(app.store.leaks(&project, &asked.choice(), &asked.filter()).await)
+}
+
+async fn leak(
+    State(app): State<App>,
+    Path((project, leak)): Path<(String, String)>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    app.page(app.store.leak(&project, &asked.choice(), &leak).await, pages::leak)
+}
+
+async fn leak_json(
+    State(app): State<App>,
+    Path((project, leak)): Path<(String, String)>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    app.json(app.store.leak(&project, &asked.choice(), &leak).await)
+}
+
+async fn find_test(
+    app: &App,
+    (project, suite, test): (String, String, String),
+    asked: &Asked,
+) -> Found<crate::view::TestView> {
+    let metric = match asked.metric.as_str() {
+        "" => None,
+        name => match name.parse::<Metric>() {
+            Ok(metric) => Some(metric),
+            Err(_unknown) => return Ok(None),
+        },
+    };
+    app.store.test(&project, &asked.choice(), &suite, &test, metric).await
+}
+
+async fn test(
+    State(app): State<App>,
+    Path(name): Path<(String, String, String)>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    app.page(find_test(&app, name, &asked).await, pages::test)
+}
+
+async fn test_json(
+    State(app): State<App>,
+    Path(name): Path<(String, String, String)>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    app.json(find_test(&app, name, &asked).await)
+}
+
+async fn style() -> impl IntoResponse {
+    ([(CONTENT_TYPE, "text/css; charset=utf-8"), (CACHE_CONTROL, "max-age=300")], pages::STYLE)
+}
+
+async fn ready(State(app): State<App>) -> Response {
+    match app.store.projects().await {
+        Ok(_) => "ok\n".into_response(),
+        Err(why) => {
+            app.failed(&why);
+            (StatusCode::SERVICE_UNAVAILABLE, "the history cannot be read\n").into_response()
+        }
+    }
+}

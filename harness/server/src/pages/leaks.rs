@@ -1,0 +1,187 @@
+//! List of leaks with its filter, and one leak.
+
+use memgate_model::{Leak, LeakKind};
+use memgate_reports::page::{Html, holder_and_stack};
+
+use super::frame::{of_project, select};
+use super::{link, words};
+use crate::view::{LeakFilter, LeakView, Leaks};
+
+const STATES: [&str; 7] = ["alive", "new", "regressed", "known", "fixed", "gone", "any"];
+const KINDS: [&str; 4] = ["", "native", "java", "os"];
+
+/// List of leaks.
+#[must_use]
+pub fn leaks(view: &Leaks, filter: &LeakFilter) -> String {
+    let selection = &view.selection;
+    of_project(selection, "Leaks", &["leaks"], |html| {
+        html.markup("<form id=tools method=get")
+            .attribute("action", &link::path(&selection.project, &["leaks"]))
+            .markup(">");
+        for (name, value) in [("branch", &selection.branch), ("environment", &selection.environment)] {
+            html.markup("<input type=hidden").attribute("name", name).attribute("value", value).markup(">");
+        }
+        html.markup("<label>Find <input id=q name=text type=search")
+            .attribute("value", &filter.text)
+            .markup("></label>");
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let any = |values: &[String]| {
+            std::iter::once(String::new()).chain(values.iter().cloned()).collect::<Vec<_>>()
+        };
+        select(html, ("State", "state"), &words(&STATES), &filter.state);
+        select(html, ("Kind", "kind"), &words(&KINDS), &filter.kind);
+        select(html, ("Suite", "suite"), &any(&view.suites), &filter.suite);
+        if !view.owners.is_empty() {
+            select(html, ("Owner", "owner"), &any(&view.owners), &filter.owner);
+        }
+        html.markup("<button>Show</button></form>");
+        html.element("p class=counts role=status", &format!("{} leaks", view.of));
+        if !view.leaks.is_empty() {
+            words::leak_table(html, "Leaks, the worst first", selection, &view.leaks);
+        }
+        if (view.leaks.len() as u64) < view.of {
+            html.element(
+                "p class=faint",
+                &format!("{} of {}: filter for the others", view.leaks.len(), view.of),
+            );
+        }
+    })
+}
+
+/// One leak.
+#[must_use]
+pub fn leak(view: &LeakView) -> String {
+    let LeakView { leak, selection, .. } = view;
+    of_project(selection, &leak.culprit, &["leaks", &leak.id], |html| {
+        html.markup("<p>");
+        words::state_badge(html, leak.state);
+        words::marks(html, leak);
+        html.text(&format!("{} · {} per run · ", leak.title, words::amount(leak.bytes, &leak.title)));
+        html.element("code", &leak.id).markup("</p>");
+        introduced(html, view);
+        html.markup("<h2>Stack</h2><div class=leak>");
+        holder_and_stack(html, &known(view));
+        html.markup("</div><p class=facts>to accept it for now: <code class=command>");
+        html.text(&format!("memgate waive {} --reason \"…\" --until YYYY-MM-DD", leak.id))
+            .markup("</code></p>");
+        html.markup("<h2>Lines</h2>");
+        lines(html, view);
+        html.markup("<h2>What happened</h2>");
+        words::events(html, selection, &view.events);
+        html.markup("<h2>Runs that saw it</h2>");
+        sightings(html, view);
+    })
+}
+
+/// The leak as reports know it.
+fn known(view: &LeakView) -> Leak {
+    Leak {
+        id: view.leak.id.clone(),
+        kind: view.leak.kind,
+        title: view.leak.title.clone(),
+        bytes_per_iteration: view.leak.bytes,
+        count_per_iteration: view.leak.count,
+        class: None,
+        frames: view.frames.clone(),
+        holder: view.holder.clone(),
+        truncated: false,
+        waiver: None,
+    }
+}
+
+/// Which commit brought it.
+fn introduced(html: &mut Html, view: &LeakView) {
+    let LeakView { leak, unmeasured, events, selection, .. } = view;
+    if leak.first_sha.is_empty() {
+        return;
+    }
+    let clean = events
+        .iter()
+        .find(|event| {
+            event.branch == selection.branch
+                && event.first_sha == leak.first_sha
+                && !event.clean_sha.is_empty()
+        })
+        .map(|event| event.clean_sha.as_str());
+    html.markup("<p>first seen in <code>").text(&leak.first_sha).markup("</code>");
+    if let Some(clean) = clean {
+        html.markup(", not in <code>").text(words::short(clean)).markup("</code>");
+    }
+    if unmeasured.is_empty() {
+        html.markup("</p>");
+        return;
+    }
+    html.text(&format!("; nobody measured the {} commits between", unmeasured.len())).markup("</p>");
+    if let Some(clean) = clean {
+        html.markup("<p class=facts>to find the commit: <code class=command>");
+        html.text(&format!("git bisect start {} {clean}", leak.first_sha)).markup("</code></p>");
+    }
+    html.markup("<details><summary>the commits between</summary><ul>");
+    for sha in unmeasured {
+        html.markup("<li>").element("code", sha);
+    }
+    html.markup("</ul></details>");
+}
+
+fn lines(html: &mut Html, view: &LeakView) {
+    let columns = [
+        ("line", false),
+        ("environment", false),
+        ("state", false),
+        ("since", false),
+        ("last seen", false),
+        ("last commits", false),
+    ];
+    words::table(html, "Where it stands on each line", &columns);
+    for line in &view.lines {
+        html.markup("<tr><th scope=row>").text(if line.branch.is_empty() { "–" } else { &line.branch });
+        html.markup("<td>").text(&line.environment).markup("<td>");
+        words::state_badge(html, line.leak.state);
+        words::marks(html, &line.leak);
+        html.markup("<td>").element("code", words::short(&line.leak.first_sha));
+        html.element("span class=faint", &format!(" {}", words::when(line.leak.since_us)));
+        html.markup("<td>").element("code", words::short(&line.leak.last_sha)).markup("<td>");
+        words::strip(html, &line.leak.window);
+    }
+    words::end_of_table(html);
+}
+
+fn sightings(html: &mut Html, view: &LeakView) {
+    let columns = [
+        ("run", false),
+        ("branch", false),
+        ("when", false),
+        ("test", false),
+        ("bytes per run", true),
+        ("objects", true),
+        ("counts as", false),
+    ];
+    words::table(html, "Runs, the newest first", &columns);
+    for sighting in &view.sightings {
+        let run = &sighting.run;
+        html.markup("<tr><th scope=row class=code>");
+        let address = link::path(&view.selection.project, &["runs", &run.run.to_string()]);
+        words::anchor(html, &address, if run.sha.is_empty() { "run" } else { words::short(&run.sha) });
+        html.markup("<td>")
+            .text(&run.branch)
+            .markup("<td>")
+            .text(&words::when(run.started_us))
+            .markup("<td>");
+        words::test_link(html, &view.selection, &sighting.test);
+        let bytes = if view.leak.kind == LeakKind::Os {
+            "–".to_owned()
+        } else {
+            words::amount(sighting.bytes, "0 B")
+        };
+        html.markup("<td class=n>")
+            .text(&bytes)
+            .markup("<td class=n>")
+            .text(&format!("{:.0}", sighting.count));
+        html.markup("<td>").text(match sighting.how.as_str() {
+            "one_time" => "one-time cost",
+            "waived" => "waived",
+            _ => "leak",
+        });
+    }
+    words::end_of_table(html);
+}

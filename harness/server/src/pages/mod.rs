@@ -1,0 +1,22 @@
+//! The pages: pure functions of views. They have the look of `report.html`, need no script, and every chart has its table.
+//!
+//! Data flow: a value of [`view`](crate::view) → `frame` with the page's own part → bytes. Every text goes through `Html`, which
+//! escapes it; addresses are made by `link` alone.
+
+mod curve;
+mod frame;
+mod leaks;
+mod link;
+mod overview;
+mod runs;
+mod test;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub use frame::{STYLE, problem, projects};
+pub use leaks::{leak, leaks};
+pub use link::address;
+pub use overview::overview;
+pub use runs::{run, runs};
+pub use test::test;

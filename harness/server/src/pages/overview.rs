@@ -1,0 +1,38 @@
+//! First page of a project: what is alive, what happened, the newest runs.
+
+use super::frame::of_project;
+use super::{link, runs, words};
+use crate::view::Overview;
+
+/// The page.
+#[must_use]
+pub fn overview(view: &Overview) -> String {
+    let selection = &view.selection;
+    of_project(selection, &selection.project, &[], |html| {
+        let [new, regressed, known, fixed, gone] = view.counts;
+        html.element(
+            "p class=counts",
+            &format!(
+                "{} alive: {new} new, {regressed} regressed, {known} known · {} flaky · {} fixed in the last 30 days · {fixed} fixed and {gone} gone in all",
+                new + regressed + known,
+                view.flaky,
+                view.fixed_lately
+            ),
+        );
+        html.markup("<h2>Leaks alive</h2>");
+        if view.alive.is_empty() {
+            html.markup("<p>None.</p>");
+        } else {
+            words::leak_table(html, "Leaks, the worst first", selection, &view.alive);
+        }
+        html.markup("<p>");
+        words::anchor(html, &link::to(selection, &["leaks"]), "all leaks");
+        html.markup("</p><h2>What happened</h2>");
+        if view.events.is_empty() {
+            html.markup("<p>Nothing yet.</p>");
+        }
+        words::events(html, selection, &view.events);
+        html.markup("<h2>Newest runs</h2>");
+        runs::table(html, selection, "Runs of all branches, the newest first", &view.runs);
+    })
+}

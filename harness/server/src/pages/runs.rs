@@ -1,0 +1,152 @@
+//! List of runs, and one run.
+
+use memgate_model::format_value;
+use memgate_reports::page::Html;
+
+use super::frame::of_project;
+use super::{link, words};
+use crate::view::{RunRow, RunView, Runs, Selection, TestRow};
+
+/// List of runs.
+#[must_use]
+pub fn runs(view: &Runs) -> String {
+    of_project(&view.selection, "Runs", &["runs"], |html| {
+        table(html, &view.selection, "Runs, the newest first", &view.runs);
+        if let Some(before) = view.before {
+            html.markup("<p>");
+            let address = format!("{}&before={before}", link::to(&view.selection, &["runs"]));
+            words::anchor(html, &address, "older runs");
+            html.markup("</p>");
+        }
+    })
+}
+
+pub(super) fn table(html: &mut Html, selection: &Selection, caption: &'static str, runs: &[RunRow]) {
+    let columns = [
+        ("verdict", false),
+        ("commit", false),
+        ("branch", false),
+        ("when", false),
+        ("tests", true),
+        ("failed", true),
+        ("leaks", true),
+        ("took", true),
+        ("environment", false),
+    ];
+    words::table(html, caption, &columns);
+    for run in runs {
+        html.markup("<tr><td>");
+        words::badge(html, words::verdict(run.verdict));
+        html.markup("<th scope=row class=code>");
+        let address = link::path(&selection.project, &["runs", &run.run.to_string()]);
+        words::anchor(html, &address, if run.sha.is_empty() { "run" } else { words::short(&run.sha) });
+        html.markup("<td>").text(&run.branch);
+        if !run.target.is_empty() {
+            html.element("span class=faint", &format!(" into {}", run.target));
+        }
+        html.markup("<td>").text(&words::when(run.started_us));
+        html.markup("<td class=n>")
+            .text(&run.tests.to_string())
+            .markup("<td class=n>")
+            .text(&run.failed.to_string());
+        html.markup("<td class=n>").text(&run.leaks.to_string());
+        if run.new_leaks > 0 {
+            html.text(&format!(" ({} new)", run.new_leaks));
+        }
+        html.markup("<td class=n>")
+            .text(&words::duration(run.duration_ms))
+            .markup("<td>")
+            .text(&run.environment);
+    }
+    words::end_of_table(html);
+}
+
+/// One run.
+#[must_use]
+pub fn run(view: &RunView) -> String {
+    let RunView { run, selection, .. } = view;
+    let title = format!(
+        "Run of {}",
+        if run.sha.is_empty() { words::when(run.started_us) } else { words::short(&run.sha).to_owned() }
+    );
+    of_project(selection, &title, &["runs"], |html| {
+        html.markup("<p>");
+        words::badge(html, words::verdict(run.verdict));
+        let times = format!(
+            "{} · took {} · session {}",
+            words::when(run.started_us),
+            words::duration(run.duration_ms),
+            run.session
+        );
+        html.text(&times).markup("</p><p class=facts>");
+        if !run.sha.is_empty() {
+            html.markup("commit ").element("code", &run.sha).markup(" ");
+        }
+        if view.ci_url.starts_with("https://") || view.ci_url.starts_with("http://") {
+            words::anchor(html, &view.ci_url, "CI job");
+        }
+        if let Some(previous) = view.previous {
+            html.markup(" · ");
+            words::anchor(
+                html,
+                &link::path(&selection.project, &["runs", &previous.to_string()]),
+                "the run before",
+            );
+        }
+        html.markup("</p><h2>Leaks</h2>");
+        leaks(html, view);
+        html.markup("<h2>Tests</h2>");
+        tests(html, view);
+    })
+}
+
+fn leaks(html: &mut Html, view: &RunView) {
+    if view.leaks.is_empty() {
+        html.markup("<p>None.</p>");
+        return;
+    }
+    let columns =
+        [("state", false), ("who leaks", false), ("what", false), ("bytes per run", true), ("test", false)];
+    words::table(html, "Leaks, the largest first", &columns);
+    for leak in &view.leaks {
+        html.markup("<tr><td>");
+        match leak.state {
+            _ if leak.how == "one_time" => words::badge(html, ("other", "once")),
+            Some(state) => words::state_badge(html, state),
+            None => {}
+        }
+        if leak.how == "waived" {
+            words::badge(html, ("other", "waived"));
+        }
+        html.markup("<th scope=row class=code>");
+        words::anchor(html, &link::to(&view.selection, &["leaks", &leak.id]), &leak.culprit);
+        html.markup("<td>").text(&leak.title);
+        html.markup("<td class=n>").text(&words::amount(leak.bytes, "–")).markup("<td>");
+        words::test_link(html, &view.selection, &leak.test);
+    }
+    words::end_of_table(html);
+}
+
+fn tests(html: &mut Html, view: &RunView) {
+    words::table(
+        html,
+        "Tests, the worst first",
+        &[("verdict", false), ("test", false), ("figures other than 0", false), ("why", false)],
+    );
+    for TestRow { suite, name, verdict, reason, values, .. } in &view.tests {
+        html.markup("<tr><td>");
+        words::badge(html, words::verdict(*verdict));
+        html.markup("<th scope=row class=code>");
+        words::test_link(html, &view.selection, &format!("{suite}::{name}"));
+        html.markup("<td>");
+        let values: Vec<String> = values
+            .iter()
+            .map(|(metric, value)| format!("{} {}", metric.name(), format_value(*metric, *value)))
+            .collect();
+        html.text(&values.join(", ")).markup("<td>").text(reason);
+    }
+    words::end_of_table(html);
+    if (view.tests.len() as u64) < view.of {
+        html.element("p class=faint", &format!("{} of {} tests", view.tests.len(), view.of));
+    }
+}
