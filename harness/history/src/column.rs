@@ -21,6 +21,7 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use memgate_model::Metric;
 
+use crate::roster::MOST_TESTS;
 use crate::varint::{put, take, unzigzag, zigzag};
 
 const VERSION: u8 = 1;
@@ -99,8 +100,11 @@ pub fn encode(figures: &[Option<Figure>], rounded: bool) -> Vec<u8> {
 /// The bytes are no column of so many tests.
 pub fn decode(bytes: &[u8], tests: usize) -> Result<Vec<Option<Figure>>, ColumnError> {
     let wrong = |why| ColumnError { tests, why };
+    if tests > MOST_TESTS {
+        return Err(wrong("no run has so many"));
+    }
     let [VERSION, encoding, packed @ ..] = bytes else { return Err(wrong("another version")) };
-    let most = (tests as u64).saturating_mul(LARGEST_VALUE).saturating_add(tests as u64 / 8 + 1);
+    let most = tests as u64 * LARGEST_VALUE + tests as u64 / 8 + 1;
     let mut plain = Vec::new();
     let read = ZlibDecoder::new(packed).take(most + 1).read_to_end(&mut plain);
     read.map_err(|_broken| wrong("it does not inflate"))?;
@@ -179,7 +183,7 @@ fn steps(value: f64) -> i64 {
     if value == 0.0 {
         return 0;
     }
-    let size = whole((value.abs().max(1.0).ln() / STEP.ln()).round()) + 1;
+    let size = whole((value.abs().clamp(1.0, f64::MAX).ln() / STEP.ln()).round()) + 1;
     if value < 0.0 { -size } else { size }
 }
 
@@ -261,6 +265,23 @@ mod tests {
         let bomb = packed.finish().unwrap();
         assert!(bomb.len() < 200_000);
         assert_eq!(decode(&bomb, 5000).unwrap_err().why, "it is too long");
+    }
+
+    #[test]
+    fn a_length_that_no_run_has_is_refused() {
+        let column = encode(&[], false);
+        for tests in [MOST_TESTS + 1, usize::MAX] {
+            assert_eq!(decode(&column, tests).unwrap_err().why, "no run has so many");
+        }
+    }
+
+    #[test]
+    fn a_rounded_value_beyond_all_measure_stays_the_largest() {
+        let back = |value| {
+            decode(&encode(&[Some(Figure { value, interval: None })], true), 1).unwrap()[0].unwrap().value
+        };
+        assert!(back(f64::INFINITY) > 1e307 && back(f64::NEG_INFINITY) < -1e307);
+        assert_eq!((back(0.3), back(0.0)), (1.0, 0.0));
     }
 
     #[test]

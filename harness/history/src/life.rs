@@ -213,6 +213,8 @@ struct Folding {
     bits: Vec<bool>,
     /// The first commit without it, since it was last seen, with the run that showed it.
     missing: Option<(String, i64, i64)>,
+    /// The last commit without it, since it was last seen.
+    clean: String,
     /// Runs of one commit said different things, that many judged commits ago.
     disagreed: Option<usize>,
 }
@@ -235,7 +237,8 @@ impl Folding {
             count: 0.0,
             events: Vec::new(),
         };
-        let mut folding = Self { life, bits: Vec::new(), missing: None, disagreed: None };
+        let mut folding =
+            Self { life, bits: Vec::new(), missing: None, clean: String::new(), disagreed: None };
         folding.comes_to(State::New, (commit.key.to_owned(), seen.run, seen.at_us), clean.to_owned());
         folding.saw(commit, seen);
         folding
@@ -268,7 +271,7 @@ impl Folding {
 
     fn comes_back(&mut self, commit: &Commit<'_>, seen: &Observation) {
         let gap = self.bits.iter().rev().take_while(|seen| !**seen).count();
-        let clean = self.missing.as_ref().map_or_else(String::new, |(key, ..)| key.clone());
+        let clean = std::mem::take(&mut self.clean);
         if gap >= CONCLUSIVE_GAP {
             self.bits.clear();
             self.disagreed = None;
@@ -286,6 +289,7 @@ impl Folding {
             self.disagreed = Some(0);
         }
         self.missing = None;
+        self.clean.clear();
         self.life.last = commit.key.to_owned();
         self.life.last_run = seen.run;
         self.life.waived = seen.waived;
@@ -298,6 +302,7 @@ impl Folding {
         let (misses, rate) = (self.trailing_misses() + 1, self.rate_when_seen());
         self.push(false);
         let at = (commit.key.to_owned(), commit.first.run, commit.first.at_us);
+        commit.key.clone_into(&mut self.clean);
         let missing = self.missing.get_or_insert(at).clone();
         if self.life.state.is_alive() && misses >= misses_of_a_fix(rate) {
             self.life.fixed.clone_from(&missing.0);
@@ -399,7 +404,7 @@ mod tests {
                 event("new", "c3", "c2"),
                 event("known", "c4", ""),
                 event("fixed", "c5", "c4"),
-                event("regressed", "c7", "c5"),
+                event("regressed", "c7", "c6"),
             ]
         );
         let life = of("..##.");

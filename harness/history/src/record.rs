@@ -12,11 +12,13 @@ use crate::roster::MOST_TESTS;
 
 /// Most leaks of a run.
 pub const MOST_LEAKS: usize = 20_000;
-/// Most frames of a stack; the rest is cut.
+/// Most pairs of a test and its leak.
+pub const MOST_SIGHTINGS: usize = 500_000;
+/// Most frames of a stack; the rest is cut, and the leak says so (`truncated`).
 pub const MOST_FRAMES: usize = 512;
 /// Longest text, in bytes; the rest is cut.
 pub const LONGEST_TEXT: usize = 4096;
-/// Longest name of a test, in bytes: a cut name could be that of another test.
+/// Longest name of a test or leak, in bytes: a cut name could be that of another one.
 pub const LONGEST_NAME: usize = 1024;
 
 /// A run, as it is stored.
@@ -43,6 +45,8 @@ pub struct TestRecord {
     pub suite: String,
     /// Its name; empty: the suite as a whole.
     pub name: String,
+    /// A test class as a whole: it has leaks and figures, and does not count as a test.
+    pub is_class: bool,
     /// How it ended.
     pub outcome: Outcome,
     /// Its verdict.
@@ -71,7 +75,7 @@ pub struct Sighting {
 }
 
 /// How a leak of a test counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
     /// It grows, or may grow.
     Counted,
@@ -123,7 +127,7 @@ pub enum RecordError {
         most: usize,
     },
     /// A name is too long to be one.
-    #[error("keep a test whose name has {0} bytes: {LONGEST_NAME} are the most")]
+    #[error("keep a test or leak whose name has {0} bytes: {LONGEST_NAME} are the most")]
     LongName(usize),
 }
 
@@ -147,17 +151,16 @@ impl RunRecord {
     /// # Errors
     /// It has too many tests or leaks, or names nobody reads.
     pub fn of(report: &RunReport) -> Result<Self, RecordError> {
-        let mut found = BTreeMap::<(&str, &str), (TestRecord, &[Leak], &[Leak])>::new();
+        let mut found = BTreeMap::<(&str, &str), Found<'_>>::new();
         for suite in &report.suites {
             if !suite.metrics.is_empty() {
-                found.insert((&suite.name, ""), (of_suite(suite), &[], &[]));
+                found.entry((&suite.name, "")).or_default().tell(of_suite(suite));
             }
             for test in &suite.tests {
-                let name = (suite.name.as_str(), test.id.as_str());
-                // The same test of two processes: the worse one is told.
-                if found.get(&name).is_none_or(|(known, ..)| known.verdict < test.verdict) {
-                    found.insert(name, (of_test(suite, test), &test.leaks, &test.one_time));
-                }
+                let found = found.entry((&suite.name, &test.id)).or_default();
+                found.tell(of_test(suite, test));
+                found.leaks.extend(test.leaks.iter().map(|leak| (leak, how(leak))));
+                found.leaks.extend(test.one_time.iter().map(|leak| (leak, How::OneTime)));
             }
         }
         limited("tests", found.len(), MOST_TESTS)?;
@@ -169,54 +172,85 @@ impl RunRecord {
             leaks: BTreeMap::new(),
             sightings: Vec::new(),
         };
-        for (index, (test, leaks, one_time)) in found.into_values().enumerate() {
-            if let Some(name) = [&test.suite, &test.name].into_iter().find(|name| name.len() > LONGEST_NAME) {
+        for (test, leaks) in found.into_values().filter_map(|found| Some((found.told?, found.leaks))) {
+            let ids = leaks.iter().map(|(leak, _)| &leak.id);
+            if let Some(name) = [&test.suite, &test.name].into_iter().chain(ids).find(|name| is_long(name)) {
                 return Err(RecordError::LongName(name.len()));
             }
+            record.saw(&leaks);
             record.tests.push(test);
-            leaks.iter().for_each(|leak| record.saw(index, leak, None));
-            one_time.iter().for_each(|leak| record.saw(index, leak, Some(How::OneTime)));
         }
         limited("leaks", record.leaks.len(), MOST_LEAKS)?;
+        limited("leaks of tests", record.sightings.len(), MOST_SIGHTINGS)?;
         Ok(record)
     }
 
-    fn saw(&mut self, test: usize, leak: &Leak, how: Option<How>) {
-        let waived = if leak.waiver.is_some() { How::Waived } else { How::Counted };
-        let how = how.unwrap_or(waived);
-        let known = self.sightings.iter_mut().rev().take_while(|known| known.test == test);
-        if let Some(known) = known.into_iter().find(|known| known.leak == leak.id && known.how == how) {
-            known.bytes += leak.bytes_per_iteration;
-            known.count += leak.count_per_iteration;
-            return;
+    /// What the next test leaks, in the order of its report.
+    fn saw(&mut self, leaks: &[(&Leak, How)]) {
+        let test = self.tests.len();
+        let mut known = BTreeMap::<(&str, How), usize>::new();
+        for (leak, how) in leaks {
+            let next = self.sightings.len();
+            let at = *known.entry((&leak.id, *how)).or_insert(next);
+            if at == next {
+                let sighting = Sighting { leak: leak.id.clone(), test, how: *how, bytes: 0.0, count: 0.0 };
+                self.sightings.push(sighting);
+                self.leaks.entry(leak.id.clone()).or_insert_with(|| shortened(leak));
+            }
+            if let Some(sighting) = self.sightings.get_mut(at) {
+                sighting.bytes += leak.bytes_per_iteration;
+                sighting.count += leak.count_per_iteration;
+            }
         }
-        self.sightings.push(Sighting {
-            leak: leak.id.clone(),
-            test,
-            how,
-            bytes: leak.bytes_per_iteration,
-            count: leak.count_per_iteration,
-        });
-        self.leaks.entry(leak.id.clone()).or_insert_with(|| shortened(leak));
     }
 
-    /// Tests without the suites' own figures.
+    /// Tests, without classes and the suites' own figures.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.tests.iter().filter(|test| !test.name.is_empty()).count()
+        self.counted().count()
     }
 
     /// Tests that failed their threshold.
     #[must_use]
     pub fn failed(&self) -> usize {
-        self.tests.iter().filter(|test| !test.name.is_empty() && test.verdict == Verdict::Fail).count()
+        self.counted().filter(|test| test.verdict == Verdict::Fail).count()
     }
+
+    fn counted(&self) -> impl Iterator<Item = &TestRecord> {
+        self.tests.iter().filter(|test| !test.name.is_empty() && !test.is_class)
+    }
+}
+
+/// What a report has of one test: more than one entry, where several processes ran it.
+#[derive(Default)]
+struct Found<'r> {
+    /// The worst entry.
+    told: Option<TestRecord>,
+    /// The leaks of all of them.
+    leaks: Vec<(&'r Leak, How)>,
+}
+
+impl Found<'_> {
+    fn tell(&mut self, entry: TestRecord) {
+        if self.told.as_ref().is_none_or(|told| told.verdict < entry.verdict) {
+            self.told = Some(entry);
+        }
+    }
+}
+
+const fn how(leak: &Leak) -> How {
+    if leak.waiver.is_some() { How::Waived } else { How::Counted }
+}
+
+const fn is_long(name: &str) -> bool {
+    name.len() > LONGEST_NAME
 }
 
 fn of_suite(suite: &SuiteReport) -> TestRecord {
     TestRecord {
         suite: suite.name.clone(),
         name: String::new(),
+        is_class: false,
         outcome: Outcome::Passed,
         verdict: suite.verdict,
         reason: String::new(),
@@ -229,6 +263,7 @@ fn of_test(suite: &SuiteReport, test: &TestReport) -> TestRecord {
     let record = TestRecord {
         suite: suite.name.clone(),
         name: test.id.clone(),
+        is_class: test.is_class,
         outcome: test.outcome,
         verdict: test.verdict,
         reason: cut(&test.reason),
@@ -255,6 +290,7 @@ fn shortened(leak: &Leak) -> Leak {
     leak.waiver = None;
     leak.title = cut(&leak.title);
     leak.class = leak.class.as_deref().map(cut);
+    leak.truncated |= leak.frames.len() > MOST_FRAMES;
     leak.frames.truncate(MOST_FRAMES);
     leak.holder.truncate(MOST_FRAMES);
     for frame in &mut leak.frames {
@@ -370,8 +406,54 @@ mod tests {
         let refused = RunRecord::of(&report(&serde_json::json!([test(&"x".repeat(2000), "pass", &[])])));
         assert_eq!(
             refused.unwrap_err().to_string(),
-            "keep a test whose name has 2000 bytes: 1024 are the most"
+            "keep a test or leak whose name has 2000 bytes: 1024 are the most"
         );
+    }
+
+    #[test]
+    fn a_class_keeps_its_leaks_and_is_no_test() {
+        let mut class = test("A", "fail", &[("j1-a", None)]);
+        class["is_class"] = true.into();
+        let tests = serde_json::json!([class, test("A.a", "pass", &[])]);
+        let record = RunRecord::of(&report(&tests)).unwrap();
+        assert_eq!((record.tests.len(), record.sightings.len()), (2, 1));
+        assert_eq!((record.count(), record.failed()), (1, 0));
+    }
+
+    #[test]
+    fn a_stack_that_is_cut_says_so() {
+        let frame = serde_json::json!({
+            "function": "f", "file": null, "line": null, "module": "m", "offset": 0, "inlined": false,
+        });
+        let stack = |frames: usize| {
+            let mut deep = test("A.a", "fail", &[("n1-a", None)]);
+            deep["leaks"][0]["frames"] = vec![frame.clone(); frames].into();
+            let record = RunRecord::of(&report(&serde_json::json!([deep]))).unwrap();
+            (record.leaks["n1-a"].frames.len(), record.leaks["n1-a"].truncated)
+        };
+        assert_eq!(stack(MOST_FRAMES), (MOST_FRAMES, false));
+        assert_eq!(stack(MOST_FRAMES + 1), (MOST_FRAMES, true));
+    }
+
+    #[test]
+    fn more_leaks_than_a_run_can_have_are_refused_at_once() {
+        let ids: Vec<String> = (0..=MOST_LEAKS).map(|n| format!("n1-{n}")).collect();
+        let leaks: Vec<_> = ids.iter().map(|id| (id.as_str(), None)).collect();
+        let refused = RunRecord::of(&report(&serde_json::json!([test("A.a", "fail", &leaks)]))).unwrap_err();
+        assert_eq!(refused.to_string(), "keep 20001 leaks: 20000 are the most of a run");
+        let most = serde_json::json!([test("A.a", "fail", &leaks[..MOST_LEAKS])]);
+        assert_eq!(RunRecord::of(&report(&most)).unwrap().leaks.len(), MOST_LEAKS);
+    }
+
+    #[test]
+    fn the_leaks_of_every_process_that_ran_a_test_are_kept() {
+        let tests = serde_json::json!([
+            test("A.a", "fail", &[("n1-a", None)]),
+            test("A.a", "fail", &[("n1-b", None)])
+        ]);
+        let record = RunRecord::of(&report(&tests)).unwrap();
+        let told: Vec<_> = record.sightings.iter().map(|seen| (seen.leak.as_str(), seen.test)).collect();
+        assert_eq!(told, [("n1-a", 0), ("n1-b", 0)]);
     }
 
     #[test]

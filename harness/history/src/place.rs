@@ -1,0 +1,440 @@
+//! Where a commit stands on its line, and what a review is compared with.
+//!
+//! Data flow: ancestors of each measured commit → [`Chain`] (which commit follows which) → [`order`] (the runs
+//! of a line, the oldest code first) and [`base`] (the measured commit that a review is compared with).
+//!
+//! Time and order of arrival say little: an old pipeline is run again, two pipelines overtake each other, a
+//! release is measured after main. So the chain of first parents decides where it is known, then the number of
+//! the CI pipeline, then the start.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::manifest::Manifest;
+
+/// How far back a base may be, in commits: figures of older code say little.
+pub const FARTHEST_BASE: usize = 50;
+
+/// First parents of commits, as far as runs told them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Chain {
+    parents: BTreeMap<String, String>,
+}
+
+/// How the place of a run was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PlacedBy {
+    /// By the chain of first parents.
+    Chain,
+    /// By the number of its CI pipeline.
+    Pipeline,
+    /// By the time it began.
+    Time,
+}
+
+impl PlacedBy {
+    /// Its number in the database.
+    #[must_use]
+    pub const fn number(self) -> i64 {
+        match self {
+            Self::Chain => 1,
+            Self::Pipeline => 2,
+            Self::Time => 3,
+        }
+    }
+
+    /// The way back.
+    #[must_use]
+    pub fn of_number(number: i64) -> Option<Self> {
+        [Self::Chain, Self::Pipeline, Self::Time].into_iter().find(|by| by.number() == number)
+    }
+}
+
+/// What is known of where a run stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// Its number.
+    pub run: i64,
+    /// Its commit; empty: none, or the tree had changes that are in no commit.
+    pub sha: String,
+    /// Number of its CI pipeline.
+    pub pipeline: Option<u64>,
+    /// When it began, microseconds since 1970.
+    pub started_us: i64,
+}
+
+/// A run in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// Its number.
+    pub run: i64,
+    /// Position of its commit on the line, the oldest one 0: how many measured commits are before it.
+    pub place: i64,
+    /// How that was found.
+    pub by: PlacedBy,
+}
+
+/// The measured commit that a review is compared with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Base {
+    /// The commit.
+    pub sha: String,
+    /// How many commits it is before the one that was merged; 0: that one itself.
+    pub before: usize,
+}
+
+impl Manifest {
+    /// Number of its CI pipeline, where it has one that counts up.
+    #[must_use]
+    pub fn pipeline_number(&self) -> Option<u64> {
+        let ci = self.ci.as_ref()?;
+        ci.number.parse().or_else(|_not_a_number| ci.pipeline.parse()).ok()
+    }
+}
+
+impl Chain {
+    /// Adds what the clone of a run tells: `sha`, its first parent, the parent of that one…
+    ///
+    /// A commit never has another parent, so a parent that is known stays. A chain that comes back to itself is
+    /// cut: a clone can lie.
+    pub fn add<'s>(&mut self, sha: &'s str, ancestors: impl IntoIterator<Item = &'s str>) {
+        let mut child = sha;
+        let mut walked = BTreeSet::from([child]);
+        for parent in ancestors {
+            if child.is_empty() || parent.is_empty() || !walked.insert(parent) {
+                return;
+            }
+            if !self.parents.contains_key(child) {
+                if self.descends(parent, child) {
+                    return;
+                }
+                self.parents.insert(child.to_owned(), parent.to_owned());
+            }
+            child = parent;
+        }
+    }
+
+    /// The first parent of a commit.
+    #[must_use]
+    pub fn parent(&self, sha: &str) -> Option<&str> {
+        self.parents.get(sha).map(String::as_str)
+    }
+
+    /// A commit, its first parent, the parent of that one…, as far as they are known.
+    pub fn back<'c>(&'c self, sha: &'c str) -> impl Iterator<Item = &'c str> {
+        std::iter::successors(Some(sha), |sha| self.parent(sha))
+    }
+
+    /// Is `ancestor` the commit itself, or before it?
+    #[must_use]
+    pub fn descends(&self, sha: &str, ancestor: &str) -> bool {
+        self.back(sha).any(|sha| sha == ancestor)
+    }
+
+    /// The commits between two, without them, the oldest first; empty: none, or the way is not known.
+    #[must_use]
+    pub fn between<'c>(&'c self, clean: &str, dirty: &'c str) -> Vec<&'c str> {
+        let mut between: Vec<&str> = Vec::new();
+        for sha in self.back(dirty).skip(1) {
+            if sha == clean {
+                between.reverse();
+                return between;
+            }
+            between.push(sha);
+        }
+        Vec::new()
+    }
+
+    /// Every commit that is asked for, with its oldest ancestor and its distance from it.
+    fn distances<'c>(&'c self, shas: impl IntoIterator<Item = &'c str>) -> BTreeMap<&'c str, (&'c str, i64)> {
+        let mut known = BTreeMap::<&str, (&str, i64)>::new();
+        for sha in shas {
+            let mut way: Vec<&str> = Vec::new();
+            let (root, mut distance) = self
+                .back(sha)
+                .find_map(|sha| {
+                    let found = known.get(sha).copied();
+                    if found.is_none() {
+                        way.push(sha);
+                    }
+                    found
+                })
+                .unwrap_or_else(|| (way.last().copied().unwrap_or(sha), -1));
+            for sha in way.into_iter().rev() {
+                distance += 1;
+                known.insert(sha, (root, distance));
+            }
+        }
+        known
+    }
+}
+
+/// The measured commit that stands for `merged`, the commit that a review was merged with: itself, else its
+/// nearest ancestor with a complete run of that environment; `None`: none is near enough.
+#[must_use]
+pub fn base(chain: &Chain, merged: &str, is_measured: impl Fn(&str) -> bool) -> Option<Base> {
+    let mut near = chain.back(merged).take(FARTHEST_BASE + 1).enumerate().filter(|(_, sha)| !sha.is_empty());
+    let (before, sha) = near.find(|(_, sha)| is_measured(sha))?;
+    Some(Base { sha: sha.to_owned(), before })
+}
+
+/// The runs of a line, the oldest code first. Runs of one commit share a place and stand together.
+///
+/// Commits of one chain stand as they follow one another. A commit whose chain is not known stands behind the
+/// last one with a lower pipeline number, where there are such numbers; else, as a run without a commit, behind
+/// the last one that was measured before.
+#[must_use]
+pub fn order(chain: &Chain, runs: &[Run]) -> Vec<Placed> {
+    let units = units(runs);
+    let parents: BTreeSet<&str> = chain.parents.values().map(String::as_str).collect();
+    let is_chained = |unit: &Unit<'_>| {
+        chain.parent(unit.sha).is_some() || (!unit.sha.is_empty() && parents.contains(unit.sha))
+    };
+    let (chained, single): (Vec<_>, Vec<_>) = units.into_iter().partition(is_chained);
+    let mut line: Vec<(Unit<'_>, PlacedBy)> =
+        parts(chain, chained).into_iter().flatten().map(|unit| (unit, PlacedBy::Chain)).collect();
+    let counts = line.iter().any(|(unit, _)| unit.pipeline.is_some()) || line.is_empty();
+    let (numbered, timed): (Vec<_>, Vec<_>) =
+        single.into_iter().partition(|unit| counts && unit.pipeline.is_some());
+    join(&mut line, numbered, PlacedBy::Pipeline, |unit| unit.pipeline);
+    join(&mut line, timed, PlacedBy::Time, |unit| Some(unit.started_us));
+    let placed = |(place, (unit, by)): (usize, (Unit<'_>, PlacedBy))| {
+        let place = i64::try_from(place).unwrap_or(i64::MAX);
+        unit.runs.into_iter().map(move |run| Placed { run, place, by })
+    };
+    line.into_iter().enumerate().flat_map(placed).collect()
+}
+
+/// All runs of one commit, or one run without a commit.
+struct Unit<'r> {
+    sha: &'r str,
+    /// The lowest: the same commit may be measured again much later.
+    pipeline: Option<u64>,
+    /// The earliest.
+    started_us: i64,
+    /// As they began.
+    runs: Vec<i64>,
+}
+
+impl Unit<'_> {
+    /// Behind which others it stands where nothing else tells.
+    fn cmp_unchained(&self, other: &Self) -> Ordering {
+        let key = |unit: &Self| (unit.started_us, unit.runs.first().copied());
+        key(self).cmp(&key(other)).then_with(|| self.sha.cmp(other.sha))
+    }
+}
+
+fn units(runs: &[Run]) -> Vec<Unit<'_>> {
+    let mut sorted: Vec<&Run> = runs.iter().collect();
+    sorted.sort_by_key(|run| (run.started_us, run.run));
+    let (mut units, mut known) = (Vec::<Unit<'_>>::new(), BTreeMap::<&str, usize>::new());
+    for run in sorted {
+        let next = units.len();
+        let at = if run.sha.is_empty() { next } else { *known.entry(&run.sha).or_insert(next) };
+        if let Some(unit) = units.get_mut(at) {
+            unit.runs.push(run.run);
+            unit.pipeline = [unit.pipeline, run.pipeline].into_iter().flatten().min();
+        } else {
+            let Run { run, sha, pipeline, started_us } = run;
+            units.push(Unit { sha, pipeline: *pipeline, started_us: *started_us, runs: vec![*run] });
+        }
+    }
+    units
+}
+
+/// Commits by the chain they are of. Chains that nobody has joined yet stand by their first pipeline, where each
+/// has a number, else as they were measured first.
+fn parts<'r>(chain: &'r Chain, units: Vec<Unit<'r>>) -> Vec<Vec<Unit<'r>>> {
+    let distances = chain.distances(units.iter().map(|unit| unit.sha));
+    let distance = |unit: &Unit<'_>| distances.get(unit.sha).map(|(_, distance)| *distance);
+    let mut by_root = BTreeMap::<Option<&str>, Vec<Unit<'r>>>::new();
+    for unit in units {
+        let root = distances.get(unit.sha).map(|(root, _)| *root);
+        by_root.entry(root).or_default().push(unit);
+    }
+    let mut parts: Vec<Vec<Unit<'r>>> = by_root.into_values().collect();
+    for part in &mut parts {
+        part.sort_by(|a, b| distance(a).cmp(&distance(b)).then_with(|| a.cmp_unchained(b)));
+    }
+    let pipeline = |part: &Vec<Unit<'_>>| part.iter().filter_map(|unit| unit.pipeline).min();
+    let counts = parts.iter().all(|part| pipeline(part).is_some());
+    let measured = |part: &Vec<Unit<'_>>| part.iter().map(|unit| (unit.started_us, unit.runs.clone())).min();
+    parts.sort_by_cached_key(|part| (pipeline(part).filter(|_| counts), measured(part)));
+    parts
+}
+
+/// Puts units into a line, each behind the last one of it whose key is not larger. Units of the line without a
+/// key are passed over.
+fn join<'r, K: Ord + Copy>(
+    line: &mut Vec<(Unit<'r>, PlacedBy)>,
+    mut new: Vec<Unit<'r>>,
+    by: PlacedBy,
+    key: impl Fn(&Unit<'r>) -> Option<K>,
+) {
+    // The smallest key from each position on never falls: the last unit with a smaller one is found by halves.
+    let mut smallest: Vec<Option<K>> = line.iter().map(|(unit, _)| key(unit)).collect();
+    let mut least = None;
+    for slot in smallest.iter_mut().rev() {
+        least = [least, *slot].into_iter().flatten().min();
+        *slot = least;
+    }
+    new.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.cmp_unchained(b)));
+    let mut old = std::mem::take(line).into_iter();
+    let mut taken = 0;
+    for unit in new {
+        let behind = smallest.partition_point(|least| least.is_some_and(|least| Some(least) <= key(&unit)));
+        line.extend(old.by_ref().take(behind.saturating_sub(taken)));
+        taken = taken.max(behind);
+        line.push((unit, by));
+    }
+    line.extend(old);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// `c3@30` is a run of commit c3 at time 30, `@30` one without a commit, `c3@30#7` one of pipeline 7.
+    fn run(number: usize, text: &str) -> Run {
+        let (text, pipeline) = text.split_once('#').map_or((text, None), |(text, n)| (text, n.parse().ok()));
+        let (sha, started) = text.split_once('@').unwrap();
+        let run = i64::try_from(number).unwrap();
+        Run { run, sha: sha.to_owned(), pipeline, started_us: started.parse().unwrap() }
+    }
+
+    fn chain(chains: &[&[&str]]) -> Chain {
+        let mut chain = Chain::default();
+        chains.iter().for_each(|shas| chain.add(shas[0], shas[1..].iter().copied()));
+        chain
+    }
+
+    fn ordered(chain: &Chain, runs: &[&str]) -> String {
+        let found: Vec<Run> = runs.iter().enumerate().map(|(number, text)| run(number, text)).collect();
+        let told: Vec<&str> =
+            order(chain, &found).iter().map(|placed| runs[usize::try_from(placed.run).unwrap()]).collect();
+        told.join(" ")
+    }
+
+    #[test]
+    fn commits_stand_as_they_follow_one_another_whenever_they_were_measured() {
+        let known = chain(&[&["c3", "c2", "c1"], &["c5", "c4", "c3"]]);
+        for (case, runs, expected) in [
+            ("old pipeline again", &["c1@10", "c5@20", "c1@99"][..], "c1@10 c1@99 c5@20"),
+            ("overtaken pipeline", &["c5@10", "c3@20"], "c3@20 c5@10"),
+            ("backwards", &["c5@1", "c4@2", "c2@3", "c1@4"], "c1@4 c2@3 c4@2 c5@1"),
+            ("changes in no commit", &["c1@10", "@15", "c5@20", "@5"], "@5 c1@10 @15 c5@20"),
+            ("chain not known, with number", &["c1@1#1", "x@9#3", "c5@2#5"], "c1@1#1 x@9#3 c5@2#5"),
+            ("chain not known, no number", &["c1@1#1", "x@1", "c5@2#5"], "c1@1#1 x@1 c5@2#5"),
+            ("numbers that none of the chain has", &["c1@1", "x@9#3", "c5@20"], "c1@1 x@9#3 c5@20"),
+            ("nothing but numbers", &["x@1#20", "y@2#10", "z@3#9"], "z@3#9 y@2#10 x@1#20"),
+            ("nothing but time", &["x@3", "@1", "y@2"], "@1 y@2 x@3"),
+        ] {
+            assert_eq!(ordered(&known, runs), expected, "{case}");
+        }
+        assert_eq!(ordered(&known, &[]), "");
+    }
+
+    #[test]
+    fn shallow_clones_are_joined_when_a_deeper_one_comes() {
+        let runs = ["c1@9", "c2@5", "c8@4"];
+        assert_eq!(ordered(&chain(&[&["c2", "c1"], &["c8", "c7"]]), &runs), "c8@4 c1@9 c2@5");
+        let numbered = ["c1@9#1", "c2@5#2", "c8@4#3"];
+        assert_eq!(ordered(&chain(&[&["c2", "c1"], &["c8", "c7"]]), &numbered), "c1@9#1 c2@5#2 c8@4#3");
+        let joined = chain(&[&["c2", "c1"], &["c8", "c7"], &["c7", "c6", "c2"]]);
+        assert_eq!(ordered(&joined, &runs), "c1@9 c2@5 c8@4");
+        assert_eq!(joined.between("c2", "c8"), ["c6", "c7"]);
+        assert!(joined.between("c8", "c2").is_empty() && joined.between("x", "c2").is_empty());
+    }
+
+    #[test]
+    fn runs_of_one_commit_share_a_place() {
+        let known = chain(&[&["c2", "c1"]]);
+        let runs = ["c2@1", "c1@2", "c2@3", "@4"].iter().enumerate().map(|(n, text)| run(n, text));
+        let placed = order(&known, &runs.collect::<Vec<_>>());
+        let told: Vec<_> = placed.iter().map(|placed| (placed.run, placed.place, placed.by)).collect();
+        let chain = PlacedBy::Chain;
+        assert_eq!(told, [(1, 0, chain), (0, 1, chain), (2, 1, chain), (3, 2, PlacedBy::Time)]);
+    }
+
+    #[test]
+    fn a_clone_that_lies_makes_no_circle() {
+        let known =
+            chain(&[&["a", "b", "c"], &["c", "a"], &["x", "y", "x"], &["z", "z"], &["b", "q"], &["", "a"]]);
+        assert_eq!(known.back("a").collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(known.back("x").collect::<Vec<_>>(), ["x", "y"]);
+        assert_eq!((known.parent("z"), known.parent(""), known.parent("b")), (None, None, Some("c")));
+    }
+
+    #[test]
+    fn a_review_is_compared_with_the_nearest_measured_ancestor_of_what_was_merged() {
+        let shas: Vec<String> = (0..60).rev().map(|n| format!("c{n}")).collect();
+        let shas: Vec<&str> = shas.iter().map(String::as_str).collect();
+        let known = chain(&[&shas]);
+        let measured = |list: &'static [&str]| move |sha: &str| list.contains(&sha);
+        let told = |base: Option<Base>| base.map(|base| (base.sha, base.before));
+        assert_eq!(told(base(&known, "c59", measured(&["c59", "c58"]))), Some(("c59".into(), 0)));
+        assert_eq!(told(base(&known, "c59", measured(&["c56", "c10"]))), Some(("c56".into(), 3)));
+        assert_eq!(told(base(&known, "c59", measured(&["c9"]))), Some(("c9".into(), 50)));
+        assert_eq!(told(base(&known, "c59", measured(&["c8"]))), None, "51 back is too far");
+        assert_eq!(told(base(&known, "c20", measured(&["c59"]))), None, "a later commit is no base");
+        assert_eq!(told(base(&known, "other", measured(&["c59"]))), None);
+        assert_eq!(told(base(&known, "", |_| true)), None, "CI names none");
+    }
+
+    #[test]
+    fn a_pipeline_has_a_number_where_ci_counts() {
+        let number = |pipeline: &str, number: &str| {
+            let ci =
+                memgate_model::Ci { pipeline: pipeline.into(), number: number.into(), ..Default::default() };
+            Manifest { ci: Some(ci), ..Manifest::default() }.pipeline_number()
+        };
+        assert_eq!((number("981", "17"), number("981", ""), number("a-b", "")), (Some(17), Some(981), None));
+        assert_eq!(Manifest::default().pipeline_number(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn order_of_arrival_changes_nothing(
+            chains in proptest::collection::vec((0_u32..30, 1_u32..6), 0..8),
+            runs in proptest::collection::vec((0_u32..40, proptest::option::of(0_u64..9), 0_i64..50), 1..40),
+            seed in any::<u64>(),
+        ) {
+            let sha = |n: u32| if n < 32 { format!("c{n}") } else { String::new() };
+            let runs: Vec<Run> = runs
+                .into_iter()
+                .zip(0..)
+                .map(|((n, pipeline, started_us), run)| Run { run, sha: sha(n), pipeline, started_us })
+                .collect();
+            let chains: Vec<Vec<String>> =
+                chains.into_iter().map(|(n, deep)| (0..=deep.min(n)).map(|back| sha(n - back)).collect()).collect();
+            let known = |chains: &[Vec<String>]| {
+                let mut chain = Chain::default();
+                for shas in chains {
+                    chain.add(&shas[0], shas[1..].iter().map(String::as_str));
+                }
+                chain
+            };
+            let key = |n: usize| (n as u64 + 1).wrapping_mul(seed | 1).rotate_left(17);
+            let shuffled = |count: usize| {
+                let mut order: Vec<usize> = (0..count).collect();
+                order.sort_by_key(|n| key(*n));
+                order
+            };
+            let first = order(&known(&chains), &runs);
+            let later: Vec<Vec<String>> = shuffled(chains.len()).into_iter().map(|n| chains[n].clone()).collect();
+            let mixed: Vec<Run> = shuffled(runs.len()).into_iter().map(|n| runs[n].clone()).collect();
+            prop_assert_eq!(&order(&known(&later), &mixed), &first);
+            prop_assert_eq!(first.len(), runs.len());
+            // Nobody stands before his ancestor.
+            let chain = known(&chains);
+            for (at, old) in first.iter().enumerate() {
+                for new in &first[at + 1..] {
+                    let [old, new] = [old, new].map(|placed| &runs[usize::try_from(placed.run).unwrap()].sha);
+                    prop_assert!(old == new || old.is_empty() || !chain.descends(old, new), "{} before {}", old, new);
+                }
+            }
+        }
+    }
+}
