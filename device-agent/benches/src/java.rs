@@ -148,7 +148,7 @@ fn sampling(setup: &Setup<'_>, workload: &str, rounds: u32) -> Result<Vec<Verdic
 }
 
 fn heap(setup: &Setup<'_>, objects: u32, mebibytes: u32, rounds: u32) -> Result<Vec<Verdict>, String> {
-    let offsets = [offset::BOUNDARY, offset::ACKNOWLEDGED, offset::ORDERS, offset::HARNESS]
+    let offsets = [offset::BOUNDARY, offset::ACKNOWLEDGED, offset::ORDERS, offset::HARNESS, offset::CLASSES]
         .map(|at| at.to_string())
         .join(",");
     let dump = setup.folder.join("heap.hprof");

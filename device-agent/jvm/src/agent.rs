@@ -9,13 +9,14 @@ use memgate_jvmti::{Events, Jvmti, Natives};
 use memgate_session as session;
 use memgate_wire::java::{JavaState, JvmInfo};
 use memgate_wire::options::{Detail, Options, Windows};
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, Frame, LogLevel, Outcome};
 
 use super::exhausted::{self, Exhausted};
 use super::explain::Found;
 use super::follow::Follow;
-use super::frames::{Measured, growing, window_ends};
+use super::frames::{Measured, window_ends};
 use super::heap::HeapWatch;
 use super::machine::{Failure, Live, Machine};
 use super::notifier;
@@ -162,7 +163,7 @@ impl Natives for Agent {
         exhausted::catch_up();
         let Some(vm) = self.machine() else {
             // The library was loaded, but the tool interface refused: the native side is measured.
-            return window_ends((suite, test), outcome_of(outcome), None);
+            return window_ends((suite, test), outcome_of(outcome), None).bits;
         };
         if !self.measures_each_window() {
             return self.class_ended(env, vm, suite);
@@ -173,25 +174,19 @@ impl Natives for Agent {
             // the one before. A repeated test has the same in each iteration.
             let _counted_anyway = self.jvmti.collect();
         }
-        let mut orders = self.measure(env, vm, (suite, test), outcome);
-        if orders & order::SETTLE != 0 {
+        let mut reply = self.measure(env, vm, (suite, test), outcome);
+        if reply.has(order::SETTLE) {
             self.settle(env, vm);
             // Java's side was measured.
-            orders = window_ends((suite, test), outcome_of(outcome), None);
+            reply = window_ends((suite, test), outcome_of(outcome), None);
         }
-        if orders & order::COMPILED != 0 && !self.jit_disabled.swap(true, Ordering::Relaxed) {
+        if reply.has(order::COMPILED) && !self.jit_disabled.swap(true, Ordering::Relaxed) {
             self.disable_jit(env, vm);
         }
-        if orders & order::EXPLAIN != 0 {
-            let search = SurvivorSearch::begin(env, growing(suite));
-            if let (Some(search), Some(sites), None) = (&search, self.sites.get(), self.follow.get()) {
-                sites.look_closely(env, search.wanted());
-            }
-            let before = core::mem::replace(&mut *self.search.lock(), search);
-            // Its end is a call into the virtual machine, for which no lock is held.
-            drop(before);
+        if reply.has(order::EXPLAIN) {
+            self.begin_search(env, reply.classes.as_ref());
         }
-        orders
+        reply.bits
     }
 
     fn listener(&self, name: &str, properties: &str) {
@@ -276,15 +271,21 @@ impl Agent {
         if !self.pace.lock().is_due(class, began) {
             return 0;
         }
-        let orders = self.measure(env, vm, (class, ""), 0);
+        let reply = self.measure(env, vm, (class, ""), 0);
         let now = process::cpu_ns();
         self.pace.lock().measured(now, now.saturating_sub(began));
-        orders
+        reply.bits
     }
 
-    /// Collects, counts, writes the boundary; returns the orders of the harness. No lock is held
+    /// Collects, counts, writes the boundary; returns the answer of the harness. No lock is held
     /// while the virtual machine is asked.
-    fn measure(&self, env: &mut Env<'_>, vm: &dyn Machine, (suite, test): (&str, &str), outcome: i32) -> u32 {
+    fn measure(
+        &self,
+        env: &mut Env<'_>,
+        vm: &dyn Machine,
+        (suite, test): (&str, &str),
+        outcome: i32,
+    ) -> Reply {
         self.sites.get().inspect(|sites| sites.measuring(true));
         let measured = self.look(env, vm);
         self.sites.get().inspect(|sites| sites.measuring(false));
@@ -292,7 +293,7 @@ impl Agent {
             Ok(measured) => window_ends((suite, test), outcome_of(outcome), Some(&measured)),
             Err(why) => {
                 session::fails(&format!("the virtual machine gave no class histogram: {why}"));
-                order::STOP
+                Reply::of(order::STOP)
             }
         }
     }

@@ -30,7 +30,6 @@ mod explain;
 mod follow;
 mod frames;
 mod graph;
-mod growth;
 mod heap;
 mod limit;
 mod machine;

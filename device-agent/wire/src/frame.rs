@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::java::{
     Classes, HeapHistogram, Holders, JavaExhausted, JavaObjects, JavaSites, JavaStacks, JavaState, JvmInfo,
 };
+use crate::reply::Reply;
 
 /// One frame of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -525,10 +526,10 @@ pub struct OsSample {
 }
 
 /// From the harness to the agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
     /// The boundary this answers.
     pub boundary: u32,
-    /// Bits of [`crate::spool::order`].
-    pub bits: u32,
+    /// The answer.
+    pub reply: Reply,
 }

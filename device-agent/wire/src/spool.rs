@@ -51,6 +51,9 @@ pub mod offset {
     pub const ALLOCATED_BYTES: usize = 80;
     /// u64: freed bytes.
     pub const FREED_BYTES: usize = 88;
+    /// u32: low 24 bits of the boundary that the list of classes behind it is for, a bit that there
+    /// is one, its length ([`crate::reply`]); then its 48 words, up to offset 324.
+    pub const CLASSES: usize = 128;
 }
 
 /// What the writer is doing.
@@ -73,8 +76,9 @@ pub mod order {
     pub const SETTLE: u32 = 1;
     /// End the process in an orderly way (`exit(0)`): enough was measured.
     pub const STOP: u32 = 2;
-    /// Find out who holds the instances of the Java classes that grew, of those born in the next
-    /// window and alive behind the one after it, and write it as `Holders` frames of that boundary.
+    /// Find out who holds the instances of the Java classes that the answer names, of those born in
+    /// the next window and alive after the one that follows it, and write it as `Holders` frames of
+    /// that boundary.
     pub const EXPLAIN: u32 = 4;
     /// In rounds over Java test classes: enough is known of this one, it need not run again.
     pub const DONE: u32 = 8;

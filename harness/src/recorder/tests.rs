@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Instant;
 
 use memgate_map::{Bell, ControlPage, Woken};
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::{self, offset, order, state};
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Hello, ProcessRole, Runtime,
@@ -151,11 +152,11 @@ impl Follow for TellOf {
     fn frame(&mut self, frame: Frame, t_ns: u64) {
         self.0.send(Seen::Frame(Box::new(frame), t_ns)).unwrap();
     }
-    fn orders(&mut self, boundary: &Boundary) -> u32 {
+    fn orders(&mut self, boundary: &Boundary) -> Reply {
         match boundary.test.as_str() {
-            "enough" => order::STOP,
+            "enough" => Reply::of(order::STOP),
             "defect" => panic!("an observer with a defect"),
-            _ => 0,
+            _ => Reply::default(),
         }
     }
     fn ended(&mut self, end: &ProcessEnd) {

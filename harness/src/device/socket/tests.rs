@@ -1,6 +1,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{AgentCost, Boundary, BoundaryKind, Goodbye, GoodbyeReason, ProcessRole, Runtime};
 use tokio::net::{TcpListener, UnixListener};
@@ -114,7 +115,7 @@ async fn agent(stream: impl Bytes, script: Vec<Step>) -> Vec<u32> {
         loop {
             let Some(Ok(answer)) = socket.next().await else { return orders };
             if let Ok(Decoded::Frame { frame: Frame::Order(order), .. }) = decode(&answer.into_data(), 0) {
-                orders.push(order.bits);
+                orders.push(order.reply.bits);
                 break;
             }
         }
@@ -138,8 +139,8 @@ impl Follow for TellOf {
     fn frame(&mut self, frame: Frame, _t_ns: u64) {
         self.0.send(frame).unwrap();
     }
-    fn orders(&mut self, boundary: &Boundary) -> u32 {
-        if boundary.sequence == 2 { order::STOP } else { 0 }
+    fn orders(&mut self, boundary: &Boundary) -> Reply {
+        Reply::of(if boundary.sequence == 2 { order::STOP } else { 0 })
     }
     fn ended(&mut self, _end: &ProcessEnd) {}
 }
