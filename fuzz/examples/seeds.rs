@@ -222,7 +222,7 @@ fn java_grows(label: &str, windows: u32, alone: bool) -> Vec<u8> {
     }
     if alone {
         let link = |kind: &str, owner: &str, name: &str, class: &str| HolderLink {
-            kind: kind.to_owned(),
+            kind: kind.to_owned().into(),
             owner: owner.to_owned(),
             name: name.to_owned(),
             class: class.to_owned(),

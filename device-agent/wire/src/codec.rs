@@ -337,7 +337,9 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use crate::java::{ClassCount, JavaExhausted, JavaObjects, JavaSite, ObjectBorn, ObjectFreed};
+    use crate::java::{
+        ClassCount, HolderKind, JavaExhausted, JavaObjects, JavaSite, ObjectBorn, ObjectFreed,
+    };
 
     use super::*;
     use crate::frame::{Handle, Handles, LeakInfo, Log, LogLevel, SnapshotRecord};
@@ -439,6 +441,19 @@ mod tests {
             let mut bytes = Vec::new();
             let written = encode(&frame, 11, &mut bytes);
             assert_eq!(decode(&bytes, 0), Ok(Decoded::Frame { frame, t_ns: 11, bytes: written }));
+        }
+    }
+
+    #[test]
+    fn the_kind_of_a_reference_is_its_text_on_the_wire() {
+        for (kind, text) in [
+            (HolderKind::ClassLoader, "class loader"),
+            (HolderKind::from(String::from("static")), "static"),
+            (HolderKind::Other(String::from("from the future")), "from the future"),
+        ] {
+            let bytes = postcard::to_allocvec(&kind).unwrap();
+            assert_eq!(bytes, postcard::to_allocvec(text).unwrap());
+            assert_eq!(all(&bytes), Some(kind));
         }
     }
 

@@ -272,7 +272,7 @@ fn link(text: &str) -> HolderLink {
         None => place.rsplit_once('.').unwrap_or((place, "")),
     };
     HolderLink {
-        kind: kind.to_owned(),
+        kind: kind.to_owned().into(),
         owner: owner.to_owned(),
         name: name.to_owned(),
         class: class.to_owned(),

@@ -199,7 +199,7 @@ impl JavaReader {
 
 #[cfg(test)]
 mod tests {
-    use memgate_wire::java::HolderLink;
+    use memgate_wire::java::{HolderKind, HolderLink};
     use memgate_wire::{BoundaryKind, Frame, Outcome};
 
     use super::*;
@@ -335,7 +335,7 @@ mod tests {
                     }),
                     4 => {
                         let link = HolderLink {
-                            kind: "static".to_owned(), owner: String::new(), name: "[x]".to_owned(), class: "C".to_owned(),
+                            kind: HolderKind::Static, owner: String::new(), name: "[x]".to_owned(), class: "C".to_owned(),
                         };
                         let path = memgate_wire::java::HolderPath {
                             instances: value, links: vec![link; number as usize],

@@ -402,7 +402,7 @@ fn per_test(
             }
             if value > threshold.limit {
                 let reason = too_much(metric, value, "left by one execution", threshold.limit);
-                j.raise(exceeded(threshold.level), reason);
+                j.raise_figure(exceeded(threshold.level), reason);
             }
         }
     }

@@ -39,7 +39,16 @@ fn run_of(suite: SuiteInput) -> RunInput {
 }
 
 fn report(input: &RunInput, policy: &GatePolicy) -> RunReport {
-    judge(input, policy, &mut ByNumber)
+    figures_are_told_from_words(judge(input, policy, &mut ByNumber))
+}
+
+/// A reason is a figure exactly where all that it says is of the form `48.0 KiB (allowed 0 B)`.
+pub(super) fn figures_are_told_from_words(report: RunReport) -> RunReport {
+    for test in report.suites.iter().flat_map(|suite| &suite.tests).filter(|test| !test.reason.is_empty()) {
+        let is_figures = test.reason.split("; ").all(|part| part.contains(" (allowed "));
+        assert_eq!(test.reason_is_figures, is_figures, "{}", test.reason);
+    }
+    report
 }
 
 /// The screen of one test, and the same test again alone.
