@@ -13,12 +13,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 
 pub use args::{
-    AcceptArgs, ColorChoice, CompareArgs, DemoArgs, FollowAction, Format, GateArgs, HeapOrder, InitArgs,
-    MailArgs, ReportArgs, SchemaName,
+    AcceptArgs, ColorChoice, CompareArgs, DemoArgs, FollowAction, Format, GateArgs, HeapCommand, HeapCommon,
+    HeapOrder, InitArgs, MailArgs, ReportArgs, SchemaName,
 };
-pub use request::{
-    Command, FollowRequest, HeapQuestion, HeapRequest, MallocDebugRequest, Request, RunRequest, WaiveRequest,
-};
+pub use request::{Command, FollowRequest, MallocDebugRequest, Request, RunRequest, WaiveRequest};
 
 /// Reads the command line.
 ///
