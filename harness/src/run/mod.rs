@@ -158,10 +158,11 @@ fn mappings(plan: &Plan) -> Result<Mappings, ExpectedError> {
     let programs = plan.suites.iter().filter_map(|PlannedSuite { name, mapping, .. }| {
         Some(OfSuite { suite: name.as_deref()?, mapping, apks: &[] })
     });
-    let on_devices = plan
-        .instrumented
-        .iter()
-        .map(|PlannedInstrumentation { name, mapping, apks, .. }| OfSuite { suite: name, mapping, apks });
+    let on_devices = plan.instrumented.iter().map(|PlannedInstrumentation { suite, .. }| OfSuite {
+        suite: &suite.name,
+        mapping: &suite.mapping,
+        apks: &suite.apks,
+    });
     Mappings::for_run(&plan.mapping, programs.chain(on_devices))
 }
 

@@ -108,7 +108,7 @@ pub(super) async fn once(
     let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
     all.problems = said.told();
     all.problems.extend(once::listed("did not run", &missing));
-    let retraced = |trace: &str| context.names.retraced(&suite.planned.name, trace);
+    let retraced = |trace: &str| context.names.retraced(&suite.planned.suite.name, trace);
     console.text(&once::shown(&results, retraced)).map_err(Stopped::from)?;
     all.memory = memory.tell(console, &suite.name, &all.finished);
     Ok((all, passed))
