@@ -114,9 +114,10 @@ pub enum FrameType {
 }
 
 /// What runs the tested code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Runtime {
     /// Native code only.
+    #[default]
     Native,
     /// A HotSpot JVM.
     HotSpot,
@@ -125,16 +126,17 @@ pub enum Runtime {
 }
 
 /// How this process came to be tracked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessRole {
     /// Loaded by the dynamic linker at exec.
+    #[default]
     Main,
     /// Forked from a tracked process, without an exec.
     ForkChild,
 }
 
 /// Who is writing, in which process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`crate::WIRE_VERSION`] of the writer.
     pub wire_version: u16,
@@ -202,9 +204,10 @@ impl Counters {
 }
 
 /// What begins or ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BoundaryKind {
     /// Tracking is on, `main` is about to run. Suite and test are empty.
+    #[default]
     ProcessStart,
     /// The process ends in an orderly way. Survivors are everything still alive.
     ProcessEnd,
@@ -247,7 +250,7 @@ pub struct AgentCost {
 }
 
 /// A boundary. All snapshot parts that belong to it precede it in the stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boundary {
     /// Number of this boundary in its stream, from 1.
     pub sequence: u32,

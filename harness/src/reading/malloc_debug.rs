@@ -172,7 +172,6 @@ impl Snapshots {
 
 #[cfg(test)]
 mod tests {
-    use memgate_wire::{AgentCost, Counters};
 
     use super::*;
 
@@ -205,14 +204,9 @@ mod tests {
             kind: BoundaryKind::TestEnd,
             suite: "A".into(),
             test: "a".into(),
-            iteration: 0,
-            outcome: None,
             thread_id: 1,
             open_tests: 1,
-            counters: Counters::default(),
-            survivors: 0,
-            snapshot_parts: 0,
-            cost: AgentCost::default(),
+            ..Boundary::default()
         })
     }
 

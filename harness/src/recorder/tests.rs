@@ -12,8 +12,7 @@ use memgate_map::{Bell, ControlPage, Woken};
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::{self, offset, order, state};
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Hello, ProcessRole, Runtime,
-    encode,
+    AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Hello, encode,
 };
 
 use super::*;
@@ -52,21 +51,13 @@ impl Guest {
         guest.commit(&[]);
         fs::rename(new, &guest.path).unwrap();
         guest.frame(&Frame::Hello(Hello {
-            wire_version: 1,
             agent_version: "guest".into(),
             pid,
-            parent_pid: 1,
             abi: "x86_64-linux-gnu".into(),
-            pointer_bytes: 8,
-            runtime: Runtime::Native,
-            role: ProcessRole::Main,
             executable: "/bin/guest".into(),
             arguments: vec!["guest".into()],
             working_directory: "/".into(),
-            realtime_offset_ns: 0,
-            capabilities: Vec::new(),
-            blind: None,
-            label: String::new(),
+            ..Hello::default()
         }));
         guest
     }
@@ -92,14 +83,9 @@ impl Guest {
             kind,
             suite: "S".into(),
             test: test.into(),
-            iteration: 0,
-            outcome: None,
             thread_id: 1,
             open_tests: 1,
-            counters: Counters::default(),
-            survivors: 0,
-            snapshot_parts: 0,
-            cost: AgentCost::default(),
+            ..Boundary::default()
         }));
         self.page.store_u32(offset::BOUNDARY, self.sequence).unwrap();
         self.page.wake(offset::BOUNDARY).unwrap();

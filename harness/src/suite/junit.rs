@@ -370,27 +370,17 @@ fn is_left_out(option: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use memgate_wire::{ProcessRole, Runtime};
+    use memgate_wire::Runtime;
 
     use super::*;
 
     fn hello() -> Hello {
         Hello {
-            wire_version: 1,
-            agent_version: String::new(),
             pid: 7,
-            parent_pid: 1,
-            abi: String::new(),
-            pointer_bytes: 8,
             runtime: Runtime::HotSpot,
-            role: ProcessRole::Main,
             executable: "/jdk/bin/java".into(),
-            arguments: Vec::new(),
             working_directory: "/p/tiles".into(),
-            realtime_offset_ns: 0,
-            capabilities: Vec::new(),
-            blind: None,
-            label: String::new(),
+            ..Hello::default()
         }
     }
 

@@ -161,10 +161,7 @@ impl Jvm {
             outcome: (kind == BoundaryKind::TestEnd).then_some(self.outcome),
             thread_id: 1,
             open_tests: 1,
-            counters: Counters::default(),
-            survivors: 0,
-            snapshot_parts: 0,
-            cost: AgentCost::default(),
+            ..Boundary::default()
         }));
     }
 

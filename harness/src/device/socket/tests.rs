@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
-use memgate_wire::{AgentCost, Boundary, BoundaryKind, Goodbye, GoodbyeReason, ProcessRole, Runtime};
+use memgate_wire::{AgentCost, Boundary, BoundaryKind, Goodbye, GoodbyeReason};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 use tokio_tungstenite::accept_hdr_async;
@@ -20,21 +20,11 @@ fn options() -> Options {
 
 fn hello() -> Frame {
     Frame::Hello(Hello {
-        wire_version: 1,
         agent_version: "guest".into(),
         pid: std::process::id(),
-        parent_pid: 1,
-        abi: String::new(),
-        pointer_bytes: 8,
-        runtime: Runtime::Native,
-        role: ProcessRole::Main,
         executable: std::env::current_exe().unwrap().to_string_lossy().into_owned(),
-        arguments: Vec::new(),
         working_directory: "/".into(),
-        realtime_offset_ns: 0,
-        capabilities: Vec::new(),
-        blind: None,
-        label: String::new(),
+        ..Hello::default()
     })
 }
 
@@ -44,14 +34,10 @@ fn boundary(sequence: u32) -> Frame {
         kind: BoundaryKind::TestEnd,
         suite: "S".into(),
         test: "t".into(),
-        iteration: 0,
-        outcome: None,
         thread_id: 1,
         open_tests: 1,
         counters: Counters { allocations: 3, ..Counters::default() },
-        survivors: 0,
-        snapshot_parts: 0,
-        cost: AgentCost::default(),
+        ..Boundary::default()
     })
 }
 

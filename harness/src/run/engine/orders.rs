@@ -165,7 +165,7 @@ fn has_threads(record: &ProcessRecord) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use memgate_wire::{AgentCost, Counters, ThreadEntry};
+    use memgate_wire::ThreadEntry;
 
     use super::*;
 
@@ -176,13 +176,10 @@ mod tests {
             suite: "A".into(),
             test: test.into(),
             iteration,
-            outcome: None,
             thread_id: 1,
             open_tests: 1,
-            counters: Counters::default(),
             survivors,
-            snapshot_parts: 0,
-            cost: AgentCost::default(),
+            ..Boundary::default()
         }
     }
 
