@@ -51,7 +51,7 @@ pub struct Plan {
     pub output_dir: PathBuf,
     /// What is run, in this order.
     pub suites: Vec<PlannedSuite>,
-    /// What is run on devices, behind those.
+    /// What is run on devices, after those.
     pub instrumented: Vec<PlannedInstrumentation>,
     /// How it is judged.
     pub policy: GatePolicy,

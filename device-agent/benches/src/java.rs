@@ -36,7 +36,7 @@ const BY_DUMP: f64 = 0.35;
 /// Exact survivors: the instances are visited once to mark the old ones, and once to mark those
 /// that were born (and once more where nothing of a class survived, which is not measured here).
 /// The walk to the holders of those that survived costs several passes over all references on top;
-/// it is told, without a bound.
+/// it is reported, without a bound.
 const SURVIVORS_BY_COLLECTION: f64 = 1.5;
 
 /// Numbers by what they are the time of, in the order they were taken.

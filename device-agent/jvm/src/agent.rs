@@ -26,7 +26,7 @@ use super::survivor_search::SurvivorSearch;
 
 /// Main class of memgate's launcher, which tells itself where windows end.
 const LAUNCHER: &str = "io.memgate.launcher.Main";
-/// Errors for want of memory that are told: a test may provoke many.
+/// Errors for want of memory that are reported: a test may provoke many.
 const MOST_EXHAUSTIONS: u32 = 16;
 /// Why nothing was measured at the end.
 const HALTED: &str = "the virtual machine was halted, without its shutdown hooks";
@@ -316,7 +316,7 @@ impl Agent {
         Ok(Measured { live, state, found, alive })
     }
 
-    /// Who holds what grew, and where it was allocated. `None`: that is known behind the next
+    /// Who holds what grew, and where it was allocated. `None`: that is known after the next
     /// window.
     fn explained(
         &self,
@@ -388,7 +388,7 @@ impl Agent {
         Exhausted { dump, ..exhausted }.tell(self.sites.get());
     }
 
-    /// What happened to followed objects is in the stream behind this.
+    /// What happened to followed objects is in the stream after this.
     fn catch_up(&self) {
         if let (Some(follow), Some(sites)) = (self.follow.get(), self.sites.get()) {
             follow.catch_up(self.jvmti, sites);

@@ -20,7 +20,7 @@ use super::survivors::Survivors;
 
 /// Paths told per class.
 const MAX_PATHS: usize = 16;
-/// References of a path that is told.
+/// References of a path that is reported.
 const MAX_LINKS: usize = 40;
 /// Room for a reference to every thread.
 const LOCAL_REFERENCES: usize = 1 << 12;

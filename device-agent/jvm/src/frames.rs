@@ -134,7 +134,7 @@ impl Frames<'_> {
         self.append(&Frame::JavaState(state));
     }
 
-    /// The number of a class in this stream, which is told where it is new.
+    /// The number of a class in this stream, which is reported where it is new.
     pub(crate) fn class_id(&mut self, name: &str) -> u32 {
         let (id, is_new) = self.known.id(name);
         if is_new {
@@ -143,7 +143,7 @@ impl Frames<'_> {
         id
     }
 
-    /// Where samples that are alive were allocated, behind the stacks they need.
+    /// Where samples that are alive were allocated, after the stacks they need.
     fn append_sites(&mut self, boundary: u32, alive: &Alive) {
         self.append_stacks(&alive.stacks);
         let site = |site: &Site| {

@@ -118,7 +118,7 @@ impl HeapWatch {
         used
     }
 
-    /// What is told once; `None`: it was told.
+    /// What is reported once; `None`: it was reported.
     pub(crate) fn tells(&self) -> Option<String> {
         let limit = self.limit.filter(|_| !self.told.swap(true, Ordering::Relaxed))?;
         Some(format!("heap usage above {limit} %"))

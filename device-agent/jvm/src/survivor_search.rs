@@ -1,4 +1,4 @@
-//! Exact survivors: what was born in one more window and is still there behind the next.
+//! Exact survivors: what was born in one more window and is still there after the next.
 //!
 //! Data flow: the harness names classes ([`Agent::begin_search`]) → [`SurvivorSearch::begin`]
 //! numbers all classes and marks the instances of the named ones as old; one more window runs; [`SurvivorSearch::goes_on`] marks the instances without a

@@ -72,7 +72,7 @@ impl Vm {
         })
     }
 
-    /// The number behind `label` in the answer to a command.
+    /// The number after `label` in the answer to a command.
     fn number(&self, env: &mut Env<'_>, command: &str, label: &str) -> Option<u64> {
         number_behind(&self.command(env, command).ok()?, label)
     }
@@ -177,7 +177,7 @@ impl Machine for Vm {
     }
 }
 
-/// Has `io.memgate.agent.AtEnd` run when the virtual machine ends, behind the application's own
+/// Has `io.memgate.agent.AtEnd` run when the virtual machine ends, after the application's own
 /// shutdown hooks. `Shutdown` is private to its package, which JNI does not mind; a place of its
 /// own is taken, so that no thread has to be made.
 pub(super) fn run_at_end(env: &mut Env<'_>) -> Result<(), Failure> {

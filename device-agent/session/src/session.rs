@@ -266,12 +266,12 @@ pub fn set_up_ends(around: Around) {
     in_session(|session| session.set_up_ends(around));
 }
 
-/// What runs behind them begins. Of a suite it is what comes after its last test.
+/// What runs after them begins. Of a suite it is what comes after its last test.
 pub fn tear_down_begins(around: Around) {
     in_session(|session| session.tear_down_begins(around));
 }
 
-/// It has ended: what both left is told.
+/// It has ended: what both left is reported.
 pub fn tear_down_ends(around: Around) {
     let Some(_work) = begin() else { return };
     let told = SESSION.lock().as_mut().map_or_else(Vec::new, |session| session.torn_down(around));

@@ -234,7 +234,7 @@ fn order(version: u8, body: &[u8]) -> Option<Order> {
 }
 
 fn parse(frame_type: FrameType, version: u8, body: &[u8]) -> Option<Frame> {
-    /// Version 1 lacks the last number of version 2, `recording_ns`: with a 0 behind it, it is one.
+    /// Version 1 lacks the last number of version 2, `recording_ns`: with a 0 after it, it is one.
     fn with_cost<T: DeserializeOwned>(version: u8, body: &[u8]) -> Option<T> {
         if version == 1 { all(&[body, &[0]].concat()) } else { all(body) }
     }

@@ -363,7 +363,7 @@ pub struct Handles {
 pub struct Module {
     /// First mapped address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// Load bias: address = bias + virtual address in the file.
     pub bias: u64,

@@ -88,7 +88,7 @@ pub fn class_name(internal: &str) -> String {
     [name, &"[]".repeat(dimensions.min(255))].concat()
 }
 
-/// The number behind a label: `JNI global refs: 12, weak refs: 0`.
+/// The number after a label: `JNI global refs: 12, weak refs: 0`.
 #[must_use]
 pub fn number_behind(text: &str, label: &str) -> Option<u64> {
     let figure = text.split_once(label)?.1.trim_start();

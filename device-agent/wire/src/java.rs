@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// The virtual machine and what it was started with. Once per stream, behind the hello.
+/// The virtual machine and what it was started with. Once per stream, after the hello.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JvmInfo {
     /// `java.vm.name` and `java.vm.version`.
@@ -253,7 +253,7 @@ pub struct HolderLink {
     pub kind: HolderKind,
     /// Class that owns the reference, or the name of the thread.
     pub owner: String,
-    /// Name of the field, behind the class that declares it where that is another
+    /// Name of the field, after the class that declares it where that is another
     /// (`com.example.Base.held`); `[x]` for an array, method of a stack frame.
     pub name: String,
     /// Class of the object it refers to.

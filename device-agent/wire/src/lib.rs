@@ -27,7 +27,7 @@
 //! - **1**: hello, counters, boundary, native snapshot, modules, stacks, event, log, error,
 //!   goodbye, OS sample, order; from number 32 on the Java frames ([`java`]; 13, 14, 39 and 40 came
 //!   later). `tests/fixtures/v1.mgf` (at the top of the project) is a captured stream.
-//! - **2**: boundary and goodbye, version 2: `recording_ns` behind their costs.
+//! - **2**: boundary and goodbye, version 2: `recording_ns` after their costs.
 //!   `tests/fixtures/v2.mgf`.
 //! - **3**: order, version 2: the classes that are to be explained, by number ([`reply`]). An order
 //!   that names none is written as version 1. `tests/fixtures/v3.mgf`.

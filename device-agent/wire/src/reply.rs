@@ -112,7 +112,7 @@ impl ClassNumbers {
     }
 }
 
-/// Offsets of the numbers, behind the tag.
+/// Offsets of the numbers, after the tag.
 fn places() -> impl Iterator<Item = usize> {
     (offset::CLASSES..).step_by(WORD).skip(1).take(MOST_CLASSES)
 }

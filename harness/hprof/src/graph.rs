@@ -318,7 +318,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// An object without references. A class behind it may have the same id, and is none then: the
+    /// An object without references. A class after it may have the same id, and is none then: the
     /// first one counts.
     fn set_unknown(&mut self, object: u32, bytes: u64) {
         self.graph.kinds[index(object)] = NONE;

@@ -1,6 +1,6 @@
 //! Rules: what is known about references and objects, in TOML.
 //!
-//! Data flow: the built-in files (`rules/`), then those of the user → [`Rules`]; a mistake is told
+//! Data flow: the built-in files (`rules/`), then those of the user → [`Rules`]; a mistake is reported
 //! with its line. What a rule needs of a dump is looked up by name when one is analysed.
 
 use serde::Deserialize;

@@ -51,7 +51,7 @@ pub struct Texts {
 }
 
 impl Heap {
-    /// Texts that are there more than once; `top` of them are told.
+    /// Texts that are there more than once; `top` of them are reported.
     ///
     /// # Errors
     /// The dump cannot be read any more.

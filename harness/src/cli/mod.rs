@@ -21,7 +21,7 @@ pub use request::{Command, FollowRequest, MallocDebugRequest, Request, RunReques
 /// Reads the command line.
 ///
 /// # Errors
-/// What clap says of a wrong command line; `--help` and `--version` are told the same way.
+/// What clap says of a wrong command line; `--help` and `--version` are reported the same way.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, clap::Error> {
     args::Cli::try_parse_from(arguments).map_err(explained).and_then(Request::try_from)
 }

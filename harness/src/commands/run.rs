@@ -53,7 +53,7 @@ pub(super) fn with_settings(
     if let Some(why) = exit::against_the_command(&judged.report, judged.command_status) {
         console.line(&why);
     }
-    // What could not be written is told behind the verdict, which is worth more.
+    // What could not be written is reported after the verdict, which is worth more.
     delivered?;
     Ok(exit::of_report(&judged.report))
 }

@@ -135,7 +135,7 @@ impl Renamer {
         id
     }
 
-    /// The number of a method, which is told where it is new.
+    /// The number of a method, which is reported where it is new.
     fn number(&mut self, call: Original, methods: &mut Vec<JavaMethod>) -> u32 {
         let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         let Original { class, method, file, .. } = call;
@@ -190,7 +190,7 @@ fn holding(mapping: &Mapping<'_>, mut holders: Holders) -> Holders {
     holders
 }
 
-/// Of an inherited field the name alone, as its source has it: the class that declares it is told
+/// Of an inherited field the name alone, as its source has it: the class that declares it is reported
 /// for us.
 fn own_names(frame: Frame) -> Frame {
     let Frame::Holders(mut holders) = frame else { return frame };
@@ -227,7 +227,7 @@ fn stack_frame(mapping: &Mapping<'_>, link: &HolderLink) -> String {
         place.rsplit_once(':').map_or((place, 0), |(file, line)| (file, line.parse().unwrap_or(0)));
     let method =
         JavaMethod { id: 0, class: link.owner.clone(), name: name.to_owned(), file: file.to_owned() };
-    // The owner is told beside it: the method itself, not what was inlined into it.
+    // The owner is reported beside it: the method itself, not what was inlined into it.
     let Some(Original { method, file, line, .. }) = originals(mapping, &method, line).pop() else {
         return link.name.clone();
     };

@@ -66,7 +66,7 @@ impl MallocDebugAdapter {
             self.parts.clear();
         }
         let bytes = (self.parts.len() as u64).saturating_add(records.len() as u64);
-        // What is missing or too much is told when the list is read.
+        // What is missing or too much is reported when the list is read.
         if bytes <= part.overall_bytes.min(LARGEST) {
             self.parts.extend(records);
         }
@@ -134,7 +134,7 @@ impl MallocDebugAdapter {
             for pc in frames.iter().rev() {
                 let next = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX).saturating_add(1);
                 parent = *self.nodes.entry((parent, *pc)).or_insert_with(|| {
-                    // The process moved the address back into the call; a stream has the one behind
+                    // The process moved the address back into the call; a stream has the one after
                     // it.
                     new.push(StackNode { id: next, parent, pc: pc.saturating_add(1) });
                     next

@@ -1,4 +1,4 @@
-//! What is told of a process while it is recorded, and to whom.
+//! What is reported of a process while it is recorded, and to whom.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub trait Observe: Send + Sync + 'static {
 
 /// Follows one process, on a thread of its own.
 pub trait Follow: Send {
-    /// The next frame of the stream. The sample of a boundary comes right behind the boundary.
+    /// The next frame of the stream. The sample of a boundary comes right after the boundary.
     fn frame(&mut self, frame: Frame, t_ns: u64);
 
     /// The guest stands at this boundary, whose frame was just delivered: its answer.

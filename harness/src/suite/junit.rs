@@ -75,7 +75,7 @@ pub const ROUNDS: u32 = 4;
 pub struct JvmSuiteId {
     /// Where they run.
     pub directory: String,
-    /// What they run: class path, and behind it the module path.
+    /// What they run: class path, and after it the module path.
     pub class_path: Vec<String>,
 }
 

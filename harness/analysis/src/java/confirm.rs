@@ -36,7 +36,7 @@ const PAUSED_FACTOR: u32 = 3;
 /// classes out: asked for are those that grew in each of the last windows, and a class may stand
 /// still for once.
 const MAX_EXPLAINED: u32 = 2;
-/// The answer comes with the second end behind the question: who was born in one iteration and
+/// The answer comes with the second end after the question: who was born in one iteration and
 /// survived the next.
 const WINDOWS_TO_EXPLAIN: u32 = 2;
 /// Of more classes than this only a part is explained.

@@ -84,7 +84,7 @@ pub(crate) enum Held {
     By {
         /// These ways, those of the virtual machine left out.
         paths: Vec<HolderPath>,
-        /// Instances of one iteration for which none was told.
+        /// Instances of one iteration for which none was reported.
         open: f64,
     },
 }
@@ -260,7 +260,7 @@ impl Findings {
     }
 
     /// A test framework keeps hundreds of classes, of which only some are explained, and what the
-    /// JDK refers to besides is told with a way of the JDK: where nothing leads to the project or a
+    /// JDK refers to besides is reported with a way of the JDK: where nothing leads to the project or a
     /// library, all is the framework's.
     fn leave_to_framework(&mut self, project: &str) {
         let kept = self.noise.iter().any(|(_, noise)| *noise == Noise::Framework);

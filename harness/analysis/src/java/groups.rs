@@ -171,7 +171,7 @@ fn is_explained(growing: &Growing, ways: &[Way]) -> bool {
     !others && told >= EXPLAINING_SHARE * growing.count.min(MAX_EXPLAINED)
 }
 
-/// Holders are told of what one iteration left: what is far less than that is not what grows.
+/// Holders are reported of what one iteration left: what is far less than that is not what grows.
 fn explaining(class: usize, growing: &Growing) -> Vec<Way> {
     let Held::By { paths, .. } = &growing.held else { return Vec::new() };
     let mut ways: Vec<Way> = paths.iter().take(MAX_PATHS).map(|path| way(class, path)).collect();

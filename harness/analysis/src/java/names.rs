@@ -58,7 +58,7 @@ fn generated(package: &str, simple: &str) -> Option<String> {
     (name != simple).then_some(name)
 }
 
-/// Byte Buddy puts eight random letters and digits behind its marks, old Mockitos a random number:
+/// Byte Buddy puts eight random letters and digits after its marks, old Mockitos a random number:
 /// `$MockitoMock$17Kd9QbZ$auxiliary$Xk2LmN0p`.
 fn without_random_parts(simple: &str) -> String {
     const MAKERS: [&str; 7] = [

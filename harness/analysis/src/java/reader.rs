@@ -1,6 +1,6 @@
 //! From Java frames to what belongs to a boundary, in bounded memory.
 //!
-//! A histogram is told as what changed since the one before, so none may be lost: whatever does not
+//! A histogram is reported as what changed since the one before, so none may be lost: whatever does not
 //! fit (a part out of order, a class nobody named, a boundary that never comes) makes the record
 //! damaged.
 

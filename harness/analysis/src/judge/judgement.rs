@@ -55,7 +55,7 @@ impl Judgement {
         self.batch.unwrap_or(1.0)
     }
 
-    /// What its figures are told for: `per iteration`, `in 750 executions`.
+    /// What its figures are reported for: `per iteration`, `in 750 executions`.
     pub(super) fn per(&self) -> String {
         self.batch.map_or_else(
             || "per iteration".to_owned(),

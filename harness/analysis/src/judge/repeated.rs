@@ -49,7 +49,7 @@ pub(super) struct Measured<'a> {
     /// No other test ran in the process.
     alone: bool,
     /// The program itself said where the windows end: what grows outside of them counts as what
-    /// grows inside, or a leak behind the end would be nobody's.
+    /// grows inside, or a leak after the end would be nobody's.
     ends_itself: bool,
     groups: Vec<(&'a [f64], f64)>,
     block: f64,

@@ -64,13 +64,13 @@ pub struct TestResult {
     pub number: Option<u64>,
     /// How it ended.
     pub status: Status,
-    /// Stack of the failure, or what else is told of it.
+    /// Stack of the failure, or what else is reported of it.
     pub trace: Option<String>,
     /// What it reported besides.
     pub metrics: Bundle,
 }
 
-/// How a run ended. The text fits behind "the instrumentation run: ".
+/// How a run ended. The text fits after "the instrumentation run: ".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Ending {
     /// The runner reached its end, and every test it announced has ended.

@@ -28,7 +28,7 @@ pub fn map_ids(code: &[u8]) -> BTreeSet<String> {
     ids
 }
 
-/// The id that a marker names; `marked` begins behind its brace. Values are texts, numbers and
+/// The id that a marker names; `marked` begins after its brace. Values are texts, numbers and
 /// words, so it ends at the next brace.
 fn map_id(marked: &[u8]) -> Option<String> {
     let within = marked.get(..LONGEST.min(marked.len()))?;

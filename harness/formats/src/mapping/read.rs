@@ -118,7 +118,7 @@ fn qualified_name(text: &str) -> (Option<&str>, &str) {
     text.rsplit_once('.').map_or((None, text), |(class, name)| (Some(class), name))
 }
 
-/// `1:3:` and what is behind it.
+/// `1:3:` and what is after it.
 fn leading_range(text: &str) -> Option<((u32, u32), &str)> {
     let (from, rest) = text.split_once(':')?;
     let (to, rest) = rest.split_once(':')?;

@@ -46,7 +46,7 @@ pub struct ClassDump {
     pub loader: u64,
     /// Bytes of an instance, as the virtual machine tells them.
     pub instance_bytes: u32,
-    /// Bytes of this record behind its tag.
+    /// Bytes of this record after its tag.
     pub record_bytes: u64,
     /// Static fields in order.
     pub statics: Vec<Static>,
@@ -114,7 +114,7 @@ pub trait Visit {
     /// A stack: serial, thread, ids of its frames.
     fn trace(&mut self, _serial: u32, _thread: u32, _frames: &[u64]) {}
 
-    /// The objects behind it lie in this heap (Android).
+    /// The objects after it lie in this heap (Android).
     fn heap_info(&mut self, _heap: u32, _name: u64) {}
 
     /// A root: its tag, object, thread and frame (0 where it has none).

@@ -16,7 +16,7 @@ use crate::session::facts::{EndingFacts, ProcessFacts};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) enum Clocked {
     /// What lies between its boundaries; and from the first test on what lies between two tests,
-    /// and behind the last one.
+    /// and after the last one.
     Test,
     /// The whole process.
     Process,

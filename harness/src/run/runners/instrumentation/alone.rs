@@ -149,7 +149,7 @@ pub(super) async fn repeat(
             .into_iter()
             .for_each(|why| said.add(format!("the rounds were not measured: {why}"), id.clone()));
         let suspected = finished.iter().any(|process| {
-            // What is wrong with the frames of the rounds is told when they are judged.
+            // What is wrong with the frames of the rounds is reported when they are judged.
             screen_rounds(&process.record, &suite.name, &context.plan.policy)
                 .is_ok_and(|suspects| !suspects.is_empty())
         });

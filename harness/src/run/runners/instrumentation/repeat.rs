@@ -18,7 +18,7 @@ use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
 
-/// Suspects that are told one by one.
+/// Suspects that are reported one by one.
 const SHOWN: usize = 5;
 
 /// Confirms the suspects.

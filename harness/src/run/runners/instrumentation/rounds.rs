@@ -47,7 +47,7 @@ pub(super) async fn rounds(
         .into_iter()
         .map(|why| problem(&suite.name, format!("the rounds were not measured: {why}"), ""));
     measured.facts.problems.extend(told);
-    // What is wrong with the frames of the rounds is told when they are judged.
+    // What is wrong with the frames of the rounds is reported when they are judged.
     let suspects =
         |process: &Finished| screen_rounds(&process.record, &suite.name, &context.plan.policy).ok();
     let suspects = if failed { Vec::new() } else { finished.iter().filter_map(suspects).flatten().collect() };

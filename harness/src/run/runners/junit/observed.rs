@@ -1,7 +1,7 @@
 //! The build's own run without an agent in it: who tested, and how each test ended.
 //!
 //! Data flow: the processes below us are looked at while the build runs ([`Lookout`]): those that
-//! test, with what they were started with → behind the run the results that the build tool wrote
+//! test, with what they were started with → after the run the results that the build tool wrote
 //! below their folders → a stream for each in the session, as an agent writes one, of boundaries
 //! alone ([`record`]). Nothing is measured here: the rounds do that.
 
@@ -148,7 +148,7 @@ fn worker(pid: u32, line: &[u8]) -> Option<Worker> {
     Some(Worker { pid, executable, directory, environment: proc_fs::environ(pid)?, command })
 }
 
-/// The class path behind Surefire's booter jar, whose entries are addresses relative to it.
+/// The class path after Surefire's booter jar, whose entries are addresses relative to it.
 fn behind_booter(jar: &Path) -> Option<Vec<String>> {
     let entries = manifest_class_path(&fs::read(jar).ok()?).ok()?;
     let folder = jar.parent()?;

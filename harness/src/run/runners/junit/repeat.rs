@@ -26,7 +26,7 @@ use crate::suite::junit::{self as plan, Batch, Selection};
 use memgate_analysis::{ProcessRecord, Unit, growing_tests, ran_out_of_memory};
 use memgate_wire::options::Detail;
 
-/// Suspects that are told one by one.
+/// Suspects that are reported one by one.
 const SHOWN: usize = 5;
 /// Of so few tests each is confirmed, where the rounds over them told nothing.
 const FEW: usize = 8;

@@ -29,7 +29,7 @@ use crate::suite::junit::{self as plan, ROUNDS, Selection, Worker};
 
 /// Compiler directives: nothing is compiled.
 const NOTHING: &str = "[{ match: \"*.*\", c1: { Exclude: true }, c2: { Exclude: true } }]\n";
-/// Changed windows that are told one by one.
+/// Changed windows that are reported one by one.
 const SHOWN: usize = 5;
 
 /// Runs the rounds of `suite` and notes the classes that grew.
@@ -105,7 +105,7 @@ pub(super) async fn rounds(
     }
     let screened =
         junit.rounds.first().map(|p| memgate_analysis::screen_rounds(&p.record, &name, &context.plan.policy));
-    // What is wrong with the rounds is told when they are judged.
+    // What is wrong with the rounds is reported when they are judged.
     junit.suspects = screened.and_then(Result::ok).unwrap_or_default();
     Ok(())
 }
