@@ -408,10 +408,6 @@ impl Visit for Pass<'_> {
         Ok(())
     }
 
-    fn not_a_dump(&self) -> ReadError {
-        ReadError::Changed
-    }
-
     fn progress(&mut self, at: u64) {
         self.told.at(at);
     }
