@@ -26,7 +26,7 @@ use super::survivor_search::SurvivorSearch;
 
 /// Main class of memgate's launcher, which tells itself where windows end.
 const LAUNCHER: &str = "io.memgate.launcher.Main";
-/// Errors for want of memory that are reported: a test may provoke many.
+/// Errors for lack of memory that are reported: a test may provoke many.
 const MOST_EXHAUSTIONS: u32 = 16;
 /// Why nothing was measured at the end.
 const HALTED: &str = "the virtual machine was halted, without its shutdown hooks";
@@ -69,7 +69,7 @@ impl Events for Agent {
     }
 
     /// The threads of the collectors are gone by now: with ZGC and Shenandoah, who collects or
-    /// walks the heap here waits for ever. What is to be measured at the end was measured by the
+    /// walks the heap here waits forever. What is to be measured at the end was measured by the
     /// last shutdown hook ([`Natives::run_finished`]), unless it was left out.
     fn vm_death(&self, _: &mut EnvUnowned<'_>) {
         exhausted::catch_up();

@@ -1,6 +1,6 @@
 //! Who holds what grew: the shortest path from a root to what survived.
 //!
-//! Data flow: [`explain`] gets the instances that a survivor search brought home, in an environment
+//! Data flow: [`explain`] gets the instances that a survivor search found, in an environment
 //! whose tags are its own → looks for the paths to them ([`ReferencePaths`]), and names what lies
 //! on the paths ([`Names`]). Instances, objects, passes and time are bounded; the answer says where
 //! it was cut.

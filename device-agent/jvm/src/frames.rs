@@ -60,7 +60,7 @@ fn frames<R>(session: &mut Session, what: impl FnOnce(&mut Frames<'_>) -> R) -> 
 
 /// Writes frames between boundaries.
 pub(crate) fn write(what: impl FnOnce(&mut Frames<'_>)) {
-    // Without a stream nobody hears of it.
+    // Without a stream there is nobody to report it to.
     let _unheard = session::write(|session| frames(session, what));
 }
 

@@ -318,7 +318,7 @@ pub(crate) fn heap_max(env: &mut Env<'_>) -> Option<u64> {
     max_of(env, &runtime)
 }
 
-/// The one `java.lang.Runtime`, for questions where no class may be looked for: in the midst of an
+/// The one `java.lang.Runtime`, for questions where no class may be looked for: in the middle of an
 /// allocation, say.
 pub(crate) fn runtime(env: &mut Env<'_>) -> Option<Global<JObject<'static>>> {
     let runtime = clearing(env, |env| {

@@ -53,7 +53,7 @@ pub(crate) fn begin() -> Option<Work> {
 }
 
 /// While it lives, this thread does our own work: what it allocates is not the guest's, and it is
-/// not cancelled in the midst of it.
+/// not cancelled in the middle of it.
 pub struct Work {
     _inside: Inside,
     _cancel: CancelHeld,
@@ -220,7 +220,7 @@ pub fn window_ends(
     let reply = match waiting.and_then(|w| w.wait()) {
         Some(reply) => reply,
         // A confirming run repeats its test until it is told to stop: without a harness that would
-        // be for ever.
+        // be forever.
         None if waited && is_confirming() => Reply::of(order::STOP),
         None => Reply::default(),
     };
@@ -293,7 +293,7 @@ fn in_session(what: impl FnOnce(&mut Session)) {
 /// The runner begins an iteration.
 pub fn iteration_begins(iteration: u32) {
     let Some(_work) = begin() else { return };
-    // It would repeat nothing for ever: only the end of a test can tell it to stop.
+    // It would repeat nothing forever: only the end of a test can tell it to stop.
     let ours = |s: &Session| s.role == ProcessRole::Main && s.is_this_process();
     let is_main = || SESSION.lock().as_ref().is_some_and(ours);
     if iteration > 0 && TESTS.load(Ordering::Relaxed) == 0 && is_confirming() && is_main() {
@@ -444,7 +444,7 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
         let reply = waiting.and_then(|w| w.wait());
         let has = |order| reply.is_some_and(|reply| reply.has(order));
         // A confirming run repeats its test until it is told to stop: without a harness that would
-        // be for ever.
+        // be forever.
         let abandoned = waited && reply.is_none() && kind == BoundaryKind::TestEnd && is_confirming();
         if abandoned || has(order::STOP) {
             // The guest's own exit handlers run now, and the agent's last words.
@@ -523,7 +523,7 @@ extern "C" fn at_exit() {
 
 /// A fork in a signal handler that interrupted our own work cannot take its locks: its child stays
 /// silent. Signals wait meanwhile: a handler of the guest's that comes in between and ends the
-/// process would wait for these locks for ever.
+/// process would wait for these locks forever.
 extern "C" fn before_fork() {
     if !Inside::now() {
         let held = SignalsHeld::new();

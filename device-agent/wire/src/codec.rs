@@ -136,7 +136,7 @@ pub fn decode(input: &[u8], offset: u64) -> Result<Decoded, DecodeError> {
     Ok(Decoded::Frame { frame, t_ns, bytes: HEADER_BYTES.saturating_add(body.len()) })
 }
 
-/// Reads an order, the one frame that an agent takes; `None`: it is none, or damaged.
+/// Reads an order, the one frame that an agent takes; `None`: it is no order, or damaged.
 #[must_use]
 pub fn decode_order(input: &[u8]) -> Option<Order> {
     match open(input, 0) {

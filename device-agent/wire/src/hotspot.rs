@@ -47,7 +47,7 @@ pub struct ClassInstances {
     pub bytes: u64,
 }
 
-/// The classes of a histogram; `None`: it is none, or was cut off.
+/// The classes of a histogram; `None`: it is no histogram, or was cut off.
 #[must_use]
 pub fn class_histogram(text: &str) -> Option<Vec<ClassInstances>> {
     let last = text.lines().rev().find(|line| !line.trim().is_empty())?;

@@ -6,7 +6,7 @@
 //!
 //! The list of classes has a word before it, `tag`: the boundary it is for and its length. Whoever
 //! writes a new list takes the tag away first, and whoever reads a list looks at the tag before and
-//! after: a list that was replaced in between is none.
+//! after: a list that was replaced in between does not count.
 
 use core::fmt;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::wire::Broken;
 
-/// adb's own largest payload: a packet that claims more is none.
+/// adb's own largest payload: a packet that claims more is not adb's.
 const LONGEST_PACKET: u32 = 1 << 20;
 const LONGEST_LINE: usize = 1 << 20;
 pub(super) const STDIN: u8 = 0;

@@ -347,7 +347,7 @@ impl<'a> Follow<'a> {
     }
 
     fn inner_chain(&self, first: Option<u32>, told: &mut impl FnMut(Held)) {
-        // A ring is reported until it is known to be one: whoever marks them hears of a node twice.
+        // A ring is reported until it is known to be one: whoever marks them sees a node twice.
         self.chain(first, NONE, |node, _| {
             told(Held { object: node, via: Via::Inner, low: false, library: None });
         });

@@ -380,7 +380,7 @@ fn layout(dump: &Index, class: u32, watched: Watched<'_>) -> Layout {
             let (name, offset) = (field.name, layout.bytes);
             layout.bytes = layout.bytes.saturating_add(bytes);
             if field.kind == 2 {
-                // Android's pointer to the class is none of the fields of a program.
+                // Android's pointer to the class is no field of the program.
                 if !of_object {
                     layout.slots.push(Slot { name, class: declares, offset });
                 }

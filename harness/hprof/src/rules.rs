@@ -237,7 +237,7 @@ fn object_rule(written: WrittenRule) -> Result<ObjectRule, RulesError> {
     if class.is_none() && !matches!(test, Test::Check(Check::Class)) {
         return Err(RulesError("a rule has no `class`".to_owned()));
     }
-    // Who writes a rule of his own wants to hear of all such objects.
+    // Whoever writes a rule wants to see all such objects.
     let heap = heap.unwrap_or(matches!(&test, Test::Field { leaking, .. } if !leaking.is_empty()));
     Ok(ObjectRule { class, heap, test, text })
 }

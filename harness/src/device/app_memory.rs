@@ -2,7 +2,7 @@
 //! asks the app itself) and `/proc` (by the shell, and as the app, by `run-as`).
 //!
 //! Data flow: the device's answers → `memgate_formats` → [`AppMemory`], with the best source that
-//! answered. An answer without figures is none: the next source is asked, and where none is left
+//! answered. An answer without figures does not count: the next source is asked, and where none is left
 //! the reasons are reported.
 
 use std::collections::BTreeMap;

@@ -203,7 +203,7 @@ pub async fn record(
     Recording::new(endpoint, peer, frames, options, observe).run(socket).await
 }
 
-/// As [`record`], of an app on a device: its process is none of this machine.
+/// As [`record`], of an app on a device: its process does not run on this machine.
 ///
 /// # Errors
 /// As [`record`].

@@ -281,7 +281,7 @@ fn a_hanging_process_says_where_its_threads_stand() {
     let (recorder, seen) = record(folder.path(), options());
     let mut child = child(folder.path(), "wait");
     let Ok(Seen::Started(process)) = seen.recv_timeout(LONG) else { panic!() };
-    // It may still be at its boundary for a moment; then it stands in its read for ever.
+    // It may still be at its boundary for a moment; then it stands in its read forever.
     let begun = Instant::now();
     let stand = loop {
         let sample = recorder.capture(process.key).unwrap();
@@ -358,7 +358,7 @@ fn damage_is_told_with_its_place_and_the_guest_goes_on() {
     let mut guest = Guest::new(folder.path());
     let at = guest.committed;
     guest.commit(&[0x55; 64]);
-    // It would wait here for ever if it were not freed.
+    // It would wait here forever if it were not freed.
     guest.boundary(BoundaryKind::TestStart, "behind the damage");
     let (_, frames, end) = all_of(&seen);
     assert_eq!(frames.len(), 1, "the hello");

@@ -33,7 +33,7 @@ pub(crate) struct Spool {
     control: Arc<Control>,
     window: SharedMap,
     window_start: u64,
-    /// Bytes of the window that can be written to without a fault for want of blocks.
+    /// Bytes of the window that can be written to without a fault for lack of blocks.
     ready: usize,
     committed: u64,
     full: bool,

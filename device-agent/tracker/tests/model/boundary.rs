@@ -201,7 +201,7 @@ fn boundaries_of_two_threads() {
     });
 }
 
-/// The same, with answers that name classes: a list that the harness replaces meanwhile is none.
+/// The same, with answers that name classes: a list that the harness replaces meanwhile does not count.
 #[test]
 fn classes_for_two_threads() {
     check("classes_for_two_threads", (2, 3), || {

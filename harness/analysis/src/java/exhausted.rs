@@ -1,4 +1,4 @@
-//! Errors for want of memory, and heaps above their limit: in whose window they came, and what
+//! Errors for lack of memory, and heaps above their limit: in whose window they came, and what
 //! filled the heap.
 
 use memgate_wire::Outcome;

@@ -23,7 +23,7 @@ pub(crate) fn normalised(name: &str) -> String {
             return joined(package, &simple[..at + "$$Lambda".len()]);
         }
     }
-    // D8 and R8 make classes of lambdas, and number them anew with each build.
+    // D8 and R8 make classes of lambdas, and number them again with each build.
     if let Some(at) = simple.find("$$ExternalSynthetic") {
         let stem = simple.trim_end_matches(|c: char| c.is_ascii_digit());
         if stem.len() > at {

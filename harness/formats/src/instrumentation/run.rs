@@ -7,7 +7,7 @@ use super::{Bundle, Item};
 /// Keys with a meaning of their own; all others are measurements of the test.
 const KNOWN_KEYS: [&str; 10] =
     ["class", "test", "current", "numtests", "id", "stream", "stack", "Error", "shortMsg", "longMsg"];
-/// Text kept of all tests together: a device that talks for ever fills no memory.
+/// Text kept of all tests together: a device that talks forever fills no memory.
 const LARGEST_RUN: usize = 256 << 20;
 /// Lines kept that belong to nothing.
 const OTHER_LINES: usize = 20;

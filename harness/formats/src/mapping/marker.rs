@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 const MARK: &[u8] = b"~~R8{";
-/// A longer one is none.
+/// A longer text is no marker.
 const LONGEST: usize = 4096;
 
 /// The ids of the mapping files that belong to compiled code (`classes.dex`, a class file).

@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use super::classes::{Class, Field, Mapping, Method};
 use crate::lines::excerpt;
 
-/// A line that is none of a mapping file.
+/// A line that does not belong to a mapping file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem} (`{found}`)")]
 pub struct MappingError {

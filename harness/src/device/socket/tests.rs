@@ -249,7 +249,7 @@ async fn of_a_complete_run(folder: &Path, script: Vec<Step>) -> (ProcessEnd, Vec
     (end, told.try_iter().collect())
 }
 
-/// Its process is none of this machine.
+/// Its process does not run on this machine.
 struct App(Tell);
 
 impl Observe for App {

@@ -195,7 +195,7 @@ async fn one(
     }
     let ended_well = done.ended.exit.is_success();
     let outcome = match outcome(context, done, &id, &output, finished) {
-        // Nobody told it to stop: it waited in vain.
+        // Nobody told it to stop: it waited for nothing.
         ConfirmationFacts::Repeated(_) if ended_well && !last.was_told.load(Ordering::Acquire) => {
             ConfirmationFacts::Broken(
                 "it ended before enough was known: memgate answered too late".to_owned(),
