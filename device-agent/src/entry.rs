@@ -41,7 +41,7 @@ pub(crate) use self::libc::{find_object, main_ends, next_of, stack_end, weak};
 
 pub(crate) type Pointer = *mut c_void;
 
-/// Allocates with one function and frees with its counterpart: does the tracker hear of it?
+/// Allocates with one function and frees with its counterpart: does the tracker see it?
 fn is_seen(allocate: usize, free: usize) -> bool {
     if allocate == 0 || free == 0 {
         return false;

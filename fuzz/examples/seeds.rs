@@ -10,6 +10,7 @@ use memgate_wire::java::{
     ClassCount, ClassName, Classes, HeapHistogram, HistogramScope, HolderLink, HolderPath, Holders,
     JavaState, JvmInfo,
 };
+use memgate_wire::reply::Reply;
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, Counters, ErrorCode, ErrorFrame, Event, FdEntry, Frame, Goodbye,
     GoodbyeReason, Hello, Log, LogLevel, Module, Modules, NativeSnapshot, Order, OsSample, Outcome,
@@ -177,7 +178,7 @@ fn everything() -> Vec<u8> {
     stream.push(&Frame::Event(Event { name: "fork".to_owned(), detail: String::new() }));
     stream.push(&Frame::Log(Log { level: LogLevel::Warn, text: "careful".to_owned() }));
     stream.push(&Frame::Error(ErrorFrame { code: ErrorCode::Other, text: "odd".to_owned() }));
-    stream.push(&Frame::Order(Order { boundary: 2, bits: 1 }));
+    stream.push(&Frame::Order(Order { boundary: 2, reply: Reply::of(1) }));
     stream.test("a", 0, &[], SnapshotScope::Survivors);
     stream.end(&[]);
     stream.bytes
@@ -221,7 +222,7 @@ fn java_grows(label: &str, windows: u32, alone: bool) -> Vec<u8> {
     }
     if alone {
         let link = |kind: &str, owner: &str, name: &str, class: &str| HolderLink {
-            kind: kind.to_owned(),
+            kind: kind.to_owned().into(),
             owner: owner.to_owned(),
             name: name.to_owned(),
             class: class.to_owned(),
@@ -253,9 +254,9 @@ fn main() -> std::io::Result<()> {
         fs::create_dir_all(path.parent().unwrap_or(&seeds))?;
         fs::write(path, [prefix, &parts.concat()].concat())
     };
-    let order = |sequence| {
+    let order = |sequence, reply| {
         let mut bytes = Vec::new();
-        encode(&Frame::Order(Order { boundary: sequence, bits: 0 }), 1, &mut bytes);
+        encode(&Frame::Order(Order { boundary: sequence, reply }), 1, &mut bytes);
         bytes
     };
     write("wire/everything", &[], &[everything()])?;
@@ -276,7 +277,9 @@ fn main() -> std::io::Result<()> {
     write("java_session/broken", &[3, 0x24, 0x48, 0], &[java_own(), rounds()])?;
     for how in 0..4 {
         write(&format!("harness_socket/{how}"), &[how, 9], &[screened()])?;
-        write(&format!("agent_socket/{how}"), &[how | 12], &[order(1), order(2)])?;
+        write(&format!("agent_socket/{how}"), &[how | 12], &[order(1, Reply::default()), order(2, Reply::default())])?;
+        let classes = Reply::explain([7, 300].into_iter().collect());
+        write(&format!("agent_socket/classes-{how}"), &[how | 12], &[order(1, classes)])?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use memgate_formats::zip::{Damaged, Entry, entries};
 
 use crate::exit::ExpectedError;
 
-/// A larger one is none, and neither is one whose wanted content is larger in all.
+/// A larger file is no APK, and neither is one whose wanted content is larger in all.
 const LARGEST: u64 = 4 << 30;
 
 /// Calls `each` with every entry whose name is wanted, and its content of at most `largest` bytes.

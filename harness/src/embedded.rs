@@ -1,6 +1,6 @@
 //! The agent inside this program, and the files it becomes.
 //!
-//! `build.rs` puts the shared library and the jars of its Java part in; the dynamic linker and the
+//! `build/main.rs` puts the shared library and the jars of its Java part in; the dynamic linker and the
 //! virtual machine need files. They are unpacked to a cache folder named by their hash, once, and
 //! used again only when they are ours and byte for byte what is embedded, in a folder that nobody
 //! but us or root can change or replace ([`trusted`]): whoever could would run code in every tested

@@ -48,7 +48,7 @@ pub fn against_the_command(report: &RunReport, command_status: Option<i32>) -> O
     ))
 }
 
-/// An error that is the user's to solve. The text fits behind `error: `; what to do is in
+/// An error that is the user's to solve. The text fits after `error: `; what to do is in
 /// [`ExpectedError::hint`].
 #[derive(Debug, thiserror::Error)]
 pub enum ExpectedError {
@@ -176,7 +176,7 @@ impl ExpectedError {
         Self::Machinery { what: format!("failed to {}", chain(why)), hint: String::new() }
     }
 
-    /// For `map_err` behind file operations.
+    /// For `map_err` after file operations.
     pub(crate) fn file(action: &'static str, path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::File { action, path, source }

@@ -13,9 +13,7 @@ use std::time::Duration;
 
 use jiff::civil::Date;
 use memgate_analysis::GatePolicy;
-use memgate_config::{
-    Baseline, Config, Devices, Instrumented, MeasureJava, Runner, Screen, Suite, WindowBaseline,
-};
+use memgate_config::{Baseline, Config, Instrumented, MeasureJava, Runner, Screen, Suite, WindowBaseline};
 
 pub(crate) use self::policy::follow;
 pub use self::policy::policy;
@@ -53,7 +51,7 @@ pub struct Plan {
     pub output_dir: PathBuf,
     /// What is run, in this order.
     pub suites: Vec<PlannedSuite>,
-    /// What is run on devices, behind those.
+    /// What is run on devices, after those.
     pub instrumented: Vec<PlannedInstrumentation>,
     /// How it is judged.
     pub policy: GatePolicy,
@@ -118,32 +116,12 @@ pub struct PlannedSuite {
 /// Instrumented tests on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedInstrumentation {
-    /// Its name in the configuration.
-    pub name: String,
-    /// The package of the tests.
-    pub package: String,
-    /// Class of the runner, where the package has several.
-    pub runner: Option<String>,
-    /// The devices.
-    pub devices: Devices,
-    /// APKs to install before; paths are complete.
-    pub apks: Vec<PathBuf>,
-    /// Arguments of the runner.
-    pub arguments: Vec<(String, String)>,
-    /// Does the test APK bring the agent?
-    pub packaged: bool,
-    /// Is a heap dump of each test that leaks kept?
-    pub heap_dumps: bool,
-    /// Without the contents of arrays of primitives?
-    pub trimmed_dumps: bool,
-    /// Has each test a process of its own?
-    pub process_per_test: bool,
+    /// What the configuration says of them, with complete paths; on the devices that were asked for.
+    pub suite: Instrumented,
     /// Is the data of app and tests cleared before each?
     pub clear_data: bool,
     /// Longest time of one test.
     pub timeout: Duration,
-    /// Mapping files of R8 or ProGuard, and folders with some; paths are complete.
-    pub mapping: Vec<PathBuf>,
 }
 
 /// Plans a run.
@@ -295,20 +273,16 @@ fn instrumented(settings: &Settings, request: &RunRequest, world: &World) -> Vec
     let chosen = |suite: &&Instrumented| request.program.is_empty() && is_chosen(request, &suite.name);
     // The Test Orchestrator's own argument: nobody else knows it.
     let clears = |(name, value): &&(String, String)| name == "clearPackageData" && value == "true";
+    let complete = |paths: &[PathBuf]| paths.iter().map(|path| world.directory.join(path)).collect();
     let planned = |suite: &Instrumented| PlannedInstrumentation {
-        name: suite.name.clone(),
-        package: suite.package.clone(),
-        runner: suite.instrumentation.clone(),
-        devices: request.devices.clone().unwrap_or_else(|| suite.devices.clone()),
-        apks: suite.apks.iter().map(|apk| world.directory.join(apk)).collect(),
-        arguments: suite.arguments.clone(),
-        packaged: suite.packaged,
-        heap_dumps: suite.heap_dumps,
-        trimmed_dumps: suite.trimmed_dumps,
-        process_per_test: suite.process_per_test,
         clear_data: suite.process_per_test && suite.arguments.iter().any(|argument| clears(&argument)),
         timeout: request.timeout.or(suite.timeout).unwrap_or(settings.config.measure.timeout),
-        mapping: suite.mapping.iter().map(|path| world.directory.join(path)).collect(),
+        suite: Instrumented {
+            devices: request.devices.clone().unwrap_or_else(|| suite.devices.clone()),
+            apks: complete(&suite.apks),
+            mapping: complete(&suite.mapping),
+            ..suite.clone()
+        },
     };
     settings.config.instrumented.iter().filter(chosen).map(planned).collect()
 }
@@ -336,7 +310,7 @@ fn reports(settings: &Settings) -> memgate_config::Reports {
 #[cfg(test)]
 mod tests {
     use memgate_analysis::Bound;
-    use memgate_config::TargetGlob;
+    use memgate_config::{Devices, TargetGlob};
     use memgate_model::Metric;
     use memgate_model::Per;
 
@@ -462,13 +436,13 @@ reports:
     fn suites_of_devices_are_planned_apart_and_the_command_line_names_the_device() {
         let all = planned(&request());
         let [app] = all.instrumented.as_slice() else { panic!("{:?}", all.instrumented) };
-        assert_eq!((app.package.as_str(), &app.devices), ("com.example.test", &Devices::Only));
-        assert_eq!(app.apks, [Path::new("/project/app.apk")]);
+        assert_eq!((app.suite.package.as_str(), &app.suite.devices), ("com.example.test", &Devices::Only));
+        assert_eq!(app.suite.apks, [Path::new("/project/app.apk")]);
         let only = RunRequest { suites: vec!["engine".into()], ..request() };
         assert!(planned(&only).instrumented.is_empty());
         let named = Some(Devices::Serial("R58M".into()));
         let app = planned(&RunRequest { suites: vec!["app".into()], devices: named.clone(), ..request() });
-        assert!(app.suites.is_empty() && Some(&app.instrumented[0].devices) == named.as_ref());
+        assert!(app.suites.is_empty() && Some(&app.instrumented[0].suite.devices) == named.as_ref());
     }
 
     #[test]

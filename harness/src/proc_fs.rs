@@ -84,7 +84,7 @@ pub fn environ(pid: u32) -> Option<Vec<(OsString, OsString)>> {
     )
 }
 
-/// The command line of a process: its words, a zero byte behind each.
+/// The command line of a process: its words, a zero byte after each.
 #[must_use]
 pub fn command_line(pid: u32) -> Option<Vec<u8>> {
     read(pid, "cmdline").filter(|line| !line.is_empty())

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::apk;
 use crate::exit::ExpectedError;
 
-/// A larger library in an APK is none.
+/// A larger file in an APK is no library.
 const LARGEST_LIBRARY: u64 = 1 << 30;
 const HINT: &str = "symbols come from folders with unstripped libraries, and from APKs";
 

@@ -98,6 +98,7 @@ fn test(number: u64) -> TestReport {
         outcome: Outcome::Passed,
         verdict: if leaks { Verdict::Fail } else { Verdict::Pass },
         reason: if leaks { format!("{step} B per iteration (allowed 0 B)") } else { String::new() },
+        reason_is_figures: leaks,
         duration_s: 0.001 * number as f64,
         confirmed: leaks,
         metrics: [(metric, value)].into(),

@@ -438,6 +438,20 @@ mod tests {
     }
 
     #[test]
+    fn a_reason_that_the_figures_say_is_not_said_again() {
+        let mut report = sample::leak();
+        let said = "48.0 KiB per iteration (allowed 0 B)";
+        let leaks = report.suites[0].tests.iter().position(|test| test.verdict == Verdict::Fail).unwrap();
+        report.suites[0].tests[leaks].reason = said.to_owned();
+        let times = |report: &RunReport| {
+            human(report, &HumanOptions::default()).lines().filter(|line| line.trim() == said).count()
+        };
+        assert_eq!(times(&report), 1);
+        report.suites[0].tests[leaks].reason_is_figures = true;
+        assert_eq!(times(&report), 0);
+    }
+
+    #[test]
     fn the_last_line_counts_what_did_not_pass() {
         let line =
             |report: &RunReport| human(report, &HumanOptions::default()).lines().last().unwrap().to_owned();

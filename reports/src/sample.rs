@@ -247,6 +247,7 @@ pub(crate) fn test(id: &str) -> TestReport {
         outcome: Outcome::Passed,
         verdict: Verdict::Pass,
         reason: String::new(),
+        reason_is_figures: false,
         duration_s: 0.0313,
         confirmed: false,
         metrics: BTreeMap::new(),

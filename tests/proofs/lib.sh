@@ -14,7 +14,7 @@ agent_so() {
     echo "$MEMGATE_AGENT"
     return
   fi
-  # Where harness/build.rs has it built: nothing is built twice.
+  # Where harness/build has it built: nothing is built twice.
   local target=${CARGO_TARGET_DIR:-$root/target}/memgate-agent
   CARGO_TARGET_DIR=$target cargo build --quiet --locked --manifest-path "$root/Cargo.toml" -p memgate-agent --profile agent >&2
   echo "$target/agent/libmemgate_agent.so"

@@ -25,7 +25,7 @@ import java.util.Random;
  *   JavaBench work NAME RUNS                          line `process NANOSECONDS`, CPU of the process
  *   JavaBench sampling NAME ROUNDS SPOOLS FOLLOW      lines `CONFIG NANOSECONDS`, mutator CPU: the agent in turn with its pause
  *   JavaBench peer NAME ROUNDS LIBRARY                the same of async-profiler: a virtual machine lets one agent sample
- *   JavaBench heap SPOOLS OFFSETS OBJECTS ROUNDS DUMP  lines `WHAT NANOSECONDS`, CPU of the process; OFFSETS: boundary,acknowledged,orders,harness
+ *   JavaBench heap SPOOLS OFFSETS OBJECTS ROUNDS DUMP  lines `WHAT NANOSECONDS`, CPU of the process; OFFSETS: boundary,acknowledged,orders,harness,classes
  * </pre>
  */
 public final class JavaBench {
@@ -261,13 +261,16 @@ public final class JavaBench {
             if (!dump.delete()) {
                 throw new IllegalStateException("no heap dump was written");
             }
-            // Grows in three windows, is looked for in the third, and found in the second behind it.
+            // Grows in three windows, is looked for from the third on, and found at the end of the second after it.
+            int number = numberOf(spoolIn(new File(arguments[1])), Grown.class.getName());
             long[] plain = new long[2];
             for (int i = 0; i < 2; i++) {
                 grow(grown);
                 plain[i] = cpu(() -> window(page, offsets, 0));
             }
             grow(grown);
+            page.putInt(offsets[4] + 4, number);
+            page.putInt(offsets[4], (page.getInt(offsets[0]) + 1) << 8 | 0x80 | 1);
             long chosen = cpu(() -> window(page, offsets, Hooks.EXPLAIN));
             grow(grown);
             long born = cpu(() -> window(page, offsets, 0));
@@ -328,15 +331,33 @@ public final class JavaBench {
         return system.getProcessCpuTime() - began;
     }
 
-    private static MappedByteBuffer controlPage(File spools) throws Exception {
-        File[] found = spools.listFiles((folder, name) -> name.endsWith(".mgf"));
-        if (found == null || found.length != 1) {
-            throw new IllegalStateException("the agent records into one file in " + spools);
+    /** The number of a class in the stream: it stands before the length of the class's name, seven bits a byte, the lowest first. */
+    private static int numberOf(File spool, String name) throws Exception {
+        String stream = Files.readString(spool.toPath(), StandardCharsets.ISO_8859_1);
+        int at = stream.indexOf((char) name.length() + name) - 1;
+        if (at < 0) {
+            throw new IllegalStateException("the stream names no " + name);
         }
-        try (RandomAccessFile file = new RandomAccessFile(found[0], "rw")) {
+        int number = stream.charAt(at);
+        while (stream.charAt(--at) >= 0x80) {
+            number = number << 7 | stream.charAt(at) & 0x7f;
+        }
+        return number;
+    }
+
+    private static MappedByteBuffer controlPage(File spools) throws Exception {
+        try (RandomAccessFile file = new RandomAccessFile(spoolIn(spools), "rw")) {
             MappedByteBuffer page = file.getChannel().map(FileChannel.MapMode.READ_WRITE, 0, 4096);
             page.order(ByteOrder.nativeOrder());
             return page;
         }
+    }
+
+    private static File spoolIn(File spools) {
+        File[] found = spools.listFiles((folder, name) -> name.endsWith(".mgf"));
+        if (found == null || found.length != 1) {
+            throw new IllegalStateException("the agent records into one file in " + spools);
+        }
+        return found[0];
     }
 }

@@ -127,7 +127,7 @@ fn native(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("native").join(file)
 }
 
-/// Writes the preprocessed source and names the compiler proper behind `g++`.
+/// Writes the preprocessed source and names the compiler proper after `g++`.
 fn preprocess(into: &Path) -> Result<String, String> {
     let run = |command: &mut Command| {
         let output = command.output().map_err(|e| format!("run g++: {e} (Debian package g++)"))?;

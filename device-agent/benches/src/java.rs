@@ -36,7 +36,7 @@ const BY_DUMP: f64 = 0.35;
 /// Exact survivors: the instances are visited once to mark the old ones, and once to mark those
 /// that were born (and once more where nothing of a class survived, which is not measured here).
 /// The walk to the holders of those that survived costs several passes over all references on top;
-/// it is told, without a bound.
+/// it is reported, without a bound.
 const SURVIVORS_BY_COLLECTION: f64 = 1.5;
 
 /// Numbers by what they are the time of, in the order they were taken.
@@ -148,7 +148,7 @@ fn sampling(setup: &Setup<'_>, workload: &str, rounds: u32) -> Result<Vec<Verdic
 }
 
 fn heap(setup: &Setup<'_>, objects: u32, mebibytes: u32, rounds: u32) -> Result<Vec<Verdict>, String> {
-    let offsets = [offset::BOUNDARY, offset::ACKNOWLEDGED, offset::ORDERS, offset::HARNESS]
+    let offsets = [offset::BOUNDARY, offset::ACKNOWLEDGED, offset::ORDERS, offset::HARNESS, offset::CLASSES]
         .map(|at| at.to_string())
         .join(",");
     let dump = setup.folder.join("heap.hprof");

@@ -85,7 +85,7 @@ impl Row {
 }
 
 /// As the report reckons it: what the agent says by what is left of the process without it.
-/// Boundaries are told in wall time, so here, too, the fastest run counts.
+/// Boundaries are reported in wall time, so here, too, the fastest run counts.
 fn said(round: &Round) -> Option<f64> {
     let told = round.tracked.iter().filter_map(|s| s.told).min()?.as_secs_f64();
     Some(told / (fastest(round.tracked.iter())? - told))

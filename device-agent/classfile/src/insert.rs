@@ -263,7 +263,7 @@ mod tests {
         out
     }
 
-    /// Max stack, code and everything behind it of a method.
+    /// Max stack, code and everything after it of a method.
     fn code_of(bytes: &[u8], call: &Call<'_>) -> (u16, Vec<u8>, Vec<u8>) {
         let class = Class::read(bytes).unwrap();
         let code = class.code(call.method, call.descriptor).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Data flow: [`insert_calls`] reads the class once ([`class::Class`]: constant pool, methods,
 //! their code), finds for each [`Call`] the one place it asks for, appends the constants the calls
-//! need behind the pool, and copies everything else unchanged. Nothing is computed anew: no jump
+//! need after the pool, and copies everything else unchanged. Nothing is computed again: no jump
 //! moves relative to another, no stack map changes. A class in which that cannot be done is
 //! refused, and stays as it is.
 //!

@@ -49,7 +49,7 @@ unsafe fn pthread_setcancelstate(_: c_int, _: *mut c_int) -> c_int {
 const DISABLE: c_int = 1;
 
 /// While it lives, this thread is not cancelled: our calls would be cancellation points (open,
-/// close) in the midst of a function of the guest's that is none, and would leave with our locks
+/// close) in the middle of a function of the guest's that is none, and would leave with our locks
 /// held.
 pub struct CancelHeld(c_int);
 

@@ -117,7 +117,7 @@ impl Changed {
                 unsafe { ptr::copy_nonoverlapping(part.as_ptr(), text, part.len()) };
                 text = text.wrapping_add(part.len());
             }
-            // The byte behind is zero, as all of a new mapping.
+            // The byte after is zero, as all of a new mapping.
             text = text.wrapping_add(1);
         }
         Some(Self { map, bytes })

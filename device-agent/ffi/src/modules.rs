@@ -7,7 +7,7 @@ use core::ffi::{CStr, c_int, c_void};
 pub struct Loaded {
     /// First mapped address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// Load bias.
     pub bias: u64,
@@ -58,7 +58,7 @@ const fn uncounted((adds, sum): (u64, u64), bias: u64) -> (u64, u64) {
 }
 
 unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, size: usize, out: *mut c_void) -> c_int {
-    // SAFETY: the loader passes a valid structure; a short one ends behind the headers.
+    // SAFETY: the loader passes a valid structure; a short one ends after the headers.
     let info = unsafe { &*info };
     // SAFETY: `loaded` passes its own triple.
     let out = unsafe { &mut *out.cast::<(Vec<Loaded>, u64, u64)>() };

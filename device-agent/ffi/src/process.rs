@@ -191,7 +191,7 @@ pub fn pause(time: Duration) {
     unsafe { libc::nanosleep(&raw const t, ptr::null_mut()) };
 }
 
-/// Address of a symbol in the global scope, in search order; 0: none. `next`: search behind the
+/// Address of a symbol in the global scope, in search order; 0: none. `next`: search after the
 /// agent itself.
 #[must_use]
 pub fn symbol(name: &CStr, next: bool) -> usize {

@@ -187,7 +187,7 @@ impl SharedMap {
     pub fn write(&self, offset: usize, from: &[u8]) -> usize {
         let n = self.bytes.saturating_sub(offset).min(from.len());
         if n > 0 {
-            // SAFETY: [offset, offset + n) lies inside; readers only look behind the committed end.
+            // SAFETY: [offset, offset + n) lies inside; readers only look after the committed end.
             unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.address(offset), n) };
         }
         n

@@ -9,13 +9,14 @@ use memgate_jvmti::{Events, Jvmti, Natives};
 use memgate_session as session;
 use memgate_wire::java::{JavaState, JvmInfo};
 use memgate_wire::options::{Detail, Options, Windows};
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, Frame, LogLevel, Outcome};
 
 use super::exhausted::{self, Exhausted};
 use super::explain::Found;
 use super::follow::Follow;
-use super::frames::{Measured, growing, window_ends};
+use super::frames::{Measured, window_ends};
 use super::heap::HeapWatch;
 use super::machine::{Failure, Live, Machine};
 use super::notifier;
@@ -25,7 +26,7 @@ use super::survivor_search::SurvivorSearch;
 
 /// Main class of memgate's launcher, which tells itself where windows end.
 const LAUNCHER: &str = "io.memgate.launcher.Main";
-/// Errors for want of memory that are told: a test may provoke many.
+/// Errors for lack of memory that are reported: a test may provoke many.
 const MOST_EXHAUSTIONS: u32 = 16;
 /// Why nothing was measured at the end.
 const HALTED: &str = "the virtual machine was halted, without its shutdown hooks";
@@ -68,7 +69,7 @@ impl Events for Agent {
     }
 
     /// The threads of the collectors are gone by now: with ZGC and Shenandoah, who collects or
-    /// walks the heap here waits for ever. What is to be measured at the end was measured by the
+    /// walks the heap here waits forever. What is to be measured at the end was measured by the
     /// last shutdown hook ([`Natives::run_finished`]), unless it was left out.
     fn vm_death(&self, _: &mut EnvUnowned<'_>) {
         exhausted::catch_up();
@@ -162,7 +163,7 @@ impl Natives for Agent {
         exhausted::catch_up();
         let Some(vm) = self.machine() else {
             // The library was loaded, but the tool interface refused: the native side is measured.
-            return window_ends((suite, test), outcome_of(outcome), None);
+            return window_ends((suite, test), outcome_of(outcome), None).bits;
         };
         if !self.measures_each_window() {
             return self.class_ended(env, vm, suite);
@@ -173,25 +174,19 @@ impl Natives for Agent {
             // the one before. A repeated test has the same in each iteration.
             let _counted_anyway = self.jvmti.collect();
         }
-        let mut orders = self.measure(env, vm, (suite, test), outcome);
-        if orders & order::SETTLE != 0 {
+        let mut reply = self.measure(env, vm, (suite, test), outcome);
+        if reply.has(order::SETTLE) {
             self.settle(env, vm);
             // Java's side was measured.
-            orders = window_ends((suite, test), outcome_of(outcome), None);
+            reply = window_ends((suite, test), outcome_of(outcome), None);
         }
-        if orders & order::COMPILED != 0 && !self.jit_disabled.swap(true, Ordering::Relaxed) {
+        if reply.has(order::COMPILED) && !self.jit_disabled.swap(true, Ordering::Relaxed) {
             self.disable_jit(env, vm);
         }
-        if orders & order::EXPLAIN != 0 {
-            let search = SurvivorSearch::begin(env, growing(suite));
-            if let (Some(search), Some(sites), None) = (&search, self.sites.get(), self.follow.get()) {
-                sites.look_closely(env, search.wanted());
-            }
-            let before = core::mem::replace(&mut *self.search.lock(), search);
-            // Its end is a call into the virtual machine, for which no lock is held.
-            drop(before);
+        if reply.has(order::EXPLAIN) {
+            self.begin_search(env, reply.classes.as_ref());
         }
-        orders
+        reply.bits
     }
 
     fn listener(&self, name: &str, properties: &str) {
@@ -276,15 +271,21 @@ impl Agent {
         if !self.pace.lock().is_due(class, began) {
             return 0;
         }
-        let orders = self.measure(env, vm, (class, ""), 0);
+        let reply = self.measure(env, vm, (class, ""), 0);
         let now = process::cpu_ns();
         self.pace.lock().measured(now, now.saturating_sub(began));
-        orders
+        reply.bits
     }
 
-    /// Collects, counts, writes the boundary; returns the orders of the harness. No lock is held
+    /// Collects, counts, writes the boundary; returns the answer of the harness. No lock is held
     /// while the virtual machine is asked.
-    fn measure(&self, env: &mut Env<'_>, vm: &dyn Machine, (suite, test): (&str, &str), outcome: i32) -> u32 {
+    fn measure(
+        &self,
+        env: &mut Env<'_>,
+        vm: &dyn Machine,
+        (suite, test): (&str, &str),
+        outcome: i32,
+    ) -> Reply {
         self.sites.get().inspect(|sites| sites.measuring(true));
         let measured = self.look(env, vm);
         self.sites.get().inspect(|sites| sites.measuring(false));
@@ -292,7 +293,7 @@ impl Agent {
             Ok(measured) => window_ends((suite, test), outcome_of(outcome), Some(&measured)),
             Err(why) => {
                 session::fails(&format!("the virtual machine gave no class histogram: {why}"));
-                order::STOP
+                Reply::of(order::STOP)
             }
         }
     }
@@ -315,7 +316,7 @@ impl Agent {
         Ok(Measured { live, state, found, alive })
     }
 
-    /// Who holds what grew, and where it was allocated. `None`: that is known behind the next
+    /// Who holds what grew, and where it was allocated. `None`: that is known after the next
     /// window.
     fn explained(
         &self,
@@ -387,7 +388,7 @@ impl Agent {
         Exhausted { dump, ..exhausted }.tell(self.sites.get());
     }
 
-    /// What happened to followed objects is in the stream behind this.
+    /// What happened to followed objects is in the stream after this.
     fn catch_up(&self) {
         if let (Some(follow), Some(sites)) = (self.follow.get(), self.sites.get()) {
             follow.catch_up(self.jvmti, sites);

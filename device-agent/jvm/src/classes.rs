@@ -3,7 +3,7 @@
 //!
 //! A class is asked for its name the first time only; classes of one name (from several loaders)
 //! share a number, so that loaders which come and go do not make the table grow. Names beyond its
-//! size share the number 0, which nothing is told of.
+//! size share the number 0, which nothing is reported of.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -22,11 +22,11 @@ use super::names::name_of;
 use super::sites::{Site, Sites};
 use super::vm;
 
-/// Room in the agent's heap for all that is told: names, stacks, and their frames.
+/// Room in the agent's heap for all that is reported: names, stacks, and their frames.
 const ROOM: usize = 256 << 10;
 /// Room for that it happened.
 const LITTLE_ROOM: usize = 4 << 10;
-/// Classes and sites that are told.
+/// Classes and sites that are reported.
 const MOST: usize = 10;
 /// Processor time of the walk.
 const MAX_CPU_NS: u64 = 5_000_000_000;
@@ -35,7 +35,7 @@ const LOCAL_REFERENCES: usize = 1 << 16;
 /// There was not even room to say so: the next boundary does.
 static UNTOLD: AtomicBool = AtomicBool::new(false);
 
-/// As much as is told.
+/// As much as is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Everything,

@@ -1,6 +1,6 @@
 //! Who holds what grew: the shortest path from a root to what survived.
 //!
-//! Data flow: [`explain`] gets the instances that a survivor search brought home, in an environment
+//! Data flow: [`explain`] gets the instances that a survivor search found, in an environment
 //! whose tags are its own → looks for the paths to them ([`ReferencePaths`]), and names what lies
 //! on the paths ([`Names`]). Instances, objects, passes and time are bounded; the answer says where
 //! it was cut.
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use jni::Env;
 use jni::objects::JObject;
 use memgate_jvmti::{Jvmti, ReferenceKind};
-use memgate_wire::java::{HolderLink, HolderPath, UNHELD};
+use memgate_wire::java::{HolderKind, HolderLink, HolderPath, UNHELD};
 
 use super::graph::{Edge, From, Lost};
 use super::machine::Live;
@@ -20,7 +20,7 @@ use super::survivors::Survivors;
 
 /// Paths told per class.
 const MAX_PATHS: usize = 16;
-/// References of a path that is told.
+/// References of a path that is reported.
 const MAX_LINKS: usize = 40;
 /// Room for a reference to every thread.
 const LOCAL_REFERENCES: usize = 1 << 12;
@@ -132,7 +132,12 @@ impl Answer<'_, '_> {
                 && let Some(thread) =
                     self.reference_paths.thread(tag).and_then(|thread| self.threads.get(thread))
             {
-                links.push(link("thread", thread.clone(), String::new(), "java.lang.Thread".to_owned()));
+                links.push(link(
+                    HolderKind::Thread,
+                    thread.clone(),
+                    String::new(),
+                    "java.lang.Thread".to_owned(),
+                ));
             }
             links.push(self.link(env, edge));
         }
@@ -145,10 +150,10 @@ impl Answer<'_, '_> {
         let (kind, owner, name) = match (edge.kind, edge.from) {
             (ReferenceKind::StaticField(index), From::Class(owner)) => {
                 let (declared_by, name) = self.names.field(env, owner, index);
-                ("static", declared_by, name)
+                (HolderKind::Static, declared_by, name)
             }
             (ReferenceKind::ClassLoader, _) => {
-                ("class loader", self.names.class(edge.class).to_owned(), nothing())
+                (HolderKind::ClassLoader, self.names.class(edge.class).to_owned(), nothing())
             }
             (ReferenceKind::Field(index), _) => {
                 let (declared_by, name) = self.names.field(env, edge.class, index);
@@ -156,32 +161,32 @@ impl Answer<'_, '_> {
                 // Whoever gives a renamed field its own name back knows it by the class that
                 // declares it.
                 let name = if declared_by == owner { name } else { format!("{declared_by}.{name}") };
-                ("field", owner, name)
+                (HolderKind::Field, owner, name)
             }
             (ReferenceKind::ArrayElement(_), _) => {
-                ("array", self.names.class(edge.class).to_owned(), "[x]".to_owned())
+                (HolderKind::Array, self.names.class(edge.class).to_owned(), "[x]".to_owned())
             }
-            (ReferenceKind::JniGlobal, _) => ("jni global", nothing(), nothing()),
+            (ReferenceKind::JniGlobal, _) => (HolderKind::JniGlobal, nothing(), nothing()),
             (ReferenceKind::Thread, _) => {
                 let thread =
                     self.reference_paths.thread_at(edge.to).and_then(|thread| self.threads.get(thread));
-                ("thread", thread.cloned().unwrap_or_default(), nothing())
+                (HolderKind::Thread, thread.cloned().unwrap_or_default(), nothing())
             }
             (ReferenceKind::StackLocal(_, frame), _) => {
                 let (owner, name) = self.names.frame(env, frame);
-                ("stack", owner, name)
+                (HolderKind::Stack, owner, name)
             }
             (ReferenceKind::JniLocal(_, method), _) => {
-                ("jni local", self.names.declaring(env, method), self.names.method(method))
+                (HolderKind::JniLocal, self.names.declaring(env, method), self.names.method(method))
             }
-            (ReferenceKind::Monitor, _) => ("monitor", nothing(), nothing()),
-            (ReferenceKind::SystemClass, _) => ("system class", nothing(), nothing()),
-            _ => ("virtual machine", nothing(), nothing()),
+            (ReferenceKind::Monitor, _) => (HolderKind::Monitor, nothing(), nothing()),
+            (ReferenceKind::SystemClass, _) => (HolderKind::SystemClass, nothing(), nothing()),
+            _ => (HolderKind::VirtualMachine, nothing(), nothing()),
         };
         link(kind, owner, name, class)
     }
 }
 
-fn link(kind: &str, owner: String, name: String, class: String) -> HolderLink {
-    HolderLink { kind: kind.to_owned(), owner, name, class }
+fn link(kind: HolderKind, owner: String, name: String, class: String) -> HolderLink {
+    HolderLink { kind, owner, name, class }
 }

@@ -57,7 +57,7 @@ pub(crate) struct Follow {
     /// Moves with every end while somebody waits for ends, and how many wait.
     ends: AtomicU32,
     waiting: AtomicU32,
-    /// That it follows was told.
+    /// That it follows was reported.
     begun: Once,
     /// The last order.
     obeyed: AtomicU32,
@@ -66,7 +66,7 @@ pub(crate) struct Follow {
 }
 
 /// What the stream knows of followed objects: numbers of their classes there, and how many lost
-/// events were told.
+/// events were reported.
 #[derive(Default)]
 struct Told {
     /// The process of that stream.
@@ -213,7 +213,7 @@ impl Follow {
         frames::try_write(|frames| self.append_to(frames, sites));
     }
 
-    /// Everything that happened to followed objects since the last time, behind the classes and
+    /// Everything that happened to followed objects since the last time, after the classes and
     /// stacks it needs.
     fn append_to(&self, frames: &mut Frames<'_>, sites: &Sites) {
         let told = &mut *self.told.lock();

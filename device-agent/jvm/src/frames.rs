@@ -9,10 +9,10 @@ use memgate_wire::java::{
     ClassCount, ClassName, Classes, HeapHistogram, HistogramScope, Holders, JavaSite, JavaSites, JavaStacks,
     JavaState,
 };
+use memgate_wire::reply::{ClassNumbers, MOST_CLASSES, Reply};
 use memgate_wire::{Frame, Outcome};
 
 use super::explain::Found;
-use super::growth::{Counts, Growth};
 use super::machine::Live;
 use super::sites::{Alive, Site};
 
@@ -24,11 +24,14 @@ const NAMES_PER_FRAME: usize = 2048;
 pub(crate) struct Measured {
     pub(crate) live: Vec<Live>,
     pub(crate) state: JavaState,
-    /// Who holds what grew, in the second window behind an order to explain.
+    /// Who holds what the harness named, in the second window after its order to explain.
     pub(crate) found: Vec<Found>,
     /// Where it was allocated.
     pub(crate) alive: Alive,
 }
+
+/// Instances and bytes of classes, by their number in the stream.
+type Counts = BTreeMap<u32, (u64, u64)>;
 
 /// What the stream knows of classes. Locked by who has the session.
 static KNOWN: Lock<KnownClasses> = Lock::new(KnownClasses::of(0));
@@ -37,9 +40,8 @@ struct KnownClasses {
     /// The process of that stream: a forked child begins a new one.
     process: u32,
     ids: BTreeMap<String, u32>,
-    /// The last histogram: instances and bytes by class.
+    /// The last histogram.
     last: Counts,
-    growth: Growth,
 }
 
 /// The stream, with the classes that it knows.
@@ -58,7 +60,7 @@ fn frames<R>(session: &mut Session, what: impl FnOnce(&mut Frames<'_>) -> R) -> 
 
 /// Writes frames between boundaries.
 pub(crate) fn write(what: impl FnOnce(&mut Frames<'_>)) {
-    // Without a stream nobody hears of it.
+    // Without a stream there is nobody to report it to.
     let _unheard = session::write(|session| frames(session, what));
 }
 
@@ -68,24 +70,21 @@ pub(crate) fn try_write(what: impl FnOnce(&mut Frames<'_>)) {
     let _later = session::try_write(|session| frames(session, what));
 }
 
-/// A test or a window ended, with what was measured of it; returns the orders of the harness.
+/// A test or a window ended, with what was measured of it; returns the answer of the harness.
 pub(crate) fn window_ends(
     (suite, test): (&str, &str),
     outcome: Option<Outcome>,
     measured: Option<&Measured>,
-) -> u32 {
+) -> Reply {
     let Some(measured) = measured else { return session::window_ends(suite, test, outcome, None) };
     let mut append = |session: &mut Session| frames(session, |frames| frames.append_measured(measured));
     session::window_ends(suite, test, outcome, Some((measured.state.boundary_ns, &mut append)))
 }
 
-/// The classes that are to be explained, for the project that tests with `suite`.
-pub(crate) fn growing(suite: &str) -> Vec<String> {
-    let chosen = |known: &KnownClasses| {
-        let names: BTreeMap<u32, &String> = known.ids.iter().map(|(name, id)| (*id, name)).collect();
-        known.growth.chosen(suite, |id| names.get(&id).copied())
-    };
-    session::write(|session| frames(session, |frames| chosen(frames.known))).unwrap_or_default()
+/// The names of these classes, in their order, as far as this stream told them. `None`: there is no
+/// room for them.
+pub(crate) fn names_of(classes: &ClassNumbers) -> Option<Vec<String>> {
+    session::write(|session| frames(session, |frames| frames.known.names_of(classes)))?
 }
 
 impl Frames<'_> {
@@ -135,7 +134,7 @@ impl Frames<'_> {
         self.append(&Frame::JavaState(state));
     }
 
-    /// The number of a class in this stream, which is told where it is new.
+    /// The number of a class in this stream, which is reported where it is new.
     pub(crate) fn class_id(&mut self, name: &str) -> u32 {
         let (id, is_new) = self.known.id(name);
         if is_new {
@@ -144,7 +143,7 @@ impl Frames<'_> {
         id
     }
 
-    /// Where samples that are alive were allocated, behind the stacks they need.
+    /// Where samples that are alive were allocated, after the stacks they need.
     fn append_sites(&mut self, boundary: u32, alive: &Alive) {
         self.append_stacks(&alive.stacks);
         let site = |site: &Site| {
@@ -170,7 +169,7 @@ impl Frames<'_> {
 
 impl KnownClasses {
     const fn of(process: u32) -> Self {
-        Self { process, ids: BTreeMap::new(), last: BTreeMap::new(), growth: Growth::new() }
+        Self { process, ids: BTreeMap::new(), last: BTreeMap::new() }
     }
 
     /// The number of a class, and whether it is new.
@@ -181,6 +180,25 @@ impl KnownClasses {
         let id = u32::try_from(self.ids.len()).unwrap_or(u32::MAX).saturating_add(1);
         self.ids.insert(name.to_owned(), id);
         (id, true)
+    }
+
+    fn names_of(&self, classes: &ClassNumbers) -> Option<Vec<String>> {
+        let mut found = [None; MOST_CLASSES];
+        for (name, id) in &self.ids {
+            let place = classes.as_slice().iter().position(|number| number == id);
+            if let Some(place) = place.and_then(|place| found.get_mut(place)) {
+                *place = Some(name);
+            }
+        }
+        let mut names = Vec::new();
+        names.try_reserve_exact(MOST_CLASSES).ok()?;
+        for name in found.into_iter().flatten() {
+            let mut copy = String::new();
+            copy.try_reserve_exact(name.len()).ok()?;
+            copy.push_str(name);
+            names.push(copy);
+        }
+        Some(names)
     }
 
     /// Classes that have no number yet, and the records that differ from the last histogram.
@@ -204,8 +222,24 @@ impl KnownClasses {
             .chain(gone)
             .map(|(class, (instances, bytes))| ClassCount { class, instances, bytes })
             .collect();
-        self.growth.note(&self.last, &now);
         self.last = now;
         (names, records)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_named_in_the_order_the_harness_named_them() {
+        let mut known = KnownClasses::of(1);
+        for name in ["java.lang.String", "byte[]", "com.example.Tile"] {
+            known.id(name);
+        }
+        let names = |numbers: &[u32]| known.names_of(&numbers.iter().copied().collect()).unwrap_or_default();
+        assert_eq!(names(&[3, 1]), ["com.example.Tile", "java.lang.String"]);
+        assert_eq!(names(&[0, 2, 99]), ["byte[]"], "nobody told the others");
+        assert!(names(&[]).is_empty());
     }
 }

@@ -214,7 +214,7 @@ pub(super) enum Lost {
     TooLong,
 }
 
-/// Numbers of the references from each object, one object's behind the other's.
+/// Numbers of the references from each object, one object's after the other's.
 struct Outgoing {
     /// Where those of an object begin; one more at the end.
     begins: Vec<u32>,
@@ -225,7 +225,7 @@ impl Outgoing {
     fn of(graph: &Graph) -> Option<Self> {
         let mut begins = filled(0_u32, graph.nodes.len().wrapping_add(1))?;
         for edge in &graph.edges {
-            // A root's is behind all.
+            // A root's is after all.
             if let Some(count) = begins.get_mut(edge.from as usize) {
                 *count = (*count).wrapping_add(1);
             }
@@ -266,7 +266,7 @@ fn filled(value: u32, length: usize) -> Option<Vec<u32>> {
 }
 
 const fn packed(kind: ReferenceKind) -> Option<u32> {
-    // Of an array no index is told.
+    // Of an array no index is reported.
     let (kind, index) = match kind {
         ReferenceKind::Class => (0, 0),
         ReferenceKind::Field(index) => (1, index),

@@ -33,7 +33,7 @@ const SHARE: u64 = 10;
 pub(crate) struct HeapWatch {
     /// Percent of the largest heap that may be in use; `None`: all.
     limit: Option<u64>,
-    /// Who is asked; known once the virtual machine runs. An allocation may come in the midst of
+    /// Who is asked; known once the virtual machine runs. An allocation may come in the middle of
     /// anything, so that nothing but its native methods may be called there.
     runtime: OnceLock<Global<JObject<'static>>>,
     /// Bytes allocated since the last look, as samples tell.
@@ -118,7 +118,7 @@ impl HeapWatch {
         used
     }
 
-    /// What is told once; `None`: it was told.
+    /// What is reported once; `None`: it was reported.
     pub(crate) fn tells(&self) -> Option<String> {
         let limit = self.limit.filter(|_| !self.told.swap(true, Ordering::Relaxed))?;
         Some(format!("heap usage above {limit} %"))

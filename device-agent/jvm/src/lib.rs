@@ -6,7 +6,7 @@
 //! listeners (put into JUnit 4's notifier as it is loaded, found by JUnit Platform's launcher
 //! through the jar) call [`memgate_jvmti::Natives`]; each test becomes two boundaries. A window of
 //! memgate's launcher ends with `Machine::histogram`, whose differences are frames before its
-//! boundary; in the build's own run `pace` decides behind which test classes one ends.
+//! boundary; in the build's own run `pace` decides after which test classes one ends.
 //!
 //! No lock of ours is held across a call into the virtual machine: measuring is done before the
 //! session is asked for its lock.
@@ -30,7 +30,6 @@ mod explain;
 mod follow;
 mod frames;
 mod graph;
-mod growth;
 mod heap;
 mod limit;
 mod machine;

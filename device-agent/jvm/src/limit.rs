@@ -3,7 +3,7 @@
 use memgate_ffi::process;
 
 /// Time that may pass for one unit of processor time: on a busy machine as much is found as on a
-/// quiet one, but whoever waits for the test does not wait for ever.
+/// quiet one, but whoever waits for the test does not wait forever.
 const PATIENCE: u64 = 4;
 /// Objects or references between two looks at the clocks.
 const PER_LOOK: u32 = 1 << 16;

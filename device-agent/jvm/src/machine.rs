@@ -62,7 +62,7 @@ pub(crate) trait Machine: Send + Sync {
     /// Options it was started with.
     fn arguments(&self) -> &[String];
 
-    /// Makes it say less about the agent's wish to hear of errors for want of memory, and write a
+    /// Makes it say less about the agent's wish to hear of errors for lack of memory, and write a
     /// dump to this place then; empty: none.
     fn watch_memory(&self, env: &mut Env<'_>, dump: &str) -> Result<(), Failure>;
 

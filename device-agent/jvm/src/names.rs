@@ -27,7 +27,7 @@ pub(super) struct Known {
 }
 
 /// Runs `work` with every loaded class, numbered from 1 by its tag. Where they are not to be had,
-/// that is told.
+/// that is reported.
 pub(super) fn with_classes<R: Default>(
     env: &mut Env<'_>,
     jvmti: Jvmti<'_>,

@@ -1,8 +1,8 @@
-//! When a window of the build's own run ends with a collection: behind a test class, if that is
+//! When a window of the build's own run ends with a collection: after a test class, if that is
 //! affordable, or as the harness says.
 //!
 //! A collection costs more than most tests, so small classes share a window. The harness compares a
-//! window with the same one of an earlier run: a list tells then behind which classes that run
+//! window with the same one of an earlier run: a list tells then after which classes that run
 //! measured, and only classes it does not name go by the budget.
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ impl Plan {
     }
 }
 
-/// Decides behind which test classes windows end.
+/// Decides after which test classes windows end.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     plan: Plan,
@@ -65,7 +65,7 @@ impl Pace {
         }
     }
 
-    /// Does the window end behind this class?
+    /// Does the window end after this class?
     pub(crate) fn is_due(&self, class: &str, now_ns: u64) -> bool {
         let affordable = || now_ns.saturating_sub(self.since_ns) >= self.cost_ns.saturating_mul(SHARE);
         // What comes before the first class is in no window of its own.
@@ -84,7 +84,7 @@ impl Pace {
         *self = Self { plan: std::mem::take(&mut self.plan), since_ns: now_ns, cost_ns, open: None };
     }
 
-    /// The class behind which the last window ends; empty where the virtual machine is the test.
+    /// The class after which the last window ends; empty where the virtual machine is the test.
     pub(crate) fn last(&mut self) -> Option<String> {
         if matches!(self.plan, Plan::End) { Some(String::new()) } else { self.open.take() }
     }

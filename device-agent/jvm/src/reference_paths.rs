@@ -28,7 +28,7 @@ const MAX_NODES: usize = 200_000;
 /// References by objects.
 const EDGES: usize = 4;
 const MAX_LEVELS: u8 = 40;
-/// Levels behind the first path of all instances, where some of them lead over nothing but a class
+/// Levels after the first path of all instances, where some of them lead over nothing but a class
 /// loader.
 const LEVELS_BEHIND_A_LOADER: u8 = 8;
 /// Processor time of all passes together.
@@ -215,14 +215,14 @@ impl ReferencePaths {
         self.why_cut(done)
     }
 
-    /// Looks at one reference, and tells whether to look behind the object.
+    /// Looks at one reference, and tells whether to look beyond the object.
     fn see(
         &mut self,
         classes: &[(Known, JClass<'_>)],
         level: Option<u8>,
         mut reference: Reference<'_>,
     ) -> Visit {
-        // What only our own reference keeps is garbage, and so is what lies behind it.
+        // What only our own reference keeps is garbage, and so is what lies after it.
         let is_own = matches!(reference.kind, ReferenceKind::JniLocal(_, method) if self.own == Some(method));
         let is_kept = is_own && node_of(*reference.tag).is_some();
         let beside = is_kept || self.is_passed_by(reference.class_tag);

@@ -135,7 +135,7 @@ impl Stacks {
         Some(place)
     }
 
-    /// The stacks that end at these nodes, without what was told before: parents before their
+    /// The stacks that end at these nodes, without what was reported before: parents before their
     /// children.
     pub(crate) fn untold(&self, ends: impl Iterator<Item = u32>) -> JavaStacks {
         let mut told = JavaStacks { methods: Vec::new(), nodes: Vec::new() };

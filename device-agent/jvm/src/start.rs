@@ -280,7 +280,7 @@ impl Agent {
         }
     }
 
-    /// Hears of errors for want of memory, and has the virtual machine write a dump then, where
+    /// Receives errors for lack of memory, and has the virtual machine write a dump then, where
     /// that was asked for.
     fn watch_memory(&self, env: &mut Env<'_>, vm: &dyn Machine) {
         let wanted = [raw::CAN_GENERATE_RESOURCE_EXHAUSTION_HEAP_EVENTS];

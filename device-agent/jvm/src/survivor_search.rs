@@ -1,9 +1,9 @@
-//! Exact survivors: what was born in one more window and is still there behind the next.
+//! Exact survivors: what was born in one more window and is still there after the next.
 //!
-//! Data flow: [`SurvivorSearch::begin`] numbers all classes and marks the instances of the grown
-//! ones as old; one more window runs; [`SurvivorSearch::goes_on`] marks the instances without a
+//! Data flow: the harness names classes ([`Agent::begin_search`]) → [`SurvivorSearch::begin`]
+//! numbers all classes and marks the instances of the named ones as old; one more window runs; [`SurvivorSearch::goes_on`] marks the instances without a
 //! mark as born in it; the next window runs, in which dies what one execution only replaces of
-//! another (a thread's last buffer, a provider that is registered anew); [`SurvivorSearch::end`]
+//! another (a thread's last buffer, a provider that is registered again); [`SurvivorSearch::end`]
 //! asks for what has the mark of the born, and, after one more look at the instances, for what is
 //! new where nothing of a class survived: a table or a text may be replaced in each window by a
 //! larger one. The marks are those of an environment that ends then: many of them would slow down
@@ -14,9 +14,14 @@ use std::collections::BTreeMap;
 use jni::Env;
 use jni::objects::JObject;
 use memgate_jvmti::{Error, OwnJvmti, raw};
+use memgate_session as session;
+use memgate_wire::LogLevel;
+use memgate_wire::reply::ClassNumbers;
 
+use super::agent::Agent;
 use super::chosen::Chosen;
 use super::explain::{Found, explain};
+use super::frames::names_of;
 use super::machine::Live;
 use super::names::{Known, name_of, with_classes};
 use super::survivors::Survivors;
@@ -42,6 +47,28 @@ pub(crate) struct SurvivorSearch {
     wanted: Vec<String>,
     /// Instances that were born in the first window, once it is over.
     born: Option<u64>,
+}
+
+impl Agent {
+    /// The harness wants to know who holds the instances of these classes.
+    pub(crate) fn begin_search(&self, env: &mut Env<'_>, classes: Option<&ClassNumbers>) {
+        let search = match classes.map(names_of) {
+            Some(Some(wanted)) => SurvivorSearch::begin(env, wanted),
+            Some(None) => None,
+            None => {
+                let why = "who holds what grew was not looked for: the harness is older than this agent and \
+                           names no classes";
+                session::log(LogLevel::Warn, why);
+                None
+            }
+        };
+        if let (Some(search), Some(sites), None) = (&search, self.sites.get(), self.follow.get()) {
+            sites.look_closely(env, search.wanted());
+        }
+        let before = core::mem::replace(&mut *self.search.lock(), search);
+        // Its end is a call into the virtual machine, for which no lock is held.
+        drop(before);
+    }
 }
 
 impl SurvivorSearch {

@@ -12,7 +12,7 @@ pub(crate) fn command(jvmti: Jvmti<'_>) -> String {
     jvmti.system_property(c"sun.java.command").unwrap_or_default()
 }
 
-/// Does this command run tests? `line` is the command line of the process, a zero byte behind each
+/// Does this command run tests? `line` is the command line of the process, a zero byte after each
 /// word.
 pub(crate) fn runs_tests(command: &str, line: &[u8]) -> bool {
     let line = String::from_utf8_lossy(line);
@@ -30,7 +30,7 @@ fn main_of<'a>(command: &'a str, line: &'a str) -> &'a str {
 }
 
 /// The native agent, other than ours with the options `ours`, that a command line loads (words with
-/// a zero byte behind each). Debuggers and what comes with the virtual machine are none: they do
+/// a zero byte after each). Debuggers and what comes with the virtual machine are none: they do
 /// not sample allocations.
 pub(crate) fn other_agent(line: &[u8], ours: &str) -> Option<String> {
     const PLAIN: [&str; 4] = ["jdwp", "hprof", "instrument", "management_agent"];

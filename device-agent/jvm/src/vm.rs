@@ -72,7 +72,7 @@ impl Vm {
         })
     }
 
-    /// The number behind `label` in the answer to a command.
+    /// The number after `label` in the answer to a command.
     fn number(&self, env: &mut Env<'_>, command: &str, label: &str) -> Option<u64> {
         number_behind(&self.command(env, command).ok()?, label)
     }
@@ -177,7 +177,7 @@ impl Machine for Vm {
     }
 }
 
-/// Has `io.memgate.agent.AtEnd` run when the virtual machine ends, behind the application's own
+/// Has `io.memgate.agent.AtEnd` run when the virtual machine ends, after the application's own
 /// shutdown hooks. `Shutdown` is private to its package, which JNI does not mind; a place of its
 /// own is taken, so that no thread has to be made.
 pub(super) fn run_at_end(env: &mut Env<'_>) -> Result<(), Failure> {
@@ -318,7 +318,7 @@ pub(crate) fn heap_max(env: &mut Env<'_>) -> Option<u64> {
     max_of(env, &runtime)
 }
 
-/// The one `java.lang.Runtime`, for questions where no class may be looked for: in the midst of an
+/// The one `java.lang.Runtime`, for questions where no class may be looked for: in the middle of an
 /// allocation, say.
 pub(crate) fn runtime(env: &mut Env<'_>) -> Option<Global<JObject<'static>>> {
     let runtime = clearing(env, |env| {

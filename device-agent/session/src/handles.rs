@@ -88,7 +88,7 @@ pub fn opened(descriptor: c_int, at: Registers) {
     HIGHEST.fetch_max(descriptor.cast_unsigned().wrapping_add(1), Ordering::Relaxed);
 }
 
-/// A descriptor is about to be closed. Before it is: behind that, it may be another thread's new
+/// A descriptor is about to be closed. Before it is: after that, it may be another thread's new
 /// one.
 pub fn closes(descriptor: c_int) {
     if let Some(cell) = cell(descriptor).filter(|cell| cell.load(Ordering::Relaxed) != 0 && is_ours()) {
@@ -137,7 +137,7 @@ pub(crate) fn after_fork() {
     STARTS.iter().for_each(Start::give_back);
 }
 
-/// What was told last.
+/// What was reported last.
 #[derive(Default)]
 pub(crate) struct Told {
     descriptors: Vec<u32>,
@@ -157,7 +157,7 @@ impl Told {
             .wrapping_add(BEGUN.load(Ordering::Relaxed).wrapping_sub(self.threads) as usize)
     }
 
-    /// Descriptors whose stack differs from what was told last, and threads that began since.
+    /// Descriptors whose stack differs from what was reported last, and threads that began since.
     pub(crate) fn changes(&mut self) -> (Vec<Handle>, Vec<Handle>) {
         let highest = HIGHEST.load(Ordering::Relaxed) as usize;
         if self.descriptors.len() < highest {

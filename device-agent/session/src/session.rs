@@ -14,6 +14,7 @@ use memgate_ffi::{heap, modules, stack};
 use memgate_tracker::thread::Inside;
 use memgate_wire::handshake::Answer;
 use memgate_wire::options::{Detail, Options};
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{
     BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Event, Frame, Goodbye, GoodbyeReason, Log, LogLevel,
@@ -52,7 +53,7 @@ pub(crate) fn begin() -> Option<Work> {
 }
 
 /// While it lives, this thread does our own work: what it allocates is not the guest's, and it is
-/// not cancelled in the midst of it.
+/// not cancelled in the middle of it.
 pub struct Work {
     _inside: Inside,
     _cancel: CancelHeld,
@@ -194,20 +195,20 @@ pub fn test_passes(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<
 pub type Append<'a> = dyn FnMut(&mut Session) + 'a;
 
 /// A test or a window ended that somebody else measured: `frames` come before its boundary, and
-/// took so long. Returns the orders of the harness. Where these are to settle a window that was
+/// took so long. Returns the answer of the harness. Where these are to settle a window that was
 /// measured, it stays open: its second end comes without frames.
 pub fn window_ends(
     suite: &str,
     test: &str,
     outcome: Option<Outcome>,
     frames: Option<(u64, &mut Append<'_>)>,
-) -> u32 {
-    let Some(_work) = begin() else { return 0 };
+) -> Reply {
+    let Some(_work) = begin() else { return Reply::default() };
     TESTS.fetch_add(1, Ordering::Relaxed);
     let is_measured = frames.is_some();
     let waiting = {
         let mut guard = SESSION.lock();
-        let Some(session) = guard.as_mut() else { return 0 };
+        let Some(session) = guard.as_mut() else { return Reply::default() };
         if let Some((cost_ns, append)) = frames {
             session.boundary_ns = session.boundary_ns.saturating_add(cost_ns);
             append(session);
@@ -216,18 +217,18 @@ pub fn window_ends(
         Waiting::of(session, BoundaryKind::TestEnd)
     };
     let waited = waiting.is_some();
-    let orders = match waiting.and_then(|w| w.wait()) {
-        Some(bits) => bits,
+    let reply = match waiting.and_then(|w| w.wait()) {
+        Some(reply) => reply,
         // A confirming run repeats its test until it is told to stop: without a harness that would
-        // be for ever.
-        None if waited && is_confirming() => order::STOP,
-        None => 0,
+        // be forever.
+        None if waited && is_confirming() => Reply::of(order::STOP),
+        None => Reply::default(),
     };
-    let ends_again = is_measured && orders & order::SETTLE != 0;
+    let ends_again = is_measured && reply.has(order::SETTLE);
     if let Some(session) = SESSION.lock().as_mut().filter(|_| !ends_again) {
         session.close_window(suite, test);
     }
-    orders
+    reply
 }
 
 /// A test begins.
@@ -265,12 +266,12 @@ pub fn set_up_ends(around: Around) {
     in_session(|session| session.set_up_ends(around));
 }
 
-/// What runs behind them begins. Of a suite it is what comes after its last test.
+/// What runs after them begins. Of a suite it is what comes after its last test.
 pub fn tear_down_begins(around: Around) {
     in_session(|session| session.tear_down_begins(around));
 }
 
-/// It has ended: what both left is told.
+/// It has ended: what both left is reported.
 pub fn tear_down_ends(around: Around) {
     let Some(_work) = begin() else { return };
     let told = SESSION.lock().as_mut().map_or_else(Vec::new, |session| session.torn_down(around));
@@ -292,7 +293,7 @@ fn in_session(what: impl FnOnce(&mut Session)) {
 /// The runner begins an iteration.
 pub fn iteration_begins(iteration: u32) {
     let Some(_work) = begin() else { return };
-    // It would repeat nothing for ever: only the end of a test can tell it to stop.
+    // It would repeat nothing forever: only the end of a test can tell it to stop.
     let ours = |s: &Session| s.role == ProcessRole::Main && s.is_this_process();
     let is_main = || SESSION.lock().as_ref().is_some_and(ours);
     if iteration > 0 && TESTS.load(Ordering::Relaxed) == 0 && is_confirming() && is_main() {
@@ -440,15 +441,16 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
             Waiting::of(session, kind)
         };
         let waited = waiting.is_some();
-        let orders = waiting.and_then(|w| w.wait());
+        let reply = waiting.and_then(|w| w.wait());
+        let has = |order| reply.is_some_and(|reply| reply.has(order));
         // A confirming run repeats its test until it is told to stop: without a harness that would
-        // be for ever.
-        let abandoned = waited && orders.is_none() && kind == BoundaryKind::TestEnd && is_confirming();
-        if abandoned || orders.is_some_and(|bits| bits & order::STOP != 0) {
+        // be forever.
+        let abandoned = waited && reply.is_none() && kind == BoundaryKind::TestEnd && is_confirming();
+        if abandoned || has(order::STOP) {
             // The guest's own exit handlers run now, and the agent's last words.
             Inside::suspended(|| process::exit(0));
         }
-        if !settled && kind == BoundaryKind::TestEnd && orders.is_some_and(|bits| bits & order::SETTLE != 0) {
+        if !settled && kind == BoundaryKind::TestEnd && has(order::SETTLE) {
             settled = true;
             wait_until_quiet();
             continue;
@@ -496,8 +498,8 @@ impl Waiting {
         Some(Self { meeting, sequence: session.sequence, limit, expected: first })
     }
 
-    /// The orders; `None`: nobody gave any.
-    fn wait(&self) -> Option<u32> {
+    /// The answer; `None`: nobody gave any.
+    fn wait(&self) -> Option<Reply> {
         let answer = self.meeting.wait(self.sequence, self.limit, self.expected);
         if let Some(session) = SESSION.lock().as_mut() {
             // One full wait without an answer is enough: from then on only a harness that answers
@@ -509,7 +511,7 @@ impl Waiting {
             };
         }
         match answer {
-            Answer::Orders(bits) => Some(bits),
+            Answer::Orders(reply) => Some(reply),
             Answer::Silence | Answer::Nobody => None,
         }
     }
@@ -521,7 +523,7 @@ extern "C" fn at_exit() {
 
 /// A fork in a signal handler that interrupted our own work cannot take its locks: its child stays
 /// silent. Signals wait meanwhile: a handler of the guest's that comes in between and ends the
-/// process would wait for these locks for ever.
+/// process would wait for these locks forever.
 extern "C" fn before_fork() {
     if !Inside::now() {
         let held = SignalsHeld::new();

@@ -2,7 +2,7 @@
 //! suite, and of the environments.
 //!
 //! Data flow: the listener says where each part begins, which gets epochs of its own → where all is
-//! torn down, what was born in the set-up and in the tear-down and is alive then is told
+//! torn down, what was born in the set-up and in the tear-down and is alive then is reported
 //! ([`memgate_wire::setup`]): what a set-up keeps for its tests is freed by then. The screen hears
 //! only of what left something, a confirming run only of the one it asked for, in each iteration.
 

@@ -32,7 +32,7 @@ const BOUNDARY_ROOM: usize = 32 << 10;
 /// their bytes while the buffer grows.
 const MODULE_ROOM: usize = 1 << 10;
 const RECORD_ROOM: usize = 128;
-/// Room for one descriptor or thread: what was told, what is told now, its stack, and its bytes
+/// Room for one descriptor or thread: what was reported, what is reported now, its stack, and its bytes
 /// while the buffer grows.
 const HANDLE_ROOM: usize = 64;
 

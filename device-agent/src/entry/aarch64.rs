@@ -7,7 +7,7 @@ use memgate_session::recording;
 
 use crate::native::{hooks, next};
 
-/// `$pc` and `$fp`: the argument registers behind the function's own arguments.
+/// `$pc` and `$fp`: the argument registers after the function's own arguments.
 macro_rules! trampoline {
     ($name:ident, $slot:ident, $pc:literal, $fp:literal) => {
         #[doc = concat!("C's `", stringify!($name), "`.")]

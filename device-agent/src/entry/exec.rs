@@ -136,7 +136,7 @@ spawns! {
     posix_spawnp POSIX_SPAWNP c"posix_spawnp" Named::InPath;
 }
 
-/// Arguments that lie behind each other in registers and on the stack, up to a null pointer.
+/// Arguments that lie after each other in registers and on the stack, up to a null pointer.
 #[derive(Clone, Copy)]
 struct Spread<'a> {
     registers: *const usize,
@@ -166,7 +166,7 @@ impl<'a> Iterator for Spread<'a> {
     type Item = &'a CStr;
 
     fn next(&mut self) -> Option<&'a CStr> {
-        // SAFETY: the list ends with a null pointer, behind which nobody asks: `fuse`.
+        // SAFETY: the list ends with a null pointer, after which nobody asks: `fuse`.
         let word = unsafe { self.word() };
         // SAFETY: a terminated string of the caller's.
         unsafe { name(word as *const c_char) }
@@ -189,7 +189,7 @@ unsafe extern "C" fn note_spread(registers: *const usize, stack: *const usize, k
     let environment = if kind == 2 {
         let mut behind = arguments;
         while behind.next().is_some() {}
-        // SAFETY: `execle` has the environment behind the null pointer.
+        // SAFETY: `execle` has the environment after the null pointer.
         let environment = unsafe { behind.word() } as Array;
         // SAFETY: the contract of `execle`.
         unsafe { Strings::new(environment) }

@@ -1,7 +1,7 @@
 //! What opens and closes descriptors and starts threads. On Linux only.
 //!
 //! In a process that is not tracked each function is a comparison and a jump. In a tracked one it
-//! calls the C library's with all registers as they came, so that arguments behind the dots and
+//! calls the C library's with all registers as they came, so that arguments after the dots and
 //! cancellation work as before, and notes the result. While it waits there is no frame of Rust's on
 //! the stack; the frames of these routines can be unwound.
 

@@ -7,7 +7,7 @@ use memgate_session::recording;
 
 use crate::native::{hooks, next};
 
-/// `$sp` and `$rbp`: the argument registers behind the function's own arguments.
+/// `$sp` and `$rbp`: the argument registers after the function's own arguments.
 macro_rules! trampoline {
     ($name:ident, $slot:ident, $sp:literal, $rbp:literal) => {
         #[doc = concat!("C's `", stringify!($name), "`.")]

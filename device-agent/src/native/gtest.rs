@@ -223,7 +223,7 @@ fn result_functions(address: &[usize; NAMES.len()]) -> [usize; 3] {
     if fatal == 0 || nonfatal == 0 || skipped == 0 && can_skip { [0; 3] } else { [fatal, nonfatal, skipped] }
 }
 
-/// What GoogleTest holds of the test that ends; `None`: it cannot be asked, and what was told of
+/// What GoogleTest holds of the test that ends; `None`: it cannot be asked, and what was reported of
 /// parts of it counts. A test may have taken some of those back.
 fn result() -> Option<Outcome> {
     // SAFETY: written before `main`, only read afterwards.

@@ -5,7 +5,7 @@
 //! of two allocators are not mixed where that can be helped. A library that defines but a part of
 //! the family and leaves the rest to the C library finds it there, as it would without us. Until
 //! everything is bound (`dlsym` itself may allocate), requests are served from a small arena whose
-//! blocks are recognised for ever.
+//! blocks are recognised forever.
 #![expect(unsafe_code, reason = "calls allocators through pointers from the loader")]
 
 use core::ffi::{CStr, c_int, c_void};

@@ -79,7 +79,7 @@ pub enum SavedRbp {
 pub struct Object {
     /// First mapped address.
     pub start: usize,
-    /// First address behind it.
+    /// First address after it.
     pub end: usize,
     /// Its `.eh_frame_hdr`.
     pub eh_frame_hdr: usize,
@@ -271,7 +271,7 @@ fn lookup(object: &Object, pc: usize, room: &mut Room) -> Option<Rule> {
     Some(state.rule(cie.signal))
 }
 
-/// The last FDE that begins at `pc` or before (what stands behind its range), its CIE, and the
+/// The last FDE that begins at `pc` or before (what stands after its range), its CIE, and the
 /// range.
 #[inline(never)]
 fn description<'a>(
@@ -319,7 +319,7 @@ fn search(object: &Object, pc: usize) -> Option<usize> {
     (object.start..object.end).contains(&fde).then_some(fde)
 }
 
-/// The body of a CIE or FDE (behind its length) and the address it begins at.
+/// The body of a CIE or FDE (after its length) and the address it begins at.
 fn record(object: &Object, at: usize) -> Option<(Reader, usize)> {
     let mut r = Reader { at, end: object.end };
     let length = r.u32()?;
@@ -634,7 +634,7 @@ impl Machine<'_> {
         Some(())
     }
 
-    /// Moves to the next row; true: it begins behind the wanted address.
+    /// Moves to the next row; true: it begins after the wanted address.
     fn advance(&mut self, delta: u64) -> bool {
         self.location = self.location.saturating_add(delta.saturating_mul(self.cie.code_align));
         self.location > self.pc

@@ -2,7 +2,7 @@
 //!
 //! A frame record is two words, the caller's frame pointer and the return address, and the frame
 //! pointer leads to the innermost one. The walk goes from record to record to the root: the null
-//! that the C library puts behind every thread's first frame. A record is read only inside the
+//! that the C library puts after every thread's first frame. A record is read only inside the
 //! stack, and only if it lies further out than the one before. Code that keeps no records (compiled
 //! Java, code built with `-fomit-frame-pointer`) ends the walk there; the stack says then that it
 //! is cut.

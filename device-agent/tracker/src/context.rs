@@ -12,7 +12,7 @@ use crate::sync::{Ordering, Zeroed};
 pub struct Registers {
     /// Return address of the call.
     pub pc: usize,
-    /// Stack pointer behind it; on Android any address in the stack that is not further out than
+    /// Stack pointer after it; on Android any address in the stack that is not further out than
     /// the caller's frame.
     pub sp: usize,
     /// Frame pointer register.

@@ -363,7 +363,7 @@ fn backtrace(each: Trace, data: *mut c_void) {
     unsafe { call(each, data) };
 }
 
-/// The address of a frame as this tracker tells it: behind the interrupted instruction, where a
+/// The address of a frame as this tracker tells it: after the interrupted instruction, where a
 /// signal came in.
 fn return_address(context: *mut c_void) -> usize {
     // SAFETY: `start` stored libgcc's function of this name.

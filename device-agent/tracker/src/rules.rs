@@ -5,7 +5,7 @@
 //! are not remembered, because a library may be loaded there later; everything is forgotten when a
 //! library is unloaded.
 //!
-//! Not every unloading is told: the C library unloads its own plug-ins, and a library with
+//! Not every unloading is reported: the C library unloads its own plug-ins, and a library with
 //! RTLD_DEEPBIND calls a `dlclose` that is not the agent's. But whoever loads a library in the
 //! place of another allocates first, in the loader. So the cache knows the objects whose rules it
 //! holds, and where the caller of an allocation lies in the loader, it looks whether all are still

@@ -3,7 +3,7 @@
 //!
 //! Segments of growing size, each probed a bounded number of cells. A cell is claimed with a key
 //! that matches no pointer, filled, then given its key. A freed cell keeps a tombstone, so that a
-//! probe goes on behind it. Only the owner of a pointer changes its cell; whoever scans believes
+//! probe goes on after it. Only the owner of a pointer changes its cell; whoever scans believes
 //! what it has read only if neither key nor version have changed meanwhile.
 #![cfg_attr(
     not(test),
@@ -137,7 +137,7 @@ impl Cell {
         {
             return false;
         }
-        // Whoever sees the new version sees the claim, whoever sees what is written behind the
+        // Whoever sees the new version sees the claim, whoever sees what is written after the
         // fence sees the new version.
         self.version.store(self.version.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
         fence(Ordering::Release);

@@ -227,7 +227,7 @@ impl Map {
 
     #[inline(always)]
     fn cell(&self, at: u64) -> &AtomicU64 {
-        // SAFETY: `mask + 1` cells lie behind the header, and `at` is masked by every caller.
+        // SAFETY: `mask + 1` cells lie after the header, and `at` is masked by every caller.
         unsafe { &*ptr::from_ref(self).wrapping_add(1).cast::<AtomicU64>().wrapping_add(at as usize) }
     }
 

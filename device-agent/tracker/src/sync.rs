@@ -87,7 +87,7 @@ pub(crate) fn get_or_map<T: Zeroed>(cell: &AtomicPtr<T>, count: usize, soon: boo
     }
 }
 
-/// Bytes of an `H` and `count` values of `T` behind it.
+/// Bytes of an `H` and `count` values of `T` after it.
 const fn bytes<H, T>(count: usize) -> Option<usize> {
     const { assert!(size_of::<H>().is_multiple_of(align_of::<T>()), "the values follow the header without a gap") };
     match count.checked_mul(size_of::<T>()) {
@@ -96,7 +96,7 @@ const fn bytes<H, T>(count: usize) -> Option<usize> {
     }
 }
 
-/// Maps a zeroed `H` with `count` zeroed values of `T` behind it; `soon`: all of it is used soon.
+/// Maps a zeroed `H` with `count` zeroed values of `T` after it; `soon`: all of it is used soon.
 #[cfg(not(loom))]
 pub(crate) fn map<H: Zeroed, T: Zeroed>(count: usize, soon: bool) -> Option<NonNull<H>> {
     let bytes = bytes::<H, T>(count)?;

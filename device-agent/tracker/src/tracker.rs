@@ -438,7 +438,7 @@ mod tests {
     #[inline(always)]
     fn here() -> Registers {
         let (pc, sp, rbp): (usize, usize, usize);
-        // SAFETY: reads registers only; the address is that of the instruction behind it.
+        // SAFETY: reads registers only; the address is that of the instruction after it.
         unsafe {
             core::arch::asm!("lea {0}, [rip + 2f]", "mov {1}, rsp", "mov {2}, rbp", "2:", "nop", out(reg) pc, out(reg) sp, out(reg) rbp);
         }

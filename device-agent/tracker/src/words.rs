@@ -121,7 +121,7 @@ mod here {
     static KEYS: AtomicU64 = AtomicU64::new(0);
 
     /// The thread has ended; the depth stands in the other bits. They are apart from the state, so
-    /// that a signal handler which takes a state in the midst of a change of the depth loses
+    /// that a signal handler which takes a state in the middle of a change of the depth loses
     /// nothing.
     const ENDED: usize = 1 << 31;
 

@@ -50,7 +50,7 @@ fn system() -> Vec<u64> {
     let mut out = Vec::<u64>::new();
     // SAFETY: `push` gets the vector's address.
     unsafe { _Unwind_Backtrace(push, (&raw mut out).cast()) };
-    // The first frame is this function; the unwinder counts a last one behind the root as address 0
+    // The first frame is this function; the unwinder counts a last one after the root as address 0
     // on some systems.
     out.into_iter().skip(1).filter(|&ip| ip != 0).collect()
 }

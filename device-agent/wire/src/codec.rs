@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::frame::{Frame, FrameType, Order};
+use crate::reply::Reply;
 
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 20;
@@ -14,11 +15,20 @@ pub const HEADER_BYTES: usize = 20;
 /// A longer body is refused: snapshots are written in parts that stay far below.
 pub const MAX_BODY_BYTES: usize = 1 << 20;
 
-/// The body version this crate writes.
-const fn body_version(frame_type: FrameType) -> u8 {
+/// The newest body version of a type.
+const fn newest_version(frame_type: FrameType) -> u8 {
     match frame_type {
-        FrameType::Boundary | FrameType::Goodbye => 2,
+        FrameType::Boundary | FrameType::Goodbye | FrameType::Order => 2,
         _ => 1,
+    }
+}
+
+/// The body version that a frame is written in.
+const fn body_version(frame: &Frame) -> u8 {
+    match frame {
+        // Agents of any version take it.
+        Frame::Order(Order { reply: Reply { classes: None, .. }, .. }) => 1,
+        _ => newest_version(frame.frame_type()),
     }
 }
 
@@ -101,24 +111,7 @@ pub fn encode(frame: &Frame, t_ns: u64, out: &mut Vec<u8>) -> usize {
     let [l0, l1, l2, l3] = length.to_le_bytes();
     let [t0, t1] = (frame_type as u16).to_le_bytes();
     let [n0, n1, n2, n3, n4, n5, n6, n7] = t_ns.to_le_bytes();
-    head.copy_from_slice(&[
-        l0,
-        l1,
-        l2,
-        l3,
-        t0,
-        t1,
-        body_version(frame_type),
-        0,
-        n0,
-        n1,
-        n2,
-        n3,
-        n4,
-        n5,
-        n6,
-        n7,
-    ]);
+    head.copy_from_slice(&[l0, l1, l2, l3, t0, t1, body_version(frame), 0, n0, n1, n2, n3, n4, n5, n6, n7]);
     let crc = crc32c::crc32c_append(crc32c::crc32c(&head), &body);
     out.extend_from_slice(&head);
     out.extend_from_slice(&crc.to_le_bytes());
@@ -143,11 +136,11 @@ pub fn decode(input: &[u8], offset: u64) -> Result<Decoded, DecodeError> {
     Ok(Decoded::Frame { frame, t_ns, bytes: HEADER_BYTES.saturating_add(body.len()) })
 }
 
-/// Reads an order, the one frame that an agent takes; `None`: it is none, or damaged.
+/// Reads an order, the one frame that an agent takes; `None`: it is no order, or damaged.
 #[must_use]
 pub fn decode_order(input: &[u8]) -> Option<Order> {
     match open(input, 0) {
-        Ok(Opened::Known { known: FrameType::Order, body, .. }) => all(body),
+        Ok(Opened::Known { known: FrameType::Order, version, body, .. }) => order(version, body),
         _ => None,
     }
 }
@@ -178,7 +171,7 @@ fn open(input: &[u8], offset: u64) -> Result<Opened<'_>, DecodeError> {
         return Err(fail(DecodeErrorKind::Checksum));
     }
     let known = FrameType::from_number(frame_type)
-        .filter(|known| (1..=body_version(*known)).contains(&version) && flags == 0);
+        .filter(|known| (1..=newest_version(*known)).contains(&version) && flags == 0);
     let Some(known) = known else {
         return Ok(Opened::Unknown { frame_type, version, bytes });
     };
@@ -202,7 +195,10 @@ fn body(frame: &Frame) -> Option<Vec<u8>> {
         Frame::Error(f) => bytes(f),
         Frame::Goodbye(f) => bytes(f),
         Frame::OsSample(f) => bytes(f),
-        Frame::Order(f) => bytes(f),
+        Frame::Order(Order { boundary, reply: Reply { bits, classes: None } }) => bytes(&(boundary, bits)),
+        Frame::Order(Order { boundary, reply: Reply { bits, classes: Some(classes) } }) => {
+            bytes(&(boundary, bits, classes))
+        }
         Frame::LeakInfo(f) => bytes(f),
         Frame::Handles(f) => bytes(f),
         Frame::JvmInfo(f) => bytes(f),
@@ -225,8 +221,20 @@ fn all<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     }
 }
 
+/// Version 1 names no classes.
+fn order(version: u8, body: &[u8]) -> Option<Order> {
+    let (boundary, bits, classes) = if version == 1 {
+        let (boundary, bits) = all(body)?;
+        (boundary, bits, None)
+    } else {
+        let (boundary, bits, classes) = all(body)?;
+        (boundary, bits, Some(classes))
+    };
+    Some(Order { boundary, reply: Reply { bits, classes } })
+}
+
 fn parse(frame_type: FrameType, version: u8, body: &[u8]) -> Option<Frame> {
-    /// Version 1 lacks the last number of version 2, `recording_ns`: with a 0 behind it, it is one.
+    /// Version 1 lacks the last number of version 2, `recording_ns`: with a 0 after it, it is one.
     fn with_cost<T: DeserializeOwned>(version: u8, body: &[u8]) -> Option<T> {
         if version == 1 { all(&[body, &[0]].concat()) } else { all(body) }
     }
@@ -242,7 +250,7 @@ fn parse(frame_type: FrameType, version: u8, body: &[u8]) -> Option<Frame> {
         FrameType::Error => Frame::Error(all(body)?),
         FrameType::Goodbye => Frame::Goodbye(with_cost(version, body)?),
         FrameType::OsSample => Frame::OsSample(all(body)?),
-        FrameType::Order => Frame::Order(all(body)?),
+        FrameType::Order => Frame::Order(order(version, body)?),
         FrameType::LeakInfo => Frame::LeakInfo(all(body)?),
         FrameType::Handles => Frame::Handles(all(body)?),
         FrameType::JvmInfo => Frame::JvmInfo(all(body)?),
@@ -329,7 +337,9 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use crate::java::{ClassCount, JavaExhausted, JavaObjects, JavaSite, ObjectBorn, ObjectFreed};
+    use crate::java::{
+        ClassCount, HolderKind, JavaExhausted, JavaObjects, JavaSite, ObjectBorn, ObjectFreed,
+    };
 
     use super::*;
     use crate::frame::{Handle, Handles, LeakInfo, Log, LogLevel, SnapshotRecord};
@@ -341,15 +351,33 @@ mod tests {
 
     #[test]
     fn an_agent_takes_orders_and_nothing_else() {
-        let order = Order { boundary: 3, bits: 5 };
+        let order = Order { boundary: 3, reply: Reply::of(5) };
         let mut bytes = Vec::new();
         encode(&Frame::Order(order), 1, &mut bytes);
         assert_eq!(decode_order(&bytes), Some(order));
+        assert_eq!(bytes, framed_at(1, FrameType::Order as u16, 1, &[3, 5]), "as it always was");
         bytes[HEADER_BYTES] ^= 1;
         assert_eq!(decode_order(&bytes), None, "damaged");
         let mut other = Vec::new();
         encode(&Frame::Counters(Counters::default()), 1, &mut other);
         assert_eq!(decode_order(&other), None);
+    }
+
+    #[test]
+    fn an_order_names_up_to_48_classes_in_version_2() {
+        for named in [vec![], vec![300, 1], (1..=48).collect::<Vec<u32>>()] {
+            let order = Order { boundary: 3, reply: Reply::explain(named.iter().copied().collect()) };
+            let mut bytes = Vec::new();
+            let written = encode(&Frame::Order(order), 1, &mut bytes);
+            assert_eq!((bytes[6], decode_order(&bytes)), (2, Some(order)));
+            let frame = Frame::Order(order);
+            assert_eq!(decode(&bytes, 0), Ok(Decoded::Frame { frame, t_ns: 1, bytes: written }));
+        }
+        let mut body = vec![3, 4, 49];
+        body.extend([1; 49]);
+        assert_eq!(decode_order(&framed(FrameType::Order as u16, 2, &body)), None, "one too many");
+        assert_eq!(decode_order(&framed(FrameType::Order as u16, 2, &body[..5])), None, "cut");
+        assert_eq!(decode_order(&framed(FrameType::Order as u16, 1, &[3, 4, 0])), None, "of version 2");
     }
 
     #[test]
@@ -417,6 +445,19 @@ mod tests {
     }
 
     #[test]
+    fn the_kind_of_a_reference_is_its_text_on_the_wire() {
+        for (kind, text) in [
+            (HolderKind::ClassLoader, "class loader"),
+            (HolderKind::from(String::from("static")), "static"),
+            (HolderKind::Other(String::from("from the future")), "from the future"),
+        ] {
+            let bytes = postcard::to_allocvec(&kind).unwrap();
+            assert_eq!(bytes, postcard::to_allocvec(text).unwrap());
+            assert_eq!(all(&bytes), Some(kind));
+        }
+    }
+
+    #[test]
     fn every_shorter_input_is_incomplete_not_an_error() {
         let mut bytes = Vec::new();
         let n = encode(&log("half"), 1, &mut bytes);
@@ -447,11 +488,15 @@ mod tests {
     }
 
     fn framed(frame_type: u16, version: u8, body: &[u8]) -> Vec<u8> {
+        framed_at(5, frame_type, version, body)
+    }
+
+    fn framed_at(t_ns: u64, frame_type: u16, version: u8, body: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(&u32::try_from(body.len()).unwrap().to_le_bytes());
         bytes.extend_from_slice(&frame_type.to_le_bytes());
         bytes.extend_from_slice(&[version, 0]);
-        bytes.extend_from_slice(&5_u64.to_le_bytes());
+        bytes.extend_from_slice(&t_ns.to_le_bytes());
         let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes), body);
         bytes.extend_from_slice(&crc.to_le_bytes());
         bytes.extend_from_slice(body);

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::java::{
     Classes, HeapHistogram, Holders, JavaExhausted, JavaObjects, JavaSites, JavaStacks, JavaState, JvmInfo,
 };
+use crate::reply::Reply;
 
 /// One frame of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,9 +114,10 @@ pub enum FrameType {
 }
 
 /// What runs the tested code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Runtime {
     /// Native code only.
+    #[default]
     Native,
     /// A HotSpot JVM.
     HotSpot,
@@ -124,16 +126,17 @@ pub enum Runtime {
 }
 
 /// How this process came to be tracked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessRole {
     /// Loaded by the dynamic linker at exec.
+    #[default]
     Main,
     /// Forked from a tracked process, without an exec.
     ForkChild,
 }
 
 /// Who is writing, in which process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`crate::WIRE_VERSION`] of the writer.
     pub wire_version: u16,
@@ -201,9 +204,10 @@ impl Counters {
 }
 
 /// What begins or ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BoundaryKind {
     /// Tracking is on, `main` is about to run. Suite and test are empty.
+    #[default]
     ProcessStart,
     /// The process ends in an orderly way. Survivors are everything still alive.
     ProcessEnd,
@@ -246,7 +250,7 @@ pub struct AgentCost {
 }
 
 /// A boundary. All snapshot parts that belong to it precede it in the stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boundary {
     /// Number of this boundary in its stream, from 1.
     pub sequence: u32,
@@ -359,7 +363,7 @@ pub struct Handles {
 pub struct Module {
     /// First mapped address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// Load bias: address = bias + virtual address in the file.
     pub bias: u64,
@@ -525,10 +529,10 @@ pub struct OsSample {
 }
 
 /// From the harness to the agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
     /// The boundary this answers.
     pub boundary: u32,
-    /// Bits of [`crate::spool::order`].
-    pub bits: u32,
+    /// The answer.
+    pub reply: Reply,
 }

@@ -15,7 +15,8 @@
 
 use core::time::Duration;
 
-use crate::spool::offset;
+use crate::reply::{ClassNumbers, Reply};
+use crate::spool::{offset, order};
 
 const ORDER_BITS: u32 = 8;
 
@@ -51,10 +52,11 @@ pub trait Waiting: Words {
 }
 
 /// How a meeting ended.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once, never stored")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The harness answered, with these [`crate::spool::order`] bits.
-    Orders(u32),
+    /// The harness answered.
+    Orders(Reply),
     /// It did not within the limit.
     Silence,
     /// There is none.
@@ -91,7 +93,7 @@ pub fn meet<W: Waiting>(
     loop {
         let seen = words.load(offset::ACKNOWLEDGED)?;
         if has_reached(seen, sequence) {
-            return Ok(Answer::Orders(bits_for(sequence, words.load(offset::ORDERS)?)));
+            return reply_for(words, sequence).map(Answer::Orders);
         }
         let left = limit.saturating_sub(words.now().saturating_sub(began));
         if left.is_zero() {
@@ -105,8 +107,11 @@ pub fn meet<W: Waiting>(
 ///
 /// # Errors
 /// The page is gone.
-pub fn acknowledge<W: Words>(words: &W, sequence: u32, bits: u32) -> Result<(), W::Error> {
-    words.store(offset::ORDERS, sequence << ORDER_BITS | bits & ((1 << ORDER_BITS) - 1))?;
+pub fn acknowledge<W: Words>(words: &W, sequence: u32, reply: &Reply) -> Result<(), W::Error> {
+    if let Some(classes) = &reply.classes {
+        classes.store(words, sequence)?;
+    }
+    words.store(offset::ORDERS, sequence << ORDER_BITS | reply.bits & ((1 << ORDER_BITS) - 1))?;
     words.store(offset::ACKNOWLEDGED, sequence)?;
     words.wake(offset::ACKNOWLEDGED)
 }
@@ -127,13 +132,22 @@ pub fn attach<W: Words>(words: &W) -> Result<(), W::Error> {
 pub fn detach<W: Words>(words: &W) -> Result<(), W::Error> {
     words.store(offset::HARNESS, 0)?;
     words.barrier();
-    acknowledge(words, words.load(offset::BOUNDARY)?, 0)?;
+    acknowledge(words, words.load(offset::BOUNDARY)?, &Reply::default())?;
     words.wake(offset::HARNESS)
 }
 
 /// Is `seen` the number of this boundary or of a later one? Numbers may start again.
 const fn has_reached(seen: u32, sequence: u32) -> bool {
     seen.wrapping_sub(sequence) < 1 << 31
+}
+
+/// What the answer says to whoever waits for this boundary.
+fn reply_for<W: Words>(words: &W, sequence: u32) -> Result<Reply, W::Error> {
+    let mut reply = Reply::of(bits_for(sequence, words.load(offset::ORDERS)?));
+    if reply.has(order::EXPLAIN) {
+        reply.classes = ClassNumbers::load(words, sequence)?;
+    }
+    Ok(reply)
 }
 
 /// The orders, if they are for this boundary.

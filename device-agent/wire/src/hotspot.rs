@@ -47,7 +47,7 @@ pub struct ClassInstances {
     pub bytes: u64,
 }
 
-/// The classes of a histogram; `None`: it is none, or was cut off.
+/// The classes of a histogram; `None`: it is no histogram, or was cut off.
 #[must_use]
 pub fn class_histogram(text: &str) -> Option<Vec<ClassInstances>> {
     let last = text.lines().rev().find(|line| !line.trim().is_empty())?;
@@ -88,7 +88,7 @@ pub fn class_name(internal: &str) -> String {
     [name, &"[]".repeat(dimensions.min(255))].concat()
 }
 
-/// The number behind a label: `JNI global refs: 12, weak refs: 0`.
+/// The number after a label: `JNI global refs: 12, weak refs: 0`.
 #[must_use]
 pub fn number_behind(text: &str, label: &str) -> Option<u64> {
     let figure = text.split_once(label)?.1.trim_start();

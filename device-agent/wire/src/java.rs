@@ -6,9 +6,9 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
-/// The virtual machine and what it was started with. Once per stream, behind the hello.
+/// The virtual machine and what it was started with. Once per stream, after the hello.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JvmInfo {
     /// `java.vm.name` and `java.vm.version`.
@@ -174,14 +174,86 @@ pub struct JavaSites {
     pub records: Vec<JavaSite>,
 }
 
+macro_rules! holder_kinds {
+    ($($(#[$doc:meta])* $kind:ident $text:literal,)*) => {
+        /// What kind of reference holds an object. On the wire it is its text.
+        #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+        #[serde(from = "String")]
+        pub enum HolderKind {
+            $($(#[$doc])* $kind,)*
+            /// One that this version has no name for.
+            Other(String),
+        }
+
+        impl HolderKind {
+            /// Its text.
+            #[must_use]
+            pub fn text(&self) -> &str {
+                match self {
+                    $(Self::$kind => $text,)*
+                    Self::Other(text) => text,
+                }
+            }
+        }
+
+        impl From<String> for HolderKind {
+            fn from(text: String) -> Self {
+                match text.as_str() {
+                    $($text => Self::$kind,)*
+                    _ => Self::Other(text),
+                }
+            }
+        }
+    };
+}
+
+holder_kinds! {
+    /// A static field.
+    Static "static",
+    /// A field of an object.
+    Field "field",
+    /// An element of an array.
+    Array "array",
+    /// A thread, as a root.
+    Thread "thread",
+    /// A local variable of a frame of Java.
+    Stack "stack",
+    /// A local reference of a native method.
+    JniLocal "jni local",
+    /// A global reference of native code.
+    JniGlobal "jni global",
+    /// What a class loader loaded.
+    ClassLoader "class loader",
+    /// The class of an object.
+    Class "class",
+    /// What a thread has locked.
+    Monitor "monitor",
+    /// A class that is never unloaded.
+    SystemClass "system class",
+    /// The virtual machine itself.
+    VirtualMachine "virtual machine",
+    /// A constant that a class resolved.
+    ConstantPool "constant pool",
+    /// The table of literals.
+    StringTable "string table",
+    /// What the virtual machine calls another root.
+    OtherRoot "other",
+}
+
+impl Serialize for HolderKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.text())
+    }
+}
+
 /// One reference on the way from a root to an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderLink {
-    /// `static`, `field`, `array`, `thread`, `stack`, `jni global`, `class loader`, …
-    pub kind: String,
+    /// Its kind.
+    pub kind: HolderKind,
     /// Class that owns the reference, or the name of the thread.
     pub owner: String,
-    /// Name of the field, behind the class that declares it where that is another
+    /// Name of the field, after the class that declares it where that is another
     /// (`com.example.Base.held`); `[x]` for an array, method of a stack frame.
     pub name: String,
     /// Class of the object it refers to.

@@ -27,8 +27,10 @@
 //! - **1**: hello, counters, boundary, native snapshot, modules, stacks, event, log, error,
 //!   goodbye, OS sample, order; from number 32 on the Java frames ([`java`]; 13, 14, 39 and 40 came
 //!   later). `tests/fixtures/v1.mgf` (at the top of the project) is a captured stream.
-//! - **2**: boundary and goodbye, version 2: `recording_ns` behind their costs.
+//! - **2**: boundary and goodbye, version 2: `recording_ns` after their costs.
 //!   `tests/fixtures/v2.mgf`.
+//! - **3**: order, version 2: the classes that are to be explained, by number ([`reply`]). An order
+//!   that names none is written as version 1. `tests/fixtures/v3.mgf`.
 //!
 //! A field may be added only by raising the version of its frame type and keeping the older
 //! decoder.
@@ -44,6 +46,7 @@ pub mod handshake;
 pub mod hotspot;
 pub mod java;
 pub mod options;
+pub mod reply;
 pub mod setup;
 pub mod spool;
 pub mod starts;
@@ -59,7 +62,10 @@ pub use frame::{
 };
 
 /// Version of the stream as a whole, told in the hello.
-pub const WIRE_VERSION: u16 = 2;
+pub const WIRE_VERSION: u16 = 3;
+
+/// From this [`WIRE_VERSION`] on an agent explains the classes that it is given, and chooses none.
+pub const EXPLAINS_WHAT_IS_NAMED: u16 = 3;
 
 /// Name of the WebSocket sub-protocol that carries this stream.
 pub const WEBSOCKET_PROTOCOL: &str = "memgate.v1";

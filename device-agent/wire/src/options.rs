@@ -92,7 +92,7 @@ impl Sampling {
 /// Which Java objects are followed from their allocation to their end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FollowOptions {
-    /// Names of classes, or beginnings of them with a `*` behind; with a `!` before, what is left
+    /// Names of classes, or beginnings of them with a `*` after; with a `!` before, what is left
     /// out again. Empty: nothing is followed.
     pub classes: Vec<String>,
     /// Bytes of the smallest object that counts.
@@ -166,7 +166,7 @@ pub struct Options {
     pub directives: String,
     /// What is alive where `main` ends is written, too: static destructors come later.
     pub end_of_main: bool,
-    /// Which windows around tests are told ([`crate::setup`]); empty: none.
+    /// Which windows around tests are reported ([`crate::setup`]); empty: none.
     pub setups: String,
     /// The list of programs that are started ([`crate::starts`]); empty: there is none.
     pub starts: String,
@@ -322,7 +322,7 @@ impl fmt::Display for Options {
         };
         let follows = *follow != FollowOptions::default();
         let number = |told: bool, number: u64| if told { number.to_string() } else { String::new() };
-        // The key, the value, and whether it is told where it is empty.
+        // The key, the value, and whether it is reported where it is empty.
         for (key, value, anyway) in [
             ("detail", detail, true),
             ("label", label, false),

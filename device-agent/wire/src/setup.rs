@@ -1,7 +1,7 @@
 //! Windows that are no tests: what GoogleTest runs around the tests of a suite, or around all
 //! tests.
 //!
-//! They are told like tests, by names that no macro can give to one, and only where the option
+//! They are reported like tests, by names that no macro can give to one, and only where the option
 //! `setup` asks for them. Both boundaries come when the suite (or the environments) has been torn
 //! down: survivors are what was born in the set-up, or in the tear-down, and is alive then. Where
 //! one is confirmed, its end also brings what changed in the whole table since the last one, and

@@ -27,7 +27,7 @@ pub mod offset {
     pub const PID: usize = 8;
     /// u32: [`super::state`].
     pub const STATE: usize = 12;
-    /// u64: offset in the file behind the last whole frame.
+    /// u64: offset in the file after the last whole frame.
     pub const COMMITTED: usize = 16;
     /// u32, futex: sequence of the boundary the agent has reached.
     pub const BOUNDARY: usize = 24;
@@ -51,6 +51,9 @@ pub mod offset {
     pub const ALLOCATED_BYTES: usize = 80;
     /// u64: freed bytes.
     pub const FREED_BYTES: usize = 88;
+    /// u32: low 24 bits of the boundary that the list of classes after it is for, a bit that there
+    /// is one, its length ([`crate::reply`]); then its 48 words, up to offset 324.
+    pub const CLASSES: usize = 128;
 }
 
 /// What the writer is doing.
@@ -73,8 +76,9 @@ pub mod order {
     pub const SETTLE: u32 = 1;
     /// End the process in an orderly way (`exit(0)`): enough was measured.
     pub const STOP: u32 = 2;
-    /// Find out who holds the instances of the Java classes that grew, of those born in the next
-    /// window and alive behind the one after it, and write it as `Holders` frames of that boundary.
+    /// Find out who holds the instances of the Java classes that the answer names, of those born in
+    /// the next window and alive after the one that follows it, and write it as `Holders` frames of
+    /// that boundary.
     pub const EXPLAIN: u32 = 4;
     /// In rounds over Java test classes: enough is known of this one, it need not run again.
     pub const DONE: u32 = 8;
@@ -103,7 +107,7 @@ pub mod follow {
     const RESETS: u32 = 0xff << 1;
     const NUMBER: u32 = 1 << 9;
 
-    /// The order behind `last`: everything is written, and, where asked for, what was followed is
+    /// The order after `last`: everything is written, and, where asked for, what was followed is
     /// forgotten, or taking pauses.
     #[must_use]
     pub const fn next(last: u32, reset: bool, paused: bool) -> u32 {
@@ -124,7 +128,7 @@ pub mod follow {
 pub struct Extent {
     /// Offset of the first frame.
     pub start: u64,
-    /// Offset behind the last whole frame; `None`: up to the end of the file.
+    /// Offset after the last whole frame; `None`: up to the end of the file.
     pub end: Option<u64>,
     /// [`state`] of a spool, 0 for a bare stream.
     pub state: u32,

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | 0 | [`MAGIC`] |
 //! | 8 | u32, futex: counts records |
-//! | 12 | u32: bytes behind [`RECORDS`] that are taken |
+//! | 12 | u32: bytes after [`RECORDS`] that are taken |
 //! | 16 | u32: starts for which there was no room |
 //! | [`SLOTS`] | a hash table of [`SLOT_COUNT`] u32: offsets of records, 0: free |
 //! | [`RECORDS`] | the records |

@@ -2,7 +2,7 @@
 //! answer.
 //!
 //! A request that has not begun yet is worth a second try: a device that is offline is waited for
-//! first. Once a service runs, its loss is an error, and the caller knows whether to begin anew.
+//! first. Once a service runs, its loss is an error, and the caller knows whether to begin again.
 
 use std::future::Future;
 use std::path::Path;

@@ -9,7 +9,7 @@ use memgate_launch::LaunchError;
 use super::listing::{Listed, State};
 
 /// Why a device, or the server that knows it, did not do what it was asked for. The texts fit
-/// behind "failed to".
+/// after "failed to".
 #[derive(Debug, thiserror::Error)]
 pub enum AdbError {
     /// The place of the server is written in a way nobody knows.

@@ -1,5 +1,5 @@
 //! What a command says, out of the bytes that come: packets of `shell,v2` (`u8` id, `u32` length,
-//! bytes), or an output with a line behind it that tells the status. Pure: pieces in, [`Chunk`] and
+//! bytes), or an output with a line after it that tells the status. Pure: pieces in, [`Chunk`] and
 //! [`Line`] out.
 
 use std::collections::VecDeque;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::wire::Broken;
 
-/// adb's own largest payload: a packet that claims more is none.
+/// adb's own largest payload: a packet that claims more is not adb's.
 const LONGEST_PACKET: u32 = 1 << 20;
 const LONGEST_LINE: usize = 1 << 20;
 pub(super) const STDIN: u8 = 0;
@@ -89,7 +89,7 @@ fn check(id: u8, length: u32) -> Result<(), Broken> {
     }
 }
 
-/// Finds the line behind an output that tells the status. What could be its beginning is kept back.
+/// Finds the line after an output that tells the status. What could be its beginning is kept back.
 #[derive(Debug)]
 pub(super) struct Marked {
     pub(super) marker: String,

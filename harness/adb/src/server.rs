@@ -102,7 +102,7 @@ impl Server {
         listing::read(&text).map_err(|broken| self.broken(request, broken))
     }
 
-    /// Connects a device in the network. One that is connected but offline is connected anew.
+    /// Connects a device in the network. One that is connected but offline is connected again.
     ///
     /// # Errors
     /// It cannot be reached, or does not want us.
@@ -138,7 +138,7 @@ impl Server {
                 if let Ok(unlisted) = timeout(FORGETS_WITHIN, self.until_unlisted(host_port)).await {
                     return unlisted;
                 }
-                // One that connects to it anew at that very moment forgets that it was asked.
+                // One that connects to it again at that very moment forgets that it was asked.
                 match self.text(&request, SERVER_LIMIT).await {
                     Ok(_) | Err(AdbError::Refused { .. }) => {}
                     Err(why) => return Err(why),

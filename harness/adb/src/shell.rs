@@ -1,4 +1,4 @@
-//! Commands on the device: `shell,v2` where the device offers it, else `shell` with a line behind
+//! Commands on the device: `shell,v2` where the device offers it, else `shell` with a line after
 //! the command that prints its status (how both are read: [`super::said`]).
 //!
 //! Dropping a [`Shell`] closes the stream, upon which the device sends the command a SIGHUP.
@@ -96,7 +96,7 @@ impl Device {
             (format!("shell,v2,raw:{command}"), Protocol::Packets(Packets::default()))
         } else {
             let marked = Marked::new();
-            // A line of its own, behind whatever the command ends with.
+            // A line of its own, after whatever the command ends with.
             (format!("shell:{command}\necho {}$?", marked.marker), Protocol::Marked(marked))
         };
         let connection = self.open(&service, &during).await?;

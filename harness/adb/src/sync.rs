@@ -280,7 +280,7 @@ struct Sync(Connection);
 
 impl Sync {
     async fn open(device: &Device, during: &str, remote: &str) -> Result<Self, AdbError> {
-        // With the mode behind it.
+        // With the mode after it.
         if remote.len() > PATH_BYTES - 8 || remote.contains('\0') {
             let start = remote.chars().take(40).collect();
             return Err(AdbError::Unsayable {

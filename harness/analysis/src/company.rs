@@ -186,7 +186,7 @@ pub(crate) fn missing_os<'a>(
     })
 }
 
-/// The last window behind `at` in which, or before which, something was freed or closed that is
+/// The last window after `at` in which, or before which, something was freed or closed that is
 /// older than it.
 fn last_late_free(windows: &[&Window], at: usize) -> Option<usize> {
     let old = |i: &usize| {

@@ -4,8 +4,7 @@
 use memgate_model as model;
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, Counters, FdEntry, Frame, Goodbye, GoodbyeReason, Handle, Handles,
-    Hello, NativeSnapshot, OsSample, Outcome, ProcessRole, Runtime, SnapshotRecord, SnapshotScope, StackNode,
-    Stacks, ThreadEntry,
+    Hello, NativeSnapshot, OsSample, Outcome, SnapshotRecord, SnapshotScope, StackNode, Stacks, ThreadEntry,
 };
 
 use crate::observer::Observer;
@@ -270,15 +269,10 @@ pub(crate) fn hello() -> Hello {
         parent_pid: 1,
         abi: "x86_64-linux-gnu".to_owned(),
         pointer_bytes: 8,
-        runtime: Runtime::Native,
-        role: ProcessRole::Main,
         executable: "/build/engine_tests".to_owned(),
         arguments: vec!["engine_tests".to_owned()],
         working_directory: "/build".to_owned(),
-        realtime_offset_ns: 0,
-        capabilities: Vec::new(),
-        blind: None,
-        label: String::new(),
+        ..Hello::default()
     }
 }
 

@@ -175,7 +175,7 @@ fn steps(record: &ProcessRecord, test: &str) -> (HashMap<(u32, u64), Steps>, usi
         }
         iteration += usize::from(window.is(test));
     }
-    // Changes behind the last end of the test belong to no iteration of it.
+    // Changes after the last end of the test belong to no iteration of it.
     all.retain(|_, steps| {
         steps.retain(|(at, _)| *at < iteration);
         !steps.is_empty()

@@ -123,7 +123,7 @@ struct Watched {
     alive: HashMap<(u32, u64), u64>,
     /// Stacks of which something survived it once.
     stacks: HashSet<u32>,
-    /// Of these, what was told last.
+    /// Of these, what was reported last.
     told: HashMap<(u32, u64), u64>,
 }
 
@@ -282,7 +282,7 @@ impl Observer {
         }
     }
 
-    /// The stream is damaged: what was read so far stays. The first damage is the one that is told.
+    /// The stream is damaged: what was read so far stays. The first damage is the one that is reported.
     pub fn damage(&mut self, what: impl Into<String>) {
         self.record.damaged.get_or_insert_with(|| what.into());
     }

@@ -45,7 +45,7 @@ pub struct GatePolicy {
 }
 
 /// How followed Java objects are added up. Parts of lists are names of classes, or their beginnings
-/// with `*` behind.
+/// with `*` after.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FollowPolicy {
     /// Allocation sites, and allocating classes, that are reported.

@@ -28,7 +28,7 @@ pub enum JarError {
 pub fn manifest_class_path(jar: &[u8]) -> Result<Vec<String>, JarError> {
     let manifest = manifest(jar)?;
     let text = String::from_utf8_lossy(&manifest).replace("\r\n", "\n");
-    // A line goes on in the next one, behind a blank.
+    // A line goes on in the next one, after a blank.
     let text = text.replace("\n ", "");
     let paths = text.lines().find_map(|line| line.strip_prefix("Class-Path:")).unwrap_or_default();
     Ok(paths.split_whitespace().map(str::to_owned).collect())
@@ -69,7 +69,7 @@ mod tests {
             directory.extend([&DIRECTORY_ENTRY[..], &[0; 6], &method.to_le_bytes(), &[0; 8]].concat());
             directory
                 .extend([&length[..], &[0; 4], &name_length, &[0; 12], &place, name.as_bytes()].concat());
-            // Sizes stand behind the entry, as Java's own writer leaves them.
+            // Sizes stand after the entry, as Java's own writer leaves them.
             jar.extend(
                 [&LOCAL_ENTRY[..], &[0; 22], &name_length, &[0; 2], name.as_bytes(), &packed].concat(),
             );

@@ -197,7 +197,7 @@ impl Block {
         if trimmed.is_empty() {
             return Ok(());
         }
-        // A section's name stands behind one blank, without figures; lines behind more, or with
+        // A section's name stands after one blank, without figures; lines after more, or with
         // figures.
         let bare = !trimmed.contains(|c: char| c == ':' || c.is_ascii_digit());
         if line.starts_with(' ') && !line.starts_with("  ") && bare {
@@ -420,7 +420,7 @@ Uptime: 1137766417 Realtime: 1146089528
             ),
             ("** MEMINFO in pid 7 [a] **\n", "line 1: no TOTAL for process 7"),
             (&OLD[..OLD.find("        TOTAL").unwrap()], "no TOTAL for process 7"),
-            // The proportional share of 1231 KB, cut off behind two digits.
+            // The proportional share of 1231 KB, cut off after two digits.
             (&OLD[..OLD.find("31     1176        4").unwrap()], "the last line has no end"),
             (&zeros, "all figures of process 0 are 0"),
             ("", "no output of `dumpsys meminfo PROCESS`"),

@@ -167,7 +167,7 @@ pub fn resident_bytes(statm: &[u8], page_bytes: u64) -> Option<u64> {
     pages.checked_mul(page_bytes)
 }
 
-/// Time on a processor, of `/proc/PID/stat`: the fields behind the name, which may itself hold
+/// Time on a processor, of `/proc/PID/stat`: the fields after the name, which may itself hold
 /// spaces and brackets, begin with the third; the fourteenth and fifteenth are user and system time
 /// in ticks.
 #[must_use]

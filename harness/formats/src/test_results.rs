@@ -28,7 +28,7 @@ pub enum TestOutcome {
 pub struct TestResult {
     /// Its class.
     pub class: String,
-    /// Its name, without the brackets that JUnit 5 and Gradle write behind it.
+    /// Its name, without the brackets that JUnit 5 and Gradle write after it.
     pub name: String,
     /// How it ended.
     pub outcome: TestOutcome,
@@ -41,7 +41,7 @@ pub struct TestResult {
 pub struct TestResults {
     /// Its tests.
     pub tests: Vec<TestResult>,
-    /// System properties, where they are told.
+    /// System properties, where they are reported.
     pub properties: BTreeMap<String, String>,
 }
 

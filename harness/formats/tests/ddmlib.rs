@@ -119,7 +119,7 @@ fn of_events(events: &str) -> Seen {
     let mut seen = Seen { tests: Vec::new(), failed: false };
     for (event, about) in events.lines().filter_map(|line| line.split_once('\t')) {
         let outcome = match event {
-            // The end of an ignored test is told as another beginning of it.
+            // The end of an ignored test is reported as another beginning of it.
             "testStarted" if seen.tests.last().is_some_and(|(name, _)| name == about) => continue,
             "testStarted" => {
                 seen.tests.push((about.to_owned(), "passed"));

@@ -1,4 +1,4 @@
-//! Stack traces come out as R8's own Retrace prints them. How the fixtures were made is told beside
+//! Stack traces come out as R8's own Retrace prints them. How the fixtures were made is said beside
 //! them.
 #![expect(clippy::unwrap_used, reason = "a fixture that is not as described fails the test")]
 

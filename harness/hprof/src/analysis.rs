@@ -30,7 +30,7 @@ const MOST_STEPS: usize = 1_000_000;
 /// Nodes of a path that are looked at; of a longer one the beginning and the end.
 const LONGEST_PATH: usize = 200;
 
-/// Bytes of texts in all paths, and of what nothing holds; what is behind them is counted.
+/// Bytes of texts in all paths, and of what nothing holds; what is after them is counted.
 const MOST_TEXT: usize = 64 << 20;
 
 /// What is asked for.
@@ -646,7 +646,7 @@ impl Teller<'_> {
     }
 }
 
-/// All before the last object in use are in use, all behind the first one that is over are over.
+/// All before the last object in use are in use, all after the first one that is over are over.
 fn propagate(nodes: &mut [Node]) {
     let last = nodes.len().saturating_sub(1);
     // What was asked for is a leak, whatever else is known of it.

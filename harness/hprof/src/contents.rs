@@ -174,10 +174,6 @@ impl Visit for Pass<'_> {
     type Error = ReadError;
     const FIELDS: bool = true;
 
-    fn not_a_dump(&self) -> ReadError {
-        ReadError::Changed
-    }
-
     fn progress(&mut self, at: u64) {
         self.told.at(at);
     }

@@ -3,7 +3,7 @@
 //!
 //! Data flow: [`Graph`], classes and the rules about references → a [`Shape`] for each class →
 //! [`Follow::each`], which tells the references of one object. Collections are read as what they
-//! hold: their nodes and tables are told as inner objects, which are counted and led nowhere. A
+//! hold: their nodes and tables are reported as inner objects, which are counted and led nowhere. A
 //! collection that makes no sense (its chains end nowhere) is read like any object.
 
 use std::cell::Cell;
@@ -313,7 +313,7 @@ impl<'a> Follow<'a> {
 
     /// Everything of a collection that was not told yet.
     fn inner(&self, collection: u32, told: &mut impl FnMut(Held)) {
-        // Whoever searches has marked the elements, and marks these as they are told; so only the
+        // Whoever searches has marked the elements, and marks these as they are reported; so only the
         // collection's own nodes are left: those that hold its elements.
         let Kind::Of(class) = self.graph.kind(collection) else { return };
         for held in self.graph.references(collection) {
@@ -347,7 +347,7 @@ impl<'a> Follow<'a> {
     }
 
     fn inner_chain(&self, first: Option<u32>, told: &mut impl FnMut(Held)) {
-        // A ring is told until it is known to be one: whoever marks them hears of a node twice.
+        // A ring is reported until it is known to be one: whoever marks them sees a node twice.
         self.chain(first, NONE, |node, _| {
             told(Held { object: node, via: Via::Inner, low: false, library: None });
         });

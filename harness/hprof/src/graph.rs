@@ -318,7 +318,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// An object without references. A class behind it may have the same id, and is none then: the
+    /// An object without references. A class after it may have the same id, and is none then: the
     /// first one counts.
     fn set_unknown(&mut self, object: u32, bytes: u64) {
         self.graph.kinds[index(object)] = NONE;
@@ -380,7 +380,7 @@ fn layout(dump: &Index, class: u32, watched: Watched<'_>) -> Layout {
             let (name, offset) = (field.name, layout.bytes);
             layout.bytes = layout.bytes.saturating_add(bytes);
             if field.kind == 2 {
-                // Android's pointer to the class is none of the fields of a program.
+                // Android's pointer to the class is no field of the program.
                 if !of_object {
                     layout.slots.push(Slot { name, class: declares, offset });
                 }
@@ -406,10 +406,6 @@ impl Visit for Pass<'_> {
             self.graph.odd.add(odd, at);
         }
         Ok(())
-    }
-
-    fn not_a_dump(&self) -> ReadError {
-        ReadError::Changed
     }
 
     fn progress(&mut self, at: u64) {

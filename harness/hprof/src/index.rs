@@ -2,7 +2,7 @@
 //!
 //! Data flow: one walk → a bit for each object ([`crate::ids`]), classes with their fields, roots,
 //! names, stacks, and counts of everything → [`Index`], which all other passes begin with. They see
-//! no byte behind the last whole record that this pass saw.
+//! no byte after the last whole record that this pass saw.
 
 use std::collections::{HashMap, HashSet};
 

@@ -49,7 +49,7 @@ pub(crate) fn watched(rules: &Rules) -> Vec<(&str, &str)> {
     all
 }
 
-/// What is told of one object.
+/// What is reported of one object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) leaking: Vec<String>,

@@ -23,11 +23,11 @@ use crate::read::value_bytes;
 const TITLE: &[u8] = b"JAVA PROFILE 6.0.1";
 /// Arrays were cut to a few bytes: nobody may fill a disk with them. No heap of Android is so large.
 const LONGEST: u64 = 4 << 30;
-/// A segment ends behind the object that makes it so long: it lies in memory before it is written.
+/// A segment ends after the object that makes it so long: it lies in memory before it is written.
 const SEGMENT: usize = 1 << 20;
 const ID: usize = 4;
 
-/// Why a dump cannot be restored. The texts fit behind "cannot use FILE: ".
+/// Why a dump cannot be restored. The texts fit after "cannot use FILE: ".
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// Another file.
@@ -193,7 +193,7 @@ impl<R: BufRead, W: Write> Restoring<R, W> {
         Ok((kind, bytes as u64))
     }
 
-    /// Copies bytes, and puts zeros behind them.
+    /// Copies bytes, and puts zeros after them.
     fn copy_and(&mut self, bytes: u64, zeros: u64) -> Result<(), RestoreError> {
         self.copy(bytes)?;
         self.zeros.push((self.body.len(), zeros));

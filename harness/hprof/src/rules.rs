@@ -1,6 +1,6 @@
 //! Rules: what is known about references and objects, in TOML.
 //!
-//! Data flow: the built-in files (`rules/`), then those of the user → [`Rules`]; a mistake is told
+//! Data flow: the built-in files (`rules/`), then those of the user → [`Rules`]; a mistake is reported
 //! with its line. What a rule needs of a dump is looked up by name when one is analysed.
 
 use serde::Deserialize;
@@ -237,7 +237,7 @@ fn object_rule(written: WrittenRule) -> Result<ObjectRule, RulesError> {
     if class.is_none() && !matches!(test, Test::Check(Check::Class)) {
         return Err(RulesError("a rule has no `class`".to_owned()));
     }
-    // Who writes a rule of his own wants to hear of all such objects.
+    // Whoever writes a rule wants to see all such objects.
     let heap = heap.unwrap_or(matches!(&test, Test::Field { leaking, .. } if !leaking.is_empty()));
     Ok(ObjectRule { class, heap, test, text })
 }

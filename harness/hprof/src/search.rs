@@ -89,7 +89,7 @@ impl Step {
     }
 }
 
-/// A path: the root's tag and known leak, steps; the object itself stands behind them.
+/// A path: the root's tag and known leak, steps; the object itself stands after them.
 pub(crate) struct Path {
     pub(crate) root: u8,
     pub(crate) library: Option<usize>,

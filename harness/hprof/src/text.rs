@@ -1,6 +1,6 @@
 //! Texts of a dump: modified UTF-8, names of classes as people write them.
 
-/// Modified UTF-8 (U+0000 in two bytes, surrogates in three each) as a text; what is none becomes
+/// Modified UTF-8 (U+0000 in two bytes, surrogates in three each) as a text; what is no text becomes
 /// U+FFFD.
 #[must_use]
 pub fn modified_utf8(bytes: &[u8]) -> String {

@@ -51,7 +51,7 @@ pub struct Texts {
 }
 
 impl Heap {
-    /// Texts that are there more than once; `top` of them are told.
+    /// Texts that are there more than once; `top` of them are reported.
     ///
     /// # Errors
     /// The dump cannot be read any more.
@@ -124,10 +124,6 @@ struct Pass<'a> {
 impl Visit for Pass<'_> {
     type Error = ReadError;
     const FIELDS: bool = true;
-
-    fn not_a_dump(&self) -> ReadError {
-        ReadError::Changed
-    }
 
     fn progress(&mut self, at: u64) {
         self.told.at(at);

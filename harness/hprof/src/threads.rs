@@ -12,9 +12,9 @@ use crate::index::Frame;
 use crate::read::{Progress, ReadError};
 use crate::text::{class_name, printable, shortened};
 
-/// Locals that are told of one frame.
+/// Locals that are reported of one frame.
 const MOST_LOCALS: usize = 50;
-/// Bytes of the texts of all frames; a frame behind them is shown as `?`.
+/// Bytes of the texts of all frames; a frame after them is shown as `?`.
 const MOST_TEXT: usize = 128 << 20;
 
 /// A thread.

@@ -21,7 +21,7 @@ use crate::read::{DumpFile, Odd, Progress, ReadError, Source, Stream, Told, Visi
 const PIECE: usize = 1 << 16;
 static ZEROS: [u8; PIECE] = [0; PIECE];
 
-/// Why a dump cannot be trimmed. The texts fit behind "failed to trim FILE: ".
+/// Why a dump cannot be trimmed. The texts fit after "failed to trim FILE: ".
 #[derive(Debug, thiserror::Error)]
 pub enum TrimError {
     /// Another file.

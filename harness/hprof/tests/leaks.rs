@@ -332,7 +332,7 @@ fn rules_of_the_user_find_what_memgate_does_not_know() {
     assert_eq!((last.status, last.why.as_str()), (Status::Leaking, "Session#closed is true"));
 }
 
-/// Two ways to one object; a circle behind it.
+/// Two ways to one object; a circle after it.
 #[test]
 fn what_two_objects_hold_is_retained_by_neither() {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);

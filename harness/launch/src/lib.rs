@@ -385,7 +385,7 @@ impl Capture {
         Some(Self { tail, reader })
     }
 
-    /// What was printed until the pipe's end, which a descendant that lives on may delay for ever.
+    /// What was printed until the pipe's end, which a descendant that lives on may delay forever.
     async fn finish(capture: Option<&mut Self>) -> (Vec<u8>, bool) {
         let Some(Self { tail, reader }) = capture else { return (Vec::new(), false) };
         if !reader.is_finished() && tokio::time::timeout(OUTPUT_GRACE, &mut *reader).await.is_err() {

@@ -7,7 +7,7 @@
 //! # Why nothing is read through the mapping
 //!
 //! The file belongs to another process, which may shorten it at any moment. Touching a mapped page
-//! behind the end of its file is SIGBUS, and no check beforehand can exclude it. So values are read
+//! after the end of its file is SIGBUS, and no check beforehand can exclude it. So values are read
 //! by `pread` and written by `pwrite` on the descriptor that is kept open: the kernel serves them
 //! from the same page cache as the guest's mapping. The mapping gives only the *address* that a
 //! futex needs, and there a missing page is `EFAULT`, not a signal. What remains:
@@ -16,7 +16,7 @@
 //!   [`ControlPage::load_u64`] reads until two reads agree. A guest that met a torn number would at
 //!   worst go on too early.
 //! - A store into a shortened file makes it longer again. Nobody reads such a file as whole:
-//!   `committed` lies behind its end.
+//!   `committed` lies after its end.
 //! - A file system that serves mappings and `pread` from different caches does not work (none of
 //!   those that can hold a shared mapping at all do so on Linux).
 #![expect(unsafe_code, reason = "the fence: maps one page and hands its words to futex calls")]

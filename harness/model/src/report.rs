@@ -253,6 +253,10 @@ pub struct TestReport {
     pub verdict: Verdict,
     /// One sentence for the verdict; empty for a plain pass.
     pub reason: String,
+    /// That sentence says what the figures say of their thresholds, and no more: text that shows
+    /// the figures leaves it out. No part of report.json, which shows both.
+    #[serde(skip)]
+    pub reason_is_figures: bool,
     /// Seconds of its screening execution.
     pub duration_s: f64,
     /// Was it run again, alone?

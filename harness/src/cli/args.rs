@@ -1,7 +1,7 @@
 //! What is typed: clap types and the help texts. No meaning here, see `request`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
@@ -617,8 +617,9 @@ Examples:
 
 Exit codes: 0 nothing over a limit · 1 leaks, or growth over the limit · 2 not measured: no heap dump, or an incomplete one";
 
-#[derive(Debug, Subcommand)]
-pub(super) enum HeapCommand {
+/// What `heap` is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum HeapCommand {
     /// Find leaks, and show what holds them
     Analyze {
         /// Also look for objects of this class, or with this id (`0x…`); repeatable.
@@ -633,6 +634,7 @@ pub(super) enum HeapCommand {
         /// Also compute the exact retained size of each leak, and the largest objects.
         #[arg(long)]
         exact: bool,
+        /// The dump, and how it is read.
         #[command(flatten)]
         common: HeapArgs,
     },
@@ -647,6 +649,7 @@ pub(super) enum HeapCommand {
         /// Number of different paths to show.
         #[arg(long, value_name = "N", default_value_t = 5)]
         top: usize,
+        /// How they are read.
         #[command(flatten)]
         common: HeapCommon,
     },
@@ -661,6 +664,7 @@ pub(super) enum HeapCommand {
         /// Number of classes to show.
         #[arg(long, value_name = "N", default_value_t = 40)]
         top: usize,
+        /// The dump, and how it is read.
         #[command(flatten)]
         common: HeapArgs,
     },
@@ -675,11 +679,13 @@ pub(super) enum HeapCommand {
         /// Number of objects to show for each level.
         #[arg(long, value_name = "N", default_value_t = 10)]
         top: usize,
+        /// The dump, and how it is read.
         #[command(flatten)]
         common: HeapArgs,
     },
     /// List threads with their stacks, and the objects that their locals hold
     Threads {
+        /// The dump, and how it is read.
         #[command(flatten)]
         common: HeapArgs,
     },
@@ -688,6 +694,7 @@ pub(super) enum HeapCommand {
         /// Number of strings to show.
         #[arg(long, value_name = "N", default_value_t = 25)]
         top: usize,
+        /// The dump, and how it is read.
         #[command(flatten)]
         common: HeapArgs,
     },
@@ -705,6 +712,7 @@ pub(super) enum HeapCommand {
         /// Number of classes to show.
         #[arg(long, value_name = "N", default_value_t = 40)]
         top: usize,
+        /// How they are read.
         #[command(flatten)]
         common: HeapCommon,
     },
@@ -734,30 +742,47 @@ pub(super) enum HeapCommand {
     },
     /// Show whether a dump is complete, what is in it, and what is odd about it
     Check {
+        /// The dump, and how it is read.
         #[command(flatten)]
         common: HeapArgs,
     },
 }
 
+impl HeapCommand {
+    /// The dump (of `diff` the newer one), and how it is read.
+    pub(crate) fn dump(&self) -> (&Path, HeapCommon) {
+        match self {
+            Self::Analyze { common, .. }
+            | Self::Classes { common, .. }
+            | Self::Dominators { common, .. }
+            | Self::Threads { common }
+            | Self::Strings { common, .. }
+            | Self::Check { common } => (&common.file, common.common),
+            Self::Paths { file, common, .. } | Self::Diff { new: file, common, .. } => (file, *common),
+            Self::Trim { from, .. } | Self::Restore { from, .. } => (from, HeapCommon::default()),
+        }
+    }
+}
+
 /// One dump.
-#[derive(Debug, Args)]
-pub(super) struct HeapArgs {
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct HeapArgs {
     /// The dump.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(super) file: PathBuf,
+    pub(crate) file: PathBuf,
     #[command(flatten)]
-    pub(super) common: HeapCommon,
+    pub(crate) common: HeapCommon,
 }
 
 /// Options of all commands about dumps.
-#[derive(Debug, Clone, Copy, Default, Args)]
-pub(super) struct HeapCommon {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
+pub struct HeapCommon {
     /// Print JSON.
     #[arg(long)]
-    pub(super) json: bool,
+    pub(crate) json: bool,
     /// Accept an incomplete dump: the exit code is not 2 because of it.
     #[arg(long)]
-    pub(super) allow_truncated: bool,
+    pub(crate) allow_truncated: bool,
 }
 
 /// Sort order.

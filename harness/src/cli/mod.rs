@@ -13,17 +13,16 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 
 pub use args::{
-    AcceptArgs, ColorChoice, CompareArgs, DemoArgs, FollowAction, Format, GateArgs, HeapOrder, HistoryArgs,
-    HistoryCommand, InitArgs, LeakState, MailArgs, ReportArgs, SchemaName, ServeArgs, StoreArgs,
+    AcceptArgs, ColorChoice, CompareArgs, DemoArgs, FollowAction, Format, GateArgs, HeapCommand, HeapCommon,
+    HeapOrder, HistoryArgs, HistoryCommand, InitArgs, LeakState, MailArgs, ReportArgs, SchemaName, ServeArgs,
+    StoreArgs,
 };
-pub use request::{
-    Command, FollowRequest, HeapQuestion, HeapRequest, MallocDebugRequest, Request, RunRequest, WaiveRequest,
-};
+pub use request::{Command, FollowRequest, MallocDebugRequest, Request, RunRequest, WaiveRequest};
 
 /// Reads the command line.
 ///
 /// # Errors
-/// What clap says of a wrong command line; `--help` and `--version` are told the same way.
+/// What clap says of a wrong command line; `--help` and `--version` are reported the same way.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, clap::Error> {
     args::Cli::try_parse_from(arguments).map_err(explained).and_then(Request::try_from)
 }

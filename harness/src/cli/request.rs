@@ -10,8 +10,8 @@ use memgate_formats::malloc_debug::OutValues;
 
 use super::args::{
     AcceptArgs, BaselineCommand, Cli, ColorChoice, CompareArgs, DemoArgs, FollowAction, FollowArgs, GateArgs,
-    HeapArgs, HeapCommand, HeapCommon, HeapOrder, HistoryCommand, InitArgs, MailArgs, MallocDebugArgs,
-    ReportArgs, RunArgs, SchemaName, ServeArgs, TypedCommand, WaiveArgs,
+    HeapCommand, HistoryCommand, InitArgs, MailArgs, MallocDebugArgs, ReportArgs, RunArgs, SchemaName,
+    ServeArgs, TypedCommand, WaiveArgs,
 };
 
 /// A checked command line.
@@ -51,7 +51,7 @@ pub enum Command {
     /// `memgate malloc-debug`
     MallocDebug(MallocDebugRequest),
     /// `memgate heap`
-    Heap(HeapRequest),
+    Heap(HeapCommand),
     /// `memgate init`
     Init(InitArgs),
     /// `memgate devices`
@@ -159,92 +159,6 @@ pub struct MallocDebugRequest {
     pub verbose: bool,
 }
 
-/// What `heap` was asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeapRequest {
-    /// The dump; of `diff` the later one.
-    pub file: PathBuf,
-    /// As JSON?
-    pub json: bool,
-    /// Is a dump good that is not whole?
-    pub allow_truncated: bool,
-    /// What is asked of it.
-    pub question: HeapQuestion,
-}
-
-/// What is asked of a dump.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HeapQuestion {
-    /// Its leaks.
-    Analyze {
-        /// Classes and ids that are looked for too.
-        leaks: Vec<String>,
-        /// Rules files.
-        rules: Vec<PathBuf>,
-        /// Leaks that are shown.
-        top: usize,
-        /// Exact sizes too?
-        exact: bool,
-    },
-    /// What holds objects.
-    Paths {
-        /// A class or an id.
-        of: String,
-        /// Paths that are shown.
-        top: usize,
-    },
-    /// Its classes.
-    Classes {
-        /// With what would go with them?
-        retained: bool,
-        /// What comes first.
-        sort: Option<HeapOrder>,
-        /// Classes that are shown.
-        top: usize,
-    },
-    /// Its largest objects.
-    Dominators {
-        /// A class or an id to begin with.
-        of: Option<String>,
-        /// Levels that are shown.
-        depth: u32,
-        /// Objects of each.
-        top: usize,
-    },
-    /// Its threads.
-    Threads,
-    /// Its texts.
-    Strings {
-        /// Texts that are shown.
-        top: usize,
-    },
-    /// What changed.
-    Diff {
-        /// The dump before.
-        old: PathBuf,
-        /// Bytes by which a class may grow.
-        fail_over: Option<u64>,
-        /// Classes that are shown.
-        top: usize,
-    },
-    /// A copy without contents.
-    Trim {
-        /// Where to.
-        to: PathBuf,
-        /// Without any text?
-        zero: bool,
-        /// Compare analyses?
-        prove: bool,
-    },
-    /// A plain dump.
-    Restore {
-        /// Where to.
-        to: PathBuf,
-    },
-    /// Is it whole?
-    Check,
-}
-
 impl TryFrom<Cli> for Request {
     type Error = clap::Error;
 
@@ -265,7 +179,7 @@ impl TryFrom<Cli> for Request {
             TypedCommand::Waive(typed) => Command::Waive(typed.try_into()?),
             TypedCommand::Baseline(BaselineCommand::Accept(typed)) => Command::Accept(typed),
             TypedCommand::MallocDebug(typed) => Command::MallocDebug(typed.try_into()?),
-            TypedCommand::Heap(typed) => Command::Heap(typed.into()),
+            TypedCommand::Heap(typed) => Command::Heap(typed),
             TypedCommand::Init(typed) => Command::Init(typed),
             TypedCommand::Devices => Command::Devices,
             TypedCommand::Doctor => Command::Doctor,
@@ -348,40 +262,6 @@ impl TryFrom<WaiveArgs> for WaiveRequest {
             until: until_date(&until)?,
             owner,
         })
-    }
-}
-
-impl From<HeapCommand> for HeapRequest {
-    fn from(typed: HeapCommand) -> Self {
-        let (file, common, question) = match typed {
-            HeapCommand::Analyze { leaks, rules, top, exact, common: HeapArgs { file, common } } => {
-                (file, common, HeapQuestion::Analyze { leaks, rules, top, exact })
-            }
-            HeapCommand::Paths { file, of, top, common } => (file, common, HeapQuestion::Paths { of, top }),
-            HeapCommand::Classes { retained, sort, top, common: HeapArgs { file, common } } => {
-                let retained = retained || sort == Some(HeapOrder::Retained);
-                (file, common, HeapQuestion::Classes { retained, sort, top })
-            }
-            HeapCommand::Dominators { of, depth, top, common: HeapArgs { file, common } } => {
-                (file, common, HeapQuestion::Dominators { of, depth, top })
-            }
-            HeapCommand::Threads { common: HeapArgs { file, common } } => {
-                (file, common, HeapQuestion::Threads)
-            }
-            HeapCommand::Strings { top, common: HeapArgs { file, common } } => {
-                (file, common, HeapQuestion::Strings { top })
-            }
-            HeapCommand::Diff { old, new, fail_over, top, common } => {
-                (new, common, HeapQuestion::Diff { old, fail_over, top })
-            }
-            HeapCommand::Trim { from, to, zero, prove } => {
-                (from, HeapCommon::default(), HeapQuestion::Trim { to, zero, prove })
-            }
-            HeapCommand::Restore { from, to } => (from, HeapCommon::default(), HeapQuestion::Restore { to }),
-            HeapCommand::Check { common: HeapArgs { file, common } } => (file, common, HeapQuestion::Check),
-        };
-        let HeapCommon { json, allow_truncated } = common;
-        Self { file, json, allow_truncated, question }
     }
 }
 

@@ -201,7 +201,7 @@ fn google_test() -> Finding {
     }
 }
 
-/// Whether a server runs, and what it knows, is told by `memgate devices`.
+/// Whether a server runs, and what it knows, is reported by `memgate devices`.
 fn adb() -> Finding {
     let what = "adb (for tests on Android devices)";
     match Server::from_environment() {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use memgate_hprof::read::Oddities;
 use memgate_hprof::{Analysis, Dominators, Heap, Index, Question, Rules};
 
-use crate::cli::{HeapOrder, HeapQuestion, HeapRequest};
+use crate::cli::{HeapCommand, HeapCommon, HeapOrder};
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 
@@ -23,11 +23,12 @@ use read::{bad, open, read_heap, read_rules};
 use show::{Changed, ClassRow, Shown};
 use watch::Watch;
 
-pub(super) fn heap(request: &HeapRequest, console: &Console) -> Result<u8, ExpectedError> {
+pub(super) fn heap(command: &HeapCommand, console: &Console) -> Result<u8, ExpectedError> {
+    let (path, HeapCommon { json, allow_truncated }) = command.dump();
     let watch = Watch::new(console);
-    let Some((shown, code, odd)) = answer(request, &watch)? else { return Ok(exit::PASS) };
+    let Some((shown, code, odd)) = answer(command, path, &watch)? else { return Ok(exit::PASS) };
     drop(watch);
-    if request.json {
+    if json {
         let json = shown.json().map_err(|why| ExpectedError::Machinery {
             what: format!("cannot write JSON: {why}"),
             hint: String::new(),
@@ -44,7 +45,7 @@ pub(super) fn heap(request: &HeapRequest, console: &Console) -> Result<u8, Expec
         }
         not_whole = true;
     }
-    if not_whole && !request.allow_truncated {
+    if not_whole && !allow_truncated {
         console.hint("figures are those of what is there; --allow-truncated takes them as they are");
         return Ok(if code == exit::PASS { exit::NOT_MEASURED } else { code });
     }
@@ -54,10 +55,9 @@ pub(super) fn heap(request: &HeapRequest, console: &Console) -> Result<u8, Expec
 type Answer = (Shown, u8, Vec<(PathBuf, Oddities)>);
 
 /// `None`: a copy was asked for, and is made.
-fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Option<Answer>, ExpectedError> {
-    let path = request.file.as_path();
-    let answer = match &request.question {
-        HeapQuestion::Analyze { leaks, rules, top, exact } => {
+fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Option<Answer>, ExpectedError> {
+    let answer = match command {
+        HeapCommand::Analyze { leaks, rules, top, exact, .. } => {
             let rules = read_rules(rules)?;
             let heap = read_heap(path, &rules, watch)?;
             let odd = heap.dump.odd.clone();
@@ -90,7 +90,7 @@ fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Option<Answer>, Ex
             }
             Ok((Shown::analysis(path, analysis, largest, *top, *exact), code, vec![(path.to_owned(), odd)]))
         }
-        HeapQuestion::Paths { of, top } => {
+        HeapCommand::Paths { of, top, .. } => {
             let rules = read_rules(&[])?;
             let heap = read_heap(path, &rules, watch)?;
             let odd = heap.dump.odd.clone();
@@ -99,8 +99,11 @@ fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Option<Answer>, Ex
             let analysis = watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
             Ok((Shown::paths(analysis, *top), exit::PASS, vec![(path.to_owned(), odd)]))
         }
-        HeapQuestion::Classes { retained, sort, top } => classes(path, *retained, *sort, *top, watch),
-        HeapQuestion::Dominators { of, depth, top } => {
+        HeapCommand::Classes { retained, sort, top, .. } => {
+            let retained = *retained || *sort == Some(HeapOrder::Retained);
+            classes(path, retained, *sort, *top, watch)
+        }
+        HeapCommand::Dominators { of, depth, top, .. } => {
             let heap = read_heap(path, &Rules::default(), watch)?;
             let odd = heap.dump.odd.clone();
             let from = of.as_deref().map(|name| known(&heap, name)).transpose()?;
@@ -108,27 +111,27 @@ fn answer(request: &HeapRequest, watch: &Watch<'_>) -> Result<Option<Answer>, Ex
             let trees = show::trees(&dump, &dominators, from.as_deref(), *depth, *top);
             Ok((Shown::dominators(&dump, &dominators, trees), exit::PASS, vec![(path.to_owned(), odd)]))
         }
-        HeapQuestion::Threads => {
+        HeapCommand::Threads { .. } => {
             // The one field that tells what a thread does.
             let heap = read_heap(path, &read_rules(&[])?, watch)?;
             let threads = watch.passes(|told| heap.threads(told)).map_err(bad(path))?;
             Ok((Shown::Threads { threads }, exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
         }
-        HeapQuestion::Strings { top } => {
+        HeapCommand::Strings { top, .. } => {
             let heap = read_heap(path, &Rules::default(), watch)?;
             let texts = watch.passes(|told| heap.texts(*top, told)).map_err(bad(path))?;
             Ok((Shown::Strings { texts }, exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
         }
-        HeapQuestion::Diff { old, fail_over, top } => diff(old, path, *fail_over, *top, watch),
-        HeapQuestion::Trim { to, zero, prove } => {
+        HeapCommand::Diff { old, fail_over, top, .. } => diff(old, path, *fail_over, *top, watch),
+        HeapCommand::Trim { to, zero, prove, .. } => {
             copy::trim(path, to, *zero, *prove, watch)?;
             return Ok(None);
         }
-        HeapQuestion::Restore { to } => {
+        HeapCommand::Restore { to, .. } => {
             copy::restore(path, to, watch)?;
             return Ok(None);
         }
-        HeapQuestion::Check => {
+        HeapCommand::Check { .. } => {
             let file = open(path)?;
             let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
             Ok((Shown::check(&file, &dump), exit::PASS, vec![(path.to_owned(), dump.odd)]))

@@ -22,7 +22,7 @@ mod symbols;
 
 use symbols::{Namer, Names};
 
-/// A larger file is none that malloc_debug wrote.
+/// malloc_debug writes no larger file.
 const LARGEST: u64 = 512 << 20;
 
 pub(super) fn malloc_debug(request: &MallocDebugRequest, console: &Console) -> Result<u8, ExpectedError> {

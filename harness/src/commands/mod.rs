@@ -44,7 +44,7 @@ pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError>
         Command::Waive(request) => waive::waive(&request, console),
         Command::Accept(request) => baseline::accept(&request, console),
         Command::MallocDebug(request) => malloc_debug::malloc_debug(&request, console),
-        Command::Heap(request) => heap::heap(&request, console),
+        Command::Heap(command) => heap::heap(&command, console),
         Command::Init(request) => init::init(&request, console),
         Command::Devices => devices::devices(console),
         Command::Doctor => doctor::doctor(console),

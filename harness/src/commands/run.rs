@@ -61,7 +61,7 @@ pub(super) fn with_settings(
     if let Some(manifest) = &judged.manifest {
         add_to_history(&plan.output_dir, manifest, &judged.report, console);
     }
-    // What could not be written is told behind the verdict, which is worth more.
+    // What could not be written is reported after the verdict, which is worth more.
     delivered?;
     Ok(exit::of_report(&judged.report))
 }

@@ -77,7 +77,7 @@ fn read(path: &Path) -> Result<Option<String>, ExpectedError> {
     }
 }
 
-/// What is no text is told with its line and column.
+/// What is no text is reported with its line and column.
 fn text(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|why| {
         let (before, rest) = why.as_bytes().split_at(why.utf8_error().valid_up_to());

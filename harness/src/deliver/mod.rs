@@ -4,7 +4,7 @@
 //! Data flow: one report → [`files`] writes what reporters render; [`context`] finds out what no
 //! report says (branch, job, checked-out project, the run before); [`mail`] and [`webhooks`] turn
 //! what the reporters say into messages, [`smtp`] hands them to a server. Files that cannot be
-//! written are an error told behind the verdict. A message that cannot be sent is a warning: in
+//! written are an error told after the verdict. A message that cannot be sent is a warning: in
 //! bounded time, with the reason, without a secret, and the verdict stays what it is.
 
 mod certificates;

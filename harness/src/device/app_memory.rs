@@ -2,8 +2,8 @@
 //! asks the app itself) and `/proc` (by the shell, and as the app, by `run-as`).
 //!
 //! Data flow: the device's answers → `memgate_formats` → [`AppMemory`], with the best source that
-//! answered. An answer without figures is none: the next source is asked, and where none is left
-//! the reasons are told.
+//! answered. An answer without figures does not count: the next source is asked, and where none is left
+//! the reasons are reported.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const KILOBYTE: u64 = 1024;
 /// Of the counts of objects, what is no count.
 const NO_COUNT: &str = "Parcel memory";
 
-/// Asks about the process `pid` of an app, which waits behind `test` meanwhile.
+/// Asks about the process `pid` of an app, which waits after `test` meanwhile.
 ///
 /// # Errors
 /// Nobody on the device told a figure: every reason.

@@ -203,7 +203,7 @@ pub async fn record(
     Recording::new(endpoint, peer, frames, options, observe).run(socket).await
 }
 
-/// As [`record`], of an app on a device: its process is none of this machine.
+/// As [`record`], of an app on a device: its process does not run on this machine.
 ///
 /// # Errors
 /// As [`record`].
@@ -492,12 +492,12 @@ impl<'a> Recording<'a> {
             sample.boundary = boundary.sequence;
             self.record_sample(sample, t_ns)?;
         }
-        let bits = self.guest.as_mut().map_or(0, |guest| guest.follow.orders(&boundary));
+        let reply = self.guest.as_mut().map(|guest| guest.follow.orders(&boundary)).unwrap_or_default();
         if let Some((held, guest)) = self.held.as_ref().zip(self.guest.as_ref()) {
             held(guest.pid, &boundary).await;
         }
         let mut bytes = Vec::new();
-        encode(&Frame::Order(Order { boundary: boundary.sequence, bits }), now_ns(), &mut bytes);
+        encode(&Frame::Order(Order { boundary: boundary.sequence, reply }), now_ns(), &mut bytes);
         if let Err(e) = socket.send(Message::binary(bytes)).await {
             // A guest that ends does not wait for an answer; what it said last is still to be read.
             self.unanswered = Some(chain(&e));

@@ -21,7 +21,7 @@ use std::time::Duration;
 use memgate_wire::hotspot::{ClassInstances, class_histogram, number_behind, thread_names};
 use memgate_wire::java::{ClassCount, ClassName, Classes, HeapHistogram, HistogramScope, JavaState};
 use memgate_wire::spool::order;
-use memgate_wire::{BoundaryKind, Frame, GoodbyeReason, Hello, Outcome, ProcessRole, Runtime};
+use memgate_wire::{BoundaryKind, Frame, GoodbyeReason, Hello, Outcome, Runtime};
 
 use super::attach::{AttachError, Attached};
 use super::spool::Spool;
@@ -170,17 +170,12 @@ impl<'a> Guest<'a> {
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             pid,
             parent_pid: std::process::id(),
-            abi: String::new(),
             pointer_bytes: 8,
             runtime: Runtime::HotSpot,
-            role: ProcessRole::Main,
             executable: settings.executable.clone(),
-            arguments: Vec::new(),
             working_directory: settings.directory.clone(),
-            realtime_offset_ns: 0,
-            capabilities: Vec::new(),
-            blind: None,
             label: settings.label.clone(),
+            ..Hello::default()
         };
         let spool = Spool::new(&settings.frames, hello, settings.wait).map_err(AgentlessError::Spool)?;
         let machine = Attached::to(pid);

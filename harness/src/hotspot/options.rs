@@ -42,7 +42,7 @@ pub fn agent_option(agent: &Path, options_file: &Path) -> Result<OsString, Agent
     Ok(option)
 }
 
-/// The value of [`TOOL_OPTIONS`] with `option` behind what is there already.
+/// The value of [`TOOL_OPTIONS`] with `option` after what is there already.
 ///
 /// # Errors
 /// The option cannot be written there.

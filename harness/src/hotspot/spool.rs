@@ -85,10 +85,7 @@ impl Spool {
             outcome,
             thread_id: 1,
             open_tests: self.open_tests,
-            counters: Counters::default(),
-            survivors: 0,
-            snapshot_parts: 0,
-            cost: AgentCost::default(),
+            ..Boundary::default()
         };
         self.open_tests = self.open_tests.saturating_sub(u32::from(kind == BoundaryKind::TestEnd));
         self.frame(&Frame::Boundary(boundary))?;

@@ -87,7 +87,7 @@ pub(super) fn ids_of_stream(path: &Path) -> (String, BTreeSet<String>) {
         }
         _ => {}
     });
-    // What is wrong with it is told when it is read for its figures; what came before counts here
+    // What is wrong with it is reported when it is read for its figures; what came before counts here
     // too.
     drop(read);
     (label, ids)

@@ -1,9 +1,9 @@
 //! Patterns of classes, written for original names, as they are in a renamed program.
 //!
-//! A pattern is a name, or a beginning with `*` behind; `!` before one leaves out again what those
+//! A pattern is a name, or a beginning with `*` after; `!` before one leaves out again what those
 //! before it chose, so the last that fits decides (`measure.java.follow`). The agent compares them
 //! with the names it sees; so each renamed class that the patterns would treat otherwise than its
-//! original is named behind them.
+//! original is named after them.
 
 use memgate_formats::mapping::Mapping;
 

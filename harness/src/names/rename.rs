@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use memgate_formats::mapping::{Mapping, OriginalFrame};
 use memgate_wire::Frame;
-use memgate_wire::java::{HolderLink, Holders, JavaMethod, JavaStackNode, JavaStacks};
+use memgate_wire::java::{HolderKind, HolderLink, Holders, JavaMethod, JavaStackNode, JavaStacks};
 
 use super::builds::MAP_ID;
 use super::files::Source;
@@ -135,7 +135,7 @@ impl Renamer {
         id
     }
 
-    /// The number of a method, which is told where it is new.
+    /// The number of a method, which is reported where it is new.
     fn number(&mut self, call: Original, methods: &mut Vec<JavaMethod>) -> u32 {
         let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         let Original { class, method, file, .. } = call;
@@ -176,13 +176,13 @@ fn original_class(mapping: &Mapping<'_>, name: &str) -> String {
 fn holding(mapping: &Mapping<'_>, mut holders: Holders) -> Holders {
     for link in holders.paths.iter_mut().flat_map(|path| &mut path.links) {
         let class = original_class(mapping, &link.class);
-        match link.kind.as_str() {
-            "static" | "field" => link.name = field(mapping, link, &class),
-            "stack" | "jni local" => link.name = stack_frame(mapping, link),
+        match link.kind {
+            HolderKind::Static | HolderKind::Field => link.name = field(mapping, link, &class),
+            HolderKind::Stack | HolderKind::JniLocal => link.name = stack_frame(mapping, link),
             _ => {}
         }
         // A thread's own name is nobody's class.
-        if link.kind != "thread" {
+        if link.kind != HolderKind::Thread {
             link.owner = original_class(mapping, &link.owner);
         }
         link.class = class;
@@ -190,12 +190,12 @@ fn holding(mapping: &Mapping<'_>, mut holders: Holders) -> Holders {
     holders
 }
 
-/// Of an inherited field the name alone, as its source has it: the class that declares it is told
+/// Of an inherited field the name alone, as its source has it: the class that declares it is reported
 /// for us.
 fn own_names(frame: Frame) -> Frame {
     let Frame::Holders(mut holders) = frame else { return frame };
     let links = holders.paths.iter_mut().flat_map(|path| &mut path.links);
-    for link in links.filter(|link| link.kind == "field") {
+    for link in links.filter(|link| link.kind == HolderKind::Field) {
         if let Some((_, name)) = link.name.rsplit_once('.') {
             link.name = name.to_owned();
         }
@@ -227,7 +227,7 @@ fn stack_frame(mapping: &Mapping<'_>, link: &HolderLink) -> String {
         place.rsplit_once(':').map_or((place, 0), |(file, line)| (file, line.parse().unwrap_or(0)));
     let method =
         JavaMethod { id: 0, class: link.owner.clone(), name: name.to_owned(), file: file.to_owned() };
-    // The owner is told beside it: the method itself, not what was inlined into it.
+    // The owner is reported beside it: the method itself, not what was inlined into it.
     let Some(Original { method, file, line, .. }) = originals(mapping, &method, line).pop() else {
         return link.name.clone();
     };
@@ -373,7 +373,7 @@ com.example.Loader -> a.c:
     #[test]
     fn ways_of_holders_show_fields_and_methods_as_they_were_written() {
         let link = |kind: &str, owner: &str, name: &str, class: &str| HolderLink {
-            kind: kind.into(),
+            kind: kind.to_owned().into(),
             owner: owner.into(),
             name: name.into(),
             class: class.into(),
@@ -430,7 +430,7 @@ com.example.Loader -> a.c:
     #[test]
     fn without_a_mapping_an_inherited_field_has_its_name_alone() {
         let links = vec![HolderLink {
-            kind: "field".into(),
+            kind: HolderKind::Field,
             owner: "java.util.LinkedHashMap$Entry".into(),
             name: "java.util.HashMap$Node.value".into(),
             class: "com.example.Tile".into(),

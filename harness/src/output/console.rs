@@ -21,7 +21,7 @@ const HINT: Style = AnsiColor::Cyan.on_default().bold();
 pub struct Screen {
     /// With colours?
     pub colour: bool,
-    /// Columns of the terminal; `None`: it is none.
+    /// Columns of the terminal; `None`: it is no terminal.
     pub width: Option<usize>,
     /// Everything?
     pub verbose: bool,

@@ -66,7 +66,7 @@ impl MallocDebugAdapter {
             self.parts.clear();
         }
         let bytes = (self.parts.len() as u64).saturating_add(records.len() as u64);
-        // What is missing or too much is told when the list is read.
+        // What is missing or too much is reported when the list is read.
         if bytes <= part.overall_bytes.min(LARGEST) {
             self.parts.extend(records);
         }
@@ -134,7 +134,7 @@ impl MallocDebugAdapter {
             for pc in frames.iter().rev() {
                 let next = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX).saturating_add(1);
                 parent = *self.nodes.entry((parent, *pc)).or_insert_with(|| {
-                    // The process moved the address back into the call; a stream has the one behind
+                    // The process moved the address back into the call; a stream has the one after
                     // it.
                     new.push(StackNode { id: next, parent, pc: pc.saturating_add(1) });
                     next
@@ -172,7 +172,6 @@ impl Snapshots {
 
 #[cfg(test)]
 mod tests {
-    use memgate_wire::{AgentCost, Counters};
 
     use super::*;
 
@@ -205,14 +204,9 @@ mod tests {
             kind: BoundaryKind::TestEnd,
             suite: "A".into(),
             test: "a".into(),
-            iteration: 0,
-            outcome: None,
             thread_id: 1,
             open_tests: 1,
-            counters: Counters::default(),
-            survivors: 0,
-            snapshot_parts: 0,
-            cost: AgentCost::default(),
+            ..Boundary::default()
         })
     }
 

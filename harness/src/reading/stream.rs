@@ -33,7 +33,7 @@ pub struct Reader {
     file: File,
     path: PathBuf,
     extent: Extent,
-    /// Offset behind the last byte that may be read.
+    /// Offset after the last byte that may be read.
     limit: u64,
     /// What the control page claims, where the file ends before it.
     missing: Option<u64>,
@@ -52,7 +52,7 @@ pub struct StreamEnd {
     pub frames: u64,
     /// Frames skipped because their type or version is not known here.
     pub unknown_frames: u64,
-    /// Offset behind the last whole frame.
+    /// Offset after the last whole frame.
     pub bytes: u64,
     /// [`spool::state`] of a spool, 0 for a bare stream.
     pub state: u32,

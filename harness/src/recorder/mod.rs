@@ -8,7 +8,7 @@
 //! The samples go to `NAME.os.mgf` first, so that reading the folder later gives what was delivered
 //! live.
 //!
-//! A process's death is told by its pidfd, which the watcher polls together with the folder.
+//! A process's death is reported by its pidfd, which the watcher polls together with the folder.
 //! Nothing here judges.
 
 mod observe;

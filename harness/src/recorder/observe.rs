@@ -1,9 +1,10 @@
-//! What is told of a process while it is recorded, and to whom.
+//! What is reported of a process while it is recorded, and to whom.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use memgate_wire::reply::Reply;
 use memgate_wire::{Boundary, Counters, Frame, Hello};
 
 /// How processes are recorded.
@@ -25,13 +26,12 @@ pub trait Observe: Send + Sync + 'static {
 
 /// Follows one process, on a thread of its own.
 pub trait Follow: Send {
-    /// The next frame of the stream. The sample of a boundary comes right behind the boundary.
+    /// The next frame of the stream. The sample of a boundary comes right after the boundary.
     fn frame(&mut self, frame: Frame, t_ns: u64);
 
-    /// The guest stands at this boundary, whose frame was just delivered: bits of
-    /// [`memgate_wire::spool::order`].
-    fn orders(&mut self, _boundary: &Boundary) -> u32 {
-        0
+    /// The guest stands at this boundary, whose frame was just delivered: its answer.
+    fn orders(&mut self, _boundary: &Boundary) -> Reply {
+        Reply::default()
     }
 
     /// No frame follows.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use memgate_map::Woken;
 use memgate_wire::handshake;
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::{Extent, offset, state};
 use memgate_wire::{Boundary, Frame, OsSample};
 
@@ -157,11 +158,11 @@ impl<'a> Following<'a> {
             sample.boundary = if waits { reached } else { 0 };
             self.record(sample, t_ns);
         }
-        let orders = match (&at, &mut self.guest) {
+        let reply = match (&at, &mut self.guest) {
             (Some((boundary, _)), Some(guest)) => guest.follow.orders(boundary),
-            _ => 0,
+            _ => Reply::default(),
         };
-        handshake::acknowledge(&self.tracked.page, reached, orders).map_err(|e| self.page_error(e))?;
+        handshake::acknowledge(&self.tracked.page, reached, &reply).map_err(|e| self.page_error(e))?;
         self.answered = reached;
         Ok(())
     }

@@ -9,10 +9,10 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Instant;
 
 use memgate_map::{Bell, ControlPage, Woken};
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::{self, offset, order, state};
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Hello, ProcessRole, Runtime,
-    encode,
+    AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Hello, encode,
 };
 
 use super::*;
@@ -51,21 +51,13 @@ impl Guest {
         guest.commit(&[]);
         fs::rename(new, &guest.path).unwrap();
         guest.frame(&Frame::Hello(Hello {
-            wire_version: 1,
             agent_version: "guest".into(),
             pid,
-            parent_pid: 1,
             abi: "x86_64-linux-gnu".into(),
-            pointer_bytes: 8,
-            runtime: Runtime::Native,
-            role: ProcessRole::Main,
             executable: "/bin/guest".into(),
             arguments: vec!["guest".into()],
             working_directory: "/".into(),
-            realtime_offset_ns: 0,
-            capabilities: Vec::new(),
-            blind: None,
-            label: String::new(),
+            ..Hello::default()
         }));
         guest
     }
@@ -91,14 +83,9 @@ impl Guest {
             kind,
             suite: "S".into(),
             test: test.into(),
-            iteration: 0,
-            outcome: None,
             thread_id: 1,
             open_tests: 1,
-            counters: Counters::default(),
-            survivors: 0,
-            snapshot_parts: 0,
-            cost: AgentCost::default(),
+            ..Boundary::default()
         }));
         self.page.store_u32(offset::BOUNDARY, self.sequence).unwrap();
         self.page.wake(offset::BOUNDARY).unwrap();
@@ -151,11 +138,11 @@ impl Follow for TellOf {
     fn frame(&mut self, frame: Frame, t_ns: u64) {
         self.0.send(Seen::Frame(Box::new(frame), t_ns)).unwrap();
     }
-    fn orders(&mut self, boundary: &Boundary) -> u32 {
+    fn orders(&mut self, boundary: &Boundary) -> Reply {
         match boundary.test.as_str() {
-            "enough" => order::STOP,
+            "enough" => Reply::of(order::STOP),
             "defect" => panic!("an observer with a defect"),
-            _ => 0,
+            _ => Reply::default(),
         }
     }
     fn ended(&mut self, end: &ProcessEnd) {
@@ -294,7 +281,7 @@ fn a_hanging_process_says_where_its_threads_stand() {
     let (recorder, seen) = record(folder.path(), options());
     let mut child = child(folder.path(), "wait");
     let Ok(Seen::Started(process)) = seen.recv_timeout(LONG) else { panic!() };
-    // It may still be at its boundary for a moment; then it stands in its read for ever.
+    // It may still be at its boundary for a moment; then it stands in its read forever.
     let begun = Instant::now();
     let stand = loop {
         let sample = recorder.capture(process.key).unwrap();
@@ -371,7 +358,7 @@ fn damage_is_told_with_its_place_and_the_guest_goes_on() {
     let mut guest = Guest::new(folder.path());
     let at = guest.committed;
     guest.commit(&[0x55; 64]);
-    // It would wait here for ever if it were not freed.
+    // It would wait here forever if it were not freed.
     guest.boundary(BoundaryKind::TestStart, "behind the damage");
     let (_, frames, end) = all_of(&seen);
     assert_eq!(frames.len(), 1, "the hello");

@@ -118,7 +118,7 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     Ok(Judged { report, command_status: facts.command_status, session, manifest: info.history })
 }
 
-/// Looks at every program before the first is started: a mistake in the last suite is told at once.
+/// Looks at every program before the first is started: a mistake in the last suite is reported at once.
 fn programs(plan: &Plan) -> Result<Vec<Program>, ExpectedError> {
     let here =
         std::env::current_dir().map_err(ExpectedError::file("find", "the working directory".as_ref()))?;
@@ -166,15 +166,16 @@ fn enough_files() -> Result<(), ExpectedError> {
     }
 }
 
-/// The mapping files of the suites that run: a mistake in one is told before anything starts.
+/// The mapping files of the suites that run: a mistake in one is reported before anything starts.
 fn mappings(plan: &Plan) -> Result<Mappings, ExpectedError> {
     let programs = plan.suites.iter().filter_map(|PlannedSuite { name, mapping, .. }| {
         Some(OfSuite { suite: name.as_deref()?, mapping, apks: &[] })
     });
-    let on_devices = plan
-        .instrumented
-        .iter()
-        .map(|PlannedInstrumentation { name, mapping, apks, .. }| OfSuite { suite: name, mapping, apks });
+    let on_devices = plan.instrumented.iter().map(|PlannedInstrumentation { suite, .. }| OfSuite {
+        suite: &suite.name,
+        mapping: &suite.mapping,
+        apks: &suite.apks,
+    });
     Mappings::for_run(&plan.mapping, programs.chain(on_devices))
 }
 

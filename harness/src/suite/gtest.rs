@@ -269,7 +269,7 @@ fn again<const N: usize>(
     with_its_fakeroot(launch)
 }
 
-/// What ran below `fakeroot` asks a daemon that ended with it, and would wait for ever: it is
+/// What ran below `fakeroot` asks a daemon that ended with it, and would wait forever: it is
 /// started below a new one.
 fn with_its_fakeroot(mut launch: Launch) -> Launch {
     let Environment::Exactly(environ) = &mut launch.environment else { return launch };

@@ -34,7 +34,7 @@ pub enum Kind {
     Elf(Elf),
     /// Interpreted: what it starts may still be binaries.
     Script {
-        /// The first line behind `#!`.
+        /// The first line after `#!`.
         interpreter: String,
     },
     /// Anything else.

@@ -75,7 +75,7 @@ pub const ROUNDS: u32 = 4;
 pub struct JvmSuiteId {
     /// Where they run.
     pub directory: String,
-    /// What they run: class path, and behind it the module path.
+    /// What they run: class path, and after it the module path.
     pub class_path: Vec<String>,
 }
 
@@ -370,27 +370,17 @@ fn is_left_out(option: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use memgate_wire::{ProcessRole, Runtime};
+    use memgate_wire::Runtime;
 
     use super::*;
 
     fn hello() -> Hello {
         Hello {
-            wire_version: 1,
-            agent_version: String::new(),
             pid: 7,
-            parent_pid: 1,
-            abi: String::new(),
-            pointer_bytes: 8,
             runtime: Runtime::HotSpot,
-            role: ProcessRole::Main,
             executable: "/jdk/bin/java".into(),
-            arguments: Vec::new(),
             working_directory: "/p/tiles".into(),
-            realtime_offset_ns: 0,
-            capabilities: Vec::new(),
-            blind: None,
-            label: String::new(),
+            ..Hello::default()
         }
     }
 

@@ -21,7 +21,7 @@ pub enum ElfError {
     /// The system says why.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// A directory, a pipe, a device: opening it may block for ever.
+    /// A directory, a pipe, a device: opening it may block forever.
     #[error("not a regular file")]
     NotAFile,
     /// No ELF magic.

@@ -17,7 +17,7 @@ pub(crate) const SYSTEM_DEBUG_DIRS: [&str; 2] = ["/usr/lib/debug", "/lib/debug"]
 /// Most entries of the symbol folders looked at, so that a folder given by mistake (`/`) ends.
 const MAX_ENTRIES: usize = 200_000;
 
-/// What stands behind the name of a library in the name of its file with symbols.
+/// What stands after the name of a library in the name of its file with symbols.
 const SUFFIXES: [&str; 4] = ["", ".debug", ".dbg", ".sym"];
 
 /// A file to take symbols from.

@@ -64,8 +64,7 @@ pub(crate) fn suite_block(suite: &SuiteReport, style: &BlockStyle) -> Option<(Ve
 /// What stands below the headline: reason, curve, leak groups.
 pub(crate) fn test_body(test: &TestReport, style: &BlockStyle) -> String {
     let mut body = String::new();
-    // The figures above have said what each of these says: `48.0 KiB per iteration (allowed 0 B)`.
-    if !test.reason.split("; ").all(|part| part.contains(" (allowed ")) {
+    if !test.reason_is_figures {
         push_some(&mut body, &visible(&test.reason));
     }
     if test.verdict == Verdict::Error {

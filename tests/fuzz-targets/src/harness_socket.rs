@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use memgate_wire::reply::Reply;
 use memgate_wire::{Boundary, Frame, WEBSOCKET_PROTOCOL};
 
 use crate::{folder, sealed};
@@ -33,8 +34,9 @@ impl Observe for Nobody {
 
 impl Follow for Nobody {
     fn frame(&mut self, _frame: Frame, _t_ns: u64) {}
-    fn orders(&mut self, boundary: &Boundary) -> u32 {
-        boundary.sequence
+    fn orders(&mut self, boundary: &Boundary) -> Reply {
+        let classes = (boundary.sequence & 1 == 1).then(|| (1..boundary.sequence % 64).collect());
+        Reply { bits: boundary.sequence, classes }
     }
     fn ended(&mut self, end: &ProcessEnd) {
         assert!(end.damage.as_ref().is_none_or(|text| !text.is_empty()));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use memgate::reading::stream::{is_samples, read};
 use memgate_e2e::{Project, Run};
-use memgate_wire::java::{HolderLink, JavaMethod};
+use memgate_wire::java::{HolderKind, HolderLink, JavaMethod};
 use memgate_wire::{Frame, encode};
 
 use crate::java::{Session, sessions};
@@ -93,11 +93,12 @@ impl Obfuscator {
                 Frame::JavaStacks(stacks)
             }
             Frame::Holders(mut holders) => {
+                use HolderKind::{Array, ClassLoader, Field, Static};
                 for link in holders.paths.iter_mut().flat_map(|path| &mut path.links) {
-                    if matches!(link.kind.as_str(), "static" | "field") {
+                    if matches!(link.kind, Static | Field) {
                         link.name = self.field(link);
                     }
-                    if matches!(link.kind.as_str(), "static" | "field" | "array" | "class loader") {
+                    if matches!(link.kind, Static | Field | Array | ClassLoader) {
                         link.owner = self.class(&link.owner);
                     }
                     link.class = self.class(&link.class);

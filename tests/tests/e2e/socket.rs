@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use memgate_e2e::{Project, agent, samples};
+use memgate_wire::reply::Reply;
 use memgate_wire::{BoundaryKind, Decoded, Frame, Order, WEBSOCKET_PROTOCOL, decode, encode};
 use tungstenite::client::IntoClientRequest as _;
 use tungstenite::handshake::client::Request;
@@ -108,7 +109,11 @@ fn taken<S: Read + Write>(mut socket: WebSocket<S>) -> Vec<Frame> {
             if let Frame::Boundary(boundary) = &frame {
                 for sequence in [boundary.sequence - 1, boundary.sequence] {
                     let mut order = Vec::new();
-                    encode(&Frame::Order(Order { boundary: sequence, bits: 0 }), 1, &mut order);
+                    encode(
+                        &Frame::Order(Order { boundary: sequence, reply: Reply::default() }),
+                        1,
+                        &mut order,
+                    );
                     socket.write(Message::binary(order)).unwrap();
                 }
                 // Nobody waits for the answer at the end of the process.

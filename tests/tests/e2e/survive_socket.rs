@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use memgate_e2e::{Project, agent, samples};
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, BoundaryKind, Decoded, Frame, Order, WEBSOCKET_PROTOCOL, decode, encode};
 use rustix::process::{Pid, Signal, kill_process};
@@ -138,7 +139,7 @@ fn let_in(stream: UnixStream) -> WebSocket<UnixStream> {
 
 fn ordered(boundary: u32, bits: u32) -> Message {
     let mut bytes = Vec::new();
-    encode(&Frame::Order(Order { boundary, bits }), 1, &mut bytes);
+    encode(&Frame::Order(Order { boundary, reply: Reply::of(bits) }), 1, &mut bytes);
     Message::binary(bytes)
 }
 

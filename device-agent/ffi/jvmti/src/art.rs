@@ -10,7 +10,7 @@
 //! test makes. Only the app's own heap counts; without the extension everything does, which
 //! differences between two counts do not notice.
 //!
-//! Another of its extensions puts a dex file behind what a class loader has
+//! Another of its extensions puts a dex file after what a class loader has
 //! ([`Jvmti::add_to_dex_loader`]).
 
 use core::ffi::{CStr, c_void};

@@ -209,12 +209,12 @@ impl Jvmti<'_> {
         self.text(text)
     }
 
-    /// Puts a jar behind the boot loader's classes.
+    /// Puts a jar after the boot loader's classes.
     pub fn add_to_boot_search(self, jar: &CStr) -> Result<(), Error> {
         self.add_to_search(raw::ADD_TO_BOOTSTRAP_CLASS_LOADER_SEARCH, jar)
     }
 
-    /// Puts a jar behind the system loader's class path.
+    /// Puts a jar after the system loader's class path.
     pub fn add_to_system_search(self, jar: &CStr) -> Result<(), Error> {
         self.add_to_search(raw::ADD_TO_SYSTEM_CLASS_LOADER_SEARCH, jar)
     }

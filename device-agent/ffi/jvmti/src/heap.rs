@@ -29,9 +29,9 @@ pub enum HeapFilter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Visit {
-    /// Go on; of references: also behind this object.
+    /// Go on; of references: also beyond this object.
     Deeper = 0x100,
-    /// Go on, but not behind this object.
+    /// Go on, but not beyond this object.
     Beside = 0,
     /// Stop.
     Abort = 0x8000,
@@ -180,7 +180,7 @@ unsafe fn kind_of(kind: jint, info: *const raw::HeapReferenceInfo) -> ReferenceK
     };
     let frame = || {
         let stack = info.cast::<raw::StackLocalInfo>();
-        // SAFETY: kinds that call this have these members; JNI locals end behind them, so that only
+        // SAFETY: kinds that call this have these members; JNI locals end after them, so that only
         // the places are taken.
         let thread = unsafe { &raw const (*stack).thread_tag };
         // SAFETY: as above.

@@ -7,7 +7,7 @@
 //!
 //! [`raw`] names each function by its place in the function table; a test compares them with the
 //! JDK's own `jvmti.h`. What ART does not have (tables end earlier there) is [`Error::NotThere`],
-//! never a call behind the end.
+//! never a call after the end.
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::arithmetic_side_effects))]
 #![expect(unsafe_code, reason = "a fence: calls through the virtual machine's function table")]
 

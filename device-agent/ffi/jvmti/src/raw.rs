@@ -163,7 +163,7 @@ pub union HeapReferenceInfo {
     pub reserved: [jlong; 8],
 }
 
-/// `jvmtiHeapIterationCallback`, with the number of the object's heap behind it, which only ART's
+/// `jvmtiHeapIterationCallback`, with the number of the object's heap after it, which only ART's
 /// extension passes.
 pub type HeapIteration = unsafe extern "system" fn(jlong, jlong, *mut jlong, jint, *mut c_void, jint) -> jint;
 /// `jvmtiHeapReferenceCallback`
@@ -215,7 +215,7 @@ pub struct ExtensionFunctionInfo {
     pub id: *mut c_char,
     /// A line for a person.
     pub short_description: *mut c_char,
-    /// Parameters behind the environment.
+    /// Parameters after the environment.
     pub param_count: jint,
     /// They.
     pub params: *mut ParamInfo,

@@ -27,6 +27,7 @@ use memgate_ffi::shared::{Polled, event_fd, futex_wait, futex_wake, peer_user, p
 use memgate_tracker::thread::Inside;
 use memgate_wire::handshake::{self, Waiting, Words};
 use memgate_wire::options::{Carrier as CarrierKind, app_socket};
+use memgate_wire::reply::MOST_CLASSES;
 use memgate_wire::spool::offset;
 use memgate_wire::{Counters, Frame, WEBSOCKET_PROTOCOL, decode_order, encode};
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
@@ -60,6 +61,8 @@ struct Shared {
     boundary: AtomicU32,
     acknowledged: AtomicU32,
     orders: AtomicU32,
+    /// The list of classes, with the word before it.
+    classes: [AtomicU32; 1 + MOST_CLASSES],
     connected: AtomicU32,
     drained: AtomicU32,
     dropped: AtomicU32,
@@ -90,6 +93,7 @@ impl Socket {
             boundary: AtomicU32::new(0),
             acknowledged: AtomicU32::new(0),
             orders: AtomicU32::new(0),
+            classes: [const { AtomicU32::new(0) }; 1 + MOST_CLASSES],
             connected: AtomicU32::new(0),
             drained: AtomicU32::new(0),
             dropped: AtomicU32::new(0),
@@ -209,13 +213,13 @@ impl Words for Shared {
 }
 
 impl Shared {
-    const fn word(&self, at: usize) -> Option<&AtomicU32> {
+    fn word(&self, at: usize) -> Option<&AtomicU32> {
         match at {
             offset::BOUNDARY => Some(&self.boundary),
             offset::ACKNOWLEDGED => Some(&self.acknowledged),
             offset::ORDERS => Some(&self.orders),
             offset::HARNESS => Some(&self.connected),
-            _ => None,
+            _ => self.classes.get(at.checked_sub(offset::CLASSES)? / 4),
         }
     }
 
@@ -321,7 +325,7 @@ impl Shared {
 
     fn obey(&self, bytes: &[u8]) {
         if let Some(order) = decode_order(bytes) {
-            let Ok(()) = handshake::acknowledge(self, order.boundary, order.bits);
+            let Ok(()) = handshake::acknowledge(self, order.boundary, &order.reply);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Windows of growing size follow each other as frames need them; only the control page stays
 //! mapped all the time. The file is opened once, at start; later windows are made of the present
 //! one without a descriptor, because a guest with threads would see its number taken. A frame may
-//! lie across two windows; `committed` moves only behind whole frames, so one that could not be
+//! lie across two windows; `committed` moves only after whole frames, so one that could not be
 //! finished is not seen.
 
 use core::convert::Infallible;
@@ -33,7 +33,7 @@ pub(crate) struct Spool {
     control: Arc<Control>,
     window: SharedMap,
     window_start: u64,
-    /// Bytes of the window that can be written to without a fault for want of blocks.
+    /// Bytes of the window that can be written to without a fault for lack of blocks.
     ready: usize,
     committed: u64,
     full: bool,

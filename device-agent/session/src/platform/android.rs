@@ -48,7 +48,7 @@ fn package() -> String {
 /// The options of a process that was started with the agent. Properties are for who has no file, so
 /// they are looked at last.
 pub fn options_at_load(has_room: impl FnOnce() -> bool) -> Option<String> {
-    // Loaded later, it is told by the entry that comes then.
+    // Loaded later, it is reported by the entry that comes then.
     if !is_preloaded() || !has_room() || !memgate_tracker::has_thread_words() {
         return None;
     }

@@ -63,7 +63,7 @@ impl<T: Word> Atomic<T> {
     /// As core's.
     pub fn store(&self, value: T, order: Ordering) {
         self.at_once(|| {
-            // Fails, so it changes nothing and orders nothing but this store behind those before
+            // Fails, so it changes nothing and orders nothing but this store after those before
             // it.
             let seen = self.value.compare_exchange(NOBODYS, NOBODYS, Ordering::Relaxed, Ordering::Relaxed);
             assert!(seen.is_err());
@@ -113,7 +113,7 @@ impl<T: Word> Atomic<T> {
         T::of(self.at_once(|| self.value.fetch_max(value.number(), order)))
     }
 
-    /// Other threads come before `operation` or behind it, not into it.
+    /// Other threads come before `operation` or after it, not into it.
     fn at_once<R>(&self, operation: impl FnOnce() -> R) -> R {
         self.turn.swap(0, Ordering::Relaxed);
         loom::stop_exploring();
@@ -181,7 +181,7 @@ pub(crate) fn map<H: Zeroed, T: Zeroed>(count: usize, _soon: bool) -> Option<Non
     MAPPED.with_borrow_mut(|mapped| mapped.push((at.as_ptr(), layout)));
     // SAFETY: the header lies at the beginning.
     unsafe { at.cast::<H>().write(H::zeroed()) };
-    // SAFETY: the values lie behind the header.
+    // SAFETY: the values lie after the header.
     let tail = unsafe { at.cast::<H>().add(1) }.cast::<T>();
     for i in 0..count {
         // SAFETY: `count` of them.

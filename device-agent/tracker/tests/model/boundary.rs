@@ -13,7 +13,8 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use memgate_tracker::sync::{AtomicU32, Ordering, fence};
 use memgate_wire::handshake::{Answer, Waiting, Words, acknowledge, announce, detach, meet};
-use memgate_wire::spool::offset;
+use memgate_wire::reply::Reply;
+use memgate_wire::spool::{offset, order};
 
 use crate::check;
 
@@ -22,7 +23,7 @@ const WHILE: Duration = Duration::from_secs(3);
 
 /// The control page, and the kernel's futexes.
 struct Page {
-    words: [(usize, AtomicU32); 4],
+    words: [(usize, AtomicU32); 6],
     kernel: Mutex<Kernel>,
     woken: Condvar,
 }
@@ -36,7 +37,9 @@ struct Kernel {
 
 impl Page {
     fn new(harness: u32) -> Arc<Self> {
-        let offsets = [offset::BOUNDARY, offset::ACKNOWLEDGED, offset::ORDERS, offset::HARNESS];
+        let control = [offset::BOUNDARY, offset::ACKNOWLEDGED, offset::ORDERS, offset::HARNESS];
+        let [a, b, c, d] = control;
+        let offsets = [a, b, c, d, offset::CLASSES, offset::CLASSES + 4];
         let words = offsets.map(|at| (at, AtomicU32::new(if at == offset::HARNESS { harness } else { 0 })));
         Arc::new(Self { words, kernel: Mutex::default(), woken: Condvar::new() })
     }
@@ -135,19 +138,24 @@ impl Words for Mortal {
 }
 
 /// Orders that tell which boundary they are for.
-fn orders(sequence: u32) -> u32 {
-    sequence + 4
+fn orders(sequence: u32) -> Reply {
+    Reply::of((sequence + 4) & !order::EXPLAIN)
+}
+
+/// Classes too.
+fn explaining(sequence: u32) -> Reply {
+    Reply::explain([sequence + 40].into_iter().collect())
 }
 
 /// As the recorder: answers what is reached, waits for more, until boundary `last` is answered.
-fn follow(words: &Mortal, last: u32) -> Result<(), Dead> {
+fn follow(words: &Mortal, last: u32, reply: fn(u32) -> Reply) -> Result<(), Dead> {
     let mut answered = 0;
     while answered != last {
         let reached = words.load(offset::BOUNDARY)?;
         if reached == answered {
             words.step()?.sleep(offset::BOUNDARY, answered, FOR_EVER);
         } else {
-            acknowledge(words, reached, orders(reached))?;
+            acknowledge(words, reached, &reply(reached))?;
             answered = reached;
         }
     }
@@ -155,10 +163,14 @@ fn follow(words: &Mortal, last: u32) -> Result<(), Dead> {
 }
 
 fn harness(page: &Arc<Page>, last: u32, steps: u32) -> thread::JoinHandle<()> {
+    harness_with(page, last, steps, orders)
+}
+
+fn harness_with(page: &Arc<Page>, last: u32, steps: u32, reply: fn(u32) -> Reply) -> thread::JoinHandle<()> {
     let page = Arc::clone(page);
     thread::spawn(move || {
         let words = Mortal { page: Arc::clone(&page), steps: std::cell::Cell::new(steps) };
-        if follow(&words, last).is_err() {
+        if follow(&words, last, reply).is_err() {
             page.kernel.lock().unwrap().harness_is_dead = true;
             page.woken.notify_all();
         }
@@ -185,28 +197,42 @@ fn boundaries_one_after_the_other() {
 #[test]
 fn boundaries_of_two_threads() {
     check("boundaries_of_two_threads", (2, 3), || {
-        let page = Page::new(1);
-        let harness = harness(&page, 2, u32::MAX);
-        let next = Arc::new(Mutex::new(0));
-        let visit = |page: &Page, next: &Mutex<u32>| {
-            let sequence = {
-                // The session's lock.
-                let mut next = next.lock().unwrap();
-                *next += 1;
-                announce(page, *next).unwrap();
-                *next
-            };
-            let answer = meet(page, sequence, FOR_EVER, false).unwrap();
-            assert!([Answer::Orders(orders(sequence)), Answer::Orders(0)].contains(&answer), "{answer:?}");
-        };
-        let other = {
-            let (page, next) = (Arc::clone(&page), Arc::clone(&next));
-            thread::spawn(move || visit(&page, &next))
-        };
-        visit(&page, &next);
-        other.join().unwrap();
-        harness.join().unwrap();
+        two_threads(orders, |sequence| vec![orders(sequence), Reply::default()]);
     });
+}
+
+/// The same, with answers that name classes: a list that the harness replaces meanwhile does not count.
+#[test]
+fn classes_for_two_threads() {
+    check("classes_for_two_threads", (2, 3), || {
+        two_threads(explaining, |sequence| {
+            vec![explaining(sequence), Reply::of(order::EXPLAIN), Reply::default()]
+        });
+    });
+}
+
+fn two_threads(reply: fn(u32) -> Reply, allowed: fn(u32) -> Vec<Reply>) {
+    let page = Page::new(1);
+    let harness = harness_with(&page, 2, u32::MAX, reply);
+    let next = Arc::new(Mutex::new(0));
+    let visit = move |page: &Page, next: &Mutex<u32>| {
+        let sequence = {
+            // The session's lock.
+            let mut next = next.lock().unwrap();
+            *next += 1;
+            announce(page, *next).unwrap();
+            *next
+        };
+        let answer = meet(page, sequence, FOR_EVER, false).unwrap();
+        assert!(allowed(sequence).into_iter().any(|reply| answer == Answer::Orders(reply)), "{answer:?}");
+    };
+    let other = {
+        let (page, next) = (Arc::clone(&page), Arc::clone(&next));
+        thread::spawn(move || visit(&page, &next))
+    };
+    visit(&page, &next);
+    other.join().unwrap();
+    harness.join().unwrap();
 }
 
 /// The harness dies at every one of its steps: the guest goes on within its limit, with orders or
@@ -224,7 +250,7 @@ fn harness_that_dies() {
             let waited = page.now();
             assert!(waited <= LIMIT, "{waited:?}");
             match answer {
-                Answer::Orders(bits) => assert_eq!(bits, orders(1)),
+                Answer::Orders(reply) => assert_eq!(reply, orders(1)),
                 Answer::Silence => assert_eq!(waited, LIMIT),
                 Answer::Nobody => panic!("the harness never left"),
             }
@@ -244,7 +270,7 @@ fn harness_that_leaves() {
         };
         announce(&*page, 1).unwrap();
         let answer = meet(&*page, 1, FOR_EVER, false).unwrap();
-        assert!([Answer::Nobody, Answer::Orders(0)].contains(&answer), "{answer:?}");
+        assert!([Answer::Nobody, Answer::Orders(Reply::default())].contains(&answer), "{answer:?}");
         harness.join().unwrap();
     });
 }

@@ -9,6 +9,7 @@
 
 mod boundary;
 mod epochs;
+// By its path: memgate-ffi as a whole does not build under loom, whose atomics no `static` can hold.
 #[path = "../../../ffi/src/lock.rs"]
 #[expect(dead_code, unreachable_pub, reason = "a file of another crate; the rest of it wraps the bare lock")]
 mod lock;

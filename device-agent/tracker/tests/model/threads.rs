@@ -86,7 +86,7 @@ fn states_of_three_threads() {
     check("states_of_three_threads", (1, 2), || users(&[1, 1, 1]));
 }
 
-/// A state leaves the list and comes back while a taker looks at it, and the one behind it has left
+/// A state leaves the list and comes back while a taker looks at it, and the one after it has left
 /// for good.
 #[test]
 fn state_that_comes_back() {
@@ -99,7 +99,7 @@ fn state_that_comes_back() {
                 states.thread_ends();
             })
         });
-        // Has the one behind it, until both are gone.
+        // Has the one after it, until both are gone.
         let holder = {
             let states = Arc::clone(&states);
             thread::spawn(move || {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use memgate_model::{Metric, Per};
 use memgate_wire::Outcome;
 
+use super::explain::GROWING_TIMES;
 use super::findings::Findings;
 use super::hunt::executions_of_window;
 use super::series::{histograms, values};
@@ -32,14 +33,13 @@ const PATIENCE: u32 = 5;
 /// Growth that has paused, or is irregular, is watched for up to this many times the usual limits.
 const PAUSED_FACTOR: u32 = 3;
 /// Holders are asked for again where the first answer was about something else, or left some of the
-/// classes out: the agent looks for those that grew in each of the last windows, and a class may
-/// stand still for once.
+/// classes out: asked for are those that grew in each of the last windows, and a class may stand
+/// still for once.
 const MAX_EXPLAINED: u32 = 2;
-/// The answer comes with the second end behind the question: who was born in one iteration and
+/// The answer comes with the second end after the question: who was born in one iteration and
 /// survived the next.
 const WINDOWS_TO_EXPLAIN: u32 = 2;
-const WINDOWS_OF_AGENT: usize = 3;
-/// Of more classes than this the agent explains a part only.
+/// Of more classes than this only a part is explained.
 const MOST_EXPLAINED: usize = 24;
 /// A test that has grown by this much is not repeated until the heap ends.
 const ENOUGH_BYTES: f64 = (128_u64 << 20) as f64;
@@ -163,7 +163,7 @@ impl JavaConfirmation {
             if is_whole || self.explained >= MAX_EXPLAINED {
                 return Next::Stop;
             }
-            self.next_check = ends + WINDOWS_OF_AGENT;
+            self.next_check = ends + GROWING_TIMES as usize;
             return Next::Continue;
         }
         // Its holders may have shown that what grew is no leak, or it came to rest meanwhile.
@@ -366,8 +366,8 @@ mod tests {
         assert!(!confirmation.leaks());
     }
 
-    /// The agent looks for classes that grew in each of the last windows: one that stood still for
-    /// once is not among them.
+    /// Asked for are classes that grew in each of the last windows: one that stood still for once is
+    /// not among them.
     #[test]
     fn a_class_that_was_left_out_is_asked_for_once_more() {
         let mut jvm = Jvm::new();
@@ -397,7 +397,7 @@ mod tests {
         let [first, second] = asked[..] else { panic!("{asked:?}") };
         assert!(
             second > first + WINDOWS_TO_EXPLAIN + 2,
-            "the windows between are what the agent chooses by: {asked:?}"
+            "the windows between are what is chosen by: {asked:?}"
         );
         assert!(last == Next::Stop && confirmation.leaks());
     }

@@ -161,10 +161,7 @@ impl Jvm {
             outcome: (kind == BoundaryKind::TestEnd).then_some(self.outcome),
             thread_id: 1,
             open_tests: 1,
-            counters: Counters::default(),
-            survivors: 0,
-            snapshot_parts: 0,
-            cost: AgentCost::default(),
+            ..Boundary::default()
         }));
     }
 
@@ -272,7 +269,7 @@ fn link(text: &str) -> HolderLink {
         None => place.rsplit_once('.').unwrap_or((place, "")),
     };
     HolderLink {
-        kind: kind.to_owned(),
+        kind: kind.to_owned().into(),
         owner: owner.to_owned(),
         name: name.to_owned(),
         class: class.to_owned(),

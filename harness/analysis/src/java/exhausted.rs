@@ -1,4 +1,4 @@
-//! Errors for want of memory, and heaps above their limit: in whose window they came, and what
+//! Errors for lack of memory, and heaps above their limit: in whose window they came, and what
 //! filled the heap.
 
 use memgate_wire::Outcome;
@@ -14,7 +14,7 @@ const MAX_ERRORS: usize = 64;
 const SHOWN: usize = 3;
 
 impl JavaRecord {
-    /// Keeps what is told of an error.
+    /// Keeps what is reported of an error.
     pub(crate) fn ran_out(&mut self, told: &JavaExhausted, t_ns: u64) {
         if self.exhausted.len() >= MAX_ERRORS {
             return;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_wire::Outcome;
-use memgate_wire::java::{HolderLink, HolderPath, Holders, UNHELD};
+use memgate_wire::java::{HolderKind, HolderLink, HolderPath, Holders, UNHELD};
 
 use super::exhausted::ended_by_error;
 use super::names::{is_literal, is_of_framework, is_of_project, is_own, project_of};
@@ -84,7 +84,7 @@ pub(crate) enum Held {
     By {
         /// These ways, those of the virtual machine left out.
         paths: Vec<HolderPath>,
-        /// Instances of one iteration for which none was told.
+        /// Instances of one iteration for which none was reported.
         open: f64,
     },
 }
@@ -260,7 +260,7 @@ impl Findings {
     }
 
     /// A test framework keeps hundreds of classes, of which only some are explained, and what the
-    /// JDK refers to besides is told with a way of the JDK: where nothing leads to the project or a
+    /// JDK refers to besides is reported with a way of the JDK: where nothing leads to the project or a
     /// library, all is the framework's.
     fn leave_to_framework(&mut self, project: &str) {
         let kept = self.noise.iter().any(|(_, noise)| *noise == Noise::Framework);
@@ -439,21 +439,21 @@ fn leads_to_own(path: &HolderPath) -> bool {
 
 /// The class that a reference belongs to. A thread may be called anything.
 fn owner(link: &HolderLink) -> &str {
-    if link.kind == "thread" { "java.lang.Thread" } else { &link.owner }
+    if link.kind == HolderKind::Thread { "java.lang.Thread" } else { &link.owner }
 }
 
 /// Held by what the virtual machine resolved or is made of, and by nothing that a program assigned.
 fn is_of_the_machine(path: &HolderPath) -> bool {
-    let is = |kinds: &[&str], kind: &str| kinds.iter().any(|k| kind.eq_ignore_ascii_case(k));
-    let literal = path.links.iter().any(|link| is(&["constant pool", "string table"], &link.kind));
+    use HolderKind::{Class, ClassLoader, ConstantPool, OtherRoot, StringTable, SystemClass, VirtualMachine};
+    let literal = path.links.iter().any(|link| matches!(link.kind, ConstantPool | StringTable));
     // Literals that classes of the JDK resolved are in an array of the virtual machine.
     let resolved = path.links.first().is_some_and(|link| {
-        is(&["system class", "virtual machine", "other"], &link.kind) && link.class == "java.lang.Object[]"
+        matches!(link.kind, SystemClass | VirtualMachine | OtherRoot) && link.class == "java.lang.Object[]"
     });
     let machine = |link: &HolderLink| {
         // A loader of the project's own is a leak when there are more and more of it.
-        is(&["system class", "class", "other"], &link.kind)
-            || is(&["class loader"], &link.kind) && !is_own(&link.class)
+        matches!(link.kind, SystemClass | Class | OtherRoot)
+            || link.kind == ClassLoader && !is_own(&link.class)
     };
     literal || resolved || path.links.iter().all(machine)
 }

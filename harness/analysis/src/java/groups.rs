@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{Frame, HolderStep};
-use memgate_wire::java::{HolderLink, HolderPath};
+use memgate_wire::java::{HolderKind, HolderLink, HolderPath};
 
 use super::findings::{Findings, Growing, Held};
 use super::names::{is_inside_collection, is_of_project, is_own, naming_rank, normalised, project_of};
@@ -171,7 +171,7 @@ fn is_explained(growing: &Growing, ways: &[Way]) -> bool {
     !others && told >= EXPLAINING_SHARE * growing.count.min(MAX_EXPLAINED)
 }
 
-/// Holders are told of what one iteration left: what is far less than that is not what grows.
+/// Holders are reported of what one iteration left: what is far less than that is not what grows.
 fn explaining(class: usize, growing: &Growing) -> Vec<Way> {
     let Held::By { paths, .. } = &growing.held else { return Vec::new() };
     let mut ways: Vec<Way> = paths.iter().take(MAX_PATHS).map(|path| way(class, path)).collect();
@@ -184,7 +184,8 @@ fn explaining(class: usize, growing: &Growing) -> Vec<Way> {
 /// A class loader lives as long as an instance of a class it loaded: a way that begins with one
 /// goes on from such an instance.
 fn behind_instances(all: &mut [Vec<Way>], growing: &[Growing]) {
-    let loader = |way: &Way| way.steps.first().is_some_and(|first| first.kind == "class loader");
+    let loader =
+        |way: &Way| way.steps.first().is_some_and(|first| first.kind == HolderKind::ClassLoader.text());
     let firsts: BTreeMap<&str, Vec<HolderStep>> = (growing.iter().zip(all.iter()))
         .filter_map(|(growing, ways)| {
             let first = ways.iter().find(|way| !loader(way))?;
@@ -201,7 +202,7 @@ fn way(class: usize, path: &HolderPath) -> Way {
     let mut steps: Vec<HolderStep> = Vec::new();
     for link in &path.links {
         let step = step(link);
-        let element = link.kind == "array" || step.name == "[x]";
+        let element = link.kind == HolderKind::Array || step.name == "[x]";
         if let Some(before) = steps.last_mut().filter(|before| element && !before.name.is_empty()) {
             before.name.push_str("[x]");
             before.class = step.class;
@@ -209,7 +210,7 @@ fn way(class: usize, path: &HolderPath) -> Way {
         }
         // A list's nodes refer to one another: how many are passed on the way says nothing.
         let linked = steps.last().is_some_and(|before| before.class == step.owner);
-        if linked && step.kind == "field" && step.owner == step.class {
+        if linked && link.kind == HolderKind::Field && step.owner == step.class {
             continue;
         }
         steps.push(step);
@@ -218,8 +219,14 @@ fn way(class: usize, path: &HolderPath) -> Way {
 }
 
 fn step(link: &HolderLink) -> HolderStep {
-    let owner = if link.kind == "thread" { os_names::thread(&link.owner) } else { normalised(&link.owner) };
-    HolderStep { kind: link.kind.clone(), owner, name: link.name.clone(), class: normalised(&link.class) }
+    let owner =
+        if link.kind == HolderKind::Thread { os_names::thread(&link.owner) } else { normalised(&link.owner) };
+    HolderStep {
+        kind: link.kind.text().to_owned(),
+        owner,
+        name: link.name.clone(),
+        class: normalised(&link.class),
+    }
 }
 
 /// Takes out the groups of objects of the JDK that are only held because something is to be cleaned
@@ -356,9 +363,9 @@ fn way_to<'a>(class: usize, ways: &[&'a Way]) -> Option<&'a Way> {
 
 fn id(class: &str, holder: &[HolderStep], frames: &[Frame]) -> String {
     // The line of a frame moves with every edit.
-    let stable = |step: &HolderStep| match step.kind.as_str() {
-        "stack" => step.name.split('(').next().unwrap_or_default().to_owned(),
-        _ => step.name.clone(),
+    let stable = |step: &HolderStep| match step.kind == HolderKind::Stack.text() {
+        true => step.name.split('(').next().unwrap_or_default().to_owned(),
+        false => step.name.clone(),
     };
     let steps = holder.iter().map(|step| format!("{} {}.{}", step.kind, step.owner, stable(step)));
     let calls = frames.iter().filter(|_| holder.is_empty()).filter_map(|frame| frame.function.clone());

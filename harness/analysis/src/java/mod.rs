@@ -4,7 +4,8 @@
 //! [`JavaWindow`] per end of a test); `series` follows every class over the ends of a test;
 //! `rounds` compares the rounds of a screen; `findings` says which classes go on growing; `windows`
 //! tells what the build's own run left, to be compared with a baseline; `groups` joins those that
-//! are held through one another into leaks; `confirm` says when enough was seen; `hunt` does so for
+//! are held through one another into leaks; `confirm` says when enough was seen, `explain`
+//! which classes the agent then looks for the holders of; `hunt` does so for
 //! what was never suspect; `lengths` does all of it for a program that is a test as a whole. Names
 //! of classes are the normalised ones (`names`) from `series` on.
 
@@ -13,6 +14,7 @@ mod confirm;
 pub(crate) mod dsl;
 mod exhausted;
 mod exhaustion;
+mod explain;
 mod findings;
 mod follow;
 mod followed;
@@ -27,6 +29,7 @@ mod series;
 mod windows;
 
 pub use confirm::JavaConfirmation;
+pub use explain::classes_to_explain;
 pub use hunt::{JavaHunt, JavaHunted, Rare, java_hunted};
 pub use record::{JavaNames, JavaRecord, JavaSnapshot, JavaWindow};
 pub use rounds::{

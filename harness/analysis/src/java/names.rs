@@ -23,7 +23,7 @@ pub(crate) fn normalised(name: &str) -> String {
             return joined(package, &simple[..at + "$$Lambda".len()]);
         }
     }
-    // D8 and R8 make classes of lambdas, and number them anew with each build.
+    // D8 and R8 make classes of lambdas, and number them again with each build.
     if let Some(at) = simple.find("$$ExternalSynthetic") {
         let stem = simple.trim_end_matches(|c: char| c.is_ascii_digit());
         if stem.len() > at {
@@ -58,7 +58,7 @@ fn generated(package: &str, simple: &str) -> Option<String> {
     (name != simple).then_some(name)
 }
 
-/// Byte Buddy puts eight random letters and digits behind its marks, old Mockitos a random number:
+/// Byte Buddy puts eight random letters and digits after its marks, old Mockitos a random number:
 /// `$MockitoMock$17Kd9QbZ$auxiliary$Xk2LmN0p`.
 fn without_random_parts(simple: &str) -> String {
     const MAKERS: [&str; 7] = [

@@ -1,6 +1,6 @@
 //! From Java frames to what belongs to a boundary, in bounded memory.
 //!
-//! A histogram is told as what changed since the one before, so none may be lost: whatever does not
+//! A histogram is reported as what changed since the one before, so none may be lost: whatever does not
 //! fit (a part out of order, a class nobody named, a boundary that never comes) makes the record
 //! damaged.
 
@@ -199,7 +199,7 @@ impl JavaReader {
 
 #[cfg(test)]
 mod tests {
-    use memgate_wire::java::HolderLink;
+    use memgate_wire::java::{HolderKind, HolderLink};
     use memgate_wire::{BoundaryKind, Frame, Outcome};
 
     use super::*;
@@ -335,7 +335,7 @@ mod tests {
                     }),
                     4 => {
                         let link = HolderLink {
-                            kind: "static".to_owned(), owner: String::new(), name: "[x]".to_owned(), class: "C".to_owned(),
+                            kind: HolderKind::Static, owner: String::new(), name: "[x]".to_owned(), class: "C".to_owned(),
                         };
                         let path = memgate_wire::java::HolderPath {
                             instances: value, links: vec![link; number as usize],

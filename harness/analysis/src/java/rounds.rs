@@ -216,7 +216,7 @@ struct Compared {
     spent_ns: u64,
     /// The test class that ended before it.
     before: String,
-    /// The first round behind the warm-up changed nothing.
+    /// The first round after the warm-up changed nothing.
     still: bool,
     /// Rounds that were compared with the one before.
     rounds: usize,

@@ -82,7 +82,7 @@ pub(crate) fn totals(record: &ProcessRecord, test: &str) -> Vec<f64> {
     totals
 }
 
-/// Classes of which more is alive at the last end of `test` than behind its first `warm_up` ends.
+/// Classes of which more is alive at the last end of `test` than after its first `warm_up` ends.
 pub(crate) fn grown(record: &ProcessRecord, test: &str, warm_up: usize) -> Vec<ClassSeries> {
     let Some(java) = &record.java else { return Vec::new() };
     let mut heap = Heap::default();
@@ -99,7 +99,7 @@ pub(crate) fn grown(record: &ProcessRecord, test: &str, warm_up: usize) -> Vec<C
         let counts = window.java.as_ref().is_some_and(|java| java.histogram) && window.is(test);
         ends += usize::from(counts);
     }
-    // Changes behind the last end of the test belong to no iteration of it.
+    // Changes after the last end of the test belong to no iteration of it.
     let mut by_name = BTreeMap::<&str, Vec<Steps>>::new();
     for (class, mut steps) in steps {
         steps.retain(|(at, _)| *at < ends);
@@ -116,7 +116,7 @@ pub(crate) fn grown(record: &ProcessRecord, test: &str, warm_up: usize) -> Vec<C
     series
 }
 
-/// Bytes and instances at the last end above those behind the warm-up; `None`: it did not grow.
+/// Bytes and instances at the last end above those after the warm-up; `None`: it did not grow.
 fn growth(of: &[Steps], warm_up: usize) -> Option<(u64, u64)> {
     let first =
         |s: &Steps| s.iter().take_while(|(at, _)| *at <= warm_up).last().map(|(_, c)| *c).unwrap_or_default();

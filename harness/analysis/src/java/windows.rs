@@ -29,7 +29,7 @@ const NODE: &str = "java.util.concurrent.ConcurrentHashMap$Node";
 
 /// By how many instances the same tests may differ in two virtual machines: not at all in classes
 /// of the project. The virtual machine itself interns strings, resolves methods and fills caches as
-/// threads and its compiler come to it. `None`: it says nothing; cleaners are cleaned behind a
+/// threads and its compiler come to it. `None`: it says nothing; cleaners are cleaned after a
 /// collection, and what they stand for is told apart (`java.direct_bytes`).
 fn slack(name: &str, accepted: u64) -> Option<u64> {
     const CLEANED: [&str; 3] = [
@@ -84,7 +84,7 @@ pub struct ClassWindow {
     pub unusable: Option<String>,
 }
 
-/// The windows of one process, in their order. Test classes behind the last one that ended with a
+/// The windows of one process, in their order. Test classes after the last one that ended with a
 /// histogram are in none.
 #[must_use]
 pub fn class_windows(record: &ProcessRecord) -> Vec<ClassWindow> {

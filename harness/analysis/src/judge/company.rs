@@ -1,5 +1,5 @@
 //! A test that ran alone and with the tests around it: what it leaves only after them, and what it
-//! hands to those behind it.
+//! hands to those after it.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use crate::stats::float;
 /// What became of running the test with others.
 pub(super) type Together<'a> = Option<Result<&'a ProcessInput, &'a str>>;
 
-/// Ids of what grows alone and does not among the others, because tests behind this one free or
+/// Ids of what grows alone and does not among the others, because tests after this one free or
 /// close it.
 pub(super) fn handed(
     context: &mut JudgeContext<'_>,

@@ -402,7 +402,7 @@ fn repeated(
     }
 }
 
-/// Figures of a leak are told for one execution; whole objects only for many.
+/// Figures of a leak are reported for one execution; whole objects only for many.
 fn of_one_execution(leak: &mut Leak, batch: f64, per: &str) {
     leak.title = format!("{} {per}", leak.title);
     leak.bytes_per_iteration /= batch;
@@ -460,7 +460,7 @@ fn objects(
     grew_alone
 }
 
-/// Bytes per iteration by which the heap as a whole grows, beyond what is told of its classes:
+/// Bytes per iteration by which the heap as a whole grows, beyond what is reported of its classes:
 /// their figures may be too uneven for each by itself. `None`: no more than the virtual machine's
 /// own.
 fn unexplained(record: &ProcessRecord, id: &str, findings: &Findings, allowed: Allowed) -> Option<f64> {
@@ -505,7 +505,7 @@ fn counters(
     allowed: Allowed,
     j: &mut Judgement,
 ) {
-    // Threads are told by their names (`threads`).
+    // Threads are reported by their names (`threads`).
     let metrics = Metric::of(Area::Java, &[Kind::Held, Kind::Loaded, Kind::Traffic])
         .filter(|metric| *metric != Metric::JavaThreads && saw(*metric));
     for metric in metrics {

@@ -172,7 +172,7 @@ fn a_leak_that_fills_the_heap_fails_its_test_with_the_error_as_the_reason() {
         (test.leaks[0].title.as_str(), test.leaks[0].bytes_per_iteration),
         ("1 × byte[]", 20.0 * 1_048_576.0)
     );
-    // Nobody looked at it alone: what the rounds saw is told.
+    // Nobody looked at it alone: what the rounds saw is reported.
     let mut alone = suite(screen(), BTreeMap::new());
     alone.suites[0].problems.clear();
     let entry = report(&alone, &GatePolicy::default()).suites[0].tests.last().cloned().expect("an entry");

@@ -78,12 +78,15 @@ fn hold(
             Finding::Still => {}
             Finding::Grows => {
                 let reason = too_much(metric, growth.slope.slope, "per repetition", threshold.limit);
-                j.raise(exceeded(threshold.level), reason);
+                j.raise_figure(exceeded(threshold.level), reason);
             }
             Finding::Open => {
                 let between = interval(metric, growth.slope.low, growth.slope.high);
                 let allowed = format_value(metric, threshold.limit);
-                j.raise(Verdict::Warn, format!("inconclusive: {between} per repetition (allowed {allowed})"));
+                j.raise_figure(
+                    Verdict::Warn,
+                    format!("inconclusive: {between} per repetition (allowed {allowed})"),
+                );
             }
         }
     }

@@ -7,6 +7,7 @@ use memgate_model::{BoundaryQuality, Metric, RunReport, Runner, TestReport, Verd
 use memgate_wire::Outcome;
 
 use super::judge;
+use super::tests::figures_are_told_from_words;
 use crate::dsl::ByNumber;
 use crate::input::{ConfirmationInput, JavaInput, RunInput, SuiteInput};
 use crate::java::dsl::Jvm;
@@ -68,7 +69,7 @@ pub(super) fn confirmed(body: impl Fn(&mut Jvm, u32) + Copy, explain: impl FnOnc
 }
 
 pub(super) fn report(input: &RunInput, policy: &GatePolicy) -> RunReport {
-    judge(input, policy, &mut ByNumber)
+    figures_are_told_from_words(judge(input, policy, &mut ByNumber))
 }
 
 pub(super) fn evicts(report: &RunReport) -> &TestReport {

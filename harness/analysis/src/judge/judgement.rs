@@ -20,10 +20,18 @@ pub(super) struct Executions<'a> {
     pub(super) broken_off: Vec<(&'a ProcessInput, &'a OpenTest)>,
 }
 
+/// What speaks for a verdict.
+struct Reason {
+    verdict: Verdict,
+    text: String,
+    /// It says what a figure and its threshold say, and no more.
+    is_figure: bool,
+}
+
 /// A verdict in the making.
 #[derive(Default)]
 pub(super) struct Judgement {
-    reasons: Vec<(Verdict, String)>,
+    reasons: Vec<Reason>,
     /// What one execution left: `48.0 KiB in 12 allocations`.
     pub(super) left: String,
     pub(super) confirmed: bool,
@@ -47,7 +55,7 @@ impl Judgement {
         self.batch.unwrap_or(1.0)
     }
 
-    /// What its figures are told for: `per iteration`, `in 750 executions`.
+    /// What its figures are reported for: `per iteration`, `in 750 executions`.
     pub(super) fn per(&self) -> String {
         self.batch.map_or_else(
             || "per iteration".to_owned(),
@@ -56,8 +64,13 @@ impl Judgement {
     }
 
     /// A reason for a verdict this bad.
-    pub(super) fn raise(&mut self, verdict: Verdict, reason: String) {
-        self.reasons.push((verdict, reason));
+    pub(super) fn raise(&mut self, verdict: Verdict, text: String) {
+        self.reasons.push(Reason { verdict, text, is_figure: false });
+    }
+
+    /// A figure above its threshold, or perhaps above it, is the reason.
+    pub(super) fn raise_figure(&mut self, verdict: Verdict, text: String) {
+        self.reasons.push(Reason { verdict, text, is_figure: true });
     }
 
     /// Something is left, and nobody can say whether it grows.
@@ -97,24 +110,26 @@ impl Judgement {
 
     /// The worst of it.
     pub(super) fn verdict(&self) -> Verdict {
-        self.reasons.iter().map(|(verdict, _)| *verdict).max().unwrap_or(Verdict::Pass)
+        self.reasons.iter().map(|reason| reason.verdict).max().unwrap_or(Verdict::Pass)
     }
 
-    /// Everything that led to the verdict, in one sentence.
-    fn reason(&self) -> String {
+    /// Everything that led to the verdict.
+    fn leading(&self) -> impl Iterator<Item = &Reason> {
         let verdict = self.verdict();
-        let of_it = self.reasons.iter().filter(|(v, _)| *v == verdict).map(|(_, reason)| reason.as_str());
-        of_it.collect::<Vec<_>>().join("; ")
+        self.reasons.iter().filter(move |reason| reason.verdict == verdict)
     }
 
     pub(super) fn report(self, id: String, outcome: Outcome, duration_s: f64) -> TestReport {
+        let reason = self.leading().map(|reason| reason.text.as_str()).collect::<Vec<_>>().join("; ");
+        let reason_is_figures = self.leading().all(|reason| reason.is_figure);
         TestReport {
             id,
             is_class: false,
             clean: false,
             outcome,
             verdict: self.verdict(),
-            reason: self.reason(),
+            reason,
+            reason_is_figures,
             duration_s,
             confirmed: self.confirmed,
             metrics: self.metrics,

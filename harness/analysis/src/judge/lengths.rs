@@ -141,10 +141,10 @@ pub(super) fn judge(
             let allowed = format_value(metric, threshold.limit);
             if total.finding == Finding::Grows || by_group && total.slope.high > threshold.limit {
                 let reason = too_much(metric, total.slope.slope, per, threshold.limit);
-                j.raise(exceeded(threshold.level), reason);
+                j.raise_figure(exceeded(threshold.level), reason);
             } else if total.finding == Finding::Open {
                 let between = interval(metric, total.slope.low, total.slope.high);
-                j.raise(Verdict::Warn, format!("inconclusive: {between} {per} (allowed {allowed})"));
+                j.raise_figure(Verdict::Warn, format!("inconclusive: {between} {per} (allowed {allowed})"));
             }
         }
         j.figure(metric, Per::Iteration, &slope(&values, 0.0), confidence, &limits);

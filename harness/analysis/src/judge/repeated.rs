@@ -49,7 +49,7 @@ pub(super) struct Measured<'a> {
     /// No other test ran in the process.
     alone: bool,
     /// The program itself said where the windows end: what grows outside of them counts as what
-    /// grows inside, or a leak behind the end would be nobody's.
+    /// grows inside, or a leak after the end would be nobody's.
     ends_itself: bool,
     groups: Vec<(&'a [f64], f64)>,
     block: f64,
@@ -285,7 +285,7 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
                 "per iteration outside of the test itself, in the set-up of its suite or in another thread";
             (what, Verdict::Warn)
         };
-        return j.raise(verdict, too_much(metric, end_to_end.slope.slope, what, threshold.limit));
+        return j.raise_figure(verdict, too_much(metric, end_to_end.slope.slope, what, threshold.limit));
     }
     let total = measured.growth(allowed);
     let judged =
@@ -318,26 +318,28 @@ fn against(measured: &Measured<'_>, threshold: &Threshold, allowed: Allowed, j: 
     let few = total.iterations + allowed.warm_up < ENOUGH_REPETITIONS;
     match (total.finding, largest) {
         (Finding::Grows, _) | (_, Some(_)) if few => {
-            j.raise(Verdict::Warn, undecided(", too few to call it a leak"))
+            j.raise_figure(Verdict::Warn, undecided(", too few to call it a leak"))
         }
         (Finding::Grows, _) => {
             let rarely = match measured.exact {
                 true => now_and_then(measured.series(allowed), allowed.warm_up),
                 false => String::new(),
             };
-            j.raise(exceeded(threshold.level), over(total.slope.slope, "") + &rarely);
+            j.raise_figure(exceeded(threshold.level), over(total.slope.slope, "") + &rarely);
         }
         // One place takes over what another gives back, as in a ring buffer that was filled before.
         (_, Some(_)) if still => {
-            j.raise(Verdict::Warn, undecided(", one place grows while another shrinks by as much"));
+            j.raise_figure(Verdict::Warn, undecided(", one place grows while another shrinks by as much"));
         }
-        (_, Some(group)) => j.raise(exceeded(threshold.level), over(group.slope.slope, " in one place")),
+        (_, Some(group)) => {
+            j.raise_figure(exceeded(threshold.level), over(group.slope.slope, " in one place"))
+        }
         (Finding::Open, None) if still || has_few_steps(measured.series(allowed), allowed.warm_up) => {
-            j.raise(Verdict::Warn, too_late());
+            j.raise_figure(Verdict::Warn, too_late());
         }
-        (Finding::Open, None) => j.raise(Verdict::Warn, undecided("")),
+        (Finding::Open, None) => j.raise_figure(Verdict::Warn, undecided("")),
         (Finding::Still, None) if !still && judged.iter().any(|g| g.finding == Finding::Open) => {
-            j.raise(Verdict::Warn, undecided(" in one place"));
+            j.raise_figure(Verdict::Warn, undecided(" in one place"));
         }
         (Finding::Still, None) => {}
     }

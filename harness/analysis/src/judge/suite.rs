@@ -120,7 +120,7 @@ fn executions<'a>(
 }
 
 /// The process as one execution of a test of the suite's name. A process that became another
-/// program is told by that program's own record.
+/// program is reported by that program's own record.
 fn whole_process(suite: &SuiteInput, process: &ProcessInput) -> (Vec<Window>, Vec<OpenTest>) {
     let record = &process.record;
     if record.goodbye.as_ref().is_some_and(|g| g.reason == GoodbyeReason::Exec) {
@@ -128,7 +128,7 @@ fn whole_process(suite: &SuiteInput, process: &ProcessInput) -> (Vec<Window>, Ve
     }
     let mut window =
         Window { test: suite.name.clone(), start_ns: record.first_ns, open_tests: 1, ..Window::default() };
-    // Killed behind its last boundary, it may have had more to say.
+    // Killed after its last boundary, it may have had more to say.
     let Some(end) = record.end.as_ref().filter(|_| record.goodbye.is_some()) else {
         return (Vec::new(), vec![OpenTest { id: window.id(), window }]);
     };

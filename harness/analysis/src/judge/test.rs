@@ -85,7 +85,7 @@ fn ran_full<'a>(runs: &Executions<'a>) -> Option<(&'a Exhaustion, Vec<CurvePoint
         .find_map(|(p, w)| Some((ran_out(&p.record, w.start_ns, w.end_ns)?, curve::of_heap(&p.record, w))))
 }
 
-/// It passed, but the heap was above its limit meanwhile. An error for want of memory that it
+/// It passed, but the heap was above its limit meanwhile. An error for lack of memory that it
 /// expected is its own matter.
 fn filled_the_heap(runs: &Executions<'_>, j: &mut Judgement) {
     if let Some((why, curve)) = ran_full(runs).filter(|(why, _)| why.limit) {
@@ -402,7 +402,7 @@ fn per_test(
             }
             if value > threshold.limit {
                 let reason = too_much(metric, value, "left by one execution", threshold.limit);
-                j.raise(exceeded(threshold.level), reason);
+                j.raise_figure(exceeded(threshold.level), reason);
             }
         }
     }

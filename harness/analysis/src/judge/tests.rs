@@ -39,7 +39,16 @@ fn run_of(suite: SuiteInput) -> RunInput {
 }
 
 fn report(input: &RunInput, policy: &GatePolicy) -> RunReport {
-    judge(input, policy, &mut ByNumber)
+    figures_are_told_from_words(judge(input, policy, &mut ByNumber))
+}
+
+/// A reason is a figure exactly where all that it says is of the form `48.0 KiB (allowed 0 B)`.
+pub(super) fn figures_are_told_from_words(report: RunReport) -> RunReport {
+    for test in report.suites.iter().flat_map(|suite| &suite.tests).filter(|test| !test.reason.is_empty()) {
+        let is_figures = test.reason.split("; ").all(|part| part.contains(" (allowed "));
+        assert_eq!(test.reason_is_figures, is_figures, "{}", test.reason);
+    }
+    report
 }
 
 /// The screen of one test, and the same test again alone.
@@ -457,7 +466,7 @@ fn growth_that_cannot_be_confirmed_warns_or_fails_by_choice() {
     assert_verdict(&input, &GatePolicy::default(), Verdict::Warn, reason, 0);
 }
 
-/// What the screen saw is told beside what the executions alone showed; a run with the others that
+/// What the screen saw is reported beside what the executions alone showed; a run with the others that
 /// broke is no error of the test.
 #[test]
 fn what_is_not_reproduced_is_unconfirmed_with_both_figures() {
@@ -999,7 +1008,7 @@ fn a_process_that_fails_is_not_judged() {
     assert_verdict(&process_suite(record, &[]), &GatePolicy::default(), Verdict::NotJudged, reason, 1);
 }
 
-/// Found by the fuzz target `session`: a stream that ends behind its last boundary passed where
+/// Found by the fuzz target `session`: a stream that ends after its last boundary passed where
 /// nobody knew how the process ended.
 #[test]
 fn a_process_that_never_said_goodbye_is_no_pass() {

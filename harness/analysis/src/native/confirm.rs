@@ -54,7 +54,7 @@ impl NativeConfirmation {
     }
 
     /// To be told after each end of the test, also after a second one of the same execution:
-    /// changes are told with what there is now.
+    /// changes are reported with what there is now.
     pub fn observe(&mut self, record: &ProcessRecord) {
         if record.is_java_only() {
             return;

@@ -5,7 +5,7 @@
 //! `MapCache::insert`, `go::{lambda}::operator()`. Names come from files: any text has a result, in
 //! time linear to its length.
 
-/// Longer names are cut: two that differ only behind this are not worth telling apart.
+/// Longer names are cut: two that differ only after this are not worth telling apart.
 const MAX_BYTES: usize = 4096;
 /// Nested `<A as B>` of Rust that are followed.
 const MAX_NESTING: u32 = 8;

@@ -1,6 +1,6 @@
 //! The median.
 
-/// Median of any values; `None` of none. NaN sorts behind every number.
+/// Median of any values; `None` of none. NaN sorts after every number.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();

@@ -27,12 +27,12 @@ pub const LARGEST_BUNDLE: usize = 4 << 20;
 /// One thing that was reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
-    /// A test began or ended, or something is told of it.
+    /// A test began or ended, or something is reported of it.
     Status {
         /// 1 start, 2 in progress, 0 passed, -1 error, -2 failure, -3 ignored, -4 assumption
         /// failed. `None`: not readable, since something else was printed into the line.
         code: Option<i64>,
-        /// What is told.
+        /// What is reported.
         values: Bundle,
     },
     /// The system says that the instrumentation finished.

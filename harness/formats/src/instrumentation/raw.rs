@@ -92,7 +92,7 @@ impl RawStream {
             self.open = None;
             item(Item::Aborted(excerpt(why)));
         } else if let Some(error) = line.strip_prefix(ON_ERROR) {
-            // It may come in the middle of a value, which goes on behind it.
+            // It may come in the middle of a value, which goes on after it.
             item(Item::OnError(excerpt(error)));
         } else if !self.go_on(line) && !line.is_empty() {
             item(Item::Other(excerpt(line)));

@@ -7,7 +7,7 @@ use super::{Bundle, Item};
 /// Keys with a meaning of their own; all others are measurements of the test.
 const KNOWN_KEYS: [&str; 10] =
     ["class", "test", "current", "numtests", "id", "stream", "stack", "Error", "shortMsg", "longMsg"];
-/// Text kept of all tests together: a device that talks for ever fills no memory.
+/// Text kept of all tests together: a device that talks forever fills no memory.
 const LARGEST_RUN: usize = 256 << 20;
 /// Lines kept that belong to nothing.
 const OTHER_LINES: usize = 20;
@@ -64,13 +64,13 @@ pub struct TestResult {
     pub number: Option<u64>,
     /// How it ended.
     pub status: Status,
-    /// Stack of the failure, or what else is told of it.
+    /// Stack of the failure, or what else is reported of it.
     pub trace: Option<String>,
     /// What it reported besides.
     pub metrics: Bundle,
 }
 
-/// How a run ended. The text fits behind "the instrumentation run: ".
+/// How a run ended. The text fits after "the instrumentation run: ".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Ending {
     /// The runner reached its end, and every test it announced has ended.

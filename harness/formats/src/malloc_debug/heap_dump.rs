@@ -4,7 +4,7 @@
 //! ```text
 //! Android Native Heap Dump v1.2
 //! (blank)
-//! Build fingerprint: 'google/...'          v1.2 only, with a blank line behind it
+//! Build fingerprint: 'google/...'          v1.2 only, with a blank line after it
 //! (blank)
 //! Total memory: 450
 //! Allocation records: 2
@@ -33,7 +33,7 @@ const NOT_AVAILABLE: &[u8] = b"Native heap dump not available";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct HeapDumpError {
-    /// From 1; the one behind the last where something is missing.
+    /// From 1; the one after the last where something is missing.
     pub line: u64,
     /// What is wrong.
     pub problem: HeapDumpProblem,
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The header, and the first line behind it: a record, or `MAPS`.
+    /// The header, and the first line after it: a record, or `MAPS`.
     fn header(&mut self) -> Result<(Header, &'a [u8]), Problem> {
         let mut header = Header::default();
         loop {
@@ -265,7 +265,7 @@ fn bt_info(mut rest: &str) -> Option<Vec<NamedFrame>> {
     }
 }
 
-/// `NAME" HEX` and what stands behind `end`. The name may hold quotes itself.
+/// `NAME" HEX` and what stands after `end`. The name may hold quotes itself.
 fn quoted<'a>(text: &'a str, end: &str) -> Option<(&'a str, u64, &'a str)> {
     text.match_indices("\" ").find_map(|(at, quote)| {
         let (name, behind) = (text.get(..at)?, text.get(at.checked_add(quote.len())?..)?);

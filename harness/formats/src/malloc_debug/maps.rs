@@ -7,7 +7,7 @@ use crate::lines::text;
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// Offset of `start` in the file.
     pub offset: u64,

@@ -43,7 +43,7 @@ pub struct Snapshot {
     pub total_bytes: u64,
     /// Allocations of all records.
     pub total_count: u64,
-    /// Deepest stack that was recorded, where it is told.
+    /// Deepest stack that was recorded, where it is reported.
     pub backtrace_size: Option<u64>,
     /// The build of the system (heap dumps of Android 10 and later).
     pub build_fingerprint: Option<String>,

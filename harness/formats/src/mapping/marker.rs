@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 const MARK: &[u8] = b"~~R8{";
-/// A longer one is none.
+/// A longer text is no marker.
 const LONGEST: usize = 4096;
 
 /// The ids of the mapping files that belong to compiled code (`classes.dex`, a class file).
@@ -28,7 +28,7 @@ pub fn map_ids(code: &[u8]) -> BTreeSet<String> {
     ids
 }
 
-/// The id that a marker names; `marked` begins behind its brace. Values are texts, numbers and
+/// The id that a marker names; `marked` begins after its brace. Values are texts, numbers and
 /// words, so it ends at the next brace.
 fn map_id(marked: &[u8]) -> Option<String> {
     let within = marked.get(..LONGEST.min(marked.len()))?;

@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use super::classes::{Class, Field, Mapping, Method};
 use crate::lines::excerpt;
 
-/// A line that is none of a mapping file.
+/// A line that does not belong to a mapping file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem} (`{found}`)")]
 pub struct MappingError {
@@ -118,7 +118,7 @@ fn qualified_name(text: &str) -> (Option<&str>, &str) {
     text.rsplit_once('.').map_or((None, text), |(class, name)| (Some(class), name))
 }
 
-/// `1:3:` and what is behind it.
+/// `1:3:` and what is after it.
 fn leading_range(text: &str) -> Option<((u32, u32), &str)> {
     let (from, rest) = text.split_once(':')?;
     let (to, rest) = rest.split_once(':')?;

@@ -14,7 +14,7 @@ struct Frame<'a> {
     method: &'a str,
     file: Option<&'a str>,
     line: Option<u32>,
-    /// What stands behind the closing bracket.
+    /// What stands after the closing bracket.
     behind: &'a str,
 }
 
@@ -77,7 +77,7 @@ impl Mapping<'_> {
     fn heading<'l>(&self, line: &'l str) -> Cow<'l, str> {
         let mut words = line.split_inclusive([' ', '\t']);
         let mut at = 0_usize;
-        // An exception's name is the first word that may be one; the message behind it is the
+        // An exception's name is the first word that may be one; the message after it is the
         // user's.
         let class = words.find_map(|word| {
             let (start, name) = (at, word.trim_end_matches([' ', '\t', '\r']).trim_end_matches(':'));
@@ -101,7 +101,7 @@ impl Mapping<'_> {
     }
 }
 
-/// May an exception's name stand behind this?
+/// May an exception's name stand after this?
 fn introduces(before: &str) -> bool {
     let before = before.trim();
     before.is_empty()

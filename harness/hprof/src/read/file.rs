@@ -262,7 +262,7 @@ impl<S: Source> Read for Bytes<S> {
 /// One frame, whose first bytes were looked at.
 type Frame<R> = StreamingDecoder<Chain<Cursor<[u8; 4]>, R>, FrameDecoder>;
 
-/// Frames of zstd, one behind the other; those that hold something else are left out.
+/// Frames of zstd, one after the other; those that hold something else are left out.
 enum Frames<R: Read> {
     Between(R),
     In(Box<Frame<R>>),

@@ -17,10 +17,10 @@ pub use visit::{ClassDump, Field, Header, Static, Visit};
 pub(crate) use walk::{HEAP_DUMP, number};
 pub use walk::{Source, Stream, Walked, value_bytes, walk};
 
-/// What is told while a dump is read: the pass, bytes done, and all bytes where they are known.
+/// What is reported while a dump is read: the pass, bytes done, and all bytes where they are known.
 pub type Progress<'a> = &'a dyn Fn(&'static str, u64, Option<u64>);
 
-/// Why a dump cannot be read. The texts fit behind "cannot use FILE: ".
+/// Why a dump cannot be read. The texts fit after "cannot use FILE: ".
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// Another file.

@@ -10,7 +10,7 @@ pub enum Odd {
     Cut,
     /// The record that ends a dump is not there.
     NoEnd,
-    /// A record of a heap that nobody knows: what is behind it in its segment is lost.
+    /// A record of a heap that nobody knows: what is after it in its segment is lost.
     UnknownObject(u8),
     /// A record that nobody knows: left out by its length.
     UnknownRecord(u8),

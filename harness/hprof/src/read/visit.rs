@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::ReadError;
 use super::odd::Odd;
 
 /// The first bytes of a dump.
@@ -46,7 +47,7 @@ pub struct ClassDump {
     pub loader: u64,
     /// Bytes of an instance, as the virtual machine tells them.
     pub instance_bytes: u32,
-    /// Bytes of this record behind its tag.
+    /// Bytes of this record after its tag.
     pub record_bytes: u64,
     /// Static fields in order.
     pub statics: Vec<Static>,
@@ -54,10 +55,10 @@ pub struct ClassDump {
     pub fields: Vec<Field>,
 }
 
-/// Takes what a walk finds. Everything but [`Visit::not_a_dump`] may be left out.
+/// Takes what a walk finds. Everything but the error may be left out.
 pub trait Visit {
     /// What ends a walk early.
-    type Error: From<io::Error>;
+    type Error: From<io::Error> + From<ReadError>;
     /// Is every byte wanted, by [`Visit::copy`]?
     const COPIES: bool = false;
     /// Are the bytes of instances and the elements of object arrays wanted?
@@ -85,8 +86,10 @@ pub trait Visit {
         Ok(())
     }
 
-    /// No heap dump: there is no title, or no size of ids.
-    fn not_a_dump(&self) -> Self::Error;
+    /// No heap dump: there is no title, or no size of ids. A dump that was read before has changed.
+    fn not_a_dump(&self) -> Self::Error {
+        ReadError::Changed.into()
+    }
 
     /// The walk is at byte `at`; told once in a while.
     fn progress(&mut self, _at: u64) {}
@@ -114,7 +117,7 @@ pub trait Visit {
     /// A stack: serial, thread, ids of its frames.
     fn trace(&mut self, _serial: u32, _thread: u32, _frames: &[u64]) {}
 
-    /// The objects behind it lie in this heap (Android).
+    /// The objects after it lie in this heap (Android).
     fn heap_info(&mut self, _heap: u32, _name: u64) {}
 
     /// A root: its tag, object, thread and frame (0 where it has none).

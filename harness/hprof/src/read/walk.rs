@@ -25,7 +25,7 @@ const LONGEST_TEXT: u64 = 1 << 16;
 const LONGEST_INSTANCE: u32 = 64 << 20;
 /// Fixed parts of sub-records are shorter.
 const HEAD: usize = 96;
-/// A visitor that counts progress hears of each so many bytes.
+/// A visitor that counts progress is called once for so many bytes.
 const PROGRESS: u64 = 4 << 20;
 
 const STRING: u8 = 0x01;

@@ -146,7 +146,7 @@ fn fetched_jars(folder: &Path, path: Option<&OsStr>) -> Result<Result<String, St
     }
 }
 
-/// The first thing that Maven complains of, behind the escapes that it colours it with.
+/// The first thing that Maven complains of, after the escapes that it colours it with.
 fn complaint(said: &str) -> &str {
     let errors = said.lines().filter_map(|line| line.split_once("[ERROR]"));
     errors.map(|(_, error)| error.trim()).find(|error| !error.is_empty()).unwrap_or("it ended with an error")

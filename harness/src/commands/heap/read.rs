@@ -1,4 +1,4 @@
-//! Reads dumps and rules. What is wrong with a file is told with its name.
+//! Reads dumps and rules. What is wrong with a file is reported with its name.
 
 use std::fs;
 use std::path::{Path, PathBuf};

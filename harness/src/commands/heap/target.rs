@@ -63,7 +63,7 @@ pub(super) fn write<T>(
     let done = allowed.map_err(failed()).and_then(|()| fill(file, to, work));
     let done = done.and_then(|done| fs::rename(&new, &place).map(|()| done).map_err(failed()));
     if done.is_err() {
-        // What kept it from being written is told; that it cannot be removed either says no more.
+        // What kept it from being written is reported; that it cannot be removed either says no more.
         drop(fs::remove_file(&new));
     }
     done
@@ -82,7 +82,7 @@ fn beside(path: &Path) -> io::Result<(PathBuf, File)> {
     }
 }
 
-/// Writes all there is. An error of the output is told as such, whatever `work` makes of it.
+/// Writes all there is. An error of the output is reported as such, whatever `work` makes of it.
 fn fill<T>(
     to: impl Write,
     name: &Path,

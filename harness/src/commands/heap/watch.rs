@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use crate::output::{Console, Progress};
 
-/// Progress is told in units of so many bytes, or objects.
+/// Progress is reported in units of so many bytes, or objects.
 const UNIT: u64 = 1 << 20;
 
 /// Tells what is done, once it takes longer.

@@ -4,9 +4,9 @@
 //! `run-as` into the app's own `code_cache` (only there may an app load it from) → one of the
 //! [`Way`]s by which the runtime loads it when the app starts. A dex file with the listener goes
 //! with a startup agent, which puts it into apps whose tests bring none. The agent's options are a
-//! file in `code_cache` that is written anew for each run. Whatever is put anywhere is noted
+//! file in `code_cache` that is written again for each run. Whatever is put anywhere is noted
 //! before, and so is that the app runs; [`Delivery::remove`] takes away exactly that, however the
-//! run ends. Where the app's data is cleared between tests, everything is put back behind it
+//! run ends. Where the app's data is cleared between tests, everything is put back after it
 //! ([`Delivery::clear_data`]).
 //!
 //! None of this proves that the agent runs: `am` and the file system never say. Only the handshake
@@ -178,7 +178,7 @@ impl Delivery {
 
     /// Has Android clear the data of the app and of `tests`, its test package, as the Test
     /// Orchestrator does before each test, and brings the library again: it lay there. The options
-    /// are told anew for each run anyway. What the app was permitted at run time is gone too:
+    /// are reported again for each run anyway. What the app was permitted at run time is gone too:
     /// nothing of ours needs it.
     ///
     /// # Errors
@@ -228,7 +228,7 @@ impl Delivery {
         (self.way == Way::Attach).then_some(agent)
     }
 
-    /// Takes everything away again. What could not be removed is told, each with its reason; a
+    /// Takes everything away again. What could not be removed is reported, each with its reason; a
     /// device that is gone is not asked about each of them.
     pub async fn remove(&mut self) -> Vec<String> {
         let mut left = Vec::new();

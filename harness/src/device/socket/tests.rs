@@ -1,8 +1,9 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
-use memgate_wire::{AgentCost, Boundary, BoundaryKind, Goodbye, GoodbyeReason, ProcessRole, Runtime};
+use memgate_wire::{AgentCost, Boundary, BoundaryKind, Goodbye, GoodbyeReason};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 use tokio_tungstenite::accept_hdr_async;
@@ -19,21 +20,11 @@ fn options() -> Options {
 
 fn hello() -> Frame {
     Frame::Hello(Hello {
-        wire_version: 1,
         agent_version: "guest".into(),
         pid: std::process::id(),
-        parent_pid: 1,
-        abi: String::new(),
-        pointer_bytes: 8,
-        runtime: Runtime::Native,
-        role: ProcessRole::Main,
         executable: std::env::current_exe().unwrap().to_string_lossy().into_owned(),
-        arguments: Vec::new(),
         working_directory: "/".into(),
-        realtime_offset_ns: 0,
-        capabilities: Vec::new(),
-        blind: None,
-        label: String::new(),
+        ..Hello::default()
     })
 }
 
@@ -43,14 +34,10 @@ fn boundary(sequence: u32) -> Frame {
         kind: BoundaryKind::TestEnd,
         suite: "S".into(),
         test: "t".into(),
-        iteration: 0,
-        outcome: None,
         thread_id: 1,
         open_tests: 1,
         counters: Counters { allocations: 3, ..Counters::default() },
-        survivors: 0,
-        snapshot_parts: 0,
-        cost: AgentCost::default(),
+        ..Boundary::default()
     })
 }
 
@@ -114,7 +101,7 @@ async fn agent(stream: impl Bytes, script: Vec<Step>) -> Vec<u32> {
         loop {
             let Some(Ok(answer)) = socket.next().await else { return orders };
             if let Ok(Decoded::Frame { frame: Frame::Order(order), .. }) = decode(&answer.into_data(), 0) {
-                orders.push(order.bits);
+                orders.push(order.reply.bits);
                 break;
             }
         }
@@ -138,8 +125,8 @@ impl Follow for TellOf {
     fn frame(&mut self, frame: Frame, _t_ns: u64) {
         self.0.send(frame).unwrap();
     }
-    fn orders(&mut self, boundary: &Boundary) -> u32 {
-        if boundary.sequence == 2 { order::STOP } else { 0 }
+    fn orders(&mut self, boundary: &Boundary) -> Reply {
+        Reply::of(if boundary.sequence == 2 { order::STOP } else { 0 })
     }
     fn ended(&mut self, _end: &ProcessEnd) {}
 }
@@ -262,7 +249,7 @@ async fn of_a_complete_run(folder: &Path, script: Vec<Step>) -> (ProcessEnd, Vec
     (end, told.try_iter().collect())
 }
 
-/// Its process is none of this machine.
+/// Its process does not run on this machine.
 struct App(Tell);
 
 impl Observe for App {

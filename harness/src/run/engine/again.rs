@@ -42,7 +42,7 @@ pub(in crate::run) fn silent(launch: Launch) -> Launch {
     Launch { stdin: Stream::Null, stdout: capture, stderr: capture, ..launch }
 }
 
-/// A command may make its tests in a folder that it removes behind them.
+/// A command may make its tests in a folder that it removes after them.
 pub(in crate::run) fn cannot_run_again(why: &ExpectedError) -> String {
     format!("it cannot be started again, its program or the folder it ran in may be gone: {why}")
 }

@@ -32,7 +32,7 @@ pub(in crate::run) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// The same, for one of several runs at once: each hears of an interruption by itself.
+    /// The same, for one of several runs at once: each is interrupted by itself.
     pub(in crate::run) fn interrupted_by<'b>(&'b self, interrupts: &'b mut Interrupts) -> Context<'b> {
         let (names, kept) = (Arc::clone(&self.names), Arc::clone(&self.kept));
         Context { interrupts, names, kept, ..*self }

@@ -20,7 +20,7 @@ pub struct KeptFiles(Mutex<BTreeMap<PathBuf, File>>);
 
 impl KeptFiles {
     /// Keeps those of the own libraries of a process that lives. What cannot be opened has no
-    /// symbols, which is told where they are missed.
+    /// symbols, which is reported where they are missed.
     pub(in crate::run) fn keep(&self, record: &ProcessRecord, pid: Option<u32>) {
         if record.is_java_only() {
             return;

@@ -8,8 +8,9 @@
 use std::sync::Arc;
 
 use memgate_analysis::ProcessRecord;
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
-use memgate_wire::{Boundary, BoundaryKind, Frame, ProcessRole};
+use memgate_wire::{Boundary, BoundaryKind, EXPLAINS_WHAT_IS_NAMED, Frame, ProcessRole};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::names::Mappings;
@@ -31,8 +32,8 @@ pub(in crate::run) enum Seen {
 
 /// Decides what a process is told at the end of a test.
 pub(in crate::run) trait Orders: Send {
-    /// Bits of [`order`]. `record` holds the window that ends here.
-    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32;
+    /// The answer. `record` holds the window that ends here.
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply;
 }
 
 /// Makes the orders for a process that begins to record.
@@ -61,7 +62,8 @@ impl Observe for Watch {
         drop(self.seen.send(Seen::Started(Box::new(process.clone()))));
         let orders = (self.orders)(process);
         let reading = Reading::new(self.names.renamer());
-        Box::new(Follower { key: process.key, seen: self.seen.clone(), reading, orders })
+        let takes_classes = process.hello.wire_version >= EXPLAINS_WHAT_IS_NAMED;
+        Box::new(Follower { key: process.key, seen: self.seen.clone(), reading, orders, takes_classes })
     }
 }
 
@@ -70,6 +72,8 @@ struct Follower {
     seen: UnboundedSender<Seen>,
     reading: Reading,
     orders: Box<dyn Orders>,
+    /// An older agent chooses by itself what it explains.
+    takes_classes: bool,
 }
 
 impl Follow for Follower {
@@ -89,11 +93,12 @@ impl Follow for Follower {
         }
     }
 
-    fn orders(&mut self, boundary: &Boundary) -> u32 {
-        match boundary.kind {
+    fn orders(&mut self, boundary: &Boundary) -> Reply {
+        let reply = match boundary.kind {
             BoundaryKind::TestEnd => self.orders.at_test_end(boundary, self.reading.record()),
-            _ => 0,
-        }
+            _ => Reply::default(),
+        };
+        Reply { classes: reply.classes.filter(|_| self.takes_classes), ..reply }
     }
 
     fn ended(&mut self, end: &ProcessEnd) {
@@ -147,8 +152,8 @@ impl Settle {
 }
 
 impl Orders for Settle {
-    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
-        if self.again(boundary, record) { order::SETTLE } else { 0 }
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
+        Reply::of(if self.again(boundary, record) { order::SETTLE } else { 0 })
     }
 }
 
@@ -160,7 +165,7 @@ fn has_threads(record: &ProcessRecord) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use memgate_wire::{AgentCost, Counters, ThreadEntry};
+    use memgate_wire::ThreadEntry;
 
     use super::*;
 
@@ -171,13 +176,10 @@ mod tests {
             suite: "A".into(),
             test: test.into(),
             iteration,
-            outcome: None,
             thread_id: 1,
             open_tests: 1,
-            counters: Counters::default(),
             survivors,
-            snapshot_parts: 0,
-            cost: AgentCost::default(),
+            ..Boundary::default()
         }
     }
 
@@ -186,6 +188,26 @@ mod tests {
         let mut record = ProcessRecord::default();
         record.last_threads = (0..count).map(thread).collect();
         record
+    }
+
+    struct Explains;
+
+    impl Orders for Explains {
+        fn at_test_end(&mut self, _: &Boundary, _: &ProcessRecord) -> Reply {
+            Reply::explain([7].into_iter().collect())
+        }
+    }
+
+    #[test]
+    fn an_agent_that_chooses_by_itself_is_given_no_classes() {
+        for (takes_classes, classes) in [(true, Some([7].into_iter().collect())), (false, None)] {
+            let (seen, _told) = tokio::sync::mpsc::unbounded_channel();
+            let reading = Reading::new(Arc::<Mappings>::default().renamer());
+            let orders = Box::new(Explains);
+            let mut follower = Follower { key: ProcessKey(1), seen, reading, orders, takes_classes };
+            let reply = follower.orders(&end_of("b", 0, 1));
+            assert_eq!(reply, Reply { bits: order::EXPLAIN, classes });
+        }
     }
 
     #[test]
@@ -199,8 +221,9 @@ mod tests {
             (end_of("b", 1, 1), 2, order::SETTLE, "the next iteration"),
             (end_of("c", 1, 1), 0, order::SETTLE, "threads unknown"),
         ] {
-            assert_eq!(settle.at_test_end(&boundary, &with_threads(threads)), orders, "{why}");
+            assert_eq!(settle.at_test_end(&boundary, &with_threads(threads)), Reply::of(orders), "{why}");
         }
-        assert_eq!(Settle::new(false).at_test_end(&end_of("b", 0, 1), &with_threads(2)), 0, "switched off");
+        let off = Settle::new(false).at_test_end(&end_of("b", 0, 1), &with_threads(2));
+        assert_eq!(off, Reply::default(), "switched off");
     }
 }

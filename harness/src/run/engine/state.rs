@@ -16,7 +16,7 @@ use crate::session::facts::{EndingFacts, ProcessFacts};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) enum Clocked {
     /// What lies between its boundaries; and from the first test on what lies between two tests,
-    /// and behind the last one.
+    /// and after the last one.
     Test,
     /// The whole process.
     Process,
@@ -258,7 +258,6 @@ impl RunState {
 
 #[cfg(test)]
 mod tests {
-    use memgate_wire::Runtime;
 
     use super::*;
 
@@ -266,21 +265,11 @@ mod tests {
 
     fn process(key: u64, role: ProcessRole) -> Seen {
         let hello = Hello {
-            wire_version: 1,
-            agent_version: String::new(),
             pid: 7,
-            parent_pid: 1,
-            abi: String::new(),
-            pointer_bytes: 8,
-            runtime: Runtime::Native,
             role,
             executable: "/b/tests".into(),
-            arguments: Vec::new(),
             working_directory: "/".into(),
-            realtime_offset_ns: 0,
-            capabilities: Vec::new(),
-            blind: None,
-            label: String::new(),
+            ..Hello::default()
         };
         let file = format!("/s/{key}-1.mgf").into();
         Seen::Started(Box::new(Process { key: ProcessKey(key), file, hello, environ: None, visible: true }))

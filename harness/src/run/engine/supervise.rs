@@ -93,7 +93,7 @@ pub(in crate::run) async fn supervise(
     let started = Instant::now();
     let program = launch.program.clone();
     let running = launch.start().map_err(|why| cannot_start(&program, &why))?;
-    // Repeats its test until it is told to: one from which nothing comes would do so for ever.
+    // Repeats its test until it is told to: one from which nothing comes would do so forever.
     let repeats = preload && clocked == Clocked::Alone;
     let state = RunState::new(clocked, limit);
     let unseen_since = repeats.then_some(started);

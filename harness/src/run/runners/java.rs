@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use memgate_analysis::{GatePolicy, JavaConfirmation, NativeConfirmation, Next, ProcessRecord, Window};
+use memgate_analysis::{
+    GatePolicy, JavaConfirmation, NativeConfirmation, Next, ProcessRecord, Window, classes_to_explain,
+};
 use memgate_wire::Boundary;
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 
 use crate::proc_fs;
@@ -98,11 +101,11 @@ impl Repeating {
 }
 
 impl Orders for Repeating {
-    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
         self.native.observe(record);
         // Finalizers and cleaners may be about to free what is more now.
         if self.native.has_risen() && self.settle.again(boundary, record) {
-            return order::SETTLE;
+            return Reply::of(order::SETTLE);
         }
         let starved = self.starved();
         let took = (self.took)(record);
@@ -112,8 +115,8 @@ impl Orders for Repeating {
         let over = open && self.until.is_some_and(|until| until <= Instant::now());
         self.last.out_of_time.store(over, Ordering::Release);
         match next {
-            Next::Explain if !over => order::EXPLAIN,
-            _ if open && !over => 0,
+            Next::Explain if !over => Reply::explain(classes_to_explain(record, &boundary.suite)),
+            _ if open && !over => Reply::default(),
             _ => {
                 if let Some(kept) = &self.kept {
                     kept.keep(record, self.pid);
@@ -121,7 +124,7 @@ impl Orders for Repeating {
                 let leaks = self.confirmation.leaks() || self.native.grows();
                 self.last.leaks.store(leaks, Ordering::Release);
                 self.last.was_told.store(true, Ordering::Release);
-                order::STOP
+                Reply::of(order::STOP)
             }
         }
     }

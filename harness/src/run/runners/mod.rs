@@ -3,8 +3,8 @@
 //! Data flow: a command of the plan → [`choose`] says how it is measured → the screen of that kind
 //! → [`Screened`]: what is known of a suite ([`framework::Suite`]), and the [`Runner`] that runs
 //! its tests again. A runner implements [`Framework`] over the [engine](super::engine): confirm
-//! suspects, name candidates of a hunt, repeat one. Who screens, confirms or hunts asks the runner
-//! and tests no field of it.
+//! suspects, name candidates of a hunt, repeat one. [`frameworks!`] lists them, and is the one place
+//! that does: who has a [`Screened`] suite asks it, and does not know which framework it is of.
 //!
 //! | folder | what is a test | screened by | repeated by |
 //! |---|---|---|---|
@@ -25,7 +25,6 @@ mod java;
 mod junit;
 mod native;
 mod process;
-mod runner;
 mod starts;
 
 use instrumentation::Instrumentation;
@@ -33,16 +32,14 @@ use junit::Junit;
 use process::Process;
 
 use self::gtest::{GoogleTest, OneByOne};
-use super::engine::{Context, Finished, Stopped};
+use super::engine::{Context, Finished, RunState, Stopped};
 use crate::plan::{PlannedInstrumentation, PlannedSuite};
 use crate::session::facts::Facts;
 use crate::suite::Program;
 use choose::{Mode, choose};
 pub(super) use choose::{is_java, search_path, start_folder};
-use framework::Framework;
+use framework::{Framework, Suite};
 pub(super) use framework::{Ran, Share, Unit};
-use runner::Runner;
-pub(super) use runner::Screened;
 
 /// Runs one command of the plan.
 pub(super) async fn screen(
@@ -81,26 +78,70 @@ pub(super) async fn instrument(
         .collect())
 }
 
-/// Confirms everything that needs it, framework by framework.
-pub(super) async fn confirm(
-    context: &mut Context<'_>,
-    suites: &mut [Screened],
-) -> Result<Vec<Finished>, Stopped> {
-    let (mut tests, mut classes, mut each_alone, mut programs, mut on_devices) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for Screened { suite, runner } in suites {
-        match runner {
-            Runner::GoogleTest(it) => tests.push((suite, it)),
-            Runner::Junit(it) => classes.push((suite, it)),
-            Runner::OneByOne(it) => each_alone.push((suite, it)),
-            Runner::Process(it) => programs.push((suite, it)),
-            Runner::Instrumentation(it) => on_devices.push((suite, it)),
+macro_rules! frameworks {
+    ($($framework:ident)*) => {
+        /// Who runs the tests of a suite again.
+        #[derive(Debug)]
+        enum Runner {
+            $($framework($framework),)*
         }
-    }
-    let mut finished = GoogleTest::confirm(context, tests).await?;
-    finished.extend(Junit::confirm(context, classes).await?);
-    finished.extend(OneByOne::confirm(context, each_alone).await?);
-    finished.extend(Process::confirm(context, programs).await?);
-    finished.extend(Instrumentation::confirm(context, on_devices).await?);
-    Ok(finished)
+
+        impl Screened {
+            /// Does a hunt repeat its test classes? Else its tests.
+            pub(super) fn hunts_classes(&self) -> bool {
+                match &self.runner {
+                    $(Runner::$framework(_) => $framework::HUNTS_CLASSES,)*
+                }
+            }
+
+            /// What was never suspect and can be repeated, those that left most first; or why
+            /// nothing can.
+            pub(super) fn candidates(&self, context: &Context<'_>) -> Result<Vec<Unit>, String> {
+                match &self.runner {
+                    $(Runner::$framework(it) => it.candidates(context, &self.suite),)*
+                }
+            }
+
+            /// Repeats one candidate for its time.
+            pub(super) async fn hunt(
+                &mut self,
+                context: &mut Context<'_>,
+                unit: &Unit,
+                share: Share,
+                finished: &mut Vec<Finished>,
+                show: &mut dyn FnMut(&RunState),
+            ) -> Result<Ran, Stopped> {
+                let Self { suite, runner } = self;
+                match runner {
+                    $(Runner::$framework(it) => it.hunt(context, suite, unit, share, finished, show).await,)*
+                }
+            }
+        }
+
+        /// Confirms everything that needs it, framework by framework.
+        pub(super) async fn confirm(
+            context: &mut Context<'_>,
+            suites: &mut [Screened],
+        ) -> Result<Vec<Finished>, Stopped> {
+            let mut finished = Vec::new();
+            $(
+                let its = suites.iter_mut().filter_map(|Screened { suite, runner }| match runner {
+                    Runner::$framework(it) => Some((suite, it)),
+                    _ => None,
+                });
+                finished.extend($framework::confirm(context, its.collect()).await?);
+            )*
+            Ok(finished)
+        }
+    };
+}
+
+// In the order in which their suspects are confirmed.
+frameworks! { GoogleTest Junit OneByOne Process Instrumentation }
+
+/// A suite after its screening pass, and how its tests run again.
+#[derive(Debug)]
+pub(super) struct Screened {
+    pub(super) suite: Suite,
+    runner: Runner,
 }

@@ -1,24 +1,12 @@
-use memgate_wire::{ProcessRole, Runtime};
-
 use super::*;
 
 fn hello(arguments: &[&str]) -> Hello {
     Hello {
-        wire_version: 1,
-        agent_version: String::new(),
         pid: 7,
-        parent_pid: 1,
-        abi: String::new(),
-        pointer_bytes: 8,
-        runtime: Runtime::Native,
-        role: ProcessRole::Main,
         executable: "/build/tests".into(),
         arguments: arguments.iter().map(ToString::to_string).collect(),
         working_directory: "/build".into(),
-        realtime_offset_ns: 0,
-        capabilities: Vec::new(),
-        blind: None,
-        label: String::new(),
+        ..Hello::default()
     }
 }
 

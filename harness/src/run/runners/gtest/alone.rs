@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use memgate_analysis::{Confirmation, HuntTime, Next, ProcessRecord, Window};
 use memgate_launch::Launch;
 use memgate_wire::options::Detail;
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, Outcome, setup};
 
@@ -122,9 +123,9 @@ struct Confirming {
 }
 
 impl Orders for Confirming {
-    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
         if self.settle.again(boundary, record) {
-            return order::SETTLE;
+            return Reply::of(order::SETTLE);
         }
         let elapsed = match self.lasts {
             Lasts::Hunt(_) => self.began.elapsed(),
@@ -134,9 +135,9 @@ impl Orders for Confirming {
         let is_over = matches!(self.lasts, Lasts::NoLonger(most) if elapsed >= most);
         match next {
             // What has begun is not left without an answer that a few executions more would give.
-            _ if is_over && self.confirmation.ran_its_least() => order::STOP,
-            Next::Continue | Next::Explain => 0,
-            Next::Stop => order::STOP,
+            _ if is_over && self.confirmation.ran_its_least() => Reply::of(order::STOP),
+            Next::Continue | Next::Explain => Reply::default(),
+            Next::Stop => Reply::of(order::STOP),
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use memgate_analysis::{Company, GatePolicy, Next, ProcessRecord, Suspect};
 use memgate_launch::Launch;
 use memgate_wire::options::Detail;
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, Outcome, setup};
 
@@ -154,13 +155,13 @@ struct Together {
 }
 
 impl Orders for Together {
-    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
         if self.settle.again(boundary, record) {
-            return order::SETTLE;
+            return Reply::of(order::SETTLE);
         }
         match self.company.observe(record, elapsed(record)) {
-            Next::Continue | Next::Explain => 0,
-            Next::Stop => order::STOP,
+            Next::Continue | Next::Explain => Reply::default(),
+            Next::Stop => Reply::of(order::STOP),
         }
     }
 }

@@ -108,7 +108,7 @@ pub(super) async fn once(
     let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
     all.problems = said.told();
     all.problems.extend(once::listed("did not run", &missing));
-    let retraced = |trace: &str| context.names.retraced(&suite.planned.name, trace);
+    let retraced = |trace: &str| context.names.retraced(&suite.planned.suite.name, trace);
     console.text(&once::shown(&results, retraced)).map_err(Stopped::from)?;
     all.memory = memory.tell(console, &suite.name, &all.finished);
     Ok((all, passed))
@@ -149,7 +149,7 @@ pub(super) async fn repeat(
             .into_iter()
             .for_each(|why| said.add(format!("the rounds were not measured: {why}"), id.clone()));
         let suspected = finished.iter().any(|process| {
-            // What is wrong with the frames of the rounds is told when they are judged.
+            // What is wrong with the frames of the rounds is reported when they are judged.
             screen_rounds(&process.record, &suite.name, &context.plan.policy)
                 .is_ok_and(|suspects| !suspects.is_empty())
         });

@@ -6,7 +6,7 @@
 //! frames say what was left behind. The system's word comes last and decides whether the stream of
 //! a process that it killed at once counts as whole.
 //!
-//! Nothing here waits for ever: a test that takes too long, an app that does not start and a device
+//! Nothing here waits forever: a test that takes too long, an app that does not start and a device
 //! that falls silent are ended after the time that one test may take.
 
 use std::collections::BTreeSet;
@@ -41,7 +41,7 @@ const START: Duration = Duration::from_secs(45);
 const LINGER: Duration = Duration::from_secs(60);
 /// What `am` printed, as far as it is kept.
 const OUTPUT_BYTES: usize = 1 << 20;
-/// Processes of the app that are followed: one after the other, where it is started anew for each
+/// Processes of the app that are followed: one after the other, where it is started again for each
 /// test.
 const MOST_PROCESSES: usize = 10_000;
 

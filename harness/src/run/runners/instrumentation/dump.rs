@@ -1,4 +1,4 @@
-//! A heap dump of a test that leaks, taken while the app waits behind its last repetition: the
+//! A heap dump of a test that leaks, taken while the app waits after its last repetition: the
 //! process ends with the run. It is trimmed, where that is asked for, when the app is gone; what is
 //! not trimmed does not stay then, whatever happens.
 

@@ -57,7 +57,7 @@ pub(super) async fn measure(
 ) -> Result<Vec<(Suite, Instrumentation)>, Stopped> {
     let mut places = match places::places(planned).await {
         Ok(places) => places,
-        Err(broken) => return not_measured(facts, &planned.name, broken).map(|()| Vec::new()),
+        Err(broken) => return not_measured(facts, &planned.suite.name, broken).map(|()| Vec::new()),
     };
     let names: Vec<String> = places.iter().map(|place| place.name.clone()).collect();
     let errors = facts.errors.len();
@@ -81,7 +81,7 @@ pub(super) async fn measure(
         Some(failed) => facts.command_ended(i32::from(failed)),
         None if facts.errors.len() == errors => {
             let what = "no test ran: the filter matches none".to_owned();
-            facts.errors.push(problem(&planned.name, format!("not measured: {what}"), ""));
+            facts.errors.push(problem(&planned.suite.name, format!("not measured: {what}"), ""));
         }
         None => {}
     }
@@ -94,7 +94,11 @@ async fn on_devices(
     planned: &PlannedInstrumentation,
     places: Vec<Place>,
 ) -> Result<Vec<Result<Option<Measured>, Broken>>, Stopped> {
-    context.console.line(&format!("{}: its tests are spread over {} devices", planned.name, places.len()));
+    context.console.line(&format!(
+        "{}: its tests are spread over {} devices",
+        planned.suite.name,
+        places.len()
+    ));
     // Whoever is interrupted cleans up its own device.
     let listening: Result<Vec<Interrupts>, ExpectedError> =
         places.iter().map(|_| Interrupts::listen()).collect();
@@ -139,7 +143,7 @@ async fn in_order(
     about: &DeviceFacts,
 ) -> Result<Option<Measured>, Broken> {
     let Some(named) = probe::probe(context, suite, about).await? else { return Ok(None) };
-    let (once, parts) = match suite.planned.process_per_test {
+    let (once, parts) = match suite.planned.suite.process_per_test {
         true => alone::once(context, suite, &named).await?,
         false => (once::once(context, suite, &named).await?, Vec::new()),
     };
@@ -147,7 +151,7 @@ async fn in_order(
     let mut measured = Suite::new(Kind::Instrumentation, suite.name.clone(), once.finished, times);
     measured.facts.java = Some(JavaFacts {
         app_memory: once.memory,
-        limits: suite.planned.process_per_test.then(|| alone::LIMITS.to_owned()),
+        limits: suite.planned.suite.process_per_test.then(|| alone::LIMITS.to_owned()),
         ..JavaFacts::default()
     });
     measured.facts.problems =

@@ -65,7 +65,7 @@ impl OnDevice<'_> {
         Call {
             component: &self.component,
             user: self.delivery.app().user,
-            arguments: &self.planned.arguments,
+            arguments: &self.planned.suite.arguments,
             filter: context.plan.filter.as_deref(),
             share: self.share,
             awaits_agent: self.delivery.attached().is_some(),
@@ -103,7 +103,7 @@ impl OnDevice<'_> {
         // are.
         let follow = match mode {
             Mode::Once | Mode::Alone(_) => {
-                context.names.renamed(&self.planned.name, context.plan.java.follow.clone())
+                context.names.renamed(&self.planned.suite.name, context.plan.java.follow.clone())
             }
             Mode::List | Mode::Rounds(_) | Mode::Repeat(_) => Vec::new(),
         };

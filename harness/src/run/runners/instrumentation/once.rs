@@ -54,7 +54,7 @@ pub(super) async fn once(
     let run = run(suite, Mode::Once, &memory);
     let (done, output) = suite.run(context, run, &mut show).await?;
     drop(progress);
-    let retraced = |trace: &str| context.names.retraced(&suite.planned.name, trace);
+    let retraced = |trace: &str| context.names.retraced(&suite.planned.suite.name, trace);
     console.text(&shown(done.run.tests(), retraced)).map_err(Stopped::from)?;
     let named = named.iter().map(Selection::id).collect();
     let mut once = look(done, &named, &output);

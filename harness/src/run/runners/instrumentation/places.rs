@@ -34,9 +34,9 @@ pub(super) async fn places(planned: &PlannedInstrumentation) -> Result<Vec<Place
     for device in &devices {
         about.push(device.facts().await.map_err(|why| Broken::by(&why))?);
     }
-    let names = match planned.devices {
-        Devices::All => names(&planned.name, &about),
-        Devices::Serial(_) | Devices::Only => vec![planned.name.clone()],
+    let names = match planned.suite.devices {
+        Devices::All => names(&planned.suite.name, &about),
+        Devices::Serial(_) | Devices::Only => vec![planned.suite.name.clone()],
     };
     let of = u32::try_from(devices.len()).unwrap_or(u32::MAX);
     let share = |index| (of > 1).then_some(Share { index, of });
@@ -49,12 +49,12 @@ pub(super) async fn places(planned: &PlannedInstrumentation) -> Result<Vec<Place
 async fn devices(planned: &PlannedInstrumentation) -> Result<Vec<Device>, AdbError> {
     let server = Server::from_environment()?;
     server.ensure().await?;
-    let serial = match &planned.devices {
+    let serial = match &planned.suite.devices {
         Devices::All => None,
         Devices::Serial(serial) => wanted_serial(Some(serial), None),
         Devices::Only => wanted_serial(None, None),
     };
-    let mut devices = match planned.devices {
+    let mut devices = match planned.suite.devices {
         Devices::All => server.all().await?,
         Devices::Serial(_) | Devices::Only => vec![server.choose(serial.as_deref()).await?],
     };

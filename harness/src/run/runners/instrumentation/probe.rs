@@ -36,7 +36,7 @@ pub(super) async fn prepare<'a>(
     place: Place,
 ) -> Result<(OnDevice<'a>, DeviceFacts), Broken> {
     let Place { device, about, name, share } = place;
-    for apk in &planned.apks {
+    for apk in &planned.suite.apks {
         context.console.line(&format!("installing {}", apk.display()));
         // Tests are installed over what an earlier run left, and may ask for all permissions.
         let one = [apk.as_path()];
@@ -65,22 +65,22 @@ pub(super) async fn prepare<'a>(
 }
 
 async fn component(planned: &PlannedInstrumentation, device: &Device) -> Result<Component, Broken> {
-    if ORCHESTRATORS.contains(&planned.package.as_str()) {
+    if ORCHESTRATORS.contains(&planned.suite.package.as_str()) {
         return Err(Broken::Suite {
-            what: format!("{} has no tests, it starts those of another package one by one", planned.package),
+            what: format!("{} has no tests, it starts those of another package one by one", planned.suite.package),
             hint: "name the package of the tests themselves, and add `execution: orchestrator` where each of them needs a process of its own: memgate starts them one by one then".to_owned(),
         });
     }
     let line = "pm list instrumentation";
     let listing = device.shell(line).await.and_then(|told| told.success(line));
     let listing = listing.map_err(|why| Broken::by(&why))?;
-    find(&components(&listing.text()), &planned.package, planned.runner.as_deref())
+    find(&components(&listing.text()), &planned.suite.package, planned.suite.instrumentation.as_deref())
         .map_err(|(what, hint)| Broken::Suite { what, hint })
 }
 
 /// The ways to try, best first.
 fn possible(planned: &PlannedInstrumentation, api: u32) -> Vec<Way> {
-    ways(api).into_iter().filter(|way| (*way == Way::Packaged) == planned.packaged).collect()
+    ways(api).into_iter().filter(|way| (*way == Way::Packaged) == planned.suite.packaged).collect()
 }
 
 /// Brings the agent by the first way that works; returns the names of the tests, and nothing where

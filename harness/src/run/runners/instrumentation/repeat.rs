@@ -18,7 +18,7 @@ use crate::session::facts::ConfirmationFacts;
 use crate::session::label::Label;
 use crate::suite::instrumentation::{Mode, Selection};
 
-/// Suspects that are told one by one.
+/// Suspects that are reported one by one.
 const SHOWN: usize = 5;
 
 /// Confirms the suspects.
@@ -114,8 +114,8 @@ pub(super) async fn one(
     let Alone { selection, tests, last } = alone;
     let id = selection.id();
     let outcome = Arc::new(Last::default());
-    let dump = (last && suite.planned.heap_dumps)
-        .then(|| Dump::of(context.session, &id, suite.planned.trimmed_dumps))
+    let dump = (last && suite.planned.suite.heap_dumps)
+        .then(|| Dump::of(context.session, &id, suite.planned.suite.trimmed_dumps))
         .transpose()
         .map_err(Stopped::from)?;
     let held = dump.as_ref().map(|dump| dump.order(suite, Arc::clone(&outcome)));

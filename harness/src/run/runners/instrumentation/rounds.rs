@@ -6,6 +6,7 @@ use memgate_analysis::{ProcessRecord, RoundsWatch, Unit, leaves_native, screen_r
 use memgate_config::Screen;
 use memgate_wire::Boundary;
 use memgate_wire::options::Detail;
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 
 use super::on_device::{Broken, OnDevice, Run, Suspects, times};
@@ -46,7 +47,7 @@ pub(super) async fn rounds(
         .into_iter()
         .map(|why| problem(&suite.name, format!("the rounds were not measured: {why}"), ""));
     measured.facts.problems.extend(told);
-    // What is wrong with the frames of the rounds is told when they are judged.
+    // What is wrong with the frames of the rounds is reported when they are judged.
     let suspects =
         |process: &Finished| screen_rounds(&process.record, &suite.name, &context.plan.policy).ok();
     let suspects = if failed { Vec::new() } else { finished.iter().filter_map(suspects).flatten().collect() };
@@ -97,10 +98,10 @@ pub(super) async fn run(
 struct Suspicion(RoundsWatch);
 
 impl Orders for Suspicion {
-    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
         self.0.observe(record);
         // Native allocations are compared round by round too.
         let done = self.0.is_done(&boundary.suite, &boundary.test) && !leaves_native(record);
-        if done { order::DONE } else { 0 }
+        Reply::of(if done { order::DONE } else { 0 })
     }
 }

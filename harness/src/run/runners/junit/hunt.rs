@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use memgate_analysis::{HuntTime, JavaHunt, JavaHunted, Next, ProcessRecord, Rare, java_hunted};
 use memgate_config::Screen;
 use memgate_wire::Boundary;
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 
 use super::ours::{Junit, silenced, worker};
@@ -145,10 +146,10 @@ struct Hunting {
 }
 
 impl Orders for Hunting {
-    fn at_test_end(&mut self, _: &Boundary, record: &ProcessRecord) -> u32 {
+    fn at_test_end(&mut self, _: &Boundary, record: &ProcessRecord) -> Reply {
         match self.hunt.observe(record, self.began.elapsed()) {
-            Next::Continue | Next::Explain => 0,
-            Next::Stop => order::STOP,
+            Next::Continue | Next::Explain => Reply::default(),
+            Next::Stop => Reply::of(order::STOP),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The build's own run without an agent in it: who tested, and how each test ended.
 //!
 //! Data flow: the processes below us are looked at while the build runs ([`Lookout`]): those that
-//! test, with what they were started with → behind the run the results that the build tool wrote
+//! test, with what they were started with → after the run the results that the build tool wrote
 //! below their folders → a stream for each in the session, as an agent writes one, of boundaries
 //! alone ([`record`]). Nothing is measured here: the rounds do that.
 
@@ -20,8 +20,8 @@ use memgate_formats::jar::manifest_class_path;
 use memgate_formats::test_results::{TestOutcome, TestResult};
 use memgate_wire::java::JvmInfo;
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Hello, Outcome, ProcessRole,
-    Runtime, encode,
+    AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Hello, Outcome, Runtime,
+    encode,
 };
 
 use super::results;
@@ -148,7 +148,7 @@ fn worker(pid: u32, line: &[u8]) -> Option<Worker> {
     Some(Worker { pid, executable, directory, environment: proc_fs::environ(pid)?, command })
 }
 
-/// The class path behind Surefire's booter jar, whose entries are addresses relative to it.
+/// The class path after Surefire's booter jar, whose entries are addresses relative to it.
 fn behind_booter(jar: &Path) -> Option<Vec<String>> {
     let entries = manifest_class_path(&fs::read(jar).ok()?).ok()?;
     let folder = jar.parent()?;
@@ -191,18 +191,12 @@ fn record(frames: &Path, label: &str, worker: Worker, results: &[TestResult]) ->
         wire_version: memgate_wire::WIRE_VERSION,
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         pid,
-        parent_pid: 0,
-        abi: String::new(),
         pointer_bytes: 8,
         runtime: Runtime::HotSpot,
-        role: ProcessRole::Main,
         executable: executable.display().to_string(),
-        arguments: Vec::new(),
         working_directory: directory.display().to_string(),
-        realtime_offset_ns: 0,
-        capabilities: Vec::new(),
-        blind: None,
         label: label.to_owned(),
+        ..Hello::default()
     };
     // `bin/java` of it.
     let home = executable.parent().and_then(Path::parent).unwrap_or(Path::new(""));
@@ -271,14 +265,10 @@ impl Writer {
             suite: test.class.clone(),
             // As JUnit Platform names it.
             test: test.name.replace('{', "(").replace('}', ")"),
-            iteration: 0,
             outcome: (kind == BoundaryKind::TestEnd).then_some(outcome),
             thread_id: 1,
             open_tests: 1,
-            counters: Counters::default(),
-            survivors: 0,
-            snapshot_parts: 0,
-            cost: AgentCost::default(),
+            ..Boundary::default()
         }))
     }
 }

@@ -160,7 +160,7 @@ impl Files {
         Ok((options, option))
     }
 
-    /// A heap that is nearly full is told, and dumped where that was asked for.
+    /// A heap that is nearly full is reported, and dumped where that was asked for.
     pub(super) fn watch_heap(&self, options: &mut Options, java: &MeasureJava) {
         options.heap_limit = java.heap_limit.map(u64::from);
         if java.heap_limit.is_some() && java.heap_dump == HeapDump::HeapLimit {

@@ -26,7 +26,7 @@ use crate::suite::junit::{self as plan, Batch, Selection};
 use memgate_analysis::{ProcessRecord, Unit, growing_tests, ran_out_of_memory};
 use memgate_wire::options::Detail;
 
-/// Suspects that are told one by one.
+/// Suspects that are reported one by one.
 const SHOWN: usize = 5;
 /// Of so few tests each is confirmed, where the rounds over them told nothing.
 const FEW: usize = 8;
@@ -195,7 +195,7 @@ async fn one(
     }
     let ended_well = done.ended.exit.is_success();
     let outcome = match outcome(context, done, &id, &output, finished) {
-        // Nobody told it to stop: it waited in vain.
+        // Nobody told it to stop: it waited for nothing.
         ConfirmationFacts::Repeated(_) if ended_well && !last.was_told.load(Ordering::Acquire) => {
             ConfirmationFacts::Broken(
                 "it ended before enough was known: memgate answered too late".to_owned(),

@@ -8,6 +8,7 @@ use std::time::Instant;
 use memgate_analysis::{ProcessRecord, RoundsWatch, Unit, leaves_native};
 use memgate_config::Screen;
 use memgate_wire::Boundary;
+use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 
 use super::ours::{Files, Junit, WAIT, patience, silenced, whole_class, worker};
@@ -28,7 +29,7 @@ use crate::suite::junit::{self as plan, ROUNDS, Selection, Worker};
 
 /// Compiler directives: nothing is compiled.
 const NOTHING: &str = "[{ match: \"*.*\", c1: { Exclude: true }, c2: { Exclude: true } }]\n";
-/// Changed windows that are told one by one.
+/// Changed windows that are reported one by one.
 const SHOWN: usize = 5;
 
 /// Runs the rounds of `suite` and notes the classes that grew.
@@ -104,7 +105,7 @@ pub(super) async fn rounds(
     }
     let screened =
         junit.rounds.first().map(|p| memgate_analysis::screen_rounds(&p.record, &name, &context.plan.policy));
-    // What is wrong with the rounds is told when they are judged.
+    // What is wrong with the rounds is reported when they are judged.
     junit.suspects = screened.and_then(Result::ok).unwrap_or_default();
     Ok(())
 }
@@ -159,13 +160,13 @@ struct Suspects {
 }
 
 impl Orders for Suspects {
-    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> u32 {
+    fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
         let Self { watch, settle, until } = self;
         watch.observe(record);
         let Boundary { suite, test, .. } = boundary;
         let leaves = watch.is_warm() && leaves_native(record);
         if leaves && settle.again(boundary, record) {
-            return order::SETTLE;
+            return Reply::of(order::SETTLE);
         }
         let warm = if watch.is_warm() { order::COMPILED } else { 0 };
         let done = watch.is_done(suite, test) && (!leaves || watch.ran_like_a_suspect(suite, test));
@@ -173,7 +174,7 @@ impl Orders for Suspects {
         let out_of_time = until.is_some_and(|until| until <= Instant::now());
         let stop = watch.is_exhausted() || watch.is_over() || out_of_time;
         let stop = if stop { order::STOP } else { 0 };
-        warm | done | stop
+        Reply::of(warm | done | stop)
     }
 }
 

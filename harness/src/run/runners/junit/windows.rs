@@ -1,7 +1,7 @@
 //! `screen: baseline`: what the windows of the build's own run left, compared with what an accepted
 //! run left.
 //!
-//! Data flow: accepted windows of the plan → a list for the agent, so that it measures behind the
+//! Data flow: accepted windows of the plan → a list for the agent, so that it measures after the
 //! same test classes ([`listed`]) → windows of this run → those that left no more than accepted
 //! need no rounds ([`compare`]) → `windows.json` in the session ([`keep`]), from which `memgate
 //! baseline accept` takes them.

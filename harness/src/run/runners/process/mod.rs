@@ -126,7 +126,7 @@ pub(super) async fn lengths(
         };
         let over = process.record.end.is_none();
         runs.push((u64::from(n), process));
-        // A run that broke is told as it is; more of them would not say more.
+        // A run that broke is reported as it is; more of them would not say more.
         if over || are_alike(&runs) {
             break;
         }

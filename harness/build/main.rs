@@ -5,9 +5,8 @@
 //! of its own into a target folder of its own, `memgate-agent` below ours, where it stays cached
 //! for all profiles. `MEMGATE_AGENT_SO` names a finished one instead. The Java part is compiled
 //! where a `javac` is found; without one this memgate refuses JUnit suites.
-#![expect(clippy::print_stderr, reason = "this is how a build script fails")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is how a build script speaks to cargo")]
 
-#[path = "build/jars.rs"]
 mod jars;
 
 use std::env;
