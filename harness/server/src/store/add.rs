@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use memgate_history::place::{self, Chain, PlacedBy};
 use memgate_history::record::TestRecord;
 use memgate_history::roster::{self, hex};
 use memgate_history::{Figure, Manifest, RunRecord, column};
@@ -11,23 +12,12 @@ use sqlx::any::AnyRow;
 use sqlx::{Any, AnyConnection, Row as _, Transaction};
 
 use super::ids::Ids;
+use super::read::sha;
 use super::statements as sql;
 use super::{Added, Store, StoreError, lives};
 
 /// The column of how long tests took, beside those of metrics.
 pub(super) const DURATION: &str = "duration";
-
-/// How a place was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PlacedBy {
-    /// By the chain of first parents.
-    Graph = 1,
-    /// By the time the run began.
-    Time = 3,
-}
-
-/// Room for the ancestors of the first commit that is known.
-const FIRST_PLACE: i64 = 1 << 40;
 
 /// A run that is being added.
 pub(super) struct Adding<'t> {
@@ -161,7 +151,6 @@ impl Adding<'_> {
         let started_us =
             report.started.parse::<jiff::Timestamp>().map_or(now_us, jiff::Timestamp::as_microsecond);
         let run = self.ids.next();
-        let (place, placed_by) = self.place(manifest, branch, started_us).await?;
         let (roster, tests) = self.roster(&record.tests).await?;
         let commit = manifest.commit.clone().unwrap_or_default();
         let commit_key = manifest.measured_commit().map_or_else(|| format!("run-{run}"), str::to_owned);
@@ -180,8 +169,9 @@ impl Adding<'_> {
             .bind(commit.sha)
             .bind(commit.target)
             .bind(commit_key)
-            .bind(place)
-            .bind(placed_by as i64)
+            .bind(manifest.pipeline_number().and_then(|number| i64::try_from(number).ok()))
+            .bind(-1_i64)
+            .bind(PlacedBy::Time.number())
             .bind(i64::from(on_line))
             .bind(i64::from(manifest.partial))
             .bind(manifest.session.clone())
@@ -210,6 +200,7 @@ impl Adding<'_> {
                 .await?;
         }
         self.leaks(run, record, &tests).await?;
+        self.places(manifest, branch).await?;
         Ok(NewRun { run, branch, environment })
     }
 
@@ -316,61 +307,55 @@ impl Adding<'_> {
         Ok((roster, ids))
     }
 
-    /// Where on its line a run stands: by the chain of its commit, else after the last run that began before it.
-    async fn place(
-        &mut self,
-        manifest: &Manifest,
-        branch: i64,
-        started_us: i64,
-    ) -> Result<(i64, PlacedBy), StoreError> {
-        let by_time = sqlx::query(sql::PLACE_BY_TIME)
-            .bind(self.project)
-            .bind(branch)
-            .bind(started_us)
-            .fetch_one(&mut *self.transaction)
-            .await?;
-        let before: Option<i64> = by_time.try_get(0)?;
-        let Some(sha) = manifest.measured_commit() else {
-            // Not in a commit: it shares the place of what came before, and its time orders it there.
-            return Ok((before.unwrap_or(FIRST_PLACE), PlacedBy::Time));
-        };
-        let chain: Vec<&str> =
-            std::iter::once(sha).chain(manifest.ancestors.iter().map(String::as_str)).collect();
-        let mut known = None;
-        for (distance, sha) in chain.iter().enumerate() {
-            if let Some(row) = self.find(sql::REVISION, sha).await? {
-                known = Some((distance, row.try_get::<i64, _>(0)?));
-                break;
+    /// What a clone tells of its commits, and where the runs of the branch stand since.
+    async fn places(&mut self, manifest: &Manifest, branch: i64) -> Result<(), StoreError> {
+        let mut chain = self.chain().await?;
+        if let Some(sha) = manifest.measured_commit() {
+            let known = chain.clone();
+            chain.add(sha, manifest.ancestors.iter().map(String::as_str));
+            let news =
+                chain.back(sha).zip(chain.back(sha).skip(1)).filter(|(sha, _)| known.parent(sha).is_none());
+            for (sha, parent) in news {
+                sqlx::query(sql::ADD_REVISION)
+                    .bind(self.project)
+                    .bind(sha.to_owned())
+                    .bind(parent.to_owned())
+                    .execute(&mut *self.transaction)
+                    .await?;
             }
         }
-        let (unknown, place) = match known {
-            Some((distance, place)) => (distance, place + number(distance)),
-            None if before.is_some() => (chain.len(), before.unwrap_or_default() + number(chain.len())),
-            None => (chain.len(), self.before_all(branch).await?),
-        };
-        for (distance, sha) in chain.iter().take(unknown).enumerate() {
-            let parent = chain.get(distance + 1).map_or("", |parent| *parent);
-            sqlx::query(sql::ADD_REVISION)
-                .bind(self.project)
-                .bind((*sha).to_owned())
-                .bind(parent.to_owned())
-                .bind(place - number(distance))
-                .execute(&mut *self.transaction)
-                .await?;
-        }
-        let placed_by = if manifest.ancestors.is_empty() { PlacedBy::Time } else { PlacedBy::Graph };
-        Ok((place, placed_by))
-    }
-
-    /// A place before every run of a branch.
-    async fn before_all(&mut self, branch: i64) -> Result<i64, StoreError> {
-        let row = sqlx::query(sql::FIRST_PLACE)
+        let rows = sqlx::query(sql::BRANCH_RUNS)
             .bind(self.project)
             .bind(branch)
-            .fetch_one(&mut *self.transaction)
+            .fetch_all(&mut *self.transaction)
             .await?;
-        let first: Option<i64> = row.try_get(0)?;
-        Ok(first.map_or(FIRST_PLACE, |first| first - 1))
+        let (mut runs, mut places) = (Vec::with_capacity(rows.len()), BTreeMap::<i64, (i64, i64)>::new());
+        for row in rows {
+            let (run, key): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
+            let pipeline: Option<i64> = row.try_get(2)?;
+            let pipeline = pipeline.and_then(|pipeline| u64::try_from(pipeline).ok());
+            runs.push(place::Run { run, sha: sha(&key).to_owned(), pipeline, started_us: row.try_get(3)? });
+            places.insert(run, (row.try_get(4)?, row.try_get(5)?));
+        }
+        for placed in place::order(&chain, &runs) {
+            let now = (placed.place, placed.by.number());
+            if places.get(&placed.run) != Some(&now) {
+                sqlx::query(sql::SET_PLACE)
+                    .bind(self.project)
+                    .bind(placed.run)
+                    .bind(now.0)
+                    .bind(now.1)
+                    .execute(&mut *self.transaction)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// First parents of the commits of a project.
+    async fn chain(&mut self) -> Result<Chain, StoreError> {
+        let rows = sqlx::query(sql::REVISIONS).bind(self.project).fetch_all(&mut *self.transaction).await?;
+        super::read::chain(&rows)
     }
 }
 

@@ -20,7 +20,6 @@ use crate::view::EventRow;
 struct LineRun {
     run: i64,
     key: String,
-    place: i64,
     started_us: i64,
     roster: i64,
     is_partial: bool,
@@ -108,22 +107,11 @@ async fn runs(adding: &mut Adding<'_>, new: &NewRun) -> Result<Vec<LineRun>, Sto
         runs.push(LineRun {
             run: row.try_get(0)?,
             key: row.try_get(1)?,
-            place: row.try_get(2)?,
-            started_us: row.try_get(3)?,
-            roster: row.try_get(4)?,
-            is_partial: row.try_get::<i64, _>(5)? != 0,
+            started_us: row.try_get(2)?,
+            roster: row.try_get(3)?,
+            is_partial: row.try_get::<i64, _>(4)? != 0,
         });
     }
-    // Runs of one commit stand together, where the first of them does.
-    let mut first = BTreeMap::<(i64, String), i64>::new();
-    for run in &runs {
-        let began = first.entry((run.place, run.key.clone())).or_insert(run.started_us);
-        *began = run.started_us.min(*began);
-    }
-    runs.sort_by_cached_key(|run| {
-        let began = first.get(&(run.place, run.key.clone())).copied();
-        (run.place, began, run.key.clone(), run.started_us, run.run)
-    });
     Ok(runs)
 }
 

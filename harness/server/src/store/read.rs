@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use memgate_history::life::State as Stage;
+use memgate_history::place::Chain;
 use memgate_history::roster;
 use memgate_model::Leak;
 use serde::de::DeserializeOwned;
@@ -202,6 +203,16 @@ pub(super) fn stage(number: i64) -> Result<Stage, StoreError> {
 /// The commit that a key names; empty: a run without one.
 pub(super) fn sha(key: &str) -> &str {
     if key.starts_with("run-") { "" } else { key }
+}
+
+/// First parents, from rows of commits with theirs.
+pub(super) fn chain(rows: &[AnyRow]) -> Result<Chain, StoreError> {
+    let mut chain = Chain::default();
+    for row in rows {
+        let (sha, parent): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+        chain.add(&sha, [parent.as_str()]);
+    }
+    Ok(chain)
 }
 
 /// The tests of a roster, from a row with their number and bytes.

@@ -8,7 +8,7 @@ use memgate_model::LeakKind;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-use super::read::{KnownLeak, Shown, event, leak_of, run_row, sha, stage};
+use super::read::{KnownLeak, Shown, chain, event, leak_of, run_row, sha, stage};
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::{LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, RunRow, SightingRow, State};
 
@@ -180,36 +180,9 @@ impl Store {
 
     /// Commits after `clean` and before `first`, oldest first, where the chain between them is known.
     async fn unmeasured(&self, project: i64, clean: &str, first: &str) -> Result<Vec<String>, StoreError> {
-        let mut places = Vec::new();
-        for key in [clean, first] {
-            let row = sqlx::query(sql::REVISION)
-                .bind(project)
-                .bind(key.to_owned())
-                .fetch_optional(&self.pool)
-                .await?;
-            let Some(row) = row else { return Ok(Vec::new()) };
-            places.push(row.try_get::<i64, _>(0)?);
-        }
-        let rows = sqlx::query(sql::REVISIONS_BETWEEN)
-            .bind(project)
-            .bind(places.first().copied())
-            .bind(places.last().copied())
-            .fetch_all(&self.pool)
-            .await?;
-        let mut parents = BTreeMap::<String, String>::new();
-        for row in rows {
-            parents.insert(row.try_get(0)?, row.try_get(1)?);
-        }
-        let (mut chain, mut at) = (Vec::new(), first);
-        while let Some(parent) = parents.get(at).filter(|_| chain.len() < MOST_UNMEASURED) {
-            if parent == clean {
-                chain.reverse();
-                return Ok(chain);
-            }
-            chain.push(parent.clone());
-            at = parent;
-        }
-        Ok(Vec::new())
+        let rows = sqlx::query(sql::REVISIONS).bind(project).fetch_all(&self.pool).await?;
+        let chain = chain(&rows)?;
+        Ok(chain.between(clean, first).into_iter().take(MOST_UNMEASURED).map(str::to_owned).collect())
     }
 }
 

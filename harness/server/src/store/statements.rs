@@ -18,15 +18,9 @@ pub(super) const ADD_ENVIRONMENT: &str = "INSERT INTO environment (project_id, e
      ON CONFLICT (project_id, digest) DO NOTHING";
 pub(super) const ENVIRONMENTS: &str = "SELECT environment_id, label FROM environment WHERE project_id = $1";
 
-pub(super) const REVISION: &str = "SELECT place FROM revision WHERE project_id = $1 AND sha = $2";
-pub(super) const ADD_REVISION: &str = "INSERT INTO revision (project_id, sha, parent, place) VALUES ($1, $2, $3, $4) \
+pub(super) const REVISIONS: &str = "SELECT sha, parent FROM revision WHERE project_id = $1";
+pub(super) const ADD_REVISION: &str = "INSERT INTO revision (project_id, sha, parent) VALUES ($1, $2, $3) \
      ON CONFLICT (project_id, sha) DO NOTHING";
-pub(super) const REVISIONS_BETWEEN: &str =
-    "SELECT sha, parent FROM revision WHERE project_id = $1 AND place >= $2 AND place <= $3 LIMIT 5000";
-/// Where a run belongs whose commit is not known: after the last one that began before.
-pub(super) const PLACE_BY_TIME: &str =
-    "SELECT MAX(place) FROM run WHERE project_id = $1 AND branch_id = $2 AND started_us <= $3";
-pub(super) const FIRST_PLACE: &str = "SELECT MIN(place) FROM run WHERE project_id = $1 AND branch_id = $2";
 
 pub(super) const TESTS: &str = "SELECT test_id, suite, name FROM test WHERE project_id = $1";
 pub(super) const TEST: &str = "SELECT test_id FROM test WHERE project_id = $1 AND suite = $2 AND name = $3";
@@ -43,12 +37,16 @@ pub(super) const ROSTER_MEMBERS: &str =
 pub(super) const RUN_BY_KEY: &str =
     "SELECT run_id, body_digest FROM run WHERE project_id = $1 AND run_key = $2";
 pub(super) const ADD_RUN: &str = "INSERT INTO run (project_id, run_id, run_key, body_digest, branch_id, environment_id, roster_id, \
-     sha, target, commit_key, place, placed_by, on_line, is_partial, session, ci_url, started_us, received_us, duration_ms, \
+     sha, target, commit_key, pipeline, place, placed_by, on_line, is_partial, session, ci_url, started_us, received_us, duration_ms, \
      verdict, exit_code, tests, failed, leaks, new_leaks) \
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, 0)";
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, 0)";
 pub(super) const NEW_LEAKS: &str = "UPDATE run SET new_leaks = $3 WHERE project_id = $1 AND run_id = $2";
-pub(super) const LINE_RUNS: &str = "SELECT run_id, commit_key, place, started_us, roster_id, is_partial FROM run \
-     WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND on_line = 1";
+pub(super) const BRANCH_RUNS: &str = "SELECT run_id, commit_key, pipeline, started_us, place, placed_by FROM run \
+     WHERE project_id = $1 AND branch_id = $2";
+pub(super) const SET_PLACE: &str =
+    "UPDATE run SET place = $3, placed_by = $4 WHERE project_id = $1 AND run_id = $2";
+pub(super) const LINE_RUNS: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial FROM run \
+     WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND on_line = 1 ORDER BY place, started_us, run_id";
 pub(super) const NEWEST_RUNS: &str = "SELECT branch_id, environment_id, MAX(started_us) FROM run WHERE project_id = $1 \
      GROUP BY branch_id, environment_id";
 

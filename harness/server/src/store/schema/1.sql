@@ -12,10 +12,9 @@ CREATE TABLE environment (
     PRIMARY KEY (project_id, environment_id), UNIQUE (project_id, digest)
 );
 CREATE TABLE revision (
-    project_id BIGINT NOT NULL, sha TEXT NOT NULL, parent TEXT NOT NULL, place BIGINT NOT NULL,
+    project_id BIGINT NOT NULL, sha TEXT NOT NULL, parent TEXT NOT NULL,
     PRIMARY KEY (project_id, sha)
 );
-CREATE INDEX revision_by_place ON revision (project_id, place);
 CREATE TABLE test (
     project_id BIGINT NOT NULL, test_id BIGINT NOT NULL, suite TEXT NOT NULL, name TEXT NOT NULL,
     PRIMARY KEY (project_id, test_id), UNIQUE (project_id, suite, name)
@@ -27,7 +26,7 @@ CREATE TABLE roster (
 CREATE TABLE run (
     project_id BIGINT NOT NULL, run_id BIGINT NOT NULL, run_key TEXT NOT NULL, body_digest TEXT NOT NULL,
     branch_id BIGINT NOT NULL, environment_id BIGINT NOT NULL, roster_id BIGINT NOT NULL,
-    sha TEXT NOT NULL, target TEXT NOT NULL, commit_key TEXT NOT NULL, place BIGINT NOT NULL, placed_by BIGINT NOT NULL,
+    sha TEXT NOT NULL, target TEXT NOT NULL, commit_key TEXT NOT NULL, pipeline BIGINT, place BIGINT NOT NULL, placed_by BIGINT NOT NULL,
     on_line BIGINT NOT NULL, is_partial BIGINT NOT NULL, session TEXT NOT NULL, ci_url TEXT NOT NULL,
     started_us BIGINT NOT NULL, received_us BIGINT NOT NULL, duration_ms BIGINT NOT NULL,
     verdict TEXT NOT NULL, exit_code BIGINT NOT NULL,
