@@ -1,12 +1,12 @@
 //! Shifts of exact figures: what grows per iteration, each value with its own interval.
 //!
-//! Data flow: the figures of one test, metric, line and environment, one per judged commit in the order of the
-//! line → [`fold`] → the level they are on, and every [`Shift`] to another one.
+//! Data flow: the figures of one test, metric, line and environment, one per judged commit in the order of
+//! the line → [`fold`] → the level they are on, and every [`Shift`] to another one.
 //!
-//! A level is an interval. A figure whose interval overlaps it is on it. One that lies above is told at once: its
-//! run confirmed it. One that lies below is told when it lasts as long as the steadiness of the figure demands.
-//! What goes back before that is transient and starts no level. The fold begins at the first figure each time,
-//! so order of arrival changes nothing.
+//! A level is an interval. A figure whose interval overlaps it is on it. One that lies above is told at once:
+//! its run confirmed it. One that lies below is told when it lasts as long as the steadiness of the figure
+//! demands. What goes back before that is transient and starts no level. The fold begins at the first figure
+//! each time, so order of arrival changes nothing.
 
 use crate::Figure;
 use crate::life::misses_of_a_fix;
@@ -284,10 +284,13 @@ mod tests {
     proptest! {
         #[test]
         fn any_figures_have_their_levels(
-            values in proptest::collection::vec((0_u8..5, proptest::option::of((any::<f64>(), any::<f64>()))), 1..80),
+            values in proptest::collection::vec(
+                (0_u8..5, proptest::option::of((any::<f64>(), any::<f64>()))),
+                1..80,
+            ),
         ) {
-            let figures: Vec<Figure> =
-                values.into_iter().map(|(value, interval)| Figure { value: f64::from(value), interval }).collect();
+            let figure = |(value, interval): (u8, _)| Figure { value: f64::from(value), interval };
+            let figures: Vec<Figure> = values.into_iter().map(figure).collect();
             let levels = fold(&figures).unwrap();
             prop_assert!(levels.since < figures.len() && (0.0..=1.0).contains(&levels.steadiness));
             for shift in &levels.shifts {

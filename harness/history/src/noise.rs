@@ -1,18 +1,19 @@
 //! Shifts of figures that differ from run to run: memory as the system counts it, times.
 //!
-//! Data flow: the values of one test, metric, line and environment, in the order of the line → [`shifts`]: a new
-//! value is looked at with the 64 before it, back to the last shift. Where a split divides them into two parts
-//! whose medians are far apart and whose ranks hardly mix, the figure has shifted at the best such split, and
-//! what was before is forgotten.
+//! Data flow: the values of one test, metric, line and environment, in the order of the line → [`shifts`]: a
+//! new value is looked at with the 64 before it, back to the last shift. Where a split divides them into two
+//! parts whose medians are far apart and whose ranks hardly mix, the figure has shifted at the best such
+//! split, and what was before is forgotten.
 //!
-//! Ranks and medians instead of means: one wild run moves neither. Such figures inform, they fail no test: the
-//! largest of n values is exceeded by the next one in 1 of n + 1 cases.
+//! Ranks and medians instead of means: one wild run moves neither. Such figures inform, they fail no test:
+//! the largest of n values is exceeded by the next one in 1 of n + 1 cases.
 
 /// Most values that are looked at.
 const WINDOW: usize = 65;
 /// Fewest values before a shift, and after it.
 const FEWEST: (usize, usize) = (20, 5);
-/// How far apart the medians are: in scaled median deviations of the part before, and as a share of its median.
+/// How far apart the medians are: in scaled median deviations of the part before, and as a share of its
+/// median.
 const APART: (f64, f64) = (3.0, 0.03);
 /// Makes the median deviation of normal values their standard deviation.
 const SCALE: f64 = 1.4826;
@@ -73,8 +74,8 @@ pub fn deviation(values: &[f64], middle: f64) -> f64 {
     SCALE * median(&distances)
 }
 
-/// How far the ranks of two samples are from those of one: Mann and Whitney's U as a normal value, positive where
-/// `right` is larger; ties and continuity corrected. 0: nothing can be said.
+/// How far the ranks of two samples are from those of one: Mann and Whitney's U as a normal value, positive
+/// where `right` is larger; ties and continuity corrected. 0: nothing can be said.
 #[must_use]
 pub fn rank_distance(left: &[f64], right: &[f64]) -> f64 {
     let mut all: Vec<(f64, bool)> =

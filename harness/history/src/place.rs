@@ -1,11 +1,11 @@
 //! Where a commit stands on its line, and what a review is compared with.
 //!
-//! Data flow: ancestors of each measured commit → [`Chain`] (which commit follows which) → [`order`] (the runs
-//! of a line, the oldest code first) and [`base`] (the measured commit that a review is compared with).
+//! Data flow: ancestors of each measured commit → [`Chain`] (which commit follows which) → [`order`] (the
+//! runs of a line, the oldest code first) and [`base`] (the measured commit that a review is compared with).
 //!
 //! Time and order of arrival say little: an old pipeline is run again, two pipelines overtake each other, a
-//! release is measured after main. So the chain of first parents decides where it is known, then the number of
-//! the CI pipeline, then the start.
+//! release is measured after main. So the chain of first parents decides where it is known, then the number
+//! of the CI pipeline, then the start.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,8 +95,8 @@ impl Manifest {
 impl Chain {
     /// Adds what the clone of a run tells: `sha`, its first parent, the parent of that one…
     ///
-    /// A commit never has another parent, so a parent that is known stays. A chain that comes back to itself is
-    /// cut: a clone can lie.
+    /// A commit never has another parent, so a parent that is known stays. A chain that comes back to itself
+    /// is cut: a clone can lie.
     pub fn add<'s>(&mut self, sha: &'s str, ancestors: impl IntoIterator<Item = &'s str>) {
         let mut child = sha;
         let mut walked = BTreeSet::from([child]);
@@ -181,8 +181,8 @@ pub fn base(chain: &Chain, merged: &str, is_measured: impl Fn(&str) -> bool) -> 
 /// The runs of a line, the oldest code first. Runs of one commit share a place and stand together.
 ///
 /// Commits of one chain stand as they follow one another. A commit whose chain is not known stands behind the
-/// last one with a lower pipeline number, where there are such numbers; else, as a run without a commit, behind
-/// the last one that was measured before.
+/// last one with a lower pipeline number, where there are such numbers; else, as a run without a commit,
+/// behind the last one that was measured before.
 #[must_use]
 pub fn order(chain: &Chain, runs: &[Run]) -> Vec<Placed> {
     let units = units(runs);
@@ -242,8 +242,8 @@ fn units(runs: &[Run]) -> Vec<Unit<'_>> {
     units
 }
 
-/// Commits by the chain they are of. Chains that nobody has joined yet stand by their first pipeline, where each
-/// has a number, else as they were measured first.
+/// Commits by the chain they are of. Chains that nobody has joined yet stand by their first pipeline, where
+/// each has a number, else as they were measured first.
 fn parts<'r>(chain: &'r Chain, units: Vec<Unit<'r>>) -> Vec<Vec<Unit<'r>>> {
     let distances = chain.distances(units.iter().map(|unit| unit.sha));
     let distance = |unit: &Unit<'_>| distances.get(unit.sha).map(|(_, distance)| *distance);
@@ -263,15 +263,16 @@ fn parts<'r>(chain: &'r Chain, units: Vec<Unit<'r>>) -> Vec<Vec<Unit<'r>>> {
     parts
 }
 
-/// Puts units into a line, each behind the last one of it whose key is not larger. Units of the line without a
-/// key are passed over.
+/// Puts units into a line, each behind the last one of it whose key is not larger. Units of the line without
+/// a key are passed over.
 fn join<'r, K: Ord + Copy>(
     line: &mut Vec<(Unit<'r>, PlacedBy)>,
     mut new: Vec<Unit<'r>>,
     by: PlacedBy,
     key: impl Fn(&Unit<'r>) -> Option<K>,
 ) {
-    // The smallest key from each position on never falls: the last unit with a smaller one is found by halves.
+    // The smallest key from each position on never falls: the last unit with a smaller one is found by
+    // halves.
     let mut smallest: Vec<Option<K>> = line.iter().map(|(unit, _)| key(unit)).collect();
     let mut least = None;
     for slot in smallest.iter_mut().rev() {
@@ -407,8 +408,8 @@ mod tests {
                 .zip(0..)
                 .map(|((n, pipeline, started_us), run)| Run { run, sha: sha(n), pipeline, started_us })
                 .collect();
-            let chains: Vec<Vec<String>> =
-                chains.into_iter().map(|(n, deep)| (0..=deep.min(n)).map(|back| sha(n - back)).collect()).collect();
+            let told = |(n, deep): (u32, u32)| (0..=deep.min(n)).map(|back| sha(n - back)).collect();
+            let chains: Vec<Vec<String>> = chains.into_iter().map(told).collect();
             let known = |chains: &[Vec<String>]| {
                 let mut chain = Chain::default();
                 for shas in chains {
@@ -423,7 +424,7 @@ mod tests {
                 order
             };
             let first = order(&known(&chains), &runs);
-            let later: Vec<Vec<String>> = shuffled(chains.len()).into_iter().map(|n| chains[n].clone()).collect();
+            let later: Vec<_> = shuffled(chains.len()).into_iter().map(|n| chains[n].clone()).collect();
             let mixed: Vec<Run> = shuffled(runs.len()).into_iter().map(|n| runs[n].clone()).collect();
             prop_assert_eq!(&order(&known(&later), &mixed), &first);
             prop_assert_eq!(first.len(), runs.len());
@@ -432,7 +433,8 @@ mod tests {
             for (at, old) in first.iter().enumerate() {
                 for new in &first[at + 1..] {
                     let [old, new] = [old, new].map(|placed| &runs[usize::try_from(placed.run).unwrap()].sha);
-                    prop_assert!(old == new || old.is_empty() || !chain.descends(old, new), "{} before {}", old, new);
+                    let is_right = old == new || old.is_empty() || !chain.descends(old, new);
+                    prop_assert!(is_right, "{} before {}", old, new);
                 }
             }
         }

@@ -1,11 +1,11 @@
 //! Thresholds from history, each with its evidence.
 //!
-//! Data flow: the figures of one test (or suite) and metric since their last shift, one per judged commit → [`tune`] →
-//! a [`Proposal`], what it rests on, and which of the same commits it would have failed.
+//! Data flow: the figures of one test (or suite) and metric since their last shift, one per judged commit →
+//! [`tune`] → a [`Proposal`], what it rests on, and which of the same commits it would have failed.
 //!
-//! A threshold is for what a test may keep. So a figure that grows on every commit gets none: it is a leak, to be
-//! fixed or waived. Where a proposal lets through what fails today, [`Tuned::lets_through`] says on how many
-//! commits: nothing is raised in silence.
+//! A threshold is for what a test may keep. So a figure that grows on every commit gets none: it is a leak,
+//! to be fixed or waived. Where a proposal lets through what fails today, [`Tuned::lets_through`] says on how
+//! many commits: nothing is raised in silence.
 
 use std::cmp::Ordering;
 
@@ -410,7 +410,10 @@ mod tests {
     proptest! {
         #[test]
         fn the_gate_fails_exactly_the_commits_it_was_said_to(
-            seed: u64, count in 0_usize..120, per in 0..3, limit in proptest::option::of((0.0..100.0, any::<bool>())),
+            seed: u64,
+            count in 0_usize..120,
+            per in 0..3,
+            limit in proptest::option::of((0.0..100.0, any::<bool>())),
         ) {
             let mut chance = Chance::of(seed);
             let spread = chance.uniform() * 8.0;
@@ -418,7 +421,8 @@ mod tests {
             let per = [Per::Iteration, Per::Test, Per::Suite][usize::try_from(per).unwrap()];
             let tuned = of(&found, Metric::NativeLiveBytes, per, limit);
             let limit = tuned.proposal.limit().or(limit.map(|(limit, _)| limit));
-            let failing = found.iter().filter(|commit| limit.is_some_and(|limit| commit.figure.value > limit)).count();
+            let fails = |commit: &&Measured| limit.is_some_and(|limit| commit.figure.value > limit);
+            let failing = found.iter().filter(fails).count();
             prop_assert_eq!(tuned.proposed.fails, failing);
             prop_assert_eq!(tuned.lets_through, tuned.today.fails.saturating_sub(tuned.proposed.fails));
             if let Proposal::Largest { .. } | Proposal::Usual { .. } = tuned.proposal {

@@ -1,9 +1,9 @@
-//! A line of commits with a leak, told by runs that arrive in any order, through the chain, the order and the fold.
+//! A line of commits with a leak, told by runs that arrive in any order: chain, order and fold together.
 
 use memgate_history::life::{Life, Observation, State, fold};
 use memgate_history::place::{Chain, Run, order};
 
-/// What a run says: its commit, whether the leak is seen, whether its test is judged; how many ancestors its clone has.
+/// What a run says: its commit, is the leak seen and its test judged, how many ancestors has its clone.
 #[derive(Clone, Copy)]
 struct Told {
     commit: i64,
