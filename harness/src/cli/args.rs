@@ -52,6 +52,8 @@ pub(super) enum TypedCommand {
     /// Show the leaks of a project over its commits
     #[command(subcommand, after_long_help = HISTORY_HELP)]
     History(HistoryCommand),
+    /// Propose thresholds from the history, with their evidence
+    Tune(TuneArgs),
     /// Show the history of runs in a browser
     #[command(after_long_help = SERVE_HELP)]
     Serve(ServeArgs),
@@ -411,6 +413,18 @@ pub enum LeakState {
     Gone,
     /// Any of these.
     Any,
+}
+
+/// What `tune` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(
+    after_long_help = "Prints a patch of memgate.yaml, and writes nothing. A figure that grows on every commit gets no threshold: it is a leak, to be fixed or waived. At least 10 judged commits since the last change are needed, 59 to fail a build.\n\nExamples:\n  memgate tune\n  memgate tune --branch release/2 --database postgres://memgate@db.example.com/memgate"
+)]
+pub struct TuneArgs {
+    #[command(flatten)]
+    pub(crate) of: HistoryArgs,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
 }
 
 const SERVE_HELP: &str = "\

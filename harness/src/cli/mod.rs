@@ -15,7 +15,7 @@ use clap::{CommandFactory as _, Parser as _};
 pub use args::{
     AcceptArgs, ColorChoice, CompareArgs, DemoArgs, FollowAction, Format, GateArgs, HeapCommand, HeapCommon,
     HeapOrder, HistoryArgs, HistoryCommand, InitArgs, LeakState, MailArgs, ReportArgs, SchemaName, ServeArgs,
-    StoreArgs,
+    StoreArgs, TuneArgs,
 };
 pub use request::{Command, FollowRequest, MallocDebugRequest, Request, RunRequest, WaiveRequest};
 

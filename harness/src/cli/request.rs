@@ -11,7 +11,7 @@ use memgate_formats::malloc_debug::OutValues;
 use super::args::{
     AcceptArgs, BaselineCommand, Cli, ColorChoice, CompareArgs, DemoArgs, FollowAction, FollowArgs, GateArgs,
     HeapCommand, HistoryCommand, InitArgs, MailArgs, MallocDebugArgs, ReportArgs, RunArgs, SchemaName,
-    ServeArgs, TypedCommand, WaiveArgs,
+    ServeArgs, TuneArgs, TypedCommand, WaiveArgs,
 };
 
 /// A checked command line.
@@ -38,6 +38,8 @@ pub enum Command {
     Compare(CompareArgs),
     /// `memgate history`
     History(HistoryCommand),
+    /// `memgate tune`
+    Tune(TuneArgs),
     /// `memgate serve`
     Serve(ServeArgs),
     /// `memgate mail`
@@ -170,6 +172,7 @@ impl TryFrom<Cli> for Request {
             TypedCommand::Report(typed) => Command::Report(typed),
             TypedCommand::Compare(typed) => Command::Compare(typed),
             TypedCommand::History(typed) => Command::History(typed),
+            TypedCommand::Tune(typed) => Command::Tune(typed),
             TypedCommand::Serve(typed) => Command::Serve(typed),
             TypedCommand::Mail(typed) => Command::Mail(typed),
             TypedCommand::Follow(FollowArgs { config, action, session, every, json }) => {

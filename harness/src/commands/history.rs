@@ -107,15 +107,15 @@ async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, Expecte
 }
 
 /// A store, and the part of it that was asked for.
-struct Asked<'a> {
-    store: Store,
-    project: String,
-    choice: Choice,
+pub(super) struct Asked<'a> {
+    pub(super) store: Store,
+    pub(super) project: String,
+    pub(super) choice: Choice,
     of: &'a HistoryArgs,
 }
 
 impl<'a> Asked<'a> {
-    async fn open(of: &'a HistoryArgs) -> Result<Self, ExpectedError> {
+    pub(super) async fn open(of: &'a HistoryArgs) -> Result<Self, ExpectedError> {
         let address = history::address(&of.store.data, of.store.database.as_deref());
         let store = Store::open_existing(&address).await.map_err(|why| history::failed(&why))?;
         let projects = store.projects().await.map_err(|why| history::failed(&why))?;
@@ -161,6 +161,14 @@ impl<'a> Asked<'a> {
         Ok(exit::PASS)
     }
 
+    /// What was asked for is not in the history.
+    pub(super) fn missing(&self, what: &str) -> ExpectedError {
+        ExpectedError::Missing {
+            what: format!("no such {what} in the history of {}", self.project),
+            hint: "`memgate history runs` shows the branches and environments that have runs".to_owned(),
+        }
+    }
+
     fn rendered<T: Serialize, E: std::error::Error>(
         &self,
         view: Result<Option<T>, E>,
@@ -168,10 +176,7 @@ impl<'a> Asked<'a> {
         text: fn(&T) -> String,
     ) -> Result<String, ExpectedError> {
         let Some(view) = view.map_err(|why| history::failed(&why))? else {
-            return Err(ExpectedError::Missing {
-                what: format!("no such {what} in the history of {}", self.project),
-                hint: "`memgate history runs` shows the branches and environments that have runs".to_owned(),
-            });
+            return Err(self.missing(what));
         };
         if self.of.json {
             let json = serde_json::to_string_pretty(&view).map_err(|why| ExpectedError::failed(&why))?;

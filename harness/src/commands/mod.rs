@@ -20,6 +20,7 @@ mod schema;
 mod serve;
 mod settings;
 mod shell;
+mod tune;
 mod waive;
 
 use crate::cli::Command;
@@ -38,6 +39,7 @@ pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError>
         Command::Report(request) => report::report(&request, console),
         Command::Compare(request) => compare::compare(&request, console),
         Command::History(request) => history::history(&request, console),
+        Command::Tune(request) => tune::tune(&request, console),
         Command::Serve(request) => serve::serve(&request, console),
         Command::Mail(request) => mail::mail(&request, console),
         Command::Follow(request) => follow::follow(&request, console),

@@ -14,6 +14,7 @@ mod open;
 mod read;
 mod read_leaks;
 mod read_runs;
+mod read_segments;
 mod schema;
 mod statements;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod tests;
 pub use open::without_password;
 #[cfg(test)]
 pub(crate) use read_leaks::MOST_LEAKS;
+pub use read_segments::Series;
 use sqlx::AnyPool;
 
 use crate::view::EventRow;

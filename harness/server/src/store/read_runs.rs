@@ -17,7 +17,7 @@ const MOST_RUNS: usize = 100;
 const MOST_TESTS: usize = 500;
 
 /// The tests of a roster with the place of each in columns.
-type Roster = BTreeMap<i64, usize>;
+pub(super) type Roster = BTreeMap<i64, usize>;
 
 impl Store {
     /// Runs of a line, the newest first, those before `before` where it is given; `None`: there is no such line.
@@ -267,7 +267,10 @@ impl Store {
         Ok(leaks)
     }
 
-    async fn test_names(&self, project: i64) -> Result<BTreeMap<i64, (String, String)>, StoreError> {
+    pub(super) async fn test_names(
+        &self,
+        project: i64,
+    ) -> Result<BTreeMap<i64, (String, String)>, StoreError> {
         let mut names = BTreeMap::new();
         for row in sqlx::query(sql::TESTS).bind(project).fetch_all(&self.pool).await? {
             names.insert(row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?));
@@ -369,10 +372,15 @@ impl Store {
 
 /// Rosters that were looked up: few runs have one of their own.
 #[derive(Default)]
-struct Rosters(BTreeMap<i64, Roster>);
+pub(super) struct Rosters(BTreeMap<i64, Roster>);
 
 impl Rosters {
-    async fn get(&mut self, store: &Store, project: i64, roster: i64) -> Result<&Roster, StoreError> {
+    pub(super) async fn get(
+        &mut self,
+        store: &Store,
+        project: i64,
+        roster: i64,
+    ) -> Result<&Roster, StoreError> {
         match self.0.entry(roster) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(new) => {
@@ -387,7 +395,7 @@ impl Rosters {
     }
 }
 
-fn figures(data: &[u8], tests: usize) -> Result<Vec<Option<Figure>>, StoreError> {
+pub(super) fn figures(data: &[u8], tests: usize) -> Result<Vec<Option<Figure>>, StoreError> {
     column::decode(data, tests).map_err(|why| StoreError::Broken(why.to_string()))
 }
 

@@ -45,6 +45,8 @@ pub(super) const BRANCH_RUNS: &str = "SELECT run_id, commit_key, pipeline, start
      WHERE project_id = $1 AND branch_id = $2";
 pub(super) const SET_PLACE: &str =
     "UPDATE run SET place = $3, placed_by = $4 WHERE project_id = $1 AND run_id = $2";
+pub(super) const NEWEST_OF_LINE: &str = "SELECT run_id, commit_key, roster_id FROM run WHERE project_id = $1 AND branch_id = $2 \
+     AND environment_id = $3 AND on_line = 1 ORDER BY place DESC, started_us DESC, run_id DESC LIMIT 300";
 pub(super) const LINE_RUNS: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial FROM run \
      WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND on_line = 1 ORDER BY place, started_us, run_id";
 pub(super) const NEWEST_RUNS: &str = "SELECT branch_id, environment_id, MAX(started_us) FROM run WHERE project_id = $1 \
@@ -82,6 +84,9 @@ pub(super) const COLUMNS: &str = "SELECT metric, data FROM run_column WHERE proj
 pub(super) const CURVE_COLUMNS: &str = "SELECT c.run_id, c.data FROM run_column c \
      JOIN run r ON r.project_id = c.project_id AND r.run_id = c.run_id \
      WHERE c.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 AND c.metric = $4";
+
+pub(super) const COLUMN: &str =
+    "SELECT data FROM run_column WHERE project_id = $1 AND run_id = $2 AND metric = $3";
 
 pub(super) const ADD_EXCEPTION: &str = "INSERT INTO exception (project_id, run_id, test_id, outcome, verdict, judged, reason) VALUES ($1, $2, $3, $4, $5, $6, $7)";
 pub(super) const EXCEPTIONS: &str =

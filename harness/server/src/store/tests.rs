@@ -228,6 +228,11 @@ async fn shows_everything(store: &Store) {
         store.runs("tiles", &Choice { branch: "feature".into(), ..Choice::default() }, None).await.unwrap();
     assert_eq!(review.unwrap().runs[0].target, "main");
     assert!(store.leak("tiles", &choice, "n1-review").await.unwrap().is_none(), "a review changes no state");
+    let (_, series) = store.series("tiles", &choice).await.unwrap().unwrap();
+    let names: Vec<_> = series.iter().map(|series| series.name.as_str()).collect();
+    assert_eq!(names, ["Map.scroll", "Old.test"], "what is always zero is not told");
+    let old = &series[1].commits;
+    assert_eq!((old.len(), old[0].figure.value), (22, 7.0), "since it began to leak");
     let mut lines = 0;
     assert!(store.export("tiles", &choice, &mut |_| lines += 1).await.unwrap());
     assert!(lines > 100, "{lines}");
