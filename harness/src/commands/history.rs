@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::{report, settings};
 use crate::cli::{HistoryArgs, HistoryCommand, LeakState, StoreArgs};
 use crate::exit::{self, ExpectedError};
-use crate::history;
+use crate::history::{self, Repository};
 use crate::output::Console;
 use crate::plan;
 use crate::session::Session;
@@ -42,7 +42,13 @@ fn add(
         // An older memgate recorded it, or one with `history: off`.
         None => {
             let origin = report.origin.clone().unwrap_or_default();
-            history::manifest(&report.project, (&origin, None), false, &settings.config.history)
+            history::manifest(
+                &report.project,
+                &session.name(),
+                (&origin, Repository::default()),
+                false,
+                &settings.config.history,
+            )
         }
     };
     let address = history::address(&to.data, to.database.as_deref());

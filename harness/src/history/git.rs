@@ -18,21 +18,25 @@ const LIMIT: Duration = Duration::from_secs(3);
 
 /// What is known of a commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Repository {
+pub struct Repository {
     /// Its ancestors, nearest first.
-    pub(super) ancestors: Vec<String>,
+    pub ancestors: Vec<String>,
     /// Tracked files differ from it.
-    pub(super) dirty: bool,
+    pub dirty: bool,
 }
 
-/// Asks the repository of a project.
-pub(super) fn look(root: &Path) -> Repository {
+/// Asks the repository of a project. Builds of CI change tracked files (locks, versions): there `changes` are not asked for, what is
+/// tested is the commit all the same.
+pub(super) fn look(root: &Path, changes: bool) -> Repository {
     if !root.join(".git").exists() {
         return Repository::default();
     }
     let answers = super::block_on(async {
         let ancestors = ask(root, &["rev-list", "--first-parent", COMMITS, "HEAD"]).await;
-        let changes = ask(root, &["diff-index", "--quiet", "--ignore-submodules", "HEAD", "--"]).await;
+        let changes = match changes {
+            true => ask(root, &["diff-index", "--quiet", "--ignore-submodules", "HEAD", "--"]).await,
+            false => None,
+        };
         (ancestors, changes)
     });
     let Ok((ancestors, changes)) = answers else { return Repository::default() };
@@ -80,9 +84,9 @@ mod tests {
     fn ancestors_are_first_parents_and_the_index_stays_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        assert_eq!(look(root), Repository::default(), "no repository");
+        assert_eq!(look(root, true), Repository::default(), "no repository");
         git(root, "init -q");
-        assert_eq!(look(root), Repository::default(), "no commit");
+        assert_eq!(look(root, true), Repository::default(), "no commit");
         fs::write(root.join("a"), "1").unwrap();
         git(root, "add a");
         git(root, "commit -qm one");
@@ -92,7 +96,7 @@ mod tests {
         git(root, "commit -q --allow-empty -m two");
         git(root, "merge -q --no-ff -m merged side");
         let index = fs::read(root.join(".git/index")).unwrap();
-        let found = look(root);
+        let found = look(root, true);
         assert_eq!(
             (found.ancestors.len(), found.dirty),
             (2, false),
@@ -100,7 +104,7 @@ mod tests {
         );
         fs::write(root.join("a"), "2").unwrap();
         fs::write(root.join("untracked"), "").unwrap();
-        assert!(look(root).dirty);
+        assert!(look(root, true).dirty && !look(root, false).dirty);
         assert_eq!(fs::read(root.join(".git/index")).unwrap(), index);
     }
 }

@@ -7,38 +7,57 @@
 mod git;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 use memgate_config::History;
 use memgate_history::{Environment, Manifest};
 use memgate_model::{Origin, RunReport};
 use memgate_server::store::{Added, Store};
 
+pub use self::git::Repository;
 use crate::exit::{ExpectedError, chain};
 
 /// Name of the database in the folder of the sessions.
 const FILE: &str = "history.db";
 
-/// What history has to know of a run that begins now.
+/// A look at the repository, beside the run: it may be a large one.
+#[derive(Debug)]
+pub struct Looking(Option<JoinHandle<Repository>>);
+
+impl Looking {
+    /// Begins. `root`: the checked-out project; `changes`: is it asked whether tracked files differ?
+    #[must_use]
+    pub fn begin(root: Option<PathBuf>, changes: bool) -> Self {
+        Self(root.map(|root| std::thread::spawn(move || git::look(&root, changes))))
+    }
+
+    /// What was found.
+    #[must_use]
+    pub fn end(self) -> Repository {
+        self.0.and_then(|thread| thread.join().ok()).unwrap_or_default()
+    }
+}
+
+/// What history has to know of a run.
 #[must_use]
 pub fn manifest(
     project: &str,
-    (origin, root): (&Origin, Option<&Path>),
+    session: &str,
+    (origin, repository): (&Origin, Repository),
     partial: bool,
     history: &History,
 ) -> Manifest {
-    let repository = root.map(git::look).unwrap_or_default();
     let mut environment = history.labels.clone();
     if let Some(machine) = &origin.machine {
         environment.entry("architecture".to_owned()).or_insert_with(|| machine.architecture.clone());
     }
     Manifest {
         project: project.to_owned(),
-        session: String::new(),
+        session: session.to_owned(),
         commit: origin.commit.clone(),
         ancestors: repository.ancestors,
-        // Builds of CI change tracked files (locks, versions): what they test is the commit all the same.
-        dirty: origin.ci.is_none() && repository.dirty,
+        dirty: repository.dirty,
         ci: origin.ci.clone(),
         environment: Environment(environment),
         partial,

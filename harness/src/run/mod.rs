@@ -76,18 +76,11 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     info.project.clone_from(&plan.project);
     let project = origin::project_root();
     let origin = origin::of_run(project.as_deref(), info.machine.clone(), &info.command);
-    let kept_history = plan.history.kept.then_some(&plan.history);
-    info.history = kept_history.map(|history| {
-        history::manifest(&plan.project, (&origin, project.as_deref()), plan.partial, history)
-    });
+    let looking = plan.history.kept.then(|| history::Looking::begin(project.clone(), origin.ci.is_none()));
     let root =
         std::path::absolute(&plan.output_dir).map_err(ExpectedError::file("find", &plan.output_dir))?;
     let session =
         Session::create(&root, &info).map_err(|why| failed(&why, "name another folder with --output-dir"))?;
-    if let Some(manifest) = &mut info.history {
-        manifest.session = session.name();
-        session.write_info(&info).map_err(|why| failed(&why, ""))?;
-    }
     names.keep(session.folder())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -108,6 +101,16 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         Err(Stopped::Interrupted) => return Err(ExpectedError::Interrupted(session.folder().to_owned())),
         Err(Stopped::Failed(error)) => return Err(error),
     };
+    info.history = looking.map(|looking| {
+        history::manifest(
+            &plan.project,
+            &session.name(),
+            (&origin, looking.end()),
+            plan.partial,
+            &plan.history,
+        )
+    });
+    session.write_info(&info).map_err(|why| failed(&why, ""))?;
     facts.origin = Some(origin);
     facts.root = project.map_or_else(String::new, |root| root.to_string_lossy().into_owned());
     facts.save(&session)?;
