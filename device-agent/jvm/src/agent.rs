@@ -9,7 +9,7 @@ use memgate_jvmti::{Events, Jvmti, Natives};
 use memgate_session as session;
 use memgate_wire::java::{JavaState, JvmInfo};
 use memgate_wire::options::{Detail, Options, Windows};
-use memgate_wire::reply::Reply;
+use memgate_wire::reply::{ClassNumbers, Reply};
 use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, Frame, LogLevel, Outcome};
 
@@ -206,6 +206,17 @@ impl Natives for Agent {
 }
 
 impl Agent {
+    /// The harness wants to know who holds the instances of these classes.
+    fn begin_search(&self, env: &mut Env<'_>, classes: Option<&ClassNumbers>) {
+        let search = SurvivorSearch::asked(env, classes);
+        if let (Some(search), Some(sites), None) = (&search, self.sites.get(), self.follow.get()) {
+            sites.look_closely(env, search.wanted());
+        }
+        let before = core::mem::replace(&mut *self.search.lock(), search);
+        // Its end is a call into the virtual machine, for which no lock is held.
+        drop(before);
+    }
+
     /// Measures what is still open, and ends the stream.
     fn say_last(&self, env: &mut Env<'_>) {
         exhausted::catch_up();

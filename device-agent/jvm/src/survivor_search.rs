@@ -1,6 +1,6 @@
 //! Exact survivors: what was born in one more window and is still there after the next.
 //!
-//! Data flow: the harness names classes ([`Agent::begin_search`]) → [`SurvivorSearch::begin`]
+//! Data flow: the harness names classes ([`SurvivorSearch::asked`]) → [`SurvivorSearch::begin`]
 //! numbers all classes and marks the instances of the named ones as old; one more window runs; [`SurvivorSearch::goes_on`] marks the instances without a
 //! mark as born in it; the next window runs, in which dies what one execution only replaces of
 //! another (a thread's last buffer, a provider that is registered again); [`SurvivorSearch::end`]
@@ -18,7 +18,6 @@ use memgate_session as session;
 use memgate_wire::LogLevel;
 use memgate_wire::reply::ClassNumbers;
 
-use super::agent::Agent;
 use super::chosen::Chosen;
 use super::explain::{Found, explain};
 use super::frames::names_of;
@@ -49,29 +48,17 @@ pub(crate) struct SurvivorSearch {
     born: Option<u64>,
 }
 
-impl Agent {
-    /// The harness wants to know who holds the instances of these classes.
-    pub(crate) fn begin_search(&self, env: &mut Env<'_>, classes: Option<&ClassNumbers>) {
-        let search = match classes.map(names_of) {
-            Some(Some(wanted)) => SurvivorSearch::begin(env, wanted),
-            Some(None) => None,
-            None => {
-                let why = "who holds what grew was not looked for: the harness is older than this agent and \
-                           names no classes";
-                session::log(LogLevel::Warn, why);
-                None
-            }
-        };
-        if let (Some(search), Some(sites), None) = (&search, self.sites.get(), self.follow.get()) {
-            sites.look_closely(env, search.wanted());
-        }
-        let before = core::mem::replace(&mut *self.search.lock(), search);
-        // Its end is a call into the virtual machine, for which no lock is held.
-        drop(before);
-    }
-}
-
 impl SurvivorSearch {
+    /// The harness wants to know who holds the instances of these classes.
+    pub(crate) fn asked(env: &mut Env<'_>, classes: Option<&ClassNumbers>) -> Option<Self> {
+        let Some(classes) = classes else {
+            let why = "who holds what grew was not looked for: the harness is older than this agent and names no classes";
+            session::log(LogLevel::Warn, why);
+            return None;
+        };
+        Self::begin(env, names_of(classes)?)
+    }
+
     /// Marks what is there now. `None`: the virtual machine gives no environment for it.
     pub(crate) fn begin(env: &mut Env<'_>, wanted: Vec<String>) -> Option<Self> {
         let search = Self { jvmti: environment(env)?, wanted, born: None };

@@ -50,6 +50,7 @@ pub mod reply;
 pub mod setup;
 pub mod spool;
 pub mod starts;
+mod words;
 
 pub use codec::{
     DecodeError, DecodeErrorKind, Decoded, HEADER_BYTES, MAX_BODY_BYTES, decode, decode_order, encode,

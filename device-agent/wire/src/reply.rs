@@ -13,8 +13,8 @@ use core::fmt;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::handshake::Words;
 use crate::spool::{offset, order};
+use crate::words::Words;
 
 /// Classes that one answer can name.
 pub const MOST_CLASSES: usize = 48;

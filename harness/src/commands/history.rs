@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use memgate_model::Metric;
-use memgate_server::store::{Choice, Store, StoreError};
+use memgate_server::store::{Choice, Store, StoreError, without_password};
 use memgate_server::text;
 use memgate_server::view::LeakFilter;
 use serde::Serialize;
@@ -130,7 +130,7 @@ impl<'a> Asked<'a> {
             (None, [one]) => one.clone(),
             (_, []) => {
                 return Err(ExpectedError::Missing {
-                    what: format!("there is no run in {address}"),
+                    what: format!("there is no run in {}", without_password(&address)),
                     hint: "`memgate run` adds itself".to_owned(),
                 });
             }

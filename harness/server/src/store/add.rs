@@ -8,30 +8,16 @@ use memgate_history::roster::{self, hex};
 use memgate_history::{Figure, Manifest, RunRecord, column};
 use memgate_model::{Metric, RunReport};
 use sha2::{Digest as _, Sha256};
-use sqlx::any::AnyRow;
-use sqlx::{Any, AnyConnection, Row as _, Transaction};
+use sqlx::Row as _;
 
 use super::ids::Ids;
 use super::read::sha;
 use super::statements as sql;
+use super::transaction::{Adding, NewRun, number};
 use super::{Added, Store, StoreError, lives};
 
 /// The column of how long tests took, beside those of metrics.
 pub(super) const DURATION: &str = "duration";
-
-/// A run that is being added.
-pub(super) struct Adding<'t> {
-    pub(super) transaction: Transaction<'t, Any>,
-    pub(super) project: i64,
-    pub(super) ids: Ids,
-}
-
-/// The run's own row, as far as lives need it.
-pub(super) struct NewRun {
-    pub(super) run: i64,
-    pub(super) branch: i64,
-    pub(super) environment: i64,
-}
 
 impl Store {
     /// Adds a run, once.
@@ -50,6 +36,8 @@ impl Store {
         };
         let mut adding = Adding { transaction, project: 0, ids: Ids::new(now_us) };
         adding.project = adding.project(&manifest.project, now_us).await?;
+        // Of two runs that are added at once, one waits here: each sees all that is there before it.
+        sqlx::query(sql::HOLD_PROJECT).bind(adding.project).execute(adding.connection()).await?;
         let run_key = run_key(manifest);
         if let Some(row) = adding.find(sql::RUN_BY_KEY, &run_key).await? {
             let (run, known): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
@@ -82,19 +70,6 @@ fn run_key(manifest: &Manifest) -> String {
 }
 
 impl Adding<'_> {
-    pub(super) fn connection(&mut self) -> &mut AnyConnection {
-        &mut self.transaction
-    }
-
-    /// The row that one text of the project names.
-    async fn find(&mut self, statement: &'static str, text: &str) -> Result<Option<AnyRow>, sqlx::Error> {
-        sqlx::query(statement)
-            .bind(self.project)
-            .bind(text.to_owned())
-            .fetch_optional(&mut *self.transaction)
-            .await
-    }
-
     async fn project(&mut self, name: &str, now_us: i64) -> Result<i64, StoreError> {
         let find = || sqlx::query(sql::PROJECT).bind(name.to_owned());
         if let Some(row) = find().fetch_optional(self.connection()).await? {
@@ -357,10 +332,6 @@ impl Adding<'_> {
         let rows = sqlx::query(sql::REVISIONS).bind(self.project).fetch_all(&mut *self.transaction).await?;
         super::read::chain(&rows)
     }
-}
-
-pub(super) fn number(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Not every database keeps what is no number.

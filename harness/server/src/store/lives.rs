@@ -11,8 +11,8 @@ use memgate_history::How;
 use memgate_history::life::{self, Life, Observation, State};
 use sqlx::Row as _;
 
-use super::add::{Adding, NewRun};
 use super::read::{event_row, leak_of};
+use super::transaction::{Adding, NewRun, number};
 use super::{StoreError, statements as sql};
 use crate::view::EventRow;
 
@@ -82,7 +82,7 @@ pub(super) async fn fold(
     let new_leaks = events
         .iter()
         .filter(|event| event.run == new.run && ["new", "regressed"].contains(&event.kind.as_str()));
-    let count = super::add::number(new_leaks.count());
+    let count = number(new_leaks.count());
     sqlx::query(sql::NEW_LEAKS)
         .bind(adding.project)
         .bind(new.run)

@@ -4,7 +4,7 @@
 //! sightings, then folds the life of every leak that the run says something about (`lives`). Reads (`read_*`) fill the values of
 //! [`view`](crate::view). Every statement stands in `statements`, the tables in `schema`.
 //!
-//! Nobody sees half a run: what is not committed is not there. A run is told by its key (project, pipeline, job, attempt,
+//! Nobody sees half a run: what is not committed is not there. Runs of a project are added one after the other. A run is told by its key (project, pipeline, job, attempt,
 //! session), so adding it twice adds it once.
 
 mod add;
@@ -19,6 +19,7 @@ mod schema;
 mod statements;
 #[cfg(test)]
 mod tests;
+mod transaction;
 
 pub use open::without_password;
 #[cfg(test)]

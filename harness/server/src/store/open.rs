@@ -12,7 +12,7 @@ use super::{Store, StoreError, schema};
 
 /// How long somebody else's write is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
-const SQLITE: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL";
+const SQLITE: &str = "PRAGMA busy_timeout = 5000; PRAGMA trusted_schema = OFF; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL";
 const SQLITE_CONNECTIONS: u32 = 4;
 const POSTGRES_CONNECTIONS: u32 = 16;
 
@@ -89,6 +89,10 @@ fn make_file(path: &Path) -> Result<(), StoreError> {
         |why: std::io::Error| StoreError::Make { path: path.display().to_string(), why: why.to_string() };
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         DirBuilder::new().recursive(true).mode(0o755).create(folder).map_err(failed)?;
+    }
+    if path.is_symlink() {
+        // A checkout may bring one along that leads to somebody's other database.
+        return Err(failed(std::io::Error::other("it is a link: remove it")));
     }
     File::options().append(true).create(true).mode(0o600).open(path).map(drop).map_err(failed)
 }

@@ -71,12 +71,7 @@ impl Store {
             .fetch_one(&self.pool)
             .await?;
         let runs = sqlx::query(sql::RUNS_NEWEST).bind(shown.project).fetch_all(&self.pool).await?;
-        let events = sqlx::query(sql::EVENTS_OF_LINE)
-            .bind(shown.project)
-            .bind(shown.branch)
-            .bind(shown.environment)
-            .fetch_all(&self.pool)
-            .await?;
+        let events = self.of_line(sql::EVENTS_OF_LINE, &shown).await?;
         Ok(Some(Overview {
             selection: shown.selection,
             alive: leaks,
@@ -86,6 +81,20 @@ impl Store {
             runs: runs.iter().map(run_row).collect::<Result<_, _>>()?,
             events: events.iter().map(event).collect::<Result<_, _>>()?,
         }))
+    }
+
+    /// Rows of a statement about a line.
+    pub(super) async fn of_line(
+        &self,
+        statement: &'static str,
+        shown: &Shown,
+    ) -> Result<Vec<AnyRow>, sqlx::Error> {
+        sqlx::query(statement)
+            .bind(shown.project)
+            .bind(shown.branch)
+            .bind(shown.environment)
+            .fetch_all(&self.pool)
+            .await
     }
 
     /// The line that a choice means; `None`: there is no such thing.

@@ -102,12 +102,7 @@ impl Store {
             .await?;
         let Some(row) = row else { return Ok(None) };
         let test: i64 = row.try_get(0)?;
-        let runs = sqlx::query(sql::CURVE_RUNS)
-            .bind(shown.project)
-            .bind(shown.branch)
-            .bind(shown.environment)
-            .fetch_all(&self.pool)
-            .await?;
+        let runs = self.of_line(sql::CURVE_RUNS, &shown).await?;
         let mut rosters = Rosters::default();
         let metrics = self.metrics_of(&shown, test, &runs, &mut rosters).await?;
         // What grows, else what is judged at all: noisy figures are shown when somebody asks for them.
@@ -120,12 +115,7 @@ impl Store {
         let leaks: Vec<_> =
             self.leaks_of_line(&shown).await?.into_iter().filter(|leak| leak.tests.contains(&full)).collect();
         let ids: BTreeSet<&String> = leaks.iter().map(|leak| &leak.id).collect();
-        let rows = sqlx::query(sql::EVENTS_OF_LINE)
-            .bind(shown.project)
-            .bind(shown.branch)
-            .bind(shown.environment)
-            .fetch_all(&self.pool)
-            .await?;
+        let rows = self.of_line(sql::EVENTS_OF_LINE, &shown).await?;
         let mut events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
         events.retain(|event| ids.contains(&event.leak));
         Ok(Some(TestView {
@@ -152,12 +142,7 @@ impl Store {
         line: &mut dyn FnMut(&str),
     ) -> Result<bool, StoreError> {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(false) };
-        let runs = sqlx::query(sql::CURVE_RUNS)
-            .bind(shown.project)
-            .bind(shown.branch)
-            .bind(shown.environment)
-            .fetch_all(&self.pool)
-            .await?;
+        let runs = self.of_line(sql::CURVE_RUNS, &shown).await?;
         let names = self.test_names(shown.project).await?;
         let mut rosters = Rosters::default();
         line("run,started,commit,suite,test,metric,value,low,high\n");
@@ -237,12 +222,7 @@ impl Store {
 
     async fn leaks_of_run(&self, shown: &Shown, run: i64) -> Result<Vec<SightingOf>, StoreError> {
         let mut states = BTreeMap::<i64, State>::new();
-        let rows = sqlx::query(sql::LINE_STATES)
-            .bind(shown.project)
-            .bind(shown.branch)
-            .bind(shown.environment)
-            .fetch_all(&self.pool)
-            .await?;
+        let rows = self.of_line(sql::LINE_STATES, shown).await?;
         for row in rows {
             states.insert(row.try_get(0)?, shown_state(stage(row.try_get(1)?)?));
         }
@@ -401,6 +381,7 @@ pub(super) fn figures(data: &[u8], tests: usize) -> Result<Vec<Option<Figure>>, 
 
 /// A field of CSV.
 fn quoted(text: &str) -> String {
+    let text = memgate_reports::harmless(text);
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {

@@ -43,12 +43,7 @@ impl Store {
         choice: &Choice,
     ) -> Result<Option<(Selection, Vec<Series>)>, StoreError> {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
-        let rows = sqlx::query(sql::NEWEST_OF_LINE)
-            .bind(shown.project)
-            .bind(shown.branch)
-            .bind(shown.environment)
-            .fetch_all(&self.pool)
-            .await?;
+        let rows = self.of_line(sql::NEWEST_OF_LINE, &shown).await?;
         let names = self.test_names(shown.project).await?;
         let mut rosters = Rosters::default();
         // By metric, then by test: one metric of all tests is what fits into memory at once.

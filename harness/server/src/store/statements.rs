@@ -7,6 +7,8 @@ pub(super) const PROJECT: &str = "SELECT project_id FROM project WHERE name = $1
 pub(super) const ADD_PROJECT: &str =
     "INSERT INTO project (project_id, name, created_us) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTHING";
 
+pub(super) const HOLD_PROJECT: &str = "UPDATE project SET created_us = created_us WHERE project_id = $1";
+
 pub(super) const BRANCH: &str = "SELECT branch_id FROM branch WHERE project_id = $1 AND name = $2";
 pub(super) const ADD_BRANCH: &str = "INSERT INTO branch (project_id, branch_id, name, is_line) VALUES ($1, $2, $3, $4) \
      ON CONFLICT (project_id, name) DO UPDATE SET is_line = excluded.is_line";

@@ -256,6 +256,23 @@ async fn the_same_run_counts_once(store: Store) {
     store.close().await;
 }
 
+/// Runs of two lines, with the same new tests and leaks, by eight at once.
+async fn runs_that_come_at_once_all_count(store: Store) {
+    let add = |index: usize| {
+        let store = store.clone();
+        tokio::spawn(async move { add_step(&store, &story(), index).await })
+    };
+    let indices = [4, 5, 6, 7, 8, 40, 41, 42];
+    let adding: Vec<_> = indices.into_iter().map(add).collect();
+    for added in adding {
+        assert!(!added.await.unwrap().already);
+    }
+    let main = told(&store, "main").await.0;
+    assert!(main.contains(&"n1-a Known 5..8 flaky=false 5".to_owned()), "{main:?}");
+    assert_eq!(told(&store, "release/1").await.0, ["n1-a Known 100..102 flaky=false 3"]);
+    store.close().await;
+}
+
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work)
 }
@@ -267,6 +284,7 @@ fn a_story_has_the_same_lives_in_every_order_of_arrival_in_sqlite() {
         |round: usize| format!("sqlite:{}", folder.path().join(format!("a b/{round}.db")).display());
     block_on(the_story(async |round| Store::open(&address(round)).await.unwrap()));
     block_on(async { the_same_run_counts_once(Store::open(&address(9)).await.unwrap()).await });
+    block_on(async { runs_that_come_at_once_all_count(Store::open(&address(8)).await.unwrap()).await });
 }
 
 #[test]
@@ -274,6 +292,7 @@ fn a_story_has_the_same_lives_in_every_order_of_arrival_in_postgresql() {
     let Some(postgres) = Postgres::start() else { return };
     block_on(the_story(async |round| postgres.database(&format!("d{round}")).await));
     block_on(async { the_same_run_counts_once(postgres.database("same").await).await });
+    block_on(async { runs_that_come_at_once_all_count(postgres.database("once").await).await });
 }
 
 #[test]
@@ -295,6 +314,10 @@ fn what_is_no_history_is_refused_by_name_and_stays_as_it_is() {
         store.close().await;
         let newer = Store::open(&address).await.unwrap_err().to_string();
         assert!(newer.contains("a newer memgate wrote it (version 99"), "{newer}");
+        let link = folder.path().join("link.db");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let linked = Store::open(&format!("sqlite:{}", link.display())).await.unwrap_err().to_string();
+        assert!(linked.contains("it is a link"), "{linked}");
         let odd = Store::open("mysql://u:secret@h/d").await.unwrap_err().to_string();
         assert!(odd.contains("neither") && !odd.contains("secret"), "{odd}");
     });
