@@ -48,7 +48,8 @@ fn test_workers_are_measured_and_nothing_else_of_gradle() {
     let here = fs::canonicalize(project.folder()).unwrap();
     let seen = project.read("surroundings.txt");
     assert!(seen.lines().all(|line| line == here.display().to_string()), "{seen}");
-    assert!(seen.lines().count() >= 5, "once in the build, four times in rounds:\n{seen}");
+    // A class in which nothing grows may be done after the third round.
+    assert!(seen.lines().count() >= 4, "once in the build, three times in rounds:\n{seen}");
     // They are up to date now, and run all the same.
     is_measured(&project, &run(&project, &jdk, &["--no-daemon", "test"]));
 }
