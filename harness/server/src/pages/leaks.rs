@@ -35,7 +35,13 @@ pub fn leaks(view: &Leaks, filter: &LeakFilter) -> String {
             select(html, ("Owner", "owner"), &any(&view.owners), &filter.owner);
         }
         html.markup("<button>Show</button></form>");
-        html.element("p class=counts role=status", &format!("{} leaks", view.of));
+        html.element(
+            "p class=counts role=status",
+            &match view.of {
+                1 => "1 leak".to_owned(),
+                of => format!("{of} leaks"),
+            },
+        );
         if !view.leaks.is_empty() {
             words::leak_table(html, "Leaks, the worst first", selection, &view.leaks);
         }
