@@ -43,7 +43,7 @@ pub struct RunRow {
     pub run: i64,
     /// Its session.
     pub session: String,
-    /// Its branch.
+    /// Its branch; of a pull or merge request `fix → main`.
     pub branch: String,
     /// Label of its environment.
     pub environment: String,

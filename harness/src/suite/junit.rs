@@ -26,13 +26,15 @@ use crate::hotspot::options::{TOOL_OPTIONS, without_option};
 const MAIN: &str = "io.memgate.launcher.Main";
 
 /// The launcher's virtual machine differs from the worker's in these: soft references are no leak,
-/// reflection does not become generated classes after some calls, a collection leaves no gaps,
-/// which would be filled with arrays that nobody made, and no optimising compiler resolves all
+/// reflection does not become generated classes after some calls, nor does a method handle after 127
+/// (`MethodHandleStatics`), a collection leaves no gaps, which would be filled with arrays that
+/// nobody made, and no optimising compiler resolves all
 /// literals of a class and loads the classes of a signature for each method that it comes to,
 /// however late (`CompileBroker::compile_method`).
-const ADDED: [&str; 4] = [
+const ADDED: [&str; 5] = [
     "-XX:SoftRefLRUPolicyMSPerMB=0",
     "-Dsun.reflect.inflationThreshold=2147483647",
+    "-Djava.lang.invoke.MethodHandle.CUSTOMIZE_THRESHOLD=-1",
     "-XX:MarkSweepDeadRatio=0",
     "-XX:TieredStopAtLevel=1",
 ];
@@ -464,6 +466,7 @@ mod tests {
         "-ea"
         "-XX:SoftRefLRUPolicyMSPerMB=0"
         "-Dsun.reflect.inflationThreshold=2147483647"
+        "-Djava.lang.invoke.MethodHandle.CUSTOMIZE_THRESHOLD=-1"
         "-XX:MarkSweepDeadRatio=0"
         "-XX:TieredStopAtLevel=1"
         "-Du=1"

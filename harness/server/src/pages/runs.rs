@@ -41,9 +41,6 @@ pub(super) fn table(html: &mut Html, selection: &Selection, caption: &'static st
         let address = link::path(&selection.project, &["runs", &run.run.to_string()]);
         words::anchor(html, &address, if run.sha.is_empty() { "run" } else { words::short(&run.sha) });
         html.markup("<td>").text(&run.branch);
-        if !run.target.is_empty() {
-            html.element("span class=faint", &format!(" into {}", run.target));
-        }
         html.markup("<td class=when>").text(&words::when(run.started_us));
         html.markup("<td class=n>")
             .text(&run.tests.to_string())

@@ -88,7 +88,12 @@ impl Adding<'_> {
 
     /// The branch and the environment of a run, made where they are new.
     async fn line(&mut self, manifest: &Manifest) -> Result<(i64, i64), StoreError> {
-        let branch = manifest.branch().to_owned();
+        // A review of somebody's `main` is not on the project's: it has a branch of its own.
+        let target = manifest.commit.as_ref().map_or("", |commit| &commit.target);
+        let branch = match target {
+            "" => manifest.branch().to_owned(),
+            target => format!("{} → {target}", manifest.branch()),
+        };
         let is_line = i64::from(manifest.is_on_a_line());
         let id = self.ids.next();
         sqlx::query(sql::ADD_BRANCH)

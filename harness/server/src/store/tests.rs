@@ -108,8 +108,9 @@ fn story() -> Vec<Step> {
         let tests = vec![("Map.scroll", Some(vec!["n1-a"])), ("Map.clean", Some(Vec::new()))];
         steps.push(Step { sha: sha(100 + number), parent, branch: "release/1", target: "", tests });
     }
+    // Of a fork, from a branch that is called as the line is.
     let tests = vec![("Map.scroll", Some(vec!["n1-review"])), ("Map.clean", Some(Vec::new()))];
-    steps.push(Step { sha: sha(200), parent: 39, branch: "feature", target: "main", tests });
+    steps.push(Step { sha: sha(200), parent: 39, branch: "main", target: "main", tests });
     steps
 }
 
@@ -224,9 +225,9 @@ async fn shows_everything(store: &Store) {
     assert_eq!((run.of, run.tests[0].name.as_str(), run.leaks.len()), (2, "Map.scroll", 1));
     assert_eq!(run.previous, Some(runs.runs[1].run));
     assert_eq!(run.leaks[0].state, Some(State::Known));
-    let review =
-        store.runs("tiles", &Choice { branch: "feature".into(), ..Choice::default() }, None).await.unwrap();
-    assert_eq!(review.unwrap().runs[0].target, "main");
+    let review = Choice { branch: "main → main".into(), ..Choice::default() };
+    assert_eq!(store.runs("tiles", &review, None).await.unwrap().unwrap().runs[0].target, "main");
+    assert_eq!(overview.selection.branches[0], "main", "it is still a line");
     assert!(store.leak("tiles", &choice, "n1-review").await.unwrap().is_none(), "a review changes no state");
     let (_, series) = store.series("tiles", &choice).await.unwrap().unwrap();
     let names: Vec<_> = series.iter().map(|series| series.name.as_str()).collect();
