@@ -227,7 +227,7 @@ async fn shows_everything(store: &Store) {
     assert_eq!(run.leaks[0].state, Some(State::Known));
     let review = Choice { branch: "main → main".into(), ..Choice::default() };
     assert_eq!(store.runs("tiles", &review, None).await.unwrap().unwrap().runs[0].target, "main");
-    assert_eq!(overview.selection.branches[0], "main", "it is still a line");
+    assert_eq!(overview.selection.branches, ["release/1", "main", "main → main"], "lines come first");
     assert!(store.leak("tiles", &choice, "n1-review").await.unwrap().is_none(), "a review changes no state");
     let (_, series) = store.series("tiles", &choice).await.unwrap().unwrap();
     let names: Vec<_> = series.iter().map(|series| series.name.as_str()).collect();
