@@ -305,6 +305,31 @@ mod tests {
         assert_eq!(asks(200, |jvm, i| jvm.tiles(u64::from(i % 5 == 0))).0, Next::Explain);
     }
 
+    /// Recorded with JDK 25 under load: a compiler that was late made the classes of two arrays, and
+    /// nothing else of them changed. Nobody was to be asked for; that alone would make one more.
+    #[test]
+    fn a_late_step_of_the_machine_is_watched_until_it_is_known_to_be_all() {
+        for late in [48, 54, 60, 66] {
+            let (next, iterations) = asks(20, |jvm, i| {
+                if i < 8 {
+                    jvm.add("byte[]", 5, 112);
+                }
+                jvm.add("java.lang.Class", if i == late { 2 } else { 0 }, 120);
+            });
+            assert_eq!(next, Next::Stop, "{late}");
+            assert!(iterations < 300, "{late}: {iterations}");
+        }
+        // What goes on is explained, and no later than other growth that is rare.
+        let loader = |jvm: &mut Jvm, i: u32| {
+            let loads = u64::from(i % 30 == 24);
+            jvm.add("java.lang.Class", loads, 120);
+            jvm.add("com.example.Loader", loads, 80);
+        };
+        let (next, iterations) = asks(20, loader);
+        assert_eq!(next, Next::Explain);
+        assert!(iterations < 340, "{iterations}");
+    }
+
     #[test]
     fn a_bounded_cache_is_watched_until_it_is_full() {
         let (next, iterations) = asks(100, |jvm, i| {

@@ -15,8 +15,9 @@ use crate::stats::{as_f64, float};
 
 /// Growth that is flat for fewer iterations than this has not stalled.
 const STALLED: usize = 6;
-/// Fewer steps than this may be as many accidents, such as classes that are loaded when the
-/// compiler comes to them, or that specialise a method handle after so many calls.
+/// Fewer steps than this may be as many accidents, such as classes that are loaded, or arrays of
+/// them that are made, when the compiler comes to them, or that specialise a method handle after so
+/// many calls.
 pub(super) const FEW_STEPS: usize = 4;
 /// What a compiler resolves of strings are a few short ones: more bytes than this in each iteration
 /// are something else.
@@ -38,10 +39,12 @@ pub(crate) struct Findings {
     pub(crate) noise: Vec<(String, Noise)>,
     /// Cannot be told yet.
     pub(crate) open: Vec<String>,
+    /// Of these, those that rose too often to be accidents.
+    pub(crate) rising: BTreeSet<String>,
     /// Bytes per iteration of those that are no leaks, or cannot be told yet, as far as they can be
     /// estimated.
     pub(crate) left_out: BTreeMap<String, f64>,
-    /// Growth has paused: more iterations may show that it is over.
+    /// Growth has paused, or is but a step or two: more iterations may show that it is over.
     pub(crate) paused: bool,
     /// Something that grows has no usual step: more iterations show what is noise of the virtual
     /// machine.
@@ -163,7 +166,7 @@ impl Findings {
         let mut findings = Self { ends, quiet: ends, ..Self::default() };
         // By bytes alone, and by count: a table between two doublings has not paused while its
         // entries grow.
-        let (mut paused, mut counted, mut stalled) = ([false; 2], false, false);
+        let (mut paused, mut counted, mut stalled, mut rare) = ([false; 2], false, false, false);
         let mut unheld = Vec::new();
         for series in grown(record, test, warm_up) {
             findings.quiet = findings.quiet.min(quiet(&series, warm_up));
@@ -177,6 +180,7 @@ impl Findings {
             if grows == [false, false] {
                 let open = [&instances, &bytes].iter().any(|growth| growth.finding == Finding::Open);
                 if open {
+                    rare |= has_few_steps(&series, warm_up) && !is_literal(&series.class);
                     findings.cannot_tell(series.class, bytes.slope.slope);
                 }
                 continue;
@@ -213,7 +217,8 @@ impl Findings {
         findings.leave_to_framework(&project);
         findings.what_is_known(&explained);
         findings.grown_bytes = findings.growing.iter().map(|growing| growing.grown_bytes).sum();
-        findings.paused = paused[usize::from(counted)] || stalled;
+        // Beside what leaks for certain, nobody has to know whether a step or two were all.
+        findings.paused = paused[usize::from(counted)] || stalled || rare && findings.growing.is_empty();
         findings
     }
 }
@@ -241,6 +246,7 @@ impl Findings {
             return;
         }
         for growing in std::mem::take(&mut self.growing) {
+            self.rising.insert(growing.series.class.clone());
             self.cannot_tell(growing.series.class, growing.bytes);
         }
     }
@@ -313,6 +319,11 @@ fn growing(
     let is_regular = !by_count || step.is_some();
     let is_steady = is_steady || by_count && step.is_some();
     (Growing { series, count, bytes, grown_bytes, is_regular, is_steady, held }, noise)
+}
+
+/// Did it rise so rarely that these may have been accidents?
+fn has_few_steps(series: &ClassSeries, warm_up: usize) -> bool {
+    [&series.instances, &series.bytes].iter().all(|figures| steps(figures, warm_up) < FEW_STEPS)
 }
 
 fn rises_each_time(values: &[f64], warm_up: usize) -> bool {

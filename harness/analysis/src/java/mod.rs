@@ -47,6 +47,7 @@ pub(crate) use findings::{Findings, LITERAL_BYTES, Noise, until_full};
 pub(crate) use groups::{JavaLeak, leaks};
 pub(crate) use hunt::executions_of_window;
 pub(crate) use lengths::of_lengths;
+pub(crate) use names::is_made_by_machine;
 pub(crate) use reader::JavaReader;
 pub(crate) use rounds::failing;
 pub(crate) use series::{histograms, live, thread_names, totals, values};

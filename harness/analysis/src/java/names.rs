@@ -250,6 +250,20 @@ pub(crate) fn is_filler(name: &str) -> bool {
     name.starts_with("jdk.internal.vm.Filler")
 }
 
+/// What the virtual machine makes for methods and classes as it comes to them: mirrors of classes
+/// and of their arrays, method handles and their forms, accessors, references to them.
+pub(crate) fn is_made_by_machine(name: &str) -> bool {
+    const PREFIXES: [&str; 6] = [
+        "java.lang.invoke.",
+        "java.lang.reflect.",
+        "java.lang.ref.",
+        "java.lang.Class",
+        "jdk.internal.",
+        "sun.",
+    ];
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// What the virtual machine makes while code is compiled and literals are resolved.
 pub(crate) fn is_literal(name: &str) -> bool {
     matches!(name, "java.lang.String" | "byte[]" | "char[]")

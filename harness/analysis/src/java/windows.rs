@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use memgate_wire::Outcome;
 
-use super::names::{is_literal, is_own};
+use super::names::{is_literal, is_made_by_machine, is_own};
 use super::series::Heap;
 use crate::record::{ProcessRecord, Window};
 
@@ -40,21 +40,13 @@ fn slack(name: &str, accepted: u64) -> Option<u64> {
     // What runs the tests is in the middle of its own work at the end of a window.
     const RUNNERS: [&str; 4] =
         ["org.apache.maven.surefire.", "org.gradle.", "org.junit.", "junit.framework."];
-    const OF_THE_MACHINE: [&str; 6] = [
-        "java.lang.invoke.",
-        "java.lang.reflect.",
-        "java.lang.ref.",
-        "java.lang.Class",
-        "jdk.internal.",
-        "sun.",
-    ];
     const CACHES: [&str; 1] = [NODE];
     let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
     if begins(&CLEANED) || begins(&RUNNERS) || name == WEAK_ENTRY {
         return None;
     }
     // Whichever thread comes first to a class or a method type makes its node.
-    if begins(&OF_THE_MACHINE) || begins(&CACHES) {
+    if is_made_by_machine(name) || begins(&CACHES) {
         return Some(accepted.isqrt().saturating_add(SOME));
     }
     if is_literal(name) {

@@ -111,6 +111,65 @@ fn classes_that_the_virtual_machine_makes_now_and_then_fail_no_test() {
     }
 }
 
+/// A cache that is full after eight executions, and as recorded under load: classes of two arrays
+/// that a compiler made late, and one more while holders were looked for.
+#[test]
+fn classes_that_the_machine_makes_late_are_open_where_the_rounds_saw_them_come() {
+    let cache = |jvm: &mut Jvm, i: u32| jvm.add("byte[]", if i < 8 { 5 } else { 0 }, 112);
+    let late = |class: &'static str| {
+        alone(154, move |jvm, i| {
+            cache(jvm, i);
+            match i {
+                84 | 152 => jvm.add(class, if i == 84 { 2 } else { 1 }, 120),
+                153 => jvm.remove(class, 1, 120),
+                _ => (),
+            }
+        })
+    };
+    let rounds_of_cache = || vec![rounds(cache)];
+    let clean = judged(rounds_of_cache(), late("java.lang.Class"));
+    assert_eq!(clean.verdict, Verdict::Pass, "{}", clean.reason);
+    assert!(clean.reason.starts_with("besides, java.lang.Class may grow by "), "{}", clean.reason);
+    let seen = vec![rounds(|jvm, i| {
+        cache(jvm, i);
+        jvm.add("java.lang.Class", u64::from(i == 4), 120);
+    })];
+    let now_and_then = alone(154, |jvm, i| {
+        cache(jvm, i);
+        jvm.add("java.lang.Class", u64::from(i % 20 == 13), 120);
+    });
+    for (what, test) in [
+        ("a round added one", judged(seen, late("java.lang.Class"))),
+        ("in one of twenty", judged(rounds_of_cache(), now_and_then)),
+        ("the project's own", judged(rounds_of_cache(), late("com.example.Tile"))),
+        ("a loader of the JDK's", judged(rounds_of_cache(), late("java.net.URLClassLoader"))),
+    ] {
+        assert_eq!(test.verdict, Verdict::Warn, "{what}: {}", test.reason);
+        assert!(test.reason.starts_with("inconclusive: "), "{what}: {}", test.reason);
+    }
+}
+
+/// No instance of them need be there: their mirrors are what grows.
+#[test]
+fn classes_that_each_execution_adds_fail_its_test() {
+    type Body = fn(&mut Jvm, u32);
+    let cases: [(&str, Body); 3] = [
+        ("hidden classes", |jvm, _| jvm.add("java.lang.Class", 1, 120)),
+        ("a class in each of its loaders", |jvm, _| {
+            jvm.add("java.lang.Class", 1, 120);
+            jvm.add("java.net.URLClassLoader", 1, 80);
+        }),
+        ("below others that come and go", |jvm, i| {
+            jvm.set("java.lang.Class", 500 + 3 * u64::from(i) + u64::from(i % 3 == 0), 60_000);
+        }),
+    ];
+    for (what, body) in cases {
+        let test = judged(vec![rounds(body)], alone(40, body));
+        assert_eq!(test.verdict, Verdict::Fail, "{what}: {}", test.reason);
+        assert!(test.leaks.iter().any(|leak| leak.title.contains("java.lang.")), "{what}: {:#?}", test.leaks);
+    }
+}
+
 #[test]
 fn a_test_fails_for_what_grew_in_the_rounds_of_its_class() {
     let screen = || vec![rounds(|jvm, _| jvm.tiles(3))];
