@@ -305,8 +305,9 @@ mod tests {
         assert_eq!(asks(200, |jvm, i| jvm.tiles(u64::from(i % 5 == 0))).0, Next::Explain);
     }
 
-    /// Recorded with JDK 25 under load: a compiler that was late made the classes of two arrays, and
-    /// nothing else of them changed. Nobody was to be asked for; that alone would make one more.
+    /// Recorded with JDK 25: the compiler came to methods of one call per execution, and made two
+    /// classes of arrays; no class was loaded. How many executions follow depends on how busy the
+    /// machine is. Holders are not asked for: that alone makes one more for a while.
     #[test]
     fn a_late_step_of_the_machine_is_watched_until_it_is_known_to_be_all() {
         for late in [48, 54, 60, 66] {

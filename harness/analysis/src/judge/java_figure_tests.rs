@@ -111,8 +111,8 @@ fn classes_that_the_virtual_machine_makes_now_and_then_fail_no_test() {
     }
 }
 
-/// A cache that is full after eight executions, and as recorded under load: classes of two arrays
-/// that a compiler made late, and one more while holders were looked for.
+/// A cache that is full after eight executions, and as recorded: two classes of arrays that the
+/// compiler made late, and one more while holders were looked for.
 #[test]
 fn classes_that_the_machine_makes_late_are_open_where_the_rounds_saw_them_come() {
     let cache = |jvm: &mut Jvm, i: u32| jvm.add("byte[]", if i < 8 { 5 } else { 0 }, 112);
