@@ -9,4 +9,5 @@ pub mod http;
 pub mod pages;
 pub mod store;
 pub mod text;
+pub mod token;
 pub mod view;

@@ -2,6 +2,7 @@
 
 use memgate_model::{format_bytes, format_value};
 
+use crate::store::TokenRow;
 use crate::view::{EventRow, LeakRow, LeakView, Leaks, Runs, Selection, State, TestView};
 
 /// Digits of a commit that people read.
@@ -129,6 +130,23 @@ pub fn runs(view: &Runs) -> String {
     let names = ["run", "verdict", "commit", "branch", "when", "tests", "failed", "leaks", "", "environment"];
     text.push_str(&table(&names, rows));
     text
+}
+
+/// `memgate serve token list`, as it is at a moment.
+#[must_use]
+pub fn tokens(tokens: &[TokenRow], now_us: i64) -> String {
+    let rows = tokens.iter().map(|token| {
+        let state = match token.revoked_us {
+            Some(revoked_us) => format!("revoked {}", day(revoked_us)),
+            None if token.expires_us <= now_us => "expired".to_owned(),
+            None => "holds".to_owned(),
+        };
+        let branches =
+            if token.branches.is_empty() { "reviews only".to_owned() } else { token.branches.join(", ") };
+        let used = token.used_us.map_or_else(|| "never".to_owned(), day);
+        vec![token.id.clone(), token.project.clone(), branches, day(token.expires_us), used, state]
+    });
+    table(&["token", "project", "branches", "ends", "last use", "state"], rows)
 }
 
 fn heading(selection: &Selection) -> String {

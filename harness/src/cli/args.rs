@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use super::uploads::ServeCommand;
+
 #[derive(Debug, Parser)]
 #[command(
     name = "memgate",
@@ -434,11 +436,15 @@ machine only.
 Examples:
   memgate serve                                  http://127.0.0.1:7377
   memgate serve --listen 127.0.0.1:0             any free port
-  memgate serve --data /var/lib/memgate --listen 0.0.0.0:7377 --public-host memgate.example.com";
+  memgate serve --data /var/lib/memgate --listen 0.0.0.0:7377 --public-host memgate.example.com
+  memgate serve token create --project tiles     the right to upload runs to it: docs/server.md";
 
 /// What `serve` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct ServeArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ServeCommand>,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// Address to listen on. Anyone who reaches it can read everything.

@@ -6,6 +6,7 @@
 
 mod args;
 mod request;
+mod uploads;
 
 use std::ffi::OsString;
 
@@ -18,6 +19,7 @@ pub use args::{
     StoreArgs, TuneArgs,
 };
 pub use request::{Command, FollowRequest, MallocDebugRequest, Request, RunRequest, WaiveRequest};
+pub use uploads::{ServeCommand, TokenCommand};
 
 /// Reads the command line.
 ///

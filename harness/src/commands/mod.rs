@@ -20,6 +20,7 @@ mod schema;
 mod serve;
 mod settings;
 mod shell;
+mod tokens;
 mod tune;
 mod waive;
 

@@ -7,13 +7,17 @@ use memgate_server::store::{Store, without_password};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::cli::{ColorChoice, ServeArgs};
+use super::tokens;
+use crate::cli::{ColorChoice, ServeArgs, ServeCommand};
 use crate::exit::{self, ExpectedError};
 use crate::history;
 use crate::output::Console;
 
 pub(super) fn serve(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedError> {
-    history::block_on(listen(request, console))?
+    match &request.command {
+        None => history::block_on(listen(request, console))?,
+        Some(ServeCommand::Token(command)) => history::block_on(tokens::tokens(command, console))?,
+    }
 }
 
 async fn listen(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedError> {

@@ -19,6 +19,7 @@ mod schema;
 mod statements;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod transaction;
 
 pub use open::without_password;
@@ -26,6 +27,7 @@ pub use open::without_password;
 pub(crate) use read_leaks::MOST_LEAKS;
 pub use read_segments::Series;
 use sqlx::AnyPool;
+pub use tokens::{Grant, Shown, TokenRow};
 
 use crate::view::EventRow;
 
@@ -108,6 +110,9 @@ pub enum StoreError {
         "read the history: {0}\nhint: the file is damaged; move it away, and the next run makes a new one"
     )]
     Broken(String),
+    /// The system gives no random bytes.
+    #[error("make a token: the system gives no random bytes")]
+    Random(#[from] rustix::io::Errno),
     /// A value cannot be written as JSON.
     #[error("write a leak")]
     Json(#[from] serde_json::Error),

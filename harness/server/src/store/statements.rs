@@ -163,3 +163,15 @@ pub(super) const EVENTS_OF_LEAK: &str =
     events!(" AND v.leak_id = $2 ORDER BY v.at_us DESC, v.event_id DESC LIMIT 200");
 pub(super) const FIXED_SINCE: &str = "SELECT COUNT(*) FROM event WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 \
      AND at_us >= $4 AND state = 3";
+
+/// Tokens stand beside projects: who shows one has yet to say which it is for.
+pub(super) const ADD_TOKEN: &str = "INSERT INTO token (token_id, digest, project, branches, created_us, expires_us) \
+     VALUES ($1, $2, $3, $4, $5, $6)";
+pub(super) const TOKENS: &str = "SELECT token_id, project, branches, created_us, expires_us, used_us, revoked_us FROM token \
+     ORDER BY created_us, token_id";
+pub(super) const TOKEN: &str = "SELECT token_id, project, branches, created_us, expires_us, used_us, revoked_us FROM token WHERE digest = $1";
+pub(super) const ANY_TOKEN: &str = "SELECT token_id FROM token LIMIT 1";
+pub(super) const USE_TOKEN: &str =
+    "UPDATE token SET used_us = $2 WHERE token_id = $1 AND (used_us IS NULL OR used_us < $3)";
+pub(super) const REVOKE_TOKEN: &str =
+    "UPDATE token SET revoked_us = $2 WHERE token_id = $1 AND revoked_us IS NULL";

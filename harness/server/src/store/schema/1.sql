@@ -70,3 +70,7 @@ CREATE TABLE event (
     PRIMARY KEY (project_id, event_id), UNIQUE (project_id, branch_id, environment_id, leak_id, state, commit_key)
 );
 CREATE INDEX event_by_time ON event (project_id, branch_id, environment_id, at_us);
+CREATE TABLE token (
+    token_id TEXT NOT NULL PRIMARY KEY, digest TEXT NOT NULL UNIQUE, project TEXT NOT NULL, branches TEXT NOT NULL,
+    created_us BIGINT NOT NULL, expires_us BIGINT NOT NULL, used_us BIGINT, revoked_us BIGINT
+);

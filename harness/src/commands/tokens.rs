@@ -1,0 +1,66 @@
+//! `memgate serve token`: who may upload runs.
+
+use jiff::Timestamp;
+use memgate_server::store::Store;
+use memgate_server::text;
+
+use crate::cli::TokenCommand;
+use crate::exit::{self, ExpectedError};
+use crate::history;
+use crate::output::Console;
+
+const DAY_US: i64 = 24 * 3600 * 1_000_000;
+
+pub(super) async fn tokens(command: &TokenCommand, console: &Console) -> Result<u8, ExpectedError> {
+    let (data, database) = command.store();
+    let address = history::address(data, database.as_deref());
+    let store = match command {
+        // A server begins with its first token.
+        TokenCommand::Create { .. } => Store::open(&address).await,
+        TokenCommand::List { .. } | TokenCommand::Revoke { .. } => Store::open_existing(&address).await,
+    };
+    let store = store.map_err(|why| history::failed(&why))?;
+    let now_us = Timestamp::now().as_microsecond();
+    let done = match command {
+        TokenCommand::Create { project, branch, days, .. } => {
+            let expires_us = now_us.saturating_add(i64::from(*days) * DAY_US);
+            let token = store.create_token(project, branch, expires_us).await;
+            let token = token.map_err(|why| history::failed(&why))?;
+            let may = match branch.as_slice() {
+                [] => "adds reviews only: no branch was named".to_owned(),
+                branches => format!("may write the lines {}", branches.join(", ")),
+            };
+            console.line(&format!("token {} for {project}, for {days} days; it {may}", token.id()));
+            console.line("It is not shown again: put it into a secret variable of CI, MEMGATE_TOKEN.");
+            console.result(format!("{}\n", token.secret()).as_bytes())
+        }
+        TokenCommand::List { .. } => {
+            let rows = store.tokens().await.map_err(|why| history::failed(&why))?;
+            console.text(&text::tokens(&rows, now_us))
+        }
+        TokenCommand::Revoke { ids, .. } => revoke(&store, ids, console).await,
+    };
+    store.close().await;
+    done.map(|()| exit::PASS)
+}
+
+async fn revoke(store: &Store, ids: &[String], console: &Console) -> Result<(), ExpectedError> {
+    let mut missing = Vec::new();
+    for typed in ids {
+        // Somebody may copy the beginning of the token itself.
+        let id = typed.strip_prefix("mgt_").unwrap_or(typed);
+        let id = id.get(..8).unwrap_or(id);
+        if store.revoke_token(id).await.map_err(|why| history::failed(&why))? {
+            console.line(&format!("token {id} was revoked"));
+        } else {
+            missing.push(id.to_owned());
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(ExpectedError::Missing {
+        what: format!("no token that holds has the id {}", missing.join(", ")),
+        hint: "`memgate serve token list` shows them".to_owned(),
+    })
+}
