@@ -33,6 +33,10 @@ pub struct Manifest {
     /// Globs of the branches whose leaks have a life of their own (`main`, `release/*`).
     #[serde(default)]
     pub lines: Vec<String>,
+    /// Its branch is only its own word: it changes no state, and nothing that runs share. [`Manifest::without_proof`] says so,
+    /// no client does.
+    #[serde(skip)]
+    pub unproven: bool,
 }
 
 /// What must be equal for figures to be comparable: architecture, Java version, labels of the configuration.

@@ -43,10 +43,25 @@ impl Manifest {
         self.commit.as_ref().is_some_and(|commit| !commit.target.is_empty())
     }
 
+    /// The manifest of a run whose sender may not write the branch it names. It has a branch of its own (no branch of git has a
+    /// blank in its name), and says nothing of the order of commits: a wrong parent would move the runs of others.
+    #[must_use]
+    pub fn without_proof(mut self) -> Self {
+        self.unproven = true;
+        self.ancestors.clear();
+        let commit = self.commit.get_or_insert_default();
+        if commit.target.is_empty() {
+            commit.branch = format!("{} (review)", commit.branch).trim_start().to_owned();
+        }
+        self
+    }
+
     /// Do the leaks of its branch have a life of their own? On somebody's own machine those of every branch have.
     #[must_use]
     pub fn is_on_a_line(&self) -> bool {
-        !self.is_review() && (self.ci.is_none() || Lines::of(&self.lines).has(self.branch()))
+        !self.unproven
+            && !self.is_review()
+            && (self.ci.is_none() || Lines::of(&self.lines).has(self.branch()))
     }
 }
 
@@ -85,6 +100,23 @@ mod tests {
             Manifest { ci: None, ..manifest("feature/x", "", false) }.is_on_a_line(),
             "somebody's own machine"
         );
+    }
+
+    #[test]
+    fn who_may_not_write_a_branch_is_on_no_line_and_moves_nobody() {
+        for (before, branch) in [
+            (manifest("main", "", false), "main (review)"),
+            (manifest("", "", false), "(review)"),
+            (Manifest::default(), "(review)"),
+            (manifest("fix", "main", false), "fix"),
+            (Manifest { ci: None, ..manifest("main", "", false) }, "main (review)"),
+        ] {
+            let after = Manifest { ancestors: vec!["b".into()], ..before }.without_proof();
+            assert!(!after.is_on_a_line() && after.ancestors.is_empty(), "{branch}");
+            assert_eq!(after.branch(), branch);
+            let sent = serde_json::to_string(&after).unwrap();
+            assert!(!serde_json::from_str::<Manifest>(&sent).unwrap().unproven, "no client says it");
+        }
     }
 
     #[test]

@@ -221,6 +221,21 @@ impl RunRecord {
     }
 }
 
+/// A report without what is never stored: the curves within the run.
+#[must_use]
+pub fn lean(report: &RunReport) -> RunReport {
+    let mut lean = report.clone();
+    for suite in &mut lean.suites {
+        suite.curve.clear();
+        suite.test_ends.clear();
+        for test in &mut suite.tests {
+            test.curve.clear();
+            test.growth.clear();
+        }
+    }
+    lean
+}
+
 /// What a report has of one test: more than one entry, where several processes ran it.
 #[derive(Default)]
 struct Found<'r> {

@@ -62,6 +62,7 @@ pub fn manifest(
         environment: Environment(environment),
         partial,
         lines: history.lines.clone(),
+        unproven: false,
     }
 }
 

@@ -1,10 +1,11 @@
-//! The pages and the same values as JSON, over HTTP. Read only.
+//! The pages and the same values as JSON, over HTTP; runs are uploaded by `ingest`.
 //!
 //! Data flow: a request → `guard` (is the host one of ours, is the address short) → its route → [`Store`] → a view → page or
 //! JSON, with the headers that keep a browser from running or loading anything else. What fails inside is told to the log, and the
 //! page says only that it failed.
 
 mod guard;
+mod ingest;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -42,6 +43,9 @@ pub async fn serve(
     options: Options,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let router = routes::router(store, options);
+    // A name for others means that others reach it, by a proxy.
+    let is_local = listener.local_addr()?.ip().is_loopback() && options.public_hosts.is_empty();
+    let uploads = ingest::router(store.clone(), options.clone(), ingest::Limits::default(), is_local);
+    let router = routes::router(store, options).merge(uploads);
     axum::serve(listener, router).with_graceful_shutdown(stop).await
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use memgate_history::place::{self, Chain, PlacedBy};
-use memgate_history::record::TestRecord;
+use memgate_history::record::{TestRecord, lean};
 use memgate_history::roster::{self, hex};
 use memgate_history::{Figure, Manifest, RunRecord, column};
 use memgate_model::{Metric, RunReport};
@@ -26,7 +26,8 @@ impl Store {
     /// The database cannot be written, the report cannot be kept, or another run has this key.
     pub async fn add(&self, manifest: &Manifest, report: &RunReport) -> Result<Added, StoreError> {
         let record = RunRecord::of(report)?;
-        let body = serde_json::to_vec(report)?;
+        // Uploaded or added here: it is the same run.
+        let body = serde_json::to_vec(&lean(report))?;
         let body_digest = hex(&Sha256::digest(&body));
         let now_us = jiff::Timestamp::now().as_microsecond();
         let transaction = if self.is_postgres {
@@ -62,6 +63,10 @@ fn run_key(manifest: &Manifest) -> String {
     let ci = manifest.ci.as_ref().unwrap_or(&none);
     let parts = [&manifest.project, &ci.provider, &ci.pipeline, &ci.job, &ci.attempt, &manifest.session];
     let mut key = Sha256::new();
+    // Who may not write a line does not take the place of a run of it either.
+    if manifest.unproven {
+        key.update("unproven\0");
+    }
     for part in parts {
         key.update(part.as_bytes());
         key.update([0]);
@@ -179,7 +184,7 @@ impl Adding<'_> {
                 .execute(&mut *self.transaction)
                 .await?;
         }
-        self.leaks(run, record, &tests).await?;
+        self.leaks(run, record, &tests, manifest.unproven).await?;
         self.places(manifest, branch).await?;
         Ok(NewRun { run, branch, environment })
     }
@@ -203,12 +208,20 @@ impl Adding<'_> {
         Ok(())
     }
 
-    async fn leaks(&mut self, run: i64, record: &RunRecord, tests: &[i64]) -> Result<(), StoreError> {
+    async fn leaks(
+        &mut self,
+        run: i64,
+        record: &RunRecord,
+        tests: &[i64],
+        unproven: bool,
+    ) -> Result<(), StoreError> {
+        // How a leak looks is what a line said of it.
+        let add_leak = if unproven { sql::ADD_LEAK_ONCE } else { sql::ADD_LEAK };
         let mut ids = BTreeMap::<&str, i64>::new();
         // In the order of their ids: two programs that add the same leaks do not wait for each other in a circle.
         for (fingerprint, leak) in &record.leaks {
             let id = self.ids.next();
-            sqlx::query(sql::ADD_LEAK)
+            sqlx::query(add_leak)
                 .bind(self.project)
                 .bind(id)
                 .bind(fingerprint.clone())

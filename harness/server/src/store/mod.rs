@@ -38,6 +38,13 @@ pub struct Store {
     is_postgres: bool,
 }
 
+impl Store {
+    /// How many runs are added at the same time: SQLite has one writer, and pages are read meanwhile.
+    pub(crate) const fn writers(&self) -> usize {
+        if self.is_postgres { 8 } else { 2 }
+    }
+}
+
 /// Which part of a project is asked for; empty: the line with the newest run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice {

@@ -175,3 +175,7 @@ pub(super) const USE_TOKEN: &str =
     "UPDATE token SET used_us = $2 WHERE token_id = $1 AND (used_us IS NULL OR used_us < $3)";
 pub(super) const REVOKE_TOKEN: &str =
     "UPDATE token SET revoked_us = $2 WHERE token_id = $1 AND revoked_us IS NULL";
+
+/// For a run that may not say how the leaks of others look.
+pub(super) const ADD_LEAK_ONCE: &str = "INSERT INTO leak (project_id, leak_id, fingerprint, body) VALUES ($1, $2, $3, $4) \
+     ON CONFLICT (project_id, fingerprint) DO NOTHING";

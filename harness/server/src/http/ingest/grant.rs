@@ -1,0 +1,53 @@
+//! Who uploads: whose token a request has, and whether one is needed.
+
+use axum::http::header::{AUTHORIZATION, FORWARDED, ORIGIN, VIA};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+
+use super::{Ingest, Refused};
+use crate::store::{Grant, Shown, StoreError};
+use crate::token::Token;
+
+/// Headers of a proxy: behind one, somebody else's request looks like one of this machine.
+const PROXIED: [HeaderName; 3] = [FORWARDED, VIA, HeaderName::from_static("x-forwarded-for")];
+
+impl Ingest {
+    /// What this request may do, before its body is read.
+    pub(super) async fn grant(&self, project: &str, headers: &HeaderMap) -> Result<Grant, Refused> {
+        if headers.contains_key(ORIGIN) {
+            // A page of another site may send requests to this machine, too.
+            return Err(Refused::new(StatusCode::FORBIDDEN, "a web page cannot upload runs", ""));
+        }
+        let failed = |why: StoreError| Refused::of_store(&why);
+        let Some(value) = headers.get(AUTHORIZATION) else {
+            let is_proxied = PROXIED.iter().any(|name| headers.contains_key(name));
+            if self.is_local && !is_proxied && !self.store.has_tokens().await.map_err(failed)? {
+                return Ok(Grant::All);
+            }
+            return Err(Refused::unauthorized("a token is needed: `Authorization: Bearer mgt_…`"));
+        };
+        let shown = value.to_str().ok().and_then(|value| value.split_once(' '));
+        let shown = shown.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        let token = shown.and_then(|(_, token)| Token::parse(token.trim())).ok_or_else(|| {
+            Refused::unauthorized("that is no token: it begins with `mgt_` and has 61 characters")
+        })?;
+        let id = token.id();
+        let now_us = jiff::Timestamp::now().as_microsecond();
+        let grant = match self.store.show_token(&token, now_us).await.map_err(failed)? {
+            Shown::Holds(grant) => grant,
+            Shown::Unknown => {
+                return Err(Refused::unauthorized(format!("token {id} is not known here")));
+            }
+            Shown::Revoked => return Err(Refused::unauthorized(format!("token {id} was revoked"))),
+            Shown::Expired(us) => {
+                let at = jiff::Timestamp::from_microsecond(us)
+                    .map_or_else(|_| "?".to_owned(), |at| at.to_string());
+                return Err(Refused::unauthorized(format!("token {id} expired at {at}")));
+            }
+        };
+        if grant.is_for(project) {
+            return Ok(grant);
+        }
+        let error = format!("token {id} is for another project than `{project}`");
+        Err(Refused::new(StatusCode::FORBIDDEN, error, "`project` of memgate.yaml has to be the token's"))
+    }
+}

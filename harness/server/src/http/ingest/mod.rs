@@ -1,0 +1,169 @@
+//! Runs that are uploaded: `POST /api/v1/projects/{project}/runs`.
+//!
+//! Data flow: head of the request → `grant` (whose token, what may it write) → `body` (bytes, inflated and read as a stream, within
+//! [`Limits`]) → `check` (names, places) → [`Store::add`](crate::store::Store) → 201, 200 or `refused`.
+//!
+//! A run is one request, and one transaction adds it: there is no inbox between. So nobody sees half a run, what was answered is in
+//! the database, and what was not answered is sent again, which adds it once. What comes in at the same time is bounded: whoever finds
+//! no room is told when to come again.
+
+mod body;
+mod check;
+mod grant;
+mod refused;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use serde::Serialize;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
+
+use self::body::Read;
+use self::refused::Refused;
+use super::Options;
+use super::guard::guard;
+use crate::pages;
+use crate::store::{Added, Store};
+
+/// What one request may bring, and all of them at the same time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Bytes of a body, as it is sent.
+    pub(super) body: usize,
+    /// Bytes of all bodies that are being received.
+    pub(super) bodies: usize,
+    /// Bytes of a body, inflated.
+    pub(super) inflated: usize,
+    /// Values in a body, counted by their commas: small ones take more memory than text.
+    pub(super) values: usize,
+    /// Bytes of all bodies that are being read.
+    pub(super) reading: usize,
+    /// How long a body may take to arrive.
+    pub(super) arrival: Duration,
+    /// How long a run waits for those before it.
+    pub(super) queue: Duration,
+    /// How long the database may take.
+    pub(super) adding: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body: 32 << 20,
+            bodies: 128 << 20,
+            inflated: 256 << 20,
+            values: 8_000_000,
+            reading: 320 << 20,
+            arrival: Duration::from_secs(120),
+            queue: Duration::from_secs(20),
+            adding: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What requests share.
+struct Ingest {
+    store: Store,
+    options: Arc<Options>,
+    limits: Limits,
+    /// Only this machine reaches it.
+    is_local: bool,
+    /// In KiB.
+    bodies: Semaphore,
+    /// In the units of `body`.
+    reading: Arc<Semaphore>,
+    /// One for each run that is read and added.
+    adding: Semaphore,
+}
+
+/// The routes of uploads. `is_local`: it listens on this machine only, and has no other name.
+pub(super) fn router(store: Store, options: Options, limits: Limits, is_local: bool) -> Router {
+    let options = Arc::new(options);
+    let writers = store.writers();
+    let ingest = Ingest {
+        store,
+        options: Arc::clone(&options),
+        limits,
+        is_local,
+        bodies: Semaphore::new(limits.bodies.div_ceil(1 << 10)),
+        reading: Arc::new(Semaphore::new(limits.reading.div_ceil(body::UNIT))),
+        adding: Semaphore::new(writers),
+    };
+    Router::new()
+        .route("/api/v1/projects/{project}/runs", post(upload))
+        .layer(from_fn_with_state(options, guard))
+        .with_state(Arc::new(ingest))
+}
+
+/// What is answered to a run that is there.
+#[derive(Debug, Serialize)]
+struct Answer {
+    run: i64,
+    /// Its page.
+    page: String,
+    /// Do its leaks count for its branch?
+    on_line: bool,
+    /// What it changed: `new`, `regressed`, `fixed`, `gone`.
+    events: Vec<String>,
+}
+
+async fn upload(
+    State(ingest): State<Arc<Ingest>>,
+    Path(project): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    match ingest.take(&project, &headers, body).await {
+        Ok((added, on_line)) => {
+            let status = if added.already { StatusCode::OK } else { StatusCode::CREATED };
+            let answer = Answer {
+                run: added.run,
+                page: format!("{}/runs/{}", pages::address(&project), added.run),
+                on_line,
+                events: added.events.into_iter().map(|event| event.kind).collect(),
+            };
+            match serde_json::to_string(&answer) {
+                Ok(json) => (status, [(CONTENT_TYPE, "application/json")], json + "\n").into_response(),
+                Err(_no_json) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+            }
+        }
+        Err(refused) => {
+            if let Some(why) = &refused.log {
+                (ingest.options.log)(&format!("failed to {why}"));
+            }
+            refused.into_response()
+        }
+    }
+}
+
+impl Ingest {
+    /// Takes a run: was it added, and does it count for its branch?
+    async fn take(&self, project: &str, headers: &HeaderMap, body: Body) -> Result<(Added, bool), Refused> {
+        let grant = self.grant(project, headers).await?;
+        let Limits { arrival, queue, adding, .. } = self.limits;
+        let (bytes, packed) =
+            timeout(arrival, self.receive(headers, body)).await.map_err(|_slow| Refused::slow(arrival))??;
+        // Whoever is not let in within this time had better come again than wait with the body in hand.
+        let turn = timeout(queue, self.adding.acquire()).await.map_err(|_long| Refused::busy())?;
+        let turn: SemaphorePermit<'_> = turn.map_err(|_closed| Refused::busy())?;
+        let Read { manifest, report, room } = self.read(bytes.bytes, packed).await?;
+        drop(bytes.room);
+        check::check(project, &manifest, &report)?;
+        let manifest = if grant.allows(&manifest) { manifest } else { manifest.without_proof() };
+        let added = timeout(adding, self.store.add(&manifest, &report));
+        let added = added.await.map_err(|_slow| Refused::database("add a run: the database is too slow"))?;
+        drop((turn, room));
+        Ok((added.map_err(|why| Refused::of_store(&why))?, manifest.is_on_a_line()))
+    }
+}

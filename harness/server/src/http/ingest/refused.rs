@@ -1,0 +1,113 @@
+//! What is answered to a run that is not taken: the status, what is wrong, and what to do.
+
+use std::time::Duration;
+
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use memgate_history::record::RecordError;
+use serde::Serialize;
+
+use crate::store::StoreError;
+
+/// When whoever finds no room should come again, seconds.
+const COME_AGAIN_S: u64 = 5;
+
+/// Why a run is not taken.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) status: StatusCode,
+    pub(super) error: String,
+    pub(super) hint: String,
+    /// For the log alone.
+    pub(super) log: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    error: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    hint: &'a str,
+}
+
+impl Refused {
+    pub(super) fn new(status: StatusCode, error: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { status, error: error.into(), hint: hint.into(), log: None }
+    }
+
+    /// Its token is not good enough.
+    pub(super) fn unauthorized(error: impl Into<String>) -> Self {
+        let hint = "`memgate serve token create --project NAME` makes a token, on the server's machine";
+        Self::new(StatusCode::UNAUTHORIZED, error, hint)
+    }
+
+    /// It has more of something than a run can have.
+    pub(super) fn too_large(error: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, error, "split the suites over several runs")
+    }
+
+    /// It says something that cannot be kept.
+    pub(super) fn nonsense(error: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, error, hint)
+    }
+
+    /// There is no room now.
+    pub(super) fn busy() -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "too many runs are being uploaded", "")
+    }
+
+    pub(super) fn slow(limit: Duration) -> Self {
+        let error = format!("the body did not arrive within {} s", limit.as_secs_f64());
+        Self::new(StatusCode::REQUEST_TIMEOUT, error, "")
+    }
+
+    /// The database does not answer: that may pass.
+    pub(super) fn database(why: impl Into<String>) -> Self {
+        let error = "the history cannot be written now";
+        let refused = Self::new(StatusCode::SERVICE_UNAVAILABLE, error, "the server's log says why");
+        Self { log: Some(why.into()), ..refused }
+    }
+
+    /// What the store says.
+    pub(super) fn of_store(why: &StoreError) -> Self {
+        match why {
+            StoreError::Conflict(run) => Self::new(
+                StatusCode::CONFLICT,
+                format!("another run of the same session is there (run {run})"),
+                "sessions of several machines need their CI's variables, or different names",
+            ),
+            StoreError::Record(RecordError::TooMany { what, found, most }) => {
+                Self::too_large(format!("the report has {found} {what}: {most} are the most of a run"))
+            }
+            StoreError::Record(RecordError::LongName(_)) => {
+                Self::nonsense(format!("failed to {why}"), "shorten the name of the test")
+            }
+            _ => Self::database(chain(why)),
+        }
+    }
+}
+
+/// An error with all its causes.
+fn chain(why: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(why.source(), |why| why.source());
+    causes.fold(why.to_string(), |text, why| format!("{text}: {why}"))
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let told = Told { error: &self.error, hint: &self.hint };
+        let json = serde_json::to_string(&told).unwrap_or_default() + "\n";
+        let mut response = (self.status, [(CONTENT_TYPE, "application/json")], json).into_response();
+        let headers = response.headers_mut();
+        match self.status {
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(COME_AGAIN_S));
+            }
+            _ => {}
+        }
+        response
+    }
+}
