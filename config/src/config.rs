@@ -131,8 +131,8 @@ impl Config {
         read_main(Source::new("", source), env, &mut Vec::new()).unwrap_or_default().waivers_file
     }
 
-    /// Variables of the environment that hold secrets of mail and webhooks, with the key that names
-    /// each.
+    /// Variables of the environment that hold secrets of mail, webhooks and uploads, with the key that
+    /// names each.
     #[must_use]
     pub fn secrets(&self) -> Vec<(&'static str, &str)> {
         let mail = self.reports.mail.iter().filter_map(|mail| mail.password.as_deref());
@@ -140,7 +140,9 @@ impl Config {
         let keys = self.reports.webhooks.iter().filter_map(|webhook| webhook.secret.as_deref());
         let mail = mail.map(|name| ("reports.mail.password", name));
         let webhooks = urls.map(|name| ("reports.webhooks.url", name));
-        mail.chain(webhooks).chain(keys.map(|name| ("reports.webhooks.secret", name))).collect()
+        let token = self.history.upload.iter().filter_map(|upload| upload.token.as_deref());
+        let keys = keys.map(|name| ("reports.webhooks.secret", name));
+        mail.chain(webhooks).chain(keys).chain(token.map(|name| ("history.token", name))).collect()
     }
 }
 
@@ -223,7 +225,7 @@ fn check(file: ConfigFile, reader: &mut Reader<'_>) -> Config {
         waivers_file: file_ref(waivers_file, default.waivers_file, reader),
         waivers: check_waivers(waivers.unwrap_or_default(), reader),
         reports: Reports::check(reports.unwrap_or_default(), reader),
-        history: history.map_or_else(History::default, History::check),
+        history: history.map_or_else(History::default, |history| History::check(history, reader)),
     }
 }
 

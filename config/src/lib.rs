@@ -39,6 +39,7 @@ pub use settings::measure::{Measure, Screen};
 pub use settings::reports::{JunitFlavour, JunitReport, MarkdownFor, MarkdownReport, Reports};
 pub use settings::suites::{Runner, Suite};
 pub use settings::thresholds::{Limit, Override, Rule, Threshold, Thresholds};
+pub use settings::upload::{Upload, UploadMode};
 pub use settings::waivers::{Until, Waiver, WaiverTarget};
 pub use settings::webhooks::{ChatFile as Chat, Webhook};
 pub use settings::when::When;

@@ -87,6 +87,8 @@ thresholds:
 # history:
 #   lines: [main, master, \"release/*\"]   # branches whose leaks are followed over commits
 #   labels: {{ runner: ci-x86 }}            # figures are compared where all labels are equal
+#   server: https://memgate.example.com    # a `memgate serve` to which runs upload themselves: docs/server.md
+#   token: \"${{MEMGATE_TOKEN}}\"
 ",
         project = if facts.project.trim().is_empty() { "unnamed".to_owned() } else { quote(&facts.project) },
         waivers = crate::DEFAULT_WAIVERS_FILE,

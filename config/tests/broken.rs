@@ -53,6 +53,11 @@ const BROKEN: &[(&str, &str)] = &[
         "history_with_a_bad_line_and_label",
         "version: 1\nhistory:\n  line: main\n  lines: [\"rel[ease\"]\n  labels: { runner: [a] }\n",
     ),
+    (
+        "history_that_uploads_without_encryption_and_with_its_token",
+        "version: 1\nhistory:\n  server: http://memgate.example.com\n  token: mgt_secret\n  upload: always\n  wait: 1h\n",
+    ),
+    ("history_with_a_token_and_no_server", "version: 1\nhistory:\n  token: ${MEMGATE_TOKEN}\n"),
     ("bad_target", "version: 1\nsuites:\n  all: { run: [ctest], targets: [\"build/{a,b}\"] }\n"),
     ("unknown_metric", "version: 1\nthresholds:\n  native.live_byte: 0\n"),
     ("unknown_metric_far_from_any", "version: 1\nthresholds:\n  cpu: 0\n"),

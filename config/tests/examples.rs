@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memgate_config::{
-    Chat, Config, Devices, Encryption, FileRef, Limit, Place, Runner, Until, WaiverTarget, When,
+    Chat, Config, Devices, Encryption, FileRef, Limit, Place, Runner, Until, UploadMode, WaiverTarget, When,
 };
 use memgate_model::{Level, Metric, Per};
 
@@ -251,6 +251,13 @@ fn history_is_kept_unless_it_is_off() {
     let full = example("full.yaml").history;
     assert_eq!((full.kept, full.lines), (true, vec!["main".to_owned(), "release/*".to_owned()]));
     assert_eq!(full.labels, [("runner".to_owned(), "ci-x86".to_owned())].into());
+    let upload = full.upload.unwrap();
+    assert_eq!(
+        (upload.server.as_str(), upload.mode),
+        ("https://memgate.example.com", UploadMode::BestEffort)
+    );
+    assert_eq!((upload.token.as_deref(), upload.wait.as_secs()), (Some("MEMGATE_TOKEN"), 60));
+    assert!(example("full.yaml").secrets().contains(&("history.token", "MEMGATE_TOKEN")));
 }
 
 #[test]

@@ -6,8 +6,11 @@ use std::collections::BTreeMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use crate::read::{At, Named, Read, Reader, choice, table};
+use crate::settings::upload::{Upload, UploadKeys, UploadMode};
+use crate::value::duration::Time;
 use crate::value::glob::Glob;
 use crate::value::text::Words;
+use crate::value::variable::Variable;
 use crate::yaml::{Kind, Node};
 
 /// Branches that are lines where the file does not say.
@@ -23,6 +26,17 @@ table! {
         /// Labels of the environment by name, for example `runner: ci-x86`. Figures are compared only where the
         /// architecture and all labels are equal.
         labels: Named<At<Words>>,
+        /// Address of a `memgate serve` to which every run uploads itself: `https://memgate.example.com`. Without encryption only
+        /// on this machine.
+        server: At<Words>,
+        /// Environment variable with the token: `${MEMGATE_TOKEN}`.
+        token: At<Variable>,
+        /// What an upload that fails means. It never changes the verdict.
+        #[schemars(extend("default" = "best_effort"))]
+        upload: At<UploadMode>,
+        /// How long a run tries to upload itself, `15m` at most.
+        #[schemars(extend("default" = "60s"))]
+        wait: At<Time>,
     }
 }
 
@@ -75,20 +89,22 @@ pub struct History {
     pub lines: Vec<String>,
     /// Labels of the environment.
     pub labels: BTreeMap<String, String>,
+    /// Where runs upload themselves; `None`: nowhere.
+    pub upload: Option<Upload>,
 }
 
 impl Default for History {
     fn default() -> Self {
-        Self { kept: true, lines: LINES.map(str::to_owned).to_vec(), labels: BTreeMap::new() }
+        Self { kept: true, lines: LINES.map(str::to_owned).to_vec(), labels: BTreeMap::new(), upload: None }
     }
 }
 
 impl History {
-    pub(crate) fn check(file: HistoryFile) -> Self {
+    pub(crate) fn check(file: HistoryFile, reader: &mut Reader<'_>) -> Self {
         let default = Self::default();
         match file {
             HistoryFile::Off => Self { kept: false, ..default },
-            HistoryFile::Table(HistoryTable { lines, labels }) => Self {
+            HistoryFile::Table(HistoryTable { lines, labels, server, token, upload, wait }) => Self {
                 kept: true,
                 lines: lines.map_or(default.lines, |lines| {
                     lines.into_iter().map(|line| line.value.text().to_owned()).collect()
@@ -99,6 +115,7 @@ impl History {
                         .map(|(name, At { value: Words(value), .. })| (name.value, value))
                         .collect()
                 }),
+                upload: Upload::check(UploadKeys { server, token, upload, wait }, reader),
             },
         }
     }

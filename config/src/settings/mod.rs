@@ -9,6 +9,7 @@ pub(crate) mod measure;
 pub(crate) mod reports;
 pub(crate) mod suites;
 pub(crate) mod thresholds;
+pub(crate) mod upload;
 pub(crate) mod waivers;
 pub(crate) mod webhooks;
 pub(crate) mod when;
