@@ -17,6 +17,7 @@ pub mod embedded;
 pub mod exit;
 pub mod history;
 pub mod hotspot;
+mod https;
 pub mod names;
 pub mod origin;
 pub mod output;

@@ -1,0 +1,82 @@
+//! Requests over HTTP to chats and servers: encrypted or on this machine, never redirected, certificates by the system's roots.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ureq::http::Uri;
+use ureq::tls::{RootCerts, TlsConfig};
+
+/// Only encrypted, or on this machine. The address is taken apart by what will connect to it:
+/// `http://127.0.0.1:1@example.com/` is one of example.com.
+pub(crate) fn check(url: &str) -> Result<(), String> {
+    let uri: Uri = url.trim().parse().map_err(|why| format!("its address is no URL: {why}"))?;
+    let host = uri.host().filter(|host| !host.is_empty()).ok_or("its address names no host")?;
+    match uri.scheme_str() {
+        Some("https") => Ok(()),
+        Some("http") if is_loopback(host) => Ok(()),
+        _ => Err("its address does not begin with https://".to_owned()),
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// What sends requests, each within `limit`. A redirect would carry a message or a token elsewhere.
+pub(crate) fn agent(limit: Duration, roots: RootCerts) -> ureq::Agent {
+    ureq::Agent::config_builder()
+        .timeout_global(Some(limit))
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .tls_config(
+            TlsConfig::builder()
+                .root_certs(roots)
+                .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .build(),
+        )
+        .build()
+        .into()
+}
+
+/// The beginning of an answer, for a line of text.
+pub(crate) fn said(text: &str) -> String {
+    let line: String = text
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(200)
+        .collect();
+    if line.is_empty() { line } else { format!(": {line}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_encrypted_addresses_are_used() {
+        for url in
+            ["https://hooks.example.com/x", "http://127.0.0.1:80/x", "http://[::1]:80/x", "http://LOCALHOST/"]
+        {
+            assert_eq!(check(url), Ok(()), "{url}");
+        }
+        for url in [
+            "http://hooks.example.com/x",
+            "hooks.example.com",
+            "",
+            "http://127.0.0.1.example.com/",
+            "http://127.0.0.1:1@hooks.example.com/",
+            "http://localhost:80@hooks.example.com/",
+            "http://[::1]:1@hooks.example.com/",
+            "http://127.0.0.1:80\\@hooks.example.com/",
+            "https://",
+            "ftp://127.0.0.1/",
+        ] {
+            assert!(check(url).is_err(), "{url}");
+        }
+    }
+}
