@@ -29,6 +29,12 @@ pub fn of_report(report: &RunReport) -> u8 {
     u8::try_from(report.exit_code).unwrap_or(NOT_MEASURED)
 }
 
+/// The same where an upload was required: what nobody else can see is no pass. A failure stays one.
+#[must_use]
+pub const fn with_upload(code: u8, is_uploaded: bool) -> u8 {
+    if code == PASS && !is_uploaded { NOT_MEASURED } else { code }
+}
+
 /// Why a run ends with 1 though no gate failed and the wrapped command ended with 0: a build may be
 /// green whatever its tests say.
 #[must_use]

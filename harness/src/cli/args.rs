@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
-use super::uploads::ServeCommand;
+use super::uploads::{ServeCommand, UploadArgs};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -54,6 +54,8 @@ pub(super) enum TypedCommand {
     /// Show the leaks of a project over its commits
     #[command(subcommand, after_long_help = HISTORY_HELP)]
     History(HistoryCommand),
+    /// Upload recorded sessions to a server
+    Upload(UploadArgs),
     /// Propose thresholds from the history, with their evidence
     Tune(TuneArgs),
     /// Show the history of runs in a browser

@@ -18,7 +18,9 @@ pub use args::{
     HeapOrder, HistoryArgs, HistoryCommand, InitArgs, LeakState, MailArgs, ReportArgs, SchemaName, ServeArgs,
     StoreArgs, TuneArgs,
 };
-pub use request::{Command, FollowRequest, MallocDebugRequest, Request, RunRequest, WaiveRequest};
+pub use request::{
+    Command, FollowRequest, MallocDebugRequest, Request, RunRequest, UploadRequest, WaiveRequest,
+};
 pub use uploads::{ServeCommand, TokenCommand};
 
 /// Reads the command line.

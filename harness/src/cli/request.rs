@@ -13,6 +13,7 @@ use super::args::{
     HeapCommand, HistoryCommand, InitArgs, MailArgs, MallocDebugArgs, ReportArgs, RunArgs, SchemaName,
     ServeArgs, TuneArgs, TypedCommand, WaiveArgs,
 };
+use super::uploads::UploadArgs;
 
 /// A checked command line.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +39,8 @@ pub enum Command {
     Compare(CompareArgs),
     /// `memgate history`
     History(HistoryCommand),
+    /// `memgate upload`
+    Upload(UploadRequest),
     /// `memgate tune`
     Tune(TuneArgs),
     /// `memgate serve`
@@ -161,6 +164,22 @@ pub struct MallocDebugRequest {
     pub verbose: bool,
 }
 
+/// How long `upload` tries each session.
+const UPLOAD_WAIT: Duration = Duration::from_secs(15 * 60);
+
+/// What `upload` takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UploadRequest {
+    /// The configuration file that was named.
+    pub config: Option<PathBuf>,
+    /// The server that was named.
+    pub server: Option<String>,
+    /// How long each session is tried.
+    pub wait: Duration,
+    /// Folders of sessions.
+    pub sessions: Vec<PathBuf>,
+}
+
 impl TryFrom<Cli> for Request {
     type Error = clap::Error;
 
@@ -172,6 +191,10 @@ impl TryFrom<Cli> for Request {
             TypedCommand::Report(typed) => Command::Report(typed),
             TypedCommand::Compare(typed) => Command::Compare(typed),
             TypedCommand::History(typed) => Command::History(typed),
+            TypedCommand::Upload(UploadArgs { config, server, wait, sessions }) => {
+                let wait = wait.as_deref().map_or(Ok(UPLOAD_WAIT), duration)?;
+                Command::Upload(UploadRequest { config: config.config, server, wait, sessions })
+            }
             TypedCommand::Tune(typed) => Command::Tune(typed),
             TypedCommand::Serve(typed) => Command::Serve(typed),
             TypedCommand::Mail(typed) => Command::Mail(typed),

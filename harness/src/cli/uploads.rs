@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand, ValueHint};
 
-use super::args::StoreArgs;
+use super::args::{ConfigArgs, StoreArgs};
 
 /// What `serve` does besides serving.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
@@ -15,13 +15,39 @@ pub enum ServeCommand {
 }
 
 const TOKEN_HELP: &str = "\
-A token adds runs to one project. Only the branches that it names are followed as lines; without `--branch` it adds runs that are kept like
-those of a pull request, and change no state. Only its digest is stored: it is shown once.
+A token adds runs to one project. Only the branches that it names are followed as lines. Without `--branch` its runs are kept like those of \
+pull requests, and change no state. It is shown once: only its digest is stored.
 
 Examples:
-  memgate serve token create --project tiles --branch main --branch 'release/*'   for the protected branches of CI
-  memgate serve token create --project tiles                                      for everybody's pull requests
+  memgate serve token create --project tiles --branch main     for CI of main
+  memgate serve token create --project tiles                   for pull requests
+  memgate serve token list
   memgate serve token revoke 3kTq9ZbX";
+
+const UPLOAD_HELP: &str = "\
+Runs upload themselves if memgate.yaml has `history.server`. This command uploads sessions that could not, or that another machine recorded. \
+The server adds a session once, however often it is uploaded. The token is in the variable that `history.token` names, else in MEMGATE_TOKEN.
+
+Examples:
+  memgate upload .memgate/latest
+  memgate upload leaks/* --server https://memgate.example.com";
+
+/// What `upload` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(after_long_help = UPLOAD_HELP)]
+pub(super) struct UploadArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// Address of a `memgate serve` [default: `history.server`].
+    #[arg(long, value_name = "URL")]
+    pub(super) server: Option<String>,
+    /// How long to try each session, while the server does not answer [default: 15m].
+    #[arg(long, value_name = "TIME")]
+    pub(super) wait: Option<String>,
+    /// Session folders.
+    #[arg(value_name = "SESSION", required = true, value_hint = ValueHint::DirPath)]
+    pub(super) sessions: Vec<PathBuf>,
+}
 
 /// What is done with tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use memgate_model::Metric;
+use memgate_history::Manifest;
+use memgate_model::{Metric, RunReport};
 use memgate_server::store::{Choice, Store, StoreError, without_password};
 use memgate_server::text;
 use memgate_server::view::LeakFilter;
@@ -34,31 +35,32 @@ fn add(
     settings: &plan::Settings,
     console: &Console,
 ) -> Result<(), ExpectedError> {
-    let session = Session::open(folder).map_err(|why| ExpectedError::failed(&why))?;
-    let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
-    let (report, _) = report::read(session.folder())?;
-    let manifest = match info.history {
-        Some(manifest) => manifest,
-        // An older memgate recorded it, or one with `history: off`.
-        None => {
-            let origin = report.origin.clone().unwrap_or_default();
-            history::manifest(
-                &report.project,
-                &session.name(),
-                (&origin, Repository::default()),
-                false,
-                &settings.config.history,
-            )
-        }
-    };
+    let (manifest, report) = recorded(folder, settings)?;
     let address = history::address(&to.data, to.database.as_deref());
     let added = history::add(&address, &manifest, &report)?;
     let what = if added.already { "is in the history already" } else { "added" };
-    console.line(&format!("{}: {what}", session.folder().display()));
+    console.line(&format!("{}: {what}", folder.display()));
     if let Some(changes) = history::told(&added) {
         console.line(&changes);
     }
     Ok(())
+}
+
+/// What a session says of its run.
+pub(super) fn recorded(
+    folder: &Path,
+    settings: &plan::Settings,
+) -> Result<(Manifest, RunReport), ExpectedError> {
+    let session = Session::open(folder).map_err(|why| ExpectedError::failed(&why))?;
+    let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
+    let (report, _) = report::read(session.folder())?;
+    // An older memgate recorded it, or one with `history: off`.
+    let manifest = info.history.unwrap_or_else(|| {
+        let origin = report.origin.clone().unwrap_or_default();
+        let of = (&origin, Repository::default());
+        history::manifest(&report.project, &session.name(), of, false, &settings.config.history)
+    });
+    Ok((manifest, report))
 }
 
 async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, ExpectedError> {

@@ -22,6 +22,7 @@ mod settings;
 mod shell;
 mod tokens;
 mod tune;
+mod upload;
 mod waive;
 
 use crate::cli::Command;
@@ -40,6 +41,7 @@ pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError>
         Command::Report(request) => report::report(&request, console),
         Command::Compare(request) => compare::compare(&request, console),
         Command::History(request) => history::history(&request, console),
+        Command::Upload(request) => upload::upload(&request, console),
         Command::Tune(request) => tune::tune(&request, console),
         Command::Serve(request) => serve::serve(&request, console),
         Command::Mail(request) => mail::mail(&request, console),

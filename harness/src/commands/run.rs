@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use memgate_config::Config;
+use memgate_config::{Config, History, UploadMode};
 use memgate_history::Manifest;
 use memgate_model::RunReport;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -11,10 +11,10 @@ use super::settings;
 use crate::cli::RunRequest;
 use crate::deliver;
 use crate::exit::{self, ExpectedError};
-use crate::history;
+use crate::history::{self, upload};
 use crate::output::Console;
 use crate::plan::{self, Settings};
-use crate::run;
+use crate::run::{self, Judged};
 
 pub(super) fn run(request: &RunRequest, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.as_deref(), console)?;
@@ -61,9 +61,37 @@ pub(super) fn with_settings(
     if let Some(manifest) = &judged.manifest {
         add_to_history(&plan.output_dir, manifest, &judged.report, console);
     }
+    let uploaded = uploaded(&plan.history, &judged, console);
     // What could not be written is reported after the verdict, which is worth more.
     delivered?;
-    Ok(exit::of_report(&judged.report))
+    let code = exit::of_report(&judged.report);
+    let with_upload = exit::with_upload(code, uploaded);
+    if with_upload != code {
+        console.line("exit code 2: the run was not uploaded, and `history.upload` is `required`");
+    }
+    Ok(with_upload)
+}
+
+/// Is the run where the configuration wants it? What it says is a warning: the verdict stands.
+fn uploaded(history: &History, judged: &Judged, console: &Console) -> bool {
+    let (Some(to), Some(manifest)) = (&history.upload, &judged.manifest) else { return true };
+    if to.mode == UploadMode::Off {
+        return true;
+    }
+    match upload::upload(to, manifest, &judged.report, console) {
+        Ok(uploaded) => {
+            upload::tell(&uploaded, manifest, console);
+            true
+        }
+        Err(why) => {
+            console.warning(&why.to_string());
+            if let Some(hint) = why.hint() {
+                console.hint(&hint);
+            }
+            console.hint(&upload::later(judged.session.folder()));
+            to.mode != UploadMode::Required
+        }
+    }
 }
 
 /// The verdict stands: a history that cannot be written is a warning.

@@ -89,9 +89,11 @@ fn text(bytes: Vec<u8>) -> Result<String, String> {
     })
 }
 
-/// Secrets that are named and not there: what needs them cannot be sent.
+/// Secrets that are named and not there: what needs them cannot be sent. (An upload says so itself, with what to do.)
 pub(super) fn missing_secrets(config: &Config) -> Vec<String> {
-    let missing = |(_, name): &(&str, &str)| variable(name).is_none_or(|value| value.is_empty());
+    let missing = |(key, name): &(&str, &str)| {
+        *key != "history.token" && variable(name).is_none_or(|value| value.is_empty())
+    };
     let told =
         |(key, name): (&str, &str)| format!("the environment has no variable `{name}`, which {key} names");
     config.secrets().into_iter().filter(missing).map(told).collect()

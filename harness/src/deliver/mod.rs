@@ -11,7 +11,7 @@ mod certificates;
 pub mod context;
 pub mod files;
 pub mod mail;
-mod secret;
+pub(crate) mod secret;
 mod smtp;
 mod webhooks;
 

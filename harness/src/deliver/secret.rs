@@ -1,13 +1,13 @@
 //! Secrets: where they come from, and that nobody reads them.
 
 /// The value of a variable that holds a secret; `Err` names the variable.
-pub(super) fn secret(variable: &str) -> Result<String, String> {
+pub(crate) fn secret(variable: &str) -> Result<String, String> {
     let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
     value.ok_or_else(|| format!("the environment has no variable `{variable}`"))
 }
 
 /// What a peer or a library says may repeat a secret: it is taken out before anybody reads it.
-pub(super) fn without(text: &str, secrets: &[&str]) -> String {
+pub(crate) fn without(text: &str, secrets: &[&str]) -> String {
     use base64::Engine as _;
     let mut text = text.to_owned();
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {

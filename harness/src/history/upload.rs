@@ -1,0 +1,207 @@
+//! What brings a run to a server.
+//!
+//! Data flow: manifest and report, without the curves within the run → JSON, packed → `POST`, again and again where that may help
+//! → [`Uploaded`]. The server adds a run once, so sending it twice does no harm.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use memgate_config::Upload;
+use memgate_history::Manifest;
+use memgate_history::record::lean;
+use memgate_model::RunReport;
+use serde::Deserialize;
+use ureq::tls::RootCerts;
+
+use crate::deliver::secret::{secret, without};
+use crate::exit::ExpectedError;
+use crate::https;
+use crate::output::Console;
+
+/// What is read of an answer.
+const MOST_OF_AN_ANSWER: u64 = 64 << 10;
+/// The first pause; each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A run that is on the server.
+#[derive(Debug)]
+pub struct Uploaded {
+    /// Address of its page.
+    pub page: String,
+    /// It was there before.
+    pub already: bool,
+    /// Do its leaks count for its branch?
+    pub on_line: bool,
+}
+
+/// What a server says of a run that it has.
+#[derive(Deserialize)]
+struct Taken {
+    page: String,
+    on_line: bool,
+}
+
+/// What a server says of one that it does not take.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Refused {
+    error: String,
+    hint: String,
+}
+
+/// Why an attempt failed.
+struct Failed {
+    what: String,
+    hint: String,
+    /// May the next one succeed?
+    passes: bool,
+    /// When the server wants to hear of it again.
+    after: Option<Duration>,
+}
+
+/// Uploads a run, within `to.wait`. The token is looked up now: it is in no setting.
+///
+/// # Errors
+/// The server does not take it, or cannot be reached in this time.
+pub fn upload(
+    to: &Upload,
+    manifest: &Manifest,
+    report: &RunReport,
+    console: &Console,
+) -> Result<Uploaded, ExpectedError> {
+    let failed = |what: &str, hint: &str| ExpectedError::Machinery {
+        what: format!("not uploaded to {}: {what}", to.server),
+        hint: hint.to_owned(),
+    };
+    let token = to.token.as_deref().map(secret).transpose().map_err(|why| failed(&why, ""))?;
+    let token = token.as_deref().map(str::trim);
+    https::check(&to.server).map_err(|why| failed(&why, ""))?;
+    let body = body(manifest, report)?;
+    let url = format!("{}/api/v1/projects/{}/runs", to.server, encoded(&manifest.project));
+    let (began, mut pause, mut told) = (Instant::now(), FIRST_PAUSE, false);
+    loop {
+        let left = to.wait.saturating_sub(began.elapsed());
+        let why = match attempt(&url, token, &body, left.max(FIRST_PAUSE)) {
+            Ok((already, Taken { page, on_line })) => {
+                return Ok(Uploaded { page: format!("{}{page}", to.server), already, on_line });
+            }
+            Err(why) => why,
+        };
+        let what = without(&why.what, token.as_slice());
+        let hint = without(&why.hint, token.as_slice());
+        let next = why.after.unwrap_or(pause) + jitter(pause);
+        if !why.passes || began.elapsed() + next >= to.wait {
+            return Err(failed(&what, &hint));
+        }
+        if !told {
+            let left = to.wait.saturating_sub(began.elapsed()).as_secs();
+            console.line(&format!("not uploaded to {} yet: {what}; trying for {left} s more", to.server));
+            told = true;
+        }
+        std::thread::sleep(next);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// The same for a person: what a run or a session became.
+pub fn tell(uploaded: &Uploaded, manifest: &Manifest, console: &Console) {
+    let what = if uploaded.already { "uploaded before" } else { "uploaded" };
+    console.line(&format!("{what}: {}", uploaded.page));
+    if !uploaded.on_line && manifest.is_on_a_line() {
+        let why = match manifest.branch() {
+            "" => "its branch is not known".to_owned(),
+            branch => format!("the token may not write `{branch}`"),
+        };
+        console.warning(&format!("it was kept like a review, and changes no state: {why}"));
+    }
+}
+
+/// What uploads a session later.
+#[must_use]
+pub fn later(session: &Path) -> String {
+    format!("`memgate upload {}` does it later", session.display())
+}
+
+fn body(manifest: &Manifest, report: &RunReport) -> Result<Vec<u8>, ExpectedError> {
+    let wrong = |why: &dyn std::error::Error| ExpectedError::failed(why);
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+    let manifest = serde_json::to_string(manifest).map_err(|why| wrong(&why))?;
+    let report = memgate_reports::json(&lean(report)).map_err(|why| wrong(&why))?;
+    let written = write!(packed, "{{\"manifest\":{manifest},\"report\":{report}}}");
+    written.and_then(|()| packed.finish()).map_err(|why| wrong(&why))
+}
+
+/// One attempt: was the run there before, and what does the server say of it?
+fn attempt(url: &str, token: Option<&str>, body: &[u8], limit: Duration) -> Result<(bool, Taken), Failed> {
+    let transport =
+        |why: ureq::Error| Failed { what: why.to_string(), hint: String::new(), passes: true, after: None };
+    let mut request = https::agent(limit, RootCerts::PlatformVerifier)
+        .post(url)
+        .content_type("application/json")
+        .header("Content-Encoding", "gzip")
+        // Whoever refuses the token does so before the body is sent.
+        .header("Expect", "100-continue");
+    if let Some(token) = token {
+        request = request.header("Authorization", format!("Bearer {token}"));
+    }
+    let mut answer = request.send(body).map_err(transport)?;
+    let status = answer.status().as_u16();
+    let after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+    let text =
+        answer.body_mut().with_config().limit(MOST_OF_AN_ANSWER).read_to_string().map_err(transport)?;
+    if matches!(status, 200 | 201)
+        && let Ok(taken) = serde_json::from_str(&text)
+    {
+        return Ok((status == 200, taken));
+    }
+    let Refused { error, hint } = serde_json::from_str(&text).unwrap_or_default();
+    let hint = match status {
+        200..=299 | 404 | 405 if hint.is_empty() => "is it the address of a `memgate serve`?".to_owned(),
+        300..=399 => "name the address that it redirects to: a token is not sent elsewhere".to_owned(),
+        421 => "the server does not know this name of its own: `memgate serve --public-host NAME`".to_owned(),
+        _ => hint,
+    };
+    let what = match error.as_str() {
+        "" if status == 421 => format!("it answered {status}"),
+        "" => format!("it answered {status}{}", https::said(&text)),
+        error => format!("it answered {status}: {error}"),
+    };
+    let passes = matches!(status, 408 | 429 | 500..=599);
+    Err(Failed { what, hint, passes, after: after.map(Duration::from_secs) })
+}
+
+/// Up to a quarter of a pause: whoever was refused together does not come again together.
+fn jitter(pause: Duration) -> Duration {
+    let random = RandomState::new().build_hasher().finish();
+    pause.mul_f64(0.25 * f64::from((random >> 32) as u32) / f64::from(u32::MAX))
+}
+
+/// A name as a part of a path.
+fn encoded(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    name.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_slashes_stays_one_part_of_the_path() {
+        assert_eq!(encoded("maps/tiles ä?#%"), "maps%2Ftiles%20%C3%A4%3F%23%25");
+    }
+
+    #[test]
+    fn pauses_differ_and_stay_within_a_quarter() {
+        let pauses: std::collections::BTreeSet<Duration> =
+            (0..100).map(|_| jitter(Duration::from_secs(4))).collect();
+        assert!(pauses.len() > 90 && pauses.iter().all(|pause| *pause <= Duration::from_secs(1)));
+    }
+}
