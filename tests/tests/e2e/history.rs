@@ -11,7 +11,7 @@ use memgate_e2e::{Project, Run, samples};
 const TEST: &str = "engine_tests::Title.IsRead";
 
 /// Builds the suite into the project: the same test, with and without its leak.
-fn build(project: &Project, leaks: bool) {
+pub(super) fn build(project: &Project, leaks: bool) {
     let (name, body) = if leaks { ("history_leak", "") } else { ("history_clean", "delete[] t;") };
     let built = samples::own_suite(
         name,
@@ -25,7 +25,7 @@ fn build(project: &Project, leaks: bool) {
     fs::copy(built, project.folder().join("engine_tests")).unwrap();
 }
 
-fn git(project: &Project, arguments: &[&str]) -> String {
+pub(super) fn git(project: &Project, arguments: &[&str]) -> String {
     let identity = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "init.defaultBranch=main"];
     let output =
         Command::new("git").current_dir(project.folder()).args(identity).args(arguments).output().unwrap();
@@ -53,7 +53,7 @@ fn json(project: &Project, arguments: &[&str]) -> serde_json::Value {
 }
 
 /// What a browser gets: status line with headers, and the page.
-fn get(address: &str, path: &str, host: &str) -> (String, String) {
+pub(super) fn get(address: &str, path: &str, host: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();

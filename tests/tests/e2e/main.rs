@@ -95,6 +95,7 @@ mod survive_kills;
 mod survive_socket;
 mod tree;
 mod tree_unseen;
+mod upload;
 mod waivers;
 mod wire_fixture;
 

@@ -1,0 +1,360 @@
+//! Runs that are uploaded to a real `memgate serve`: once each, whatever happens on the way, and only by who may.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use memgate_e2e::{Project, Run};
+
+use super::history::{build, get, git};
+
+/// A program whose lines are heard as they come. It is killed when this value goes before its end.
+struct Heard {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    said: String,
+}
+
+impl Heard {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Self { child, stderr, said: String::new() }
+    }
+
+    /// Waits for a line with this text.
+    #[track_caller]
+    fn hears(&mut self, text: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it never said `{text}`:\n{}", self.said);
+            self.said.push_str(&line);
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// Waits for its end: the exit code, and everything it said.
+    fn ends(mut self) -> (Option<i32>, String) {
+        self.stderr.read_to_string(&mut self.said).unwrap();
+        let code = self.child.wait().unwrap().code();
+        (code, std::mem::take(&mut self.said))
+    }
+
+    /// The memory it took at most, in MiB.
+    fn peak_mib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+    }
+}
+
+impl Drop for Heard {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// An address that nobody listens on.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn serve(project: &Project, address: &str) -> Heard {
+    let mut server = Heard::start(&mut project.command(&["serve", "--data", "server", "--listen", address]));
+    server.hears(&format!("http://{address} shows the history"));
+    server
+}
+
+/// A token of the server, for these branches.
+fn token(project: &Project, name: &str, branches: &[&str]) -> String {
+    let branches = branches.iter().flat_map(|branch| ["--branch", branch]);
+    let create = ["serve", "token", "create", "--data", "server", "--project", name];
+    let run = project.memgate(&create.into_iter().chain(branches).collect::<Vec<_>>());
+    run.ends_with(0);
+    let token = run.stdout.trim().to_owned();
+    assert!(token.starts_with("mgt_") && !run.stderr.contains(&token[12..]), "{run}");
+    token
+}
+
+fn configure(project: &Project, name: &str, address: &str, mode: &str) {
+    project.write(
+        "memgate.yaml",
+        format!(
+            "version: 1\nproject: {name}\nhistory:\n  server: http://{address}\n  token: ${{UPLOAD_TOKEN}}\n  \
+             upload: {mode}\n  wait: 2s\n"
+        ),
+    );
+}
+
+/// A project with a repository, a test that leaks or not, and its server's folder.
+fn project(name: &str, leaks: bool) -> Project {
+    let project = Project::new(name);
+    git(&project, &["init", "-q"]);
+    build(&project, leaks);
+    git(&project, &["commit", "-q", "--allow-empty", "-m", "x"]);
+    project
+}
+
+fn with_token(project: &Project, token: &str, arguments: &[&str]) -> Run {
+    project.finish(project.command(arguments).env("UPLOAD_TOKEN", token))
+}
+
+const RUN: [&str; 3] = ["run", "--", "./engine_tests"];
+const LATEST: [&str; 2] = ["upload", ".memgate/latest"];
+
+fn server_says(project: &Project, arguments: &[&str]) -> serde_json::Value {
+    let run = project.memgate(&[&["history"], arguments, &["--data", "server", "--json"]].concat());
+    run.ends_with(0);
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+fn runs(project: &Project) -> usize {
+    server_says(project, &["runs"])["runs"].as_array().unwrap().len()
+}
+
+/// Copies of the newest session, each a run of its own.
+fn sessions(project: &Project, count: usize) -> Vec<PathBuf> {
+    let info = project.read(".memgate/latest/session.json");
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    let report = project.read(".memgate/latest/report.json");
+    let session = |number: usize| {
+        let name = format!("s{number:02}");
+        let mut info = info.clone();
+        info["history"]["session"] = name.clone().into();
+        project.write(&format!("{name}/session.json"), info.to_string());
+        project.write(&format!("{name}/report.json"), &report);
+        project.folder().join(name)
+    };
+    (0..count).map(session).collect()
+}
+
+#[test]
+fn a_run_uploads_itself_once_and_its_page_shows_it() {
+    let project = project("upload", true);
+    let token = token(&project, "tiles", &["main"]);
+    let address = free_address();
+    let server = serve(&project, &address);
+    configure(&project, "tiles", &address, "required");
+    let run = with_token(&project, &token, &RUN);
+    run.ends_with(1).says(&format!("uploaded: http://{address}/p/tiles/runs/"));
+    let id = run.test("Title.IsRead").leaks[0].id.clone();
+    assert!(project.folder().join(".memgate/history.db").exists(), "the local file has it too");
+
+    let mut page = run.stderr.lines().find_map(|line| line.split_once(&address)).unwrap().1.trim().to_owned();
+    let again = with_token(&project, &token, &LATEST);
+    again.ends_with(0).says(&format!("uploaded before: http://{address}{page}"));
+    let upload = || {
+        let mut command = project.command(&LATEST);
+        Heard::start(command.env("UPLOAD_TOKEN", &token))
+    };
+    for running in [upload(), upload()] {
+        let (code, said) = running.ends();
+        assert!(code == Some(0) && said.contains(&page), "{said}");
+    }
+    assert_eq!(runs(&project), 1);
+    // Two at once, of a run that is not there yet.
+    let session = sessions(&project, 1).remove(0);
+    let upload = || {
+        let mut command = project.command(&["upload".as_ref(), session.as_os_str()]);
+        Heard::start(command.env("UPLOAD_TOKEN", &token))
+    };
+    let (one, two) = (upload(), upload());
+    let (one, two) = (one.ends(), two.ends());
+    let said = format!("{one:?} {two:?}");
+    assert_eq!((one.0, two.0), (Some(0), Some(0)), "{said}");
+    assert!(said.contains("uploaded: ") && said.contains("uploaded before: "), "{said}");
+    assert_eq!(runs(&project), 2);
+
+    let leaks = server_says(&project, &["leaks"]);
+    assert_eq!((&leaks["leaks"][0]["id"], &leaks["selection"]["branch"]), (&id.into(), &"main".into()));
+    for text in ["read_title", "Title.IsRead"] {
+        let (head, body) = get(&address, &page, &address);
+        assert!(head.starts_with("http/1.1 200") && body.contains(text), "{text}: {head}\n{body}");
+        page = "/p/tiles/tests/engine_tests/Title.IsRead".to_owned();
+    }
+    drop(server);
+}
+
+#[test]
+fn a_server_that_is_killed_again_and_again_has_each_run_once() {
+    let project = project("upload-killed", true);
+    let token = token(&project, "tiles", &["main"]);
+    configure(&project, "tiles", "127.0.0.1:1", "off");
+    project.run(Path::new("./engine_tests")).ends_with(1);
+    let sessions = sessions(&project, 24);
+    let address = free_address();
+    let url = format!("http://{address}");
+    let upload = |sessions: &[PathBuf]| {
+        let mut command = project.command(&["upload", "--wait", "5m", "--server", &url]);
+        Heard::start(command.args(sessions).env("UPLOAD_TOKEN", &token))
+    };
+    let mut server = serve(&project, &address);
+    let (mut one, two) = (upload(&sessions[..16]), upload(&sessions[8..]));
+    for kill in 0..4 {
+        for _ in 0..=kill {
+            one.hears("uploaded");
+        }
+        server.child.kill().unwrap();
+        server.child.wait().unwrap();
+        server = serve(&project, &address);
+    }
+    for running in [one, two] {
+        let (code, said) = running.ends();
+        assert_eq!(code, Some(0), "{said}");
+    }
+    let (code, said) = upload(&sessions).ends();
+    assert_eq!((code, said.matches("uploaded before: ").count()), (Some(0), 24), "{said}");
+    assert_eq!(runs(&project), 24);
+    let leaks = server_says(&project, &["leaks"]);
+    assert_eq!(leaks["leaks"][0]["state"], "new", "one commit, however many runs: {leaks}");
+    drop(server);
+}
+
+#[test]
+fn a_token_writes_the_branches_it_names_and_nothing_else() {
+    let project = project("upload-tokens", true);
+    let main = token(&project, "tiles", &["main"]);
+    let review = token(&project, "tiles", &[]);
+    let other = token(&project, "roads", &["main"]);
+    let address = free_address();
+    let server = serve(&project, &address);
+    configure(&project, "tiles", &address, "best_effort");
+    with_token(&project, &main, &RUN).ends_with(1).says("uploaded: ");
+    let before = server_says(&project, &["leaks", "--branch", "main", "--state", "any"])["leaks"].clone();
+    assert_eq!(before[0]["state"], "new");
+
+    // The next commit of main does not leak: with this token nobody believes that it is main's.
+    build(&project, false);
+    git(&project, &["commit", "-q", "--allow-empty", "-m", "clean"]);
+    let run = with_token(&project, &review, &RUN);
+    run.ends_with(0).says("kept like a review").says("the token may not write `main`");
+    let after = server_says(&project, &["leaks", "--branch", "main", "--state", "any"])["leaks"].clone();
+    assert_eq!(after, before);
+    assert_eq!(server_says(&project, &["runs", "--branch", "main"])["runs"].as_array().unwrap().len(), 1);
+
+    let mut said = String::new();
+    let revoked = token(&project, "tiles", &["main"]);
+    project.memgate(&["serve", "token", "revoke", &revoked[4..12], "--data", "server"]).ends_with(0);
+    let mut unknown = main.clone();
+    unknown.replace_range(20..21, if &main[20..21] == "x" { "y" } else { "x" });
+    for (token, why) in [
+        (&revoked, "401: token".to_owned()),
+        (&unknown, "401: that is no token".to_owned()),
+        (&other, format!("403: token {} is for another project than `tiles`", &other[4..12])),
+        (&String::new(), "no variable `UPLOAD_TOKEN`".to_owned()),
+    ] {
+        let run = with_token(&project, token, &LATEST);
+        run.ends_with(2).says(&why);
+        assert!(!run.stderr.contains("trying for"), "nobody asks again: {run}");
+        said += &run.stderr;
+    }
+    assert_eq!(with_token(&project, &main, &LATEST).ends_with(0).code, Some(0));
+    let fixed = server_says(&project, &["leaks", "--branch", "main", "--state", "any"])["leaks"].clone();
+    assert_eq!(fixed[0]["state"], "fixed", "the same run, by who may");
+    let list = project.memgate(&["serve", "token", "list", "--data", "server"]);
+    list.ends_with(0);
+    assert!(list.stdout.contains("reviews only") && list.stdout.contains("revoked"), "{list}");
+    said += &list.stdout;
+    let mut server = server;
+    server.child.kill().unwrap();
+    said += &server.ends().1;
+    for token in [&main, &review, &other, &revoked] {
+        assert!(!said.contains(&token[12..]), "{said}");
+    }
+}
+
+#[test]
+fn without_its_server_a_run_passes_with_a_warning_or_ends_with_two() {
+    let project = project("upload-away", false);
+    let token = token(&project, "tiles", &["main"]);
+    let address = free_address();
+    configure(&project, "tiles", &address, "best_effort");
+    let run = with_token(&project, &token, &RUN);
+    run.ends_with(0).says("not uploaded to").says("trying for").says("memgate upload ");
+    configure(&project, "tiles", &address, "required");
+    let run = with_token(&project, &token, &RUN);
+    run.ends_with(2).says("exit code 2: the run was not uploaded, and `history.upload` is `required`");
+    let report = run.report();
+    assert_eq!((report.exit_code, report.verdict), (0, memgate_model::Verdict::Pass), "the verdict stays");
+    let command = run.stderr.lines().find_map(|line| line.split_once("`memgate upload ")).unwrap().1;
+    let session = command.split('`').next().unwrap();
+
+    // It comes back while somebody tries.
+    let mut upload = project.command(&["upload", "--wait", "5m", session]);
+    let mut upload = Heard::start(upload.env("UPLOAD_TOKEN", &token));
+    upload.hears("trying for");
+    let server = serve(&project, &address);
+    upload.hears(&format!("uploaded: http://{address}/p/tiles/runs/"));
+    assert_eq!(upload.ends().0, Some(0));
+    configure(&project, "tiles", &address, "off");
+    let run = with_token(&project, &token, &RUN);
+    run.ends_with(0);
+    assert!(!run.stderr.contains("upload"), "{run}");
+    assert_eq!(runs(&project), 1);
+    drop(server);
+
+    // A leak is worth more than an upload.
+    build(&project, true);
+    configure(&project, "tiles", &address, "required");
+    with_token(&project, &token, &RUN).ends_with(1).says("not uploaded to");
+}
+
+#[test]
+fn a_server_on_the_local_file_takes_its_own_runs_for_the_same() {
+    let project = project("upload-own", true);
+    let address = free_address();
+    configure(&project, "tiles", &address, "off");
+    let run = || with_token(&project, "", &RUN);
+    run().ends_with(1);
+    let mut server = Heard::start(&mut project.command(&["serve", "--listen", &address]));
+    server.hears("shows the history");
+    let url = format!("http://{address}");
+    project.write("memgate.yaml", "version: 1\nproject: tiles\n");
+    project.memgate(&["upload", ".memgate/latest", "--server", &url]).ends_with(0).says("uploaded before");
+    drop(server);
+}
+
+#[test]
+fn bombs_are_refused_by_name_and_take_little_memory() {
+    let project = Project::new("upload-bombs");
+    let token = token(&project, "tiles", &["main"]);
+    let address = free_address();
+    let server = serve(&project, &address);
+    let send = |body: &[u8]| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        let head = format!(
+            "POST /api/v1/projects/tiles/runs HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Encoding: gzip\r\nAuthorization: Bearer {token}\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let bomb = |head: &str, filling: &str, mib: usize| {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(head.as_bytes()).unwrap();
+        let block = filling.repeat((1 << 20) / filling.len());
+        (0..mib).for_each(|_| gzip.write_all(block.as_bytes()).unwrap());
+        gzip.finish().unwrap()
+    };
+    let manifest = r#"{"manifest":{"project":"tiles","session":"s"},"report":"#;
+    let blanks = send(&bomb(manifest, " ", 257));
+    assert!(blanks.contains("413 ") && blanks.contains("more than 268435456 bytes, inflated"), "{blanks}");
+    let ancestors = r#"{"manifest":{"project":"tiles","session":"s","ancestors":[""#;
+    let values = send(&bomb(ancestors, r#"",""#, 30));
+    assert!(values.contains("413 ") && values.contains("more than 8000000 values"), "{values}");
+    let peak = server.peak_mib();
+    assert!(peak < 512, "{peak} MiB");
+    assert!(get(&address, "/readyz", &address).0.starts_with("http/1.1 200"));
+    println!("{peak} MiB at most");
+}
