@@ -18,7 +18,7 @@ mod read_segments;
 mod schema;
 mod statements;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tokens;
 mod transaction;
 

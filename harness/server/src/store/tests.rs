@@ -274,7 +274,7 @@ async fn runs_that_come_at_once_all_count(store: Store) {
     store.close().await;
 }
 
-pub(super) fn block_on<T>(work: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work)
 }
 
@@ -386,14 +386,14 @@ fn every_key_and_statement_keeps_to_one_project() {
 }
 
 /// A PostgreSQL of its own, in a folder of its own, ended with the test.
-pub(super) struct Postgres {
+pub(crate) struct Postgres {
     folder: tempfile::TempDir,
     bin: PathBuf,
     as_user: Vec<&'static str>,
 }
 
 impl Postgres {
-    pub(super) fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
         let bin = versions.map(|version| version.path().join("bin")).find(|bin| bin.join("initdb").exists());
         let Some(bin) = bin else {
@@ -436,7 +436,7 @@ impl Postgres {
         assert!(output.status.success(), "{line:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    pub(super) async fn database(&self, name: &str) -> Store {
+    pub(crate) async fn database(&self, name: &str) -> Store {
         let host = self.folder.path().display().to_string();
         self.call("createdb", &["-h", &host, "-U", "memgate", name]);
         Store::open(&format!("postgres://memgate@localhost/{name}?host={host}")).await.unwrap()
