@@ -4,6 +4,7 @@
 //! JSON, with the headers that keep a browser from running or loading anything else. What fails inside is told to the log, and the
 //! page says only that it failed.
 
+mod counters;
 mod guard;
 mod ingest;
 mod routes;
@@ -14,8 +15,10 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use axum::middleware::from_fn_with_state;
 use tokio::net::TcpListener;
 
+use self::counters::Counters;
 use crate::store::Store;
 
 /// How the pages are served.
@@ -45,7 +48,12 @@ pub async fn serve(
 ) -> io::Result<()> {
     // A name for others means that others reach it, by a proxy.
     let is_local = listener.local_addr()?.ip().is_loopback() && options.public_hosts.is_empty();
-    let uploads = ingest::router(store.clone(), options.clone(), ingest::Limits::default(), is_local);
-    let router = routes::router(store, options).merge(uploads);
+    let counters = Arc::new(Counters::default());
+    let limits = ingest::Limits::default();
+    let uploads = ingest::router(store.clone(), options.clone(), limits, is_local, Arc::clone(&counters));
+    let router = routes::router(store.clone(), options.clone())
+        .merge(uploads)
+        .merge(counters::router(store, options, Arc::clone(&counters)))
+        .layer(from_fn_with_state(counters, counters::count));
     axum::serve(listener, router).with_graceful_shutdown(stop).await
 }

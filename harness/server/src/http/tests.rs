@@ -63,6 +63,7 @@ fn every_answer_has_its_status_and_the_headers_that_keep_scripts_out() {
             ("/static/../Cargo.toml", 404),
             ("/healthz", 200),
             ("/readyz", 200),
+            ("/metrics", 200),
             ("/api/v1/projects", 200),
             ("/api/v1/projects/no", 404),
         ] {
@@ -113,5 +114,41 @@ fn what_fails_inside_is_told_to_the_log_and_not_to_the_reader() {
             lines.len() == 2 && lines.iter().all(|line| line.starts_with("failed to use the history: ")),
             "{lines:?}"
         );
+    });
+}
+
+#[test]
+fn the_metrics_count_answers_and_tell_of_the_database() {
+    served(async |at, store, _| {
+        ask(at, &get("/p/no", "localhost")).await;
+        ask(at, &get("/p/no", "evil.example.com")).await;
+        let body = "{}";
+        let upload = format!(
+            "POST /api/v1/projects/p/runs HTTP/1.1\r\nHost: memgate.example.com\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{body}"
+        );
+        let refused = ask(at, &upload).await;
+        assert!(refused.starts_with("HTTP/1.1 401 ") && refused.contains("a token is needed"), "{refused}");
+        assert!(refused.contains("content-security-policy: "), "{refused}");
+        let metrics = async || {
+            ask(at, &get("/metrics", "localhost")).await.split_once("\r\n\r\n").unwrap().1.to_owned()
+        };
+        let text = metrics().await;
+        let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            lines,
+            [
+                "memgate_runs_added_total 0",
+                "memgate_http_requests_total{status=\"401\"} 1",
+                "memgate_http_requests_total{status=\"404\"} 1",
+                "memgate_http_requests_total{status=\"421\"} 1",
+                "memgate_database_up 1",
+            ]
+        );
+        assert!(
+            text.contains("# TYPE memgate_runs_added_total counter\nmemgate_runs_added_total 0\n"),
+            "{text}"
+        );
+        store.close().await;
+        assert!(metrics().await.contains("\nmemgate_database_up 0\n"));
     });
 }

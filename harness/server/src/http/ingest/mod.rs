@@ -32,6 +32,7 @@ use tokio::time::timeout;
 use self::body::Read;
 use self::refused::Refused;
 use super::Options;
+use super::counters::Counters;
 use super::guard::guard;
 use crate::pages;
 use crate::store::{Added, Store};
@@ -79,6 +80,7 @@ struct Ingest {
     limits: Limits,
     /// Only this machine reaches it.
     is_local: bool,
+    counters: Arc<Counters>,
     /// In KiB.
     bodies: Semaphore,
     /// In the units of `body`.
@@ -88,7 +90,13 @@ struct Ingest {
 }
 
 /// The routes of uploads. `is_local`: it listens on this machine only, and has no other name.
-pub(super) fn router(store: Store, options: Options, limits: Limits, is_local: bool) -> Router {
+pub(super) fn router(
+    store: Store,
+    options: Options,
+    limits: Limits,
+    is_local: bool,
+    counters: Arc<Counters>,
+) -> Router {
     let options = Arc::new(options);
     let writers = store.writers();
     let ingest = Ingest {
@@ -96,6 +104,7 @@ pub(super) fn router(store: Store, options: Options, limits: Limits, is_local: b
         options: Arc::clone(&options),
         limits,
         is_local,
+        counters,
         bodies: Semaphore::new(limits.bodies.div_ceil(1 << 10)),
         reading: Arc::new(Semaphore::new(limits.reading.div_ceil(body::UNIT))),
         adding: Semaphore::new(writers),
@@ -127,6 +136,9 @@ async fn upload(
     match ingest.take(&project, &headers, body).await {
         Ok((added, on_line)) => {
             let status = if added.already { StatusCode::OK } else { StatusCode::CREATED };
+            if !added.already {
+                ingest.counters.added();
+            }
             let answer = Answer {
                 run: added.run,
                 page: format!("{}/runs/{}", pages::address(&project), added.run),

@@ -103,7 +103,7 @@ fn served_from(
             let lines = Arc::clone(&log);
             let log_line = Arc::new(move |line: &str| lines.lock().unwrap().push(line.to_owned()));
             let options = Options { public_hosts: Vec::new(), log: log_line };
-            let router = router(store.clone(), options, limits, is_local);
+            let router = router(store.clone(), options, limits, is_local, Arc::default());
             let serving = tokio::spawn(async move {
                 let stopped = async { drop(stopped.await) };
                 axum::serve(listener, router).with_graceful_shutdown(stopped).await.unwrap();

@@ -1,0 +1,76 @@
+//! `/metrics`: what this process has done, in the text format that Prometheus reads.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+
+use super::Options;
+use super::guard::guard;
+use crate::store::Store;
+
+/// What is counted from the start of the process.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    by_status: Mutex<BTreeMap<u16, u64>>,
+    runs_added: AtomicU64,
+}
+
+impl Counters {
+    /// A run was uploaded that was not there before.
+    pub(super) fn added(&self) {
+        self.runs_added.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn text(&self, database: bool) -> String {
+        let mut text = String::new();
+        let mut family = |name: &str, kind: &str, help: &str, values: &[(String, u64)]| {
+            // Writing to a text does not fail.
+            let _always = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            for (labels, value) in values {
+                let _always = writeln!(text, "{name}{labels} {value}");
+            }
+        };
+        let added = self.runs_added.load(Ordering::Relaxed);
+        let help = "Runs that were uploaded and added.";
+        family("memgate_runs_added_total", "counter", help, &[(String::new(), added)]);
+        let by_status = self.by_status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let by_status: Vec<_> = by_status
+            .into_iter()
+            .map(|(status, count)| (format!("{{status=\"{status}\"}}"), count))
+            .collect();
+        let help = "Requests that were answered, by status.";
+        family("memgate_http_requests_total", "counter", help, &by_status);
+        let help = "Whether the database answers.";
+        family("memgate_database_up", "gauge", help, &[(String::new(), u64::from(database))]);
+        text
+    }
+}
+
+/// Counts an answer.
+pub(super) async fn count(State(counters): State<Arc<Counters>>, request: Request, next: Next) -> Response {
+    let response = next.run(request).await;
+    let mut by_status = counters.by_status.lock().unwrap_or_else(PoisonError::into_inner);
+    *by_status.entry(response.status().as_u16()).or_default() += 1;
+    drop(by_status);
+    response
+}
+
+pub(super) fn router(store: Store, options: Options, counters: Arc<Counters>) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .layer(from_fn_with_state(Arc::new(options), guard))
+        .with_state((store, counters))
+}
+
+async fn metrics(State((store, counters)): State<(Store, Arc<Counters>)>) -> Response {
+    let database = store.projects().await.is_ok();
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], counters.text(database)).into_response()
+}
