@@ -138,8 +138,6 @@ fn body(manifest: &Manifest, report: &RunReport) -> Result<Vec<u8>, ExpectedErro
 
 /// One attempt: was the run there before, and what does the server say of it?
 fn attempt(url: &str, token: Option<&str>, body: &[u8], limit: Duration) -> Result<(bool, Taken), Failed> {
-    let transport =
-        |why: ureq::Error| Failed { what: why.to_string(), hint: String::new(), passes: true, after: None };
     let mut request = https::agent(limit, RootCerts::PlatformVerifier)
         .post(url)
         .content_type("application/json")
@@ -149,11 +147,15 @@ fn attempt(url: &str, token: Option<&str>, body: &[u8], limit: Duration) -> Resu
     if let Some(token) = token {
         request = request.header("Authorization", format!("Bearer {token}"));
     }
-    let mut answer = request.send(body).map_err(transport)?;
+    let mut answer = request.send(body).map_err(|why| transport(&why))?;
     let status = answer.status().as_u16();
     let after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
-    let text =
-        answer.body_mut().with_config().limit(MOST_OF_AN_ANSWER).read_to_string().map_err(transport)?;
+    let text = answer
+        .body_mut()
+        .with_config()
+        .limit(MOST_OF_AN_ANSWER)
+        .read_to_string()
+        .map_err(|why| transport(&why))?;
     if matches!(status, 200 | 201)
         && let Ok(taken) = serde_json::from_str(&text)
     {
@@ -167,12 +169,21 @@ fn attempt(url: &str, token: Option<&str>, body: &[u8], limit: Duration) -> Resu
         _ => hint,
     };
     let what = match error.as_str() {
-        "" if status == 421 => format!("it answered {status}"),
+        // A page, of the server or of a proxy, is for browsers.
+        "" if status == 421 || text.trim_start().starts_with('<') => format!("it answered {status}"),
         "" => format!("it answered {status}{}", https::said(&text)),
         error => format!("it answered {status}: {error}"),
     };
     let passes = matches!(status, 408 | 429 | 500..=599);
     Err(Failed { what, hint, passes, after: after.map(Duration::from_secs) })
+}
+
+/// No answer. All of that may pass, but for a certificate that is not trusted.
+fn transport(why: &ureq::Error) -> Failed {
+    let inner = if let ureq::Error::Io(why) = why { why.get_ref() } else { None };
+    let is_tls = inner.is_some_and(|why| why.is::<rustls::Error>());
+    let hint = if is_tls { "SSL_CERT_FILE names a file of certificates to trust" } else { "" };
+    Failed { what: why.to_string(), hint: hint.to_owned(), passes: !is_tls, after: None }
 }
 
 /// Up to a quarter of a pause: whoever was refused together does not come again together.
@@ -191,11 +202,23 @@ fn encoded(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]
     fn a_name_with_slashes_stays_one_part_of_the_path() {
         assert_eq!(encoded("maps/tiles ä?#%"), "maps%2Ftiles%20%C3%A4%3F%23%25");
+    }
+
+    #[test]
+    fn only_a_certificate_that_is_not_trusted_is_final() {
+        let untrusted = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let untrusted = io::Error::new(io::ErrorKind::InvalidData, untrusted);
+        let failed = transport(&ureq::Error::Io(untrusted));
+        assert!(!failed.passes && failed.hint.contains("SSL_CERT_FILE"), "{}", failed.what);
+        assert!(transport(&ureq::Error::Io(io::ErrorKind::ConnectionRefused.into())).passes);
+        assert!(transport(&ureq::Error::HostNotFound).passes);
     }
 
     #[test]
