@@ -170,7 +170,8 @@ fn windows(settings: &Settings) -> BTreeMap<String, Vec<WindowBaseline>> {
         .collect()
 }
 
-fn project(config: &Config, directory: &Path) -> String {
+/// The name of the project: as it is configured, else its folder's.
+pub(crate) fn project(config: &Config, directory: &Path) -> String {
     config.project.clone().unwrap_or_else(|| {
         directory.file_name().map_or_else(|| "project".to_owned(), |name| name.to_string_lossy().into_owned())
     })

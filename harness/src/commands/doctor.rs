@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use memgate_adb::Server;
 
@@ -9,7 +10,12 @@ use super::demo;
 use super::packages::{Package, install_hint};
 use super::settings;
 use crate::exit::{self, ExpectedError, chain};
+use crate::history::upload;
 use crate::output::Console;
+use crate::plan;
+
+/// How long a server may take to answer.
+const SERVER_LIMIT: Duration = Duration::from_secs(5);
 
 /// What was found out about one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +35,7 @@ enum State {
 }
 
 pub(super) fn doctor(console: &Console) -> Result<u8, ExpectedError> {
-    let findings = [
+    let findings: Vec<Finding> = [
         machine(),
         agent(),
         inspection(),
@@ -40,7 +46,10 @@ pub(super) fn doctor(console: &Console) -> Result<u8, ExpectedError> {
         compiler(),
         google_test(),
         adb(),
-    ];
+    ]
+    .into_iter()
+    .chain(server(console))
+    .collect();
     console.text(&rendered(&findings))?;
     let bad = findings.iter().any(|finding| matches!(finding.state, State::Bad(_)));
     Ok(if bad { exit::NOT_MEASURED } else { exit::PASS })
@@ -129,6 +138,27 @@ fn configuration(console: &Console) -> Finding {
         },
         Err(why) => finding("configuration", State::Bad(why.hint().unwrap_or_default()), why.to_string()),
     }
+}
+
+/// The server that runs upload themselves to, where there is one.
+fn server(console: &Console) -> Option<Finding> {
+    // What is wrong with the configuration was said.
+    let settings = settings::load(None, console).ok()?;
+    let to = settings.config.history.upload.as_ref()?;
+    let what = "server of the history";
+    let project = plan::project(&settings.config, &std::env::current_dir().unwrap_or_default());
+    Some(match upload::right(to, &project, SERVER_LIMIT) {
+        Ok(upload::Right { branches, expires }) => {
+            let may = match branches.as_deref() {
+                None => "takes runs of this machine without a token".to_owned(),
+                Some([]) => "the token adds reviews only".to_owned(),
+                Some(branches) => format!("the token writes {}", branches.join(", ")),
+            };
+            let until = expires.map_or_else(String::new, |expires| format!(", until {expires}"));
+            finding(what, State::Good, format!("{}, {may}{until}", to.server))
+        }
+        Err(why) => finding(what, State::Weak(why.hint().unwrap_or_default()), why.to_string()),
+    })
 }
 
 /// Oldest Java that is measured.

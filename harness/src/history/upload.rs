@@ -15,6 +15,7 @@ use memgate_history::Manifest;
 use memgate_history::record::lean;
 use memgate_model::RunReport;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use ureq::tls::RootCerts;
 
 use crate::deliver::secret::{secret, without};
@@ -138,28 +139,63 @@ fn body(manifest: &Manifest, report: &RunReport) -> Result<Vec<u8>, ExpectedErro
 
 /// One attempt: was the run there before, and what does the server say of it?
 fn attempt(url: &str, token: Option<&str>, body: &[u8], limit: Duration) -> Result<(bool, Taken), Failed> {
-    let mut request = https::agent(limit, RootCerts::PlatformVerifier)
+    let request = https::agent(limit, RootCerts::PlatformVerifier)
         .post(url)
         .content_type("application/json")
         .header("Content-Encoding", "gzip")
         // Whoever refuses the token does so before the body is sent.
         .header("Expect", "100-continue");
-    if let Some(token) = token {
-        request = request.header("Authorization", format!("Bearer {token}"));
-    }
-    let mut answer = request.send(body).map_err(|why| transport(&why))?;
+    let request = match token {
+        Some(token) => request.header("Authorization", format!("Bearer {token}")),
+        None => request,
+    };
+    answered(request.send(body)).map(|(status, taken)| (status == 200, taken))
+}
+
+/// What the token of a configuration may.
+#[derive(Debug, Deserialize)]
+pub struct Right {
+    /// Globs of the branches it may write as lines; `None`: no token is needed.
+    pub branches: Option<Vec<String>>,
+    /// When it ends, RFC 3339.
+    pub expires: Option<String>,
+}
+
+/// Asks a server what may be uploaded to it.
+///
+/// # Errors
+/// It cannot be reached within `limit`, or wants another token.
+pub fn right(to: &Upload, project: &str, limit: Duration) -> Result<Right, ExpectedError> {
+    let failed = |what: &str, hint: &str| ExpectedError::Machinery {
+        what: format!("{}: {what}", to.server),
+        hint: hint.to_owned(),
+    };
+    let token = to.token.as_deref().map(secret).transpose().map_err(|why| failed(&why, ""))?;
+    let token = token.as_deref().map(str::trim);
+    https::check(&to.server).map_err(|why| failed(&why, ""))?;
+    let url = format!("{}/api/v1/projects/{}/token", to.server, encoded(project));
+    let request = https::agent(limit, RootCerts::PlatformVerifier).get(url);
+    let request = match token {
+        Some(token) => request.header("Authorization", format!("Bearer {token}")),
+        None => request,
+    };
+    let answer = answered(request.call()).map(|(_, right)| right);
+    answer.map_err(|why| failed(&without(&why.what, token.as_slice()), &without(&why.hint, token.as_slice())))
+}
+
+/// The status and the value of an answer that is no refusal.
+fn answered<T: DeserializeOwned>(
+    answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+) -> Result<(u16, T), Failed> {
+    let mut answer = answer.map_err(|why| transport(&why))?;
     let status = answer.status().as_u16();
     let after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
-    let text = answer
-        .body_mut()
-        .with_config()
-        .limit(MOST_OF_AN_ANSWER)
-        .read_to_string()
-        .map_err(|why| transport(&why))?;
+    let text = answer.body_mut().with_config().limit(MOST_OF_AN_ANSWER).read_to_string();
+    let text = text.map_err(|why| transport(&why))?;
     if matches!(status, 200 | 201)
-        && let Ok(taken) = serde_json::from_str(&text)
+        && let Ok(value) = serde_json::from_str(&text)
     {
-        return Ok((status == 200, taken));
+        return Ok((status, value));
     }
     let Refused { error, hint } = serde_json::from_str(&text).unwrap_or_default();
     let hint = match status {
@@ -170,7 +206,7 @@ fn attempt(url: &str, token: Option<&str>, body: &[u8], limit: Duration) -> Resu
     };
     let what = match error.as_str() {
         // A page, of the server or of a proxy, is for browsers.
-        "" if status == 421 || text.trim_start().starts_with('<') => format!("it answered {status}"),
+        "" if text.trim_start().starts_with('<') => format!("it answered {status}"),
         "" => format!("it answered {status}{}", https::said(&text)),
         error => format!("it answered {status}: {error}"),
     };

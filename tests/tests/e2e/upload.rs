@@ -239,6 +239,14 @@ fn a_token_writes_the_branches_it_names_and_nothing_else() {
     assert_eq!(after, before);
     assert_eq!(server_says(&project, &["runs", "--branch", "main"])["runs"].as_array().unwrap().len(), 1);
 
+    for (token, told) in [
+        (&main, format!("http://{address}, the token writes main, until 20")),
+        (&review, format!("http://{address}, the token adds reviews only, until 20")),
+        (&other, "it answered 403: token ".to_owned()),
+    ] {
+        let run = with_token(&project, token, &["doctor"]);
+        assert!(run.stdout.contains(&told), "{run}");
+    }
     let mut said = String::new();
     let revoked = token(&project, "tiles", &["main"]);
     project.memgate(&["serve", "token", "revoke", &revoked[4..12], "--data", "server"]).ends_with(0);

@@ -57,6 +57,8 @@ pub enum Grant {
         project: String,
         /// Globs of the branches it may write as lines.
         branches: Vec<String>,
+        /// When it ends.
+        expires_us: i64,
     },
 }
 
@@ -147,10 +149,12 @@ impl Store {
             return Ok(Shown::Expired(found.expires_us));
         }
         if found.used_us.is_none_or(|used_us| used_us < now_us - USE_STEP_US) {
-            let query = sqlx::query(sql::USE_TOKEN).bind(found.id).bind(now_us).bind(now_us - USE_STEP_US);
+            let query =
+                sqlx::query(sql::USE_TOKEN).bind(found.id.clone()).bind(now_us).bind(now_us - USE_STEP_US);
             query.execute(&self.pool).await?;
         }
-        Ok(Shown::Holds(Grant::Token { project: found.project, branches: found.branches }))
+        let TokenRow { project, branches, expires_us, .. } = found;
+        Ok(Shown::Holds(Grant::Token { project, branches, expires_us }))
     }
 }
 
@@ -183,7 +187,7 @@ mod tests {
     fn a_token_writes_the_branches_it_names_and_no_review_is_a_line() {
         let may = |branches: &[&str], manifest: &Manifest| {
             let branches = branches.iter().map(|&branch| branch.to_owned()).collect();
-            Grant::Token { project: "p".into(), branches }.allows(manifest)
+            Grant::Token { project: "p".into(), branches, expires_us: 0 }.allows(manifest)
         };
         assert!(may(&["main", "release/*"], &of("release/2", "")));
         for (branches, manifest) in [
@@ -207,7 +211,11 @@ mod tests {
         assert!(store.has_tokens().await.unwrap());
         let rows = store.tokens().await.unwrap();
         assert_eq!((rows.len(), rows[0].used_us), (1, None));
-        let grant = Grant::Token { project: "tiles".into(), branches: vec!["main".into()] };
+        let grant = Grant::Token {
+            project: "tiles".into(),
+            branches: vec!["main".into()],
+            expires_us: now_us + 1_000_000,
+        };
         assert_eq!(store.show_token(&token, now_us).await.unwrap(), Shown::Holds(grant));
         assert_eq!(store.tokens().await.unwrap()[0].used_us, Some(now_us));
         let later = now_us + 1_000_000;

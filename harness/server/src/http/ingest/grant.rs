@@ -1,7 +1,12 @@
 //! Who uploads: whose token a request has, and whether one is needed.
 
-use axum::http::header::{AUTHORIZATION, FORWARDED, ORIGIN, VIA};
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, FORWARDED, ORIGIN, VIA};
 use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
 
 use super::{Ingest, Refused};
 use crate::store::{Grant, Shown, StoreError};
@@ -9,6 +14,40 @@ use crate::token::Token;
 
 /// Headers of a proxy: behind one, somebody else's request looks like one of this machine.
 const PROXIED: [HeaderName; 3] = [FORWARDED, VIA, HeaderName::from_static("x-forwarded-for")];
+
+/// What a token may.
+#[derive(Serialize)]
+struct Told {
+    /// Globs of the branches it may write as lines; `null`: no token is needed.
+    branches: Option<Vec<String>>,
+    /// When it ends.
+    expires: Option<String>,
+}
+
+/// Tells whoever asks with a token what it may.
+pub(super) async fn told(
+    State(ingest): State<Arc<Ingest>>,
+    Path(project): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    let told = match ingest.grant(&project, &headers).await {
+        Ok(Grant::All) => Told { branches: None, expires: None },
+        Ok(Grant::Token { branches, expires_us, .. }) => {
+            Told { branches: Some(branches), expires: Some(moment(expires_us)) }
+        }
+        Err(refused) => return ingest.refused(refused),
+    };
+    match serde_json::to_string(&told) {
+        Ok(json) => ([(CONTENT_TYPE, "application/json")], json + "\n").into_response(),
+        Err(_no_json) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+/// To the second.
+fn moment(us: i64) -> String {
+    jiff::Timestamp::from_microsecond(us)
+        .map_or_else(|_| "?".to_owned(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
 
 impl Ingest {
     /// What this request may do, before its body is read.
@@ -39,9 +78,7 @@ impl Ingest {
             }
             Shown::Revoked => return Err(Refused::unauthorized(format!("token {id} was revoked"))),
             Shown::Expired(us) => {
-                let at = jiff::Timestamp::from_microsecond(us)
-                    .map_or_else(|_| "?".to_owned(), |at| at.to_string());
-                return Err(Refused::unauthorized(format!("token {id} expired at {at}")));
+                return Err(Refused::unauthorized(format!("token {id} expired at {}", moment(us))));
             }
         };
         if grant.is_for(project) {

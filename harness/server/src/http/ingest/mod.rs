@@ -1,4 +1,4 @@
-//! Runs that are uploaded: `POST /api/v1/projects/{project}/runs`.
+//! Runs that are uploaded: `POST /api/v1/projects/{project}/runs`. Beside it, `GET …/token` tells what a token may.
 //!
 //! Data flow: head of the request → `grant` (whose token, what may it write) → `body` (bytes, inflated and read as a stream, within
 //! [`Limits`]) → `check` (names, places) → [`Store::add`](crate::store::Store) → 201, 200 or `refused`.
@@ -24,7 +24,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use serde::Serialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
@@ -111,6 +111,7 @@ pub(super) fn router(
     };
     Router::new()
         .route("/api/v1/projects/{project}/runs", post(upload))
+        .route("/api/v1/projects/{project}/token", get(grant::told))
         .layer(from_fn_with_state(options, guard))
         .with_state(Arc::new(ingest))
 }
@@ -150,16 +151,18 @@ async fn upload(
                 Err(_no_json) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
             }
         }
-        Err(refused) => {
-            if let Some(why) = &refused.log {
-                (ingest.options.log)(&format!("failed to {why}"));
-            }
-            refused.into_response()
-        }
+        Err(refused) => ingest.refused(refused),
     }
 }
 
 impl Ingest {
+    fn refused(&self, refused: Refused) -> Response {
+        if let Some(why) = &refused.log {
+            (self.options.log)(&format!("failed to {why}"));
+        }
+        refused.into_response()
+    }
+
     /// Takes a run: was it added, and does it count for its branch?
     async fn take(&self, project: &str, headers: &HeaderMap, body: Body) -> Result<(Added, bool), Refused> {
         let grant = self.grant(project, headers).await?;
