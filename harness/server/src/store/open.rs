@@ -105,14 +105,21 @@ fn encoded(path: &str) -> String {
         .collect()
 }
 
-/// An address as it may be shown.
+/// An address as it may be shown: without user, password and parameters.
+///
+/// Where an `@` stands behind the host, nobody knows what is the password: then nothing of it is shown.
 #[must_use]
 pub fn without_password(address: &str) -> String {
-    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let host = rest.get(..end).and_then(|host| host.rfind('@')).map_or(0, |at| at + 1);
-    let path = rest.split('?').next().unwrap_or_default();
-    format!("{scheme}://{}", path.get(host..).unwrap_or_default())
+    if address.starts_with("sqlite:") || !address.contains(['@', '?']) {
+        return address.to_owned();
+    }
+    let Some((scheme, rest)) = address.split_once("://") else { return "an address".to_owned() };
+    let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    if path.contains('@') {
+        return format!("{scheme}://…");
+    }
+    let host = host.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{}", path.split('?').next().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -127,6 +134,11 @@ mod tests {
                 "postgres://db.example.com:5432/memgate",
             ),
             ("postgres:///memgate?host=/run&password=x", "postgres:///memgate"),
+            ("postgres://u:se/cret@db/memgate", "postgres://…"),
+            ("postgres://u:se?cret@db/memgate", "postgres://…"),
+            ("postgres:///memgate?password=x@y", "postgres://…"),
+            ("postgres:u:secret@db/memgate", "an address"),
+            ("history.db", "history.db"),
             ("sqlite:.memgate/a@b.db", "sqlite:.memgate/a@b.db"),
         ] {
             assert_eq!(without_password(address), shown);
