@@ -7,6 +7,7 @@
 //! Everything here is a function of its arguments: no file, no clock, no database, no network.
 #![forbid(unsafe_code)]
 
+pub mod bits;
 #[cfg(test)]
 mod chance;
 pub mod column;

@@ -1,15 +1,18 @@
 //! The life of a leak on one line and environment: new, known, fixed, regressed, gone.
 //!
-//! Data flow: all observations of the leak, in the order of the line → [`fold`] → its [`Life`] with every event. The fold begins at the
-//! first observation each time. So the order in which runs arrive changes nothing: a late run of an old commit takes its place, and
-//! an event is the same whenever it is found, which its `kind` and `key` tell.
+//! Data flow: observations of the leak, in the order of the line → [`Fold::push`] → [`Fold::life`]: where it
+//! stands, and its events. A fold can be kept and read again: then only the next run has to be pushed. A late
+//! run of an old commit takes its place, and all is folded anew. So the order in which runs arrive changes
+//! nothing, and an event is the same whenever it is found, which its state and key tell.
 //!
-//! A leak is **fixed** when it was not seen as often as its own rate p demands: the smallest number of judged commits of which a leak of
-//! that rate would have shown in one with 99 %. p counts from its first sighting on, and begins anew after a gap so long that a
-//! leak of every second commit would have shown.
+//! A leak is **fixed** when it was not seen as often as its own rate p demands: the smallest number of judged
+//! commits of which a leak of that rate would have shown in one with 99 %. p counts from its first sighting
+//! on, and begins anew after a gap so long that a leak of every second commit would have shown.
 
-/// Judged commits that are remembered.
-const WINDOW: usize = 63;
+use serde::{Deserialize, Serialize};
+
+use crate::bits::Bits;
+
 /// A gap of so many judged commits is none of a leak that comes every second time (1 % at most).
 const CONCLUSIVE_GAP: usize = 7;
 const FLAKY: std::ops::RangeInclusive<f64> = 0.05..=0.95;
@@ -39,7 +42,8 @@ pub struct Observation {
 }
 
 /// Where a leak stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum State {
     /// Seen on one commit.
     New,
@@ -108,7 +112,7 @@ pub struct Event {
 }
 
 /// A leak on a line.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Life {
     /// Where it stands.
     pub state: State,
@@ -129,14 +133,16 @@ pub struct Life {
     /// The run that saw it last.
     pub last_run: i64,
     /// The last judged commits, oldest first: seen or not.
-    pub window: Vec<bool>,
-    /// Share of judged commits that saw it, since `first`.
+    #[serde(skip)]
+    pub window: Bits,
+    /// Share of judged commits that saw it, from `first` to `last`.
     pub rate: f64,
     /// Bytes per iteration when it was last seen.
     pub bytes: f64,
     /// Objects per iteration when it was last seen.
     pub count: f64,
-    /// What happened, in the order of the line.
+    /// What happened, in the order of the line; from a fold that was kept: what happened since.
+    #[serde(skip)]
     pub events: Vec<Event>,
 }
 
@@ -155,62 +161,136 @@ pub fn misses_of_a_fix(rate: f64) -> usize {
     misses.max(1)
 }
 
-/// All runs of one commit.
-struct Commit<'a> {
-    key: &'a str,
-    first: &'a Observation,
-    /// The largest of those that saw it.
-    seen: Option<&'a Observation>,
+/// The life of a leak while it is followed, run by run.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Fold {
+    /// Since its first sighting.
+    leak: Option<Folding>,
+    /// The last judged commit before that.
+    clean: String,
+    /// The last judged commits.
+    window: Bits,
+    /// Judged commits after a fix: they are remembered once it is seen again. What is fixed needs no look at
+    /// each run.
+    after: Bits,
+    /// The commit whose runs are coming.
+    commit: Option<Commit>,
+}
+
+/// All runs of one commit, so far.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Commit {
+    key: String,
+    /// The first of them, and when it began.
+    run: i64,
+    at_us: i64,
+    /// The largest sighting.
+    seen: Option<Sighting>,
     judged: bool,
     gone: bool,
-    /// One run saw it, another one did not.
-    disagrees: bool,
+    /// A run was judged and did not see it.
+    missed: bool,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Sighting {
+    run: i64,
+    at_us: i64,
+    waived: bool,
+    bytes: f64,
+    count: f64,
 }
 
 /// The life of a leak; `None`: it was never seen. `observations` stand in the order of the line.
 #[must_use]
 pub fn fold(observations: &[Observation]) -> Option<Life> {
-    let mut life: Option<Folding> = None;
-    let mut clean = "";
-    // Commits after a fix are remembered once it is seen again: what is fixed needs no look at each run.
-    let (mut window, mut after) = (Vec::new(), Vec::new());
-    for commit in observations.chunk_by(|a, b| a.key == b.key).filter_map(commit) {
+    let mut fold = Fold::default();
+    for run in observations {
+        fold.push(run);
+    }
+    fold.life()
+}
+
+impl Fold {
+    /// The next run of the line.
+    pub fn push(&mut self, run: &Observation) {
+        match &mut self.commit {
+            Some(commit) if commit.key == run.key => commit.add(run),
+            _ => {
+                self.settle();
+                self.commit = Some(Commit::new(run));
+            }
+        }
+    }
+
+    /// Where the leak stands; `None`: it was never seen.
+    #[must_use]
+    pub fn life(&self) -> Option<Life> {
+        let mut whole = self.clone();
+        whole.settle();
+        let mut life = whole.leak?.finish();
+        life.window = whole.window;
+        Some(life)
+    }
+
+    /// The commit of the last run.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.commit.as_ref().map(|commit| commit.key.as_str())
+    }
+
+    /// All runs of the commit have come.
+    fn settle(&mut self) {
+        let Some(commit) = self.commit.take() else { return };
         if commit.judged {
-            after.push(commit.seen.is_some());
+            self.after.push(commit.seen.is_some());
         }
-        if commit.seen.is_some() || life.as_ref().is_none_or(|life| life.life.state.is_alive()) {
-            window.append(&mut after);
+        if commit.seen.is_some() || self.leak.as_ref().is_none_or(|leak| leak.life.state.is_alive()) {
+            self.window.append(std::mem::take(&mut self.after));
         }
-        match (&mut life, commit.seen) {
-            (Some(life), _) => life.goes_on(&commit),
-            (None, Some(seen)) => life = Some(Folding::begins(&commit, seen, clean)),
-            (None, None) if commit.judged => clean = commit.key,
+        match (&mut self.leak, &commit.seen) {
+            (Some(leak), _) => leak.goes_on(&commit),
+            (None, Some(seen)) => {
+                self.leak = Some(Folding::begins(&commit, seen, std::mem::take(&mut self.clean)));
+            }
+            (None, None) if commit.judged => self.clean = commit.key,
             (None, None) => {}
         }
     }
-    let mut life = life?.finish();
-    life.window = window.split_off(window.len().saturating_sub(WINDOW));
-    Some(life)
 }
 
-fn commit(runs: &[Observation]) -> Option<Commit<'_>> {
-    let first = runs.first()?;
-    let seen = runs.iter().filter(|run| run.seen).max_by(|a, b| a.bytes.total_cmp(&b.bytes));
-    Some(Commit {
-        key: &first.key,
-        first,
-        seen,
-        judged: runs.iter().any(|run| run.seen || run.judged),
-        gone: runs.iter().all(|run| run.gone && !run.judged),
-        disagrees: seen.is_some() && runs.iter().any(|run| run.judged && !run.seen),
-    })
+impl Commit {
+    fn new(run: &Observation) -> Self {
+        let mut commit = Self {
+            key: run.key.clone(),
+            run: run.run,
+            at_us: run.at_us,
+            seen: None,
+            judged: false,
+            gone: true,
+            missed: false,
+        };
+        commit.add(run);
+        commit
+    }
+
+    fn add(&mut self, run: &Observation) {
+        let Observation { run: id, at_us, waived, bytes, count, .. } = *run;
+        if run.seen && self.seen.as_ref().is_none_or(|seen| bytes.total_cmp(&seen.bytes).is_ge()) {
+            self.seen = Some(Sighting { run: id, at_us, waived, bytes, count });
+        }
+        self.judged |= run.seen || run.judged;
+        self.gone &= run.gone && !run.judged;
+        self.missed |= run.judged && !run.seen;
+    }
 }
 
-/// A life that is being followed.
+/// A leak that was seen.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Folding {
     life: Life,
     /// Judged commits since its first sighting, or since it came back after a long gap: seen or not.
-    bits: Vec<bool>,
+    bits: Bits,
     /// The first commit without it, since it was last seen, with the run that showed it.
     missing: Option<(String, i64, i64)>,
     /// The last commit without it, since it was last seen.
@@ -220,38 +300,38 @@ struct Folding {
 }
 
 impl Folding {
-    fn begins(commit: &Commit<'_>, seen: &Observation, clean: &str) -> Self {
+    fn begins(commit: &Commit, seen: &Sighting, clean: String) -> Self {
         let life = Life {
             state: State::New,
             flaky: false,
             waived: false,
-            first: commit.key.to_owned(),
-            clean: clean.to_owned(),
+            first: commit.key.clone(),
+            clean: clean.clone(),
             last: String::new(),
             fixed: String::new(),
-            since_us: commit.first.at_us,
+            since_us: commit.at_us,
             last_run: 0,
-            window: Vec::new(),
+            window: Bits::default(),
             rate: 1.0,
             bytes: 0.0,
             count: 0.0,
             events: Vec::new(),
         };
         let mut folding =
-            Self { life, bits: Vec::new(), missing: None, clean: String::new(), disagreed: None };
-        folding.comes_to(State::New, (commit.key.to_owned(), seen.run, seen.at_us), clean.to_owned());
+            Self { life, bits: Bits::default(), missing: None, clean: String::new(), disagreed: None };
+        folding.comes_to(State::New, (commit.key.clone(), seen.run, seen.at_us), clean);
         folding.saw(commit, seen);
         folding
     }
 
-    fn goes_on(&mut self, commit: &Commit<'_>) {
-        match commit.seen {
+    fn goes_on(&mut self, commit: &Commit) {
+        match &commit.seen {
             Some(seen) => {
                 match self.life.state {
                     State::New | State::Regressed => {
                         self.comes_to(
                             State::Known,
-                            (commit.key.to_owned(), seen.run, seen.at_us),
+                            (commit.key.clone(), seen.run, seen.at_us),
                             String::new(),
                         );
                     }
@@ -262,47 +342,47 @@ impl Folding {
             }
             None if commit.judged => self.missed(commit),
             None if commit.gone && self.life.state.is_alive() => {
-                let at = (commit.key.to_owned(), commit.first.run, commit.first.at_us);
+                let at = (commit.key.clone(), commit.run, commit.at_us);
                 self.comes_to(State::Gone, at, self.life.last.clone());
             }
             None => {}
         }
     }
 
-    fn comes_back(&mut self, commit: &Commit<'_>, seen: &Observation) {
-        let gap = self.bits.iter().rev().take_while(|seen| !**seen).count();
+    fn comes_back(&mut self, commit: &Commit, seen: &Sighting) {
+        let gap = self.bits.trailing(false);
         let clean = std::mem::take(&mut self.clean);
         if gap >= CONCLUSIVE_GAP {
-            self.bits.clear();
+            self.bits = Bits::default();
             self.disagreed = None;
-            self.life.first = commit.key.to_owned();
+            self.life.first = commit.key.clone();
             self.life.since_us = seen.at_us;
             self.life.clean.clone_from(&clean);
         }
         self.life.fixed.clear();
-        self.comes_to(State::Regressed, (commit.key.to_owned(), seen.run, seen.at_us), clean);
+        self.comes_to(State::Regressed, (commit.key.clone(), seen.run, seen.at_us), clean);
     }
 
-    fn saw(&mut self, commit: &Commit<'_>, seen: &Observation) {
+    fn saw(&mut self, commit: &Commit, seen: &Sighting) {
         self.push(true);
-        if commit.disagrees {
+        if commit.missed {
             self.disagreed = Some(0);
         }
         self.missing = None;
         self.clean.clear();
-        self.life.last = commit.key.to_owned();
+        self.life.last = commit.key.clone();
         self.life.last_run = seen.run;
         self.life.waived = seen.waived;
         self.life.bytes = seen.bytes;
         self.life.count = seen.count;
     }
 
-    fn missed(&mut self, commit: &Commit<'_>) {
+    fn missed(&mut self, commit: &Commit) {
         // Its rate is that up to its last sighting: what came after is what it is compared with.
-        let (misses, rate) = (self.trailing_misses() + 1, self.rate_when_seen());
+        let (misses, rate) = (self.bits.trailing(false) + 1, self.rate_when_seen());
         self.push(false);
-        let at = (commit.key.to_owned(), commit.first.run, commit.first.at_us);
-        commit.key.clone_into(&mut self.clean);
+        let at = (commit.key.clone(), commit.run, commit.at_us);
+        self.clean.clone_from(&commit.key);
         let missing = self.missing.get_or_insert(at).clone();
         if self.life.state.is_alive() && misses >= misses_of_a_fix(rate) {
             self.life.fixed.clone_from(&missing.0);
@@ -312,20 +392,12 @@ impl Folding {
 
     fn push(&mut self, seen: bool) {
         self.bits.push(seen);
-        if self.bits.len() > WINDOW {
-            self.bits.remove(0);
-        }
         self.disagreed = self.disagreed.map(|commits| commits + 1);
-    }
-
-    fn trailing_misses(&self) -> usize {
-        self.bits.iter().rev().take_while(|seen| !**seen).count()
     }
 
     /// Share of the judged commits that saw it, up to the last one that did.
     fn rate_when_seen(&self) -> f64 {
-        let bits = &self.bits[..self.bits.len() - self.trailing_misses()];
-        share(bits)
+        self.bits.before_trailing(false).share()
     }
 
     fn comes_to(&mut self, state: State, (key, run, at_us): (String, i64, i64), before: String) {
@@ -334,24 +406,16 @@ impl Folding {
     }
 
     fn finish(mut self) -> Life {
-        self.life.rate = share(&self.bits);
         let rate = self.rate_when_seen();
+        self.life.rate = rate;
         // A leak that comes and goes shows so many sightings in a row with 1 % at most.
-        let steady = self.bits.iter().rev().take_while(|seen| **seen).count();
+        let steady = self.bits.trailing(true);
         let ends = if rate >= 1.0 { 1 } else { misses_of_a_fix(1.0 - rate) };
         let disagreed = self.disagreed.is_some_and(|commits| commits < CONCLUSIVE_GAP);
         self.life.flaky =
             self.life.state.is_alive() && ((FLAKY.contains(&rate) && steady < ends) || disagreed);
         self.life
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "63 at most")]
-fn share(bits: &[bool]) -> f64 {
-    if bits.is_empty() {
-        return 1.0;
-    }
-    bits.iter().filter(|seen| **seen).count() as f64 / bits.len() as f64
 }
 
 #[cfg(test)]
@@ -474,10 +538,38 @@ mod tests {
             let observations = observations(&script);
             if let Some(life) = fold(&observations) {
                 prop_assert_eq!(life.events.last().map(|event| event.state), Some(life.state));
-                prop_assert!(life.window.len() <= WINDOW && (0.0..=1.0).contains(&life.rate));
+                prop_assert!(life.window.len() <= Bits::MOST && (0.0..=1.0).contains(&life.rate));
                 let states: Vec<_> = life.events.iter().map(|event| event.state).collect();
                 prop_assert!(states.windows(2).all(|two| two[0] != two[1]), "{:?}", states);
                 prop_assert_eq!(states.first(), Some(&State::New));
+            }
+        }
+
+        #[test]
+        fn a_fold_that_is_kept_and_read_again_goes_on_as_if_it_never_was(
+            script in "([#.?xw]|\\([#.?xw]{1,3}\\)){1,120}",
+            kept in proptest::collection::vec(any::<bool>(), 400),
+        ) {
+            let observations = observations(&script);
+            let (mut fold, mut told) = (Fold::default(), Vec::<Event>::new());
+            for (run, kept) in observations.iter().zip(&kept) {
+                if *kept {
+                    let text = serde_json::to_string(&fold).unwrap();
+                    fold = serde_json::from_str(&text).unwrap();
+                    told = Vec::new();
+                }
+                fold.push(run);
+                told = fold.life().map_or(told, |life| life.events);
+            }
+            let through = observations.len().min(kept.len());
+            let (whole, kept) = (super::fold(&observations[..through]), fold.life());
+            if let (Some(mut whole), Some(mut kept)) = (whole.clone(), kept.clone()) {
+                prop_assert!(whole.events.ends_with(&told), "{told:?}");
+                whole.events.clear();
+                kept.events.clear();
+                prop_assert_eq!(whole, kept);
+            } else {
+                prop_assert_eq!(whole, kept);
             }
         }
     }

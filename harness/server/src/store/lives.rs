@@ -1,46 +1,42 @@
 //! The lives of the leaks that a new run says something about.
 //!
-//! Data flow: the runs of its line and environment, in order → for each leak that the run saw, or that is alive (where the run is not the
-//! last one: for all): its sightings → observations → `memgate_history::life::fold` → its row and events. Whatever the order in which runs
-//! arrive, the fold sees them in the order of the line.
+//! Data flow: a run that is the last one of its line: for each leak that it saw, or that is alive → the fold
+//! that its row keeps → the run's observation is pushed. A run that takes an earlier place, or moves others: for
+//! all leaks of the line → their sightings → all observations → a new fold. Fold → the leak's row, its events.
+//! Both ways lead to the same lives: whatever the order in which runs arrive.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_history::How;
-use memgate_history::life::{self, Life, Observation, State};
+use memgate_history::life::{Event, Fold, Life, State};
+use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
 
+use super::line::{LineRun, Lookup, Seen};
 use super::read::{event_row, leak_of};
-use super::transaction::{Adding, NewRun, number};
+use super::transaction::{Adding, NewRun};
 use super::{StoreError, statements as sql};
 use crate::view::EventRow;
 
-/// A run of the line.
-struct LineRun {
-    run: i64,
-    key: String,
-    started_us: i64,
-    roster: i64,
-    is_partial: bool,
+/// A leak that is followed on a line, as its row keeps it.
+#[derive(Serialize, Deserialize)]
+struct Followed {
+    /// The tests that ever had it, on this line.
+    tests: BTreeSet<i64>,
+    fold: Fold,
 }
 
-/// What is looked up once for all leaks.
-struct Line {
-    /// In the order of the line.
-    runs: Vec<LineRun>,
-    /// Tests by roster.
-    rosters: BTreeMap<i64, BTreeSet<i64>>,
-    /// Suites by test; empty until somebody needs it.
-    suites: BTreeMap<i64, String>,
-}
-
-/// The sightings of a leak in one run.
-#[derive(Default)]
-struct Seen {
-    waived: bool,
-    bytes: f64,
-    count: f64,
+/// The lives of one line that change with a run.
+struct Folding<'a, 't> {
+    adding: &'a mut Adding<'t>,
+    branch: i64,
+    environment: i64,
+    /// In the order of the line; read when a leak needs all of them.
+    runs: Option<Vec<LineRun>>,
+    whole: Lookup,
+    /// What was told for the first time.
+    told: Vec<EventRow>,
+    /// Runs with other events than before.
+    touched: BTreeSet<i64>,
 }
 
 pub(super) async fn fold(
@@ -48,246 +44,237 @@ pub(super) async fn fold(
     new: &NewRun,
     now_us: i64,
 ) -> Result<Vec<EventRow>, StoreError> {
-    let mut line = Line { runs: runs(adding, new).await?, rosters: BTreeMap::new(), suites: BTreeMap::new() };
-    let is_last = line.runs.last().is_some_and(|run| run.run == new.run);
-    let mut leaks = BTreeSet::<i64>::new();
-    for row in sqlx::query(sql::SIGHTINGS_OF_RUN)
-        .bind(adding.project)
-        .bind(new.run)
-        .fetch_all(adding.connection())
-        .await?
-    {
-        leaks.insert(row.try_get(0)?);
+    let (mut told, mut touched) = (Vec::new(), BTreeSet::new());
+    let mut environments = new.moved.clone();
+    if new.on_line {
+        environments.insert(new.environment);
     }
-    let states = sqlx::query(sql::LINE_STATES)
-        .bind(adding.project)
-        .bind(new.branch)
-        .bind(new.environment)
-        .fetch_all(adding.connection())
-        .await?;
-    for row in states {
-        let state = State::of_number(row.try_get(1)?);
-        if !is_last || state.is_none_or(State::is_alive) {
-            leaks.insert(row.try_get(0)?);
+    for environment in environments {
+        let mut folding = Folding {
+            adding,
+            branch: new.branch,
+            environment,
+            runs: None,
+            whole: Lookup::default(),
+            told: Vec::new(),
+            touched: BTreeSet::new(),
+        };
+        if new.moved.contains(&environment) {
+            folding.fold_all(new).await?;
+        } else {
+            folding.push(new).await?;
         }
+        told.append(&mut folding.told);
+        touched.append(&mut folding.touched);
     }
-    let mut events = Vec::new();
-    for leak in leaks {
-        let observations = observations(adding, &mut line, leak).await?;
-        if let Some(life) = life::fold(&observations) {
-            write(adding, new, leak, &life).await?;
-            events.extend(write_events(adding, new, leak, &life).await?);
-        }
+    for run in touched {
+        sqlx::query(sql::COUNT_NEW_LEAKS).bind(adding.project).bind(run).execute(adding.connection()).await?;
     }
-    let new_leaks = events
-        .iter()
-        .filter(|event| event.run == new.run && ["new", "regressed"].contains(&event.kind.as_str()));
-    let count = number(new_leaks.count());
-    sqlx::query(sql::NEW_LEAKS)
-        .bind(adding.project)
-        .bind(new.run)
-        .bind(count)
-        .execute(adding.connection())
-        .await?;
-    for event in &mut events {
+    for event in &mut told {
         event.at_us = now_us;
     }
-    Ok(events)
+    Ok(told)
 }
 
-async fn runs(adding: &mut Adding<'_>, new: &NewRun) -> Result<Vec<LineRun>, StoreError> {
-    let rows = sqlx::query(sql::LINE_RUNS)
-        .bind(adding.project)
-        .bind(new.branch)
-        .bind(new.environment)
-        .fetch_all(adding.connection())
-        .await?;
-    let mut runs = Vec::with_capacity(rows.len());
-    for row in rows {
-        runs.push(LineRun {
-            run: row.try_get(0)?,
-            key: row.try_get(1)?,
-            started_us: row.try_get(2)?,
-            roster: row.try_get(3)?,
-            is_partial: row.try_get::<i64, _>(4)? != 0,
-        });
-    }
-    Ok(runs)
-}
-
-async fn observations(
-    adding: &mut Adding<'_>,
-    line: &mut Line,
-    leak: i64,
-) -> Result<Vec<Observation>, StoreError> {
-    let on_line: BTreeSet<i64> = line.runs.iter().map(|run| run.run).collect();
-    let (mut seen, mut tests) = (BTreeMap::<i64, Seen>::new(), BTreeSet::<i64>::new());
-    let rows =
-        sqlx::query(sql::SIGHTINGS).bind(adding.project).bind(leak).fetch_all(adding.connection()).await?;
-    for row in rows {
-        let (run, test, how): (i64, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        let how = How::of_number(how);
-        if how.is_none_or(|how| how == How::OneTime) || !on_line.contains(&run) {
-            continue;
-        }
-        tests.insert(test);
-        let is_first = !seen.contains_key(&run);
-        let (sighting, bytes) = (seen.entry(run).or_default(), row.try_get::<f64, _>(3)?);
-        // Waived is what a waiver covers in all its tests.
-        sighting.waived = (is_first || sighting.waived) && how == Some(How::Waived);
-        if is_first || bytes > sighting.bytes {
-            (sighting.bytes, sighting.count) = (bytes, row.try_get(4)?);
-        }
-    }
-    let mut not_judged = BTreeSet::<(i64, i64)>::new();
-    for test in &tests {
-        let rows = sqlx::query(sql::NOT_JUDGED)
-            .bind(adding.project)
-            .bind(*test)
-            .fetch_all(adding.connection())
+impl Folding<'_, '_> {
+    /// The run is the last one: what is kept goes on with it.
+    async fn push(&mut self, new: &NewRun) -> Result<(), StoreError> {
+        let row = sqlx::query(sql::LINE_RUN)
+            .bind(self.adding.project)
+            .bind(new.run)
+            .fetch_one(self.adding.connection())
+            .await?;
+        let run = LineRun::read(&row)?;
+        let mut seen = self.seen_in(new.run).await?;
+        let mut lookup = Lookup::default();
+        lookup.judged_by(self.adding, &run).await?;
+        let rows = sqlx::query(sql::FOLLOWED)
+            .bind(self.adding.project)
+            .bind(self.branch)
+            .bind(self.environment)
+            .bind(run.key.clone())
+            .fetch_all(self.adding.connection())
             .await?;
         for row in rows {
-            not_judged.insert((row.try_get(0)?, *test));
+            let (leak, text): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
+            let mut followed: Followed = serde_json::from_str(&text)
+                .map_err(|why| StoreError::Broken(format!("the life of the leak {leak}: {why}")))?;
+            let seen = seen.remove(&leak);
+            if seen.as_ref().is_some_and(|seen| !seen.tests.is_subset(&followed.tests)) {
+                // Another test has it too: earlier runs that judged that one say more than they did.
+                self.fold_whole(leak).await?;
+                continue;
+            }
+            let before = followed.fold.life().map_or_else(Vec::new, |life| life.events);
+            followed.fold.push(&lookup.observe(self.adding, &run, &followed.tests, seen.as_ref()).await?);
+            self.write(leak, &followed, before).await?;
         }
+        // New ones, and those that come back.
+        for leak in seen.into_keys() {
+            self.fold_whole(leak).await?;
+        }
+        Ok(())
     }
-    let mut observations = Vec::with_capacity(line.runs.len());
-    for index in 0..line.runs.len() {
-        let Some((run, roster, is_partial)) =
-            line.runs.get(index).map(|run| (run.run, run.roster, run.is_partial))
-        else {
-            continue;
+
+    /// The runs of the line stand in another order than before.
+    async fn fold_all(&mut self, new: &NewRun) -> Result<(), StoreError> {
+        let mut leaks: BTreeSet<i64> = self.seen_in(new.run).await?.into_keys().collect();
+        let rows = sqlx::query(sql::LINE_STATES)
+            .bind(self.adding.project)
+            .bind(self.branch)
+            .bind(self.environment)
+            .fetch_all(self.adding.connection())
+            .await?;
+        for row in rows {
+            leaks.insert(row.try_get(0)?);
+        }
+        for leak in leaks {
+            self.fold_whole(leak).await?;
+        }
+        Ok(())
+    }
+
+    /// All observations of a leak, from the first on.
+    async fn fold_whole(&mut self, leak: i64) -> Result<(), StoreError> {
+        let (project, branch, environment) = (self.adding.project, self.branch, self.environment);
+        let line = sqlx::query(sql::LINE_RUNS).bind(project).bind(branch).bind(environment);
+        let runs = match self.runs.take() {
+            Some(runs) => runs,
+            None => {
+                let rows = line.fetch_all(self.adding.connection()).await?;
+                rows.iter().map(LineRun::read).collect::<Result<Vec<_>, _>>()?
+            }
         };
-        let there = tests_of(adding, line, roster).await?;
-        let present: Vec<i64> = tests.intersection(there).copied().collect();
-        let judged = present.iter().any(|test| !not_judged.contains(&(run, *test)));
-        let gone = present.is_empty() && !is_partial && has_their_suite(adding, line, roster, &tests).await?;
-        let Some(of) = line.runs.get(index) else { continue };
-        let sighting = seen.get(&run);
-        observations.push(Observation {
-            key: of.key.clone(),
-            run,
-            at_us: of.started_us,
-            seen: sighting.is_some(),
-            judged,
-            gone,
-            waived: sighting.is_some_and(|seen| seen.waived),
-            bytes: sighting.map_or(0.0, |seen| seen.bytes),
-            count: sighting.map_or(0.0, |seen| seen.count),
-        });
+        let mut seen = BTreeMap::<i64, Seen>::new();
+        let rows = sqlx::query(sql::SIGHTINGS_OF_LINE)
+            .bind(project)
+            .bind(leak)
+            .bind(branch)
+            .bind(environment)
+            .fetch_all(self.adding.connection())
+            .await?;
+        for row in rows {
+            Seen::add(&mut seen, row.try_get(0)?, &row, 1)?;
+        }
+        let tests: BTreeSet<i64> = seen.values().flat_map(|seen| seen.tests.iter().copied()).collect();
+        let mut followed = Followed { tests, fold: Fold::default() };
+        for run in &runs {
+            let seen = seen.get(&run.run);
+            let observed = self.whole.observe(self.adding, run, &followed.tests, seen).await?;
+            followed.fold.push(&observed);
+        }
+        self.runs = Some(runs);
+        let rows = sqlx::query(sql::EVENTS)
+            .bind(project)
+            .bind(branch)
+            .bind(environment)
+            .bind(leak)
+            .fetch_all(self.adding.connection())
+            .await?;
+        let mut before = Vec::with_capacity(rows.len());
+        for row in rows {
+            before.push(Event {
+                state: super::read::stage(row.try_get(0)?)?,
+                key: row.try_get(1)?,
+                before: row.try_get(2)?,
+                run: row.try_get(3)?,
+                at_us: row.try_get(4)?,
+            });
+        }
+        self.write(leak, &followed, before).await
     }
-    Ok(observations)
-}
 
-async fn tests_of<'l>(
-    adding: &mut Adding<'_>,
-    line: &'l mut Line,
-    roster: i64,
-) -> Result<&'l BTreeSet<i64>, StoreError> {
-    match line.rosters.entry(roster) {
-        Entry::Occupied(known) => Ok(known.into_mut()),
-        Entry::Vacant(new) => {
-            let row = sqlx::query(sql::ROSTER_MEMBERS)
-                .bind(adding.project)
-                .bind(roster)
-                .fetch_one(adding.connection())
+    /// What a run saw, by leak.
+    async fn seen_in(&mut self, run: i64) -> Result<BTreeMap<i64, Seen>, StoreError> {
+        let mut seen = BTreeMap::new();
+        let rows = sqlx::query(sql::SEEN_IN)
+            .bind(self.adding.project)
+            .bind(run)
+            .fetch_all(self.adding.connection())
+            .await?;
+        for row in rows {
+            Seen::add(&mut seen, row.try_get(0)?, &row, 1)?;
+        }
+        Ok(seen)
+    }
+
+    async fn write(&mut self, leak: i64, followed: &Followed, before: Vec<Event>) -> Result<(), StoreError> {
+        let Some(life) = followed.fold.life() else { return Ok(()) };
+        sqlx::query(sql::SET_LEAK_LINE)
+            .bind(self.adding.project)
+            .bind(self.branch)
+            .bind(self.environment)
+            .bind(leak)
+            .bind(life.state.number())
+            .bind(i64::from(life.flaky))
+            .bind(i64::from(life.waived))
+            .bind(life.first.clone())
+            .bind(life.clean.clone())
+            .bind(life.last.clone())
+            .bind(life.fixed.clone())
+            .bind(life.since_us)
+            .bind(life.last_run)
+            .bind(life.window.to_string())
+            .bind(life.rate)
+            .bind(life.bytes)
+            .bind(life.count)
+            .bind(followed.fold.key().unwrap_or_default().to_owned())
+            .bind(serde_json::to_string(followed)?)
+            .execute(self.adding.connection())
+            .await?;
+        self.write_events(leak, &life, before).await
+    }
+
+    /// Events that are not there yet are added and told; those that a run has made untrue go.
+    async fn write_events(&mut self, leak: i64, life: &Life, before: Vec<Event>) -> Result<(), StoreError> {
+        let id = |event: &Event| (event.state, event.key.clone());
+        let mut stale: BTreeMap<(State, String), Event> =
+            before.into_iter().map(|event| (id(&event), event)).collect();
+        for event in &life.events {
+            let known = stale.remove(&id(event));
+            if known.as_ref() == Some(event) {
+                continue;
+            }
+            self.touched.insert(event.run);
+            self.touched.extend(known.as_ref().map(|known| known.run));
+            let is_new = known.is_none();
+            let event_id = self.adding.ids.next();
+            sqlx::query(sql::SET_EVENT)
+                .bind(self.adding.project)
+                .bind(event_id)
+                .bind(self.branch)
+                .bind(self.environment)
+                .bind(leak)
+                .bind(event.state.number())
+                .bind(event.key.clone())
+                .bind(event.before.clone())
+                .bind(event.run)
+                .bind(event.at_us)
+                .execute(self.adding.connection())
                 .await?;
-            Ok(new.insert(super::read::members(&row, 0)?.into_iter().collect()))
+            if is_new {
+                let row = sqlx::query(sql::LEAK_BODY)
+                    .bind(self.adding.project)
+                    .bind(leak)
+                    .fetch_one(self.adding.connection())
+                    .await?;
+                let known = leak_of(&row, 0)?;
+                let at = (event.at_us, event.run);
+                self.told.push(event_row(event.state, at, &known, (&event.key, &event.before)));
+            }
         }
-    }
-}
-
-/// Did the run have another test of one of their suites? A suite that did not run has lost no test.
-async fn has_their_suite(
-    adding: &mut Adding<'_>,
-    line: &mut Line,
-    roster: i64,
-    tests: &BTreeSet<i64>,
-) -> Result<bool, StoreError> {
-    if line.suites.is_empty() {
-        for row in sqlx::query(sql::TESTS).bind(adding.project).fetch_all(adding.connection()).await? {
-            line.suites.insert(row.try_get(0)?, row.try_get(1)?);
+        for event in stale.into_values() {
+            self.touched.insert(event.run);
+            sqlx::query(sql::REMOVE_EVENT)
+                .bind(self.adding.project)
+                .bind(self.branch)
+                .bind(self.environment)
+                .bind(leak)
+                .bind(event.state.number())
+                .bind(event.key)
+                .execute(self.adding.connection())
+                .await?;
         }
+        Ok(())
     }
-    let theirs: BTreeSet<&String> = tests.iter().filter_map(|test| line.suites.get(test)).collect();
-    let there = line.rosters.get(&roster).into_iter().flatten();
-    Ok(there.filter_map(|test| line.suites.get(test)).any(|suite| theirs.contains(suite)))
-}
-
-async fn write(adding: &mut Adding<'_>, new: &NewRun, leak: i64, life: &Life) -> Result<(), StoreError> {
-    let recent: String = life.window.iter().map(|seen| if *seen { '#' } else { '.' }).collect();
-    sqlx::query(sql::SET_LEAK_LINE)
-        .bind(adding.project)
-        .bind(new.branch)
-        .bind(new.environment)
-        .bind(leak)
-        .bind(life.state.number())
-        .bind(i64::from(life.flaky))
-        .bind(i64::from(life.waived))
-        .bind(life.first.clone())
-        .bind(life.clean.clone())
-        .bind(life.last.clone())
-        .bind(life.fixed.clone())
-        .bind(life.since_us)
-        .bind(life.last_run)
-        .bind(recent)
-        .bind(life.rate)
-        .bind(life.bytes)
-        .bind(life.count)
-        .execute(adding.connection())
-        .await?;
-    Ok(())
-}
-
-/// Events that are not there yet are added; those that an older run has made untrue go. What was added is told.
-async fn write_events(
-    adding: &mut Adding<'_>,
-    new: &NewRun,
-    leak: i64,
-    life: &Life,
-) -> Result<Vec<EventRow>, StoreError> {
-    let rows = sqlx::query(sql::EVENTS)
-        .bind(adding.project)
-        .bind(new.branch)
-        .bind(new.environment)
-        .bind(leak)
-        .fetch_all(adding.connection())
-        .await?;
-    let mut stale = BTreeMap::<(i64, String), i64>::new();
-    for row in rows {
-        stale.insert((row.try_get(1)?, row.try_get(2)?), row.try_get(0)?);
-    }
-    let mut added = Vec::new();
-    for event in &life.events {
-        if stale.remove(&(event.state.number(), event.key.clone())).is_none() {
-            added.push(event);
-        }
-    }
-    for id in stale.into_values() {
-        sqlx::query(sql::REMOVE_EVENT).bind(adding.project).bind(id).execute(adding.connection()).await?;
-    }
-    let mut told = Vec::with_capacity(added.len());
-    for event in added {
-        let id = adding.ids.next();
-        sqlx::query(sql::ADD_EVENT)
-            .bind(adding.project)
-            .bind(id)
-            .bind(new.branch)
-            .bind(new.environment)
-            .bind(leak)
-            .bind(event.state.number())
-            .bind(event.key.clone())
-            .bind(event.before.clone())
-            .bind(event.run)
-            .bind(event.at_us)
-            .execute(adding.connection())
-            .await?;
-        let row = sqlx::query(sql::LEAK_BODY)
-            .bind(adding.project)
-            .bind(leak)
-            .fetch_one(adding.connection())
-            .await?;
-        let known = leak_of(&row, 0)?;
-        told.push(event_row(event.state, (event.at_us, event.run), &known, (&event.key, &event.before)));
-    }
-    Ok(told)
 }

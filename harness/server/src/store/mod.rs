@@ -9,6 +9,7 @@
 
 mod add;
 mod ids;
+mod line;
 mod lives;
 mod open;
 mod read;

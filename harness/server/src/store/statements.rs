@@ -42,13 +42,17 @@ pub(super) const ADD_RUN: &str = "INSERT INTO run (project_id, run_id, run_key, 
      sha, target, commit_key, pipeline, place, placed_by, on_line, is_partial, session, ci_url, started_us, received_us, duration_ms, \
      verdict, exit_code, tests, failed, leaks, new_leaks) \
      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, 0)";
-pub(super) const NEW_LEAKS: &str = "UPDATE run SET new_leaks = $3 WHERE project_id = $1 AND run_id = $2";
-pub(super) const BRANCH_RUNS: &str = "SELECT run_id, commit_key, pipeline, started_us, place, placed_by FROM run \
-     WHERE project_id = $1 AND branch_id = $2";
+pub(super) const COUNT_NEW_LEAKS: &str = "UPDATE run SET new_leaks = (SELECT COUNT(*) FROM event v \
+     WHERE v.project_id = run.project_id AND v.run_id = run.run_id AND v.state IN (1, 4)) \
+     WHERE project_id = $1 AND run_id = $2";
+pub(super) const BRANCH_RUNS: &str = "SELECT run_id, commit_key, pipeline, started_us, place, placed_by, environment_id \
+     FROM run WHERE project_id = $1 AND branch_id = $2";
 pub(super) const SET_PLACE: &str =
     "UPDATE run SET place = $3, placed_by = $4 WHERE project_id = $1 AND run_id = $2";
 pub(super) const NEWEST_OF_LINE: &str = "SELECT run_id, commit_key, roster_id FROM run WHERE project_id = $1 AND branch_id = $2 \
      AND environment_id = $3 AND on_line = 1 ORDER BY place DESC, started_us DESC, run_id DESC LIMIT 300";
+pub(super) const LINE_RUN: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial FROM run \
+     WHERE project_id = $1 AND run_id = $2";
 pub(super) const LINE_RUNS: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial FROM run \
      WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND on_line = 1 ORDER BY place, started_us, run_id";
 pub(super) const NEWEST_RUNS: &str = "SELECT branch_id, environment_id, MAX(started_us) FROM run WHERE project_id = $1 \
@@ -97,6 +101,8 @@ pub(super) const EXCEPTIONS_OF_TEST: &str =
     "SELECT run_id, verdict FROM exception WHERE project_id = $1 AND test_id = $2";
 pub(super) const NOT_JUDGED: &str =
     "SELECT run_id FROM exception WHERE project_id = $1 AND test_id = $2 AND judged = 0";
+pub(super) const NOT_JUDGED_BY: &str =
+    "SELECT test_id FROM exception WHERE project_id = $1 AND run_id = $2 AND judged = 0";
 
 pub(super) const LEAK: &str = "SELECT leak_id FROM leak WHERE project_id = $1 AND fingerprint = $2";
 pub(super) const LEAK_BODY: &str =
@@ -105,8 +111,11 @@ pub(super) const ADD_LEAK: &str = "INSERT INTO leak (project_id, leak_id, finger
      ON CONFLICT (project_id, fingerprint) DO UPDATE SET body = excluded.body";
 
 pub(super) const ADD_SIGHTING: &str = "INSERT INTO sighting (project_id, leak_id, run_id, test_id, how, bytes, objects) VALUES ($1, $2, $3, $4, $5, $6, $7)";
-pub(super) const SIGHTINGS: &str =
-    "SELECT run_id, test_id, how, bytes, objects FROM sighting WHERE project_id = $1 AND leak_id = $2";
+pub(super) const SEEN_IN: &str =
+    "SELECT leak_id, test_id, how, bytes, objects FROM sighting WHERE project_id = $1 AND run_id = $2";
+pub(super) const SIGHTINGS_OF_LINE: &str = "SELECT s.run_id, s.test_id, s.how, s.bytes, s.objects FROM sighting s \
+     JOIN run r ON r.project_id = s.project_id AND r.run_id = s.run_id \
+     WHERE s.project_id = $1 AND s.leak_id = $2 AND r.branch_id = $3 AND r.environment_id = $4 AND r.on_line = 1";
 pub(super) const SIGHTINGS_OF_RUN: &str = "SELECT s.leak_id, l.fingerprint, l.body, t.suite, t.name, s.how, s.bytes, s.objects \
      FROM sighting s JOIN leak l ON l.project_id = s.project_id AND l.leak_id = s.leak_id \
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id WHERE s.project_id = $1 AND s.run_id = $2 \
@@ -121,13 +130,17 @@ pub(super) const LAST_TESTS: &str = "SELECT s.leak_id, t.suite, t.name FROM leak
 
 pub(super) const LINE_STATES: &str =
     "SELECT leak_id, state FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3";
+/// Alive, or closed by an earlier run of this commit.
+pub(super) const FOLLOWED: &str = "SELECT leak_id, followed FROM leak_line WHERE project_id = $1 AND branch_id = $2 \
+     AND environment_id = $3 AND (state IN (1, 2, 4) OR followed_key = $4) ORDER BY leak_id";
 pub(super) const SET_LEAK_LINE: &str = "INSERT INTO leak_line (project_id, branch_id, environment_id, leak_id, state, flaky, waived, \
-     first_key, clean_key, last_key, fixed_key, since_us, last_run, recent, rate, bytes, objects) \
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) \
+     first_key, clean_key, last_key, fixed_key, since_us, last_run, recent, rate, bytes, objects, followed_key, followed) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) \
      ON CONFLICT (project_id, branch_id, environment_id, leak_id) DO UPDATE SET state = excluded.state, flaky = excluded.flaky, \
      waived = excluded.waived, first_key = excluded.first_key, clean_key = excluded.clean_key, last_key = excluded.last_key, \
      fixed_key = excluded.fixed_key, since_us = excluded.since_us, last_run = excluded.last_run, recent = excluded.recent, \
-     rate = excluded.rate, bytes = excluded.bytes, objects = excluded.objects";
+     rate = excluded.rate, bytes = excluded.bytes, objects = excluded.objects, followed_key = excluded.followed_key, \
+     followed = excluded.followed";
 macro_rules! leak_lines {
     ($rest:literal) => {
         concat!(
@@ -141,11 +154,14 @@ macro_rules! leak_lines {
 pub(super) const LEAKS_OF_LINE: &str = leak_lines!(" AND l.branch_id = $2 AND l.environment_id = $3");
 pub(super) const LINES_OF_LEAK: &str = leak_lines!(" AND l.leak_id = $2");
 
-pub(super) const EVENTS: &str = "SELECT event_id, state, commit_key FROM event \
+pub(super) const EVENTS: &str = "SELECT state, commit_key, before_key, run_id, at_us FROM event \
      WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND leak_id = $4";
-pub(super) const ADD_EVENT: &str = "INSERT INTO event (project_id, event_id, branch_id, environment_id, leak_id, state, commit_key, \
-     before_key, run_id, at_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
-pub(super) const REMOVE_EVENT: &str = "DELETE FROM event WHERE project_id = $1 AND event_id = $2";
+pub(super) const SET_EVENT: &str = "INSERT INTO event (project_id, event_id, branch_id, environment_id, leak_id, state, commit_key, \
+     before_key, run_id, at_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+     ON CONFLICT (project_id, branch_id, environment_id, leak_id, state, commit_key) \
+     DO UPDATE SET before_key = excluded.before_key, run_id = excluded.run_id, at_us = excluded.at_us";
+pub(super) const REMOVE_EVENT: &str = "DELETE FROM event WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 \
+     AND leak_id = $4 AND state = $5 AND commit_key = $6";
 macro_rules! events {
     ($rest:literal) => {
         concat!(

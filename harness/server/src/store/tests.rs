@@ -344,6 +344,138 @@ fn runs_without_a_commit_count_one_by_one() {
     });
 }
 
+/// A commit of a short story: its number, those before it that its clone knows, when its run began, its tests.
+type Short<'t> = (usize, &'t [usize], usize, Vec<(&'static str, Option<Vec<&'static str>>)>);
+
+async fn add_short(store: &Store, (number, ancestors, started, tests): &Short<'_>) -> Added {
+    let commit = Commit { sha: sha(*number), branch: "main".into(), ..Commit::default() };
+    let session = format!("s{number}-{started}");
+    let ancestors = ancestors.iter().map(|number| sha(*number)).collect();
+    store.add(&manifest(&session, Some(commit), ancestors), &report(&session, *started, tests)).await.unwrap()
+}
+
+/// The order of these is found with the last one only: what was said before is mended.
+#[test]
+fn a_run_that_moves_others_changes_what_they_said() {
+    let folder = tempfile::tempdir().unwrap();
+    block_on(async {
+        let leaks = || vec![("Map.scroll", Some(vec!["n1-a"]))];
+        let clean = || vec![("Map.scroll", Some(Vec::new()))];
+        let failed = || vec![("Map.scroll", None)];
+        let shorts: [Short<'_>; 3] = [(2, &[], 0, leaks()), (1, &[], 1, clean()), (3, &[2, 1], 2, failed())];
+        for (at, order) in
+            [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]].iter().enumerate()
+        {
+            let address = format!("sqlite:{}", folder.path().join(format!("{at}.db")).display());
+            let store = Store::open(&address).await.unwrap();
+            for index in order {
+                add_short(&store, &shorts[*index]).await;
+            }
+            let (leaks, events) = told(&store, "main").await;
+            assert_eq!(leaks, ["n1-a New 2..2 flaky=false 2"], "{order:?}");
+            assert_eq!(events, ["n1-a new 2"], "{order:?}");
+            let choice = Choice { branch: "main".into(), ..Choice::default() };
+            let runs = store.runs("tiles", &choice, None).await.unwrap().unwrap().runs;
+            let counts: Vec<_> = runs.iter().map(|run| (run.sha.clone(), run.new_leaks)).collect();
+            assert_eq!(counts, [(sha(3), 0), (sha(2), 1), (sha(1), 0)], "{order:?}");
+            store.close().await;
+        }
+    });
+}
+
+#[test]
+fn a_test_that_another_run_of_the_commit_has_is_not_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    block_on(async {
+        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        add_short(&store, &(1, &[], 0, vec![("Map.scroll", Some(vec!["n1-a"]))])).await;
+        let gone = add_short(&store, &(2, &[1], 1, vec![("Map.clean", Some(Vec::new()))])).await;
+        assert_eq!(gone.events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["gone"]);
+        let both = vec![("Map.scroll", None), ("Map.clean", Some(Vec::new()))];
+        let there = add_short(&store, &(2, &[1], 2, both)).await;
+        assert_eq!(there.events, []);
+        assert_eq!(told(&store, "main").await.0, ["n1-a New 1..1 flaky=false 1"]);
+        assert_eq!(told(&store, "main").await.1, ["n1-a new 1"]);
+    });
+}
+
+/// Each run goes on with what is kept; all runs again, from the first on, come to the same.
+#[test]
+fn lives_are_the_same_run_by_run_and_all_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    block_on(async {
+        for seed in 0..6_u64 {
+            let address = format!("sqlite:{}", folder.path().join(format!("{seed}.db")).display());
+            let store = Store::open(&address).await.unwrap();
+            let mut state = seed * 7919 + 1;
+            let mut next = |below: u64| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                usize::try_from((state >> 33) % below).unwrap()
+            };
+            for run in 0..60 {
+                // Mostly in order, sometimes far back or the same commit again.
+                let commit = if next(5) == 0 { next(run + 1) } else { usize::try_from(run).unwrap() / 2 };
+                let depth = next(4).min(commit);
+                let ancestors: Vec<usize> = (commit - depth..commit).rev().collect();
+                let mut tests = Vec::new();
+                for (name, leaks) in
+                    [("A.a", ["n1-a", "n1-both"]), ("A.b", ["n1-b", "n1-both"]), ("A.c", ["n1-c", "n1-rare"])]
+                {
+                    if next(6) == 0 {
+                        continue;
+                    }
+                    let seen: Vec<&str> = leaks.into_iter().filter(|_| next(3) > 0).collect();
+                    tests.push((name, (next(8) > 0).then_some(seen)));
+                }
+                tests.push(("A.other", Some(Vec::new())));
+                add_short(&store, &(commit, &ancestors, usize::try_from(run).unwrap(), tests)).await;
+                let kept = everything(&store).await;
+                refold(&store).await;
+                assert_eq!(kept, everything(&store).await, "seed {seed}, run {run}");
+            }
+            store.close().await;
+        }
+    });
+}
+
+/// Lives, events and counts of runs, as they stand in the database.
+async fn everything(store: &Store) -> Vec<String> {
+    let mut lines = Vec::new();
+    for statement in [
+        "SELECT leak_id || ' ' || state || flaky || waived || first_key || ' ' || clean_key || ' ' || last_key || ' ' || \
+         fixed_key || ' ' || since_us || ' ' || last_run || ' ' || recent || ' ' || rate FROM leak_line ORDER BY 1",
+        "SELECT leak_id || ' ' || state || commit_key || ' ' || before_key || ' ' || run_id || ' ' || at_us FROM event ORDER BY 1",
+        "SELECT run_id || ' ' || place || ' ' || new_leaks FROM run ORDER BY 1",
+    ] {
+        for row in sqlx::query(statement).fetch_all(&store.pool).await.unwrap() {
+            lines.push(sqlx::Row::get::<String, _>(&row, 0));
+        }
+    }
+    lines
+}
+
+async fn refold(store: &Store) {
+    let row = sqlx::query("SELECT project_id, run_id, branch_id, environment_id FROM run LIMIT 1");
+    let row = row.fetch_one(&store.pool).await.unwrap();
+    let id = |at: usize| sqlx::Row::get::<i64, _>(&row, at);
+    let environment = id(3);
+    let new = transaction::NewRun {
+        run: id(1),
+        branch: id(2),
+        environment,
+        on_line: true,
+        moved: [environment].into(),
+    };
+    let mut adding = transaction::Adding {
+        transaction: store.pool.begin().await.unwrap(),
+        project: id(0),
+        ids: ids::Ids::new(1),
+    };
+    let told = lives::fold(&mut adding, &new, 0).await.unwrap();
+    assert_eq!(told, []);
+    adding.transaction.commit().await.unwrap();
+}
+
 /// The statements keep to one project, so that a database that is divided by project needs no others.
 #[test]
 fn every_key_and_statement_keeps_to_one_project() {

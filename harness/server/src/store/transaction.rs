@@ -1,5 +1,7 @@
 //! The transaction in which a run is added, and what its parts share.
 
+use std::collections::BTreeSet;
+
 use sqlx::any::AnyRow;
 use sqlx::{Any, AnyConnection, Transaction};
 
@@ -17,6 +19,11 @@ pub(super) struct NewRun {
     pub(super) run: i64,
     pub(super) branch: i64,
     pub(super) environment: i64,
+    /// It counts for the lives of leaks.
+    pub(super) on_line: bool,
+    /// Environments whose runs of this branch stand in another order with it: it is not the last one, or others
+    /// changed places.
+    pub(super) moved: BTreeSet<i64>,
 }
 
 impl Adding<'_> {

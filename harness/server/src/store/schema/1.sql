@@ -60,6 +60,7 @@ CREATE TABLE leak_line (
     first_key TEXT NOT NULL, clean_key TEXT NOT NULL, last_key TEXT NOT NULL, fixed_key TEXT NOT NULL,
     since_us BIGINT NOT NULL, last_run BIGINT NOT NULL, recent TEXT NOT NULL, rate DOUBLE PRECISION NOT NULL,
     bytes DOUBLE PRECISION NOT NULL, objects DOUBLE PRECISION NOT NULL,
+    followed_key TEXT NOT NULL, followed TEXT NOT NULL,
     PRIMARY KEY (project_id, branch_id, environment_id, leak_id)
 );
 CREATE INDEX leak_line_by_leak ON leak_line (project_id, leak_id);
@@ -70,6 +71,7 @@ CREATE TABLE event (
     PRIMARY KEY (project_id, event_id), UNIQUE (project_id, branch_id, environment_id, leak_id, state, commit_key)
 );
 CREATE INDEX event_by_time ON event (project_id, branch_id, environment_id, at_us);
+CREATE INDEX event_by_run ON event (project_id, run_id);
 CREATE TABLE token (
     token_id TEXT NOT NULL PRIMARY KEY, digest TEXT NOT NULL UNIQUE, project TEXT NOT NULL, branches TEXT NOT NULL,
     created_us BIGINT NOT NULL, expires_us BIGINT NOT NULL, used_us BIGINT, revoked_us BIGINT
