@@ -8,7 +8,7 @@
 //! of the CI pipeline, then the start.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::manifest::Manifest;
 
@@ -18,7 +18,7 @@ pub const FARTHEST_BASE: usize = 50;
 /// First parents of commits, as far as runs told them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chain {
-    parents: BTreeMap<String, String>,
+    parents: HashMap<String, String>,
 }
 
 /// How the place of a run was found.
@@ -93,25 +93,52 @@ impl Manifest {
 }
 
 impl Chain {
-    /// Adds what the clone of a run tells: `sha`, its first parent, the parent of that one…
+    /// A chain that was kept: commits with their first parents; `None`: it comes back to itself, so nobody kept it.
+    #[must_use]
+    pub fn kept(pairs: impl IntoIterator<Item = (String, String)>) -> Option<Self> {
+        let chain = Self { parents: pairs.into_iter().collect() };
+        let mut walked = HashMap::<&str, usize>::new();
+        for (walk, sha) in chain.parents.keys().enumerate() {
+            for sha in chain.back(sha) {
+                match walked.insert(sha, walk) {
+                    Some(before) if before == walk => return None,
+                    Some(before) => {
+                        walked.insert(sha, before);
+                        break;
+                    }
+                    None => {}
+                }
+            }
+        }
+        Some(chain)
+    }
+
+    /// Adds what the clone of a run tells: `sha`, its first parent, the parent of that one… What is new of it is
+    /// given back: commits with their parents.
     ///
     /// A commit never has another parent, so a parent that is known stays. A chain that comes back to itself
     /// is cut: a clone can lie.
-    pub fn add<'s>(&mut self, sha: &'s str, ancestors: impl IntoIterator<Item = &'s str>) {
-        let mut child = sha;
+    pub fn add<'s>(
+        &mut self,
+        sha: &'s str,
+        ancestors: impl IntoIterator<Item = &'s str>,
+    ) -> Vec<(&'s str, &'s str)> {
+        let (mut child, mut new) = (sha, Vec::new());
         let mut walked = BTreeSet::from([child]);
         for parent in ancestors {
             if child.is_empty() || parent.is_empty() || !walked.insert(parent) {
-                return;
+                break;
             }
             if !self.parents.contains_key(child) {
                 if self.descends(parent, child) {
-                    return;
+                    break;
                 }
                 self.parents.insert(child.to_owned(), parent.to_owned());
+                new.push((child, parent));
             }
             child = parent;
         }
+        new
     }
 
     /// The first parent of a commit.
@@ -146,8 +173,8 @@ impl Chain {
     }
 
     /// Every commit that is asked for, with its oldest ancestor and its distance from it.
-    fn distances<'c>(&'c self, shas: impl IntoIterator<Item = &'c str>) -> BTreeMap<&'c str, (&'c str, i64)> {
-        let mut known = BTreeMap::<&str, (&str, i64)>::new();
+    fn distances<'c>(&'c self, shas: impl IntoIterator<Item = &'c str>) -> HashMap<&'c str, (&'c str, i64)> {
+        let mut known = HashMap::<&str, (&str, i64)>::new();
         for sha in shas {
             let mut way: Vec<&str> = Vec::new();
             let (root, mut distance) = self
@@ -186,7 +213,7 @@ pub fn base(chain: &Chain, merged: &str, is_measured: impl Fn(&str) -> bool) -> 
 #[must_use]
 pub fn order(chain: &Chain, runs: &[Run]) -> Vec<Placed> {
     let units = units(runs);
-    let parents: BTreeSet<&str> = chain.parents.values().map(String::as_str).collect();
+    let parents: HashSet<&str> = chain.parents.values().map(String::as_str).collect();
     let is_chained = |unit: &Unit<'_>| {
         chain.parent(unit.sha).is_some() || (!unit.sha.is_empty() && parents.contains(unit.sha))
     };
@@ -227,7 +254,7 @@ impl Unit<'_> {
 fn units(runs: &[Run]) -> Vec<Unit<'_>> {
     let mut sorted: Vec<&Run> = runs.iter().collect();
     sorted.sort_by_key(|run| (run.started_us, run.run));
-    let (mut units, mut known) = (Vec::<Unit<'_>>::new(), BTreeMap::<&str, usize>::new());
+    let (mut units, mut known) = (Vec::<Unit<'_>>::new(), HashMap::<&str, usize>::new());
     for run in sorted {
         let next = units.len();
         let at = if run.sha.is_empty() { next } else { *known.entry(&run.sha).or_insert(next) };
@@ -307,7 +334,11 @@ mod tests {
 
     fn chain(chains: &[&[&str]]) -> Chain {
         let mut chain = Chain::default();
-        chains.iter().for_each(|shas| chain.add(shas[0], shas[1..].iter().copied()));
+        for shas in chains {
+            chain.add(shas[0], shas[1..].iter().copied());
+        }
+        let pairs = chain.parents.iter().map(|(sha, parent)| (sha.clone(), parent.clone()));
+        assert_eq!(Chain::kept(pairs).as_ref(), Some(&chain));
         chain
     }
 
@@ -366,6 +397,8 @@ mod tests {
         assert_eq!(known.back("a").collect::<Vec<_>>(), ["a", "b", "c"]);
         assert_eq!(known.back("x").collect::<Vec<_>>(), ["x", "y"]);
         assert_eq!((known.parent("z"), known.parent(""), known.parent("b")), (None, None, Some("c")));
+        let circle = ["ab", "bc", "ca", "xa"].map(|two| (two[..1].to_owned(), two[1..].to_owned()));
+        assert_eq!(Chain::kept(circle), None);
     }
 
     #[test]

@@ -309,11 +309,7 @@ impl Adding<'_> {
     ) -> Result<BTreeSet<i64>, StoreError> {
         let mut chain = self.chain().await?;
         if let Some(sha) = manifest.measured_commit() {
-            let known = chain.clone();
-            chain.add(sha, manifest.ancestors.iter().map(String::as_str));
-            let news =
-                chain.back(sha).zip(chain.back(sha).skip(1)).filter(|(sha, _)| known.parent(sha).is_none());
-            for (sha, parent) in news {
+            for (sha, parent) in chain.add(sha, manifest.ancestors.iter().map(String::as_str)) {
                 sqlx::query(sql::ADD_REVISION)
                     .bind(self.project)
                     .bind(sha.to_owned())

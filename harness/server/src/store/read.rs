@@ -216,12 +216,9 @@ pub(super) fn sha(key: &str) -> &str {
 
 /// First parents, from rows of commits with theirs.
 pub(super) fn chain(rows: &[AnyRow]) -> Result<Chain, StoreError> {
-    let mut chain = Chain::default();
-    for row in rows {
-        let (sha, parent): (String, String) = (row.try_get(0)?, row.try_get(1)?);
-        chain.add(&sha, [parent.as_str()]);
-    }
-    Ok(chain)
+    let pairs: Result<Vec<_>, sqlx::Error> =
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect();
+    Chain::kept(pairs?).ok_or_else(|| StoreError::Broken("a commit is its own ancestor".to_owned()))
 }
 
 /// The tests of a roster, from a row with their number and bytes.
