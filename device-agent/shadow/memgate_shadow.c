@@ -270,10 +270,11 @@ HOOK void __cyg_profile_func_enter(void *function, void *site) {
   Shadow *shadow = own();
   if (__builtin_expect(!shadow, 0) && !(shadow = thread_begins())) return;
   int top = shadow->top;
-  if (LIKELY(top < FRAMES && top >= 2 && !(shadow->too_deep | shadow->is_busy) && readable(shadow, frame, here) &&
-             return_of(frame) == site)) {
+  if (LIKELY((unsigned)top - 2 < FRAMES - 2 && !(shadow->too_deep | shadow->is_busy) && frame - here < LARGEST_FRAME &&
+             frame % (2 * sizeof(void *)) == 0 && return_of(frame) == site)) {
     Proof *newest = &shadow->proofs[top];
-    if (LIKELY(caller_of(frame) == newest->frame && is_there(shadow, top, frame))) {
+    uintptr_t caller = caller_of(frame);
+    if (LIKELY(caller == newest->frame && caller > frame && return_of(caller) == shadow->sites[top])) {
       put(shadow, top, site, frame, function);
       return;
     }

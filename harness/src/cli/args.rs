@@ -91,6 +91,15 @@ pub(super) enum TypedCommand {
         #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
         folder: PathBuf,
     },
+    /// Write the shadow call stack: a small C library that gives a thread's stack in one copy
+    #[command(
+        after_long_help = "Example:\n  memgate shadow-kit third_party/memgate-shadow      then add_subdirectory(third_party/memgate-shadow) and\n                                                     target_link_libraries(your_tests PRIVATE memgate_shadow)"
+    )]
+    ShadowKit {
+        /// Folder to write to.
+        #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+    },
     /// Print a JSON Schema
     Schema(SchemaArgs),
     /// Print a completion script

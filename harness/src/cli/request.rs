@@ -67,6 +67,8 @@ pub enum Command {
     Schema(SchemaName),
     /// `memgate android-kit`
     AndroidKit(PathBuf),
+    /// `memgate shadow-kit`
+    ShadowKit(PathBuf),
     /// `memgate completions`
     Completions(clap_complete::Shell),
     /// `memgate man`
@@ -210,6 +212,7 @@ impl TryFrom<Cli> for Request {
             TypedCommand::Devices => Command::Devices,
             TypedCommand::Doctor => Command::Doctor,
             TypedCommand::AndroidKit { folder } => Command::AndroidKit(folder),
+            TypedCommand::ShadowKit { folder } => Command::ShadowKit(folder),
             TypedCommand::Schema(schema) => Command::Schema(schema.name),
             TypedCommand::Completions { shell } => Command::Completions(shell),
             TypedCommand::Man => Command::Man,

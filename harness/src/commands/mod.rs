@@ -19,6 +19,7 @@ mod run;
 mod schema;
 mod serve;
 mod settings;
+mod shadow_kit;
 mod shell;
 mod tokens;
 mod tune;
@@ -54,6 +55,7 @@ pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError>
         Command::Devices => devices::devices(console),
         Command::Doctor => doctor::doctor(console),
         Command::AndroidKit(folder) => android_kit::android_kit(&folder, console),
+        Command::ShadowKit(folder) => shadow_kit::shadow_kit(&folder, console),
         Command::Schema(name) => schema::schema(name, console),
         Command::Completions(shell) => shell::completions(shell, console),
         Command::Man => shell::man(console),

@@ -88,6 +88,7 @@ mod report_mail;
 mod report_origin;
 mod report_page;
 mod setups;
+mod shadow;
 mod socket;
 mod spool;
 mod survive;
