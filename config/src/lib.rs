@@ -35,7 +35,7 @@ pub use settings::history::History;
 pub use settings::instrumented::{Devices, Instrumented};
 pub use settings::java::{HeapDump, JavaAgent, JavaNative, MeasureJava};
 pub use settings::mail::{Encryption, Mail, MailServer};
-pub use settings::measure::{Measure, Screen};
+pub use settings::measure::{Measure, MeasureNative, Screen};
 pub use settings::reports::{JunitFlavour, JunitReport, MarkdownFor, MarkdownReport, Reports};
 pub use settings::suites::{Runner, Suite};
 pub use settings::thresholds::{Limit, Override, Rule, Threshold, Thresholds};

@@ -75,6 +75,8 @@ pub struct Plan {
     pub interval: Duration,
     /// Longest wait for late frees at the end of a test; zero: none.
     pub settle: Duration,
+    /// Is it found out who holds native memory that leaks?
+    pub holders: bool,
     /// Things to tell before the run.
     pub warnings: Vec<String>,
     /// Mapping files of R8 or ProGuard for all suites, instead of theirs.
@@ -152,6 +154,7 @@ pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<
         filter: request.filter.clone(),
         interval: config.measure.interval,
         settle: config.measure.settle,
+        holders: config.measure.native.holders,
         warnings: warnings(settings),
         mapping: request.mapping.clone(),
         symbols: symbols(config, request, world),

@@ -134,6 +134,7 @@ fn leak(number: u64, bytes: f64) -> Leak {
         class: None,
         frames: (0..12).map(frame).collect(),
         holder: Vec::new(),
+        hold: None,
         truncated: false,
         waiver: None,
     }

@@ -1,12 +1,16 @@
-//! Who holds a Java object, in words.
+//! Who holds a Java object or a native block, in words.
 
-use memgate_model::{HolderStep, Leak};
+use memgate_model::{Hold, HolderStep, Leak, LeakKind, Reach};
 
 use crate::visible::visible;
 
 /// `held by static com.example.Registry.cache → java.util.HashMap.table[x]`; empty where nothing is
 /// known.
-pub(crate) fn holder(leak: &Leak) -> String {
+#[must_use]
+pub fn holder(leak: &Leak) -> String {
+    if leak.kind == LeakKind::Native {
+        return leak.hold.as_ref().map_or_else(String::new, |hold| native(hold, &leak.holder));
+    }
     let (root, way) = local_variable(&leak.holder);
     let steps = way.iter().enumerate().map(|(index, step)| {
         // The kind of the root tells why it stays; of the others the name does.
@@ -42,6 +46,46 @@ pub(crate) fn short_holder(leak: &Leak) -> Option<String> {
         name => format!(".{}", visible(name)),
     };
     Some(format!("{kind}{}{name}", visible(simple(&root.owner))))
+}
+
+/// `held by  static Registry::cache (registry.cc:12) → 48 B allocated in insert (map.h:7)`, `lost: no
+/// pointer to it is left`.
+fn native(hold: &Hold, way: &[HolderStep]) -> String {
+    let steps = || way.iter().map(native_step).collect::<Vec<_>>().join(" → ");
+    let told = match hold.reach {
+        Reach::Reachable => format!("held by  {}", steps()),
+        Reach::Lost => "lost: no pointer to it is left".to_owned(),
+        Reach::LostCycle => "lost: only blocks refer to it that refer to each other".to_owned(),
+        Reach::IndirectlyLost => format!("lost with  {}", steps()),
+        Reach::NotSearched => "holder not searched".to_owned(),
+    };
+    let Hold { of_reach, blocks, note, .. } = hold;
+    let part = (of_reach < blocks).then(|| format!("{of_reach} of {blocks} blocks"));
+    let details: Vec<String> =
+        part.into_iter().chain(note.as_deref().map(|it| visible(it).into_owned())).collect();
+    match (hold.reach, details.as_slice()) {
+        (_, []) => told,
+        (Reach::NotSearched, details) => format!("{told}: {}", details.join("; ")),
+        (_, details) => format!("{told} ({})", details.join("; ")),
+    }
+}
+
+fn native_step(step: &HolderStep) -> String {
+    let HolderStep { kind, owner, name, class } = step;
+    let [owner, name, class] = [owner, name, class].map(|text| visible(text));
+    let place = if name.is_empty() { String::new() } else { format!(" ({name})") };
+    let behind = |text: &str| if text.is_empty() { String::new() } else { format!(" {text}") };
+    match kind.as_str() {
+        "block" | "lost block" if owner.is_empty() => {
+            format!("{class} allocated before recording or without symbols")
+        }
+        "block" => format!("{class} allocated in {owner}{place}"),
+        "lost block" => format!("a lost block: {class} allocated in {owner}{place}"),
+        "stack" if owner.is_empty() => format!("the stack{}", behind(&class)),
+        "stack" => format!("the stack{}, in {owner}{place}", behind(&class)),
+        "static" if class.starts_with('+') => format!("static {owner} {class}{place}"),
+        _ => format!("{}{}{place}{}", visible(kind), behind(&owner), behind(&class)),
+    }
 }
 
 /// `HashMap$Node` of `java.util.HashMap$Node`.

@@ -60,6 +60,7 @@ pub use culprit::{source_line, who};
 pub use error::RenderError;
 pub use github::annotations;
 pub use gitlab::code_quality;
+pub use holder::holder;
 pub use html::html;
 /// What the pages of a history share with the report: writer, style, how a stack looks.
 pub mod page {

@@ -13,7 +13,6 @@ use crate::changes::Changes;
 use crate::chart::{plots_of, png};
 use crate::culprit;
 use crate::error::RenderError;
-use crate::holder::holder;
 use crate::html::escape;
 use crate::human::{BlockStyle, Paint, leak_stack, test_block, waive_command};
 use crate::summary::{headline, in_short, qualified, statistics};
@@ -246,8 +245,6 @@ fn leak_block(leak: &Leak, changes: &Changes, style: &BlockStyle) -> String {
         .map(|line| escape(line.strip_prefix("      ").unwrap_or(line)))
         .collect();
     let new = if changes.new.contains_key(&leak.id) && changes.compared { " <b>new</b>" } else { "" };
-    let held_by =
-        if leak.kind == memgate_model::LeakKind::Java { String::new() } else { escape(&holder(leak)) };
     let waived = match &leak.waiver {
         Some(reason) => format!(", waived: {}", escape(reason)),
         None => {
@@ -255,7 +252,7 @@ fn leak_block(leak: &Leak, changes: &Changes, style: &BlockStyle) -> String {
         }
     };
     format!(
-        "<pre style=\"white-space:pre-wrap;background:#f6f8fa;padding:8px;font-size:12px\">{}\n{held_by}</pre><p style=\"font-size:13px\">leak {}{new}{waived}</p>\n",
+        "<pre style=\"white-space:pre-wrap;background:#f6f8fa;padding:8px;font-size:12px\">{}\n</pre><p style=\"font-size:13px\">leak {}{new}{waived}</p>\n",
         lines.join("\n"),
         escape(&leak.id),
     )

@@ -182,6 +182,7 @@ pub(crate) fn hostile() -> RunReport {
                 name: evil.clone(),
                 class: evil.clone(),
             }],
+            hold: None,
             ..insert_leak("")
         }],
         metrics: [(
@@ -370,6 +371,7 @@ pub(crate) fn held() -> RunReport {
             step("field", "java.util.HashMap", "table[x]", "java.util.HashMap$Node"),
             step("field", "java.util.HashMap$Node", "value", "com.example.Tile"),
         ],
+        hold: None,
         frames: vec![frame("com.example.TileLoader.load", "TileLoader.java", 31)],
         ..insert_leak("j1-5f1c09a2b47d1e03")
     };
@@ -471,6 +473,7 @@ fn insert_leak(id: &str) -> Leak {
             frame("MapCache_scroll_Test::TestBody()", "tests/map_cache_test.cpp", 17),
         ],
         holder: Vec::new(),
+        hold: None,
         truncated: false,
         waiver: None,
     }

@@ -1,10 +1,11 @@
 //! SARIF 2.1.0, for code scanning: each leak a result, its stack the code flow, its id the
 //! fingerprint, its waiver the suppression.
 
-use memgate_model::{Leak, RunReport, SuiteReport, TestReport, Verdict};
+use memgate_model::{Leak, LeakKind, RunReport, SuiteReport, TestReport, Verdict};
 use serde::Serialize;
 
 use crate::error::RenderError;
+use crate::holder::holder;
 use crate::names::of_frame as name;
 use crate::places::{Checkout, Place};
 use crate::summary::{in_short, of_a_leak, qualified};
@@ -257,7 +258,10 @@ fn level_of(test: &TestReport) -> &'static str {
 
 fn of_leak(suite: &SuiteReport, test: &TestReport, leak: &Leak, checkout: &Checkout) -> Finding {
     let test_name = visible(&qualified(suite, test)).into_owned();
-    let text = of_a_leak(suite, test, leak);
+    let mut text = of_a_leak(suite, test, leak);
+    if leak.kind == LeakKind::Native && leak.hold.is_some() {
+        text += &format!("; {}", holder(leak).replace("  ", " "));
+    }
     let place = checkout.place(leak);
     let suppressions = leak
         .waiver

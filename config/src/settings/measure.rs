@@ -64,8 +64,31 @@ table! {
         /// Longest wait for late frees at the end of a test that left something. `0s`: no wait.
         #[schemars(extend("default" = "50ms"))]
         settle: At<Time>,
+        /// What is measured in native programs.
+        native: NativeFile,
         /// What is measured in Java virtual machines.
         java: JavaFile,
+    }
+}
+
+table! {
+    /// What is measured in native programs.
+    NativeFile {
+        /// Whether memgate searches a copy of a process whose test leaks for who holds the leaked
+        /// memory: a variable, a stack, other memory, or nobody. The process is copied as by `fork`
+        /// at the end of its last execution.
+        #[schemars(extend("default" = "on"))]
+        holders: Holders,
+    }
+}
+
+choice! {
+    /// Whether it is found out who holds what leaks.
+    pub(crate) enum Holders ("whether holders are searched") {
+        /// In tests that leak.
+        On = "on",
+        /// Never.
+        Off = "off",
     }
 }
 
@@ -114,8 +137,23 @@ pub struct Measure {
     pub interval: Duration,
     /// Longest wait for late frees; zero: none.
     pub settle: Duration,
+    /// What is measured in native programs.
+    pub native: MeasureNative,
     /// What is measured in Java virtual machines.
     pub java: MeasureJava,
+}
+
+/// What is measured in native programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MeasureNative {
+    /// Is it found out who holds what leaks?
+    pub holders: bool,
+}
+
+impl Default for MeasureNative {
+    fn default() -> Self {
+        Self { holders: true }
+    }
 }
 
 impl Default for Measure {
@@ -131,6 +169,7 @@ impl Default for Measure {
             timeout: TIMEOUT,
             interval: INTERVAL,
             settle: SETTLE,
+            native: MeasureNative::default(),
             java: MeasureJava::default(),
         }
     }
@@ -149,9 +188,11 @@ impl Measure {
             timeout,
             interval,
             settle,
+            native,
             java,
         } = file;
         let default = Self::default();
+        let NativeFile { holders } = native.unwrap_or_default();
         let java = MeasureJava::check(java.unwrap_or_default(), reader);
         let mut within = |given: Option<At<Count>>, low: u32, high: u32, default: u32| {
             given.map_or(default, |At { value: Count(value), span }| {
@@ -195,6 +236,7 @@ impl Measure {
                 }
                 value
             }),
+            native: MeasureNative { holders: holders.map_or(default.native.holders, |it| it == Holders::On) },
             java,
         }
     }

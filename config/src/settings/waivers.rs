@@ -1,6 +1,6 @@
 //! `waivers`: known leaks that are accepted, for a reason and for a time.
 
-use memgate_model::{HolderStep, Leak};
+use memgate_model::{HolderStep, Leak, LeakKind};
 
 use crate::read::{At, Reader, table};
 use crate::source::{Place, Span};
@@ -18,7 +18,8 @@ table! {
         frame: At<FrameGlob>,
         /// The leaking class (Java).
         class: At<Glob>,
-        /// A reference on the path that holds the leak, as `class.field` (Java).
+        /// A reference on the path that holds the leak: `class.field` (Java), or a variable or
+        /// function (native).
         holder: At<Glob>,
         /// The tests in which the leak is accepted: `suite::Test.name`, or a test of any suite.
         /// Default: all tests.
@@ -71,7 +72,7 @@ pub enum WaiverTarget {
     Frame(FrameGlob),
     /// Java leaks of such a class.
     Class(Glob),
-    /// Java leaks with such a step in their holder path.
+    /// Leaks with such a step in their holder path.
     Holder(Glob),
 }
 
@@ -85,7 +86,13 @@ impl WaiverTarget {
                 leak.frames.iter().any(|frame| glob.matches(&frame.module, frame.function.as_deref()))
             }
             Self::Class(glob) => leak.class.as_deref().is_some_and(|class| glob.matches(class)),
-            Self::Holder(glob) => leak.holder.iter().any(|step| glob.matches(&holder_name(step))),
+            Self::Holder(glob) => {
+                let is_native = leak.kind == LeakKind::Native;
+                let holds = |step: &HolderStep| {
+                    glob.matches(&holder_name(step)) || is_native && glob.matches(&step.owner)
+                };
+                leak.holder.iter().any(holds)
+            }
         }
     }
 }

@@ -9,6 +9,7 @@
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 pub mod calm;
+pub mod copy;
 pub mod elf;
 #[cfg(not(target_os = "android"))]
 pub mod exec;

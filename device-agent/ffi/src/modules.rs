@@ -27,6 +27,47 @@ pub fn loaded() -> (Vec<Loaded>, u64, u64) {
     out
 }
 
+/// An object with thread-local variables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadLocal {
+    /// Path as the loader knows it; empty for the main program.
+    pub path: String,
+    /// Its number among those with such variables.
+    pub number: u64,
+    /// Bytes of its variables.
+    pub bytes: u64,
+}
+
+/// The objects with thread-local variables. Takes the loader's lock: never in a hook.
+#[must_use]
+pub fn thread_local() -> Vec<ThreadLocal> {
+    let mut out = Vec::new();
+    // SAFETY: the callback gets the address of `out`, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(add_thread_local), (&raw mut out).cast()) };
+    out
+}
+
+unsafe extern "C" fn add_thread_local(info: *mut libc::dl_phdr_info, size: usize, out: *mut c_void) -> c_int {
+    if size < size_of::<libc::dl_phdr_info>() {
+        return 0;
+    }
+    // SAFETY: the loader passes a valid structure, which has all members.
+    let info = unsafe { &*info };
+    // SAFETY: `thread_local` passes its own list.
+    let out = unsafe { &mut *out.cast::<Vec<ThreadLocal>>() };
+    // SAFETY: the loader's program headers of this object.
+    let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let Some(header) = headers.iter().find(|header| header.p_type == libc::PT_TLS) else { return 0 };
+    let path = if info.dlpi_name.is_null() {
+        String::new()
+    } else {
+        // SAFETY: a terminated string of the loader.
+        unsafe { CStr::from_ptr(info.dlpi_name) }.to_string_lossy().into_owned()
+    };
+    out.push(ThreadLocal { path, number: info.dlpi_tls_modid as u64, bytes: header.p_memsz });
+    0
+}
+
 /// The loader's counts of loads and unloads so far. A loader that does not count (bionic before API
 /// 30): the number of objects now, and a sum that changes when other ones are loaded.
 #[must_use]

@@ -10,9 +10,10 @@ use core::time::Duration;
 use memgate_ffi::calm::{CancelHeld, SignalsHeld};
 use memgate_ffi::lock::Lock;
 use memgate_ffi::process::{self, ForkMark};
-use memgate_ffi::{heap, modules, stack};
+use memgate_ffi::{copy, heap, modules, stack};
 use memgate_tracker::thread::Inside;
 use memgate_wire::handshake::Answer;
+use memgate_wire::native_holders::{NativeCopy, TableLayout, ThreadLocalModule};
 use memgate_wire::options::{Detail, Options};
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
@@ -28,6 +29,9 @@ use crate::stream::{Bypassing, Known, Offers, Session};
 use crate::{handles, leak_info};
 
 const SETTLE_STEPS: u32 = 50;
+/// A copy of the process ends after so long where nobody ends it: a harness that reads it does so
+/// earlier.
+const COPY_LASTS: Duration = Duration::from_secs(30);
 
 /// Room that the agent's heap must have in a forked child. Without it nothing is recorded, which
 /// the harness tells: a failed allocation of ours would end the guest.
@@ -429,7 +433,7 @@ pub fn log(level: LogLevel, text: &str) {
 
 /// Writes the frames of a boundary, waits for the harness, does what it says.
 fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) {
-    let mut settled = false;
+    let (mut settled, mut copied) = (false, false);
     loop {
         let waiting = {
             let mut guard = SESSION.lock();
@@ -455,6 +459,11 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
             wait_until_quiet();
             continue;
         }
+        if !copied && kind == BoundaryKind::TestEnd && has(order::COPY) {
+            copied = true;
+            copy_process();
+            continue;
+        }
         break;
     }
     if let Some(session) = SESSION.lock().as_mut().filter(|_| kind == BoundaryKind::TestEnd)
@@ -462,6 +471,46 @@ fn reach(kind: BoundaryKind, suite: &str, test: &str, outcome: Option<Outcome>) 
     {
         let epoch = session.next_epoch();
         session.setups.test_ended(epoch);
+    }
+}
+
+/// Makes a copy of the process, for the harness to read, and tells of it.
+fn copy_process() {
+    let copied = copy::make(COPY_LASTS);
+    let layout = TRACKER.table_layout();
+    let narrow = |bits: u32| u8::try_from(bits).unwrap_or(0);
+    let [top, mid, slot] = layout.bits.map(narrow);
+    let [stack, epoch, size] = layout.word.map(narrow);
+    let table = TableLayout {
+        top: layout.top,
+        bits: (top, mid, slot),
+        granule_shift: u8::try_from(layout.granule_shift).unwrap_or(0),
+        word: (stack, epoch, size),
+        spill: layout.spill,
+        segments: u32::try_from(layout.segments).unwrap_or(0),
+        first_cells: u32::try_from(layout.first_cells).unwrap_or(0),
+    };
+    let modules = modules::thread_local();
+    if let Some(session) = SESSION.lock().as_mut() {
+        let path = |path: String| if path.is_empty() { session.executable().to_owned() } else { path };
+        let of_module = |module: modules::ThreadLocal| ThreadLocalModule {
+            path: path(module.path),
+            number: module.number,
+            bytes: module.bytes,
+        };
+        let thread_local = modules.into_iter().map(of_module).collect();
+        let told = NativeCopy {
+            boundary: session.sequence,
+            pid: copied.pid,
+            error: copied.error,
+            took_ns: copied.took_ns,
+            thread_id: process::thread_id(),
+            stack_pointer: copied.stack_pointer,
+            thread_pointer: memgate_tracker::sys::thread_pointer() as u64,
+            table,
+            thread_local,
+        };
+        session.append(&Frame::NativeCopy(told));
     }
 }
 

@@ -10,6 +10,7 @@ use memgate_ffi::malloc_debug::Source;
 use memgate_ffi::{heap, modules, process};
 use memgate_tracker::StopReason;
 use memgate_tracker::cost::ticks;
+use memgate_wire::native_holders;
 use memgate_wire::options::{Carrier as CarrierKind, Detail, Options};
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Frame, Handle, Handles, Hello,
@@ -188,6 +189,11 @@ impl Session {
         self.pid
     }
 
+    /// Absolute path of the program.
+    pub(crate) fn executable(&self) -> &str {
+        &self.executable
+    }
+
     fn append_hello(&mut self) {
         let Offers { native, stacks, java, framework, blind, .. } = &self.offers;
         let offered = [
@@ -196,6 +202,7 @@ impl Session {
             (*native, "native.live"),
             (*native, "boundary.c_api"),
             (*native && *stacks, "native.stacks"),
+            (*native && !*java && matches!(self.carrier, Carrier::Spool(_)), native_holders::CAPABILITY),
         ];
         let offered = offered.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name.to_owned());
         let capabilities = offered.chain(framework.map(|name| format!("boundary.{name}"))).collect();

@@ -27,6 +27,9 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Bits of a slot: stack, epoch, size, from its top down.
+    pub(crate) const BITS: (u32, u32, u32) = (STACK_BITS, EPOCH_BITS, SIZE_BITS);
+
     /// The slot's bits; never 0, because `epoch` is not.
     pub(crate) const fn pack(self) -> Option<u64> {
         if self.size >> SIZE_BITS != 0 || self.stack > MAX_STACK || self.epoch == 0 || self.epoch > MAX_EPOCH

@@ -37,6 +37,11 @@ pub(crate) struct Spill {
 }
 
 impl Spill {
+    /// Address of the pointers to segments, how many there are, and cells of the first.
+    pub(crate) fn layout(&self) -> (u64, usize, usize) {
+        (core::ptr::from_ref(&self.segments) as u64, SEGMENTS, FIRST_CELLS)
+    }
+
     #[cold]
     #[inline(never)]
     pub(crate) fn insert(&self, address: usize, entry: Entry) -> Result<Option<Entry>, Full> {

@@ -26,6 +26,25 @@ const PAGE_SLOTS: usize = sized(512, 2);
 const PAGES: usize = SLOTS / PAGE_SLOTS;
 const ADDRESS_BITS: u32 = 4 + SLOT_BITS + MID_BITS + TOP_BITS;
 
+/// Where a table lies, and how it is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Address of the upper directory.
+    pub top: u64,
+    /// Address bits that choose in it, in a lower directory, and in a leaf.
+    pub bits: [u32; 3],
+    /// A granule has this power of two of bytes.
+    pub granule_shift: u64,
+    /// From the top of a slot down: bits of the stack, of the epoch, of the size.
+    pub word: [u32; 3],
+    /// Address of the pointers to the segments of the spill table.
+    pub spill: u64,
+    /// How many there are at most.
+    pub segments: usize,
+    /// Cells of the first; each has four times as many as the one before.
+    pub first_cells: usize,
+}
+
 /// The slots come first, so that the 512 of one stamp are one page of memory.
 #[repr(C)]
 struct Leaf {
@@ -53,6 +72,22 @@ pub struct Table {
 impl Table {
     zero_constructor! {
         /// An empty table. [`Table::set_granule`] comes before the first insert.
+    }
+
+    /// Where and how the live allocations are noted, for whoever reads this process's memory.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        let (stack_bits, epoch_bits, size_bits) = Entry::BITS;
+        let spill = self.spill.layout();
+        Layout {
+            top: core::ptr::from_ref(&self.top) as u64,
+            bits: [TOP_BITS, MID_BITS, SLOT_BITS],
+            granule_shift: self.granule_shift.load(Ordering::Relaxed),
+            word: [stack_bits, epoch_bits, size_bits],
+            spill: spill.0,
+            segments: spill.1,
+            first_cells: spill.2,
+        }
     }
 
     /// Sets the granule: 32 bytes where no two live pointers can share as many, else 16, which is

@@ -72,6 +72,12 @@ impl Tracker {
         /// library's file. [`Tracker::prepare`] comes before the first event.
     }
 
+    /// Where the live allocations are noted.
+    #[must_use]
+    pub fn table_layout(&self) -> crate::table::Layout {
+        self.table.layout()
+    }
+
     /// Tells where stacks lie and how unwind tables are found. Before the first event.
     pub fn prepare(
         &self,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::java::{
     Classes, HeapHistogram, Holders, JavaExhausted, JavaObjects, JavaSites, JavaStacks, JavaState, JvmInfo,
 };
+use crate::native_holders::{NativeCopy, NativeHolders};
 use crate::reply::Reply;
 
 /// One frame of the stream.
@@ -41,6 +42,10 @@ pub enum Frame {
     LeakInfo(LeakInfo),
     /// Where descriptors were opened and threads started.
     Handles(Handles),
+    /// A copy of the process stands still and can be read.
+    NativeCopy(NativeCopy),
+    /// Who holds native blocks: written by the harness, beside the stream.
+    NativeHolders(NativeHolders),
     /// Where the stream comes from, if it is a Java virtual machine.
     JvmInfo(JvmInfo),
     /// Classes that later frames refer to.
@@ -93,6 +98,10 @@ pub enum FrameType {
     LeakInfo = 13,
     /// [`Frame::Handles`]
     Handles = 14,
+    /// [`Frame::NativeCopy`]
+    NativeCopy = 15,
+    /// [`Frame::NativeHolders`]
+    NativeHolders = 16,
     /// [`Frame::JvmInfo`]
     JvmInfo = 32,
     /// [`Frame::Classes`]

@@ -25,8 +25,8 @@
 //! # Version history
 //!
 //! - **1**: hello, counters, boundary, native snapshot, modules, stacks, event, log, error,
-//!   goodbye, OS sample, order; from number 32 on the Java frames ([`java`]; 13, 14, 39 and 40 came
-//!   later). `tests/fixtures/v1.mgf` (at the top of the project) is a captured stream.
+//!   goodbye, OS sample, order; from number 32 on the Java frames ([`java`]; 13 to 16, 39 and 40
+//!   came later). `tests/fixtures/v1.mgf` (at the top of the project) is a captured stream.
 //! - **2**: boundary and goodbye, version 2: `recording_ns` after their costs.
 //!   `tests/fixtures/v2.mgf`.
 //! - **3**: order, version 2: the classes that are to be explained, by number ([`reply`]). An order
@@ -45,6 +45,7 @@ mod frame;
 pub mod handshake;
 pub mod hotspot;
 pub mod java;
+pub mod native_holders;
 pub mod options;
 pub mod reply;
 pub mod setup;

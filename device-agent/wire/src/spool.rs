@@ -85,6 +85,9 @@ pub mod order {
     /// Compile nothing more, in rounds over Java test classes: a compiler resolves every literal of
     /// a method it comes to, however late, and that looks like growth.
     pub const COMPILED: u32 = 16;
+    /// Make a copy of the process that stands still, tell of it in a `NativeCopy` frame, and take
+    /// the boundary again, as for [`SETTLE`].
+    pub const COPY: u32 = 32;
 }
 
 /// Orders for followed Java objects: one bit, eight bits that count resets, and the number of the

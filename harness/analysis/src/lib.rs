@@ -25,6 +25,7 @@ mod java;
 mod judge;
 mod measured;
 mod native;
+mod native_holders;
 mod observer;
 mod os_names;
 mod policy;
@@ -47,6 +48,7 @@ pub use java::{
 };
 pub use judge::judge;
 pub use native::{NativeConfirmation, leaves_native, own_libraries};
+pub use native_holders::stacks_that_grew;
 pub use observer::{Limits, Observer};
 pub use policy::{
     Bound, FollowPolicy, FramePattern, GatePolicy, Limit, NamePattern, Rule, TestPattern, TextPattern,
@@ -56,5 +58,5 @@ pub use record::{
     CurveSample, Names, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError, StackStep, Unit,
     Window,
 };
-pub use resolve::{Resolve, ResolvedStack};
+pub use resolve::{Resolve, ResolvedStack, Variable};
 pub use screen::{Suspect, causes_first, screen};

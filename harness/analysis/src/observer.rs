@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
 use std::sync::Arc;
 
+use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::{
     AgentCost, Boundary, BoundaryKind, Counters, END_OF_MAIN, Frame, Handle, Handles, LogLevel, Modules,
     NativeSnapshot, OsSample, SnapshotRecord, SnapshotScope, Stacks,
@@ -44,6 +45,8 @@ impl Default for Limits {
 
 /// Errors and warnings that are kept; later ones say nothing new.
 const MAX_LINES: usize = 100;
+/// Sites whose holders are kept.
+const MAX_HELD: usize = 10_000;
 /// Tests that may be open, and snapshots that may wait for their boundary, at one time.
 const MAX_PENDING: usize = 1000;
 /// How far back the first end of an execution is looked for when a second one comes.
@@ -224,8 +227,9 @@ impl Observer {
             Frame::Event(event) if event.name == memgate_wire::spool::follow::EVENT => {
                 self.record.java.get_or_insert_default().followed.obeyed(&event.detail);
             }
-            // Whoever reads the stream makes snapshots of it.
-            Frame::LeakInfo(_) => {}
+            Frame::NativeHolders(holders) => self.native_holders(holders),
+            // Whoever reads the stream makes snapshots of it, or reads the copy.
+            Frame::LeakInfo(_) | Frame::NativeCopy(_) => {}
             Frame::Event(_) | Frame::Order(_) | Frame::Log(_) | Frame::Error(_) => {}
             Frame::JvmInfo(_)
             | Frame::Classes(_)
@@ -241,6 +245,14 @@ impl Observer {
                 }
             }
         }
+    }
+
+    /// Those of one copy come in parts.
+    fn native_holders(&mut self, part: NativeHolders) {
+        let whole = self.record.native_holders.get_or_insert_default();
+        let mut held = std::mem::take(&mut whole.held);
+        held.extend(part.held.iter().take(MAX_HELD.saturating_sub(held.len())).cloned());
+        *whole = NativeHolders { held, ..part };
     }
 
     fn java_frame(&mut self, frame: Frame, t_ns: u64) -> Result<(), String> {

@@ -286,7 +286,7 @@ pub enum WaiverMatch {
     Frame(FramePattern),
     /// Leaks of a Java class: native suites have none.
     Class(TextPattern),
-    /// Leaks by a step of their Java holder path: native suites have none.
+    /// Leaks by a step of their holder path: `owner.name` in Java, the variable or function else.
     Holder(TextPattern),
 }
 
@@ -316,8 +316,8 @@ impl fmt::Debug for FramePattern {
 pub struct TextPattern(FramePattern);
 
 impl TextPattern {
-    /// `text` is what the user wrote; `matches` is asked with the class, or with `owner.name` of a
-    /// step.
+    /// `text` is what the user wrote; `matches` is asked with the class, with `owner.name` of a
+    /// step, or with a native variable or function.
     pub fn new(text: impl Into<String>, matches: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(FramePattern::new(text, matches))
     }
@@ -347,11 +347,12 @@ impl<'a> Waivers<'a> {
     }
 
     /// The reason of the first waiver in force that covers this leak; counts its use.
-    pub(crate) fn cover(&mut self, id: &str, frame_names: &[String]) -> Option<String> {
+    pub(crate) fn cover(&mut self, leak: &Leak, frame_names: &[String]) -> Option<String> {
         let hit = |waiver: &Waiver| match &waiver.matches {
-            WaiverMatch::Leak(leak) => leak == id,
+            WaiverMatch::Leak(id) => leak.id == *id,
             WaiverMatch::Frame(pattern) => frame_names.iter().any(|name| (pattern.matches)(name)),
-            WaiverMatch::Class(_) | WaiverMatch::Holder(_) => false,
+            WaiverMatch::Class(_) => false,
+            WaiverMatch::Holder(pattern) => leak.holder.iter().any(|step| pattern.is_match(&step.owner)),
         };
         self.first(hit)
     }

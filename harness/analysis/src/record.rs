@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::java::{JavaRecord, JavaWindow};
+use memgate_wire::native_holders::NativeHolders;
 use memgate_wire::setup::is_setup;
 use memgate_wire::{
     AgentCost, Counters, ErrorFrame, Goodbye, Hello, Module, Outcome, SnapshotRecord, StackNode,
@@ -49,6 +50,8 @@ pub struct ProcessRecord {
     /// What of the stream is missing, and why: the record is then good only up to there. The reader
     /// of the stream sets it too ([`crate::Observer::damage`]).
     pub damaged: Option<String>,
+    /// Who held blocks of sites that grew, where somebody looked.
+    pub native_holders: Option<NativeHolders>,
     /// What a Java virtual machine told of itself; `None`: none did.
     pub java: Option<JavaRecord>,
     pub(crate) modules: BTreeMap<u32, Vec<Module>>,
@@ -75,6 +78,12 @@ impl ProcessRecord {
     #[must_use]
     pub fn modules(&self, generation: u32) -> &[Module] {
         self.modules.get(&generation).map_or(&[], Vec::as_slice)
+    }
+
+    /// The modules that are loaded at the end of the record.
+    #[must_use]
+    pub fn last_modules(&self) -> &[Module] {
+        self.modules.last_key_value().map_or(&[], |(_, modules)| modules.as_slice())
     }
 
     /// The stack whose innermost node is `stack`, innermost first, and whether it stops short of

@@ -35,9 +35,13 @@ pub struct Leak {
     /// frames.
     #[serde(default)]
     pub frames: Vec<Frame>,
-    /// Who holds it, from the root on, for Java.
+    /// Who holds it, from the root on. For native leaks: without the leaking block itself; from the
+    /// lost block on, where it is lost with another.
     #[serde(default)]
     pub holder: Vec<HolderStep>,
+    /// Whether a program can still get at it, for native leaks of tests that were confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
     /// The stack could not be unwound to its root.
     #[serde(default)]
     pub truncated: bool,
@@ -64,7 +68,38 @@ pub struct Frame {
     pub inlined: bool,
 }
 
-/// One step of a holder path.
+/// Whether a program can still get at the blocks of a native leak.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Hold {
+    /// What most of them are.
+    pub reach: Reach,
+    /// How many of them are.
+    pub of_reach: u64,
+    /// How many there were when they were looked for.
+    pub blocks: u64,
+    /// What was not seen, or why nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// Whether a program can still get at a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Reach {
+    /// By pointers from a variable, a stack or mapped memory.
+    Reachable,
+    /// No pointer to it is left.
+    Lost,
+    /// Only blocks refer to it that refer to each other.
+    LostCycle,
+    /// Only blocks refer to it that are lost themselves.
+    IndirectlyLost,
+    /// Nobody looked.
+    NotSearched,
+}
+
+/// One step of a holder path. For native leaks `owner` is a variable or function, `name` its place
+/// in the sources, and `class` an offset in the variable, or number and size of the blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HolderStep {
     /// `static`, `field`, `array`, `thread`, `jni global`, …

@@ -15,7 +15,7 @@ mod runner;
 
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
 pub use format::{format_amount, format_bytes, format_count, format_counted, format_value};
-pub use leak::{Frame, HolderStep, Leak, LeakKind};
+pub use leak::{Frame, Hold, HolderStep, Leak, LeakKind, Reach};
 pub use metric::{Area, Kind, Metric, Per, Unit, UnknownMetric};
 pub use origin::{Ci, Commit, Machine, Origin};
 pub use report::{

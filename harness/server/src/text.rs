@@ -1,6 +1,6 @@
 //! The history as text, for `memgate history`: tables that fit a terminal, the worst first.
 
-use memgate_model::{format_bytes, format_value};
+use memgate_model::{LeakKind, format_bytes, format_value};
 
 use crate::store::TokenRow;
 use crate::view::{EventRow, LeakRow, LeakView, Leaks, Runs, Selection, State, TestView};
@@ -57,7 +57,9 @@ pub fn leak(view: &LeakView) -> String {
     });
     text.push('\n');
     text.push_str(&table(&["line", "environment", "state", "since", "last", "seen", "last commits"], rows));
-    if !view.holder.is_empty() {
+    if view.leak.kind == LeakKind::Native && view.hold.is_some() {
+        text += &format!("\n{}\n", memgate_reports::holder(&view.known()));
+    } else if !view.holder.is_empty() {
         let steps = view.holder.iter().map(|step| match step.kind.as_str() {
             "static" => format!("static {}.{}", step.owner, step.name),
             _ => format!("{}.{}", step.owner, step.name),
@@ -332,6 +334,7 @@ mod tests {
             }],
             frames: vec![frame, nameless],
             holder: vec![holder],
+            hold: None,
             sightings: Vec::new(),
             events: vec![event],
             unmeasured: vec!["aaaaaaaaaa".into(), "bbbbbbbbbb".into()],

@@ -2,7 +2,7 @@
 //!
 //! Times are microseconds since 1970. Amounts are in the unit of their metric, per iteration.
 
-use memgate_model::{Frame, HolderStep, LeakKind, Metric, Outcome, Verdict};
+use memgate_model::{Frame, Hold, HolderStep, Leak, LeakKind, Metric, Outcome, Verdict};
 use serde::Serialize;
 
 /// Which line and environment of a project a view shows, and what else there is to choose.
@@ -228,12 +228,35 @@ pub struct LeakView {
     pub frames: Vec<Frame>,
     /// Who holds it.
     pub holder: Vec<HolderStep>,
+    /// Whether a program can still get at it, for native leaks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
     /// Sightings, the newest first, 200 at most.
     pub sightings: Vec<SightingRow>,
     /// What happened to it, the newest first.
     pub events: Vec<EventRow>,
     /// Commits between the last clean one and the first with it that nobody measured, oldest first.
     pub unmeasured: Vec<String>,
+}
+
+impl LeakView {
+    /// The leak as reports know it.
+    #[must_use]
+    pub fn known(&self) -> Leak {
+        Leak {
+            id: self.leak.id.clone(),
+            kind: self.leak.kind,
+            title: self.leak.title.clone(),
+            bytes_per_iteration: self.leak.bytes,
+            count_per_iteration: self.leak.count,
+            class: None,
+            frames: self.frames.clone(),
+            holder: self.holder.clone(),
+            hold: self.hold.clone(),
+            truncated: false,
+            waiver: None,
+        }
+    }
 }
 
 /// A value of a curve over commits.

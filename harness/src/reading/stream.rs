@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use memgate_wire::spool::{self, Extent};
-use memgate_wire::{DecodeError, Decoded, Frame, HEADER_BYTES, MAX_BODY_BYTES, OsSample};
+use memgate_wire::{DecodeError, Decoded, Frame, HEADER_BYTES, MAX_BODY_BYTES};
 
 /// The longest frame there can be.
 const FRAME_BYTES: usize = HEADER_BYTES + MAX_BODY_BYTES;
@@ -304,7 +304,7 @@ pub fn read_process(path: &Path, mut each: impl FnMut(Frame, u64)) -> Result<Str
         let next = reader.next_frame();
         let until = next.as_ref().ok().and_then(Option::as_ref).map_or(u64::MAX, |(_, t_ns)| *t_ns);
         while let Some((sample, t_ns)) = waiting.take_if(|(_, t_ns)| *t_ns < until) {
-            each(Frame::OsSample(sample), t_ns);
+            each(sample, t_ns);
             waiting = next_sample(&mut samples);
         }
         match next? {
@@ -350,13 +350,18 @@ pub fn os_path(stream: &Path) -> PathBuf {
     stream.with_file_name(name)
 }
 
-fn next_sample(samples: &mut Option<Reader>) -> Option<(OsSample, u64)> {
+fn next_sample(samples: &mut Option<Reader>) -> Option<(Frame, u64)> {
     let reader = samples.as_mut()?;
     loop {
         match reader.next_frame() {
-            Ok(Some((Frame::OsSample(sample), t_ns))) => return Some((sample, t_ns)),
+            Ok(Some((frame @ (Frame::OsSample(_) | Frame::NativeHolders(_)), t_ns))) => {
+                return Some((frame, t_ns));
+            }
             Ok(Some(_)) => {}
-            Ok(None) | Err(_) => return None,
+            Ok(None) | Err(_) => {
+                *samples = None;
+                return None;
+            }
         }
     }
 }
@@ -381,6 +386,8 @@ mod tests {
 
     use memgate_wire::spool::offset;
     use memgate_wire::{Log, LogLevel, encode};
+
+    use memgate_wire::OsSample;
 
     use super::*;
 

@@ -11,6 +11,7 @@
 //! A process's death is reported by its pidfd, which the watcher polls together with the folder.
 //! Nothing here judges.
 
+mod copy;
 mod observe;
 mod process;
 mod sampler;
@@ -27,6 +28,7 @@ use std::time::Duration;
 use memgate_wire::OsSample;
 use rustix::event::{EventfdFlags, eventfd};
 
+pub use copy::Wanted;
 pub use observe::{End, Follow, Observe, Options, Process, ProcessEnd, ProcessKey, Summary};
 pub(crate) use process::MIN_INTERVAL;
 pub(crate) use sampler::{Occasion, Sampler, now_ns};

@@ -7,6 +7,8 @@ use std::time::Duration;
 use memgate_wire::reply::Reply;
 use memgate_wire::{Boundary, Counters, Frame, Hello};
 
+use super::copy::Wanted;
+
 /// How processes are recorded.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -32,6 +34,11 @@ pub trait Follow: Send {
     /// The guest stands at this boundary, whose frame was just delivered: its answer.
     fn orders(&mut self, _boundary: &Boundary) -> Reply {
         Reply::default()
+    }
+
+    /// A copy of the process stands still: whose holders are to be searched in it.
+    fn wanted(&self) -> Wanted {
+        Wanted::default()
     }
 
     /// No frame follows.

@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 
 use memgate_map::Woken;
 use memgate_wire::handshake;
+use memgate_wire::native_holders::NativeCopy;
 use memgate_wire::reply::Reply;
-use memgate_wire::spool::{Extent, offset, state};
+use memgate_wire::spool::{Extent, offset, order, state};
 use memgate_wire::{Boundary, Frame, OsSample};
 
+use super::copy::{self, Copy, Prepared};
 use super::observe::{End, Follow, Process, ProcessEnd, ProcessKey};
 use super::sampler::{Occasion, Sampler, now_ns};
 use super::shared::{Shared, lock};
@@ -71,9 +73,13 @@ struct Following<'a> {
     boundary: Option<(Boundary, u64)>,
     /// The last boundary that was answered.
     answered: u32,
+    /// A copy of the process was ordered, and the guest told of it.
+    prepared: Option<Prepared>,
+    told_copy: Option<NativeCopy>,
 }
 
 struct Guest {
+    capabilities: Vec<String>,
     follow: Box<dyn Follow>,
     sampler: Option<Sampler>,
 }
@@ -87,7 +93,18 @@ impl<'a> Following<'a> {
     ) -> Result<Self, StreamError> {
         let read = |source| StreamError::Open { path: path.into(), source };
         let reader = Reader::new(tracked.page.file().try_clone().map_err(read)?, path)?;
-        Ok(Self { shared, key, tracked, path, reader, guest: None, boundary: None, answered: 0 })
+        Ok(Self {
+            shared,
+            key,
+            tracked,
+            path,
+            reader,
+            guest: None,
+            boundary: None,
+            answered: 0,
+            prepared: None,
+            told_copy: None,
+        })
     }
 
     /// Follows to the end; `false`: the process never said hello.
@@ -158,13 +175,54 @@ impl<'a> Following<'a> {
             sample.boundary = if waits { reached } else { 0 };
             self.record(sample, t_ns);
         }
+        let copy = self.open_copy();
         let reply = match (&at, &mut self.guest) {
             (Some((boundary, _)), Some(guest)) => guest.follow.orders(boundary),
             _ => Reply::default(),
         };
+        let reply = self.prepare_copy(reply, reached);
         handshake::acknowledge(&self.tracked.page, reached, &reply).map_err(|e| self.page_error(e))?;
         self.answered = reached;
+        if let (Some(copy), Some(guest)) = (copy, &self.guest) {
+            let wanted = guest.follow.wanted();
+            for frame in copy.search(&wanted) {
+                self.note(frame, now_ns());
+            }
+        }
         Ok(())
+    }
+
+    /// Where the answer orders a copy of the process: that alone, if there can be one, else the rest
+    /// of it.
+    fn prepare_copy(&mut self, reply: Reply, boundary: u32) -> Reply {
+        if !reply.has(order::COPY) {
+            return reply;
+        }
+        let capabilities = self.guest.as_ref().map_or(&[][..], |guest| &guest.capabilities);
+        match copy::prepare(self.tracked.pid, self.tracked.visible, capabilities) {
+            Ok(prepared) => {
+                self.prepared = Some(prepared);
+                Reply::of(order::COPY)
+            }
+            Err(why) => {
+                self.note(copy::not_searched(boundary, why), now_ns());
+                Reply { bits: reply.bits & !order::COPY, ..reply }
+            }
+        }
+    }
+
+    /// The copy that the guest told of, if it did.
+    fn open_copy(&mut self) -> Option<Copy> {
+        let told = self.told_copy.take()?;
+        let boundary = told.boundary;
+        let opened = self.prepared.take().map(|prepared| Copy::open(&prepared, told))?;
+        match opened {
+            Ok(copy) => Some(copy),
+            Err(why) => {
+                self.note(copy::not_searched(boundary, why), now_ns());
+                None
+            }
+        }
     }
 
     fn at_interval(&mut self) -> Result<(), StreamError> {
@@ -183,8 +241,10 @@ impl<'a> Following<'a> {
     fn deliver(&mut self) -> Result<(), StreamError> {
         self.reader.advance()?;
         while let Some((frame, t_ns)) = self.reader.next_frame()? {
-            if let Frame::Boundary(boundary) = &frame {
-                self.boundary = Some((boundary.clone(), t_ns));
+            match &frame {
+                Frame::Boundary(boundary) => self.boundary = Some((boundary.clone(), t_ns)),
+                Frame::NativeCopy(copy) => self.told_copy = Some(copy.clone()),
+                _ => {}
             }
             if self.guest.is_none() {
                 let Frame::Hello(hello) = &frame else { continue };
@@ -210,7 +270,8 @@ impl<'a> Following<'a> {
         };
         let environ = if visible { proc_fs::environ(pid) } else { None };
         let process = Process { key: self.key, file: self.path.into(), hello, environ, visible };
-        Guest { follow: self.shared.observe.started(&process), sampler }
+        let capabilities = process.hello.capabilities.clone();
+        Guest { capabilities, follow: self.shared.observe.started(&process), sampler }
     }
 
     fn take(&mut self, occasion: Occasion) -> Option<(OsSample, u64)> {
@@ -234,10 +295,13 @@ impl<'a> Following<'a> {
         Some(sample)
     }
 
-    /// Writes a sample to the folder, then delivers it.
     fn record(&mut self, sample: OsSample, t_ns: u64) {
+        self.note(Frame::OsSample(sample), t_ns);
+    }
+
+    /// Writes a frame of ours to the folder, then delivers it.
+    fn note(&mut self, frame: Frame, t_ns: u64) {
         let Some(guest) = &mut self.guest else { return };
-        let frame = Frame::OsSample(sample);
         if let Some(sampler) = &mut guest.sampler
             && let Err(e) = sampler.write(&frame, t_ns)
         {

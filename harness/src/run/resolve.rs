@@ -5,12 +5,12 @@
 //! model frames. What was resolved when the run was recorded is written to `symbols.json`, so that
 //! a session can be judged again after a rebuild, and on another machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use memgate_analysis::{ProcessRecord, Resolve, ResolvedStack, StackStep};
+use memgate_analysis::{ProcessRecord, Resolve, ResolvedStack, StackStep, Variable};
 use memgate_model::Frame;
 use memgate_symbols::{ModuleRef, Options, Symbol, Symbolizer};
 use memgate_wire::Module;
@@ -31,6 +31,7 @@ const NO_MODULE: &str = "[unknown]";
 pub struct Symbols {
     symbolizer: Symbolizer,
     known: BTreeMap<ModuleKey, BTreeMap<u64, Vec<Known>>>,
+    variables: BTreeMap<ModuleKey, Vec<KnownVariable>>,
     failures: BTreeMap<String, String>,
     /// Unpacked ones are there as long as they are searched.
     files: SymbolFiles,
@@ -62,6 +63,19 @@ struct StoredModule {
     path: String,
     build_id: String,
     addresses: BTreeMap<u64, Vec<Known>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    variables: Vec<KnownVariable>,
+}
+
+/// What lies at an offset in the static data of a module, as it is remembered.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct KnownVariable {
+    offset: u64,
+    thread_local: bool,
+    name: String,
+    into: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    place: Option<(String, u32)>,
 }
 
 impl Symbols {
@@ -71,6 +85,7 @@ impl Symbols {
         Self {
             symbolizer: Symbolizer::new(Options { symbol_dirs: files.folders() }),
             known: BTreeMap::new(),
+            variables: BTreeMap::new(),
             failures: BTreeMap::new(),
             files,
             kept: Arc::default(),
@@ -101,6 +116,7 @@ impl Symbols {
             })?;
         for module in stored {
             let key = ModuleKey { path: module.path, build_id: from_hex(&module.build_id) };
+            self.variables.entry(key.clone()).or_default().extend(module.variables);
             self.known.entry(key).or_default().extend(module.addresses);
         }
         Ok(())
@@ -111,10 +127,13 @@ impl Symbols {
     /// # Errors
     /// When the file cannot be written.
     pub fn remember(&self, session: &Path) -> Result<(), ExpectedError> {
-        let stored: Vec<_> = self
-            .known
-            .iter()
+        let keys: BTreeSet<&ModuleKey> = self.known.keys().chain(self.variables.keys()).collect();
+        let none = BTreeMap::new();
+        let stored: Vec<_> = keys
+            .into_iter()
+            .map(|key| (key, self.known.get(key).unwrap_or(&none)))
             .map(|(key, addresses)| StoredModule {
+                variables: self.variables.get(key).cloned().unwrap_or_default(),
                 path: key.path.clone(),
                 build_id: to_hex(&key.build_id),
                 addresses: addresses
@@ -123,7 +142,7 @@ impl Symbols {
                     .map(|(a, f)| (*a, f.clone()))
                     .collect(),
             })
-            .filter(|module| !module.addresses.is_empty())
+            .filter(|module| !module.addresses.is_empty() || !module.variables.is_empty())
             .collect();
         let path = session.join(FILE);
         let bytes = serde_json::to_vec(&stored).map_err(|why| ExpectedError::Machinery {
@@ -148,7 +167,7 @@ impl Symbols {
 
     fn look_up(&mut self, module: &Module, address: u64) -> &[Known] {
         let key = ModuleKey { path: module.path.clone(), build_id: module.build_id.clone() };
-        let Self { symbolizer, known, failures, files: _, kept } = self;
+        let Self { symbolizer, known, failures, kept, .. } = self;
         known.entry(key).or_default().entry(address).or_insert_with(|| {
             let path = PathBuf::from(&module.path);
             let path = kept.instead_of(&path).unwrap_or(path);
@@ -195,6 +214,33 @@ impl Resolve for Symbols {
         let frames =
             steps.into_iter().flat_map(|step| self.step(record.modules(step.generation), step)).collect();
         ResolvedStack { frames, truncated }
+    }
+
+    fn functions(&mut self, record: &ProcessRecord, pc: u64) -> Vec<Frame> {
+        if pc == 0 {
+            return Vec::new();
+        }
+        self.step(record.last_modules(), StackStep { pc, generation: 0 })
+    }
+
+    fn variable(&mut self, module: &Module, offset: u64, thread_local: bool) -> Option<Variable> {
+        let key = ModuleKey { path: module.path.clone(), build_id: module.build_id.clone() };
+        let Self { symbolizer, variables, kept, .. } = self;
+        let known = variables.entry(key).or_default();
+        let found = known.iter().find(|it| it.offset == offset && it.thread_local == thread_local).cloned();
+        let found = found.or_else(|| {
+            let path = PathBuf::from(&module.path);
+            let path = kept.instead_of(&path).unwrap_or(path);
+            let there = ModuleRef { path, build_id: module.build_id.clone() };
+            // Why a module has no symbols is told where its functions are looked up.
+            let variable = symbolizer.variable(&there, offset, thread_local).ok().flatten()?;
+            let memgate_symbols::Variable { name, into, place } = variable;
+            let found = KnownVariable { offset, thread_local, name, into, place };
+            known.push(found.clone());
+            Some(found)
+        })?;
+        let KnownVariable { name, into, place, .. } = found;
+        Some(Variable { name, into, place })
     }
 }
 

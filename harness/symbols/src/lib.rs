@@ -18,6 +18,8 @@ pub mod elf;
 mod find;
 mod module;
 mod symbolizer;
+mod variables;
 
 pub use module::{ModuleRef, NotSymbolised};
 pub use symbolizer::{Build, Options, Symbol, Symbolizer};
+pub use variables::Variable;

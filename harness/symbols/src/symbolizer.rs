@@ -12,6 +12,7 @@ use crate::demangle::readable;
 use crate::elf::ElfInfo;
 use crate::find::{Finder, Found, SYSTEM_DEBUG_DIRS};
 use crate::module::{ModuleRef, NotSymbolised};
+use crate::variables::{Variable, Variables};
 
 /// Files kept open are closed, and their indexes dropped, when they are larger than this together.
 const MAX_OPEN_BYTES: u64 = 1 << 30;
@@ -56,6 +57,7 @@ pub struct Symbolizer {
     finder: Finder,
     debug_dirs: Vec<PathBuf>,
     modules: BTreeMap<ModuleRef, Result<File, NotSymbolised>>,
+    variables: BTreeMap<ModuleRef, Result<Variables, NotSymbolised>>,
     reader: Reader,
     open_bytes: u64,
 }
@@ -81,6 +83,7 @@ impl Symbolizer {
             finder: Finder::new(options.symbol_dirs),
             debug_dirs,
             modules: BTreeMap::new(),
+            variables: BTreeMap::new(),
             open_bytes: 0,
         }
     }
@@ -97,7 +100,7 @@ impl Symbolizer {
         addresses: &[u64],
     ) -> Result<Vec<Vec<Symbol>>, NotSymbolised> {
         self.close_if_many();
-        let Self { finder, debug_dirs, modules, reader: shared, open_bytes } = self;
+        let Self { finder, debug_dirs, modules, reader: shared, open_bytes, .. } = self;
         let entry = modules
             .entry(module.clone())
             .or_insert_with(|| finder.find(module).map(|found| File { found, debug: true, open: false }));
@@ -125,6 +128,28 @@ impl Symbolizer {
             // table may do.
             file.debug = false;
         }
+    }
+
+    /// The variable with static storage that lies at `offset` of the file's address space, or, with
+    /// `thread_local`, of its block of thread-local variables; `None`: the file knows none there.
+    ///
+    /// # Errors
+    /// When there is no file of this build, or it cannot be read.
+    pub fn variable(
+        &mut self,
+        module: &ModuleRef,
+        offset: u64,
+        thread_local: bool,
+    ) -> Result<Option<Variable>, NotSymbolised> {
+        let Self { finder, variables, .. } = self;
+        let entry = variables.entry(module.clone()).or_insert_with(|| {
+            let found = finder.find(module)?;
+            guard(|| Ok(Variables::read(&found.path))).map_or_else(
+                |_panic| Err(NotSymbolised::Unreadable("its symbols contradict themselves".to_owned())),
+                |read| read.map_err(|why| NotSymbolised::Unreadable(why.to_string())),
+            )
+        });
+        entry.as_ref().map(|variables| variables.at(offset, thread_local)).map_err(Clone::clone)
     }
 
     /// The builds of a library that lie in the symbol folders, for who knows its name alone.

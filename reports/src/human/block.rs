@@ -107,7 +107,8 @@ pub(crate) fn leak_stack(leak: &Leak, style: &BlockStyle) -> String {
     if leak.kind == LeakKind::Java {
         return java_leak(leak, style);
     }
-    let beside = width(&title) <= WIDEST_TITLE && leak.holder.is_empty();
+    let held_by = holder(leak);
+    let beside = width(&title) <= WIDEST_TITLE && held_by.is_empty();
     let column = if beside { width(&title) + 2 } else { 4 };
     let room = style.width.map(|columns| columns.saturating_sub(INDENT.len() + column));
     let mut lines = stack_lines(&leak.frames, room, style.paint);
@@ -124,7 +125,7 @@ pub(crate) fn leak_stack(leak: &Leak, style: &BlockStyle) -> String {
     let mut lines = lines.into_iter();
     let first = if beside { lines.next() } else { None };
     push(&mut text, &first.map_or_else(|| title.to_string(), |line| format!("{title}  {line}")));
-    push_some(&mut text, &holder(leak));
+    push_some(&mut text, &held_by);
     lines.for_each(|line| push(&mut text, &format!("{:column$}{line}", "")));
     text
 }

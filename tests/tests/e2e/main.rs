@@ -39,6 +39,7 @@ mod guest_rules_signals;
 mod handles;
 mod heap;
 mod history;
+mod holders;
 mod hunt;
 mod ids;
 mod instrumentation;

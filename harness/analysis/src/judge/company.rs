@@ -15,6 +15,7 @@ use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, held, os_serie
 use crate::growth::{Allowed, Finding, judge_exact};
 use crate::input::ProcessInput;
 use crate::measured::unusable;
+use crate::native_holders::Holding;
 use crate::policy::{GatePolicy, smallest_limit};
 use crate::record::{OsState, ProcessRecord, Window};
 use crate::stats::float;
@@ -136,7 +137,7 @@ impl<'a> Missing<'a> {
         let (mut waived, unwaived): (Vec<_>, Vec<Held>) =
             groups.into_iter().fold(Default::default(), |mut all, group| {
                 let mut leak = leaks::in_all(&group);
-                leak.waiver = context.waivers.cover(&leak.id, &group.place.names);
+                leak.waiver = context.waivers.cover(&leak, &group.place.names);
                 if leak.waiver.is_some() {
                     all.0.push(leak)
                 } else {
@@ -184,12 +185,14 @@ impl<'a> Missing<'a> {
                 unseen.push(group);
                 continue;
             }
+            if list(context, &group, &seen, together, j) {
+                continue;
+            }
             let add =
                 |sums: &mut Vec<f64>, values: &[f64]| sums.iter_mut().zip(values).for_each(|(s, v)| *s += v);
             add(&mut total, &seen.bytes);
             add(&mut counts, &seen.counts);
             block = block.min(seen.block);
-            list(context, &group, &seen, j);
         }
         let allowed = allowed(context.policy, windows, 0.0);
         if block.is_finite() {
@@ -252,14 +255,26 @@ fn has_failed(record: &ProcessRecord, test: &str) -> bool {
     record.windows_of(test).any(|w| w.outcome.is_some_and(|outcome| outcome != memgate_wire::Outcome::Passed))
 }
 
-/// As a leak where it grows among the others, else as what was allocated once.
-fn list(context: &JudgeContext<'_>, group: &Held, seen: &Seen, j: &mut Judgement) {
+/// As a leak where it grows among the others, else as what was allocated once. Is it waived, by who
+/// holds it?
+fn list(
+    context: &mut JudgeContext<'_>,
+    group: &Held,
+    seen: &Seen,
+    together: &ProcessRecord,
+    j: &mut Judgement,
+) -> bool {
     let slope = |values: &[f64], block| judge_exact(values, allowed(context.policy, values.len(), block));
     let growth = slope(&seen.bytes, seen.block);
     if growth.finding == Finding::Grows {
         let count = slope(&seen.counts, 1.0).slope.slope;
-        j.leaks.push(leaks::growing(&group.place, growth.slope.slope, count, &group.sizes));
-    } else {
-        j.one_time.push(leaks::in_all(group));
+        let mut leak = leaks::growing(&group.place, growth.slope.slope, count, &group.sizes);
+        Holding::new(together, context.resolve).tell(&mut leak, context.resolve);
+        leak.waiver = context.waivers.cover(&leak, &group.place.names);
+        let is_waived = leak.waiver.is_some();
+        j.leaks.push(leak);
+        return is_waived;
     }
+    j.one_time.push(leaks::in_all(group));
+    false
 }

@@ -550,7 +550,7 @@ fn threads(
             }
             let mut leak = leaks::of_os(OsKind::Thread, &name, growth.slope.slope);
             leak.id = os_id("java thread", &name);
-            leak.waiver = context.waivers.cover(&leak.id, &[]);
+            leak.waiver = context.waivers.cover(&leak, &[]);
             if leak.waiver.is_some() {
                 total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);
             }

@@ -38,7 +38,7 @@ pub(super) fn judge(
         if growth.finding == Finding::Grows && !is_over(&group.bytes, allowed.warm_up) {
             let count = judge_series(&group.counts, allowed).slope.slope;
             let mut leak = leaks::growing(&group.place, growth.slope.slope, count, &group.sizes);
-            leak.waiver = context.waivers.cover(&leak.id, &group.place.names);
+            leak.waiver = context.waivers.cover(&leak, &group.place.names);
             waived = leak.waiver.is_some();
             j.leaks.push(leak);
         }

@@ -62,6 +62,7 @@ fn native(place: &Place, bytes: f64, count: f64, title: String) -> Leak {
         class: None,
         frames: place.frames.clone(),
         holder: Vec::new(),
+        hold: None,
         truncated: place.truncated,
         waiver: None,
     }
@@ -104,6 +105,7 @@ impl OsGroup {
             class: None,
             frames: self.place.as_ref().map(|place| place.frames.clone()).unwrap_or_default(),
             holder: Vec::new(),
+            hold: None,
             truncated: self.place.as_ref().is_some_and(|place| place.truncated),
             waiver: None,
         }
@@ -187,6 +189,7 @@ pub(super) fn shown(leak: &JavaLeak) -> Leak {
         class: Some(class.clone()),
         frames: frames.clone(),
         holder: holder.clone(),
+        hold: None,
         truncated: false,
         waiver: None,
     }

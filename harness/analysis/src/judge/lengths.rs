@@ -116,7 +116,7 @@ pub(super) fn judge(
         }
         let per_n = slope(&group.counts, 0.0).slope.slope;
         let mut leak = leaks::growing(&group.place, growth.slope.slope, per_n, &group.sizes);
-        leak.waiver = context.waivers.cover(&leak.id, &group.place.names);
+        leak.waiver = context.waivers.cover(&leak, &group.place.names);
         if leak.waiver.is_some() {
             waived_bytes.iter_mut().zip(&group.bytes).for_each(|(sum, b)| *sum += b);
             waived_counts.iter_mut().zip(&group.counts).for_each(|(sum, c)| *sum += c);

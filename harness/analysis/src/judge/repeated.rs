@@ -18,6 +18,7 @@ use crate::groups::{self, Held, OsKind, OsSeries, Places, Series, Sizes};
 use crate::growth::{
     Allowed, Finding, Growth, has_few_steps, is_over_exactly, judge_exact, judge_series, last_rise, steps,
 };
+use crate::native_holders::Holding;
 use crate::policy::thresholds;
 use crate::rare;
 use crate::record::{ProcessRecord, Window};
@@ -137,7 +138,8 @@ pub(super) fn judge(
 
     let by_changes = record.windows.iter().any(|w| !w.changes.is_empty());
     let groups = groups::series(test, &mut Places::new(record, context.resolve));
-    let sorted = sort_groups(context, &groups, allowed, j);
+    let held = Holding::new(record, context.resolve);
+    let sorted = sort_groups(context, &groups, &held, allowed, j);
 
     let block = groups::smallest_block(&groups);
     let without = |mut values: Vec<f64>, of: fn(&Series) -> &[f64]| {
@@ -205,6 +207,7 @@ struct Sorted<'a> {
 fn sort_groups<'a>(
     context: &mut JudgeContext<'_>,
     groups: &'a [Series],
+    held: &Holding<'_>,
     allowed: Allowed,
     j: &mut Judgement,
 ) -> Sorted<'a> {
@@ -226,7 +229,8 @@ fn sort_groups<'a>(
         }
         let count = judge_series(&group.counts, allowed).slope.slope;
         let mut leak = leaks::growing(&group.place, growth.slope.slope, count, &group.sizes);
-        leak.waiver = context.waivers.cover(&leak.id, &group.place.names);
+        held.tell(&mut leak, context.resolve);
+        leak.waiver = context.waivers.cover(&leak, &group.place.names);
         let list = if leak.waiver.is_some() { &mut sorted.waived } else { &mut sorted.unwaived };
         list.push(group);
         j.leaks.push(leak);
@@ -361,7 +365,7 @@ fn culprits(context: &mut JudgeContext<'_>, record: &ProcessRecord, windows: &[&
     let groups = groups::held(&survivors, &mut Places::new(record, context.resolve));
     let leak = |Held { place, bytes, count, sizes }: Held| {
         let mut leak = leaks::growing(&place, bytes / iterations, count / iterations, &sizes);
-        leak.waiver = context.waivers.cover(&leak.id, &place.names);
+        leak.waiver = context.waivers.cover(&leak, &place.names);
         leak
     };
     groups.into_iter().take(leaks::MAX_LISTED).map(leak).collect()
@@ -393,7 +397,7 @@ pub(super) fn judge_os(
         let count = judge_series(&counts, allowed).slope.slope;
         let group = leaks::OsGroup { kind, place, names, count };
         let mut leak = group.leak();
-        leak.waiver = context.waivers.cover(&leak.id, group.frame_names());
+        leak.waiver = context.waivers.cover(&leak, group.frame_names());
         let is_handed = group.names.iter().all(|name| j.handed.contains(&leaks::of_os(kind, name, 0.0).id));
         if is_handed || leak.waiver.is_some() {
             total.iter_mut().zip(&counts).for_each(|(value, waived)| *value -= waived);

@@ -184,7 +184,7 @@ fn alive_at_exit(
             continue;
         }
         let mut leak = leaks::in_all(group);
-        leak.waiver = context.waivers.cover(&leak.id, &group.place.names);
+        leak.waiver = context.waivers.cover(&leak, &group.place.names);
         if leak.waiver.is_none() {
             bytes += group.bytes;
             count += group.count;
@@ -267,7 +267,7 @@ fn judge_repeated(
     let one_time = repeated::one_time(survivors, kept, &leaking);
     for held in &one_time {
         let mut leak = leaks::in_all(held);
-        leak.waiver = context.waivers.cover(&leak.id, &held.place.names);
+        leak.waiver = context.waivers.cover(&leak, &held.place.names);
         j.one_time.push(leak);
     }
     let bytes: f64 = j.one_time.iter().map(|leak| leak.bytes_per_iteration).sum();
@@ -282,7 +282,7 @@ fn judge_repeated(
             let handed = format_counted(group.count, group.kind.noun());
             j.raise(Verdict::Pass, format!("{handed} handed to a later test, which closes it"));
         } else if !leaking.contains(&leak.id) {
-            leak.waiver = context.waivers.cover(&leak.id, group.frame_names());
+            leak.waiver = context.waivers.cover(&leak, group.frame_names());
             notes.push(format_counted(group.count, group.kind.noun()));
             j.one_time.push(leak);
         }
@@ -335,7 +335,7 @@ fn left_by_group(
     let groups = held(&window.survivors, &mut Places::new(&process.record, context.resolve));
     for group in &groups {
         let mut leak = leaks::in_all(group);
-        leak.waiver = context.waivers.cover(&leak.id, &group.place.names);
+        leak.waiver = context.waivers.cover(&leak, &group.place.names);
         if leak.waiver.is_some() {
             waived(Metric::NativeLiveBytes, group.bytes);
             waived(Metric::NativeLiveAllocations, group.count);
@@ -344,7 +344,7 @@ fn left_by_group(
     }
     for group in os_left(&process.record, window, context) {
         let mut leak = group.leak();
-        leak.waiver = context.waivers.cover(&leak.id, group.frame_names());
+        leak.waiver = context.waivers.cover(&leak, group.frame_names());
         if leak.waiver.is_some() {
             waived(group.kind.metric(), group.count);
         }

@@ -1,6 +1,6 @@
 //! List of leaks with its filter, and one leak.
 
-use memgate_model::{Leak, LeakKind};
+use memgate_model::LeakKind;
 use memgate_reports::page::{Html, holder_and_stack};
 
 use super::frame::{of_project, select};
@@ -66,7 +66,7 @@ pub fn leak(view: &LeakView) -> String {
         html.element("code", &leak.id).markup("</p>");
         introduced(html, view);
         html.markup("<h2>Stack</h2><div class=leak>");
-        holder_and_stack(html, &known(view));
+        holder_and_stack(html, &view.known());
         html.markup("</div><p class=facts>to accept it for now: <code class=command>");
         html.text(&format!("memgate waive {} --reason \"…\" --until YYYY-MM-DD", leak.id))
             .markup("</code></p>");
@@ -77,22 +77,6 @@ pub fn leak(view: &LeakView) -> String {
         html.markup("<h2>Runs that saw it</h2>");
         sightings(html, view);
     })
-}
-
-/// The leak as reports know it.
-fn known(view: &LeakView) -> Leak {
-    Leak {
-        id: view.leak.id.clone(),
-        kind: view.leak.kind,
-        title: view.leak.title.clone(),
-        bytes_per_iteration: view.leak.bytes,
-        count_per_iteration: view.leak.count,
-        class: None,
-        frames: view.frames.clone(),
-        holder: view.holder.clone(),
-        truncated: false,
-        waiver: None,
-    }
 }
 
 /// Which commit brought it.

@@ -124,6 +124,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         lines: vec![LeakOnLine { branch: t(), environment: t(), leak }],
         frames: vec![frame],
         holder: Vec::new(),
+        hold: None,
         sightings: vec![sighting],
         events: events.clone(),
         unmeasured: vec![t()],

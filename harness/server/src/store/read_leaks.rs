@@ -96,6 +96,7 @@ impl Store {
             lines,
             frames: body.frames,
             holder: body.holder,
+            hold: body.hold,
             events: events.iter().map(event).collect::<Result<_, _>>()?,
         }))
     }

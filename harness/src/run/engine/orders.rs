@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use memgate_analysis::ProcessRecord;
+use memgate_analysis::{ProcessRecord, stacks_that_grew};
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, BoundaryKind, EXPLAINS_WHAT_IS_NAMED, Frame, ProcessRole};
@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::names::Mappings;
 use crate::reading::{NO_ROOM, Reading};
-use crate::recorder::{End, Follow, Observe, Process, ProcessEnd, ProcessKey};
+use crate::recorder::{End, Follow, Observe, Process, ProcessEnd, ProcessKey, Wanted};
 
 /// Something happened in a process.
 #[derive(Debug)]
@@ -101,6 +101,11 @@ impl Follow for Follower {
         Reply { classes: reply.classes.filter(|_| self.takes_classes), ..reply }
     }
 
+    fn wanted(&self) -> Wanted {
+        let record = self.reading.record();
+        Wanted { stacks: stacks_that_grew(record), modules: record.last_modules().to_vec() }
+    }
+
     fn ended(&mut self, end: &ProcessEnd) {
         let reading = &mut self.reading;
         match (&end.damage, end.how) {
@@ -154,6 +159,33 @@ impl Settle {
 impl Orders for Settle {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
         Reply::of(if self.again(boundary, record) { order::SETTLE } else { 0 })
+    }
+}
+
+/// What is told to a process whose test was repeated often enough: to end; where native memory grew,
+/// to make a copy of itself first, once.
+#[derive(Debug, Default)]
+pub(in crate::run) struct Last {
+    copies: bool,
+    ends: bool,
+}
+
+impl Last {
+    /// `copies`: who holds what grew is to be found out.
+    pub(in crate::run) const fn new(copies: bool) -> Self {
+        Self { copies, ends: false }
+    }
+
+    /// Was it told already?
+    pub(in crate::run) const fn is_over(&self) -> bool {
+        self.ends
+    }
+
+    /// The answer. Where there can be no copy, only the rest of it is told.
+    pub(in crate::run) fn reply(&mut self, record: &ProcessRecord) -> Reply {
+        let first = !std::mem::replace(&mut self.ends, true);
+        let copies = first && self.copies && !stacks_that_grew(record).is_empty();
+        Reply::of(if copies { order::STOP | order::COPY } else { order::STOP })
     }
 }
 

@@ -12,7 +12,7 @@ use memgate_wire::{Boundary, Outcome, setup};
 use super::listing::AllTests;
 use crate::exit::ExpectedError;
 use crate::run::engine::{
-    Clocked, Context, Done, Finished, Job, Limit, Orders, RunState, Settle, Stopped, cannot_run_again,
+    Clocked, Context, Done, Finished, Job, Last, Limit, Orders, RunState, Settle, Stopped, cannot_run_again,
     elapsed, of_programs, options_of, silent, supervise,
 };
 use crate::run::runners::framework::Suite;
@@ -101,6 +101,7 @@ fn job(
         options.setups.clone_from(&test);
     }
     let (policy, settles) = (context.plan.policy.clone(), !context.plan.settle.is_zero());
+    let holders = context.plan.holders;
     let began = Instant::now();
     let orders = of_programs(move |_| {
         let confirmation = Confirmation::new(&policy, &name, &test);
@@ -108,7 +109,7 @@ fn job(
             Lasts::Hunt(time) => confirmation.hunting(time),
             Lasts::NoLonger(_) => confirmation,
         };
-        Confirming { confirmation, lasts, began, settle: Settle::new(settles) }
+        Confirming { confirmation, lasts, began, settle: Settle::new(settles), last: Last::new(holders) }
     });
     Job::new(launch, options, Clocked::Alone, Limit::Ends(suite.timeout)).with(orders)
 }
@@ -120,10 +121,14 @@ struct Confirming {
     /// When its process was started.
     began: Instant,
     settle: Settle,
+    last: Last,
 }
 
 impl Orders for Confirming {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
+        if self.last.is_over() {
+            return self.last.reply(record);
+        }
         if self.settle.again(boundary, record) {
             return Reply::of(order::SETTLE);
         }
@@ -135,9 +140,9 @@ impl Orders for Confirming {
         let is_over = matches!(self.lasts, Lasts::NoLonger(most) if elapsed >= most);
         match next {
             // What has begun is not left without an answer that a few executions more would give.
-            _ if is_over && self.confirmation.ran_its_least() => Reply::of(order::STOP),
+            _ if is_over && self.confirmation.ran_its_least() => self.last.reply(record),
             Next::Continue | Next::Explain => Reply::default(),
-            Next::Stop => Reply::of(order::STOP),
+            Next::Stop => self.last.reply(record),
         }
     }
 }

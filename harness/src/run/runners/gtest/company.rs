@@ -17,8 +17,8 @@ use memgate_wire::{Boundary, Outcome, setup};
 
 use super::listing::AllTests;
 use crate::run::engine::{
-    Budget, Clocked, Context, Done, Finished, Job, Limit, Orders, Settle, Stopped, elapsed, keep_output,
-    of_programs, options_of, silent, supervise,
+    Budget, Clocked, Context, Done, Finished, Job, Last, Limit, Orders, Settle, Stopped, elapsed,
+    keep_output, of_programs, options_of, silent, supervise,
 };
 use crate::run::runners::framework::Suite;
 use crate::session::facts::{ConfirmationFacts, ProcessFacts};
@@ -141,9 +141,11 @@ fn job(
     options.detail = Detail::Growth;
     let (policy, suspects) = (context.plan.policy.clone(), group.suspects.clone());
     let settles = !context.plan.settle.is_zero();
+    let holders = context.plan.holders;
     let orders = of_programs(move |_| Together {
         company: Company::new(&policy, &suspects, most),
         settle: Settle::new(settles),
+        last: Last::new(holders),
     });
     Job::new(launch, options, Clocked::Alone, Limit::Ends(suite.timeout)).with(orders)
 }
@@ -152,16 +154,20 @@ fn job(
 struct Together {
     company: Company,
     settle: Settle,
+    last: Last,
 }
 
 impl Orders for Together {
     fn at_test_end(&mut self, boundary: &Boundary, record: &ProcessRecord) -> Reply {
+        if self.last.is_over() {
+            return self.last.reply(record);
+        }
         if self.settle.again(boundary, record) {
             return Reply::of(order::SETTLE);
         }
         match self.company.observe(record, elapsed(record)) {
             Next::Continue | Next::Explain => Reply::default(),
-            Next::Stop => Reply::of(order::STOP),
+            Next::Stop => self.last.reply(record),
         }
     }
 }

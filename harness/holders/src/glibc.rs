@@ -1,0 +1,214 @@
+//! glibc's main heap: its lists of free chunks, and the chunks in use of which the agent has not
+//! heard, because they were allocated before it began to record.
+//!
+//! A chunk is its size with three flags, of which the first says whether the chunk before it is in
+//! use, then what the program may use. Chunks on the lists of a thread's cache and on fast lists
+//! are free, though their flags do not say so. Since version 2.32 links of both are masked by their
+//! own addresses. Whatever does not look like that ends the walk: then nothing is known of it.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use crate::maps::Mapping;
+use crate::memory::{Memory, Reader, WORD};
+
+/// Bins of an arena, two words each.
+const BINS: u64 = 254 * WORD;
+/// From the bins of an arena back to its fast lists, and to its topmost chunk.
+const TO_FAST: u64 = 0x60;
+const TO_TOP: u64 = 0x10;
+const FAST_LISTS: u64 = 10;
+/// What lies before and behind the bins.
+const BEFORE: u64 = 0x80;
+const BEHIND: u64 = 0x80;
+/// A thread's cache is a chunk of this size: 64 counts of two bytes, 64 lists.
+const CACHE_CHUNK: u64 = 0x290;
+const CACHE_LISTS: u64 = 64;
+const LONGEST_LIST: usize = 1 << 20;
+const MOST_CHUNKS: usize = 16 << 20;
+/// Size and flags before a chunk's bytes, and the word before them.
+const HEAD: u64 = 2 * WORD;
+
+/// The lists of free chunks in the C library's data. The address of a free chunk lies in the last
+/// bytes of the block before it: each would seem to hold that block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FreeLists {
+    /// Where they lie, and a little more.
+    pub(crate) range: Range<u64>,
+    /// First of those that are empty.
+    first_empty: u64,
+}
+
+/// Finds them: empty ones, which most of them are, point a little before themselves.
+pub(crate) fn free_lists(memory: &dyn Memory, range: Range<u64>) -> Option<FreeLists> {
+    /// Fewer are something else.
+    const LEAST: usize = 64;
+    let mut empty = Vec::new();
+    let mut reader = Reader::new(memory);
+    reader.words(range, &mut || true, |at, value| {
+        if value == at.wrapping_sub(2 * WORD) || value == at.wrapping_sub(3 * WORD) {
+            empty.push(at);
+        }
+    });
+    let (first, last) = (*empty.first()?, *empty.last()?);
+    let start = first.min(last.saturating_sub(BINS)).saturating_sub(BEFORE);
+    let range = start..last.max(first.saturating_add(BINS)).saturating_add(BEHIND);
+    (empty.len() >= LEAST).then_some(FreeLists { range, first_empty: first })
+}
+
+/// Adds the chunks of the main heap that are in use and were allocated before the agent began to
+/// record: blocks without a stack.
+pub(crate) fn add_early(memory: &dyn Memory, mappings: &[Mapping], blocks: &mut Vec<(u64, u64, u32)>) {
+    let Some(heap) = mappings.iter().find(|m| m.name == "[heap]").map(|m| m.range.clone()) else { return };
+    let data = mappings.iter().filter(|m| m.writable && !m.shared && m.of_file);
+    let lists = data.filter_map(|m| free_lists(memory, m.range.clone()));
+    let arena = lists.into_iter().find_map(|lists| Arena::of(memory, &lists, &heap));
+    let Some(arena) = arena else { return };
+    let known: HashSet<u64> =
+        blocks.iter().map(|(start, ..)| *start).filter(|it| heap.contains(it)).collect();
+    if let Some(early) = arena.early(memory, &heap, &known) {
+        blocks.extend(early.into_iter().map(|(start, size)| (start, size, 0)));
+    }
+}
+
+struct Arena {
+    top: u64,
+    fast: u64,
+}
+
+impl Arena {
+    /// The arena whose topmost chunk ends with the heap. The first bins may not be empty.
+    fn of(memory: &dyn Memory, lists: &FreeLists, heap: &Range<u64>) -> Option<Self> {
+        let mut reader = Reader::new(memory);
+        let mut is_top = |top: u64| {
+            let size = reader.word(top.wrapping_add(WORD)).map(|size| size & !7);
+            heap.contains(&top)
+                && size.is_some_and(|size| size >= 32 && top.checked_add(size) == Some(heap.end))
+        };
+        let mut other = Reader::new(memory);
+        (0..BINS / HEAD).find_map(|bin| {
+            let bins = lists.first_empty.checked_sub(bin * HEAD)?;
+            let top = other.word(bins.checked_sub(TO_TOP)?)?;
+            is_top(top).then(|| Self { top, fast: bins.wrapping_sub(TO_FAST) })
+        })
+    }
+
+    /// Address and bytes of each such chunk; `None`: the heap does not look like one.
+    fn early(&self, memory: &dyn Memory, heap: &Range<u64>, known: &HashSet<u64>) -> Option<Vec<(u64, u64)>> {
+        let mut reader = Reader::new(memory);
+        let (mut in_use, mut caches) = (Vec::new(), Vec::new());
+        let mut at = heap.start;
+        for _ in 0..MOST_CHUNKS {
+            if at >= self.top {
+                break;
+            }
+            let size = reader.word(at.checked_add(WORD)?)? & !7;
+            let next = at.checked_add(size).filter(|_| size >= 32 && size.is_multiple_of(16))?;
+            let is_in_use = reader.word(next.checked_add(WORD)?)? & 1 != 0;
+            let start = at + HEAD;
+            if is_in_use && !known.contains(&start) {
+                if size == CACHE_CHUNK { caches.push(start) } else { in_use.push((start, size - WORD)) }
+            }
+            at = next;
+        }
+        if at != self.top {
+            return None;
+        }
+        let mut free = HashSet::new();
+        for cache in caches {
+            for list in 0..CACHE_LISTS {
+                let first = reader.word(cache + 2 * CACHE_LISTS + WORD * list)?;
+                follow(memory, first, 0, &mut free);
+            }
+        }
+        for list in 0..FAST_LISTS {
+            let first = reader.word(self.fast + WORD * list)?;
+            follow(memory, first, HEAD, &mut free);
+        }
+        in_use.retain(|(start, _)| !free.contains(start));
+        Some(in_use)
+    }
+}
+
+/// The starts of the chunks on a list. Links point at chunks, or, with `to_link` 0, behind their
+/// heads.
+fn follow(memory: &dyn Memory, first: u64, to_link: u64, free: &mut HashSet<u64>) {
+    let mut reader = Reader::new(memory);
+    let mut at = first;
+    for _ in 0..LONGEST_LIST {
+        let start = at.wrapping_add(to_link);
+        if at == 0 || !free.insert(start) {
+            return;
+        }
+        let Some(link) = reader.word(start) else { return };
+        at = link ^ (start >> 12);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maps::parse_maps;
+    use crate::maps::tests::Image;
+
+    fn data(lists: u64) -> Image {
+        let mut image = Image::default();
+        for at in (0x2_1000..0x2_4000_u64).step_by(8) {
+            image.put(at, &[0]);
+        }
+        for list in 0..127 {
+            let at = lists + 16 * list;
+            image.put(at, &[at - 16, at - 16]);
+        }
+        image
+    }
+
+    #[test]
+    fn lists_of_free_chunks_are_found() {
+        let none = data(0x9_0000);
+        assert_eq!(free_lists(&none, 0x2_1000..0x2_4000), None);
+        let lists = 0x2_2000;
+        let mut image = data(lists);
+        image.put(lists, &[0x9_9990, 0x9_9990]);
+        let found = free_lists(&image, 0x2_1000..0x2_4000).unwrap().range;
+        assert!(found.start <= lists - 0x70 && found.end >= lists + 254 * 8, "{found:x?}");
+        assert!(found.start > 0x2_1e00 && found.end < 0x2_2a00, "{found:x?}");
+    }
+
+    /// A heap at 0x50000: a thread's cache with one free chunk on a list of two, a chunk the agent
+    /// knows, an early one, a free one, one on a fast list, an early one, the top.
+    #[test]
+    fn chunks_in_use_that_the_agent_does_not_know_are_blocks() {
+        let maps = parse_maps("21000-24000 rw-p 0 0:0 7 /lib/libc.so.6\n50000-51000 rw-p 0 0:0 0 [heap]\n");
+        let lists = 0x2_2000;
+        let mut image = data(lists);
+        for at in (0x5_0000..0x5_1000_u64).step_by(8) {
+            image.put(at, &[0]);
+        }
+        let mut at = 0x5_0000;
+        let mut starts = Vec::new();
+        for (size, before_in_use) in
+            [(0x290, 1), (0x20, 1), (0x30, 1), (0x40, 1), (0x50, 1), (0x20, 0), (0x20, 1), (0x60, 1)]
+        {
+            image.put(at + 8, &[size | before_in_use]);
+            starts.push(at + 16);
+            at += size;
+        }
+        image.put(at + 8, &[(0x5_1000 - at) | 1]);
+        let [cache, known, early, cached, _free, fast, first_cached, last] = starts[..] else { panic!() };
+        image.put(cache + 128, &[first_cached]);
+        image.put(first_cached, &[cached ^ (first_cached >> 12)]);
+        image.put(cached, &[cached >> 12]);
+        image.put(lists - 0x60, &[fast - 16]);
+        image.put(fast, &[fast >> 12]);
+        image.put(lists - 0x10, &[at]);
+        let mut blocks = vec![(known, 20, 7)];
+        add_early(&image, &maps, &mut blocks);
+        assert_eq!(blocks, [(known, 20, 7), (early, 0x28, 0), (last, 0x58, 0)]);
+        // One size that makes no sense, and nothing is believed.
+        image.put(early - 8, &[0x31_0001]);
+        let mut blocks = Vec::new();
+        add_early(&image, &maps, &mut blocks);
+        assert_eq!(blocks, []);
+    }
+}

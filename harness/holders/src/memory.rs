@@ -1,0 +1,94 @@
+//! Memory, read in pieces.
+
+use std::ops::Range;
+
+/// The memory of a process that stands still.
+pub trait Memory {
+    /// Reads what lies at `at`, as far as it can be read without a gap: so many bytes.
+    fn read(&self, at: u64, into: &mut [u8]) -> usize;
+}
+
+/// Bytes of a word.
+pub(crate) const WORD: u64 = 8;
+const PIECE: usize = 64 << 10;
+
+/// Reads neighbours at once: for what is read in the order of its addresses.
+pub(crate) struct Reader<'a> {
+    memory: &'a dyn Memory,
+    start: u64,
+    bytes: Vec<u8>,
+    length: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(memory: &'a dyn Memory) -> Self {
+        Self { memory, start: 0, bytes: vec![0; PIECE], length: 0 }
+    }
+
+    /// The word at `at`; `None`: it cannot be read.
+    pub(crate) fn word(&mut self, at: u64) -> Option<u64> {
+        let mut bytes = self.known(at);
+        if bytes.len() < 8 {
+            self.fill(at);
+            bytes = self.known(at);
+        }
+        bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// Calls `visit` with every aligned word of `range` and its address. What cannot be read is
+    /// passed over. `false`, from `go_on`, which is asked for each piece: that was enough.
+    pub(crate) fn words(
+        &mut self,
+        range: Range<u64>,
+        go_on: &mut dyn FnMut() -> bool,
+        mut visit: impl FnMut(u64, u64),
+    ) -> bool {
+        let mut at = range.start.next_multiple_of(WORD);
+        while at.saturating_add(WORD) <= range.end {
+            if self.known(at).len() < 8 {
+                if !go_on() {
+                    return false;
+                }
+                self.fill(at);
+            }
+            let here = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+            let known = self.known(at);
+            let known = known.get(..here.min(known.len())).unwrap_or_default();
+            let (words, _) = known.as_chunks::<8>();
+            if words.is_empty() {
+                // To the next page, which may be there.
+                at = (at | 0xfff) + 1;
+                continue;
+            }
+            for word in words {
+                let value = u64::from_le_bytes(*word);
+                if value > 0xffff {
+                    visit(at, value);
+                }
+                at += WORD;
+            }
+        }
+        true
+    }
+
+    fn known(&self, at: u64) -> &[u8] {
+        let offset = at.checked_sub(self.start).and_then(|offset| usize::try_from(offset).ok());
+        let known = self.bytes.get(..self.length).unwrap_or_default();
+        offset.and_then(|offset| known.get(offset..)).unwrap_or_default()
+    }
+
+    fn fill(&mut self, at: u64) {
+        self.start = at;
+        self.length = self.memory.read(at, &mut self.bytes).min(self.bytes.len());
+    }
+}
+
+/// `bytes` bytes from `at` on, as words; `None`: not all of them can be read.
+pub(crate) fn read_words(memory: &dyn Memory, at: u64, count: usize) -> Option<Vec<u64>> {
+    let mut bytes = vec![0; count.checked_mul(8)?];
+    if memory.read(at, &mut bytes) < bytes.len() {
+        return None;
+    }
+    let (words, _) = bytes.as_chunks::<8>();
+    Some(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+}

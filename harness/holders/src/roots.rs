@@ -1,0 +1,361 @@
+//! Where a program holds pointers outside of its heap.
+
+use std::ops::Range;
+
+use memgate_wire::Module;
+use memgate_wire::native_holders::ThreadLocalModule;
+
+use crate::blocks::Blocks;
+use crate::glibc::free_lists;
+use crate::maps::Mapping;
+use crate::memory::{Memory, Reader, WORD};
+use crate::stacks::control_block;
+
+/// A thread at the moment of the copy.
+#[derive(Debug, Clone, Default)]
+pub struct Thread {
+    /// Its id, as the C library notes it.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Its stack pointer; `None`: not known, all of its stack is looked at.
+    pub stack_pointer: Option<u64>,
+    /// Where it executes; 0: not known.
+    pub pc: u64,
+    /// Its thread pointer, where it is known.
+    pub thread_pointer: Option<u64>,
+}
+
+/// The process that stands still.
+#[derive(Debug, Clone, Copy)]
+pub struct Process<'a> {
+    /// Its mappings.
+    pub mappings: &'a [Mapping],
+    /// Its modules.
+    pub modules: &'a [Module],
+    /// Its threads, before it was copied.
+    pub threads: &'a [Thread],
+    /// Its modules with thread-local variables.
+    pub thread_local: &'a [ThreadLocalModule],
+    /// Its allocator is glibc's: what lies between blocks in other mappings than its heaps is not
+    /// the allocator's.
+    pub is_glibc: bool,
+}
+
+/// What holds a pointer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RootKind {
+    /// Static data of a module, by its number.
+    Static(usize),
+    /// The stack of a thread, by its number.
+    Stack(usize),
+    /// Thread-local variables of a module with such.
+    ThreadLocal {
+        /// Number of the thread.
+        thread: usize,
+        /// Number in [`Process::thread_local`].
+        module: usize,
+        /// Where they begin.
+        start: u64,
+    },
+    /// What the C library keeps of a thread, by its number.
+    ThreadData(usize),
+    /// Memory that was mapped past the allocator.
+    Mapped {
+        /// What `/proc` calls it.
+        name: String,
+    },
+}
+
+/// Addresses of one kind.
+#[derive(Debug, Clone)]
+pub struct Root {
+    /// The addresses.
+    pub ranges: Vec<Range<u64>>,
+    /// What lies there.
+    pub kind: RootKind,
+    /// When it is asked: later ones tell only of what no earlier one leads to.
+    pub turn: Turn,
+}
+
+/// The order in which roots are asked, by how sure it is that they hold something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Turn {
+    /// Variables.
+    Variables,
+    /// Stacks: a part of a frame that is not used may have a number that was left behind.
+    Stacks,
+    /// Memory that was mapped past the allocator: nobody knows what for.
+    Mapped,
+}
+
+/// All roots of a process.
+#[derive(Debug, Default)]
+pub struct Roots(Vec<Root>);
+
+/// Bytes that glibc keeps of a thread, from its thread pointer on.
+const CONTROL_BYTES: u64 = 0x900;
+/// Alignment and greatest size of glibc's heaps for threads.
+const HEAP_BYTES: u64 = 64 << 20;
+/// Larger mappings are not searched for control blocks.
+const LARGE: u64 = 256 << 20;
+
+impl Roots {
+    /// These, in the order in which they are asked.
+    #[must_use]
+    pub fn of(mut roots: Vec<Root>) -> Self {
+        roots.sort_by_key(|root| root.turn);
+        Self(roots)
+    }
+
+    /// Of a process with these live blocks.
+    #[must_use]
+    pub fn find(memory: &dyn Memory, process: &Process<'_>, blocks: &Blocks) -> Self {
+        let mut finder = Finder { memory, process, roots: Vec::new() };
+        finder.statics();
+        let stacks: Vec<Root> =
+            (0..process.threads.len()).filter_map(|thread| finder.thread(thread)).collect();
+        finder.roots.extend(stacks);
+        finder.others(blocks);
+        Self::of(finder.roots)
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn kind(&self, root: usize) -> Option<&RootKind> {
+        self.0.get(root).map(|root| &root.kind)
+    }
+
+    pub(crate) fn ranges(&self, root: usize) -> Vec<Range<u64>> {
+        self.0.get(root).map_or_else(Vec::new, |root| root.ranges.clone())
+    }
+
+    /// The numbers of those that are asked together.
+    pub(crate) fn turns(&self) -> [Range<usize>; 3] {
+        let until = |turn| self.0.partition_point(|root| root.turn <= turn);
+        let (variables, stacks) = (until(Turn::Variables), until(Turn::Stacks));
+        [0..variables, variables..stacks, stacks..self.0.len()]
+    }
+}
+
+struct Finder<'a> {
+    memory: &'a dyn Memory,
+    process: &'a Process<'a>,
+    roots: Vec<Root>,
+}
+
+impl Finder<'_> {
+    fn statics(&mut self) {
+        for (number, module) in self.process.modules.iter().enumerate() {
+            if is_agent(&module.path) {
+                continue;
+            }
+            let data = self.process.mappings.iter().filter(|m| is_private_data(m));
+            let data = data.filter_map(|m| common(&m.range, &(module.start..module.end)));
+            let ranges: Vec<_> = data
+                .flat_map(|range| {
+                    without(range.clone(), free_lists(self.memory, range).map(|lists| lists.range))
+                })
+                .collect();
+            if !ranges.is_empty() {
+                self.roots.push(Root { ranges, kind: RootKind::Static(number), turn: Turn::Variables });
+            }
+        }
+    }
+
+    /// Adds thread-local variables of a thread; its stack comes after those of all threads.
+    fn thread(&mut self, number: usize) -> Option<Root> {
+        let thread = self.process.threads.get(number)?;
+        let mapping = thread.stack_pointer.and_then(|pointer| self.mapping(pointer));
+        let main = self.process.mappings.iter().find(|m| m.name == "[stack]");
+        let is_main =
+            mapping.or(main).is_some_and(|m| m.name == "[stack]") && mapping.is_none_or(|m| Some(m) == main);
+        let above = thread.stack_pointer.zip(mapping).map(|(pointer, m)| pointer..m.range.end);
+        let block = thread.thread_pointer.or_else(|| {
+            let near = above.clone().filter(|_| mapping != main);
+            let near = near.and_then(|range| control_block(self.memory, range, thread.id));
+            near.or_else(|| self.anywhere(thread.id))
+        });
+        if let Some(block) = block {
+            self.thread_local(number, block);
+        }
+        let stack = match (above, block) {
+            // Above the control block begins another thread's.
+            (Some(above), Some(block)) if above.contains(&block) => above.start..block,
+            (Some(above), _) => above,
+            (None, Some(block)) if self.mapping(block).is_some() && !is_first(number) => {
+                self.mapping(block)?.range.start..block
+            }
+            (None, _) if is_main && is_first(number) => main?.range.clone(),
+            (None, _) => return None,
+        };
+        Some(Root { ranges: vec![stack], kind: RootKind::Stack(number), turn: Turn::Stacks })
+    }
+
+    fn thread_local(&mut self, thread: usize, block: u64) {
+        let mut reader = Reader::new(self.memory);
+        let vector = reader.word(block.wrapping_add(WORD)).unwrap_or(0);
+        for (module, tls) in self.process.thread_local.iter().enumerate() {
+            let entry = vector.wrapping_add((2 * WORD).wrapping_mul(tls.number));
+            let start = reader.word(entry).filter(|start| self.mapping(*start).is_some());
+            let Some(start) = start.filter(|_| vector != 0 && !is_agent(&tls.path)) else { continue };
+            let kind = RootKind::ThreadLocal { thread, module, start };
+            self.roots.push(Root {
+                ranges: one(start..start.saturating_add(tls.bytes)),
+                kind,
+                turn: Turn::Variables,
+            });
+        }
+        let ranges = one(block..block.saturating_add(CONTROL_BYTES));
+        self.roots.push(Root { ranges, kind: RootKind::ThreadData(thread), turn: Turn::Variables });
+    }
+
+    /// What is neither a module's nor a stack nor a heap of the allocator's.
+    fn others(&mut self, blocks: &Blocks) {
+        let known: Vec<Range<u64>> = self.roots.iter().flat_map(|root| root.ranges.iter().cloned()).collect();
+        let modules = self.process.modules.iter().map(|module| module.start..module.end);
+        // Also what of a stack lies below its stack pointer.
+        let pointers = self.process.threads.iter().filter_map(|thread| thread.stack_pointer);
+        let below = pointers.filter_map(|pointer| self.mapping(pointer).map(|m| m.range.start..pointer));
+        let tables = blocks.tables().iter().cloned();
+        let taken: Vec<Range<u64>> = known.into_iter().chain(modules).chain(below).chain(tables).collect();
+        for mapping in self.process.mappings.iter().filter(|m| is_private_data(m)) {
+            let is_heap = mapping.name == "[heap]" || self.is_heap(mapping);
+            if is_heap || mapping.name.starts_with("[stack") || is_agent(&mapping.name) {
+                continue;
+            }
+            let own = blocks.within(&mapping.range);
+            if !own.is_empty() && !self.process.is_glibc {
+                continue;
+            }
+            let mut ranges = vec![mapping.range.clone()];
+            for range in taken.iter().cloned().chain(own.map(|block| blocks.range(block))) {
+                if common(&range, &mapping.range).is_some() {
+                    ranges = ranges.into_iter().flat_map(|left| without(left, Some(range.clone()))).collect();
+                }
+            }
+            if !ranges.is_empty() {
+                let kind = RootKind::Mapped { name: mapping.name.clone() };
+                self.roots.push(Root { ranges, kind, turn: Turn::Mapped });
+            }
+        }
+    }
+
+    fn mapping(&self, address: u64) -> Option<&Mapping> {
+        self.process.mappings.iter().find(|m| m.range.contains(&address) && m.writable)
+    }
+
+    /// The control block of a thread of which only the id is known.
+    fn anywhere(&self, thread: u32) -> Option<u64> {
+        let is_small = |m: &&Mapping| m.range.end - m.range.start <= LARGE;
+        let all =
+            self.process.mappings.iter().filter(|m| is_private_data(m) && !m.of_file && m.name.is_empty());
+        let mut candidates = all.filter(is_small).filter(|m| !self.is_heap(m));
+        candidates.find_map(|m| control_block(self.memory, m.range.clone(), thread))
+    }
+
+    /// One of glibc's heaps for threads: it begins with the address of its arena, near the beginning
+    /// of it or of another such heap.
+    fn is_heap(&self, mapping: &Mapping) -> bool {
+        let arena = || Reader::new(self.memory).word(mapping.range.start);
+        mapping.name.is_empty()
+            && mapping.range.start.is_multiple_of(HEAP_BYTES)
+            && arena().is_some_and(|arena| (0x20..=0x40).contains(&(arena % HEAP_BYTES)))
+    }
+}
+
+fn one(range: Range<u64>) -> Vec<Range<u64>> {
+    vec![range]
+}
+
+/// The main thread is told first.
+const fn is_first(thread: usize) -> bool {
+    thread == 0
+}
+
+fn is_private_data(mapping: &Mapping) -> bool {
+    mapping.writable && !mapping.shared
+}
+
+/// What the agent has holds nothing.
+fn is_agent(path: &str) -> bool {
+    path.rsplit('/').next().unwrap_or(path).starts_with("libmemgate")
+}
+
+fn common(a: &Range<u64>, b: &Range<u64>) -> Option<Range<u64>> {
+    let both = a.start.max(b.start)..a.end.min(b.end);
+    (!both.is_empty()).then_some(both)
+}
+
+fn without(range: Range<u64>, taken: Option<Range<u64>>) -> Vec<Range<u64>> {
+    let Some(taken) = taken else { return vec![range] };
+    let parts = [range.start..taken.start.min(range.end), taken.end.max(range.start)..range.end];
+    parts.into_iter().filter(|part| !part.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maps::parse_maps;
+    use crate::maps::tests::Image;
+
+    fn module(start: u64, end: u64, path: &str) -> Module {
+        Module { start, end, bias: start, path: path.to_owned(), build_id: Vec::new() }
+    }
+
+    #[test]
+    fn data_stacks_and_thread_local_variables_are_roots_and_free_memory_is_none() {
+        let maps = parse_maps(
+            "10000-12000 r-xp 0 0:0 7 /bin/app\n\
+             12000-13000 rw-p 0 0:0 7 /bin/app\n\
+             13000-15000 rw-p 0 0:0 0\n\
+             20000-30000 rw-p 0 0:0 0 [heap]\n\
+             40000-41000 rw-p 0 0:0 8 /lib/libmemgate_agent.so\n\
+             50000-54000 rw-p 0 0:0 0\n\
+             60000-61000 rw-p 0 0:0 0\n\
+             61000-62000 rw-s 0 0:0 9 /dev/shm/x\n\
+             70000-74000 rw-p 0 0:0 0 [stack]\n",
+        );
+        let mut image = Image::default();
+        for range in [0x12000..0x15000, 0x50000..0x54000, 0x60000..0x61000, 0x70000..0x74000] {
+            for at in range.step_by(8) {
+                image.put(at, &[0]);
+            }
+        }
+        // A thread whose stack pointer is 0x51000; its control block at 0x53000, of which the vector
+        // at 0x53800 names the variables of module 1 at 0x52f00.
+        image.put(0x53000, &[0x53000, 0x53800, 0x53000]);
+        image.put(0x532d0, &[77]);
+        image.put(0x53810, &[0x52f00]);
+        let thread =
+            |id, sp| Thread { id, name: format!("t{id}"), stack_pointer: Some(sp), ..Thread::default() };
+        let process = Process {
+            mappings: &maps,
+            modules: &[
+                module(0x10000, 0x14000, "/bin/app"),
+                module(0x40000, 0x41000, "/lib/libmemgate_agent.so"),
+            ],
+            threads: &[thread(70, 0x71000), thread(77, 0x51000)],
+            thread_local: &[ThreadLocalModule { path: "/bin/app".to_owned(), number: 1, bytes: 0x40 }],
+            is_glibc: true,
+        };
+        let blocks = Blocks::of(vec![(0x20010, 16, 1)]).unwrap();
+        let roots = Roots::find(&image, &process, &blocks);
+        let told: Vec<_> = roots.0.iter().map(|root| (root.kind.clone(), root.ranges.clone())).collect();
+        let mapped = RootKind::Mapped { name: String::new() };
+        let variables = RootKind::ThreadLocal { thread: 1, module: 0, start: 0x52f00 };
+        assert_eq!(
+            told,
+            [
+                (RootKind::Static(0), vec![0x12000..0x13000, 0x13000..0x14000]),
+                (variables, one(0x52f00..0x52f40)),
+                (RootKind::ThreadData(1), one(0x53000..0x53900)),
+                (RootKind::Stack(0), one(0x71000..0x74000)),
+                (RootKind::Stack(1), one(0x51000..0x53000)),
+                (mapped.clone(), one(0x14000..0x15000)),
+                (mapped.clone(), one(0x53900..0x54000)),
+                (mapped, one(0x60000..0x61000)),
+            ]
+        );
+    }
+}

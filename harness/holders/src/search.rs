@@ -1,0 +1,565 @@
+//! Ways from roots to blocks, and what no way leads to.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use memgate_wire::native_holders::HeldState;
+
+use crate::blocks::Blocks;
+use crate::memory::{Memory, Reader};
+use crate::roots::Roots;
+use crate::{Limits, NotSearched};
+
+const UNSEEN: u32 = u32::MAX;
+/// In the word of a block's parent: the rest is the number of a hit.
+const HIT: u32 = 1 << 31;
+/// Steps of a way that are told: those at its root and those at its block.
+const MOST_STEPS: usize = 16;
+
+/// What holds the blocks of one allocation site.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Site {
+    /// Its stack.
+    pub stack: u32,
+    /// How many blocks it has.
+    pub blocks: u64,
+    /// What most of them are.
+    pub state: HeldState,
+    /// How many are.
+    pub of_state: u64,
+    /// The root that leads to one of them, and the address of the word in it; `None`: they are lost.
+    pub root: Option<(usize, u64)>,
+    /// The blocks on the way, the nearest to the root (or the lost one) first.
+    pub way: Vec<Step>,
+}
+
+/// Blocks of one site, each of which refers to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// Their stack.
+    pub stack: u32,
+    /// Bytes of the first.
+    pub size: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// A word of a root that points at a block.
+struct Hit {
+    root: u32,
+    at: u64,
+}
+
+struct Search<'a> {
+    blocks: &'a Blocks,
+    /// The pointers of block `i` are `edges[first_edge[i]..first_edge[i + 1]]`.
+    first_edge: Vec<u32>,
+    edges: Vec<u32>,
+    hits: Vec<Hit>,
+    /// Of each block the one before it on its way, or [`HIT`] and a number, or [`UNSEEN`].
+    parents: Vec<u32>,
+    /// Of each block the hit that its way begins with.
+    origins: Vec<u32>,
+    /// Those that were seen, the nearest first.
+    seen: Vec<u32>,
+}
+
+/// Finds who holds the blocks of the sites `wanted`, by their stacks. `go_on` is asked now and then.
+///
+/// # Errors
+/// It would take too much, or too long.
+pub fn search(
+    memory: &dyn Memory,
+    blocks: &Blocks,
+    roots: &Roots,
+    wanted: &BTreeSet<u32>,
+    limits: Limits,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Vec<Site>, NotSearched> {
+    let (first_edge, edges) = pointers(memory, blocks, limits, go_on)?;
+    let count = blocks.len();
+    let mut search = Search {
+        blocks,
+        first_edge,
+        edges,
+        hits: Vec::new(),
+        parents: vec![UNSEEN; count],
+        origins: vec![UNSEEN; count],
+        seen: Vec::new(),
+    };
+    let mut reader = Reader::new(memory);
+    for numbers in roots.turns() {
+        let from = search.seen.len();
+        for number in numbers {
+            search.look_into(&mut reader, roots, number, go_on)?;
+        }
+        search.walk(from);
+    }
+    let lost = search.lost(wanted);
+    Ok(search.sites(wanted, &lost))
+}
+
+/// Every pointer from one block to another.
+fn pointers(
+    memory: &dyn Memory,
+    blocks: &Blocks,
+    limits: Limits,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<(Vec<u32>, Vec<u32>), NotSearched> {
+    let mut reader = Reader::new(memory);
+    let (mut first_edge, mut edges) = (Vec::with_capacity(blocks.len() + 1), Vec::new());
+    for block in 0..blocks.len() {
+        let first = edges.len();
+        first_edge.push(u32::try_from(first).map_err(|_e| NotSearched::Edges(limits.edges))?);
+        let own = number(block);
+        let done = reader.words(blocks.range(block), go_on, |_, value| {
+            let Some(to) = blocks.at(value).map(number).filter(|to| *to != own) else { return };
+            let known = edges.get(first..).is_some_and(|edges: &[u32]| edges.last() == Some(&to));
+            if !known && edges.len() < limits.edges {
+                edges.push(to);
+            }
+        });
+        if !done {
+            return Err(NotSearched::Time);
+        }
+        if edges.len() >= limits.edges {
+            return Err(NotSearched::Edges(limits.edges));
+        }
+    }
+    first_edge.push(u32::try_from(edges.len()).map_err(|_e| NotSearched::Edges(limits.edges))?);
+    Ok((first_edge, edges))
+}
+
+/// There are fewer than 2³¹.
+fn number(block: usize) -> u32 {
+    u32::try_from(block).unwrap_or(UNSEEN)
+}
+
+impl Search<'_> {
+    fn look_into(
+        &mut self,
+        reader: &mut Reader<'_>,
+        roots: &Roots,
+        root: usize,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(), NotSearched> {
+        let Self { blocks, hits, parents, origins, seen, .. } = self;
+        for range in roots.ranges(root) {
+            let done = reader.words(range, go_on, |at, value| {
+                let Some(block) = blocks.at(value) else { return };
+                let Some(parent) = parents.get_mut(block).filter(|parent| **parent == UNSEEN) else { return };
+                let hit = number(hits.len());
+                *parent = HIT | hit;
+                if let Some(origin) = origins.get_mut(block) {
+                    *origin = hit;
+                }
+                hits.push(Hit { root: number(root), at });
+                seen.push(number(block));
+            });
+            if !done {
+                return Err(NotSearched::Time);
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on from what was seen, from number `from` of it on. Blocks of one site that refer to each
+    /// other, such as the nodes of a list, are one step, however many they are: else a number in the
+    /// middle of nowhere that points into the list would be nearer to most of it than its head is.
+    fn walk(&mut self, from: usize) {
+        // Those that are one step away wait for their turn; what is reached without a step comes
+        // before them.
+        let (mut now, mut next) = (self.seen.split_off(from), Vec::new());
+        let mut is_waiting = vec![false; if now.is_empty() { 0 } else { self.blocks.len() }];
+        while !now.is_empty() {
+            let mut at = 0;
+            while let Some(block) = now.get(at).copied() {
+                at += 1;
+                let stack = self.blocks.stack(block as usize);
+                let origin = self.origins.get(block as usize).copied().unwrap_or(UNSEEN);
+                for edge in self.edges_of(block as usize) {
+                    let Some(to) = self.edges.get(edge).copied() else { break };
+                    let Some(waits) = is_waiting.get_mut(to as usize) else { continue };
+                    let is_same = stack != 0 && self.blocks.stack(to as usize) == stack;
+                    let Some(parent) = self.parents.get_mut(to as usize) else { continue };
+                    if *parent != UNSEEN && !(*waits && is_same) {
+                        continue;
+                    }
+                    *parent = block;
+                    *waits = !is_same;
+                    if let Some(own) = self.origins.get_mut(to as usize) {
+                        *own = origin;
+                    }
+                    if is_same { now.push(to) } else { next.push(to) }
+                }
+            }
+            self.seen.append(&mut now);
+            // Some were reached without a step meanwhile.
+            now.extend(next.drain(..).filter(|block| {
+                is_waiting.get_mut(*block as usize).is_some_and(|waits| std::mem::replace(waits, false))
+            }));
+        }
+    }
+
+    fn edges_of(&self, block: usize) -> std::ops::Range<usize> {
+        let at = |index: usize| self.first_edge.get(index).copied().unwrap_or(0) as usize;
+        at(block)..at(block + 1)
+    }
+
+    fn targets(&self, block: usize) -> &[u32] {
+        self.edges.get(self.edges_of(block)).unwrap_or_default()
+    }
+
+    /// What every block of a wanted site is that was not seen. Those that are lost indirectly get
+    /// the block before them as parent.
+    fn lost(&mut self, wanted: &BTreeSet<u32>) -> HashMap<u32, HeldState> {
+        let mut states = HashMap::new();
+        let unseen: Vec<u32> =
+            (0..number(self.blocks.len())).filter(|block| self.is_unseen(*block)).collect();
+        if !unseen.iter().any(|block| wanted.contains(&self.blocks.stack(*block as usize))) {
+            return states;
+        }
+        let mut referred: Vec<bool> = vec![false; self.blocks.len()];
+        for block in &unseen {
+            for to in self.targets(*block as usize).to_vec() {
+                if let Some(referred) = referred.get_mut(to as usize) {
+                    *referred = true;
+                }
+            }
+        }
+        let is_referred = |block: &&u32| referred.get(**block as usize).copied().unwrap_or(false);
+        for block in unseen.iter().filter(|block| !is_referred(block)) {
+            states.insert(*block, HeldState::Lost);
+        }
+        let from = self.seen.len();
+        for block in unseen.iter().filter(|block| !is_referred(block)) {
+            self.takes(*block);
+        }
+        self.walk(from);
+        // What is left is in cycles, or behind them.
+        let left: Vec<u32> = unseen.iter().copied().filter(|block| self.is_unseen(*block)).collect();
+        let heads = cycles(&left, |block| self.targets(block as usize), |block| self.is_unseen(block));
+        for block in &heads {
+            states.insert(*block, HeldState::LostCycle);
+        }
+        let from = self.seen.len();
+        for block in heads {
+            self.takes(block);
+        }
+        self.walk(from);
+        for block in unseen {
+            states.entry(block).or_insert(HeldState::IndirectlyLost);
+        }
+        states
+    }
+
+    fn is_unseen(&self, block: u32) -> bool {
+        self.parents.get(block as usize) == Some(&UNSEEN)
+    }
+
+    /// A lost block begins a way, as a word of a root does.
+    fn takes(&mut self, block: u32) {
+        let hit = number(self.hits.len());
+        self.hits.push(Hit { root: UNSEEN, at: 0 });
+        if let Some(parent) = self.parents.get_mut(block as usize) {
+            *parent = HIT | hit;
+        }
+        if let Some(origin) = self.origins.get_mut(block as usize) {
+            *origin = hit;
+        }
+        self.seen.push(block);
+    }
+
+    fn sites(&self, wanted: &BTreeSet<u32>, lost: &HashMap<u32, HeldState>) -> Vec<Site> {
+        #[derive(Default)]
+        struct Counted {
+            blocks: u64,
+            states: BTreeMap<HeldState, u64>,
+            /// By the state and the word that the way begins with: how many, and the nearest.
+            by_origin: BTreeMap<(HeldState, u32), (u64, u32)>,
+        }
+        let mut sites: BTreeMap<u32, Counted> = BTreeMap::new();
+        // The nearest first; every block is among them now.
+        for block in &self.seen {
+            let stack = self.blocks.stack(*block as usize);
+            if !wanted.contains(&stack) {
+                continue;
+            }
+            let state = lost.get(block).copied().unwrap_or(HeldState::Reachable);
+            let origin = match state {
+                // Each is a beginning of its own.
+                HeldState::Lost | HeldState::LostCycle => UNSEEN,
+                HeldState::Reachable | HeldState::IndirectlyLost => {
+                    self.origins.get(*block as usize).copied().unwrap_or(UNSEEN)
+                }
+            };
+            let site = sites.entry(stack).or_default();
+            site.blocks += 1;
+            *site.states.entry(state).or_default() += 1;
+            site.by_origin.entry((state, origin)).or_insert((0, *block)).0 += 1;
+        }
+        let most = |site: Counted| {
+            let (state, of_state) = site.states.into_iter().max_by_key(|(_, count)| *count)?;
+            let of_state_alone = site.by_origin.into_iter().filter(|((s, _), _)| *s == state);
+            // Of equally many the first that was found.
+            let (_, (_, block)) =
+                of_state_alone.max_by_key(|((_, origin), (count, _))| (*count, !*origin))?;
+            Some((site.blocks, state, of_state, block))
+        };
+        let told = |(stack, site): (u32, Counted)| {
+            let (blocks, state, of_state, block) = most(site)?;
+            let (root, way) = self.way_to(block);
+            Some(Site { stack, blocks, state, of_state, root, way })
+        };
+        sites.into_iter().filter_map(told).collect()
+    }
+
+    /// The root of a block's way, and the blocks before it.
+    fn way_to(&self, block: u32) -> (Option<(usize, u64)>, Vec<Step>) {
+        let mut way: Vec<Step> = Vec::new();
+        let mut at = self.parents.get(block as usize).copied().unwrap_or(UNSEEN);
+        while at & HIT == 0 {
+            let (stack, size) = (self.blocks.stack(at as usize), self.blocks.size(at as usize));
+            match way.last_mut() {
+                Some(step) if step.stack == stack => {
+                    step.count += 1;
+                    step.size = size;
+                }
+                _ => way.push(Step { stack, size, count: 1 }),
+            }
+            at = self.parents.get(at as usize).copied().unwrap_or(UNSEEN);
+        }
+        way.reverse();
+        if way.len() > MOST_STEPS {
+            way.drain(MOST_STEPS / 2..way.len() - MOST_STEPS / 2);
+        }
+        let hit = self.hits.get((at & !HIT) as usize).filter(|hit| hit.root != UNSEEN);
+        (hit.map(|hit| (hit.root as usize, hit.at)), way)
+    }
+}
+
+/// Of the blocks `left`, each of which another one of them refers to: those in cycles to which
+/// nothing outside of the cycle refers. Tarjan's algorithm, without recursion.
+fn cycles<'a>(left: &[u32], targets: impl Fn(u32) -> &'a [u32], is_left: impl Fn(u32) -> bool) -> Vec<u32> {
+    #[derive(Clone, Copy)]
+    struct Node {
+        index: u32,
+        low: u32,
+        component: u32,
+    }
+    let mut nodes: HashMap<u32, Node> = HashMap::with_capacity(left.len());
+    let (mut next, mut components) = (0, 0);
+    let mut open: Vec<u32> = Vec::new();
+    for start in left {
+        if nodes.contains_key(start) {
+            continue;
+        }
+        let mut calls: Vec<(u32, usize)> = vec![(*start, 0)];
+        while let Some((block, edge)) = calls.last_mut() {
+            let block = *block;
+            if *edge == 0 {
+                nodes.entry(block).or_insert_with(|| {
+                    open.push(block);
+                    next += 1;
+                    Node { index: next, low: next, component: UNSEEN }
+                });
+            }
+            let to = targets(block).get(*edge).copied();
+            *edge += 1;
+            let Some(to) = to else {
+                calls.pop();
+                let Some(node) = nodes.get(&block).copied() else { continue };
+                if node.low == node.index {
+                    while let Some(member) = open.pop() {
+                        if let Some(member) = nodes.get_mut(&member) {
+                            member.component = components;
+                        }
+                        if member == block {
+                            break;
+                        }
+                    }
+                    components += 1;
+                }
+                if let Some(caller) = calls.last().and_then(|(caller, _)| nodes.get_mut(caller)) {
+                    caller.low = caller.low.min(node.low);
+                }
+                continue;
+            };
+            if !is_left(to) {
+                continue;
+            }
+            match nodes.get(&to).copied() {
+                None => calls.push((to, 0)),
+                Some(known) if known.component == UNSEEN => {
+                    if let Some(node) = nodes.get_mut(&block) {
+                        node.low = node.low.min(known.index);
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    let component = |block: u32| nodes.get(&block).map_or(UNSEEN, |node| node.component);
+    let mut referred: BTreeSet<u32> = BTreeSet::new();
+    for block in left {
+        let others = targets(*block).iter().filter(|to| is_left(**to)).map(|to| component(*to));
+        referred.extend(others.filter(|other| *other != component(*block)));
+    }
+    left.iter().copied().filter(|block| !referred.contains(&component(*block))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maps::tests::Image;
+    use crate::roots::{Root, RootKind, Turn};
+
+    /// Blocks of 32 bytes at 0x10000, 0x10020…, by number; `pointers` from one to another. Roots are
+    /// at 0x100, variables, and 0x200, a stack.
+    struct Made {
+        image: Image,
+        blocks: Vec<(u64, u64, u32)>,
+    }
+
+    fn block(number: u64) -> u64 {
+        0x10000 + 32 * number
+    }
+
+    impl Made {
+        fn new(stacks: &[u32]) -> Self {
+            let mut image = Image::default();
+            image.put(0x100, &[0; 8]);
+            image.put(0x200, &[0; 8]);
+            let blocks: Vec<_> = (0..).zip(stacks).map(|(i, stack)| (block(i), 24, *stack)).collect();
+            for (start, ..) in &blocks {
+                image.put(*start, &[0; 4]);
+            }
+            Self { image, blocks }
+        }
+
+        fn points(mut self, from: u64, word: u64, to: u64) -> Self {
+            self.image.put(block(from) + 8 * word, &[to]);
+            self
+        }
+
+        fn root(mut self, at: u64, to: u64) -> Self {
+            self.image.put(at, &[to]);
+            self
+        }
+
+        #[track_caller]
+        fn found(self, wanted: u32) -> Site {
+            let blocks = Blocks::of(self.blocks).unwrap();
+            let kind = || RootKind::Mapped { name: String::new() };
+            let root = |range, turn| Root { ranges: vec![range], kind: kind(), turn };
+            let roots =
+                Roots::of(vec![root(0x100..0x140, Turn::Variables), root(0x200..0x240, Turn::Stacks)]);
+            let wanted = BTreeSet::from([wanted]);
+            let limits = Limits::default();
+            let sites = search(&self.image, &blocks, &roots, &wanted, limits, &mut || true).unwrap();
+            let [site] = <[Site; 1]>::try_from(sites).unwrap();
+            site
+        }
+    }
+
+    fn step(stack: u32, count: u64) -> Step {
+        Step { stack, size: 24, count }
+    }
+
+    #[test]
+    fn the_shortest_way_is_told_through_interior_pointers() {
+        let made = Made::new(&[1, 2, 3, 9]).root(0x108, block(0) + 8).points(0, 1, block(1) + 23);
+        let site = made.points(1, 0, block(2)).points(2, 2, block(3)).points(1, 2, block(3) + 1).found(9);
+        assert_eq!(site.state, HeldState::Reachable);
+        assert_eq!((site.root, site.way), (Some((0, 0x108)), vec![step(1, 1), step(2, 1)]));
+    }
+
+    #[test]
+    fn a_pointer_to_the_end_of_a_block_and_one_from_free_memory_hold_nothing() {
+        let mut made = Made::new(&[9]).root(0x108, block(0) + 24);
+        made.image.put(0x10000 + 32 * 7, &[block(0)]);
+        assert_eq!(made.found(9).state, HeldState::Lost);
+    }
+
+    #[test]
+    fn a_list_is_one_step_however_long_it_is() {
+        let count = 50_000;
+        let mut made = Made::new(&vec![5; count]).root(0x100, block(0));
+        for i in 1..count as u64 {
+            made = made.points(i - 1, 0, block(i));
+        }
+        let last = made.blocks.len() - 1;
+        made.blocks[last].2 = 9;
+        let site = made.found(9);
+        assert_eq!((site.root, site.way), (Some((0, 0x100)), vec![step(5, count as u64 - 1)]));
+    }
+
+    #[test]
+    fn what_a_variable_leads_to_is_not_the_stacks() {
+        let site =
+            Made::new(&[1, 9]).root(0x200, block(1)).root(0x110, block(0)).points(0, 0, block(1)).found(9);
+        assert_eq!((site.root, site.way.len()), (Some((0, 0x110)), 1));
+        let site = Made::new(&[1, 9]).root(0x200, block(1)).root(0x110, block(0)).found(9);
+        assert_eq!(site.root, Some((1, 0x200)));
+    }
+
+    #[test]
+    fn what_is_lost_is_told_from_what_is_lost_with_it_and_from_cycles() {
+        let chain =
+            || Made::new(&[1, 2, 3]).points(0, 0, block(1)).points(1, 0, block(2)).points(2, 1, block(2));
+        assert_eq!(chain().found(1).state, HeldState::Lost);
+        let site = chain().found(3);
+        assert_eq!(
+            (site.state, site.root, site.way),
+            (HeldState::IndirectlyLost, None, vec![step(1, 1), step(2, 1)])
+        );
+        let cycle =
+            || Made::new(&[1, 2, 3]).points(0, 0, block(1)).points(1, 0, block(0)).points(1, 1, block(2));
+        assert_eq!(
+            (cycle().found(1).state, cycle().found(2).state),
+            (HeldState::LostCycle, HeldState::LostCycle)
+        );
+        let site = cycle().found(3);
+        assert_eq!((site.state, site.way.len()), (HeldState::IndirectlyLost, 1));
+        let behind = Made::new(&[1, 2, 3, 4]).points(0, 0, block(1)).points(1, 0, block(0));
+        let behind = behind.points(1, 1, block(2)).points(2, 0, block(3)).points(3, 0, block(2));
+        assert_eq!(behind.found(4).state, HeldState::IndirectlyLost, "one cycle behind another");
+    }
+
+    /// A stray number that points into the middle of a long list is nearer to what lies behind.
+    #[test]
+    fn a_list_is_held_by_its_head() {
+        let mut made = Made::new(&[[1, 2].as_slice(), &[9; 100]].concat());
+        made =
+            made.root(0x100, block(0)).points(0, 0, block(1)).points(1, 0, block(50)).root(0x120, block(2));
+        for i in 3..102 {
+            made = made.points(i - 1, 0, block(i));
+        }
+        let site = made.found(9);
+        assert_eq!((site.root, site.way), (Some((0, 0x120)), Vec::new()));
+    }
+
+    #[test]
+    fn most_blocks_of_a_site_tell_what_it_is() {
+        let stale = Made::new(&[9; 10]).root(0x100, block(3)).root(0x108, block(4));
+        let site = stale.found(9);
+        assert_eq!((site.state, site.of_state, site.blocks), (HeldState::Lost, 8, 10));
+        let mut kept = Made::new(&[9, 9, 9, 9, 1]).root(0x100, block(0)).root(0x108, block(4));
+        for i in 1..3 {
+            kept = kept.points(4, i - 1, block(i));
+        }
+        let site = kept.found(9);
+        assert_eq!((site.state, site.of_state, site.root), (HeldState::Reachable, 3, Some((0, 0x108))));
+    }
+
+    #[test]
+    fn limits_and_time_end_it() {
+        let blocks = || Blocks::of(Made::new(&[1, 2]).blocks).unwrap();
+        let made = || Made::new(&[1, 2]).points(0, 0, block(1)).image;
+        let (roots, wanted) = (Roots::of(Vec::new()), BTreeSet::from([1]));
+        let few = Limits { edges: 1, ..Limits::default() };
+        let ended = search(&made(), &blocks(), &roots, &wanted, few, &mut || true);
+        assert_eq!(ended.unwrap_err(), NotSearched::Edges(1));
+        let late = search(&made(), &blocks(), &roots, &wanted, Limits::default(), &mut || false);
+        assert_eq!(late.unwrap_err(), NotSearched::Time);
+    }
+}

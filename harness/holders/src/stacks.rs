@@ -1,0 +1,107 @@
+//! To which function's frame a place on a stack belongs, without unwind tables: the nearest return
+//! address below the place was left by a call that this function made. A number that only looks
+//! like one is told from it by the call instruction before the address.
+
+use crate::maps::Mapping;
+use crate::memory::{Memory, Reader, WORD};
+
+/// How far below a place it is looked for.
+const FARTHEST: u64 = 1 << 20;
+
+/// A return address into the function whose frame holds `at`; `None`: none was found above
+/// `stack_pointer`.
+#[must_use]
+pub fn function_at(memory: &dyn Memory, mappings: &[Mapping], stack_pointer: u64, at: u64) -> Option<u64> {
+    let from = stack_pointer.max(at.saturating_sub(FARTHEST));
+    let mut found = None;
+    let mut reader = Reader::new(memory);
+    let is_code = |value: u64| mappings.iter().any(|m| m.executable && m.range.contains(&value));
+    reader.words(from..at, &mut || true, |_, value| {
+        if is_code(value) && follows_a_call(memory, value) {
+            found = Some(value);
+        }
+    });
+    found
+}
+
+/// Is there a call instruction right before this address?
+fn follows_a_call(memory: &dyn Memory, address: u64) -> bool {
+    if cfg!(not(target_arch = "x86_64")) {
+        return address.is_multiple_of(4);
+    }
+    const LONGEST: usize = 7;
+    let mut code = [0; LONGEST];
+    let start = address.saturating_sub(LONGEST as u64);
+    if memory.read(start, &mut code) < LONGEST {
+        return false;
+    }
+    let before = |bytes: usize| LONGEST.checked_sub(bytes).and_then(|at| code.get(at)).copied().unwrap_or(0);
+    // call rel32; call r/m64, in its lengths.
+    before(5) == 0xe8 || [2, 3, 4, 6, 7].into_iter().any(|n| before(n) == 0xff && before(n - 1) >> 3 & 7 == 2)
+}
+
+/// The thread's control block of glibc between two addresses: its first and third word are its own
+/// address, and it notes the thread's id.
+pub(crate) fn control_block(memory: &dyn Memory, range: std::ops::Range<u64>, thread: u32) -> Option<u64> {
+    const THREAD_ID: u64 = 0x2d0;
+    let mut candidates = Vec::new();
+    let mut reader = Reader::new(memory);
+    reader.words(range, &mut || true, |at, value| {
+        if at == value {
+            candidates.push(at);
+        }
+    });
+    let is_one = |at: &u64| {
+        let mut again = Reader::new(memory);
+        again.word(at.wrapping_add(2 * WORD)) == Some(*at)
+            && again
+                .word(at.wrapping_add(THREAD_ID))
+                .is_some_and(|id| id & u64::from(u32::MAX) == thread.into())
+    };
+    candidates.into_iter().find(is_one)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maps::tests::Image;
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn the_nearest_return_address_below_a_place_names_its_function() {
+        let mut image = Image::default();
+        let code = Mapping {
+            range: 0x40_0000..0x40_1000,
+            writable: false,
+            executable: true,
+            shared: false,
+            name: String::new(),
+            of_file: true,
+        };
+        // At 0x400018: after `call rel32`. At 0x400030: after `call *8(%rax)`. 0x400040: after none.
+        image.put(0x40_0010, &[0xe800_0000]);
+        image.put(0x40_0028, &[0x0850_ff00_0000_0000]);
+        image.put(0x40_0038, &[0]);
+        image.put(0x7000, &[0x40_0018, 1, 0x40_0030, 0x40_0040, 2, 3]);
+        let at = |sp, place| function_at(&image, std::slice::from_ref(&code), sp, place);
+        assert_eq!(at(0x7000, 0x7008), Some(0x40_0018));
+        assert_eq!(at(0x7000, 0x7028), Some(0x40_0030));
+        assert_eq!(at(0x7018, 0x7028), None);
+    }
+
+    #[test]
+    fn a_control_block_is_told_by_its_own_address_and_its_thread() {
+        let mut image = Image::default();
+        image.put(0x1_8000, &[0x1_8000, 5, 6]);
+        image.put(0x1_9000, &[0x1_9000, 5, 0x1_9000]);
+        image.put(0x1_92d0, &[77 | 1 << 32]);
+        // Without gaps, as memory has none.
+        for at in (0x1_7000..0x1_a000_u64).step_by(8) {
+            if image.read(at, &mut [0; 8]) == 0 {
+                image.put(at, &[0]);
+            }
+        }
+        assert_eq!(control_block(&image, 0x1_7000..0x1_a000, 77), Some(0x1_9000));
+        assert_eq!(control_block(&image, 0x1_7000..0x1_a000, 78), None);
+    }
+}

@@ -1,0 +1,308 @@
+//! The memory of a process that stands still, and who holds what in it.
+//!
+//! Data flow: the answer to a boundary orders a copy → [`prepare`] says whether the process may be
+//! asked for one, and notes where its threads stand → the agent forks a copy that sleeps, and takes
+//! its boundary again ([`memgate_wire::native_holders`]) → [`Copy::open`], while the guest still
+//! waits: permission to read a process is its parent's to give, and this one's parent may end next →
+//! the guest goes on → [`Copy::search`] reads the copy through `/proc/PID/mem` and searches it
+//! (`memgate-holders`) → [`NativeHolders`] frames → dropping the copy kills it.
+//!
+//! # Why a copy, and why it is read from outside
+//!
+//! The guest stands still no longer than a fork takes, and what is read does not change meanwhile.
+//! The copy runs none of the guest's code, and none of the agent's but four system calls: every
+//! parser, search and bound is here. Registers of other threads are not seen (that would take
+//! `ptrace`, which guests notice), and the report says so.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use memgate_holders::{
+    Blocks, Limits, Mapping, Memory, NotSearched, Process, RootKind, Roots, Site, Thread, function_at,
+    parse_maps, search,
+};
+use memgate_wire::native_holders::{HeldBlocks, HeldLink, NativeCopy, NativeHolders};
+use memgate_wire::{Frame, Module};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// What is searched for: allocation sites, and the modules of the process.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Stacks whose blocks leak.
+    pub stacks: Vec<u32>,
+    /// Its modules.
+    pub modules: Vec<Module>,
+}
+
+/// Longest search: the copy itself ends after twice this time.
+const LONGEST: Duration = Duration::from_secs(15);
+/// Sites told in one frame.
+const SITES_PER_FRAME: usize = 256;
+/// A granule of this many bits is glibc's.
+const GLIBC_GRANULE: u8 = 5;
+
+/// Where a thread of the guest stands: stack pointer and address of its code, where it waits.
+type Stand = Option<(u64, u64)>;
+
+/// What is noted before the copy is made.
+pub(super) struct Prepared {
+    guest: u32,
+    before: BTreeMap<u32, Stand>,
+}
+
+/// A copy that stands still.
+pub(super) struct Copy {
+    told: NativeCopy,
+    memory: Remote,
+    mappings: Vec<Mapping>,
+    threads: Vec<Thread>,
+    /// Kills it.
+    pidfd: Option<OwnedFd>,
+}
+
+/// May this process be asked for a copy of itself?
+///
+/// # Errors
+/// Why not.
+pub(super) fn prepare(guest: u32, visible: bool, capabilities: &[String]) -> Result<Prepared, String> {
+    if !capabilities.iter().any(|it| it == memgate_wire::native_holders::CAPABILITY) {
+        return Err("the agent in this process cannot copy it".to_owned());
+    }
+    if !visible {
+        return Err("/proc does not show the process here (another process namespace?)".to_owned());
+    }
+    let filters =
+        |pid: &str| status_number(pid, "Seccomp_filters:").or_else(|| status_number(pid, "Seccomp:"));
+    if filters(&guest.to_string()) > filters("self") {
+        return Err("the process filters its system calls (seccomp): it is not asked to fork".to_owned());
+    }
+    Ok(Prepared { guest, before: stands(guest) })
+}
+
+/// That nobody looked, and why.
+pub(super) fn not_searched(boundary: u32, why: String) -> Frame {
+    Frame::NativeHolders(NativeHolders { boundary, not_searched: Some(why), ..NativeHolders::default() })
+}
+
+impl Copy {
+    /// Opens what the agent told of, while the guest still waits.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub(super) fn open(prepared: &Prepared, told: NativeCopy) -> Result<Self, String> {
+        if told.pid == 0 {
+            let why = std::io::Error::from_raw_os_error(told.error);
+            return Err(format!("the process could not fork: {why}"));
+        }
+        let refused = |why: std::io::Error| format!("the copy of the process cannot be read: {why}");
+        let pid = i32::try_from(told.pid).ok().and_then(Pid::from_raw);
+        let pidfd = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        // After the handle: from here on the number cannot pass to another process unseen.
+        if status_number(&told.pid.to_string(), "PPid:") != Some(prepared.guest.into()) {
+            return Err("the copy of the process is not where it was said to be".to_owned());
+        }
+        let mut copy = Self { told, memory: Remote(None), mappings: Vec::new(), threads: Vec::new(), pidfd };
+        let of_copy = |what| format!("/proc/{}/{what}", copy.told.pid);
+        copy.memory = Remote(Some(File::open(of_copy("mem")).map_err(refused)?));
+        let maps = fs::read_to_string(of_copy("maps")).map_err(refused)?;
+        copy.mappings = parse_maps(&maps);
+        if copy.memory.read(copy.told.table.top, &mut [0; 8]) < 8 {
+            return Err("the copy of the process cannot be read (ptrace_scope, a container?)".to_owned());
+        }
+        copy.threads = threads(prepared, &copy.told);
+        Ok(copy)
+    }
+
+    /// Searches it.
+    pub(super) fn search(&self, wanted: &Wanted) -> Vec<Frame> {
+        let began = Instant::now();
+        let mut go_on = || began.elapsed() < LONGEST;
+        let limits = Limits::default();
+        let mut whole = NativeHolders {
+            boundary: self.told.boundary,
+            unseen_registers: u32::try_from(self.threads.len().saturating_sub(1)).unwrap_or(u32::MAX),
+            ..NativeHolders::default()
+        };
+        let found = Blocks::read(&self.memory, &self.mappings, &self.told.table, limits).and_then(|blocks| {
+            (whole.blocks, whole.bytes) = (blocks.len() as u64, blocks.bytes());
+            let process = Process {
+                mappings: &self.mappings,
+                modules: &wanted.modules,
+                threads: &self.threads,
+                thread_local: &self.told.thread_local,
+                is_glibc: self.told.table.granule_shift == GLIBC_GRANULE,
+            };
+            let roots = Roots::find(&self.memory, &process, &blocks);
+            let stacks = wanted.stacks.iter().copied().collect::<BTreeSet<_>>();
+            let sites = search(&self.memory, &blocks, &roots, &stacks, limits, &mut go_on)?;
+            Ok(sites.iter().map(|site| self.held(site, &roots, wanted)).collect::<Vec<_>>())
+        });
+        whole.took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        match found {
+            Ok(held) if held.is_empty() => vec![Frame::NativeHolders(whole)],
+            Ok(held) => {
+                let part = |held: &[HeldBlocks]| NativeHolders { held: held.to_vec(), ..whole.clone() };
+                held.chunks(SITES_PER_FRAME).map(|held| Frame::NativeHolders(part(held))).collect()
+            }
+            Err(why) => {
+                whole.not_searched = Some(match why {
+                    NotSearched::Time => format!("it took longer than {} s", LONGEST.as_secs()),
+                    why => why.to_string(),
+                });
+                vec![Frame::NativeHolders(whole)]
+            }
+        }
+    }
+
+    fn held(&self, site: &Site, roots: &Roots, wanted: &Wanted) -> HeldBlocks {
+        let root = site.root.and_then(|(root, at)| self.root(roots.kind(root)?, at, wanted));
+        let blocks = site.way.iter().map(|step| HeldLink::Blocks {
+            stack: step.stack,
+            size: step.size,
+            count: step.count,
+        });
+        HeldBlocks {
+            stack: site.stack,
+            blocks: site.blocks,
+            state: site.state,
+            of_state: site.of_state,
+            path: root.into_iter().chain(blocks).collect(),
+        }
+    }
+
+    fn root(&self, kind: &RootKind, at: u64, wanted: &Wanted) -> Option<HeldLink> {
+        let name = |thread: usize| self.threads.get(thread).map_or_else(String::new, |it| it.name.clone());
+        Some(match kind {
+            RootKind::Static(module) => {
+                let module = wanted.modules.get(*module)?;
+                HeldLink::Static { module: module.path.clone(), offset: at.wrapping_sub(module.bias) }
+            }
+            RootKind::Stack(thread) => {
+                let pointer = self.threads.get(*thread).and_then(|it| it.stack_pointer).unwrap_or(0);
+                let pc = function_at(&self.memory, &self.mappings, pointer, at).unwrap_or(0);
+                HeldLink::Stack { thread: name(*thread), pc }
+            }
+            RootKind::ThreadLocal { thread, module, start } => HeldLink::ThreadLocal {
+                thread: name(*thread),
+                module: self.told.thread_local.get(*module)?.path.clone(),
+                offset: at.wrapping_sub(*start),
+            },
+            RootKind::ThreadData(thread) => HeldLink::ThreadData { thread: name(*thread) },
+            RootKind::Mapped { name } => HeldLink::Mapped { name: name.clone() },
+        })
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        // Without a handle, or when it is gone already, it ends by itself.
+        if let Some(pidfd) = &self.pidfd {
+            #[expect(clippy::let_underscore_must_use, reason = "it may be gone")]
+            let _ = pidfd_send_signal(pidfd, Signal::KILL);
+        }
+    }
+}
+
+/// `/proc/PID/mem` of a process that may end at any time: what cannot be read is not there.
+struct Remote(Option<File>);
+
+impl Memory for Remote {
+    fn read(&self, at: u64, into: &mut [u8]) -> usize {
+        let Some(file) = &self.0 else { return 0 };
+        let mut read = 0;
+        while let Some(rest) = into.get_mut(read..).filter(|rest| !rest.is_empty()) {
+            match file.read_at(rest, at.wrapping_add(read as u64)) {
+                Ok(0) | Err(_) => break,
+                Ok(more) => read += more,
+            }
+        }
+        read
+    }
+}
+
+/// The threads of the guest at the moment of the copy. One that did not move between two looks
+/// stood there; of one that moved the lower stack pointer counts; of one that ran nothing is known.
+fn threads(prepared: &Prepared, told: &NativeCopy) -> Vec<Thread> {
+    let after = stands(prepared.guest);
+    let mut ids: Vec<u32> = after.keys().copied().collect();
+    // The main thread first.
+    ids.sort_by_key(|id| (*id != prepared.guest, *id));
+    let thread = |id: u32| {
+        if id == told.thread_id {
+            return Thread {
+                id,
+                name: name_of(prepared.guest, id),
+                stack_pointer: Some(told.stack_pointer),
+                pc: 0,
+                thread_pointer: Some(told.thread_pointer),
+            };
+        }
+        let now = after.get(&id).copied().flatten();
+        let before = prepared.before.get(&id).copied().flatten();
+        let (stack_pointer, pc) = match now.zip(before) {
+            Some(((now, pc), (before, _))) => (Some(now.min(before)), pc),
+            None => (None, 0),
+        };
+        Thread { id, name: name_of(prepared.guest, id), stack_pointer, pc, thread_pointer: None }
+    };
+    ids.into_iter().map(thread).collect()
+}
+
+/// Where the threads of a process stand. Permission to see that is that to read its memory.
+fn stands(pid: u32) -> BTreeMap<u32, Stand> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
+    let ids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let stand = |id: u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{id}/syscall")).ok()?;
+        let mut last = text.split_whitespace().rev();
+        let mut address = || u64::from_str_radix(last.next()?.strip_prefix("0x")?, 16).ok();
+        let pc = address()?;
+        address().map(|pointer| (pointer, pc))
+    };
+    ids.map(|id| (id, stand(id))).collect()
+}
+
+fn name_of(pid: u32, thread: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm")).unwrap_or_default();
+    if pid == thread { "main".to_owned() } else { name.trim_end().to_owned() }
+}
+
+/// A number of `/proc/PID/status`.
+fn status_number(pid: &str, key: &str) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix(key))?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_cannot_copy_itself_or_is_not_seen_is_not_asked() {
+        let own = std::process::id();
+        let can = [memgate_wire::native_holders::CAPABILITY.to_owned()];
+        for (visible, capabilities, why) in [
+            (true, &[][..], Some("the agent in this process cannot copy it")),
+            (false, &can[..], Some("/proc does not show the process here (another process namespace?)")),
+            (true, &can[..], None),
+        ] {
+            assert_eq!(prepare(own, visible, capabilities).err().as_deref(), why);
+        }
+    }
+
+    #[test]
+    fn a_copy_that_was_not_made_or_is_another_process_is_not_read() {
+        let can = [memgate_wire::native_holders::CAPABILITY.to_owned()];
+        let prepared = prepare(std::process::id(), true, &can).unwrap();
+        let none = NativeCopy { error: 12, ..NativeCopy::default() };
+        let why = Copy::open(&prepared, none).err().unwrap();
+        assert!(why.starts_with("the process could not fork: Cannot allocate memory"), "{why}");
+        let other = NativeCopy { pid: 1, ..NativeCopy::default() };
+        let why = Copy::open(&prepared, other).err().unwrap();
+        assert_eq!(why, "the copy of the process is not where it was said to be");
+    }
+}
