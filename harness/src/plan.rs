@@ -40,6 +40,22 @@ pub struct World {
     pub today: Date,
     /// Working directory.
     pub directory: PathBuf,
+    /// A variable of the environment makes GoogleTest run a part of its tests.
+    pub narrowed: bool,
+}
+
+/// The variables by which a build or a user makes GoogleTest run a part of its tests, with what means all.
+const NARROWING: [(&str, &[&str]); 4] = [
+    ("GTEST_FILTER", &["", "*"]),
+    ("GTEST_TOTAL_SHARDS", &["", "1"]),
+    ("GTEST_FAIL_FAST", &["", "0", "false"]),
+    ("TESTBRIDGE_TEST_ONLY", &["", "*"]),
+];
+
+/// Does a variable with this value make GoogleTest run a part of its tests?
+#[must_use]
+pub fn narrows(name: &str, value: &str) -> bool {
+    NARROWING.iter().any(|(narrowing, all)| name == *narrowing && !all.contains(&value))
 }
 
 /// What is run, and how it is measured and judged.
@@ -141,7 +157,7 @@ pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<
     Ok(Plan {
         project: project(config, &world.directory),
         output_dir: request.output_dir.clone(),
-        partial: is_partial(settings, request),
+        partial: is_partial(settings, request) || world.narrowed,
         suites,
         instrumented: instrumented(settings, request, world),
         policy,
@@ -256,7 +272,9 @@ fn is_partial(settings: &Settings, request: &RunRequest) -> bool {
         let argument = argument.to_string_lossy();
         ["--gtest_filter", "-Dtest=", "-Dit.test=", "--tests"].iter().any(|f| argument.starts_with(f))
     };
+    let narrowed = |suite: &Suite| suite.env.iter().any(|(name, value)| narrows(name, value));
     request.filter.is_some()
+        || settings.config.suites.iter().any(narrowed)
         || !request.suites.is_empty()
         || request.program.iter().any(filtered)
         || (!request.program.is_empty() && !settings.config.suites.is_empty())
@@ -352,7 +370,7 @@ reports:
     }
 
     fn world() -> World {
-        World { today: jiff::civil::date(2026, 11, 21), directory: "/project".into() }
+        World { today: jiff::civil::date(2026, 11, 21), directory: "/project".into(), narrowed: false }
     }
 
     fn planned(request: &RunRequest) -> Plan {
@@ -487,6 +505,9 @@ reports:
         assert!(part(|r| r.filter = Some("A.*".into())));
         assert!(part(|r| r.suites.push("engine".into())));
         assert!(part(|r| r.program.push("./other".into())), "the file has suites that do not run now");
+        let of = |name, value| narrows(name, value);
+        assert!(of("GTEST_FILTER", "A.*") && of("GTEST_TOTAL_SHARDS", "4") && of("GTEST_FAIL_FAST", "1"));
+        assert!(!of("GTEST_FILTER", "*") && !of("GTEST_TOTAL_SHARDS", "1") && !of("HOME", "/root"));
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct RunRecord {
     pub verdict: Verdict,
     /// Its exit code.
     pub exit_code: i32,
+    /// Nothing ended early: that a test is missing says that it is no more.
+    pub is_whole: bool,
     /// How long it took, milliseconds.
     pub duration_ms: i64,
     /// Its tests, in the order of their names. A suite's own figures are those of a test without a name.
@@ -167,6 +169,7 @@ impl RunRecord {
         let mut record = Self {
             verdict: report.verdict,
             exit_code: report.exit_code,
+            is_whole: is_whole(report),
             duration_ms: milliseconds(report.duration_s),
             tests: Vec::with_capacity(found.len()),
             leaks: BTreeMap::new(),
@@ -219,6 +222,13 @@ impl RunRecord {
     fn counted(&self) -> impl Iterator<Item = &TestRecord> {
         self.tests.iter().filter(|test| !test.name.is_empty() && !test.is_class)
     }
+}
+
+/// What crashed, or ran out of time, may have kept other tests from running.
+fn is_whole(report: &RunReport) -> bool {
+    let ended = |test: &TestReport| !matches!(test.outcome, Outcome::Crashed | Outcome::TimedOut);
+    let whole = |suite: &SuiteReport| suite.verdict != Verdict::Error && suite.tests.iter().all(ended);
+    report.errors.is_empty() && report.suites.iter().all(whole)
 }
 
 /// A report without what is never stored: the curves within the run.
@@ -433,6 +443,25 @@ mod tests {
         let record = RunRecord::of(&report(&tests)).unwrap();
         assert_eq!((record.tests.len(), record.sightings.len()), (2, 1));
         assert_eq!((record.count(), record.failed()), (1, 0));
+    }
+
+    #[test]
+    fn what_ended_early_is_not_whole() {
+        let of = |edit: &dyn Fn(&mut RunReport)| {
+            let mut whole = report(&serde_json::json!([test("A.a", "pass", &[])]));
+            edit(&mut whole);
+            RunRecord::of(&whole).unwrap().is_whole
+        };
+        assert!(of(&|_| ()) && of(&|run| run.suites[0].tests[0].outcome = Outcome::Failed));
+        assert!(!of(&|run| run.suites[0].tests[0].outcome = Outcome::Crashed));
+        assert!(!of(&|run| run.suites[0].tests[0].outcome = Outcome::TimedOut));
+        assert!(!of(&|run| run.suites[0].verdict = Verdict::Error));
+        let problem = || memgate_model::Problem {
+            r#where: "a device".to_owned(),
+            what: "it went away".to_owned(),
+            hint: String::new(),
+        };
+        assert!(!of(&|run| run.errors.push(problem())));
     }
 
     #[test]

@@ -157,7 +157,7 @@ impl Adding<'_> {
             .bind(-1_i64)
             .bind(PlacedBy::Time.number())
             .bind(i64::from(on_line))
-            .bind(i64::from(manifest.partial))
+            .bind(i64::from(manifest.partial || !record.is_whole))
             .bind(manifest.session.clone())
             .bind(manifest.ci.as_ref().map_or_else(String::new, |ci| ci.url.clone()))
             .bind(started_us)

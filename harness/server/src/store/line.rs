@@ -44,8 +44,10 @@ struct Roster {
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
     rosters: BTreeMap<i64, Roster>,
-    /// Suites by test; empty until somebody asks.
-    suites: BTreeMap<i64, String>,
+    /// Suite and name by test; empty until somebody asks.
+    names: BTreeMap<i64, (String, String)>,
+    /// The tests of what may be a test class, by its own entry.
+    members: BTreeMap<i64, Vec<i64>>,
     /// Runs that did not judge a test, by test.
     not_judged: BTreeMap<i64, BTreeSet<i64>>,
 }
@@ -99,9 +101,9 @@ impl Lookup {
     ) -> Result<Observation, StoreError> {
         let (mut present, mut judged) = (false, false);
         for test in tests {
-            if self.roster(adding, of.roster).await?.tests.contains(test) {
+            for test in self.stands_for(adding, of.roster, *test).await? {
                 present = true;
-                judged = judged || !self.not_judged(adding, *test).await?.contains(&of.run);
+                judged = judged || !self.not_judged(adding, test).await?.contains(&of.run);
             }
         }
         let gone = !present && !of.is_partial && self.has_their_suite(adding, of.roster, tests).await?;
@@ -116,6 +118,41 @@ impl Lookup {
             bytes: seen.map_or(0.0, |seen| seen.bytes),
             count: seen.map_or(0.0, |seen| seen.count),
         })
+    }
+
+    /// The tests of a roster whose verdict is that of a test: itself. A test class that leaks as a whole has an entry
+    /// only where it does: else its tests stand for it.
+    async fn stands_for(
+        &mut self,
+        adding: &mut Adding<'_>,
+        roster: i64,
+        test: i64,
+    ) -> Result<Vec<i64>, StoreError> {
+        if self.roster(adding, roster).await?.tests.contains(&test) {
+            return Ok(vec![test]);
+        }
+        if !self.members.contains_key(&test) {
+            self.read_names(adding).await?;
+            let class = self.names.get(&test).map(|(suite, name)| (suite, format!("{name}.")));
+            let is_of = |(suite, name): &(String, String)| {
+                class.as_ref().is_some_and(|(of, class)| suite == *of && name.starts_with(class))
+            };
+            let members = self.names.iter().filter(|(_, named)| is_of(named)).map(|(test, _)| *test);
+            let members = members.collect();
+            self.members.insert(test, members);
+        }
+        let there = self.rosters.get(&roster).map(|roster| &roster.tests);
+        let members = self.members.get(&test).into_iter().flatten().copied();
+        Ok(members.filter(|member| there.is_some_and(|tests| tests.contains(member))).collect())
+    }
+
+    async fn read_names(&mut self, adding: &mut Adding<'_>) -> Result<(), StoreError> {
+        if self.names.is_empty() {
+            for row in sqlx::query(sql::TESTS).bind(adding.project).fetch_all(adding.connection()).await? {
+                self.names.insert(row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?));
+            }
+        }
+        Ok(())
     }
 
     /// Only one run is asked about: then its own exceptions are all that is needed.
@@ -174,17 +211,12 @@ impl Lookup {
         roster: i64,
         tests: &BTreeSet<i64>,
     ) -> Result<bool, StoreError> {
-        if self.suites.is_empty() {
-            let rows = sqlx::query(sql::TESTS).bind(adding.project).fetch_all(adding.connection()).await?;
-            for row in rows {
-                self.suites.insert(row.try_get(0)?, row.try_get(1)?);
-            }
-        }
+        self.read_names(adding).await?;
         self.roster(adding, roster).await?;
         let Some(there) = self.rosters.get_mut(&roster) else { return Ok(false) };
-        let suites = there.suites.get_or_insert_with(|| {
-            there.tests.iter().filter_map(|test| self.suites.get(test)).cloned().collect()
-        });
-        Ok(tests.iter().filter_map(|test| self.suites.get(test)).any(|suite| suites.contains(suite)))
+        let suite_of = |test: &i64| self.names.get(test).map(|(suite, _)| suite);
+        let suites =
+            there.suites.get_or_insert_with(|| there.tests.iter().filter_map(suite_of).cloned().collect());
+        Ok(tests.iter().filter_map(suite_of).any(|suite| suites.contains(suite)))
     }
 }

@@ -102,6 +102,9 @@ pub enum StoreError {
         /// The last that is known here.
         known: usize,
     },
+    /// It is a database of something else.
+    #[error("open the history {0}: it is a database with other tables\nhint: name another file, or none")]
+    Foreign(String),
     /// An address that names no database.
     #[error("open {0}: it is neither `sqlite:FILE` nor `postgres://…`")]
     Address(String),

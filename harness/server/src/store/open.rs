@@ -11,8 +11,11 @@ use sqlx::{AnyConnection, Connection as _, Executor as _};
 use super::{Store, StoreError, schema};
 
 /// How long somebody else's write is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
-const SQLITE: &str = "PRAGMA busy_timeout = 5000; PRAGMA trusted_schema = OFF; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL";
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What stands in a file that is a database of somebody else: nothing of it is changed.
+const FOREIGN: &str = "SELECT name FROM sqlite_master WHERE type = 'table' \
+     AND NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'memgate_schema') LIMIT 1";
+const SQLITE: &str = "PRAGMA busy_timeout = 60000; PRAGMA trusted_schema = OFF; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL";
 const SQLITE_CONNECTIONS: u32 = 4;
 const POSTGRES_CONNECTIONS: u32 = 16;
 
@@ -72,6 +75,9 @@ async fn connect(address: &str) -> Result<Store, StoreError> {
     // A pool tries again for as long as it may, and then tells that the time is over, not why.
     let mut first = AnyConnection::connect(&url).await.map_err(failed)?;
     if !is_postgres {
+        if first.fetch_optional(FOREIGN).await.map_err(failed)?.is_some() {
+            return Err(StoreError::Foreign(without_password(address)));
+        }
         first.execute(SQLITE).await.map_err(failed)?;
     }
     match schema::migrate(&mut first, is_postgres).await {

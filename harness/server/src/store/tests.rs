@@ -319,6 +319,15 @@ fn what_is_no_history_is_refused_by_name_and_stays_as_it_is() {
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let linked = Store::open(&format!("sqlite:{}", link.display())).await.unwrap_err().to_string();
         assert!(linked.contains("it is a link"), "{linked}");
+        let foreign = format!("sqlite:{}", folder.path().join("other.db").display());
+        let other = Store::open(&foreign).await.unwrap();
+        sqlx::query("CREATE TABLE photo (name TEXT)").execute(&other.pool).await.unwrap();
+        sqlx::query("DROP TABLE memgate_schema").execute(&other.pool).await.unwrap();
+        other.close().await;
+        for opened in [Store::open(&foreign).await, Store::open_existing(&foreign).await] {
+            let said = opened.unwrap_err().to_string();
+            assert!(said.contains("it is a database with other tables"), "{said}");
+        }
         let odd = Store::open("mysql://u:secret@h/d").await.unwrap_err().to_string();
         assert!(odd.contains("neither") && !odd.contains("secret"), "{odd}");
     });
@@ -396,6 +405,31 @@ fn a_test_that_another_run_of_the_commit_has_is_not_gone() {
         assert_eq!(there.events, []);
         assert_eq!(told(&store, "main").await.0, ["n1-a New 1..1 flaky=false 1"]);
         assert_eq!(told(&store, "main").await.1, ["n1-a new 1"]);
+    });
+}
+
+#[test]
+fn a_class_whose_tests_are_clean_is_fixed_and_one_without_tests_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    block_on(async {
+        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let class = ("pkg.Map", Some(vec!["j1-a"]));
+        let test = |leaks| ("pkg.Map.scroll", leaks);
+        let other = || ("pkg.Mapper.other", Some(Vec::new()));
+        let add = async |number: usize, tests| {
+            let before = &[number.saturating_sub(1)];
+            let before = if number > 0 { &before[..] } else { &[] };
+            add_short(&store, &(number, before, number, tests)).await;
+            told(&store, "main").await.0
+        };
+        add(0, vec![class.clone(), test(Some(Vec::new())), other()]).await;
+        let known = add(1, vec![class.clone(), test(Some(Vec::new())), other()]).await;
+        assert_eq!(known, ["j1-a Known 0..1 flaky=false 2"]);
+        let failed = add(2, vec![test(None), other()]).await;
+        assert_eq!(failed, ["j1-a Known 0..1 flaky=false 2"], "its test was not judged");
+        assert_eq!(add(3, vec![test(Some(Vec::new())), other()]).await, ["j1-a Fixed 0..1 flaky=false 3"]);
+        add(4, vec![class, test(Some(Vec::new())), other()]).await;
+        assert_eq!(add(5, vec![other()]).await, ["j1-a Gone 0..4 flaky=false 4"]);
     });
 }
 
