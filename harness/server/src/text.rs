@@ -131,6 +131,17 @@ pub fn runs(view: &Runs) -> String {
     });
     let names = ["run", "verdict", "commit", "branch", "when", "tests", "failed", "leaks", "", "environment"];
     text.push_str(&table(&names, rows));
+    if let Some(before) = view.before {
+        text.push_str(&format!("\nOlder ones: memgate history runs --before {before}\n"));
+    }
+    for (what, option, all) in [
+        ("branches", "branch", &view.selection.branches),
+        ("environments", "environment", &view.selection.environments),
+    ] {
+        if all.len() > 1 {
+            text.push_str(&format!("\nOther {what} (--{option}): {}\n", all.join(", ")));
+        }
+    }
     text
 }
 

@@ -352,11 +352,14 @@ pub enum HistoryCommand {
         #[arg(long, value_name = "METRIC")]
         metric: Option<String>,
     },
-    /// List the runs of a line, the newest first
+    /// List the runs of a line, the newest first, 100 at a time
     Runs {
         /// Which history.
         #[command(flatten)]
         of: HistoryArgs,
+        /// Those that stand before this one.
+        #[arg(long, value_name = "RUN")]
+        before: Option<i64>,
     },
     /// Print every figure of every judged test as CSV
     Export {

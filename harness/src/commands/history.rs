@@ -20,10 +20,24 @@ use crate::session::Session;
 pub(super) fn history(request: &HistoryCommand, console: &Console) -> Result<u8, ExpectedError> {
     if let HistoryCommand::Add { store, config, sessions } = request {
         let settings = settings::load(config.config.as_deref(), console)?;
+        // One that cannot be added keeps no other one from it.
+        let mut failed = Vec::new();
         for session in sessions {
-            add(session, store, &settings, console)?;
+            if let Err(why) = add(session, store, &settings, console) {
+                console.warning(&format!("{}: {why}", session.display()));
+                failed.push((session.display().to_string(), why));
+            }
         }
-        return Ok(exit::PASS);
+        let names: Vec<&str> = failed.iter().map(|(session, _)| session.as_str()).collect();
+        let names = names.join(", ");
+        return match failed.into_iter().next() {
+            None => Ok(exit::PASS),
+            Some((_, why)) if sessions.len() == 1 => Err(why),
+            Some((_, why)) => Err(ExpectedError::Machinery {
+                what: format!("not in the history: {names}"),
+                hint: why.hint().unwrap_or_default(),
+            }),
+        };
     }
     history::block_on(show(request, console))?
 }
@@ -54,11 +68,11 @@ pub(super) fn recorded(
     let session = Session::open(folder).map_err(|why| ExpectedError::failed(&why))?;
     let info = session.info().map_err(|why| ExpectedError::failed(&why))?;
     let (report, _) = report::read(session.folder())?;
-    // An older memgate recorded it, or one with `history: off`.
+    // An older memgate recorded it, or one with `history: off`: nobody knows whether all tests were asked for.
     let manifest = info.history.unwrap_or_else(|| {
         let origin = report.origin.clone().unwrap_or_default();
         let of = (&origin, Repository::default());
-        history::manifest(&report.project, &session.name(), of, false, &settings.config.history)
+        history::manifest(&report.project, &session.name(), of, true, &settings.config.history)
     });
     Ok((manifest, report))
 }
@@ -68,7 +82,7 @@ async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, Expecte
         HistoryCommand::Leaks { of, .. }
         | HistoryCommand::Leak { of, .. }
         | HistoryCommand::Test { of, .. }
-        | HistoryCommand::Runs { of }
+        | HistoryCommand::Runs { of, .. }
         | HistoryCommand::Export { of } => of,
         HistoryCommand::Add { .. } => return Ok(exit::PASS),
     };
@@ -104,8 +118,8 @@ async fn show(request: &HistoryCommand, console: &Console) -> Result<u8, Expecte
             let view = asked.store.test(&asked.project, &asked.choice, suite, name, metric).await;
             asked.rendered(view, "test", text::test)
         }
-        HistoryCommand::Runs { .. } => {
-            let view = asked.store.runs(&asked.project, &asked.choice, None).await;
+        HistoryCommand::Runs { before, .. } => {
+            let view = asked.store.runs(&asked.project, &asked.choice, *before).await;
             asked.rendered(view, "line", text::runs)
         }
         HistoryCommand::Export { .. } | HistoryCommand::Add { .. } => return asked.export(console).await,

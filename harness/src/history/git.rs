@@ -11,6 +11,9 @@ use memgate_launch::{Ended, Environment, Exit, Launch, Stream, output};
 
 /// The commit itself and 500 before it.
 const COMMITS: &str = "--max-count=501";
+/// Compares what files hold: one that was only touched is none that differs.
+const CHANGES: [&str; 7] =
+    ["diff", "--quiet", "--no-ext-diff", "--no-textconv", "--ignore-submodules", "HEAD", "--"];
 /// Hashes of 64 digits, with line ends, and room to spare.
 const LONGEST_ANSWER: usize = 1 << 16;
 /// A repository that takes longer does without.
@@ -19,6 +22,8 @@ const LIMIT: Duration = Duration::from_secs(3);
 /// What is known of a commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Repository {
+    /// The commit that is checked out; empty: not known.
+    pub head: String,
     /// Its ancestors, nearest first.
     pub ancestors: Vec<String>,
     /// Tracked files differ from it.
@@ -34,18 +39,20 @@ pub(super) fn look(root: &Path, changes: bool) -> Repository {
     let answers = super::block_on(async {
         let ancestors = ask(root, &["rev-list", "--first-parent", COMMITS, "HEAD"]).await;
         let changes = match changes {
-            true => ask(root, &["diff-index", "--quiet", "--ignore-submodules", "HEAD", "--"]).await,
+            true => ask(root, &CHANGES).await,
             false => None,
         };
         (ancestors, changes)
     });
     let Ok((ancestors, changes)) = answers else { return Repository::default() };
-    let ancestors =
-        ancestors.filter(|ended| ended.exit == Exit::Code(0) && !ended.cut).map_or_else(Vec::new, |ended| {
-            let text = String::from_utf8_lossy(&ended.stdout);
-            text.lines().skip(1).map(str::to_owned).collect()
-        });
-    Repository { ancestors, dirty: changes.is_some_and(|ended| ended.exit == Exit::Code(1)) }
+    let commits = ancestors.filter(|ended| ended.exit == Exit::Code(0) && !ended.cut);
+    let text = commits.map_or_else(String::new, |ended| String::from_utf8_lossy(&ended.stdout).into_owned());
+    let mut commits = text.lines().map(str::to_owned);
+    Repository {
+        head: commits.next().unwrap_or_default(),
+        ancestors: commits.collect(),
+        dirty: changes.is_some_and(|ended| ended.exit == Exit::Code(1)),
+    }
 }
 
 /// `None`: no answer.
@@ -102,6 +109,10 @@ mod tests {
             (2, false),
             "the side branch is no ancestor by first parents"
         );
+        assert_eq!(found.head.len(), 40);
+        let touched = fs::File::options().append(true).open(root.join("a")).unwrap();
+        touched.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        assert!(!look(root, true).dirty, "its contents are the same");
         fs::write(root.join("a"), "2").unwrap();
         fs::write(root.join("untracked"), "").unwrap();
         assert!(look(root, true).dirty && !look(root, false).dirty);

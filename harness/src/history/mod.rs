@@ -53,11 +53,13 @@ pub fn manifest(
     if let Some(machine) = &origin.machine {
         environment.entry("architecture".to_owned()).or_insert_with(|| machine.architecture.clone());
     }
+    // CI may name another commit than the one it checked out: then these are no ancestors of it.
+    let is_head = origin.commit.as_ref().is_some_and(|commit| commit.sha == repository.head);
     Manifest {
         project: project.to_owned(),
         session: session.to_owned(),
         commit: origin.commit.clone(),
-        ancestors: repository.ancestors,
+        ancestors: if is_head { repository.ancestors } else { Vec::new() },
         dirty: repository.dirty,
         ci: origin.ci.clone(),
         environment: Environment(environment),

@@ -142,11 +142,11 @@ impl Store {
         line: &mut dyn FnMut(&str),
     ) -> Result<bool, StoreError> {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(false) };
-        let runs = self.of_line(sql::CURVE_RUNS, &shown).await?;
+        let runs = self.of_line(sql::ALL_RUNS, &shown).await?;
         let names = self.test_names(shown.project).await?;
         let mut rosters = Rosters::default();
         line("run,started,commit,suite,test,metric,value,low,high\n");
-        for row in runs.iter().rev() {
+        for row in &runs {
             let run = run_row(row)?;
             let started = jiff::Timestamp::from_microsecond(run.started_us)
                 .map(|at| at.to_string())
@@ -165,7 +165,7 @@ impl Store {
                     line(&format!(
                         "{},{started},{},{},{},{metric},{},{},{}\n",
                         run.run,
-                        run.sha,
+                        quoted(&run.sha),
                         quoted(suite),
                         quoted(name),
                         figure.value,
@@ -382,9 +382,7 @@ pub(super) fn figures(data: &[u8], tests: usize) -> Result<Vec<Option<Figure>>, 
 /// A field of CSV.
 fn quoted(text: &str) -> String {
     let text = memgate_reports::harmless(text);
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
+    // A spreadsheet would take it for a formula.
+    let mark = if text.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
+    format!("\"{mark}{}\"", text.replace('"', "\"\""))
 }

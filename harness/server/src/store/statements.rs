@@ -84,6 +84,9 @@ pub(super) const CURVE_RUNS: &str = runs!(
     " AND r.branch_id = $2 AND r.environment_id = $3 ORDER BY r.place DESC, r.started_us DESC, r.run_id DESC LIMIT 1000"
 );
 
+pub(super) const ALL_RUNS: &str =
+    runs!(" AND r.branch_id = $2 AND r.environment_id = $3 ORDER BY r.place, r.started_us, r.run_id");
+
 pub(super) const ADD_COLUMN: &str =
     "INSERT INTO run_column (project_id, run_id, metric, data) VALUES ($1, $2, $3, $4)";
 pub(super) const COLUMNS: &str = "SELECT metric, data FROM run_column WHERE project_id = $1 AND run_id = $2";
