@@ -14,12 +14,17 @@ mod tests;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::middleware::from_fn_with_state;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 use self::counters::Counters;
 use crate::store::Store;
+
+/// How long requests that have begun are waited for at the end.
+const FINISHING: Duration = Duration::from_secs(5);
 
 /// How the pages are served.
 #[derive(Clone)]
@@ -36,7 +41,8 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Serves a store until `stop` is over; requests that have begun are finished.
+/// Serves a store until `stop` is over; requests that have begun are finished, if that takes no more
+/// than five seconds.
 ///
 /// # Errors
 /// The listener fails.
@@ -55,5 +61,21 @@ pub async fn serve(
         .merge(uploads)
         .merge(counters::router(store, options, Arc::clone(&counters)))
         .layer(from_fn_with_state(counters, counters::count));
-    axum::serve(listener, router).with_graceful_shutdown(stop).await
+    let (stopping, stopped) = oneshot::channel::<()>();
+    let stop = async move {
+        stop.await;
+        drop(stopping);
+    };
+    tokio::select! {
+        served = axum::serve(listener, router).with_graceful_shutdown(stop) => served,
+        // Half a request would be waited for without end.
+        () = too_long(stopped) => Ok(()),
+    }
+}
+
+/// Ends some time after `stopped` does.
+async fn too_long(stopped: oneshot::Receiver<()>) {
+    // It ends with the sender, which sends nothing.
+    drop(stopped.await);
+    tokio::time::sleep(FINISHING).await;
 }
