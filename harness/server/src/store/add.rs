@@ -1,8 +1,8 @@
 //! Adding a run: one transaction.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use memgate_history::place::{self, Chain, PlacedBy};
+use memgate_history::place::{self, PlacedBy};
 use memgate_history::record::{TestRecord, lean};
 use memgate_history::roster::{self, hex};
 use memgate_history::{Figure, Manifest, RunRecord, column};
@@ -11,7 +11,6 @@ use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
 
 use super::ids::Ids;
-use super::read::sha;
 use super::statements as sql;
 use super::transaction::{Adding, NewRun, number};
 use super::{Added, Store, StoreError, lives};
@@ -184,7 +183,22 @@ impl Adding<'_> {
                 .await?;
         }
         self.leaks(run, record, &tests, manifest.unproven).await?;
-        let moved = self.places(manifest, branch, run).await?;
+        sqlx::query(sql::ADD_LINE)
+            .bind(self.project)
+            .bind(branch)
+            .bind(environment)
+            .bind(i64::from(on_line))
+            .bind(started_us)
+            .execute(&mut *self.transaction)
+            .await?;
+        let pipeline = manifest.pipeline_number();
+        let at = place::Run {
+            run,
+            sha: manifest.measured_commit().unwrap_or_default().to_owned(),
+            pipeline,
+            started_us,
+        };
+        let moved = self.places(manifest, branch, &at).await?;
         Ok(NewRun { run, branch, environment, on_line, moved })
     }
 
@@ -298,88 +312,6 @@ impl Adding<'_> {
             .await?;
         Ok((roster, ids))
     }
-
-    /// What a clone tells of its commits, and where the runs of the branch stand since. The environments whose
-    /// order is another one than before, but for the new run behind it.
-    async fn places(
-        &mut self,
-        manifest: &Manifest,
-        branch: i64,
-        new: i64,
-    ) -> Result<BTreeSet<i64>, StoreError> {
-        let mut chain = self.chain().await?;
-        if let Some(sha) = manifest.measured_commit() {
-            for (sha, parent) in chain.add(sha, manifest.ancestors.iter().map(String::as_str)) {
-                sqlx::query(sql::ADD_REVISION)
-                    .bind(self.project)
-                    .bind(sha.to_owned())
-                    .bind(parent.to_owned())
-                    .execute(&mut *self.transaction)
-                    .await?;
-            }
-        }
-        let rows = sqlx::query(sql::BRANCH_RUNS)
-            .bind(self.project)
-            .bind(branch)
-            .fetch_all(&mut *self.transaction)
-            .await?;
-        let (mut runs, mut places) = (Vec::with_capacity(rows.len()), BTreeMap::new());
-        for row in rows {
-            let (run, key): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
-            let pipeline: Option<i64> = row.try_get(2)?;
-            let pipeline = pipeline.and_then(|pipeline| u64::try_from(pipeline).ok());
-            let started_us = row.try_get(3)?;
-            runs.push(place::Run { run, sha: sha(&key).to_owned(), pipeline, started_us });
-            let (place, by): (i64, i64) = (row.try_get(4)?, row.try_get(5)?);
-            let environment: i64 = row.try_get(6)?;
-            places.insert(run, (environment, (place, by), (place, started_us, run)));
-        }
-        let mut order = Vec::with_capacity(runs.len());
-        for placed in place::order(&chain, &runs) {
-            let now = (placed.place, placed.by.number());
-            let Some((environment, before, (_, started_us, run))) = places.get(&placed.run).copied() else {
-                continue;
-            };
-            if before != now {
-                sqlx::query(sql::SET_PLACE)
-                    .bind(self.project)
-                    .bind(run)
-                    .bind(now.0)
-                    .bind(now.1)
-                    .execute(&mut *self.transaction)
-                    .await?;
-            }
-            order.push((environment, (now.0, started_us, run)));
-        }
-        let before = places.into_values().map(|(environment, _, at)| (environment, at)).collect();
-        Ok(moved(before, order, new))
-    }
-
-    /// First parents of the commits of a project.
-    async fn chain(&mut self) -> Result<Chain, StoreError> {
-        let rows = sqlx::query(sql::REVISIONS).bind(self.project).fetch_all(&mut *self.transaction).await?;
-        super::read::chain(&rows)
-    }
-}
-
-/// A run in its environment: its place, when it began, and its number.
-type At = (i64, (i64, i64, i64));
-
-/// The environments of which `new` is not just the last run behind those that were there.
-fn moved(mut before: Vec<At>, mut now: Vec<At>, new: i64) -> BTreeSet<i64> {
-    before.retain(|(_, (.., run))| *run != new);
-    before.sort_unstable();
-    now.sort_unstable();
-    let environments: BTreeSet<i64> = now.iter().map(|(environment, _)| *environment).collect();
-    let runs = |of: &[At], environment: i64| -> Vec<i64> {
-        of.iter().filter(|(at, _)| *at == environment).map(|(_, (.., run))| *run).collect()
-    };
-    let is_moved = |environment: &i64| {
-        let (before, mut now) = (runs(&before, *environment), runs(&now, *environment));
-        now.pop_if(|last| *last == new);
-        before != now
-    };
-    environments.into_iter().filter(is_moved).collect()
 }
 
 /// Not every database keeps what is no number.

@@ -2,11 +2,13 @@
 //!
 //! Data flow: a run that is the last one of its line: for each leak that it saw, or that is alive → the fold
 //! that its row keeps → the run's observation is pushed. A run that takes an earlier place, or moves others: for
-//! all leaks of the line → their sightings → all observations → a new fold. Fold → the leak's row, its events.
+//! all leaks of the line → their sightings → all observations → a new fold. A leak that the line never had begins with
+//! what its newest runs say: more is not remembered. Fold → the leak's row, its events.
 //! Both ways lead to the same lives: whatever the order in which runs arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use memgate_history::bits::Bits;
 use memgate_history::life::{Event, Fold, Life, State};
 use serde::{Deserialize, Serialize};
 use sqlx::Row as _;
@@ -16,6 +18,9 @@ use super::read::{event_row, leak_of};
 use super::transaction::{Adding, NewRun};
 use super::{StoreError, statements as sql};
 use crate::view::EventRow;
+
+/// So many runs nearly always have more judged commits than are remembered.
+const MOST_NEWEST: i64 = 200;
 
 /// A leak that is followed on a line, as its row keeps it.
 #[derive(Serialize, Deserialize)]
@@ -32,6 +37,8 @@ struct Folding<'a, 't> {
     environment: i64,
     /// In the order of the line; read when a leak needs all of them.
     runs: Option<Vec<LineRun>>,
+    /// The newest of them, where one has a new leak.
+    newest: Option<Vec<LineRun>>,
     whole: Lookup,
     /// What was told for the first time.
     told: Vec<EventRow>,
@@ -45,21 +52,22 @@ pub(super) async fn fold(
     now_us: i64,
 ) -> Result<Vec<EventRow>, StoreError> {
     let (mut told, mut touched) = (Vec::new(), BTreeSet::new());
-    let mut environments = new.moved.clone();
+    let mut lines = new.moved.clone();
     if new.on_line {
-        environments.insert(new.environment);
+        lines.insert((new.branch, new.environment));
     }
-    for environment in environments {
+    for (branch, environment) in lines {
         let mut folding = Folding {
             adding,
-            branch: new.branch,
+            branch,
             environment,
             runs: None,
+            newest: None,
             whole: Lookup::default(),
             told: Vec::new(),
             touched: BTreeSet::new(),
         };
-        if new.moved.contains(&environment) {
+        if new.moved.contains(&(branch, environment)) {
             folding.fold_all(new).await?;
         } else {
             folding.push(new).await?;
@@ -111,14 +119,44 @@ impl Folding<'_, '_> {
         }
         // New ones, and those that come back.
         for leak in seen.into_keys() {
-            self.fold_whole(leak).await?;
+            if !self.fold_newest(leak).await? {
+                self.fold_whole(leak).await?;
+            }
         }
         Ok(())
     }
 
+    /// A leak that the line has never had: what its newest runs say is all that is remembered. `false`: it had it, or
+    /// these are too few.
+    async fn fold_newest(&mut self, leak: i64) -> Result<bool, StoreError> {
+        let (project, branch, environment) = (self.adding.project, self.branch, self.environment);
+        let known = sqlx::query(sql::HAS_LEAK).bind(project).bind(branch).bind(environment).bind(leak);
+        if known.fetch_optional(self.adding.connection()).await?.is_some() {
+            return Ok(false);
+        }
+        if self.newest.is_none() {
+            let rows = sqlx::query(sql::NEWEST_LINE_RUNS).bind(project).bind(branch).bind(environment);
+            let rows = rows.bind(MOST_NEWEST).fetch_all(self.adding.connection()).await?;
+            self.newest = Some(rows.iter().rev().map(LineRun::read).collect::<Result<Vec<_>, _>>()?);
+        }
+        let runs = self.newest.take().unwrap_or_default();
+        let followed = self.followed(leak, &runs).await?;
+        let is_all = i64::try_from(runs.len()).is_ok_and(|runs| runs < MOST_NEWEST)
+            || followed.fold.life().is_some_and(|life| life.window.len() == Bits::MOST);
+        self.newest = Some(runs);
+        if is_all {
+            self.write(leak, &followed, Vec::new()).await?;
+        }
+        Ok(is_all)
+    }
+
     /// The runs of the line stand in another order than before.
     async fn fold_all(&mut self, new: &NewRun) -> Result<(), StoreError> {
-        let mut leaks: BTreeSet<i64> = self.seen_in(new.run).await?.into_keys().collect();
+        let is_its_line = (self.branch, self.environment) == (new.branch, new.environment);
+        let mut leaks = BTreeSet::new();
+        if is_its_line && new.on_line {
+            leaks.extend(self.seen_in(new.run).await?.into_keys());
+        }
         let rows = sqlx::query(sql::LINE_STATES)
             .bind(self.adding.project)
             .bind(self.branch)
@@ -145,24 +183,7 @@ impl Folding<'_, '_> {
                 rows.iter().map(LineRun::read).collect::<Result<Vec<_>, _>>()?
             }
         };
-        let mut seen = BTreeMap::<i64, Seen>::new();
-        let rows = sqlx::query(sql::SIGHTINGS_OF_LINE)
-            .bind(project)
-            .bind(leak)
-            .bind(branch)
-            .bind(environment)
-            .fetch_all(self.adding.connection())
-            .await?;
-        for row in rows {
-            Seen::add(&mut seen, row.try_get(0)?, &row, 1)?;
-        }
-        let tests: BTreeSet<i64> = seen.values().flat_map(|seen| seen.tests.iter().copied()).collect();
-        let mut followed = Followed { tests, fold: Fold::default() };
-        for run in &runs {
-            let seen = seen.get(&run.run);
-            let observed = self.whole.observe(self.adding, run, &followed.tests, seen).await?;
-            followed.fold.push(&observed);
-        }
+        let followed = self.followed(leak, &runs).await?;
         self.runs = Some(runs);
         let rows = sqlx::query(sql::EVENTS)
             .bind(project)
@@ -182,6 +203,30 @@ impl Folding<'_, '_> {
             });
         }
         self.write(leak, &followed, before).await
+    }
+
+    /// What these runs say of a leak.
+    async fn followed(&mut self, leak: i64, runs: &[LineRun]) -> Result<Followed, StoreError> {
+        let (project, branch, environment) = (self.adding.project, self.branch, self.environment);
+        let mut seen = BTreeMap::<i64, Seen>::new();
+        let rows = sqlx::query(sql::SIGHTINGS_OF_LINE)
+            .bind(project)
+            .bind(leak)
+            .bind(branch)
+            .bind(environment)
+            .fetch_all(self.adding.connection())
+            .await?;
+        for row in rows {
+            Seen::add(&mut seen, row.try_get(0)?, &row, 1)?;
+        }
+        let tests: BTreeSet<i64> = seen.values().flat_map(|seen| seen.tests.iter().copied()).collect();
+        let mut followed = Followed { tests, fold: Fold::default() };
+        for run in runs {
+            let seen = seen.get(&run.run);
+            let observed = self.whole.observe(self.adding, run, &followed.tests, seen).await?;
+            followed.fold.push(&observed);
+        }
+        Ok(followed)
     }
 
     /// What a run saw, by leak.

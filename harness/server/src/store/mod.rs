@@ -9,9 +9,12 @@
 
 mod add;
 mod ids;
+#[cfg(test)]
+mod keys;
 mod line;
 mod lives;
 mod open;
+mod places;
 mod read;
 mod read_leaks;
 mod read_runs;

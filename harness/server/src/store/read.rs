@@ -1,14 +1,12 @@
 //! What all reads share: which line is shown, and how rows become values.
 
-use std::collections::BTreeMap;
-
 use memgate_history::life::State as Stage;
 use memgate_history::place::Chain;
 use memgate_history::roster;
 use memgate_model::Leak;
 use serde::de::DeserializeOwned;
 use sqlx::Row as _;
-use sqlx::any::AnyRow;
+use sqlx::any::{AnyArguments, AnyRow};
 
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::{EventRow, Overview, RunRow, Selection, State};
@@ -16,6 +14,9 @@ use crate::view::{EventRow, Overview, RunRow, Selection, State};
 /// What is alive is shown so often on the first page.
 const MOST_ALIVE: usize = 50;
 const LATELY_US: i64 = 30 * 24 * 3600 * 1_000_000;
+
+/// A statement with its values.
+type Query<'q> = sqlx::query::Query<'q, sqlx::Any, AnyArguments>;
 
 /// A project's line that is shown.
 pub(super) struct Shown {
@@ -97,38 +98,34 @@ impl Store {
             .await
     }
 
+    async fn lines(&self, query: Query<'_>) -> Result<Vec<Line>, StoreError> {
+        let line = |row: &AnyRow| -> Result<Line, StoreError> {
+            Ok(Line {
+                branch: row.try_get(0)?,
+                name: row.try_get(1)?,
+                environment: row.try_get(2)?,
+                label: row.try_get(3)?,
+            })
+        };
+        query.fetch_all(&self.pool).await?.iter().map(line).collect()
+    }
+
     /// The line that a choice means; `None`: there is no such thing.
     pub(super) async fn shown(&self, project: &str, choice: &Choice) -> Result<Option<Shown>, StoreError> {
         let row = sqlx::query(sql::PROJECT).bind(project.to_owned()).fetch_optional(&self.pool).await?;
         let Some(row) = row else { return Ok(None) };
         let id: i64 = row.try_get(0)?;
-        let mut branches = BTreeMap::<i64, (String, bool)>::new();
-        for row in sqlx::query(sql::BRANCHES).bind(id).fetch_all(&self.pool).await? {
-            branches.insert(row.try_get(0)?, (row.try_get(1)?, row.try_get::<i64, _>(2)? != 0));
+        // Those that were measured last are offered; every one can be named.
+        let mut lines = self.lines(sqlx::query(sql::NEWEST_LINES).bind(id)).await?;
+        if !choice.branch.is_empty() && !lines.iter().any(|line| line.fits(choice)) {
+            lines.extend(
+                self.lines(sqlx::query(sql::NEWEST_OF_NAME).bind(id).bind(choice.branch.clone())).await?,
+            );
         }
-        let mut environments = BTreeMap::<i64, String>::new();
-        for row in sqlx::query(sql::ENVIRONMENTS).bind(id).fetch_all(&self.pool).await? {
-            environments.insert(row.try_get(0)?, row.try_get(1)?);
-        }
-        let mut newest = Vec::new();
-        for row in sqlx::query(sql::NEWEST_RUNS).bind(id).fetch_all(&self.pool).await? {
-            let (branch, environment): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-            let (Some((name, is_line)), Some(label)) =
-                (branches.get(&branch), environments.get(&environment))
-            else {
-                continue;
-            };
-            newest.push(((*is_line, row.try_get::<i64, _>(2)?), (branch, name), (environment, label)));
-        }
-        newest.sort_by_key(|(order, ..)| std::cmp::Reverse(*order));
-        let fits = |wanted: &str, name: &str| wanted.is_empty() || wanted == name;
-        let found = newest.iter().find(|(_, (_, name), (_, label))| {
-            fits(&choice.branch, name) && fits(&choice.environment, label)
-        });
-        let Some((_, (branch, name), (environment, label))) = found else { return Ok(None) };
-        let distinct = |names: Vec<&String>| {
+        let Some(found) = lines.iter().find(|line| line.fits(choice)) else { return Ok(None) };
+        let distinct = |name: fn(&Line) -> &String| {
             let mut known = Vec::<String>::new();
-            for name in names {
+            for name in lines.iter().map(name) {
                 if !known.contains(name) {
                     known.push(name.clone());
                 }
@@ -137,12 +134,28 @@ impl Store {
         };
         let selection = Selection {
             project: project.to_owned(),
-            branch: (*name).clone(),
-            environment: (*label).clone(),
-            branches: distinct(newest.iter().map(|(_, (_, name), _)| *name).collect()),
-            environments: distinct(newest.iter().map(|(.., (_, label))| *label).collect()),
+            branch: found.name.clone(),
+            environment: found.label.clone(),
+            branches: distinct(|line| &line.name),
+            environments: distinct(|line| &line.label),
         };
-        Ok(Some(Shown { project: id, branch: *branch, environment: *environment, selection }))
+        let (branch, environment) = (found.branch, found.environment);
+        Ok(Some(Shown { project: id, branch, environment, selection }))
+    }
+}
+
+/// A branch in an environment.
+struct Line {
+    branch: i64,
+    name: String,
+    environment: i64,
+    label: String,
+}
+
+impl Line {
+    fn fits(&self, choice: &Choice) -> bool {
+        let fits = |wanted: &str, name: &str| wanted.is_empty() || wanted == name;
+        fits(&choice.branch, &self.name) && fits(&choice.environment, &self.label)
     }
 }
 

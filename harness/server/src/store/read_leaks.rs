@@ -14,8 +14,8 @@ use crate::view::{LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, RunRow, Sigh
 
 /// Leaks of one list.
 pub(crate) const MOST_LEAKS: usize = 200;
-/// Commits that nobody measured, at most, that are listed.
-const MOST_UNMEASURED: usize = 1000;
+/// So many commits are walked from the first one with a leak to the last one without it.
+const MOST_BACK: i64 = 1001;
 
 impl Store {
     /// Leaks of a line; `None`: there is no such line.
@@ -181,9 +181,10 @@ impl Store {
 
     /// Commits after `clean` and before `first`, oldest first, where the chain between them is known.
     async fn unmeasured(&self, project: i64, clean: &str, first: &str) -> Result<Vec<String>, StoreError> {
-        let rows = sqlx::query(sql::REVISIONS).bind(project).fetch_all(&self.pool).await?;
-        let chain = chain(&rows)?;
-        Ok(chain.between(clean, first).into_iter().take(MOST_UNMEASURED).map(str::to_owned).collect())
+        let rows =
+            sqlx::query(sql::BACK).bind(project).bind(first.to_owned()).bind(MOST_BACK).fetch_all(&self.pool);
+        let chain = chain(&rows.await?)?;
+        Ok(chain.between(clean, first).into_iter().map(str::to_owned).collect())
     }
 }
 

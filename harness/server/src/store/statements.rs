@@ -21,6 +21,15 @@ pub(super) const ADD_ENVIRONMENT: &str = "INSERT INTO environment (project_id, e
 pub(super) const ENVIRONMENTS: &str = "SELECT environment_id, label FROM environment WHERE project_id = $1";
 
 pub(super) const REVISIONS: &str = "SELECT sha, parent FROM revision WHERE project_id = $1";
+/// What is known of a commit: 1 its first parent, 2 a commit that it is the first parent of, 3 a run that measured it.
+pub(super) const COMMIT: &str = "SELECT CAST(1 AS BIGINT), parent FROM revision WHERE project_id = $1 AND sha = $2 \
+     UNION ALL SELECT 2, sha FROM revision WHERE project_id = $1 AND parent = $2 \
+     UNION ALL SELECT 3, run_key FROM run WHERE project_id = $1 AND commit_key = $2";
+/// A commit and those before it, so many at most.
+pub(super) const BACK: &str = "WITH RECURSIVE back (sha, parent, depth) AS ( \
+     SELECT sha, parent, CAST(1 AS BIGINT) FROM revision WHERE project_id = $1 AND sha = $2 \
+     UNION ALL SELECT r.sha, r.parent, b.depth + 1 FROM back b JOIN revision r ON r.sha = b.parent \
+     WHERE r.project_id = $1 AND b.depth < $3) SELECT sha, parent FROM back ORDER BY depth";
 pub(super) const ADD_REVISION: &str = "INSERT INTO revision (project_id, sha, parent) VALUES ($1, $2, $3) \
      ON CONFLICT (project_id, sha) DO NOTHING";
 
@@ -47,6 +56,10 @@ pub(super) const COUNT_NEW_LEAKS: &str = "UPDATE run SET new_leaks = (SELECT COU
      WHERE project_id = $1 AND run_id = $2";
 pub(super) const BRANCH_RUNS: &str = "SELECT run_id, commit_key, pipeline, started_us, place, placed_by, environment_id \
      FROM run WHERE project_id = $1 AND branch_id = $2";
+pub(super) const LAST_OF_BRANCH: &str = "SELECT commit_key, pipeline, started_us, place, placed_by FROM run \
+     WHERE project_id = $1 AND branch_id = $2 AND place >= 0 ORDER BY place DESC LIMIT 64";
+pub(super) const LINES: &str =
+    "SELECT branch_id FROM branch WHERE project_id = $1 AND is_line = 1 ORDER BY branch_id";
 pub(super) const SET_PLACE: &str =
     "UPDATE run SET place = $3, placed_by = $4 WHERE project_id = $1 AND run_id = $2";
 pub(super) const NEWEST_OF_LINE: &str = "SELECT run_id, commit_key, roster_id FROM run WHERE project_id = $1 AND branch_id = $2 \
@@ -55,8 +68,28 @@ pub(super) const LINE_RUN: &str = "SELECT run_id, commit_key, started_us, roster
      WHERE project_id = $1 AND run_id = $2";
 pub(super) const LINE_RUNS: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial FROM run \
      WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND on_line = 1 ORDER BY place, started_us, run_id";
-pub(super) const NEWEST_RUNS: &str = "SELECT branch_id, environment_id, MAX(started_us) FROM run WHERE project_id = $1 \
-     GROUP BY branch_id, environment_id";
+pub(super) const NEWEST_LINE_RUNS: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial FROM run \
+     WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND on_line = 1 \
+     ORDER BY place DESC, started_us DESC, run_id DESC LIMIT $4";
+
+/// Each branch in each environment, with its newest run: what there is to choose from.
+pub(super) const ADD_LINE: &str = "INSERT INTO line (project_id, branch_id, environment_id, is_line, newest_us) \
+     VALUES ($1, $2, $3, $4, $5) ON CONFLICT (project_id, branch_id, environment_id) DO UPDATE SET is_line = excluded.is_line, \
+     newest_us = CASE WHEN excluded.newest_us > line.newest_us THEN excluded.newest_us ELSE line.newest_us END";
+macro_rules! lines {
+    ($rest:literal) => {
+        concat!(
+            "SELECT n.branch_id, b.name, n.environment_id, e.label FROM line n \
+             JOIN branch b ON b.project_id = n.project_id AND b.branch_id = n.branch_id \
+             JOIN environment e ON e.project_id = n.project_id AND e.environment_id = n.environment_id \
+             WHERE n.project_id = $1",
+            $rest,
+            " ORDER BY n.is_line DESC, n.newest_us DESC, n.branch_id, n.environment_id LIMIT 200"
+        )
+    };
+}
+pub(super) const NEWEST_LINES: &str = lines!("");
+pub(super) const NEWEST_OF_NAME: &str = lines!(" AND b.name = $2");
 
 macro_rules! runs {
     ($rest:literal) => {
@@ -73,8 +106,8 @@ macro_rules! runs {
 pub(super) const RUN: &str = runs!(" AND r.run_id = $2");
 pub(super) const RUNS_NEWEST: &str = runs!(" ORDER BY r.started_us DESC, r.run_id DESC LIMIT 20");
 pub(super) const RUNS_OF_LEAK: &str = runs!(
-    " AND r.run_id IN (SELECT s.run_id FROM sighting s WHERE s.project_id = r.project_id AND s.leak_id = $2) \
-      ORDER BY r.run_id DESC LIMIT 200"
+    " AND r.run_id IN (SELECT s.run_id FROM sighting s WHERE s.project_id = $1 AND s.leak_id = $2 \
+      ORDER BY s.run_id DESC LIMIT 200) ORDER BY r.run_id DESC"
 );
 pub(super) const RUNS_OF_LINE: &str = runs!(
     " AND r.branch_id = $2 AND r.environment_id = $3 AND (r.place < $4 OR (r.place = $4 AND r.run_id < $5)) \
@@ -92,7 +125,8 @@ pub(super) const ADD_COLUMN: &str =
 pub(super) const COLUMNS: &str = "SELECT metric, data FROM run_column WHERE project_id = $1 AND run_id = $2";
 pub(super) const CURVE_COLUMNS: &str = "SELECT c.run_id, c.data FROM run_column c \
      JOIN run r ON r.project_id = c.project_id AND r.run_id = c.run_id \
-     WHERE c.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 AND c.metric = $4";
+     WHERE c.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 AND c.metric = $4 \
+     ORDER BY r.place DESC, r.started_us DESC, r.run_id DESC LIMIT 1000";
 
 pub(super) const COLUMN: &str =
     "SELECT data FROM run_column WHERE project_id = $1 AND run_id = $2 AND metric = $3";
@@ -100,8 +134,7 @@ pub(super) const COLUMN: &str =
 pub(super) const ADD_EXCEPTION: &str = "INSERT INTO exception (project_id, run_id, test_id, outcome, verdict, judged, reason) VALUES ($1, $2, $3, $4, $5, $6, $7)";
 pub(super) const EXCEPTIONS: &str =
     "SELECT test_id, outcome, verdict, reason FROM exception WHERE project_id = $1 AND run_id = $2";
-pub(super) const EXCEPTIONS_OF_TEST: &str =
-    "SELECT run_id, verdict FROM exception WHERE project_id = $1 AND test_id = $2";
+pub(super) const EXCEPTIONS_OF_TEST: &str = "SELECT run_id, verdict FROM exception WHERE project_id = $1 AND test_id = $2 ORDER BY run_id DESC LIMIT 5000";
 pub(super) const NOT_JUDGED: &str =
     "SELECT run_id FROM exception WHERE project_id = $1 AND test_id = $2 AND judged = 0";
 pub(super) const NOT_JUDGED_BY: &str =
@@ -131,6 +164,7 @@ pub(super) const LAST_TESTS: &str = "SELECT s.leak_id, t.suite, t.name FROM leak
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
      WHERE l.project_id = $1 AND l.branch_id = $2 AND l.environment_id = $3 AND s.how <> 3";
 
+pub(super) const HAS_LEAK: &str = "SELECT state FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND leak_id = $4";
 pub(super) const LINE_STATES: &str =
     "SELECT leak_id, state FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3";
 /// Alive, or closed by an earlier run of this commit.

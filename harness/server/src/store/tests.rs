@@ -472,6 +472,77 @@ fn lives_are_the_same_run_by_run_and_all_at_once() {
     });
 }
 
+/// Nearly all runs are placed by a look at the newest ones; a look at all of them comes to the same, on every line.
+#[test]
+fn a_place_is_the_same_by_the_newest_runs_and_by_all() {
+    let folder = tempfile::tempdir().unwrap();
+    block_on(async {
+        for seed in 0..12_u64 {
+            let address = format!("sqlite:{}", folder.path().join(format!("{seed}.db")).display());
+            let store = Store::open(&address).await.unwrap();
+            let mut random = Random(seed * 104_729 + 3);
+            let (numbers, jumps) = (seed % 3 == 0, seed % 4 == 1);
+            for run in 0..70_usize {
+                let on_release = run > 20 && random.below(4) == 0;
+                let late = if random.below(if jumps { 3 } else { 9 }) == 0 { random.below(12) } else { 0 };
+                let commit = (run / 2).saturating_sub(late);
+                // The release begins with commit 10 of main.
+                let (branch, commit) =
+                    if on_release { ("release/1", 100 + commit) } else { ("main", commit) };
+                let before = |commit: usize| if commit == 100 { Some(10) } else { commit.checked_sub(1) };
+                let depth = [0, 1, 3, 80, 80, 80][random.below(6)];
+                let ancestors: Vec<String> =
+                    std::iter::successors(before(commit), |at| before(*at)).take(depth).map(sha).collect();
+                let commit = Commit { sha: sha(commit), branch: branch.into(), ..Commit::default() };
+                let commit = (random.below(8) > 0).then_some(commit);
+                let session = format!("s{run}");
+                let mut manifest = manifest(&session, commit, ancestors);
+                manifest.dirty = random.below(8) == 0;
+                manifest.ci = (!manifest.dirty).then(|| Ci {
+                    provider: "gitlab".into(),
+                    pipeline: if numbers && random.below(9) > 0 { run.to_string() } else { session.clone() },
+                    ..Ci::default()
+                });
+                let started = run - random.below(3).min(run);
+                let tests = [("A.a", Some(if random.below(3) > 0 { vec!["n1-a"] } else { Vec::new() }))];
+                store.add(&manifest, &report(&session, started, &tests)).await.unwrap();
+                let kept = everything(&store).await;
+                let moved = placed_anew(&store).await;
+                assert_eq!((moved, everything(&store).await), (Vec::new(), kept), "seed {seed}, run {run}");
+            }
+            store.close().await;
+        }
+    });
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, below: u64) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from((self.0 >> 33) % below).unwrap()
+    }
+}
+
+/// All lines in the order that all their runs say: which of them are another one than before.
+async fn placed_anew(store: &Store) -> Vec<(i64, i64)> {
+    let project = sqlx::query("SELECT project_id FROM project").fetch_one(&store.pool).await.unwrap();
+    let mut adding = transaction::Adding {
+        transaction: store.pool.begin().await.unwrap(),
+        project: sqlx::Row::get(&project, 0),
+        ids: ids::Ids::new(1),
+    };
+    let chain = adding.chain().await.unwrap();
+    let mut moved = Vec::new();
+    let lines =
+        sqlx::query(statements::LINES).bind(adding.project).fetch_all(adding.connection()).await.unwrap();
+    for line in lines {
+        moved.extend(adding.order(&chain, sqlx::Row::get(&line, 0), -1).await.unwrap());
+    }
+    adding.transaction.commit().await.unwrap();
+    moved
+}
+
 /// Lives, events and counts of runs, as they stand in the database.
 async fn everything(store: &Store) -> Vec<String> {
     let mut lines = Vec::new();
@@ -498,7 +569,7 @@ async fn refold(store: &Store) {
         branch: id(2),
         environment,
         on_line: true,
-        moved: [environment].into(),
+        moved: [(id(2), environment)].into(),
     };
     let mut adding = transaction::Adding {
         transaction: store.pool.begin().await.unwrap(),
@@ -508,47 +579,6 @@ async fn refold(store: &Store) {
     let told = lives::fold(&mut adding, &new, 0).await.unwrap();
     assert_eq!(told, []);
     adding.transaction.commit().await.unwrap();
-}
-
-/// The statements keep to one project, so that a database that is divided by project needs no others.
-#[test]
-fn every_key_and_statement_keeps_to_one_project() {
-    let statements = include_str!("statements.rs").replace("\\\n", " ");
-    let mut seen = 0;
-    for text in statements.split("pub(super) const ").skip(1) {
-        let (name, text) = text.split_once(':').unwrap();
-        seen += 1;
-        let upper = text.to_uppercase();
-        for word in ["NEXTVAL", "LISTEN", "NOTIFY", "LOCK ", "TEMP", "SKIP LOCKED"] {
-            assert!(!upper.contains(word), "{name}: {word}");
-        }
-        if ["PROJECTS", "PROJECT", "ADD_PROJECT"].contains(&name) || name.contains("TOKEN") {
-            continue;
-        }
-        let is_ours = text.contains("project_id = $1")
-            || (text.contains("INSERT INTO") && text.contains("(project_id, "))
-            || ["runs!", "leak_lines!", "events!"].iter().any(|of| text.contains(of));
-        assert!(is_ours, "{name}: {text}");
-        assert!(!text.contains("ON CONFLICT") || text.contains("ON CONFLICT (project_id, "), "{name}");
-        // What is joined belongs to the same project.
-        assert_eq!(
-            text.matches("JOIN ").count() + text.matches("(SELECT ").count(),
-            text.matches(".project_id = ").count() - usize::from(text.contains(".project_id = $1")),
-            "{name}"
-        );
-    }
-    assert!(seen > 40, "{seen}");
-    let tables = schema::VERSIONS.concat();
-    for table in tables.split("CREATE TABLE ").skip(2) {
-        for key in ["PRIMARY KEY (", "UNIQUE ("] {
-            for columns in table.split(key).skip(1) {
-                assert!(columns.starts_with("project_id, "), "{key}{}", columns.lines().next().unwrap());
-            }
-        }
-    }
-    for index in tables.split("CREATE INDEX ").skip(1) {
-        assert!(index.contains("(project_id, "), "{index}");
-    }
 }
 
 /// A PostgreSQL of its own, in a folder of its own, ended with the test.

@@ -21,9 +21,9 @@ pub(super) struct NewRun {
     pub(super) environment: i64,
     /// It counts for the lives of leaks.
     pub(super) on_line: bool,
-    /// Environments whose runs of this branch stand in another order with it: it is not the last one, or others
+    /// Branches with environments whose runs stand in another order with it: it is not the last one, or others
     /// changed places.
-    pub(super) moved: BTreeSet<i64>,
+    pub(super) moved: BTreeSet<(i64, i64)>,
 }
 
 impl Adding<'_> {

@@ -11,10 +11,16 @@ CREATE TABLE environment (
     project_id BIGINT NOT NULL, environment_id BIGINT NOT NULL, digest TEXT NOT NULL, label TEXT NOT NULL,
     PRIMARY KEY (project_id, environment_id), UNIQUE (project_id, digest)
 );
+CREATE TABLE line (
+    project_id BIGINT NOT NULL, branch_id BIGINT NOT NULL, environment_id BIGINT NOT NULL, is_line BIGINT NOT NULL, newest_us BIGINT NOT NULL,
+    PRIMARY KEY (project_id, branch_id, environment_id)
+);
+CREATE INDEX line_by_time ON line (project_id, is_line, newest_us);
 CREATE TABLE revision (
     project_id BIGINT NOT NULL, sha TEXT NOT NULL, parent TEXT NOT NULL,
     PRIMARY KEY (project_id, sha)
 );
+CREATE INDEX revision_by_parent ON revision (project_id, parent);
 CREATE TABLE test (
     project_id BIGINT NOT NULL, test_id BIGINT NOT NULL, suite TEXT NOT NULL, name TEXT NOT NULL,
     PRIMARY KEY (project_id, test_id), UNIQUE (project_id, suite, name)
@@ -34,6 +40,9 @@ CREATE TABLE run (
     PRIMARY KEY (project_id, run_id), UNIQUE (project_id, run_key)
 );
 CREATE INDEX run_by_line ON run (project_id, branch_id, environment_id, place, run_id);
+CREATE INDEX run_by_place ON run (project_id, branch_id, place);
+CREATE INDEX run_by_commit ON run (project_id, commit_key);
+CREATE INDEX run_by_time ON run (project_id, started_us, run_id);
 CREATE TABLE run_column (
     project_id BIGINT NOT NULL, run_id BIGINT NOT NULL, metric TEXT NOT NULL, data BYTEA NOT NULL,
     PRIMARY KEY (project_id, run_id, metric)
