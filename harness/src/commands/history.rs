@@ -51,7 +51,7 @@ fn add(
 ) -> Result<(), ExpectedError> {
     let (manifest, report) = recorded(folder, settings)?;
     let address = history::address(&to.data, to.database.as_deref());
-    let added = history::add(&address, &manifest, &report)?;
+    let added = history::add(&address, &manifest, &report, None)?;
     let what = if added.already { "is in the history already" } else { "added" };
     console.line(&format!("{}: {what}", folder.display()));
     if let Some(changes) = history::told(&added) {

@@ -1,6 +1,7 @@
 //! `memgate run`: the whole way from settings to the exit code.
 
 use std::path::Path;
+use std::time::Duration;
 
 use memgate_config::{Config, History, UploadMode};
 use memgate_history::Manifest;
@@ -94,9 +95,12 @@ fn uploaded(history: &History, judged: &Judged, console: &Console) -> bool {
     }
 }
 
+/// A run waits no longer for its history: somebody else may hold it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The verdict stands: a history that cannot be written is a warning.
 fn add_to_history(sessions: &Path, manifest: &Manifest, report: &RunReport, console: &Console) {
-    match history::add(&history::address(sessions, None), manifest, report) {
+    match history::add(&history::address(sessions, None), manifest, report, Some(PATIENCE)) {
         Ok(added) => {
             if let Some(changes) = history::told(&added) {
                 console.line(&changes);

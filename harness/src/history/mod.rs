@@ -10,11 +10,12 @@ pub mod upload;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use memgate_config::History;
 use memgate_history::{Environment, Manifest};
 use memgate_model::{Origin, RunReport};
-use memgate_server::store::{Added, Store};
+use memgate_server::store::{Added, Store, StoreError};
 
 pub use self::git::Repository;
 use crate::exit::{ExpectedError, chain};
@@ -74,18 +75,29 @@ pub fn address(folder: &Path, database: Option<&str>) -> String {
     database.map_or_else(|| format!("sqlite:{}", folder.join(FILE).display()), str::to_owned)
 }
 
-/// Adds a run.
+/// Adds a run; `limit`: for no longer than that.
 ///
 /// # Errors
-/// The store cannot be opened or written.
-pub fn add(address: &str, manifest: &Manifest, report: &RunReport) -> Result<Added, ExpectedError> {
-    block_on(async {
+/// The store cannot be opened or written, or not in time: then nothing of the run is there.
+pub fn add(
+    address: &str,
+    manifest: &Manifest,
+    report: &RunReport,
+    limit: Option<Duration>,
+) -> Result<Added, ExpectedError> {
+    let adding = async {
         let store = Store::open(address).await?;
         let added = store.add(manifest, report).await;
         store.close().await;
         added
-    })?
-    .map_err(|why| failed(&why))
+    };
+    let added = block_on(async {
+        match limit {
+            Some(limit) => tokio::time::timeout(limit, adding).await,
+            None => Ok(adding.await),
+        }
+    })?;
+    added.unwrap_or_else(|_too_long| Err(StoreError::TooLong)).map_err(|why| failed(&why))
 }
 
 /// Runs what asks the store.
@@ -121,4 +133,27 @@ pub fn told(added: &Added) -> Option<String> {
         .collect();
     (!parts.is_empty())
         .then(|| format!("history: {} · memgate history leaks · memgate serve", parts.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_is_not_added_in_time_is_not_there_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = address(folder.path(), None);
+        let report: RunReport = serde_json::from_value(serde_json::json!({
+            "schema_version": 1, "verdict": "pass", "exit_code": 0, "project": "tiles", "session": "s",
+            "started": "2026-11-21T10:00:00Z", "duration_s": 1.5, "suites": [], "waivers": [], "errors": [],
+            "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
+        }))
+        .unwrap();
+        let manifest = Manifest { project: "tiles".into(), session: "s".into(), ..Manifest::default() };
+        let late = add(&address, &manifest, &report, Some(Duration::ZERO)).unwrap_err();
+        assert!(late.to_string().contains("failed to add the run in time"), "{late}");
+        assert!(late.hint().is_some_and(|hint| hint.contains("memgate history add")));
+        assert!(!add(&address, &manifest, &report, None).unwrap().already);
+        assert!(add(&address, &manifest, &report, None).unwrap().already);
+    }
 }

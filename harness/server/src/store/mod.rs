@@ -105,6 +105,9 @@ pub enum StoreError {
         /// The last that is known here.
         known: usize,
     },
+    /// Somebody else holds it, or it is slow.
+    #[error("add the run in time\nhint: `memgate history add SESSION` adds it later")]
+    TooLong,
     /// It is a database of something else.
     #[error("open the history {0}: it is a database with other tables\nhint: name another file, or none")]
     Foreign(String),
