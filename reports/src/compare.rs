@@ -1,12 +1,13 @@
 //! Two runs beside each other: which leaks are new, grew, shrank, are gone or stayed, and what cannot
 //! be compared because a test was judged in one of them alone.
 //!
-//! Data flow: two [`RunReport`]s → [`Comparison`] → text ([`Comparison::human`]) or JSON. Leaks are the
-//! same where their ids are. A leak is gone only if one of its tests was judged and did not have it.
+//! Data flow: two [`RunReport`]s, or two runs of the history → two [`Side`]s → [`Comparison`] → text
+//! ([`Comparison::human`]), JSON or a page. Leaks are the same where their ids are. A leak is gone only if
+//! one of its tests was judged and did not have it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_model::{Leak, LeakKind, Metric, RunReport, TestReport, Verdict, format_bytes, format_value};
+use memgate_model::{LeakKind, Metric, Per, RunReport, Verdict, format_bytes, format_value};
 use serde::Serialize;
 
 use crate::culprit;
@@ -29,6 +30,21 @@ pub enum Change {
     Same,
     /// None of its tests was judged in the other run.
     NotCompared,
+}
+
+impl Change {
+    /// Its word for people.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Grew => "grew",
+            Self::Shrank => "shrank",
+            Self::Gone => "gone",
+            Self::Same => "same",
+            Self::NotCompared => "not compared",
+        }
+    }
 }
 
 /// One leak in both runs.
@@ -82,39 +98,116 @@ pub struct Comparison {
     pub only_after: Vec<String>,
 }
 
+/// What is compared of a run: its judged tests, by `suite::test`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Side {
+    /// Its session.
+    pub session: String,
+    /// Its judged tests.
+    pub tests: BTreeMap<String, TestSide>,
+}
+
+/// What is compared of a test.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TestSide {
+    /// Its figures.
+    pub figures: BTreeMap<Metric, FigureSide>,
+    /// Its leaks.
+    pub leaks: Vec<LeakSide>,
+}
+
+/// A figure of a test.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FigureSide {
+    /// Best estimate.
+    pub value: f64,
+    /// Bounds of its interval.
+    pub bounds: (f64, f64),
+    /// Per what.
+    pub per: Per,
+    /// Noise does not move it, or a threshold judges it: a change counts.
+    pub counts: bool,
+}
+
+/// A leak of a test.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LeakSide {
+    /// Its id.
+    pub id: String,
+    /// What leaks.
+    pub kind: LeakKind,
+    /// Bytes per iteration.
+    pub bytes: f64,
+    /// Who leaks, in one line.
+    pub line: String,
+    /// Covered by a waiver.
+    pub waived: bool,
+}
+
+impl Side {
+    /// What is compared of a report.
+    #[must_use]
+    pub fn of(report: &RunReport) -> Self {
+        let tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
+        let judged =
+            tests.filter(|(_, test)| matches!(test.verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail));
+        let sides = judged.map(|(suite, test)| {
+            let figures = test.metrics.iter().map(|(metric, figure)| {
+                let counts = figure.threshold.is_some();
+                let bounds = (figure.low, figure.high);
+                (*metric, FigureSide { value: figure.value, bounds, per: figure.per, counts })
+            });
+            let leaks = test.leaks.iter().map(|leak| LeakSide {
+                id: leak.id.clone(),
+                kind: leak.kind,
+                bytes: leak.bytes_per_iteration,
+                line: culprit::of_leak(leak, test),
+                waived: leak.waiver.is_some(),
+            });
+            let side = TestSide { figures: figures.collect(), leaks: leaks.collect() };
+            (format!("{}::{}", suite.name, test.id), side)
+        });
+        Self { session: report.session.clone(), tests: sides.collect() }
+    }
+}
+
 /// The judged tests of a run, by name.
-type Tests<'a> = BTreeMap<String, &'a TestReport>;
-/// A leak with the test that leaks most by it, and all that have it.
-type Found<'a> = BTreeMap<&'a str, (&'a Leak, &'a TestReport, Vec<String>)>;
+type Tests = BTreeMap<String, TestSide>;
+/// A leak of the test that leaks most by it, and all tests that have it.
+type Found<'a> = BTreeMap<&'a str, (&'a LeakSide, Vec<String>)>;
 
 impl Comparison {
-    /// Compares two runs.
+    /// Compares two reports.
     #[must_use]
     pub fn of(before: &RunReport, after: &RunReport) -> Self {
-        let (tests_before, tests_after) = (judged(before), judged(after));
-        let (found_before, found_after) = (leaks(&tests_before), leaks(&tests_after));
+        Self::between(&Side::of(before), &Side::of(after))
+    }
+
+    /// Compares two runs.
+    #[must_use]
+    pub fn between(before: &Side, after: &Side) -> Self {
+        let (tests_before, tests_after) = (&before.tests, &after.tests);
+        let (found_before, found_after) = (leaks(tests_before), leaks(tests_after));
         let ids: BTreeSet<&str> = found_before.keys().chain(found_after.keys()).copied().collect();
         let mut leaks: Vec<LeakChange> = ids
             .into_iter()
             .filter_map(|id| {
                 let (old, new) = (found_before.get(id), found_after.get(id));
-                let (leak, test, tests) = new.or(old)?;
+                let (leak, tests) = new.or(old)?;
                 let change = match (old, new) {
                     (None, _) if tests.iter().any(|test| tests_before.contains_key(test)) => Change::New,
                     (_, None) if tests.iter().any(|test| tests_after.contains_key(test)) => Change::Gone,
                     (None, _) | (_, None) => Change::NotCompared,
-                    (Some((old, _, _)), Some((new, _, names))) => {
-                        grown(old, new, names, &tests_before, &tests_after)
-                    }
+                    (Some((old, _)), Some((new, names))) => grown(old, new, names, tests_before, tests_after),
                 };
                 Some(LeakChange {
                     change,
                     id: id.to_owned(),
-                    line: culprit::of_leak(leak, test),
-                    before: old.map(|(leak, _, _)| leak.bytes_per_iteration),
-                    after: new.map(|(leak, _, _)| leak.bytes_per_iteration),
+                    line: leak.line.clone(),
+                    before: old.map(|(leak, _)| leak.bytes),
+                    after: new.map(|(leak, _)| leak.bytes),
                     tests: tests.clone(),
-                    waived: leak.waiver.is_some(),
+                    waived: leak.waived,
                 })
             })
             .collect();
@@ -122,17 +215,17 @@ impl Comparison {
         let moved = |leak: &&LeakChange| matches!(leak.change, Change::Grew | Change::Shrank);
         let changed = leaks.iter().filter(moved).flat_map(|leak| leak.tests.clone()).collect();
         leaks.sort_by(|a, b| a.change.cmp(&b.change).then(size(b).total_cmp(&size(a))));
-        let missing = |of: &Tests<'_>, other: &Tests<'_>| -> Vec<String> {
+        let missing = |of: &Tests, other: &Tests| -> Vec<String> {
             of.keys().filter(|name| !other.contains_key(*name)).cloned().collect()
         };
         Self {
             before: before.session.clone(),
             after: after.session.clone(),
             leaks,
-            figures: figures(&tests_before, &tests_after, &changed),
+            figures: figures(tests_before, tests_after, &changed),
             judged_in_both: tests_before.keys().filter(|name| tests_after.contains_key(*name)).count(),
-            only_before: missing(&tests_before, &tests_after),
-            only_after: missing(&tests_after, &tests_before),
+            only_before: missing(tests_before, tests_after),
+            only_after: missing(tests_after, tests_before),
         }
     }
 
@@ -151,7 +244,7 @@ impl Comparison {
                 format!("   {} → {}", format_bytes(before), format_bytes(after))
             });
             let waived = if leak.waived { "   (waived)" } else { "" };
-            lines.push(format!("{:<13}{}{amount}{waived}", word(leak.change), leak.line));
+            lines.push(format!("{:<13}{}{amount}{waived}", leak.change.word(), leak.line));
             lines.push(format!("{:13}{}   in {}", "", visible(&leak.id), first_of(&leak.tests)));
         }
         for FigureChange { test, metric, before, after } in &self.figures {
@@ -169,7 +262,7 @@ impl Comparison {
         }
         let counts =
             [Change::New, Change::Grew, Change::Shrank, Change::Gone, Change::Same, Change::NotCompared]
-                .map(|change| format!("{} {}", word(change), self.count(change)));
+                .map(|change| format!("{} {}", change.word(), self.count(change)));
         lines.push(format!(
             "{} · {} judged in both",
             counts.join(" · "),
@@ -188,69 +281,51 @@ fn first_of(tests: &[String]) -> String {
     }
 }
 
-const fn word(change: Change) -> &'static str {
-    match change {
-        Change::New => "new",
-        Change::Grew => "grew",
-        Change::Shrank => "shrank",
-        Change::Gone => "gone",
-        Change::Same => "same",
-        Change::NotCompared => "not compared",
-    }
-}
-
-fn judged(report: &RunReport) -> Tests<'_> {
-    let tests = report.suites.iter().flat_map(|suite| suite.tests.iter().map(move |test| (suite, test)));
-    let judged =
-        tests.filter(|(_, test)| matches!(test.verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail));
-    judged.map(|(suite, test)| (format!("{}::{}", suite.name, test.id), test)).collect()
-}
-
-fn leaks<'a>(tests: &Tests<'a>) -> Found<'a> {
+fn leaks(tests: &Tests) -> Found<'_> {
     let mut found = Found::new();
     for (name, test) in tests {
         for leak in &test.leaks {
-            let entry = found.entry(leak.id.as_str()).or_insert_with(|| (leak, test, Vec::new()));
-            if leak.bytes_per_iteration > entry.0.bytes_per_iteration {
-                (entry.0, entry.1) = (leak, test);
+            let entry = found.entry(leak.id.as_str()).or_insert_with(|| (leak, Vec::new()));
+            if leak.bytes > entry.0.bytes {
+                entry.0 = leak;
             }
-            entry.2.push(name.clone());
+            entry.1.push(name.clone());
         }
     }
     found
 }
 
 /// Whether a leak that both runs have changed: only if the figure of a test that has it did, too.
-fn grown(old: &Leak, new: &Leak, tests: &[String], before: &Tests<'_>, after: &Tests<'_>) -> Change {
+fn grown(old: &LeakSide, new: &LeakSide, tests: &[String], before: &Tests, after: &Tests) -> Change {
     let metric = match new.kind {
         LeakKind::Native => Metric::NativeLiveBytes,
         LeakKind::Java => Metric::JavaLiveBytes,
         LeakKind::Os => return Change::Same,
     };
     let moved = tests.iter().any(|test| {
-        let figures = before
-            .get(test)
-            .zip(after.get(test))
-            .map(|(b, a)| (b.metrics.get(&metric), a.metrics.get(&metric)));
-        matches!(figures, Some((Some(b), Some(a))) if a.low > b.high || a.high < b.low)
+        let figure = |tests: &Tests| tests.get(test)?.figures.get(&metric).copied();
+        figure(before).zip(figure(after)).is_some_and(|(b, a)| apart(&b, &a))
     });
-    match new.bytes_per_iteration.total_cmp(&old.bytes_per_iteration) {
+    match new.bytes.total_cmp(&old.bytes) {
         std::cmp::Ordering::Greater if moved => Change::Grew,
         std::cmp::Ordering::Less if moved => Change::Shrank,
         _ => Change::Same,
     }
 }
 
+/// The intervals do not overlap.
+fn apart(before: &FigureSide, after: &FigureSide) -> bool {
+    after.bounds.0 > before.bounds.1 || after.bounds.1 < before.bounds.0
+}
+
 /// Figures of tests in both runs, but of those whose leaks tell already.
-fn figures(before: &Tests<'_>, after: &Tests<'_>, told: &BTreeSet<String>) -> Vec<FigureChange> {
+fn figures(before: &Tests, after: &Tests, told: &BTreeSet<String>) -> Vec<FigureChange> {
     let untold = after.iter().filter(|(name, _)| !told.contains(*name));
-    let pairs = untold.filter_map(|(name, now)| Some((name, *before.get(name)?, *now)));
+    let pairs = untold.filter_map(|(name, now)| Some((name, before.get(name)?, now)));
     let changed = pairs.flat_map(|(name, was, now)| {
-        now.metrics.iter().filter_map(move |(metric, a)| {
-            let b = was.metrics.get(metric)?;
-            let gated = a.threshold.is_some() || b.threshold.is_some();
-            let apart = a.low > b.high || a.high < b.low;
-            (gated && apart && a.per == b.per).then(|| FigureChange {
+        now.figures.iter().filter_map(move |(metric, a)| {
+            let b = was.figures.get(metric)?;
+            (((a.counts || b.counts) && apart(b, a)) && a.per == b.per).then(|| FigureChange {
                 test: name.clone(),
                 metric: *metric,
                 before: b.value,

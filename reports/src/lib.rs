@@ -55,7 +55,7 @@ mod worst;
 
 pub use changes::Changes;
 pub use chart::{ChartFile, charts};
-pub use compare::{Change, Comparison, FigureChange, LeakChange};
+pub use compare::{Change, Comparison, FigureChange, FigureSide, LeakChange, LeakSide, Side, TestSide};
 pub use culprit::{source_line, who};
 pub use error::RenderError;
 pub use github::annotations;
@@ -64,7 +64,7 @@ pub use holder::holder;
 pub use html::html;
 /// What the pages of a history share with the report: writer, style, how a stack looks.
 pub mod page {
-    pub use crate::html::{Html, STYLE, escape, holder_and_stack};
+    pub use crate::html::{Html, STYLE, StackChange, difference, escape, holder_and_stack};
 }
 pub use human::{HumanOptions, followed, human};
 pub use json::{ReadError, from_json, json, schema};

@@ -40,7 +40,7 @@ pub(crate) fn stacks(report: &RunReport) -> Vec<Stack> {
     stacks
 }
 
-fn names(leak: &Leak) -> Vec<String> {
+pub(crate) fn names(leak: &Leak) -> Vec<String> {
     let mut names: Vec<String> = own(leak).iter().rev().map(of_frame).collect();
     if names.is_empty() {
         names.extend(

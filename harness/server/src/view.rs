@@ -3,6 +3,8 @@
 //! Times are microseconds since 1970. Amounts are in the unit of their metric, per iteration.
 
 use memgate_model::{Frame, Hold, HolderStep, Leak, LeakKind, Metric, Outcome, Verdict};
+use memgate_reports::Comparison;
+use memgate_reports::page::StackChange;
 use serde::Serialize;
 
 /// Which line and environment of a project a view shows, and what else there is to choose.
@@ -358,4 +360,20 @@ pub struct SightingOf {
     pub count: f64,
     /// `counted`, `waived` or `one_time`.
     pub how: String,
+}
+
+/// Two runs beside each other.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CompareView {
+    /// What is shown: the line of the second run.
+    pub selection: Selection,
+    /// The first run.
+    pub before: RunRow,
+    /// The second run.
+    pub after: RunRow,
+    /// What changed: the same as `memgate compare` tells of their reports.
+    pub comparison: Comparison,
+    /// Stacks of the leaks, for the difference; a part of `comparison` in JSON.
+    #[serde(skip)]
+    pub stacks: Vec<StackChange>,
 }

@@ -6,6 +6,7 @@
 //! thousands of tests open at once. `page.js` finds, sorts and filters, opens what the address
 //! names, and draws the icicle. Every string goes through `write`.
 
+mod difference;
 mod figure;
 mod icicle;
 mod leak;
@@ -14,6 +15,7 @@ mod sections;
 mod test;
 mod write;
 
+pub use difference::{StackChange, difference};
 pub use leak::holder_and_stack;
 pub use page::{STYLE, html};
 pub use write::{Html, escape};

@@ -126,6 +126,19 @@ fn shown_in_a_browser(project: &Project, id: &str) {
     assert!(page(&format!("/p/history/leaks/{id}")).contains("fixed"));
     assert!(page("/p/history/tests/engine_tests/Title.IsRead").contains("61"));
     assert!(page("/p/history/runs").contains("main"));
+    let runs: serde_json::Value = serde_json::from_str(&page("/api/v1/projects/history/runs")).unwrap();
+    let number = |index: usize| runs["runs"][index]["run"].clone();
+    let pair = format!("compare/{}...{}", number(3), number(1));
+    let compared = page(&format!("/p/history/{pair}"));
+    assert!(
+        compared.contains("read_title") && compared.contains("<svg class=diff") && compared.contains("+61 B")
+    );
+    let compared: serde_json::Value =
+        serde_json::from_str(&page(&format!("/api/v1/projects/history/{pair}"))).unwrap();
+    assert_eq!(
+        (&compared["comparison"]["leaks"][0]["change"], &compared["comparison"]["leaks"][0]["id"]),
+        (&"new".into(), &id.into())
+    );
     let views: serde_json::Value =
         serde_json::from_str(&page("/api/v1/projects/history/leaks?state=fixed")).unwrap();
     assert_eq!(views["leaks"][0]["id"], id);

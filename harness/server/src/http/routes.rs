@@ -63,6 +63,7 @@ pub(super) fn router(store: Store, options: Options) -> Router {
         .route("/p/{project}", get(overview))
         .route("/p/{project}/runs", get(runs))
         .route("/p/{project}/runs/{run}", get(run))
+        .route("/p/{project}/compare/{pair}", get(compare))
         .route("/p/{project}/leaks", get(leaks))
         .route("/p/{project}/leaks/{leak}", get(leak))
         .route("/p/{project}/tests/{suite}/{test}", get(test))
@@ -70,6 +71,7 @@ pub(super) fn router(store: Store, options: Options) -> Router {
         .route("/api/v1/projects/{project}", get(overview_json))
         .route("/api/v1/projects/{project}/runs", get(runs_json))
         .route("/api/v1/projects/{project}/runs/{run}", get(run_json))
+        .route("/api/v1/projects/{project}/compare/{pair}", get(compare_json))
         .route("/api/v1/projects/{project}/leaks", get(leaks_json))
         .route("/api/v1/projects/{project}/leaks/{leak}", get(leak_json))
         .route("/api/v1/projects/{project}/tests/{suite}/{test}", get(test_json))
@@ -196,6 +198,24 @@ async fn run(State(app): State<App>, Path((project, run)): Path<(String, String)
 
 async fn run_json(State(app): State<App>, Path((project, run)): Path<(String, String)>) -> Response {
     app.json(find_run(&app, &project, &run).await)
+}
+
+/// `BEFORE...AFTER`, the numbers of two runs.
+async fn find_pair(app: &App, project: &str, pair: &str) -> Found<crate::view::CompareView> {
+    let numbers =
+        pair.split_once("...").and_then(|(before, after)| before.parse().ok().zip(after.parse().ok()));
+    match numbers {
+        Some((before, after)) => app.store.compare(project, before, after).await,
+        None => Ok(None),
+    }
+}
+
+async fn compare(State(app): State<App>, Path((project, pair)): Path<(String, String)>) -> Response {
+    app.page(find_pair(&app, &project, &pair).await, pages::compare)
+}
+
+async fn compare_json(State(app): State<App>, Path((project, pair)): Path<(String, String)>) -> Response {
+    app.json(find_pair(&app, &project, &pair).await)
 }
 
 async fn leaks(State(app): State<App>, Path(project): Path<String>, Query(asked): Query<Asked>) -> Response {

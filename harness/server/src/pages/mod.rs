@@ -3,6 +3,7 @@
 //! Data flow: a value of [`view`](crate::view) → `frame` with the page's own part → bytes. Every text goes through `Html`, which
 //! escapes it; addresses are made by `link` alone.
 
+mod compare;
 mod curve;
 mod frame;
 mod leaks;
@@ -14,6 +15,7 @@ mod test;
 mod tests;
 mod words;
 
+pub use compare::compare;
 pub use frame::{STYLE, problem, projects};
 pub use leaks::{leak, leaks};
 pub use link::address;

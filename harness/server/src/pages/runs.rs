@@ -89,6 +89,9 @@ pub fn run(view: &RunView) -> String {
                 &link::path(&selection.project, &["runs", &previous.to_string()]),
                 "the run before",
             );
+            html.markup(" · ");
+            let pair = format!("{previous}...{}", run.run);
+            words::anchor(html, &link::path(&selection.project, &["compare", &pair]), "compare with it");
         }
         html.markup("</p><h2>Leaks</h2>");
         leaks(html, view);

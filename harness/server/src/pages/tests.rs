@@ -1,10 +1,12 @@
-use memgate_model::{Frame, LeakKind, Metric, Outcome, Verdict};
+use memgate_model::{Frame, Leak, LeakKind, Metric, Outcome, Per, Verdict};
+use memgate_reports::page::StackChange;
+use memgate_reports::{Comparison, FigureSide, LeakSide, Side, TestSide};
 use proptest::prelude::*;
 
 use super::*;
 use crate::view::{
-    EventRow, LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, Overview, Point, RunRow, RunView, Runs,
-    Selection, SightingOf, SightingRow, State, TestRow, TestView,
+    CompareView, EventRow, LeakFilter, LeakOnLine, LeakRow, LeakView, Leaks, Overview, Point, RunRow,
+    RunView, Runs, Selection, SightingOf, SightingRow, State, TestRow, TestView,
 };
 
 const AT_US: i64 = 1_800_000_000_000_000;
@@ -149,8 +151,40 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         of: 3,
         previous: Some(6),
     };
+    let side = |bytes: f64, other: &str| Side {
+        session: t(),
+        tests: [(format!("{text}::{text}"), bytes), (format!("{text}::{other}"), 0.0)]
+            .map(|(name, bytes)| {
+                let bounds = (bytes, bytes);
+                let figure = FigureSide { value: bytes, bounds, per: Per::Iteration, counts: true };
+                let figures = [(Metric::NativeLiveBytes, figure), (Metric::OsFds, figure)].into();
+                let leak = LeakSide { id: t(), kind: LeakKind::Native, bytes, line: t(), waived: true };
+                (name, TestSide { figures, leaks: if bytes > 0.0 { vec![leak] } else { Vec::new() } })
+            })
+            .into(),
+    };
+    let stack = Leak {
+        id: t(),
+        kind: LeakKind::Native,
+        title: t(),
+        bytes_per_iteration: 48.0,
+        count_per_iteration: 1.0,
+        class: None,
+        frames: one.frames.clone(),
+        holder: Vec::new(),
+        truncated: false,
+        waiver: None,
+    };
+    let pair = CompareView {
+        selection: selection.clone(),
+        before: run.clone(),
+        after: RunRow { environment: format!("{text} "), ..run.clone() },
+        comparison: Comparison::between(&side(48.0, "a"), &side(96.0, "b")),
+        stacks: vec![StackChange::of(&stack, 48.0, 96.0), StackChange::of(&stack, 48.0, 0.0)],
+    };
     vec![
         ("projects", projects(&[t()])),
+        ("compare", super::compare(&pair)),
         ("problem", problem(text, text)),
         ("overview", overview(&alive)),
         ("runs", runs(&Runs { selection, runs: vec![run], before: Some(5) })),

@@ -16,6 +16,7 @@ mod lives;
 mod open;
 mod places;
 mod read;
+mod read_compare;
 mod read_leaks;
 mod read_runs;
 mod read_segments;

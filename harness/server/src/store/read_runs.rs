@@ -259,7 +259,7 @@ impl Store {
     }
 
     /// The columns of a run, by metric; the durations are one of them.
-    async fn columns(
+    pub(super) async fn columns(
         &self,
         project: i64,
         run: i64,

@@ -363,6 +363,41 @@ async fn add_short(store: &Store, (number, ancestors, started, tests): &Short<'_
     store.add(&manifest(&session, Some(commit), ancestors), &report(&session, *started, tests)).await.unwrap()
 }
 
+#[test]
+fn two_runs_are_compared_as_their_reports_are() {
+    let folder = tempfile::tempdir().unwrap();
+    block_on(async {
+        let store = Store::open(&format!("sqlite:{}", folder.path().join("h.db").display())).await.unwrap();
+        let (clean, not_judged) = (|| Some(Vec::new()), None);
+        let before =
+            vec![("Map.a", Some(vec!["n1-gone"])), ("Map.b", clean()), ("Map.c", Some(vec!["n1-c"]))];
+        let after = vec![("Map.a", clean()), ("Map.b", Some(vec!["n1-new"])), ("Map.c", not_judged)];
+        add_short(&store, &(1, &[], 0, before.clone())).await;
+        add_short(&store, &(2, &[1], 1, after.clone())).await;
+        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let runs = store.runs("tiles", &choice, None).await.unwrap().unwrap().runs;
+        let (second, first) = (runs[0].run, runs[1].run);
+        let view = store.compare("tiles", first, second).await.unwrap().unwrap();
+        let reports =
+            memgate_reports::Comparison::of(&report("s1-0", 0, &before), &report("s2-1", 1, &after));
+        let changes = |comparison: &memgate_reports::Comparison| -> Vec<_> {
+            comparison
+                .leaks
+                .iter()
+                .map(|leak| (leak.change, leak.id.clone(), leak.before, leak.after))
+                .collect()
+        };
+        assert_eq!(changes(&view.comparison), changes(&reports));
+        let told: Vec<_> =
+            view.comparison.leaks.iter().map(|leak| (leak.change.word(), leak.id.as_str())).collect();
+        assert_eq!(told, [("new", "n1-new"), ("gone", "n1-gone"), ("not compared", "n1-c")]);
+        assert_eq!(view.comparison.only_before, ["engine::Map.c"]);
+        assert_eq!((view.stacks.len(), view.comparison.judged_in_both), (3, 2));
+        assert!(store.compare("tiles", first, 7).await.unwrap().is_none(), "there is no such run");
+        assert!(store.compare("other", first, second).await.unwrap().is_none());
+    });
+}
+
 /// The order of these is found with the last one only: what was said before is mended.
 #[test]
 fn a_run_that_moves_others_changes_what_they_said() {
