@@ -212,7 +212,7 @@ impl Comparison {
             })
             .collect();
         let size = |leak: &LeakChange| leak.after.or(leak.before).unwrap_or_default();
-        let moved = |leak: &&LeakChange| matches!(leak.change, Change::Grew | Change::Shrank);
+        let moved = |leak: &&LeakChange| !matches!(leak.change, Change::Same | Change::NotCompared);
         let changed = leaks.iter().filter(moved).flat_map(|leak| leak.tests.clone()).collect();
         leaks.sort_by(|a, b| a.change.cmp(&b.change).then(size(b).total_cmp(&size(a))));
         let missing = |of: &Tests, other: &Tests| -> Vec<String> {

@@ -77,6 +77,10 @@ impl Store {
         let mut side = Side { session: head.session.clone(), tests: BTreeMap::new() };
         for (test, slot) in roster.iter().filter(|(test, _)| !not_judged.contains(*test)) {
             let Some((suite, name)) = names.get(test) else { continue };
+            // A suite's own figures are the sums of these.
+            if name.is_empty() {
+                continue;
+            }
             let figure = |(metric, figures): &(String, Vec<Option<Figure>>)| {
                 let metric = metric.parse::<Metric>().ok()?;
                 let figure = figures.get(*slot)?.as_ref()?;
