@@ -174,6 +174,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         holder: Vec::new(),
         truncated: false,
         waiver: None,
+        hold: None,
     };
     let pair = CompareView {
         selection: selection.clone(),
