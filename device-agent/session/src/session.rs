@@ -31,7 +31,7 @@ use crate::{handles, leak_info};
 const SETTLE_STEPS: u32 = 50;
 /// A copy of the process ends after so long where nobody ends it: a harness that reads it does so
 /// earlier.
-const COPY_LASTS: Duration = Duration::from_secs(30);
+const COPY_LASTS: Duration = Duration::from_secs(60);
 
 /// Room that the agent's heap must have in a forked child. Without it nothing is recorded, which
 /// the harness tells: a failed allocation of ours would end the guest.

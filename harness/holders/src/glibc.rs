@@ -64,8 +64,9 @@ pub(crate) fn add_early(memory: &dyn Memory, mappings: &[Mapping], blocks: &mut 
     let lists = data.filter_map(|m| free_lists(memory, m.range.clone()));
     let arena = lists.into_iter().find_map(|lists| Arena::of(memory, &lists, &heap));
     let Some(arena) = arena else { return };
-    let known: HashSet<u64> =
+    let mut known: Vec<u64> =
         blocks.iter().map(|(start, ..)| *start).filter(|it| heap.contains(it)).collect();
+    known.sort_unstable();
     if let Some(early) = arena.early(memory, &heap, &known) {
         blocks.extend(early.into_iter().map(|(start, size)| (start, size, 0)));
     }
@@ -94,9 +95,10 @@ impl Arena {
     }
 
     /// Address and bytes of each such chunk; `None`: the heap does not look like one.
-    fn early(&self, memory: &dyn Memory, heap: &Range<u64>, known: &HashSet<u64>) -> Option<Vec<(u64, u64)>> {
+    fn early(&self, memory: &dyn Memory, heap: &Range<u64>, known: &[u64]) -> Option<Vec<(u64, u64)>> {
         let mut reader = Reader::new(memory);
         let (mut in_use, mut caches) = (Vec::new(), Vec::new());
+        let mut known = known.iter().copied().peekable();
         let mut at = heap.start;
         for _ in 0..MOST_CHUNKS {
             if at >= self.top {
@@ -106,7 +108,8 @@ impl Arena {
             let next = at.checked_add(size).filter(|_| size >= 32 && size.is_multiple_of(16))?;
             let is_in_use = reader.word(next.checked_add(WORD)?)? & 1 != 0;
             let start = at + HEAD;
-            if is_in_use && !known.contains(&start) {
+            while known.next_if(|known| *known < start).is_some() {}
+            if is_in_use && known.peek() != Some(&start) {
                 if size == CACHE_CHUNK { caches.push(start) } else { in_use.push((start, size - WORD)) }
             }
             at = next;

@@ -38,8 +38,10 @@ pub struct Wanted {
     pub modules: Vec<Module>,
 }
 
-/// Longest search: the copy itself ends after twice this time.
+/// Longest search, processor time: a busy machine changes nothing of what is found. The copy itself
+/// ends after a minute.
 const LONGEST: Duration = Duration::from_secs(15);
+const ENDED: &str = "the copy of the process ended before it was searched";
 /// Sites told in one frame.
 const SITES_PER_FRAME: usize = 256;
 /// A granule of this many bits is glibc's.
@@ -110,7 +112,7 @@ impl Copy {
         copy.memory = Remote(Some(File::open(of_copy("mem")).map_err(refused)?));
         let maps = fs::read_to_string(of_copy("maps")).map_err(refused)?;
         copy.mappings = parse_maps(&maps);
-        if copy.memory.read(copy.told.table.top, &mut [0; 8]) < 8 {
+        if !copy.is_there() {
             return Err("the copy of the process cannot be read (ptrace_scope, a container?)".to_owned());
         }
         copy.threads = threads(prepared, &copy.told);
@@ -120,7 +122,8 @@ impl Copy {
     /// Searches it.
     pub(super) fn search(&self, wanted: &Wanted) -> Vec<Frame> {
         let began = Instant::now();
-        let mut go_on = || began.elapsed() < LONGEST;
+        let until = processor_time().saturating_add(LONGEST);
+        let mut go_on = || processor_time() < until;
         let limits = Limits::default();
         let mut whole = NativeHolders {
             boundary: self.told.boundary,
@@ -141,6 +144,12 @@ impl Copy {
             let sites = search(&self.memory, &blocks, &roots, &stacks, limits, &mut go_on)?;
             Ok(sites.iter().map(|site| self.held(site, &roots, wanted)).collect::<Vec<_>>())
         });
+        // What cannot be read any more looks as if nothing were there.
+        let found = found.map_err(|why| match why {
+            NotSearched::Time => format!("it took longer than {} s", LONGEST.as_secs()),
+            why => why.to_string(),
+        });
+        let found = found.and_then(|held| if self.is_there() { Ok(held) } else { Err(ENDED.to_owned()) });
         whole.took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         match found {
             Ok(held) if held.is_empty() => vec![Frame::NativeHolders(whole)],
@@ -149,13 +158,14 @@ impl Copy {
                 held.chunks(SITES_PER_FRAME).map(|held| Frame::NativeHolders(part(held))).collect()
             }
             Err(why) => {
-                whole.not_searched = Some(match why {
-                    NotSearched::Time => format!("it took longer than {} s", LONGEST.as_secs()),
-                    why => why.to_string(),
-                });
+                whole.not_searched = Some(why);
                 vec![Frame::NativeHolders(whole)]
             }
         }
+    }
+
+    fn is_there(&self) -> bool {
+        self.memory.read(self.told.table.top, &mut [0; 8]) == 8
     }
 
     fn held(&self, site: &Site, roots: &Roots, wanted: &Wanted) -> HeldBlocks {
@@ -269,6 +279,12 @@ fn stands(pid: u32) -> BTreeMap<u32, Stand> {
 fn name_of(pid: u32, thread: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm")).unwrap_or_default();
     if pid == thread { "main".to_owned() } else { name.trim_end().to_owned() }
+}
+
+/// Of this thread.
+fn processor_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(now).unwrap_or_default()
 }
 
 /// A number of `/proc/PID/status`.
