@@ -339,6 +339,8 @@ pub struct RunView {
     pub of: u64,
     /// The run before it on its line and environment, to compare with.
     pub previous: Option<i64>,
+    /// Its figures have ended: of a review, what it saw too.
+    pub expired: bool,
 }
 
 /// A leak that a run saw.

@@ -12,7 +12,53 @@ pub enum ServeCommand {
     /// Make, list and revoke tokens: the right to upload runs
     #[command(subcommand, after_long_help = TOKEN_HELP)]
     Token(TokenCommand),
+    /// Remove what has ended: figures after 12 months, reviews after 2
+    #[command(after_long_help = RETENTION_HELP)]
+    Retention {
+        /// Where the server has its history.
+        #[command(flatten)]
+        store: StoreArgs,
+    },
+    /// Prove that nothing in the history names what is not there
+    Check {
+        /// Where the server has its history.
+        #[command(flatten)]
+        store: StoreArgs,
+    },
+    /// Copy the whole history into a new SQLite file, while it is used
+    #[command(after_long_help = BACKUP_HELP)]
+    Backup {
+        /// Where the server has its history.
+        #[command(flatten)]
+        store: StoreArgs,
+        /// The new file.
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Copy a backup into an empty history
+    #[command(after_long_help = BACKUP_HELP)]
+    Restore {
+        /// Where the new history is made.
+        #[command(flatten)]
+        store: StoreArgs,
+        /// The backup.
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
 }
+
+const RETENTION_HELP: &str = "\
+A server does this by itself, once a day. Runs, leaks and their events stay; pages of old runs say that their figures have ended.
+
+Example:
+  memgate serve retention --data /var/lib/memgate";
+
+const BACKUP_HELP: &str = "\
+A backup is a SQLite file, of either database, and can be restored into either.
+
+Examples:
+  memgate serve backup --data /var/lib/memgate memgate-$(date +%F).db
+  memgate serve restore --database postgres://memgate@db.example.com/memgate memgate-2026-11-25.db";
 
 const TOKEN_HELP: &str = "\
 A token adds runs to one project. Only the branches that it names are followed as lines. Without `--branch` its runs are kept like those of \

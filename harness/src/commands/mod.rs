@@ -23,6 +23,7 @@ mod shadow_kit;
 mod shell;
 mod tokens;
 mod tune;
+mod upkeep;
 mod upload;
 mod waive;
 

@@ -7,7 +7,7 @@ use memgate_server::store::{Store, without_password};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::tokens;
+use super::{tokens, upkeep};
 use crate::cli::{ColorChoice, ServeArgs, ServeCommand};
 use crate::exit::{self, ExpectedError};
 use crate::history;
@@ -17,6 +17,7 @@ pub(super) fn serve(request: &ServeArgs, console: &Console) -> Result<u8, Expect
     match &request.command {
         None => history::block_on(listen(request, console))?,
         Some(ServeCommand::Token(command)) => history::block_on(tokens::tokens(command, console))?,
+        Some(command) => history::block_on(upkeep::upkeep(command, console))?,
     }
 }
 
@@ -35,11 +36,13 @@ async fn listen(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedEr
     }
     let log: Arc<dyn Fn(&str) + Send + Sync> =
         Arc::new(|text: &str| Console::new(ColorChoice::Auto).warning(text));
-    let options = http::Options { public_hosts: request.public_host.clone(), log };
-    http::serve(listener, store, options, stop).await.map_err(|why| ExpectedError::Machinery {
-        what: format!("failed to serve: {why}"),
-        hint: String::new(),
-    })?;
+    let options = http::Options { public_hosts: request.public_host.clone(), log: Arc::clone(&log) };
+    let failed =
+        |why| ExpectedError::Machinery { what: format!("failed to serve: {why}"), hint: String::new() };
+    tokio::select! {
+        served = http::serve(listener, store.clone(), options, stop) => served.map_err(failed)?,
+        never = upkeep::every_day(store, log) => match never {},
+    }
     Ok(exit::PASS)
 }
 

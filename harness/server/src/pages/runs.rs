@@ -93,7 +93,11 @@ pub fn run(view: &RunView) -> String {
             let pair = format!("{previous}...{}", run.run);
             words::anchor(html, &link::path(&selection.project, &["compare", &pair]), "compare with it");
         }
-        html.markup("</p><h2>Leaks</h2>");
+        html.markup("</p>");
+        if view.expired {
+            html.markup("<p>The figures of this run have ended: they are kept for a year, those of reviews for two months.</p>");
+        }
+        html.markup("<h2>Leaks</h2>");
         leaks(html, view);
         html.markup("<h2>Tests</h2>");
         tests(html, view);

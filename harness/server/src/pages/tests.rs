@@ -150,6 +150,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         tests: vec![tested],
         of: 3,
         previous: Some(6),
+        expired: false,
     };
     let side = |bytes: f64, other: &str| Side {
         session: t(),

@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
 
 use super::ids::Ids;
+use super::retention::{Ends, month};
 use super::statements as sql;
 use super::transaction::{Adding, NewRun, number};
 use super::{Added, Store, StoreError, lives};
@@ -50,6 +51,10 @@ impl Store {
         let run = adding.run(manifest, report, &record, (&run_key, &body_digest), now_us).await?;
         let events = lives::fold(&mut adding, &run, now_us).await?;
         let run = run.run;
+        if !self.is_postgres {
+            // Nobody has to look after a file: each run takes some of what has ended with it.
+            adding.remove_expired(month(now_us)).await?;
+        }
         adding.transaction.commit().await?;
         Ok(Added { run, already: false, events })
     }
@@ -141,6 +146,7 @@ impl Adding<'_> {
         let text = |value: serde_json::Result<serde_json::Value>| {
             value.map(|value| value.as_str().unwrap_or_default().to_owned())
         };
+        let ends = Ends::of(now_us, on_line);
         sqlx::query(sql::ADD_RUN)
             .bind(self.project)
             .bind(run)
@@ -167,9 +173,10 @@ impl Adding<'_> {
             .bind(number(record.count()))
             .bind(number(record.failed()))
             .bind(number(record.leaks.len()))
+            .bind(ends.figures)
             .execute(&mut *self.transaction)
             .await?;
-        self.columns(run, &record.tests).await?;
+        self.columns(run, &record.tests, ends.figures).await?;
         for (test, id) in record.tests.iter().zip(&tests).filter(|(test, _)| !test.is_plain()) {
             sqlx::query(sql::ADD_EXCEPTION)
                 .bind(self.project)
@@ -179,10 +186,11 @@ impl Adding<'_> {
                 .bind(text(serde_json::to_value(test.verdict))?)
                 .bind(i64::from(test.is_judged()))
                 .bind(test.reason.clone())
+                .bind(ends.rest)
                 .execute(&mut *self.transaction)
                 .await?;
         }
-        self.leaks(run, record, &tests, manifest.unproven).await?;
+        self.leaks((run, ends.rest), record, &tests, manifest.unproven).await?;
         sqlx::query(sql::ADD_LINE)
             .bind(self.project)
             .bind(branch)
@@ -202,7 +210,7 @@ impl Adding<'_> {
         Ok(NewRun { run, branch, environment, on_line, moved })
     }
 
-    async fn columns(&mut self, run: i64, tests: &[TestRecord]) -> Result<(), StoreError> {
+    async fn columns(&mut self, run: i64, tests: &[TestRecord], expires: i64) -> Result<(), StoreError> {
         let mut columns: Vec<(String, Vec<u8>)> = Vec::new();
         for metric in Metric::ALL {
             let figures: Vec<_> = tests.iter().map(|test| test.figures.get(&metric).copied()).collect();
@@ -215,7 +223,12 @@ impl Adding<'_> {
             tests.iter().map(|test| Some(Figure { value: test.duration_s * 1e3, interval: None })).collect();
         columns.push((DURATION.to_owned(), column::encode(&durations, true)));
         for (metric, data) in columns {
-            let query = sqlx::query(sql::ADD_COLUMN).bind(self.project).bind(run).bind(metric).bind(data);
+            let query = sqlx::query(sql::ADD_COLUMN)
+                .bind(self.project)
+                .bind(run)
+                .bind(metric)
+                .bind(data)
+                .bind(expires);
             query.execute(&mut *self.transaction).await?;
         }
         Ok(())
@@ -223,7 +236,7 @@ impl Adding<'_> {
 
     async fn leaks(
         &mut self,
-        run: i64,
+        (run, expires): (i64, i64),
         record: &RunRecord,
         tests: &[i64],
         unproven: bool,
@@ -258,6 +271,7 @@ impl Adding<'_> {
                 .bind(sighting.how.number())
                 .bind(finite(sighting.bytes))
                 .bind(finite(sighting.count))
+                .bind(expires)
                 .execute(&mut *self.transaction)
                 .await?;
         }

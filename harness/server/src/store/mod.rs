@@ -8,6 +8,8 @@
 //! session), so adding it twice adds it once.
 
 mod add;
+mod backup;
+mod check;
 mod ids;
 #[cfg(test)]
 mod keys;
@@ -20,6 +22,7 @@ mod read_compare;
 mod read_leaks;
 mod read_runs;
 mod read_segments;
+mod retention;
 mod schema;
 mod statements;
 #[cfg(test)]
@@ -109,6 +112,9 @@ pub enum StoreError {
     /// Somebody else holds it, or it is slow.
     #[error("add the run in time\nhint: `memgate history add SESSION` adds it later")]
     TooLong,
+    /// A copy is only made into what is empty.
+    #[error("write {0}: something is there already\nhint: name a new file, or an empty database")]
+    NotEmpty(String),
     /// It is a database of something else.
     #[error("open the history {0}: it is a database with other tables\nhint: name another file, or none")]
     Foreign(String),

@@ -78,6 +78,8 @@ async fn connect(address: &str) -> Result<Store, StoreError> {
         if first.fetch_optional(FOREIGN).await.map_err(failed)?.is_some() {
             return Err(StoreError::Foreign(without_password(address)));
         }
+        // Before there is a table: what is removed gives its room back.
+        first.execute("PRAGMA auto_vacuum = INCREMENTAL").await.map_err(failed)?;
         first.execute(SQLITE).await.map_err(failed)?;
     }
     match schema::migrate(&mut first, is_postgres).await {

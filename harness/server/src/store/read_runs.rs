@@ -77,7 +77,17 @@ impl Store {
         let (tests, of) = self.tests_of_run(shown.project, run, row.try_get(14)?).await?;
         let leaks = self.leaks_of_run(&shown, run).await?;
         let ci_url = row.try_get(13)?;
-        Ok(Some(RunView { selection: shown.selection, run: head, ci_url, leaks, tests, of, previous }))
+        let expired = row.try_get::<i64, _>(18)? == 0;
+        Ok(Some(RunView {
+            selection: shown.selection,
+            run: head,
+            ci_url,
+            leaks,
+            tests,
+            of,
+            previous,
+            expired,
+        }))
     }
 
     /// The figures of a test over the runs of a line; `None`: there is no such test or line. Without a metric: one that the

@@ -5,7 +5,7 @@
 
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Row as _};
 
-use super::StoreError;
+use super::{StoreError, retention};
 
 /// Text of each version, applied in this order. A released one is never changed.
 pub(super) const VERSIONS: [&str; 1] = [include_str!("schema/1.sql")];
@@ -14,7 +14,7 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS memgate_schema (version BIGINT 
 const VERSION: &str = "SELECT MAX(version) FROM memgate_schema";
 const APPLIED: &str = "INSERT INTO memgate_schema (version) VALUES ($1)";
 /// Two programs that begin at once: one creates, the other one waits.
-const LOCK: &str = "SELECT pg_advisory_xact_lock(7377)";
+pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7377)";
 
 /// Brings a database to the version of this program.
 ///
@@ -36,13 +36,34 @@ pub(super) async fn migrate(connection: &mut AnyConnection, is_postgres: bool) -
         return Err(StoreError::Newer { found: done, known: VERSIONS.len() });
     }
     for (number, text) in VERSIONS.iter().enumerate().skip(done) {
-        let text = if is_postgres { (*text).to_owned() } else { text.replace("BYTEA", "BLOB") };
+        let text = match is_postgres {
+            true => (*text).to_owned(),
+            false => text.replace("BYTEA", "BLOB").replace(" PARTITION BY RANGE (expires)", ""),
+        };
         sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *transaction).await?;
         let number = i64::try_from(number + 1).unwrap_or(i64::MAX);
         sqlx::query(APPLIED).bind(number).execute(&mut *transaction).await?;
     }
+    if is_postgres {
+        retention::make_partitions(&mut transaction, retention::this_month()).await?;
+    }
     transaction.commit().await?;
     Ok(())
+}
+
+/// The tables in the order of their making, each with its columns and their types.
+pub(super) fn tables() -> Vec<(String, Vec<(String, String)>)> {
+    let text = VERSIONS.concat();
+    let table = |text: &str| {
+        let (name, rest) = text.split_once(" (")?;
+        let columns = rest.split(',').map(str::trim).map_while(|column| {
+            let mut words = column.split_whitespace();
+            let (name, kind) = (words.next()?, words.next()?);
+            ["BIGINT", "TEXT", "DOUBLE", "BYTEA"].contains(&kind).then(|| (name.to_owned(), kind.to_owned()))
+        });
+        Some((name.to_owned(), columns.collect()))
+    };
+    text.split("CREATE TABLE ").skip(1).filter_map(table).collect()
 }
 
 async fn version(connection: &mut AnyConnection) -> Result<usize, sqlx::Error> {

@@ -3,6 +3,7 @@
 
 /// Projects stand beside the rest: their statements name no project id.
 pub(super) const PROJECTS: &str = "SELECT name FROM project ORDER BY name";
+pub(super) const PROJECT_IDS: &str = "SELECT project_id, name FROM project ORDER BY project_id";
 pub(super) const PROJECT: &str = "SELECT project_id FROM project WHERE name = $1";
 pub(super) const ADD_PROJECT: &str =
     "INSERT INTO project (project_id, name, created_us) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTHING";
@@ -42,6 +43,7 @@ pub(super) const ROSTER: &str =
     "SELECT roster_id, tests, members FROM roster WHERE project_id = $1 AND digest = $2";
 pub(super) const ADD_ROSTER: &str =
     "INSERT INTO roster (project_id, roster_id, digest, tests, members) VALUES ($1, $2, $3, $4, $5)";
+pub(super) const ROSTERS: &str = "SELECT roster_id, tests, members FROM roster WHERE project_id = $1";
 pub(super) const ROSTER_MEMBERS: &str =
     "SELECT tests, members FROM roster WHERE project_id = $1 AND roster_id = $2";
 
@@ -49,8 +51,8 @@ pub(super) const RUN_BY_KEY: &str =
     "SELECT run_id, body_digest FROM run WHERE project_id = $1 AND run_key = $2";
 pub(super) const ADD_RUN: &str = "INSERT INTO run (project_id, run_id, run_key, body_digest, branch_id, environment_id, roster_id, \
      sha, target, commit_key, pipeline, place, placed_by, on_line, is_partial, session, ci_url, started_us, received_us, duration_ms, \
-     verdict, exit_code, tests, failed, leaks, new_leaks) \
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, 0)";
+     verdict, exit_code, tests, failed, leaks, new_leaks, expires) \
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, 0, $26)";
 pub(super) const COUNT_NEW_LEAKS: &str = "UPDATE run SET new_leaks = (SELECT COUNT(*) FROM event v \
      WHERE v.project_id = run.project_id AND v.run_id = run.run_id AND v.state IN (1, 4)) \
      WHERE project_id = $1 AND run_id = $2";
@@ -95,7 +97,7 @@ macro_rules! runs {
     ($rest:literal) => {
         concat!(
             "SELECT r.run_id, r.session, b.name, e.label, r.sha, r.started_us, r.duration_ms, r.verdict, r.tests, r.failed, \
-             r.leaks, r.new_leaks, r.target, r.ci_url, r.roster_id, r.branch_id, r.environment_id, r.place FROM run r \
+             r.leaks, r.new_leaks, r.target, r.ci_url, r.roster_id, r.branch_id, r.environment_id, r.place, r.expires FROM run r \
              JOIN branch b ON b.project_id = r.project_id AND b.branch_id = r.branch_id \
              JOIN environment e ON e.project_id = r.project_id AND e.environment_id = r.environment_id \
              WHERE r.project_id = $1",
@@ -121,17 +123,17 @@ pub(super) const ALL_RUNS: &str =
     runs!(" AND r.branch_id = $2 AND r.environment_id = $3 ORDER BY r.place, r.started_us, r.run_id");
 
 pub(super) const ADD_COLUMN: &str =
-    "INSERT INTO run_column (project_id, run_id, metric, data) VALUES ($1, $2, $3, $4)";
+    "INSERT INTO run_column (project_id, run_id, metric, data, expires) VALUES ($1, $2, $3, $4, $5)";
 pub(super) const COLUMNS: &str = "SELECT metric, data FROM run_column WHERE project_id = $1 AND run_id = $2";
 pub(super) const CURVE_COLUMNS: &str = "SELECT c.run_id, c.data FROM run_column c \
-     JOIN run r ON r.project_id = c.project_id AND r.run_id = c.run_id \
+     JOIN run r ON r.project_id = c.project_id AND r.run_id = c.run_id AND r.expires = c.expires \
      WHERE c.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 AND c.metric = $4 \
      ORDER BY r.place DESC, r.started_us DESC, r.run_id DESC LIMIT 1000";
 
 pub(super) const COLUMN: &str =
     "SELECT data FROM run_column WHERE project_id = $1 AND run_id = $2 AND metric = $3";
 
-pub(super) const ADD_EXCEPTION: &str = "INSERT INTO exception (project_id, run_id, test_id, outcome, verdict, judged, reason) VALUES ($1, $2, $3, $4, $5, $6, $7)";
+pub(super) const ADD_EXCEPTION: &str = "INSERT INTO exception (project_id, run_id, test_id, outcome, verdict, judged, reason, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 pub(super) const EXCEPTIONS: &str =
     "SELECT test_id, outcome, verdict, reason FROM exception WHERE project_id = $1 AND run_id = $2";
 pub(super) const EXCEPTIONS_OF_TEST: &str = "SELECT run_id, verdict FROM exception WHERE project_id = $1 AND test_id = $2 ORDER BY run_id DESC LIMIT 5000";
@@ -146,7 +148,7 @@ pub(super) const LEAK_BODY: &str =
 pub(super) const ADD_LEAK: &str = "INSERT INTO leak (project_id, leak_id, fingerprint, body) VALUES ($1, $2, $3, $4) \
      ON CONFLICT (project_id, fingerprint) DO UPDATE SET body = excluded.body";
 
-pub(super) const ADD_SIGHTING: &str = "INSERT INTO sighting (project_id, leak_id, run_id, test_id, how, bytes, objects) VALUES ($1, $2, $3, $4, $5, $6, $7)";
+pub(super) const ADD_SIGHTING: &str = "INSERT INTO sighting (project_id, leak_id, run_id, test_id, how, bytes, objects, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 pub(super) const SEEN_IN: &str =
     "SELECT leak_id, test_id, how, bytes, objects FROM sighting WHERE project_id = $1 AND run_id = $2";
 pub(super) const SIGHTINGS_OF_LINE: &str = "SELECT s.run_id, s.test_id, s.how, s.bytes, s.objects FROM sighting s \
@@ -216,6 +218,20 @@ pub(super) const EVENTS_OF_LEAK: &str =
     events!(" AND v.leak_id = $2 ORDER BY v.at_us DESC, v.event_id DESC LIMIT 200");
 pub(super) const FIXED_SINCE: &str = "SELECT COUNT(*) FROM event WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 \
      AND at_us >= $4 AND state = 3";
+
+pub(super) const RUNS_AFTER: &str = "SELECT run_id, roster_id, expires FROM run WHERE project_id = $1 AND run_id > $2 ORDER BY run_id LIMIT 500";
+/// Runs whose figures have ended, some at a time; 0: they are gone.
+pub(super) const EXPIRED: &str =
+    "SELECT run_id FROM run WHERE project_id = $1 AND expires > 0 AND expires < $2 LIMIT 20";
+pub(super) const SET_EXPIRED: &str =
+    "UPDATE run SET expires = 0 WHERE project_id = $1 AND expires > 0 AND expires < $2";
+pub(super) const SET_RUN_EXPIRED: &str = "UPDATE run SET expires = 0 WHERE project_id = $1 AND run_id = $2";
+pub(super) const REMOVE_COLUMNS: &str =
+    "DELETE FROM run_column WHERE project_id = $1 AND run_id = $2 AND expires < $3";
+pub(super) const REMOVE_EXCEPTIONS: &str =
+    "DELETE FROM exception WHERE project_id = $1 AND run_id = $2 AND expires < $3";
+pub(super) const REMOVE_SIGHTINGS: &str =
+    "DELETE FROM sighting WHERE project_id = $1 AND run_id = $2 AND expires < $3";
 
 /// Tokens stand beside projects: who shows one has yet to say which it is for.
 pub(super) const ADD_TOKEN: &str = "INSERT INTO token (token_id, digest, project, branches, created_us, expires_us) \

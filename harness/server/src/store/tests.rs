@@ -695,3 +695,75 @@ fn skipped(why: &str) {
         opened.and_then(|mut file| std::io::Write::write_all(&mut file, line.as_bytes())).unwrap();
     }
 }
+
+/// Backups, what ends, and what is damaged.
+async fn upkeep(open: impl AsyncFn(usize) -> Store, folder: &Path) {
+    let store = open(0).await;
+    let steps = story();
+    for index in 0..steps.len() {
+        add_step(&store, &steps, index).await;
+    }
+    assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
+    let file = folder.join("backup.db");
+    let rows = store.backup(&file).await.unwrap();
+    let mut there = 0;
+    for (table, _) in schema::tables() {
+        let count = sqlx::query(sqlx::AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}")));
+        there += sqlx::Row::get::<i64, _>(&count.fetch_one(&store.pool).await.unwrap(), 0);
+    }
+    assert_eq!(u64::try_from(there).unwrap(), rows);
+    assert_eq!(schema::tables().len(), 15, "with their columns: {:?}", schema::tables());
+    let again = store.backup(&file).await.unwrap_err().to_string();
+    assert!(again.contains("something is there already"), "{again}");
+    let copy = open(1).await;
+    assert_eq!(copy.restore(&file).await.unwrap(), rows);
+    assert!(matches!(copy.restore(&file).await, Err(StoreError::NotEmpty(_))));
+    assert_eq!(everything(&copy).await, everything(&store).await);
+    assert_eq!(copy.check().await.unwrap(), Vec::<String>::new());
+    shows_everything(&copy).await;
+    // One that is restored goes on as before.
+    assert!(add_step(&copy, &steps, 7).await.already);
+
+    let (now, lives) = (retention::this_month(), everything(&store).await);
+    assert_eq!(store.retain_from(now).await.unwrap(), 0);
+    assert_eq!(store.retain_from(now + 3).await.unwrap(), 1, "the review");
+    let main = Choice { branch: "main".into(), ..Choice::default() };
+    let review = Choice { branch: "main → main".into(), ..Choice::default() };
+    let run = async |choice: &Choice| {
+        let runs = store.runs("tiles", choice, None).await.unwrap().unwrap().runs;
+        store.run("tiles", runs[0].run).await.unwrap().unwrap()
+    };
+    assert!(run(&review).await.expired && run(&review).await.leaks.is_empty() && !run(&main).await.expired);
+    assert_eq!(store.retain_from(now + 13).await.unwrap(), 43);
+    assert!(run(&main).await.expired && run(&main).await.leaks.len() == 1, "what it saw stays");
+    assert_eq!(everything(&store).await, lives);
+    refold(&store).await;
+    assert_eq!(everything(&store).await, lives, "lives are folded from what stays");
+    assert_eq!(store.check().await.unwrap(), Vec::<String>::new());
+    let rows = sqlx::query("SELECT COUNT(*) FROM run_column").fetch_one(&store.pool).await.unwrap();
+    assert_eq!(sqlx::Row::get::<i64, _>(&rows, 0), 0);
+
+    sqlx::query("DELETE FROM leak WHERE fingerprint = 'n1-a'").execute(&copy.pool).await.unwrap();
+    sqlx::query("DELETE FROM run_column WHERE metric = 'duration'").execute(&copy.pool).await.unwrap();
+    let faults = copy.check().await.unwrap();
+    assert!(
+        faults.contains(&"tiles: 2 rows of leak_line name a leak that is not there".to_owned()),
+        "{faults:?}"
+    );
+    store.close().await;
+    copy.close().await;
+}
+
+#[test]
+fn what_is_kept_can_be_copied_checked_and_ended_in_sqlite() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = |number: usize| format!("sqlite:{}", folder.path().join(format!("{number}.db")).display());
+    block_on(upkeep(async |number| Store::open(&address(number)).await.unwrap(), folder.path()));
+}
+
+#[test]
+fn what_is_kept_can_be_copied_checked_and_ended_in_postgresql() {
+    let Some(postgres) = Postgres::start() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    block_on(upkeep(async |number| postgres.database(&format!("u{number}")).await, folder.path()));
+}

@@ -36,22 +36,23 @@ CREATE TABLE run (
     on_line BIGINT NOT NULL, is_partial BIGINT NOT NULL, session TEXT NOT NULL, ci_url TEXT NOT NULL,
     started_us BIGINT NOT NULL, received_us BIGINT NOT NULL, duration_ms BIGINT NOT NULL,
     verdict TEXT NOT NULL, exit_code BIGINT NOT NULL,
-    tests BIGINT NOT NULL, failed BIGINT NOT NULL, leaks BIGINT NOT NULL, new_leaks BIGINT NOT NULL,
+    tests BIGINT NOT NULL, failed BIGINT NOT NULL, leaks BIGINT NOT NULL, new_leaks BIGINT NOT NULL, expires BIGINT NOT NULL,
     PRIMARY KEY (project_id, run_id), UNIQUE (project_id, run_key)
 );
 CREATE INDEX run_by_line ON run (project_id, branch_id, environment_id, place, run_id);
 CREATE INDEX run_by_place ON run (project_id, branch_id, place);
 CREATE INDEX run_by_commit ON run (project_id, commit_key);
+CREATE INDEX run_by_expiry ON run (project_id, expires);
 CREATE INDEX run_by_time ON run (project_id, started_us, run_id);
 CREATE TABLE run_column (
-    project_id BIGINT NOT NULL, run_id BIGINT NOT NULL, metric TEXT NOT NULL, data BYTEA NOT NULL,
-    PRIMARY KEY (project_id, run_id, metric)
-);
+    project_id BIGINT NOT NULL, run_id BIGINT NOT NULL, metric TEXT NOT NULL, data BYTEA NOT NULL, expires BIGINT NOT NULL,
+    PRIMARY KEY (project_id, run_id, metric, expires)
+) PARTITION BY RANGE (expires);
 CREATE TABLE exception (
     project_id BIGINT NOT NULL, run_id BIGINT NOT NULL, test_id BIGINT NOT NULL,
-    outcome TEXT NOT NULL, verdict TEXT NOT NULL, judged BIGINT NOT NULL, reason TEXT NOT NULL,
-    PRIMARY KEY (project_id, run_id, test_id)
-);
+    outcome TEXT NOT NULL, verdict TEXT NOT NULL, judged BIGINT NOT NULL, reason TEXT NOT NULL, expires BIGINT NOT NULL,
+    PRIMARY KEY (project_id, run_id, test_id, expires)
+) PARTITION BY RANGE (expires);
 CREATE INDEX exception_by_test ON exception (project_id, test_id, run_id);
 CREATE TABLE leak (
     project_id BIGINT NOT NULL, leak_id BIGINT NOT NULL, fingerprint TEXT NOT NULL, body TEXT NOT NULL,
@@ -59,9 +60,9 @@ CREATE TABLE leak (
 );
 CREATE TABLE sighting (
     project_id BIGINT NOT NULL, leak_id BIGINT NOT NULL, run_id BIGINT NOT NULL, test_id BIGINT NOT NULL, how BIGINT NOT NULL,
-    bytes DOUBLE PRECISION NOT NULL, objects DOUBLE PRECISION NOT NULL,
-    PRIMARY KEY (project_id, leak_id, run_id, test_id, how)
-);
+    bytes DOUBLE PRECISION NOT NULL, objects DOUBLE PRECISION NOT NULL, expires BIGINT NOT NULL,
+    PRIMARY KEY (project_id, leak_id, run_id, test_id, how, expires)
+) PARTITION BY RANGE (expires);
 CREATE INDEX sighting_by_run ON sighting (project_id, run_id);
 CREATE TABLE leak_line (
     project_id BIGINT NOT NULL, branch_id BIGINT NOT NULL, environment_id BIGINT NOT NULL, leak_id BIGINT NOT NULL,

@@ -1,0 +1,163 @@
+//! What ends: figures of runs after a year, what reviews left after two months.
+//!
+//! Data flow: the month in which a run is received, and whether it counts for a line → [`Ends`] → the rows' `expires`
+//! (year × 12 + month − 1). A month that is over: PostgreSQL drops its partitions, SQLite deletes run by run; then
+//! the runs say so (`expires` 0). Runs, leaks, lives and events stay, and so does what runs of a line saw: lives are
+//! folded from it.
+
+use sqlx::{AnyConnection, AssertSqlSafe, Executor as _, Row as _};
+
+use super::ids::Ids;
+use super::transaction::Adding;
+use super::{Store, StoreError, schema, statements as sql};
+
+/// Months that figures of a line are kept.
+const LINES: i64 = 12;
+/// Months that reviews are kept.
+const REVIEWS: i64 = 2;
+/// A month that never comes.
+const NEVER: i64 = 9_999_999;
+/// Months for which there are partitions before they are needed.
+const AHEAD: i64 = 2;
+/// The tables with partitions.
+pub(super) const TABLES: [&str; 3] = ["run_column", "exception", "sighting"];
+const PARTITIONS: &str = "SELECT CAST(c.relname AS TEXT) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
+     JOIN pg_class p ON p.oid = i.inhparent WHERE p.oid = CAST(CAST($1 AS TEXT) AS regclass)";
+
+/// When the rows of a run end.
+pub(super) struct Ends {
+    /// Its columns.
+    pub(super) figures: i64,
+    /// Its exceptions and sightings.
+    pub(super) rest: i64,
+}
+
+impl Ends {
+    pub(super) fn of(received_us: i64, on_line: bool) -> Self {
+        let now = month(received_us);
+        match on_line {
+            true => Self { figures: now + LINES, rest: NEVER },
+            false => Self { figures: now + REVIEWS, rest: now + REVIEWS },
+        }
+    }
+}
+
+/// The month of a time, counted from year 0.
+pub(super) fn month(at_us: i64) -> i64 {
+    let at = jiff::Timestamp::from_microsecond(at_us).unwrap_or_default().to_zoned(jiff::tz::TimeZone::UTC);
+    i64::from(at.year()) * 12 + i64::from(at.month()) - 1
+}
+
+pub(super) fn this_month() -> i64 {
+    month(jiff::Timestamp::now().as_microsecond())
+}
+
+impl Store {
+    /// Removes what has ended; how many runs that were.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    pub async fn retain(&self) -> Result<u64, StoreError> {
+        self.retain_from(this_month()).await
+    }
+
+    /// As if it were that month.
+    pub(super) async fn retain_from(&self, month: i64) -> Result<u64, StoreError> {
+        if self.is_postgres {
+            let mut transaction = self.pool.begin().await?;
+            // Somebody else's long read is not waited for with all writers behind it.
+            transaction.execute("SET LOCAL lock_timeout = '10s'").await?;
+            sqlx::query(schema::LOCK).execute(&mut *transaction).await?;
+            drop_partitions(&mut transaction, month).await?;
+            make_partitions(&mut transaction, month).await?;
+            transaction.commit().await?;
+        }
+        let mut runs = 0;
+        for row in sqlx::query(sql::PROJECT_IDS).fetch_all(&self.pool).await? {
+            let project: i64 = row.try_get(0)?;
+            if self.is_postgres {
+                let marked =
+                    sqlx::query(sql::SET_EXPIRED).bind(project).bind(month).execute(&self.pool).await?;
+                runs += marked.rows_affected();
+                continue;
+            }
+            loop {
+                let transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+                let mut removing = Adding { transaction, project, ids: Ids::new(0) };
+                let removed = removing.remove_expired(month).await?;
+                removing.transaction.commit().await?;
+                if removed == 0 {
+                    break;
+                }
+                runs += removed;
+            }
+        }
+        if !self.is_postgres {
+            sqlx::query("PRAGMA incremental_vacuum").fetch_all(&self.pool).await?;
+        }
+        Ok(runs)
+    }
+}
+
+impl Adding<'_> {
+    /// Some of the project's rows that have ended: a slice, so that nobody waits long.
+    pub(super) async fn remove_expired(&mut self, month: i64) -> Result<u64, StoreError> {
+        let project = self.project;
+        let rows = sqlx::query(sql::EXPIRED).bind(project).bind(month).fetch_all(self.connection()).await?;
+        let mut removed = 0;
+        for row in rows {
+            let run: i64 = row.try_get(0)?;
+            for statement in [sql::REMOVE_COLUMNS, sql::REMOVE_EXCEPTIONS, sql::REMOVE_SIGHTINGS] {
+                sqlx::query(statement).bind(project).bind(run).bind(month).execute(self.connection()).await?;
+            }
+            sqlx::query(sql::SET_RUN_EXPIRED).bind(project).bind(run).execute(self.connection()).await?;
+            removed += 1;
+        }
+        Ok(removed)
+    }
+}
+
+/// The partitions of the months in which runs of this and the next ones end.
+pub(super) async fn make_partitions(connection: &mut AnyConnection, month: i64) -> Result<(), StoreError> {
+    make_partitions_of(connection, (month..=month + LINES + AHEAD).chain([NEVER])).await
+}
+
+pub(super) async fn make_partitions_of(
+    connection: &mut AnyConnection,
+    months: impl IntoIterator<Item = i64> + Clone,
+) -> Result<(), StoreError> {
+    for table in TABLES {
+        let known = partitions(connection, table).await?;
+        for month in months.clone() {
+            if !known.contains(&month) {
+                let text = format!(
+                    "CREATE TABLE {table}_{month} PARTITION OF {table} FOR VALUES FROM ({month}) TO ({})",
+                    month + 1
+                );
+                sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *connection).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn drop_partitions(connection: &mut AnyConnection, before: i64) -> Result<(), StoreError> {
+    for table in TABLES {
+        for month in partitions(connection, table).await? {
+            if month < before {
+                sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE {table}_{month}")))
+                    .execute(&mut *connection)
+                    .await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The months that have one.
+async fn partitions(connection: &mut AnyConnection, table: &'static str) -> Result<Vec<i64>, StoreError> {
+    let rows = sqlx::query(PARTITIONS).bind(table).fetch_all(connection).await?;
+    let month = |name: &str| name.strip_prefix(table)?.strip_prefix('_')?.parse().ok();
+    let names = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>, _>>()?;
+    Ok(names.iter().filter_map(|name| month(name)).collect())
+}

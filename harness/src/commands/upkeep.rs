@@ -1,0 +1,77 @@
+//! `memgate serve retention|check|backup|restore`: what keeps a history small, whole, and safe.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memgate_server::store::{Store, StoreError};
+
+use crate::cli::ServeCommand;
+use crate::exit::{self, ExpectedError};
+use crate::history;
+use crate::output::Console;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+pub(super) async fn upkeep(command: &ServeCommand, console: &Console) -> Result<u8, ExpectedError> {
+    let (ServeCommand::Retention { store: at }
+    | ServeCommand::Check { store: at }
+    | ServeCommand::Backup { store: at, .. }
+    | ServeCommand::Restore { store: at, .. }) = command
+    else {
+        return Ok(exit::PASS);
+    };
+    let address = history::address(&at.data, at.database.as_deref());
+    let store = match command {
+        ServeCommand::Restore { .. } => Store::open(&address).await,
+        _ => Store::open_existing(&address).await,
+    };
+    let store = store.map_err(|why| history::failed(&why))?;
+    let done = on(&store, command, console).await;
+    store.close().await;
+    done
+}
+
+async fn on(store: &Store, command: &ServeCommand, console: &Console) -> Result<u8, ExpectedError> {
+    let failed = |why: StoreError| history::failed(&why);
+    match command {
+        ServeCommand::Retention { .. } => {
+            let runs = store.retain().await.map_err(failed)?;
+            console.line(&format!("{runs} runs have ended: their figures were removed"));
+        }
+        ServeCommand::Check { .. } => {
+            let faults = store.check().await.map_err(failed)?;
+            if !faults.is_empty() {
+                console.text(&format!("{}\n", faults.join("\n")))?;
+                return Err(ExpectedError::Machinery {
+                    what: format!("{} faults in the history", faults.len()),
+                    hint: "restore a backup: `memgate serve restore`".to_owned(),
+                });
+            }
+            console.line("the history is whole");
+        }
+        ServeCommand::Backup { file, .. } => {
+            let rows = store.backup(file).await.map_err(failed)?;
+            console.line(&format!("{rows} rows were copied into {}", file.display()));
+        }
+        ServeCommand::Restore { file, .. } => {
+            let rows = store.restore(file).await.map_err(failed)?;
+            console.line(&format!("{rows} rows were restored from {}", file.display()));
+        }
+        ServeCommand::Token(_) => {}
+    }
+    Ok(exit::PASS)
+}
+
+/// Removes what has ended, at the start and then once a day.
+pub(super) async fn every_day(store: Store, log: Arc<dyn Fn(&str) + Send + Sync>) -> Infallible {
+    loop {
+        if let Err(why) = store.retain().await {
+            log(&format!(
+                "what has ended is still there, and is tried again tomorrow: {}",
+                history::failed(&why)
+            ));
+        }
+        tokio::time::sleep(DAY).await;
+    }
+}
