@@ -107,6 +107,7 @@ fn leaks_fail_and_what_is_not_whole_does_not_pass() {
         run.ends_with(1);
         assert!(run.stdout.contains("Held$Session × 10 "), "{run}");
         assert!(run.stdout.contains("Leaking: YES (Held$Session#closed is true)"), "{run}");
+        assert!(!run.stdout.contains(r"\u{"), "an escaped character of the drawing: {run}");
 
         let whole = fs::read(&path).unwrap();
         let cut = project.write("cut.hprof", &whole[..whole.len() * 2 / 3]);

@@ -456,9 +456,15 @@ fn leaks(lines: &mut Vec<String>, what: &str, leaks: &[impl std::borrow::Borrow<
         if let Some(pattern) = &leak.library {
             lines.push(format!("  known: {pattern}"));
         }
-        lines.extend(tree(leak).lines().map(|line| format!("  {line}")));
+        lines.extend(drawn(&tree(leak)));
     }
     more(lines, leaks.len().saturating_sub(top), if what == "path" { "paths" } else { "leaks" });
+}
+
+/// The lines of a drawing, without the invisible character that LeakCanary puts before some of them:
+/// a terminal would show its number instead.
+fn drawn(text: &str) -> impl Iterator<Item = String> {
+    text.lines().map(|line| format!("  {}", line.strip_prefix('\u{200b}').unwrap_or(line)))
 }
 
 fn alone(lines: &mut Vec<String>, analysis: &Analysis, top: usize) {
@@ -468,7 +474,7 @@ fn alone(lines: &mut Vec<String>, analysis: &Analysis, top: usize) {
         lines.push("over, and held by nothing that is alive".to_owned());
     }
     for node in shown {
-        lines.extend(lonely(node).lines().map(|line| format!("  {line}")));
+        lines.extend(drawn(&lonely(node)));
     }
     let hidden = (analysis.unreachable.len() - shown.len()) as u64 + analysis.unreachable_more;
     more(lines, usize::try_from(hidden).unwrap_or(usize::MAX), "objects");
