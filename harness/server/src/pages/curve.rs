@@ -1,9 +1,11 @@
-//! A curve over commits, as SVG: steps between values, gaps where nothing was judged.
+//! A curve over commits, as SVG: steps between values, gaps where nothing was judged, a mark where something happened.
+
+use std::collections::BTreeMap;
 
 use memgate_model::{Metric, format_value};
 use memgate_reports::page::escape;
 
-use crate::view::Point;
+use crate::view::{EventRow, Point};
 
 const WIDTH: f64 = 1120.0;
 const HEIGHT: f64 = 340.0;
@@ -15,7 +17,7 @@ const BOTTOM: f64 = 40.0;
 const MOST_DOTS: usize = 200;
 
 /// The curve; without any value: an empty frame that says so.
-pub(super) fn svg(metric: Metric, points: &[Point]) -> String {
+pub(super) fn svg(metric: Metric, points: &[Point], events: &[EventRow]) -> String {
     let values = || points.iter().filter_map(|point| point.value).filter(|value| value.is_finite());
     let (least, most) =
         values().fold((0.0_f64, 0.0_f64), |(least, most), value| (least.min(value), most.max(value)));
@@ -51,6 +53,16 @@ pub(super) fn svg(metric: Metric, points: &[Point]) -> String {
         if most <= least {
             break;
         }
+    }
+    for (index, words) in marks(points, events) {
+        let at = x(index);
+        svg += &format!(
+            "<path d=\"M{:.1} 4h12l-6 10z\" fill=\"var(--ink)\"><title>{}</title></path>\
+             <line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"14\" y2=\"{}\"/>",
+            at - 6.0,
+            escape(&words),
+            HEIGHT - BOTTOM
+        );
     }
     for line in lines(points) {
         let mut path = String::new();
@@ -88,6 +100,23 @@ pub(super) fn svg(metric: Metric, points: &[Point]) -> String {
     svg + "</svg>"
 }
 
+/// Points at which something happened, with what it was; an event of a run that is not on the curve has no mark.
+pub(super) fn marks(points: &[Point], events: &[EventRow]) -> BTreeMap<usize, String> {
+    let at: BTreeMap<i64, usize> =
+        points.iter().enumerate().map(|(index, point)| (point.run, index)).collect();
+    let mut marks: BTreeMap<usize, String> = BTreeMap::new();
+    for event in events {
+        if let Some(index) = at.get(&event.run) {
+            let words = marks.entry(*index).or_default();
+            if !words.is_empty() {
+                words.push_str("; ");
+            }
+            words.push_str(&format!("{}: {}", event.kind, event.text));
+        }
+    }
+    marks
+}
+
 /// Stretches of judged runs.
 fn lines(points: &[Point]) -> Vec<Vec<(usize, f64)>> {
     let mut lines = vec![Vec::new()];
@@ -99,4 +128,48 @@ fn lines(points: &[Point]) -> Vec<Vec<(usize, f64)>> {
     }
     lines.retain(|line| line.len() > 1);
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(run: i64, value: Option<f64>) -> Point {
+        Point {
+            run,
+            sha: String::new(),
+            place: run,
+            started_us: 0,
+            value,
+            low: value,
+            high: value,
+            verdict: None,
+        }
+    }
+
+    fn event(run: i64, kind: &str) -> EventRow {
+        EventRow {
+            at_us: 0,
+            kind: kind.into(),
+            branch: "main".into(),
+            leak: "n1-a".into(),
+            test: String::new(),
+            text: "a < b".into(),
+            clean_sha: String::new(),
+            first_sha: String::new(),
+            run,
+        }
+    }
+
+    #[test]
+    fn events_mark_the_run_that_showed_them_and_no_other() {
+        let points = [point(3, Some(0.0)), point(5, Some(48.0)), point(9, None)];
+        let events = [event(5, "new"), event(5, "shift_up"), event(9, "gone"), event(4, "fixed")];
+        let found = marks(&points, &events);
+        let expected = [(1, "new: a < b; shift_up: a < b"), (2, "gone: a < b")];
+        assert_eq!(found, expected.map(|(at, words)| (at, words.to_owned())).into());
+        let drawn = svg(Metric::NativeLiveBytes, &points, &events);
+        assert_eq!(drawn.matches("<title>").count(), 2);
+        assert!(drawn.contains("<title>new: a &lt; b; shift_up: a &lt; b</title>"), "{drawn}");
+    }
 }

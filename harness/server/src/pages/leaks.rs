@@ -70,6 +70,14 @@ pub fn leak(view: &LeakView) -> String {
         html.markup("</div><p class=facts>to accept it for now: <code class=command>");
         html.text(&format!("memgate waive {} --reason \"…\" --until YYYY-MM-DD", leak.id))
             .markup("</code></p>");
+        if !leak.tests.is_empty() {
+            html.markup("<h2>Tests</h2><ul>");
+            for test in &leak.tests {
+                html.markup("<li class=code>");
+                words::test_link(html, selection, test);
+            }
+            html.markup("</ul>");
+        }
         html.markup("<h2>Lines</h2>");
         lines(html, view);
         html.markup("<h2>What happened</h2>");

@@ -25,8 +25,11 @@ pub fn test(view: &TestView) -> String {
             html.markup("<button>Show</button></form>");
         }
         html.markup("<figure><figcaption>").text(metric.name()).markup(" over the commits</figcaption>");
-        html.svg(&curve::svg(*metric, &view.points));
+        html.svg(&curve::svg(*metric, &view.points, &view.events));
         html.markup("<p class=legend>● measured · ○ not judged, or not run");
+        if !curve::marks(&view.points, &view.events).is_empty() {
+            html.markup(" · ▼ something happened, as told below");
+        }
         if view.rounded {
             html.markup(" · values are kept in steps of 2 %");
         }
