@@ -211,15 +211,17 @@ fn check(file: ConfigFile, reader: &mut Reader<'_>) -> Config {
     let default = Config::default();
     let mut instrumented = Vec::new();
     let suites = suites.unwrap_or_default().0;
-    let suites = suites
+    let suites: Vec<Suite> = suites
         .into_iter()
         .filter_map(|(name, file)| Suite::check(&name, file, &mut instrumented, reader))
         .collect();
+    let measure = Measure::check(measure.unwrap_or_default(), reader);
+    suites.iter().filter_map(|suite| suite.heap.as_ref()).for_each(|heap| heap.fits(&measure.java, reader));
     Config {
         project: project.map(|Words(project)| project),
         suites,
         instrumented,
-        measure: Measure::check(measure.unwrap_or_default(), reader),
+        measure,
         thresholds: Thresholds::check(thresholds.unwrap_or_default(), reader),
         baseline: file_ref(baseline, default.baseline, reader),
         waivers_file: file_ref(waivers_file, default.waivers_file, reader),

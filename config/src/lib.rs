@@ -31,6 +31,7 @@ pub use config::{Config, DEFAULT_BASELINE, DEFAULT_WAIVERS_FILE, FileRef};
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use reference::reference;
 pub use schema::schema;
+pub use settings::heap::{HeapKeep, HeapTime, SuiteHeap};
 pub use settings::history::History;
 pub use settings::instrumented::{Devices, Instrumented};
 pub use settings::java::{HeapDump, JavaAgent, JavaNative, MeasureJava};

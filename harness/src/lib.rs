@@ -15,6 +15,7 @@ pub mod deliver;
 pub mod device;
 pub mod embedded;
 pub mod exit;
+mod heap_rules;
 pub mod history;
 pub mod hotspot;
 mod https;

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use jiff::civil::Date;
 use memgate_analysis::GatePolicy;
-use memgate_config::{Baseline, Config, Instrumented, MeasureJava, Runner, Screen, Suite, WindowBaseline};
+use memgate_config::{
+    Baseline, Config, Instrumented, MeasureJava, Runner, Screen, Suite, SuiteHeap, WindowBaseline,
+};
 
 pub(crate) use self::policy::follow;
 pub use self::policy::policy;
@@ -129,6 +131,8 @@ pub struct PlannedSuite {
     pub timeout: Duration,
     /// Mapping files of R8 or ProGuard, and folders with some; paths are complete.
     pub mapping: Vec<PathBuf>,
+    /// Its heap dump; paths are complete.
+    pub heap: Option<SuiteHeap>,
 }
 
 /// Instrumented tests on a device.
@@ -239,6 +243,7 @@ fn wrapped(config: &Config, request: &RunRequest, world: &World) -> PlannedSuite
             .collect(),
         timeout: request.timeout.unwrap_or(config.measure.timeout),
         mapping: Vec::new(),
+        heap: None,
     }
 }
 
@@ -258,6 +263,10 @@ fn configured(config: &Config, suite: &Suite, request: &RunRequest, world: &Worl
         targets: targets.collect(),
         timeout: request.timeout.or(suite.timeout).unwrap_or(config.measure.timeout),
         mapping: suite.mapping.iter().map(|path| world.directory.join(path)).collect(),
+        heap: suite.heap.clone().map(|mut heap| {
+            heap.rules.iter_mut().for_each(|path| *path = world.directory.join(&*path));
+            heap
+        }),
     }
 }
 

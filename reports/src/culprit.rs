@@ -28,7 +28,7 @@ pub(crate) fn of_leak(leak: &Leak, test: &TestReport) -> String {
 /// Who leaks, without how much: `MapCache::insert`, `com.example.Tile held by Registry.cache`.
 #[must_use]
 pub fn who(leak: &Leak) -> String {
-    if leak.kind == LeakKind::Java {
+    if leak.kind.is_java() {
         let class = visible(leak.class.as_deref().unwrap_or(&leak.title)).into_owned();
         let method = frame_to_blame(leak).and_then(|frame| frame.function.as_deref()).map(method);
         return match (short_holder(leak), method) {
@@ -56,10 +56,14 @@ fn line(leak: &Leak, test: &TestReport, more: &str) -> String {
         _ => format_bytes(leak.bytes_per_iteration),
     };
     // What was not repeated is told for its one execution.
-    let per = if test.verdict != Verdict::Warn || test.confirmed { " per run" } else { "" };
+    let per = match leak.kind {
+        LeakKind::Heap => leak.kind.per(),
+        _ if test.verdict != Verdict::Warn || test.confirmed => " per run",
+        _ => "",
+    };
     let frame = frame_to_blame(leak);
     let place = frame.and_then(place).map_or_else(String::new, |place| format!(" · {place}"));
-    if leak.kind == LeakKind::Java {
+    if leak.kind.is_java() {
         let holder = short_holder(leak);
         let method = frame.and_then(|frame| frame.function.as_deref()).map(method);
         let by = match (holder, method) {
@@ -110,7 +114,7 @@ fn frame_to_blame(leak: &Leak) -> Option<&Frame> {
     let jdk = |name: &str| {
         ["java.", "javax.", "jdk.", "sun.", "kotlin."].iter().any(|package| name.starts_with(package))
     };
-    if leak.kind == LeakKind::Java {
+    if leak.kind.is_java() {
         return leak.frames.iter().find(|frame| frame.function.as_deref().is_some_and(|name| !jdk(name)));
     }
     let own = |frame: &&Frame| frame.file.as_deref().is_some_and(|file| !file.starts_with(['/', '.', '<']));

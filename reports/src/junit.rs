@@ -180,6 +180,9 @@ fn attachments(report: &RunReport, folder: &str) -> Attached {
 /// GoogleTest's `Suite.Test` becomes class and name, below the suite it ran in. JUnit's own class
 /// stays as it is, so that viewers join both; its methods may have parameters with dots in them.
 fn class_and_name<'a>(suite: &SuiteReport, test: &'a TestReport) -> (String, &'a str) {
+    if test.is_heap_dump() {
+        return (suite.name.clone(), &test.id);
+    }
     if test.is_class {
         return (test.id.clone(), "(the class as a whole)");
     }

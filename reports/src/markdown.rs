@@ -132,9 +132,10 @@ fn leak_block(leak: &Leak, style: &BlockStyle) -> String {
     };
     let bytes = format_bytes(leak.bytes_per_iteration);
     format!(
-        "<pre>\n{}\n</pre>\n\n{} · {bytes} per iteration · {waiver}\n\n",
+        "<pre>\n{}\n</pre>\n\n{} · {bytes}{} · {waiver}\n\n",
         lines.join("\n"),
-        code(&leak.id)
+        code(&leak.id),
+        leak.kind.per()
     )
 }
 

@@ -1,7 +1,7 @@
 //! Where a leak stands in the checked-out project: the first frame whose file belongs to it.
 //! Annotations, code scanning and the owners of code all ask here.
 
-use memgate_model::{Frame, Leak, LeakKind};
+use memgate_model::{Frame, Leak};
 
 /// The checked-out project, as the caller sees it: reporters read no folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Checkout {
     pub(crate) fn places<'a>(&'a self, leak: &'a Leak) -> impl Iterator<Item = (Place, &'a Frame)> {
         leak.frames.iter().filter_map(|frame| {
             let file = frame.file.as_deref()?;
-            let file = if leak.kind == LeakKind::Java {
+            let file = if leak.kind.is_java() {
                 self.java_source(file, frame.function.as_deref()?)?
             } else {
                 self.relative(file)?

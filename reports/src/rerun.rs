@@ -43,6 +43,9 @@ pub(crate) fn command(report: &RunReport, suite: &SuiteReport, test: &TestReport
 /// What selects a test, or the least that it runs with; `None`: all tests do.
 fn filter(suite: &SuiteReport, test: &TestReport) -> Option<String> {
     let id = test.id.as_str();
+    if test.is_heap_dump() {
+        return None;
+    }
     match suite.runner {
         Runner::Command => None,
         Runner::Gtest => match id.strip_suffix("()").and_then(|setup| setup.rsplit_once('.')) {

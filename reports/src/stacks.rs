@@ -28,7 +28,9 @@ pub(crate) struct Stack {
 pub(crate) fn stacks(report: &RunReport) -> Vec<Stack> {
     let mut by_frames: BTreeMap<(u8, Vec<String>), Stack> = BTreeMap::new();
     let leaks = report.suites.iter().flat_map(|suite| &suite.tests).flat_map(|test| &test.leaks);
-    for leak in leaks.filter(|leak| leak.waiver.is_none() && leak.bytes_per_iteration > 0.0) {
+    // What a heap dump contains is not of an iteration, and nobody saw it allocated.
+    let grows = |leak: &&Leak| leak.kind != LeakKind::Heap && leak.bytes_per_iteration > 0.0;
+    for leak in leaks.filter(|leak| leak.waiver.is_none()).filter(grows) {
         let frames = names(leak);
         let java = u8::from(leak.kind == LeakKind::Java);
         let stack =
@@ -80,7 +82,7 @@ pub(crate) fn own(leak: &Leak) -> &[Frame] {
         LeakKind::Java => {
             leak.frames.iter().rposition(|frame| !foreign(frame)).map_or(leak.frames.len(), |at| at + 1)
         }
-        LeakKind::Native | LeakKind::Os => leak.frames.len(),
+        LeakKind::Native | LeakKind::Os | LeakKind::Heap => leak.frames.len(),
     };
     leak.frames.get(..end).unwrap_or_default()
 }

@@ -31,7 +31,8 @@ pub(crate) fn headline(report: &RunReport) -> String {
     let unscreened = tests().filter(|test| is_unscreened(test)).count();
     let judged = entries().any(|entry| entry.verdict != Verdict::NotJudged);
     let failed = tests().filter(|test| test.verdict == Verdict::Fail).count();
-    let classes = match with(Verdict::Fail) - failed {
+    let dumps = entries().filter(|entry| entry.is_heap_dump() && entry.verdict == Verdict::Fail).count();
+    let classes = match with(Verdict::Fail) - failed - dumps {
         0 => None,
         1 => Some("1 test class leaks as a whole".to_owned()),
         more => Some(format!("{more} test classes leak as a whole")),
@@ -50,6 +51,7 @@ pub(crate) fn headline(report: &RunReport) -> String {
     };
     let suites = report.suites.iter().filter(|suite| suite_figures(suite).1 == Some(Verdict::Fail)).count();
     for (count, what) in [
+        (dumps, "with leaks in the heap dump"),
         (suites, "over the threshold of the suite"),
         (with(Verdict::Error), "not measured"),
         (with(Verdict::Warn), "to look at"),

@@ -1,6 +1,7 @@
 //! One file per table of the configuration: the type that mirrors the file, the checked type, and
 //! how one becomes the other.
 
+pub(crate) mod heap;
 pub(crate) mod history;
 pub(crate) mod instrumented;
 pub(crate) mod java;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::read::{At, Named, OneOrMore, Reader, choice, table};
+use crate::settings::heap::{HeapFile, SuiteHeap};
 use crate::settings::instrumented::{AgentFrom, DumpOf, Execution, Instrumented, OnDevice};
 use crate::settings::measure::check_timeout;
 use crate::source::{Place, Span};
@@ -42,6 +43,8 @@ table! {
         /// directory of memgate. They give native stacks functions, files and lines. A file is used
         /// only if its build id is that of the library in the process.
         symbols: At<Vec<At<Words>>>,
+        /// For the runner `junit`: a heap dump of the tests, searched for leaks afterwards.
+        heap: At<HeapFile>,
         /// For the runner `instrumentation`: the package of the tests, as listed by `adb shell pm
         /// list instrumentation`.
         package: At<Words>,
@@ -121,6 +124,8 @@ pub struct Suite {
     pub mapping: Vec<PathBuf>,
     /// Folders and APKs with symbols of native libraries.
     pub symbols: Vec<PathBuf>,
+    /// Its heap dump.
+    pub heap: Option<SuiteHeap>,
     /// Where it stands.
     pub place: Place,
 }
@@ -146,7 +151,7 @@ impl Suite {
         reader: &mut Reader<'_>,
     ) -> Option<Self> {
         let At { value: file, span } = file;
-        let SuiteFile { run, runner, targets, env, cwd, timeout, mapping, symbols, .. } = file;
+        let SuiteFile { run, runner, targets, env, cwd, timeout, mapping, symbols, heap, .. } = file;
         let SuiteFile {
             package, instrumentation, devices, apks, arguments, agent, heap_dump, execution, ..
         } = file;
@@ -159,6 +164,15 @@ impl Suite {
             Some(At { value: OneOrMore(given), span }) => (paths(given), Some(span)),
             None => (Vec::new(), None),
         };
+        if let Some(given) =
+            heap.as_ref().filter(|_| !matches!(&runner, Some(At { value: RunnerFile::Junit, .. })))
+        {
+            reader
+                .error(&given.span, "`heap` is for suites of Java")
+                .label("has no meaning here")
+                .hint(Some("remove it, or add `runner: junit`"));
+        }
+        let heap = heap.and_then(|heap| SuiteHeap::check(heap, reader));
         if let Some(At { value: RunnerFile::Instrumentation, .. }) = &runner {
             if run.is_some() || targets.is_some() || env.is_some() || cwd.is_some() {
                 reader
@@ -210,6 +224,7 @@ impl Suite {
             mapping,
             symbols,
             timeout,
+            heap,
             place: reader.place(&name.span),
         })
     }

@@ -229,7 +229,21 @@ impl Agent {
             let _a_few_more_alive = self.jvmti.collect();
             self.catch_up();
         }
+        self.dump_at_end(env);
         session::ends(memgate_wire::GoodbyeReason::Exit, None);
+    }
+
+    /// The tests are over: a dump of what is alive, where one was asked for. A finalizer or a
+    /// cleaner may hold what is over until it has run.
+    fn dump_at_end(&self, env: &mut Env<'_>) {
+        let folder = &self.options.end_dump;
+        let Some(vm) = self.machine().filter(|_| !folder.is_empty()) else { return };
+        let _dumped_as_it_is = self.jvmti.collect();
+        vm.wait_for_references(env);
+        let path = format!("{folder}/java_pid{}_end.hprof", process::pid());
+        if let Err(why) = vm.dump_heap(env, &path) {
+            session::log(LogLevel::Warn, &format!("the heap dump was not written: {why}"));
+        }
     }
 
     /// Garbage may hold native memory until its finalizers and cleaners have run, in threads of

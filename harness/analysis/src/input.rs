@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use memgate_model::{AppMemory, BoundaryQuality, Hunt, Origin, Problem, Runner};
+use memgate_model::{AppMemory, BoundaryQuality, HeapCheck, Hunt, Origin, Problem, Runner};
 
 use crate::record::ProcessRecord;
 
@@ -57,6 +57,8 @@ pub struct SuiteInput {
     pub hunt: Option<Hunt>,
     /// What Android said of the app's memory.
     pub app_memory: Option<AppMemory>,
+    /// Its heap dumps.
+    pub heap: Vec<HeapCheck>,
 }
 
 /// How a JVM suite was screened.

@@ -69,6 +69,16 @@ pub(crate) fn java_id<'a>(class: &'a str, place: impl Iterator<Item = &'a str>) 
     id("j1-", std::iter::once(class).chain(place))
 }
 
+/// Id of a leak in a heap dump: the beginning of LeakCanary's fingerprint, which is a hash itself.
+pub(crate) fn heap_id(fingerprint: &str) -> String {
+    format!("h1-{}", fingerprint.get(..16).unwrap_or(fingerprint))
+}
+
+/// Id of too many objects of a class in a heap dump.
+pub(crate) fn heap_class_id(class: &str) -> String {
+    id("h1-", ["class", class].into_iter())
+}
+
 fn id<'a>(prefix: &str, parts: impl Iterator<Item = &'a str>) -> String {
     format!("{prefix}{:016x}", hash(parts))
 }

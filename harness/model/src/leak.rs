@@ -13,20 +13,42 @@ pub enum LeakKind {
     Java,
     /// Descriptors or threads.
     Os,
+    /// Java objects in a heap dump: what is over and still there, or too many of a class.
+    Heap,
+}
+
+impl LeakKind {
+    /// Objects of a Java class, with who holds them.
+    #[must_use]
+    pub const fn is_java(self) -> bool {
+        matches!(self, Self::Java | Self::Heap)
+    }
+
+    /// What the bytes of a leak are for: those of a dump are there once.
+    #[must_use]
+    pub const fn per(self) -> &'static str {
+        match self {
+            Self::Heap => " in the heap dump",
+            Self::Native | Self::Java | Self::Os => " per iteration",
+        }
+    }
 }
 
 /// Survivors with one signature.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Leak {
-    /// `n1-…`, `j1-…` or `o1-…`: stable across rebuilds and ASLR.
+    /// `n1-…`, `j1-…`, `o1-…` or `h1-…`: stable across rebuilds and ASLR. `h1-` has the first 16
+    /// digits of LeakCanary's fingerprint.
     pub id: String,
     /// What leaks.
     pub kind: LeakKind,
     /// `12 × 4096 B`, `12 × com.example.Tile`, `1 × descriptor /tmp/log`.
     pub title: String,
-    /// Growth per iteration (for `one_time`: bytes in all).
+    /// Growth per iteration (for `one_time`: bytes in all; of a heap dump: bytes that only leaks
+    /// hold).
     pub bytes_per_iteration: f64,
-    /// Allocations, objects, descriptors or threads per iteration (for `one_time`: in all).
+    /// Allocations, objects, descriptors or threads per iteration (for `one_time` and of a heap
+    /// dump: in all).
     pub count_per_iteration: f64,
     /// Class, for Java.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,6 +7,7 @@
 
 mod followed;
 mod format;
+mod heap;
 mod leak;
 mod metric;
 mod origin;
@@ -15,6 +16,7 @@ mod runner;
 
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
 pub use format::{format_amount, format_bytes, format_count, format_counted, format_value};
+pub use heap::{HeapAt, HeapCheck, HeapDump, HeapLeak, HeapLimits, HeapSeen};
 pub use leak::{Frame, Hold, HolderStep, Leak, LeakKind, Reach};
 pub use metric::{Area, Kind, Metric, Per, Unit, UnknownMetric};
 pub use origin::{Ci, Commit, Machine, Origin};

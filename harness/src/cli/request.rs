@@ -325,7 +325,7 @@ impl TryFrom<MallocDebugArgs> for MallocDebugRequest {
 }
 
 fn leak_id(typed: String) -> Result<String, clap::Error> {
-    let hash = ["n1-", "j1-", "o1-"].iter().find_map(|prefix| typed.strip_prefix(prefix));
+    let hash = ["n1-", "j1-", "o1-", "h1-"].iter().find_map(|prefix| typed.strip_prefix(prefix));
     match hash {
         Some(hash) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => Ok(typed),
         _ => Err(wrong(&format!("`{typed}` is no id of a leak: they look like n1-5f1c09a2b47d1e03"))),

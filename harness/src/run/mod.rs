@@ -16,6 +16,7 @@
 //!   its frames say.
 
 mod engine;
+mod heap;
 mod hunt;
 pub mod judge;
 pub mod resolve;
@@ -68,6 +69,7 @@ pub struct Judged {
 pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<Judged, ExpectedError> {
     enough_files()?;
     let programs = programs(plan)?;
+    heap::check_rules(plan)?;
     let agent = crate::embedded::agent().map_err(|why| failed(&why, "`memgate doctor` says more"))?;
     let jars = jars(plan, &programs)?;
     let names = Arc::new(mappings(plan)?);

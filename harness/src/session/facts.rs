@@ -12,7 +12,7 @@ use memgate_analysis::{
     ConfirmationInput, Ending, JavaInput, OpenTest, ProcessInput, ProcessRecord, Repetition, RunInput,
     SuiteInput, Window,
 };
-use memgate_model::{AppMemory, BoundaryQuality, Hunt, Origin, Problem, Runner};
+use memgate_model::{AppMemory, BoundaryQuality, HeapCheck, Hunt, Origin, Problem, Runner};
 use memgate_wire::Outcome;
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +72,9 @@ pub struct SuiteFacts {
     /// What `--hunt` repeated of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hunt: Option<Hunt>,
+    /// Its heap dumps, as far as they were looked into.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heap: Vec<HeapCheck>,
     /// Why it could not be measured as a whole.
     pub problems: Vec<Problem>,
 }
@@ -312,6 +315,7 @@ impl SuiteFacts {
             java: kind.is_java().then(JavaFacts::default),
             confirmations: BTreeMap::new(),
             hunt: None,
+            heap: Vec::new(),
             problems: Vec::new(),
         }
     }
@@ -322,7 +326,7 @@ impl SuiteFacts {
             runner: self.runner,
             boundary: self.boundary,
             screened: seconds(self.screened_s),
-            screen: self.screen.iter().map(|process| process.input(record)).collect(),
+            screen: self.screen.iter().map(|process| self.held(process.input(record))).collect(),
             confirmations: self
                 .confirmations
                 .iter()
@@ -338,7 +342,25 @@ impl SuiteFacts {
             }),
             hunt: self.hunt.clone(),
             app_memory: self.java.as_ref().and_then(|java| java.app_memory.clone()),
+            heap: self.heap.clone(),
         }
+    }
+
+    /// With what the heap dump tells of each time that memory ran out.
+    fn held(&self, mut process: ProcessInput) -> ProcessInput {
+        let dumps = self.heap.iter().flat_map(|heap| &heap.dumps);
+        let exhausted = process.record.java.iter_mut().flat_map(|java| &mut java.exhausted);
+        for exhaustion in exhausted {
+            let of_it = dumps.clone().find(|dump| exhaustion.dump.as_ref() == Some(&dump.path));
+            if let Some(dump) = of_it {
+                exhaustion.held = match &dump.seen {
+                    Ok(seen) => seen.held.clone(),
+                    Err(why) => format!("the heap dump {why}"),
+                };
+                exhaustion.dump.clone_from(&dump.kept);
+            }
+        }
+        process
     }
 }
 
@@ -452,6 +474,7 @@ mod tests {
                 ("A.c".into(), ConfirmationFacts::Broken("no".into())),
             ]),
             hunt: Some(Hunt { of: 3, repeated: 2, ..Hunt::default() }),
+            heap: Vec::new(),
             problems: Vec::new(),
         });
         facts

@@ -12,7 +12,7 @@ use crate::stacks::own;
 pub(super) fn group(html: &mut Html, leak: &Leak, grows: Option<&str>) {
     html.markup("<div class=leak").attribute("data-leak", &leak.id).markup("><h3>").text(&leak.title);
     if leak.kind != LeakKind::Os {
-        let per = if grows.is_some() { " per iteration" } else { "" };
+        let per = if grows.is_some() { leak.kind.per() } else { "" };
         html.markup(" <span class=faint>").text(&format!("{}{per}", format_bytes(leak.bytes_per_iteration)));
         html.markup("</span>");
     }

@@ -1,6 +1,6 @@
 //! One judged test as text: headline, reason, leak groups with their stacks.
 
-use memgate_model::{Leak, LeakKind, Metric, SuiteReport, TestReport, Verdict, format_amount, format_bytes};
+use memgate_model::{Leak, Metric, SuiteReport, TestReport, Verdict, format_amount, format_bytes};
 
 use crate::culprit;
 use crate::figures::{GAP, suite_figures, test_figures};
@@ -78,7 +78,7 @@ pub(crate) fn test_body(test: &TestReport, style: &BlockStyle) -> String {
         let bytes = hidden.iter().map(|leak| leak.bytes_per_iteration).sum();
         push(
             &mut body,
-            &format!("and {} smaller groups, {} per iteration", hidden.len(), format_bytes(bytes)),
+            &format!("and {} smaller groups, {}{}", hidden.len(), format_bytes(bytes), hidden[0].kind.per()),
         );
     }
     body
@@ -104,7 +104,7 @@ pub(crate) fn waive_command(leak: &Leak, until: &str) -> String {
 /// Title, holder and stack of a leak group.
 pub(crate) fn leak_stack(leak: &Leak, style: &BlockStyle) -> String {
     let title = visible(&leak.title);
-    if leak.kind == LeakKind::Java {
+    if leak.kind.is_java() {
         return java_leak(leak, style);
     }
     let held_by = holder(leak);
@@ -135,7 +135,7 @@ pub(crate) fn leak_stack(leak: &Leak, style: &BlockStyle) -> String {
 fn java_leak(leak: &Leak, style: &BlockStyle) -> String {
     let mut text = String::new();
     let bytes = format_bytes(leak.bytes_per_iteration);
-    push(&mut text, &format!("{}, {bytes} per iteration", visible(&leak.title)));
+    push(&mut text, &format!("{}, {bytes}{}", visible(&leak.title), leak.kind.per()));
     push_some(&mut text, &holder(leak));
     let jdk = |function: &str| ["java.", "jdk.", "sun."].iter().any(|package| function.starts_with(package));
     let own = leak.frames.iter().position(|frame| !frame.function.as_deref().is_none_or(jdk));

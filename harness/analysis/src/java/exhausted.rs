@@ -29,6 +29,7 @@ impl JavaRecord {
             heap_max: told.heap_max,
             classes: told.classes.iter().take(SHOWN).map(|c| (name(c.class), c.instances, c.bytes)).collect(),
             frames: most.map(|site| self.stack(site.stack)).unwrap_or_default(),
+            held: String::new(),
             dump: told.dump.clone(),
         };
         // Above its limit the heap is looked at by a thread of its own, which tells later what it

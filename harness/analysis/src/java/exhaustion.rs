@@ -22,6 +22,8 @@ pub struct Exhaustion {
     pub classes: Vec<(String, u64, u64)>,
     /// Where most of what was sampled was allocated, innermost first.
     pub frames: Vec<Frame>,
+    /// What held the heap, in the words of who looked into the dump; empty: nobody did.
+    pub held: String,
     /// The heap dump.
     pub dump: Option<String>,
 }
@@ -50,6 +52,9 @@ impl Exhaustion {
                 _ => String::new(),
             };
             text += &format!(", most allocated at {}{place}", frame.function.as_deref().unwrap_or("?"));
+        }
+        if !self.held.is_empty() {
+            text += &format!("; {}", self.held);
         }
         if let Some(dump) = &self.dump {
             text += &format!("; heap dump: {dump}");

@@ -60,6 +60,7 @@ pub(super) fn suite(
         }),
         hunt: None,
         app_memory: None,
+        heap: Vec::new(),
     };
     RunInput { project: "tiles".to_owned(), suites: vec![suite], ..RunInput::default() }
 }

@@ -8,6 +8,7 @@
 mod company;
 mod context;
 mod curve;
+mod heap;
 mod java;
 mod java_cost;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use memgate_wire::{GoodbyeReason, Outcome};
 
 use super::context::JudgeContext;
 use super::judgement::{Executions, applied, exceeded};
-use super::{curve, has_failed, java, java_cost, test};
+use super::{curve, has_failed, heap, java, java_cost, test};
 use crate::input::{ProcessInput, SuiteInput};
 use crate::measured::{self, When};
 use crate::policy::thresholds;
@@ -32,7 +32,7 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
     let mut notes: Vec<(Verdict, String)> =
         suite.problems.iter().map(|p| (Verdict::Error, p.what.clone())).collect();
     let runs = executions(suite, &as_tests);
-    let tests: Vec<TestReport> = match &suite.java {
+    let mut tests: Vec<TestReport> = match &suite.java {
         Some(java) => java::tests(context, suite, java, &runs, &mut notes),
         None => runs.iter().map(|(id, runs)| test::judge(context, suite, id, runs)).collect(),
     };
@@ -48,6 +48,7 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         });
     }
     let failed_status = failed_without_a_test(suite, &tests);
+    tests.extend(suite.heap.iter().filter_map(|check| heap::entry(context, &suite.name, check)));
     if let Some(status) = failed_status {
         let what = format!("its process ended with status {status} though no test failed");
         notes.push((Verdict::NotJudged, what));

@@ -31,6 +31,7 @@ fn suite(screen: Vec<ProcessInput>) -> SuiteInput {
         java: None,
         hunt: None,
         app_memory: None,
+        heap: Vec::new(),
     }
 }
 

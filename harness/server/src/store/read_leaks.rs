@@ -240,6 +240,7 @@ fn fits(leak: &LeakRow, filter: &LeakFilter) -> bool {
         LeakKind::Native => "native",
         LeakKind::Java => "java",
         LeakKind::Os => "os",
+        LeakKind::Heap => "heap",
     };
     let text = filter.text.to_lowercase();
     let mut texts = [&leak.id, &leak.title, &leak.culprit].into_iter().chain(&leak.tests);

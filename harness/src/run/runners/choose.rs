@@ -157,6 +157,7 @@ mod tests {
             targets: targets.iter().map(|&t| t.to_owned()).collect(),
             timeout: Duration::from_secs(60),
             mapping: Vec::new(),
+            heap: None,
         }
     }
 

@@ -42,6 +42,7 @@ use crate::run::engine::{
     Clocked, Context, Done, Finished, Job, Limit, RunState, Stopped, launch, ran_tests, status, supervise,
     typed,
 };
+use crate::run::heap;
 use crate::session::facts::{Facts, JavaFacts, Kind, problem};
 use crate::session::label::Label;
 use crate::session::naming;
@@ -95,6 +96,7 @@ pub(super) async fn screen(
         options.windows = windows;
         look(options, java, follow);
         files.watch_heap(options, java);
+        files.dump_heap(options, planned.heap.as_ref());
     })?;
     let planned_now = filtered(context, planned)?;
     let launch = match context.plan.java.agent {
@@ -138,6 +140,8 @@ pub(super) async fn screen(
     facts.errors.extend(results::unmeasured(&root, &modules, measured));
     let mut kept = BTreeMap::new();
     for (suite, junit) in &mut suites {
+        let of_suite = (suite.facts.name.as_str(), suite.processes.as_slice());
+        suite.facts.heap = heap::look(context, files.folder(), planned.heap.as_ref(), of_suite)?;
         choose_native(context, suite, junit);
         rounds::rounds(context, suite, junit).await?;
         if context.plan.screen != Screen::Off {

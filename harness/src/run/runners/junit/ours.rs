@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use memgate_analysis::{ClassWindow, JavaSuspect, base_of, left_out};
-use memgate_config::{HeapDump, JavaAgent, MeasureJava};
+use memgate_config::{HeapDump, HeapTime, JavaAgent, MeasureJava, SuiteHeap};
 use memgate_launch::Launch;
 use memgate_wire::java::JvmInfo;
 use memgate_wire::options::{Options, Target};
@@ -166,6 +166,21 @@ impl Files {
         if java.heap_limit.is_some() && java.heap_dump == HeapDump::HeapLimit {
             options.heap_limit_dump = text(&self.folder);
         }
+    }
+
+    /// The heap dump that the suite asks for, in the build's own run.
+    pub(super) fn dump_heap(&self, options: &mut Options, heap: Option<&SuiteHeap>) {
+        match heap.map(|heap| heap.at) {
+            Some(HeapTime::SuiteEnd) => options.end_dump = text(&self.folder),
+            Some(HeapTime::OutOfMemory) => options.heap_dump = text(&self.folder),
+            Some(HeapTime::Limit) => options.heap_limit_dump = text(&self.folder),
+            None => {}
+        }
+    }
+
+    /// Where dumps are written.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Writes what is for our eyes only.

@@ -321,6 +321,7 @@ mod tests {
                 targets: Vec::new(),
                 timeout: std::time::Duration::ZERO,
                 mapping: Vec::new(),
+                heap: None,
             };
             root(&planned).components().collect::<PathBuf>()
         };

@@ -100,4 +100,25 @@ public final class Probes {
     }
 
     public static final class Draft {}
+
+    static final java.util.Map<String, Session> sessions = new java.util.HashMap<>();
+
+    /** Two sessions are over and stay; a third one is still open. */
+    public static void forgetsSessions() {
+        for (String user : new String[] {"ann", "bob", "eve"}) {
+            Session session = new Session();
+            session.closed = !user.equals("eve");
+            sessions.put(user, session);
+        }
+    }
+
+    /** Ends the virtual machine without its shutdown hooks. */
+    public static void halts() {
+        Runtime.getRuntime().halt(0);
+    }
+
+    public static final class Session {
+        boolean closed;
+        final byte[] buffer = new byte[4000];
+    }
 }

@@ -1,0 +1,270 @@
+//! Heap dumps of a suite: what is over and still there, and how many objects of a class.
+//!
+//! They are one entry of the suite, beside its tests: a dump does not tell which test left what. Its
+//! leaks are leaks like others, with ids and waivers. What could not be dumped, is not whole, or in
+//! which nothing was looked for is an error, never a pass.
+
+use std::collections::BTreeMap;
+
+use memgate_model::{
+    HeapAt, HeapCheck, HeapLeak, HeapLimits, HeapSeen, Leak, LeakKind, Outcome, TestReport, Verdict,
+    format_bytes, format_count, format_counted,
+};
+
+use super::context::JudgeContext;
+use super::judgement::Judgement;
+use crate::signature::{heap_class_id, heap_id};
+use crate::stats::float;
+
+/// The entry of a suite; `None`: nothing is to be judged, or what it waits for did not happen.
+pub(super) fn entry(context: &mut JudgeContext<'_>, suite: &str, check: &HeapCheck) -> Option<TestReport> {
+    let limits = check.limits.as_ref()?;
+    if check.dumps.is_empty() && check.at != HeapAt::SuiteEnd {
+        return None;
+    }
+    let id = TestReport::heap_entry(check.at);
+    context.waivers.enter(suite, &id);
+    let mut j = Judgement::default();
+    j.confirmed = true;
+    if check.dumps.is_empty() {
+        j.raise(Verdict::Error, "no heap dump was taken: no process that ran tests was seen".to_owned());
+    }
+    judge(context, check, limits, &mut j);
+    Some(TestReport { is_class: true, ..j.report(id, Outcome::Passed, 0.0) })
+}
+
+fn judge(context: &mut JudgeContext<'_>, check: &HeapCheck, limits: &HeapLimits, j: &mut Judgement) {
+    let several = check.dumps.len() > 1;
+    let mut leaks: BTreeMap<String, Leak> = BTreeMap::new();
+    for dump in &check.dumps {
+        let of = if several { format!(" of process {}", dump.process) } else { String::new() };
+        let seen = match &dump.seen {
+            Ok(seen) => seen,
+            Err(why) => {
+                j.raise(Verdict::Error, format!("the heap dump{of} {why}"));
+                continue;
+            }
+        };
+        not_measured(seen, limits, &of, j);
+        of_leaks(context, seen, limits, &of, (j, &mut leaks));
+        of_classes(context, seen, limits, &of, (j, &mut leaks));
+    }
+    j.leaks = leaks.into_values().collect();
+    let readable = || check.dumps.iter().filter_map(|dump| dump.seen.as_ref().ok());
+    if limits.leaks.is_some() && readable().next().is_some() && !readable().any(|seen| seen.searched) {
+        let (verdict, why) = if check.own_rules {
+            (Verdict::Warn, "are the classes of your rules loaded, are their names right?")
+        } else {
+            (Verdict::Error, "name rules (`rules`), or limits of classes alone (`fail.class`)")
+        };
+        let what = "nothing was looked for, because no rule knows a class of the heap dump";
+        j.raise(verdict, format!("{what}: {why}"));
+    }
+}
+
+/// What a dump cannot tell.
+fn not_measured(seen: &HeapSeen, limits: &HeapLimits, of: &str, j: &mut Judgement) {
+    if let Some(why) = &seen.truncated {
+        j.raise(Verdict::Error, format!("the heap dump{of} is not whole: {why}"));
+    }
+    if seen.not_looked_at > 0 && limits.leaks.is_some() {
+        let more = format_counted(float(seen.not_looked_at), "leaking object");
+        j.raise(
+            Verdict::Error,
+            format!("{more} of the heap dump{of} were not looked at: there are too many"),
+        );
+    }
+}
+
+fn of_leaks(
+    context: &mut JudgeContext<'_>,
+    seen: &HeapSeen,
+    limits: &HeapLimits,
+    of: &str,
+    (j, leaks): (&mut Judgement, &mut BTreeMap<String, Leak>),
+) {
+    let mut counted = 0;
+    for found in &seen.leaks {
+        let mut leak = shown(found);
+        leak.waiver = context.waivers.cover_java(&leak);
+        if leak.waiver.is_none() {
+            match &found.library {
+                Some(name) => {
+                    j.raise(Verdict::Warn, format!("{} is a known leak of a library ({name})", found.class));
+                }
+                None => counted += 1,
+            }
+        }
+        join(leaks, leak);
+    }
+    if let Some(allowed) = limits.leaks.filter(|allowed| counted > *allowed) {
+        let leaks = format_counted(float(counted), "leak");
+        j.raise(Verdict::Fail, format!("{leaks} in the heap dump{of} (allowed {allowed})"));
+    }
+}
+
+fn of_classes(
+    context: &mut JudgeContext<'_>,
+    seen: &HeapSeen,
+    limits: &HeapLimits,
+    of: &str,
+    (j, leaks): (&mut Judgement, &mut BTreeMap<String, Leak>),
+) {
+    for (class, allowed) in &limits.class {
+        let Some((objects, bytes)) = seen.classes.get(class).copied() else {
+            let what = format!("the heap dump{of} knows no class {class}: was it loaded, is the name right?");
+            j.raise(Verdict::Warn, what);
+            continue;
+        };
+        if objects <= *allowed {
+            continue;
+        }
+        let title = format!("{} × {class}", format_count(float(objects)));
+        let mut leak = Leak {
+            class: Some(class.clone()),
+            ..leak(heap_class_id(class), title, (float(bytes), float(objects)))
+        };
+        leak.waiver = context.waivers.cover_java(&leak);
+        if leak.waiver.is_none() {
+            let count = format_count(float(objects));
+            j.raise(Verdict::Fail, format!("{count} × {class} in the heap dump{of} (allowed {allowed})"));
+        }
+        join(leaks, leak);
+    }
+}
+
+/// The same leak in several processes is one.
+fn join(leaks: &mut BTreeMap<String, Leak>, leak: Leak) {
+    match leaks.get_mut(&leak.id) {
+        Some(known) => {
+            known.bytes_per_iteration += leak.bytes_per_iteration;
+            known.count_per_iteration += leak.count_per_iteration;
+        }
+        None => {
+            leaks.insert(leak.id.clone(), leak);
+        }
+    }
+}
+
+fn shown(found: &HeapLeak) -> Leak {
+    let HeapLeak { fingerprint, class, why, objects, attributed, retained, holder, .. } = found;
+    let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
+    let retained =
+        retained.map_or_else(String::new, |bytes| format!(", retains {}", format_bytes(float(bytes))));
+    Leak {
+        class: Some(class.clone()),
+        holder: holder.clone(),
+        ..leak(
+            heap_id(fingerprint),
+            format!("{} × {class}{why}{retained}", format_count(float(*objects))),
+            (float(*attributed), float(*objects)),
+        )
+    }
+}
+
+fn leak(id: String, title: String, (bytes, count): (f64, f64)) -> Leak {
+    Leak {
+        id,
+        kind: LeakKind::Heap,
+        title,
+        bytes_per_iteration: bytes,
+        count_per_iteration: count,
+        class: None,
+        frames: Vec::new(),
+        holder: Vec::new(),
+        truncated: false,
+        waiver: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memgate_model::HeapDump;
+
+    use super::*;
+    use crate::policy::{GatePolicy, Waiver, WaiverMatch, Waivers};
+    use crate::record::ProcessRecord;
+    use crate::resolve::{Resolve, ResolvedStack};
+
+    struct Unresolved;
+
+    impl Resolve for Unresolved {
+        fn frames(&mut self, _: &ProcessRecord, _: u32) -> ResolvedStack {
+            ResolvedStack::default()
+        }
+    }
+
+    fn found(fingerprint: &str, library: Option<&str>) -> HeapLeak {
+        HeapLeak {
+            fingerprint: fingerprint.to_owned(),
+            library: library.map(str::to_owned),
+            class: "com.acme.Session".to_owned(),
+            why: "Session#closed is true".to_owned(),
+            objects: 2,
+            attributed: 96,
+            retained: Some(48),
+            holder: Vec::new(),
+        }
+    }
+
+    fn judged(seen: Result<HeapSeen, &str>, limits: HeapLimits, waivers: Vec<Waiver>) -> Judgement {
+        let own_rules = false;
+        let dump = HeapDump { process: 7, path: "/d".into(), kept: None, seen: seen.map_err(str::to_owned) };
+        let check =
+            HeapCheck { at: HeapAt::SuiteEnd, own_rules, limits: Some(limits.clone()), dumps: vec![dump] };
+        let policy = GatePolicy { waivers, ..GatePolicy::default() };
+        let mut context =
+            JudgeContext { policy: &policy, waivers: Waivers::new(&policy), resolve: &mut Unresolved };
+        let mut j = Judgement::default();
+        judge(&mut context, &check, &limits, &mut j);
+        j
+    }
+
+    fn seen(leaks: Vec<HeapLeak>) -> HeapSeen {
+        HeapSeen { searched: true, leaks, ..HeapSeen::default() }
+    }
+
+    const APP: &str = "3c18b2ae66d35e46918a99cdc46030e0a7e96fc3";
+
+    #[test]
+    fn each_dump_is_judged_by_what_is_in_it() {
+        let leaks = |allowed| HeapLimits { leaks: Some(allowed), ..HeapLimits::default() };
+        let class = |allowed| HeapLimits { leaks: None, class: [("a.B".to_owned(), allowed)].into() };
+        let counted = HeapSeen { classes: [("a.B".to_owned(), (3, 72))].into(), ..HeapSeen::default() };
+        let cases = [
+            (Ok(seen(vec![])), leaks(0), Verdict::Pass),
+            (Ok(seen(vec![found(APP, None)])), leaks(0), Verdict::Fail),
+            (Ok(seen(vec![found(APP, None)])), leaks(1), Verdict::Pass),
+            (Ok(seen(vec![found(APP, Some("ACME"))])), leaks(0), Verdict::Warn),
+            (Ok(HeapSeen::default()), leaks(0), Verdict::Error),
+            (Ok(HeapSeen { not_looked_at: 1, ..seen(vec![]) }), leaks(0), Verdict::Error),
+            (Ok(HeapSeen { truncated: Some("cut".into()), ..seen(vec![]) }), leaks(0), Verdict::Error),
+            (Err("is missing"), leaks(0), Verdict::Error),
+            (Ok(counted.clone()), class(2), Verdict::Fail),
+            (Ok(counted), class(3), Verdict::Pass),
+            (Ok(HeapSeen::default()), class(3), Verdict::Warn),
+        ];
+        for (at, (seen, limits, verdict)) in cases.into_iter().enumerate() {
+            let j = judged(seen, limits, Vec::new());
+            assert_eq!(j.verdict(), verdict, "case {at}");
+        }
+    }
+
+    #[test]
+    fn a_leak_has_the_fingerprint_in_its_id_and_can_be_waived_by_it() {
+        let limits = HeapLimits { leaks: Some(0), ..HeapLimits::default() };
+        let j = judged(Ok(seen(vec![found(APP, None)])), limits.clone(), Vec::new());
+        let leak = &j.leaks[0];
+        assert_eq!(leak.id, "h1-3c18b2ae66d35e46");
+        assert_eq!(leak.title, "2 × com.acme.Session (Session#closed is true), retains 48 B");
+        let waiver = Waiver {
+            matches: WaiverMatch::Leak(leak.id.clone()),
+            test: None,
+            reason: "known".into(),
+            owner: None,
+            until: None,
+        };
+        let j = judged(Ok(seen(vec![found(APP, None)])), limits, vec![waiver]);
+        assert_eq!((j.verdict(), j.leaks[0].waiver.as_deref()), (Verdict::Pass, Some("known")));
+    }
+}

@@ -1,0 +1,33 @@
+//! Rules about objects that are over: the built-in ones, and those of files.
+
+use std::fs;
+use std::path::PathBuf;
+
+use memgate_hprof::Rules;
+
+use crate::exit::ExpectedError;
+
+/// A rules file is not larger.
+const LARGEST_RULES: u64 = 16 << 20;
+
+/// Reads the rules of these files after the built-in ones.
+pub(crate) fn read_rules(files: &[PathBuf]) -> Result<Rules, ExpectedError> {
+    let mut rules = Rules::built_in().map_err(|why| ExpectedError::Machinery {
+        what: format!("the built-in rules cannot be read: {why}"),
+        hint: String::new(),
+    })?;
+    for path in files {
+        let failed = || ExpectedError::file("read", path);
+        let wrong = |why: String| ExpectedError::Session {
+            path: path.clone(),
+            why,
+            hint: "docs/heap.md shows how rules are written".to_owned(),
+        };
+        if fs::metadata(path).map_err(failed())?.len() > LARGEST_RULES {
+            return Err(wrong("it is larger than 16 MiB".to_owned()));
+        }
+        let text = fs::read_to_string(path).map_err(failed())?;
+        rules.add(&text).map_err(|why| wrong(why.to_string()))?;
+    }
+    Ok(rules)
+}

@@ -1,0 +1,416 @@
+//! Heap dumps of a JVM suite: which of them were taken, what is in each, which are kept.
+//!
+//! Data flow: the records of the build's own run and `heap` of the suite → paths of dumps (the agent
+//! and the virtual machine write them into the session) → [`memgate_hprof`]: leaks, counts of
+//! classes, dominators, the thread that ran out of memory → [`HeapCheck`] in the facts of the suite →
+//! a dump is kept trimmed, or removed. The verdict is the judge's: from the facts alone, so that it
+//! can be reached again when the dumps are gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use memgate_config::{HeapDump as DumpAt, HeapKeep, HeapTime, SuiteHeap};
+use memgate_hprof::read::DumpFile;
+use memgate_hprof::{Analysis, Dominators, Heap, Index, Kind, Leak, Packed, Question, Rules, Thread};
+use memgate_model::{
+    HeapAt, HeapCheck, HeapDump, HeapLeak, HeapLimits, HeapSeen, HolderStep, format_bytes, format_counted,
+};
+
+use super::engine::{Context, Finished, ran_tests};
+use crate::exit::ExpectedError;
+use crate::heap_rules::read_rules;
+use crate::output::Console;
+use crate::plan::Plan;
+
+/// An object holds what this much of what it retains is retained by.
+const MOST_OF_IT: f64 = 0.7;
+/// Objects of that way that are named.
+const NAMED: usize = 4;
+/// A local variable is named if it retains this part of the heap.
+const MUCH: f64 = 0.05;
+
+/// Rules of all suites: a mistake in one is reported before anything starts.
+pub(super) fn check_rules(plan: &Plan) -> Result<(), ExpectedError> {
+    let heaps = plan.suites.iter().filter_map(|suite| suite.heap.as_ref());
+    heaps.map(|heap| read_rules(&heap.rules).map(drop)).collect()
+}
+
+/// Looks into the dumps that processes of the build's own run left in `folder`.
+pub(super) fn look(
+    context: &Context<'_>,
+    folder: &Path,
+    heap: Option<&SuiteHeap>,
+    (name, processes): (&str, &[Finished]),
+) -> Result<Vec<HeapCheck>, ExpectedError> {
+    let rules = read_rules(heap.map_or(&[][..], |heap| &heap.rules))?;
+    let looking = Looking { console: context.console, rules, plan: context.plan, heap, name };
+    let mut checks: Vec<HeapCheck> = Vec::new();
+    if let Some(heap) = heap {
+        let at = at(heap.at);
+        let dumps = expected(folder, heap.at, processes);
+        let dumps = dumps.into_iter().map(|(process, path)| looking.dump(at, process, path)).collect();
+        let limits = HeapLimits { leaks: heap.leaks, class: heap.class.clone() };
+        checks.push(HeapCheck { at, own_rules: !heap.rules.is_empty(), limits: Some(limits), dumps });
+    }
+    // Whoever has dumps written by `measure.java` alone is told what held the heap.
+    let looked_at: BTreeSet<String> =
+        checks.iter().flat_map(|check| &check.dumps).map(|dump| dump.path.clone()).collect();
+    for time in [HeapTime::OutOfMemory, HeapTime::Limit] {
+        let others = expected(folder, time, processes).into_iter();
+        let others = others.filter_map(|(process, path)| Some((process, path.ok()?)));
+        let dumps: Vec<HeapDump> = others
+            .filter(|(_, path)| !looked_at.contains(&path.to_string_lossy().into_owned()))
+            .map(|(process, path)| looking.untouched(at(time), process, &path))
+            .collect();
+        if !dumps.is_empty() {
+            checks.push(HeapCheck { at: at(time), own_rules: false, limits: None, dumps });
+        }
+    }
+    Ok(checks)
+}
+
+const fn at(time: HeapTime) -> HeapAt {
+    match time {
+        HeapTime::SuiteEnd => HeapAt::SuiteEnd,
+        HeapTime::OutOfMemory => HeapAt::OutOfMemory,
+        HeapTime::Limit => HeapAt::Limit,
+    }
+}
+
+/// A process, and its dump or where it should be.
+type Expected = (u32, Result<PathBuf, PathBuf>);
+
+/// The dumps that there should be: one of each process that ran tests, or in which memory ran out.
+fn expected(folder: &Path, time: HeapTime, processes: &[Finished]) -> Vec<Expected> {
+    let there = |path: PathBuf| if path.is_file() { Ok(path) } else { Err(path) };
+    let mut dumps: BTreeMap<PathBuf, Expected> = BTreeMap::new();
+    for process in processes.iter().filter(|process| ran_tests(&process.record)) {
+        let pid = process.hello().pid;
+        if time == HeapTime::SuiteEnd {
+            let path = folder.join(format!("java_pid{pid}_end.hprof"));
+            dumps.insert(path.clone(), (pid, there(path)));
+            continue;
+        }
+        let limit = time == HeapTime::Limit;
+        let ran_out: Vec<_> = process
+            .record
+            .java
+            .iter()
+            .flat_map(|java| &java.exhausted)
+            .filter(|exhaustion| exhaustion.limit == limit)
+            .collect();
+        let told = ran_out.iter().find_map(|exhaustion| exhaustion.dump.as_ref()).map(PathBuf::from);
+        match told {
+            Some(path) => dumps.insert(path.clone(), (pid, there(path))),
+            None if ran_out.is_empty() => None,
+            None => {
+                let path = folder.join(format!("java_pid{pid}{}.hprof", if limit { "_limit" } else { "" }));
+                dumps.insert(path.clone(), (pid, there(path)))
+            }
+        };
+    }
+    dumps.into_values().collect()
+}
+
+struct Looking<'a> {
+    console: &'a Console,
+    rules: Rules,
+    plan: &'a Plan,
+    heap: Option<&'a SuiteHeap>,
+    name: &'a str,
+}
+
+impl Looking<'_> {
+    /// A dump that the suite asked for.
+    fn dump(&self, at: HeapAt, process: u32, path: Result<PathBuf, PathBuf>) -> HeapDump {
+        let (path, seen) = match path {
+            Ok(path) => {
+                let seen = self.seen(at, &path);
+                (path, seen)
+            }
+            Err(path) => {
+                let why = "was not written: the virtual machine was halted, has an option of its own for it, or says why above";
+                (path, Err(why.to_owned()))
+            }
+        };
+        let kept = if path.is_file() { self.keep(at, &path, &seen) } else { None };
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        HeapDump { process, path: text(&path), kept: kept.as_deref().map(text), seen }
+    }
+
+    /// A dump that stays as it is.
+    fn untouched(&self, at: HeapAt, process: u32, path: &Path) -> HeapDump {
+        let seen = self.seen(at, path);
+        let path = path.to_string_lossy().into_owned();
+        HeapDump { process, kept: Some(path.clone()), path, seen }
+    }
+
+    fn seen(&self, at: HeapAt, path: &Path) -> Result<HeapSeen, String> {
+        let began = Instant::now();
+        let seen = seen(path, &self.rules, at, self.heap);
+        match &seen {
+            Ok(seen) => self.console.line(&format!(
+                "{}: heap dump {}: {}, {} ({:.1} s)",
+                self.name,
+                at.words(),
+                format_bytes(float(seen.bytes)),
+                if seen.searched {
+                    format_counted(float(seen.leaks.len() as u64), "leak")
+                } else {
+                    "not searched for leaks".to_owned()
+                },
+                began.elapsed().as_secs_f64()
+            )),
+            Err(why) => {
+                self.console.warning(&format!("{}: the heap dump {} {why}", self.name, path.display()));
+            }
+        }
+        seen
+    }
+
+    /// Where the dump stays; `None`: nowhere.
+    fn keep(&self, at: HeapAt, path: &Path, seen: &Result<HeapSeen, String>) -> Option<PathBuf> {
+        let heap = self.heap?;
+        let java = self.plan.java.heap_dump;
+        // Asked for as a whole, too.
+        if at == HeapAt::OutOfMemory && java == DumpAt::OutOfMemory
+            || at == HeapAt::Limit && java == DumpAt::HeapLimit
+        {
+            return Some(path.to_owned());
+        }
+        let kept = match heap.keep {
+            HeapKeep::Always => true,
+            HeapKeep::Never => false,
+            HeapKeep::Over => seen.as_ref().map_or(true, |seen| is_over(seen, heap)),
+        };
+        // What cannot be read cannot be trimmed.
+        let trimmed = if kept && seen.as_ref().is_ok_and(|seen| seen.truncated.is_none()) {
+            let to = path.with_extension("hprof.gz");
+            match trim(path, &to) {
+                Ok(()) => Some(to),
+                Err(why) => {
+                    self.console.warning(&format!("{}: failed to trim {}: {why}", self.name, path.display()));
+                    return Some(path.to_owned());
+                }
+            }
+        } else if kept {
+            return Some(path.to_owned());
+        } else {
+            None
+        };
+        if let Err(why) = fs::remove_file(path) {
+            self.console.warning(&format!("{}: {} stays: {why}", self.name, path.display()));
+        }
+        trimmed
+    }
+}
+
+fn is_over(seen: &HeapSeen, heap: &SuiteHeap) -> bool {
+    let leaks = seen.leaks.iter().filter(|leak| leak.library.is_none()).count() as u64;
+    let classes = seen
+        .classes
+        .iter()
+        .any(|(class, (objects, _))| heap.class.get(class).is_some_and(|allowed| objects > allowed));
+    heap.leaks.is_some_and(|allowed| leaks > allowed) || classes || seen.truncated.is_some()
+}
+
+/// Trims a dump into a compressed file. Half a file does not stay.
+fn trim(raw: &Path, to: &Path) -> Result<(), String> {
+    let trimmed = || -> Result<(), memgate_hprof::TrimError> {
+        let from = BufReader::new(File::open(raw)?);
+        let mut packed = Packed::new(BufWriter::new(File::create(to)?));
+        let _zeroed = memgate_hprof::trim(from, &mut packed)?;
+        packed.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
+        Ok(())
+    };
+    trimmed().map_err(|why| {
+        let left = match fs::remove_file(to) {
+            Err(why) if why.kind() != io::ErrorKind::NotFound => format!("; {} stays: {why}", to.display()),
+            _ => String::new(),
+        };
+        format!("{why}{left}")
+    })
+}
+
+/// What is in a dump.
+fn seen(path: &Path, rules: &Rules, at: HeapAt, wanted: Option<&SuiteHeap>) -> Result<HeapSeen, String> {
+    let quiet = |_: &'static str, _: u64, _: Option<u64>| ();
+    let bad = |why: memgate_hprof::read::ReadError| format!("cannot be read: {why}");
+    let file = DumpFile::open(path).map_err(bad)?;
+    let heap = Heap::read(file, rules, &quiet).map_err(bad)?;
+    let analysis = heap.analyse(rules, &Question::default(), &quiet).map_err(bad)?;
+    let ran_out = at != HeapAt::SuiteEnd;
+    let threads = if ran_out { heap.threads(&quiet).map_err(bad)? } else { Vec::new() };
+    let Heap { dump, graph, .. } = heap;
+    let dominators = Dominators::of(&dump, graph, &quiet);
+    Ok(HeapSeen {
+        bytes: analysis.about.heap_bytes,
+        searched: analysis.about.rules > 0,
+        not_looked_at: analysis.not_looked_at,
+        truncated: analysis.about.truncated.then(|| analysis.about.odd.join("; ")),
+        classes: wanted.map(|heap| counted(&dump, &dominators, at, heap)).unwrap_or_default(),
+        held: if ran_out { held(&dump, &dominators, &threads) } else { String::new() },
+        leaks: leaks(&dump, &dominators, analysis),
+    })
+}
+
+/// Objects of the classes that are limited. An `OutOfMemoryError` comes without a collection: what
+/// nothing holds is not counted there.
+fn counted(
+    dump: &Index,
+    dominators: &Dominators,
+    at: HeapAt,
+    heap: &SuiteHeap,
+) -> BTreeMap<String, (u64, u64)> {
+    let mut all: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for class in dump.classes.iter().filter(|class| heap.class.contains_key(&class.name)) {
+        let sum = all.entry(class.name.clone()).or_default();
+        if at != HeapAt::OutOfMemory {
+            *sum = (sum.0 + class.instances.count, sum.1.saturating_add(class.instances.bytes));
+        }
+    }
+    if at == HeapAt::OutOfMemory && !all.is_empty() {
+        for class in dominators.by_class(dump) {
+            if let Some(sum) = all.get_mut(&class.name) {
+                *sum = (class.count, class.bytes);
+            }
+        }
+    }
+    all
+}
+
+fn leaks(dump: &Index, dominators: &Dominators, analysis: Analysis) -> Vec<HeapLeak> {
+    let all = analysis.leaks.into_iter().chain(analysis.library_leaks);
+    all.filter_map(|leak| {
+        let last = leak.path.last()?;
+        let retained = dump.object(last.id).and_then(|object| dominators.retained(object));
+        Some(HeapLeak {
+            class: last.class.clone(),
+            why: last.why.clone(),
+            holder: steps(&leak),
+            fingerprint: leak.fingerprint,
+            library: leak.library_name,
+            objects: leak.instances,
+            attributed: leak.attributed,
+            retained,
+        })
+    })
+    .collect()
+}
+
+/// The path as other holders are told. The root is its first step, but where a static field tells it.
+fn steps(leak: &Leak) -> Vec<HolderStep> {
+    let classes = leak.path.iter().skip(1).map(|node| node.class.clone());
+    let references = leak.path.iter().filter_map(|node| node.reference.as_ref());
+    let mut steps: Vec<HolderStep> = references
+        .zip(classes)
+        .map(|(reference, class)| {
+            let name =
+                if reference.name.starts_with('[') { "[x]".to_owned() } else { reference.name.clone() };
+            HolderStep { kind: reference.kind.to_owned(), owner: reference.owner.clone(), name, class }
+        })
+        .collect();
+    if steps.first().is_none_or(|step| step.kind != "static") {
+        let class = leak.path.first().map(|node| node.class.clone()).unwrap_or_default();
+        let (kind, owner) = (leak.root.to_lowercase(), class.clone());
+        steps.insert(0, HolderStep { kind, owner, name: String::new(), class });
+    }
+    steps
+}
+
+/// What holds most of the heap, and the locals of the thread that ran out of memory.
+fn held(dump: &Index, dominators: &Dominators, threads: &[Thread]) -> String {
+    let all = dominators.bytes().max(1);
+    let share = |bytes: u64| float(bytes) / float(all);
+    let amount =
+        |bytes: u64| format!("{}, {:.0} % of the heap", format_bytes(float(bytes)), 100.0 * share(bytes));
+    let mut parts = Vec::new();
+    if let Some(top) = dominators.below(None, 1).0.first() {
+        let bytes = dominators.retained(*top).unwrap_or(0);
+        let way: Vec<String> = way(dominators, *top).map(|object| named(dump, dominators, object)).collect();
+        parts.push(format!("most is held by {} ({})", way.join(" → "), amount(bytes)));
+    }
+    if let Some(thread) = threads.iter().find(|thread| ran_out(thread)) {
+        let name = thread.name.as_deref().unwrap_or("?");
+        let frames = || thread.frames.iter().skip(1);
+        let own = frames().find(|frame| !is_jdk(&frame.method)).or_else(|| frames().next());
+        let place = own.map_or_else(String::new, |frame| format!(" in {}({})", frame.method, frame.place));
+        parts.push(format!("thread {name} ran out{place}"));
+        let locals =
+            thread.frames.iter().flat_map(|frame| frame.locals.iter().map(move |local| (frame, local)));
+        let retained = locals
+            .filter_map(|(frame, local)| Some((dominators.retained(dump.object(local.id)?)?, frame, local)));
+        // Innermost first: of equals that is the one that counts.
+        let mut most = None;
+        for (bytes, frame, local) in retained {
+            if most.as_ref().is_none_or(|(before, _, _)| bytes > *before) {
+                most = Some((bytes, frame, local));
+            }
+        }
+        if let Some((bytes, frame, local)) = most.filter(|(bytes, _, _)| share(*bytes) >= MUCH) {
+            let place = format!("{}({})", frame.method, frame.place);
+            parts.push(format!("its local variable {} of {place} retains {}", local.class, amount(bytes)));
+        }
+    }
+    parts.join("; ")
+}
+
+/// HotSpot puts the constructor of the error on top of the stack that ran out.
+fn ran_out(thread: &Thread) -> bool {
+    thread.frames.first().is_some_and(|frame| frame.method == "java.lang.OutOfMemoryError.<init>")
+}
+
+fn is_jdk(method: &str) -> bool {
+    ["java.", "javax.", "jdk.", "sun.", "com.sun."].iter().any(|package| method.starts_with(package))
+}
+
+/// From an object down, as long as one below it retains most of it; no more than can be shown.
+fn way(dominators: &Dominators, top: u32) -> impl Iterator<Item = u32> {
+    let mut way = vec![top];
+    let mut at = top;
+    while way.len() < NAMED {
+        let Some(next) = dominators.below(Some(at), 1).0.first().copied() else { break };
+        let bytes = |object| dominators.retained(object).map_or(0.0, float);
+        if bytes(next) < MOST_OF_IT * bytes(at) {
+            break;
+        }
+        way.push(next);
+        at = next;
+    }
+    way.into_iter()
+}
+
+fn named(dump: &Index, dominators: &Dominators, object: u32) -> String {
+    let kind = match dominators.graph.kind(object) {
+        Kind::Class(_) => "class ",
+        _ => "",
+    };
+    format!("{kind}{}", memgate_hprof::text::printable(dominators.graph.class_name(dump, object)))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+const fn float(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dump_that_is_none_is_told_and_a_cut_one_is_no_pass() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.hprof");
+        let rules = read_rules(&[]).unwrap();
+        fs::write(&path, "hello").unwrap();
+        let why = seen(&path, &rules, HeapAt::SuiteEnd, None).unwrap_err();
+        assert!(why.starts_with("cannot be read: "), "{why}");
+        fs::write(&path, b"JAVA PROFILE 1.0.2\0\0\0\0\x08\0\0\0\0\0\0\0\0\x1c\0\0\0\0\0\0\0\x40\xff")
+            .unwrap();
+        let cut = seen(&path, &rules, HeapAt::SuiteEnd, None).unwrap();
+        assert!(cut.truncated.is_some() && !cut.searched, "{cut:?}");
+    }
+}
