@@ -301,7 +301,7 @@ fn leaks(dump: &Index, dominators: &Dominators, analysis: Analysis) -> Vec<HeapL
     .collect()
 }
 
-/// The path as other holders are told. The root is its first step, but where a static field tells it.
+/// The path as other holders are told: from the last static field on, or from the root.
 fn steps(leak: &Leak) -> Vec<HolderStep> {
     let classes = leak.path.iter().skip(1).map(|node| node.class.clone());
     let references = leak.path.iter().filter_map(|node| node.reference.as_ref());
@@ -313,10 +313,14 @@ fn steps(leak: &Leak) -> Vec<HolderStep> {
             HolderStep { kind: reference.kind.to_owned(), owner: reference.owner.clone(), name, class }
         })
         .collect();
-    if steps.first().is_none_or(|step| step.kind != "static") {
-        let class = leak.path.first().map(|node| node.class.clone()).unwrap_or_default();
-        let (kind, owner) = (leak.root.to_lowercase(), class.clone());
-        steps.insert(0, HolderStep { kind, owner, name: String::new(), class });
+    // How a class is reached, through its loader, tells nothing.
+    match steps.iter().rposition(|step| step.kind == "static") {
+        Some(at) => drop(steps.drain(..at)),
+        None => {
+            let class = leak.path.first().map(|node| node.class.clone()).unwrap_or_default();
+            let (kind, owner) = (leak.root.to_lowercase(), class.clone());
+            steps.insert(0, HolderStep { kind, owner, name: String::new(), class });
+        }
     }
     steps
 }

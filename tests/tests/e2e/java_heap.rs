@@ -52,7 +52,7 @@ fn what_is_over_and_still_there_fails_the_suite_until_it_is_waived() {
         assert_eq!((leak.kind, leak.count_per_iteration), (LeakKind::Heap, 2.0), "{leak:#?}");
         assert!(leak.bytes_per_iteration >= 8000.0, "with their buffers: {leak:#?}");
         assert!(
-            leak.title.starts_with("2 × com.example.Probes$Session (Session#closed is true)"),
+            leak.title.starts_with("2 × com.example.Probes$Session (Probes$Session#closed is true)"),
             "{leak:#?}"
         );
         let way: Vec<String> =
