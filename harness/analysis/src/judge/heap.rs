@@ -172,6 +172,7 @@ fn leak(id: String, title: String, (bytes, count): (f64, f64)) -> Leak {
         class: None,
         frames: Vec::new(),
         holder: Vec::new(),
+        hold: None,
         truncated: false,
         waiver: None,
     }
