@@ -34,8 +34,8 @@ const MUCH: f64 = 0.05;
 
 /// Rules of all suites: a mistake in one is reported before anything starts.
 pub(super) fn check_rules(plan: &Plan) -> Result<(), ExpectedError> {
-    let heaps = plan.suites.iter().filter_map(|suite| suite.heap.as_ref());
-    heaps.map(|heap| read_rules(&heap.rules).map(drop)).collect()
+    let mut heaps = plan.suites.iter().filter_map(|suite| suite.heap.as_ref());
+    heaps.try_for_each(|heap| read_rules(&heap.rules).map(drop))
 }
 
 /// Looks into the dumps that processes of the build's own run left in `folder`.
