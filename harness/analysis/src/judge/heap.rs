@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    fn judged(seen: Result<HeapSeen, &str>, limits: HeapLimits, waivers: Vec<Waiver>) -> Judgement {
+    fn judged(seen: Result<HeapSeen, &str>, limits: &HeapLimits, waivers: Vec<Waiver>) -> Judgement {
         let own_rules = false;
         let dump = HeapDump { process: 7, path: "/d".into(), kept: None, seen: seen.map_err(str::to_owned) };
         let check =
@@ -217,7 +217,7 @@ mod tests {
         let mut context =
             JudgeContext { policy: &policy, waivers: Waivers::new(&policy), resolve: &mut Unresolved };
         let mut j = Judgement::default();
-        judge(&mut context, &check, &limits, &mut j);
+        judge(&mut context, &check, limits, &mut j);
         j
     }
 
@@ -246,7 +246,7 @@ mod tests {
             (Ok(HeapSeen::default()), class(3), Verdict::Warn),
         ];
         for (at, (seen, limits, verdict)) in cases.into_iter().enumerate() {
-            let j = judged(seen, limits, Vec::new());
+            let j = judged(seen, &limits, Vec::new());
             assert_eq!(j.verdict(), verdict, "case {at}");
         }
     }
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn a_leak_has_the_fingerprint_in_its_id_and_can_be_waived_by_it() {
         let limits = HeapLimits { leaks: Some(0), ..HeapLimits::default() };
-        let j = judged(Ok(seen(vec![found(APP, None)])), limits.clone(), Vec::new());
+        let j = judged(Ok(seen(vec![found(APP, None)])), &limits, Vec::new());
         let leak = &j.leaks[0];
         assert_eq!(leak.id, "h1-3c18b2ae66d35e46");
         assert_eq!(leak.title, "2 × com.acme.Session (Session#closed is true), retains 48 B");
@@ -265,7 +265,7 @@ mod tests {
             owner: None,
             until: None,
         };
-        let j = judged(Ok(seen(vec![found(APP, None)])), limits, vec![waiver]);
+        let j = judged(Ok(seen(vec![found(APP, None)])), &limits, vec![waiver]);
         assert_eq!((j.verdict(), j.leaks[0].waiver.as_deref()), (Verdict::Pass, Some("known")));
     }
 }
