@@ -73,6 +73,7 @@ pub fn run(data: &[u8]) {
             }),
             hunt: None,
             app_memory: None,
+            heap: Vec::new(),
         }],
         ..RunInput::default()
     };

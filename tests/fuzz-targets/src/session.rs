@@ -93,6 +93,7 @@ pub fn run(data: &[u8]) {
             java: None,
             hunt: None,
             app_memory: None,
+            heap: Vec::new(),
         }],
         ..RunInput::default()
     };
