@@ -1,8 +1,9 @@
 //! What `/proc` says of a tested process: memory, threads, descriptors, environment. The texts are
 //! parsed by [`memgate_formats::proc_text`].
 //!
-//! Read at every boundary while the guest waits, so the ordinary sample costs one small file for
-//! memory, one for time, two calls per thread and one per descriptor. Everything here is bounded
+//! Read at boundaries while the guest waits, so the ordinary sample costs one small file for
+//! memory, one for time, two calls per thread and one per descriptor; in a screen, [`Counted`]
+//! lists both only where their number differs. Everything here is bounded
 //! and nothing fails: a process that is gone, or that may not be looked at, gives `None` or an
 //! empty list.
 
@@ -10,8 +11,9 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memgate_formats::proc_text::{self, cpu_ns, resident_bytes, rollup_figure, waited_ns};
 use memgate_wire::{FdEntry, OsSample, ThreadEntry};
@@ -49,6 +51,64 @@ pub fn os_sample(pid: u32, depth: Depth) -> Option<OsSample> {
         fds: descriptors(pid),
         counters: None,
     })
+}
+
+/// A process that is looked at again and again: its threads and descriptors are listed again only
+/// where the kernel counts others than at the last time, or that time is long ago.
+///
+/// Data flow: the counts before a listing, the listing, and both are kept if they agree (else the
+/// kernel does not count descriptors, as before Linux 6.2, or something moved meanwhile) → the same
+/// counts later: the listing still stands. What a look then costs is three calls.
+#[derive(Debug)]
+pub struct Counted {
+    /// `/proc/PID/fd`, whose size is the number of descriptors.
+    fds: File,
+    /// `/proc/PID/task`, whose links are the number of threads and two more.
+    threads: File,
+    statm: File,
+    last: Option<(OsSample, Instant)>,
+}
+
+impl Counted {
+    /// `None`: it cannot be seen, or no file can be opened.
+    #[must_use]
+    pub fn open(pid: u32) -> Option<Self> {
+        let open = |name: &str| File::open(folder(pid).join(name)).ok();
+        Some(Self { fds: open("fd")?, threads: open("task")?, statm: open("statm")?, last: None })
+    }
+
+    /// The last listing, where it was taken within `age` and still stands, with the memory as it is
+    /// now.
+    #[must_use]
+    pub fn unchanged(&self, age: Duration) -> Option<OsSample> {
+        let (sample, _) = self.last.as_ref().filter(|(_, taken)| taken.elapsed() < age)?;
+        if self.counts()? != listed(sample) {
+            return None;
+        }
+        let mut text = [0; 256];
+        let got = self.statm.read_at(&mut text, 0).ok()?;
+        let rss_bytes = resident_bytes(text.get(..got)?, rustix::param::page_size() as u64)?;
+        Some(OsSample { rss_bytes, ..sample.clone() })
+    }
+
+    /// A sample with a new listing.
+    pub fn list(&mut self, pid: u32, depth: Depth) -> Option<OsSample> {
+        let (before, taken) = (self.counts(), Instant::now());
+        let sample = os_sample(pid, depth);
+        self.last = sample.clone().filter(|sample| before == Some(listed(sample))).map(|s| (s, taken));
+        sample
+    }
+
+    /// Descriptors and threads, as the kernel counts them.
+    fn counts(&self) -> Option<(u64, u64)> {
+        let threads = rustix::fs::fstat(&self.threads).ok()?.st_nlink;
+        let fds = rustix::fs::fstat(&self.fds).ok()?.st_size;
+        Some((u64::try_from(fds).ok()?, u64::from(threads).checked_sub(2)?))
+    }
+}
+
+fn listed(sample: &OsSample) -> (u64, u64) {
+    (sample.fds.len() as u64, sample.threads.len() as u64)
 }
 
 /// The threads of a process in the order of their ids, with `waits` also where each stands in the
@@ -200,6 +260,45 @@ mod tests {
     use super::*;
 
     const ALL: Depth = Depth { proportional: true, waits: true };
+
+    #[test]
+    fn a_listing_stands_until_a_descriptor_or_a_thread_comes_or_goes() {
+        const EVER: Duration = Duration::from_secs(1000);
+        let depth = Depth { proportional: false, waits: false };
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let pid = child.id();
+        // Once it runs `cat`, it stands still: it reads.
+        while places(pid).is_none_or(|(exe, _)| !exe.ends_with("cat"))
+            || threads(pid, true)[0].waits_in == "running"
+        {
+            std::thread::yield_now();
+        }
+        let mut counted = Counted::open(pid).unwrap();
+        assert_eq!(counted.unchanged(EVER), None, "nothing was listed");
+        let sample = counted.list(pid, depth).unwrap();
+        // Before Linux 6.2 descriptors are not counted: each look lists.
+        if counted.last.is_some() {
+            let again = counted.unchanged(EVER).unwrap();
+            assert_eq!((&again.fds, &again.threads), (&sample.fds, &sample.threads));
+            assert_eq!(counted.unchanged(Duration::ZERO), None, "too old");
+        } else {
+            let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+            let mut version = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+            assert!((version.next().unwrap(), version.next().unwrap()) < (6, 2), "{release}");
+        }
+        let (last, taken) = counted.last.clone().unwrap_or((sample, Instant::now()));
+        for (fds, threads) in [(1, 0), (0, 1)] {
+            let mut other = last.clone();
+            other.fds.truncate(last.fds.len() - fds);
+            other.threads.truncate(last.threads.len() - threads);
+            counted.last = Some((other, taken));
+            assert_eq!(counted.unchanged(EVER), None, "{fds} descriptors, {threads} threads more");
+        }
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(counted.unchanged(EVER), None, "it is gone");
+        assert_eq!(counted.list(pid, depth), None);
+    }
 
     #[test]
     fn a_sample_of_this_process_shows_its_memory_threads_and_descriptors() {

@@ -16,6 +16,9 @@ pub struct Options {
     pub interval: Duration,
     /// How long a guest waits for us at a boundary.
     pub wait: Duration,
+    /// How long a listing of descriptors and threads may stand where their numbers are the same.
+    /// Zero: they are listed at each boundary.
+    pub listing_stands: Duration,
     /// Version of memgate, for the streams written here.
     pub version: String,
 }

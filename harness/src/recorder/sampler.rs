@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use memgate_wire::{Frame, Hello, OsSample, WIRE_VERSION, encode};
 
-use crate::proc_fs::{self, Depth};
+use crate::proc_fs::{self, Counted, Depth};
 use crate::reading::stream::os_path;
 
 /// PSS is read once in this time at most…
@@ -16,11 +16,18 @@ const PROPORTIONAL_EVERY: Duration = Duration::from_secs(1);
 /// …and so that reading it takes no more than one part in this many of the time.
 const PROPORTIONAL_SHARE: u32 = 50;
 
+/// A process with fewer boundaries is not worth the open files that counting takes.
+const COUNTED_FROM: u32 = 16;
+
 /// Takes samples of one process and writes them to `NAME.os.mgf`.
 pub(crate) struct Sampler {
     pid: u32,
     file: File,
     next_proportional: Instant,
+    /// How long a listing may stand; zero: it is not asked whether it does.
+    listing_stands: Duration,
+    boundaries: u32,
+    counted: Option<Counted>,
 }
 
 /// When a sample is taken.
@@ -28,6 +35,8 @@ pub(crate) struct Sampler {
 pub(crate) enum Occasion {
     /// The guest waits: as little as possible.
     Boundary,
+    /// The same, where it is known that descriptors or threads came.
+    Changed,
     /// Between boundaries.
     Interval,
     /// Somebody asks where it hangs.
@@ -47,9 +56,22 @@ impl Sampler {
             ..hello.clone()
         };
         let file = File::create_new(os_path(stream))?;
-        let mut sampler = Self { pid, file, next_proportional: Instant::now() };
+        let mut sampler = Self {
+            pid,
+            file,
+            next_proportional: Instant::now(),
+            listing_stands: Duration::ZERO,
+            boundaries: 0,
+            counted: None,
+        };
         sampler.write(&Frame::Hello(ours), now_ns())?;
         Ok(sampler)
+    }
+
+    /// At boundaries descriptors and threads are listed again only where their numbers changed, or
+    /// the listing is older than this.
+    pub(crate) fn listing_stands(self, listing_stands: Duration) -> Self {
+        Self { listing_stands, ..self }
     }
 
     /// A sample with its time; `None` once the process is gone.
@@ -58,15 +80,31 @@ impl Sampler {
         let due = occasion == Occasion::Interval && begun >= self.next_proportional;
         let depth = Depth {
             proportional: due || occasion == Occasion::Request,
-            waits: occasion != Occasion::Boundary,
+            waits: !matches!(occasion, Occasion::Boundary | Occasion::Changed),
         };
         let t_ns = now_ns();
-        let sample = proc_fs::os_sample(self.pid, depth)?;
+        let sample = self.sample(occasion, depth)?;
         if depth.proportional {
             let pause = begun.elapsed().saturating_mul(PROPORTIONAL_SHARE).max(PROPORTIONAL_EVERY);
             self.next_proportional = Instant::now() + pause;
         }
         Some((sample, t_ns))
+    }
+
+    fn sample(&mut self, occasion: Occasion, depth: Depth) -> Option<OsSample> {
+        if depth.waits || self.listing_stands.is_zero() {
+            return proc_fs::os_sample(self.pid, depth);
+        }
+        self.boundaries = self.boundaries.saturating_add(1);
+        if self.boundaries == COUNTED_FROM {
+            self.counted = Counted::open(self.pid);
+        }
+        let Some(counted) = &mut self.counted else { return proc_fs::os_sample(self.pid, depth) };
+        let unchanged = match occasion {
+            Occasion::Boundary => counted.unchanged(self.listing_stands),
+            Occasion::Changed | Occasion::Interval | Occasion::Request => None,
+        };
+        unchanged.or_else(|| counted.list(self.pid, depth))
     }
 
     /// Appends a frame.

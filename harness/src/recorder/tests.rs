@@ -12,7 +12,7 @@ use memgate_map::{Bell, ControlPage, Woken};
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::{self, offset, order, state};
 use memgate_wire::{
-    AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Hello, encode,
+    AgentCost, Boundary, BoundaryKind, Counters, Frame, Goodbye, GoodbyeReason, Handles, Hello, encode,
 };
 
 use super::*;
@@ -25,7 +25,7 @@ const GUEST_FOLDER: &str = "MEMGATE_TEST_GUEST_FOLDER";
 const GUEST_DOES: &str = "MEMGATE_TEST_GUEST_DOES";
 
 fn options() -> Options {
-    Options { interval: LONG * 2, wait: LONG, version: "test".into() }
+    Options { interval: LONG * 2, wait: LONG, listing_stands: Duration::ZERO, version: "test".into() }
 }
 
 /// The agent's side of a spool.
@@ -192,6 +192,34 @@ fn guest_process() {
             guest.boundary(BoundaryKind::TestEnd, "a");
             guest.close();
         }
+        "many tests" => {
+            let mut kept = Vec::new();
+            for test in 0_u32..40 {
+                guest.boundary(BoundaryKind::TestStart, &test.to_string());
+                match test {
+                    // By a call that the agent does not replace: it says nothing.
+                    20 => kept.push(File::open("/proc/self/comm").unwrap()),
+                    // As many as before, but another; the agent saw it come.
+                    25 => {
+                        kept.clear();
+                        kept.push(File::open("/proc/self/stat").unwrap());
+                        let (descriptors, threads) = (Vec::new(), Vec::new());
+                        let handles = Handles { boundary: guest.sequence + 1, descriptors, threads };
+                        guest.frame(&Frame::Handles(handles));
+                    }
+                    30 => kept.clear(),
+                    35 => drop(std::thread::spawn(|| {
+                        loop {
+                            std::thread::park()
+                        }
+                    })),
+                    _ => {}
+                }
+                guest.boundary(BoundaryKind::TestEnd, &test.to_string());
+            }
+            guest.close();
+            std::process::exit(0);
+        }
         // Until its standard input is closed, or it is killed.
         _ => {
             let mut line = String::new();
@@ -252,6 +280,37 @@ fn each_boundary_of_a_process_has_its_sample_and_the_folder_gives_the_same_again
     assert_eq!(again, live);
     assert!(os_path(&process.file).exists());
     assert_eq!(recorder.stop().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_listing_that_stands_tells_the_same_as_one_at_each_boundary() {
+    let listings = |listing_stands| {
+        let folder = tempfile::tempdir().unwrap();
+        let (recorder, seen) = record(folder.path(), Options { listing_stands, ..options() });
+        let mut child = child(folder.path(), "many tests");
+        let (_, frames, end) = all_of(&seen);
+        assert!(child.wait().unwrap().success());
+        assert_eq!((end.how, recorder.stop().problems), (End::Closed, Vec::new()));
+        let own = format!("/proc/{}/", child.id());
+        let of = |sample: &OsSample| {
+            let is_own = |target: &str| target.strip_prefix(&own).map(str::to_owned);
+            let files: Vec<_> = sample.fds.iter().filter_map(|fd| is_own(&fd.target)).collect();
+            (sample.boundary, sample.fds.len(), files, sample.threads.len())
+        };
+        let samples =
+            frames.iter().filter_map(|(f, _)| if let Frame::OsSample(s) = f { Some(of(s)) } else { None });
+        samples.collect::<Vec<_>>()
+    };
+    let (each, stands) = (listings(Duration::ZERO), listings(LONG));
+    assert_eq!(each, stands);
+    // The process started at 1; test 20 ends at 43.
+    let (files, threads): (Vec<_>, Vec<_>) =
+        stands.iter().map(|(.., files, threads)| (files.concat(), *threads)).unzip();
+    assert_eq!(
+        (files[41].as_str(), files[42].as_str(), files[52].as_str(), files[62].as_str()),
+        ("", "comm", "stat", "")
+    );
+    assert_eq!(threads[72], threads[71] + 1);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::reading::stream::{os_path, read_process};
 const LONG: Duration = Duration::from_secs(30);
 
 fn options() -> Options {
-    Options { interval: LONG, wait: LONG, version: "test".into() }
+    Options { interval: LONG, wait: LONG, listing_stands: Duration::ZERO, version: "test".into() }
 }
 
 fn hello() -> Frame {

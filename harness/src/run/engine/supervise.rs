@@ -40,18 +40,25 @@ pub(in crate::run) struct Job {
     orders: MakeOrders,
     clocked: Clocked,
     limit: Limit,
+    listing_stands: Duration,
 }
 
 impl Job {
     /// A command with the agent preloaded, whose tests are told nothing at their ends.
     pub(in crate::run) fn new(launch: Launch, options: Options, clocked: Clocked, limit: Limit) -> Self {
         let orders: MakeOrders = Box::new(|_| Box::new(Settle::new(false)));
-        Self { launch, options, preload: true, orders, clocked, limit }
+        Self { launch, options, preload: true, orders, clocked, limit, listing_stands: Duration::ZERO }
     }
 
     /// With orders at the ends of its tests.
     pub(in crate::run) fn with(self, orders: MakeOrders) -> Self {
         Self { orders, ..self }
+    }
+
+    /// A screen: which descriptors and threads there are is listed where their numbers changed, or
+    /// so long after the last time.
+    pub(in crate::run) fn listing_every(self, listing_stands: Duration) -> Self {
+        Self { listing_stands, ..self }
     }
 
     /// Of virtual machines that load the agent by themselves.
@@ -77,7 +84,7 @@ pub(in crate::run) async fn supervise(
     job: Job,
     show: &mut dyn FnMut(&RunState),
 ) -> Result<Done, Stopped> {
-    let Job { mut launch, options, preload, orders, clocked, limit } = job;
+    let Job { mut launch, options, preload, orders, clocked, limit, listing_stands } = job;
     let (sender, seen) = mpsc::unbounded_channel();
     if preload {
         with_agent(&mut launch, context.agent, &options).map_err(|why| ExpectedError::failed(&why))?;
@@ -85,6 +92,7 @@ pub(in crate::run) async fn supervise(
     let recorder_options = recorder::Options {
         interval: context.interval,
         wait: options.wait,
+        listing_stands,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let watch = Arc::new(Watch { seen: sender, orders, names: Arc::clone(&context.names) });

@@ -33,6 +33,9 @@ use crate::session::naming;
 use crate::suite::Program;
 use crate::suite::gtest::{self, SuiteId};
 
+/// How long a listing of descriptors and threads stands in the screen, where their numbers are the
+/// same: names of those that the agent does not see come and go may be as old.
+const LISTING_STANDS: Duration = Duration::from_millis(20);
 /// Tests named where many did not run.
 const SHOWN_TESTS: usize = 10;
 
@@ -94,7 +97,9 @@ fn job(context: &Context<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
     let launch = launch(planned, context.plan.filter.as_deref());
     let clocked = if choice.mode == Mode::Process { Clocked::Process } else { Clocked::Test };
     let orders: MakeOrders = Box::new(move |_| Box::new(Settle::new(settles)));
-    Job::new(launch, options, clocked, Limit::Tells(planned.timeout)).with(orders)
+    Job::new(launch, options, clocked, Limit::Tells(planned.timeout))
+        .with(orders)
+        .listing_every(LISTING_STANDS)
 }
 
 /// Test programs that ran below the command without the agent.

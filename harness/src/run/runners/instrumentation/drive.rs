@@ -111,6 +111,7 @@ pub(super) async fn drive(
     let options = recorder::Options {
         interval: context.interval,
         wait: job.timeout,
+        listing_stands: Duration::ZERO,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let follower = Follower {
