@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -101,9 +101,8 @@ impl Counted {
 
     /// Descriptors and threads, as the kernel counts them.
     fn counts(&self) -> Option<(u64, u64)> {
-        let threads = rustix::fs::fstat(&self.threads).ok()?.st_nlink;
-        let fds = rustix::fs::fstat(&self.fds).ok()?.st_size;
-        Some((u64::try_from(fds).ok()?, u64::from(threads).checked_sub(2)?))
+        let threads = self.threads.metadata().ok()?.nlink();
+        Some((self.fds.metadata().ok()?.len(), threads.checked_sub(2)?))
     }
 }
 
