@@ -129,6 +129,7 @@ fn of_ci(variable: &dyn Fn(&str) -> Option<String>) -> (Commit, Option<Ci>) {
             "BUILDKITE_PULL_REQUEST_BASE_BRANCH",
         ])),
         base_sha: first(&["CI_MERGE_REQUEST_DIFF_BASE_SHA"]),
+        is_merge: is_merge(variable),
     };
     let github = || {
         let (server, repository) = (variable("GITHUB_SERVER_URL")?, variable("GITHUB_REPOSITORY")?);
@@ -168,6 +169,14 @@ fn of_ci(variable: &dyn Fn(&str) -> Option<String>) -> (Commit, Option<Ci>) {
         Ci { provider: (*provider).to_owned(), pipeline, number, job, attempt, url }
     });
     (commit, ci)
+}
+
+/// Is the commit one that CI made, with the tip of the target as its first parent?
+fn is_merge(variable: &dyn Fn(&str) -> Option<String>) -> bool {
+    let github = variable("GITHUB_REF").is_some_and(|name| name.starts_with("refs/pull/") && name.ends_with("/merge"));
+    let gitlab = variable("CI_MERGE_REQUEST_EVENT_TYPE")
+        .is_some_and(|kind| matches!(kind.as_str(), "merged_result" | "merge_train"));
+    github || gitlab
 }
 
 /// An address without the name and password that may stand in it.

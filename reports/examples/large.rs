@@ -72,6 +72,7 @@ fn report() -> RunReport {
         errors: Vec::new(),
         followed: None,
         origin: None,
+        base: None,
     }
 }
 
@@ -99,6 +100,7 @@ fn test(number: u64) -> TestReport {
         verdict: if leaks { Verdict::Fail } else { Verdict::Pass },
         reason: if leaks { format!("{step} B per iteration (allowed 0 B)") } else { String::new() },
         reason_is_figures: leaks,
+        against_base: None,
         duration_s: 0.001 * number as f64,
         confirmed: leaks,
         metrics: [(metric, value)].into(),

@@ -218,6 +218,7 @@ pub(crate) fn hostile() -> RunReport {
             owner: Some(evil.clone()),
             until: evil.clone(),
             used: 0,
+            fixed: None,
         }],
         followed: None,
         errors: vec![Problem { r#where: evil.clone(), what: evil.clone(), hint: evil.clone() }],
@@ -249,6 +250,7 @@ pub(crate) fn test(id: &str) -> TestReport {
         verdict: Verdict::Pass,
         reason: String::new(),
         reason_is_figures: false,
+        against_base: None,
         duration_s: 0.0313,
         confirmed: false,
         metrics: BTreeMap::new(),
@@ -294,6 +296,7 @@ pub(crate) fn run(verdict: Verdict, exit_code: i32, suites: Vec<SuiteReport>) ->
         errors: Vec::new(),
         followed: None,
         origin: None,
+        base: None,
     }
 }
 
@@ -548,6 +551,7 @@ fn waivers() -> Vec<WaiverReport> {
         owner: Some("@maps".to_owned()),
         until: until.to_owned(),
         used,
+        fixed: None,
     };
     vec![
         waiver("leak n1-00000000000000dd", WaiverState::InForce, "2027-03-01", 1),

@@ -37,6 +37,35 @@ table! {
         /// How long a run tries to upload itself, `15m` at most.
         #[schemars(extend("default" = "60s"))]
         wait: At<Time>,
+        /// What a leak means for a pull or merge request that the branch it is merged into has too. A new one, one that was fixed
+        /// there, and one that grew fail all the same; one that comes and goes there warns. Default: `warn` with `server`, else
+        /// `fail`.
+        known: At<KnownLeaks>,
+        /// What a waiver means whose leak is fixed, as the history says.
+        #[schemars(extend("default" = "warn"))]
+        stale_waivers: At<StaleWaivers>,
+    }
+}
+
+choice! {
+    /// What a known leak means for a review.
+    pub enum KnownLeaks ("`allow`, `warn` or `fail`") {
+        /// Nothing.
+        Allow = "allow",
+        /// A warning.
+        Warn = "warn",
+        /// A failure, like a new one.
+        Fail = "fail",
+    }
+}
+
+choice! {
+    /// What a waiver means whose leak is fixed.
+    pub enum StaleWaivers ("`warn` or `fail`") {
+        /// A warning.
+        Warn = "warn",
+        /// A failure.
+        Fail = "fail",
     }
 }
 
@@ -91,11 +120,22 @@ pub struct History {
     pub labels: BTreeMap<String, String>,
     /// Where runs upload themselves; `None`: nowhere.
     pub upload: Option<Upload>,
+    /// What a leak means for a review that its target has too.
+    pub known: KnownLeaks,
+    /// What a waiver means whose leak is fixed.
+    pub stale_waivers: StaleWaivers,
 }
 
 impl Default for History {
     fn default() -> Self {
-        Self { kept: true, lines: LINES.map(str::to_owned).to_vec(), labels: BTreeMap::new(), upload: None }
+        Self {
+            kept: true,
+            lines: LINES.map(str::to_owned).to_vec(),
+            labels: BTreeMap::new(),
+            upload: None,
+            known: KnownLeaks::Fail,
+            stale_waivers: StaleWaivers::Warn,
+        }
     }
 }
 
@@ -104,7 +144,16 @@ impl History {
         let default = Self::default();
         match file {
             HistoryFile::Off => Self { kept: false, ..default },
-            HistoryFile::Table(HistoryTable { lines, labels, server, token, upload, wait }) => Self {
+            HistoryFile::Table(HistoryTable {
+                lines,
+                labels,
+                server,
+                token,
+                upload,
+                wait,
+                known,
+                stale_waivers,
+            }) => Self {
                 kept: true,
                 lines: lines.map_or(default.lines, |lines| {
                     lines.into_iter().map(|line| line.value.text().to_owned()).collect()
@@ -115,6 +164,12 @@ impl History {
                         .map(|(name, At { value: Words(value), .. })| (name.value, value))
                         .collect()
                 }),
+                // Without a server a job of CI has no history that a review could be held against.
+                known: known.map_or(
+                    if server.is_some() { KnownLeaks::Warn } else { KnownLeaks::Fail },
+                    |known| known.value,
+                ),
+                stale_waivers: stale_waivers.map_or(default.stale_waivers, |stale| stale.value),
                 upload: Upload::check(UploadKeys { server, token, upload, wait }, reader),
             },
         }

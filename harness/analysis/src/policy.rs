@@ -1,13 +1,13 @@
 //! The gate's policy: how to measure, what is allowed, what is waived. No YAML and no glob: the
 //! caller compiles its configuration into these types.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use memgate_model::{
-    HolderStep, Leak, Level, Metric, Per, Threshold, ThresholdSource, WaiverReport, WaiverState,
+    BaseLeaks, FixedWaiver, HolderStep, Known, Leak, Level, Metric, Per, Threshold, ThresholdSource, WaiverReport, WaiverState,
 };
 
 /// How to measure and what is allowed.
@@ -42,6 +42,19 @@ pub struct GatePolicy {
     pub follow: FollowPolicy,
     /// Today, ISO 8601 (`2026-11-21`).
     pub today: String,
+    /// What the run is compared with; `None`: it is no review, or known leaks fail it like others.
+    pub review: Option<Review>,
+    /// Leaks that the history says are fixed, with the commit that fixed each; and what a waiver for one means.
+    pub fixed: (BTreeMap<String, String>, Level),
+}
+
+/// What a review is compared with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Review {
+    /// Its base. One without a commit knows no leak.
+    pub base: BaseLeaks,
+    /// What a leak of the base means.
+    pub known: Known,
 }
 
 /// How followed Java objects are added up. Parts of lists are names of classes, or their beginnings
@@ -83,6 +96,8 @@ impl Default for GatePolicy {
             waivers: Vec::new(),
             follow: FollowPolicy::default(),
             today: String::new(),
+            review: None,
+            fixed: (BTreeMap::new(), Level::Warn),
         }
     }
 }
@@ -385,6 +400,14 @@ impl<'a> Waivers<'a> {
         Some(waivers[index].reason.clone())
     }
 
+    /// Its leak is fixed, and this run did not see it either.
+    fn fixed(&self, waiver: &Waiver, used: u32) -> Option<FixedWaiver> {
+        let (fixed, level) = &self.policy.fixed;
+        let WaiverMatch::Leak(id) = &waiver.matches else { return None };
+        let by = fixed.get(id).filter(|_| used == 0)?;
+        Some(FixedWaiver { by: by.clone(), level: *level })
+    }
+
     /// The state of every waiver. In a partial run one that matched nothing may still be needed.
     pub(crate) fn report(&self, partial: bool) -> Vec<WaiverReport> {
         let state = |waiver: &Waiver, used: u32| {
@@ -407,6 +430,7 @@ impl<'a> Waivers<'a> {
                 owner: waiver.owner.clone(),
                 until: waiver.until.clone().unwrap_or_else(|| "never".to_owned()),
                 used,
+                fixed: self.fixed(waiver, used),
             })
             .collect()
     }

@@ -5,6 +5,7 @@
 //! shape raises [`SCHEMA_VERSION`].
 #![forbid(unsafe_code)]
 
+mod base;
 mod followed;
 mod format;
 mod heap;
@@ -14,6 +15,7 @@ mod origin;
 mod report;
 mod runner;
 
+pub use base::{AgainstBase, BASE_VERSION, Base, BaseLeak, BaseLeaks, Known};
 pub use followed::{Blamed, Followed, FollowedSite, FollowedTotal, LIFETIMES_NS};
 pub use format::{format_amount, format_bytes, format_count, format_counted, format_value};
 pub use heap::{HeapAt, HeapCheck, HeapDump, HeapLeak, HeapLimits, HeapSeen};
@@ -21,7 +23,7 @@ pub use leak::{Frame, Hold, HolderStep, Leak, LeakKind, Reach};
 pub use metric::{Area, Kind, Metric, Per, Unit, UnknownMetric};
 pub use origin::{Ci, Commit, Machine, Origin};
 pub use report::{
-    AgentCost, AppMemory, BoundaryQuality, CurvePoint, GrowthPoint, Hunt, Level, MetricValue, Outcome,
+    AgentCost, AppMemory, BoundaryQuality, CurvePoint, FixedWaiver, GrowthPoint, Hunt, Level, MetricValue, Outcome,
     Problem, RunReport, SCHEMA_VERSION, ScreenCost, SuiteReport, TestReport, Threshold, ThresholdSource,
     Verdict, WaiverReport, WaiverState,
 };

@@ -40,6 +40,9 @@ pub struct Commit {
     /// The commit on that branch it is compared with.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub base_sha: String,
+    /// CI made it: it merges the branch into the target.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_merge: bool,
 }
 
 /// A CI job.

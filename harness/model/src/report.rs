@@ -6,6 +6,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::base::{AgainstBase, Base};
 use crate::followed::Followed;
 use crate::leak::Leak;
 use crate::metric::{Metric, Per, Unit};
@@ -101,6 +102,9 @@ pub struct RunReport {
     /// Of which commit it is, who ran it, and where.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+    /// Of a review whose known leaks do not fail it: what it was compared with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Base>,
 }
 
 impl RunReport {
@@ -257,6 +261,9 @@ pub struct TestReport {
     /// the figures leaves it out. No part of report.json, which shows both.
     #[serde(skip)]
     pub reason_is_figures: bool,
+    /// How its leaks stand to the base of the review; `null`: it does not leak too much, or there was no base.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against_base: Option<AgainstBase>,
     /// Seconds of its screening execution.
     pub duration_s: f64,
     /// Was it run again, alone?
@@ -432,6 +439,18 @@ pub struct WaiverReport {
     pub until: String,
     /// Leaks it covered in this run.
     pub used: u32,
+    /// The history says that its leak is fixed: it has to go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<FixedWaiver>,
+}
+
+/// A waiver whose leak is fixed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FixedWaiver {
+    /// The first commit without the leak; empty: it is not known.
+    pub by: String,
+    /// What that means for the run.
+    pub level: Level,
 }
 
 /// State of a waiver.

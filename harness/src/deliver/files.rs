@@ -193,6 +193,7 @@ mod tests {
             errors: Vec::new(),
             followed: None,
             origin: None,
+            base: None,
         }
     }
 

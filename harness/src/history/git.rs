@@ -1,4 +1,5 @@
-//! What the repository says of the checked-out commit: its ancestors by first parents, and whether tracked files differ.
+//! What the repository says of the checked-out commit: its ancestors by first parents, whether tracked files differ, and what a
+//! review was merged with.
 //!
 //! `git` is asked, and told not to write: neither its index nor anything else of the clone changes. A repository it does
 //! not answer for (none is installed, the owner is another) has no ancestors: history then orders runs by time.
@@ -8,11 +9,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use memgate_launch::{Ended, Environment, Exit, Launch, Stream, output};
+use memgate_model::Commit;
 
 /// The commit itself and 500 before it.
 const COMMITS: &str = "--max-count=501";
 /// Compares what files hold: one that was only touched is none that differs. It writes no index where locks are optional.
 const CHANGES: [&str; 4] = ["status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"];
+/// As far back as a base may be, and the commit itself.
+const COMMITS_OF_BASE: &str = "--max-count=51";
 /// Hashes of 64 digits, with line ends, and room to spare.
 const LONGEST_ANSWER: usize = 1 << 16;
 /// A repository that takes longer does without.
@@ -27,11 +31,13 @@ pub struct Repository {
     pub ancestors: Vec<String>,
     /// Tracked files differ from it.
     pub dirty: bool,
+    /// Of a review: the commit of the target that was merged in, and its ancestors; empty: the clone does not tell.
+    pub merged: Vec<String>,
 }
 
 /// Asks the repository of a project. Builds of CI change tracked files (locks, versions): there `changes` are not asked for, what is
 /// tested is the commit all the same.
-pub(super) fn look(root: &Path, changes: bool) -> Repository {
+pub(super) fn look(root: &Path, changes: bool, commit: &Commit) -> Repository {
     if !root.join(".git").exists() {
         return Repository::default();
     }
@@ -41,17 +47,53 @@ pub(super) fn look(root: &Path, changes: bool) -> Repository {
             true => ask(root, &CHANGES).await,
             false => None,
         };
-        (ancestors, changes)
+        (ancestors, changes, merged(root, commit).await)
     });
-    let Ok((ancestors, changes)) = answers else { return Repository::default() };
-    let commits = ancestors.filter(|ended| ended.exit == Exit::Code(0) && !ended.cut);
-    let text = commits.map_or_else(String::new, |ended| String::from_utf8_lossy(&ended.stdout).into_owned());
-    let mut commits = text.lines().map(str::to_owned);
+    let Ok((ancestors, changes, merged)) = answers else { return Repository::default() };
+    let mut commits = lines(ancestors).into_iter();
     Repository {
         head: commits.next().unwrap_or_default(),
         ancestors: commits.collect(),
         dirty: changes.is_some_and(|ended| ended.exit == Exit::Code(0) && !ended.stdout.is_empty()),
+        merged,
     }
+}
+
+/// The commit of the target that a review was really merged with: the first parent of CI's merge commit, else where
+/// the branch left its target.
+async fn merged(root: &Path, commit: &Commit) -> Vec<String> {
+    if commit.target.is_empty() {
+        return Vec::new();
+    }
+    let head = lines(ask(root, &["rev-parse", "HEAD"]).await);
+    let is_merge = commit.is_merge && head.first() == Some(&commit.sha);
+    let mut found = None;
+    if is_merge {
+        // As the object names them: a clone of depth 1 hides its parents elsewhere.
+        let object = lines(ask(root, &["cat-file", "commit", "HEAD"]).await);
+        let head = object.iter().take_while(|line| !line.is_empty());
+        let mut parents = head.filter_map(|line| line.strip_prefix("parent "));
+        found = parents.next().map(str::to_owned).filter(|_| parents.next().is_some());
+    }
+    for place in ["refs/remotes/origin/", "refs/heads/"].iter().filter(|_| !is_merge) {
+        let target = format!("{place}{}", commit.target);
+        found = found.or(lines(ask(root, &["merge-base", "HEAD", &target]).await).into_iter().next());
+    }
+    let Some(found) = found.or_else(|| Some(commit.base_sha.clone()).filter(|sha| !sha.is_empty() && !is_merge))
+    else {
+        return Vec::new();
+    };
+    let known = lines(ask(root, &["rev-list", "--first-parent", COMMITS_OF_BASE, &found, "--"]).await);
+    if known.is_empty() { vec![found] } else { known }
+}
+
+/// What was answered, line by line; nothing: it is none.
+fn lines(ended: Option<Ended>) -> Vec<String> {
+    let answer = ended.filter(|ended| ended.exit == Exit::Code(0) && !ended.cut);
+    let text = |ended: Ended| {
+        String::from_utf8_lossy(&ended.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    answer.map(text).unwrap_or_default()
 }
 
 /// `None`: no answer.
@@ -84,6 +126,63 @@ mod tests {
         let status =
             Command::new("git").current_dir(root).args(identity).args(line.split(' ')).status().unwrap();
         assert!(status.success(), "{line}");
+    }
+
+    fn look(root: &Path, changes: bool) -> Repository {
+        super::look(root, changes, &Commit::default())
+    }
+
+    /// The commit that a name means.
+    fn named(root: &Path, name: &str) -> String {
+        let told = Command::new("git").current_dir(root).args(["rev-parse", name]).output().unwrap();
+        String::from_utf8(told.stdout).unwrap().trim().to_owned()
+    }
+
+    #[test]
+    fn a_review_was_merged_with_the_first_parent_of_ci_s_commit_else_with_where_it_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        git(root, "init -q");
+        for name in ["one", "two"] {
+            git(root, &format!("commit -q --allow-empty -m {name}"));
+        }
+        git(root, "checkout -qb fix HEAD~1");
+        git(root, "commit -q --allow-empty -m fix");
+        let [one, two] = ["main~1", "main"].map(|name| named(root, name));
+        let review = |is_merge| Commit {
+            sha: named(root, "HEAD"),
+            target: "main".into(),
+            is_merge,
+            ..Commit::default()
+        };
+        let merged = |commit: &Commit| super::look(root, false, commit).merged;
+        assert_eq!(merged(&review(false)), [one.as_str()], "the branch itself");
+        git(root, "checkout -q --detach main");
+        git(root, "merge -q --no-ff -m merged fix");
+        let both = [two.clone(), one.clone()];
+        assert_eq!(merged(&review(true)), both, "today's tip, as CI merged it");
+        // main goes on: what was merged in stays.
+        git(root, "checkout -q main");
+        git(root, "commit -q --allow-empty -m three");
+        git(root, "checkout -q -");
+        assert_eq!((merged(&review(true)), merged(&review(false))), (both.to_vec(), both.to_vec()));
+        // Somebody's own merge of main into his branch has the branch as its first parent.
+        git(root, "checkout -q fix");
+        git(root, "merge -q --no-ff -m update main~1");
+        assert_eq!(merged(&review(false)), both);
+        assert_eq!(merged(&Commit { target: String::new(), ..review(true) }), Vec::<String>::new());
+        let lost = Commit { target: "nowhere".into(), ..review(false) };
+        assert_eq!(merged(&lost), Vec::<String>::new(), "the clone does not have it");
+        assert_eq!(merged(&Commit { base_sha: two.clone(), ..lost }), both, "CI tells");
+        // The clone of depth 1 that CI checks out.
+        git(root, "checkout -q --detach main~1");
+        git(root, "merge -q --no-ff -m merged fix");
+        git(root, "branch ci");
+        let shallow = root.join("shallow");
+        let from = format!("file://{}", root.display());
+        git(root, &format!("clone -q --depth 1 --branch ci {from} {}", shallow.display()));
+        let merged = super::look(&shallow, false, &review(true)).merged;
+        assert_eq!(merged, [two], "though its history ends before");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use memgate_config::History;
 use memgate_history::{Environment, Manifest};
-use memgate_model::{Origin, RunReport};
+use memgate_model::{Commit, Origin, RunReport};
 use memgate_server::store::{Added, Store, StoreError};
 
 pub use self::git::Repository;
@@ -28,10 +28,10 @@ const FILE: &str = "history.db";
 pub struct Looking(Option<JoinHandle<Repository>>);
 
 impl Looking {
-    /// Begins. `root`: the checked-out project; `changes`: is it asked whether tracked files differ?
+    /// Begins. `root`: the checked-out project, at `commit`; `changes`: is it asked whether tracked files differ?
     #[must_use]
-    pub fn begin(root: Option<PathBuf>, changes: bool) -> Self {
-        Self(root.map(|root| std::thread::spawn(move || git::look(&root, changes))))
+    pub fn begin(root: Option<PathBuf>, changes: bool, commit: Commit) -> Self {
+        Self(root.map(|root| std::thread::spawn(move || git::look(&root, changes, &commit))))
     }
 
     /// What was found.

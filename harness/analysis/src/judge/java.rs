@@ -97,6 +97,7 @@ fn without_their_run(
         let mut j = Judgement::default();
         context.waivers.enter(&suite.name, id);
         confirmed(context, suite, id, confirmation, screened.suspect(Some(id)), &mut j);
+        j.against_base(context.policy, &suite.name, id);
         reports.push(j.report(id.clone(), Outcome::Passed, 0.0));
     }
     for suspect in screened.suspects.iter().filter(|suspect| !ran.contains(suspect.suite.as_str())) {
@@ -231,7 +232,7 @@ fn whole_class(
         return None;
     }
     let alone = members.iter().any(|i| suite.confirmations.contains_key(&runs[*i].0));
-    let told = members.iter().any(|i| reports[*i].verdict == Verdict::Fail);
+    let told = members.iter().any(|i| reports[*i].verdict == Verdict::Fail || reports[*i].against_base.is_some());
     let mut j = Judgement::default();
     match suite.confirmations.get(class).filter(|_| !told) {
         Some(confirmation) => {
@@ -254,6 +255,7 @@ fn whole_class(
             }
         }
     }
+    j.against_base(context.policy, &suite.name, class);
     let duration_s = members.iter().map(|i| reports[*i].duration_s).sum();
     Some(TestReport { is_class: true, ..j.report(class.to_owned(), Outcome::Passed, duration_s) })
 }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{
-    CurvePoint, GrowthPoint, Leak, Level, Metric, MetricValue, Outcome, Per, TestReport, Threshold, Verdict,
-    format_count,
+    AgainstBase, CurvePoint, GrowthPoint, Leak, Level, Metric, MetricValue, Outcome, Per, TestReport, Threshold, Verdict,
+    Known, format_count,
 };
 
-use super::leaks;
+use super::{against_base, leaks};
 use crate::growth::Growth;
 use crate::input::ProcessInput;
 use crate::policy::GatePolicy;
@@ -47,6 +47,8 @@ pub(super) struct Judgement {
     pub(super) batch: Option<f64>,
     /// Ids of what it hands to later tests, which free or close it.
     pub(super) handed: BTreeSet<String>,
+    /// How its leaks stand to the base of the review.
+    against_base: Option<AgainstBase>,
 }
 
 impl Judgement {
@@ -108,6 +110,25 @@ impl Judgement {
         self.metrics.insert(metric, value);
     }
 
+    /// What the base of the review says of a failure: it may be none of the review's.
+    pub(super) fn against_base(&mut self, policy: &GatePolicy, suite: &str, id: &str) {
+        let Some(review) = policy.review.as_ref().filter(|_| self.verdict() == Verdict::Fail) else { return };
+        let test = format!("{suite}::{id}");
+        let Some((stands, text)) = against_base::stands(&review.base, &test, &self.leaks, &self.metrics) else {
+            return;
+        };
+        let level = match (stands, review.known) {
+            (AgainstBase::New | AgainstBase::Regressed | AgainstBase::Grew, _) | (_, Known::Fail) => Verdict::Fail,
+            (AgainstBase::Known, Known::Allow) => Verdict::Pass,
+            (AgainstBase::Known | AgainstBase::Flaky, _) => Verdict::Warn,
+        };
+        for reason in self.reasons.iter_mut().filter(|reason| reason.verdict == Verdict::Fail) {
+            reason.verdict = level;
+        }
+        self.raise(level, text);
+        self.against_base = Some(stands);
+    }
+
     /// The worst of it.
     pub(super) fn verdict(&self) -> Verdict {
         self.reasons.iter().map(|reason| reason.verdict).max().unwrap_or(Verdict::Pass)
@@ -130,6 +151,7 @@ impl Judgement {
             verdict: self.verdict(),
             reason,
             reason_is_figures,
+            against_base: self.against_base,
             duration_s,
             confirmed: self.confirmed,
             metrics: self.metrics,

@@ -5,6 +5,7 @@
 //! and the run take the worst of what they hold. JVM suites go their own way between the two
 //! (`java`).
 
+mod against_base;
 mod company;
 mod context;
 mod curve;
@@ -38,6 +39,7 @@ use crate::input::{ConfirmationInput, ProcessInput, RunInput};
 use crate::policy::{GatePolicy, Waivers};
 use crate::resolve::Resolve;
 use context::JudgeContext;
+use judgement::exceeded;
 
 /// Judges a run. `resolve` is asked only for the stacks that the report will show or a waiver may
 /// cover.
@@ -60,7 +62,9 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
     let nothing = suites.iter().all(|suite| suite.verdict == Verdict::NotJudged)
         && suites.iter().flat_map(|suite| &suite.tests).any(unjudged);
     let best = if nothing { Verdict::NotJudged } else { Verdict::Pass };
-    let verdict = judged.fold(broken.max(best), Verdict::max);
+    let waivers = context.waivers.report(input.partial);
+    let of_waivers = waivers.iter().filter_map(|waiver| Some(exceeded(waiver.fixed.as_ref()?.level)));
+    let verdict = judged.chain(of_waivers).fold(broken.max(best), Verdict::max);
     let mut errors = input.errors.clone();
     if nothing_ran {
         errors.push(suite::problem(
@@ -86,9 +90,10 @@ pub fn judge(input: &RunInput, policy: &GatePolicy, resolve: &mut dyn Resolve) -
         duration_s: input.duration.as_secs_f64(),
         agent_cost: agent_cost(input),
         suites,
-        waivers: context.waivers.report(input.partial),
+        waivers,
         errors,
         origin: input.origin.clone(),
+        base: policy.review.as_ref().map(|review| review.base.base.clone()),
         followed: crate::java::followed(processes(input).map(|process| &process.record), &policy.follow),
     }
 }

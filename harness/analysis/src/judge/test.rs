@@ -43,6 +43,7 @@ pub(super) fn judge(
         (_, Some(why)) => j.raise(Verdict::Error, why),
         (_, None) => measure(context, suite, id, runs, &mut j),
     }
+    j.against_base(context.policy, &suite.name, id);
     j.report(id.to_owned(), outcome, duration_s)
 }
 

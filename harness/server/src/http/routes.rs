@@ -9,13 +9,15 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::get;
+use memgate_history::Environment;
+use memgate_history::place::FARTHEST_BASE;
 use memgate_model::Metric;
 use serde::{Deserialize, Serialize};
 
 use super::Options;
 use super::guard::guard;
 use crate::pages;
-use crate::store::{Choice, Store, StoreError};
+use crate::store::{Choice, Store, StoreError, Wanted};
 use crate::view::LeakFilter;
 
 #[derive(Clone)]
@@ -75,6 +77,7 @@ pub(super) fn router(store: Store, options: Options) -> Router {
         .route("/api/v1/projects/{project}/leaks", get(leaks_json))
         .route("/api/v1/projects/{project}/leaks/{leak}", get(leak_json))
         .route("/api/v1/projects/{project}/tests/{suite}/{test}", get(test_json))
+        .route("/api/v1/projects/{project}/baseline", get(baseline))
         .route("/static/page.css", get(style))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
@@ -277,6 +280,36 @@ async fn test_json(
     Query(asked): Query<Asked>,
 ) -> Response {
     app.json(find_test(&app, name, &asked).await)
+}
+
+/// What a review asks for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AskedBase {
+    branch: String,
+    /// The commit that was merged in and those before it, between commas.
+    sha: String,
+    /// As JSON: `{"architecture":"x86_64"}`.
+    environment: String,
+}
+
+async fn baseline(
+    State(app): State<App>,
+    Path(project): Path<String>,
+    Query(asked): Query<AskedBase>,
+) -> Response {
+    let environment = match asked.environment.as_str() {
+        "" => Ok(Environment::default()),
+        json => serde_json::from_str(json),
+    };
+    let Ok(environment) = environment else {
+        let body = r#"{"error":"`environment` is no JSON","hint":"{\"architecture\":\"x86_64\"}"}"#;
+        return (StatusCode::BAD_REQUEST, [(CONTENT_TYPE, "application/json")], body).into_response();
+    };
+    let commits = asked.sha.split(',').take(FARTHEST_BASE + 1).map(str::to_owned).collect();
+    let wanted = Wanted { branch: asked.branch, environment, commits };
+    let found = app.store.base(&project, &wanted).await;
+    app.json(found.map(|base| Some(serde_json::json!({ "base": base }))))
 }
 
 async fn style() -> impl IntoResponse {

@@ -18,6 +18,7 @@ mod lives;
 mod open;
 mod places;
 mod read;
+mod read_base;
 mod read_compare;
 mod read_leaks;
 mod read_runs;
@@ -31,6 +32,7 @@ mod tokens;
 mod transaction;
 
 pub use open::without_password;
+pub use read_base::Wanted;
 #[cfg(test)]
 pub(crate) use read_leaks::MOST_LEAKS;
 pub use read_segments::Series;

@@ -64,6 +64,20 @@ pub(super) const LINES: &str =
     "SELECT branch_id FROM branch WHERE project_id = $1 AND is_line = 1 ORDER BY branch_id";
 pub(super) const SET_PLACE: &str =
     "UPDATE run SET place = $3, placed_by = $4 WHERE project_id = $1 AND run_id = $2";
+/// Whole runs of a line that ran tests, the newest of each commit first.
+pub(super) const WHOLE_RUNS: &str = "SELECT run_id, commit_key, place, roster_id FROM run WHERE project_id = $1 AND branch_id = $2 \
+     AND environment_id = $3 AND on_line = 1 AND is_partial = 0 AND tests > 0 ORDER BY place DESC, started_us DESC, run_id DESC LIMIT 5000";
+/// What happened on a line up to a place.
+pub(super) const STATES_AT: &str = "SELECT v.leak_id, v.state, v.commit_key, k.fingerprint, l.flaky, l.bytes, l.objects, l.first_key FROM event v \
+     JOIN run r ON r.project_id = v.project_id AND r.run_id = v.run_id \
+     JOIN leak k ON k.project_id = v.project_id AND k.leak_id = v.leak_id \
+     JOIN leak_line l ON l.project_id = v.project_id AND l.branch_id = v.branch_id AND l.environment_id = v.environment_id \
+     AND l.leak_id = v.leak_id \
+     WHERE v.project_id = $1 AND v.branch_id = $2 AND v.environment_id = $3 AND r.place <= $4 ORDER BY r.place, v.at_us";
+pub(super) const SEEN_UP_TO: &str = "SELECT s.leak_id, s.test_id, s.bytes, s.objects, r.place FROM run r \
+     JOIN sighting s ON s.project_id = r.project_id AND s.run_id = r.run_id \
+     WHERE r.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 AND r.on_line = 1 AND s.how <> 3 \
+     AND r.place <= $4 AND r.place > $5 ORDER BY r.place";
 pub(super) const NEWEST_OF_LINE: &str = "SELECT run_id, commit_key, roster_id FROM run WHERE project_id = $1 AND branch_id = $2 \
      AND environment_id = $3 AND on_line = 1 ORDER BY place DESC, started_us DESC, run_id DESC LIMIT 300";
 pub(super) const LINE_RUN: &str = "SELECT run_id, commit_key, started_us, roster_id, is_partial FROM run \

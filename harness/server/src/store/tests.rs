@@ -278,6 +278,50 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work)
 }
 
+/// Of a story that is told to its end, so that the base is seldom the newest commit.
+async fn a_base_is_what_the_line_knew_there(store: Store) {
+    let steps = story();
+    for index in 0..steps.len() {
+        add_step(&store, &steps, index).await;
+    }
+    let environment = Environment([("architecture".to_owned(), "x86_64".to_owned())].into());
+    let of = async |branch: &str, commits: &[usize]| {
+        let commits = commits.iter().map(|number| sha(*number)).collect();
+        let wanted = Wanted { branch: branch.into(), environment: environment.clone(), commits };
+        store.base("tiles", &wanted).await.unwrap()
+    };
+    let alive = |base: &memgate_model::BaseLeaks| {
+        let alive = base.leaks.iter().filter(|(_, leak)| leak.alive);
+        alive.map(|(id, _)| id.clone()).collect::<Vec<_>>().join(" ")
+    };
+    for (merged, expected) in [
+        (2, ""),
+        (4, "n1-old"),
+        (9, "n1-a n1-flaky n1-old"),
+        (19, "n1-a n1-flaky n1-old"),
+        (22, "n1-flaky n1-old"),
+        (26, "n1-flaky"),
+        (39, "n1-a n1-flaky"),
+    ] {
+        let base = of("main", &[merged]).await.unwrap();
+        assert_eq!((alive(&base).as_str(), base.base.before), (expected, 0), "at {merged}");
+    }
+    let base = of("main", &[22]).await.unwrap();
+    assert_eq!(base.leaks["n1-a"].fixed, sha(20));
+    assert!(base.leaks["n1-flaky"].flaky && base.leaks["n1-flaky"].bytes == 7.0);
+    let bytes = of("main", &[9]).await.unwrap().tests["engine::Map.scroll"][&Metric::NativeLiveBytes];
+    assert_eq!(bytes, (7.0, 7.0), "of the run of that commit");
+    let nearest = of("main", &[999, 998, 15]).await.unwrap().base;
+    assert_eq!((nearest.merged, nearest.sha, nearest.before), (sha(999), sha(15), 2));
+    assert_eq!(alive(&of("release/1", &[101]).await.unwrap()), "n1-a", "each line has lives of its own");
+    assert_eq!(of("main", &[200]).await.unwrap().base.sha, sha(39), "no review is a base");
+    for (branch, commits) in [("main", &[777][..]), ("nobody", &[9]), ("main", &[])] {
+        assert_eq!(of(branch, commits).await, None, "{branch} {commits:?}");
+    }
+    let other = Wanted { branch: "main".into(), commits: vec![sha(9)], ..Wanted::default() };
+    assert_eq!(store.base("tiles", &other).await.unwrap(), None, "another environment");
+}
+
 #[test]
 fn a_story_has_the_same_lives_in_every_order_of_arrival_in_sqlite() {
     let folder = tempfile::tempdir().unwrap();
@@ -286,6 +330,7 @@ fn a_story_has_the_same_lives_in_every_order_of_arrival_in_sqlite() {
     block_on(the_story(async |round| Store::open(&address(round)).await.unwrap()));
     block_on(async { the_same_run_counts_once(Store::open(&address(9)).await.unwrap()).await });
     block_on(async { runs_that_come_at_once_all_count(Store::open(&address(8)).await.unwrap()).await });
+    block_on(async { a_base_is_what_the_line_knew_there(Store::open(&address(7)).await.unwrap()).await });
 }
 
 #[test]
@@ -294,6 +339,7 @@ fn a_story_has_the_same_lives_in_every_order_of_arrival_in_postgresql() {
     block_on(the_story(async |round| postgres.database(&format!("d{round}")).await));
     block_on(async { the_same_run_counts_once(postgres.database("same").await).await });
     block_on(async { runs_that_come_at_once_all_count(postgres.database("once").await).await });
+    block_on(async { a_base_is_what_the_line_knew_there(postgres.database("base").await).await });
 }
 
 #[test]
