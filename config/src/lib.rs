@@ -32,7 +32,7 @@ pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use reference::reference;
 pub use schema::schema;
 pub use settings::heap::{HeapKeep, HeapTime, SuiteHeap};
-pub use settings::history::History;
+pub use settings::history::{History, KnownLeaks, StaleWaivers};
 pub use settings::instrumented::{Devices, Instrumented};
 pub use settings::java::{HeapDump, JavaAgent, JavaNative, MeasureJava};
 pub use settings::mail::{Encryption, Mail, MailServer};

@@ -173,7 +173,8 @@ fn of_ci(variable: &dyn Fn(&str) -> Option<String>) -> (Commit, Option<Ci>) {
 
 /// Is the commit one that CI made, with the tip of the target as its first parent?
 fn is_merge(variable: &dyn Fn(&str) -> Option<String>) -> bool {
-    let github = variable("GITHUB_REF").is_some_and(|name| name.starts_with("refs/pull/") && name.ends_with("/merge"));
+    let github =
+        variable("GITHUB_REF").is_some_and(|name| name.starts_with("refs/pull/") && name.ends_with("/merge"));
     let gitlab = variable("CI_MERGE_REQUEST_EVENT_TYPE")
         .is_some_and(|kind| matches!(kind.as_str(), "merged_result" | "merge_train"));
     github || gitlab

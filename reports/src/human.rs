@@ -237,6 +237,10 @@ fn waiver_line(waiver: &WaiverReport, column: usize, style: &BlockStyle) -> Stri
         WaiverState::Expired => (Verdict::Warn, "expired", format!("ended {until}, covers nothing any more")),
         WaiverState::Unused => (Verdict::Warn, "unused", "matches nothing, remove it".to_owned()),
     };
+    let (verdict, label, state) = match crate::base::fixed(waiver) {
+        Some(fixed) => (Verdict::Warn, "stale", fixed),
+        None => (verdict, label, state),
+    };
     let used =
         if waiver.used > 0 { format!("{}, ", counted(waiver.used as usize, "leak")) } else { String::new() };
     let owner = waiver.owner.as_ref().map_or_else(String::new, |owner| format!(", {}", visible(owner)));

@@ -16,6 +16,7 @@
 //! comes from outside is made harmless for its format before it is written.
 #![forbid(unsafe_code)]
 
+mod base;
 mod changes;
 mod chart;
 pub mod chat;
@@ -53,6 +54,7 @@ mod visible;
 mod words;
 mod worst;
 
+pub use base::base;
 pub use changes::Changes;
 pub use chart::{ChartFile, charts};
 pub use compare::{Change, Comparison, FigureChange, FigureSide, LeakChange, LeakSide, Side, TestSide};

@@ -141,6 +141,7 @@ fn origin() -> Origin {
             branch: "fix/tiles".to_owned(),
             target: "main".to_owned(),
             base_sha: String::new(),
+            is_merge: false,
         }),
         ci: Some(Ci {
             provider: "github".to_owned(),

@@ -1,7 +1,7 @@
 //! The run in one line, and what led to its verdict, the worst first: what every report begins
 //! with.
 
-use memgate_model::{Leak, Outcome, RunReport, SuiteReport, TestReport, Verdict};
+use memgate_model::{Leak, Level, Outcome, RunReport, SuiteReport, TestReport, Verdict};
 
 use crate::culprit;
 use crate::figures::{GAP, suite_figures, test_figures};
@@ -65,7 +65,7 @@ pub(crate) fn headline(report: &RunReport) -> String {
     if report.verdict == Verdict::Error && with(Verdict::Error) == 0 && tests().count() > 0 {
         text += ", not everything was measured";
     }
-    text
+    text + &crate::base::of_run(report)
 }
 
 /// It passed, and nobody looked at what it leaves.
@@ -78,7 +78,10 @@ pub(crate) fn in_short(test: &TestReport) -> String {
     let judged = matches!(test.verdict, Verdict::Fail | Verdict::Warn);
     let said = || culprit::of_test(test).or_else(|| figure(test));
     match (judged.then(said).flatten(), test.reason.as_str()) {
-        (Some(said), _) => said,
+        (Some(said), _) => match crate::base::stands(test) {
+            Some(stands) => format!("{said}, {stands}"),
+            None => said,
+        },
         (_, "") => own_outcome(test.outcome).to_owned(),
         (_, reason) => reason.to_owned(),
     }
@@ -134,6 +137,12 @@ pub(crate) fn reasons(report: &RunReport) -> Vec<Reason> {
             text: in_short(test),
             anchor,
         });
+    }
+    for waiver in &report.waivers {
+        if let (Some(text), Some(fixed)) = (crate::base::fixed(waiver), &waiver.fixed) {
+            let verdict = if fixed.level == Level::Fail { Verdict::Fail } else { Verdict::Warn };
+            reasons.push(Reason { verdict, name: format!("waiver {}", waiver.matches), text, anchor: None });
+        }
     }
     for problem in &report.errors {
         let (name, text) = (problem.r#where.clone(), problem.what.clone());

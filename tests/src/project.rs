@@ -11,7 +11,7 @@ use crate::profile::profile_folder;
 use crate::{memgate, waiting};
 
 /// Variables of the caller that would change what is measured or said.
-const REMOVED: [&str; 23] = [
+const REMOVED: [&str; 25] = [
     "LD_PRELOAD",
     "LD_LIBRARY_PATH",
     "MEMGATE_AGENT_OPTIONS",
@@ -21,6 +21,8 @@ const REMOVED: [&str; 23] = [
     "CI",
     "COLUMNS",
     "GITHUB_HEAD_REF",
+    "GITHUB_BASE_REF",
+    "GITHUB_REF",
     "GITHUB_REF_NAME",
     "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME",
     "CI_COMMIT_REF_NAME",

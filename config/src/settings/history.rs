@@ -81,7 +81,7 @@ choice! {
 #[derive(Debug)]
 pub(crate) enum HistoryFile {
     Off,
-    Table(HistoryTable),
+    Table(Box<HistoryTable>),
 }
 
 impl Read for HistoryFile {
@@ -89,7 +89,7 @@ impl Read for HistoryFile {
 
     fn read(node: &Node, reader: &mut Reader<'_>) -> Option<Self> {
         match node.kind {
-            Kind::Mapping(_) => HistoryTable::read(node, reader).map(Self::Table),
+            Kind::Mapping(_) => HistoryTable::read(node, reader).map(|table| Self::Table(Box::new(table))),
             _ => Never::read(node, reader).map(|Never::Off| Self::Off),
         }
     }
@@ -144,34 +144,29 @@ impl History {
         let default = Self::default();
         match file {
             HistoryFile::Off => Self { kept: false, ..default },
-            HistoryFile::Table(HistoryTable {
-                lines,
-                labels,
-                server,
-                token,
-                upload,
-                wait,
-                known,
-                stale_waivers,
-            }) => Self {
-                kept: true,
-                lines: lines.map_or(default.lines, |lines| {
-                    lines.into_iter().map(|line| line.value.text().to_owned()).collect()
-                }),
-                labels: labels.map_or_else(BTreeMap::new, |Named(labels)| {
-                    labels
-                        .into_iter()
-                        .map(|(name, At { value: Words(value), .. })| (name.value, value))
-                        .collect()
-                }),
-                // Without a server a job of CI has no history that a review could be held against.
-                known: known.map_or(
-                    if server.is_some() { KnownLeaks::Warn } else { KnownLeaks::Fail },
-                    |known| known.value,
-                ),
-                stale_waivers: stale_waivers.map_or(default.stale_waivers, |stale| stale.value),
-                upload: Upload::check(UploadKeys { server, token, upload, wait }, reader),
-            },
+            HistoryFile::Table(table) => {
+                let HistoryTable { lines, labels, server, token, upload, wait, known, stale_waivers } =
+                    *table;
+                Self {
+                    kept: true,
+                    lines: lines.map_or(default.lines, |lines| {
+                        lines.into_iter().map(|line| line.value.text().to_owned()).collect()
+                    }),
+                    labels: labels.map_or_else(BTreeMap::new, |Named(labels)| {
+                        labels
+                            .into_iter()
+                            .map(|(name, At { value: Words(value), .. })| (name.value, value))
+                            .collect()
+                    }),
+                    // Without a server a job of CI has no history that a review could be held against.
+                    known: known.map_or(
+                        if server.is_some() { KnownLeaks::Warn } else { KnownLeaks::Fail },
+                        |known| known.value,
+                    ),
+                    stale_waivers: stale_waivers.map_or(default.stale_waivers, |stale| stale.value),
+                    upload: Upload::check(UploadKeys { server, token, upload, wait }, reader),
+                }
+            }
         }
     }
 }

@@ -51,8 +51,8 @@ pub use native::{NativeConfirmation, leaves_native, own_libraries};
 pub use native_holders::stacks_that_grew;
 pub use observer::{Limits, Observer};
 pub use policy::{
-    Bound, FollowPolicy, FramePattern, GatePolicy, Limit, NamePattern, Review, Rule, TestPattern, TextPattern,
-    Waiver, WaiverMatch,
+    Bound, FollowPolicy, FramePattern, GatePolicy, Limit, NamePattern, Review, Rule, TestPattern,
+    TextPattern, Waiver, WaiverMatch,
 };
 pub use record::{
     CurveSample, Names, OpenTest, OsName, OsState, ProcessEnd, ProcessRecord, SeenError, StackStep, Unit,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memgate_model::{
-    BaseLeaks, FixedWaiver, HolderStep, Known, Leak, Level, Metric, Per, Threshold, ThresholdSource, WaiverReport, WaiverState,
+    BaseLeaks, FixedWaiver, HolderStep, Known, Leak, Level, Metric, Per, Threshold, ThresholdSource,
+    WaiverReport, WaiverState,
 };
 
 /// How to measure and what is allowed.

@@ -23,8 +23,8 @@ pub use leak::{Frame, Hold, HolderStep, Leak, LeakKind, Reach};
 pub use metric::{Area, Kind, Metric, Per, Unit, UnknownMetric};
 pub use origin::{Ci, Commit, Machine, Origin};
 pub use report::{
-    AgentCost, AppMemory, BoundaryQuality, CurvePoint, FixedWaiver, GrowthPoint, Hunt, Level, MetricValue, Outcome,
-    Problem, RunReport, SCHEMA_VERSION, ScreenCost, SuiteReport, TestReport, Threshold, ThresholdSource,
-    Verdict, WaiverReport, WaiverState,
+    AgentCost, AppMemory, BoundaryQuality, CurvePoint, FixedWaiver, GrowthPoint, Hunt, Level, MetricValue,
+    Outcome, Problem, RunReport, SCHEMA_VERSION, ScreenCost, SuiteReport, TestReport, Threshold,
+    ThresholdSource, Verdict, WaiverReport, WaiverState,
 };
 pub use runner::Runner;

@@ -570,6 +570,22 @@ pub(super) enum BaselineCommand {
         after_long_help = "Example:\n  memgate baseline accept .memgate/latest && git add memgate-baseline.json"
     )]
     Accept(AcceptArgs),
+    /// Fetch the leaks of the commit that a review is merged with, from the server or the local history
+    #[command(
+        after_long_help = "Writes .memgate/base.json. `memgate run` falls back on it if the server says nothing, and `memgate gate` if its \
+                           session has none.\n\nExample:\n  memgate baseline fetch"
+    )]
+    Fetch(FetchArgs),
+}
+
+/// What `baseline fetch` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct FetchArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// Folder with the history, into which the file is written.
+    #[arg(long, value_name = "DIR", default_value = crate::session::ROOT, value_hint = ValueHint::DirPath)]
+    pub(crate) data: PathBuf,
 }
 
 /// What `baseline accept` takes.

@@ -14,9 +14,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 
 pub use args::{
-    AcceptArgs, ColorChoice, CompareArgs, DemoArgs, FollowAction, Format, GateArgs, HeapCommand, HeapCommon,
-    HeapOrder, HistoryArgs, HistoryCommand, InitArgs, LeakState, MailArgs, ReportArgs, SchemaName, ServeArgs,
-    StoreArgs, TuneArgs,
+    AcceptArgs, ColorChoice, CompareArgs, DemoArgs, FetchArgs, FollowAction, Format, GateArgs, HeapCommand,
+    HeapCommon, HeapOrder, HistoryArgs, HistoryCommand, InitArgs, LeakState, MailArgs, ReportArgs,
+    SchemaName, ServeArgs, StoreArgs, TuneArgs,
 };
 pub use request::{
     Command, FollowRequest, MallocDebugRequest, Request, RunRequest, UploadRequest, WaiveRequest,

@@ -9,9 +9,9 @@ use memgate_config::{Devices, TargetGlob, Until};
 use memgate_formats::malloc_debug::OutValues;
 
 use super::args::{
-    AcceptArgs, BaselineCommand, Cli, ColorChoice, CompareArgs, DemoArgs, FollowAction, FollowArgs, GateArgs,
-    HeapCommand, HistoryCommand, InitArgs, MailArgs, MallocDebugArgs, ReportArgs, RunArgs, SchemaName,
-    ServeArgs, TuneArgs, TypedCommand, WaiveArgs,
+    AcceptArgs, BaselineCommand, Cli, ColorChoice, CompareArgs, DemoArgs, FetchArgs, FollowAction,
+    FollowArgs, GateArgs, HeapCommand, HistoryCommand, InitArgs, MailArgs, MallocDebugArgs, ReportArgs,
+    RunArgs, SchemaName, ServeArgs, TuneArgs, TypedCommand, WaiveArgs,
 };
 use super::uploads::UploadArgs;
 
@@ -53,6 +53,8 @@ pub enum Command {
     Waive(WaiveRequest),
     /// `memgate baseline accept`
     Accept(AcceptArgs),
+    /// Fetch the base of a review.
+    FetchBase(FetchArgs),
     /// `memgate malloc-debug`
     MallocDebug(MallocDebugRequest),
     /// `memgate heap`
@@ -206,6 +208,7 @@ impl TryFrom<Cli> for Request {
             }
             TypedCommand::Waive(typed) => Command::Waive(typed.try_into()?),
             TypedCommand::Baseline(BaselineCommand::Accept(typed)) => Command::Accept(typed),
+            TypedCommand::Baseline(BaselineCommand::Fetch(typed)) => Command::FetchBase(typed),
             TypedCommand::MallocDebug(typed) => Command::MallocDebug(typed.try_into()?),
             TypedCommand::Heap(typed) => Command::Heap(typed),
             TypedCommand::Init(typed) => Command::Init(typed),

@@ -1,5 +1,5 @@
 //! `memgate baseline accept`: the figures of a session become those that relative thresholds
-//! compare with.
+//! compare with. `memgate baseline fetch`: the leaks of the commit that a review is merged with.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,11 +8,13 @@ use std::path::Path;
 use memgate_config::{Baseline, WindowBaseline};
 
 use super::{report, settings};
-use crate::cli::AcceptArgs;
+use crate::cli::{AcceptArgs, FetchArgs};
 use crate::exit::{self, ExpectedError, chain};
+use crate::history::{Looking, base, manifest};
+use crate::origin;
 use crate::output::Console;
-use crate::plan::Settings;
-use crate::session::{WINDOWS_FILE, write_atomically};
+use crate::plan::{self, Settings};
+use crate::session::{WINDOWS_FILE, this_machine, write_atomically};
 
 pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
@@ -38,6 +40,27 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
         report.session,
         path.display()
     ));
+    Ok(exit::PASS)
+}
+
+pub(super) fn fetch(request: &FetchArgs, console: &Console) -> Result<u8, ExpectedError> {
+    let settings = settings::load(request.config.config.as_deref(), console)?;
+    let history = &settings.config.history;
+    let root = origin::project_root();
+    let origin = origin::of_run(root.as_deref(), this_machine(), &[]);
+    let commit = origin.commit.clone().unwrap_or_default();
+    let repository = Looking::begin(root, false, commit).end();
+    let merged = repository.merged.clone();
+    let world = settings::world()?;
+    let project = plan::project(&settings.config, &world.directory);
+    let manifest = manifest(&project, "", (&origin, repository), false, history);
+    let found = base::find(history, &project, &base::wanted(&manifest, &merged), &request.data);
+    let said = memgate_reports::base(&found.base);
+    if found.base.is_none() || found.base.age_s.is_some() {
+        return Err(ExpectedError::Machinery { what: said, hint: String::new() });
+    }
+    let alive = found.leaks.values().filter(|leak| leak.alive).count();
+    console.line(&format!("{said}: {alive} leaks alive; {}", request.data.join(base::FILE).display()));
     Ok(exit::PASS)
 }
 

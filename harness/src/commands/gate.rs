@@ -3,10 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use memgate_analysis::GatePolicy;
+use memgate_model::{Base, BaseLeaks};
+
 use super::settings;
 use crate::cli::GateArgs;
 use crate::deliver;
 use crate::exit::{self, ExpectedError, chain};
+use crate::history::base;
 use crate::names::Mappings;
 use crate::origin::project_root;
 use crate::output::Console;
@@ -22,7 +26,7 @@ use crate::symbol_files::SymbolFiles;
 pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
     let world = settings::world()?;
-    let policy = plan::policy(&settings, request.ignore_test_failures, world.today);
+    let mut policy = plan::policy(&settings, request.ignore_test_failures, world.today);
     let mut symbols = Symbols::new(SymbolFiles::open(&symbol_sources(&settings, request, &world))?);
     let names = Arc::new(mappings(&settings, request, &world)?);
     let (mut facts, records) = gather(&request.inputs, &mut symbols, &names)?;
@@ -30,6 +34,7 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
         // Streams alone do not say where the project lay: here, it may be.
         facts.root = project_root().map_or_else(String::new, |root| root.to_string_lossy().into_owned());
     }
+    hold_against(&mut policy, &settings, &request.inputs)?;
     let report = judge(&facts, records, Path::new(""), &policy, &mut symbols, &names);
     if symbols.has_files() {
         run::tell_missing_symbols(&symbols, console);
@@ -63,6 +68,44 @@ fn symbol_sources(settings: &Settings, request: &GateArgs, world: &World) -> Vec
     let of_devices = config.instrumented.iter().flat_map(|suite| &suite.symbols);
     let configured = of_programs.chain(of_devices).map(|path| world.directory.join(path));
     request.symbols.iter().cloned().chain(configured.filter(|path| path.exists())).collect()
+}
+
+/// What the first session that has a history was decided with; a base that was fetched since, where it had none. Nobody is asked.
+fn hold_against(
+    policy: &mut GatePolicy,
+    settings: &Settings,
+    inputs: &[PathBuf],
+) -> Result<(), ExpectedError> {
+    let history = &settings.config.history;
+    for input in inputs.iter().filter(|input| !input.is_file() || input.ends_with("session.json")) {
+        let Ok(session) = Session::open(input) else { continue };
+        let Some(manifest) = session.info().ok().and_then(|info| info.history) else { continue };
+        if !base::is_wanted(history, &manifest, &policy.waivers) {
+            return Ok(());
+        }
+        let kept = base::read(&session.folder().join(base::FILE))?;
+        let merged: Vec<String> = kept.iter().map(|kept| kept.base.merged.clone()).collect();
+        let wanted = base::wanted(&manifest, &merged);
+        let found = match kept {
+            Some(kept) if !kept.base.is_none() => kept,
+            kept => {
+                let beside = session.folder().parent().map(|sessions| sessions.join(base::FILE));
+                let fetched = beside.and_then(|path| base::fetched(&path, &manifest.project, &wanted));
+                let none = || BaseLeaks {
+                    base: Base {
+                        branch: wanted.branch.clone(),
+                        why: "the session has none: `memgate baseline fetch`".to_owned(),
+                        ..Base::default()
+                    },
+                    ..BaseLeaks::default()
+                };
+                fetched.or(kept).unwrap_or_else(none)
+            }
+        };
+        base::hold_against(policy, found, history, manifest.is_review());
+        return Ok(());
+    }
+    Ok(())
 }
 
 /// Facts and records of everything that was named, as of one run.

@@ -50,6 +50,7 @@ pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError>
         Command::Follow(request) => follow::follow(&request, console),
         Command::Waive(request) => waive::waive(&request, console),
         Command::Accept(request) => baseline::accept(&request, console),
+        Command::FetchBase(request) => baseline::fetch(&request, console),
         Command::MallocDebug(request) => malloc_debug::malloc_debug(&request, console),
         Command::Heap(command) => heap::heap(&command, console),
         Command::Init(request) => init::init(&request, console),

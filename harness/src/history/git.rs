@@ -79,7 +79,8 @@ async fn merged(root: &Path, commit: &Commit) -> Vec<String> {
         let target = format!("{place}{}", commit.target);
         found = found.or(lines(ask(root, &["merge-base", "HEAD", &target]).await).into_iter().next());
     }
-    let Some(found) = found.or_else(|| Some(commit.base_sha.clone()).filter(|sha| !sha.is_empty() && !is_merge))
+    let Some(found) =
+        found.or_else(|| Some(commit.base_sha.clone()).filter(|sha| !sha.is_empty() && !is_merge))
     else {
         return Vec::new();
     };
@@ -90,9 +91,8 @@ async fn merged(root: &Path, commit: &Commit) -> Vec<String> {
 /// What was answered, line by line; nothing: it is none.
 fn lines(ended: Option<Ended>) -> Vec<String> {
     let answer = ended.filter(|ended| ended.exit == Exit::Code(0) && !ended.cut);
-    let text = |ended: Ended| {
-        String::from_utf8_lossy(&ended.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
-    };
+    let text =
+        |ended: Ended| String::from_utf8_lossy(&ended.stdout).lines().map(str::to_owned).collect::<Vec<_>>();
     answer.map(text).unwrap_or_default()
 }
 

@@ -13,7 +13,8 @@ use flate2::write::GzEncoder;
 use memgate_config::Upload;
 use memgate_history::Manifest;
 use memgate_history::record::lean;
-use memgate_model::RunReport;
+use memgate_model::{BASE_VERSION, BaseLeaks, RunReport};
+use memgate_server::store::Wanted;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use ureq::tls::RootCerts;
@@ -25,6 +26,8 @@ use crate::output::Console;
 
 /// What is read of an answer.
 const MOST_OF_AN_ANSWER: u64 = 64 << 10;
+/// The same of a base: 20,000 leaks and their tests.
+const MOST_OF_A_BASE: u64 = 64 << 20;
 /// The first pause; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -149,7 +152,7 @@ fn attempt(url: &str, token: Option<&str>, body: &[u8], limit: Duration) -> Resu
         Some(token) => request.header("Authorization", format!("Bearer {token}")),
         None => request,
     };
-    answered(request.send(body)).map(|(status, taken)| (status == 200, taken))
+    answered(request.send(body), MOST_OF_AN_ANSWER).map(|(status, taken)| (status == 200, taken))
 }
 
 /// What the token of a configuration may.
@@ -166,6 +169,51 @@ pub struct Right {
 /// # Errors
 /// It cannot be reached within `limit`, or wants another token.
 pub fn right(to: &Upload, project: &str, limit: Duration) -> Result<Right, ExpectedError> {
+    get(to, &format!("/api/v1/projects/{}/token", encoded(project)), limit, MOST_OF_AN_ANSWER)
+}
+
+/// What a server says of a base.
+#[derive(Deserialize)]
+struct Found {
+    base: Option<BaseLeaks>,
+}
+
+/// Asks a server for a base; `None`: it has none that is near enough.
+///
+/// # Errors
+/// It cannot be reached within `limit`, or says something else.
+pub fn base(
+    to: &Upload,
+    project: &str,
+    wanted: &Wanted,
+    limit: Duration,
+) -> Result<Option<BaseLeaks>, ExpectedError> {
+    let environment =
+        serde_json::to_string(&wanted.environment).map_err(|why| ExpectedError::failed(&why))?;
+    let path = format!(
+        "/api/v1/projects/{}/baseline?branch={}&sha={}&environment={}",
+        encoded(project),
+        encoded(&wanted.branch),
+        wanted.commits.iter().map(|sha| encoded(sha)).collect::<Vec<_>>().join(","),
+        encoded(&environment)
+    );
+    // Jobs of forks have no secret; reading needs none.
+    let to = &Upload { token: to.token.clone().filter(|name| secret(name).is_ok()), ..to.clone() };
+    let Found { base } = get(to, &path, limit, MOST_OF_A_BASE)?;
+    match base {
+        Some(base) if base.version != BASE_VERSION => Err(ExpectedError::Machinery {
+            what: format!(
+                "{}: its base has version {}, this memgate knows {BASE_VERSION}",
+                to.server, base.version
+            ),
+            hint: String::new(),
+        }),
+        base => Ok(base),
+    }
+}
+
+/// Asks a server, within `limit`.
+fn get<T: DeserializeOwned>(to: &Upload, path: &str, limit: Duration, most: u64) -> Result<T, ExpectedError> {
     let failed = |what: &str, hint: &str| ExpectedError::Machinery {
         what: format!("{}: {what}", to.server),
         hint: hint.to_owned(),
@@ -173,24 +221,25 @@ pub fn right(to: &Upload, project: &str, limit: Duration) -> Result<Right, Expec
     let token = to.token.as_deref().map(secret).transpose().map_err(|why| failed(&why, ""))?;
     let token = token.as_deref().map(str::trim);
     https::check(&to.server).map_err(|why| failed(&why, ""))?;
-    let url = format!("{}/api/v1/projects/{}/token", to.server, encoded(project));
+    let url = format!("{}{path}", to.server);
     let request = https::agent(limit, RootCerts::PlatformVerifier).get(url);
     let request = match token {
         Some(token) => request.header("Authorization", format!("Bearer {token}")),
         None => request,
     };
-    let answer = answered(request.call()).map(|(_, right)| right);
+    let answer = answered(request.call(), most).map(|(_, value)| value);
     answer.map_err(|why| failed(&without(&why.what, token.as_slice()), &without(&why.hint, token.as_slice())))
 }
 
 /// The status and the value of an answer that is no refusal.
 fn answered<T: DeserializeOwned>(
     answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    most: u64,
 ) -> Result<(u16, T), Failed> {
     let mut answer = answer.map_err(|why| transport(&why))?;
     let status = answer.status().as_u16();
     let after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
-    let text = answer.body_mut().with_config().limit(MOST_OF_AN_ANSWER).read_to_string();
+    let text = answer.body_mut().with_config().limit(most).read_to_string();
     let text = text.map_err(|why| transport(&why))?;
     if matches!(status, 200 | 201)
         && let Ok(value) = serde_json::from_str(&text)

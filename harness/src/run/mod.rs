@@ -27,12 +27,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use memgate_analysis::GatePolicy;
 use memgate_history::Manifest;
 use memgate_model::RunReport;
 
 use crate::embedded::EmbeddedError;
 use crate::exit::{ExpectedError, chain};
-use crate::history;
+use crate::history::{self, base};
 use crate::names::{Mappings, OfSuite};
 use crate::origin;
 use crate::output::Console;
@@ -78,7 +79,10 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
     info.project.clone_from(&plan.project);
     let project = origin::project_root();
     let origin = origin::of_run(project.as_deref(), info.machine.clone(), &info.command);
-    let looking = plan.history.kept.then(|| history::Looking::begin(project.clone(), origin.ci.is_none()));
+    let looking = plan.history.kept.then(|| {
+        let commit = origin.commit.clone().unwrap_or_default();
+        history::Looking::begin(project.clone(), origin.ci.is_none(), commit)
+    });
     let root =
         std::path::absolute(&plan.output_dir).map_err(ExpectedError::file("find", &plan.output_dir))?;
     let session =
@@ -103,24 +107,42 @@ pub fn run(plan: &Plan, console: &Console, command_line: Vec<String>) -> Result<
         Err(Stopped::Interrupted) => return Err(ExpectedError::Interrupted(session.folder().to_owned())),
         Err(Stopped::Failed(error)) => return Err(error),
     };
-    info.history = looking.map(|looking| {
-        history::manifest(
-            &plan.project,
-            &session.name(),
-            (&origin, looking.end()),
-            plan.partial,
-            &plan.history,
-        )
-    });
+    let mut policy = plan.policy.clone();
+    if let Some(looking) = looking {
+        let repository = looking.end();
+        let merged = repository.merged.clone();
+        let found = (&origin, repository);
+        let manifest = history::manifest(&plan.project, &session.name(), found, plan.partial, &plan.history);
+        hold_against(&mut policy, plan, &manifest, &merged, &session)?;
+        info.history = Some(manifest);
+    }
     session.write_info(&info).map_err(|why| failed(&why, ""))?;
     facts.origin = Some(origin);
     facts.root = project.map_or_else(String::new, |root| root.to_string_lossy().into_owned());
     facts.save(&session)?;
     let mut symbols = Symbols::new(symbol_files).with_kept(kept);
-    let report = judge::judge(&facts, records, &session.frames(), &plan.policy, &mut symbols, &names);
+    let report = judge::judge(&facts, records, &session.frames(), &policy, &mut symbols, &names);
     symbols.remember(session.folder())?;
     tell_missing_symbols(&symbols, console);
     Ok(Judged { report, command_status: facts.command_status, session, manifest: info.history })
+}
+
+/// What the history says of the leaks of this run before it, kept in the session.
+fn hold_against(
+    policy: &mut GatePolicy,
+    plan: &Plan,
+    manifest: &Manifest,
+    merged: &[String],
+    session: &Session,
+) -> Result<(), ExpectedError> {
+    if !base::is_wanted(&plan.history, manifest, &policy.waivers) {
+        return Ok(());
+    }
+    let wanted = base::wanted(manifest, merged);
+    let found = base::find(&plan.history, &plan.project, &wanted, &plan.output_dir);
+    base::keep(&session.folder().join(base::FILE), &found)?;
+    base::hold_against(policy, found, &plan.history, manifest.is_review());
+    Ok(())
 }
 
 /// Looks at every program before the first is started: a mistake in the last suite is reported at once.

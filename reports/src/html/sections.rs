@@ -158,6 +158,9 @@ pub(super) fn waivers(report: &RunReport) -> Html {
 }
 
 fn state(waiver: &WaiverReport, started: &str) -> (&'static str, String) {
+    if let Some(fixed) = crate::base::fixed(waiver) {
+        return ("warn", fixed);
+    }
     match waiver.state {
         WaiverState::Expired => ("fail", "expired".to_owned()),
         WaiverState::Unused => ("warn", "matches nothing".to_owned()),

@@ -89,6 +89,7 @@ mod report_formats;
 mod report_mail;
 mod report_origin;
 mod report_page;
+mod review;
 mod setups;
 mod shadow;
 mod socket;

@@ -13,7 +13,7 @@ use memgate_e2e::{Project, Run};
 use super::history::{build, get, git};
 
 /// A program whose lines are heard as they come. It is killed when this value goes before its end.
-struct Heard {
+pub(super) struct Heard {
     child: Child,
     stderr: BufReader<ChildStderr>,
     said: String,
@@ -62,18 +62,18 @@ impl Drop for Heard {
 }
 
 /// An address that nobody listens on.
-fn free_address() -> String {
+pub(super) fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-fn serve(project: &Project, address: &str) -> Heard {
+pub(super) fn serve(project: &Project, address: &str) -> Heard {
     let mut server = Heard::start(&mut project.command(&["serve", "--data", "server", "--listen", address]));
     server.hears(&format!("http://{address} shows the history"));
     server
 }
 
 /// A token of the server, for these branches.
-fn token(project: &Project, name: &str, branches: &[&str]) -> String {
+pub(super) fn token(project: &Project, name: &str, branches: &[&str]) -> String {
     let branches = branches.iter().flat_map(|branch| ["--branch", branch]);
     let create = ["serve", "token", "create", "--data", "server", "--project", name];
     let run = project.memgate(&create.into_iter().chain(branches).collect::<Vec<_>>());
@@ -102,7 +102,7 @@ fn project(name: &str, leaks: bool) -> Project {
     project
 }
 
-fn with_token(project: &Project, token: &str, arguments: &[&str]) -> Run {
+pub(super) fn with_token(project: &Project, token: &str, arguments: &[&str]) -> Run {
     project.finish(project.command(arguments).env("UPLOAD_TOKEN", token))
 }
 

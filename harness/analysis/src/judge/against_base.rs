@@ -35,7 +35,10 @@ pub(super) fn stands(
         return Some(match others.iter().find_map(fixed) {
             Some(known) => {
                 let by = short(&known.fixed);
-                (AgainstBase::Regressed, format!("regressed: {names} was fixed on {} by {by}", base.base.branch))
+                (
+                    AgainstBase::Regressed,
+                    format!("regressed: {names} was fixed on {} by {by}", base.base.branch),
+                )
             }
             None => (AgainstBase::New, format!("new: {names} is not on {on}")),
         });
@@ -44,7 +47,10 @@ pub(super) fn stands(
     let is_flaky = there.iter().any(|known| known.flaky);
     for (metric, value) in metrics {
         let exceeds = |value: &&MetricValue| {
-            value.threshold.as_ref().is_some_and(|limit| limit.level == Level::Fail && value.low > limit.limit)
+            value
+                .threshold
+                .as_ref()
+                .is_some_and(|limit| limit.level == Level::Fail && value.low > limit.limit)
         };
         let Some(value) = Some(value).filter(exceeds) else { continue };
         // What a flaky leak left on the base by chance says nothing of what it may leave.

@@ -232,7 +232,8 @@ fn whole_class(
         return None;
     }
     let alone = members.iter().any(|i| suite.confirmations.contains_key(&runs[*i].0));
-    let told = members.iter().any(|i| reports[*i].verdict == Verdict::Fail || reports[*i].against_base.is_some());
+    let told =
+        members.iter().any(|i| reports[*i].verdict == Verdict::Fail || reports[*i].against_base.is_some());
     let mut j = Judgement::default();
     match suite.confirmations.get(class).filter(|_| !told) {
         Some(confirmation) => {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memgate_model::{
-    AgainstBase, CurvePoint, GrowthPoint, Leak, Level, Metric, MetricValue, Outcome, Per, TestReport, Threshold, Verdict,
-    Known, format_count,
+    AgainstBase, CurvePoint, GrowthPoint, Known, Leak, Level, Metric, MetricValue, Outcome, Per, TestReport,
+    Threshold, Verdict, format_count,
 };
 
 use super::{against_base, leaks};
@@ -114,11 +114,14 @@ impl Judgement {
     pub(super) fn against_base(&mut self, policy: &GatePolicy, suite: &str, id: &str) {
         let Some(review) = policy.review.as_ref().filter(|_| self.verdict() == Verdict::Fail) else { return };
         let test = format!("{suite}::{id}");
-        let Some((stands, text)) = against_base::stands(&review.base, &test, &self.leaks, &self.metrics) else {
+        let Some((stands, text)) = against_base::stands(&review.base, &test, &self.leaks, &self.metrics)
+        else {
             return;
         };
         let level = match (stands, review.known) {
-            (AgainstBase::New | AgainstBase::Regressed | AgainstBase::Grew, _) | (_, Known::Fail) => Verdict::Fail,
+            (AgainstBase::New | AgainstBase::Regressed | AgainstBase::Grew, _) | (_, Known::Fail) => {
+                Verdict::Fail
+            }
             (AgainstBase::Known, Known::Allow) => Verdict::Pass,
             (AgainstBase::Known | AgainstBase::Flaky, _) => Verdict::Warn,
         };

@@ -58,7 +58,9 @@ impl Store {
             measured.entry(sha(&key).to_owned()).or_insert(run);
         }
         let chain = self.chain_from(id, &wanted.commits).await?;
-        let Some(found) = place::base(&chain, merged, |sha| measured.contains_key(sha)) else { return Ok(None) };
+        let Some(found) = place::base(&chain, merged, |sha| measured.contains_key(sha)) else {
+            return Ok(None);
+        };
         let Some(run) = measured.get(&found.sha) else { return Ok(None) };
         let (leaks, tests) = self.leaks_at(line, run).await?;
         Ok(Some(BaseLeaks {
