@@ -106,6 +106,7 @@ pub fn run(data: &[u8]) {
     let options = Options {
         interval: Duration::from_secs(60),
         wait: Duration::from_secs(1),
+        listing_stands: Duration::ZERO,
         version: "fuzz".to_owned(),
     };
     let outcome = runtime.block_on(async {
