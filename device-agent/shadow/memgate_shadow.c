@@ -11,14 +11,14 @@
  *   exit    the frame and all newer ones go. An unknown frame is ignored.
  *   capture as enter, without adding a frame.
  *
- * Where another stack begins, or a frame is not proven, a mark (a frame whose address is 1) lies in the array. Captures end
- * there. The mark goes with the frame on top of it.
+ * Where another stack begins, or a frame is not proven, a mark (a frame whose address is 1) lies in the array.
+ * Captures end there. The mark goes with the frame on top of it.
  *
- * Not seen: longjmp in a shared library over functions with hooks. What they left is found by its words in memory, which
- * alloca can keep from being overwritten.
+ * Not seen: longjmp in a shared library over functions with hooks. What they left is found by its words in memory,
+ * which alloca can keep from being overwritten.
  *
- * The array is mapped when a thread enters its first function and unmapped at its end. This file is compiled without the
- * hooks.
+ * The array is mapped when a thread enters its first function and unmapped at its end. This file is compiled without
+ * the hooks.
  */
 #define _GNU_SOURCE
 #include "memgate_shadow.h"
@@ -197,8 +197,8 @@ OWN COLD int settle(Shadow *shadow, uintptr_t here) {
   return !jumped;
 }
 
-/* A frame that is not known, but whose caller or its caller is: code without hooks that keeps frame pointers, such as a part that
- * the compiler split off a function. It and those between become frames. 0: it is not so. */
+/* A frame that is not known, but whose caller or its caller is: code without hooks that keeps frame pointers, such as
+ * a part that the compiler split off a function. It and those between become frames. 0: it is not so. */
 OWN COLD int link(Shadow *shadow, uintptr_t frame, uintptr_t here) {
   uintptr_t unknown[MOST_LINKED];
   for (int count = 0; count < MOST_LINKED && in_thread(shadow, here) && readable(shadow, frame, here); count++) {
@@ -215,7 +215,8 @@ OWN COLD int link(Shadow *shadow, uintptr_t frame, uintptr_t here) {
   return 0;
 }
 
-/* The newest frame becomes the one with this frame pointer, where code at `here` runs or was called from. 1: it is proven. */
+/* The newest frame becomes the one with this frame pointer, where code at `here` runs or was called from. 1: it is
+ * proven. */
 OWN COLD int resynchronise(Shadow *shadow, uintptr_t frame, uintptr_t here) {
   int place = find(shadow, frame, here);
   if (place >= 0) {
@@ -313,7 +314,8 @@ HOOK void __cyg_profile_func_exit(void *function, void *site) {
   busy(shadow, 0);
 }
 
-/* Return addresses of the frames that are proven for code at `here` with this frame pointer; *is_cut: others may be missing. */
+/* Return addresses of the frames that are proven for code at `here` with this frame pointer; *is_cut: others may be
+ * missing. */
 FAST int copy(uintptr_t frame, uintptr_t here, void **frames, int most, int *is_cut) {
   Shadow *shadow = own();
   *is_cut = 0;
@@ -360,8 +362,8 @@ HOOK int get_tls_backtrace(void **frames, int most) {
   return known + 1;
 }
 
-/* For memgate's agent: the stack at a call whose return address, stack pointer and frame pointer are these. A stack that is cut
- * ends with the address 1. 0: nothing is known of this thread. */
+/* For memgate's agent: the stack at a call whose return address, stack pointer and frame pointer are these. A stack
+ * that is cut ends with the address 1. 0: nothing is known of this thread. */
 OWN int stack_for_agent(uintptr_t pc, uintptr_t sp, uintptr_t frame, void **frames, int most) {
   int is_cut;
   if (most < 2) return 0;
@@ -384,7 +386,8 @@ __attribute__((destructor(101))) OWN void finish(void) {
   if (memgate_set_shadow_stack) memgate_set_shadow_stack(NULL);
 }
 
-/* The linker puts these before the jumps of the program itself (-Wl,--wrap): functions that a jump ends are not told. */
+/* The linker puts these before the jumps of the program itself (-Wl,--wrap): functions that a jump ends have
+ * no exit. */
 OWN void jumps(void) {
   Shadow *shadow = own();
   if (!shadow) return;

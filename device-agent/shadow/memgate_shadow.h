@@ -18,8 +18,8 @@ extern "C" {
 /* Deeper stacks are cut. */
 enum { MEMGATE_SHADOW_FRAMES = 1024 };
 
-/* Writes at most `most` return addresses, innermost first, and gives their number. The first one is in the caller of this
- * function. 0: nothing is known of this thread. */
+/* Writes at most `most` return addresses, innermost first, and gives their number. The first one is in the caller of
+ * this function. 0: nothing is known of this thread. */
 int get_tls_backtrace(void **frames, int most);
 
 /* The same. *is_cut is 1 where frames are missing: at the root because they could not be proven or did not fit, else

@@ -70,7 +70,8 @@ fn symbol_sources(settings: &Settings, request: &GateArgs, world: &World) -> Vec
     request.symbols.iter().cloned().chain(configured.filter(|path| path.exists())).collect()
 }
 
-/// What the first session that has a history was decided with; a base that was fetched since, where it had none. Nobody is asked.
+/// What the first session that has a history was decided with; a base that was fetched since, where it had none.
+/// Nobody is asked.
 fn hold_against(
     policy: &mut GatePolicy,
     settings: &Settings,

@@ -1,9 +1,9 @@
 //! What a run is held against: the measured commit that a review was merged with; on a line, the commit before.
 //!
-//! Data flow: manifest, commits that the clone tells → the server that memgate.yaml names, or `history.db` → [`BaseLeaks`], kept as
-//! `base.json` in the session and beside it → the policy of the gate. A server that says nothing for [`LIMIT`] means the file that
-//! was fetched last, where it is of these commits; then none, which is said. `memgate gate` asks nobody: it reads what was decided
-//! with.
+//! Data flow: manifest, commits that the clone tells → the server that memgate.yaml names, or `history.db` →
+//! [`BaseLeaks`], kept as `base.json` in the session and beside it → the policy of the gate. A server that says nothing
+//! for [`LIMIT`] means the file that was fetched last, where it is of these commits; then none, which is said.
+//! `memgate gate` asks nobody: it reads what was decided with.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -41,7 +41,8 @@ pub fn wanted(manifest: &Manifest, merged: &[String]) -> Wanted {
     Wanted { branch, environment: manifest.environment.clone(), commits }
 }
 
-/// Finds the base; where there is none, it says why. `sessions`: the folder with `history.db` and the last fetched file.
+/// Finds the base; where there is none, it says why. `sessions`: the folder with `history.db` and the last fetched
+/// file.
 pub fn find(history: &History, project: &str, wanted: &Wanted, sessions: &Path) -> BaseLeaks {
     let none = |why: &str| {
         let merged = wanted.commits.first().cloned().unwrap_or_default();

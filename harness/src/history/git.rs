@@ -1,8 +1,8 @@
-//! What the repository says of the checked-out commit: its ancestors by first parents, whether tracked files differ, and what a
-//! review was merged with.
+//! What the repository says of the checked-out commit: its ancestors by first parents, whether tracked files differ,
+//! and what a review was merged with.
 //!
-//! `git` is asked, and told not to write: neither its index nor anything else of the clone changes. A repository it does
-//! not answer for (none is installed, the owner is another) has no ancestors: history then orders runs by time.
+//! `git` is asked, and told not to write: neither its index nor anything else of the clone changes. A repository it
+//! does not answer for (none is installed, the owner is another) has no ancestors: history then orders runs by time.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -13,7 +13,8 @@ use memgate_model::Commit;
 
 /// The commit itself and 500 before it.
 const COMMITS: &str = "--max-count=501";
-/// Compares what files hold: one that was only touched is none that differs. It writes no index where locks are optional.
+/// Compares what files hold: one that was only touched is none that differs. It writes no index where locks are
+/// optional.
 const CHANGES: [&str; 4] = ["status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"];
 /// As far back as a base may be, and the commit itself.
 const COMMITS_OF_BASE: &str = "--max-count=51";
@@ -35,8 +36,8 @@ pub struct Repository {
     pub merged: Vec<String>,
 }
 
-/// Asks the repository of a project. Builds of CI change tracked files (locks, versions): there `changes` are not asked for, what is
-/// tested is the commit all the same.
+/// Asks the repository of a project. Builds of CI change tracked files (locks, versions): there `changes` are not
+/// asked for, what is tested is the commit all the same.
 pub(super) fn look(root: &Path, changes: bool, commit: &Commit) -> Repository {
     if !root.join(".git").exists() {
         return Repository::default();

@@ -1,8 +1,8 @@
-//! Leaked bytes by stack in two runs: an icicle whose widths are one run and whose colours are the difference, in bytes, and the
-//! same as a table.
+//! Leaked bytes by stack in two runs: an icicle whose widths are one run and whose colours are the difference, in
+//! bytes, and the same as a table.
 //!
-//! Data flow: stacks with their bytes before and after → a tree, outermost frame on top → SVG, which needs no script. Stacks that are
-//! gone have no width after, so they have an icicle of their own.
+//! Data flow: stacks with their bytes before and after → a tree, outermost frame on top → SVG, which needs no script.
+//! Stacks that are gone have no width after, so they have an icicle of their own.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,11 @@
 // Proves the shadow call stack (device-agent/shadow): each stack it gives is compared with the system unwinder's.
 //
-// Every function here but those of `nothook` is compiled with the hooks and with frame pointers. Each of its frames stands for one
-// return address, that of its caller. A stack that is not cut must contain all of these in the unwinder's order, and nothing that the
-// unwinder does not find. One that is cut must be the beginning of such a stack.
+// Every function here but those of `nothook` is compiled with the hooks and with frame pointers. Each of its frames
+// stands for one return address, that of its caller. A stack that is not cut must contain all of these in the
+// unwinder's order, and nothing that the unwinder does not find. One that is cut must be the beginning of such a stack.
 //
-// shadow SECTION ROUNDS prints: captures, how many were cut, how many were wrong. `plant` plants wrong ones, to show that they are seen.
+// shadow SECTION ROUNDS prints: captures, how many were cut, how many were wrong. `plant` plants wrong ones, to show
+// that they are seen.
 #include "memgate_shadow.h"
 
 #include <alloca.h>
@@ -73,7 +74,8 @@ NOT_HOOKED static _Unwind_Reason_Code step(struct _Unwind_Context *context, void
     walk->expected[walk->count] = walk->is_ours;
     walk->all[walk->count++] = reinterpret_cast<void *>(pc);
   }
-  // A signal may come while a function begins or ends, outside of the part that the hooks enclose, or in the hook that it calls.
+  // A signal may come while a function begins or ends, outside of the part that the hooks enclose, or in the hook
+  // that it calls.
   if (is_interrupted) walk->may_begin = 2;
   walk->is_ours = is_ours(pc) && walk->may_begin == 0;
   if (walk->may_begin > 0) walk->may_begin--;

@@ -1,5 +1,5 @@
-//! Reviews against the commit that they were merged with: what it leaks too does not fail them, whoever is asked, and also when nobody
-//! answers any more.
+//! Reviews against the commit that they were merged with: what it leaks too does not fail them, whoever is asked, and
+//! also when nobody answers any more.
 
 use std::fs;
 use std::process::Command;

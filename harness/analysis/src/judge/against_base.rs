@@ -1,8 +1,8 @@
 //! A review against its base: what a failing test leaks that the base leaks too does not fail it.
 //!
 //! Data flow: a judgement that fails, what the base says of its leaks → [`stands`] → how it stands, and why.
-//! Whatever the base cannot speak for stays a failure: figures without a leak, a leak it does not have, one that was fixed there,
-//! one that was smaller there.
+//! Whatever the base cannot speak for stays a failure: figures without a leak, a leak it does not have, one that was
+//! fixed there, one that was smaller there.
 
 use std::collections::BTreeMap;
 

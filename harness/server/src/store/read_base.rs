@@ -1,10 +1,10 @@
 //! What a review is compared with: a measured commit of the line it is to be merged into.
 //!
-//! Data flow: the commit that was merged in, with those before it → [`place::base`] over the whole runs of the line → its place →
-//! events up to there (which leaks are alive) and sightings (how large they were) → [`BaseLeaks`].
+//! Data flow: the commit that was merged in, with those before it → [`place::base`] over the whole runs of the line →
+//! its place → events up to there (which leaks are alive) and sightings (how large they were) → [`BaseLeaks`].
 //!
-//! Later runs of the line say more of an earlier commit than its own run did: a leak that came back half of the time may be alive
-//! at a commit whose run missed it.
+//! Later runs of the line say more of an earlier commit than its own run did: a leak that came back half of the time
+//! may be alive at a commit whose run missed it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
