@@ -453,6 +453,9 @@ fn owner(link: &HolderLink) -> &str {
     if link.kind == HolderKind::Thread { "java.lang.Thread" } else { &link.owner }
 }
 
+/// The classes that the JDK makes for method handles, and what they are made from.
+const LAMBDA_FORM: &str = "java.lang.invoke.LambdaForm";
+
 /// Held by what the virtual machine resolved or is made of, and by nothing that a program assigned.
 fn is_of_the_machine(path: &HolderPath) -> bool {
     use HolderKind::{Class, ClassLoader, ConstantPool, OtherRoot, StringTable, SystemClass, VirtualMachine};
@@ -461,12 +464,19 @@ fn is_of_the_machine(path: &HolderPath) -> bool {
     let resolved = path.links.first().is_some_and(|link| {
         matches!(link.kind, SystemClass | VirtualMachine | OtherRoot) && link.class == "java.lang.Object[]"
     });
+    // The name of a method, in the description of a method handle that the JDK keeps.
+    let described = path.links.first().is_some_and(|link| owner(link).starts_with(LAMBDA_FORM))
+        && path.links.iter().all(|link| {
+            let owner = owner(link);
+            owner.starts_with(LAMBDA_FORM)
+                || matches!(owner, "java.lang.invoke.MemberName" | "java.lang.String")
+        });
     let machine = |link: &HolderLink| {
         // A loader of the project's own is a leak when there are more and more of it.
         matches!(link.kind, SystemClass | Class | OtherRoot)
             || link.kind == ClassLoader && !is_own(&link.class)
     };
-    literal || resolved || path.links.iter().all(machine)
+    literal || resolved || described || path.links.iter().all(machine)
 }
 
 #[cfg(test)]

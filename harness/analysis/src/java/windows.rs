@@ -32,8 +32,10 @@ const NODE: &str = "java.util.concurrent.ConcurrentHashMap$Node";
 /// threads and its compiler come to it. `None`: it says nothing; cleaners are cleaned after a
 /// collection, and what they stand for is told apart (`java.direct_bytes`).
 fn slack(name: &str, accepted: u64) -> Option<u64> {
-    const CLEANED: [&str; 3] = [
+    const CLEANED: [&str; 4] = [
         "jdk.internal.ref.",
+        // Of a logger that is gone: the next one that is made takes it away.
+        "java.util.logging.LogManager$LoggerWeakRef",
         "java.nio.DirectByteBuffer",
         "java.lang.invoke.MethodHandleNatives$CallSiteContext",
     ];

@@ -132,6 +132,11 @@ fn every_way_to_leak_and_not_to_leak() {
     ];
     let resolved: &[&str] =
         &["system class . -> java.lang.Object[]", "array java.lang.Object[].[x] -> java.lang.String"];
+    let described: &[&str] = &[
+        "static java.lang.invoke.LambdaForm$DMH._D_0 -> java.lang.invoke.LambdaForm",
+        "field java.lang.invoke.LambdaForm.vmentry -> java.lang.invoke.MemberName",
+        "field java.lang.invoke.MemberName.name -> java.lang.String",
+    ];
     let last_entry: &[&str] = &[
         "static java.lang.ClassLoader.scl -> java.util.jar.JarFile",
         "field java.util.jar.JarFile.lastEntryName -> java.lang.String",
@@ -192,6 +197,13 @@ fn every_way_to_leak_and_not_to_leak() {
             Box::new(move |jvm| jvm.held("java.lang.String", &[(20, resolved)])),
             Verdict::Pass,
             "java.lang.String grows by 48 B per iteration but is held by constant pools and system classes only",
+        ),
+        (
+            "literals, of which the JDK describes a method handle by one",
+            Box::new(|jvm, _| jvm.add("java.lang.String", 1, 24)),
+            Box::new(move |jvm| jvm.held("java.lang.String", &[(20, resolved), (1, described)])),
+            Verdict::Pass,
+            "java.lang.String grows by 24 B per iteration but is held by constant pools and system classes only",
         ),
         (
             "the same, where nobody could tell the holders",
