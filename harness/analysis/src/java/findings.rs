@@ -466,6 +466,7 @@ fn is_of_the_machine(path: &HolderPath) -> bool {
     });
     // The name of a method, in the description of a method handle that the JDK keeps.
     let described = path.links.first().is_some_and(|link| owner(link).starts_with(LAMBDA_FORM))
+        && path.links.last().is_some_and(|link| is_literal(&link.class))
         && path.links.iter().all(|link| {
             let owner = owner(link);
             owner.starts_with(LAMBDA_FORM)

@@ -238,6 +238,8 @@ mod tests {
             ("java.util.HashMap$Node", 2, false),
             ("java.util.HashMap$Node", 3, true),
             ("jdk.internal.ref.Cleaner", 50, false),
+            ("java.util.logging.LogManager$LoggerWeakRef", 50, false),
+            ("java.util.logging.Logger", 50, true),
             ("org.apache.maven.surefire.api.util.internal.ClassMethod", 2, false),
             ("java.util.concurrent.ConcurrentHashMap$Node", 8, false),
             ("java.util.concurrent.ConcurrentHashMap$Node", 9, true),
