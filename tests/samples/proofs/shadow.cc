@@ -82,6 +82,30 @@ NOT_HOOKED static _Unwind_Reason_Code step(struct _Unwind_Context *context, void
   return _URC_NO_REASON;
 }
 
+static thread_local bool reached[LEVELS][MOST + 1];
+
+// Can the frames be found in the unwinder's order, with none left out that must be there? The first one is another call of the same
+// function. A recursion has many equal ones: where the first way does not fit, all are tried.
+NOT_HOOKED static bool fits(void **frames, int count, int is_cut, const Walk &walk) {
+  if (count < 1) return false;
+  int taken = 1;
+  bool is_simple = true;
+  for (int i = 1; is_simple && i < walk.count && (taken < count || !is_cut); i++) {
+    if (taken < count && frames[taken] == walk.all[i])
+      taken++;
+    else
+      is_simple = !walk.expected[i];
+  }
+  if (is_simple && taken == count) return true;
+  bool *at = reached[level];
+  memset(at, 0, sizeof reached[level]);
+  at[1] = true;
+  for (int i = 1; i < walk.count && !(is_cut && at[count]); i++)
+    for (int next = count; next >= 1; next--)
+      at[next] = (at[next] && !walk.expected[i]) || (next > 1 && at[next - 1] && frames[next - 1] == walk.all[i]);
+  return at[count];
+}
+
 // Called by a macro, so that what is captured is the caller's own frame.
 NOT_HOOKED NOINLINE static void judge(void **frames, int count, int is_cut) {
   Walk &walk = walks[level];
@@ -93,16 +117,7 @@ NOT_HOOKED NOINLINE static void judge(void **frames, int count, int is_cut) {
     plants--;
     frames[2] = frames[1];
   }
-  // The first one is another call of the same function.
-  int next = 1;
-  bool is_right = count > 0;
-  for (int i = 1; is_right && i < walk.count && (next < count || !is_cut); i++) {
-    if (next < count && frames[next] == walk.all[i])
-      next++;
-    else
-      is_right = !walk.expected[i];
-  }
-  if (is_right && next >= count) return;
+  if (fits(frames, count, is_cut, walk)) return;
   if (wrong_ones++ > 2) return;
   fprintf(stderr, "wrong (%s, %d frames, the unwinder has %d):\n", is_cut ? "cut" : "whole", count, walk.count);
   for (int i = 0; i < std::max(count, walk.count) && i < 20; i++)
