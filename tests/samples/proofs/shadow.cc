@@ -84,8 +84,8 @@ NOT_HOOKED static _Unwind_Reason_Code step(struct _Unwind_Context *context, void
 
 static thread_local bool reached[LEVELS][MOST + 1];
 
-// Can the frames be found in the unwinder's order, with none left out that must be there? The first one is another call of the same
-// function. A recursion has many equal ones: where the first way does not fit, all are tried.
+// Can the frames be found in the unwinder's order, with none left out that must be there? The first one is another call
+// of the same function. A recursion has many equal ones: where the first way does not fit, all are tried.
 NOT_HOOKED static bool fits(void **frames, int count, int is_cut, const Walk &walk) {
   if (count < 1) return false;
   int taken = 1;
