@@ -12,6 +12,7 @@
 mod baseline;
 mod config;
 mod diagnostic;
+mod edit;
 mod read;
 mod reference;
 mod schema;

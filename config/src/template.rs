@@ -1,7 +1,7 @@
 //! The `memgate.yaml` that `memgate init` writes: every setting with its default, as comments,
 //! around the suites it found.
 
-use crate::waive::quote;
+use crate::edit::quote;
 
 /// What kind of project stands in the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
+use crate::edit::{dash_indent, get, last_byte, line_end, printable, quote};
 use crate::read::Value as _;
 use crate::source::{Source, Span};
 use crate::value::date::Until;
@@ -122,13 +123,6 @@ fn parse(source: &Source) -> Result<Option<Rc<Node>>, WaiveError> {
     })
 }
 
-/// The value of a key.
-fn get<'n>(node: &'n Node, name: &str) -> Option<(&'n Node, &'n Node)> {
-    let Kind::Mapping(pairs) = &node.kind else { return None };
-    let found = pairs.iter().find(|(key, _)| matches!(&key.kind, Kind::Scalar(text) if text == name));
-    found.map(|(key, value)| (key.as_ref(), value.as_ref()))
-}
-
 /// A leak and the tests it is waived in, as written.
 type Named = (String, Option<String>);
 
@@ -194,34 +188,6 @@ fn place(existing: &str, root: Option<&Node>, waiver: &NewWaiver) -> Option<Inse
     }
 }
 
-/// What stands before the dash of a list's first item.
-fn dash_indent(text: &str, item: usize) -> Option<&str> {
-    let before = text.get(..item)?;
-    let dash = before.rfind('-')?;
-    let indent = before.get(before[..dash].rfind('\n').map_or(0, |at| at + 1)..dash)?;
-    indent.bytes().all(|b| b == b' ').then_some(indent)
-}
-
-fn line_end(text: &str, at: usize) -> usize {
-    let rest = text.get(at..).unwrap_or("");
-    at + rest.find('\n').map_or(rest.len(), |end| rest[..end].trim_end_matches('\r').len())
-}
-
-/// Where the last value of a node ends: the end of a block collection itself is where the next
-/// token begins.
-fn last_byte(node: &Node) -> usize {
-    match &node.kind {
-        _ if node.flow => node.span.end,
-        Kind::Null | Kind::Scalar(_) => node.span.end,
-        Kind::Sequence(items) => items.iter().map(|item| last_byte(item)).max().unwrap_or(node.span.start),
-        Kind::Mapping(pairs) => pairs
-            .iter()
-            .map(|(key, value)| last_byte(key).max(last_byte(value)))
-            .max()
-            .unwrap_or(node.span.start),
-    }
-}
-
 fn fields(waiver: &NewWaiver) -> Vec<(&'static str, String)> {
     let NewWaiver { leak, test, reason, owner, until, comment: _ } = waiver;
     let mut fields = vec![("leak", leak.clone())];
@@ -245,46 +211,9 @@ fn block_entry(waiver: &NewWaiver, indent: &str) -> String {
     text
 }
 
-/// Without what a terminal would obey; lines stay.
-fn printable(text: &str) -> String {
-    let kept = text.chars().filter(|&c| c == '\n' || !c.is_control()).collect::<String>();
-    kept.trim().to_owned()
-}
-
 fn flow_entry(waiver: &NewWaiver) -> String {
     let fields = fields(waiver).into_iter().map(|(key, value)| format!("{key}: {value}"));
     format!("{{ {} }}", fields.collect::<Vec<_>>().join(", "))
-}
-
-/// A text as YAML: bare where it cannot be mistaken, else in double quotes. A dollar sign is
-/// doubled (`value::env`).
-pub(crate) fn quote(text: &str) -> String {
-    let bare = text.starts_with(|c: char| c.is_alphabetic())
-        && text
-            .chars()
-            .all(|c| c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | '/' | '(' | ')' | '+'))
-        && !text.ends_with(' ')
-        && !matches!(
-            text.to_ascii_lowercase().as_str(),
-            "null" | "true" | "false" | "yes" | "no" | "on" | "off"
-        );
-    if bare {
-        return text.to_owned();
-    }
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            '$' => quoted.push_str("$$"),
-            '\n' => quoted.push_str("\\n"),
-            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}') => {
-                quoted.push_str(&format!("\\u{:04x}", u32::from(c)));
-            }
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
 
 #[cfg(test)]
