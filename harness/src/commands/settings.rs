@@ -14,7 +14,7 @@ use crate::plan::{Settings, World, narrows};
 /// Used where no other is named.
 const DEFAULT_FILE: &str = "memgate.yaml";
 /// What holds where there is none.
-const EMPTY: &str = "version: 1\n";
+pub(super) const EMPTY: &str = "version: 1\n";
 
 /// Reads what `named` says, or memgate.yaml where there is one, or takes the defaults.
 pub(super) fn load(named: Option<&Path>, console: &Console) -> Result<Settings, ExpectedError> {
@@ -62,8 +62,13 @@ pub(super) fn world() -> Result<World, ExpectedError> {
     Ok(World { today: jiff::Zoned::now().date(), directory, narrowed })
 }
 
+/// The configuration that is read, whether it is there or not.
+pub(super) fn path(named: Option<&Path>) -> &Path {
+    named.unwrap_or(Path::new(DEFAULT_FILE))
+}
+
 fn read_config(named: Option<&Path>) -> Result<Option<(PathBuf, String)>, ExpectedError> {
-    let path = named.unwrap_or(Path::new(DEFAULT_FILE));
+    let path = path(named);
     match read(path) {
         Ok(None) if named.is_some() => Err(ExpectedError::file("read", path)(ErrorKind::NotFound.into())),
         found => Ok(found?.map(|source| (path.to_owned(), source))),
@@ -103,7 +108,7 @@ pub(super) fn missing_secrets(config: &Config) -> Vec<String> {
     config.secrets().into_iter().filter(missing).map(told).collect()
 }
 
-fn variable(name: &str) -> Option<String> {
+pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 

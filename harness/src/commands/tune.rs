@@ -1,11 +1,15 @@
 //! `memgate tune`: thresholds from the history of a line, as a patch of memgate.yaml with its evidence.
 //!
-//! Data flow: series of the store, with the threshold that holds today → `memgate_history::tune` → text. Nothing is written, and no
-//! leak gets a threshold: it is listed, to be fixed or waived.
+//! Data flow: series of the store, with the threshold that holds today → `memgate_history::tune` → text, and with `--write` one
+//! edit of memgate.yaml after the other. No leak gets a threshold: it is listed, to be fixed or waived. A threshold that lets
+//! through what fails today says so, in the patch, in the file and on the console.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
 
-use memgate_config::{Limit as Configured, Place, Thresholds};
+use memgate_config::{Limit as Configured, NewThreshold, Place, Thresholds, set_threshold};
 use memgate_history::tune::{Limit, Proposal, Segment, Tuned, tune as tuned};
 use memgate_model::{Level, Per, format_value};
 use memgate_server::store::Series;
@@ -16,6 +20,7 @@ use crate::cli::TuneArgs;
 use crate::exit::{self, ExpectedError};
 use crate::history;
 use crate::output::Console;
+use crate::session::write_atomically;
 
 pub(super) fn tune(request: &TuneArgs, console: &Console) -> Result<u8, ExpectedError> {
     let settings = settings::load(request.config.config.as_deref(), console)?;
@@ -26,7 +31,11 @@ pub(super) fn tune(request: &TuneArgs, console: &Console) -> Result<u8, Expected
         found.ok_or_else(|| asked.missing("line"))
     })?;
     let (selection, series) = found?;
-    console.text(&patch(&selection, &series, &settings.config.thresholds))?;
+    let rows = rows(&series, &settings.config.thresholds);
+    console.text(&patch(&selection, &rows))?;
+    if request.write {
+        write(&rows, settings::path(request.config.config.as_deref()), console)?;
+    }
     Ok(exit::PASS)
 }
 
@@ -36,11 +45,74 @@ struct Row<'s> {
     tuned: Tuned,
 }
 
-/// The patch, the worst first.
-fn patch(selection: &Selection, series: &[Series], thresholds: &Thresholds) -> String {
+/// The worst first.
+fn rows<'s>(series: &'s [Series], thresholds: &Thresholds) -> Vec<Row<'s>> {
     let mut rows: Vec<Row<'_>> =
         series.iter().map(|of| Row { of, tuned: proposal(of, thresholds) }).collect();
     rows.sort_by(|a, b| a.tuned.proposal.worst_first(&b.tuned.proposal));
+    rows
+}
+
+/// Sets what is proposed in memgate.yaml, one after the other.
+fn write(rows: &[Row<'_>], file: &Path, console: &Console) -> Result<(), ExpectedError> {
+    let mut text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(why) if why.kind() == ErrorKind::NotFound => settings::EMPTY.to_owned(),
+        Err(why) => return Err(ExpectedError::file("read", file)(why)),
+    };
+    let shown = file.display().to_string();
+    let mut set = 0;
+    for row in rows {
+        let Some(new) = threshold(row) else { continue };
+        let name = format!("{}::{}: {}", new.suite, new.test, new.metric.name());
+        match set_threshold(&text, &shown, &settings::variable, &new) {
+            Ok(edited) => {
+                text = edited;
+                set += 1;
+                if row.tuned.lets_through > 0 {
+                    let (through, of) = (row.tuned.lets_through, row.tuned.commits);
+                    let value = new.value();
+                    console.warning(&format!(
+                        "{name}: {value} lets through {through} of {of} commits that fail today"
+                    ));
+                }
+            }
+            Err(why) => {
+                let why = why.to_string().replace("\nhint: ", "; ");
+                console.warning(&format!("{name}: {why}"));
+            }
+        }
+    }
+    if set > 0 {
+        write_atomically(file, text.as_bytes()).map_err(|why| ExpectedError::failed(&why))?;
+    }
+    console.line(&format!(
+        "wrote {} to {shown}",
+        if set == 1 { "1 threshold".to_owned() } else { format!("{set} thresholds") }
+    ));
+    Ok(())
+}
+
+/// What memgate.yaml would say of a test.
+fn threshold(Row { of, tuned }: &Row<'_>) -> Option<NewThreshold> {
+    let level = match tuned.proposal {
+        Proposal::Largest { level, .. } => level,
+        Proposal::Zero { .. } => Level::Fail,
+        _ => return None,
+    };
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "no figure is negative or above 2^64"
+    )]
+    let limit = tuned.proposal.limit()?.ceil() as u64;
+    let (suite, test, metric) = (of.suite.clone(), of.name.clone(), of.metric);
+    let evidence = evidence(of, tuned)?;
+    (!test.is_empty()).then_some(NewThreshold { suite, test, metric, level, limit, evidence })
+}
+
+/// The patch, the worst first.
+fn patch(selection: &Selection, rows: &[Row<'_>]) -> String {
     let mut text =
         format!("# memgate tune: {} · {} · {}\n", selection.project, selection.branch, selection.environment);
     let comments = rows.iter().filter_map(|row| Some(format!("# {}\n", comment(row)?)));
@@ -50,17 +122,17 @@ fn patch(selection: &Selection, series: &[Series], thresholds: &Thresholds) -> S
         text +=
             &format!("# figures with too few commits since they last changed (10 are needed): {missing}\n");
     }
-    let mut by_test = BTreeMap::<String, Vec<&Row<'_>>>::new();
-    for row in rows.iter().filter(|row| !row.of.name.is_empty() && line(row).is_some()) {
-        by_test.entry(format!("{}::{}", row.of.suite, row.of.name)).or_default().push(row);
+    let mut by_test = BTreeMap::<String, String>::new();
+    for new in rows.iter().filter_map(threshold) {
+        let line = format!("      {}: {}   # {}\n", new.metric.name(), new.value(), new.evidence);
+        by_test.entry(new.pattern()).or_default().push_str(&line);
     }
     if by_test.is_empty() {
         return text + "# no threshold is proposed\n";
     }
     text += "thresholds:\n  tests:\n";
-    for (test, rows) in by_test {
-        text += &format!("    - match: {}\n", serde_json::Value::from(literal(&test)));
-        text.extend(rows.into_iter().filter_map(line));
+    for (pattern, lines) in by_test {
+        text += &format!("    - match: {}\n{lines}", serde_json::Value::from(pattern));
     }
     text
 }
@@ -115,57 +187,29 @@ fn comment(Row { of, tuned }: &Row<'_>) -> Option<String> {
     })
 }
 
-/// A line of the patch with its evidence.
-fn line(Row { of, tuned }: &Row<'_>) -> Option<String> {
-    let limit = written(tuned.proposal.limit()?);
-    let (metric, commits) = (of.metric.name(), tuned.commits);
-    let tested = format!(
-        "fails {} of {commits} commits, today {}{}",
-        tuned.proposed.fails,
-        tuned.today.fails,
-        if tuned.lets_through > 0 {
-            format!("; LETS THROUGH {} that fail today", tuned.lets_through)
-        } else {
-            String::new()
+/// What a threshold rests on, and what it would have done to past commits; `None`: none is proposed.
+fn evidence(of: &Series, tuned: &Tuned) -> Option<String> {
+    let commits = tuned.commits;
+    let rests = match tuned.proposal {
+        Proposal::Largest { covers: None, .. } => {
+            format!("the largest of {commits} commits: too few commits to fail a build")
         }
-    );
-    match tuned.proposal {
-        Proposal::Largest { level, covers, .. } => {
-            let key = match level {
-                Level::Fail => "fail",
-                Level::Warn => "warn",
-            };
-            let covers = covers.map_or_else(
-                || "too few commits to fail a build".to_owned(),
-                |covers| {
-                    format!(
-                        "covers {} % of commits with a confidence of {} %",
-                        100.0 * covers.share,
-                        100.0 * covers.confidence
-                    )
-                },
-            );
-            Some(format!(
-                "      {metric}: {{ {key}: {limit} }}   # the largest of {commits} commits: {covers}; {tested}\n"
-            ))
+        Proposal::Largest { covers: Some(covers), .. } => format!(
+            "the largest of {commits} commits: covers {} % of commits with a confidence of {} %",
+            100.0 * covers.share,
+            100.0 * covers.confidence
+        ),
+        Proposal::Zero { removes: Some(old) } => {
+            format!("{} is never needed in {commits} commits", format_value(of.metric, old))
         }
-        Proposal::Zero { removes: Some(old) } => Some(format!(
-            "      {metric}: 0   # {} is never needed in {commits} commits; {tested}\n",
-            written(old)
-        )),
-        _ => None,
-    }
-}
-
-/// A figure as memgate.yaml reads it.
-fn written(value: f64) -> String {
-    format!("{:.0}", value.ceil())
-}
-
-/// A name in which nothing is a pattern.
-fn literal(name: &str) -> String {
-    let special = |c: char| "*?[]{}\\".contains(c);
-    name.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
+        _ => return None,
+    };
+    let lets_through = match tuned.lets_through {
+        0 => String::new(),
+        through => format!("; LETS THROUGH {through} that fail today"),
+    };
+    let (fails, today) = (tuned.proposed.fails, tuned.today.fails);
+    Some(format!("{rests}; fails {fails} of {commits} commits, today {today}{lets_through}"))
 }
 
 #[cfg(test)]
@@ -176,6 +220,7 @@ mod tests {
     use memgate_model::Metric;
 
     use super::*;
+    use crate::cli::ColorChoice;
 
     fn series(name: &str, metric: Metric, values: &[f64]) -> Series {
         let measured = |value: &f64| Measured {
@@ -205,7 +250,7 @@ mod tests {
         let text = "version: 1\nthresholds: { tests: [{ match: \"engine::Files.*\", os.fds: 4 }] }\n";
         let config = Config::parse(text, "memgate.yaml", &|_| None, None).unwrap();
         let selection = Selection { project: "tiles".into(), branch: "main".into(), ..Selection::default() };
-        let patch = patch(&selection, &series, &config.thresholds);
+        let patch = patch(&selection, &rows(&series, &config.thresholds));
         insta::assert_snapshot!(patch);
         let patched =
             Config::parse(&format!("version: 1\n{patch}"), "memgate.yaml", &|_| None, None).unwrap();
@@ -215,6 +260,34 @@ mod tests {
             limit("Map.leaks", Metric::NativeLiveBytes),
             Some(Configured::Absolute(0)),
             "a leak keeps its threshold"
+        );
+    }
+
+    #[test]
+    fn thresholds_are_written_into_the_file_beside_what_stands_there() {
+        let mut seldom = vec![0.0; 70];
+        seldom[3] = 96.0;
+        let series = [
+            series("Cache.warm[x]", Metric::NativeLiveBytes, &seldom),
+            series("Map.leaks", Metric::NativeLiveBytes, &[48.0; 12]),
+            series("Files.open", Metric::OsFds, &[0.0; 12]),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("memgate.yaml");
+        let text = "version: 1   # ours\nthresholds:\n  tests:\n    # two logs\n    - match: engine::Files.*\n      os.fds: 4\n";
+        fs::write(&file, text.replace("engine::Files.*", "\"engine::Files.*\"")).unwrap();
+        let config = Config::parse(&fs::read_to_string(&file).unwrap(), "m.yaml", &|_| None, None).unwrap();
+        write(&rows(&series, &config.thresholds), &file, &Console::new(ColorChoice::Never)).unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        let config = Config::parse(&text, "m.yaml", &|_| None, None).unwrap();
+        let limit = |test: &str, metric| config.thresholds.for_test("engine", test, metric).unwrap().fail;
+        assert_eq!(limit("Cache.warm[x]", Metric::NativeLiveBytes), Some(Configured::Absolute(96)));
+        assert_eq!(limit("Map.leaks", Metric::NativeLiveBytes), Some(Configured::Absolute(0)));
+        assert_eq!(limit("Files.open", Metric::OsFds), Some(Configured::Absolute(0)));
+        assert_eq!(limit("Files.close", Metric::OsFds), Some(Configured::Absolute(4)), "{text}");
+        assert!(
+            text.contains("# ours\n") && text.contains("# two logs\n") && text.contains("LETS THROUGH 1"),
+            "{text}"
         );
     }
 }
