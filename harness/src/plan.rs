@@ -81,6 +81,8 @@ pub struct Plan {
     pub hunt: Option<Duration>,
     /// How JVM suites are screened.
     pub screen: Screen,
+    /// How often the screen executes each test of GoogleTest.
+    pub screen_repetitions: u32,
     /// What is looked at in Java virtual machines.
     pub java: MeasureJava,
     /// What the windows of JVM suites left when they were found to be clean, by suite.
@@ -169,6 +171,7 @@ pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<
         confirm_budget: config.measure.confirm_budget,
         hunt: request.hunt,
         screen: config.measure.screen,
+        screen_repetitions: request.screen_repetitions.unwrap_or(config.measure.screen_repetitions),
         java: config.measure.java.clone(),
         windows: windows(settings),
         filter: request.filter.clone(),

@@ -58,6 +58,7 @@ fn report() -> RunReport {
             boundary: BoundaryQuality::Exact,
             verdict: Verdict::Fail,
             screened_s: 412.0,
+            screen_executions: None,
             screen_cost: None,
             app_memory: None,
             hunt: None,

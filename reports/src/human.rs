@@ -97,9 +97,16 @@ fn suite_lines(suite: &SuiteReport, column: usize) -> String {
         BoundaryQuality::Observed => ", boundaries observed from outside",
         BoundaryQuality::Process => ", the process is the test",
     };
+    let times = match suite.screen_executions {
+        None => String::new(),
+        Some((fewest, most)) if fewest == most => format!("{most} times "),
+        Some((fewest, most)) => format!("{fewest} to {most} times "),
+    };
     let (name, tests) = (visible(&suite.name), counted(tests_of(suite), "test"));
-    let line =
-        format!("{name:column$}  {tests}  screened in {:.1} s, {survivors}{boundary}\n", suite.screened_s);
+    let line = format!(
+        "{name:column$}  {tests}  screened {times}in {:.1} s, {survivors}{boundary}\n",
+        suite.screened_s
+    );
     let cost = suite.screen_cost.as_ref().map_or_else(String::new, |cost| {
         let ScreenCost { alone_s, screened_s, ratio } = cost;
         format!(

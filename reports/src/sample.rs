@@ -270,6 +270,7 @@ pub(crate) fn suite(name: &str, verdict: Verdict, tests: Vec<TestReport>) -> Sui
         boundary: BoundaryQuality::Exact,
         verdict,
         screened_s: 12.43,
+        screen_executions: None,
         screen_cost: None,
         app_memory: None,
         hunt: None,

@@ -10,6 +10,8 @@ use crate::value::duration::Time;
 use crate::value::number::{Count, Share};
 
 const WARM_UP: u32 = 3;
+const SCREEN_REPETITIONS: u32 = 1;
+const MOST_SCREEN_REPETITIONS: u32 = 1_000;
 const ITERATIONS: u32 = 10;
 const RAREST_LEAK: u32 = 20;
 const CONFIDENCE: f64 = 0.99;
@@ -51,6 +53,11 @@ table! {
         /// How a JVM suite is screened. (Native suites are always screened in one exact pass.)
         #[schemars(extend("default" = "baseline"))]
         screen: Screen,
+        /// How often the screen executes each GoogleTest test, in one process: a leak that begins
+        /// later than with the first execution is then seen. Other tests are executed once, those of
+        /// a JVM suite in rounds.
+        #[schemars(extend("default" = SCREEN_REPETITIONS))]
+        screen_repetitions: At<Count>,
         /// Confidence of the interval that decides a verdict.
         #[schemars(extend("default" = CONFIDENCE))]
         confidence: At<Share>,
@@ -129,6 +136,8 @@ pub struct Measure {
     pub confirm_budget: Option<Duration>,
     /// How a JVM suite is screened.
     pub screen: Screen,
+    /// How often the screen executes each test of GoogleTest.
+    pub screen_repetitions: u32,
     /// Confidence of the interval, from 0.5 to below 1.
     pub confidence: f64,
     /// Longest time of one test.
@@ -165,6 +174,7 @@ impl Default for Measure {
             unconfirmed: Level::Warn,
             confirm_budget: None,
             screen: Screen::Baseline,
+            screen_repetitions: SCREEN_REPETITIONS,
             confidence: CONFIDENCE,
             timeout: TIMEOUT,
             interval: INTERVAL,
@@ -184,6 +194,7 @@ impl Measure {
             unconfirmed,
             confirm_budget,
             screen,
+            screen_repetitions,
             confidence,
             timeout,
             interval,
@@ -208,6 +219,12 @@ impl Measure {
             warm_up: within(warm_up, 0, MOST_ITERATIONS, default.warm_up),
             iterations: within(iterations, FEWEST_ITERATIONS, MOST_ITERATIONS, default.iterations),
             rarest_leak: within(rarest_leak, 1, RAREST, default.rarest_leak),
+            screen_repetitions: within(
+                screen_repetitions,
+                1,
+                MOST_SCREEN_REPETITIONS,
+                default.screen_repetitions,
+            ),
             unconfirmed: unconfirmed.map_or(default.unconfirmed, |level| match level {
                 LevelFile::Warn => Level::Warn,
                 LevelFile::Fail => Level::Fail,

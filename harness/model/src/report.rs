@@ -209,6 +209,9 @@ pub struct SuiteReport {
     pub verdict: Verdict,
     /// Seconds the screening pass took.
     pub screened_s: f64,
+    /// Fewest and most executions of one of its tests in the screen, where it repeated them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub screen_executions: Option<(u64, u64)>,
     /// What screening cost compared with the suite alone, for JVM suites.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screen_cost: Option<ScreenCost>,

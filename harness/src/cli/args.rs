@@ -143,6 +143,7 @@ Examples:
   memgate run --target '*/build/*_test' -- ./run_all.sh
   memgate run -- build/replay recording.bin       a plain program: the process is the test
   memgate run --suite engine --filter 'MapCache.*'
+  memgate run --repeat-screen 3 -- build/tests    each GoogleTest test three times: leaks that begin later
   memgate run --hunt 10m                          each night: also finds leaks that come only now and then
   memgate run --suite app --device emulator-5554  instrumented tests of an Android app (docs/android.md)
 
@@ -167,6 +168,10 @@ pub(super) struct RunArgs {
     /// Show every leak, all frames, and the stacks of one-time allocations.
     #[arg(short, long)]
     pub(super) verbose: bool,
+    /// Execute each GoogleTest test so often in the screen, in one process: finds leaks that begin
+    /// with a later execution [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(super) repeat_screen: Option<u32>,
     /// Measured iterations of a confirming run, at least [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(5..=100_000))]
     pub(super) iterations: Option<u32>,
@@ -434,13 +439,16 @@ pub enum LeakState {
 /// What `tune` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(
-    after_long_help = "Prints a patch of memgate.yaml, and writes nothing. A figure that grows on every commit gets no threshold: it is a leak, to be fixed or waived. At least 10 judged commits since the last change are needed, 59 to fail a build.\n\nExamples:\n  memgate tune\n  memgate tune --branch release/2 --database postgres://memgate@db.example.com/memgate"
+    after_long_help = "Prints a patch of memgate.yaml; `--write` sets its thresholds there, with their evidence, and keeps comments. A figure that grows on every commit gets no threshold: it is a leak, to be fixed or waived. At least 10 judged commits since the last change are needed, 59 to fail a build.\n\nExamples:\n  memgate tune\n  memgate tune --write\n  memgate tune --branch release/2 --database postgres://memgate@db.example.com/memgate"
 )]
 pub struct TuneArgs {
     #[command(flatten)]
     pub(crate) of: HistoryArgs,
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
+    /// Set the proposed thresholds in memgate.yaml.
+    #[arg(long)]
+    pub(crate) write: bool,
 }
 
 const SERVE_HELP: &str = "\

@@ -95,6 +95,8 @@ pub struct RunRequest {
     pub ignore_test_failures: bool,
     /// Show everything in the human report?
     pub verbose: bool,
+    /// Overrides `measure.screen_repetitions`.
+    pub screen_repetitions: Option<u32>,
     /// Overrides `measure.iterations`.
     pub iterations: Option<u32>,
     /// Overrides `measure.warm_up`.
@@ -235,6 +237,7 @@ impl TryFrom<RunArgs> for RunRequest {
             filter,
             ignore_test_failures,
             verbose,
+            repeat_screen,
             iterations,
             warm_up,
             timeout,
@@ -263,6 +266,7 @@ impl TryFrom<RunArgs> for RunRequest {
             filter,
             ignore_test_failures,
             verbose,
+            screen_repetitions: repeat_screen,
             iterations,
             warm_up,
             timeout,

@@ -89,6 +89,39 @@ fn repeating_and_shuffling_the_suite_changes_no_verdict() {
     tiny_is_right(&project.memgate(&["run", "--", program, "--gtest_repeat=3", "--gtest_shuffle"]));
 }
 
+/// `Late.Leaks` leaks from its third execution on, `Late.Once` cannot run twice in a process.
+#[test]
+fn a_leak_that_begins_with_a_later_execution_is_seen_where_the_screen_repeats() {
+    let program = samples::own_suite(
+        "late",
+        "#include <gtest/gtest.h>\nchar* volatile lost;\n\
+         __attribute__((noinline)) void lose() { lost = new char[157]; }\n\
+         TEST(Late, Leaks) { static int times; if (++times >= 3) lose(); }\nTEST(Late, Idle) {}\n\
+         TEST(Late, Once) { static int times; ASSERT_EQ(++times, 1); }\n",
+    );
+    let program = program.to_str().unwrap();
+    let project = Project::new("repeat-screen");
+    let once = project.memgate(&["run", "--", program]);
+    once.ends_with(0);
+    assert_eq!(once.test("Late.Leaks").verdict, Verdict::Pass);
+    let thrice = project.memgate(&["run", "--repeat-screen", "3", "--", program]);
+    thrice.ends_with(1);
+    let leaks = thrice.test("Late.Leaks");
+    assert_eq!((leaks.verdict, leaks.confirmed), (Verdict::Fail, true), "{thrice}");
+    assert_eq!(leaks.metrics[&Metric::NativeLiveBytes].value, 157.0);
+    assert_eq!(thrice.test("Late.Idle").verdict, Verdict::Pass);
+    assert_eq!(
+        thrice.test("Late.Once").reason,
+        "the test itself failed in execution 2 of 3: not judged for leaks"
+    );
+    assert_eq!(thrice.suite().screen_executions, Some((3, 3)));
+    assert!(thrice.stderr.contains("screened 3 times in"), "{thrice}");
+    // The command's own number goes first, and what that means is said.
+    let own = project.memgate(&["run", "--repeat-screen", "3", "--", program, "--gtest_repeat=1"]);
+    own.ends_with(0);
+    assert!(own.stderr.contains("executed 3 of 3 tests fewer than 3 times (the fewest: 1)"), "{own}");
+}
+
 #[test]
 fn a_shard_is_judged_by_what_it_ran_and_confirmed_though_it_is_one() {
     let project = Project::new("shard");

@@ -64,6 +64,7 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         boundary: suite.boundary,
         verdict: tests.iter().map(|t| t.verdict).fold(own, Verdict::max),
         screened_s: suite.screened.as_secs_f64(),
+        screen_executions: screen_executions(suite, &runs),
         screen_cost: suite
             .java
             .as_ref()
@@ -80,6 +81,13 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         tests,
     };
     (report, failed_status.is_some())
+}
+
+/// How often the tests ran in the screen; `None`: no test ran more than once, or rounds are its way.
+fn screen_executions(suite: &SuiteInput, runs: &[(String, Executions<'_>)]) -> Option<(u64, u64)> {
+    let ended = runs.iter().map(|(_, runs)| runs.ended.len() as u64);
+    let (fewest, most) = (ended.clone().min()?, ended.max()?);
+    (suite.java.is_none() && most > 1).then_some((fewest, most))
 }
 
 /// GoogleTest began a round in every process, and no test was in it.

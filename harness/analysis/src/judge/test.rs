@@ -102,7 +102,14 @@ fn failed_by_itself(runs: &Executions<'_>, j: &mut Judgement) {
     let (why, curve) = ran_full(runs).unzip();
     let why = why.map(|why| format!("; {}", why.described())).unwrap_or_default();
     j.curve = curve.unwrap_or_default();
-    j.raise(Verdict::NotJudged, format!("the test itself failed: not judged for leaks{why}"));
+    let failed =
+        |(_, window): &(&ProcessInput, &Window)| window.outcome == Some(memgate_wire::Outcome::Failed);
+    // A test that cannot be repeated in one process is no failing test to its owner.
+    let execution = match runs.ended.iter().position(failed) {
+        Some(before) if before > 0 => format!(" in execution {} of {}", before + 1, runs.ended.len()),
+        _ => String::new(),
+    };
+    j.raise(Verdict::NotJudged, format!("the test itself failed{execution}: not judged for leaks{why}"));
 }
 
 fn seconds(window: &Window) -> f64 {

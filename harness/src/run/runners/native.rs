@@ -6,10 +6,11 @@
 //! suites. What could not be measured becomes a problem of its suite, with what to do about it: it
 //! is never left out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use memgate_launch::Environment;
 use memgate_model::{BoundaryQuality, Problem};
 use memgate_wire::setup;
 
@@ -75,6 +76,7 @@ pub(super) async fn screen(
     let mut suites = suites(context, planned, program, choice.mode, done, &unseen);
     for suite in &mut suites {
         missing_tests(&mut suite.suite).await;
+        repeated_less(context, &suite.suite);
     }
     // A filter may leave some executables of a tree without a test, which is then no mistake.
     if let Some(filter) = &context.plan.filter {
@@ -94,7 +96,14 @@ fn job(context: &Context<'_>, planned: &PlannedSuite, choice: &Choice) -> Job {
     options.setups = setup::EACH.to_owned();
     options.label = Label::Screen { suite: planned.name.clone().unwrap_or_default() }.to_text();
     let settles = !context.plan.settle.is_zero();
-    let launch = launch(planned, context.plan.filter.as_deref());
+    let mut launch = launch(planned, context.plan.filter.as_deref());
+    let repetitions = context.plan.screen_repetitions;
+    if let Environment::Inherit { set, .. } = &mut launch.environment
+        && repetitions > 1
+        && choice.mode != Mode::Process
+    {
+        set.push(("GTEST_REPEAT".into(), repetitions.to_string().into()));
+    }
     let clocked = if choice.mode == Mode::Process { Clocked::Process } else { Clocked::Test };
     let orders: MakeOrders = Box::new(move |_| Box::new(Settle::new(settles)));
     Job::new(launch, options, clocked, Limit::Tells(planned.timeout))
@@ -294,6 +303,24 @@ fn no_test(suite: &str, hooked: bool) -> Problem {
         )
     };
     problem(suite, format!("{what}; {hint}"), "")
+}
+
+/// Tells where tests were not repeated as often as the screen was to.
+fn repeated_less(context: &Context<'_>, suite: &Suite) {
+    let wanted = context.plan.screen_repetitions;
+    let mut executions = BTreeMap::<String, u32>::new();
+    for window in suite.processes.iter().flat_map(|process| &process.record.windows) {
+        *executions.entry(window.id()).or_default() += 1;
+    }
+    let less = executions.values().filter(|executions| **executions < wanted).count();
+    if less > 0 {
+        let name = &suite.facts.name;
+        let (tests, fewest) = (executions.len(), executions.values().min().copied().unwrap_or_default());
+        context.console.warning(&format!(
+            "{name}: the screen executed {less} of {tests} tests fewer than {wanted} times (the fewest: {fewest}): \
+             only GoogleTest repeats its tests, and a --gtest_repeat of the command goes first"
+        ));
+    }
 }
 
 /// Tests that were to run in a process that ended before them.

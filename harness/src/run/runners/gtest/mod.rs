@@ -91,7 +91,8 @@ impl Framework for GoogleTest {
 
 fn suspects(context: &Context<'_>, suite: &Suite) -> Vec<Suspect> {
     let mut suspects = memgate_analysis::screen(&suite.records(), &suite.facts.name, &context.plan.policy);
-    suspects.retain(|suspect| !suspect.repeated);
+    // What the user repeats is judged by those executions; what we repeat is confirmed alone.
+    suspects.retain(|suspect| !suspect.repeated || context.plan.screen_repetitions > 1);
     suspects
 }
 
