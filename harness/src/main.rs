@@ -9,6 +9,11 @@ use memgate::{cli, commands};
 fn main() -> ExitCode {
     let request = match cli::parse(std::env::args_os()) {
         Ok(request) => request,
+        Err(told) if told.use_stderr() && cli::is_bisection(std::env::args_os()) => {
+            // What cannot be said here is nothing against the commit.
+            let _ = told.print();
+            return ExitCode::from(cli::ENDS_BISECTION);
+        }
         Err(told) => told.exit(),
     };
     let console = Console::new(request.color);

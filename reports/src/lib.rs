@@ -75,6 +75,7 @@ pub use markdown::{COMMENT_BYTES, STEP_SUMMARY_BYTES, markdown};
 pub use metrics::metrics;
 pub use places::{Checkout, Place};
 pub use registry::{ReportKind, render};
+pub use rerun::quoted;
 pub use sarif::sarif;
 pub use stacks::{folded, speedscope};
 pub use visible::{harmless, harmless_in_colours};

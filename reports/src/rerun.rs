@@ -66,7 +66,8 @@ fn name_of(program: &str) -> String {
 }
 
 /// As a shell takes it for one word.
-pub(crate) fn quoted(argument: &str) -> String {
+#[must_use]
+pub fn quoted(argument: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
     if !argument.is_empty() && argument.chars().all(plain) {
         return argument.to_owned();

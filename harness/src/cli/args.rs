@@ -56,6 +56,8 @@ pub(super) enum TypedCommand {
     History(HistoryCommand),
     /// Upload recorded sessions to a server
     Upload(UploadArgs),
+    /// Print the commands of git that find the commit which brought a leak
+    Bisect(BisectArgs),
     /// Propose thresholds from the history, with their evidence
     Tune(TuneArgs),
     /// Show the history of runs in a browser
@@ -186,6 +188,13 @@ pub(super) struct RunArgs {
     /// leaks that do not come with every execution.
     #[arg(long, value_name = "TIME", conflicts_with = "no_confirm")]
     pub(super) hunt: Option<String>,
+    /// As a step of `git bisect run`: exit code 0 without the leak of `--leak`, 1 with it, 125 if
+    /// nobody can tell. Runs up to N times for a leak that comes and goes. Nothing is sent.
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1", requires = "leak", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(super) bisect: Option<u32>,
+    /// The leak that `--bisect` looks for.
+    #[arg(long, value_name = "ID", requires = "bisect")]
+    pub(super) leak: Option<String>,
     /// Skip confirmation; report suspects as warnings.
     #[arg(long)]
     pub(super) no_confirm: bool,
@@ -434,6 +443,21 @@ pub enum LeakState {
     Gone,
     /// Any of these.
     Any,
+}
+
+/// What `bisect` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(
+    after_long_help = "Prints `git bisect` commands for the commits between the last one that was measured without the leak and the first one with it. Each step is a `memgate run --bisect` of the leak's test. Nothing is run.\n\nExamples:\n  memgate bisect n1-5f1c09a2b47d1e03"
+)]
+pub struct BisectArgs {
+    /// Id of the leak.
+    #[arg(value_name = "LEAK")]
+    pub(crate) leak: String,
+    #[command(flatten)]
+    pub(crate) of: HistoryArgs,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
 }
 
 /// What `tune` takes.

@@ -14,12 +14,12 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 
 pub use args::{
-    AcceptArgs, ColorChoice, CompareArgs, DemoArgs, FetchArgs, FollowAction, Format, GateArgs, HeapCommand,
-    HeapCommon, HeapOrder, HistoryArgs, HistoryCommand, InitArgs, LeakState, MailArgs, ReportArgs,
-    SchemaName, ServeArgs, StoreArgs, TuneArgs,
+    AcceptArgs, BisectArgs, ColorChoice, CompareArgs, DemoArgs, FetchArgs, FollowAction, Format, GateArgs,
+    HeapCommand, HeapCommon, HeapOrder, HistoryArgs, HistoryCommand, InitArgs, LeakState, MailArgs,
+    ReportArgs, SchemaName, ServeArgs, StoreArgs, TuneArgs,
 };
 pub use request::{
-    Command, FollowRequest, MallocDebugRequest, Request, RunRequest, UploadRequest, WaiveRequest,
+    Command, FollowRequest, MallocDebugRequest, Request, RunRequest, Step, UploadRequest, WaiveRequest,
 };
 pub use uploads::{ServeCommand, TokenCommand};
 
@@ -29,6 +29,17 @@ pub use uploads::{ServeCommand, TokenCommand};
 /// What clap says of a wrong command line; `--help` and `--version` are reported the same way.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, clap::Error> {
     args::Cli::try_parse_from(arguments).map_err(explained).and_then(Request::try_from)
+}
+
+/// `git bisect run` ends at this code; it would take clap's 2 for a commit with the leak.
+pub const ENDS_BISECTION: u8 = 128;
+
+/// Is this a step of `git bisect run`, however wrong the rest of the line is?
+#[must_use]
+pub fn is_bisection(arguments: impl IntoIterator<Item = OsString>) -> bool {
+    let own = arguments.into_iter().take_while(|argument| argument != "--");
+    own.into_iter()
+        .any(|argument| argument == "--bisect" || argument.to_string_lossy().starts_with("--bisect="))
 }
 
 /// A program that stands where an option is expected is the commonest mistake.

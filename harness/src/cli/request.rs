@@ -9,9 +9,9 @@ use memgate_config::{Devices, TargetGlob, Until};
 use memgate_formats::malloc_debug::OutValues;
 
 use super::args::{
-    AcceptArgs, BaselineCommand, Cli, ColorChoice, CompareArgs, DemoArgs, FetchArgs, FollowAction,
-    FollowArgs, GateArgs, HeapCommand, HistoryCommand, InitArgs, MailArgs, MallocDebugArgs, ReportArgs,
-    RunArgs, SchemaName, ServeArgs, TuneArgs, TypedCommand, WaiveArgs,
+    AcceptArgs, BaselineCommand, BisectArgs, Cli, ColorChoice, CompareArgs, DemoArgs, FetchArgs,
+    FollowAction, FollowArgs, GateArgs, HeapCommand, HistoryCommand, InitArgs, MailArgs, MallocDebugArgs,
+    ReportArgs, RunArgs, SchemaName, ServeArgs, TuneArgs, TypedCommand, WaiveArgs,
 };
 use super::uploads::UploadArgs;
 
@@ -41,6 +41,8 @@ pub enum Command {
     History(HistoryCommand),
     /// `memgate upload`
     Upload(UploadRequest),
+    /// `memgate bisect`
+    Bisect(BisectArgs),
     /// `memgate tune`
     Tune(TuneArgs),
     /// `memgate serve`
@@ -105,6 +107,8 @@ pub struct RunRequest {
     pub timeout: Option<Duration>,
     /// How long tests that were never suspect are repeated.
     pub hunt: Option<Duration>,
+    /// Is this a step of `git bisect run`, and of which leak?
+    pub bisect: Option<Step>,
     /// Confirm suspects?
     pub confirm: bool,
     /// Globs of executables to measure besides GoogleTest.
@@ -117,6 +121,15 @@ pub struct RunRequest {
     pub symbols: Vec<PathBuf>,
     /// The wrapped command; empty: the suites of the configuration.
     pub program: Vec<OsString>,
+}
+
+/// A step of `git bisect run`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The leak that is looked for.
+    pub leak: String,
+    /// How often the tests run, at most.
+    pub times: u32,
 }
 
 /// What `follow` was asked for.
@@ -201,6 +214,7 @@ impl TryFrom<Cli> for Request {
                 let wait = wait.as_deref().map_or(Ok(UPLOAD_WAIT), duration)?;
                 Command::Upload(UploadRequest { config: config.config, server, wait, sessions })
             }
+            TypedCommand::Bisect(typed) => Command::Bisect(typed),
             TypedCommand::Tune(typed) => Command::Tune(typed),
             TypedCommand::Serve(typed) => Command::Serve(typed),
             TypedCommand::Mail(typed) => Command::Mail(typed),
@@ -242,6 +256,8 @@ impl TryFrom<RunArgs> for RunRequest {
             warm_up,
             timeout,
             hunt,
+            bisect,
+            leak,
             no_confirm,
             target,
             device,
@@ -271,6 +287,7 @@ impl TryFrom<RunArgs> for RunRequest {
             warm_up,
             timeout,
             hunt,
+            bisect: leak.zip(bisect).map(|(leak, times)| Step { leak, times }),
             confirm: !no_confirm,
             targets,
             devices,

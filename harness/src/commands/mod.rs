@@ -2,6 +2,7 @@
 
 mod android_kit;
 mod baseline;
+mod bisect;
 mod compare;
 mod demo;
 mod devices;
@@ -44,6 +45,7 @@ pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError>
         Command::Compare(request) => compare::compare(&request, console),
         Command::History(request) => history::history(&request, console),
         Command::Upload(request) => upload::upload(&request, console),
+        Command::Bisect(request) => bisect::bisect(&request, console),
         Command::Tune(request) => tune::tune(&request, console),
         Command::Serve(request) => serve::serve(&request, console),
         Command::Mail(request) => mail::mail(&request, console),

@@ -8,16 +8,19 @@ use memgate_history::Manifest;
 use memgate_model::RunReport;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-use super::settings;
+use super::{bisect, settings};
 use crate::cli::RunRequest;
 use crate::deliver;
 use crate::exit::{self, ExpectedError};
 use crate::history::{self, upload};
 use crate::output::Console;
-use crate::plan::{self, Settings};
+use crate::plan::{self, Plan, Settings};
 use crate::run::{self, Judged};
 
 pub(super) fn run(request: &RunRequest, console: &Console) -> Result<u8, ExpectedError> {
+    if let Some(step) = &request.bisect {
+        return bisect::step(request, step, console);
+    }
     let settings = settings::load(request.config.as_deref(), console)?;
     with_settings(&settings, request, console)
 }
@@ -34,11 +37,11 @@ fn hide_environment(config: &Config) -> Result<(), ExpectedError> {
 }
 
 /// Runs what `settings` name, or the command of the request.
-pub(super) fn with_settings(
+pub(super) fn measured(
     settings: &Settings,
     request: &RunRequest,
     console: &Console,
-) -> Result<u8, ExpectedError> {
+) -> Result<(Plan, Judged), ExpectedError> {
     let plan = plan::plan(settings, request, &settings::world()?)?;
     for warning in plan.warnings.iter().chain(&settings::missing_secrets(&settings.config)) {
         console.warning(warning);
@@ -46,6 +49,16 @@ pub(super) fn with_settings(
     hide_environment(&settings.config)?;
     let command_line = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
     let judged = run::run(&plan, console, command_line)?;
+    Ok((plan, judged))
+}
+
+/// The whole way: what is found is written, sent, told and kept.
+pub(super) fn with_settings(
+    settings: &Settings,
+    request: &RunRequest,
+    console: &Console,
+) -> Result<u8, ExpectedError> {
+    let (plan, judged) = measured(settings, request, console)?;
     let session = judged.session.folder();
     let mut delivered = deliver::deliver(&judged.report, Some(session), &plan.reports, console);
     if request.every_report {

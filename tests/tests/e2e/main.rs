@@ -17,6 +17,7 @@ mod android_artefact;
 mod android_artefact_runs;
 mod android_artefact_runtime;
 mod android_native;
+mod bisect;
 mod boundaries;
 mod config;
 mod confirm;

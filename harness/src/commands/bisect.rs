@@ -1,0 +1,295 @@
+//! `memgate bisect` and `memgate run --bisect`: which commit brought a leak.
+//!
+//! Data flow: the history knows the last commit without the leak and the first one with it → [`recipe`]: commands of git that
+//! halve what lies between. Each step is a run of the leak's test ([`step`]): its report → [`Seen`] → an exit code of
+//! `git bisect run`. A step sends nothing and adds nothing to the history.
+
+use memgate_config::Reports;
+use memgate_model::{RunReport, Verdict};
+use memgate_reports::quoted;
+use memgate_server::view::LeakView;
+
+use super::history::Asked;
+use super::{run, settings};
+use crate::cli::{BisectArgs, RunRequest, Step};
+use crate::deliver;
+use crate::exit::{self, ExpectedError};
+use crate::history;
+use crate::output::Console;
+
+/// `git bisect run` passes over this commit.
+const SKIP: u8 = 125;
+/// How many steps a bisection of a leak that comes and goes may go wrong: one in a hundred.
+const RISK: f64 = 0.01;
+/// A leak that is rarer is not worth more runs than this at each step.
+const MOST_RUNS: u32 = 100;
+
+pub(super) fn bisect(request: &BisectArgs, console: &Console) -> Result<u8, ExpectedError> {
+    let settings = settings::load(request.config.config.as_deref(), console)?;
+    let view = history::block_on(async {
+        let asked = Asked::open(&request.of).await?;
+        let found = asked.store.leak(&asked.project, &asked.choice, &request.leak).await;
+        found.map_err(|why| history::failed(&why))?.ok_or_else(|| asked.missing("leak"))
+    })??;
+    let suites: Vec<&str> = settings.config.suites.iter().map(|suite| suite.name.as_str()).collect();
+    console.text(&recipe(&Came::of(&view)?, &suites)?)?;
+    Ok(exit::PASS)
+}
+
+/// What the history knows of the coming of a leak.
+struct Came<'v> {
+    leak: &'v str,
+    /// The last commit that was measured without it.
+    clean: &'v str,
+    /// The first one with it.
+    first: &'v str,
+    /// How many commits lie between them.
+    between: usize,
+    /// A test that has it, as `suite::test`.
+    test: &'v str,
+    /// Share of judged commits that saw it.
+    rate: f64,
+}
+
+impl<'v> Came<'v> {
+    fn of(view: &'v LeakView) -> Result<Self, ExpectedError> {
+        let leak = &view.leak;
+        let missing = |what: String, hint: &str| ExpectedError::Missing { what, hint: hint.to_owned() };
+        let came = view.events.iter().find(|event| matches!(event.kind.as_str(), "new" | "regressed"));
+        let event = came.filter(|event| !event.clean_sha.is_empty() && !event.first_sha.is_empty());
+        let event = event.ok_or_else(|| {
+            missing(
+                format!("the history knows no commit before {} that was measured without it", leak.id),
+                "measure an older commit: check it out, `memgate run`, and ask again",
+            )
+        })?;
+        let test = leak.tests.first();
+        Ok(Self {
+            leak: &leak.id,
+            clean: &event.clean_sha,
+            first: &event.first_sha,
+            between: view.unmeasured.len(),
+            test: test
+                .ok_or_else(|| missing(format!("the history knows no test that has {}", leak.id), ""))?,
+            rate: leak.rate,
+        })
+    }
+}
+
+/// What to type, with what is known of the commits.
+fn recipe(came: &Came<'_>, suites: &[&str]) -> Result<String, ExpectedError> {
+    let Came { leak, clean, first, between, test, rate } = came;
+    if *between == 0 {
+        return Ok(format!(
+            "# {leak} came with {first}: the commit before it, {clean}, was measured without it\n"
+        ));
+    }
+    let (suite, test) = test.split_once("::").unwrap_or(("", test));
+    let times = runs_of_a_step(*rate, *between);
+    let bisect = if times > 1 { format!("--bisect={times}") } else { "--bisect".to_owned() };
+    let mut run = format!("memgate run {bisect} --leak {leak} --filter {}", quoted(&filter(test)));
+    // A suite with several executables names them behind its own name.
+    let configured = suite.split('/').next().unwrap_or_default();
+    let mut comment = String::new();
+    if suites.contains(&configured) {
+        run += &format!(" --suite {}", quoted(configured));
+    } else {
+        run += " -- COMMAND";
+        comment = format!("# COMMAND is what runs the tests of {suite}.\n");
+    }
+    if times > 1 {
+        comment += &format!(
+            "# {:.0} % of the measured commits saw it: {times} runs a step, so that one bisection of 100 goes wrong.\n",
+            100.0 * rate
+        );
+    }
+    Ok(format!(
+        "# {leak} came between {clean} and {first}: {} not measured.\n\
+         # BUILD is what builds the tests; a commit that cannot be built is passed over.\n{comment}\
+         git bisect start --first-parent {first} {clean}\n\
+         git bisect run sh -c {}\n\
+         git bisect reset\n",
+        if *between == 1 { "1 commit was".to_owned() } else { format!("{between} commits were") },
+        quoted(&format!("BUILD || exit {SKIP}; {run}"))
+    ))
+}
+
+/// What selects a test; for the fixture of a suite, and for a test class, all its tests.
+fn filter(test: &str) -> String {
+    let is_class = || test.rsplit('.').next().is_some_and(|last| last.starts_with(char::is_uppercase));
+    match test.strip_suffix("()").and_then(|setup| setup.rsplit_once('.')) {
+        Some((of, _)) => format!("{of}.*"),
+        None if test.matches('.').count() > 1 && is_class() => format!("{test}.*"),
+        None => test.split(['(', '[']).next().unwrap_or(test).to_owned(),
+    }
+}
+
+/// How often a step runs the test, so that all steps together miss the leak with [`RISK`] at most.
+fn runs_of_a_step(rate: f64, between: usize) -> u32 {
+    if !(rate > 0.0 && rate < 1.0) {
+        return 1;
+    }
+    let steps = f64::from(usize::BITS - between.leading_zeros());
+    let runs = ((RISK / steps).ln() / (1.0 - rate).ln()).ceil();
+    (1..=MOST_RUNS).find(|most| f64::from(*most) >= runs).unwrap_or(MOST_RUNS)
+}
+
+/// What one run says of a leak.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Seen {
+    Yes,
+    No,
+    /// It says nothing, and why.
+    Unknown(String),
+}
+
+/// One step of `git bisect run`: 0 without the leak, 1 with it, 125 if nobody can tell. What ends the bisection (Ctrl-C) has
+/// a code above 127.
+pub(super) fn step(request: &RunRequest, step: &Step, console: &Console) -> Result<u8, ExpectedError> {
+    let mut seen = Seen::No;
+    for _ in 0..step.times {
+        match once(request, &step.leak, console) {
+            Ok(Seen::No) => {}
+            Ok(Seen::Yes) => {
+                seen = Seen::Yes;
+                break;
+            }
+            Ok(unknown) => seen = unknown,
+            Err(ended @ ExpectedError::Interrupted(_)) => return Err(ended),
+            // A commit at which nothing can be run is no bad one.
+            Err(why) => {
+                console.error(&why);
+                seen = Seen::Unknown("it could not be run".to_owned());
+            }
+        }
+    }
+    let leak = &step.leak;
+    let (text, code) = match seen {
+        Seen::Yes => (format!("{leak} is here"), exit::FAIL),
+        Seen::No => (format!("{leak} is not here"), exit::PASS),
+        Seen::Unknown(why) => (format!("nobody can tell whether {leak} is here: {why}"), SKIP),
+    };
+    console.line(&format!("bisect: {text} (exit code {code})"));
+    Ok(code)
+}
+
+fn once(request: &RunRequest, leak: &str, console: &Console) -> Result<Seen, ExpectedError> {
+    let settings = settings::load(request.config.as_deref(), console)?;
+    let judged = run::measured(&settings, request, console)?.1;
+    // Nobody wants a mail for each step.
+    deliver::deliver(&judged.report, Some(judged.session.folder()), &Reports::default(), console)?;
+    Ok(seen(&judged.report, leak))
+}
+
+fn seen(report: &RunReport, leak: &str) -> Seen {
+    let tests: Vec<_> = report.suites.iter().flat_map(|suite| &suite.tests).collect();
+    if tests.iter().any(|test| test.leaks.iter().any(|found| found.id == leak)) {
+        return Seen::Yes;
+    }
+    let unknown = |what: &str, why: &str| Seen::Unknown(format!("{what}: {why}"));
+    if let Some(problem) = report.errors.first() {
+        return unknown(&problem.r#where, &problem.what);
+    }
+    let is_clean = |verdict| matches!(verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail);
+    for suite in &report.suites {
+        // Growth that is named is another leak; growth that is not may be this one.
+        let open = |test: &&memgate_model::TestReport| {
+            !is_clean(test.verdict) || test.verdict != Verdict::Pass && test.leaks.is_empty()
+        };
+        if let Some(test) = suite.tests.iter().find(open) {
+            return unknown(&test.id, &test.reason);
+        }
+        if !is_clean(suite.verdict) {
+            return unknown(&suite.name, &suite.reason);
+        }
+    }
+    if tests.is_empty() { Seen::Unknown("no test ran".to_owned()) } else { Seen::No }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAME: Came<'_> = Came {
+        leak: "n1-5f1c09a2b47d1e03",
+        clean: "1111",
+        first: "9999",
+        between: 7,
+        test: "engine/tiles::MapCache.scroll",
+        rate: 1.0,
+    };
+
+    #[test]
+    fn the_recipe_names_the_commits_and_the_run_of_a_step() {
+        let text = recipe(&CAME, &["engine"]).unwrap();
+        let run = "memgate run --bisect --leak n1-5f1c09a2b47d1e03 --filter MapCache.scroll --suite engine";
+        assert!(text.contains(&format!("git bisect run sh -c 'BUILD || exit 125; {run}'\n")), "{text}");
+        assert!(text.contains("git bisect start --first-parent 9999 1111\n"), "{text}");
+        assert!(text.contains("between 1111 and 9999: 7 commits were not measured"), "{text}");
+        let wrapped = recipe(&CAME, &[]).unwrap();
+        assert!(wrapped.contains("--filter MapCache.scroll -- COMMAND'"), "{wrapped}");
+        let next = recipe(&Came { between: 0, ..CAME }, &[]).unwrap();
+        assert!(next.starts_with("# n1-5f1c09a2b47d1e03 came with 9999:") && !next.contains("git"), "{next}");
+    }
+
+    #[test]
+    fn a_leak_that_comes_and_goes_is_looked_for_several_times() {
+        assert_eq!(runs_of_a_step(1.0, 100), 1);
+        // Three steps for seven commits: 0.5 ^ 9 < 0.01 / 3 < 0.5 ^ 8.
+        assert_eq!(runs_of_a_step(0.5, 7), 9);
+        assert_eq!(runs_of_a_step(0.0001, 7), MOST_RUNS);
+        let text = recipe(&Came { rate: 0.5, ..CAME }, &["engine"]).unwrap();
+        assert!(text.contains("run --bisect=9 --leak"), "{text}");
+    }
+
+    #[test]
+    fn the_filter_selects_the_test_or_the_tests_of_its_fixture_or_class() {
+        for (test, expected) in [
+            ("MapCache.scroll", "MapCache.scroll"),
+            ("MapCache.SetUpTestSuite()", "MapCache.*"),
+            ("com.example.CacheTest.fills[2]", "com.example.CacheTest.fills"),
+            ("com.example.CacheTest", "com.example.CacheTest.*"),
+            ("Sizes/Map.grows/3", "Sizes/Map.grows/3"),
+        ] {
+            assert_eq!(filter(test), expected);
+        }
+    }
+
+    fn report(verdict: &str, leaks: &[&str]) -> RunReport {
+        let leak = |id: &&str| {
+            serde_json::json!({
+                "id": id, "kind": "native", "title": "1 × 7 B", "bytes_per_iteration": 7.0, "count_per_iteration": 1.0,
+                "frames": [], "holder": [], "waiver": null,
+            })
+        };
+        let leaks: Vec<_> = leaks.iter().map(leak).collect();
+        let test = serde_json::json!({
+            "id": "A.b", "outcome": "passed", "verdict": verdict, "reason": "", "duration_s": 0.1, "confirmed": true,
+            "metrics": {}, "leaks": leaks, "one_time": [], "curve": [],
+        });
+        serde_json::from_value(serde_json::json!({
+            "schema_version": 1, "verdict": verdict, "exit_code": 0, "project": "tiles", "session": "s", "started": "",
+            "duration_s": 1.5, "waivers": [], "errors": [],
+            "agent_cost": { "cpu_ratio": null, "peak_bytes": 0, "boundary_s": 0.0, "truncated_stacks": 0 },
+            "suites": [{
+                "name": "engine", "runner": "gtest", "boundary": "exact", "verdict": verdict, "screened_s": 1.0,
+                "reason": "", "metrics": {}, "tests": [test],
+            }],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_run_that_tells_nothing_of_the_leak_is_no_clean_one() {
+        let seen_in = |verdict: &str, leaks: &[&str]| seen(&report(verdict, leaks), "n1-1");
+        assert_eq!(seen_in("fail", &["n1-2", "n1-1"]), Seen::Yes);
+        assert_eq!(seen_in("warn", &["n1-1"]), Seen::Yes);
+        assert_eq!(seen_in("fail", &["n1-2"]), Seen::No);
+        assert_eq!(seen_in("pass", &[]), Seen::No);
+        for verdict in ["warn", "not_judged", "error"] {
+            assert!(matches!(seen_in(verdict, &[]), Seen::Unknown(_)), "{verdict}");
+        }
+        let nothing = RunReport { suites: Vec::new(), ..report("pass", &[]) };
+        assert_eq!(seen(&nothing, "n1-1"), Seen::Unknown("no test ran".to_owned()));
+    }
+}
