@@ -10,8 +10,8 @@ fn main() -> ExitCode {
     let request = match cli::parse(std::env::args_os()) {
         Ok(request) => request,
         Err(told) if told.use_stderr() && cli::is_bisection(std::env::args_os()) => {
-            // What cannot be said here is nothing against the commit.
-            let _ = told.print();
+            // Nobody reads what cannot be printed; the code says enough.
+            told.print().unwrap_or_default();
             return ExitCode::from(cli::ENDS_BISECTION);
         }
         Err(told) => told.exit(),
