@@ -139,6 +139,7 @@ fn leak(number: u64, bytes: f64) -> Leak {
         holder: Vec::new(),
         hold: None,
         truncated: false,
+        owners: Vec::new(),
         waiver: None,
     }
 }

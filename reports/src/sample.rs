@@ -334,6 +334,7 @@ fn two_groups() -> TestReport {
             Frame { file: None, line: None, ..frame("tiles::load_all()", "", 0) },
         ],
         truncated: true,
+        owners: vec!["@maps".to_owned(), "anna@example.com".to_owned()],
         ..insert_leak("")
     };
     let descriptor = Leak {
@@ -480,6 +481,7 @@ fn insert_leak(id: &str) -> Leak {
         holder: Vec::new(),
         hold: None,
         truncated: false,
+        owners: Vec::new(),
         waiver: None,
     }
 }

@@ -16,6 +16,8 @@ pub const MOST_LEAKS: usize = 20_000;
 pub const MOST_SIGHTINGS: usize = 500_000;
 /// Most frames of a stack; the rest is cut, and the leak says so (`truncated`).
 pub const MOST_FRAMES: usize = 512;
+/// Most owners of a leak; what is everybody's is nobody's.
+pub const MOST_OWNERS: usize = 20;
 /// Longest text, in bytes; the rest is cut.
 pub const LONGEST_TEXT: usize = 4096;
 /// Longest name of a test or leak, in bytes: a cut name could be that of another one.
@@ -318,6 +320,10 @@ fn shortened(leak: &Leak) -> Leak {
     leak.truncated |= leak.frames.len() > MOST_FRAMES;
     leak.frames.truncate(MOST_FRAMES);
     leak.holder.truncate(MOST_FRAMES);
+    leak.owners.truncate(MOST_OWNERS);
+    for owner in &mut leak.owners {
+        *owner = cut(owner);
+    }
     for frame in &mut leak.frames {
         frame.function = frame.function.as_deref().map(cut);
         frame.file = frame.file.as_deref().map(cut);

@@ -67,6 +67,9 @@ pub struct Leak {
     /// The stack could not be unwound to its root.
     #[serde(default)]
     pub truncated: bool,
+    /// Who answers for the code that leaks, by the project's CODEOWNERS: for the first frame in its own files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<String>,
     /// Reason of the waiver that covers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiver: Option<String>,

@@ -26,7 +26,7 @@ pub fn leaks(view: &Leaks) -> String {
             amount(leak),
             since(leak),
             rate(leak),
-            leak.owner.clone(),
+            leak.owners.join(" "),
         ]
     });
     text.push_str(&table(&["state", "leak", "who", "per run", "since", "seen", "owner"], rows));
@@ -275,7 +275,7 @@ mod tests {
             title: "12 × 4096 B".into(),
             culprit: "MapCache::insert(Tile const&)".into(),
             place: "src/map_cache.cpp:88".into(),
-            owner: "@maps".into(),
+            owners: vec!["@maps".into()],
             state,
             waived: false,
             flaky: true,
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn leaks_are_a_table_without_empty_columns() {
-        let nameless = LeakRow { owner: String::new(), flaky: false, ..row(State::New) };
+        let nameless = LeakRow { owners: Vec::new(), flaky: false, ..row(State::New) };
         let view = Leaks { selection: selection(), leaks: vec![nameless], of: 3, ..Leaks::default() };
         insta::assert_snapshot!(leaks(&view));
         assert!(leaks(&Leaks { selection: selection(), ..Leaks::default() }).ends_with("no leaks\n"));

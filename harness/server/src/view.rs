@@ -82,8 +82,8 @@ pub struct LeakRow {
     pub culprit: String,
     /// Source line, `src/map_cache.cpp:88`; empty: not known.
     pub place: String,
-    /// Who answers for it, by CODEOWNERS; empty: nobody.
-    pub owner: String,
+    /// Who answers for it, by CODEOWNERS.
+    pub owners: Vec<String>,
     /// Where it stands.
     pub state: State,
     /// Covered by a waiver in the last run that saw it.
@@ -183,7 +183,7 @@ pub struct LeakFilter {
     pub owner: String,
     /// One suite.
     pub suite: String,
-    /// One kind: `native`, `java`, `os`.
+    /// One kind: `native`, `java`, `os`, `heap`.
     pub kind: String,
     /// One state, or `alive`.
     pub state: String,
@@ -256,6 +256,7 @@ impl LeakView {
             holder: self.holder.clone(),
             hold: self.hold.clone(),
             truncated: false,
+            owners: self.leak.owners.clone(),
             waiver: None,
         }
     }

@@ -35,7 +35,9 @@ pub(super) fn gate(request: &GateArgs, console: &Console) -> Result<u8, Expected
         facts.root = project_root().map_or_else(String::new, |root| root.to_string_lossy().into_owned());
     }
     hold_against(&mut policy, &settings, &request.inputs)?;
-    let report = judge(&facts, records, Path::new(""), &policy, &mut symbols, &names);
+    let mut report = judge(&facts, records, Path::new(""), &policy, &mut symbols, &names);
+    let owners = settings.config.reports.mail.as_ref().and_then(|mail| mail.owners.as_deref());
+    deliver::owners::assign(&mut report, owners.map(|file| settings.root.join(file)).as_deref(), console);
     if symbols.has_files() {
         run::tell_missing_symbols(&symbols, console);
     }

@@ -20,7 +20,10 @@ pub(super) fn mail(request: &MailArgs, console: &Console) -> Result<u8, Expected
     for path in reports.paths_mut() {
         *path = settings.root.join(&*path);
     }
-    let (report, file) = report::read(&request.session)?;
+    let (mut report, file) = report::read(&request.session)?;
+    // The file that mail is sent by may be another one than the run's.
+    let owners = reports.mail.as_ref().and_then(|mail| mail.owners.as_deref());
+    deliver::owners::assign(&mut report, owners, console);
     let folder = file.parent().unwrap_or(Path::new("."));
     if request.preview {
         let previous = reports.previous.as_deref();

@@ -48,7 +48,9 @@ pub(super) fn measured(
     }
     hide_environment(&settings.config)?;
     let command_line = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let judged = run::run(&plan, console, command_line)?;
+    let mut judged = run::run(&plan, console, command_line)?;
+    let owners = plan.reports.mail.as_ref().and_then(|mail| mail.owners.as_deref());
+    deliver::owners::assign(&mut judged.report, owners, console);
     Ok((plan, judged))
 }
 

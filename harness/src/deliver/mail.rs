@@ -2,8 +2,6 @@
 //! nobody two.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
 
 use lettre::Message;
 use lettre::message::header::{HeaderName, HeaderValue};
@@ -11,7 +9,6 @@ use lettre::message::{Attachment, Mailbox, MultiPart, SinglePart};
 use memgate_config::Mail;
 use memgate_model::{RunReport, Verdict};
 use memgate_reports::mail::mail;
-use memgate_reports::owners::{Owners, Syntax};
 use sha2::{Digest as _, Sha256};
 
 use super::context::RunContext;
@@ -53,7 +50,7 @@ pub fn letters(
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Message>, String> {
     let owned = match &settings.owners {
-        Some(file) => by_owner(report, settings, context, file, warnings),
+        Some(_) => by_owner(report, settings, warnings),
         None => BTreeMap::new(),
     };
     let mut letters = Vec::new();
@@ -79,27 +76,13 @@ pub fn letters(
 fn by_owner(
     report: &RunReport,
     settings: &Mail,
-    context: &RunContext,
-    file: &Path,
     warnings: &mut Vec<String>,
 ) -> BTreeMap<String, BTreeSet<String>> {
-    let text = match fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(why) => {
-            warnings.push(format!("no owner of code gets mail: cannot read {}: {why}", file.display()));
-            return BTreeMap::new();
-        }
-    };
-    let owners = Owners::parse(&text, Syntax::of(&file.to_string_lossy(), &text));
-    for (line, why) in &owners.ignored {
-        warnings.push(format!("{}:{line} is ignored: {why}", file.display()));
-    }
     let mut owned: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut unknown = BTreeSet::new();
     let failing = report.suites.iter().flat_map(|s| &s.tests).filter(|t| t.verdict == Verdict::Fail);
     for leak in failing.flat_map(|test| &test.leaks).filter(|leak| leak.waiver.is_none()) {
-        let Some(place) = context.checkout.place(leak) else { continue };
-        for owner in owners.of(&place.file) {
+        for owner in &leak.owners {
             match address_of(owner, settings) {
                 Some(address)
                     if settings.to.iter().any(|to| bare(to).eq_ignore_ascii_case(bare(&address))) => {}
@@ -107,7 +90,7 @@ fn by_owner(
                     owned.entry(address).or_default().insert(leak.id.clone());
                 }
                 None => {
-                    unknown.insert(owner.to_owned());
+                    unknown.insert(owner.clone());
                 }
             }
         }

@@ -23,6 +23,9 @@ pub(super) fn group(html: &mut Html, leak: &Leak, grows: Option<&str>) {
         html.markup("leak ");
     }
     html.markup("<code>").text(&leak.id).markup("</code>");
+    if !leak.owners.is_empty() {
+        html.text(&format!(" · owner {}", leak.owners.join(" ")));
+    }
     match (grows, &leak.waiver) {
         (Some(_), Some(reason)) => {
             html.text(&format!(" · waived: {reason}")).markup("</p>");

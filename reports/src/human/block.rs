@@ -92,6 +92,9 @@ fn leak_group(leak: &Leak, style: &BlockStyle) -> String {
         Some(reason) => format!("waived: {}", visible(reason)),
         None => format!("to accept it for now: {}", waive_command(leak, &style.until)),
     };
+    if !leak.owners.is_empty() {
+        push(&mut text, &format!("owner{GAP}{}", visible(&leak.owners.join(" "))));
+    }
     push(&mut text, &format!("leak {}{GAP}{}", style.paint.strong(&id), style.paint.faint(advice)));
     text
 }

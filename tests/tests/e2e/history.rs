@@ -16,10 +16,11 @@ pub(super) fn build(project: &Project, leaks: bool) {
     let built = samples::own_suite(
         name,
         &format!(
-            "#include <gtest/gtest.h>\n#include <string>\n\
+            "#include <gtest/gtest.h>\n#include <string>\n#line 1 \"{}/src/title.cc\"\n\
              __attribute__((noinline)) char* read_title(const std::string& text) {{ char* t = new char[61]; t[0] = text[0]; return t; }}\n\
              TEST(Title, IsRead) {{ char* t = read_title(\"x\"); ASSERT_NE(t, nullptr); {body} }}\n\
-             TEST(Title, IsEmpty) {{}}\n"
+             TEST(Title, IsEmpty) {{}}\n",
+            project.folder().display()
         ),
     );
     fs::copy(built, project.folder().join("engine_tests")).unwrap();
@@ -66,6 +67,7 @@ pub(super) fn get(address: &str, path: &str, host: &str) -> (String, String) {
 fn a_leak_is_followed_from_its_first_commit_to_its_fix() {
     let project = Project::new("history");
     git(&project, &["init", "-q"]);
+    project.write("CODEOWNERS", "* @everybody\n/src/ @titles anna@example.com\n");
     let (_, first) = commit_and_run(&project, false);
     assert!(!first.stderr.contains("history:"), "nothing changed:\n{first}");
     let (guilty, run) = commit_and_run(&project, true);
@@ -73,6 +75,10 @@ fn a_leak_is_followed_from_its_first_commit_to_its_fix() {
     let id = run.test("Title.IsRead").leaks[0].id.clone();
     let leaks = history(&project, &["leaks"]);
     assert!(leaks.contains(&format!("new    {id}")) && leaks.contains(&guilty[..8]), "{leaks}");
+    assert_eq!(run.test("Title.IsRead").leaks[0].owners, ["@titles", "anna@example.com"]);
+    run.says("owner   @titles anna@example.com");
+    let of = |owner: &str| json(&project, &["leaks", "--owner", owner])["leaks"].as_array().unwrap().len();
+    assert_eq!((of("@titles"), of("anna@example.com"), of("@everybody")), (1, 1, 0));
     commit_and_run(&project, true);
     assert!(history(&project, &["leaks"]).contains("known"), "seen on two commits");
     let (fix, run) = commit_and_run(&project, false);
@@ -123,6 +129,9 @@ fn shown_in_a_browser(project: &Project, id: &str) {
         body
     };
     assert!(page("/p/history").contains("read_title"), "{}", page("/p/history"));
+    let of_owner =
+        |owner: &str| page(&format!("/p/history/leaks?state=any&owner={owner}")).contains("read_title");
+    assert!(of_owner("@titles") && !of_owner("@everybody"));
     assert!(page(&format!("/p/history/leaks/{id}")).contains("fixed"));
     assert!(page("/p/history/tests/engine_tests/Title.IsRead").contains("61"));
     assert!(page("/p/history/runs").contains("main"));

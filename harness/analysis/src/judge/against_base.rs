@@ -123,6 +123,7 @@ mod tests {
             frames: Vec::new(),
             holder: Vec::new(),
             truncated: false,
+            owners: Vec::new(),
             hold: None,
             waiver: None,
         }

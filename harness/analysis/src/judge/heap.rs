@@ -174,6 +174,7 @@ fn leak(id: String, title: String, (bytes, count): (f64, f64)) -> Leak {
         holder: Vec::new(),
         hold: None,
         truncated: false,
+        owners: Vec::new(),
         waiver: None,
     }
 }

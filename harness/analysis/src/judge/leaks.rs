@@ -64,6 +64,7 @@ fn native(place: &Place, bytes: f64, count: f64, title: String) -> Leak {
         holder: Vec::new(),
         hold: None,
         truncated: place.truncated,
+        owners: Vec::new(),
         waiver: None,
     }
 }
@@ -107,6 +108,7 @@ impl OsGroup {
             holder: Vec::new(),
             hold: None,
             truncated: self.place.as_ref().is_some_and(|place| place.truncated),
+            owners: Vec::new(),
             waiver: None,
         }
     }
@@ -191,6 +193,7 @@ pub(super) fn shown(leak: &JavaLeak) -> Leak {
         holder: holder.clone(),
         hold: None,
         truncated: false,
+        owners: Vec::new(),
         waiver: None,
     }
 }

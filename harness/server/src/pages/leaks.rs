@@ -8,7 +8,7 @@ use super::{link, words};
 use crate::view::{LeakFilter, LeakView, Leaks};
 
 const STATES: [&str; 7] = ["alive", "new", "regressed", "known", "fixed", "gone", "any"];
-const KINDS: [&str; 4] = ["", "native", "java", "os"];
+const KINDS: [&str; 5] = ["", "native", "java", "os", "heap"];
 
 /// List of leaks.
 #[must_use]
@@ -63,7 +63,11 @@ pub fn leak(view: &LeakView) -> String {
         words::state_badge(html, leak.state);
         words::marks(html, leak);
         html.text(&format!("{} · {} per run · ", leak.title, words::amount(leak.bytes, &leak.title)));
-        html.element("code", &leak.id).markup("</p>");
+        html.element("code", &leak.id);
+        if !leak.owners.is_empty() {
+            html.text(&format!(" · owner {}", leak.owners.join(" ")));
+        }
+        html.markup("</p>");
         introduced(html, view);
         html.markup("<h2>Stack</h2><div class=leak>");
         holder_and_stack(html, &view.known());
@@ -110,9 +114,9 @@ fn introduced(html: &mut Html, view: &LeakView) {
         return;
     }
     html.text(&format!("; nobody measured the {} commits between", unmeasured.len())).markup("</p>");
-    if let Some(clean) = clean {
+    if clean.is_some() {
         html.markup("<p class=facts>to find the commit: <code class=command>");
-        html.text(&format!("git bisect start {} {clean}", leak.first_sha)).markup("</code></p>");
+        html.text(&format!("memgate bisect {}", leak.id)).markup("</code></p>");
     }
     html.markup("<details><summary>the commits between</summary><ul>");
     for sha in unmeasured {

@@ -42,7 +42,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         title: t(),
         culprit: t(),
         place: t(),
-        owner: t(),
+        owners: vec![t()],
         state: State::New,
         waived: true,
         flaky: true,
@@ -174,6 +174,7 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         frames: one.frames.clone(),
         holder: Vec::new(),
         truncated: false,
+        owners: Vec::new(),
         waiver: None,
         hold: None,
     };

@@ -111,6 +111,9 @@ pub(super) fn leak_table(html: &mut Html, caption: &'static str, selection: &Sel
         if !leak.place.is_empty() {
             html.markup("<br>").element("span class=faint", &leak.place);
         }
+        if !leak.owners.is_empty() {
+            html.markup("<br>").element("span class=faint", &leak.owners.join(" "));
+        }
         html.markup("<td class=n>").text(&amount(leak.bytes, &leak.title)).markup("<td>");
         html.element("code", short(&leak.first_sha))
             .markup("<br>")

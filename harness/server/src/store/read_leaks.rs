@@ -30,8 +30,7 @@ impl Store {
     ) -> Result<Option<Leaks>, StoreError> {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
         let all = self.leaks_of_line(&shown).await?;
-        let owners: BTreeSet<String> =
-            all.iter().map(|leak| leak.owner.clone()).filter(|owner| !owner.is_empty()).collect();
+        let owners: BTreeSet<String> = all.iter().flat_map(|leak| leak.owners.iter().cloned()).collect();
         let suites: BTreeSet<String> =
             all.iter().flat_map(|leak| &leak.tests).map(|test| suite(test).to_owned()).collect();
         let mut leaks: Vec<LeakRow> = all.into_iter().filter(|leak| fits(leak, filter)).collect();
@@ -200,7 +199,7 @@ fn leak_row(row: &AnyRow, KnownLeak { id, leak }: &KnownLeak) -> Result<LeakRow,
         title: leak.title.clone(),
         culprit: memgate_reports::who(leak),
         place: memgate_reports::source_line(leak),
-        owner: String::new(),
+        owners: leak.owners.clone(),
         state: shown_state(stage(row.try_get(3)?)?),
         flaky: row.try_get::<i64, _>(4)? != 0,
         waived: row.try_get::<i64, _>(5)? != 0,
@@ -246,7 +245,7 @@ fn fits(leak: &LeakRow, filter: &LeakFilter) -> bool {
     let mut texts = [&leak.id, &leak.title, &leak.culprit].into_iter().chain(&leak.tests);
     state
         && (filter.kind.is_empty() || filter.kind == kind)
-        && (filter.owner.is_empty() || filter.owner == leak.owner)
+        && (filter.owner.is_empty() || leak.owners.contains(&filter.owner))
         && (filter.suite.is_empty() || leak.tests.iter().any(|test| suite(test) == filter.suite))
         && (text.is_empty() || texts.any(|have| have.to_lowercase().contains(&text)))
 }
