@@ -254,17 +254,17 @@ impl Heap {
 }
 
 /// One analysis.
-struct Work<'a> {
+pub(crate) struct Work<'a> {
     heap: &'a Heap,
     rules: &'a Rules,
     inspector: Inspector<'a>,
-    follow: Follow<'a>,
-    device: Device,
+    pub(crate) follow: Follow<'a>,
+    pub(crate) device: Device,
     process: Option<String>,
 }
 
 impl<'a> Work<'a> {
-    fn new(heap: &'a Heap, rules: &'a Rules, progress: Progress<'_>) -> Result<Self, ReadError> {
+    pub(crate) fn new(heap: &'a Heap, rules: &'a Rules, progress: Progress<'_>) -> Result<Self, ReadError> {
         let Heap { file, dump, graph } = heap;
         let inspector = Inspector::new(dump, graph, rules);
         let (device, process, locals) = before(file, dump, graph, rules, &inspector, progress)?;

@@ -151,9 +151,9 @@ impl Searched {
 }
 
 /// Roots that a search begins with, in order: object, tag, whether late, known leak.
-struct Begin {
-    object: u32,
-    tag: u8,
+pub(crate) struct Begin {
+    pub(crate) object: u32,
+    pub(crate) tag: u8,
     low: bool,
     library: Option<usize>,
 }
@@ -223,7 +223,7 @@ fn by_name<'r>(
     applying.filter_map(|(at, rule)| Some((name(&rule.pattern)?.as_str(), at))).collect()
 }
 
-fn begin(dump: &Index, graph: &Graph, rules: &Rules, device: &Device) -> Vec<Begin> {
+pub(crate) fn begin(dump: &Index, graph: &Graph, rules: &Rules, device: &Device) -> Vec<Begin> {
     let known = by_name(rules, device, |pattern| match pattern {
         Pattern::NativeGlobal(class) => Some(class),
         _ => None,

@@ -694,6 +694,7 @@ Examples:
   memgate heap dominators app.hprof --of com.example.Cache
   memgate heap threads oom.hprof                          stacks, and what their locals hold
   memgate heap diff before.hprof after.hprof
+  memgate heap growth 1.hprof 2.hprof 3.hprof             containers that hold more and more
   memgate heap trim app.hprof app.hprof.gz                a small copy without texts that shows the same leaks
   memgate heap check app.hprof.gz                         is the dump complete, and is anything odd?
 
@@ -798,6 +799,31 @@ pub enum HeapCommand {
         #[command(flatten)]
         common: HeapCommon,
     },
+    /// Show containers that hold more and more objects, from at least three dumps
+    Growth {
+        /// The dumps, or their ledgers, the oldest first.
+        #[arg(value_name = "FILE", required = true, num_args = 1.., value_hint = ValueHint::FilePath)]
+        files: Vec<PathBuf>,
+        /// Least number of objects by which a container grows from dump to dump, such as the number
+        /// of times that a test ran in between.
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+        loops: u64,
+        /// Number of classes to show.
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        top: usize,
+        /// How they are read.
+        #[command(flatten)]
+        common: HeapCommon,
+    },
+    /// Write what the containers of a dump hold: all that `growth` needs of it
+    Ledger {
+        /// The dump.
+        #[arg(value_name = "IN", value_hint = ValueHint::FilePath)]
+        from: PathBuf,
+        /// Output file (JSON).
+        #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
+        to: PathBuf,
+    },
     /// Copy a dump without the contents of its strings and arrays: small and private
     Trim {
         /// The dump; `-`: standard input, with --zero.
@@ -831,7 +857,7 @@ pub enum HeapCommand {
 }
 
 impl HeapCommand {
-    /// The dump (of `diff` the newer one), and how it is read.
+    /// The dump (of several the newest), and how it is read.
     pub(crate) fn dump(&self) -> (&Path, HeapCommon) {
         match self {
             Self::Analyze { common, .. }
@@ -841,7 +867,10 @@ impl HeapCommand {
             | Self::Strings { common, .. }
             | Self::Check { common } => (&common.file, common.common),
             Self::Paths { file, common, .. } | Self::Diff { new: file, common, .. } => (file, *common),
-            Self::Trim { from, .. } | Self::Restore { from, .. } => (from, HeapCommon::default()),
+            Self::Growth { files, common, .. } => (files.last().map_or(Path::new(""), |file| file), *common),
+            Self::Ledger { from, .. } | Self::Trim { from, .. } | Self::Restore { from, .. } => {
+                (from, HeapCommon::default())
+            }
         }
     }
 }

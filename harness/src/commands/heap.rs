@@ -14,6 +14,7 @@ use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 
 mod copy;
+mod growth;
 mod read;
 mod show;
 mod target;
@@ -123,6 +124,13 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
             Ok((Shown::Strings { texts }, exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
         }
         HeapCommand::Diff { old, fail_over, top, .. } => diff(old, path, *fail_over, *top, watch),
+        HeapCommand::Growth { files, loops, top, common } => {
+            growth::growth(files, *loops, (*top, common.allow_truncated), watch)
+        }
+        HeapCommand::Ledger { to, .. } => {
+            growth::ledger(path, to, watch)?;
+            return Ok(None);
+        }
         HeapCommand::Trim { to, zero, prove, .. } => {
             copy::trim(path, to, *zero, *prove, watch)?;
             return Ok(None);

@@ -1,8 +1,9 @@
 //! A heap dump, whole or not, and everything that can be asked of it: an answer that adds up, or an
-//! error. A rules file: rules, or a mistake that is told. What Tailor trimmed: a dump, or an error.
+//! error. A rules file: rules, or a mistake that is told. What Tailor trimmed: a dump, or an error. A
+//! ledger: one that makes sense, or an error.
 
 use memgate_hprof::read::{DumpFile, ReadError};
-use memgate_hprof::{Dominators, Heap, Index, Question, Rules, lonely, restore, tree};
+use memgate_hprof::{Dominators, Heap, Index, Ledger, Question, Rules, growth, lonely, restore, tree};
 
 /// Fewer bytes of a file hold no object.
 const LEAST: usize = 9;
@@ -44,6 +45,10 @@ fn ask(bytes: &[u8], rules: &Rules) -> Result<(), ReadError> {
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
     }
     found.unreachable.iter().for_each(|node| assert!(!lonely(node).is_empty()));
+    let ledger = heap.ledger(rules, &quiet)?;
+    assert_eq!(ledger.check(), Ok(()), "its own ledger");
+    let same = [ledger.clone(), ledger.clone(), ledger];
+    assert_eq!(growth(&same, 1).as_deref(), Some(&[][..]), "what stays the same does not grow");
     heap.threads(&quiet)?;
     heap.texts(3, &quiet)?;
     let Heap { dump, graph, .. } = heap;
@@ -79,6 +84,15 @@ pub fn run(data: &[u8]) {
         match restore(rest, &mut Bounded(&mut restored)) {
             Ok(bytes) => assert_eq!(bytes, restored.len() as u64),
             Err(why) => assert!(!why.to_string().is_empty()),
+        }
+        return;
+    }
+    if how & 4 == 4 {
+        let Ok(ledger) = serde_json::from_slice::<Ledger>(rest) else { return };
+        if ledger.check().is_ok() {
+            let three = [Ledger { holds: Vec::new(), ..ledger.clone() }, ledger.clone(), ledger];
+            let growing = growth(&three, 1).unwrap_or_default();
+            assert!(growing.is_empty(), "the last step rises nowhere");
         }
         return;
     }

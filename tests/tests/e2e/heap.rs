@@ -8,14 +8,20 @@ use memgate_e2e::jvm::{Jdk, jdks};
 use memgate_e2e::{Project, Run, repository};
 use serde_json::Value;
 
-/// Runs the program with this collector; gives its dump.
-fn dump(project: &Project, jdk: &Jdk, collector: &str, options: &[&str]) -> PathBuf {
-    let source = repository().join("tests/samples/jvm/heap/Held.java");
+/// The classes of a program of the samples.
+fn compiled(project: &Project, jdk: &Jdk, program: &str) -> PathBuf {
+    let source = repository().join("tests/samples/jvm/heap").join(program);
     let classes = project.folder().join("classes");
     let compiled =
         Command::new(jdk.home.join("bin/javac")).arg("-g").arg("-d").arg(&classes).arg(source).output();
     let compiled = compiled.unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    classes
+}
+
+/// Runs the program with this collector; gives its dump.
+fn dump(project: &Project, jdk: &Jdk, collector: &str, options: &[&str]) -> PathBuf {
+    let classes = compiled(project, jdk, "Held.java");
     let name = if options.is_empty() { "held.hprof" } else { "held.hprof.gz" };
     let path = project.folder().join(name);
     let mut java = Command::new(jdk.home.join("bin/java"));
@@ -188,4 +194,44 @@ fn another_file_is_an_error_with_its_name() {
         project.write("empty.hprof", b"JAVA PROFILE 1.0.2\0\0\0\0\x08\0\0\0\0\0\0\0\0\x2c\0\0\0\0\0\0\0\0");
     let run = heap(&project, "analyze", &dump, &["--rules", rules.to_str().unwrap()]);
     run.ends_with(2).says("rules.toml").says("line 2");
+}
+
+#[test]
+fn containers_that_grow_from_dump_to_dump_are_named_and_nothing_else() {
+    for jdk in jdks() {
+        let project = Project::new(&format!("heap-{}-growth", jdk.release));
+        let classes = compiled(&project, &jdk, "Shop.java");
+        let mut java = Command::new(jdk.home.join("bin/java"));
+        java.arg("-cp").arg(classes).arg("Shop").arg(project.folder()).arg("5");
+        let ran = java.output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let days = ["day0.hprof", "day1.hprof", "day2.hprof", "day3.hprof", "day4.hprof"];
+        let growth = |files: &[&str]| project.memgate(&[&["heap", "growth"], files].concat());
+        for files in [&days[..3], &days] {
+            let run = growth(files);
+            run.ends_with(1);
+            let held: Vec<&str> = run.stdout.lines().filter(|line| line.contains("held by ")).collect();
+            assert_eq!(held.len(), 2, "{run}");
+            assert!(run.stdout.contains("Shop$Order: 2 more from dump to dump"), "{run}");
+            for container in ["Shop.BY_ID: java.util.HashMap", "Shop.HISTORY: java.util.LinkedList"] {
+                assert!(run.stdout.contains(&format!("held by static {container}")), "{run}");
+            }
+        }
+        growth(&[&days[..], &["--loops", "3"]].concat()).ends_with(0);
+        growth(&days[..2]).ends_with(2).says("2 dumps decide nothing");
+
+        // Dumps may be deleted once their ledgers are written.
+        let told = growth(&[&days[..], &["--json"]].concat()).stdout;
+        let ledgers: Vec<String> = days.iter().map(|day| day.replace("hprof", "json")).collect();
+        for (day, ledger) in days.iter().zip(&ledgers) {
+            project.memgate(&["heap", "ledger", day, ledger]).ends_with(0);
+            fs::remove_file(project.folder().join(day)).unwrap();
+        }
+        let ledgers: Vec<&str> = ledgers.iter().map(String::as_str).collect();
+        let again = growth(&[&ledgers[..], &["--json"]].concat());
+        again.ends_with(1);
+        assert_eq!(again.stdout, told, "the same without the dumps");
+        project.write("none.json", "{\"schema_version\": 9}");
+        growth(&[&ledgers[..2], &["none.json"]].concat()).ends_with(2).says("none.json").says("heap ledger");
+    }
 }

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use memgate_hprof::read::DumpFile;
-use memgate_hprof::{Analysis, Dominators, Index, Leak, Node, Texts, Thread, Together, bytes, lonely, tree};
+use memgate_hprof::{
+    Analysis, Dominators, Growing, Index, Leak, Node, Texts, Thread, Together, bytes, lonely, tree,
+};
 use serde::Serialize;
 use serde_json::json;
 
@@ -18,7 +20,13 @@ pub(super) enum Shown {
     Threads { threads: Vec<Thread> },
     Strings { texts: Texts },
     Diff { changes: Vec<Changed>, hidden: usize, count: i64, bytes: i64 },
+    Growth { dumps: Vec<u64>, growing: Vec<Growing>, hidden: usize },
     Check { facts: Vec<(&'static str, String)>, roots: Vec<(String, u64)>, odd: Vec<String>, whole: bool },
+}
+
+/// `10 → 12 → 14`.
+fn series(values: &[u64]) -> String {
+    values.iter().map(|value| number(*value)).collect::<Vec<_>>().join(" → ")
 }
 
 /// A class with its objects.
@@ -269,6 +277,9 @@ impl Shown {
             Self::Diff { changes, hidden, count, bytes } => json!({
                 "schema_version": 1, "count": count, "bytes": bytes, "classes": changes, "more_classes": hidden,
             }),
+            Self::Growth { dumps, growing, hidden } => json!({
+                "schema_version": 1, "objects": dumps, "growth": growing, "more_classes": hidden,
+            }),
             Self::Check { facts, roots, odd, whole } => {
                 let map = |rows: Vec<(String, serde_json::Value)>| -> serde_json::Map<_, _> {
                     rows.into_iter().collect()
@@ -407,6 +418,31 @@ impl Shown {
                         number(change.count_after),
                         printable(&change.class)
                     ));
+                }
+                more(&mut lines, *hidden, "classes");
+                end(lines)
+            }
+            Self::Growth { dumps, growing, hidden } => {
+                let mut lines = vec![format!("{} dumps of {} objects", dumps.len(), series(dumps))];
+                if growing.is_empty() {
+                    lines.push("no container grows from dump to dump".to_owned());
+                }
+                for of in growing {
+                    lines.push(String::new());
+                    lines.push(format!(
+                        "{}: {} more from dump to dump, at least",
+                        printable(&of.class),
+                        number(of.rise())
+                    ));
+                    for container in &of.held_by {
+                        let newest = container.bytes.last().copied().unwrap_or(0);
+                        lines.push(format!(
+                            "  {} ({} B of their own in the newest)",
+                            series(&container.counts),
+                            number(newest)
+                        ));
+                        lines.push(format!("    held by {}", printable(&container.way())));
+                    }
                 }
                 more(&mut lines, *hidden, "classes");
                 end(lines)

@@ -1,0 +1,364 @@
+//! The containers of a dump, and how many objects each holds: what is kept of a dump that is deleted.
+//!
+//! Data flow: roots, [`Follow`] → one breadth-first search that gives each object the *place* it is first met at: the chain of
+//! classes and references from a root, without objects → for each container its elements, by class, at its place → [`Ledger`].
+//!
+//! A place is the same in every dump of a program, whatever addresses its objects have; so ledgers can be compared. A chain of
+//! objects of one class (`Node.next → Node`) is one place, which holds its objects; so is a tree.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use crate::analysis::{Heap, Work, root_name};
+use crate::follow::Via;
+use crate::graph::Kind;
+use crate::ids::{NONE, index, number};
+use crate::read::{Progress, ReadError};
+use crate::rules::Rules;
+use crate::search::{Bits, Sizes, begin};
+use crate::text::printable;
+
+/// The form of a ledger.
+pub const LEDGER_VERSION: u32 = 1;
+/// Places that are told apart; what is met after them counts for the place that holds it.
+const MOST_PLACES: usize = 1 << 20;
+/// Longest chain of places.
+const DEEPEST: u16 = 200;
+/// How many places above one are looked at for the same class by the same reference: a tree.
+const RECURSION: usize = 4;
+/// Longest text of a place: more is no name.
+const LONGEST_NAME: usize = 1 << 16;
+
+/// Containers of a dump.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ledger {
+    /// [`LEDGER_VERSION`].
+    pub schema_version: u32,
+    /// When the dump was written, in milliseconds since 1970; 0: it does not tell.
+    pub milliseconds: u64,
+    /// Objects that a root reaches.
+    pub objects: u64,
+    /// A part of the dump was missing.
+    pub truncated: bool,
+    /// Places, each after the one that holds it.
+    pub places: Vec<Place>,
+    /// What is held where.
+    pub holds: Vec<Holding>,
+}
+
+/// Where objects are: what holds them, and by what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// The place that holds it; none: a root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<u32>,
+    /// `com.acme.Shop.byId`, `static com.acme.Shop.instance`, `[x]`, `key`, `<Java Local>`; of a root its kind.
+    pub by: String,
+    /// Class of its objects; `class X` for a class object.
+    pub class: String,
+}
+
+/// How many objects of a class the containers of a place hold together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Holding {
+    /// The place.
+    pub place: u32,
+    /// Class of the elements.
+    pub class: String,
+    /// How many.
+    pub count: u64,
+    /// Bytes of their own, together.
+    pub bytes: u64,
+}
+
+/// Why something is no ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerError {
+    /// It is of another version.
+    #[error("it is a ledger of version {0}, and version {LEDGER_VERSION} is read")]
+    Version(u32),
+    /// A place or what it holds makes no sense.
+    #[error("it is no ledger: place {0} makes no sense")]
+    Place(usize),
+}
+
+impl Ledger {
+    /// Checks what was read from a file.
+    ///
+    /// # Errors
+    /// It is of another version, or refers to what it does not have.
+    pub fn check(&self) -> Result<(), LedgerError> {
+        if self.schema_version != LEDGER_VERSION {
+            return Err(LedgerError::Version(self.schema_version));
+        }
+        let is_long = |text: &str| text.len() > LONGEST_NAME;
+        for (at, place) in self.places.iter().enumerate() {
+            let has_no_parent = place.parent.is_some_and(|parent| index(parent) >= at);
+            if has_no_parent || is_long(&place.by) || is_long(&place.class) {
+                return Err(LedgerError::Place(at));
+            }
+        }
+        let lost =
+            self.holds.iter().find(|held| index(held.place) >= self.places.len() || is_long(&held.class));
+        lost.map_or(Ok(()), |held| Err(LedgerError::Place(index(held.place))))
+    }
+}
+
+impl Heap {
+    /// What its containers hold.
+    ///
+    /// # Errors
+    /// The dump cannot be read any more.
+    pub fn ledger(&self, rules: &Rules, progress: Progress<'_>) -> Result<Ledger, ReadError> {
+        let work = Work::new(self, rules, progress)?;
+        let walk = Walk::new(self, &work);
+        Ok(walk.run(rules, progress))
+    }
+}
+
+/// How a place is reached from the one above it, without names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum By {
+    Root(u8),
+    /// Field of a class, by the id of its name.
+    Field(u32, u64),
+    /// Class, and place among its static references.
+    Static(u32, usize),
+    Element,
+    Key,
+    Local,
+}
+
+/// A place while objects are walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Step {
+    parent: u32,
+    by: By,
+    class: u32,
+}
+
+/// Class objects, beside instances of the same class.
+const OF_CLASS: u32 = 1 << 30;
+/// Arrays of primitives, by type.
+const OF_PRIMITIVES: u32 = 1 << 29;
+const UNKNOWN: u32 = u32::MAX;
+
+type Held = HashMap<(u32, u32), (u64, u64)>;
+
+struct Walk<'a> {
+    heap: &'a Heap,
+    work: &'a Work<'a>,
+    sizes: Sizes,
+    steps: Vec<(Step, u16)>,
+    known: HashMap<Step, u32>,
+    places: Vec<u32>,
+    seen: Bits,
+    queue: VecDeque<u32>,
+    elements: Held,
+    /// Keys count where a map has no values.
+    keys: Held,
+}
+
+impl<'a> Walk<'a> {
+    fn new(heap: &'a Heap, work: &'a Work<'a>) -> Self {
+        let objects = heap.graph.len();
+        Self {
+            heap,
+            work,
+            sizes: Sizes::new(&heap.dump, &heap.graph),
+            steps: Vec::new(),
+            known: HashMap::new(),
+            places: vec![NONE; objects],
+            seen: Bits::new(objects),
+            queue: VecDeque::new(),
+            elements: Held::new(),
+            keys: Held::new(),
+        }
+    }
+
+    fn run(mut self, rules: &Rules, progress: Progress<'_>) -> Ledger {
+        let Heap { dump, graph, .. } = self.heap;
+        for begin in begin(dump, graph, rules, &self.work.device) {
+            if self.seen.set(begin.object) {
+                let step = Step { parent: NONE, by: By::Root(begin.tag), class: self.class(begin.object) };
+                let place = self.place(step);
+                self.places[index(begin.object)] = place;
+                self.queue.push_back(begin.object);
+            }
+        }
+        let mut done = 0_u64;
+        while let Some(object) = self.queue.pop_front() {
+            done += 1;
+            if done.is_multiple_of(1 << 18) {
+                progress("containers", done, Some(graph.len() as u64));
+            }
+            self.walk(object);
+        }
+        self.ledger()
+    }
+
+    fn walk(&mut self, object: u32) {
+        let place = self.places[index(object)];
+        let work = self.work;
+        work.follow.each(object, |held| {
+            let class = self.class(held.object);
+            let by = match held.via {
+                // Parts of a collection are neither its elements nor on the way to them.
+                Via::Inner => {
+                    self.seen.set(held.object);
+                    return;
+                }
+                Via::Field(slot) => {
+                    let Kind::Of(of) = self.heap.graph.kind(object) else { return };
+                    let slot = &self.heap.graph.layout(of).slots[slot];
+                    By::Field(slot.class, slot.name)
+                }
+                Via::Static(at) => By::Static(self.class(object) & !OF_CLASS, at),
+                Via::Local => By::Local,
+                Via::Key => By::Key,
+                Via::Element | Via::ElementOf(_) | Via::Item(_) | Via::Value(_) => By::Element,
+            };
+            match by {
+                By::Element => self.count((place, class), held.object, false),
+                By::Key => self.count((place, class), held.object, true),
+                _ => {}
+            }
+            if !self.seen.set(held.object) {
+                return;
+            }
+            let inside = self.inside(place, by, class);
+            if inside == place && matches!(by, By::Field(..)) {
+                self.count((place, class), held.object, false);
+            }
+            self.places[index(held.object)] = inside;
+            if !work.follow.is_leaf(held.object) {
+                self.queue.push_back(held.object);
+            }
+        });
+    }
+
+    fn count(&mut self, at: (u32, u32), object: u32, is_key: bool) {
+        let bytes = self.sizes.of(&self.heap.graph, object);
+        let held = if is_key { &mut self.keys } else { &mut self.elements };
+        let sum = held.entry(at).or_default();
+        *sum = (sum.0 + 1, sum.1.saturating_add(bytes));
+    }
+
+    /// The place of what an object at `place` holds: a new one, or one above it where it is a part of a chain or a tree.
+    fn inside(&mut self, place: u32, by: By, class: u32) -> u32 {
+        let (of, depth) = self.steps[index(place)];
+        if matches!(by, By::Field(..)) && of.class == class || depth == DEEPEST {
+            return place;
+        }
+        let mut above = place;
+        for _ in 0..RECURSION {
+            let Step { parent, by: its, class: of } = self.steps[index(above)].0;
+            if its == by && of == class && by != By::Element {
+                return above;
+            }
+            if parent == NONE {
+                break;
+            }
+            above = parent;
+        }
+        self.place(Step { parent: place, by, class })
+    }
+
+    fn place(&mut self, step: Step) -> u32 {
+        if let Some(place) = self.known.get(&step) {
+            return *place;
+        }
+        if self.steps.len() >= MOST_PLACES && step.parent != NONE {
+            return step.parent;
+        }
+        let depth = if step.parent == NONE { 0 } else { self.steps[index(step.parent)].1 + 1 };
+        let place = number(self.steps.len());
+        self.steps.push((step, depth));
+        self.known.insert(step, place);
+        place
+    }
+
+    fn class(&self, object: u32) -> u32 {
+        match self.heap.graph.kind(object) {
+            Kind::Of(class) => class,
+            Kind::Class(class) => class | OF_CLASS,
+            Kind::Primitives(kind) => u32::from(kind) | OF_PRIMITIVES,
+            Kind::Unknown => UNKNOWN,
+        }
+    }
+
+    fn class_name(&self, class: u32) -> String {
+        let of =
+            |class: u32| self.heap.dump.classes.get(index(class)).map_or("?", |class| class.name.as_str());
+        match class {
+            UNKNOWN => "?".to_owned(),
+            class if class & OF_CLASS != 0 => format!("class {}", printable(of(class & !OF_CLASS))),
+            class if class & OF_PRIMITIVES != 0 => {
+                crate::text::array_name((class & 0xff).to_le_bytes()[0]).to_owned()
+            }
+            class => printable(of(class)),
+        }
+    }
+
+    fn by_name(&self, by: By) -> String {
+        let dump = &self.heap.dump;
+        match by {
+            By::Root(tag) => root_name(tag).to_owned(),
+            By::Field(class, name) => format!("{}.{}", self.class_name(class), printable(&dump.name(name))),
+            By::Static(class, at) => {
+                let statics = dump.classes.get(index(class)).map_or(&[][..], |class| &class.statics);
+                let field = statics.iter().filter(|field| field.kind == 2).nth(at);
+                let name = field.map_or_else(|| "?".to_owned(), |field| printable(&dump.name(field.name)));
+                format!("static {}.{name}", self.class_name(class))
+            }
+            By::Element => "[x]".to_owned(),
+            By::Key => "key".to_owned(),
+            By::Local => "<Java Local>".to_owned(),
+        }
+    }
+
+    /// Only places that hold something, and those on the way to them.
+    fn ledger(self) -> Ledger {
+        let elements: BTreeMap<(u32, u32), (u64, u64)> =
+            self.elements.iter().map(|(at, sum)| (*at, *sum)).collect();
+        let has_values = |place: u32| elements.range((place, 0)..=(place, u32::MAX)).next().is_some();
+        let keys = self.keys.iter().filter(|((place, _), _)| !has_values(*place));
+        let mut all = elements.clone();
+        all.extend(keys);
+        let mut needed = vec![false; self.steps.len()];
+        for (place, _) in all.keys() {
+            let mut at = *place;
+            while at != NONE && !std::mem::replace(&mut needed[index(at)], true) {
+                at = self.steps[index(at)].0.parent;
+            }
+        }
+        let mut numbers = vec![NONE; self.steps.len()];
+        let mut places = Vec::new();
+        for (at, (step, _)) in self.steps.iter().enumerate().filter(|(at, _)| needed[*at]) {
+            numbers[at] = number(places.len());
+            let parent = (step.parent != NONE).then(|| numbers[index(step.parent)]);
+            places.push(Place { parent, by: self.by_name(step.by), class: self.class_name(step.class) });
+        }
+        let mut holds = BTreeMap::<(u32, String), (u64, u64)>::new();
+        for ((place, class), (count, bytes)) in all {
+            // Classes of several loaders have one name.
+            let sum = holds.entry((numbers[index(place)], self.class_name(class))).or_default();
+            *sum = (sum.0 + count, sum.1.saturating_add(bytes));
+        }
+        let holds = holds.into_iter();
+        Ledger {
+            schema_version: LEDGER_VERSION,
+            milliseconds: self.heap.dump.header.milliseconds,
+            objects: self.seen.count(),
+            truncated: self.heap.dump.odd.truncated() || self.heap.graph.odd.truncated(),
+            places,
+            holds: holds
+                .map(|((place, class), (count, bytes))| Holding { place, class, count, bytes })
+                .collect(),
+        }
+    }
+}

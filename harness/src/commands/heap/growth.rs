@@ -1,0 +1,103 @@
+//! `memgate heap growth` and `ledger`: containers that hold more and more from dump to dump.
+//!
+//! Data flow: each file, a dump or a ledger → its ledger, one dump in memory at a time → `memgate_hprof::growth`.
+
+use std::fs::File;
+use std::io::{BufReader, Read as _};
+use std::path::{Path, PathBuf};
+
+use memgate_hprof::{FEWEST, Ledger};
+
+use super::read::{bad, read_heap, read_rules};
+use super::show::Shown;
+use super::target::{same, write};
+use super::watch::Watch;
+use super::{Answer, Oddities};
+use crate::exit::{self, ExpectedError};
+
+/// A ledger begins with it, and no dump does.
+const JSON: u8 = b'{';
+/// Longest ledger: a large dump has one of a few megabytes.
+const LONGEST: u64 = 256 << 20;
+
+pub(super) fn growth(
+    files: &[PathBuf],
+    loops: u64,
+    (top, allow_truncated): (usize, bool),
+    watch: &Watch<'_>,
+) -> Result<Answer, ExpectedError> {
+    if files.len() < FEWEST {
+        return Err(ExpectedError::Usage {
+            what: format!(
+                "{} dumps decide nothing: whatever is filled once has grown between them",
+                files.len()
+            ),
+            hint: format!("name {FEWEST} or more, the oldest first, with the same work done before each"),
+        });
+    }
+    let (mut ledgers, mut odd) = (Vec::new(), Vec::new());
+    for file in files {
+        let (ledger, its) = read(file, watch)?;
+        odd.push((file.clone(), its));
+        ledgers.push(ledger);
+    }
+    let not_whole = ledgers.iter().any(|ledger| ledger.truncated) && !allow_truncated;
+    let mut growing = memgate_hprof::growth(&ledgers, loops).unwrap_or_default();
+    let code = match growing.is_empty() {
+        false => exit::FAIL,
+        true if not_whole => exit::NOT_MEASURED,
+        true => exit::PASS,
+    };
+    let hidden = growing.len().saturating_sub(top);
+    growing.truncate(top);
+    let dumps = ledgers.iter().map(|ledger| ledger.objects).collect();
+    Ok((Shown::Growth { dumps, growing, hidden }, code, odd))
+}
+
+/// The ledger of a dump, as a file.
+pub(super) fn ledger(from: &Path, to: &Path, watch: &Watch<'_>) -> Result<(), ExpectedError> {
+    if same(from, to) {
+        return Err(ExpectedError::Usage {
+            what: "a ledger cannot take the place of its dump".to_owned(),
+            hint: "name another file".to_owned(),
+        });
+    }
+    let (ledger, _) = read(from, watch)?;
+    write(to, |out| {
+        serde_json::to_writer(out, &ledger).map_err(|why| ExpectedError::file("write", to)(why.into()))
+    })
+}
+
+fn read(path: &Path, watch: &Watch<'_>) -> Result<(Ledger, Oddities), ExpectedError> {
+    if is_ledger(path)? {
+        let ledger = read_ledger(path)?;
+        if ledger.truncated {
+            watch.console().warning(&format!("{}: its dump was not whole", path.display()));
+        }
+        return Ok((ledger, Oddities::default()));
+    }
+    let rules = read_rules(&[])?;
+    let heap = read_heap(path, &rules, watch)?;
+    let ledger = watch.passes(|told| heap.ledger(&rules, told)).map_err(bad(path))?;
+    Ok((ledger, heap.dump.odd))
+}
+
+fn is_ledger(path: &Path) -> Result<bool, ExpectedError> {
+    let mut first = [0];
+    let mut file = File::open(path).map_err(ExpectedError::file("read", path))?;
+    let count = file.read(&mut first).map_err(ExpectedError::file("read", path))?;
+    Ok(count == 1 && first == [JSON])
+}
+
+fn read_ledger(path: &Path) -> Result<Ledger, ExpectedError> {
+    let wrong = |why: String| ExpectedError::Session {
+        path: path.to_owned(),
+        why,
+        hint: "`memgate heap ledger DUMP OUT` writes one".to_owned(),
+    };
+    let file = File::open(path).map_err(ExpectedError::file("read", path))?;
+    let ledger: Ledger = serde_json::from_reader(BufReader::new(file.take(LONGEST)))
+        .map_err(|why| wrong(format!("it is no ledger: {why}")))?;
+    ledger.check().map_err(|why| wrong(why.to_string()))?;
+    Ok(ledger)
+}
