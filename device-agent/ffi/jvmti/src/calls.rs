@@ -128,7 +128,16 @@ impl Jvmti<'static> {
     /// # Safety
     /// `vm` must be the `JavaVM` that the virtual machine gave to the agent.
     pub unsafe fn of(vm: *mut JavaVM) -> Option<Self> {
-        for version in raw::VERSIONS {
+        // SAFETY: promised by the caller.
+        unsafe { Self::of_versions(vm, raw::versions(cfg!(target_os = "android"))) }
+    }
+
+    /// The same, asking for these versions.
+    ///
+    /// # Safety
+    /// As of [`Jvmti::of`].
+    pub(crate) unsafe fn of_versions(vm: *mut JavaVM, versions: &[jint]) -> Option<Self> {
+        for version in versions.iter().copied() {
             let mut env: *mut c_void = ptr::null_mut();
             // SAFETY: promised by the caller: a pointer to the table of the invocation interface.
             let table = unsafe { *vm };
@@ -139,7 +148,7 @@ impl Jvmti<'static> {
             // SAFETY: as above; the answer goes into a word of ours.
             let status = unsafe { get_env(vm, &raw mut env, version) };
             if status == jni::sys::JNI_OK && !env.is_null() {
-                let last = if version == raw::VERSIONS[0] {
+                let last = if version == raw::VERSION_11 {
                     raw::SET_HEAP_SAMPLING_INTERVAL
                 } else {
                     raw::LAST_OF_1_2

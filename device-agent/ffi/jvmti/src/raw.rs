@@ -65,9 +65,18 @@ slots! {
 
 /// Last place of the table in JVMTI 1.2, which ART implements.
 pub const LAST_OF_1_2: usize = 154;
-/// Versions to ask for, best first: 11, 1.2, and what ART gives to processes that are not
-/// debuggable.
-pub const VERSIONS: [jint; 3] = [0x300B_0000, 0x3001_0200, 0x7001_0200];
+/// JVMTI 11, whose table has one place more.
+pub const VERSION_11: jint = 0x300B_0000;
+const VERSION_1_2: jint = 0x3001_0200;
+/// What ART gives to processes that are not debuggable.
+const VERSION_OF_ART: jint = 0x7001_0200;
+
+/// Versions to ask for, best first. ART writes an error into the app's log for each that it does not know, so on Android
+/// nobody asks for 11.
+#[must_use]
+pub const fn versions(on_android: bool) -> &'static [jint] {
+    if on_android { &[VERSION_1_2, VERSION_OF_ART] } else { &[VERSION_11, VERSION_1_2, VERSION_OF_ART] }
+}
 
 /// `jvmtiCapabilities`: 128 bits, numbered in the order of `jvmti.h`.
 pub type Capabilities = [u32; 4];

@@ -33,6 +33,8 @@ struct Runtime {
     /// Allocated for answers and not given back.
     blocks: HashMap<usize, Box<[u64]>>,
     environments: i32,
+    /// Versions it was asked for and does not have: each is an error in the app's log.
+    refused: Vec<jint>,
 }
 
 /// One runtime in a process, as on a device: tests come one after the other.
@@ -250,6 +252,7 @@ fn table() -> raw::Env {
 
 extern "system" fn get_env(_: *mut JavaVM, out: *mut *mut c_void, version: jint) -> jint {
     if version != 0x3001_0200 {
+        runtime(|r| r.refused.push(version));
         return JNI_EVERSION;
     }
     runtime(|r| r.environments += 1);
@@ -284,7 +287,7 @@ fn start(runtime: Runtime) -> (MutexGuard<'static, ()>, Jvmti<'static>) {
     ];
     let mut vm: JavaVM = Box::leak(Box::new(invoke)).as_ptr().cast();
     // SAFETY: a table of the invocation interface.
-    let jvmti = unsafe { Jvmti::of(&raw mut vm) }.unwrap();
+    let jvmti = unsafe { Jvmti::of_versions(&raw mut vm, raw::versions(true)) }.unwrap();
     (one, jvmti)
 }
 
@@ -300,6 +303,7 @@ fn only_jvmti_1_2_is_had_and_nothing_behind_its_table_is_called() {
         1,
         "an environment is not left behind by a version that is refused"
     );
+    assert_eq!(runtime(|r| r.refused.clone()), [], "nothing is written into the app's log");
     assert_eq!(jvmti.is_art(), Ok(true));
     assert_eq!(jvmti.set_sampling_interval(1), Err(Error::NotThere));
     // A place that ART leaves empty.
