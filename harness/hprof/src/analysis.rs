@@ -208,6 +208,14 @@ impl Heap {
     /// It cannot be read, or is no heap dump.
     pub fn read(file: DumpFile, rules: &Rules, progress: Progress<'_>) -> Result<Self, ReadError> {
         let dump = Index::read(&file, progress)?;
+        Self::of(file, dump, rules, progress)
+    }
+
+    /// Reads a dump the second time.
+    ///
+    /// # Errors
+    /// It cannot be read any more.
+    pub fn of(file: DumpFile, dump: Index, rules: &Rules, progress: Progress<'_>) -> Result<Self, ReadError> {
         let graph = Graph::read(&file, &dump, &watched(rules), progress)?;
         Ok(Self { file, dump, graph })
     }

@@ -185,6 +185,16 @@ impl Index {
         self.strings.get(&id).map(|text| &**text)
     }
 
+    /// One more text.
+    pub(crate) fn add_string(&mut self, id: u64, text: &str) {
+        self.strings.insert(id, text.into());
+    }
+
+    /// Another text names a class.
+    pub(crate) fn set_class_name(&mut self, class: u64, name: u64) {
+        self.class_names.insert(class, name);
+    }
+
     /// Name of a field or method; an id that names nothing is shown.
     #[must_use]
     pub fn name(&self, id: u64) -> String {

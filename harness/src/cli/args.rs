@@ -711,12 +711,19 @@ pub enum HeapCommand {
         /// More rules, in TOML (docs/heap.md); repeatable.
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         rules: Vec<PathBuf>,
+        /// Mapping file of R8 or ProGuard, or a folder with one: restores original names, before
+        /// rules are applied.
+        #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+        mapping: Option<PathBuf>,
         /// Number of leaks to show.
         #[arg(long, value_name = "N", default_value_t = 20)]
         top: usize,
         /// Also compute the exact retained size of each leak, and the largest objects.
         #[arg(long)]
         exact: bool,
+        /// Print what LeakCanary's `shark-cli analyze` prints, for scripts that read that.
+        #[arg(long, conflicts_with_all = ["json", "exact", "top"])]
+        leakcanary: bool,
         /// The dump, and how it is read.
         #[command(flatten)]
         common: HeapArgs,
@@ -729,6 +736,10 @@ pub enum HeapCommand {
         /// The class, or an object's id (`0x…`).
         #[arg(value_name = "CLASS|0xID")]
         of: String,
+        /// Mapping file of R8 or ProGuard, or a folder with one: restores original names, before
+        /// rules are applied.
+        #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+        mapping: Option<PathBuf>,
         /// Number of different paths to show.
         #[arg(long, value_name = "N", default_value_t = 5)]
         top: usize,
@@ -741,6 +752,10 @@ pub enum HeapCommand {
         /// Also compute the retained size of all objects of a class.
         #[arg(long)]
         retained: bool,
+        /// Mapping file of R8 or ProGuard, or a folder with one: restores original names, before
+        /// rules are applied.
+        #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+        mapping: Option<PathBuf>,
         /// Sort order [default: retained if computed, else shallow].
         #[arg(long, value_enum, value_name = "ORDER")]
         sort: Option<HeapOrder>,
@@ -756,6 +771,10 @@ pub enum HeapCommand {
         /// Start at objects of this class, or at this id (`0x…`), instead of the roots.
         #[arg(long, value_name = "CLASS|0xID")]
         of: Option<String>,
+        /// Mapping file of R8 or ProGuard, or a folder with one: restores original names, before
+        /// rules are applied.
+        #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+        mapping: Option<PathBuf>,
         /// Number of levels to show.
         #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
         depth: u32,

@@ -20,7 +20,7 @@ mod show;
 mod target;
 mod watch;
 
-use read::{bad, open, read_heap, read_rules};
+use read::{bad, open, read_heap, read_index, read_original, read_rules};
 use show::{Changed, ClassRow, Shown};
 use watch::Watch;
 
@@ -58,9 +58,9 @@ type Answer = (Shown, u8, Vec<(PathBuf, Oddities)>);
 /// `None`: a copy was asked for, and is made.
 fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Option<Answer>, ExpectedError> {
     let answer = match command {
-        HeapCommand::Analyze { leaks, rules, top, exact, .. } => {
+        HeapCommand::Analyze { leaks, rules, mapping, top, exact, leakcanary, .. } => {
             let rules = read_rules(rules)?;
-            let heap = read_heap(path, &rules, watch)?;
+            let heap = read_original(path, &rules, mapping.as_deref(), watch)?;
             let odd = heap.dump.odd.clone();
             for name in leaks {
                 known(&heap, name)?;
@@ -80,6 +80,10 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
                     "leaks of libraries alone were found, and there are too many objects to look at them all",
                 );
             }
+            if *leakcanary {
+                let text = memgate_hprof::leakcanary(&analysis, &show::printable(&path.to_string_lossy()));
+                return Ok(Some((Shown::LeakCanary(text), code, vec![(path.to_owned(), odd)])));
+            }
             let mut largest = Vec::new();
             if *exact {
                 let (dump, dominators) = dominators(heap, watch);
@@ -91,21 +95,21 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
             }
             Ok((Shown::analysis(path, analysis, largest, *top, *exact), code, vec![(path.to_owned(), odd)]))
         }
-        HeapCommand::Paths { of, top, .. } => {
+        HeapCommand::Paths { of, mapping, top, .. } => {
             let rules = read_rules(&[])?;
-            let heap = read_heap(path, &rules, watch)?;
+            let heap = read_original(path, &rules, mapping.as_deref(), watch)?;
             let odd = heap.dump.odd.clone();
             known(&heap, of)?;
             let question = Question { wanted: vec![of.clone()], only_wanted: true };
             let analysis = watch.passes(|told| heap.analyse(&rules, &question, told)).map_err(bad(path))?;
             Ok((Shown::paths(analysis, *top), exit::PASS, vec![(path.to_owned(), odd)]))
         }
-        HeapCommand::Classes { retained, sort, top, .. } => {
+        HeapCommand::Classes { retained, mapping, sort, top, .. } => {
             let retained = *retained || *sort == Some(HeapOrder::Retained);
-            classes(path, retained, *sort, *top, watch)
+            classes((path, mapping.as_deref()), retained, *sort, *top, watch)
         }
-        HeapCommand::Dominators { of, depth, top, .. } => {
-            let heap = read_heap(path, &Rules::default(), watch)?;
+        HeapCommand::Dominators { of, mapping, depth, top, .. } => {
+            let heap = read_original(path, &Rules::default(), mapping.as_deref(), watch)?;
             let odd = heap.dump.odd.clone();
             let from = of.as_deref().map(|name| known(&heap, name)).transpose()?;
             let (dump, dominators) = dominators(heap, watch);
@@ -158,21 +162,20 @@ fn code(analysis: &Analysis, nothing_asked: bool) -> u8 {
 }
 
 fn classes(
-    path: &Path,
+    (path, mapping): (&Path, Option<&Path>),
     retained: bool,
     sort: Option<HeapOrder>,
     top: usize,
     watch: &Watch<'_>,
 ) -> Result<Answer, ExpectedError> {
     let (mut rows, odd) = if retained {
-        let heap = read_heap(path, &Rules::default(), watch)?;
+        let heap = read_original(path, &Rules::default(), mapping, watch)?;
         let odd = heap.dump.odd.clone();
         let (dump, dominators) = dominators(heap, watch);
         let all = dominators.by_class(&dump);
         (all.into_iter().map(ClassRow::from).collect(), odd)
     } else {
-        let file = open(path)?;
-        let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
+        let dump = read_index(path, mapping, watch)?;
         (by_name(&dump).into_iter().map(ClassRow::from).collect::<Vec<_>>(), dump.odd)
     };
     let order = sort.unwrap_or(if retained { HeapOrder::Retained } else { HeapOrder::Shallow });

@@ -104,6 +104,21 @@ pub(super) fn candidates<'a>(named: impl Iterator<Item = &'a Path>) -> Result<Ve
     Ok(found)
 }
 
+/// The only mapping file at a path: the file itself, or the one in a folder.
+///
+/// # Errors
+/// It cannot be read, is none, or there are several.
+pub fn mapping_at(path: &Path) -> Result<&'static Mapping<'static>, ExpectedError> {
+    match candidates(std::iter::once(path))?.as_slice() {
+        [only] => Ok(Source::read(&only.path)?.mapping),
+        several => Err(ExpectedError::Session {
+            path: path.to_owned(),
+            why: format!("{} mapping files are in it", several.len()),
+            hint: several.iter().map(Candidate::shown).collect::<Vec<_>>().join(", "),
+        }),
+    }
+}
+
 /// The mapping files in a folder, at least one.
 fn below(folder: &Path) -> Result<Vec<PathBuf>, ExpectedError> {
     let mut found = Vec::new();

@@ -16,5 +16,6 @@ mod mappings;
 mod patterns;
 mod rename;
 
+pub use files::mapping_at;
 pub use mappings::{Mappings, OfSuite};
 pub use rename::Renamer;

@@ -115,6 +115,32 @@ fn leaks_fail_and_what_is_not_whole_does_not_pass() {
         assert!(run.stdout.contains("Leaking: YES (Held$Session#closed is true)"), "{run}");
         assert!(!run.stdout.contains(r"\u{"), "an escaped character of the drawing: {run}");
 
+        // The same of a program that was renamed: rules know original names.
+        let mapping =
+            "com.acme.Holder -> Held:\ncom.acme.Session -> Held$Session:\n    boolean over -> closed\n";
+        let mapping = project.write("mapping.txt", mapping).display().to_string();
+        let rules = "[[rule]]\nclass = \"com.acme.Session\"\nfield = \"over\"\nleaking = \"true\"\n";
+        let rules = project.write("original.toml", rules).display().to_string();
+        heap(&project, "analyze", &path, &["--rules", &rules]).ends_with(2);
+        let run = heap(&project, "analyze", &path, &["--rules", &rules, "--mapping", &mapping]);
+        run.ends_with(1);
+        assert!(run.stdout.contains("Leaking: YES (Session#over is true)"), "{run}");
+        assert!(run.stdout.contains("com.acme.Holder"), "{run}");
+        let named = json(&project, "classes", &path, &["--mapping", &mapping, "--top", "100000"]);
+        assert_eq!(class(&named, "com.acme.Session")["count"], 1000);
+        let other = project.write("other.txt", "com.acme.Other -> a.b:\n").display().to_string();
+        let run = heap(&project, "classes", &path, &["--mapping", &other]);
+        run.ends_with(0).says("other.txt names no class of").says("is it of this build?");
+        let text =
+            heap(&project, "analyze", &path, &["--rules", &rules, "--mapping", &mapping, "--leakcanary"]);
+        text.ends_with(1);
+        assert!(
+            text.stdout.starts_with("====================================\nHEAP ANALYSIS RESULT\n"),
+            "{text}"
+        );
+        assert!(text.stdout.contains("\n1 APPLICATION LEAKS\n"), "{text}");
+        assert!(text.stdout.contains("\nDisplaying only 1 leak trace out of 10 with the same"), "{text}");
+
         let whole = fs::read(&path).unwrap();
         let cut = project.write("cut.hprof", &whole[..whole.len() * 2 / 3]);
         let run = heap(&project, "analyze", &cut, &[]);

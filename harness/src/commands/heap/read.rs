@@ -1,13 +1,16 @@
 //! Reads dumps and rules. What is wrong with a file is reported with its name.
 
+use std::borrow::Cow;
 use std::path::Path;
 
+use memgate_formats::mapping::Mapping;
 use memgate_hprof::read::{DumpFile, ReadError};
-use memgate_hprof::{Heap, Rules};
+use memgate_hprof::{Heap, Index, Names, Rules};
 
 use super::watch::Watch;
 use crate::exit::ExpectedError;
 pub(super) use crate::heap_rules::read_rules;
+use crate::names::mapping_at;
 
 pub(super) fn open(path: &Path) -> Result<DumpFile, ExpectedError> {
     DumpFile::open(path).map_err(bad(path))
@@ -16,6 +19,51 @@ pub(super) fn open(path: &Path) -> Result<DumpFile, ExpectedError> {
 pub(super) fn read_heap(path: &Path, rules: &Rules, watch: &Watch<'_>) -> Result<Heap, ExpectedError> {
     let file = open(path)?;
     watch.passes(|told| Heap::read(file, rules, told)).map_err(bad(path))
+}
+
+/// With the names that classes and fields had before R8 or ProGuard renamed them.
+pub(super) fn read_original(
+    path: &Path,
+    rules: &Rules,
+    mapping: Option<&Path>,
+    watch: &Watch<'_>,
+) -> Result<Heap, ExpectedError> {
+    let (file, dump) = (open(path)?, read_index(path, mapping, watch)?);
+    watch.passes(|told| Heap::of(file, dump, rules, told)).map_err(bad(path))
+}
+
+/// The first pass alone.
+pub(super) fn read_index(
+    path: &Path,
+    mapping: Option<&Path>,
+    watch: &Watch<'_>,
+) -> Result<Index, ExpectedError> {
+    let mapping = match mapping {
+        Some(path) => Some((path, mapping_at(path)?)),
+        None => None,
+    };
+    let file = open(path)?;
+    let mut dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
+    if let Some((from, mapping)) = mapping
+        && dump.rename(&Original(mapping)) == 0
+    {
+        let (from, dump) = (from.display(), path.display());
+        watch.console().warning(&format!("{from} names no class of {dump}: is it of this build?"));
+    }
+    Ok(dump)
+}
+
+/// What a mapping file says.
+struct Original(&'static Mapping<'static>);
+
+impl Names for Original {
+    fn class<'n>(&'n self, name: &'n str) -> Cow<'n, str> {
+        self.0.class(name)
+    }
+
+    fn field<'n>(&'n self, class: &str, field: &'n str) -> &'n str {
+        self.0.field(class, field)
+    }
 }
 
 pub(super) fn bad(path: &Path) -> impl Fn(ReadError) -> ExpectedError {

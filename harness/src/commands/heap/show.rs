@@ -14,6 +14,7 @@ pub(super) use memgate_hprof::text::printable;
 /// An answer.
 pub(super) enum Shown {
     Analysis { head: Vec<String>, analysis: Box<Analysis>, largest: Vec<Tree>, top: usize, exact: bool },
+    LeakCanary(String),
     Paths { analysis: Box<Analysis>, top: usize },
     Classes { rows: Vec<ClassRow>, hidden: usize, count: u64, bytes: u64 },
     Dominators { reachable: u64, bytes: u64, unreachable: u64, trees: Vec<Tree> },
@@ -258,6 +259,7 @@ impl Shown {
                 "not_looked_at": analysis.not_looked_at,
                 "largest": exact.then_some(largest),
             }),
+            Self::LeakCanary(text) => json!({ "schema_version": 1, "text": text }),
             Self::Paths { analysis, top } => json!({
                 "schema_version": 1,
                 "dump": analysis.about,
@@ -312,6 +314,7 @@ impl Shown {
                 }
                 end(lines)
             }
+            Self::LeakCanary(text) => text.clone(),
             Self::Paths { analysis, top } => {
                 let mut lines = Vec::new();
                 leaks(&mut lines, "path", &all(analysis), *top);
