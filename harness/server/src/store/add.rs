@@ -8,13 +8,16 @@ use memgate_history::roster::{self, hex};
 use memgate_history::{Figure, Manifest, RunRecord, column};
 use memgate_model::{Metric, RunReport};
 use sha2::{Digest as _, Sha256};
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
 use super::ids::Ids;
 use super::retention::{Ends, month};
 use super::statements as sql;
 use super::transaction::{Adding, NewRun, number};
 use super::{Added, Store, StoreError, lives};
+
+/// Tests that one statement adds.
+const ROWS: usize = 100;
 
 /// The column of how long tests took, beside those of metrics.
 pub(super) const DURATION: &str = "duration";
@@ -299,21 +302,27 @@ impl Adding<'_> {
         for row in sqlx::query(sql::TESTS).bind(self.project).fetch_all(&mut *self.transaction).await? {
             known.insert((row.try_get(1)?, row.try_get(2)?), row.try_get(0)?);
         }
-        let mut ids = Vec::with_capacity(tests.len());
+        let (mut ids, mut new) = (Vec::with_capacity(tests.len()), Vec::new());
         for test in tests {
-            if let Some(id) = known.get(&(test.suite.clone(), test.name.clone())) {
-                ids.push(*id);
-                continue;
+            let known = known.get(&(test.suite.clone(), test.name.clone()));
+            let id = known.copied().unwrap_or_else(|| self.ids.next());
+            if known.is_none() {
+                new.push((id, test));
             }
-            let id = self.ids.next();
-            sqlx::query(sql::ADD_TEST)
-                .bind(self.project)
-                .bind(id)
-                .bind(test.suite.clone())
-                .bind(test.name.clone())
-                .execute(&mut *self.transaction)
-                .await?;
             ids.push(id);
+        }
+        // In CI every run is the first one of its history: a statement for each test would take longer than a small test.
+        for rows in new.chunks(ROWS) {
+            let more = (1..rows.len()).map(|row| {
+                let [a, b, c, d] = [1, 2, 3, 4].map(|column| 4 * row + column);
+                format!(", (${a}, ${b}, ${c}, ${d})")
+            });
+            let text = std::iter::once(sql::ADD_TEST.to_owned()).chain(more).collect::<String>();
+            let mut query = sqlx::query(AssertSqlSafe(text));
+            for (id, test) in rows {
+                query = query.bind(self.project).bind(*id).bind(test.suite.clone()).bind(test.name.clone());
+            }
+            query.execute(&mut *self.transaction).await?;
         }
         let roster = self.ids.next();
         sqlx::query(sql::ADD_ROSTER)
