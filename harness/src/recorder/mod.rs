@@ -32,7 +32,8 @@ pub use copy::Wanted;
 pub use observe::{End, Follow, Observe, Options, Process, ProcessEnd, ProcessKey, Summary};
 pub(crate) use process::MIN_INTERVAL;
 pub(crate) use sampler::{Occasion, Sampler, now_ns};
-use shared::{Shared, lock};
+use shared::Shared;
+pub(crate) use shared::lock;
 pub(crate) use tracked::SYNTHESIZED;
 
 /// How long [`Recorder::capture`] waits for the thread that follows the process.

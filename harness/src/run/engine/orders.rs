@@ -11,8 +11,8 @@ use memgate_analysis::{ProcessRecord, stacks_that_grew};
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, BoundaryKind, EXPLAINS_WHAT_IS_NAMED, Frame, ProcessRole};
-use tokio::sync::mpsc::UnboundedSender;
 
+use super::news::News;
 use crate::names::Mappings;
 use crate::reading::{NO_ROOM, Reading};
 use crate::recorder::{End, Follow, Observe, Process, ProcessEnd, ProcessKey, Wanted};
@@ -51,25 +51,24 @@ pub(in crate::run) fn of_programs<T: Orders + 'static>(
 
 /// Watches every process of a run.
 pub(in crate::run) struct Watch {
-    pub(in crate::run) seen: UnboundedSender<Seen>,
+    pub(in crate::run) news: Arc<News>,
     pub(in crate::run) orders: MakeOrders,
     pub(in crate::run) names: Arc<Mappings>,
 }
 
 impl Observe for Watch {
     fn started(&self, process: &Process) -> Box<dyn Follow> {
-        // The run may have ended by an error: then nobody listens, here and below.
-        drop(self.seen.send(Seen::Started(Box::new(process.clone()))));
+        self.news.tell(Seen::Started(Box::new(process.clone())));
         let orders = (self.orders)(process);
         let reading = Reading::new(self.names.renamer());
         let takes_classes = process.hello.wire_version >= EXPLAINS_WHAT_IS_NAMED;
-        Box::new(Follower { key: process.key, seen: self.seen.clone(), reading, orders, takes_classes })
+        Box::new(Follower { key: process.key, news: Arc::clone(&self.news), reading, orders, takes_classes })
     }
 }
 
 struct Follower {
     key: ProcessKey,
-    seen: UnboundedSender<Seen>,
+    news: Arc<News>,
     reading: Reading,
     orders: Box<dyn Orders>,
     /// An older agent chooses by itself what it explains.
@@ -89,7 +88,7 @@ impl Follow for Follower {
         };
         self.reading.push(frame, t_ns);
         if let Some(news) = news {
-            drop(self.seen.send(news));
+            self.news.tell(news);
         }
     }
 
@@ -117,7 +116,7 @@ impl Follow for Follower {
             (None, End::Closed | End::Stopped | End::Died | End::Abandoned) => {}
         }
         let record = Box::new(reading.end());
-        drop(self.seen.send(Seen::Ended { key: self.key, record }));
+        self.news.tell(Seen::Ended { key: self.key, record });
     }
 }
 
@@ -233,10 +232,10 @@ mod tests {
     #[test]
     fn an_agent_that_chooses_by_itself_is_given_no_classes() {
         for (takes_classes, classes) in [(true, Some([7].into_iter().collect())), (false, None)] {
-            let (seen, _told) = tokio::sync::mpsc::unbounded_channel();
             let reading = Reading::new(Arc::<Mappings>::default().renamer());
             let orders = Box::new(Explains);
-            let mut follower = Follower { key: ProcessKey(1), seen, reading, orders, takes_classes };
+            let mut follower =
+                Follower { key: ProcessKey(1), news: Arc::default(), reading, orders, takes_classes };
             let reply = follower.orders(&end_of("b", 0, 1));
             assert_eq!(reply, Reply { bits: order::EXPLAIN, classes });
         }

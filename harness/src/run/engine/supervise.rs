@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use memgate_launch::{Ended, Exit, Launch, LaunchError, Running};
 use memgate_wire::options::Options;
 use memgate_wire::{OsSample, ThreadEntry};
-use tokio::sync::mpsc;
 use tokio::task::block_in_place;
 
 use super::context::{Context, Stopped};
-use super::orders::{MakeOrders, Seen, Settle, Watch};
+use super::news::News;
+use super::orders::{MakeOrders, Settle, Watch};
 use super::state::{Clocked, Finished, Limit, Overdue, RunState};
 use crate::device::with_agent;
 use crate::exit::{ExpectedError, chain};
@@ -85,7 +85,7 @@ pub(in crate::run) async fn supervise(
     show: &mut dyn FnMut(&RunState),
 ) -> Result<Done, Stopped> {
     let Job { mut launch, options, preload, orders, clocked, limit, listing_stands } = job;
-    let (sender, seen) = mpsc::unbounded_channel();
+    let news = Arc::new(News::default());
     if preload {
         with_agent(&mut launch, context.agent, &options).map_err(|why| ExpectedError::failed(&why))?;
     }
@@ -95,7 +95,7 @@ pub(in crate::run) async fn supervise(
         listing_stands,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let watch = Arc::new(Watch { seen: sender, orders, names: Arc::clone(&context.names) });
+    let watch = Arc::new(Watch { news: Arc::clone(&news), orders, names: Arc::clone(&context.names) });
     let recorder = Recorder::start(Path::new(&options.directory), recorder_options, watch)
         .map_err(|why| ExpectedError::failed(&why))?;
     let started = Instant::now();
@@ -108,7 +108,7 @@ pub(in crate::run) async fn supervise(
     let timeout = limit.duration();
     let ends = matches!(limit, Limit::Ends(_));
     let recorder = Some(recorder);
-    let mut following = Following { running, recorder, seen, state, timeout, ends, unseen_since };
+    let mut following = Following { running, recorder, news, state, timeout, ends, unseen_since };
     let ended = match following.follow(context, show).await {
         Ok(ended) => ended,
         Err(stopped) => {
@@ -131,7 +131,7 @@ pub(in crate::run) async fn supervise(
 struct Following {
     running: Running,
     recorder: Option<Recorder>,
-    seen: mpsc::UnboundedReceiver<Seen>,
+    news: Arc<News>,
     state: RunState,
     timeout: Duration,
     /// Is what takes longer ended?
@@ -150,9 +150,13 @@ impl Following {
         let mut ticks = tokio::time::interval(TICK);
         let mut ended = None;
         loop {
+            self.take_note();
+            if let Some(ended) = ended.take_if(|_| !self.state.has_open_tests()) {
+                return Ok(ended);
+            }
             let deadline = self.state.next_deadline().or_else(|| self.unseen_deadline());
             tokio::select! {
-                Some(seen) = self.seen.recv() => self.note(seen),
+                () = self.news.urgent() => {}
                 end = self.running.wait(), if ended.is_none() => {
                     ended = Some(end.map_err(|why| ExpectedError::failed(&why))?);
                     self.state.command_ended();
@@ -162,18 +166,19 @@ impl Following {
                     self.end_by_user(context).await;
                     return Err(Stopped::Interrupted);
                 }
-                _ = ticks.tick() => show(&self.state),
-            }
-            if let Some(ended) = ended.take_if(|_| !self.state.has_open_tests()) {
-                return Ok(ended);
+                _ = ticks.tick() => {
+                    self.take_note();
+                    show(&self.state);
+                }
             }
         }
     }
 
-    fn note(&mut self, seen: Seen) {
-        let now = Instant::now();
-        self.state.note(seen, now);
-        self.unseen_since = self.unseen_since.map(|_| now);
+    fn take_note(&mut self) {
+        for (seen, at) in self.news.take() {
+            self.state.note(seen, at);
+            self.unseen_since = self.unseen_since.map(|_| at);
+        }
     }
 
     /// No process is known to live: it never said hello, or could not go on recording.
@@ -182,6 +187,7 @@ impl Following {
     }
 
     fn end_overdue(&mut self, console: &Console) {
+        self.take_note();
         let unseen = self.state.next_deadline().is_none().then(|| self.unseen_deadline()).flatten();
         if unseen.is_some_and(|deadline| deadline <= Instant::now()) {
             self.unseen_since = None;
@@ -230,9 +236,7 @@ impl Following {
     fn end_recording(&mut self) -> Vec<String> {
         let Some(recorder) = self.recorder.take() else { return Vec::new() };
         let summary = block_in_place(|| recorder.stop());
-        while let Ok(seen) = self.seen.try_recv() {
-            self.state.note(seen, Instant::now());
-        }
+        self.take_note();
         summary.problems
     }
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use memgate_adb::{AdbError, Bounds, Chunk, Device, Shell, command};
 use memgate_formats::instrumentation::{Ending, InstrumentationRun, RawStream};
 use memgate_wire::options::app_socket;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -26,7 +26,7 @@ use crate::exit::chain;
 use crate::output::Console;
 use crate::recorder;
 use crate::run::engine::{
-    Clocked, Context, Finished, Limit, MakeOrders, Overdue, RunState, Seen, Stopped, Watch, at,
+    Clocked, Context, Finished, Limit, MakeOrders, News, Overdue, RunState, Stopped, Watch, at,
 };
 
 /// How often progress is looked at.
@@ -106,7 +106,7 @@ pub(super) async fn drive(
     job: Job,
     show: &mut dyn FnMut(&RunState),
 ) -> Result<Done, Stopped> {
-    let (sender, seen) = mpsc::unbounded_channel();
+    let news = Arc::new(News::default());
     let (said, run_ended) = watch::channel(None);
     let options = recorder::Options {
         interval: context.interval,
@@ -121,7 +121,7 @@ pub(super) async fn drive(
         token: job.token,
         frames: frames.to_owned(),
         options,
-        watch: Watch { seen: sender, orders: job.orders, names: Arc::clone(&context.names) },
+        watch: Watch { news: Arc::clone(&news), orders: job.orders, names: Arc::clone(&context.names) },
         run_ended,
         held: job.held,
     };
@@ -145,7 +145,7 @@ pub(super) async fn drive(
         stream: RawStream::new(),
         run: InstrumentationRun::new(),
         output: Vec::new(),
-        seen,
+        news,
         state: RunState::new(job.clocked, Limit::Ends(job.timeout)),
         timeout: job.timeout,
         sign_of_life: started,
@@ -192,7 +192,7 @@ struct Driving {
     stream: RawStream,
     run: InstrumentationRun,
     output: Vec<u8>,
-    seen: mpsc::UnboundedReceiver<Seen>,
+    news: Arc<News>,
     state: RunState,
     timeout: Duration,
     /// When something came last, from `am` or from the agent.
@@ -208,7 +208,9 @@ impl Driving {
         show: &mut dyn FnMut(&RunState),
     ) -> Result<(), Stopped> {
         let mut ticks = tokio::time::interval(TICK);
-        while let Some(shell) = &mut self.shell {
+        while self.shell.is_some() {
+            self.take_note();
+            let Some(shell) = &mut self.shell else { break };
             let silent = self.sign_of_life.checked_add(self.timeout);
             let deadline = match (self.state.next_deadline(), silent) {
                 (Some(a), Some(b)) => Some(a.min(b)),
@@ -216,7 +218,7 @@ impl Driving {
             };
             tokio::select! {
                 said = shell.next() => self.said(said),
-                Some(seen) = self.seen.recv() => self.note(seen),
+                () = self.news.urgent() => {}
                 () = at(deadline) => self.end_overdue(context.console, device).await,
                 () = context.interrupts.next() => {
                     context.console.line("stopping the tests on the device");
@@ -224,7 +226,10 @@ impl Driving {
                     force_stop(device, &self.package).await;
                     return Err(Stopped::Interrupted);
                 }
-                _ = ticks.tick() => show(&self.state),
+                _ = ticks.tick() => {
+                    self.take_note();
+                    show(&self.state);
+                }
             }
         }
         Ok(())
@@ -254,14 +259,17 @@ impl Driving {
         self.output.drain(..too_much);
     }
 
-    fn note(&mut self, seen: Seen) {
-        self.sign_of_life = Instant::now();
-        self.state.note(seen, self.sign_of_life);
+    fn take_note(&mut self) {
+        for (seen, at) in self.news.take() {
+            self.sign_of_life = self.sign_of_life.max(at);
+            self.state.note(seen, at);
+        }
     }
 
     /// A test that takes too long, or a device of which nothing is heard: the app is ended, and
     /// `am` then says so by itself.
     async fn end_overdue(&mut self, console: &Console, device: &Device) {
+        self.take_note();
         let now = Instant::now();
         let overdue = self.state.overdue(now);
         for Overdue { what, .. } in &overdue {
@@ -291,9 +299,7 @@ impl Driving {
                 vec!["the app's frames did not come to an end".to_owned()]
             }
         };
-        while let Ok(seen) = self.seen.try_recv() {
-            self.state.note(seen, Instant::now());
-        }
+        self.take_note();
         problems
     }
 }

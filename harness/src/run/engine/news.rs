@@ -1,0 +1,62 @@
+//! What the recorder's threads tell a run.
+//!
+//! A test that begins or ends wakes nobody: that would be a switch of threads at every boundary, while the guest waits. Who
+//! follows the run looks at each tick of its clock, and before it decides anything. Processes that begin or end wake it.
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use super::orders::Seen;
+use crate::recorder::lock;
+
+/// News that wait until somebody looks.
+#[derive(Debug, Default)]
+pub(in crate::run) struct News {
+    waiting: Mutex<Vec<(Seen, Instant)>>,
+    bell: Notify,
+}
+
+impl News {
+    /// Tells that something was seen now.
+    pub(super) fn tell(&self, seen: Seen) {
+        let is_urgent = matches!(seen, Seen::Started(_) | Seen::Ended { .. });
+        lock(&self.waiting).push((seen, Instant::now()));
+        if is_urgent {
+            self.bell.notify_one();
+        }
+    }
+
+    /// Everything since the last time, with its time.
+    pub(in crate::run) fn take(&self) -> Vec<(Seen, Instant)> {
+        std::mem::take(&mut *lock(&self.waiting))
+    }
+
+    /// Until a process begins or ends.
+    pub(in crate::run) async fn urgent(&self) {
+        self.bell.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::recorder::ProcessKey;
+
+    #[tokio::test]
+    async fn a_test_wakes_nobody_and_an_end_does() {
+        let news = News::default();
+        let is_woken = async || tokio::time::timeout(Duration::ZERO, news.urgent()).await.is_ok();
+        let key = ProcessKey(1);
+        news.tell(Seen::TestBegan { key, test: "A.b".into() });
+        news.tell(Seen::TestEnded { key, survivors: 0 });
+        assert!(!is_woken().await);
+        news.tell(Seen::Ended { key, record: Box::default() });
+        assert!(is_woken().await);
+        assert_eq!(news.take().len(), 3);
+        assert_eq!(news.take().len(), 0);
+    }
+}
