@@ -4,6 +4,7 @@
 //   node browser.mjs CHROMIUM PAGE --open           only how long it takes to open and, where it has a search, to search
 //   node browser.mjs CHROMIUM PAGE --clean          only the many tests that left nothing
 //   node browser.mjs CHROMIUM PAGE --icicle         only the icicle, native, Java and both
+//   node browser.mjs CHROMIUM --served FOLDER AXE ADDRESS…   pages of a server: how each looks, what axe finds, what it loads
 //
 // Writes screenshots (NAME-WIDTH-SCHEME.png, and readme.png) into FOLDER and prints one JSON object: what the page said on its console, what
 // axe found, how long it took to open, and what searching, sorting, opening and following an address did. Seconds of `main_thread` are CPU time
@@ -14,8 +15,9 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [chromium, page, folder, axe] = process.argv.slice(2);
-const url = pathToFileURL(resolve(page)).href;
+const served = process.argv[3] === "--served";
+const [chromium, page, folder, axe] = served ? [process.argv[2], ...process.argv.slice(6, 7), ...process.argv.slice(4, 6)] : process.argv.slice(2);
+const url = served ? page : pathToFileURL(resolve(page)).href;
 const profile = mkdtempSync(join(tmpdir(), "memgate-browser-"));
 const browser = spawn(
   chromium,
@@ -90,11 +92,42 @@ try {
   on("Runtime.consoleAPICalled", ({ type, args }) => { if (type === "error" || type === "warning") found.console.push(args.map((arg) => arg.value).join(" ")); });
   on("Log.entryAdded", ({ entry }) => { if (entry.level === "error") found.console.push(entry.text); });
   const requests = [];
-  on("Network.requestWillBeSent", ({ request }) => { if (request.url !== url && request.url.split("#")[0] !== url && request.url !== "about:blank") requests.push(request.url); });
+  // A server's pages have their style and their icon beside them.
+  on("Network.requestWillBeSent", ({ request }) => { if (served && new URL(request.url).pathname.startsWith("/static/")) return; if (![url, ...process.argv.slice(6), "about:blank"].includes(request.url.split("#")[0])) requests.push(request.url); });
 
   const shown = "[...document.querySelectorAll('.test')].filter((t) => !t.hidden)";
   const names = `${shown}.map((t) => t.querySelector('.name').textContent)`;
   const set = (id, value) => `{ const e = document.getElementById('${id}'); e.value = ${JSON.stringify(value)}; e.dispatchEvent(new Event(e.tagName === 'SELECT' ? 'change' : 'input', { bubbles: true })); }`;
+  // Each served page at two widths, in light and dark: a picture, what axe finds, how long it takes, how much is sent.
+  const pages = async () => {
+    for (const address of process.argv.slice(6)) {
+      const name = new URL(address).pathname.replace(/[^A-Za-z0-9]+/g, "-").replace(/^-|-$/g, "");
+      for (const width of [1280, 400]) {
+        for (const scheme of ["light", "dark"]) {
+          await send("Emulation.setDeviceMetricsOverride", { width, height: 900, deviceScaleFactor: 1, mobile: width < 500 });
+          await send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: scheme }] });
+          const { opened_ms } = await open(address);
+          const seen = await evaluate(`({
+            wider: document.documentElement.scrollWidth - innerWidth,
+            bytes: performance.getEntriesByType("navigation")[0].decodedBodySize,
+            scripts: document.scripts.length,
+            heading: document.querySelector("h1")?.textContent,
+          })`);
+          const height = Math.min(2600, await evaluate("document.documentElement.scrollHeight"));
+          const { data } = await send("Page.captureScreenshot", { format: "png", captureBeyondViewport: true, clip: { x: 0, y: 0, width, height, scale: 1 } });
+          writeFileSync(join(folder, `${name}-${width}-${scheme}.png`), Buffer.from(data, "base64"));
+          if (axe && existsSync(axe)) {
+            await evaluate(readFileSync(axe, "utf8") + "; 1");
+            found.axe.push(...(await violations()).map((violation) => `${name} ${width} ${scheme}: ${violation}`));
+          }
+          found.views.push({ name, width, scheme, opened_ms, ...seen });
+        }
+      }
+    }
+    found.axe_ran = Boolean(axe && existsSync(axe));
+  };
+  const violations = () => evaluate(`axe.run(document, { resultTypes: ["violations"] }).then((r) => r.violations.map((v) =>
+    v.id + ": " + v.help + " (" + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + " " + (n.any[0]?.message || n.none[0]?.message || "")).join(" | ") + ")"))`);
   const everything = async () => {
     for (const width of [1280, 400]) {
       for (const scheme of ["light", "dark"]) {
@@ -126,9 +159,7 @@ try {
         if (axe && existsSync(axe)) {
           await evaluate("document.querySelectorAll('details').forEach((d, i) => { if (i < 40) d.open = true; })");
           await evaluate(readFileSync(axe, "utf8") + "; 1");
-          const violations = await evaluate(`axe.run(document, { resultTypes: ["violations"] }).then((r) => r.violations.map((v) =>
-            v.id + ": " + v.help + " (" + v.nodes.slice(0, 3).map((n) => n.html.slice(0, 160) + " " + (n.any[0]?.message || n.none[0]?.message || "")).join(" | ") + ")"))`);
-          found.axe.push(...violations.map((violation) => `${width} ${scheme}: ${violation}`));
+          found.axe.push(...(await violations()).map((violation) => `${width} ${scheme}: ${violation}`));
         }
         found.views.push({ width, scheme, opened_ms, picture: name, ...seen });
       }
@@ -234,7 +265,7 @@ try {
       found[name] = await evaluate(seen);
     }
   };
-  await ({ "--open": opening, "--icicle": icicle, "--clean": clean }[folder] || everything)();
+  await ({ "--open": opening, "--icicle": icicle, "--clean": clean }[folder] || (served ? pages : everything))();
   found.requests = requests;
 } catch (error) {
   found.error = String(error.stack || error);

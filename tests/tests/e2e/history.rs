@@ -152,11 +152,44 @@ fn shown_in_a_browser(project: &Project, id: &str) {
         serde_json::from_str(&page("/api/v1/projects/history/leaks?state=fixed")).unwrap();
     assert_eq!(views["leaks"][0]["id"], id);
     assert!(get(address, "/p/nobody", address).0.starts_with("http/1.1 404"));
+    looked_at(
+        project,
+        address,
+        &[
+            "/p/history".to_owned(),
+            "/p/history/leaks?state=any".to_owned(),
+            format!("/p/history/leaks/{id}"),
+            "/p/history/tests/engine_tests/Title.IsRead".to_owned(),
+            "/p/history/runs".to_owned(),
+            format!("/p/history/runs/{}", number(1)),
+            format!("/p/history/{pair}"),
+        ],
+    );
     let (head, _) = get(address, "/p/history", "evil.example.com");
     assert!(!head.starts_with("http/1.1 200"), "a name that somebody else's DNS gives this address: {head}");
 
     assert!(Command::new("kill").arg(server.id().to_string()).status().unwrap().success());
     assert_eq!(server.wait().unwrap().code(), Some(0), "it ends when it is asked to");
+}
+
+/// What a person sees: pictures are in `pages` of the project's folder. `UPDATE_PICTURE=1` replaces the one of the README.
+fn looked_at(project: &Project, address: &str, pages: &[String]) {
+    let folder = project.folder().join("pages");
+    fs::create_dir_all(&folder).unwrap();
+    let addresses: Vec<String> = pages.iter().map(|page| format!("http://{address}{page}")).collect();
+    let Some(found) = crate::report_page::served(&folder, &addresses) else { return };
+    assert_eq!(found["axe"], serde_json::json!([]), "no violation of accessibility: {found:#}");
+    assert_eq!(found["axe_ran"], memgate_e2e::peer("node_modules/axe-core/axe.min.js").is_some());
+    let views = found["views"].as_array().unwrap();
+    assert_eq!(views.len(), 4 * pages.len());
+    for view in views {
+        assert_eq!((&view["wider"], &view["scripts"]), (&0.into(), &0.into()), "{view}");
+        assert!(view["bytes"].as_u64().unwrap() < 300_000 && view["heading"].is_string(), "{view}");
+    }
+    if std::env::var_os("UPDATE_PICTURE").is_some() {
+        let picture = folder.join("p-history-tests-engine-tests-Title-IsRead-1280-light.png");
+        fs::copy(picture, memgate_e2e::repository().join("docs/history.png")).unwrap();
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The page in a real browser: what a person sees and does, at two widths, in light and in dark;
 //! and how large it may be.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -25,8 +26,23 @@ fn browser() -> Option<&'static str> {
 /// What `tests/peers/browser.mjs` finds in a page; nothing on its console, nothing loaded from
 /// anywhere.
 fn driven(browser: &str, page: &Path, arguments: &[&Path]) -> Value {
+    let arguments: Vec<&OsStr> =
+        std::iter::once(page).chain(arguments.iter().copied()).map(Path::as_os_str).collect();
+    found(browser, &arguments)
+}
+
+/// Pages of a server, each at two widths, in light and dark; pictures go into `folder`. `None`: there is no browser.
+pub(super) fn served(folder: &Path, addresses: &[String]) -> Option<Value> {
+    let browser = browser()?;
+    let axe = peer("node_modules/axe-core/axe.min.js").unwrap_or_default();
+    let mut arguments = vec![OsStr::new("--served"), folder.as_os_str(), axe.as_os_str()];
+    arguments.extend(addresses.iter().map(OsStr::new));
+    Some(found(browser, &arguments))
+}
+
+fn found(browser: &str, arguments: &[&OsStr]) -> Value {
     let mut command = Command::new("node");
-    command.arg(repository().join("tests/peers/browser.mjs")).arg(browser).arg(page).args(arguments);
+    command.arg(repository().join("tests/peers/browser.mjs")).arg(browser).args(arguments);
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let found: Value = serde_json::from_str(&text)

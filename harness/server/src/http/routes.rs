@@ -79,6 +79,7 @@ pub(super) fn router(store: Store, options: Options) -> Router {
         .route("/api/v1/projects/{project}/tests/{suite}/{test}", get(test_json))
         .route("/api/v1/projects/{project}/baseline", get(baseline))
         .route("/static/page.css", get(style))
+        .route("/static/icon.svg", get(icon))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .fallback(async || not_found())
@@ -314,6 +315,10 @@ async fn baseline(
 
 async fn style() -> impl IntoResponse {
     ([(CONTENT_TYPE, "text/css; charset=utf-8"), (CACHE_CONTROL, "max-age=300")], pages::STYLE)
+}
+
+async fn icon() -> impl IntoResponse {
+    ([(CONTENT_TYPE, "image/svg+xml"), (CACHE_CONTROL, "max-age=86400")], pages::ICON)
 }
 
 async fn ready(State(app): State<App>) -> Response {

@@ -7,6 +7,9 @@ use crate::view::Selection;
 
 pub use memgate_reports::page::STYLE;
 
+/// What a browser shows on the tab of a page.
+pub const ICON: &str = include_str!("icon.svg");
+
 /// A page with its own part.
 pub(super) fn page(title: &str, own: impl FnOnce(&mut Html)) -> String {
     let mut html = Html::default();
@@ -14,7 +17,7 @@ pub(super) fn page(title: &str, own: impl FnOnce(&mut Html)) -> String {
     html.markup("<meta name=viewport content=\"width=device-width, initial-scale=1\">\n");
     html.markup("<meta name=color-scheme content=\"light dark\">\n");
     html.element("title", &format!("{title} · memgate"));
-    html.markup("\n<link rel=stylesheet href=\"/static/page.css\">\n</head>\n<body>\n");
+    html.markup("\n<link rel=stylesheet href=\"/static/page.css\">\n<link rel=icon href=\"/static/icon.svg\">\n</head>\n<body>\n");
     html.markup("<a class=skip href=#main>Skip to the content</a>\n");
     own(&mut html);
     html.markup("</body>\n</html>\n");

@@ -16,7 +16,7 @@ mod tests;
 mod words;
 
 pub use compare::compare;
-pub use frame::{STYLE, problem, projects};
+pub use frame::{ICON, STYLE, problem, projects};
 pub use leaks::{leak, leaks};
 pub use link::address;
 pub use overview::overview;
