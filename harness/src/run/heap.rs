@@ -14,17 +14,20 @@ use std::time::Instant;
 
 use memgate_config::{HeapDump as DumpAt, HeapKeep, HeapTime, SuiteHeap};
 use memgate_hprof::read::DumpFile;
-use memgate_hprof::{Analysis, Dominators, Heap, Index, Kind, Leak, Packed, Question, Rules, Thread};
+use memgate_hprof::{Analysis, Dominators, Heap, Index, Kind, Leak, Ledger, Packed, Question, Rules, Thread};
 use memgate_model::{
     HeapAt, HeapCheck, HeapDump, HeapLeak, HeapLimits, HeapSeen, HolderStep, format_bytes, format_counted,
 };
 
 use super::engine::{Context, Finished, ran_tests};
-use crate::exit::ExpectedError;
+use crate::exit::{ExpectedError, chain};
 use crate::heap_rules::read_rules;
 use crate::output::Console;
 use crate::plan::Plan;
+use crate::session::write_atomically;
 
+/// What stands in place of `hprof` in the name of a dump's ledger.
+const LEDGER: &str = "ledger.json";
 /// An object holds what this much of what it retains is retained by.
 const MOST_OF_IT: f64 = 0.7;
 /// Objects of that way that are named.
@@ -244,6 +247,10 @@ fn seen(path: &Path, rules: &Rules, at: HeapAt, wanted: Option<&SuiteHeap>) -> R
     let analysis = heap.analyse(rules, &Question::default(), &quiet).map_err(bad)?;
     let ran_out = at != HeapAt::SuiteEnd;
     let threads = if ran_out { heap.threads(&quiet).map_err(bad)? } else { Vec::new() };
+    if at == HeapAt::SuiteEnd {
+        let ledger = heap.ledger(rules, &quiet).map_err(bad)?;
+        keep_ledger(&path.with_extension(LEDGER), &ledger)?;
+    }
     let Heap { dump, graph, .. } = heap;
     let dominators = Dominators::of(&dump, graph, &quiet);
     Ok(HeapSeen {
@@ -255,6 +262,12 @@ fn seen(path: &Path, rules: &Rules, at: HeapAt, wanted: Option<&SuiteHeap>) -> R
         held: if ran_out { held(&dump, &dominators, &threads) } else { String::new() },
         leaks: leaks(&dump, &dominators, analysis),
     })
+}
+
+/// What its containers hold outlives the dump: `memgate heap growth` compares that of several runs.
+fn keep_ledger(to: &Path, ledger: &Ledger) -> Result<(), String> {
+    let text = serde_json::to_vec(ledger).map_err(|why| format!("has no ledger: {why}"))?;
+    write_atomically(to, &text).map_err(|why| format!("has no ledger: failed to {}", chain(&why)))
 }
 
 /// Objects of the classes that are limited. An `OutOfMemoryError` comes without a collection: what
