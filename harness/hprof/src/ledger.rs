@@ -23,6 +23,8 @@ use crate::text::printable;
 pub const LEDGER_VERSION: u32 = 1;
 /// Places that are told apart; what is met after them counts for the place that holds it.
 const MOST_PLACES: usize = 1 << 20;
+/// Pairs of a place and a class of elements; what is met after them is missing, and the ledger says so.
+const MOST_HOLDINGS: usize = 1 << 21;
 /// Longest chain of places.
 const DEEPEST: u16 = 200;
 /// How many places above one are looked at for the same class by the same reference: a tree.
@@ -40,7 +42,7 @@ pub struct Ledger {
     pub milliseconds: u64,
     /// Objects that a root reaches.
     pub objects: u64,
-    /// A part of the dump was missing.
+    /// A part of the dump was missing, or it has more containers than are counted.
     pub truncated: bool,
     /// Places, each after the one that holds it.
     pub places: Vec<Place>,
@@ -161,6 +163,7 @@ struct Walk<'a> {
     elements: Held,
     /// Keys count where a map has no values.
     keys: Held,
+    too_many: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -177,6 +180,7 @@ impl<'a> Walk<'a> {
             queue: VecDeque::new(),
             elements: Held::new(),
             keys: Held::new(),
+            too_many: false,
         }
     }
 
@@ -244,6 +248,10 @@ impl<'a> Walk<'a> {
     fn count(&mut self, at: (u32, u32), object: u32, is_key: bool) {
         let bytes = self.sizes.of(&self.heap.graph, object);
         let held = if is_key { &mut self.keys } else { &mut self.elements };
+        if held.len() >= MOST_HOLDINGS && !held.contains_key(&at) {
+            self.too_many = true;
+            return;
+        }
         let sum = held.entry(at).or_default();
         *sum = (sum.0 + 1, sum.1.saturating_add(bytes));
     }
@@ -354,7 +362,7 @@ impl<'a> Walk<'a> {
             schema_version: LEDGER_VERSION,
             milliseconds: self.heap.dump.header.milliseconds,
             objects: self.seen.count(),
-            truncated: self.heap.dump.odd.truncated() || self.heap.graph.odd.truncated(),
+            truncated: self.too_many || self.heap.dump.odd.truncated() || self.heap.graph.odd.truncated(),
             places,
             holds: holds
                 .map(|((place, class), (count, bytes))| Holding { place, class, count, bytes })

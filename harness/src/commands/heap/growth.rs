@@ -72,7 +72,9 @@ fn read(path: &Path, watch: &Watch<'_>) -> Result<(Ledger, Oddities), ExpectedEr
     if is_ledger(path)? {
         let ledger = read_ledger(path)?;
         if ledger.truncated {
-            watch.console().warning(&format!("{}: its dump was not whole", path.display()));
+            watch
+                .console()
+                .warning(&format!("{}: its dump was not whole, or has too many containers", path.display()));
         }
         return Ok((ledger, Oddities::default()));
     }
