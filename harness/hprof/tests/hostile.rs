@@ -44,7 +44,7 @@ fn everything(bytes: Vec<u8>) -> Result<Index, ReadError> {
     let quiet = |_: &'static str, _: u64, _: Option<u64>| ();
     let heap = Heap::read(DumpFile::of_bytes(bytes)?, rules, &quiet)?;
     heap.analyse(rules, &Question { wanted: vec!["byte[]".to_owned()], only_wanted: false }, &quiet)?;
-    assert_eq!(heap.ledger(rules, &quiet)?.check(), Ok(()));
+    heap.ledger(rules, &quiet)?.check().unwrap();
     heap.threads(&quiet)?;
     heap.texts(3, &quiet)?;
     let Heap { dump, graph, .. } = heap;
