@@ -139,7 +139,7 @@ pub(super) struct Asked<'a> {
 impl<'a> Asked<'a> {
     pub(super) async fn open(of: &'a HistoryArgs) -> Result<Self, ExpectedError> {
         let address = history::address(&of.store.data, of.store.database.as_deref());
-        let store = Store::open_existing(&address).await.map_err(|why| history::failed(&why))?;
+        let store = Store::open_to_read(&address).await.map_err(|why| history::failed(&why))?;
         let projects = store.projects().await.map_err(|why| history::failed(&why))?;
         let project = match (&of.project, projects.as_slice()) {
             (Some(named), all) if all.contains(named) => named.clone(),

@@ -160,7 +160,7 @@ fn local(project: &str, wanted: &Wanted, sessions: &Path) -> Result<Option<BaseL
     }
     let address = super::address(sessions, None);
     let found = super::block_on(async {
-        let store = Store::open_existing(&address).await?;
+        let store = Store::open_to_read(&address).await?;
         let found = store.base(project, wanted).await;
         store.close().await;
         found

@@ -1,12 +1,14 @@
 //! Leaks over commits: what a run adds to the history, what `memgate history` and `memgate serve` show of it.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use memgate_e2e::{Project, Run, samples};
+use memgate_e2e::{Project, Run, memgate, samples};
 
 const TEST: &str = "engine_tests::Title.IsRead";
 
@@ -203,6 +205,8 @@ fn without_a_commit_each_run_counts_and_a_broken_history_changes_no_verdict() {
     let leaks = history(&project, &["leaks"]);
     assert!(leaks.contains("known") && leaks.contains("2 of 2"), "{leaks}");
 
+    // An artefact of CI, in a folder that nobody may write to: root may, so that it is somebody else who reads.
+    read_by_somebody_else(&project);
     fs::write(project.folder().join(".memgate/history.db"), "no database").unwrap();
     run().ends_with(1).says("this run is not in the history");
     fs::remove_file(project.folder().join(".memgate/history.db")).unwrap();
@@ -210,4 +214,37 @@ fn without_a_commit_each_run_counts_and_a_broken_history_changes_no_verdict() {
     run().ends_with(1);
     assert!(!project.folder().join(".memgate/history.db").exists());
     project.memgate(&["history", "leaks"]).ends_with(2).says("memgate run");
+}
+
+fn read_by_somebody_else(project: &Project) {
+    let folder = tempfile::Builder::new().permissions(Permissions::from_mode(0o755)).tempdir().unwrap();
+    let file = folder.path().join("history.db");
+    fs::copy(project.folder().join(".memgate/history.db"), &file).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o444)).unwrap();
+    let program = folder.path().join("memgate");
+    fs::copy(memgate(), &program).unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o555)).unwrap();
+    let read = || {
+        let mut command = Command::new(&program);
+        command.current_dir("/").args(["history", "leaks", "--data"]).arg(folder.path());
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        command.output().unwrap()
+    };
+    let shown = read();
+    let said = String::from_utf8_lossy(&shown.stdout).into_owned() + &String::from_utf8_lossy(&shown.stderr);
+    assert!(shown.status.success() && said.contains("read_title"), "{said}");
+    fs::write(folder.path().join("history.db-wal"), "what a writer has not written down").unwrap_or_else(
+        |why| {
+            assert!(!rustix::process::geteuid().is_root(), "{why}");
+        },
+    );
+    if folder.path().join("history.db-wal").exists() {
+        let refused = read();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains("copy both files into a folder of your own"), "{said}");
+    }
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
 }

@@ -101,6 +101,11 @@ pub enum StoreError {
         /// Why.
         why: String,
     },
+    /// It can only be read here, and is not whole.
+    #[error(
+        "open the history {0}: it cannot be written here, and its last changes are in {0}-wal\nhint: copy both files into a folder of your own"
+    )]
+    HalfWritten(String),
     /// A newer program has changed it.
     #[error(
         "read the history: a newer memgate wrote it (version {found}, this one knows {known})\nhint: use that memgate, or another file"

@@ -16,7 +16,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FOREIGN: &str = "SELECT name FROM sqlite_master WHERE type = 'table' \
      AND NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'memgate_schema') LIMIT 1";
 const SQLITE: &str = "PRAGMA busy_timeout = 60000; PRAGMA trusted_schema = OFF; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL";
+/// For a file that nobody changes meanwhile.
+const SQLITE_TO_READ: &str = "PRAGMA trusted_schema = OFF; PRAGMA query_only = ON";
 const SQLITE_CONNECTIONS: u32 = 4;
+/// What SQLite says of a file that may not be written, or beside which nothing may be.
+const REFUSED: [&str; 2] = ["readonly database", "unable to open database file"];
+/// What to do about what a database says.
+const HINTS: [(&str, &str); 5] = [
+    ("not a database", "it is no history; move it away, and the next run makes a new one"),
+    ("malformed", "it is no history; move it away, and the next run makes a new one"),
+    ("is locked", "another program has it open and writes to it: try again when that has ended"),
+    (REFUSED[0], "it cannot be written here; `memgate history` reads it"),
+    (REFUSED[1], "it cannot be written here; `memgate history` reads it"),
+];
 const POSTGRES_CONNECTIONS: u32 = 16;
 
 impl Store {
@@ -28,7 +40,7 @@ impl Store {
         if let Some(path) = address.strip_prefix("sqlite:") {
             make_file(Path::new(path))?;
         }
-        connect(address).await
+        connect(address, Access::Full).await
     }
 
     /// Opens a store that is there.
@@ -38,7 +50,20 @@ impl Store {
     pub async fn open_existing(address: &str) -> Result<Self, StoreError> {
         match address.strip_prefix("sqlite:") {
             Some(path) if !Path::new(path).is_file() => Err(StoreError::Missing(path.to_owned())),
-            _ => connect(address).await,
+            _ => connect(address, Access::Full).await,
+        }
+    }
+
+    /// Opens a store that is there, to read it: a file may be one that cannot be written here, such as an artefact of CI.
+    ///
+    /// # Errors
+    /// There is none, it cannot be opened, or a part of it is still in the file beside it that its writer has.
+    pub async fn open_to_read(address: &str) -> Result<Self, StoreError> {
+        match Self::open_existing(address).await {
+            Err(StoreError::Open { source, .. }) if is_refused(&source) => {
+                connect(address, Access::ReadOnly).await
+            }
+            opened => opened,
         }
     }
 
@@ -48,18 +73,30 @@ impl Store {
     }
 }
 
-async fn connect(address: &str) -> Result<Store, StoreError> {
+/// What may be done with a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Full,
+    /// Nobody writes to it as long as it is read.
+    ReadOnly,
+}
+
+async fn connect(address: &str, access: Access) -> Result<Store, StoreError> {
     install_default_drivers();
+    let is_read_only = access == Access::ReadOnly;
     let is_postgres = address.starts_with("postgres://") || address.starts_with("postgresql://");
     let url = match address.strip_prefix("sqlite:") {
+        Some(path) if is_read_only => {
+            whole(path)?;
+            format!("sqlite:{}?mode=ro&immutable=true", encoded(path))
+        }
         Some(path) => format!("sqlite:{}?mode=rw", encoded(path)),
         None if is_postgres => address.to_owned(),
         None => return Err(StoreError::Address(without_password(address))),
     };
     let failed = |source: sqlx::Error| {
         let text = source.to_string();
-        let hint = (text.contains("not a database") || text.contains("malformed"))
-            .then_some("it is no history; move it away, and the next run makes a new one");
+        let hint = HINTS.iter().find(|(part, _)| text.contains(part)).map(|(_, hint)| *hint);
         StoreError::Open { address: without_password(address), hint, source }
     };
     let most = if is_postgres { POSTGRES_CONNECTIONS } else { SQLITE_CONNECTIONS };
@@ -67,7 +104,7 @@ async fn connect(address: &str) -> Result<Store, StoreError> {
     let options = options.after_connect(move |connection: &mut AnyConnection, _| {
         Box::pin(async move {
             if !is_postgres {
-                connection.execute(SQLITE).await?;
+                connection.execute(if is_read_only { SQLITE_TO_READ } else { SQLITE }).await?;
             }
             Ok(())
         })
@@ -78,9 +115,11 @@ async fn connect(address: &str) -> Result<Store, StoreError> {
         if first.fetch_optional(FOREIGN).await.map_err(failed)?.is_some() {
             return Err(StoreError::Foreign(without_password(address)));
         }
-        // Before there is a table: what is removed gives its room back.
-        first.execute("PRAGMA auto_vacuum = INCREMENTAL").await.map_err(failed)?;
-        first.execute(SQLITE).await.map_err(failed)?;
+        if !is_read_only {
+            // Before there is a table: what is removed gives its room back.
+            first.execute("PRAGMA auto_vacuum = INCREMENTAL").await.map_err(failed)?;
+            first.execute(SQLITE).await.map_err(failed)?;
+        }
     }
     match schema::migrate(&mut first, is_postgres).await {
         Err(StoreError::Database(source)) => Err(failed(source)),
@@ -89,6 +128,20 @@ async fn connect(address: &str) -> Result<Store, StoreError> {
     first.close().await.map_err(failed)?;
     let pool = options.connect(&url).await.map_err(failed)?;
     Ok(Store { pool, is_postgres })
+}
+
+fn is_refused(why: &sqlx::Error) -> bool {
+    let text = why.to_string();
+    REFUSED.iter().any(|refused| text.contains(refused))
+}
+
+/// What was written last may still be in the file beside it, which only a writer can read.
+fn whole(path: &str) -> Result<(), StoreError> {
+    let beside = format!("{path}-wal");
+    match std::fs::metadata(&beside) {
+        Ok(about) if about.len() > 0 => Err(StoreError::HalfWritten(path.to_owned())),
+        _ => Ok(()),
+    }
 }
 
 /// The file is its user's alone, as sessions are.
