@@ -1,5 +1,5 @@
-//! Edits a configuration as text, so that comments and what was written by hand stay as they are: where things stand in the
-//! text, and how they are written there.
+//! Edits a configuration as text, so that comments and what was written by hand stay as they are: where things stand
+//! in the text, and how they are written there.
 
 use crate::yaml::{Kind, Node};
 

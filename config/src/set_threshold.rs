@@ -1,8 +1,8 @@
 //! Sets the threshold of one test in memgate.yaml, as text: comments and everything else stay as they are.
 //!
-//! Data flow: text → tree with positions → one edit: the value of the entry that decides today if it names this test alone,
-//! else an entry before all others, because the first that matches a test wins → the result is read as the program reads
-//! it, and handed out only if nothing else has changed.
+//! Data flow: text → tree with positions → one edit: the value of the entry that decides today if it names this test
+//! alone, else an entry before all others, because the first that matches a test wins → the result is read as the
+//! program reads it, and handed out only if nothing else has changed.
 
 use std::fmt;
 use std::rc::Rc;
@@ -175,8 +175,8 @@ impl NewThreshold {
         name.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
     }
 
-    /// The entry of this test alone that decides today, or would if it named the metric, with the value that it gives the
-    /// metric; `None`: there is none, or another one decides before it.
+    /// The entry of this test alone that decides today, or would if it named the metric, with the value that it gives
+    /// the metric; `None`: there is none, or another one decides before it.
     fn decides<'n>(&self, items: &'n [Rc<Node>]) -> Option<(&'n Node, Option<&'n Node>)> {
         let own = self.pattern();
         for item in items {

@@ -1,7 +1,7 @@
 //! What is stored of a run: its head, the values of its tests by metric, and rows for what is no plain pass.
 //!
-//! Data flow: a `RunReport` → [`RunRecord`] → `column` and `roster` → the rows of a store. Stacks, holders and names come
-//! from tests: what is too long is cut, what is too much is refused.
+//! Data flow: a `RunReport` → [`RunRecord`] → `column` and `roster` → the rows of a store. Stacks, holders and names
+//! come from tests: what is too long is cut, what is too much is refused.
 
 use std::collections::BTreeMap;
 

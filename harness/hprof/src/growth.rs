@@ -1,8 +1,9 @@
 //! Which containers grow from dump to dump.
 //!
-//! Data flow: ledgers of at least three dumps of one program, the oldest first → their places, told apart by what holds them →
-//! for each container and class of elements one series → those that rise between all of the last dumps, without what lies below
-//! one of them → joined by the class of what was added, because several containers may hold the same objects.
+//! Data flow: ledgers of at least three dumps of one program, the oldest first → their places, told apart by what
+//! holds them → for each container and class of elements one series → those that rise between all of the last dumps,
+//! without what lies below one of them → joined by the class of what was added, because several containers may hold
+//! the same objects.
 //!
 //! Two dumps decide nothing: whatever is filled once has grown between them.
 
@@ -83,7 +84,8 @@ fn steps(series: &[u64]) -> impl Iterator<Item = (u64, u64)> + '_ {
     pairs.skip(left_out)
 }
 
-/// What grows by at least `least` objects from dump to dump; the largest growth first. `None`: there are fewer than three dumps.
+/// What grows by at least `least` objects from dump to dump; the largest growth first. `None`: there are fewer than
+/// three dumps.
 #[must_use]
 pub fn growth(ledgers: &[Ledger], least: u64) -> Option<Vec<Growing>> {
     if ledgers.len() < FEWEST {

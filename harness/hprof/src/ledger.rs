@@ -1,10 +1,11 @@
 //! The containers of a dump, and how many objects each holds: what is kept of a dump that is deleted.
 //!
-//! Data flow: roots, [`Follow`] → one breadth-first search that gives each object the *place* it is first met at: the chain of
-//! classes and references from a root, without objects → for each container its elements, by class, at its place → [`Ledger`].
+//! Data flow: roots, [`Follow`] → one breadth-first search that gives each object the *place* it is first met at: the
+//! chain of classes and references from a root, without objects → for each container its elements, by class, at its
+//! place → [`Ledger`].
 //!
-//! A place is the same in every dump of a program, whatever addresses its objects have; so ledgers can be compared. A chain of
-//! objects of one class (`Node.next → Node`) is one place, which holds its objects; so is a tree.
+//! A place is the same in every dump of a program, whatever addresses its objects have; so ledgers can be compared. A
+//! chain of objects of one class (`Node.next → Node`) is one place, which holds its objects; so is a tree.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -256,7 +257,8 @@ impl<'a> Walk<'a> {
         *sum = (sum.0 + 1, sum.1.saturating_add(bytes));
     }
 
-    /// The place of what an object at `place` holds: a new one, or one above it where it is a part of a chain or a tree.
+    /// The place of what an object at `place` holds: a new one, or one above it where it is a part of a chain or a
+    /// tree.
     fn inside(&mut self, place: u32, by: By, class: u32) -> u32 {
         let (of, depth) = self.steps[index(place)];
         if matches!(by, By::Field(..)) && of.class == class || depth == DEEPEST {

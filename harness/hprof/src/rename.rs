@@ -1,7 +1,7 @@
 //! Original names of a program that R8 or ProGuard has renamed.
 //!
-//! Data flow: the [`Index`] of a dump, [`Names`] → the same index, whose classes and fields have their original names, before
-//! anything is looked up by name: rules, references, what is asked for.
+//! Data flow: the [`Index`] of a dump, [`Names`] → the same index, whose classes and fields have their original
+//! names, before anything is looked up by name: rules, references, what is asked for.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -14,8 +14,8 @@ fn ledger(dump: &Dump) -> Ledger {
     Heap::read(file, &rules, &|_, _, _| ()).unwrap().ledger(&rules, &|_, _, _| ()).unwrap()
 }
 
-/// A shop with so many orders, which a map and a list hold; a table of a thread's that grows once; a list that comes and goes;
-/// a chain of nodes and a tree; each order has a list of its own.
+/// A shop with so many orders, which a map and a list hold; a table of a thread's that grows once; a list that comes
+/// and goes; a chain of nodes and a tree; each order has a list of its own.
 fn shop(day: u64) -> Ledger {
     let mut dump = Dump::new("JAVA PROFILE 1.0.2", 8);
     let object = dump.object;

@@ -1,4 +1,5 @@
-//! What is shown of a project's history: filled by the store; rendered as pages, as JSON, and as text by `memgate history`.
+//! What is shown of a project's history: filled by the store; rendered as pages, as JSON, and as text by `memgate
+//! history`.
 //!
 //! Times are microseconds since 1970. Amounts are in the unit of their metric, per iteration.
 

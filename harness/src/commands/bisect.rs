@@ -1,8 +1,8 @@
 //! `memgate bisect` and `memgate run --bisect`: which commit brought a leak.
 //!
-//! Data flow: the history knows the last commit without the leak and the first one with it → [`recipe`]: commands of git that
-//! halve what lies between. Each step is a run of the leak's test ([`step`]): its report → [`Seen`] → an exit code of
-//! `git bisect run`. A step sends nothing and adds nothing to the history.
+//! Data flow: the history knows the last commit without the leak and the first one with it → [`recipe`]: commands of
+//! git that halve what lies between. Each step is a run of the leak's test ([`step`]): its report → [`Seen`] → an
+//! exit code of `git bisect run`. A step sends nothing and adds nothing to the history.
 
 use memgate_config::Reports;
 use memgate_model::{RunReport, Verdict};
@@ -143,8 +143,8 @@ enum Seen {
     Unknown(String),
 }
 
-/// One step of `git bisect run`: 0 without the leak, 1 with it, 125 if nobody can tell. What ends the bisection (Ctrl-C) has
-/// a code above 127.
+/// One step of `git bisect run`: 0 without the leak, 1 with it, 125 if nobody can tell. What ends the bisection
+/// (Ctrl-C) has a code above 127.
 pub(super) fn step(request: &RunRequest, step: &Step, console: &Console) -> Result<u8, ExpectedError> {
     let mut seen = Seen::No;
     for _ in 0..step.times {

@@ -1,8 +1,8 @@
 //! `memgate tune`: thresholds from the history of a line, as a patch of memgate.yaml with its evidence.
 //!
-//! Data flow: series of the store, with the threshold that holds today → `memgate_history::tune` → text, and with `--write` one
-//! edit of memgate.yaml after the other. No leak gets a threshold: it is listed, to be fixed or waived. A threshold that lets
-//! through what fails today says so, in the patch, in the file and on the console.
+//! Data flow: series of the store, with the threshold that holds today → `memgate_history::tune` → text, and with
+//! `--write` one edit of memgate.yaml after the other. No leak gets a threshold: it is listed, to be fixed or waived.
+//! A threshold that lets through what fails today says so, in the patch, in the file and on the console.
 
 use std::collections::BTreeMap;
 use std::fs;

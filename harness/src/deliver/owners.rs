@@ -1,7 +1,7 @@
 //! Whose code leaks: the CODEOWNERS file of the checked-out project, for reports, mail and the history.
 //!
-//! Data flow: a judged report and the checked-out project → the first frame of each leak in the project's own files → its owners
-//! in CODEOWNERS → [`Leak::owners`](memgate_model::Leak::owners).
+//! Data flow: a judged report and the checked-out project → the first frame of each leak in the project's own files →
+//! its owners in CODEOWNERS → [`Leak::owners`](memgate_model::Leak::owners).
 
 use std::fs;
 use std::io::ErrorKind;
@@ -19,8 +19,8 @@ const PLACES: [&str; 4] = [".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS"
 /// Owners that are kept of one leak: what is everybody's is nobody's.
 const MOST: usize = 100;
 
-/// Notes in a report whose the leaking code is. `configured` is the file that mail is sent by; without it the project's own
-/// counts, if it has one.
+/// Notes in a report whose the leaking code is. `configured` is the file that mail is sent by; without it the
+/// project's own counts, if it has one.
 pub fn assign(report: &mut RunReport, configured: Option<&Path>, console: &Console) {
     let mut leaks = report.suites.iter().flat_map(|suite| &suite.tests).flat_map(|test| &test.leaks);
     let Some(file) = configured.map(Path::to_owned).or_else(found).filter(|_| leaks.next().is_some()) else {

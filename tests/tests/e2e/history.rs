@@ -174,7 +174,8 @@ fn shown_in_a_browser(project: &Project, id: &str) {
     assert_eq!(server.wait().unwrap().code(), Some(0), "it ends when it is asked to");
 }
 
-/// What a person sees: pictures are in `pages` of the project's folder. `UPDATE_PICTURE=1` replaces the one of the README.
+/// What a person sees: pictures are in `pages` of the project's folder. `UPDATE_PICTURE=1` replaces the one of the
+/// README.
 fn looked_at(project: &Project, address: &str, pages: &[String]) {
     let folder = project.folder().join("pages");
     fs::create_dir_all(&folder).unwrap();

@@ -71,8 +71,8 @@ const VERSION_1_2: jint = 0x3001_0200;
 /// What ART gives to processes that are not debuggable.
 const VERSION_OF_ART: jint = 0x7001_0200;
 
-/// Versions to ask for, best first. ART writes an error into the app's log for each that it does not know, so on Android
-/// nobody asks for 11.
+/// Versions to ask for, best first. ART writes an error into the app's log for each that it does not know, so on
+/// Android nobody asks for 11.
 #[must_use]
 pub const fn versions(on_android: bool) -> &'static [jint] {
     if on_android { &[VERSION_1_2, VERSION_OF_ART] } else { &[VERSION_11, VERSION_1_2, VERSION_OF_ART] }

@@ -311,7 +311,8 @@ impl Adding<'_> {
             }
             ids.push(id);
         }
-        // In CI every run is the first one of its history: a statement for each test would take longer than a small test.
+        // In CI every run is the first one of its history: a statement for each test would take longer than a small
+        // test.
         for rows in new.chunks(ROWS) {
             let more = (1..rows.len()).map(|row| {
                 let [a, b, c, d] = [1, 2, 3, 4].map(|column| 4 * row + column);

@@ -1,11 +1,12 @@
 //! The database of runs: a SQLite file, or PostgreSQL.
 //!
-//! Data flow: a manifest and a report → [`add`](Store::add): one transaction writes the run with its columns, exceptions and
-//! sightings, then folds the life of every leak that the run says something about (`lives`). Reads (`read_*`) fill the values of
-//! [`view`](crate::view). Every statement stands in `statements`, the tables in `schema`.
+//! Data flow: a manifest and a report → [`add`](Store::add): one transaction writes the run with its columns,
+//! exceptions and sightings, then folds the life of every leak that the run says something about (`lives`). Reads
+//! (`read_*`) fill the values of [`view`](crate::view). Every statement stands in `statements`, the tables in
+//! `schema`.
 //!
-//! Nobody sees half a run: what is not committed is not there. Runs of a project are added one after the other. A run is told by its key (project, pipeline, job, attempt,
-//! session), so adding it twice adds it once.
+//! Nobody sees half a run: what is not committed is not there. Runs of a project are added one after the other. A run
+//! is told by its key (project, pipeline, job, attempt, session), so adding it twice adds it once.
 
 mod add;
 mod backup;

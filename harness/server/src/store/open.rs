@@ -54,7 +54,8 @@ impl Store {
         }
     }
 
-    /// Opens a store that is there, to read it: a file may be one that cannot be written here, such as an artefact of CI.
+    /// Opens a store that is there, to read it: a file may be one that cannot be written here, such as an artefact of
+    /// CI.
     ///
     /// # Errors
     /// There is none, it cannot be opened, or a part of it is still in the file beside it that its writer has.

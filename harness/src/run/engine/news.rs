@@ -1,7 +1,8 @@
 //! What the recorder's threads tell a run.
 //!
-//! A test that begins or ends wakes nobody: that would be a switch of threads at every boundary, while the guest waits. Who
-//! follows the run looks at each tick of its clock, and before it decides anything. Processes that begin or end wake it.
+//! A test that begins or ends wakes nobody: that would be a switch of threads at every boundary, while the guest
+//! waits. Who follows the run looks at each tick of its clock, and before it decides anything. Processes that begin
+//! or end wake it.
 
 use std::sync::Mutex;
 use std::time::Instant;
