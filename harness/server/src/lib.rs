@@ -10,4 +10,5 @@ pub mod pages;
 pub mod store;
 pub mod text;
 pub mod token;
+pub mod tune;
 pub mod view;

@@ -1,19 +1,15 @@
 //! `memgate tune`: thresholds from the history of a line, as a patch of memgate.yaml with its evidence.
 //!
-//! Data flow: series of the store, with the threshold that holds today → `memgate_history::tune` → text, and with
-//! `--write` one edit of memgate.yaml after the other. No leak gets a threshold: it is listed, to be fixed or waived.
-//! A threshold that lets through what fails today says so, in the patch, in the file and on the console.
+//! Data flow: series of the store, with the threshold that holds today → `memgate_server::tune` → text, and with
+//! `--write` one edit of memgate.yaml after the other. A threshold that lets through what fails today says so, in the
+//! patch, in the file and on the console.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use memgate_config::{Limit as Configured, NewThreshold, Place, Thresholds, set_threshold};
-use memgate_history::tune::{Limit, Proposal, Segment, Tuned, tune as tuned};
-use memgate_model::{Level, Per, format_value};
-use memgate_server::store::Series;
-use memgate_server::view::Selection;
+use memgate_config::set_threshold;
+use memgate_server::tune::{Row, patch, rows};
 
 use super::{history::Asked, settings};
 use crate::cli::TuneArgs;
@@ -39,20 +35,6 @@ pub(super) fn tune(request: &TuneArgs, console: &Console) -> Result<u8, Expected
     Ok(exit::PASS)
 }
 
-/// A figure with what is proposed for it.
-struct Row<'s> {
-    of: &'s Series,
-    tuned: Tuned,
-}
-
-/// The worst first.
-fn rows<'s>(series: &'s [Series], thresholds: &Thresholds) -> Vec<Row<'s>> {
-    let mut rows: Vec<Row<'_>> =
-        series.iter().map(|of| Row { of, tuned: proposal(of, thresholds) }).collect();
-    rows.sort_by(|a, b| a.tuned.proposal.worst_first(&b.tuned.proposal));
-    rows
-}
-
 /// Sets what is proposed in memgate.yaml, one after the other.
 fn write(rows: &[Row<'_>], file: &Path, console: &Console) -> Result<(), ExpectedError> {
     let mut text = match fs::read_to_string(file) {
@@ -63,7 +45,7 @@ fn write(rows: &[Row<'_>], file: &Path, console: &Console) -> Result<(), Expecte
     let shown = file.display().to_string();
     let mut set = 0;
     for row in rows {
-        let Some(new) = threshold(row) else { continue };
+        let Some(new) = row.threshold() else { continue };
         let name = format!("{}::{}: {}", new.suite, new.test, new.metric.name());
         match set_threshold(&text, &shown, &settings::variable, &new) {
             Ok(edited) => {
@@ -93,131 +75,13 @@ fn write(rows: &[Row<'_>], file: &Path, console: &Console) -> Result<(), Expecte
     Ok(())
 }
 
-/// What memgate.yaml would say of a test.
-fn threshold(Row { of, tuned }: &Row<'_>) -> Option<NewThreshold> {
-    let level = match tuned.proposal {
-        Proposal::Largest { level, .. } => level,
-        Proposal::Zero { .. } => Level::Fail,
-        _ => return None,
-    };
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "no figure is negative or above 2^64"
-    )]
-    let limit = tuned.proposal.limit()?.ceil() as u64;
-    let (suite, test, metric) = (of.suite.clone(), of.name.clone(), of.metric);
-    let evidence = evidence(of, tuned)?;
-    (!test.is_empty()).then_some(NewThreshold { suite, test, metric, level, limit, evidence })
-}
-
-/// The patch, the worst first.
-fn patch(selection: &Selection, rows: &[Row<'_>]) -> String {
-    let mut text =
-        format!("# memgate tune: {} · {} · {}\n", selection.project, selection.branch, selection.environment);
-    let comments = rows.iter().filter_map(|row| Some(format!("# {}\n", comment(row)?)));
-    text.extend(comments);
-    let missing = rows.iter().filter(|row| matches!(row.tuned.proposal, Proposal::Missing(_))).count();
-    if missing > 0 {
-        text +=
-            &format!("# figures with too few commits since they last changed (10 are needed): {missing}\n");
-    }
-    let mut by_test = BTreeMap::<String, String>::new();
-    for new in rows.iter().filter_map(threshold) {
-        let line = format!("      {}: {}   # {}\n", new.metric.name(), new.value(), new.evidence);
-        by_test.entry(new.pattern()).or_default().push_str(&line);
-    }
-    if by_test.is_empty() {
-        return text + "# no threshold is proposed\n";
-    }
-    text += "thresholds:\n  tests:\n";
-    for (pattern, lines) in by_test {
-        text += &format!("    - match: {}\n{lines}", serde_json::Value::from(pattern));
-    }
-    text
-}
-
-fn proposal(of: &Series, thresholds: &Thresholds) -> Tuned {
-    let is_suite = of.name.is_empty();
-    let today = if is_suite {
-        thresholds.for_suite().find(|threshold| threshold.metric == of.metric)
-    } else {
-        thresholds.for_test(&of.suite, &of.name, of.metric)
-    };
-    let limit = today.and_then(|threshold| match threshold.fail.as_ref().or(threshold.warn.as_ref())? {
-        #[expect(clippy::cast_precision_loss, reason = "a threshold of 2^53 is none")]
-        Configured::Absolute(limit) => {
-            Some(Limit { limit: *limit as f64, is_explicit: threshold.place != Place::Default })
-        }
-        // What is relative to a baseline says nothing about the history.
-        _ => None,
-    });
-    let per = if is_suite { Per::Suite } else { Per::Iteration };
-    tuned(&Segment { metric: of.metric, per, commits: &of.commits, limit })
-}
-
-/// What is said and not proposed.
-fn comment(Row { of, tuned }: &Row<'_>) -> Option<String> {
-    let name = if of.name.is_empty() { of.suite.clone() } else { format!("{}::{}", of.suite, of.name) };
-    let value = |value: f64| format_value(of.metric, value);
-    let (metric, commits) = (of.metric.name(), tuned.commits);
-    Some(match tuned.proposal {
-        Proposal::Leaks { least, most } => {
-            let range =
-                if least == most { value(most) } else { format!("{} to {}", value(least), value(most)) };
-            format!(
-                "{name}: {metric} grows by {range} on each of the last {commits} commits: fix it, or `memgate waive` it"
-            )
-        }
-        Proposal::Flaky(rate) => {
-            format!(
-                "{name}: {metric} grows on {:.0} % of {commits} commits, and runs of one commit disagree: it is flaky",
-                100.0 * rate
-            )
-        }
-        Proposal::Usual { limit } => {
-            format!(
-                "{name}: {metric} as a whole: {} covers what it usually needs in {commits} commits",
-                value(limit)
-            )
-        }
-        Proposal::Missing(_) | Proposal::Noisy | Proposal::Largest { .. } | Proposal::Zero { .. } => {
-            return None;
-        }
-    })
-}
-
-/// What a threshold rests on, and what it would have done to past commits; `None`: none is proposed.
-fn evidence(of: &Series, tuned: &Tuned) -> Option<String> {
-    let commits = tuned.commits;
-    let rests = match tuned.proposal {
-        Proposal::Largest { covers: None, .. } => {
-            format!("the largest of {commits} commits: too few commits to fail a build")
-        }
-        Proposal::Largest { covers: Some(covers), .. } => format!(
-            "the largest of {commits} commits: covers {} % of commits with a confidence of {} %",
-            100.0 * covers.share,
-            100.0 * covers.confidence
-        ),
-        Proposal::Zero { removes: Some(old) } => {
-            format!("{} is never needed in {commits} commits", format_value(of.metric, old))
-        }
-        _ => return None,
-    };
-    let lets_through = match tuned.lets_through {
-        0 => String::new(),
-        through => format!("; LETS THROUGH {through} that fail today"),
-    };
-    let (fails, today) = (tuned.proposed.fails, tuned.today.fails);
-    Some(format!("{rests}; fails {fails} of {commits} commits, today {today}{lets_through}"))
-}
-
 #[cfg(test)]
 mod tests {
-    use memgate_config::Config;
+    use memgate_config::{Config, Limit as Configured};
     use memgate_history::Figure;
     use memgate_history::tune::Measured;
     use memgate_model::Metric;
+    use memgate_server::store::Series;
 
     use super::*;
     use crate::cli::ColorChoice;
@@ -234,33 +98,6 @@ mod tests {
             metric,
             commits: values.iter().map(measured).collect(),
         }
-    }
-
-    #[test]
-    fn a_patch_lists_leaks_and_proposes_thresholds_with_their_evidence() {
-        let mut seldom = vec![0.0; 70];
-        seldom[3] = 96.0;
-        let series = [
-            series("Cache.warm[x]", Metric::NativeLiveBytes, &seldom),
-            series("Map.leaks", Metric::NativeLiveBytes, &[48.0; 12]),
-            series("Map.few", Metric::NativeLiveBytes, &[48.0; 3]),
-            series("Files.open", Metric::OsFds, &[0.0; 12]),
-            series("", Metric::OsRss, &[1e6; 20]),
-        ];
-        let text = "version: 1\nthresholds: { tests: [{ match: \"engine::Files.*\", os.fds: 4 }] }\n";
-        let config = Config::parse(text, "memgate.yaml", &|_| None, None).unwrap();
-        let selection = Selection { project: "tiles".into(), branch: "main".into(), ..Selection::default() };
-        let patch = patch(&selection, &rows(&series, &config.thresholds));
-        insta::assert_snapshot!(patch);
-        let patched =
-            Config::parse(&format!("version: 1\n{patch}"), "memgate.yaml", &|_| None, None).unwrap();
-        let limit = |test: &str, metric| patched.thresholds.for_test("engine", test, metric).unwrap().fail;
-        assert_eq!(limit("Cache.warm[x]", Metric::NativeLiveBytes), Some(Configured::Absolute(96)));
-        assert_eq!(
-            limit("Map.leaks", Metric::NativeLiveBytes),
-            Some(Configured::Absolute(0)),
-            "a leak keeps its threshold"
-        );
     }
 
     #[test]

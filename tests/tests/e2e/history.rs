@@ -163,6 +163,7 @@ fn shown_in_a_browser(project: &Project, id: &str) {
             format!("/p/history/leaks/{id}"),
             "/p/history/tests/engine_tests/Title.IsRead".to_owned(),
             "/p/history/runs".to_owned(),
+            "/p/history/tune".to_owned(),
             format!("/p/history/runs/{}", number(1)),
             format!("/p/history/{pair}"),
         ],

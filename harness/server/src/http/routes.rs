@@ -69,6 +69,7 @@ pub(super) fn router(store: Store, options: Options) -> Router {
         .route("/p/{project}/leaks", get(leaks))
         .route("/p/{project}/leaks/{leak}", get(leak))
         .route("/p/{project}/tests/{suite}/{test}", get(test))
+        .route("/p/{project}/tune", get(tune))
         .route("/api/v1/projects", get(projects_json))
         .route("/api/v1/projects/{project}", get(overview_json))
         .route("/api/v1/projects/{project}/runs", get(runs_json))
@@ -220,6 +221,10 @@ async fn compare(State(app): State<App>, Path((project, pair)): Path<(String, St
 
 async fn compare_json(State(app): State<App>, Path((project, pair)): Path<(String, String)>) -> Response {
     app.json(find_pair(&app, &project, &pair).await)
+}
+
+async fn tune(State(app): State<App>, Path(project): Path<String>, Query(asked): Query<Asked>) -> Response {
+    app.page(app.store.series(&project, &asked.choice()).await, pages::tune)
 }
 
 async fn leaks(State(app): State<App>, Path(project): Path<String>, Query(asked): Query<Asked>) -> Response {

@@ -14,6 +14,7 @@ mod runs;
 mod test;
 #[cfg(test)]
 mod tests;
+mod tune;
 mod words;
 
 pub use compare::compare;
@@ -23,3 +24,4 @@ pub use link::address;
 pub use overview::overview;
 pub use runs::{run, runs};
 pub use test::test;
+pub use tune::tune;
