@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use super::shared::{ConfigArgs, StoreArgs};
 use super::uploads::{ServeCommand, UploadArgs};
 
 #[derive(Debug, Parser)]
@@ -116,14 +117,6 @@ pub(super) enum TypedCommand {
     /// Print the manual page (roff)
     #[command(after_long_help = "Example:\n  memgate man | man -l -")]
     Man,
-}
-
-/// Place of the configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub struct ConfigArgs {
-    /// Configuration file [default: memgate.yaml, if it exists].
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) config: Option<PathBuf>,
 }
 
 /// Where the sessions are.
@@ -393,17 +386,6 @@ pub enum HistoryCommand {
         #[arg(value_name = "SESSION", required = true, value_hint = ValueHint::DirPath)]
         sessions: Vec<PathBuf>,
     },
-}
-
-/// Where a history is kept.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub struct StoreArgs {
-    /// Folder of the sessions, with history.db in it.
-    #[arg(long, value_name = "DIR", default_value = ".memgate", value_hint = ValueHint::DirPath)]
-    pub(crate) data: PathBuf,
-    /// Database in place of DIR/history.db: `sqlite:FILE` or `postgres://USER@HOST/NAME`.
-    #[arg(long, value_name = "URL", env = "MEMGATE_DATABASE", hide_env_values = true)]
-    pub(crate) database: Option<String>,
 }
 
 /// Which part of a history is asked for.

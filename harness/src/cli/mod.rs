@@ -6,6 +6,7 @@
 
 mod args;
 mod request;
+mod shared;
 mod uploads;
 
 use std::ffi::OsString;
@@ -16,11 +17,12 @@ use clap::{CommandFactory as _, Parser as _};
 pub use args::{
     AcceptArgs, BisectArgs, ColorChoice, CompareArgs, DemoArgs, FetchArgs, FollowAction, Format, GateArgs,
     HeapCommand, HeapCommon, HeapOrder, HistoryArgs, HistoryCommand, InitArgs, LeakState, MailArgs,
-    ReportArgs, SchemaName, ServeArgs, StoreArgs, TuneArgs,
+    ReportArgs, SchemaName, ServeArgs, TuneArgs,
 };
 pub use request::{
     Command, FollowRequest, MallocDebugRequest, Request, RunRequest, Step, UploadRequest, WaiveRequest,
 };
+pub use shared::StoreArgs;
 pub use uploads::{ServeCommand, TokenCommand};
 
 /// Reads the command line.

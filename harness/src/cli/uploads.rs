@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::args::{ConfigArgs, StoreArgs};
+use super::shared::{ConfigArgs, StoreArgs};
 
 /// What `serve` does besides serving.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]

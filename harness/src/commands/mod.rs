@@ -38,7 +38,10 @@ use crate::output::Console;
 /// What kept it from being done; `error.exit_code()` is then the exit code.
 pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError> {
     match command {
-        Command::Run(request) => run::run(&request, console),
+        Command::Run(request) => match &request.bisect {
+            Some(step) => bisect::step(&request, step, console),
+            None => run::run(&request, console),
+        },
         Command::Gate(request) => gate::gate(&request, console),
         Command::Demo(request) => demo::demo(&request, console),
         Command::Report(request) => report::report(&request, console),

@@ -8,7 +8,7 @@ use memgate_history::Manifest;
 use memgate_model::RunReport;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-use super::{bisect, settings};
+use super::settings;
 use crate::cli::RunRequest;
 use crate::deliver;
 use crate::exit::{self, ExpectedError};
@@ -18,9 +18,6 @@ use crate::plan::{self, Plan, Settings};
 use crate::run::{self, Judged};
 
 pub(super) fn run(request: &RunRequest, console: &Console) -> Result<u8, ExpectedError> {
-    if let Some(step) = &request.bisect {
-        return bisect::step(request, step, console);
-    }
     let settings = settings::load(request.config.as_deref(), console)?;
     with_settings(&settings, request, console)
 }

@@ -9,7 +9,10 @@ use sqlx::{AnyConnection, AssertSqlSafe, Executor as _, Row as _};
 
 use super::ids::Ids;
 use super::transaction::Adding;
-use super::{Store, StoreError, schema, statements as sql};
+use super::{Store, StoreError, statements as sql};
+
+/// Two programs that begin at once, or make partitions: one does, the other one waits.
+pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7377)";
 
 /// Months that figures of a line are kept.
 const LINES: i64 = 12;
@@ -67,7 +70,7 @@ impl Store {
             let mut transaction = self.pool.begin().await?;
             // Somebody else's long read is not waited for with all writers behind it.
             transaction.execute("SET LOCAL lock_timeout = '10s'").await?;
-            sqlx::query(schema::LOCK).execute(&mut *transaction).await?;
+            sqlx::query(LOCK).execute(&mut *transaction).await?;
             drop_partitions(&mut transaction, month).await?;
             make_partitions(&mut transaction, month).await?;
             transaction.commit().await?;

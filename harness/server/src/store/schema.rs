@@ -13,8 +13,6 @@ pub(super) const VERSIONS: [&str; 1] = [include_str!("schema/1.sql")];
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS memgate_schema (version BIGINT NOT NULL PRIMARY KEY)";
 const VERSION: &str = "SELECT MAX(version) FROM memgate_schema";
 const APPLIED: &str = "INSERT INTO memgate_schema (version) VALUES ($1)";
-/// Two programs that begin at once: one creates, the other one waits.
-pub(super) const LOCK: &str = "SELECT pg_advisory_xact_lock(7377)";
 
 /// Brings a database to the version of this program.
 ///
@@ -28,7 +26,7 @@ pub(super) async fn migrate(connection: &mut AnyConnection, is_postgres: bool) -
     let begin = if is_postgres { "BEGIN" } else { "BEGIN IMMEDIATE" };
     let mut transaction = connection.begin_with(begin).await?;
     if is_postgres {
-        sqlx::query(LOCK).execute(&mut *transaction).await?;
+        sqlx::query(retention::LOCK).execute(&mut *transaction).await?;
     }
     sqlx::query(CREATE).execute(&mut *transaction).await?;
     let done = version(&mut transaction).await?;

@@ -7,10 +7,23 @@
 use std::sync::Mutex;
 use std::time::Instant;
 
+use memgate_analysis::ProcessRecord;
 use tokio::sync::Notify;
 
-use super::orders::Seen;
-use crate::recorder::lock;
+use crate::recorder::{Process, ProcessKey, lock};
+
+/// Something happened in a process.
+#[derive(Debug)]
+pub(in crate::run) enum Seen {
+    /// It began to record.
+    Started(Box<Process>),
+    /// A test began.
+    TestBegan { key: ProcessKey, test: String },
+    /// A test ended, with so many allocations of its own alive.
+    TestEnded { key: ProcessKey, survivors: u64 },
+    /// Its stream ended.
+    Ended { key: ProcessKey, record: Box<ProcessRecord> },
+}
 
 /// News that wait until somebody looks.
 #[derive(Debug, Default)]
@@ -45,7 +58,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::recorder::ProcessKey;
 
     #[tokio::test]
     async fn a_test_wakes_nobody_and_an_end_does() {

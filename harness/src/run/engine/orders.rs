@@ -12,23 +12,10 @@ use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{Boundary, BoundaryKind, EXPLAINS_WHAT_IS_NAMED, Frame, ProcessRole};
 
-use super::news::News;
+use super::news::{News, Seen};
 use crate::names::Mappings;
 use crate::reading::{NO_ROOM, Reading};
 use crate::recorder::{End, Follow, Observe, Process, ProcessEnd, ProcessKey, Wanted};
-
-/// Something happened in a process.
-#[derive(Debug)]
-pub(in crate::run) enum Seen {
-    /// It began to record.
-    Started(Box<Process>),
-    /// A test began.
-    TestBegan { key: ProcessKey, test: String },
-    /// A test ended, with so many allocations of its own alive.
-    TestEnded { key: ProcessKey, survivors: u64 },
-    /// Its stream ended.
-    Ended { key: ProcessKey, record: Box<ProcessRecord> },
-}
 
 /// Decides what a process is told at the end of a test.
 pub(in crate::run) trait Orders: Send {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use memgate_analysis::ProcessRecord;
 use memgate_wire::{Hello, ProcessRole};
 
-use super::orders::Seen;
+use super::news::Seen;
 use crate::recorder::{Process, ProcessKey};
 use crate::session::facts::{EndingFacts, ProcessFacts};
 
