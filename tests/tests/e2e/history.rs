@@ -137,6 +137,7 @@ fn shown_in_a_browser(project: &Project, id: &str) {
     assert!(page(&format!("/p/history/leaks/{id}")).contains("fixed"));
     assert!(page("/p/history/tests/engine_tests/Title.IsRead").contains("61"));
     assert!(page("/p/history/runs").contains("main"));
+    assert!(page("/p/history/tune").contains("# memgate tune: history · main · x86_64\n#"));
     let runs: serde_json::Value = serde_json::from_str(&page("/api/v1/projects/history/runs")).unwrap();
     let number = |index: usize| runs["runs"][index]["run"].clone();
     let pair = format!("compare/{}...{}", number(3), number(1));

@@ -16,6 +16,9 @@ pub fn tune((selection, series): &(Selection, Vec<Series>)) -> String {
         html.markup("every commit is a leak: it gets no threshold, and is to be fixed or waived. The server does not know ");
         html.markup("your memgate.yaml; <code class=command>memgate tune --write</code> compares with it, and sets these ");
         html.markup("thresholds there.</p>\n<h2>For memgate.yaml</h2>\n<pre tabindex=0 class=patch>");
-        html.text(&patch).markup("</pre>\n");
+        for line in patch.lines() {
+            html.text(line).markup("\n");
+        }
+        html.markup("</pre>\n");
     })
 }
