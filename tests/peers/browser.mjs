@@ -4,7 +4,7 @@
 //   node browser.mjs CHROMIUM PAGE --open           only how long it takes to open and, where it has a search, to search
 //   node browser.mjs CHROMIUM PAGE --clean          only the many tests that left nothing
 //   node browser.mjs CHROMIUM PAGE --icicle         only the icicle, native, Java and both
-//   node browser.mjs CHROMIUM --served FOLDER AXE ADDRESS…   pages of a server: how each looks, what axe finds, what it loads
+//   node browser.mjs CHROMIUM --served FOLDER AXE ADDRESS…   pages of a server: their looks, what axe finds
 //
 // Writes screenshots (NAME-WIDTH-SCHEME.png, and readme.png) into FOLDER and prints one JSON object: what the page said on its console, what
 // axe found, how long it took to open, and what searching, sorting, opening and following an address did. Seconds of `main_thread` are CPU time

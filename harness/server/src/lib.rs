@@ -1,8 +1,8 @@
 //! The history of projects: the database behind it, and the pages that show it.
 //!
-//! Data flow: a manifest and a report → [`store`] (one transaction a run: what `memgate_history` makes of it, and the lives of its
-//! leaks) → SQLite or PostgreSQL; database → reads of the store → [`view`] → [`pages`] and JSON over [`http`], [`text`] for
-//! `memgate history`.
+//! Data flow: a manifest and a report → [`store`] (one transaction a run: what `memgate_history` makes of it, and the
+//! lives of its leaks) → SQLite or PostgreSQL; database → reads of the store → [`view`] → [`pages`] and JSON over
+//! [`http`], [`text`] for `memgate history`, [`tune`] for thresholds.
 #![forbid(unsafe_code)]
 
 pub mod http;

@@ -8,8 +8,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use memgate_config::set_threshold;
-use memgate_server::tune::{Row, patch, rows};
+use memgate_config::{NewThreshold, set_threshold};
+use memgate_history::tune::Tuned;
+use memgate_server::tune::{patch, rows};
 
 use super::{history::Asked, settings};
 use crate::cli::TuneArgs;
@@ -30,13 +31,14 @@ pub(super) fn tune(request: &TuneArgs, console: &Console) -> Result<u8, Expected
     let rows = rows(&series, &settings.config.thresholds);
     console.text(&patch(&selection, &rows))?;
     if request.write {
-        write(&rows, settings::path(request.config.config.as_deref()), console)?;
+        let proposed: Vec<_> = rows.iter().filter_map(|row| Some((row.threshold()?, row.tuned))).collect();
+        write(&proposed, settings::path(request.config.config.as_deref()), console)?;
     }
     Ok(exit::PASS)
 }
 
 /// Sets what is proposed in memgate.yaml, one after the other.
-fn write(rows: &[Row<'_>], file: &Path, console: &Console) -> Result<(), ExpectedError> {
+fn write(proposed: &[(NewThreshold, Tuned)], file: &Path, console: &Console) -> Result<(), ExpectedError> {
     let mut text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(why) if why.kind() == ErrorKind::NotFound => settings::EMPTY.to_owned(),
@@ -44,15 +46,14 @@ fn write(rows: &[Row<'_>], file: &Path, console: &Console) -> Result<(), Expecte
     };
     let shown = file.display().to_string();
     let mut set = 0;
-    for row in rows {
-        let Some(new) = row.threshold() else { continue };
+    for (new, tuned) in proposed {
         let name = format!("{}::{}: {}", new.suite, new.test, new.metric.name());
-        match set_threshold(&text, &shown, &settings::variable, &new) {
+        match set_threshold(&text, &shown, &settings::variable, new) {
             Ok(edited) => {
                 text = edited;
                 set += 1;
-                if row.tuned.lets_through > 0 {
-                    let (through, of) = (row.tuned.lets_through, row.tuned.commits);
+                if tuned.lets_through > 0 {
+                    let (through, of) = (tuned.lets_through, tuned.commits);
                     let value = new.value();
                     console.warning(&format!(
                         "{name}: {value} lets through {through} of {of} commits that fail today"
@@ -78,43 +79,31 @@ fn write(rows: &[Row<'_>], file: &Path, console: &Console) -> Result<(), Expecte
 #[cfg(test)]
 mod tests {
     use memgate_config::{Config, Limit as Configured};
-    use memgate_history::Figure;
-    use memgate_history::tune::Measured;
-    use memgate_model::Metric;
-    use memgate_server::store::Series;
+    use memgate_history::tune::{BackTest, Proposal};
+    use memgate_model::{Level, Metric};
 
     use super::*;
     use crate::cli::ColorChoice;
 
-    fn series(name: &str, metric: Metric, values: &[f64]) -> Series {
-        let measured = |value: &f64| Measured {
-            figure: Figure { value: *value, interval: None },
-            disagrees: false,
-            is_confirmed: false,
-        };
-        Series {
-            suite: "engine".into(),
-            name: name.into(),
-            metric,
-            commits: values.iter().map(measured).collect(),
-        }
-    }
-
     #[test]
     fn thresholds_are_written_into_the_file_beside_what_stands_there() {
-        let mut seldom = vec![0.0; 70];
-        seldom[3] = 96.0;
-        let series = [
-            series("Cache.warm[x]", Metric::NativeLiveBytes, &seldom),
-            series("Map.leaks", Metric::NativeLiveBytes, &[48.0; 12]),
-            series("Files.open", Metric::OsFds, &[0.0; 12]),
+        let proposed = |test: &str, metric, limit, lets_through| {
+            let (today, proposed) = (BackTest::default(), BackTest::default());
+            let proposal = Proposal::Noisy;
+            let tuned = Tuned { proposal, commits: 70, growing: 1, today, proposed, lets_through };
+            let (suite, test, level) = ("engine".to_owned(), test.to_owned(), Level::Fail);
+            let evidence = if lets_through > 0 { "LETS THROUGH 1" } else { "never needed" }.to_owned();
+            (NewThreshold { suite, test, metric, level, limit, evidence }, tuned)
+        };
+        let proposed = [
+            proposed("Cache.warm[x]", Metric::NativeLiveBytes, 96, 1),
+            proposed("Files.open", Metric::OsFds, 0, 0),
         ];
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("memgate.yaml");
         let text = "version: 1   # ours\nthresholds:\n  tests:\n    # two logs\n    - match: engine::Files.*\n      os.fds: 4\n";
         fs::write(&file, text.replace("engine::Files.*", "\"engine::Files.*\"")).unwrap();
-        let config = Config::parse(&fs::read_to_string(&file).unwrap(), "m.yaml", &|_| None, None).unwrap();
-        write(&rows(&series, &config.thresholds), &file, &Console::new(ColorChoice::Never)).unwrap();
+        write(&proposed, &file, &Console::new(ColorChoice::Never)).unwrap();
         let text = fs::read_to_string(&file).unwrap();
         let config = Config::parse(&text, "m.yaml", &|_| None, None).unwrap();
         let limit = |test: &str, metric| config.thresholds.for_test("engine", test, metric).unwrap().fail;
