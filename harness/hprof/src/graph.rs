@@ -346,11 +346,7 @@ impl<'a> Pass<'a> {
 
 /// Layouts of the classes that have instances as long as they say.
 fn layouts(dump: &Index, watched: Watched<'_>) -> Vec<Layout> {
-    let mut own: Vec<u64> = Vec::with_capacity(dump.classes.len());
-    for class in &dump.classes {
-        let bytes = class.fields.iter().filter_map(|field| value_bytes(field.kind, dump.header.id_bytes));
-        own.push(bytes.map(|bytes| bytes as u64).sum());
-    }
+    let own = dump.field_bytes();
     (0..dump.classes.len())
         .map(|at| {
             let class = &dump.classes[at];

@@ -223,6 +223,12 @@ impl Index {
         std::iter::successors(Some(class), |class| self.classes[index(*class)].above).take(DEEPEST)
     }
 
+    /// Bytes of the fields that each class declares itself.
+    pub(crate) fn field_bytes(&self) -> Vec<u64> {
+        let bytes = |field: &Field| value_bytes(field.kind, self.header.id_bytes).unwrap_or(0) as u64;
+        self.classes.iter().map(|class| class.fields.iter().map(bytes).sum()).collect()
+    }
+
     /// Is `class` this one, or below it?
     #[must_use]
     pub fn is_a(&self, class: u32, name: &str) -> bool {

@@ -3,11 +3,18 @@
 //! Data flow: [`Heap`] → the device, the process, names of threads and of enum constants, what
 //! LeakCanary noted of what it watched → ids of their arrays; and of all names that something in the
 //! dump is called by. HotSpot writes every symbol of the virtual machine: those that name nothing go.
+//! In a private copy the values of single fields go too (an account number is a number): all but
+//! those that a rule reads.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
 
 use crate::analysis::Heap;
-use crate::objects::WATCHERS;
+use crate::ids::{index, number};
+use crate::objects::{WATCHERS, watched};
+use crate::read::{REFERENCE, value_bytes};
+use crate::rules::Rules;
 
 /// What is not cut out.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +23,25 @@ pub struct Keep {
     pub(crate) arrays: HashSet<u64>,
     /// Texts that name something; `None`: all.
     pub(crate) names: Option<HashSet<u64>>,
+    /// Values of single fields; `None`: all.
+    pub(crate) values: Option<Values>,
+}
+
+/// Values of single primitive fields that stay, where the others go.
+#[derive(Debug, Clone)]
+pub(crate) struct Values {
+    /// By the id of a class: the bytes of its instances that go, in order.
+    cut: HashMap<u64, Arc<[Range<u64>]>>,
+    /// Of instances of other classes: nobody knows where their references lie.
+    all: Arc<[Range<u64>]>,
+    /// Static fields that stay: class and name.
+    pub(crate) statics: HashSet<(u64, u64)>,
+}
+
+impl Values {
+    pub(crate) fn to_cut(&self, class: u64) -> Arc<[Range<u64>]> {
+        Arc::clone(self.cut.get(&class).unwrap_or(&self.all))
+    }
 }
 
 /// Fields that hold a text.
@@ -33,6 +59,12 @@ const STATIC_TEXTS: [(&str, &str); 6] = [
     ("android.os.Build$VERSION", "RELEASE"),
     ("android.os.Build$VERSION", "CODENAME"),
 ];
+/// Primitive fields that tell how the characters of a text are to be read.
+const OF_TEXTS: [(&str, &str); 3] =
+    [("java.lang.String", "coder"), ("java.lang.String", "offset"), ("java.lang.String", "count")];
+/// Static primitive fields that an analysis reads.
+const STATICS: [(&str, &str); 2] =
+    [("android.os.Build$VERSION", "SDK_INT"), (WATCHERS[0], "heapDumpUptimeMillis")];
 
 impl Heap {
     /// What a trimmed dump must keep, so that [`Heap::analyse`] finds the same in it.
@@ -58,6 +90,52 @@ impl Heap {
                 keep(dump.object(found.value));
             }
         }
-        Keep { arrays, names: Some(dump.names()) }
+        Keep { arrays, names: Some(dump.names()), values: None }
+    }
+
+    /// The same of a private copy: values of single fields go too, but for those that these rules
+    /// read.
+    #[must_use]
+    pub fn kept_in_private(&self, rules: &Rules) -> Keep {
+        let dump = &self.dump;
+        let (mut read, id_bytes) = (watched(rules), dump.header.id_bytes);
+        read.extend(OF_TEXTS);
+        let own = dump.field_bytes();
+        let mut cut = HashMap::new();
+        for (at, class) in dump.classes.iter().enumerate().filter(|(_, class)| class.instances.count > 0) {
+            // What it costs to know a layout must have been in the file.
+            let bytes: u64 = dump.hierarchy(number(at)).map(|class| own[index(class)]).sum();
+            if bytes > class.instances.largest {
+                continue;
+            }
+            let (mut parts, mut offset): (Vec<Range<u64>>, u64) = (Vec::new(), 0);
+            for declares in dump.hierarchy(number(at)).map(|class| &dump.classes[index(class)]) {
+                for field in &declares.fields {
+                    let (start, bytes) = (offset, value_bytes(field.kind, id_bytes).unwrap_or(0));
+                    offset += bytes as u64;
+                    let is_read = || {
+                        read.iter().any(|(class, name)| {
+                            *class == declares.name && dump.string(field.name) == Some(*name)
+                        })
+                    };
+                    if field.kind == REFERENCE || is_read() {
+                        continue;
+                    }
+                    match parts.last_mut() {
+                        Some(before) if before.end == start => before.end = offset,
+                        _ => parts.push(start..offset),
+                    }
+                }
+            }
+            cut.insert(class.id, parts.into());
+        }
+        let statics = STATICS.iter().flat_map(|(class, name)| {
+            let classes = dump.classes.iter().filter(|known| known.name == *class);
+            let fields = classes.flat_map(|class| class.statics.iter().map(|field| (class.id, field.name)));
+            fields.filter(|(_, field)| dump.string(*field) == Some(*name))
+        });
+        let everything = std::iter::once(0..u64::MAX).collect();
+        let values = Values { cut, all: everything, statics: statics.collect() };
+        Keep { values: Some(values), ..self.kept() }
     }
 }

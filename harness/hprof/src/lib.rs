@@ -39,7 +39,7 @@ pub use keep::Keep;
 pub use leakcanary::leakcanary;
 pub use ledger::{Holding, LEDGER_VERSION, Ledger, LedgerError, Place};
 pub use rename::Names;
-pub use restore::{RestoreError, restore};
+pub use restore::{Cropped, RestoreError, restore, uncrop};
 pub use rules::{Rules, RulesError};
 pub use texts::{Duplicate, Texts};
 pub use threads::{Local, StackFrame, Thread};

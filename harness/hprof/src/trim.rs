@@ -1,7 +1,7 @@
 //! Heap dumps of Java (`JAVA PROFILE 1.0.x`, HotSpot's and Android's), trimmed: what arrays of
 //! primitives hold (texts, bitmaps, buffers) is replaced by zeros. Every record keeps its place,
 //! length and references, so that whoever reads heap dumps finds the same objects, sizes and paths;
-//! and what is left compresses well. Values of single fields stay.
+//! and what is left compresses well. Values of single fields stay, unless they are to go too.
 //!
 //! Data flow: a dump → [`trim`], a visitor of the walk that copies → the trimmed dump, piece by piece:
 //! a dump is as large as its heap.
@@ -10,9 +10,12 @@
 //! A dump that is not whole, or that holds what nobody knows, is an error with its place.
 
 use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use zstd::stream::write::Encoder;
 
 use crate::keep::Keep;
 use crate::read::{DumpFile, Odd, Progress, ReadError, Source, Stream, Told, Visit, walk};
@@ -60,18 +63,31 @@ pub enum TrimError {
     Read(#[from] ReadError),
 }
 
-/// What is written is compressed as `gzip` does.
-pub struct Packed<W: Write>(GzEncoder<W>);
+/// What is written is compressed.
+pub struct Packed<W: Write>(Packer<W>);
+
+enum Packer<W: Write> {
+    Gzip(GzEncoder<W>),
+    Zstd(Encoder<'static, W>),
+}
 
 impl<W: Write> Packed<W> {
-    /// Nothing was written yet.
-    pub fn new(to: W) -> Self {
-        Self(GzEncoder::new(to, Compression::fast()))
+    /// As `gzip` does, fast.
+    pub fn gzip(to: W) -> Self {
+        Self(Packer::Gzip(GzEncoder::new(to, Compression::fast())))
     }
 
     /// The same, smaller and slower.
-    pub fn small(to: W) -> Self {
-        Self(GzEncoder::new(to, Compression::default()))
+    pub fn small_gzip(to: W) -> Self {
+        Self(Packer::Gzip(GzEncoder::new(to, Compression::default())))
+    }
+
+    /// As `zstd -9` does: of a trimmed dump a tenth smaller than `gzip -9`, in a third of its time.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn zstd(to: W) -> io::Result<Self> {
+        Ok(Self(Packer::Zstd(Encoder::new(to, 9)?)))
     }
 
     /// Writes the end.
@@ -79,17 +95,26 @@ impl<W: Write> Packed<W> {
     /// # Errors
     /// It cannot be written.
     pub fn finish(self) -> io::Result<W> {
-        self.0.finish()
+        match self.0 {
+            Packer::Gzip(packer) => packer.finish(),
+            Packer::Zstd(packer) => packer.finish(),
+        }
     }
 }
 
 impl<W: Write> Write for Packed<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
+        match &mut self.0 {
+            Packer::Gzip(packer) => packer.write(bytes),
+            Packer::Zstd(packer) => packer.write(bytes),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        match &mut self.0 {
+            Packer::Gzip(packer) => packer.flush(),
+            Packer::Zstd(packer) => packer.flush(),
+        }
     }
 }
 
@@ -151,6 +176,14 @@ impl<W: Write> Visit for Trimming<'_, W> {
 
     fn primitive_array(&mut self, id: u64, _kind: u8, _count: u32, _at: u64) -> bool {
         self.keep.arrays.contains(&id)
+    }
+
+    fn content_of(&mut self, class: u64) -> Option<Arc<[Range<u64>]>> {
+        self.keep.values.as_ref().map(|values| values.to_cut(class))
+    }
+
+    fn is_content(&mut self, class: u64, field: u64) -> bool {
+        self.keep.values.as_ref().is_some_and(|values| !values.statics.contains(&(class, field)))
     }
 
     fn copy(&mut self, bytes: &[u8], content: bool) -> Result<(), TrimError> {

@@ -7,7 +7,8 @@ mod made;
 use made::{BOOL, Dump, INT, REF, Value};
 use memgate_hprof::read::DumpFile;
 use memgate_hprof::{
-    Analysis, Dominators, Heap, Index, Question, Rules, Status, tree, tree_of_trimmed, trim_file,
+    Analysis, Cropped, Dominators, Heap, Index, Question, Rules, Status, tree, tree_of_trimmed, trim,
+    trim_file, uncrop,
 };
 
 fn heap(bytes: Vec<u8>) -> Heap {
@@ -122,6 +123,42 @@ fn a_trimmed_dump_has_the_same_leaks_and_none_of_the_texts() {
     let keep = heap(trimmed.clone()).kept();
     trim_file(&DumpFile::of_bytes(trimmed.clone()).unwrap(), &keep, &mut again, &|_, _, _| ()).unwrap();
     assert_eq!(again, trimmed, "trimmed twice");
+}
+
+#[test]
+fn a_private_copy_keeps_no_number_but_those_that_rules_read() {
+    for id_bytes in [4, 8] {
+        let mut dump = Dump::new("JAVA PROFILE 1.0.2", id_bytes);
+        let object = dump.object;
+        dump.class("android.os.Build$VERSION", object, &[("SDK_INT", Value::Int(19))], &[]);
+        let activity =
+            dump.class("android.app.Activity", object, &[], &[("mDestroyed", BOOL), ("mTaskId", INT)]);
+        let fields = [("pin", INT), ("next", REF), ("account", INT), ("floor", INT)];
+        let main = dump.class("com.acme.Main", activity, &[], &fields);
+        let (pin, task, floor) = (Value::Int(0x5ec2_0001), Value::Int(0x5ec2_0002), Value::Int(0x5ec2_0003));
+        let (kept, over) = (Value::Ref(0), Value::Bool(true));
+        let last = dump.instance(main, &[pin, kept, task, floor, over, task]);
+        let first = dump.instance(main, &[task, Value::Ref(last), pin, floor, over, task]);
+        let statics = [("kept", Value::Ref(first)), ("total", Value::Int(0x5ec2_0004))];
+        let holder = dump.class("com.acme.Holder", object, &statics, &[]);
+        dump.sticky(holder);
+        let whole = dump.finish();
+        let rules = "[[rule]]\nclass = \"com.acme.Main\"\nfield = \"floor\"\nnot_leaking = \"0\"\n";
+        let mut own = Rules::built_in().unwrap();
+        own.add(rules).unwrap();
+        for (rules, stay) in [(Rules::built_in().unwrap(), 0), (own, 2)] {
+            let file = DumpFile::of_bytes(whole.clone()).unwrap();
+            let read = Heap::read(file.clone(), &rules, &|_, _, _| ()).unwrap();
+            let mut private = Vec::new();
+            trim_file(&file, &read.kept_in_private(&rules), &mut private, &|_, _, _| ()).unwrap();
+            let secrets = |bytes: &[u8]| bytes.windows(2).filter(|at| *at == [0x5e, 0xc2]).count();
+            assert_eq!((secrets(&whole), secrets(&private)), (9, stay), "ids of {id_bytes} bytes");
+            assert_eq!(private.len(), whole.len());
+            let found = analysis(private.clone(), &[]);
+            assert_eq!(shown(&found), shown(&analysis(whole.clone(), &[])));
+            assert_eq!(found.about.sdk, Some(19));
+        }
+    }
 }
 
 /// A destroyed activity in a map, by a text; and one below the root of a window with a title.
@@ -398,4 +435,45 @@ fn a_chain_of_a_million_objects_takes_no_stack() {
     );
     let (_, dominators) = dominators(bytes);
     assert_eq!((dominators.reachable(), dominators.bytes()), (LONG + 2, 8 * LONG as u64 + 8));
+}
+
+/// As KOOM crops it: values of arrays of primitives are not there, and lengths still count them.
+fn cropped(whole: &[u8], id_bytes: usize, values: &[&[u8]]) -> Vec<u8> {
+    let mut cropped = whole.to_vec();
+    for values in values {
+        let at = cropped.windows(values.len()).position(|at| at == *values).unwrap();
+        cropped.drain(at..at + values.len());
+    }
+    assert!(cropped.len() + id_bytes < whole.len());
+    cropped
+}
+
+#[test]
+fn a_dump_that_koom_cropped_has_its_arrays_again() {
+    for id_bytes in [4, 8] {
+        let mut dump = Dump::new("JAVA PROFILE 1.0.3", id_bytes);
+        let (first, second) = ([7; 1000], [9; 70_000]);
+        let bytes = [dump.bytes(&first), dump.bytes(&second)];
+        let array = dump.class("java.lang.Object[]", dump.object, &[], &[]);
+        let held = dump.array(array, &bytes);
+        let holder = dump.class("com.acme.Holder", dump.object, &[("kept", Value::Ref(held))], &[]);
+        dump.sticky(holder);
+        let whole = dump.finish();
+        let quiet = |_: &'static str, _: u64, _: Option<u64>| ();
+        let koom = DumpFile::of_bytes(cropped(&whole, id_bytes, &[&first, &second])).unwrap();
+        let is = |file: &DumpFile| Cropped::of(file, &quiet).unwrap();
+        assert_eq!(is(&DumpFile::of_bytes(whole.clone()).unwrap()), Cropped::Whole);
+        assert_eq!(is(&koom), Cropped::Cropped);
+        let mut restored = Vec::new();
+        let mut zeroed = Vec::new();
+        trim(whole.as_slice(), &mut zeroed).unwrap();
+        assert_eq!(uncrop(&koom, &mut restored, &quiet).unwrap(), whole.len() as u64);
+        assert!(restored == zeroed, "ids of {id_bytes} bytes");
+        for end in [40, 200, koom.bytes() - 10] {
+            let cut = cropped(&whole, id_bytes, &[&first, &second])[..usize::try_from(end).unwrap()].to_vec();
+            let cut = DumpFile::of_bytes(cut).unwrap();
+            assert_eq!(is(&cut), Cropped::Neither, "cut at {end}");
+            assert!(uncrop(&cut, std::io::sink(), &quiet).is_err());
+        }
+    }
 }

@@ -830,17 +830,24 @@ pub enum HeapCommand {
         /// The dump; `-`: standard input, with --zero.
         #[arg(value_name = "IN", value_hint = ValueHint::FilePath)]
         from: PathBuf,
-        /// Output file; `-`: standard output. A name that ends with .gz is compressed.
+        /// Output file; `-`: standard output. A name that ends with .gz or .zst is compressed.
         #[arg(value_name = "OUT", value_hint = ValueHint::FilePath)]
         to: PathBuf,
         /// Keep no strings at all, not even those that rules read: device, process, threads.
         #[arg(long)]
         zero: bool,
+        /// Also cut out the values of single fields (numbers, characters, truths), but for those that
+        /// rules read.
+        #[arg(long, conflicts_with = "zero")]
+        private: bool,
+        /// More rules whose fields stay (docs/heap.md); repeatable.
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "zero")]
+        rules: Vec<PathBuf>,
         /// Analyse both dumps, and fail if the results differ.
         #[arg(long, conflicts_with = "zero")]
         prove: bool,
     },
-    /// Write a plain dump from one that Tailor trimmed, or from gzip or zstd
+    /// Write a plain dump from one that Tailor or KOOM trimmed, or from gzip or zstd
     Restore {
         /// The trimmed or compressed dump.
         #[arg(value_name = "IN", value_hint = ValueHint::FilePath)]

@@ -135,8 +135,13 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
             growth::ledger(path, to, watch)?;
             return Ok(None);
         }
-        HeapCommand::Trim { to, zero, prove, .. } => {
-            copy::trim(path, to, *zero, *prove, watch)?;
+        HeapCommand::Trim { to, zero, private, rules, prove, .. } => {
+            let kept = match (zero, private) {
+                (true, _) => copy::Kept::Nothing,
+                (false, true) => copy::Kept::InPrivate,
+                (false, false) => copy::Kept::Analysable,
+            };
+            copy::trim(path, to, (kept, rules), *prove, watch)?;
             return Ok(None);
         }
         HeapCommand::Restore { to, .. } => {

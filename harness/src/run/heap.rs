@@ -224,7 +224,7 @@ fn is_over(seen: &HeapSeen, heap: &SuiteHeap) -> bool {
 fn trim(raw: &Path, to: &Path) -> Result<(), String> {
     let trimmed = || -> Result<(), memgate_hprof::TrimError> {
         let from = BufReader::new(File::open(raw)?);
-        let mut packed = Packed::new(BufWriter::new(File::create(to)?));
+        let mut packed = Packed::gzip(BufWriter::new(File::create(to)?));
         let _zeroed = memgate_hprof::trim(from, &mut packed)?;
         packed.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok(())

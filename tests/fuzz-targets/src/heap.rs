@@ -3,7 +3,10 @@
 //! ledger: one that makes sense, or an error.
 
 use memgate_hprof::read::{DumpFile, ReadError};
-use memgate_hprof::{Dominators, Heap, Index, Ledger, Question, Rules, growth, lonely, restore, tree};
+use memgate_hprof::{
+    Cropped, Dominators, Heap, Index, Ledger, Question, Rules, growth, lonely, restore, tree, trim_file,
+    uncrop,
+};
 
 /// Fewer bytes of a file hold no object.
 const LEAST: usize = 9;
@@ -49,6 +52,15 @@ fn ask(bytes: &[u8], rules: &Rules) -> Result<(), ReadError> {
     assert_eq!(ledger.check(), Ok(()), "its own ledger");
     let same = [ledger.clone(), ledger.clone(), ledger];
     assert_eq!(growth(&same, 1).as_deref(), Some(&[][..]), "what stays the same does not grow");
+    let mut copy = Vec::new();
+    let trimmed = trim_file(&file, &heap.kept_in_private(rules), &mut Bounded(&mut copy), &quiet);
+    assert!(trimmed.is_err() || copy.len() as u64 <= dump.bytes, "a trimmed copy is no longer");
+    let mut whole = Vec::new();
+    if Cropped::of(&file, &quiet)? == Cropped::Cropped
+        && uncrop(&file, &mut Bounded(&mut whole), &quiet).is_ok()
+    {
+        assert_eq!(Cropped::of(&DumpFile::of_bytes(whole)?, &quiet)?, Cropped::Whole);
+    }
     heap.threads(&quiet)?;
     heap.texts(3, &quiet)?;
     let Heap { dump, graph, .. } = heap;

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader, Chain, Cursor, Read, Seek as _, SeekFrom};
+use std::io::{self, BufReader, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
-use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
+use zstd::stream::read::Decoder;
 
 use super::visit::Visit;
 use super::walk::{Source, Walked, walk};
@@ -125,12 +125,13 @@ impl DumpFile {
     /// # Errors
     /// It cannot be opened any more.
     pub(crate) fn source(&self, strict: bool) -> Result<Box<dyn Source>, ReadError> {
-        Ok(match &self.origin {
+        let unpacked = match &self.origin {
             Origin::Bytes(bytes) => self.unpacked(Memory { bytes: Arc::clone(bytes), at: 0 }, strict),
             Origin::Path(path) => {
                 self.unpacked(Plain { file: File::open(path)?, at: 0, bytes: self.bytes }, strict)
             }
-        })
+        };
+        Ok(unpacked?)
     }
 
     /// Writes its bytes, unpacked.
@@ -165,17 +166,13 @@ impl DumpFile {
         Ok(())
     }
 
-    fn unpacked(&self, source: impl Source + 'static, strict: bool) -> Box<dyn Source> {
-        if self.packing == Packing::Plain {
-            return Box::new(source);
-        }
-        let packed = BufReader::with_capacity(1 << 16, Bytes(source));
-        match self.packing {
-            Packing::Zstd => Box::new(Unpacked { from: Frames::Between(packed), strict }),
-            Packing::Plain | Packing::Gzip => {
-                Box::new(Unpacked { from: MultiGzDecoder::new(packed), strict })
-            }
-        }
+    fn unpacked(&self, source: impl Source + 'static, strict: bool) -> io::Result<Box<dyn Source>> {
+        let packed = |source| BufReader::with_capacity(1 << 16, Bytes(source));
+        Ok(match self.packing {
+            Packing::Plain => Box::new(source),
+            Packing::Gzip => Box::new(Unpacked { from: MultiGzDecoder::new(packed(source)), strict }),
+            Packing::Zstd => Box::new(Unpacked { from: Decoder::with_buffer(packed(source))?, strict }),
+        })
     }
 }
 
@@ -256,55 +253,6 @@ struct Bytes<S>(S);
 impl<S: Source> Read for Bytes<S> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         self.0.read(to)
-    }
-}
-
-/// One frame, whose first bytes were looked at.
-type Frame<R> = StreamingDecoder<Chain<Cursor<[u8; 4]>, R>, FrameDecoder>;
-
-/// Frames of zstd, one after the other; those that hold something else are left out.
-enum Frames<R: Read> {
-    Between(R),
-    In(Box<Frame<R>>),
-    Over,
-}
-
-impl<R: Read> Frames<R> {
-    /// At a frame, or at the end.
-    fn next(mut packed: R) -> io::Result<Self> {
-        loop {
-            let mut magic = Vec::new();
-            packed.by_ref().take(4).read_to_end(&mut magic)?;
-            let Ok(magic) = <[u8; 4]>::try_from(magic.as_slice()) else { return Ok(Self::Over) };
-            if !matches!(magic, [0x50..=0x5f, 0x2a, 0x4d, 0x18]) {
-                let source = Cursor::new(magic).chain(packed);
-                let decoder = StreamingDecoder::new(source).map_err(io::Error::other)?;
-                return Ok(Self::In(Box::new(decoder)));
-            }
-            let mut length = [0; 4];
-            packed.read_exact(&mut length)?;
-            let length = u64::from(u32::from_le_bytes(length));
-            io::copy(&mut packed.by_ref().take(length), &mut io::sink())?;
-        }
-    }
-}
-
-impl<R: Read> Read for Frames<R> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match std::mem::replace(self, Self::Over) {
-                Self::Between(packed) => *self = Self::next(packed)?,
-                Self::In(mut decoder) => {
-                    let got = decoder.read(to)?;
-                    if got > 0 || to.is_empty() {
-                        *self = Self::In(decoder);
-                        return Ok(got);
-                    }
-                    *self = Self::Between(decoder.into_inner().into_inner().1);
-                }
-                Self::Over => return Ok(0),
-            }
-        }
     }
 }
 

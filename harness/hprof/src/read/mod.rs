@@ -14,7 +14,7 @@ pub(crate) use file::Told;
 pub use file::{DumpFile, Packing};
 pub use odd::{Odd, Oddities};
 pub use visit::{ClassDump, Field, Header, Static, Visit};
-pub(crate) use walk::{HEAP_DUMP, number};
+pub(crate) use walk::{HEAP_DUMP, REFERENCE, number};
 pub use walk::{Source, Stream, Walked, value_bytes, walk};
 
 /// What is reported while a dump is read: the pass, bytes done, and all bytes where they are known.

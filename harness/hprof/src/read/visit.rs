@@ -1,6 +1,8 @@
 //! What a walk tells.
 
 use std::io;
+use std::ops::Range;
+use std::sync::Arc;
 
 use super::ReadError;
 use super::odd::Odd;
@@ -63,14 +65,29 @@ pub trait Visit {
     const COPIES: bool = false;
     /// Are the bytes of instances and the elements of object arrays wanted?
     const FIELDS: bool = false;
+    /// Have arrays of primitives no values, though the lengths of heaps count them? Zeros are copied in
+    /// their place.
+    const CROPPED: bool = false;
 
     /// The next bytes of the dump; `content`: values of an array of primitives that were not wanted
-    /// by [`Visit::primitive_array`].
+    /// by [`Visit::primitive_array`], and what the two functions after this one call content.
     ///
     /// # Errors
     /// Ends the walk.
     fn copy(&mut self, _bytes: &[u8], _content: bool) -> Result<(), Self::Error> {
         Ok(())
+    }
+
+    /// Which bytes of the instances of a class are content, in order? `None`: none. Asked where
+    /// everything is copied.
+    fn content_of(&mut self, _class: u64) -> Option<Arc<[Range<u64>]>> {
+        None
+    }
+
+    /// Is the value of this static field content? Asked of primitive ones, where everything is
+    /// copied.
+    fn is_content(&mut self, _class: u64, _field: u64) -> bool {
+        false
     }
 
     /// Is a copy of this text wanted? Asked where everything is copied.

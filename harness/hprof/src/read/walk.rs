@@ -25,8 +25,12 @@ const LONGEST_TEXT: u64 = 1 << 16;
 const LONGEST_INSTANCE: u32 = 64 << 20;
 /// Fixed parts of sub-records are shorter.
 const HEAD: usize = 96;
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 /// A visitor that counts progress is called once for so many bytes.
 const PROGRESS: u64 = 4 << 20;
+
+/// Type of a reference.
+pub(crate) const REFERENCE: u8 = 2;
 
 const STRING: u8 = 0x01;
 const LOAD_CLASS: u8 = 0x02;
@@ -95,7 +99,7 @@ pub struct Walked {
 #[inline]
 pub const fn value_bytes(kind: u8, id_bytes: usize) -> Option<usize> {
     match kind {
-        2 => Some(id_bytes),
+        REFERENCE => Some(id_bytes),
         4 | 8 => Some(1),
         5 | 9 => Some(2),
         6 | 10 => Some(4),
@@ -125,6 +129,7 @@ pub fn walk<S: Source, V: Visit>(
         limit,
         told: 0,
         whole: 0,
+        missing: 0,
         id_bytes: 4,
         class: ClassDump::default(),
         frames: Vec::new(),
@@ -163,6 +168,8 @@ struct Walk<'v, S, V> {
     limit: u64,
     told: u64,
     whole: u64,
+    /// Bytes that this heap's length counts and that are not there.
+    missing: u64,
     id_bytes: usize,
     class: ClassDump,
     frames: Vec<u64>,
@@ -326,6 +333,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
 
     /// The objects and roots of one record.
     fn heap(&mut self, tag: u8, length: u64) -> Step<V> {
+        self.missing = 0;
         let start = self.position();
         let mut end = start.saturating_add(length);
         // The other passes have the limit that the first one found.
@@ -343,7 +351,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         if !self.visit.heap(tag, start) {
             return self.skip(length);
         }
-        while self.position() < end {
+        while self.position().saturating_add(self.missing) < end {
             let at = self.position();
             match self.object(end) {
                 Ok(()) => {}
@@ -354,7 +362,7 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
                 Err(other) => return Err(other),
             }
             let now = self.position();
-            if now > end {
+            if now.saturating_add(self.missing) > end {
                 self.visit.odd(Odd::Crosses, at).map_err(Stop::Error)?;
             }
             self.whole = now;
@@ -431,13 +439,13 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         for _ in 0..self.u2() {
             self.need(3)?;
             self.u2();
-            self.value()?;
+            self.value(class.id, 0)?;
         }
         self.need(2)?;
         for _ in 0..self.u2() {
             self.need(id.saturating_add(1))?;
             let name = self.id();
-            let (kind, value) = self.value()?;
+            let (kind, value) = self.value(class.id, name)?;
             class.statics.push(Static { name, kind, value });
         }
         self.need(2)?;
@@ -457,14 +465,18 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         Ok(())
     }
 
-    /// A type and a value of it.
-    fn value(&mut self) -> Result<(u8, u64), Stop<V::Error>> {
+    /// The type and the value of a static field.
+    fn value(&mut self, class: u64, name: u64) -> Result<(u8, u64), Stop<V::Error>> {
         self.need(1)?;
         let (place, kind) = (self.position(), self.u1());
         let bytes = value_bytes(kind, self.id_bytes).ok_or(Stop::Unknown(kind, place))?;
         self.need(bytes)?;
         let value = number(window(&self.buffer, self.at, bytes));
-        self.at = self.at.saturating_add(bytes);
+        if V::COPIES && kind != REFERENCE && self.visit.is_content(class, name) {
+            self.content(bytes as u64)?;
+        } else {
+            self.at = self.at.saturating_add(bytes);
+        }
         Ok((kind, value))
     }
 
@@ -476,6 +488,9 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         let class = self.id();
         let length = self.u4();
         self.inside(u64::from(length), end, at)?;
+        if V::COPIES {
+            return self.fields(class, u64::from(length));
+        }
         if V::FIELDS {
             let here = usize::try_from(length.min(LONGEST_INSTANCE)).unwrap_or(0);
             self.need(here)?;
@@ -485,6 +500,18 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         self.skip(u64::from(length))?;
         self.visit.instance(object, class, length, &[], at);
         Ok(())
+    }
+
+    /// Copies the bytes of an instance.
+    fn fields(&mut self, class: u64, length: u64) -> Step<V> {
+        let mut done = 0;
+        for part in self.visit.content_of(class).iter().flat_map(|parts| parts.iter()) {
+            let (start, end) = (part.start.clamp(done, length), part.end.clamp(done, length));
+            self.skip(start.saturating_sub(done))?;
+            self.content(end.saturating_sub(start))?;
+            done = end.max(start);
+        }
+        self.skip(length.saturating_sub(done))
     }
 
     #[inline]
@@ -530,6 +557,9 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         let bytes = value_bytes(kind, self.id_bytes).ok_or(Stop::Unknown(kind, place))?;
         let mut left = if has_values { u64::from(count).saturating_mul(bytes as u64) } else { 0 };
         self.inside(left, end, at)?;
+        if V::CROPPED {
+            return self.absent(left);
+        }
         if V::COPIES {
             let wanted = self.visit.primitive_array(object, kind, count, at);
             return if wanted { self.skip(left) } else { self.content(left) };
@@ -551,9 +581,24 @@ impl<S: Source, V: Visit> Walk<'_, S, V> {
         self.skip(left)
     }
 
+    /// Values that are not there.
+    fn absent(&mut self, bytes: u64) -> Step<V> {
+        self.missing = self.missing.saturating_add(bytes);
+        if V::COPIES {
+            self.give().map_err(Stop::Error)?;
+            let mut left = bytes;
+            while left > 0 {
+                let here = usize::try_from(left).unwrap_or(usize::MAX).min(ZEROS.len());
+                self.visit.copy(ZEROS.get(..here).unwrap_or_default(), true).map_err(Stop::Error)?;
+                left = left.saturating_sub(here as u64);
+            }
+        }
+        Ok(())
+    }
+
     /// Does what is announced lie in its segment? Asked before anything of it is read or written.
     fn inside(&mut self, bytes: u64, end: u64, at: u64) -> Step<V> {
-        if self.position().saturating_add(bytes) > end && V::COPIES {
+        if self.position().saturating_add(self.missing).saturating_add(bytes) > end && V::COPIES {
             self.visit.odd(Odd::Crosses, at).map_err(Stop::Error)?;
         }
         Ok(())

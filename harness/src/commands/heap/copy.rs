@@ -2,21 +2,32 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use memgate_hprof::read::{DumpFile, Packing, ReadError};
-use memgate_hprof::{Heap, Keep, Question, RestoreError, Rules, TrimError, tree_of_trimmed};
+use memgate_hprof::{Cropped, Heap, Keep, Question, RestoreError, Rules, TrimError, tree_of_trimmed, uncrop};
 
 use super::read::{bad, open, read_heap, read_rules};
 use super::target::{STREAM, is_file, same, write};
 use super::watch::Watch;
 use crate::exit::ExpectedError;
 
+/// What a trimmed dump keeps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Texts that an analysis reads, and single fields.
+    Analysable,
+    /// Texts and single fields that an analysis reads.
+    InPrivate,
+    /// No text, and single fields.
+    Nothing,
+}
+
 /// A dump without contents.
 pub(super) fn trim(
     from: &Path,
     to: &Path,
-    zero: bool,
+    (kept, rules): (Kept, &[PathBuf]),
     prove: bool,
     watch: &Watch<'_>,
 ) -> Result<(), ExpectedError> {
@@ -31,7 +42,7 @@ pub(super) fn trim(
         return Err(usage("a dump cannot be trimmed into itself", "name another file"));
     }
     if from.as_os_str() == STREAM {
-        if !zero {
+        if kept != Kept::Nothing {
             let hint = "add --zero, or write the dump to a file first";
             return Err(usage(
                 "what is to be kept is only known at the end of a dump: it must be a file",
@@ -44,13 +55,14 @@ pub(super) fn trim(
     if prove && !is_file(to) {
         return Err(usage("--prove reads the trimmed dump again: it must be a file", ""));
     }
-    let rules = read_rules(&[])?;
+    let rules = read_rules(rules)?;
     let file = open(from)?;
-    let (keep, before) = if zero {
+    let (keep, before) = if kept == Kept::Nothing {
         (Keep::default(), None)
     } else {
         let heap = read_heap(from, &rules, watch)?;
-        (heap.kept(), prove.then(|| leaks(&heap, &rules, watch)).transpose().map_err(bad(from))?)
+        let keep = if kept == Kept::InPrivate { heap.kept_in_private(&rules) } else { heap.kept() };
+        (keep, prove.then(|| leaks(&heap, &rules, watch)).transpose().map_err(bad(from))?)
     };
     write(to, |out| watch.passes(|told| memgate_hprof::trim_file(&file, &keep, out, told)).map_err(wrong))?;
     if let Some(before) = before {
@@ -88,21 +100,33 @@ pub(super) fn restore(from: &Path, to: &Path, watch: &Watch<'_>) -> Result<(), E
         return Err(ExpectedError::Usage { what, hint: "name another file".to_owned() });
     }
     let wrong = |why: String| ExpectedError::Session { path: from.to_owned(), why, hint: String::new() };
+    let failed = |why: RestoreError| match why {
+        RestoreError::Io(source) => ExpectedError::file("read", from)(source),
+        RestoreError::Read(why) => bad(from)(why),
+        why => wrong(why.to_string()),
+    };
     match DumpFile::open(from) {
         Err(ReadError::Tailor) => {
             let file = File::open(from).map_err(ExpectedError::file("read", from))?;
             let input = BufReader::with_capacity(1 << 16, file);
-            write(to, |out| {
-                memgate_hprof::restore(input, out).map_err(|why| match why {
-                    RestoreError::Io(source) => ExpectedError::file("read", from)(source),
-                    why => wrong(why.to_string()),
-                })
-            })?;
+            write(to, |out| memgate_hprof::restore(input, out).map_err(failed))?;
         }
         Ok(file) if file.packing() != Packing::Plain => {
             write(to, |out| watch.passes(|told| file.unpack(out, told)).map_err(bad(from)))?;
         }
-        Ok(_) => return Err(wrong("it is a plain heap dump: there is nothing to restore".to_owned())),
+        Ok(file) => {
+            match watch.passes(|told| Cropped::of(&file, told)).map_err(bad(from))? {
+                Cropped::Whole => {
+                    return Err(wrong("it is a plain heap dump: there is nothing to restore".to_owned()));
+                }
+                Cropped::Neither => {
+                    let why = "it is not whole, neither as it is nor as a dump that KOOM cropped";
+                    return Err(wrong(why.to_owned()));
+                }
+                Cropped::Cropped => {}
+            }
+            write(to, |out| watch.passes(|told| uncrop(&file, out, told)).map_err(failed))?;
+        }
         Err(why) => return Err(bad(from)(why)),
     }
     Ok(())

@@ -4,6 +4,7 @@
 //! so → renamed when it is whole. What else is there (a pipe, a device) is written as it is, and
 //! stays.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -90,14 +91,25 @@ fn fill<T>(
 ) -> Result<T, ExpectedError> {
     let mut out = Output { to: BufWriter::new(to), failed: None };
     let failed = || ExpectedError::file("write", name);
-    let done = if name.extension().is_some_and(|extension| extension == "gz") {
-        let mut packed = Packed::small(&mut out);
-        work(&mut packed).and_then(|done| packed.finish().map(|_| done).map_err(failed()))
-    } else {
-        work(&mut out)
+    let done = match name.extension().and_then(OsStr::to_str) {
+        Some("gz") => fill_packed(Packed::small_gzip(&mut out), name, work),
+        Some("zst") => {
+            Packed::zstd(&mut out).map_err(failed()).and_then(|packed| fill_packed(packed, name, work))
+        }
+        _ => work(&mut out),
     };
     let done = done.and_then(|done| out.flush().map(|()| done).map_err(failed()));
     out.failed.map_or(done, |why| Err(failed()(why)))
+}
+
+fn fill_packed<T>(
+    mut to: Packed<impl Write>,
+    name: &Path,
+    work: impl FnOnce(&mut dyn Write) -> Result<T, ExpectedError>,
+) -> Result<T, ExpectedError> {
+    let done = work(&mut to)?;
+    to.finish().map_err(ExpectedError::file("write", name))?;
+    Ok(done)
 }
 
 /// Keeps why it could not be written.

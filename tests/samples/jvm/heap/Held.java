@@ -24,17 +24,51 @@ public class Held {
         final long[] numbers = new long[50];
     }
 
-    static void work(CountDownLatch ready, CountDownLatch done) {
-        OfWorker local = new OfWorker();
+    /** What a thread that has no carrier holds, on a stack in the heap. */
+    static class OfVirtual {
+        final long[] numbers = new long[50];
+    }
+
+    static void park(CountDownLatch ready, CountDownLatch done) {
+        OfVirtual local = new OfVirtual();
+        await(ready, done);
+        if (local.numbers[3] != 0) {
+            throw new IllegalStateException();
+        }
+    }
+
+    static void await(CountDownLatch ready, CountDownLatch done) {
         ready.countDown();
         try {
             done.await();
         } catch (InterruptedException why) {
             throw new IllegalStateException(why);
         }
+    }
+
+    /** Where there are such threads (since 21). */
+    static Thread virtual(Runnable work) throws ReflectiveOperationException {
+        try {
+            return (Thread) Thread.class.getMethod("startVirtualThread", Runnable.class).invoke(null, work);
+        } catch (NoSuchMethodException none) {
+            return null;
+        }
+    }
+
+    static void work(CountDownLatch ready, CountDownLatch done) {
+        OfWorker local = new OfWorker();
+        await(ready, done);
         if (local.numbers[3] != 0) {
             throw new IllegalStateException();
         }
+    }
+
+    static void jcmd(List<String> what, String to) throws Exception {
+        List<String> command = new ArrayList<>();
+        command.add(System.getProperty("java.home") + "/bin/jcmd");
+        command.add(Long.toString(ProcessHandle.current().pid()));
+        command.addAll(what);
+        new ProcessBuilder(command).redirectOutput(new File(to)).start().waitFor();
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -52,18 +86,31 @@ public class Held {
         while (worker.getState() != Thread.State.WAITING) {
             Thread.onSpinWait();
         }
+        CountDownLatch parked = new CountDownLatch(1);
+        Thread virtual = virtual(() -> park(parked, done));
+        if (virtual != null) {
+            parked.await();
+            while (virtual.getState() != Thread.State.WAITING) {
+                Thread.onSpinWait();
+            }
+        }
         String file = arguments[arguments.length - 1];
         if (arguments.length == 1) {
             ManagementFactory.getPlatformMXBean(HotSpotDiagnosticMXBean.class).dumpHeap(file, true);
         } else {
-            String jcmd = System.getProperty("java.home") + "/bin/jcmd";
-            String self = Long.toString(ProcessHandle.current().pid());
-            List<String> command = new ArrayList<>(List.of(jcmd, self, "GC.heap_dump"));
-            command.addAll(List.of(arguments));
-            new ProcessBuilder(command).redirectOutput(ProcessBuilder.Redirect.DISCARD).start().waitFor();
+            List<String> dump = new ArrayList<>(List.of("GC.heap_dump"));
+            dump.addAll(List.of(arguments));
+            // Around it, so that what the commands themselves change shows.
+            List<String> count = new ArrayList<>(List.of("GC.class_histogram"));
+            jcmd(count, file + ".before");
+            jcmd(dump, file + ".told");
+            jcmd(count, file + ".after");
         }
         done.countDown();
         worker.join();
+        if (virtual != null) {
+            virtual.join();
+        }
         if (!new File(file).exists()) {
             throw new IllegalStateException("no dump");
         }

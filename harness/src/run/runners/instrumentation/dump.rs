@@ -96,7 +96,7 @@ impl Drop for Dump {
 fn trim(raw: &Path, to: &Path) -> Result<(), String> {
     let trimmed = || -> Result<u64, TrimError> {
         let from = BufReader::new(File::open(raw)?);
-        let mut packed = Packed::new(BufWriter::new(File::create(to)?));
+        let mut packed = Packed::gzip(BufWriter::new(File::create(to)?));
         let zeroed = memgate_hprof::trim(from, &mut packed)?;
         packed.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok(zeroed)

@@ -1,4 +1,4 @@
-//! Dumps that others trimmed, as heap dumps again: what Tailor (bytedance/tailor) writes.
+//! What Tailor (bytedance/tailor) writes.
 //!
 //! Data flow: its stream (zlib of it, or bare) → record by record, a segment at a time → a dump that
 //! every reader knows. What it cut out is zeros: times, serials of stacks and threads, contents of
@@ -18,42 +18,13 @@ use std::io::{self, BufRead, Read, Write};
 
 use flate2::bufread::ZlibDecoder;
 
+use super::{LONGEST, RestoreError};
 use crate::read::value_bytes;
 
 const TITLE: &[u8] = b"JAVA PROFILE 6.0.1";
-/// Arrays were cut to a few bytes: nobody may fill a disk with them. No heap of Android is so large.
-const LONGEST: u64 = 4 << 30;
 /// A segment ends after the object that makes it so long: it lies in memory before it is written.
 const SEGMENT: usize = 1 << 20;
 const ID: usize = 4;
-
-/// Why a dump cannot be restored. The texts fit after "cannot use FILE: ".
-#[derive(Debug, thiserror::Error)]
-pub enum RestoreError {
-    /// Another file.
-    #[error("it is no dump that Tailor trimmed")]
-    NotTailor,
-    /// The file ends before what it announces.
-    #[error("it ends in the middle, at byte {at} of the unpacked stream")]
-    Cut {
-        /// Where.
-        at: u64,
-    },
-    /// A record that nobody knows.
-    #[error("byte {at} of the unpacked stream begins a record of an unknown kind (0x{tag:02x})")]
-    Unknown {
-        /// Its tag.
-        tag: u8,
-        /// Where.
-        at: u64,
-    },
-    /// No such heap is there.
-    #[error("it would be larger than 4 GiB")]
-    TooLarge,
-    /// A file of this machine, or packed bytes that are damaged.
-    #[error("{0}")]
-    Io(io::Error),
-}
 
 /// Restores what Tailor trimmed. Gives the bytes that were written.
 ///
