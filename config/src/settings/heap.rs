@@ -44,6 +44,8 @@ choice! {
     pub enum HeapTime ("a time for a heap dump") {
         /// When the last test of a process is over, without garbage.
         SuiteEnd = "suite_end",
+        /// When the first test of a process has failed, without garbage.
+        TestFailed = "test_failed",
         /// At the first `OutOfMemoryError`.
         OutOfMemory = "out_of_memory",
         /// The first time that the heap is above `measure.java.heap_limit`.

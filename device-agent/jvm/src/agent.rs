@@ -47,6 +47,8 @@ pub(crate) struct Agent {
     pub(crate) heap: HeapWatch,
     /// The compilers are switched off.
     pub(crate) jit_disabled: AtomicBool,
+    /// A test has failed, and its heap was dumped.
+    pub(crate) dumped_a_failure: AtomicBool,
     /// Out of memory so many times.
     pub(crate) exhausted: AtomicU32,
     /// Another native agent of this virtual machine, which may want to sample.
@@ -145,9 +147,10 @@ impl Natives for Agent {
         }
     }
 
-    fn test_finished(&self, suite: &str, test: &str, outcome: i32) {
+    fn test_finished(&self, env: &mut Env<'_>, suite: &str, test: &str, outcome: i32) {
         exhausted::catch_up();
         self.pace.lock().test_ended(suite);
+        self.dump_if_failed(env, outcome);
         if self.stands_at_tests() {
             window_ends((suite, test), outcome_of(outcome), None);
         } else {
@@ -233,14 +236,25 @@ impl Agent {
         session::ends(memgate_wire::GoodbyeReason::Exit, None);
     }
 
-    /// The tests are over: a dump of what is alive, where one was asked for. A finalizer or a
-    /// cleaner may hold what is over until it has run.
+    /// The tests are over: a dump of what is alive, where one was asked for.
     fn dump_at_end(&self, env: &mut Env<'_>) {
-        let folder = &self.options.end_dump;
+        self.dump(env, &self.options.end_dump, "end");
+    }
+
+    /// The same where the first test has failed, before another one changes what it left.
+    fn dump_if_failed(&self, env: &mut Env<'_>, outcome: i32) {
+        let is_due = outcome_of(outcome) == Some(Outcome::Failed) && !self.options.failed_dump.is_empty();
+        if is_due && !self.dumped_a_failure.swap(true, Ordering::Relaxed) {
+            self.dump(env, &self.options.failed_dump, "failed");
+        }
+    }
+
+    /// Writes what is alive. A finalizer or a cleaner may hold what is over until it has run.
+    fn dump(&self, env: &mut Env<'_>, folder: &str, when: &str) {
         let Some(vm) = self.machine().filter(|_| !folder.is_empty()) else { return };
         let _dumped_as_it_is = self.jvmti.collect();
         vm.wait_for_references(env);
-        let path = format!("{folder}/java_pid{}_end.hprof", process::pid());
+        let path = format!("{folder}/java_pid{}_{when}.hprof", process::pid());
         if let Err(why) = vm.dump_heap(env, &path) {
             session::log(LogLevel::Warn, &format!("the heap dump was not written: {why}"));
         }

@@ -123,6 +123,7 @@ fn wake(jvmti: Jvmti<'static>, options: Options, command: String) -> Option<&'st
             follow,
             heap,
             jit_disabled: AtomicBool::new(false),
+            dumped_a_failure: AtomicBool::new(false),
             exhausted,
             leaves_sampling_to: OnceLock::new(),
         })

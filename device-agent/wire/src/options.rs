@@ -164,6 +164,8 @@ pub struct Options {
     pub heap_dump: String,
     /// Folder of the heap dump that is written when the last test is over; empty: none is.
     pub end_dump: String,
+    /// Folder of the heap dump that is written at the end of the first failed test; empty: none is.
+    pub failed_dump: String,
     /// File of compiler directives, for when nothing more is to be compiled; empty: none.
     pub directives: String,
     /// What is alive where `main` ends is written, too: static destructors come later.
@@ -207,6 +209,7 @@ impl Default for Options {
             heap_limit_dump: String::new(),
             heap_dump: String::new(),
             end_dump: String::new(),
+            failed_dump: String::new(),
             directives: String::new(),
             end_of_main: false,
             setups: String::new(),
@@ -273,6 +276,7 @@ impl Options {
             "heap_limit_dump" => self.heap_limit_dump = value,
             "heap_dump" => self.heap_dump = value,
             "end_dump" => self.end_dump = value,
+            "failed_dump" => self.failed_dump = value,
             "directives" => self.directives = value,
             "end_of_main" => self.end_of_main = value == "1",
             "setup" => self.setups = value,
@@ -295,6 +299,7 @@ impl fmt::Display for Options {
         let Self { java, jars, windows, sampling, follow, heap_limit, heap_limit_dump, heap_dump, .. } = self;
         let Self {
             end_dump,
+            failed_dump,
             directives,
             end_of_main,
             setups,
@@ -359,6 +364,7 @@ impl fmt::Display for Options {
             ("heap_limit_dump", heap_limit_dump, false),
             ("heap_dump", heap_dump, false),
             ("end_dump", end_dump, false),
+            ("failed_dump", failed_dump, false),
             ("directives", directives, false),
             ("end_of_main", flag(*end_of_main), false),
             ("setup", setups, false),
@@ -603,7 +609,7 @@ mod tests {
 
     prop_compose! {
         fn any_options()(
-            texts in proptest::array::uniform14(any::<String>()),
+            texts in proptest::array::uniform15(any::<String>()),
             (path, glob) in any::<(String, String)>(),
             flags in any::<[bool; 6]>(),
             (wait_ms, port, interval) in (0_u32..=60_000, any::<u16>(), any::<u32>()),
@@ -612,7 +618,7 @@ mod tests {
             heap_limit in proptest::option::of(1_u64..=99),
             (carrier, windows, sampling) in (0_usize..4, 0_usize..5, 0_usize..3),
         ) -> Options {
-            let [directory, label, package, token, jars, heap_limit_dump, heap_dump, end_dump, directives, setups, starts, dex, runner, name] = texts;
+            let [directory, label, package, token, jars, heap_limit_dump, heap_dump, end_dump, failed_dump, directives, setups, starts, dex, runner, name] = texts;
             let [harness, java, end_of_main, os, as_art, growth] = flags;
             let targets = [Target::GoogleTest, Target::Executable(path), Target::Glob(glob), Target::All];
             Options {
@@ -629,7 +635,7 @@ mod tests {
                 sampling: [Sampling::Usual, Sampling::Off, Sampling::Every(interval)][sampling],
                 follow: FollowOptions { classes, at_least, every, at_most },
                 directory, label, harness, package, token, java, jars, heap_limit, heap_limit_dump, heap_dump,
-                end_dump, directives, end_of_main, setups, starts, dex, runner, os, as_art, crosscheck,
+                end_dump, failed_dump, directives, end_of_main, setups, starts, dex, runner, os, as_art, crosscheck,
                 complaints: Vec::new(),
             }
         }

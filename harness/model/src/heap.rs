@@ -13,6 +13,8 @@ use crate::report::TestReport;
 pub enum HeapAt {
     /// When the last test is over.
     SuiteEnd,
+    /// When the first test of a process has failed.
+    TestFailed,
     /// At the first `OutOfMemoryError`.
     OutOfMemory,
     /// The first time that more of the heap is alive than its limit allows.
@@ -25,6 +27,7 @@ impl HeapAt {
     pub const fn words(self) -> &'static str {
         match self {
             Self::SuiteEnd => "at the end of the suite",
+            Self::TestFailed => "at the first failed test",
             Self::OutOfMemory => "at an OutOfMemoryError",
             Self::Limit => "above the heap limit",
         }

@@ -18,6 +18,7 @@ use memgate_hprof::{Analysis, Dominators, Heap, Index, Kind, Leak, Ledger, Packe
 use memgate_model::{
     HeapAt, HeapCheck, HeapDump, HeapLeak, HeapLimits, HeapSeen, HolderStep, format_bytes, format_counted,
 };
+use memgate_wire::Outcome;
 
 use super::engine::{Context, Finished, ran_tests};
 use crate::exit::{ExpectedError, chain};
@@ -78,6 +79,7 @@ pub(super) fn look(
 const fn at(time: HeapTime) -> HeapAt {
     match time {
         HeapTime::SuiteEnd => HeapAt::SuiteEnd,
+        HeapTime::TestFailed => HeapAt::TestFailed,
         HeapTime::OutOfMemory => HeapAt::OutOfMemory,
         HeapTime::Limit => HeapAt::Limit,
     }
@@ -92,9 +94,17 @@ fn expected(folder: &Path, time: HeapTime, processes: &[Finished]) -> Vec<Expect
     let mut dumps: BTreeMap<PathBuf, Expected> = BTreeMap::new();
     for process in processes.iter().filter(|process| ran_tests(&process.record)) {
         let pid = process.hello().pid;
-        if time == HeapTime::SuiteEnd {
-            let path = folder.join(format!("java_pid{pid}_end.hprof"));
-            dumps.insert(path.clone(), (pid, there(path)));
+        let failed = || process.record.windows.iter().any(|w| w.outcome == Some(Outcome::Failed));
+        let of_tests = match time {
+            HeapTime::SuiteEnd => Some(("end", true)),
+            HeapTime::TestFailed => Some(("failed", failed())),
+            HeapTime::OutOfMemory | HeapTime::Limit => None,
+        };
+        if let Some((when, is_due)) = of_tests {
+            let path = folder.join(format!("java_pid{pid}_{when}.hprof"));
+            if is_due {
+                dumps.insert(path.clone(), (pid, there(path)));
+            }
             continue;
         }
         let limit = time == HeapTime::Limit;
@@ -245,7 +255,7 @@ fn seen(path: &Path, rules: &Rules, at: HeapAt, wanted: Option<&SuiteHeap>) -> R
     let file = DumpFile::open(path).map_err(bad)?;
     let heap = Heap::read(file, rules, &quiet).map_err(bad)?;
     let analysis = heap.analyse(rules, &Question::default(), &quiet).map_err(bad)?;
-    let ran_out = at != HeapAt::SuiteEnd;
+    let ran_out = matches!(at, HeapAt::OutOfMemory | HeapAt::Limit);
     let threads = if ran_out { heap.threads(&quiet).map_err(bad)? } else { Vec::new() };
     if at == HeapAt::SuiteEnd {
         let ledger = heap.ledger(rules, &quiet).map_err(bad)?;

@@ -136,6 +136,23 @@ fn a_dump_in_which_nothing_was_looked_for_or_that_is_missing_is_no_pass() {
 }
 
 #[test]
+fn what_the_first_failed_test_found_is_dumped_before_the_next_one() {
+    for jdk in jvm::jdks() {
+        let heap = "{ at: test_failed, rules: [leaks.toml] }";
+        let tests = ["isClean", "forgetsSessions", "fails", "endsSessions", "fails"];
+        let (project, failed) = run(&jdk, "failed", heap, &tests, "");
+        failed.ends_with(1);
+        let found = failed.test("heap dump at the first failed test");
+        assert_eq!((found.verdict, found.leaks.len()), (Verdict::Fail, 1), "{}\n{failed}", found.reason);
+        assert!(found.leaks[0].title.starts_with("2 × com.example.Probes$Session"), "{:#?}", found.leaks);
+        assert_eq!(dumps(&project).len(), 1, "one dump of the first failure");
+        let (project, passed) = run(&jdk, "passed", heap, &tests[..2], "");
+        passed.ends_with(0);
+        assert!(!passed.stdout.contains("heap dump") && dumps(&project).is_empty(), "{passed}");
+    }
+}
+
+#[test]
 fn an_error_for_lack_of_memory_says_what_held_the_heap_and_whose_local_variable() {
     for jdk in jvm::jdks() {
         let heap = "{ at: out_of_memory, fail: { class: { 'com.example.Probes$Block': 100 } }, keep: never }";

@@ -17,7 +17,7 @@ pub trait Natives: Sync {
     /// A test begins.
     fn test_started(&self, suite: &str, test: &str);
     /// A test ended; 0: passed, 1: failed, 2: skipped.
-    fn test_finished(&self, suite: &str, test: &str, outcome: i32);
+    fn test_finished(&self, env: &mut Env<'_>, suite: &str, test: &str, outcome: i32);
     /// The launcher begins a round or an iteration.
     fn iteration(&self, number: u32);
     /// A window ends here: what is alive is measured. Returns the orders of the harness.
@@ -97,7 +97,10 @@ extern "system" fn test_finished<'l>(
     test: JString<'l>,
     outcome: jint,
 ) {
-    call(env, |env, natives| natives.test_finished(&text(env, &suite), &text(env, &test), outcome));
+    call(env, |env, natives| {
+        let (suite, test) = (text(env, &suite), text(env, &test));
+        natives.test_finished(env, &suite, &test, outcome);
+    });
 }
 
 extern "system" fn iteration<'l>(env: EnvUnowned<'l>, _: JClass<'l>, number: jint) {

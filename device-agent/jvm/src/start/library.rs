@@ -24,7 +24,7 @@ impl Natives for WithoutTools {
     fn test_started(&self, suite: &str, test: &str) {
         session::test_begins(suite, test);
     }
-    fn test_finished(&self, suite: &str, test: &str, outcome: i32) {
+    fn test_finished(&self, _: &mut Env<'_>, suite: &str, test: &str, outcome: i32) {
         window_ends((suite, test), outcome_of(outcome), None);
     }
     fn iteration(&self, number: u32) {

@@ -172,6 +172,7 @@ impl Files {
     pub(super) fn dump_heap(&self, options: &mut Options, heap: Option<&SuiteHeap>) {
         match heap.map(|heap| heap.at) {
             Some(HeapTime::SuiteEnd) => options.end_dump = text(&self.folder),
+            Some(HeapTime::TestFailed) => options.failed_dump = text(&self.folder),
             Some(HeapTime::OutOfMemory) => options.heap_dump = text(&self.folder),
             Some(HeapTime::Limit) => options.heap_limit_dump = text(&self.folder),
             None => {}

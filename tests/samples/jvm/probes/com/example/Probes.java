@@ -112,6 +112,14 @@ public final class Probes {
         }
     }
 
+    public static void fails() {
+        throw new AssertionError("as it is meant to");
+    }
+
+    public static void endsSessions() {
+        sessions.clear();
+    }
+
     /** Ends the virtual machine without its shutdown hooks. */
     public static void halts() {
         Runtime.getRuntime().halt(0);
