@@ -120,6 +120,21 @@ impl SuiteHeap {
         })
     }
 
+    /// What it needs of a suite on a device.
+    pub(crate) fn fits_device(&self, process_per_test: bool, reader: &mut Reader<'_>) {
+        if matches!(self.at, HeapTime::OutOfMemory | HeapTime::Limit) {
+            reader
+                .error(&self.at_span, "the heap of an app is dumped while it waits for memgate")
+                .label("expected `suite_end` or `test_failed`")
+                .hint(Some("`heap_dump: leak` keeps a dump of each test that leaks"));
+        } else if process_per_test {
+            reader
+                .error(&self.at_span, "there is no process in which all tests run")
+                .label("`execution` is `orchestrator`")
+                .hint(Some("remove `heap`, or `execution: orchestrator`"));
+        }
+    }
+
     /// What it needs of `measure.java`.
     pub(crate) fn fits(&self, java: &MeasureJava, reader: &mut Reader<'_>) {
         if self.at == HeapTime::Limit && java.heap_limit.is_none() {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::read::{At, Named, Reader, choice};
+use crate::settings::heap::SuiteHeap;
 use crate::source::Place;
 use crate::value::text::{Argument, Words};
 
@@ -83,6 +84,8 @@ pub struct Instrumented {
     pub heap_dumps: bool,
     /// Without the contents of arrays of primitives?
     pub trimmed_dumps: bool,
+    /// Its heap dump.
+    pub heap: Option<SuiteHeap>,
     /// Has each test a process of its own?
     pub process_per_test: bool,
     /// Longest time of one test, if it is not the one of `measure`.
@@ -100,12 +103,16 @@ impl Instrumented {
     pub(crate) fn check(
         name: &At<String>,
         file: OnDevice,
-        timeout: Option<Duration>,
+        (timeout, heap): (Option<Duration>, Option<SuiteHeap>),
         (mapping, symbols): (Vec<PathBuf>, Vec<PathBuf>),
         reader: &mut Reader<'_>,
     ) -> Option<Self> {
         let OnDevice { package, instrumentation, devices, apks, arguments, agent, heap_dump, execution } =
             file;
+        let execution = execution.map_or(Execution::Host, |how| how.value);
+        if let Some(heap) = &heap {
+            heap.fits_device(execution == Execution::Orchestrator, reader);
+        }
         let arguments = check_arguments(arguments, reader);
         let Some(At { value: Words(package), .. }) = package else {
             reader
@@ -133,7 +140,8 @@ impl Instrumented {
             arguments,
             trimmed_dumps: heap_dump.as_ref().is_some_and(|when| when.value == DumpOf::Trimmed),
             heap_dumps: heap_dump.is_some_and(|when| when.value != DumpOf::Never),
-            process_per_test: execution.is_some_and(|how| how.value == Execution::Orchestrator),
+            process_per_test: execution == Execution::Orchestrator,
+            heap,
             packaged: agent.is_some_and(|agent| agent.value == AgentFrom::Packaged),
             timeout,
             mapping,

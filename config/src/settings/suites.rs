@@ -43,7 +43,8 @@ table! {
         /// directory of memgate. They give native stacks functions, files and lines. A file is used
         /// only if its build id is that of the library in the process.
         symbols: At<Vec<At<Words>>>,
-        /// For the runner `junit`: a heap dump of the tests, searched for leaks afterwards.
+        /// For the runners `junit` and `instrumentation`: a heap dump of the tests, searched for
+        /// leaks afterwards.
         heap: At<HeapFile>,
         /// For the runner `instrumentation`: the package of the tests, as listed by `adb shell pm
         /// list instrumentation`.
@@ -164,13 +165,13 @@ impl Suite {
             Some(At { value: OneOrMore(given), span }) => (paths(given), Some(span)),
             None => (Vec::new(), None),
         };
-        if let Some(given) =
-            heap.as_ref().filter(|_| !matches!(&runner, Some(At { value: RunnerFile::Junit, .. })))
-        {
+        let dumps =
+            |runner: &At<RunnerFile>| matches!(runner.value, RunnerFile::Junit | RunnerFile::Instrumentation);
+        if let Some(given) = heap.as_ref().filter(|_| !runner.as_ref().is_some_and(dumps)) {
             reader
                 .error(&given.span, "`heap` is for suites of Java")
                 .label("has no meaning here")
-                .hint(Some("remove it, or add `runner: junit`"));
+                .hint(Some("remove it, or add `runner: junit` or `runner: instrumentation`"));
         }
         let heap = heap.and_then(|heap| SuiteHeap::check(heap, reader));
         if let Some(At { value: RunnerFile::Instrumentation, .. }) = &runner {
@@ -180,7 +181,8 @@ impl Suite {
                     .label("`run`, `targets`, `env` and `cwd` are for programs of this machine")
                     .hint(Some("build the APKs before, and name them in `apks`"));
             }
-            instrumented.extend(Instrumented::check(name, on_device, timeout, (mapping, symbols), reader));
+            let files = (mapping, symbols);
+            instrumented.extend(Instrumented::check(name, on_device, (timeout, heap), files, reader));
             return None;
         }
         Instrumented::refuse(on_device, reader);

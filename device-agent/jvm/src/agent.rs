@@ -8,7 +8,7 @@ use memgate_ffi::process;
 use memgate_jvmti::{Events, Jvmti, Natives};
 use memgate_session as session;
 use memgate_wire::java::{JavaState, JvmInfo};
-use memgate_wire::options::{Detail, Options, Windows};
+use memgate_wire::options::{Carrier, Detail, Options, Windows};
 use memgate_wire::reply::{ClassNumbers, Reply};
 use memgate_wire::spool::order;
 use memgate_wire::{BoundaryKind, Frame, LogLevel, Outcome};
@@ -238,6 +238,13 @@ impl Agent {
 
     /// The tests are over: a dump of what is alive, where one was asked for.
     fn dump_at_end(&self, env: &mut Env<'_>) {
+        // The harness has the system dump an app.
+        if self.options.carrier == Carrier::App {
+            if !self.options.end_dump.is_empty() {
+                session::tests_end();
+            }
+            return;
+        }
         self.dump(env, &self.options.end_dump, "end");
     }
 

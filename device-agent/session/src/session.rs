@@ -18,8 +18,8 @@ use memgate_wire::options::{Detail, Options};
 use memgate_wire::reply::Reply;
 use memgate_wire::spool::order;
 use memgate_wire::{
-    BoundaryKind, END_OF_MAIN, ErrorCode, ErrorFrame, Event, Frame, Goodbye, GoodbyeReason, Log, LogLevel,
-    Outcome, ProcessRole,
+    BoundaryKind, END_OF_MAIN, END_OF_TESTS, ErrorCode, ErrorFrame, Event, Frame, Goodbye, GoodbyeReason,
+    Log, LogLevel, Outcome, ProcessRole,
 };
 
 use crate::carrier::{Carrier, Meeting};
@@ -313,6 +313,13 @@ pub fn iteration_begins(iteration: u32) {
 pub fn mark(name: &str) {
     let Some(_work) = begin() else { return };
     reach(BoundaryKind::Mark, "", name, None);
+}
+
+/// The last test is over: waits for the harness, which looks at what is alive.
+pub fn tests_end() {
+    let Some(_work) = begin() else { return };
+    let (suite, name) = END_OF_TESTS;
+    reach(BoundaryKind::Mark, suite, name, None);
 }
 
 /// Waits, bounded, until other threads have stopped freeing and allocating.

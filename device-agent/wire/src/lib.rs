@@ -76,5 +76,9 @@ pub const WEBSOCKET_PROTOCOL: &str = "memgate.v1";
 /// with the survivors.
 pub const END_OF_MAIN: (&str, &str) = ("memgate", "end of main");
 
+/// Suite and name of the mark that the agent sets in an app when the last test is over, where the
+/// harness asked for a heap dump (`end_dump`): it dumps the heap while the app waits there.
+pub const END_OF_TESTS: (&str, &str) = ("memgate", "end of tests");
+
 /// `pc` of the outermost node of a stack that could not be unwound to its root.
 pub const TRUNCATED_PC: u64 = 1;

@@ -162,7 +162,8 @@ pub struct Options {
     pub heap_limit_dump: String,
     /// Folder of the heap dump that an `OutOfMemoryError` leaves; empty: none is written.
     pub heap_dump: String,
-    /// Folder of the heap dump that is written when the last test is over; empty: none is.
+    /// Folder of the heap dump that is written when the last test is over; empty: none is. In
+    /// an app any text: the harness has it written.
     pub end_dump: String,
     /// Folder of the heap dump that is written at the end of the first failed test; empty: none is.
     pub failed_dump: String,

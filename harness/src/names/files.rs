@@ -108,7 +108,7 @@ pub(super) fn candidates<'a>(named: impl Iterator<Item = &'a Path>) -> Result<Ve
 ///
 /// # Errors
 /// It cannot be read, is none, or there are several.
-pub fn mapping_at(path: &Path) -> Result<&'static Mapping<'static>, ExpectedError> {
+pub(super) fn mapping_at(path: &Path) -> Result<&'static Mapping<'static>, ExpectedError> {
     match candidates(std::iter::once(path))?.as_slice() {
         [only] => Ok(Source::read(&only.path)?.mapping),
         several => Err(ExpectedError::Session {

@@ -131,7 +131,7 @@ impl Mappings {
     }
 
     /// The mapping of a suite as the configuration calls it; the wrapped command has no name.
-    fn of_configured(&self, suite: &str) -> Option<&Source> {
+    pub(super) fn of_configured(&self, suite: &str) -> Option<&Source> {
         match self.everywhere.as_ref().or_else(|| self.suites.get(suite))? {
             Named::One(source) => Some(source),
             Named::Several(_) => None,

@@ -11,11 +11,12 @@
 //! Names of tests stay as they are: they are what the runner is asked for.
 
 mod builds;
+mod dump;
 mod files;
 mod mappings;
 mod patterns;
 mod rename;
 
-pub use files::mapping_at;
+pub use dump::OfDump;
 pub use mappings::{Mappings, OfSuite};
 pub use rename::Renamer;

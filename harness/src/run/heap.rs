@@ -23,6 +23,7 @@ use memgate_wire::Outcome;
 use super::engine::{Context, Finished, ran_tests};
 use crate::exit::{ExpectedError, chain};
 use crate::heap_rules::read_rules;
+use crate::names::OfDump;
 use crate::output::Console;
 use crate::plan::Plan;
 use crate::session::write_atomically;
@@ -38,8 +39,9 @@ const MUCH: f64 = 0.05;
 
 /// Rules of all suites: a mistake in one is reported before anything starts.
 pub(super) fn check_rules(plan: &Plan) -> Result<(), ExpectedError> {
-    let mut heaps = plan.suites.iter().filter_map(|suite| suite.heap.as_ref());
-    heaps.try_for_each(|heap| read_rules(&heap.rules).map(drop))
+    let heaps = plan.suites.iter().filter_map(|suite| suite.heap.as_ref());
+    let on_devices = plan.instrumented.iter().filter_map(|planned| planned.suite.heap.as_ref());
+    heaps.chain(on_devices).try_for_each(|heap| read_rules(&heap.rules).map(drop))
 }
 
 /// Looks into the dumps that processes of the build's own run left in `folder`.
@@ -50,14 +52,11 @@ pub(super) fn look(
     (name, processes): (&str, &[Finished]),
 ) -> Result<Vec<HeapCheck>, ExpectedError> {
     let rules = read_rules(heap.map_or(&[][..], |heap| &heap.rules))?;
-    let looking = Looking { console: context.console, rules, plan: context.plan, heap, name };
+    let names = context.names.of_dump(name);
+    let looking = Looking { console: context.console, rules, names, plan: context.plan, heap, name };
     let mut checks: Vec<HeapCheck> = Vec::new();
     if let Some(heap) = heap {
-        let at = at(heap.at);
-        let dumps = expected(folder, heap.at, processes);
-        let dumps = dumps.into_iter().map(|(process, path)| looking.dump(at, process, path)).collect();
-        let limits = HeapLimits { leaks: heap.leaks, class: heap.class.clone() };
-        checks.push(HeapCheck { at, own_rules: !heap.rules.is_empty(), limits: Some(limits), dumps });
+        checks.push(looking.check(heap, expected(folder, heap.at, processes)));
     }
     // Whoever has dumps written by `measure.java` alone is told what held the heap.
     let looked_at: BTreeSet<String> =
@@ -76,6 +75,20 @@ pub(super) fn look(
     Ok(checks)
 }
 
+/// Looks into dumps of a suite; `configured` is what memgate.yaml calls it.
+pub(super) fn look_at(
+    context: &Context<'_>,
+    heap: &SuiteHeap,
+    (configured, name): (&str, &str),
+    dumps: Vec<Expected>,
+) -> Result<HeapCheck, ExpectedError> {
+    let (rules, names) = (read_rules(&heap.rules)?, context.names.of_dump(configured));
+    let heap_of_suite = Some(heap);
+    let looking =
+        Looking { console: context.console, rules, names, plan: context.plan, heap: heap_of_suite, name };
+    Ok(looking.check(heap, dumps))
+}
+
 const fn at(time: HeapTime) -> HeapAt {
     match time {
         HeapTime::SuiteEnd => HeapAt::SuiteEnd,
@@ -85,12 +98,14 @@ const fn at(time: HeapTime) -> HeapAt {
     }
 }
 
-/// A process, and its dump or where it should be.
-type Expected = (u32, Result<PathBuf, PathBuf>);
+/// A process, and its dump; or where it should be, and why it is not there.
+pub(super) type Expected = (u32, Result<PathBuf, (PathBuf, String)>);
 
 /// The dumps that there should be: one of each process that ran tests, or in which memory ran out.
 fn expected(folder: &Path, time: HeapTime, processes: &[Finished]) -> Vec<Expected> {
-    let there = |path: PathBuf| if path.is_file() { Ok(path) } else { Err(path) };
+    let why =
+        "was not written: the virtual machine was halted, has an option of its own for it, or says why above";
+    let there = |path: PathBuf| if path.is_file() { Ok(path) } else { Err((path, why.to_owned())) };
     let mut dumps: BTreeMap<PathBuf, Expected> = BTreeMap::new();
     for process in processes.iter().filter(|process| ran_tests(&process.record)) {
         let pid = process.hello().pid;
@@ -131,23 +146,29 @@ fn expected(folder: &Path, time: HeapTime, processes: &[Finished]) -> Vec<Expect
 struct Looking<'a> {
     console: &'a Console,
     rules: Rules,
+    /// Of a program whose names were changed.
+    names: Option<OfDump>,
     plan: &'a Plan,
     heap: Option<&'a SuiteHeap>,
     name: &'a str,
 }
 
 impl Looking<'_> {
+    fn check(&self, heap: &SuiteHeap, dumps: Vec<Expected>) -> HeapCheck {
+        let at = at(heap.at);
+        let dumps = dumps.into_iter().map(|dump| self.dump(at, dump)).collect();
+        let limits = HeapLimits { leaks: heap.leaks, class: heap.class.clone() };
+        HeapCheck { at, own_rules: !heap.rules.is_empty(), limits: Some(limits), dumps }
+    }
+
     /// A dump that the suite asked for.
-    fn dump(&self, at: HeapAt, process: u32, path: Result<PathBuf, PathBuf>) -> HeapDump {
+    fn dump(&self, at: HeapAt, (process, path): Expected) -> HeapDump {
         let (path, seen) = match path {
             Ok(path) => {
                 let seen = self.seen(at, &path);
                 (path, seen)
             }
-            Err(path) => {
-                let why = "was not written: the virtual machine was halted, has an option of its own for it, or says why above";
-                (path, Err(why.to_owned()))
-            }
+            Err((path, why)) => (path, Err(why)),
         };
         let kept = if path.is_file() { self.keep(at, &path, &seen) } else { None };
         let text = |path: &Path| path.to_string_lossy().into_owned();
@@ -163,7 +184,7 @@ impl Looking<'_> {
 
     fn seen(&self, at: HeapAt, path: &Path) -> Result<HeapSeen, String> {
         let began = Instant::now();
-        let seen = seen(path, &self.rules, at, self.heap);
+        let seen = seen(path, (&self.rules, self.names), at, self.heap);
         match &seen {
             Ok(seen) => self.console.line(&format!(
                 "{}: heap dump {}: {}, {} ({:.1} s)",
@@ -249,11 +270,21 @@ fn trim(raw: &Path, to: &Path) -> Result<(), String> {
 }
 
 /// What is in a dump.
-fn seen(path: &Path, rules: &Rules, at: HeapAt, wanted: Option<&SuiteHeap>) -> Result<HeapSeen, String> {
+fn seen(
+    path: &Path,
+    (rules, names): (&Rules, Option<OfDump>),
+    at: HeapAt,
+    wanted: Option<&SuiteHeap>,
+) -> Result<HeapSeen, String> {
     let quiet = |_: &'static str, _: u64, _: Option<u64>| ();
     let bad = |why: memgate_hprof::read::ReadError| format!("cannot be read: {why}");
     let file = DumpFile::open(path).map_err(bad)?;
-    let heap = Heap::read(file, rules, &quiet).map_err(bad)?;
+    let mut dump = Index::read(&file, &quiet).map_err(bad)?;
+    if let Some(names) = names {
+        // A file of another build is told where the agent's frames are read.
+        let _classes_with_other_names = dump.rename(&names);
+    }
+    let heap = Heap::of(file, dump, rules, &quiet).map_err(bad)?;
     let analysis = heap.analyse(rules, &Question::default(), &quiet).map_err(bad)?;
     let ran_out = matches!(at, HeapAt::OutOfMemory | HeapAt::Limit);
     let threads = if ran_out { heap.threads(&quiet).map_err(bad)? } else { Vec::new() };
@@ -433,11 +464,11 @@ mod tests {
         let path = folder.path().join("a.hprof");
         let rules = read_rules(&[]).unwrap();
         fs::write(&path, "hello").unwrap();
-        let why = seen(&path, &rules, HeapAt::SuiteEnd, None).unwrap_err();
+        let why = seen(&path, (&rules, None), HeapAt::SuiteEnd, None).unwrap_err();
         assert!(why.starts_with("cannot be read: "), "{why}");
         fs::write(&path, b"JAVA PROFILE 1.0.2\0\0\0\0\x08\0\0\0\0\0\0\0\0\x1c\0\0\0\0\0\0\0\x40\xff")
             .unwrap();
-        let cut = seen(&path, &rules, HeapAt::SuiteEnd, None).unwrap();
+        let cut = seen(&path, (&rules, None), HeapAt::SuiteEnd, None).unwrap();
         assert!(cut.truncated.is_some() && !cut.searched, "{cut:?}");
     }
 }

@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use memgate::device::heap_dump::dump;
 use memgate_adb::AdbError;
-use memgate_e2e::stand_in::{Instrument, Instrumentation, StandIn, Terminal, adbs};
+use memgate_e2e::stand_in::{Adb, AdbServer, Instrument, Instrumentation, StandIn, Terminal, adbs};
+use memgate_e2e::{Project, Run};
+use memgate_model::Verdict;
 
 use crate::adb::{LONG, block_on, client, with_device};
+use crate::instrumentation_app::{device, project};
 
 const BEGINNING: &[u8] = b"JAVA PROFILE 1.0.3\0 and much more";
 /// The record that ends a dump.
@@ -62,4 +65,52 @@ fn a_dump_is_brought_when_it_is_whole_and_one_that_never_is_leaves_nothing() {
         }
         phone.assert_clean();
     }
+}
+
+/// Activities that are over and still held, in the dump of the app when its tests are over. Their ids
+/// begin as LeakCanary's fingerprints of the same paths.
+#[test]
+fn activities_that_an_app_keeps_are_found_in_its_dump_as_leakcanary_finds_them() {
+    let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
+    let chosen = ["--suite", "tracks", "--filter", "*.ScreensTest.historyIsKeptByAStatic"];
+    let (project, run) = with_heap(&adb, &device, "{ at: suite_end, keep: always }", &chosen);
+    run.ends_with(1);
+    let found = run.test("heap dump at the end of the suite");
+    assert_eq!((found.verdict, found.leaks.len()), (Verdict::Fail, 1), "{}\n{run}", found.reason);
+    // SHA-1 of `com.example.tracks.HistoryActivitySHOWNjava.util.ArrayList[x]`.
+    let history = &found.leaks[0];
+    assert_eq!(history.id, HISTORY, "{history:#?}");
+    assert!(history.title.contains("com.example.tracks.HistoryActivity (Activity#mDestroyed is true)"));
+    assert_eq!((history.holder[0].owner.as_str(), history.holder[0].name.as_str()), (OWNER, "SHOWN"));
+    let dump = project.session().join("heap-dumps/0001-tracks.hprof.gz");
+    let told = project.memgate(&["heap", "analyze", dump.to_str().unwrap()]);
+    told.ends_with(1).says("static HistoryActivity.SHOWN");
+    device.assert_clean();
+}
+
+#[test]
+fn the_first_failed_test_of_an_app_is_dumped() {
+    let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
+    let heap = "{ at: test_failed, fail: { class: { 'com.example.tracks.TileCache$Tile': 100 } } }";
+    let (project, run) = with_heap(&adb, &device, heap, &["--suite", "failing"]);
+    run.ends_with(1);
+    let found = run.test("heap dump at the first failed test");
+    assert_eq!(found.verdict, Verdict::Warn, "no tile was ever loaded: {}\n{run}", found.reason);
+    let dumps = fs::read_dir(project.session().join("heap-dumps")).unwrap().count();
+    assert_eq!(dumps, 0, "nothing is over its limit");
+    device.assert_clean();
+}
+
+const HISTORY: &str = "h1-5ef15b6d14c22227";
+const OWNER: &str = "com.example.tracks.HistoryActivity";
+
+fn with_heap(adb: &Adb, device: &StandIn, heap: &str, chosen: &[&str]) -> (Project, Run) {
+    let server = AdbServer::start(adb);
+    server.connect(device);
+    let settings = format!("    timeout: 300s\n    heap: {heap}\n");
+    let (project, agents) = project(&format!("instrumentation-heap-{}", chosen[1]), &settings);
+    let mut command = project.command(&[&["run", "--no-confirm"], chosen].concat());
+    command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
+    let run = project.finish(&mut command);
+    (project, run)
 }

@@ -1,16 +1,14 @@
 //! Reads dumps and rules. What is wrong with a file is reported with its name.
 
-use std::borrow::Cow;
 use std::path::Path;
 
-use memgate_formats::mapping::Mapping;
 use memgate_hprof::read::{DumpFile, ReadError};
-use memgate_hprof::{Heap, Index, Names, Rules};
+use memgate_hprof::{Heap, Index, Rules};
 
 use super::watch::Watch;
 use crate::exit::ExpectedError;
 pub(super) use crate::heap_rules::read_rules;
-use crate::names::mapping_at;
+use crate::names::OfDump;
 
 pub(super) fn open(path: &Path) -> Result<DumpFile, ExpectedError> {
     DumpFile::open(path).map_err(bad(path))
@@ -39,31 +37,18 @@ pub(super) fn read_index(
     watch: &Watch<'_>,
 ) -> Result<Index, ExpectedError> {
     let mapping = match mapping {
-        Some(path) => Some((path, mapping_at(path)?)),
+        Some(path) => Some((path, OfDump::read(path)?)),
         None => None,
     };
     let file = open(path)?;
     let mut dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
     if let Some((from, mapping)) = mapping
-        && dump.rename(&Original(mapping)) == 0
+        && dump.rename(&mapping) == 0
     {
         let (from, dump) = (from.display(), path.display());
         watch.console().warning(&format!("{from} names no class of {dump}: is it of this build?"));
     }
     Ok(dump)
-}
-
-/// What a mapping file says.
-struct Original(&'static Mapping<'static>);
-
-impl Names for Original {
-    fn class<'n>(&'n self, name: &'n str) -> Cow<'n, str> {
-        self.0.class(name)
-    }
-
-    fn field<'n>(&'n self, class: &str, field: &'n str) -> &'n str {
-        self.0.field(class, field)
-    }
 }
 
 pub(super) fn bad(path: &Path) -> impl Fn(ReadError) -> ExpectedError {

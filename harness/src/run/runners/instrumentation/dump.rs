@@ -24,7 +24,7 @@ use crate::session::Session;
 /// Folder in the session.
 const FOLDER: &str = "heap-dumps";
 /// The app must have its answer while it still waits for one, or it goes on without orders.
-const LIMIT: Duration = WAIT_FOR_ORDERS.saturating_sub(Duration::from_secs(5));
+pub(super) const LIMIT: Duration = WAIT_FOR_ORDERS.saturating_sub(Duration::from_secs(5));
 
 /// A dump that is taken when its test is seen to leak.
 pub(super) struct Dump {

@@ -12,6 +12,7 @@
 mod alone;
 mod drive;
 mod dump;
+mod heap;
 mod memory;
 mod on_device;
 mod once;
@@ -154,6 +155,7 @@ async fn in_order(
         limits: suite.planned.suite.process_per_test.then(|| alone::LIMITS.to_owned()),
         ..JavaFacts::default()
     });
+    measured.facts.heap = once.heap;
     measured.facts.problems =
         once.problems.iter().map(|what| problem(&suite.name, what.clone(), "")).collect();
     if once.complete && !parts.is_empty() {

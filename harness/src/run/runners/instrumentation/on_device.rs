@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use memgate_adb::{AdbError, Device};
 use memgate_analysis::JavaSuspect;
+use memgate_config::HeapTime;
 use memgate_wire::options::{Carrier, Detail, Options, Target, Windows};
 
 use super::drive::{Done, Job, drive};
@@ -74,7 +75,13 @@ impl OnDevice<'_> {
         .command()
     }
 
-    fn options(&self, context: &Context<'_>, label: &Label, detail: Detail, follow: Vec<String>) -> Options {
+    fn options(
+        &self,
+        context: &Context<'_>,
+        (mode, label): (&Mode, &Label),
+        detail: Detail,
+        follow: Vec<String>,
+    ) -> Options {
         let mut options = of_java(Path::new(""), Path::new(""));
         options.targets = vec![Target::All];
         options.carrier = Carrier::App;
@@ -82,7 +89,13 @@ impl OnDevice<'_> {
         options.token.clone_from(&self.token);
         options.label = label.to_text();
         options.detail = detail;
-        options.wait = if matches!(label, Label::Confirm { .. }) { WAIT_FOR_ORDERS } else { WAIT };
+        let dumps = self.planned.suite.heap.as_ref().filter(|_| *mode == Mode::Once);
+        let waits_long = dumps.is_some() || matches!(label, Label::Confirm { .. });
+        options.wait = if waits_long { WAIT_FOR_ORDERS } else { WAIT };
+        // It asks for no file: the system writes it, because we ask.
+        if dumps.is_some_and(|heap| heap.at == HeapTime::SuiteEnd) {
+            options.end_dump = "asked".to_owned();
+        }
         options.windows = Windows::Each;
         if let Some(dex) = self.delivery.listener() {
             (options.dex, options.runner) = (dex, self.component.runner_class());
@@ -107,7 +120,7 @@ impl OnDevice<'_> {
             }
             Mode::List | Mode::Rounds(_) | Mode::Repeat(_) => Vec::new(),
         };
-        let options = self.options(context, &label, detail, follow);
+        let options = self.options(context, (&mode, &label), detail, follow);
         if self.planned.clear_data && mode != Mode::List {
             let cleared = self.delivery.clear_data(&self.component.tests).await;
             cleared.map_err(|why| Broken::by(&why))?;

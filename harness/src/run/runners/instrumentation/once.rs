@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use memgate_analysis::{ProcessRecord, SeenError, Window};
 use memgate_formats::instrumentation::{Ending, Status, TestResult};
-use memgate_model::AppMemory;
+use memgate_model::{AppMemory, HeapCheck};
 use memgate_wire::ErrorCode;
 use memgate_wire::options::Detail;
 
 use super::drive::Done;
+use super::heap::SuiteDump;
 use super::memory::Memory;
 use super::on_device::{Broken, OnDevice, Run};
 use crate::output::Progress;
@@ -39,6 +40,8 @@ pub(super) struct Once {
     pub(super) problems: Vec<String>,
     /// What Android said of the app's memory.
     pub(super) memory: Option<AppMemory>,
+    /// What its heap dump contains.
+    pub(super) heap: Vec<HeapCheck>,
 }
 
 /// Runs the tests; `named` are those the runner promised.
@@ -51,13 +54,22 @@ pub(super) async fn once(
     let mut progress = Progress::beside_tests(console, "testing", Some(named.len() as u64));
     let memory = Memory::of_run(named.len());
     let mut show = |state: &RunState| progress.update(state.tests(), &state.status());
-    let run = run(suite, Mode::Once, &memory);
+    let mut run = run(suite, Mode::Once, &memory);
+    let heap = suite.planned.suite.heap.as_ref();
+    let dump = heap.map(|heap| SuiteDump::of(context.session, &suite.name, heap)).transpose();
+    let dump = dump.map_err(Stopped::from)?;
+    if let Some(dump) = &dump {
+        run.held = run.held.map(|asked| dump.order(suite, asked));
+    }
     let (done, output) = suite.run(context, run, &mut show).await?;
     drop(progress);
+    let heap = dump.map(|dump| dump.look(context, suite, &done.finished)).transpose();
+    let heap = heap.map_err(Stopped::from)?.unwrap_or_default();
     let retraced = |trace: &str| context.names.retraced(&suite.planned.suite.name, trace);
     console.text(&shown(done.run.tests(), retraced)).map_err(Stopped::from)?;
     let named = named.iter().map(Selection::id).collect();
     let mut once = look(done, &named, &output);
+    once.heap = heap;
     once.memory = memory.tell(console, &suite.name, &once.finished);
     Ok(once)
 }
@@ -114,7 +126,7 @@ pub(super) fn look(done: Done, named: &BTreeSet<String>, output: &str) -> Once {
     let failed = tests.iter().any(theirs) || failed_as_a_whole(&done.ending);
     let complete = done.incomplete().is_none() && !done.finished.is_empty() && problems.is_empty();
     let Done { elapsed, finished, .. } = done;
-    Once { elapsed, finished, seen: classes, failed, complete, problems, memory: None }
+    Once { elapsed, finished, seen: classes, failed, complete, problems, ..Once::default() }
 }
 
 /// Why a stream cannot tell of every test.
