@@ -7,6 +7,7 @@ use crate::read::{At, Named, Reader, choice, table};
 use crate::settings::java::{JavaAgent, MeasureJava};
 use crate::source::Span;
 use crate::value::number::Count;
+use crate::value::size::Size;
 use crate::value::text::Words;
 
 table! {
@@ -34,6 +35,8 @@ table! {
         /// them. Known leaks of libraries are warnings.
         #[schemars(extend("default" = 0))]
         leaks: At<Count>,
+        /// Bytes of the pixels of all pictures (Android's `Bitmap`), in the heap and in native memory.
+        bitmaps: At<Size>,
         /// Objects of a class, by its full name.
         class: Named<Count>,
     }
@@ -72,8 +75,10 @@ pub struct SuiteHeap {
     pub at: HeapTime,
     /// Files with rules.
     pub rules: Vec<PathBuf>,
-    /// Leaks; `None`: only classes are limited.
+    /// Leaks; `None`: only classes or pictures are limited.
     pub leaks: Option<u64>,
+    /// Bytes of pictures.
+    pub bitmaps: Option<u64>,
     /// Objects of classes.
     pub class: BTreeMap<String, u64>,
     /// Whether it is kept.
@@ -95,7 +100,8 @@ impl SuiteHeap {
             }
             return None;
         };
-        let HeapFailFile { leaks, class } = fail.unwrap_or_default();
+        let HeapFailFile { leaks, bitmaps, class } = fail.unwrap_or_default();
+        let bitmaps = bitmaps.map(|At { value: Size(bytes), .. }| bytes);
         let class = class.unwrap_or_default().0;
         for (name, _) in &class {
             let plain = |c: char| !c.is_whitespace() && !"*?,;/".contains(c);
@@ -108,12 +114,14 @@ impl SuiteHeap {
         }
         let rules: Vec<PathBuf> =
             rules.unwrap_or_default().into_iter().map(|path| PathBuf::from(path.value.0)).collect();
-        // Who limits classes alone, and names no rules, does not look for leaks.
-        let looks = leaks.is_some() || !rules.is_empty() || class.is_empty();
+        // Who limits nothing but classes or pictures, and names no rules, does not look for leaks.
+        let limits_others = bitmaps.is_some() || !class.is_empty();
+        let looks = leaks.is_some() || !rules.is_empty() || !limits_others;
         Some(Self {
             at,
             rules,
             leaks: looks.then(|| leaks.map_or(0, |leaks| u64::from(leaks.value.0))),
+            bitmaps,
             class: class.into_iter().map(|(name, Count(most))| (name.value, u64::from(most))).collect(),
             keep: keep.map_or(HeapKeep::Over, |keep| keep.value),
             at_span,

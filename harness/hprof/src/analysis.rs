@@ -434,7 +434,7 @@ fn before(
 }
 
 /// Bytes outside of the heap, by the object that they go with: those of Android's cleaners.
-fn native_bytes(heap: &Heap) -> HashMap<u32, u64> {
+pub(crate) fn native_bytes(heap: &Heap) -> HashMap<u32, u64> {
     let Heap { dump, graph, .. } = heap;
     let mut bytes: HashMap<u32, u64> = HashMap::new();
     let thunk_class = "libcore.util.NativeAllocationRegistry$CleanerThunk";

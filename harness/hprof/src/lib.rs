@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod analysis;
+mod bitmaps;
 mod contents;
 mod dominators;
 mod follow;
@@ -30,6 +31,7 @@ mod tree;
 mod trim;
 
 pub use analysis::{About, Analysis, Heap, Leak, Node, Question, Reference, Status, root_name};
+pub use bitmaps::{BITMAP, Bitmap, Pixels, Show, together};
 pub use dominators::{Dominators, Together};
 pub use graph::{Graph, Kind, Layout, Slot, Watched};
 pub use growth::{Container, FEWEST, Growing, Link, growth};

@@ -21,7 +21,7 @@ pub(crate) const WATCHERS: [&str; 2] =
 pub(crate) const WINDOW_TITLE: &str = "mWindowAttributes.mTitle = ";
 
 /// Primitive fields that checks read, beside those of the rules.
-const READ: [(&str, &str); 14] = [
+const READ: [(&str, &str); 15] = [
     ("android.view.View", "mWindowAttachCount"),
     ("android.app.Activity", "mDestroyed"),
     ("androidx.fragment.app.Fragment", "mCalled"),
@@ -31,6 +31,7 @@ const READ: [(&str, &str); 14] = [
     ("android.view.WindowManager$LayoutParams", "type"),
     ("android.graphics.Bitmap", "mWidth"),
     ("android.graphics.Bitmap", "mHeight"),
+    ("android.graphics.Bitmap", "mRecycled"),
     ("libcore.util.NativeAllocationRegistry", "size"),
     ("java.lang.Thread", "threadStatus"),
     ("java.lang.Thread$FieldHolder", "threadStatus"),

@@ -7,8 +7,8 @@ mod made;
 use made::{BOOL, Dump, INT, REF, Value};
 use memgate_hprof::read::DumpFile;
 use memgate_hprof::{
-    Analysis, Cropped, Dominators, Heap, Index, Question, Rules, Status, tree, tree_of_trimmed, trim,
-    trim_file, uncrop,
+    Analysis, Bitmap, Cropped, Dominators, Heap, Index, Pixels, Question, Rules, Status, together, tree,
+    tree_of_trimmed, trim, trim_file, uncrop,
 };
 
 fn heap(bytes: Vec<u8>) -> Heap {
@@ -476,4 +476,36 @@ fn a_dump_that_koom_cropped_has_its_arrays_again() {
             assert!(uncrop(&cut, std::io::sink(), &quiet).is_err());
         }
     }
+}
+
+#[test]
+fn pictures_are_listed_by_the_size_of_their_pixels_and_shown() {
+    let mut dump = Dump::new("JAVA PROFILE 1.0.3", 4);
+    let object = dump.object;
+    let fields = [("mBuffer", REF), ("mWidth", INT), ("mHeight", INT), ("mRecycled", BOOL)];
+    let bitmap = dump.class("android.graphics.Bitmap", object, &[], &fields);
+    let pixels: Vec<u8> = (0..24).collect();
+    let buffer = dump.bytes(&pixels);
+    let mut picture = |buffer: u64, width: i32, height: i32, gone: bool| {
+        let sides = [Value::Int(width), Value::Int(height), Value::Bool(gone)];
+        dump.instance(bitmap, &[&[Value::Ref(buffer)][..], &sides].concat())
+    };
+    let small = picture(buffer, 3, 2, false);
+    let large = picture(0, 100, 50, false);
+    let gone = picture(0, 100, 50, true);
+    let odd = picture(0, -1, 7, false);
+    let heap = heap(dump.finish());
+    let all = heap.bitmaps();
+    let told: Vec<(u64, u64, Pixels)> = all.iter().map(|of| (of.id, of.bytes, of.pixels)).collect();
+    let last = [(gone, 0, Pixels::Gone), (odd, 0, Pixels::Unknown)];
+    assert_eq!(told[..2], [(large, 20_000, Pixels::Unknown), (small, 24, Pixels::Heap)]);
+    assert_eq!(told[2..], last);
+    assert_eq!(together(&all), (20_024, 4));
+    let mut shown = Vec::new();
+    let mut show = |of: &Bitmap, pixels: &[u8]| -> Result<(), memgate_hprof::read::ReadError> {
+        shown.push((of.id, pixels.to_vec()));
+        Ok(())
+    };
+    heap.pictures(&all, &mut show, &|_, _, _| ()).unwrap();
+    assert_eq!(shown, [(small, pixels)]);
 }

@@ -39,6 +39,9 @@ impl HeapAt {
 pub struct HeapLimits {
     /// Leaks of the program; `None`: nothing is said of them.
     pub leaks: Option<u64>,
+    /// Bytes of the pixels of all pictures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bitmaps: Option<u64>,
     /// Objects of a class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub class: BTreeMap<String, u64>,
@@ -93,6 +96,9 @@ pub struct HeapSeen {
     /// not here.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub classes: BTreeMap<String, (u64, u64)>,
+    /// Bytes of the pixels of all pictures, and how many they are; `None`: it has no class of pictures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bitmaps: Option<(u64, u64)>,
     /// What holds most of the heap, and which thread's locals, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub held: String,

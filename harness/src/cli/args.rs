@@ -782,6 +782,18 @@ pub enum HeapCommand {
         #[command(flatten)]
         common: HeapArgs,
     },
+    /// List pictures (Android) with the size of their pixels
+    Bitmaps {
+        /// Also write those whose pixels are in the dump (until Android 7.1) to this folder, as PNG.
+        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+        extract: Option<PathBuf>,
+        /// Number of pictures to show.
+        #[arg(long, value_name = "N", default_value_t = 25)]
+        top: usize,
+        /// The dump, and how it is read.
+        #[command(flatten)]
+        common: HeapArgs,
+    },
     /// Show what changed between two dumps, by class
     Diff {
         /// The older dump.
@@ -873,6 +885,7 @@ impl HeapCommand {
             | Self::Dominators { common, .. }
             | Self::Threads { common }
             | Self::Strings { common, .. }
+            | Self::Bitmaps { common, .. }
             | Self::Check { common } => (&common.file, common.common),
             Self::Paths { file, common, .. } | Self::Diff { new: file, common, .. } => (file, *common),
             Self::Growth { files, common, .. } => (files.last().map_or(Path::new(""), |file| file), *common),

@@ -15,6 +15,7 @@ use crate::output::Console;
 
 mod copy;
 mod growth;
+mod pictures;
 mod read;
 mod show;
 mod target;
@@ -126,6 +127,19 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
             let heap = read_heap(path, &Rules::default(), watch)?;
             let texts = watch.passes(|told| heap.texts(*top, told)).map_err(bad(path))?;
             Ok((Shown::Strings { texts }, exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
+        }
+        HeapCommand::Bitmaps { extract, top, .. } => {
+            let heap = read_heap(path, &Rules::default(), watch)?;
+            let bitmaps = heap.bitmaps();
+            if let Some(folder) = extract {
+                let written = pictures::extract((path, &heap), &bitmaps, folder, watch)?;
+                watch.console().line(&format!(
+                    "{}: {written} of {} pictures",
+                    folder.display(),
+                    bitmaps.len()
+                ));
+            }
+            Ok((Shown::bitmaps(bitmaps, *top), exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
         }
         HeapCommand::Diff { old, fail_over, top, .. } => diff(old, path, *fail_over, *top, watch),
         HeapCommand::Growth { files, loops, top, common } => {

@@ -157,7 +157,7 @@ impl Looking<'_> {
     fn check(&self, heap: &SuiteHeap, dumps: Vec<Expected>) -> HeapCheck {
         let at = at(heap.at);
         let dumps = dumps.into_iter().map(|dump| self.dump(at, dump)).collect();
-        let limits = HeapLimits { leaks: heap.leaks, class: heap.class.clone() };
+        let limits = HeapLimits { leaks: heap.leaks, bitmaps: heap.bitmaps, class: heap.class.clone() };
         HeapCheck { at, own_rules: !heap.rules.is_empty(), limits: Some(limits), dumps }
     }
 
@@ -248,7 +248,8 @@ fn is_over(seen: &HeapSeen, heap: &SuiteHeap) -> bool {
         .classes
         .iter()
         .any(|(class, (objects, _))| heap.class.get(class).is_some_and(|allowed| objects > allowed));
-    heap.leaks.is_some_and(|allowed| leaks > allowed) || classes || seen.truncated.is_some()
+    let pictures = heap.bitmaps.zip(seen.bitmaps).is_some_and(|(allowed, (bytes, _))| bytes > allowed);
+    heap.leaks.is_some_and(|allowed| leaks > allowed) || classes || pictures || seen.truncated.is_some()
 }
 
 /// Trims a dump into a compressed file. Half a file does not stay.
@@ -292,9 +293,11 @@ fn seen(
         let ledger = heap.ledger(rules, &quiet).map_err(bad)?;
         keep_ledger(&path.with_extension(LEDGER), &ledger)?;
     }
+    let bitmaps = heap.knows_bitmaps().then(|| memgate_hprof::together(&heap.bitmaps()));
     let Heap { dump, graph, .. } = heap;
     let dominators = Dominators::of(&dump, graph, &quiet);
     Ok(HeapSeen {
+        bitmaps,
         bytes: analysis.about.heap_bytes,
         searched: analysis.about.rules > 0,
         not_looked_at: analysis.not_looked_at,

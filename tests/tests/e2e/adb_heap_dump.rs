@@ -92,7 +92,8 @@ fn activities_that_an_app_keeps_are_found_in_its_dump_as_leakcanary_finds_them()
 #[test]
 fn the_first_failed_test_of_an_app_is_dumped() {
     let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
-    let heap = "{ at: test_failed, fail: { class: { 'com.example.tracks.TileCache$Tile': 100 } } }";
+    let heap =
+        "{ at: test_failed, fail: { bitmaps: 1 GiB, class: { 'com.example.tracks.TileCache$Tile': 100 } } }";
     let (project, run) = with_heap(&adb, &device, heap, &["--suite", "failing"]);
     run.ends_with(1);
     let found = run.test("heap dump at the first failed test");

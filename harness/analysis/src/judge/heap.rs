@@ -16,6 +16,9 @@ use super::judgement::Judgement;
 use crate::signature::{heap_class_id, heap_id};
 use crate::stats::float;
 
+/// Pictures of Android.
+const BITMAP: &str = "android.graphics.Bitmap";
+
 /// The entry of a suite; `None`: nothing is to be judged, or what it waits for did not happen.
 pub(super) fn entry(context: &mut JudgeContext<'_>, suite: &str, check: &HeapCheck) -> Option<TestReport> {
     let limits = check.limits.as_ref()?;
@@ -48,6 +51,7 @@ fn judge(context: &mut JudgeContext<'_>, check: &HeapCheck, limits: &HeapLimits,
         not_measured(seen, limits, &of, j);
         of_leaks(context, seen, limits, &of, (j, &mut leaks));
         of_classes(context, seen, limits, &of, (j, &mut leaks));
+        of_bitmaps(context, seen, limits, &of, (j, &mut leaks));
     }
     j.leaks = leaks.into_values().collect();
     let readable = || check.dumps.iter().filter_map(|dump| dump.seen.as_ref().ok());
@@ -131,6 +135,39 @@ fn of_classes(
         }
         join(leaks, leak);
     }
+}
+
+fn of_bitmaps(
+    context: &mut JudgeContext<'_>,
+    seen: &HeapSeen,
+    limits: &HeapLimits,
+    of: &str,
+    (j, leaks): (&mut Judgement, &mut BTreeMap<String, Leak>),
+) {
+    let Some(allowed) = limits.bitmaps else { return };
+    let Some((bytes, count)) = seen.bitmaps else {
+        let what = format!("the heap dump{of} knows no class {BITMAP}: pictures are those of Android");
+        return j.raise(Verdict::Warn, what);
+    };
+    if bytes <= allowed {
+        return;
+    }
+    let pictures = format_counted(float(count), "picture");
+    let size = format_bytes(float(bytes));
+    let mut leak = Leak {
+        class: Some(BITMAP.to_owned()),
+        ..leak(
+            heap_class_id("bytes of pictures"),
+            format!("{pictures} of {size}"),
+            (float(bytes), float(count)),
+        )
+    };
+    leak.waiver = context.waivers.cover_java(&leak);
+    if leak.waiver.is_none() {
+        let allowed = format_bytes(float(allowed));
+        j.raise(Verdict::Fail, format!("{pictures} of {size} in the heap dump{of} (allowed {allowed})"));
+    }
+    join(leaks, leak);
 }
 
 /// The same leak in several processes is one.
@@ -231,7 +268,10 @@ mod tests {
     #[test]
     fn each_dump_is_judged_by_what_is_in_it() {
         let leaks = |allowed| HeapLimits { leaks: Some(allowed), ..HeapLimits::default() };
-        let class = |allowed| HeapLimits { leaks: None, class: [("a.B".to_owned(), allowed)].into() };
+        let class =
+            |allowed| HeapLimits { class: [("a.B".to_owned(), allowed)].into(), ..HeapLimits::default() };
+        let pictures = |allowed| HeapLimits { bitmaps: Some(allowed), ..HeapLimits::default() };
+        let drawn = HeapSeen { bitmaps: Some((4096, 2)), ..HeapSeen::default() };
         let counted = HeapSeen { classes: [("a.B".to_owned(), (3, 72))].into(), ..HeapSeen::default() };
         let cases = [
             (Ok(seen(vec![])), leaks(0), Verdict::Pass),
@@ -245,6 +285,9 @@ mod tests {
             (Ok(counted.clone()), class(2), Verdict::Fail),
             (Ok(counted), class(3), Verdict::Pass),
             (Ok(HeapSeen::default()), class(3), Verdict::Warn),
+            (Ok(drawn.clone()), pictures(4095), Verdict::Fail),
+            (Ok(drawn), pictures(4096), Verdict::Pass),
+            (Ok(HeapSeen::default()), pictures(0), Verdict::Warn),
         ];
         for (at, (seen, limits, verdict)) in cases.into_iter().enumerate() {
             let j = judged(seen, &limits, Vec::new());

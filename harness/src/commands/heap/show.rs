@@ -4,7 +4,8 @@ use std::path::Path;
 
 use memgate_hprof::read::DumpFile;
 use memgate_hprof::{
-    Analysis, Dominators, Growing, Index, Leak, Node, Texts, Thread, Together, bytes, lonely, tree,
+    Analysis, Bitmap, Dominators, Growing, Index, Leak, Node, Pixels, Texts, Thread, Together, bytes, lonely,
+    tree,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -20,6 +21,7 @@ pub(super) enum Shown {
     Dominators { reachable: u64, bytes: u64, unreachable: u64, trees: Vec<Tree> },
     Threads { threads: Vec<Thread> },
     Strings { texts: Texts },
+    Bitmaps { bitmaps: Vec<Bitmap>, hidden: usize, count: u64, bytes: u64 },
     Diff { changes: Vec<Changed>, hidden: usize, count: i64, bytes: i64 },
     Growth { dumps: Vec<u64>, growing: Vec<Growing>, hidden: usize },
     Check { facts: Vec<(&'static str, String)>, roots: Vec<(String, u64)>, odd: Vec<String>, whole: bool },
@@ -193,6 +195,13 @@ impl Shown {
         Self::Classes { rows, hidden, count, bytes }
     }
 
+    pub(super) fn bitmaps(mut bitmaps: Vec<Bitmap>, top: usize) -> Self {
+        let (bytes, count) = memgate_hprof::together(&bitmaps);
+        let hidden = bitmaps.len().saturating_sub(top);
+        bitmaps.truncate(top);
+        Self::Bitmaps { bitmaps, hidden, count, bytes }
+    }
+
     pub(super) fn dominators(dump: &Index, dominators: &Dominators, trees: Vec<Tree>) -> Self {
         let reachable = dominators.reachable() as u64;
         let unreachable = (dump.objects() as u64).saturating_sub(reachable);
@@ -276,6 +285,9 @@ impl Shown {
             }),
             Self::Threads { threads } => json!({ "schema_version": 1, "threads": threads }),
             Self::Strings { texts } => json!({ "schema_version": 1, "strings": texts }),
+            Self::Bitmaps { bitmaps, hidden, count, bytes } => json!({
+                "schema_version": 1, "count": count, "bytes": bytes, "bitmaps": bitmaps, "more_bitmaps": hidden,
+            }),
             Self::Diff { changes, hidden, count, bytes } => json!({
                 "schema_version": 1, "count": count, "bytes": bytes, "classes": changes, "more_classes": hidden,
             }),
@@ -404,6 +416,27 @@ impl Shown {
                         "{zeros} arrays hold zeros alone, as trimming leaves them: not compared"
                     ));
                 }
+                end(lines)
+            }
+            Self::Bitmaps { bitmaps, hidden, count, bytes } => {
+                let mut lines = vec![format!("{} pictures, {}", number(*count), exact_bytes(*bytes))];
+                lines.push(format!("{:>14} {:>8} {:>8}  pixels", "bytes", "width", "height"));
+                for bitmap in bitmaps {
+                    let pixels = match bitmap.pixels {
+                        Pixels::Heap => "in the heap",
+                        Pixels::Native => "in native memory",
+                        Pixels::Unknown => "somewhere, 4 bytes each",
+                        Pixels::Gone => "none: it was recycled",
+                    };
+                    lines.push(format!(
+                        "{:>14} {:>8} {:>8}  {pixels}  0x{:x}",
+                        number(bitmap.bytes),
+                        bitmap.width,
+                        bitmap.height,
+                        bitmap.id
+                    ));
+                }
+                more(&mut lines, *hidden, "pictures");
                 end(lines)
             }
             Self::Diff { changes, hidden, count, bytes } => {
