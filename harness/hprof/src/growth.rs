@@ -91,7 +91,7 @@ pub fn growth(ledgers: &[Ledger], least: u64) -> Option<Vec<Growing>> {
     if ledgers.len() < FEWEST {
         return None;
     }
-    let all = Merged::of(ledgers);
+    let all = Merged::of(&ledgers.iter().collect::<Vec<_>>());
     let rises = |series: &Series, least: u64| {
         steps(&series.counts).all(|(before, after)| after >= before.saturating_add(least))
     };
@@ -121,6 +121,26 @@ pub fn growth(ledgers: &[Ledger], least: u64) -> Option<Vec<Growing>> {
     Some(growing)
 }
 
+/// What two dumps of one program hold of a class at a place, where it is not the same; what changed
+/// most first. Two dumps say what changed, and not what grows.
+#[must_use]
+pub fn changes(old: &Ledger, new: &Ledger) -> Vec<(String, Container)> {
+    let both = [old, new];
+    let all = Merged::of(&both);
+    let changed = all.series.iter().filter(|(_, series)| {
+        series.counts.first() != series.counts.last() || series.bytes.first() != series.bytes.last()
+    });
+    let mut changes: Vec<(String, Container)> = changed
+        .map(|((place, class), Series { counts, bytes })| {
+            let path = all.path(*place).into_iter().map(|at| all.link(at)).collect();
+            ((*class).to_owned(), Container { path, counts: counts.clone(), bytes: bytes.clone() })
+        })
+        .collect();
+    let size = |values: &[u64]| values.first().zip(values.last()).map(|(old, new)| old.abs_diff(*new));
+    changes.sort_by_key(|(_, at)| std::cmp::Reverse((size(&at.bytes), size(&at.counts))));
+    changes
+}
+
 /// What one container holds of one class, dump by dump.
 #[derive(Debug, Clone)]
 struct Series {
@@ -136,7 +156,7 @@ struct Merged<'l> {
 }
 
 impl<'l> Merged<'l> {
-    fn of(ledgers: &'l [Ledger]) -> Self {
+    fn of(ledgers: &[&'l Ledger]) -> Self {
         let mut merged = Self { places: Vec::new(), series: BTreeMap::new() };
         let mut known = HashMap::new();
         for (dump, ledger) in ledgers.iter().enumerate() {

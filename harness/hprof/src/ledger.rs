@@ -119,7 +119,17 @@ impl Heap {
     pub fn ledger(&self, rules: &Rules, progress: Progress<'_>) -> Result<Ledger, ReadError> {
         let work = Work::new(self, rules, progress)?;
         let walk = Walk::new(self, &work);
-        Ok(walk.run(rules, progress))
+        Ok(walk.run(rules, progress).ledger())
+    }
+
+    /// All objects that a root reaches, each at its place: for [`crate::changes`].
+    ///
+    /// # Errors
+    /// The dump cannot be read any more.
+    pub fn places(&self, rules: &Rules, progress: Progress<'_>) -> Result<Ledger, ReadError> {
+        let work = Work::new(self, rules, progress)?;
+        let walk = Walk::new(self, &work);
+        Ok(walk.run(rules, progress).of_everything())
     }
 }
 
@@ -185,7 +195,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn run(mut self, rules: &Rules, progress: Progress<'_>) -> Ledger {
+    fn run(mut self, rules: &Rules, progress: Progress<'_>) -> Self {
         let Heap { dump, graph, .. } = self.heap;
         for begin in begin(dump, graph, rules, &self.work.device) {
             if self.seen.set(begin.object) {
@@ -203,7 +213,7 @@ impl<'a> Walk<'a> {
             }
             self.walk(object);
         }
-        self.ledger()
+        self
     }
 
     fn walk(&mut self, object: u32) {
@@ -214,7 +224,9 @@ impl<'a> Walk<'a> {
             let by = match held.via {
                 // Parts of a collection are neither its elements nor on the way to them.
                 Via::Inner => {
-                    self.seen.set(held.object);
+                    if self.seen.set(held.object) {
+                        self.places[index(held.object)] = place;
+                    }
                     return;
                 }
                 Via::Field(slot) => {
@@ -244,6 +256,18 @@ impl<'a> Walk<'a> {
                 self.queue.push_back(held.object);
             }
         });
+    }
+
+    /// Each object counts at its own place.
+    fn of_everything(mut self) -> Ledger {
+        (self.elements, self.keys) = (Held::new(), Held::new());
+        for object in (0..self.places.len()).map(number) {
+            let place = self.places[index(object)];
+            if place != NONE {
+                self.count((place, self.class(object)), object, false);
+            }
+        }
+        self.ledger()
     }
 
     fn count(&mut self, at: (u32, u32), object: u32, is_key: bool) {

@@ -34,7 +34,7 @@ pub use analysis::{About, Analysis, Heap, Leak, Node, Question, Reference, Statu
 pub use bitmaps::{BITMAP, Bitmap, Pixels, Show, together};
 pub use dominators::{Dominators, Together};
 pub use graph::{Graph, Kind, Layout, Slot, Watched};
-pub use growth::{Container, FEWEST, Growing, Link, growth};
+pub use growth::{Container, FEWEST, Growing, Link, changes, growth};
 pub use ids::{Ids, NONE};
 pub use index::{Class, Counts, Frame, Index, Root, Tally, Trace};
 pub use keep::Keep;

@@ -794,18 +794,24 @@ pub enum HeapCommand {
         #[command(flatten)]
         common: HeapArgs,
     },
-    /// Show what changed between two dumps, by class
+    /// Show what changed between two dumps
     Diff {
+        /// What is compared.
+        #[arg(long, value_enum, value_name = "WHAT", default_value_t = HeapBy::Class)]
+        by: HeapBy,
         /// The older dump.
         #[arg(value_name = "OLD", value_hint = ValueHint::FilePath)]
         old: PathBuf,
         /// The newer dump.
         #[arg(value_name = "NEW", value_hint = ValueHint::FilePath)]
         new: PathBuf,
-        /// Exit with 1 if a class has grown by more bytes than this.
+        /// Exit with 1 if a class (at one place, with --by) has grown by more bytes than this.
         #[arg(long, value_name = "BYTES")]
         fail_over: Option<u64>,
-        /// Number of classes to show.
+        /// Exit with 1 if it has grown by more objects than this.
+        #[arg(long, value_name = "N")]
+        fail_over_count: Option<u64>,
+        /// Number of classes or places to show.
         #[arg(long, value_name = "N", default_value_t = 40)]
         top: usize,
         /// How they are read.
@@ -915,6 +921,17 @@ pub struct HeapCommon {
     /// Accept an incomplete dump: the exit code is not 2 because of it.
     #[arg(long)]
     pub(crate) allow_truncated: bool,
+}
+
+/// What two dumps are compared by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HeapBy {
+    /// Objects of each class
+    Class,
+    /// Objects of each class by what holds them, from the root on
+    Path,
+    /// What containers hold; ledgers may stand in for dumps
+    Container,
 }
 
 /// Sort order.

@@ -16,7 +16,7 @@ use clap::{CommandFactory as _, Parser as _};
 
 pub use args::{
     AcceptArgs, BisectArgs, ColorChoice, CompareArgs, DemoArgs, FetchArgs, FollowAction, Format, GateArgs,
-    HeapCommand, HeapCommon, HeapOrder, HistoryArgs, HistoryCommand, InitArgs, LeakState, MailArgs,
+    HeapBy, HeapCommand, HeapCommon, HeapOrder, HistoryArgs, HistoryCommand, InitArgs, LeakState, MailArgs,
     ReportArgs, SchemaName, ServeArgs, TuneArgs,
 };
 pub use request::{

@@ -3,7 +3,6 @@
 //! Data flow: the dump → `memgate_hprof` (passes over it, with progress) → what was asked for, as
 //! text or JSON → exit code: 1 for leaks and growth over the limit, 2 for a dump that is not whole.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use memgate_hprof::read::Oddities;
@@ -14,6 +13,7 @@ use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 
 mod copy;
+mod diff;
 mod growth;
 mod pictures;
 mod read;
@@ -21,8 +21,9 @@ mod show;
 mod target;
 mod watch;
 
+use diff::Most;
 use read::{bad, open, read_heap, read_index, read_original, read_rules};
-use show::{Changed, ClassRow, Shown};
+use show::{ClassRow, Shown};
 use watch::Watch;
 
 pub(super) fn heap(command: &HeapCommand, console: &Console) -> Result<u8, ExpectedError> {
@@ -141,7 +142,10 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
             }
             Ok((Shown::bitmaps(bitmaps, *top), exit::PASS, vec![(path.to_owned(), heap.dump.odd)]))
         }
-        HeapCommand::Diff { old, fail_over, top, .. } => diff(old, path, *fail_over, *top, watch),
+        HeapCommand::Diff { by, old, fail_over, fail_over_count, top, .. } => {
+            let most = Most { bytes: *fail_over, count: *fail_over_count };
+            diff::diff((*by, old, path), most, *top, watch)
+        }
         HeapCommand::Growth { files, loops, top, common } => {
             growth::growth(files, *loops, (*top, common.allow_truncated), watch)
         }
@@ -195,7 +199,7 @@ fn classes(
         (all.into_iter().map(ClassRow::from).collect(), odd)
     } else {
         let dump = read_index(path, mapping, watch)?;
-        (by_name(&dump).into_iter().map(ClassRow::from).collect::<Vec<_>>(), dump.odd)
+        (diff::by_name(&dump).into_iter().map(ClassRow::from).collect::<Vec<_>>(), dump.odd)
     };
     let order = sort.unwrap_or(if retained { HeapOrder::Retained } else { HeapOrder::Shallow });
     rows.sort_by_key(|row: &ClassRow| {
@@ -206,48 +210,6 @@ fn classes(
         })
     });
     Ok((Shown::classes(rows, top), exit::PASS, vec![(path.to_owned(), odd)]))
-}
-
-/// Objects and bytes by the name of their class.
-type ByName = BTreeMap<String, (u64, u64)>;
-
-fn by_name(dump: &Index) -> ByName {
-    let mut all = ByName::new();
-    for (name, tally) in dump.kinds() {
-        let sum = all.entry(name.to_owned()).or_default();
-        *sum = (sum.0 + tally.count, sum.1.saturating_add(tally.bytes));
-    }
-    all
-}
-
-fn diff(
-    old: &Path,
-    new: &Path,
-    fail_over: Option<u64>,
-    top: usize,
-    watch: &Watch<'_>,
-) -> Result<Answer, ExpectedError> {
-    let read = |path: &Path| -> Result<(ByName, Oddities), ExpectedError> {
-        let file = open(path)?;
-        let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
-        Ok((by_name(&dump), dump.odd))
-    };
-    let ((before, odd_before), (mut after, odd_after)) = (read(old)?, read(new)?);
-    let mut changes: Vec<Changed> = Vec::new();
-    for (class, before) in before {
-        let after = after.remove(&class).unwrap_or_default();
-        changes.push(Changed::new(class, before, after));
-    }
-    changes.extend(after.into_iter().map(|(class, after)| Changed::new(class, (0, 0), after)));
-    changes.retain(|change| change.bytes != 0 || change.count != 0);
-    changes
-        .sort_by_key(|change| std::cmp::Reverse((change.bytes.unsigned_abs(), change.count.unsigned_abs())));
-    let over = fail_over.is_some_and(|most| {
-        changes.iter().any(|change| u64::try_from(change.bytes).is_ok_and(|bytes| bytes > most))
-    });
-    let code = if over { exit::FAIL } else { exit::PASS };
-    let odd = vec![(old.to_owned(), odd_before), (new.to_owned(), odd_after)];
-    Ok((Shown::diff(changes, top), code, odd))
 }
 
 fn dominators(heap: Heap, watch: &Watch<'_>) -> (Index, Dominators) {

@@ -4,8 +4,8 @@
 
 use memgate_hprof::read::{DumpFile, ReadError};
 use memgate_hprof::{
-    Cropped, Dominators, Heap, Index, Ledger, Question, Rules, growth, lonely, restore, tree, trim_file,
-    uncrop,
+    Cropped, Dominators, Heap, Index, Ledger, Question, Rules, changes, growth, lonely, restore, tree,
+    trim_file, uncrop,
 };
 
 /// Fewer bytes of a file hold no object.
@@ -50,6 +50,15 @@ fn ask(bytes: &[u8], rules: &Rules) -> Result<(), ReadError> {
     found.unreachable.iter().for_each(|node| assert!(!lonely(node).is_empty()));
     let ledger = heap.ledger(rules, &quiet)?;
     assert_eq!(ledger.check(), Ok(()), "its own ledger");
+    assert!(changes(&ledger, &ledger).is_empty());
+    let places = heap.places(rules, &quiet)?;
+    assert_eq!(places.check(), Ok(()), "its own places");
+    let placed: u64 = places.holds.iter().map(|held| held.count).sum();
+    assert!(
+        places.truncated || placed == places.objects,
+        "{placed} of {} objects have a place",
+        places.objects
+    );
     let same = [ledger.clone(), ledger.clone(), ledger];
     assert_eq!(growth(&same, 1).as_deref(), Some(&[][..]), "what stays the same does not grow");
     let mut copy = Vec::new();

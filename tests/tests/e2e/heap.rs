@@ -304,6 +304,28 @@ fn containers_that_grow_from_dump_to_dump_are_named_and_nothing_else() {
         growth(&[&days[..], &["--loops", "3"]].concat()).ends_with(0);
         growth(&days[..2]).ends_with(2).says("2 dumps decide nothing");
 
+        // Between two of them: what changed, and where.
+        let diff = |more: &[&str]| {
+            project.memgate(&[&["heap", "diff", "day0.hprof", "day4.hprof", "--top", "1000"], more].concat())
+        };
+        let by = |what: &str| {
+            let told = diff(&["--by", what, "--json"]);
+            told.ends_with(0);
+            let told: Value = serde_json::from_str(&told.stdout).unwrap();
+            let places = told["places"].as_array().unwrap().clone();
+            places.into_iter().filter(|place| place["class"] == "Shop$Order").collect::<Vec<_>>()
+        };
+        let containers = by("container");
+        assert_eq!(containers.len(), 2, "{containers:?}");
+        assert!(containers.iter().all(|of| of["count"] == 8 && of["count_after"] == 10), "{containers:?}");
+        let [orders] = by("path").try_into().unwrap();
+        let last = orders["path"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!((&orders["count"], &last["class"]), (&8.into(), &"Shop$Order".into()), "{orders}");
+        diff(&["--fail-over-count", "7", "--by", "path"]).ends_with(1);
+        let told = diff(&["--by", "container", "--fail-over-count", "100000"]);
+        told.ends_with(0);
+        assert!(told.stdout.contains("held by static Shop.HISTORY: java.util.LinkedList"), "{told}");
+
         // Dumps may be deleted once their ledgers are written.
         let told = growth(&[&days[..], &["--json"]].concat()).stdout;
         let ledgers: Vec<String> = days.iter().map(|day| day.replace("hprof", "json")).collect();

@@ -68,7 +68,7 @@ pub(super) fn ledger(from: &Path, to: &Path, watch: &Watch<'_>) -> Result<(), Ex
     })
 }
 
-fn read(path: &Path, watch: &Watch<'_>) -> Result<(Ledger, Oddities), ExpectedError> {
+pub(super) fn read(path: &Path, watch: &Watch<'_>) -> Result<(Ledger, Oddities), ExpectedError> {
     if is_ledger(path)? {
         let ledger = read_ledger(path)?;
         if ledger.truncated {

@@ -4,13 +4,15 @@ use std::path::Path;
 
 use memgate_hprof::read::DumpFile;
 use memgate_hprof::{
-    Analysis, Bitmap, Dominators, Growing, Index, Leak, Node, Pixels, Texts, Thread, Together, bytes, lonely,
-    tree,
+    Analysis, Bitmap, Container, Dominators, Growing, Index, Leak, Link, Node, Pixels, Texts, Thread,
+    Together, bytes, lonely, tree,
 };
 use serde::Serialize;
 use serde_json::json;
 
 pub(super) use memgate_hprof::text::printable;
+
+use crate::cli::HeapBy;
 
 /// An answer.
 pub(super) enum Shown {
@@ -22,7 +24,7 @@ pub(super) enum Shown {
     Threads { threads: Vec<Thread> },
     Strings { texts: Texts },
     Bitmaps { bitmaps: Vec<Bitmap>, hidden: usize, count: u64, bytes: u64 },
-    Diff { changes: Vec<Changed>, hidden: usize, count: i64, bytes: i64 },
+    Diff { by: HeapBy, changes: Vec<Changed>, hidden: usize, count: i64, bytes: i64 },
     Growth { dumps: Vec<u64>, growing: Vec<Growing>, hidden: usize },
     Check { facts: Vec<(&'static str, String)>, roots: Vec<(String, u64)>, odd: Vec<String>, whole: bool },
 }
@@ -65,6 +67,11 @@ pub(super) struct Changed {
     pub(super) bytes: i64,
     count_after: u64,
     bytes_after: u64,
+    /// What holds them, from the root on; by class alone nothing is said of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    path: Vec<Link>,
+    #[serde(skip)]
+    held_by: String,
 }
 
 impl Changed {
@@ -75,7 +82,18 @@ impl Changed {
             bytes: change(before.1, after.1),
             count_after: after.0,
             bytes_after: after.1,
+            path: Vec::new(),
+            held_by: String::new(),
         }
+    }
+
+    /// Objects of a class at one place.
+    pub(super) fn at(class: String, at: Container) -> Self {
+        let of = |which: fn(&[u64]) -> Option<&u64>| {
+            (which(&at.counts).copied().unwrap_or(0), which(&at.bytes).copied().unwrap_or(0))
+        };
+        let (before, after) = (of(<[u64]>::first), of(<[u64]>::last));
+        Self { held_by: at.way(), path: at.path, ..Self::new(class, before, after) }
     }
 }
 
@@ -208,13 +226,13 @@ impl Shown {
         Self::Dominators { reachable, bytes: dominators.bytes(), unreachable, trees }
     }
 
-    pub(super) fn diff(mut changes: Vec<Changed>, top: usize) -> Self {
+    pub(super) fn diff(by: HeapBy, mut changes: Vec<Changed>, top: usize) -> Self {
         let (count, bytes) = changes.iter().fold((0, 0), |sum: (i64, i64), change| {
             (sum.0.saturating_add(change.count), sum.1.saturating_add(change.bytes))
         });
         let hidden = changes.len().saturating_sub(top);
         changes.truncate(top);
-        Self::Diff { changes, hidden, count, bytes }
+        Self::Diff { by, changes, hidden, count, bytes }
     }
 
     pub(super) fn check(file: &DumpFile, dump: &Index) -> Self {
@@ -288,8 +306,11 @@ impl Shown {
             Self::Bitmaps { bitmaps, hidden, count, bytes } => json!({
                 "schema_version": 1, "count": count, "bytes": bytes, "bitmaps": bitmaps, "more_bitmaps": hidden,
             }),
-            Self::Diff { changes, hidden, count, bytes } => json!({
+            Self::Diff { by: HeapBy::Class, changes, hidden, count, bytes } => json!({
                 "schema_version": 1, "count": count, "bytes": bytes, "classes": changes, "more_classes": hidden,
+            }),
+            Self::Diff { changes, hidden, count, bytes, .. } => json!({
+                "schema_version": 1, "count": count, "bytes": bytes, "places": changes, "more_places": hidden,
             }),
             Self::Growth { dumps, growing, hidden } => json!({
                 "schema_version": 1, "objects": dumps, "growth": growing, "more_classes": hidden,
@@ -439,7 +460,7 @@ impl Shown {
                 more(&mut lines, *hidden, "pictures");
                 end(lines)
             }
-            Self::Diff { changes, hidden, count, bytes } => {
+            Self::Diff { by, changes, hidden, count, bytes } => {
                 let mut lines = vec![format!("{count:+} objects, {bytes:+} B")];
                 lines.push(format!(
                     "{:>14} {:>12} {:>14} {:>12}  class",
@@ -454,8 +475,11 @@ impl Shown {
                         number(change.count_after),
                         printable(&change.class)
                     ));
+                    if !change.held_by.is_empty() {
+                        lines.push(format!("{:>57}held by {}", "", printable(&change.held_by)));
+                    }
                 }
-                more(&mut lines, *hidden, "classes");
+                more(&mut lines, *hidden, if *by == HeapBy::Class { "classes" } else { "places" });
                 end(lines)
             }
             Self::Growth { dumps, growing, hidden } => {

@@ -1,0 +1,101 @@
+//! `memgate heap diff`: what changed between two dumps.
+//!
+//! Data flow: both dumps, one after the other → objects by class; or by class and place, as ledgers → differences,
+//! the largest first → exit code 1 where one is over a limit.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use memgate_hprof::read::Oddities;
+use memgate_hprof::{Index, Ledger, changes};
+
+use super::Answer;
+use super::growth;
+use super::read::{bad, open, read_heap, read_rules};
+use super::show::{Changed, Shown};
+use super::watch::Watch;
+use crate::cli::HeapBy;
+use crate::exit::{self, ExpectedError};
+
+/// How much more there may be.
+#[derive(Clone, Copy)]
+pub(super) struct Most {
+    pub(super) bytes: Option<u64>,
+    pub(super) count: Option<u64>,
+}
+
+impl Most {
+    fn code(self, changes: &[Changed]) -> u8 {
+        let over = |most: Option<u64>, change: i64| {
+            most.is_some_and(|most| u64::try_from(change).is_ok_and(|grown| grown > most))
+        };
+        let is_over = |change: &Changed| over(self.bytes, change.bytes) || over(self.count, change.count);
+        if changes.iter().any(is_over) { exit::FAIL } else { exit::PASS }
+    }
+}
+
+pub(super) fn diff(
+    (by, old, new): (HeapBy, &Path, &Path),
+    most: Most,
+    top: usize,
+    watch: &Watch<'_>,
+) -> Result<Answer, ExpectedError> {
+    let (changes, odd) = match by {
+        HeapBy::Class => of_classes((old, new), watch)?,
+        HeapBy::Path => of_places((old, new), |path| places(path, watch))?,
+        HeapBy::Container => of_places((old, new), |path| growth::read(path, watch))?,
+    };
+    let code = most.code(&changes);
+    let odd = [old, new].map(ToOwned::to_owned).into_iter().zip(odd).collect();
+    Ok((Shown::diff(by, changes, top), code, odd))
+}
+
+type Changes = (Vec<Changed>, [Oddities; 2]);
+
+fn of_classes((old, new): (&Path, &Path), watch: &Watch<'_>) -> Result<Changes, ExpectedError> {
+    let read = |path: &Path| -> Result<(ByName, Oddities), ExpectedError> {
+        let file = open(path)?;
+        let dump = watch.passes(|told| Index::read(&file, told)).map_err(bad(path))?;
+        Ok((by_name(&dump), dump.odd))
+    };
+    let ((before, odd_before), (mut after, odd_after)) = (read(old)?, read(new)?);
+    let mut changes: Vec<Changed> = Vec::new();
+    for (class, before) in before {
+        let after = after.remove(&class).unwrap_or_default();
+        changes.push(Changed::new(class, before, after));
+    }
+    changes.extend(after.into_iter().map(|(class, after)| Changed::new(class, (0, 0), after)));
+    changes.retain(|change| change.bytes != 0 || change.count != 0);
+    changes
+        .sort_by_key(|change| std::cmp::Reverse((change.bytes.unsigned_abs(), change.count.unsigned_abs())));
+    Ok((changes, [odd_before, odd_after]))
+}
+
+fn of_places(
+    (old, new): (&Path, &Path),
+    read: impl Fn(&Path) -> Result<(Ledger, Oddities), ExpectedError>,
+) -> Result<Changes, ExpectedError> {
+    let ((before, odd_before), (after, odd_after)) = (read(old)?, read(new)?);
+    let changes = changes(&before, &after).into_iter().map(|(class, at)| Changed::at(class, at)).collect();
+    Ok((changes, [odd_before, odd_after]))
+}
+
+/// All objects of a dump by their place.
+fn places(path: &Path, watch: &Watch<'_>) -> Result<(Ledger, Oddities), ExpectedError> {
+    let rules = read_rules(&[])?;
+    let heap = read_heap(path, &rules, watch)?;
+    let places = watch.passes(|told| heap.places(&rules, told)).map_err(bad(path))?;
+    Ok((places, heap.dump.odd))
+}
+
+/// Objects and bytes by the name of their class.
+type ByName = BTreeMap<String, (u64, u64)>;
+
+pub(super) fn by_name(dump: &Index) -> ByName {
+    let mut all = ByName::new();
+    for (name, tally) in dump.kinds() {
+        let sum = all.entry(name.to_owned()).or_default();
+        *sum = (sum.0 + tally.count, sum.1.saturating_add(tally.bytes));
+    }
+    all
+}
