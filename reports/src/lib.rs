@@ -64,9 +64,11 @@ pub use github::annotations;
 pub use gitlab::code_quality;
 pub use holder::holder;
 pub use html::html;
-/// What the pages of a history share with the report: writer, style, how a stack looks.
+/// What other pages, of a history and of heap dumps, share with the report: writer, style, how a stack looks.
 pub mod page {
-    pub use crate::html::{Html, STYLE, StackChange, difference, escape, holder_and_stack};
+    pub use crate::html::{
+        Block, Html, STYLE, StackChange, blocks, difference, document, escape, holder_and_stack,
+    };
 }
 pub use human::{HumanOptions, followed, human};
 pub use json::{ReadError, from_json, json, schema};

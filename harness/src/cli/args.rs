@@ -703,6 +703,9 @@ pub enum HeapCommand {
         /// Also compute the exact retained size of each leak, and the largest objects.
         #[arg(long)]
         exact: bool,
+        /// Also write a page (leaks, largest objects, classes, threads, strings) that opens offline.
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        html: Option<PathBuf>,
         /// Print what LeakCanary's `shark-cli analyze` prints, for scripts that read that.
         #[arg(long, conflicts_with_all = ["json", "exact", "top"])]
         leakcanary: bool,

@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use memgate_hprof::read::Oddities;
-use memgate_hprof::{Analysis, Dominators, Heap, Index, Question, Rules};
+use memgate_hprof::read::{Oddities, ReadError};
+use memgate_hprof::{Analysis, Dominators, Heap, Index, Question, Rules, Texts, Thread};
 
 use crate::cli::{HeapCommand, HeapCommon, HeapOrder};
 use crate::exit::{self, ExpectedError};
@@ -15,6 +15,7 @@ use crate::output::Console;
 mod copy;
 mod diff;
 mod growth;
+mod page;
 mod pictures;
 mod read;
 mod show;
@@ -22,6 +23,7 @@ mod target;
 mod watch;
 
 use diff::Most;
+use page::Page;
 use read::{bad, open, read_heap, read_index, read_original, read_rules};
 use show::{ClassRow, Shown};
 use watch::Watch;
@@ -60,7 +62,7 @@ type Answer = (Shown, u8, Vec<(PathBuf, Oddities)>);
 /// `None`: a copy was asked for, and is made.
 fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Option<Answer>, ExpectedError> {
     let answer = match command {
-        HeapCommand::Analyze { leaks, rules, mapping, top, exact, leakcanary, .. } => {
+        HeapCommand::Analyze { leaks, rules, mapping, top, exact, html, leakcanary, .. } => {
             let rules = read_rules(rules)?;
             let heap = read_original(path, &rules, mapping.as_deref(), watch)?;
             let odd = heap.dump.odd.clone();
@@ -87,13 +89,26 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
                 return Ok(Some((Shown::LeakCanary(text), code, vec![(path.to_owned(), odd)])));
             }
             let mut largest = Vec::new();
-            if *exact {
+            // Before dominators take the place of references.
+            let more = match html {
+                Some(to) => Some((to, watch.passes(|told| seen_besides(&heap, told)).map_err(bad(path))?)),
+                None => None,
+            };
+            if *exact || more.is_some() {
                 let (dump, dominators) = dominators(heap, watch);
                 for leak in analysis.leaks.iter_mut().chain(&mut analysis.library_leaks) {
                     let object = leak.path.last().and_then(|node| dump.object(node.id));
                     leak.retained = object.and_then(|object| dominators.retained(object));
                 }
                 largest = show::trees(&dump, &dominators, None, 1, 10);
+                if let Some((to, (threads, texts))) = &more {
+                    let head = show::head_of(path, &analysis);
+                    let page = Page { head: &head, analysis: &analysis, threads, texts };
+                    let page = page.html(&dump, &dominators);
+                    target::write(to, |out| {
+                        out.write_all(page.as_bytes()).map_err(ExpectedError::file("write", to))
+                    })?;
+                }
             }
             Ok((Shown::analysis(path, analysis, largest, *top, *exact), code, vec![(path.to_owned(), odd)]))
         }
@@ -173,6 +188,14 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
         }
     };
     answer.map(Some)
+}
+
+/// What a page has beside leaks and sizes.
+fn seen_besides(
+    heap: &Heap,
+    told: memgate_hprof::read::Progress<'_>,
+) -> Result<(Vec<Thread>, Texts), ReadError> {
+    Ok((heap.threads(told)?, heap.texts(page::STRINGS, told)?))
 }
 
 /// What was not looked at may be a leak of the program.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use memgate_model::{Leak, format_bytes};
 
+use super::blocks::{ROW, written};
 use super::write::{Html, escape};
 use crate::stacks;
 
@@ -16,9 +17,6 @@ const MAX_DEPTH: usize = 128;
 const MAX_FRAMES: usize = 2000;
 const SMALLEST_SHARE: f64 = 0.001;
 const WIDTH: f64 = 1000.0;
-const ROW: usize = 20;
-/// Units of the drawing that a letter takes.
-const LETTER: f64 = 6.6;
 
 /// What new frames are filled with: only those after have any.
 const HATCH: &str = "<defs><pattern id=hatch width=6 height=6 patternUnits=userSpaceOnUse patternTransform=\"rotate(45)\"><rect class=more width=6 height=6></rect><rect class=stripe width=2 height=6></rect></pattern></defs>";
@@ -157,28 +155,9 @@ impl Drawing {
             "<g><title>{}</title><rect class={class} x={x:.2} y={y} width={width:.2} height={ROW}></rect>",
             escape(&title)
         ));
-        if width > 4.0 * LETTER {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "positive and below 200"
-            )]
-            let letters = ((width - 6.0) / LETTER) as usize;
-            let text = fitting(&format!("{change}{name}"), letters);
-            self.svg.push_str(&format!("<text x={:.2} y={}>{}</text>", x + 3.0, y + 14, escape(&text)));
-        }
+        self.svg.push_str(&written(&format!("{change}{name}"), width, (x, y)));
         self.svg.push_str("</g>");
     }
-}
-
-/// What fits, with the end of the name, which tells functions of one namespace apart.
-fn fitting(text: &str, letters: usize) -> String {
-    let length = text.chars().count();
-    if length <= letters {
-        return text.to_owned();
-    }
-    let end: String = text.chars().skip(length + 1 - letters.max(1)).collect();
-    format!("…{end}")
 }
 
 /// The class of a frame, with its attributes, and the sign with the figure, if it changed.

@@ -6,6 +6,7 @@
 //! thousands of tests open at once. `page.js` finds, sorts and filters, opens what the address
 //! names, and draws the icicle. Every string goes through `write`.
 
+mod blocks;
 mod difference;
 mod figure;
 mod icicle;
@@ -15,9 +16,10 @@ mod sections;
 mod test;
 mod write;
 
+pub use blocks::{Block, blocks};
 pub use difference::{StackChange, difference};
 pub use leak::holder_and_stack;
-pub use page::{STYLE, html};
+pub use page::{STYLE, document, html};
 pub use write::{Html, escape};
 
 #[cfg(test)]

@@ -22,16 +22,9 @@ const SUITES: usize = 10;
 /// # Errors
 /// When a chart cannot be drawn.
 pub fn html(report: &RunReport) -> Result<String, RenderError> {
-    let mut page = Html(String::with_capacity(64 << 10));
-    page.markup("<!DOCTYPE html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n");
-    page.markup("<meta http-equiv=Content-Security-Policy").attribute("content", &policy()).markup(">\n");
-    page.markup("<meta name=viewport content=\"width=device-width, initial-scale=1\">\n");
-    page.markup("<meta name=color-scheme content=\"light dark\">\n");
-    page.element(
-        "title",
-        &format!("{}: {}", report.project, culprit::of_run(report).unwrap_or_else(|| headline(report))),
-    );
-    page.markup("\n<style>").markup(STYLE).markup("</style>\n</head>\n<body>\n");
+    let title =
+        format!("{}: {}", report.project, culprit::of_run(report).unwrap_or_else(|| headline(report)));
+    let mut page = begun(&title, &format!("script-src 'sha256-{}'; ", base64(&Sha256::digest(SCRIPT))));
     top(&mut page, report);
     let sections = [
         ("problems", "Problems", sections::problems(report)),
@@ -59,13 +52,28 @@ pub fn html(report: &RunReport) -> Result<String, RenderError> {
     Ok(page.0)
 }
 
-/// Nothing from elsewhere; of this page only the one style and the one script.
-fn policy() -> String {
-    format!(
-        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'",
-        base64(&Sha256::digest(STYLE)),
-        base64(&Sha256::digest(SCRIPT)),
-    )
+/// A page in the same look, without a script.
+#[must_use]
+pub fn document(title: &str, body: &Html) -> String {
+    let mut page = begun(title, "");
+    page.part(body).markup("</body>\n</html>\n");
+    page.0
+}
+
+/// Up to its body. Nothing comes from elsewhere; of the page itself only the one style, and what `scripts` allows.
+fn begun(title: &str, scripts: &str) -> Html {
+    let style = base64(&Sha256::digest(STYLE));
+    let policy = format!(
+        "default-src 'none'; style-src 'sha256-{style}'; {scripts}base-uri 'none'; form-action 'none'"
+    );
+    let mut page = Html(String::with_capacity(64 << 10));
+    page.markup("<!DOCTYPE html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n");
+    page.markup("<meta http-equiv=Content-Security-Policy").attribute("content", &policy).markup(">\n");
+    page.markup("<meta name=viewport content=\"width=device-width, initial-scale=1\">\n");
+    page.markup("<meta name=color-scheme content=\"light dark\">\n");
+    page.element("title", title);
+    page.markup("\n<style>").markup(STYLE).markup("</style>\n</head>\n<body>\n");
+    page
 }
 
 fn base64(bytes: &[u8]) -> String {

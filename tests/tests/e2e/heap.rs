@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use memgate_e2e::jvm::{Jdk, jdks};
+use memgate_e2e::jvm::{self, Jdk, jdks};
 use memgate_e2e::{Project, Run, repository};
 use serde_json::Value;
 
@@ -231,6 +231,41 @@ fn a_trimmed_dump_is_smaller_and_tells_the_same() {
         run.ends_with(0).says("and the same leaks");
         assert!(fs::metadata(&private).unwrap().len() < after, "numbers are gone too");
         assert_eq!(retained, json(&project, "classes", &private, &["--top", "100000", "--retained"]));
+    }
+}
+
+/// A page of a dump: what the other commands tell, whole, escaped, and at ease in a browser.
+#[test]
+fn a_page_of_a_dump_tells_leaks_sizes_threads_and_texts() {
+    for jdk in jvm::jdks_in_turn(0) {
+        let project = Project::new(&format!("heap-{}-page", jdk.release));
+        let path = dump(&project, &jdk, "G1GC", &[]);
+        let page = project.folder().join("heap.html");
+        let rules = "[[rule]]\nclass = \"Held$Session\"\nfield = \"closed\"\nleaking = \"true\"\n";
+        project.write("rules.toml", rules);
+        let more = ["--rules", "rules.toml", "--html", page.to_str().unwrap()];
+        heap(&project, "analyze", &path, &more).ends_with(1);
+        let text = fs::read_to_string(&page).unwrap();
+        for told in [
+            "<h3>Held$Session</h3>",
+            "static Held.SESSIONS",
+            "Retained sizes; the table has the same figures",
+            "the worker",
+            "Held.java:",
+            "What copies waste most",
+            "default-src &#39;none&#39;",
+        ] {
+            assert!(text.contains(told), "{told}");
+        }
+        assert!(!text.contains("<script") && !text.contains("\\n"), "{}", page.display());
+        let folder = project.folder().join("pages");
+        fs::create_dir_all(&folder).unwrap();
+        let address = format!("file://{}", page.display());
+        let Some(found) = crate::report_page::served(&folder, &[address]) else { return };
+        assert_eq!(found["axe"], serde_json::json!([]), "no violation of accessibility: {found:#}");
+        for view in found["views"].as_array().unwrap() {
+            assert_eq!((&view["wider"], &view["scripts"]), (&0.into(), &0.into()), "{view}");
+        }
     }
 }
 

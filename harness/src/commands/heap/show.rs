@@ -37,7 +37,7 @@ fn series(values: &[u64]) -> String {
 /// A class with its objects.
 #[derive(Serialize)]
 pub(super) struct ClassRow {
-    class: String,
+    pub(super) class: String,
     pub(super) count: u64,
     pub(super) bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,13 +105,13 @@ fn change(before: u64, after: u64) -> i64 {
 /// An object, and what it dominates.
 #[derive(Serialize)]
 pub(super) struct Tree {
-    id: String,
-    class: String,
-    shallow: u64,
-    retained: u64,
-    dominates: u64,
+    pub(super) id: String,
+    pub(super) class: String,
+    pub(super) shallow: u64,
+    pub(super) retained: u64,
+    pub(super) dominates: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    below: Vec<Tree>,
+    pub(super) below: Vec<Tree>,
 }
 
 /// The largest objects below `from`, or below the roots; `depth` levels of `top` each.
@@ -162,42 +162,7 @@ impl Shown {
         top: usize,
         exact: bool,
     ) -> Self {
-        let about = &analysis.about;
-        let name = about.process.clone();
-        let name = name.unwrap_or_else(|| printable(&path.file_name().unwrap_or_default().to_string_lossy()));
-        let device = match (about.sdk, &about.manufacturer) {
-            (Some(sdk), Some(made)) => format!(" (Android, SDK {sdk}, {})", printable(made)),
-            (Some(sdk), None) => format!(" (Android, SDK {sdk})"),
-            _ => String::new(),
-        };
-        let objects = about.classes + about.instances + about.object_arrays + about.primitive_arrays;
-        let odd = match about.odd.len() {
-            0 => "nothing odd".to_owned(),
-            1 => "odd: ".to_owned() + &about.odd[0],
-            more => format!("{more} oddities: {}, …", about.odd[0]),
-        };
-        let when = when(about.milliseconds).map_or_else(String::new, |when| format!(" of {when}"));
-        let head = vec![
-            format!("heap of {name}{device}, {} dump{when}", bytes(about.file_bytes)),
-            format!(
-                "{} objects, {}; {} threads; {odd}",
-                number(objects),
-                bytes(about.heap_bytes),
-                about.threads
-            ),
-            format!(
-                "{} {} ({} objects); {}; {} unreachable",
-                plural(analysis.leaks.len(), "leak retains", "leaks retain"),
-                exact_bytes(analysis.attributed_bytes),
-                number(analysis.attributed_objects),
-                plural(analysis.library_leaks.len(), "library leak", "library leaks"),
-                plural(
-                    analysis.unreachable.len() + usize::try_from(analysis.unreachable_more).unwrap_or(0),
-                    "object",
-                    "objects"
-                ),
-            ),
-        ];
+        let head = head_of(path, &analysis);
         Self::Analysis { head, analysis: Box::new(analysis), largest, top, exact }
     }
 
@@ -523,6 +488,41 @@ impl Shown {
     }
 }
 
+/// Where a dump comes from, and what was found, in three lines.
+pub(super) fn head_of(path: &Path, analysis: &Analysis) -> Vec<String> {
+    let about = &analysis.about;
+    let name = about.process.clone();
+    let name = name.unwrap_or_else(|| printable(&path.file_name().unwrap_or_default().to_string_lossy()));
+    let device = match (about.sdk, &about.manufacturer) {
+        (Some(sdk), Some(made)) => format!(" (Android, SDK {sdk}, {})", printable(made)),
+        (Some(sdk), None) => format!(" (Android, SDK {sdk})"),
+        _ => String::new(),
+    };
+    let objects = about.classes + about.instances + about.object_arrays + about.primitive_arrays;
+    let odd = match about.odd.len() {
+        0 => "nothing odd".to_owned(),
+        1 => "odd: ".to_owned() + &about.odd[0],
+        more => format!("{more} oddities: {}, …", about.odd[0]),
+    };
+    let when = when(about.milliseconds).map_or_else(String::new, |when| format!(" of {when}"));
+    vec![
+        format!("heap of {name}{device}, {} dump{when}", bytes(about.file_bytes)),
+        format!("{} objects, {}; {} threads; {odd}", number(objects), bytes(about.heap_bytes), about.threads),
+        format!(
+            "{} {} ({} objects); {}; {} unreachable",
+            plural(analysis.leaks.len(), "leak retains", "leaks retain"),
+            exact_bytes(analysis.attributed_bytes),
+            number(analysis.attributed_objects),
+            plural(analysis.library_leaks.len(), "library leak", "library leaks"),
+            plural(
+                analysis.unreachable.len() + usize::try_from(analysis.unreachable_more).unwrap_or(0),
+                "object",
+                "objects"
+            ),
+        ),
+    ]
+}
+
 fn all(analysis: &Analysis) -> Vec<&Leak> {
     let mut all: Vec<&Leak> = analysis.leaks.iter().chain(&analysis.library_leaks).collect();
     all.sort_by_key(|leak| std::cmp::Reverse(leak.attributed));
@@ -559,7 +559,7 @@ fn leaks(lines: &mut Vec<String>, what: &str, leaks: &[impl std::borrow::Borrow<
 
 /// The lines of a drawing, without the invisible character that LeakCanary puts before some of them:
 /// a terminal would show its number instead.
-fn drawn(text: &str) -> impl Iterator<Item = String> {
+pub(super) fn drawn(text: &str) -> impl Iterator<Item = String> {
     text.lines().map(|line| format!("  {}", line.strip_prefix('\u{200b}').unwrap_or(line)))
 }
 
@@ -618,16 +618,16 @@ fn when(milliseconds: u64) -> Option<String> {
     Some(when.strftime("%Y-%m-%d %H:%M:%S UTC").to_string())
 }
 
-fn plural(count: usize, one: &str, many: &str) -> String {
+pub(super) fn plural(count: usize, one: &str, many: &str) -> String {
     format!("{} {}", number(count as u64), if count == 1 { one } else { many })
 }
 
-fn exact_bytes(count: u64) -> String {
+pub(super) fn exact_bytes(count: u64) -> String {
     format!("{} B", number(count))
 }
 
 /// With commas, as people read long numbers.
-fn number(count: u64) -> String {
+pub(super) fn number(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
