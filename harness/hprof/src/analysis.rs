@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use sha1::{Digest as _, Sha1};
 
@@ -64,7 +65,7 @@ pub struct Analysis {
 }
 
 /// Where a dump comes from.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct About {
     /// `JAVA PROFILE 1.0.x`.
     pub format: String,
@@ -108,7 +109,7 @@ pub struct About {
 }
 
 /// Leaks with one fingerprint.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Leak {
     /// LeakCanary's.
     pub fingerprint: String,
@@ -131,7 +132,7 @@ pub struct Leak {
 }
 
 /// An object of a path.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Node {
     /// Its id.
     pub id: u64,
@@ -150,7 +151,7 @@ pub struct Node {
 }
 
 /// What holds the next object.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Reference {
     /// The class whose field it is.
     pub owner: String,
@@ -169,7 +170,7 @@ pub struct Reference {
 }
 
 /// Is it in use?
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// It is over.

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::analysis::{Heap, native_bytes};
@@ -21,7 +22,7 @@ const PIXEL: u64 = 4;
 pub type Show<'a, E> = &'a mut dyn FnMut(&Bitmap, &[u8]) -> Result<(), E>;
 
 /// A picture.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Bitmap {
     /// The object.
     pub id: u64,
@@ -38,7 +39,7 @@ pub struct Bitmap {
 }
 
 /// Where the pixels of a picture are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pixels {
     /// In an array of the heap.

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::ledger::Ledger;
@@ -21,7 +22,7 @@ const STEPS: usize = 3;
 const IGNORED: [&str; 1] = ["java.lang.ClassLoader.parallelLockMap"];
 
 /// Objects of a class of which some containers hold more and more.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Growing {
     /// Their class.
     pub class: String,
@@ -30,7 +31,7 @@ pub struct Growing {
 }
 
 /// A container, or all containers of one place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Container {
     /// From a root on: what holds each, and its class.
     pub path: Vec<Link>,
@@ -41,7 +42,7 @@ pub struct Container {
 }
 
 /// A step of the way to a container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Link {
     /// The reference; of the first one the kind of root.
     pub by: String,

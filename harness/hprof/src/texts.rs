@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher as _};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::analysis::Heap;
@@ -19,7 +20,7 @@ use crate::text::printable;
 const SHOWN: usize = 100;
 
 /// A text that is there more than once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Duplicate {
     /// How it begins.
     pub text: String,
@@ -32,7 +33,7 @@ pub struct Duplicate {
 }
 
 /// All texts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Texts {
     /// How many there are.
     pub texts: u64,

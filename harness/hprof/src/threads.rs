@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::analysis::Heap;
@@ -18,7 +19,7 @@ const MOST_LOCALS: usize = 50;
 const MOST_TEXT: usize = 128 << 20;
 
 /// A thread.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Thread {
     /// Its object.
     pub id: u64,
@@ -35,7 +36,7 @@ pub struct Thread {
 }
 
 /// A frame of a stack.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct StackFrame {
     /// `java.lang.Object.wait`.
     pub method: String,
@@ -46,7 +47,7 @@ pub struct StackFrame {
 }
 
 /// An object that a local variable holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Local {
     /// Its id.
     pub id: u64,

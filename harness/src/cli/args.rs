@@ -983,6 +983,8 @@ pub enum SchemaName {
     Config,
     /// report.json
     Report,
+    /// What `memgate heap … --json` prints
+    Heap,
 }
 
 /// Output format of a report.

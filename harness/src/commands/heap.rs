@@ -15,6 +15,7 @@ use crate::output::Console;
 mod copy;
 mod diff;
 mod growth;
+mod json;
 mod page;
 mod pictures;
 mod read;
@@ -23,6 +24,7 @@ mod target;
 mod watch;
 
 use diff::Most;
+pub(super) use json::schema;
 use page::Page;
 use read::{bad, open, read_heap, read_index, read_original, read_rules};
 use show::{ClassRow, Shown};

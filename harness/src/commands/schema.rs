@@ -8,6 +8,7 @@ pub(super) fn schema(name: SchemaName, console: &Console) -> Result<u8, Expected
     let text = match name {
         SchemaName::Config => memgate_config::schema(),
         SchemaName::Report => memgate_reports::schema(),
+        SchemaName::Heap => super::heap::schema(),
     };
     console.result(text.as_bytes())?;
     Ok(exit::PASS)

@@ -7,11 +7,12 @@ use memgate_hprof::{
     Analysis, Bitmap, Container, Dominators, Growing, Index, Leak, Link, Node, Pixels, Texts, Thread,
     Together, bytes, lonely, tree,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 
 pub(super) use memgate_hprof::text::printable;
 
+use super::json::Json;
 use crate::cli::HeapBy;
 
 /// An answer.
@@ -35,7 +36,7 @@ fn series(values: &[u64]) -> String {
 }
 
 /// A class with its objects.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct ClassRow {
     pub(super) class: String,
     pub(super) count: u64,
@@ -60,7 +61,7 @@ impl From<(String, (u64, u64))> for ClassRow {
 }
 
 /// What changed of a class.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct Changed {
     class: String,
     pub(super) count: i64,
@@ -103,7 +104,7 @@ fn change(before: u64, after: u64) -> i64 {
 }
 
 /// An object, and what it dominates.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct Tree {
     pub(super) id: String,
     pub(super) class: String,
@@ -237,63 +238,7 @@ impl Shown {
     }
 
     pub(super) fn json(&self) -> serde_json::Result<String> {
-        let value = match self {
-            Self::Analysis { analysis, largest, top, exact, .. } => json!({
-                "schema_version": 1,
-                "dump": analysis.about,
-                "attributed_bytes": analysis.attributed_bytes,
-                "attributed_objects": analysis.attributed_objects,
-                "leaks": head(&analysis.leaks, *top),
-                "leaks_in_all": analysis.leaks.len(),
-                "library_leaks": head(&analysis.library_leaks, *top),
-                "unreachable": head(&analysis.unreachable, *top),
-                "unreachable_in_all": analysis.unreachable.len() as u64 + analysis.unreachable_more,
-                "not_looked_at": analysis.not_looked_at,
-                "largest": exact.then_some(largest),
-            }),
-            Self::LeakCanary(text) => json!({ "schema_version": 1, "text": text }),
-            Self::Paths { analysis, top } => json!({
-                "schema_version": 1,
-                "dump": analysis.about,
-                "paths": head(&all(analysis), *top),
-                "paths_in_all": all(analysis).len(),
-                "unreachable_in_all": analysis.unreachable.len() as u64 + analysis.unreachable_more,
-                "not_looked_at": analysis.not_looked_at,
-            }),
-            Self::Classes { rows, hidden, count, bytes } => json!({
-                "schema_version": 1, "count": count, "bytes": bytes, "classes": rows, "more_classes": hidden,
-            }),
-            Self::Dominators { reachable, bytes, unreachable, trees } => json!({
-                "schema_version": 1, "reachable": reachable, "bytes": bytes, "unreachable": unreachable, "objects": trees,
-            }),
-            Self::Threads { threads } => json!({ "schema_version": 1, "threads": threads }),
-            Self::Strings { texts } => json!({ "schema_version": 1, "strings": texts }),
-            Self::Bitmaps { bitmaps, hidden, count, bytes } => json!({
-                "schema_version": 1, "count": count, "bytes": bytes, "bitmaps": bitmaps, "more_bitmaps": hidden,
-            }),
-            Self::Diff { by: HeapBy::Class, changes, hidden, count, bytes } => json!({
-                "schema_version": 1, "count": count, "bytes": bytes, "classes": changes, "more_classes": hidden,
-            }),
-            Self::Diff { changes, hidden, count, bytes, .. } => json!({
-                "schema_version": 1, "count": count, "bytes": bytes, "places": changes, "more_places": hidden,
-            }),
-            Self::Growth { dumps, growing, hidden } => json!({
-                "schema_version": 1, "objects": dumps, "growth": growing, "more_classes": hidden,
-            }),
-            Self::Check { facts, roots, odd, whole } => {
-                let map = |rows: Vec<(String, serde_json::Value)>| -> serde_json::Map<_, _> {
-                    rows.into_iter().collect()
-                };
-                json!({
-                    "schema_version": 1,
-                    "whole": whole,
-                    "facts": map(facts.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()),
-                    "roots": map(roots.iter().map(|(name, count)| (name.clone(), json!(count))).collect()),
-                    "odd": odd,
-                })
-            }
-        };
-        let mut text = serde_json::to_string_pretty(&value)?;
+        let mut text = serde_json::to_string_pretty(&Json::of(self))?;
         text.push('\n');
         Ok(text)
     }
@@ -523,13 +468,13 @@ pub(super) fn head_of(path: &Path, analysis: &Analysis) -> Vec<String> {
     ]
 }
 
-fn all(analysis: &Analysis) -> Vec<&Leak> {
+pub(super) fn all(analysis: &Analysis) -> Vec<&Leak> {
     let mut all: Vec<&Leak> = analysis.leaks.iter().chain(&analysis.library_leaks).collect();
     all.sort_by_key(|leak| std::cmp::Reverse(leak.attributed));
     all
 }
 
-fn head<T>(all: &[T], top: usize) -> &[T] {
+pub(super) fn head<T>(all: &[T], top: usize) -> &[T] {
     &all[..all.len().min(top)]
 }
 

@@ -1,0 +1,250 @@
+//! What `memgate heap … --json` prints, and its schema (`memgate schema heap`).
+//!
+//! A change of what is there already raises [`VERSION`]; new fields do not.
+
+use std::collections::BTreeMap;
+
+use memgate_hprof::{About, Bitmap, Growing, Leak, Node, Texts, Thread};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Serialize;
+
+use super::show::{Changed, ClassRow, Shown, Tree, all, head};
+use crate::cli::HeapBy;
+
+const VERSION: u32 = 1;
+
+/// The answer of a command.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Json<'a> {
+    /// 1.
+    schema_version: u32,
+    #[serde(flatten)]
+    answer: Answer<'a>,
+}
+
+/// By command.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+enum Answer<'a> {
+    /// `analyze`
+    Analysis {
+        /// Where the dump comes from.
+        dump: &'a About,
+        /// Bytes that all leaks retain; each counts once.
+        attributed_bytes: u64,
+        /// Objects that all leaks retain.
+        attributed_objects: u64,
+        /// Leaks of the program, those that retain most first.
+        leaks: &'a [Leak],
+        /// Leaks, with those that are not listed.
+        leaks_in_all: usize,
+        /// Known leaks of libraries.
+        library_leaks: &'a [Leak],
+        /// Over, and held by nothing that is alive.
+        unreachable: &'a [Node],
+        /// The same, with those that are not listed.
+        unreachable_in_all: u64,
+        /// Leaking objects whose paths were not looked at: there are too many.
+        not_looked_at: u64,
+        /// The largest objects (`--exact`).
+        largest: Option<&'a [Tree]>,
+    },
+    /// `analyze --leakcanary`
+    LeakCanary {
+        /// What `shark-cli analyze` prints.
+        text: &'a str,
+    },
+    /// `paths`
+    Paths {
+        /// Where the dump comes from.
+        dump: &'a About,
+        /// Different paths to objects of the class, each with how many it leads to.
+        paths: Vec<&'a Leak>,
+        /// Paths, with those that are not listed.
+        paths_in_all: usize,
+        /// Objects of the class that are held by nothing that is alive.
+        unreachable_in_all: u64,
+        /// Objects whose paths were not looked at: there are too many.
+        not_looked_at: u64,
+    },
+    /// `classes`
+    Classes {
+        /// Objects.
+        count: u64,
+        /// Bytes of all objects themselves.
+        bytes: u64,
+        /// In the order that was asked for.
+        classes: &'a [ClassRow],
+        /// Classes that are not listed.
+        more_classes: usize,
+    },
+    /// `dominators`
+    Dominators {
+        /// Objects that a root reaches.
+        reachable: u64,
+        /// Their bytes.
+        bytes: u64,
+        /// Objects that no root reaches.
+        unreachable: u64,
+        /// The largest objects, and what each holds alone.
+        objects: &'a [Tree],
+    },
+    /// `threads`
+    Threads {
+        /// In the order of the dump.
+        threads: &'a [Thread],
+    },
+    /// `strings`
+    Strings {
+        /// All texts, and those that exist more than once.
+        strings: &'a Texts,
+    },
+    /// `bitmaps`
+    Bitmaps {
+        /// Pictures.
+        count: u64,
+        /// Bytes of all pixels.
+        bytes: u64,
+        /// The largest first.
+        bitmaps: &'a [Bitmap],
+        /// Pictures that are not listed.
+        more_bitmaps: usize,
+    },
+    /// `diff`
+    Diff {
+        /// How many objects more there are.
+        count: i64,
+        /// How many bytes more.
+        bytes: i64,
+        /// What changed most first.
+        classes: &'a [Changed],
+        /// Classes that are not listed.
+        more_classes: usize,
+    },
+    /// `diff --by path`, `diff --by container`
+    Places {
+        /// How many objects more there are.
+        count: i64,
+        /// How many bytes more.
+        bytes: i64,
+        /// What changed most first.
+        places: &'a [Changed],
+        /// Places that are not listed.
+        more_places: usize,
+    },
+    /// `growth`
+    Growth {
+        /// Objects in each dump.
+        objects: &'a [u64],
+        /// What grows, by the class of what is added.
+        growth: &'a [Growing],
+        /// Classes that are not listed.
+        more_classes: usize,
+    },
+    /// `check`
+    Check {
+        /// Is nothing missing?
+        whole: bool,
+        /// What is in it.
+        facts: BTreeMap<&'a str, &'a str>,
+        /// Roots by kind.
+        roots: BTreeMap<&'a str, u64>,
+        /// What is odd, in words.
+        odd: &'a [String],
+    },
+}
+
+impl<'a> Json<'a> {
+    pub(super) fn of(shown: &'a Shown) -> Self {
+        Self { schema_version: VERSION, answer: Answer::of(shown) }
+    }
+}
+
+impl<'a> Answer<'a> {
+    fn of(shown: &'a Shown) -> Self {
+        match shown {
+            Shown::Analysis { analysis, largest, top, exact, .. } => Self::Analysis {
+                dump: &analysis.about,
+                attributed_bytes: analysis.attributed_bytes,
+                attributed_objects: analysis.attributed_objects,
+                leaks: head(&analysis.leaks, *top),
+                leaks_in_all: analysis.leaks.len(),
+                library_leaks: head(&analysis.library_leaks, *top),
+                unreachable: head(&analysis.unreachable, *top),
+                unreachable_in_all: analysis.unreachable.len() as u64 + analysis.unreachable_more,
+                not_looked_at: analysis.not_looked_at,
+                largest: exact.then_some(largest.as_slice()),
+            },
+            Shown::LeakCanary(text) => Self::LeakCanary { text },
+            Shown::Paths { analysis, top } => {
+                let mut paths = all(analysis);
+                let paths_in_all = paths.len();
+                paths.truncate(*top);
+                Self::Paths {
+                    dump: &analysis.about,
+                    paths,
+                    paths_in_all,
+                    unreachable_in_all: analysis.unreachable.len() as u64 + analysis.unreachable_more,
+                    not_looked_at: analysis.not_looked_at,
+                }
+            }
+            Shown::Classes { rows, hidden, count, bytes } => {
+                Self::Classes { count: *count, bytes: *bytes, classes: rows, more_classes: *hidden }
+            }
+            Shown::Dominators { reachable, bytes, unreachable, trees } => Self::Dominators {
+                reachable: *reachable,
+                bytes: *bytes,
+                unreachable: *unreachable,
+                objects: trees,
+            },
+            Shown::Threads { threads } => Self::Threads { threads },
+            Shown::Strings { texts } => Self::Strings { strings: texts },
+            Shown::Bitmaps { bitmaps, hidden, count, bytes } => {
+                Self::Bitmaps { count: *count, bytes: *bytes, bitmaps, more_bitmaps: *hidden }
+            }
+            Shown::Diff { by: HeapBy::Class, changes, hidden, count, bytes } => {
+                Self::Diff { count: *count, bytes: *bytes, classes: changes, more_classes: *hidden }
+            }
+            Shown::Diff { changes, hidden, count, bytes, .. } => {
+                Self::Places { count: *count, bytes: *bytes, places: changes, more_places: *hidden }
+            }
+            Shown::Growth { dumps, growing, hidden } => {
+                Self::Growth { objects: dumps, growth: growing, more_classes: *hidden }
+            }
+            Shown::Check { facts, roots, odd, whole } => Self::Check {
+                whole: *whole,
+                facts: facts.iter().map(|(name, value)| (*name, value.as_str())).collect(),
+                roots: roots.iter().map(|(name, count)| (name.as_str(), *count)).collect(),
+                odd,
+            },
+        }
+    }
+}
+
+/// The JSON Schema of what the commands print, as committed in `docs/heap.schema.json`.
+pub(crate) fn schema() -> String {
+    // What is written: a field may be left out.
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    let schema = settings.into_generator().into_root_schema_for::<Json<'static>>();
+    format!("{:#}\n", schema.as_value())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_schema_is_the_one_of_the_types() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/heap.schema.json");
+        if std::env::var_os("UPDATE_SCHEMA").is_some() {
+            std::fs::write(path, schema()).unwrap();
+        }
+        let committed = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(
+            committed,
+            schema(),
+            "{path} is out of date: UPDATE_SCHEMA=1 cargo test -p memgate schema"
+        );
+    }
+}
