@@ -1,7 +1,7 @@
 //! Where a leak stands in the checked-out project: the first frame whose file belongs to it.
 //! Annotations, code scanning and the owners of code all ask here.
 
-use memgate_model::{Frame, Leak};
+use memgate_model::{Frame, Leak, LeakKind};
 
 /// The checked-out project, as the caller sees it: reporters read no folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,10 +22,28 @@ pub struct Place {
 }
 
 impl Checkout {
-    /// The first frame of the project's own: where to begin with repairing it.
+    /// The first frame of the project's own: where to begin with repairing it. Of what has no stack (a leak of a heap
+    /// dump) the source of the first class that holds it, or of its own.
     #[must_use]
     pub fn place(&self, leak: &Leak) -> Option<Place> {
-        self.places(leak).next().map(|(place, _)| place)
+        self.places(leak).next().map(|(place, _)| place).or_else(|| {
+            let classes = leak.holder.iter().map(|step| step.owner.as_str()).chain(leak.class.as_deref());
+            let mut classes = classes.filter(|_| leak.kind == LeakKind::Heap);
+            classes.find_map(|class| Some(Place { file: self.class_source(class)?, line: None }))
+        })
+    }
+
+    /// `core/src/main/java/com/example/Tile.java` for `com.example.Tile$Loader`.
+    fn class_source(&self, class: &str) -> Option<String> {
+        let outer = class.split(['$', '[']).next()?.replace('.', "/");
+        ["java", "kt"].iter().find_map(|ending| self.source(&format!("{outer}.{ending}")))
+    }
+
+    fn source(&self, path: &str) -> Option<String> {
+        let is_it = |source: &&String| {
+            source.strip_suffix(path).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+        };
+        self.sources.iter().find(is_it).cloned()
     }
 
     /// Every frame of the project's own, innermost first.
@@ -70,15 +88,14 @@ impl Checkout {
             Some((package, _)) => format!("{}/{file}", package.replace('.', "/")),
             None => file.to_owned(),
         };
-        let is_it = |source: &&String| {
-            source.strip_suffix(&path).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
-        };
-        self.sources.iter().find(is_it).cloned()
+        self.source(&path)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use memgate_model::HolderStep;
+
     use super::*;
     use crate::sample;
 
@@ -108,5 +125,29 @@ mod tests {
         let place = Place { file: sources[1].to_owned(), line: Some(31) };
         assert_eq!(checkout.place(leak), Some(place));
         assert_eq!(Checkout::default().place(leak), None);
+    }
+
+    #[test]
+    fn a_leak_of_a_dump_is_where_its_first_holder_of_the_project_is_written() {
+        let sources =
+            ["core/src/main/java/com/example/Registry.java", "app/src/main/kotlin/com/example/Tile.kt"];
+        let checkout = Checkout { root: String::new(), sources: sources.map(str::to_owned).to_vec() };
+        let java = &sample::held().suites[0].tests[0].leaks[0];
+        let of = |owners: &[&str], class: &str| {
+            let step = |owner: &&str| HolderStep {
+                kind: "field".to_owned(),
+                owner: (*owner).to_owned(),
+                name: "held".to_owned(),
+                class: "java.lang.Object".to_owned(),
+            };
+            let holder = owners.iter().map(step).collect();
+            let (class, frames) = (Some(class.to_owned()), Vec::new());
+            let leak = Leak { kind: LeakKind::Heap, holder, class, frames, ..java.clone() };
+            checkout.place(&leak).map(|place| place.file)
+        };
+        let tile = "com.example.Tile$Loader[]";
+        assert_eq!(of(&["java.util.HashMap", "com.example.Registry$1"], tile).as_deref(), Some(sources[0]));
+        assert_eq!(of(&["java.util.HashMap"], tile).as_deref(), Some(sources[1]));
+        assert_eq!(of(&[], "java.lang.String"), None);
     }
 }

@@ -2,6 +2,7 @@
 //! what is in the dump is a leak like others.
 
 use std::fs;
+use std::process::Command;
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::{Project, Run, probes};
@@ -23,6 +24,10 @@ fn run(jdk: &Jdk, name: &str, heap: &str, tests: &[&str], more: &str) -> (Projec
     let project = Project::new(&format!("jvm-heap-{name}-{}", jdk.release));
     project.write("leaks.toml", RULES);
     project.write("memgate.yaml", settings(jdk, heap, tests, more));
+    let git = Command::new("git").args(["init", "-q"]).current_dir(project.folder()).status().unwrap();
+    assert!(git.success());
+    project.write("CODEOWNERS", "*.java @probes\n");
+    project.write("src/com/example/Probes.java", "class Probes {}\n");
     let run = project.memgate(&["run"]);
     (project, run)
 }
@@ -72,6 +77,16 @@ fn what_is_over_and_still_there_fails_the_suite_until_it_is_waived() {
             let text = fs::read_to_string(project.session().join(file)).unwrap();
             assert!(text.contains(wanted), "{file}");
         }
+        // As other leaks are: in the formats of CI, and with the owner of the code that holds it.
+        assert_eq!(leak.owners, ["@probes"], "{leak:#?}");
+        let session = project.session().display().to_string();
+        for format in ["junit", "sarif", "markdown", "html"] {
+            let told = project.memgate(&["report", &session, "--format", format]);
+            told.ends_with(0);
+            assert!(told.stdout.contains(&leak.id), "{format}: {told}");
+        }
+        let known = project.memgate(&["history", "leaks", "--owner", "@probes"]);
+        assert!(known.stdout.contains(&leak.id), "{known}");
         // What its containers hold is kept beside it.
         let ledger = dump.replace(".hprof.gz", ".ledger.json");
         let three = project.memgate(&["heap", "growth", &ledger, &ledger, &ledger]);
