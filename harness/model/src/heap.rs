@@ -99,6 +99,9 @@ pub struct HeapSeen {
     /// Bytes of the pixels of all pictures, and how many they are; `None`: it has no class of pictures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bitmaps: Option<(u64, u64)>,
+    /// Objects and retained bytes of the classes that retain most: what a dump adds to leaks that the agent found.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub retained: BTreeMap<String, (u64, u64)>,
     /// What holds most of the heap, and which thread's locals, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub held: String,

@@ -34,6 +34,8 @@ const LEDGER: &str = "ledger.json";
 const MOST_OF_IT: f64 = 0.7;
 /// Objects of that way that are named.
 const NAMED: usize = 4;
+/// Classes of which a session keeps what their objects retain.
+const MOST_RETAINED: usize = 500;
 /// A local variable is named if it retains this part of the heap.
 const MUCH: f64 = 0.05;
 
@@ -297,6 +299,7 @@ fn seen(
     let Heap { dump, graph, .. } = heap;
     let dominators = Dominators::of(&dump, graph, &quiet);
     Ok(HeapSeen {
+        retained: retained(&dump, &dominators),
         bitmaps,
         bytes: analysis.about.heap_bytes,
         searched: analysis.about.rules > 0,
@@ -312,6 +315,14 @@ fn seen(
 fn keep_ledger(to: &Path, ledger: &Ledger) -> Result<(), String> {
     let text = serde_json::to_vec(ledger).map_err(|why| format!("has no ledger: {why}"))?;
     write_atomically(to, &text).map_err(|why| format!("has no ledger: failed to {}", chain(&why)))
+}
+
+/// Classes whose objects retain most together.
+fn retained(dump: &Index, dominators: &Dominators) -> BTreeMap<String, (u64, u64)> {
+    let mut classes = dominators.by_class(dump);
+    classes.sort_by_key(|class| std::cmp::Reverse(class.retained));
+    classes.truncate(MOST_RETAINED);
+    classes.into_iter().map(|class| (class.name, (class.count, class.retained))).collect()
 }
 
 /// Objects of the classes that are limited. An `OutOfMemoryError` comes without a collection: what

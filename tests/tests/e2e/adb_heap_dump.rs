@@ -72,7 +72,8 @@ fn a_dump_is_brought_when_it_is_whole_and_one_that_never_is_leaves_nothing() {
 #[test]
 fn activities_that_an_app_keeps_are_found_in_its_dump_as_leakcanary_finds_them() {
     let Some((adb, (device, _app))) = adbs().pop().zip(device(34)) else { return };
-    let chosen = ["--suite", "tracks", "--filter", "*.ScreensTest.historyIsKeptByAStatic"];
+    let leaking = "com.example.tracks.ScreensTest.historyIsKeptByAStatic";
+    let chosen = ["--suite", "tracks", "--filter", leaking];
     let (project, run) = with_heap(&adb, &device, "{ at: suite_end, keep: always }", &chosen);
     run.ends_with(1);
     let found = run.test("heap dump at the end of the suite");
@@ -82,6 +83,12 @@ fn activities_that_an_app_keeps_are_found_in_its_dump_as_leakcanary_finds_them()
     assert_eq!(history.id, HISTORY, "{history:#?}");
     assert!(history.title.contains("com.example.tracks.HistoryActivity (Activity#mDestroyed is true)"));
     assert_eq!((history.holder[0].owner.as_str(), history.holder[0].name.as_str()), (OWNER, "SHOWN"));
+    // The agent, which repeated the test, says the same, and the dump adds what they retain.
+    let test = run.test(leaking);
+    let held = &test.leaks[0].holder[0];
+    assert_eq!((held.owner.as_str(), held.name.as_str()), (OWNER, "SHOWN"), "{test:#?}");
+    let retain = format!("heap dump at the end of the suite: 1 × {OWNER} retain ");
+    assert!(test.reason.contains(&retain), "{}", test.reason);
     let dump = project.session().join("heap-dumps/0001-tracks.hprof.gz");
     let told = project.memgate(&["heap", "analyze", dump.to_str().unwrap()]);
     told.ends_with(1);
@@ -111,7 +118,7 @@ fn with_heap(adb: &Adb, device: &StandIn, heap: &str, chosen: &[&str]) -> (Proje
     server.connect(device);
     let settings = format!("    timeout: 300s\n    heap: {heap}\n");
     let (project, agents) = project(&format!("instrumentation-heap-{}", chosen[1]), &settings);
-    let mut command = project.command(&[&["run", "--no-confirm"], chosen].concat());
+    let mut command = project.command(&[&["run"], chosen].concat());
     command.envs(server.environment()).env("MEMGATE_ANDROID_AGENT", &agents);
     let run = project.finish(&mut command);
     (project, run)

@@ -37,6 +37,27 @@ pub(super) fn entry(context: &mut JudgeContext<'_>, suite: &str, check: &HeapChe
     Some(TestReport { is_class: true, ..j.report(id, Outcome::Passed, 0.0) })
 }
 
+/// What dumps add to leaks that the agent found: how much they retain. Said where a test fails or warns; it decides
+/// nothing.
+pub(super) fn add_to(tests: &mut [TestReport], checks: &[HeapCheck]) {
+    for test in tests.iter_mut().filter(|test| test.verdict >= Verdict::Warn && !test.is_heap_dump()) {
+        let of_class = |leak: &Leak| {
+            let class = leak.class.as_deref().filter(|_| leak.kind == LeakKind::Java)?;
+            checks.iter().find_map(|check| {
+                let seen = check.dumps.iter().filter_map(|dump| dump.seen.as_ref().ok());
+                let (objects, bytes) =
+                    seen.filter_map(|seen| seen.retained.get(class)).max_by_key(|of| of.1)?;
+                let (objects, bytes) = (format_count(float(*objects)), format_bytes(float(*bytes)));
+                Some(format!("{}: {objects} × {class} retain {bytes}", TestReport::heap_entry(check.at)))
+            })
+        };
+        if let Some(text) = test.leaks.iter().find_map(of_class) {
+            test.reason = format!("{}; {text}", test.reason);
+            test.reason_is_figures = false;
+        }
+    }
+}
+
 fn judge(context: &mut JudgeContext<'_>, check: &HeapCheck, limits: &HeapLimits, j: &mut Judgement) {
     let several = check.dumps.len() > 1;
     let mut leaks: BTreeMap<String, Leak> = BTreeMap::new();

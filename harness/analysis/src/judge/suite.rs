@@ -48,6 +48,7 @@ pub(super) fn judge(context: &mut JudgeContext<'_>, suite: &SuiteInput) -> (Suit
         });
     }
     let failed_status = failed_without_a_test(suite, &tests);
+    heap::add_to(&mut tests, &suite.heap);
     tests.extend(suite.heap.iter().filter_map(|check| heap::entry(context, &suite.name, check)));
     if let Some(status) = failed_status {
         let what = format!("its process ended with status {status} though no test failed");
