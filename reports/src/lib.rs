@@ -69,6 +69,7 @@ pub mod page {
     pub use crate::html::{
         Block, Html, STYLE, StackChange, blocks, difference, document, escape, holder_and_stack,
     };
+    pub use crate::stacks::names as stack_names;
 }
 pub use human::{HumanOptions, followed, human};
 pub use json::{ReadError, from_json, json, schema};

@@ -42,7 +42,9 @@ pub(crate) fn stacks(report: &RunReport) -> Vec<Stack> {
     stacks
 }
 
-pub(crate) fn names(leak: &Leak) -> Vec<String> {
+/// Functions of the stack of a leak, outermost first; of what has none, who holds it.
+#[must_use]
+pub fn names(leak: &Leak) -> Vec<String> {
     let mut names: Vec<String> = own(leak).iter().rev().map(of_frame).collect();
     if names.is_empty() {
         names.extend(

@@ -156,7 +156,13 @@ impl Dominators {
     /// Reachable objects by class, those that retain most together first.
     #[must_use]
     pub fn by_class(&self, dump: &Index) -> Vec<Together> {
-        let groups = Groups::new(dump);
+        self.by(dump, Grouping::Class)
+    }
+
+    /// Reachable objects by what their classes have in common, those that retain most together first.
+    #[must_use]
+    pub fn by(&self, dump: &Index, grouping: Grouping) -> Vec<Together> {
+        let groups = Groups::new(dump, &self.graph, grouping);
         let mut all: Vec<Together> = groups.empty();
         let (first, next) = self.children();
         // How many of each group stand above the node that is visited.
@@ -190,6 +196,27 @@ impl Dominators {
     }
 }
 
+/// What objects are told together by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grouping {
+    /// The name of their class.
+    Class,
+    /// The package of their class, or of the class of their elements.
+    Package,
+    /// The loader of their class.
+    Loader,
+}
+
+/// `com.acme` for `com.acme.Shop$Order[]`; what has none by itself.
+fn package(class: &str) -> &str {
+    let element = class.split('[').next().unwrap_or(class);
+    match element.rsplit_once('.') {
+        Some((package, _)) => package,
+        None if element != class => "(arrays of primitives)",
+        None => "(no package)",
+    }
+}
+
 /// Types of primitives, with those that are none.
 const PRIMITIVES: usize = 12;
 
@@ -201,14 +228,28 @@ struct Groups {
 }
 
 impl Groups {
-    fn new(dump: &Index) -> Self {
+    fn new(dump: &Index, graph: &Graph, grouping: Grouping) -> Self {
         let mut groups = Self { names: Vec::new(), of: Vec::new() };
-        let mut places: HashMap<&str, usize> = HashMap::new();
-        let classes = dump.classes.iter().map(|class| class.name.as_str());
+        let mut places: HashMap<String, usize> = HashMap::new();
+        let loader = |loader: u64| match dump.object(loader) {
+            _ if loader == 0 => "(boot loader)".to_owned(),
+            Some(object) => format!("{} 0x{loader:x}", graph.class_name(dump, object)),
+            None => format!("? 0x{loader:x}"),
+        };
+        let classes = dump.classes.iter().map(|class| match grouping {
+            Grouping::Class => class.name.clone(),
+            Grouping::Package => package(&class.name).to_owned(),
+            Grouping::Loader => loader(class.loader),
+        });
         let primitives = (0..PRIMITIVES).map(|kind| array_name(kind.to_le_bytes()[0]));
-        for name in classes.chain(primitives).chain(["java.lang.Class", "?"]) {
-            let place = *places.entry(name).or_insert_with(|| {
-                groups.names.push(name.to_owned());
+        let others = primitives.chain(["java.lang.Class", "?"]).map(|name| match grouping {
+            Grouping::Class => name.to_owned(),
+            Grouping::Package => package(name).to_owned(),
+            Grouping::Loader => loader(0),
+        });
+        for name in classes.chain(others) {
+            let place = *places.entry(name).or_insert_with_key(|name| {
+                groups.names.push(name.clone());
                 groups.names.len() - 1
             });
             groups.of.push(place);

@@ -32,7 +32,7 @@ mod trim;
 
 pub use analysis::{About, Analysis, Heap, Leak, Node, Question, Reference, Status, root_name};
 pub use bitmaps::{BITMAP, Bitmap, Pixels, Show, together};
-pub use dominators::{Dominators, Together};
+pub use dominators::{Dominators, Grouping, Together};
 pub use graph::{Graph, Kind, Layout, Slot, Watched};
 pub use growth::{Container, FEWEST, Growing, Link, changes, growth};
 pub use ids::{Ids, NONE};

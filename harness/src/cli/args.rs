@@ -697,6 +697,9 @@ pub enum HeapCommand {
         /// rules are applied.
         #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
         mapping: Option<PathBuf>,
+        /// What an earlier `analyze --json` printed: leaks that it has do not fail.
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        baseline: Option<PathBuf>,
         /// Number of leaks to show.
         #[arg(long, value_name = "N", default_value_t = 20)]
         top: usize,
@@ -760,6 +763,9 @@ pub enum HeapCommand {
         /// rules are applied.
         #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
         mapping: Option<PathBuf>,
+        /// Add up what all objects of a class, a package or a class loader retain together.
+        #[arg(long, value_enum, value_name = "WHAT", conflicts_with_all = ["of", "depth"])]
+        group: Option<HeapGroup>,
         /// Number of levels to show.
         #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
         depth: u32,
@@ -924,6 +930,17 @@ pub struct HeapCommon {
     /// Accept an incomplete dump: the exit code is not 2 because of it.
     #[arg(long)]
     pub(crate) allow_truncated: bool,
+}
+
+/// What objects are added up by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HeapGroup {
+    /// Their class
+    Class,
+    /// The package of their class
+    Package,
+    /// The loader of their class
+    Loader,
 }
 
 /// What two dumps are compared by.

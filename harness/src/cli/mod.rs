@@ -16,8 +16,8 @@ use clap::{CommandFactory as _, Parser as _};
 
 pub use args::{
     AcceptArgs, BisectArgs, ColorChoice, CompareArgs, DemoArgs, FetchArgs, FollowAction, Format, GateArgs,
-    HeapBy, HeapCommand, HeapCommon, HeapOrder, HistoryArgs, HistoryCommand, InitArgs, LeakState, MailArgs,
-    ReportArgs, SchemaName, ServeArgs, TuneArgs,
+    HeapBy, HeapCommand, HeapCommon, HeapGroup, HeapOrder, HistoryArgs, HistoryCommand, InitArgs, LeakState,
+    MailArgs, ReportArgs, SchemaName, ServeArgs, TuneArgs,
 };
 pub use request::{
     Command, FollowRequest, MallocDebugRequest, Request, RunRequest, Step, UploadRequest, WaiveRequest,

@@ -6,12 +6,13 @@
 use std::path::{Path, PathBuf};
 
 use memgate_hprof::read::{Oddities, ReadError};
-use memgate_hprof::{Analysis, Dominators, Heap, Index, Question, Rules, Texts, Thread};
+use memgate_hprof::{Analysis, Dominators, Grouping, Heap, Index, Question, Rules, Texts, Thread};
 
-use crate::cli::{HeapCommand, HeapCommon, HeapOrder};
+use crate::cli::{HeapCommand, HeapCommon, HeapGroup, HeapOrder};
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 
+mod baseline;
 mod copy;
 mod diff;
 mod growth;
@@ -64,8 +65,9 @@ type Answer = (Shown, u8, Vec<(PathBuf, Oddities)>);
 /// `None`: a copy was asked for, and is made.
 fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Option<Answer>, ExpectedError> {
     let answer = match command {
-        HeapCommand::Analyze { leaks, rules, mapping, top, exact, html, leakcanary, .. } => {
+        HeapCommand::Analyze { leaks, rules, mapping, baseline, top, exact, html, leakcanary, .. } => {
             let rules = read_rules(rules)?;
+            let known_leaks = baseline.as_deref().map(baseline::read).transpose()?;
             let heap = read_original(path, &rules, mapping.as_deref(), watch)?;
             let odd = heap.dump.odd.clone();
             for name in leaks {
@@ -80,7 +82,15 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
                     "no rule knows a class of this dump, so nothing was looked for: name classes (--leaks) or rules (--rules)",
                 );
             }
-            let code = code(&analysis, nothing_asked);
+            let mut code = code(&analysis, nothing_asked);
+            if let (exit::FAIL, Some(known)) = (code, &known_leaks) {
+                let (old, new) = baseline::split(&analysis, known);
+                watch.console().line(&format!("{old} of {} leaks are in the baseline", old + new));
+                if new == 0 {
+                    // What was not looked at may be new.
+                    code = if analysis.not_looked_at > 0 { exit::NOT_MEASURED } else { exit::PASS };
+                }
+            }
             if code == exit::NOT_MEASURED && !nothing_asked {
                 watch.console().warning(
                     "leaks of libraries alone were found, and there are too many objects to look at them all",
@@ -127,11 +137,20 @@ fn answer(command: &HeapCommand, path: &Path, watch: &Watch<'_>) -> Result<Optio
             let retained = *retained || *sort == Some(HeapOrder::Retained);
             classes((path, mapping.as_deref()), retained, *sort, *top, watch)
         }
-        HeapCommand::Dominators { of, mapping, depth, top, .. } => {
+        HeapCommand::Dominators { of, group, mapping, depth, top, .. } => {
             let heap = read_original(path, &Rules::default(), mapping.as_deref(), watch)?;
             let odd = heap.dump.odd.clone();
             let from = of.as_deref().map(|name| known(&heap, name)).transpose()?;
             let (dump, dominators) = dominators(heap, watch);
+            if let Some(group) = group {
+                let grouping = match group {
+                    HeapGroup::Class => Grouping::Class,
+                    HeapGroup::Package => Grouping::Package,
+                    HeapGroup::Loader => Grouping::Loader,
+                };
+                let rows = dominators.by(&dump, grouping).into_iter().map(ClassRow::from).collect();
+                return Ok(Some((Shown::classes(rows, *top), exit::PASS, vec![(path.to_owned(), odd)])));
+            }
             let trees = show::trees(&dump, &dominators, from.as_deref(), *depth, *top);
             Ok((Shown::dominators(&dump, &dominators, trees), exit::PASS, vec![(path.to_owned(), odd)]))
         }

@@ -209,6 +209,39 @@ fn leaks_fail_and_what_is_not_whole_does_not_pass() {
 }
 
 #[test]
+fn a_leak_of_the_baseline_does_not_fail_and_packages_add_up() {
+    for jdk in jvm::jdks_in_turn(1) {
+        let project = Project::new(&format!("heap-{}-baseline", jdk.release));
+        let path = dump(&project, &jdk, "G1GC", &[]);
+        project.write(
+            "rules.toml",
+            "[[rule]]\nclass = \"Held$Session\"\nfield = \"closed\"\nleaking = \"true\"\n",
+        );
+        let analyze =
+            |more: &[&str]| heap(&project, "analyze", &path, &[&["--rules", "rules.toml"], more].concat());
+        project.write("known.json", analyze(&["--json"]).stdout);
+        analyze(&["--baseline", "known.json"]).ends_with(0).says("1 of 1 leaks are in the baseline");
+        project.write("none.json", "{\"schema_version\": 1, \"leaks\": [], \"leaks_in_all\": 0}");
+        analyze(&["--baseline", "none.json"]).ends_with(1).says("0 of 1 leaks are in the baseline");
+        project.write("part.json", "{\"schema_version\": 1, \"leaks\": [], \"leaks_in_all\": 3}");
+        analyze(&["--baseline", "part.json"]).ends_with(2).says("it lists 0 of 3 leaks").says("part.json");
+        analyze(&["--baseline", "rules.toml"]).ends_with(2).says("it is no answer of");
+
+        let all = json(&project, "dominators", &path, &["--top", "1000"]);
+        for group in ["class", "package", "loader"] {
+            let told = json(&project, "dominators", &path, &["--group", group, "--top", "100000"]);
+            assert_eq!((&told["count"], &told["bytes"]), (&all["reachable"], &all["bytes"]), "{group}");
+            let name = match group {
+                "class" => "Held$Session",
+                "package" => "java.util.concurrent.locks",
+                _ => "(boot loader)",
+            };
+            assert!(class(&told, name)["retained"].as_u64().unwrap() > 0, "{group}");
+        }
+    }
+}
+
+#[test]
 fn a_trimmed_dump_is_smaller_and_tells_the_same() {
     for jdk in jdks() {
         let project = Project::new(&format!("heap-{}-trim", jdk.release));

@@ -1,7 +1,7 @@
 //! List of leaks with its filter, and one leak.
 
-use memgate_model::LeakKind;
-use memgate_reports::page::{Html, holder_and_stack};
+use memgate_model::{LeakKind, format_bytes};
+use memgate_reports::page::{Block, Html, blocks, holder_and_stack, stack_names};
 
 use super::frame::{of_project, select};
 use super::{link, words};
@@ -71,7 +71,9 @@ pub fn leak(view: &LeakView) -> String {
         introduced(html, view);
         html.markup("<h2>Stack</h2><div class=leak>");
         holder_and_stack(html, &view.known());
-        html.markup("</div><p class=facts>to accept it for now: <code class=command>");
+        html.markup("</div>");
+        flame_graph(html, view);
+        html.markup("<p class=facts>to accept it for now: <code class=command>");
         html.text(&format!("memgate waive {} --reason \"…\" --until YYYY-MM-DD", leak.id))
             .markup("</code></p>");
         if !leak.tests.is_empty() {
@@ -89,6 +91,30 @@ pub fn leak(view: &LeakView) -> String {
         html.markup("<h2>Runs that saw it</h2>");
         sightings(html, view);
     })
+}
+
+/// The tests of the newest run that saw it, as wide as what each leaks, and the stack below each of them.
+fn flame_graph(html: &mut Html, view: &LeakView) {
+    let Some(newest) = view.sightings.first() else { return };
+    // Deeper ones are in the list above.
+    let frames: Vec<String> = stack_names(&view.known()).into_iter().take(64).collect();
+    let seen = view.sightings.iter().filter(|seen| seen.run.run == newest.run.run && seen.bytes > 0.0);
+    let mut tests: Vec<Block> = seen.map(|seen| column(&seen.test, &frames, seen.bytes)).collect();
+    tests.sort_by(|a, b| b.size.total_cmp(&a.size));
+    let all = tests.iter().map(|test| test.size).sum();
+    if !frames.is_empty() {
+        html.part(&blocks("Leaked bytes by test and stack in the newest run", all, &tests));
+    }
+}
+
+/// A test, and below it what it calls, down to what allocates.
+fn column(test: &str, frames: &[String], size: f64) -> Block {
+    let block = |name: &str, inside: Vec<Block>| {
+        let title = format!("{name}: {}", format_bytes(size));
+        Block { name: name.to_owned(), title, size, inside }
+    };
+    let below = frames.iter().rev().fold(Vec::new(), |inside, frame| vec![block(frame, inside)]);
+    block(test, below)
 }
 
 /// Which commit brought it.
