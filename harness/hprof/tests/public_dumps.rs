@@ -30,16 +30,19 @@ fn folder() -> Option<PathBuf> {
     let named = std::env::var_os("MEMGATE_HPROF_DUMPS").map(PathBuf::from);
     let folder = named.or_else(|| Some(beside).filter(|folder| folder.is_dir()));
     if folder.is_none() {
-        let test = std::thread::current().name().unwrap_or_default().to_owned();
-        let why = "MEMGATE_HPROF_DUMPS names no folder with the public dumps";
-        // Seen though the test passes; `tests/run` counts and names them.
-        std::io::stderr().write_all(format!("{test} skipped: {why}\n").as_bytes()).unwrap();
-        if let Some(list) = std::env::var_os("MEMGATE_SKIPPED") {
-            let mut list = fs::OpenOptions::new().create(true).append(true).open(list).unwrap();
-            list.write_all(format!("{test}: {why}\n").as_bytes()).unwrap();
-        }
+        skipped("MEMGATE_HPROF_DUMPS names no folder with the public dumps");
     }
     folder
+}
+
+/// Seen though the test passes; `tests/run` counts and names them.
+fn skipped(why: &str) {
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    std::io::stderr().write_all(format!("{test} skipped: {why}\n").as_bytes()).unwrap();
+    if let Some(list) = std::env::var_os("MEMGATE_SKIPPED") {
+        let mut list = fs::OpenOptions::new().create(true).append(true).open(list).unwrap();
+        list.write_all(format!("{test}: {why}\n").as_bytes()).unwrap();
+    }
 }
 
 fn bytes(name: &str) -> Option<Vec<u8>> {
@@ -279,4 +282,31 @@ fn a_chain_of_twenty_thousand_is_shown_shortened() {
     let question = Question { wanted: vec!["Main$StackSmasher".to_owned()], only_wanted: true };
     let found = heap.analyse(&rules, &question, &|_, _, _| ()).unwrap();
     assert_eq!((found.attributed_bytes, found.attributed_objects), (80_000, 20_000));
+}
+
+/// Android's own tool writes them as 1.0.2, for readers that know no heaps.
+#[test]
+fn what_hprof_conv_makes_of_a_dump_has_the_same_leaks() {
+    const BY_DEBIAN: &str = "/usr/lib/android-sdk/platform-tools/hprof-conv";
+    let Some(conv) = ["hprof-conv", BY_DEBIAN].into_iter().find(|conv| Command::new(conv).output().is_ok())
+    else {
+        return skipped("hprof-conv (Debian's package of that name) is not here");
+    };
+    for name in ["leak_asynctask_pre_m.hprof", "ahat-O.hprof"] {
+        let Some(bytes) = bytes(name) else { return };
+        let place = std::env::temp_dir().join(format!("memgate-conv-{}", std::process::id()));
+        let (from, to) = (place.with_extension("in"), place.with_extension("out"));
+        fs::write(&from, &bytes).unwrap();
+        let converted = Command::new(conv).arg(&from).arg(&to).status().unwrap();
+        let converted = converted.success().then(|| fs::read(&to).unwrap());
+        [from, to].iter().for_each(|path| drop(fs::remove_file(path)));
+        let (before, after) = (analysis(bytes), analysis(converted.unwrap()));
+        assert_eq!(after.about.format, "JAVA PROFILE 1.0.2", "{name}");
+        let told = |found: &Analysis| {
+            let leaks =
+                found.leaks.iter().map(|leak| (leak.fingerprint.clone(), leak.attributed, leak.objects));
+            (leaks.collect::<Vec<_>>(), found.about.instances, found.about.heap_bytes, found.about.sdk)
+        };
+        assert_eq!(told(&after), told(&before), "{name}");
+    }
 }
