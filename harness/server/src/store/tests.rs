@@ -24,7 +24,7 @@ fn sha(number: usize) -> String {
     format!("{number:040x}")
 }
 
-fn report(session: &str, number: usize, tests: &[(&str, Option<Vec<&str>>)]) -> RunReport {
+pub(crate) fn report(session: &str, number: usize, tests: &[(&str, Option<Vec<&str>>)]) -> RunReport {
     let figure = |value: f64| {
         json!({
             "value": value, "unit": "bytes", "per": "iteration", "low": value, "high": value, "iterations": 9,
@@ -65,7 +65,7 @@ fn report(session: &str, number: usize, tests: &[(&str, Option<Vec<&str>>)]) -> 
     .unwrap()
 }
 
-fn manifest(session: &str, commit: Option<Commit>, ancestors: Vec<String>) -> Manifest {
+pub(crate) fn manifest(session: &str, commit: Option<Commit>, ancestors: Vec<String>) -> Manifest {
     Manifest {
         project: "tiles".into(),
         session: session.into(),
@@ -136,7 +136,7 @@ async fn add_step(store: &Store, steps: &[Step], index: usize) -> Added {
 }
 
 /// What is told of a line: leaks with their state and commits, and events.
-async fn told(store: &Store, branch: &str) -> (Vec<String>, Vec<String>) {
+pub(crate) async fn told(store: &Store, branch: &str) -> (Vec<String>, Vec<String>) {
     let choice = Choice { branch: branch.into(), environment: String::new() };
     let leaks = store.leaks("tiles", &choice, &LeakFilter::default()).await.unwrap().unwrap().leaks;
     let number = |sha: &str| {

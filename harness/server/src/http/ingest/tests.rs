@@ -11,6 +11,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
+mod story;
+
 use super::*;
 use crate::store::Choice;
 use crate::store::tests::Postgres;
