@@ -112,9 +112,22 @@ impl Store {
 
     /// The line that a choice means; `None`: there is no such thing.
     pub(super) async fn shown(&self, project: &str, choice: &Choice) -> Result<Option<Shown>, StoreError> {
+        let Some(id) = self.project(project).await? else { return Ok(None) };
+        self.shown_of((id, project), choice).await
+    }
+
+    /// The number of a project; `None`: there is none of this name.
+    pub(super) async fn project(&self, project: &str) -> Result<Option<i64>, StoreError> {
         let row = sqlx::query(sql::PROJECT).bind(project.to_owned()).fetch_optional(&self.pool).await?;
-        let Some(row) = row else { return Ok(None) };
-        let id: i64 = row.try_get(0)?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?)
+    }
+
+    /// The line of a project that a choice means.
+    pub(super) async fn shown_of(
+        &self,
+        (id, project): (i64, &str),
+        choice: &Choice,
+    ) -> Result<Option<Shown>, StoreError> {
         // Those that were measured last are offered; every one can be named.
         let mut lines = self.lines(sqlx::query(sql::NEWEST_LINES).bind(id)).await?;
         if !choice.branch.is_empty() && !lines.iter().any(|line| line.fits(choice)) {

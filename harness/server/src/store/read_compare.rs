@@ -12,7 +12,7 @@ use memgate_reports::{Comparison, FigureSide, LeakSide, Side, TestSide};
 use sqlx::Row as _;
 
 use super::read::{leak_of, run_row, word};
-use super::read_runs::Rosters;
+use super::read_runs::roster_of;
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::{CompareView, RunRow};
 
@@ -35,11 +35,12 @@ impl Store {
         before: i64,
         after: i64,
     ) -> Result<Option<CompareView>, StoreError> {
-        let Some(any) = self.shown(project, &Choice::default()).await? else { return Ok(None) };
-        let Some(before) = self.seen(any.project, before).await? else { return Ok(None) };
-        let Some(after) = self.seen(any.project, after).await? else { return Ok(None) };
+        let Some(id) = self.project(project).await? else { return Ok(None) };
+        let names = self.test_names(id).await?;
+        let Some(before) = self.seen(id, before, &names).await? else { return Ok(None) };
+        let Some(after) = self.seen(id, after, &names).await? else { return Ok(None) };
         let choice = Choice { branch: after.row.branch.clone(), environment: after.row.environment.clone() };
-        let Some(shown) = self.shown(project, &choice).await? else { return Ok(None) };
+        let Some(shown) = self.shown_of((id, project), &choice).await? else { return Ok(None) };
         let comparison = Comparison::between(&before.side, &after.side);
         let stacks = comparison
             .leaks
@@ -59,7 +60,12 @@ impl Store {
         }))
     }
 
-    async fn seen(&self, project: i64, run: i64) -> Result<Option<Seen>, StoreError> {
+    async fn seen(
+        &self,
+        project: i64,
+        run: i64,
+        names: &BTreeMap<i64, (String, String)>,
+    ) -> Result<Option<Seen>, StoreError> {
         let row = sqlx::query(sql::RUN).bind(project).bind(run).fetch_optional(&self.pool).await?;
         let Some(row) = row else { return Ok(None) };
         let head = run_row(&row)?;
@@ -70,10 +76,8 @@ impl Store {
                 not_judged.insert(row.try_get::<i64, _>(0)?);
             }
         }
-        let mut rosters = Rosters::default();
-        let roster = rosters.get(self, project, row.try_get(14)?).await?;
+        let roster = roster_of(&row)?;
         let columns = self.columns(project, run, roster.len()).await?;
-        let names = self.test_names(project).await?;
         let mut side = Side { session: head.session.clone(), tests: BTreeMap::new() };
         for (test, slot) in roster.iter().filter(|(test, _)| !not_judged.contains(*test)) {
             let Some((suite, name)) = names.get(test) else { continue };

@@ -51,33 +51,25 @@ impl Store {
         id: &str,
     ) -> Result<Option<LeakView>, StoreError> {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
-        let row =
-            sqlx::query(sql::LEAK).bind(shown.project).bind(id.to_owned()).fetch_optional(&self.pool).await?;
-        let Some(row) = row else { return Ok(None) };
+        let rows = sqlx::query(sql::LINES_OF_LEAK)
+            .bind(shown.project)
+            .bind(id.to_owned())
+            .fetch_all(&self.pool)
+            .await?;
+        let Some(row) = rows.first() else { return Ok(None) };
         let number: i64 = row.try_get(0)?;
-        let (branches, environments) = self.names(shown.project).await?;
+        let mut tests = self.tests_of_leak(shown.project, number).await?;
         let mut lines = Vec::new();
         let mut known = None;
         let mut keys = BTreeMap::new();
-        let rows =
-            sqlx::query(sql::LINES_OF_LEAK).bind(shown.project).bind(number).fetch_all(&self.pool).await?;
         for row in rows {
             let found = leak_of(&row, 1)?;
             let (branch, environment): (i64, i64) = (row.try_get(16)?, row.try_get(17)?);
             let mut leak = leak_row(&row, &found)?;
-            leak.tests = self
-                .last_tests((shown.project, branch, environment))
-                .await?
-                .remove(&number)
-                .unwrap_or_default();
+            leak.tests = tests.remove(&(branch, environment)).unwrap_or_default();
             let is_shown = (branch, environment) == (shown.branch, shown.environment);
             keys.insert(is_shown, (leak.clone(), row.try_get::<String, _>(6)?, row.try_get::<String, _>(7)?));
-            let name = |names: &BTreeMap<i64, String>, id| names.get(&id).cloned().unwrap_or_default();
-            lines.push(LeakOnLine {
-                branch: name(&branches, branch),
-                environment: name(&environments, environment),
-                leak,
-            });
+            lines.push(LeakOnLine { branch: row.try_get(18)?, environment: row.try_get(19)?, leak });
             known = Some(found);
         }
         // The line that is shown, else any.
@@ -134,25 +126,24 @@ impl Store {
             let (suite, name): (String, String) = (row.try_get(1)?, row.try_get(2)?);
             tests.entry(row.try_get(0)?).or_default().push(format!("{suite}::{name}"));
         }
-        tests.values_mut().for_each(|tests| {
-            tests.sort();
-            tests.dedup();
-        });
+        tests.values_mut().for_each(sorted);
         Ok(tests)
     }
 
-    async fn names(
+    /// The same of one leak, by branch and environment.
+    async fn tests_of_leak(
         &self,
         project: i64,
-    ) -> Result<(BTreeMap<i64, String>, BTreeMap<i64, String>), StoreError> {
-        let mut names = [BTreeMap::new(), BTreeMap::new()];
-        for (names, statement) in names.iter_mut().zip([sql::BRANCHES, sql::ENVIRONMENTS]) {
-            for row in sqlx::query(statement).bind(project).fetch_all(&self.pool).await? {
-                names.insert(row.try_get(0)?, row.try_get(1)?);
-            }
+        leak: i64,
+    ) -> Result<BTreeMap<(i64, i64), Vec<String>>, StoreError> {
+        let mut tests = BTreeMap::<(i64, i64), Vec<String>>::new();
+        for row in sqlx::query(sql::TESTS_OF_LEAK).bind(project).bind(leak).fetch_all(&self.pool).await? {
+            let (suite, name): (String, String) = (row.try_get(2)?, row.try_get(3)?);
+            let line = (row.try_get(0)?, row.try_get(1)?);
+            tests.entry(line).or_default().push(format!("{suite}::{name}"));
         }
-        let [branches, environments] = names;
-        Ok((branches, environments))
+        tests.values_mut().for_each(sorted);
+        Ok(tests)
     }
 
     async fn sightings(&self, project: i64, leak: i64) -> Result<Vec<SightingRow>, StoreError> {
@@ -185,6 +176,11 @@ impl Store {
         let chain = chain(&rows.await?)?;
         Ok(chain.between(clean, first).into_iter().map(str::to_owned).collect())
     }
+}
+
+fn sorted(tests: &mut Vec<String>) {
+    tests.sort();
+    tests.dedup();
 }
 
 fn leak_row(row: &AnyRow, KnownLeak { id, leak }: &KnownLeak) -> Result<LeakRow, StoreError> {

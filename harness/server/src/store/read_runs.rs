@@ -11,7 +11,7 @@ use sqlx::any::AnyRow;
 use super::read::{Shown, event, leak_of, members, run_row, stage, word};
 use super::read_leaks::shown_state;
 use super::{Choice, Store, StoreError, statements as sql};
-use crate::view::{Point, RunView, Runs, SightingOf, State, TestRow, TestView};
+use crate::view::{Point, RunView, Runs, SightingOf, TestRow, TestView};
 
 const MOST_RUNS: usize = 100;
 const MOST_TESTS: usize = 500;
@@ -58,12 +58,12 @@ impl Store {
     /// # Errors
     /// The database cannot be read.
     pub async fn run(&self, project: &str, run: i64) -> Result<Option<RunView>, StoreError> {
-        let Some(any) = self.shown(project, &Choice::default()).await? else { return Ok(None) };
-        let row = sqlx::query(sql::RUN).bind(any.project).bind(run).fetch_optional(&self.pool).await?;
+        let Some(id) = self.project(project).await? else { return Ok(None) };
+        let row = sqlx::query(sql::RUN).bind(id).bind(run).fetch_optional(&self.pool).await?;
         let Some(row) = row else { return Ok(None) };
         let head = run_row(&row)?;
         let choice = Choice { branch: head.branch.clone(), environment: head.environment.clone() };
-        let Some(shown) = self.shown(project, &choice).await? else { return Ok(None) };
+        let Some(shown) = self.shown_of((id, project), &choice).await? else { return Ok(None) };
         let place: i64 = row.try_get(17)?;
         let previous = sqlx::query(sql::RUNS_OF_LINE)
             .bind(shown.project)
@@ -74,7 +74,7 @@ impl Store {
             .fetch_all(&self.pool)
             .await?;
         let previous = previous.first().map(|row| row.try_get(0)).transpose()?;
-        let (tests, of) = self.tests_of_run(shown.project, run, row.try_get(14)?).await?;
+        let (tests, of) = self.tests_of_run(shown.project, run, &roster_of(&row)?).await?;
         let leaks = self.leaks_of_run(&shown, run).await?;
         let ci_url = row.try_get(13)?;
         let expired = row.try_get::<i64, _>(18)? == 0;
@@ -112,8 +112,14 @@ impl Store {
             .await?;
         let Some(row) = row else { return Ok(None) };
         let test: i64 = row.try_get(0)?;
-        let runs = self.of_line(sql::CURVE_RUNS, &shown).await?;
-        let mut rosters = Rosters::default();
+        let runs = sqlx::query(sql::CURVE_RUNS)
+            .bind(shown.project)
+            .bind(shown.branch)
+            .bind(shown.environment)
+            .bind(test)
+            .fetch_all(&self.pool)
+            .await?;
+        let mut rosters = Rosters::of_line(self, &shown).await?;
         let metrics = self.metrics_of(&shown, test, &runs, &mut rosters).await?;
         // What grows, else what is judged at all: noisy figures are shown when somebody asks for them.
         let exact = || metrics.iter().filter(|(metric, _)| !column::is_rounded(*metric));
@@ -192,10 +198,8 @@ impl Store {
         &self,
         project: i64,
         run: i64,
-        roster: i64,
+        roster: &Roster,
     ) -> Result<(Vec<TestRow>, u64), StoreError> {
-        let mut rosters = Rosters::default();
-        let roster = rosters.get(self, project, roster).await?;
         let mut exceptions = BTreeMap::<i64, (Outcome, Verdict, String)>::new();
         for row in sqlx::query(sql::EXCEPTIONS).bind(project).bind(run).fetch_all(&self.pool).await? {
             let (outcome, verdict): (String, String) = (row.try_get(1)?, row.try_get(2)?);
@@ -231,23 +235,24 @@ impl Store {
     }
 
     async fn leaks_of_run(&self, shown: &Shown, run: i64) -> Result<Vec<SightingOf>, StoreError> {
-        let mut states = BTreeMap::<i64, State>::new();
-        let rows = self.of_line(sql::LINE_STATES, shown).await?;
-        for row in rows {
-            states.insert(row.try_get(0)?, shown_state(stage(row.try_get(1)?)?));
-        }
-        let rows =
-            sqlx::query(sql::SIGHTINGS_OF_RUN).bind(shown.project).bind(run).fetch_all(&self.pool).await?;
+        let rows = sqlx::query(sql::SIGHTINGS_WITH_STATES)
+            .bind(shown.project)
+            .bind(run)
+            .bind(shown.branch)
+            .bind(shown.environment)
+            .fetch_all(&self.pool)
+            .await?;
         let mut leaks = Vec::with_capacity(rows.len());
         for row in rows {
             let known = leak_of(&row, 1)?;
             let (suite, name): (String, String) = (row.try_get(3)?, row.try_get(4)?);
             let how = How::of_number(row.try_get(5)?).unwrap_or(How::Counted);
+            let state: Option<i64> = row.try_get(8)?;
             leaks.push(SightingOf {
                 id: known.id,
                 culprit: memgate_reports::who(&known.leak),
                 title: known.leak.title,
-                state: states.get(&row.try_get(0)?).copied(),
+                state: state.map(|state| stage(state).map(shown_state)).transpose()?,
                 test: format!("{suite}::{name}"),
                 bytes: row.try_get(6)?,
                 count: row.try_get(7)?,
@@ -319,12 +324,6 @@ impl Store {
         runs: &[AnyRow],
         rosters: &mut Rosters,
     ) -> Result<Vec<Point>, StoreError> {
-        let mut verdicts = BTreeMap::<i64, Verdict>::new();
-        let rows =
-            sqlx::query(sql::EXCEPTIONS_OF_TEST).bind(shown.project).bind(test).fetch_all(&self.pool).await?;
-        for row in rows {
-            verdicts.insert(row.try_get(0)?, word(&row.try_get::<String, _>(1)?)?);
-        }
         let mut data = BTreeMap::<i64, Vec<u8>>::new();
         let rows = sqlx::query(sql::CURVE_COLUMNS)
             .bind(shown.project)
@@ -341,6 +340,8 @@ impl Store {
             let run = run_row(row)?;
             let roster = rosters.get(self, shown.project, row.try_get(14)?).await?;
             let slot = roster.get(&test).copied();
+            let odd: Option<String> = row.try_get(19)?;
+            let verdict = odd.map_or(Ok(Verdict::Pass), |odd| word(&odd))?;
             let figure = match (slot, data.get(&run.run)) {
                 (Some(slot), Some(data)) => figures(data, roster.len())?.get(slot).copied().flatten(),
                 _ => None,
@@ -353,7 +354,7 @@ impl Store {
                 value: figure.map(|figure| figure.value),
                 low: figure.and_then(|figure| figure.interval).map(|(low, _)| low),
                 high: figure.and_then(|figure| figure.interval).map(|(_, high)| high),
-                verdict: slot.map(|_| verdicts.get(&run.run).copied().unwrap_or(Verdict::Pass)),
+                verdict: slot.map(|_| verdict),
             });
         }
         Ok(points)
@@ -365,6 +366,15 @@ impl Store {
 pub(super) struct Rosters(BTreeMap<i64, Roster>);
 
 impl Rosters {
+    /// Of the newest runs of a line.
+    pub(super) async fn of_line(store: &Store, shown: &Shown) -> Result<Self, StoreError> {
+        let mut rosters = Self::default();
+        for row in store.of_line(sql::ROSTERS_OF_LINE, shown).await? {
+            rosters.0.insert(row.try_get(0)?, numbered(members(&row, 1)?));
+        }
+        Ok(rosters)
+    }
+
     pub(super) async fn get(
         &mut self,
         store: &Store,
@@ -379,10 +389,19 @@ impl Rosters {
                     .bind(roster)
                     .fetch_one(&store.pool)
                     .await?;
-                Ok(new.insert(members(&row, 0)?.into_iter().zip(0..).collect()))
+                Ok(new.insert(numbered(members(&row, 0)?)))
             }
         }
     }
+}
+
+fn numbered(members: Vec<i64>) -> Roster {
+    members.into_iter().zip(0..).collect()
+}
+
+/// The roster in a row of [`sql::RUN`].
+pub(super) fn roster_of(run: &AnyRow) -> Result<Roster, StoreError> {
+    members(run, 19).map(numbered)
 }
 
 pub(super) fn figures(data: &[u8], tests: usize) -> Result<Vec<Option<Figure>>, StoreError> {

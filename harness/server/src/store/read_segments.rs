@@ -45,22 +45,21 @@ impl Store {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
         let rows = self.of_line(sql::NEWEST_OF_LINE, &shown).await?;
         let names = self.test_names(shown.project).await?;
-        let mut rosters = Rosters::default();
+        let mut rosters = Rosters::of_line(self, &shown).await?;
+        let mut columns = BTreeMap::<String, BTreeMap<i64, Vec<u8>>>::new();
+        for row in self.of_line(sql::NEWEST_COLUMNS, &shown).await? {
+            columns.entry(row.try_get(1)?).or_default().insert(row.try_get(0)?, row.try_get(2)?);
+        }
         // By metric, then by test: one metric of all tests is what fits into memory at once.
         let mut series = Vec::new();
         for metric in Metric::ALL {
+            let Some(mut column) = columns.remove(metric.name()) else { continue };
             let mut tests = BTreeMap::<i64, Vec<Commit>>::new();
             for row in rows.iter().rev() {
                 let (run, key): (i64, String) = (row.try_get(0)?, row.try_get(1)?);
                 let roster = rosters.get(self, shown.project, row.try_get(2)?).await?;
-                let data = sqlx::query(sql::COLUMN)
-                    .bind(shown.project)
-                    .bind(run)
-                    .bind(metric.name())
-                    .fetch_optional(&self.pool)
-                    .await?;
-                let Some(data) = data else { continue };
-                let figures = super::read_runs::figures(&data.try_get::<Vec<u8>, _>(0)?, roster.len())?;
+                let Some(data) = column.remove(&run) else { continue };
+                let figures = super::read_runs::figures(&data, roster.len())?;
                 for (test, slot) in roster {
                     if let Some(figure) = figures.get(*slot).copied().flatten() {
                         add(tests.entry(*test).or_default(), &key, figure);

@@ -13,13 +13,11 @@ pub(super) const HOLD_PROJECT: &str = "UPDATE project SET created_us = created_u
 pub(super) const BRANCH: &str = "SELECT branch_id FROM branch WHERE project_id = $1 AND name = $2";
 pub(super) const ADD_BRANCH: &str = "INSERT INTO branch (project_id, branch_id, name, is_line) VALUES ($1, $2, $3, $4) \
      ON CONFLICT (project_id, name) DO UPDATE SET is_line = excluded.is_line";
-pub(super) const BRANCHES: &str = "SELECT branch_id, name, is_line FROM branch WHERE project_id = $1";
 
 pub(super) const ENVIRONMENT: &str =
     "SELECT environment_id FROM environment WHERE project_id = $1 AND digest = $2";
 pub(super) const ADD_ENVIRONMENT: &str = "INSERT INTO environment (project_id, environment_id, digest, label) VALUES ($1, $2, $3, $4) \
      ON CONFLICT (project_id, digest) DO NOTHING";
-pub(super) const ENVIRONMENTS: &str = "SELECT environment_id, label FROM environment WHERE project_id = $1";
 
 pub(super) const REVISIONS: &str = "SELECT sha, parent FROM revision WHERE project_id = $1";
 /// What is known of a commit: 1 its first parent, 2 a commit that it is the first parent of, 3 a run that measured it.
@@ -44,6 +42,9 @@ pub(super) const ROSTER: &str =
 pub(super) const ADD_ROSTER: &str =
     "INSERT INTO roster (project_id, roster_id, digest, tests, members) VALUES ($1, $2, $3, $4, $5)";
 pub(super) const ROSTERS: &str = "SELECT roster_id, tests, members FROM roster WHERE project_id = $1";
+pub(super) const ROSTERS_OF_LINE: &str = "SELECT o.roster_id, o.tests, o.members FROM roster o WHERE o.project_id = $1 \
+     AND o.roster_id IN (SELECT r.roster_id FROM run r WHERE r.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 \
+     ORDER BY r.place DESC, r.started_us DESC, r.run_id DESC LIMIT 1000)";
 pub(super) const ROSTER_MEMBERS: &str =
     "SELECT tests, members FROM roster WHERE project_id = $1 AND roster_id = $2";
 
@@ -109,17 +110,28 @@ pub(super) const NEWEST_OF_NAME: &str = lines!(" AND b.name = $2");
 
 macro_rules! runs {
     ($rest:literal) => {
+        runs!("", "", $rest)
+    };
+    ($columns:literal, $joins:literal, $rest:literal) => {
         concat!(
             "SELECT r.run_id, r.session, b.name, e.label, r.sha, r.started_us, r.duration_ms, r.verdict, r.tests, r.failed, \
-             r.leaks, r.new_leaks, r.target, r.ci_url, r.roster_id, r.branch_id, r.environment_id, r.place, r.expires FROM run r \
+             r.leaks, r.new_leaks, r.target, r.ci_url, r.roster_id, r.branch_id, r.environment_id, r.place, r.expires",
+            $columns,
+            " FROM run r \
              JOIN branch b ON b.project_id = r.project_id AND b.branch_id = r.branch_id \
-             JOIN environment e ON e.project_id = r.project_id AND e.environment_id = r.environment_id \
-             WHERE r.project_id = $1",
+             JOIN environment e ON e.project_id = r.project_id AND e.environment_id = r.environment_id",
+            $joins,
+            " WHERE r.project_id = $1",
             $rest
         )
     };
 }
-pub(super) const RUN: &str = runs!(" AND r.run_id = $2");
+/// With its roster.
+pub(super) const RUN: &str = runs!(
+    ", o.tests, o.members",
+    " JOIN roster o ON o.project_id = r.project_id AND o.roster_id = r.roster_id",
+    " AND r.run_id = $2"
+);
 pub(super) const RUNS_NEWEST: &str = runs!(" ORDER BY r.started_us DESC, r.run_id DESC LIMIT 20");
 pub(super) const RUNS_OF_LEAK: &str = runs!(
     " AND r.run_id IN (SELECT s.run_id FROM sighting s WHERE s.project_id = $1 AND s.leak_id = $2 \
@@ -129,7 +141,10 @@ pub(super) const RUNS_OF_LINE: &str = runs!(
     " AND r.branch_id = $2 AND r.environment_id = $3 AND (r.place < $4 OR (r.place = $4 AND r.run_id < $5)) \
       ORDER BY r.place DESC, r.run_id DESC LIMIT 101"
 );
+/// With what was odd about one test in each.
 pub(super) const CURVE_RUNS: &str = runs!(
+    ", x.verdict",
+    " LEFT JOIN exception x ON x.project_id = r.project_id AND x.run_id = r.run_id AND x.test_id = $4",
     " AND r.branch_id = $2 AND r.environment_id = $3 ORDER BY r.place DESC, r.started_us DESC, r.run_id DESC LIMIT 1000"
 );
 
@@ -144,13 +159,13 @@ pub(super) const CURVE_COLUMNS: &str = "SELECT c.run_id, c.data FROM run_column 
      WHERE c.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 AND c.metric = $4 \
      ORDER BY r.place DESC, r.started_us DESC, r.run_id DESC LIMIT 1000";
 
-pub(super) const COLUMN: &str =
-    "SELECT data FROM run_column WHERE project_id = $1 AND run_id = $2 AND metric = $3";
+pub(super) const NEWEST_COLUMNS: &str = "SELECT c.run_id, c.metric, c.data FROM run_column c WHERE c.project_id = $1 \
+     AND c.run_id IN (SELECT r.run_id FROM run r WHERE r.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 \
+     AND r.on_line = 1 ORDER BY r.place DESC, r.started_us DESC, r.run_id DESC LIMIT 300)";
 
 pub(super) const ADD_EXCEPTION: &str = "INSERT INTO exception (project_id, run_id, test_id, outcome, verdict, judged, reason, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 pub(super) const EXCEPTIONS: &str =
     "SELECT test_id, outcome, verdict, reason FROM exception WHERE project_id = $1 AND run_id = $2";
-pub(super) const EXCEPTIONS_OF_TEST: &str = "SELECT run_id, verdict FROM exception WHERE project_id = $1 AND test_id = $2 ORDER BY run_id DESC LIMIT 5000";
 pub(super) const NOT_JUDGED: &str =
     "SELECT run_id FROM exception WHERE project_id = $1 AND test_id = $2 AND judged = 0";
 pub(super) const NOT_JUDGED_BY: &str =
@@ -172,6 +187,12 @@ pub(super) const SIGHTINGS_OF_RUN: &str = "SELECT s.leak_id, l.fingerprint, l.bo
      FROM sighting s JOIN leak l ON l.project_id = s.project_id AND l.leak_id = s.leak_id \
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id WHERE s.project_id = $1 AND s.run_id = $2 \
      ORDER BY s.bytes DESC, l.fingerprint, t.suite, t.name";
+/// The same with the state that each leak has on a line.
+pub(super) const SIGHTINGS_WITH_STATES: &str = "SELECT s.leak_id, l.fingerprint, l.body, t.suite, t.name, s.how, s.bytes, s.objects, n.state \
+     FROM sighting s JOIN leak l ON l.project_id = s.project_id AND l.leak_id = s.leak_id \
+     JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
+     LEFT JOIN leak_line n ON n.project_id = s.project_id AND n.leak_id = s.leak_id AND n.branch_id = $3 AND n.environment_id = $4 \
+     WHERE s.project_id = $1 AND s.run_id = $2 ORDER BY s.bytes DESC, l.fingerprint, t.suite, t.name";
 pub(super) const SIGHTINGS_WITH_TESTS: &str = "SELECT s.run_id, t.suite, t.name, s.how, s.bytes, s.objects FROM sighting s \
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
      WHERE s.project_id = $1 AND s.leak_id = $2 ORDER BY s.run_id DESC LIMIT 200";
@@ -179,6 +200,12 @@ pub(super) const LAST_TESTS: &str = "SELECT s.leak_id, t.suite, t.name FROM leak
      JOIN sighting s ON s.project_id = l.project_id AND s.leak_id = l.leak_id AND s.run_id = l.last_run \
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
      WHERE l.project_id = $1 AND l.branch_id = $2 AND l.environment_id = $3 AND s.how <> 3";
+
+/// The same of one leak, on all lines.
+pub(super) const TESTS_OF_LEAK: &str = "SELECT l.branch_id, l.environment_id, t.suite, t.name FROM leak_line l \
+     JOIN sighting s ON s.project_id = l.project_id AND s.leak_id = l.leak_id AND s.run_id = l.last_run \
+     JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
+     WHERE l.project_id = $1 AND l.leak_id = $2 AND s.how <> 3";
 
 pub(super) const HAS_LEAK: &str = "SELECT state FROM leak_line WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND leak_id = $4";
 pub(super) const LINE_STATES: &str =
@@ -195,17 +222,26 @@ pub(super) const SET_LEAK_LINE: &str = "INSERT INTO leak_line (project_id, branc
      rate = excluded.rate, bytes = excluded.bytes, objects = excluded.objects, followed_key = excluded.followed_key, \
      followed = excluded.followed";
 macro_rules! leak_lines {
-    ($rest:literal) => {
+    ($columns:literal, $joins:literal, $rest:literal) => {
         concat!(
             "SELECT l.leak_id, k.fingerprint, k.body, l.state, l.flaky, l.waived, l.first_key, l.clean_key, l.last_key, \
-             l.fixed_key, l.since_us, l.last_run, l.recent, l.rate, l.bytes, l.objects, l.branch_id, l.environment_id \
-             FROM leak_line l JOIN leak k ON k.project_id = l.project_id AND k.leak_id = l.leak_id WHERE l.project_id = $1",
+             l.fixed_key, l.since_us, l.last_run, l.recent, l.rate, l.bytes, l.objects, l.branch_id, l.environment_id",
+            $columns,
+            " FROM leak_line l JOIN leak k ON k.project_id = l.project_id AND k.leak_id = l.leak_id",
+            $joins,
+            " WHERE l.project_id = $1",
             $rest
         )
     };
 }
-pub(super) const LEAKS_OF_LINE: &str = leak_lines!(" AND l.branch_id = $2 AND l.environment_id = $3");
-pub(super) const LINES_OF_LEAK: &str = leak_lines!(" AND l.leak_id = $2");
+pub(super) const LEAKS_OF_LINE: &str = leak_lines!("", "", " AND l.branch_id = $2 AND l.environment_id = $3");
+/// With the names of the lines.
+pub(super) const LINES_OF_LEAK: &str = leak_lines!(
+    ", b.name, e.label",
+    " JOIN branch b ON b.project_id = l.project_id AND b.branch_id = l.branch_id \
+     JOIN environment e ON e.project_id = l.project_id AND e.environment_id = l.environment_id",
+    " AND k.fingerprint = $2 ORDER BY l.branch_id, l.environment_id"
+);
 
 pub(super) const EVENTS: &str = "SELECT state, commit_key, before_key, run_id, at_us FROM event \
      WHERE project_id = $1 AND branch_id = $2 AND environment_id = $3 AND leak_id = $4";

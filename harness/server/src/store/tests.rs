@@ -333,6 +333,49 @@ fn a_story_has_the_same_lives_in_every_order_of_arrival_in_sqlite() {
     block_on(async { a_base_is_what_the_line_knew_there(Store::open(&address(7)).await.unwrap()).await });
 }
 
+/// A page is answered by a few statements, however many tests and leaks there are.
+#[test]
+fn a_page_asks_the_database_a_few_times() {
+    let Some(postgres) = Postgres::start() else { return };
+    block_on(async {
+        let store = postgres.logged_database("pages").await;
+        let steps = story();
+        for index in 0..steps.len() {
+            add_step(&store, &steps, index).await;
+        }
+        let choice = Choice { branch: "main".into(), ..Choice::default() };
+        let runs = store.runs("tiles", &choice, None).await.unwrap().unwrap().runs;
+        let (last, before) = (runs[0].run, runs[1].run);
+        let mut told = Vec::new();
+        for page in ["overview", "leaks", "leak", "runs", "run", "test", "compare", "tune"] {
+            let from = postgres.statements().len();
+            match page {
+                "overview" => drop(store.overview("tiles", &choice).await.unwrap().unwrap()),
+                "leaks" => {
+                    drop(store.leaks("tiles", &choice, &LeakFilter::default()).await.unwrap().unwrap())
+                }
+                "leak" => drop(store.leak("tiles", &choice, "n1-a").await.unwrap().unwrap()),
+                "runs" => drop(store.runs("tiles", &choice, None).await.unwrap().unwrap()),
+                "run" => drop(store.run("tiles", last).await.unwrap().unwrap()),
+                "test" => {
+                    drop(store.test("tiles", &choice, "engine", "Map.scroll", None).await.unwrap().unwrap());
+                }
+                "compare" => drop(store.compare("tiles", before, last).await.unwrap()),
+                _ => drop(store.series("tiles", &choice).await.unwrap().unwrap()),
+            }
+            told.push((page, postgres.statements()[from..].to_vec()));
+        }
+        store.close().await;
+        let counts: Vec<_> = told.iter().map(|(page, statements)| (*page, statements.len())).collect();
+        let most = |page: &str| match page {
+            "test" => 10,
+            "compare" => 11,
+            _ => 8,
+        };
+        assert!(counts.iter().all(|(page, count)| (1..=most(page)).contains(count)), "{counts:?}\n{told:#?}");
+    });
+}
+
 #[test]
 fn a_story_has_the_same_lives_in_every_order_of_arrival_in_postgresql() {
     let Some(postgres) = Postgres::start() else { return };
@@ -711,6 +754,25 @@ impl Postgres {
             .output()
             .unwrap();
         assert!(output.status.success(), "{line:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// A database whose statements are logged.
+    async fn logged_database(&self, name: &str) -> Store {
+        let store = self.database(name).await;
+        store.close().await;
+        let host = self.folder.path().display().to_string();
+        let order = format!("ALTER DATABASE {name} SET log_statement = 'all'");
+        self.call("psql", &["-h", &host, "-U", "memgate", "-d", name, "-c", &order]);
+        Store::open(&format!("postgres://memgate@localhost/{name}?host={host}")).await.unwrap()
+    }
+
+    /// Statements that were executed so far, beside those around transactions.
+    fn statements(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
+        let told = log.lines().filter_map(|line| line.split_once("LOG:  execute ")?.1.split_once(": "));
+        let around = ["BEGIN", "COMMIT", "ROLLBACK", "SET", "SHOW"];
+        let told = told.map(|(_, statement)| statement.to_owned());
+        told.filter(|statement| !around.iter().any(|word| statement.starts_with(word))).collect()
     }
 
     pub(crate) async fn database(&self, name: &str) -> Store {
