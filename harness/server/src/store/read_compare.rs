@@ -10,9 +10,10 @@ use memgate_model::{Leak, Metric, Per, Verdict};
 use memgate_reports::page::StackChange;
 use memgate_reports::{Comparison, FigureSide, LeakSide, Side, TestSide};
 use sqlx::Row as _;
+use sqlx::any::AnyRow;
 
 use super::read::{leak_of, run_row, word};
-use super::read_runs::roster_of;
+use super::read_runs::{figures, roster_of};
 use super::{Choice, Store, StoreError, statements as sql};
 use crate::view::{CompareView, RunRow};
 
@@ -37,8 +38,9 @@ impl Store {
     ) -> Result<Option<CompareView>, StoreError> {
         let Some(id) = self.project(project).await? else { return Ok(None) };
         let names = self.test_names(id).await?;
-        let Some(before) = self.seen(id, before, &names).await? else { return Ok(None) };
-        let Some(after) = self.seen(id, after, &names).await? else { return Ok(None) };
+        let both = Both::read(self, id, (before, after)).await?;
+        let Some(before) = both.seen(before, &names)? else { return Ok(None) };
+        let Some(after) = both.seen(after, &names)? else { return Ok(None) };
         let choice = Choice { branch: after.row.branch.clone(), environment: after.row.environment.clone() };
         let Some(shown) = self.shown_of((id, project), &choice).await? else { return Ok(None) };
         let comparison = Comparison::between(&before.side, &after.side);
@@ -59,25 +61,53 @@ impl Store {
             stacks,
         }))
     }
+}
 
-    async fn seen(
-        &self,
-        project: i64,
-        run: i64,
-        names: &BTreeMap<i64, (String, String)>,
-    ) -> Result<Option<Seen>, StoreError> {
-        let row = sqlx::query(sql::RUN).bind(project).bind(run).fetch_optional(&self.pool).await?;
-        let Some(row) = row else { return Ok(None) };
-        let head = run_row(&row)?;
+/// Rows of both runs.
+struct Both {
+    runs: Vec<AnyRow>,
+    verdicts: Vec<AnyRow>,
+    columns: Vec<AnyRow>,
+    sightings: Vec<AnyRow>,
+}
+
+impl Both {
+    async fn read(store: &Store, project: i64, (before, after): (i64, i64)) -> Result<Self, StoreError> {
+        let rows = async |statement: &'static str| {
+            sqlx::query(statement).bind(project).bind(before).bind(after).fetch_all(&store.pool).await
+        };
+        Ok(Self {
+            runs: rows(sql::TWO_RUNS).await?,
+            verdicts: rows(sql::VERDICTS_OF_TWO).await?,
+            columns: rows(sql::COLUMNS_OF_TWO).await?,
+            sightings: rows(sql::SIGHTINGS_OF_TWO).await?,
+        })
+    }
+
+    /// What is compared of one of them; `None`: it does not exist.
+    fn seen(&self, run: i64, names: &BTreeMap<i64, (String, String)>) -> Result<Option<Seen>, StoreError> {
+        let of_run = |rows: &'_ [AnyRow]| -> Result<Vec<usize>, sqlx::Error> {
+            let runs: Result<Vec<i64>, _> = rows.iter().map(|row| row.try_get(0)).collect();
+            Ok(runs?.into_iter().enumerate().filter(|(_, of)| *of == run).map(|(at, _)| at).collect())
+        };
+        let Some(row) = of_run(&self.runs)?.first().map(|at| &self.runs[*at]) else { return Ok(None) };
+        let head = run_row(row)?;
         let mut not_judged = BTreeSet::new();
-        for row in sqlx::query(sql::EXCEPTIONS).bind(project).bind(run).fetch_all(&self.pool).await? {
-            let verdict: Verdict = word(&row.try_get::<String, _>(2)?)?;
+        for at in of_run(&self.verdicts)? {
+            let verdict: Verdict = word(&self.verdicts[at].try_get::<String, _>(2)?)?;
             if !matches!(verdict, Verdict::Pass | Verdict::Warn | Verdict::Fail) {
-                not_judged.insert(row.try_get::<i64, _>(0)?);
+                not_judged.insert(self.verdicts[at].try_get::<i64, _>(1)?);
             }
         }
-        let roster = roster_of(&row)?;
-        let columns = self.columns(project, run, roster.len()).await?;
+        let roster = roster_of(row)?;
+        let mut columns: Vec<(Metric, Vec<Option<Figure>>)> = Vec::new();
+        for at in of_run(&self.columns)? {
+            let (metric, data): (String, Vec<u8>) =
+                (self.columns[at].try_get(1)?, self.columns[at].try_get(2)?);
+            // One that this version does not know is another's.
+            let Ok(metric) = metric.parse() else { continue };
+            columns.push((metric, figures(&data, roster.len())?));
+        }
         let mut side = Side { session: head.session.clone(), tests: BTreeMap::new() };
         for (test, slot) in roster.iter().filter(|(test, _)| !not_judged.contains(*test)) {
             let Some((suite, name)) = names.get(test) else { continue };
@@ -85,20 +115,20 @@ impl Store {
             if name.is_empty() {
                 continue;
             }
-            let figure = |(metric, figures): &(String, Vec<Option<Figure>>)| {
-                let metric = metric.parse::<Metric>().ok()?;
+            let figure = |(metric, figures): &(Metric, Vec<Option<Figure>>)| {
                 let figure = figures.get(*slot)?.as_ref()?;
                 let bounds = figure.interval.unwrap_or((figure.value, figure.value));
                 // Noisy figures of two runs always differ.
-                let counts = !column::is_rounded(metric);
-                Some((metric, FigureSide { value: figure.value, bounds, per: Per::Iteration, counts }))
+                let counts = !column::is_rounded(*metric);
+                Some((*metric, FigureSide { value: figure.value, bounds, per: Per::Iteration, counts }))
             };
             let figures = columns.iter().filter_map(figure).collect();
             side.tests.insert(format!("{suite}::{name}"), TestSide { figures, leaks: Vec::new() });
         }
         let mut leaks = BTreeMap::new();
-        for row in sqlx::query(sql::SIGHTINGS_OF_RUN).bind(project).bind(run).fetch_all(&self.pool).await? {
-            let known = leak_of(&row, 1)?;
+        for at in of_run(&self.sightings)? {
+            let row = &self.sightings[at];
+            let known = leak_of(row, 1)?;
             let (suite, name): (String, String) = (row.try_get(3)?, row.try_get(4)?);
             let how = How::of_number(row.try_get(5)?).unwrap_or(How::Counted);
             let Some(test) = side.tests.get_mut(&format!("{suite}::{name}")) else { continue };

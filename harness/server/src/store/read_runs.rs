@@ -104,21 +104,15 @@ impl Store {
         metric: Option<Metric>,
     ) -> Result<Option<TestView>, StoreError> {
         let Some(shown) = self.shown(project, choice).await? else { return Ok(None) };
-        let row = sqlx::query(sql::TEST)
-            .bind(shown.project)
-            .bind(suite.to_owned())
-            .bind(name.to_owned())
-            .fetch_optional(&self.pool)
-            .await?;
-        let Some(row) = row else { return Ok(None) };
-        let test: i64 = row.try_get(0)?;
         let runs = sqlx::query(sql::CURVE_RUNS)
             .bind(shown.project)
             .bind(shown.branch)
             .bind(shown.environment)
-            .bind(test)
+            .bind(suite.to_owned())
+            .bind(name.to_owned())
             .fetch_all(&self.pool)
             .await?;
+        let Some(test) = runs.first().map(|run| run.try_get(20)).transpose()? else { return Ok(None) };
         let mut rosters = Rosters::of_line(self, &shown).await?;
         let metrics = self.metrics_of(&shown, test, &runs, &mut rosters).await?;
         // What grows, else what is judged at all: noisy figures are shown when somebody asks for them.

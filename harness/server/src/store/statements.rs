@@ -33,7 +33,6 @@ pub(super) const ADD_REVISION: &str = "INSERT INTO revision (project_id, sha, pa
      ON CONFLICT (project_id, sha) DO NOTHING";
 
 pub(super) const TESTS: &str = "SELECT test_id, suite, name FROM test WHERE project_id = $1";
-pub(super) const TEST: &str = "SELECT test_id FROM test WHERE project_id = $1 AND suite = $2 AND name = $3";
 pub(super) const ADD_TEST: &str =
     "INSERT INTO test (project_id, test_id, suite, name) VALUES ($1, $2, $3, $4)";
 
@@ -132,6 +131,12 @@ pub(super) const RUN: &str = runs!(
     " JOIN roster o ON o.project_id = r.project_id AND o.roster_id = r.roster_id",
     " AND r.run_id = $2"
 );
+/// Two of them, with their rosters.
+pub(super) const TWO_RUNS: &str = runs!(
+    ", o.tests, o.members",
+    " JOIN roster o ON o.project_id = r.project_id AND o.roster_id = r.roster_id",
+    " AND r.run_id IN ($2, $3)"
+);
 pub(super) const RUNS_NEWEST: &str = runs!(" ORDER BY r.started_us DESC, r.run_id DESC LIMIT 20");
 pub(super) const RUNS_OF_LEAK: &str = runs!(
     " AND r.run_id IN (SELECT s.run_id FROM sighting s WHERE s.project_id = $1 AND s.leak_id = $2 \
@@ -141,10 +146,11 @@ pub(super) const RUNS_OF_LINE: &str = runs!(
     " AND r.branch_id = $2 AND r.environment_id = $3 AND (r.place < $4 OR (r.place = $4 AND r.run_id < $5)) \
       ORDER BY r.place DESC, r.run_id DESC LIMIT 101"
 );
-/// With what was odd about one test in each.
+/// With one test, and what was odd about it in each.
 pub(super) const CURVE_RUNS: &str = runs!(
-    ", x.verdict",
-    " LEFT JOIN exception x ON x.project_id = r.project_id AND x.run_id = r.run_id AND x.test_id = $4",
+    ", x.verdict, t.test_id",
+    " JOIN test t ON t.project_id = r.project_id AND t.suite = $4 AND t.name = $5 \
+     LEFT JOIN exception x ON x.project_id = r.project_id AND x.run_id = r.run_id AND x.test_id = t.test_id",
     " AND r.branch_id = $2 AND r.environment_id = $3 ORDER BY r.place DESC, r.started_us DESC, r.run_id DESC LIMIT 1000"
 );
 
@@ -154,6 +160,8 @@ pub(super) const ALL_RUNS: &str =
 pub(super) const ADD_COLUMN: &str =
     "INSERT INTO run_column (project_id, run_id, metric, data, expires) VALUES ($1, $2, $3, $4, $5)";
 pub(super) const COLUMNS: &str = "SELECT metric, data FROM run_column WHERE project_id = $1 AND run_id = $2";
+pub(super) const COLUMNS_OF_TWO: &str =
+    "SELECT run_id, metric, data FROM run_column WHERE project_id = $1 AND run_id IN ($2, $3)";
 pub(super) const CURVE_COLUMNS: &str = "SELECT c.run_id, c.data FROM run_column c \
      JOIN run r ON r.project_id = c.project_id AND r.run_id = c.run_id AND r.expires = c.expires \
      WHERE c.project_id = $1 AND r.branch_id = $2 AND r.environment_id = $3 AND c.metric = $4 \
@@ -166,6 +174,8 @@ pub(super) const NEWEST_COLUMNS: &str = "SELECT c.run_id, c.metric, c.data FROM 
 pub(super) const ADD_EXCEPTION: &str = "INSERT INTO exception (project_id, run_id, test_id, outcome, verdict, judged, reason, expires) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 pub(super) const EXCEPTIONS: &str =
     "SELECT test_id, outcome, verdict, reason FROM exception WHERE project_id = $1 AND run_id = $2";
+pub(super) const VERDICTS_OF_TWO: &str =
+    "SELECT run_id, test_id, verdict FROM exception WHERE project_id = $1 AND run_id IN ($2, $3)";
 pub(super) const NOT_JUDGED: &str =
     "SELECT run_id FROM exception WHERE project_id = $1 AND test_id = $2 AND judged = 0";
 pub(super) const NOT_JUDGED_BY: &str =
@@ -183,11 +193,11 @@ pub(super) const SEEN_IN: &str =
 pub(super) const SIGHTINGS_OF_LINE: &str = "SELECT s.run_id, s.test_id, s.how, s.bytes, s.objects FROM sighting s \
      JOIN run r ON r.project_id = s.project_id AND r.run_id = s.run_id \
      WHERE s.project_id = $1 AND s.leak_id = $2 AND r.branch_id = $3 AND r.environment_id = $4 AND r.on_line = 1";
-pub(super) const SIGHTINGS_OF_RUN: &str = "SELECT s.leak_id, l.fingerprint, l.body, t.suite, t.name, s.how, s.bytes, s.objects \
+pub(super) const SIGHTINGS_OF_TWO: &str = "SELECT s.run_id, l.fingerprint, l.body, t.suite, t.name, s.how, s.bytes \
      FROM sighting s JOIN leak l ON l.project_id = s.project_id AND l.leak_id = s.leak_id \
-     JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id WHERE s.project_id = $1 AND s.run_id = $2 \
+     JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id WHERE s.project_id = $1 AND s.run_id IN ($2, $3) \
      ORDER BY s.bytes DESC, l.fingerprint, t.suite, t.name";
-/// The same with the state that each leak has on a line.
+/// With the state that each leak has on a line.
 pub(super) const SIGHTINGS_WITH_STATES: &str = "SELECT s.leak_id, l.fingerprint, l.body, t.suite, t.name, s.how, s.bytes, s.objects, n.state \
      FROM sighting s JOIN leak l ON l.project_id = s.project_id AND l.leak_id = s.leak_id \
      JOIN test t ON t.project_id = s.project_id AND t.test_id = s.test_id \
