@@ -180,7 +180,13 @@ pub(super) fn events(html: &mut Html, selection: &Selection, events: &[EventRow]
             html.element("span class=faint", &format!(" on {}", event.branch));
         }
         html.markup("<td class=code>");
-        anchor(html, &link::to(selection, &["leaks", &event.leak]), &event.text);
+        match event.leak.as_str() {
+            // A figure's.
+            "" => {
+                html.text(&event.text);
+            }
+            leak => anchor(html, &link::to(selection, &["leaks", leak]), &event.text),
+        }
         html.markup("<td>").element("code", short(&event.first_sha));
         html.markup("<td>").element("code", short(&event.clean_sha)).markup("<td>");
         anchor(html, &link::path(&selection.project, &["runs", &event.run.to_string()]), "run");

@@ -3,15 +3,15 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use memgate_history::{Figure, How, column};
-use memgate_model::{Metric, Outcome, Verdict};
+use memgate_history::{Figure, How, column, level, noise};
+use memgate_model::{Metric, Outcome, Verdict, format_value};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use super::read::{Shown, event, leak_of, members, run_row, stage, word};
 use super::read_leaks::shown_state;
 use super::{Choice, Store, StoreError, statements as sql};
-use crate::view::{Point, RunView, Runs, SightingOf, TestRow, TestView};
+use crate::view::{EventRow, Point, RunView, Runs, SightingOf, TestRow, TestView};
 
 const MOST_RUNS: usize = 100;
 const MOST_TESTS: usize = 500;
@@ -128,6 +128,8 @@ impl Store {
         let rows = self.of_line(sql::EVENTS_OF_LINE, &shown).await?;
         let mut events = rows.iter().map(event).collect::<Result<Vec<_>, _>>()?;
         events.retain(|event| ids.contains(&event.leak));
+        events.extend(shifts(&full, metric, &points));
+        events.sort_by_key(|event| std::cmp::Reverse(event.at_us));
         Ok(Some(TestView {
             selection: shown.selection,
             suite: suite.to_owned(),
@@ -353,6 +355,46 @@ impl Store {
         }
         Ok(points)
     }
+}
+
+/// Where a figure came to another level and stayed, as events.
+fn shifts(test: &str, metric: Metric, points: &[Point]) -> Vec<EventRow> {
+    let judged: Vec<(&Point, f64)> = points
+        .iter()
+        .filter_map(|point| Some((point, point.value.filter(|value| value.is_finite())?)))
+        .collect();
+    // Positions of the first value off the old level and of the one that showed it, the values before and after.
+    let found: Vec<(usize, usize, f64, f64)> = if column::is_rounded(metric) {
+        let values: Vec<f64> = judged.iter().map(|(_, value)| *value).collect();
+        let found = noise::shifts(&values).into_iter();
+        found.map(|shift| (shift.at, shift.told_at, shift.before, shift.after)).collect()
+    } else {
+        let figure =
+            |(point, value): &(&Point, f64)| Figure { value: *value, interval: point.low.zip(point.high) };
+        let figures: Vec<Figure> = judged.iter().map(figure).collect();
+        let found = level::fold(&figures).map_or_else(Vec::new, |levels| levels.shifts).into_iter();
+        found
+            .filter(|shift| !shift.is_transient)
+            .map(|shift| (shift.at, shift.told_at, shift.before, shift.after))
+            .collect()
+    };
+    let event = |(at, told_at, before, after): (usize, usize, f64, f64)| {
+        let (first, _) = judged.get(at)?;
+        let (told, _) = judged.get(told_at)?;
+        let clean = at.checked_sub(1).and_then(|before| judged.get(before));
+        Some(EventRow {
+            at_us: told.started_us,
+            kind: if after > before { "shift up" } else { "shift down" }.to_owned(),
+            branch: String::new(),
+            leak: String::new(),
+            test: test.to_owned(),
+            text: format!("{metric}: {} → {}", format_value(metric, before), format_value(metric, after)),
+            clean_sha: clean.map_or_else(String::new, |(point, _)| point.sha.clone()),
+            first_sha: first.sha.clone(),
+            run: told.run,
+        })
+    };
+    found.into_iter().filter_map(event).collect()
 }
 
 /// Rosters that were looked up: few runs have one of their own.

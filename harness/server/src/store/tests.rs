@@ -217,6 +217,14 @@ async fn shows_everything(store: &Store) {
     assert_eq!((test.metric, test.points.len()), (Metric::NativeLiveBytes, 40));
     let values: Vec<_> = test.points.iter().map(|point| point.value).collect();
     assert_eq!((values[4], values[5], values[12], values[38]), (Some(0.0), Some(7.0), None, Some(14.0)));
+    let told =
+        |event: &crate::view::EventRow| (event.kind.clone(), event.text.clone(), event.first_sha.clone());
+    let shifts: Vec<_> = test.events.iter().filter(|event| event.leak.is_empty()).map(told).collect();
+    assert_eq!(
+        shifts,
+        [("shift up".to_owned(), "native.live_bytes: 0 B → 7 B".to_owned(), sha(5))],
+        "what comes and goes is none"
+    );
     let leak = store.leak("tiles", &choice, "n1-a").await.unwrap().unwrap();
     assert_eq!(leak.lines.len(), 2);
     assert_eq!((leak.leak.culprit.as_str(), leak.leak.place.as_str()), ("tiles::load", "src/tiles.cc:7"));
