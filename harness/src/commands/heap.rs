@@ -37,7 +37,7 @@ pub(super) fn heap(command: &HeapCommand, console: &Console) -> Result<u8, Expec
     let Some((shown, code, odd)) = answer(command, path, &watch)? else { return Ok(exit::PASS) };
     drop(watch);
     if json {
-        let json = shown.json().map_err(|why| ExpectedError::Machinery {
+        let json = json::json(&shown).map_err(|why| ExpectedError::Machinery {
             what: format!("cannot write JSON: {why}"),
             hint: String::new(),
         })?;

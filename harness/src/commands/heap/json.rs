@@ -16,7 +16,7 @@ const VERSION: u32 = 1;
 
 /// The answer of a command.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct Json<'a> {
+struct Json<'a> {
     /// 1.
     schema_version: u32,
     #[serde(flatten)]
@@ -155,10 +155,12 @@ enum Answer<'a> {
     },
 }
 
-impl<'a> Json<'a> {
-    pub(super) fn of(shown: &'a Shown) -> Self {
-        Self { schema_version: VERSION, answer: Answer::of(shown) }
-    }
+/// An answer as JSON.
+pub(super) fn json(shown: &Shown) -> serde_json::Result<String> {
+    let json = Json { schema_version: VERSION, answer: Answer::of(shown) };
+    let mut text = serde_json::to_string_pretty(&json)?;
+    text.push('\n');
+    Ok(text)
 }
 
 impl<'a> Answer<'a> {

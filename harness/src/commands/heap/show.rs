@@ -12,7 +12,6 @@ use serde::Serialize;
 
 pub(super) use memgate_hprof::text::printable;
 
-use super::json::Json;
 use crate::cli::HeapBy;
 
 /// An answer.
@@ -235,12 +234,6 @@ impl Shown {
         });
         let odd = dump.odd.sentences().collect();
         Self::Check { facts, roots: roots.collect(), odd, whole: !dump.truncated() }
-    }
-
-    pub(super) fn json(&self) -> serde_json::Result<String> {
-        let mut text = serde_json::to_string_pretty(&Json::of(self))?;
-        text.push('\n');
-        Ok(text)
     }
 
     pub(super) fn text(&self) -> String {

@@ -9,8 +9,9 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * Large heap dumps: a tree of nodes, each with an array of bytes, and one object that is over and held by the last of them, so that a search
- * has to pass all others. Arguments: hotspot or art, how many nodes, the file. HotSpot dumps itself; a dump as Android writes it is written record by record.
+ * Large heap dumps: a tree of nodes, each with an array of bytes, and one object that is over and held by the last of
+ * them, so that a search has to pass all others. Arguments: hotspot or art, how many nodes, the file. HotSpot dumps
+ * itself; a dump as Android writes it is written record by record.
  */
 public class Large {
     static final int PAYLOAD = 48;
@@ -55,7 +56,7 @@ public class Large {
         ManagementFactory.getPlatformMXBean(HotSpotDiagnosticMXBean.class).dumpHeap(arguments[2], true);
     }
 
-    /** ids of four bytes, heaps by name, the fields of java.lang.Object in each instance, segments of a few megabytes. */
+    /** Ids of four bytes, heaps by name, the fields of java.lang.Object in each instance, segments of some megabytes. */
     static class Art {
         static final int SEGMENT = 4 << 20;
         final DataOutputStream file;
