@@ -7,8 +7,9 @@ use std::process::Command;
 
 use memgate_e2e::jvm::{self, Jdk};
 use memgate_e2e::samples::successful;
+use memgate_e2e::waiting::Running;
 use memgate_e2e::{Project, agent, repository};
-use memgate_wire::java::ClassCount;
+use memgate_wire::java::{ClassCount, Holders};
 use memgate_wire::{BoundaryKind, Frame};
 
 /// As a listener in a test APK: the class with the natives comes with it, and windows end where it
@@ -82,6 +83,44 @@ fn the_runner_s_class_loader_is_asked_for_the_listener_before_it_is_given_one() 
     }
 }
 
+#[test]
+fn who_holds_what_grew_is_told_when_the_harness_orders_it() {
+    let asked = ["com.example.App$Tile"];
+    for jdk in jvm::jdks() {
+        let project = Project::new(&format!("android-holders-{}", jdk.release));
+        assert_eq!(holders(&played(&jdk, &project, &[])), [], "nobody asked: JDK {}", jdk.release);
+        let told = holders(&played(&jdk, &project, &asked));
+        assert!(!told.is_empty(), "JDK {}", jdk.release);
+        for holders in told {
+            let way: Vec<_> =
+                holders.paths.iter().flat_map(|path| &path.links).map(|link| &*link.name).collect();
+            assert!(way.contains(&"KEPT"), "JDK {}: {holders:#?}", jdk.release);
+            // Of one window.
+            assert_eq!(holders.instances, 3, "JDK {}", jdk.release);
+        }
+    }
+}
+
+fn holders(frames: &[Frame]) -> Vec<Holders> {
+    let of = |frame: &Frame| match frame {
+        Frame::Holders(holders) => Some(holders.clone()),
+        _ => None,
+    };
+    frames.iter().filter_map(of).collect()
+}
+
+/// With a harness that acknowledges each boundary, and orders who holds the instances of `explained`.
+fn played(jdk: &Jdk, project: &Project, explained: &[&str]) -> Vec<Frame> {
+    let mut java = measured(jdk, project, "wait_ms=20000;harness=1", "");
+    let player = repository().join("tests/art/player.py");
+    let frames = project.folder().join("frames");
+    let player = Running::start(Command::new("python3").arg(player).arg(&frames).arg("60").args(explained));
+    successful(&mut java);
+    let played = player.output();
+    assert!(played.status.success(), "{}", String::from_utf8_lossy(&played.stderr));
+    told(project)
+}
+
 fn compiled(jdk: &Jdk, project: &Project, source: &Path) {
     let hooks = repository().join("device-agent/java/agent/src/main/java");
     let mut javac = Command::new(jdk.home.join("bin/javac"));
@@ -90,18 +129,28 @@ fn compiled(jdk: &Jdk, project: &Project, source: &Path) {
 }
 
 fn run(jdk: &Jdk, project: &Project, more: &str) -> Vec<Frame> {
+    successful(&mut measured(jdk, project, "wait_ms=0", more));
+    told(project)
+}
+
+/// The app with the agent inside, which is told how to wait and `more`.
+fn measured(jdk: &Jdk, project: &Project, waits: &str, more: &str) -> Command {
     compiled(jdk, project, &project.write("com/example/App.java", APP));
     let (classes, frames) = (project.folder().join("classes"), project.folder().join("frames"));
     if frames.exists() {
         std::fs::remove_dir_all(&frames).unwrap();
     }
     std::fs::create_dir_all(&frames).unwrap();
-    let told = format!("dir={};wait_ms=0;java=1;target=all;windows=each;machine=art{more}", frames.display());
+    let told = format!("dir={};{waits};java=1;target=all;windows=each;machine=art{more}", frames.display());
     let options = project.write("options", told);
     let mut java = Command::new(jdk.home.join("bin/java"));
     java.arg(format!("-agentpath:{}={}", agent().display(), options.display()));
-    successful(java.args(["-Xcheck:jni", "-cp"]).arg(&classes).arg("com.example.App"));
-    let entry = std::fs::read_dir(&frames).unwrap().next().unwrap().unwrap();
+    java.args(["-Xcheck:jni", "-cp"]).arg(&classes).arg("com.example.App");
+    java
+}
+
+fn told(project: &Project) -> Vec<Frame> {
+    let entry = std::fs::read_dir(project.folder().join("frames")).unwrap().next().unwrap().unwrap();
     crate::spool::frames(&entry.path())
 }
 
