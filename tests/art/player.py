@@ -1,7 +1,7 @@
 """Plays the harness for one spool: player.py FOLDER SECONDS [CLASS]
 
-Acknowledges each boundary of the first stream in FOLDER until the stream is closed, and with CLASS orders EXPLAIN for it as soon as
-the stream has given it a number. The layout is that of device-agent/wire/src/spool.rs and reply.rs. Ends with 1 if the stream was not closed in time, or
+Acknowledges each boundary of the first stream in FOLDER until the stream is closed, and with CLASS orders EXPLAIN for it once, as soon
+as the stream has given it a number: an order that is given again begins again. The layout is that of device-agent/wire/src/spool.rs and reply.rs. Ends with 1 if the stream was not closed in time, or
 if a class was asked for and never ordered.
 """
 
@@ -65,7 +65,7 @@ def play(folder, seconds, name):
     while time.monotonic() < end:
         boundary, state = stream.load(BOUNDARY), stream.load(STATE)
         if boundary != last:
-            number = stream.number(name) if name and boundary > 2 else None
+            number = stream.number(name) if name and not ordered else None
             if number is not None:
                 stream.store(CLASSES, 0)
                 stream.store(CLASSES + 4, number)
