@@ -1,8 +1,9 @@
 """Plays the harness for one spool: player.py FOLDER SECONDS [CLASS]
 
-Acknowledges each boundary of the first stream in FOLDER until the stream is closed, and with CLASS orders EXPLAIN for it once, as soon
-as the stream has given it a number: an order that is given again begins again. The layout is that of device-agent/wire/src/spool.rs and reply.rs. Ends with 1 if the stream was not closed in time, or
-if a class was asked for and never ordered.
+Acknowledges each boundary of the first stream in FOLDER until the stream is closed, and with CLASS orders EXPLAIN for it once,
+as soon as the stream has given it a number: an order that is given again begins again. The layout is that of
+device-agent/wire/src/spool.rs and reply.rs. Ends with 1 if the stream was not closed in time, or if a class was asked
+for and never ordered.
 """
 
 import ctypes
