@@ -177,9 +177,29 @@ impl ExpectedError {
         }
     }
 
+    /// Something typed does not mean anything: what is wrong, and what to do (may be empty).
+    pub fn usage(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Usage { what: what.into(), hint: hint.into() }
+    }
+
+    /// Something needed is not installed: what is missing, and how to get it.
+    pub(crate) fn missing(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Missing { what: what.into(), hint: hint.into() }
+    }
+
+    /// The machinery around the run failed: what failed, and what to do (may be empty).
+    pub fn machinery(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Machinery { what: what.into(), hint: hint.into() }
+    }
+
+    /// A session or a stream cannot be used: which, why, and what to do (may be empty).
+    pub(crate) fn session(path: impl Into<PathBuf>, why: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Session { path: path.into(), why: why.into(), hint: hint.into() }
+    }
+
     /// For `map_err`, where the machinery around a run failed.
     pub(crate) fn failed(why: &dyn std::error::Error) -> Self {
-        Self::Machinery { what: format!("failed to {}", chain(why)), hint: String::new() }
+        Self::machinery(format!("failed to {}", chain(why)), "")
     }
 
     /// For `map_err` after file operations.

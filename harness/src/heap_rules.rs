@@ -12,16 +12,12 @@ const LARGEST_RULES: u64 = 16 << 20;
 
 /// Reads the rules of these files after the built-in ones.
 pub(crate) fn read_rules(files: &[PathBuf]) -> Result<Rules, ExpectedError> {
-    let mut rules = Rules::built_in().map_err(|why| ExpectedError::Machinery {
-        what: format!("the built-in rules cannot be read: {why}"),
-        hint: String::new(),
-    })?;
+    let mut rules = Rules::built_in()
+        .map_err(|why| ExpectedError::machinery(format!("the built-in rules cannot be read: {why}"), ""))?;
     for path in files {
         let failed = || ExpectedError::file("read", path);
-        let wrong = |why: String| ExpectedError::Session {
-            path: path.clone(),
-            why,
-            hint: "docs/heap.md shows how rules are written".to_owned(),
+        let wrong = |why: String| {
+            ExpectedError::session(path.clone(), why, "docs/heap.md shows how rules are written")
         };
         if fs::metadata(path).map_err(failed())?.len() > LARGEST_RULES {
             return Err(wrong("it is larger than 16 MiB".to_owned()));

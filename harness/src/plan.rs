@@ -19,7 +19,7 @@ use memgate_config::{
 
 pub(crate) use self::policy::follow;
 pub use self::policy::policy;
-use crate::cli::RunRequest;
+use crate::cli::RunArgs;
 use crate::exit::ExpectedError;
 
 /// What was read before anything is planned.
@@ -152,7 +152,7 @@ pub struct PlannedInstrumentation {
 ///
 /// # Errors
 /// When there is nothing to run, or a suite that was asked for is not there.
-pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<Plan, ExpectedError> {
+pub fn plan(settings: &Settings, request: &RunArgs, world: &World) -> Result<Plan, ExpectedError> {
     let config = &settings.config;
     let suites = suites(settings, request, world)?;
     let mut policy = policy(settings, request.ignore_test_failures, world.today);
@@ -162,16 +162,16 @@ pub fn plan(settings: &Settings, request: &RunRequest, world: &World) -> Result<
     policy.iteration_cap = policy.iteration_cap.max(policy.iterations.saturating_add(policy.warm_up));
     Ok(Plan {
         project: project(config, &world.directory),
-        output_dir: request.output_dir.clone(),
+        output_dir: request.output.output_dir.clone(),
         partial: is_partial(settings, request) || world.narrowed,
         suites,
         instrumented: instrumented(settings, request, world),
         policy,
-        confirm: request.confirm,
+        confirm: !request.no_confirm,
         confirm_budget: config.measure.confirm_budget,
         hunt: request.hunt,
         screen: config.measure.screen,
-        screen_repetitions: request.screen_repetitions.unwrap_or(config.measure.screen_repetitions),
+        screen_repetitions: request.repeat_screen.unwrap_or(config.measure.screen_repetitions),
         java: config.measure.java.clone(),
         windows: windows(settings),
         filter: request.filter.clone(),
@@ -203,11 +203,7 @@ pub(crate) fn project(config: &Config, directory: &Path) -> String {
     })
 }
 
-fn suites(
-    settings: &Settings,
-    request: &RunRequest,
-    world: &World,
-) -> Result<Vec<PlannedSuite>, ExpectedError> {
+fn suites(settings: &Settings, request: &RunArgs, world: &World) -> Result<Vec<PlannedSuite>, ExpectedError> {
     let config = &settings.config;
     if !request.program.is_empty() {
         return Ok(vec![wrapped(config, request, world)]);
@@ -226,11 +222,11 @@ fn suites(
     Ok(chosen.map(|suite| configured(config, suite, request, world)).collect())
 }
 
-fn is_chosen(request: &RunRequest, suite: &str) -> bool {
+fn is_chosen(request: &RunArgs, suite: &str) -> bool {
     request.suites.is_empty() || request.suites.iter().any(|name| name == suite)
 }
 
-fn wrapped(config: &Config, request: &RunRequest, world: &World) -> PlannedSuite {
+fn wrapped(config: &Config, request: &RunArgs, world: &World) -> PlannedSuite {
     PlannedSuite {
         name: None,
         command: request.program.clone(),
@@ -250,7 +246,7 @@ fn wrapped(config: &Config, request: &RunRequest, world: &World) -> PlannedSuite
     }
 }
 
-fn configured(config: &Config, suite: &Suite, request: &RunRequest, world: &World) -> PlannedSuite {
+fn configured(config: &Config, suite: &Suite, request: &RunArgs, world: &World) -> PlannedSuite {
     let directory = suite.cwd.as_ref().map(|cwd| world.directory.join(cwd));
     let globs_start = directory.as_ref().unwrap_or(&world.directory).to_string_lossy().into_owned();
     let targets = (suite.targets.iter().map(|target| target.absolute(&globs_start)))
@@ -279,7 +275,7 @@ fn secrets(config: &Config) -> Vec<OsString> {
 }
 
 /// A waiver that matches nothing is only reported when everything ran.
-fn is_partial(settings: &Settings, request: &RunRequest) -> bool {
+fn is_partial(settings: &Settings, request: &RunArgs) -> bool {
     let filtered = |argument: &OsString| {
         let argument = argument.to_string_lossy();
         ["--gtest_filter", "-Dtest=", "-Dit.test=", "--tests"].iter().any(|f| argument.starts_with(f))
@@ -293,7 +289,7 @@ fn is_partial(settings: &Settings, request: &RunRequest) -> bool {
 }
 
 /// Where symbols come from: a library is known by its build id, whichever suite named its file.
-fn symbols(config: &Config, request: &RunRequest, world: &World) -> Vec<PathBuf> {
+fn symbols(config: &Config, request: &RunArgs, world: &World) -> Vec<PathBuf> {
     let programs = config.suites.iter().map(|suite| (&suite.name, &suite.symbols));
     let on_devices = config.instrumented.iter().map(|suite| (&suite.name, &suite.symbols));
     let chosen = |(name, _): &(&String, _)| request.program.is_empty() && is_chosen(request, name);
@@ -303,7 +299,7 @@ fn symbols(config: &Config, request: &RunRequest, world: &World) -> Vec<PathBuf>
 }
 
 /// The suites of devices that are asked for.
-fn instrumented(settings: &Settings, request: &RunRequest, world: &World) -> Vec<PlannedInstrumentation> {
+fn instrumented(settings: &Settings, request: &RunArgs, world: &World) -> Vec<PlannedInstrumentation> {
     let chosen = |suite: &&Instrumented| request.program.is_empty() && is_chosen(request, &suite.name);
     // The Test Orchestrator's own argument: nobody else knows it.
     let clears = |(name, value): &&(String, String)| name == "clearPackageData" && value == "true";
@@ -312,7 +308,7 @@ fn instrumented(settings: &Settings, request: &RunRequest, world: &World) -> Vec
         clear_data: suite.process_per_test && suite.arguments.iter().any(|argument| clears(&argument)),
         timeout: request.timeout.or(suite.timeout).unwrap_or(settings.config.measure.timeout),
         suite: Instrumented {
-            devices: request.devices.clone().unwrap_or_else(|| suite.devices.clone()),
+            devices: request.on().unwrap_or_else(|| suite.devices.clone()),
             apks: complete(&suite.apks),
             mapping: complete(&suite.mapping),
             ..suite.clone()
@@ -349,6 +345,7 @@ mod tests {
     use memgate_model::Per;
 
     use super::*;
+    use crate::cli::OutputArgs;
 
     const YAML: &str = r#"
 version: 1
@@ -385,12 +382,12 @@ reports:
         World { today: jiff::civil::date(2026, 11, 21), directory: "/project".into(), narrowed: false }
     }
 
-    fn planned(request: &RunRequest) -> Plan {
+    fn planned(request: &RunArgs) -> Plan {
         plan(&settings(YAML), request, &world()).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    fn request() -> RunRequest {
-        RunRequest { confirm: true, output_dir: ".memgate".into(), ..RunRequest::default() }
+    fn request() -> RunArgs {
+        RunArgs { output: OutputArgs { output_dir: ".memgate".into() }, ..RunArgs::default() }
     }
 
     fn limit(policy: &GatePolicy, suite: &str, test: &str, metric: Metric, per: Per) -> Vec<(Bound, String)> {
@@ -472,16 +469,16 @@ reports:
         let [app] = all.instrumented.as_slice() else { panic!("{:?}", all.instrumented) };
         assert_eq!((app.suite.package.as_str(), &app.suite.devices), ("com.example.test", &Devices::Only));
         assert_eq!(app.suite.apks, [Path::new("/project/app.apk")]);
-        let only = RunRequest { suites: vec!["engine".into()], ..request() };
+        let only = RunArgs { suites: vec!["engine".into()], ..request() };
         assert!(planned(&only).instrumented.is_empty());
-        let named = Some(Devices::Serial("R58M".into()));
-        let app = planned(&RunRequest { suites: vec!["app".into()], devices: named.clone(), ..request() });
-        assert!(app.suites.is_empty() && Some(&app.instrumented[0].suite.devices) == named.as_ref());
+        let app = planned(&RunArgs { suites: vec!["app".into()], device: Some("R58M".into()), ..request() });
+        assert!(app.suites.is_empty());
+        assert_eq!(app.instrumented[0].suite.devices, Devices::Serial("R58M".into()));
     }
 
     #[test]
     fn what_is_typed_wins_over_the_file() {
-        let typed = RunRequest {
+        let typed = RunArgs {
             iterations: Some(50),
             warm_up: Some(0),
             timeout: Some(Duration::from_secs(1)),
@@ -498,7 +495,7 @@ reports:
     #[test]
     fn a_wrapped_command_needs_no_configuration() {
         let bare = Settings { root: "/project".into(), ..Settings::default() };
-        let wrapped = RunRequest { program: vec!["./tests".into(), "-x".into()], ..request() };
+        let wrapped = RunArgs { program: vec!["./tests".into(), "-x".into()], ..request() };
         let plan = plan(&bare, &wrapped, &world()).unwrap();
         assert_eq!(plan.project, "project", "the folder's name");
         assert_eq!(plan.suites[0].command, ["./tests", "-x"]);
@@ -508,7 +505,7 @@ reports:
 
     #[test]
     fn a_run_of_a_part_is_known_as_one() {
-        let part = |change: fn(&mut RunRequest)| {
+        let part = |change: fn(&mut RunArgs)| {
             let mut request = request();
             change(&mut request);
             planned(&request).partial
@@ -528,7 +525,7 @@ reports:
         assert!(matches!(none, ExpectedError::NothingToRun(_)));
         let empty = plan(&settings("version: 1"), &request(), &world()).unwrap_err();
         assert_eq!(empty.to_string(), "memgate.yaml has no suites");
-        let typo = RunRequest { suites: vec!["engin".into()], ..request() };
+        let typo = RunArgs { suites: vec!["engin".into()], ..request() };
         let typo = plan(&settings(YAML), &typo, &world()).unwrap_err();
         assert_eq!(typo.hint().as_deref(), Some("it has: engine, replay, app"));
     }

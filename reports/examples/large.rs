@@ -134,12 +134,7 @@ fn leak(number: u64, bytes: f64) -> Leak {
         title: format!("1 × {bytes} B"),
         bytes_per_iteration: bytes,
         count_per_iteration: 1.0,
-        class: None,
         frames: (0..12).map(frame).collect(),
-        holder: Vec::new(),
-        hold: None,
-        truncated: false,
-        owners: Vec::new(),
-        waiver: None,
+        ..Leak::default()
     }
 }

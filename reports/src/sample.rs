@@ -472,17 +472,12 @@ fn insert_leak(id: &str) -> Leak {
         title: "12 × 4096 B".to_owned(),
         bytes_per_iteration: 49152.0,
         count_per_iteration: 12.0,
-        class: None,
         frames: vec![
             frame("MapCache::insert(Tile const&)", "src/map_cache.cpp", 88),
             frame("MapView::scroll(int)", "src/map_view.cpp", 41),
             frame("MapCache_scroll_Test::TestBody()", "tests/map_cache_test.cpp", 17),
         ],
-        holder: Vec::new(),
-        hold: None,
-        truncated: false,
-        owners: Vec::new(),
-        waiver: None,
+        ..Leak::default()
     }
 }
 

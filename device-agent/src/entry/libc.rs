@@ -57,88 +57,63 @@ static DLMOPEN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 /// `RTLD_DEEPBIND` of glibc and of musl, which ignores it.
 const DEEPBIND: c_int = 8;
 
-/// C's `dlopen`. A jump leaves the caller's return address where the loader looks for it: it
-/// searches the caller's run path and name space. With RTLD_DEEPBIND a library looks for `malloc`
-/// in the C library before it looks here.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dlopen() {
-    naked_asm!(
-        "test esi, {deepbind}",
-        "je 2f",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "xor esi, esi",
-        "call {note}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "2:",
-        "mov rax, qword ptr [rip + {slot}]",
-        "test rax, rax",
-        "jne 3f",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "call {find}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "3:",
-        "jmp rax",
-        deepbind = const DEEPBIND,
-        note = sym bypassing_library,
-        slot = sym DLOPEN,
-        find = sym find_dlopen,
-    )
+/// A function that loads a library: `$decides` says by its arguments whether `bypassing_library` is told, with
+/// `$order` in front of that call.
+macro_rules! loads {
+    ($(#[$about:meta])* $name:ident $slot:ident $find:ident $text:literal $decides:expr, $order:literal) => {
+        $(#[$about])*
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                $decides,
+                "je 2f",
+                "1:",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                $order,
+                "call {note}",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "2:",
+                "mov rax, qword ptr [rip + {slot}]",
+                "test rax, rax",
+                "jne 3f",
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "call {find}",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "3:",
+                "jmp rax",
+                deepbind = const DEEPBIND,
+                note = sym bypassing_library,
+                slot = sym $slot,
+                find = sym $find,
+            )
+        }
+
+        extern "C" fn $find() -> Pointer {
+            found_or_none(next_of(&$slot, $text))
+        }
+    };
 }
 
-/// C's `dlmopen`: a library of another name space brings a C library of its own.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dlmopen() {
-    naked_asm!(
-        "test rdi, rdi",
-        "jne 1f",
-        "test edx, {deepbind}",
-        "je 2f",
-        "1:",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "xchg rdi, rsi",
-        "call {note}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "2:",
-        "mov rax, qword ptr [rip + {slot}]",
-        "test rax, rax",
-        "jne 3f",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "call {find}",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        "3:",
-        "jmp rax",
-        deepbind = const DEEPBIND,
-        note = sym bypassing_library,
-        slot = sym DLMOPEN,
-        find = sym find_dlmopen,
-    )
-}
-
-extern "C" fn find_dlopen() -> Pointer {
-    found_or_none(next_of(&DLOPEN, c"dlopen"))
-}
-
-extern "C" fn find_dlmopen() -> Pointer {
-    found_or_none(next_of(&DLMOPEN, c"dlmopen"))
-}
+loads!(
+    /// C's `dlopen`. A jump leaves the caller's return address where the loader looks for it: it
+    /// searches the caller's run path and name space. With RTLD_DEEPBIND a library looks for `malloc`
+    /// in the C library before it looks here.
+    dlopen DLOPEN find_dlopen c"dlopen" "test esi, {deepbind}", "xor esi, esi"
+);
+loads!(
+    /// C's `dlmopen`: a library of another name space brings a C library of its own.
+    dlmopen DLMOPEN find_dlmopen c"dlmopen"
+    concat!("test rdi, rdi\n", "jne 1f\n", "test edx, {deepbind}"), "xchg rdi, rsi"
+);
 
 /// Where the C library has no such function, the call gives nothing.
 fn found_or_none(found: Pointer) -> Pointer {

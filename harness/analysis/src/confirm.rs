@@ -9,20 +9,16 @@
 
 use std::time::Duration;
 
-use memgate_model::{Frame, Kind, Metric, Per};
+use memgate_model::{Frame, Kind, Metric};
 use memgate_wire::{Counters, Outcome};
 
 use crate::groups::{self, Places};
-use crate::growth::{Allowed, Finding, Growth, is_over_exactly, judge_exact, judge_series};
-use crate::policy::{GatePolicy, smallest_limit};
-use crate::rare;
+use crate::growth::{Finding, Growth, is_over_exactly, judge_exact, judge_series};
+use crate::policy::GatePolicy;
 use crate::record::{OsState, ProcessRecord, Window};
+use crate::repetition::{Repetition, limited, next_look};
 use crate::resolve::{Resolve, ResolvedStack};
 use crate::screen::os_value;
-
-/// Growth that has paused is watched for up to this many times the usual limits: a cache that has
-/// just filled up shows itself as one.
-const PAUSED_FACTOR: u32 = 3;
 
 /// A test that has grown by this much is not repeated until the memory of the machine, or of its
 /// container, ends: from then on allocations fail, and growth would seem to come to rest.
@@ -46,14 +42,7 @@ pub struct HuntTime {
 pub struct Confirmation {
     test: String,
     limits: Vec<(Metric, f64)>,
-    warm_up: usize,
-    confidence: f64,
-    iterations: usize,
-    max_iterations: usize,
-    /// So many without a change, and a rare leak would have shown.
-    unchanged: usize,
-    iteration_cap: usize,
-    min_run: Duration,
+    run: Repetition,
     hunt: Option<HuntTime>,
     /// Windows of the record that were looked at.
     looked_at: usize,
@@ -84,20 +73,11 @@ impl Confirmation {
     /// For the test `test` of `suite`.
     #[must_use]
     pub fn new(policy: &GatePolicy, suite: &str, test: &str) -> Self {
-        let limit = |metric| Some((metric, smallest_limit(policy, suite, test, metric, Per::Iteration)?));
-        let warm_up = policy.warm_up as usize;
-        let iterations = warm_up + policy.iterations.max(2) as usize;
-        let unchanged = rare::executions_for(policy.rarest_leak);
+        let run = Repetition::of(policy);
         Self {
             test: test.to_owned(),
-            limits: Metric::ALL.into_iter().filter_map(limit).collect(),
-            warm_up,
-            confidence: policy.confidence,
-            iterations,
-            max_iterations: (warm_up + policy.max_iterations as usize).max(iterations),
-            unchanged,
-            iteration_cap: (policy.iteration_cap as usize).max(iterations).max(unchanged.saturating_add(1)),
-            min_run: policy.min_run,
+            limits: limited(policy, suite, test, |_| true),
+            run: Repetition { cap: run.cap.max(run.unchanged.saturating_add(1)), ..run },
             hunt: None,
             looked_at: 0,
             ends: 0,
@@ -114,7 +94,7 @@ impl Confirmation {
     #[must_use]
     pub fn hunting(mut self, time: HuntTime) -> Self {
         self.hunt = Some(time);
-        self.iteration_cap = HUNTED_EXECUTIONS;
+        self.run.cap = HUNTED_EXECUTIONS;
         self
     }
 
@@ -154,13 +134,13 @@ impl Confirmation {
     }
 
     fn enough(&mut self, record: &ProcessRecord, elapsed: Duration) -> bool {
-        if self.failed || record.damaged.is_some() || self.ends >= self.iteration_cap {
+        if self.failed || record.damaged.is_some() || self.ends >= self.run.cap {
             return true;
         }
         if self.hunt.is_some_and(|hunt| elapsed >= hunt.most) {
             return true;
         }
-        if self.ends < self.iterations {
+        if self.ends < self.run.fewest {
             return false;
         }
         if self.grown_bytes() > ENOUGH_BYTES {
@@ -169,20 +149,20 @@ impl Confirmation {
         if let Some(hunt) = self.hunt {
             return self.hunted_enough(record, elapsed, hunt);
         }
-        if self.changed <= self.warm_up.max(1) {
-            return self.ends - self.changed >= self.unchanged || elapsed >= self.min_run;
+        if self.changed <= self.run.warm_up.max(1) {
+            return self.ends - self.changed >= self.run.unchanged || elapsed >= self.run.min_run;
         }
-        if self.ends < self.next_check || elapsed < self.min_run {
+        if self.ends < self.next_check || elapsed < self.run.min_run {
             return false;
         }
-        self.next_check = self.ends + (self.ends / 8).max(1);
+        self.next_check = next_look(self.ends);
         let growths = self.growths(record);
         let paused = growths.iter().any(|g| g.paused);
-        if paused && elapsed < self.min_run * PAUSED_FACTOR {
+        if paused && elapsed < self.run.patience() {
             return false;
         }
         let decided = growths.iter().all(|g| g.finding != Finding::Open);
-        decided || self.ends >= self.max_iterations
+        decided || self.ends >= self.run.most
     }
 
     fn hunted_enough(&mut self, record: &ProcessRecord, elapsed: Duration, hunt: HuntTime) -> bool {
@@ -192,17 +172,17 @@ impl Confirmation {
         if self.ends < self.next_check {
             return false;
         }
-        self.next_check = self.ends + (self.ends / 8).max(1);
+        self.next_check = next_look(self.ends);
         let growths = self.growths(record);
         let open = growths.iter().any(|g| g.paused || g.finding == Finding::Open);
         let grows = growths.iter().any(|g| g.finding == Finding::Grows);
-        !open && elapsed >= if grows { self.min_run } else { hunt.share }
+        !open && elapsed >= if grows { self.run.min_run } else { hunt.share }
     }
 
     /// Did it run as often as the policy asks for, before anything may be said of it?
     #[must_use]
     pub const fn ran_its_least(&self) -> bool {
-        self.ends >= self.iterations
+        self.ends >= self.run.fewest
     }
 
     /// Do the repetitions in this record tell enough?
@@ -239,14 +219,14 @@ impl Confirmation {
             // Nothing but the test opens and allocates; the system alone decides what is resident.
             let resident = metric.kind() == Kind::Resident;
             let mut judge = |values: &[f64], block: f64| {
-                let allowed = Allowed { limit, block, warm_up: self.warm_up, confidence: self.confidence };
+                let allowed = self.run.allowed(limit, block);
                 let judge = if resident { judge_series } else { judge_exact };
                 growths.push(judge(values, allowed));
             };
             match metric {
                 Metric::NativeLiveBytes => {
                     judge(&groups::totals(&windows, Counters::live_bytes), block);
-                    let open = groups.iter().filter(|g| !is_over_exactly(&g.bytes, self.warm_up));
+                    let open = groups.iter().filter(|g| !is_over_exactly(&g.bytes, self.run.warm_up));
                     open.for_each(|g| judge(&g.bytes, g.block));
                 }
                 Metric::NativeLiveAllocations => {

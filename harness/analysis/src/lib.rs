@@ -31,6 +31,7 @@ mod os_names;
 mod policy;
 mod rare;
 mod record;
+mod repetition;
 mod resolve;
 mod screen;
 mod signature;

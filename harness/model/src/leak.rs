@@ -4,10 +4,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What kind of thing leaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LeakKind {
     /// Native allocations.
+    #[default]
     Native,
     /// Java objects.
     Java,
@@ -35,7 +36,7 @@ impl LeakKind {
 }
 
 /// Survivors with one signature.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Leak {
     /// `n1-…`, `j1-…`, `o1-…` or `h1-…`: stable across rebuilds and ASLR. `h1-` has the first 16
     /// digits of LeakCanary's fingerprint.

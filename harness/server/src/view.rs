@@ -252,13 +252,11 @@ impl LeakView {
             title: self.leak.title.clone(),
             bytes_per_iteration: self.leak.bytes,
             count_per_iteration: self.leak.count,
-            class: None,
             frames: self.frames.clone(),
             holder: self.holder.clone(),
             hold: self.hold.clone(),
-            truncated: false,
             owners: self.leak.owners.clone(),
-            waiver: None,
+            ..Leak::default()
         }
     }
 }

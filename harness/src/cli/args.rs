@@ -1,13 +1,19 @@
-//! What is typed: clap types and the help texts. No meaning here, see `request`.
+//! What is typed: the types that clap fills, and the help texts. `values` reads single values.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use memgate_config::{Devices, TargetGlob, Until};
+use memgate_formats::malloc_debug::OutValues;
+
 use super::shared::{ConfigArgs, StoreArgs};
 use super::uploads::{ServeCommand, UploadArgs};
+use super::values::{accepting_reason, duration, last_day, leak_id};
 
+/// The command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "memgate",
@@ -19,12 +25,13 @@ use super::uploads::{ServeCommand, UploadArgs};
     subcommand_required = true,
     arg_required_else_help = true
 )]
-pub(super) struct Cli {
+pub struct Cli {
     /// When to use colours (NO_COLOR and CLICOLOR_FORCE are honoured too).
     #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
-    pub(super) color: ColorChoice,
+    pub color: ColorChoice,
+    /// What to do.
     #[command(subcommand)]
-    pub(super) command: TypedCommand,
+    pub command: Command,
 }
 
 const HELP_EXAMPLES: &str = "\
@@ -40,8 +47,9 @@ Exit codes:
   2    nothing failed, but something could not be measured
   130  interrupted";
 
-#[derive(Debug, Subcommand)]
-pub(super) enum TypedCommand {
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Subcommand)]
+pub enum Command {
     /// Run tests, measure what each leaves behind, and report
     Run(RunArgs),
     /// Judge recorded runs again, without running anything
@@ -120,8 +128,8 @@ pub(super) enum TypedCommand {
 }
 
 /// Where the sessions are.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
-pub(crate) struct OutputArgs {
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct OutputArgs {
     /// Folder of the sessions.
     #[arg(long, value_name = "DIR", default_value = ".memgate", value_hint = ValueHint::DirPath)]
     pub(crate) output_dir: PathBuf,
@@ -144,73 +152,100 @@ Examples:
 
 Exit codes: 0 within the thresholds · 1 a threshold is exceeded, or a test failed · 2 something was not measured · 130 interrupted";
 
-#[derive(Debug, Args)]
+/// What `run` takes.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
 #[command(after_long_help = RUN_HELP)]
-pub(super) struct RunArgs {
+pub struct RunArgs {
     #[command(flatten)]
-    pub(super) config: ConfigArgs,
+    pub(crate) config: ConfigArgs,
     #[command(flatten)]
-    pub(super) output: OutputArgs,
+    pub(crate) output: OutputArgs,
     /// Run this suite of the configuration only (repeatable).
-    #[arg(long, value_name = "SUITE", conflicts_with = "program")]
-    pub(super) suite: Vec<String>,
+    #[arg(long = "suite", value_name = "SUITE", conflicts_with = "program")]
+    pub(crate) suites: Vec<String>,
     /// Run only tests whose name matches, in GoogleTest's syntax (`MapCache.*:-*.slow`).
     #[arg(long, value_name = "GLOB")]
-    pub(super) filter: Option<String>,
+    pub(crate) filter: Option<String>,
     /// Judge leaks only: failing tests do not fail the run.
     #[arg(long)]
-    pub(super) ignore_test_failures: bool,
+    pub(crate) ignore_test_failures: bool,
     /// Show every leak, all frames, and the stacks of one-time allocations.
     #[arg(short, long)]
-    pub(super) verbose: bool,
+    pub(crate) verbose: bool,
     /// Execute each GoogleTest test so often in the screen, in one process: finds leaks that begin
     /// with a later execution [default: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub(super) repeat_screen: Option<u32>,
+    pub(crate) repeat_screen: Option<u32>,
     /// Measured iterations of a confirming run, at least [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(5..=100_000))]
-    pub(super) iterations: Option<u32>,
+    pub(crate) iterations: Option<u32>,
     /// Iterations before those, which are not measured [default: 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
-    pub(super) warm_up: Option<u32>,
+    pub(crate) warm_up: Option<u32>,
     /// Longest time of one test (`60s`, `5m`): a repeated one is then killed, one in the command's
     /// own run is only reported [default: 60s].
-    #[arg(long, value_name = "TIME")]
-    pub(super) timeout: Option<String>,
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
     /// After confirming, repeat the tests that were never suspect for this time (`10m`): finds
     /// leaks that do not come with every execution.
-    #[arg(long, value_name = "TIME", conflicts_with = "no_confirm")]
-    pub(super) hunt: Option<String>,
+    #[arg(long, value_name = "TIME", conflicts_with = "no_confirm", value_parser = duration)]
+    pub(crate) hunt: Option<Duration>,
     /// As a step of `git bisect run`: exit code 0 without the leak of `--leak`, 1 with it, 125 if
     /// nobody can tell. Runs up to N times for a leak that comes and goes. Nothing is sent.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "1", requires = "leak", value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub(super) bisect: Option<u32>,
+    pub(crate) bisect: Option<u32>,
     /// The leak that `--bisect` looks for.
     #[arg(long, value_name = "ID", requires = "bisect")]
-    pub(super) leak: Option<String>,
+    pub(crate) leak: Option<String>,
     /// Skip confirmation; report suspects as warnings.
     #[arg(long)]
-    pub(super) no_confirm: bool,
+    pub(crate) no_confirm: bool,
     /// Also measure every executable whose absolute path matches (repeatable).
-    #[arg(long, value_name = "GLOB")]
-    pub(super) target: Vec<String>,
+    #[arg(long = "target", value_name = "GLOB", value_parser = TargetGlob::typed)]
+    pub(crate) targets: Vec<TargetGlob>,
     /// Run instrumented suites on this device [default: the only one, or $ANDROID_SERIAL].
     #[arg(long, value_name = "SERIAL", conflicts_with_all = ["devices", "program"])]
-    pub(super) device: Option<String>,
+    pub(crate) device: Option<String>,
     /// Run instrumented suites on all devices that are ready.
     #[arg(long, value_name = "WHICH", value_parser = ["all"], conflicts_with = "program")]
-    pub(super) devices: Option<String>,
+    pub(crate) devices: Option<String>,
     /// Mapping file of R8 or ProGuard, or a folder of mapping files, for all suites: restores the
     /// original Java names (repeatable).
     #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
-    pub(super) mapping: Vec<PathBuf>,
+    pub(crate) mapping: Vec<PathBuf>,
     /// Folder with unstripped libraries or .debug files, or an APK. Found by build id, they give
     /// functions and lines (repeatable).
     #[arg(long, value_name = "DIR|APK", value_hint = ValueHint::AnyPath)]
-    pub(super) symbols: Vec<PathBuf>,
+    pub(crate) symbols: Vec<PathBuf>,
     /// The test command and its arguments.
     #[arg(last = true, value_name = "PROGRAM", value_hint = ValueHint::CommandWithArguments)]
-    pub(super) program: Vec<OsString>,
+    pub(crate) program: Vec<OsString>,
+    /// Write every report there is into the session folder?
+    #[arg(skip)]
+    pub(crate) every_report: bool,
+}
+
+/// A step of `git bisect run`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step<'a> {
+    /// The leak that is looked for.
+    pub leak: &'a str,
+    /// How often the tests run, at most.
+    pub times: u32,
+}
+
+impl RunArgs {
+    /// Is this a step of `git bisect run`, and of which leak?
+    #[must_use]
+    pub fn step(&self) -> Option<Step<'_>> {
+        Some(Step { leak: self.leak.as_deref()?, times: self.bisect? })
+    }
+
+    /// Devices for instrumented suites, instead of those of the configuration.
+    #[must_use]
+    pub fn on(&self) -> Option<Devices> {
+        self.device.clone().map(Devices::Serial).or_else(|| self.devices.as_ref().map(|_all| Devices::All))
+    }
 }
 
 const GATE_HELP: &str = "\
@@ -514,24 +549,25 @@ Examples:
   memgate follow reset && sleep 60 && memgate follow --json
   memgate follow pause";
 
-#[derive(Debug, Args)]
+/// What `follow` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_long_help = FOLLOW_HELP)]
-pub(super) struct FollowArgs {
+pub struct FollowArgs {
     #[command(flatten)]
-    pub(super) config: ConfigArgs,
+    pub(crate) config: ConfigArgs,
     /// What to do.
     #[arg(value_enum, default_value_t = FollowAction::Show, value_name = "ACTION")]
-    pub(super) action: FollowAction,
+    pub(crate) action: FollowAction,
     /// Session folder.
     #[arg(long, value_name = "SESSION", default_value = ".memgate/latest", value_hint = ValueHint::DirPath)]
-    pub(super) session: PathBuf,
+    pub(crate) session: PathBuf,
     /// Show the figures again after this time (`10s`, `1m`), until the last virtual machine has
     /// ended.
-    #[arg(long, value_name = "TIME")]
-    pub(super) every: Option<String>,
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) every: Option<Duration>,
     /// Print JSON, as in `followed` of report.json.
     #[arg(long)]
-    pub(super) json: bool,
+    pub(crate) json: bool,
 }
 
 /// What to do with tracked objects.
@@ -555,30 +591,32 @@ Examples:
   memgate waive n1-5f1c09a2b47d1e03 --reason 'upstream issue 1234' --until 2027-03-01
   memgate waive n1-5f1c09a2b47d1e03 --reason 'initialised once' --until never --owner @maps";
 
-#[derive(Debug, Args)]
+/// What `waive` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_long_help = WAIVE_HELP)]
-pub(super) struct WaiveArgs {
+pub struct WaiveArgs {
     #[command(flatten)]
-    pub(super) config: ConfigArgs,
+    pub(crate) config: ConfigArgs,
     /// Id of the leak, as the report shows it.
-    #[arg(value_name = "ID")]
-    pub(super) leak: String,
+    #[arg(value_name = "ID", value_parser = leak_id)]
+    pub(crate) leak: String,
     /// Reason for accepting it.
-    #[arg(long)]
-    pub(super) reason: String,
+    #[arg(long, value_parser = accepting_reason)]
+    pub(crate) reason: String,
     /// Accept it only in these tests (`engine::MapCache.*`).
     #[arg(long, value_name = "PATTERN")]
-    pub(super) test: Option<String>,
+    pub(crate) test: Option<String>,
     /// Last day of the waiver (2027-03-01), or `never`.
-    #[arg(long, value_name = "DATE|never")]
-    pub(super) until: String,
+    #[arg(long, value_name = "DATE|never", value_parser = last_day)]
+    pub(crate) until: Until,
     /// Owner of the leak.
     #[arg(long)]
-    pub(super) owner: Option<String>,
+    pub(crate) owner: Option<String>,
 }
 
-#[derive(Debug, Subcommand)]
-pub(super) enum BaselineCommand {
+/// What `baseline` is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum BaselineCommand {
     /// Accept the figures of a session as the baseline that relative thresholds compare with
     #[command(
         after_long_help = "Example:\n  memgate baseline accept .memgate/latest && git add memgate-baseline.json"
@@ -628,41 +666,56 @@ Examples:
   memgate malloc-debug leak.info.bin --sidecar leak.json
   memgate malloc-debug leak.info.bin --info-size 144 --backtrace-size 16";
 
-#[derive(Debug, Args)]
+/// What `malloc-debug` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_long_help = MALLOC_DEBUG_HELP)]
-pub(super) struct MallocDebugArgs {
+pub struct MallocDebugArgs {
     /// Show what changed from the first file to the second.
     #[arg(long)]
-    pub(super) diff: bool,
+    pub(crate) diff: bool,
     /// Print JSON: distinct records (zygote, size, count, frames), totals, and oddities of the
     /// input.
     #[arg(long)]
-    pub(super) json: bool,
+    pub(crate) json: bool,
     /// Out values of a leak-info buffer (repeatable: the first belongs to the first buffer, and so
     /// on).
     #[arg(long, value_name = "FILE.json", value_hint = ValueHint::FilePath, conflicts_with_all = ["info_size", "backtrace_size", "total_memory", "android_api"])]
-    pub(super) sidecar: Vec<PathBuf>,
+    pub(crate) sidecar: Vec<PathBuf>,
     /// Bytes of one record of the buffers.
     #[arg(long, value_name = "BYTES", requires = "backtrace_size")]
-    pub(super) info_size: Option<u64>,
+    pub(crate) info_size: Option<u64>,
     /// Program counters of one record.
     #[arg(long, value_name = "N", requires = "info_size")]
-    pub(super) backtrace_size: Option<u64>,
+    pub(crate) backtrace_size: Option<u64>,
     /// Bytes of all allocations, as returned by the call.
     #[arg(long, value_name = "BYTES", requires = "info_size")]
-    pub(super) total_memory: Option<u64>,
+    pub(crate) total_memory: Option<u64>,
     /// API level of the device: up to 27 the records hold no counts.
     #[arg(long, value_name = "LEVEL", requires = "info_size")]
-    pub(super) android_api: Option<u32>,
+    pub(crate) android_api: Option<u32>,
     /// Folder with unstripped libraries, or an APK, for functions, files and lines (repeatable).
     #[arg(long, value_name = "DIR|APK", value_hint = ValueHint::AnyPath)]
-    pub(super) symbols: Vec<PathBuf>,
+    pub(crate) symbols: Vec<PathBuf>,
     /// Show every record and frame.
     #[arg(short, long, conflicts_with_all = ["json", "diff"])]
-    pub(super) verbose: bool,
+    pub(crate) verbose: bool,
     /// Heap dumps or leak-info buffers.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(super) files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
+}
+
+impl MallocDebugArgs {
+    /// Out values of all buffers; their length is that of the file.
+    #[must_use]
+    pub fn out(&self) -> Option<OutValues> {
+        Some(OutValues {
+            overall_size: 0,
+            info_size: self.info_size?,
+            total_memory: self.total_memory,
+            backtrace_size: self.backtrace_size?,
+            android_api: self.android_api,
+        })
+    }
 }
 
 const HEAP_HELP: &str = "\
@@ -985,12 +1038,13 @@ pub struct InitArgs {
     pub(crate) force: bool,
 }
 
-#[derive(Debug, Args)]
+/// What `schema` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_long_help = "Example:\n  memgate schema report > report.schema.json")]
-pub(super) struct SchemaArgs {
+pub struct SchemaArgs {
     /// Which file the schema describes.
     #[arg(value_enum, default_value_t = SchemaName::Config)]
-    pub(super) name: SchemaName,
+    pub(crate) name: SchemaName,
 }
 
 /// Which schema.

@@ -1,13 +1,12 @@
-//! The command line, in two stages: `args` is what was typed (clap types, help texts), `request` is
-//! what it means.
+//! The command line.
 //!
-//! Data flow: `std::env::args_os` → [`parse`] → [`Request`] → `commands::execute`. Nothing here
-//! opens a file.
+//! Data flow: `std::env::args_os` → [`parse`] → [`Cli`] → `commands::execute`. Nothing here opens a
+//! file.
 
 mod args;
-mod request;
 mod shared;
 mod uploads;
+mod values;
 
 use std::ffi::OsString;
 
@@ -15,22 +14,20 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser as _};
 
 pub use args::{
-    AcceptArgs, BisectArgs, ColorChoice, CompareArgs, DemoArgs, FetchArgs, FollowAction, Format, GateArgs,
-    HeapBy, HeapCommand, HeapCommon, HeapGroup, HeapOrder, HistoryArgs, HistoryCommand, InitArgs, LeakState,
-    MailArgs, ReportArgs, SchemaName, ServeArgs, TuneArgs,
+    AcceptArgs, BaselineCommand, BisectArgs, Cli, ColorChoice, Command, CompareArgs, DemoArgs, FetchArgs,
+    FollowAction, FollowArgs, Format, GateArgs, HeapBy, HeapCommand, HeapCommon, HeapGroup, HeapOrder,
+    HistoryArgs, HistoryCommand, InitArgs, LeakState, MailArgs, MallocDebugArgs, OutputArgs, ReportArgs,
+    RunArgs, SchemaName, ServeArgs, Step, TuneArgs, WaiveArgs,
 };
-pub use request::{
-    Command, FollowRequest, MallocDebugRequest, Request, RunRequest, Step, UploadRequest, WaiveRequest,
-};
-pub use shared::StoreArgs;
-pub use uploads::{ServeCommand, TokenCommand};
+pub use shared::{ConfigArgs, StoreArgs};
+pub use uploads::{ServeCommand, TokenCommand, UploadArgs};
 
 /// Reads the command line.
 ///
 /// # Errors
 /// What clap says of a wrong command line; `--help` and `--version` are reported the same way.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, clap::Error> {
-    args::Cli::try_parse_from(arguments).map_err(explained).and_then(Request::try_from)
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(arguments).map_err(explained)
 }
 
 /// `git bisect run` ends at this code; it would take clap's 2 for a commit with the leak.
@@ -61,7 +58,7 @@ fn explained(mistake: clap::Error) -> clap::Error {
 /// The whole command, for completions and the man page.
 #[must_use]
 pub fn command() -> clap::Command {
-    args::Cli::command()
+    Cli::command()
 }
 
 #[cfg(test)]

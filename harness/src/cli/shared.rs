@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 
 /// Place of the configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct ConfigArgs {
     /// Configuration file [default: memgate.yaml, if it exists].
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -1,10 +1,12 @@
 //! What is typed to give others the right to upload, and to upload.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
 
 use super::shared::{ConfigArgs, StoreArgs};
+use super::values::duration;
 
 /// What `serve` does besides serving.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
@@ -81,18 +83,18 @@ Examples:
 /// What `upload` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(after_long_help = UPLOAD_HELP)]
-pub(super) struct UploadArgs {
+pub struct UploadArgs {
     #[command(flatten)]
-    pub(super) config: ConfigArgs,
+    pub(crate) config: ConfigArgs,
     /// Address of a `memgate serve` [default: `history.server`].
     #[arg(long, value_name = "URL")]
-    pub(super) server: Option<String>,
-    /// How long to try each session, while the server does not answer [default: 15m].
-    #[arg(long, value_name = "TIME")]
-    pub(super) wait: Option<String>,
+    pub(crate) server: Option<String>,
+    /// How long to try each session, while the server does not answer.
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = duration)]
+    pub(crate) wait: Duration,
     /// Session folders.
     #[arg(value_name = "SESSION", required = true, value_hint = ValueHint::DirPath)]
-    pub(super) sessions: Vec<PathBuf>,
+    pub(crate) sessions: Vec<PathBuf>,
 }
 
 /// What is done with tokens.

@@ -20,11 +20,7 @@ pub(super) fn accept(request: &AcceptArgs, console: &Console) -> Result<u8, Expe
     let settings = settings::load(request.config.config.as_deref(), console)?;
     let (report, file) = report::read(&request.session)?;
     if report.suites.is_empty() {
-        return Err(ExpectedError::Session {
-            path: file,
-            why: "it has no suites: there is nothing to accept".to_owned(),
-            hint: String::new(),
-        });
+        return Err(ExpectedError::session(file, "it has no suites: there is nothing to accept", ""));
     }
     let Settings { config, root, baseline, .. } = settings;
     let mut baseline = baseline.unwrap_or_default();
@@ -71,11 +67,8 @@ fn windows(report: &Path) -> Result<BTreeMap<String, Vec<WindowBaseline>>, Expec
         return Ok(BTreeMap::new());
     }
     let text = fs::read_to_string(&path).map_err(ExpectedError::file("read", &path))?;
-    serde_json::from_str(&text).map_err(|why| ExpectedError::Session {
-        path,
-        why: why.to_string(),
-        hint: "run memgate again".to_owned(),
-    })
+    serde_json::from_str(&text)
+        .map_err(|why| ExpectedError::session(path, why.to_string(), "run memgate again"))
 }
 
 fn write(baseline: &Baseline, path: &Path) -> Result<(), ExpectedError> {

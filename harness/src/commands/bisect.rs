@@ -11,7 +11,7 @@ use memgate_server::view::LeakView;
 
 use super::history::Asked;
 use super::{run, settings};
-use crate::cli::{BisectArgs, RunRequest, Step};
+use crate::cli::{BisectArgs, RunArgs, Step};
 use crate::deliver;
 use crate::exit::{self, ExpectedError};
 use crate::history;
@@ -145,10 +145,10 @@ enum Seen {
 
 /// One step of `git bisect run`: 0 without the leak, 1 with it, 125 if nobody can tell. What ends the bisection
 /// (Ctrl-C) has a code above 127.
-pub(super) fn step(request: &RunRequest, step: &Step, console: &Console) -> Result<u8, ExpectedError> {
+pub(super) fn step(request: &RunArgs, step: Step<'_>, console: &Console) -> Result<u8, ExpectedError> {
     let mut seen = Seen::No;
     for _ in 0..step.times {
-        match once(request, &step.leak, console) {
+        match once(request, step.leak, console) {
             Ok(Seen::No) => {}
             Ok(Seen::Yes) => {
                 seen = Seen::Yes;
@@ -163,7 +163,7 @@ pub(super) fn step(request: &RunRequest, step: &Step, console: &Console) -> Resu
             }
         }
     }
-    let leak = &step.leak;
+    let leak = step.leak;
     let (text, code) = match seen {
         Seen::Yes => (format!("{leak} is here"), exit::FAIL),
         Seen::No => (format!("{leak} is not here"), exit::PASS),
@@ -173,8 +173,8 @@ pub(super) fn step(request: &RunRequest, step: &Step, console: &Console) -> Resu
     Ok(code)
 }
 
-fn once(request: &RunRequest, leak: &str, console: &Console) -> Result<Seen, ExpectedError> {
-    let settings = settings::load(request.config.as_deref(), console)?;
+fn once(request: &RunArgs, leak: &str, console: &Console) -> Result<Seen, ExpectedError> {
+    let settings = settings::load(request.config.config.as_deref(), console)?;
     let judged = run::measured(&settings, request, console)?.1;
     // Nobody wants a mail for each step.
     deliver::deliver(&judged.report, Some(judged.session.folder()), &Reports::default(), console)?;

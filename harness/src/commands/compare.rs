@@ -12,10 +12,8 @@ pub(super) fn compare(request: &CompareArgs, console: &Console) -> Result<u8, Ex
     let (after, _) = report::read(&request.after)?;
     let comparison = Comparison::of(&before, &after);
     if request.json {
-        let json = serde_json::to_string_pretty(&comparison).map_err(|why| ExpectedError::Machinery {
-            what: format!("failed to write JSON: {why}"),
-            hint: String::new(),
-        })?;
+        let json = serde_json::to_string_pretty(&comparison)
+            .map_err(|why| ExpectedError::machinery(format!("failed to write JSON: {why}"), ""))?;
         console.text(&format!("{json}\n"))?;
     } else {
         console.text(&comparison.human())?;

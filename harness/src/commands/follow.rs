@@ -17,7 +17,7 @@ use memgate_map::{Bell, ControlPage};
 use memgate_wire::spool::{follow, offset, state};
 
 use super::settings;
-use crate::cli::{FollowAction, FollowRequest};
+use crate::cli::{FollowAction, FollowArgs};
 use crate::exit::{self, ExpectedError, chain};
 use crate::names::Mappings;
 use crate::output::Console;
@@ -28,8 +28,8 @@ use crate::reading::stream::{Reader, StreamError, streams_in};
 /// How long an answer is waited for: a virtual machine that allocates nothing gives none.
 const ANSWER: Duration = Duration::from_secs(2);
 
-pub(super) fn follow(request: &FollowRequest, console: &Console) -> Result<u8, ExpectedError> {
-    let settings = settings::load(request.config.as_deref(), console)?;
+pub(super) fn follow(request: &FollowArgs, console: &Console) -> Result<u8, ExpectedError> {
+    let settings = settings::load(request.config.config.as_deref(), console)?;
     let policy = crate::plan::follow(&settings.config.measure.java);
     let mut streams = following(&request.session)?;
     loop {
@@ -66,11 +66,7 @@ struct Stream {
 
 /// The streams of the session in which objects are followed.
 fn following(session: &Path) -> Result<Vec<Stream>, ExpectedError> {
-    let wrong = |why: String, hint: &str| ExpectedError::Session {
-        path: session.to_owned(),
-        why,
-        hint: hint.to_owned(),
-    };
+    let wrong = |why: String, hint: &str| ExpectedError::session(session, why, hint);
     let folder = session.join("frames");
     let paths = streams_in(&folder)
         .map_err(|why| wrong(why.to_string(), "which session? .memgate/latest is the newest"))?;
@@ -172,10 +168,8 @@ fn show(
 ) -> Result<(), ExpectedError> {
     let report = followed(streams.iter().map(|stream| stream.reading.record()), policy).unwrap_or_default();
     let text = if json {
-        let json = serde_json::to_string_pretty(&report).map_err(|why| ExpectedError::Machinery {
-            what: format!("failed to write json: {why}"),
-            hint: String::new(),
-        })?;
+        let json = serde_json::to_string_pretty(&report)
+            .map_err(|why| ExpectedError::machinery(format!("failed to write json: {why}"), ""))?;
         json + "\n"
     } else {
         memgate_reports::followed(&report, console.stdout_screen(false).colour)

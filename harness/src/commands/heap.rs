@@ -37,10 +37,8 @@ pub(super) fn heap(command: &HeapCommand, console: &Console) -> Result<u8, Expec
     let Some((shown, code, odd)) = answer(command, path, &watch)? else { return Ok(exit::PASS) };
     drop(watch);
     if json {
-        let json = json::json(&shown).map_err(|why| ExpectedError::Machinery {
-            what: format!("cannot write JSON: {why}"),
-            hint: String::new(),
-        })?;
+        let json = json::json(&shown)
+            .map_err(|why| ExpectedError::machinery(format!("cannot write JSON: {why}"), ""))?;
         console.result(json.as_bytes())?;
     } else {
         console.text(&shown.text())?;

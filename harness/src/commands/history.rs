@@ -155,10 +155,7 @@ impl<'a> Asked<'a> {
                     Some(named) => format!("there is no project `{named}`"),
                     None => "there are several projects".to_owned(),
                 };
-                return Err(ExpectedError::Usage {
-                    what,
-                    hint: format!("--project with one of: {}", all.join(", ")),
-                });
+                return Err(ExpectedError::usage(what, format!("--project with one of: {}", all.join(", "))));
             }
         };
         let choice = Choice {

@@ -39,10 +39,7 @@ pub(super) fn init(request: &InitArgs, console: &Console) -> Result<u8, Expected
 fn write(folder: &Path, force: bool) -> Result<ProjectKind, ExpectedError> {
     let path = folder.join(FILE);
     if path.exists() && !force {
-        return Err(ExpectedError::Usage {
-            what: format!("{FILE} exists already"),
-            hint: "overwrite it with --force".to_owned(),
-        });
+        return Err(ExpectedError::usage(format!("{FILE} exists already"), "overwrite it with --force"));
     }
     let kind = kind_of(folder);
     let project = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();

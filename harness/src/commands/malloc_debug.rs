@@ -12,7 +12,7 @@ use memgate_formats::malloc_debug::{
     HeapDumpError, HeapDumpProblem, LeakInfoError, Snapshot, is_heap_dump, read_heap_dump, read_leak_info,
 };
 
-use crate::cli::MallocDebugRequest;
+use crate::cli::MallocDebugArgs;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 
@@ -25,16 +25,21 @@ use symbols::{Namer, Names};
 /// malloc_debug writes no larger file.
 const LARGEST: u64 = 512 << 20;
 
-pub(super) fn malloc_debug(request: &MallocDebugRequest, console: &Console) -> Result<u8, ExpectedError> {
-    let mut sidecars = request.sidecars.iter();
+pub(super) fn malloc_debug(request: &MallocDebugArgs, console: &Console) -> Result<u8, ExpectedError> {
+    if request.diff && request.files.len() != 2 {
+        return Err(ExpectedError::usage(
+            "`--diff` compares two files: the one before and the one after",
+            "",
+        ));
+    }
+    let mut sidecars = request.sidecar.iter();
     let read = request.files.iter().map(|path| snapshot(path, &mut sidecars, request));
     let snapshots = read.collect::<Result<Vec<_>, _>>()?;
     if sidecars.next().is_some() {
-        return Err(ExpectedError::Usage {
-            what: "there are more sidecars than leak-info buffers".to_owned(),
-            hint: "a heap dump needs none; the first sidecar belongs to the first buffer, and so on"
-                .to_owned(),
-        });
+        return Err(ExpectedError::usage(
+            "there are more sidecars than leak-info buffers",
+            "a heap dump needs none; the first sidecar belongs to the first buffer, and so on",
+        ));
     }
     let mut namer = Namer::new(&request.symbols)?;
     let named = request.files.iter().zip(&snapshots).map(|(path, snapshot)| show::Read {
@@ -50,10 +55,7 @@ pub(super) fn malloc_debug(request: &MallocDebugRequest, console: &Console) -> R
         (true, [before, after]) => show::difference(before, after, request.json),
         _ => show::snapshots(&read, request.json, request.verbose),
     };
-    let shown = shown.map_err(|why| ExpectedError::Machinery {
-        what: format!("cannot write JSON: {why}"),
-        hint: String::new(),
-    })?;
+    let shown = shown.map_err(|why| ExpectedError::machinery(format!("cannot write JSON: {why}"), ""))?;
     if request.json {
         console.result(shown.as_bytes())?
     } else {
@@ -65,18 +67,14 @@ pub(super) fn malloc_debug(request: &MallocDebugRequest, console: &Console) -> R
 fn snapshot<'a>(
     path: &Path,
     sidecars: &mut impl Iterator<Item = &'a PathBuf>,
-    request: &MallocDebugRequest,
+    request: &MallocDebugArgs,
 ) -> Result<Snapshot, ExpectedError> {
     let bytes = read(path)?;
-    let wrong = |why: String, hint: &str| ExpectedError::Session {
-        path: path.to_owned(),
-        why,
-        hint: hint.to_owned(),
-    };
+    let wrong = |why: String, hint: &str| ExpectedError::session(path, why, hint);
     if is_heap_dump(&bytes) {
         return read_heap_dump(&bytes).map_err(|error| wrong(error.to_string(), dump_hint(&error)));
     }
-    let out = match (sidecars.next(), request.out) {
+    let out = match (sidecars.next(), request.out()) {
         (Some(sidecar), _) => sidecar::read(sidecar, &read(sidecar)?)?,
         (None, Some(mut out)) => {
             out.overall_size = bytes.len() as u64;
@@ -104,11 +102,7 @@ fn read(path: &Path) -> Result<Vec<u8>, ExpectedError> {
             return Ok(bytes);
         }
     }
-    Err(ExpectedError::Session {
-        path: path.to_owned(),
-        why: "it is larger than 512 MiB".to_owned(),
-        hint: "malloc_debug writes no such file".to_owned(),
-    })
+    Err(ExpectedError::session(path, "it is larger than 512 MiB", "malloc_debug writes no such file"))
 }
 
 const ENABLE: &str = "start the process with malloc_debug's option `backtrace` (wrap.sh, or the property libc.debug.malloc.options)";

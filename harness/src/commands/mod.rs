@@ -28,7 +28,7 @@ mod upkeep;
 mod upload;
 mod waive;
 
-use crate::cli::Command;
+use crate::cli::{BaselineCommand, Command};
 use crate::exit::ExpectedError;
 use crate::output::Console;
 
@@ -38,7 +38,7 @@ use crate::output::Console;
 /// What kept it from being done; `error.exit_code()` is then the exit code.
 pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError> {
     match command {
-        Command::Run(request) => match &request.bisect {
+        Command::Run(request) => match request.step() {
             Some(step) => bisect::step(&request, step, console),
             None => run::run(&request, console),
         },
@@ -54,17 +54,17 @@ pub fn execute(command: Command, console: &Console) -> Result<u8, ExpectedError>
         Command::Mail(request) => mail::mail(&request, console),
         Command::Follow(request) => follow::follow(&request, console),
         Command::Waive(request) => waive::waive(&request, console),
-        Command::Accept(request) => baseline::accept(&request, console),
-        Command::FetchBase(request) => baseline::fetch(&request, console),
+        Command::Baseline(BaselineCommand::Accept(request)) => baseline::accept(&request, console),
+        Command::Baseline(BaselineCommand::Fetch(request)) => baseline::fetch(&request, console),
         Command::MallocDebug(request) => malloc_debug::malloc_debug(&request, console),
         Command::Heap(command) => heap::heap(&command, console),
         Command::Init(request) => init::init(&request, console),
         Command::Devices => devices::devices(console),
         Command::Doctor => doctor::doctor(console),
-        Command::AndroidKit(folder) => android_kit::android_kit(&folder, console),
-        Command::ShadowKit(folder) => shadow_kit::shadow_kit(&folder, console),
-        Command::Schema(name) => schema::schema(name, console),
-        Command::Completions(shell) => shell::completions(shell, console),
+        Command::AndroidKit { folder } => android_kit::android_kit(&folder, console),
+        Command::ShadowKit { folder } => shadow_kit::shadow_kit(&folder, console),
+        Command::Schema(schema) => schema::schema(schema.name, console),
+        Command::Completions { shell } => shell::completions(shell, console),
         Command::Man => shell::man(console),
     }
 }

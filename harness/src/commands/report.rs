@@ -25,8 +25,7 @@ pub(super) fn report(request: &ReportArgs, console: &Console) -> Result<u8, Expe
 /// The report of a session folder, or a report file itself, and where it is.
 pub(super) fn read(session: &Path) -> Result<(RunReport, PathBuf), ExpectedError> {
     let file = if session.is_dir() { session.join("report.json") } else { session.to_owned() };
-    let wrong =
-        |why: String, hint: &str| ExpectedError::Session { path: file.clone(), why, hint: hint.to_owned() };
+    let wrong = |why: String, hint: &str| ExpectedError::session(file.clone(), why, hint);
     let bytes = fs::read(&file).map_err(|why| {
         wrong(
             why.to_string(),

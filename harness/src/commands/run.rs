@@ -9,7 +9,7 @@ use memgate_model::RunReport;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 use super::settings;
-use crate::cli::RunRequest;
+use crate::cli::RunArgs;
 use crate::deliver;
 use crate::exit::{self, ExpectedError};
 use crate::history::{self, upload};
@@ -17,8 +17,8 @@ use crate::output::Console;
 use crate::plan::{self, Plan, Settings};
 use crate::run::{self, Judged};
 
-pub(super) fn run(request: &RunRequest, console: &Console) -> Result<u8, ExpectedError> {
-    let settings = settings::load(request.config.as_deref(), console)?;
+pub(super) fn run(request: &RunArgs, console: &Console) -> Result<u8, ExpectedError> {
+    let settings = settings::load(request.config.config.as_deref(), console)?;
     with_settings(&settings, request, console)
 }
 
@@ -36,7 +36,7 @@ fn hide_environment(config: &Config) -> Result<(), ExpectedError> {
 /// Runs what `settings` name, or the command of the request.
 pub(super) fn measured(
     settings: &Settings,
-    request: &RunRequest,
+    request: &RunArgs,
     console: &Console,
 ) -> Result<(Plan, Judged), ExpectedError> {
     let plan = plan::plan(settings, request, &settings::world()?)?;
@@ -54,7 +54,7 @@ pub(super) fn measured(
 /// The whole way: what is found is written, sent, told and kept.
 pub(super) fn with_settings(
     settings: &Settings,
-    request: &RunRequest,
+    request: &RunArgs,
     console: &Console,
 ) -> Result<u8, ExpectedError> {
     let (plan, judged) = measured(settings, request, console)?;

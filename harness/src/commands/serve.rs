@@ -37,8 +37,7 @@ async fn listen(request: &ServeArgs, console: &Console) -> Result<u8, ExpectedEr
     let log: Arc<dyn Fn(&str) + Send + Sync> =
         Arc::new(|text: &str| Console::new(ColorChoice::Auto).warning(text));
     let options = http::Options { public_hosts: request.public_host.clone(), log: Arc::clone(&log) };
-    let failed =
-        |why| ExpectedError::Machinery { what: format!("failed to serve: {why}"), hint: String::new() };
+    let failed = |why| ExpectedError::machinery(format!("failed to serve: {why}"), "");
     tokio::select! {
         served = http::serve(listener, store.clone(), options, stop) => served.map_err(failed)?,
         never = upkeep::every_day(store, log) => match never {},

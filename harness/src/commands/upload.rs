@@ -3,7 +3,7 @@
 use memgate_config::Upload;
 
 use super::{history, settings};
-use crate::cli::UploadRequest;
+use crate::cli::UploadArgs;
 use crate::exit::{self, ExpectedError};
 use crate::history::upload;
 use crate::output::Console;
@@ -12,8 +12,8 @@ use crate::plan::Settings;
 /// Where the token is, if no configuration names its variable.
 const TOKEN: &str = "MEMGATE_TOKEN";
 
-pub(super) fn upload(request: &UploadRequest, console: &Console) -> Result<u8, ExpectedError> {
-    let settings = settings::load(request.config.as_deref(), console)?;
+pub(super) fn upload(request: &UploadArgs, console: &Console) -> Result<u8, ExpectedError> {
+    let settings = settings::load(request.config.config.as_deref(), console)?;
     let to = target(request, &settings)?;
     let mut failed = None;
     for folder in &request.sessions {
@@ -34,7 +34,7 @@ pub(super) fn upload(request: &UploadRequest, console: &Console) -> Result<u8, E
     Ok(if failed.is_some() { exit::NOT_MEASURED } else { exit::PASS })
 }
 
-fn target(request: &UploadRequest, settings: &Settings) -> Result<Upload, ExpectedError> {
+fn target(request: &UploadArgs, settings: &Settings) -> Result<Upload, ExpectedError> {
     let configured = settings.config.history.upload.clone();
     let mut to = match (&request.server, configured) {
         (None, Some(configured)) => configured,
@@ -47,11 +47,10 @@ fn target(request: &UploadRequest, settings: &Settings) -> Result<Upload, Expect
             Upload { token: configured.and_then(|configured| configured.token), ..to }
         }
         (None, None) => {
-            return Err(ExpectedError::Usage {
-                what: "there is no server to upload to".to_owned(),
-                hint: "name it: --server https://memgate.example.com, or `history.server` in memgate.yaml"
-                    .to_owned(),
-            });
+            return Err(ExpectedError::usage(
+                "there is no server to upload to",
+                "name it: --server https://memgate.example.com, or `history.server` in memgate.yaml",
+            ));
         }
     };
     to.wait = request.wait;

@@ -8,13 +8,13 @@ use memgate_config::{NewWaiver, append_waiver};
 use memgate_model::{Leak, LeakKind};
 
 use super::{report, settings};
-use crate::cli::WaiveRequest;
+use crate::cli::WaiveArgs;
 use crate::exit::{self, ExpectedError};
 use crate::output::Console;
 use crate::session::{LATEST, ROOT, write_atomically};
 
-pub(super) fn waive(request: &WaiveRequest, console: &Console) -> Result<u8, ExpectedError> {
-    let file = settings::waivers_file(request.config.as_deref())?;
+pub(super) fn waive(request: &WaiveArgs, console: &Console) -> Result<u8, ExpectedError> {
+    let file = settings::waivers_file(request.config.config.as_deref())?;
     if request.until.over(settings::world()?.today) {
         return Err(ExpectedError::Usage {
             what: format!("cannot waive: {} is past, the waiver would cover nothing", request.until),
@@ -38,7 +38,7 @@ pub(super) fn waive(request: &WaiveRequest, console: &Console) -> Result<u8, Exp
     Ok(exit::PASS)
 }
 
-fn add(request: &WaiveRequest, file: &Path, comment: Option<String>) -> Result<(), ExpectedError> {
+fn add(request: &WaiveArgs, file: &Path, comment: Option<String>) -> Result<(), ExpectedError> {
     let existing = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(why) if why.kind() == ErrorKind::NotFound => String::new(),
@@ -77,13 +77,14 @@ mod tests {
     use memgate_config::{Config, Until};
 
     use super::*;
+    use crate::cli::ConfigArgs;
 
     #[test]
     fn a_waiver_is_added_once_and_is_then_in_the_configuration() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("memgate-waivers.yaml");
-        let request = WaiveRequest {
-            config: None,
+        let request = WaiveArgs {
+            config: ConfigArgs::default(),
             leak: "n1-5f1c09a2b47d1e03".into(),
             test: None,
             reason: "upstream: \"1234\"".into(),

@@ -137,9 +137,8 @@ fn matching(pattern: &Path) -> Result<Vec<PathBuf>, ExpectedError> {
             found.iter_mut().for_each(|path| path.push(part));
             continue;
         }
-        let glob = globset::Glob::new(&text).map_err(|why| ExpectedError::Usage {
-            what: format!("`{}` is no pattern: {why}", pattern.display()),
-            hint: String::new(),
+        let glob = globset::Glob::new(&text).map_err(|why| {
+            ExpectedError::usage(format!("`{}` is no pattern: {why}", pattern.display()), "")
         })?;
         let glob = glob.compile_matcher();
         let inside =

@@ -116,11 +116,7 @@ pub fn read(path: &Path) -> Result<Option<BaseLeaks>, ExpectedError> {
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(why) => return Err(ExpectedError::file("read", path)(why)),
     };
-    let wrong = |why: String| ExpectedError::Session {
-        path: path.to_owned(),
-        why,
-        hint: "`memgate baseline fetch` writes it anew".to_owned(),
-    };
+    let wrong = |why: String| ExpectedError::session(path, why, "`memgate baseline fetch` writes it anew");
     let base: BaseLeaks = serde_json::from_slice(&bytes).map_err(|why| wrong(why.to_string()))?;
     match base.version {
         BASE_VERSION => Ok(Some(base)),

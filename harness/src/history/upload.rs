@@ -78,9 +78,8 @@ pub fn upload(
     report: &RunReport,
     console: &Console,
 ) -> Result<Uploaded, ExpectedError> {
-    let failed = |what: &str, hint: &str| ExpectedError::Machinery {
-        what: format!("not uploaded to {}: {what}", to.server),
-        hint: hint.to_owned(),
+    let failed = |what: &str, hint: &str| {
+        ExpectedError::machinery(format!("not uploaded to {}: {what}", to.server), hint)
     };
     let token = to.token.as_deref().map(secret).transpose().map_err(|why| failed(&why, ""))?;
     let token = token.as_deref().map(str::trim);
@@ -214,10 +213,7 @@ pub fn base(
 
 /// Asks a server, within `limit`.
 fn get<T: DeserializeOwned>(to: &Upload, path: &str, limit: Duration, most: u64) -> Result<T, ExpectedError> {
-    let failed = |what: &str, hint: &str| ExpectedError::Machinery {
-        what: format!("{}: {what}", to.server),
-        hint: hint.to_owned(),
-    };
+    let failed = |what: &str, hint: &str| ExpectedError::machinery(format!("{}: {what}", to.server), hint);
     let token = to.token.as_deref().map(secret).transpose().map_err(|why| failed(&why, ""))?;
     let token = token.as_deref().map(str::trim);
     https::check(&to.server).map_err(|why| failed(&why, ""))?;

@@ -30,11 +30,7 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) fn read(path: &Path) -> Result<Self, ExpectedError> {
-        let wrong = |why: String, hint: &str| ExpectedError::Session {
-            path: path.to_owned(),
-            why,
-            hint: hint.to_owned(),
-        };
+        let wrong = |why: String, hint: &str| ExpectedError::session(path, why, hint);
         let length = fs::metadata(path).map_err(ExpectedError::file("read", path))?.len();
         if length > LARGEST {
             return Err(wrong(

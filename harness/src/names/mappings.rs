@@ -224,11 +224,10 @@ impl Mappings {
 }
 
 fn undecided(why: String) -> ExpectedError {
-    ExpectedError::Usage {
-        what: why,
-        hint: "name the mapping.txt of the tested build, or the APKs that are tested (`suites.NAME.apks`)"
-            .to_owned(),
-    }
+    ExpectedError::usage(
+        why,
+        "name the mapping.txt of the tested build, or the APKs that are tested (`suites.NAME.apks`)",
+    )
 }
 
 /// The build that the APKs of a suite are.

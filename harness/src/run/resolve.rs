@@ -108,12 +108,9 @@ impl Symbols {
             return Ok(());
         }
         let bytes = fs::read(&path).map_err(ExpectedError::file("read", &path))?;
-        let stored: Vec<StoredModule> =
-            serde_json::from_slice(&bytes).map_err(|why| ExpectedError::Session {
-                path,
-                why: why.to_string(),
-                hint: "delete it: the symbols are then looked up again".to_owned(),
-            })?;
+        let stored: Vec<StoredModule> = serde_json::from_slice(&bytes).map_err(|why| {
+            ExpectedError::session(path, why.to_string(), "delete it: the symbols are then looked up again")
+        })?;
         for module in stored {
             let key = ModuleKey { path: module.path, build_id: from_hex(&module.build_id) };
             self.variables.entry(key.clone()).or_default().extend(module.variables);
@@ -145,10 +142,8 @@ impl Symbols {
             .filter(|module| !module.addresses.is_empty() || !module.variables.is_empty())
             .collect();
         let path = session.join(FILE);
-        let bytes = serde_json::to_vec(&stored).map_err(|why| ExpectedError::Machinery {
-            what: format!("cannot write symbols: {why}"),
-            hint: String::new(),
-        })?;
+        let bytes = serde_json::to_vec(&stored)
+            .map_err(|why| ExpectedError::machinery(format!("cannot write symbols: {why}"), ""))?;
         fs::write(&path, bytes).map_err(ExpectedError::file("write", &path))
     }
 

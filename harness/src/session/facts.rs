@@ -22,7 +22,7 @@ use crate::session::Session;
 const VERSION: u32 = 1;
 
 /// A run, as far as it is not in the frames.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
     /// Shape of this value.
     pub version: u32,
@@ -166,13 +166,7 @@ impl Facts {
             project: project.to_owned(),
             session: session.to_owned(),
             started,
-            duration_s: 0.0,
-            partial: false,
-            command_status: None,
-            origin: None,
-            root: String::new(),
-            suites: Vec::new(),
-            errors: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -188,11 +182,7 @@ impl Facts {
     /// # Errors
     /// When they are there and cannot be read.
     pub fn load(session: &Session) -> Result<Option<Self>, ExpectedError> {
-        let wrong = |why: String| ExpectedError::Session {
-            path: session.folder().to_owned(),
-            why,
-            hint: String::new(),
-        };
+        let wrong = |why: String| ExpectedError::session(session.folder().to_owned(), why, "");
         let info = session.info().map_err(|why| wrong(chain(&why)))?;
         if info.run.is_null() {
             return Ok(None);

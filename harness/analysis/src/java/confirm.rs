@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use memgate_model::{Metric, Per};
+use memgate_model::Metric;
 use memgate_wire::Outcome;
 
 use super::explain::GROWING_TIMES;
@@ -16,13 +16,13 @@ use super::findings::Findings;
 use super::hunt::executions_of_window;
 use super::series::{histograms, values};
 use crate::confirm::Next;
-use crate::growth::{Allowed, Finding, judge_series};
-use crate::policy::{GatePolicy, smallest_limit};
-use crate::rare;
+use crate::growth::{Finding, judge_series};
+use crate::policy::GatePolicy;
 use crate::record::{ProcessRecord, Window};
+use crate::repetition::{Repetition, limited, next_look};
 
 /// Nothing may have grown for this many iterations, or for the shortest run, before that is called
-/// the end of it, unless [`rare::executions_for`] as many were still.
+/// the end of it, unless [`crate::rare::executions_for`] as many were still.
 const QUIET_ITERATIONS: usize = 6;
 /// Nothing is decided sooner than after this many.
 const FEWEST_ITERATIONS: usize = 8;
@@ -30,8 +30,6 @@ const FEWEST_ITERATIONS: usize = 8;
 /// on a quiet one. Time in which the test slept counts for so much less: it is not repeated for
 /// ever.
 const PATIENCE: u32 = 5;
-/// Growth that has paused, or is irregular, is watched for up to this many times the usual limits.
-const PAUSED_FACTOR: u32 = 3;
 /// Holders are asked for again where the first answer was about something else, or left some of the
 /// classes out: asked for are those that grew in each of the last windows, and a class may stand
 /// still for once.
@@ -54,14 +52,7 @@ const HURRY_ITERATIONS: usize = 3;
 pub struct JavaConfirmation {
     test: String,
     limits: Vec<(Metric, f64)>,
-    warm_up: usize,
-    confidence: f64,
-    iterations: usize,
-    max_iterations: usize,
-    iteration_cap: usize,
-    min_run: Duration,
-    /// Iterations without growth after which it is known to be one-time.
-    quiet: usize,
+    run: Repetition,
     next_check: usize,
     /// Processor time of the process before the first end.
     cpu_before_ns: Option<u64>,
@@ -78,19 +69,10 @@ impl JavaConfirmation {
     /// For the test or test class `test` of `suite`.
     #[must_use]
     pub fn new(policy: &GatePolicy, suite: &str, test: &str) -> Self {
-        let limit = |metric| Some((metric, smallest_limit(policy, suite, test, metric, Per::Iteration)?));
-        let warm_up = policy.warm_up as usize;
-        let iterations = warm_up + policy.iterations.max(2) as usize;
         Self {
             test: test.to_owned(),
-            limits: Metric::ALL.into_iter().filter(|metric| metric.is_java()).filter_map(limit).collect(),
-            warm_up,
-            confidence: policy.confidence,
-            iterations,
-            max_iterations: (warm_up + policy.max_iterations as usize).max(iterations),
-            iteration_cap: (policy.iteration_cap as usize).max(iterations),
-            min_run: policy.min_run,
-            quiet: rare::executions_for(policy.rarest_leak),
+            limits: limited(policy, suite, test, Metric::is_java),
+            run: Repetition::of(policy),
             next_check: 0,
             cpu_before_ns: None,
             explained: 0,
@@ -151,11 +133,11 @@ impl JavaConfirmation {
             return Next::Continue;
         }
         let ends = histograms(record, &self.test).len();
-        if ends < FEWEST_ITERATIONS.min(self.iterations) || ends < self.next_check {
+        if ends < FEWEST_ITERATIONS.min(self.run.fewest) || ends < self.next_check {
             return Next::Continue;
         }
-        self.next_check = ends + (ends / 8).max(1);
-        let findings = Findings::of(record, &self.test, self.warm_up, self.confidence);
+        self.next_check = next_look(ends);
+        let findings = Findings::of(record, &self.test, self.run.warm_up, self.run.confidence);
         let counters = self.counters(record);
         self.leaks = !findings.growing.is_empty() || counters.contains(&Finding::Grows);
         if just_explained && self.leaks {
@@ -182,28 +164,28 @@ impl JavaConfirmation {
 
     fn enough(&self, findings: &Findings, counters: &[Finding], elapsed: Duration) -> bool {
         let ends = findings.ends;
-        if ends >= self.iteration_cap {
+        if ends >= self.run.cap {
             return true;
         }
         let still = counters.iter().all(|finding| *finding == Finding::Still);
         let settled = findings.growing.is_empty() && findings.open.is_empty();
-        let quiet = if elapsed < self.min_run { self.quiet } else { QUIET_ITERATIONS };
-        if still && settled && findings.quiet >= quiet && ends >= self.iterations {
+        let quiet = if elapsed < self.run.min_run { self.run.unchanged } else { QUIET_ITERATIONS };
+        if still && settled && findings.quiet >= quiet && ends >= self.run.fewest {
             return true;
         }
-        if ends >= self.iterations && findings.grown_bytes > ENOUGH_BYTES {
+        if ends >= self.run.fewest && findings.grown_bytes > ENOUGH_BYTES {
             return true;
         }
-        if ends < self.iterations || elapsed < self.min_run {
+        if ends < self.run.fewest || elapsed < self.run.min_run {
             return false;
         }
-        if (findings.paused || findings.irregular) && elapsed < self.min_run * PAUSED_FACTOR {
+        if (findings.paused || findings.irregular) && elapsed < self.run.patience() {
             return false;
         }
         // Where something leaks for certain, the rest need not be known.
         let objects = findings.open.is_empty() || !findings.growing.is_empty();
         let decided = objects && counters.iter().all(|finding| *finding != Finding::Open);
-        decided || ends >= self.max_iterations
+        decided || ends >= self.run.most
     }
 
     /// What threads, buffers and the like do, where they have a limit.
@@ -217,7 +199,7 @@ impl JavaConfirmation {
             let values = values(&windows, metric);
             // Of a hunt, a window has many executions.
             let limit = limit * executions_of_window(&windows);
-            let allowed = Allowed { limit, block: 1.0, warm_up: self.warm_up, confidence: self.confidence };
+            let allowed = self.run.allowed(limit, 1.0);
             (!values.is_empty()).then(|| judge_series(&values, allowed).finding)
         });
         judged.collect()

@@ -125,16 +125,9 @@ mod tests {
         Leak {
             id: id.into(),
             kind: LeakKind::Native,
-            title: String::new(),
             bytes_per_iteration: 48.0,
             count_per_iteration: 1.0,
-            class: None,
-            frames: Vec::new(),
-            holder: Vec::new(),
-            truncated: false,
-            owners: Vec::new(),
-            hold: None,
-            waiver: None,
+            ..Leak::default()
         }
     }
 

@@ -228,13 +228,7 @@ fn leak(id: String, title: String, (bytes, count): (f64, f64)) -> Leak {
         title,
         bytes_per_iteration: bytes,
         count_per_iteration: count,
-        class: None,
-        frames: Vec::new(),
-        holder: Vec::new(),
-        hold: None,
-        truncated: false,
-        owners: Vec::new(),
-        waiver: None,
+        ..Leak::default()
     }
 }
 

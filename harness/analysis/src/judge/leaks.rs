@@ -59,13 +59,9 @@ fn native(place: &Place, bytes: f64, count: f64, title: String) -> Leak {
         title,
         bytes_per_iteration: bytes,
         count_per_iteration: count,
-        class: None,
         frames: place.frames.clone(),
-        holder: Vec::new(),
-        hold: None,
         truncated: place.truncated,
-        owners: Vec::new(),
-        waiver: None,
+        ..Leak::default()
     }
 }
 
@@ -101,15 +97,10 @@ impl OsGroup {
             id: self.id(),
             kind: LeakKind::Os,
             title: format!("{} × {} {names}{more}", format_count(self.count), self.kind.noun()),
-            bytes_per_iteration: 0.0,
             count_per_iteration: self.count,
-            class: None,
             frames: self.place.as_ref().map(|place| place.frames.clone()).unwrap_or_default(),
-            holder: Vec::new(),
-            hold: None,
             truncated: self.place.as_ref().is_some_and(|place| place.truncated),
-            owners: Vec::new(),
-            waiver: None,
+            ..Leak::default()
         }
     }
 }
@@ -191,10 +182,7 @@ pub(super) fn shown(leak: &JavaLeak) -> Leak {
         class: Some(class.clone()),
         frames: frames.clone(),
         holder: holder.clone(),
-        hold: None,
-        truncated: false,
-        owners: Vec::new(),
-        waiver: None,
+        ..Leak::default()
     }
 }
 

@@ -11,12 +11,9 @@ use memgate_model::{Metric, Per};
 use super::Own;
 use crate::growth::{Allowed, Finding, judge_series};
 use crate::policy::{GatePolicy, smallest_limit};
-use crate::rare;
 use crate::record::ProcessRecord;
+use crate::repetition::{Repetition, next_look};
 use crate::stats::float;
-
-/// Growth that has paused is watched for up to this many times the usual limits.
-const PAUSED_FACTOR: u32 = 3;
 
 /// Follows what own libraries hold at the ends of one test.
 #[derive(Debug)]
@@ -24,7 +21,7 @@ pub struct NativeConfirmation {
     test: String,
     /// What may grow per iteration; `None`: anything.
     limit: Option<f64>,
-    policy: GatePolicy,
+    run: Repetition,
     own: Own,
     /// Live allocations of own libraries, by stack and size.
     live: HashMap<(u32, u64), u64>,
@@ -43,7 +40,7 @@ impl NativeConfirmation {
         Self {
             test: test.to_owned(),
             limit: smallest_limit(policy, suite, test, Metric::NativeLiveBytes, Per::Iteration),
-            policy: policy.clone(),
+            run: Repetition::of(policy),
             own: Own::default(),
             live: HashMap::new(),
             totals: Vec::new(),
@@ -95,32 +92,28 @@ impl NativeConfirmation {
     }
 
     fn decides(&mut self, elapsed: Duration) -> bool {
-        let Self { policy, totals, .. } = self;
+        let Self { run, totals, .. } = self;
         let Some(limit) = self.limit.filter(|_| !totals.is_empty()) else { return true };
         let ends = totals.len();
-        let warm_up = policy.warm_up as usize;
-        let fewest = warm_up + policy.iterations.max(2) as usize;
-        if ends >= (policy.iteration_cap as usize).max(fewest) {
+        if ends >= run.cap {
             return true;
         }
         let unchanged = totals.windows(2).all(|pair| pair[0] == pair[1]);
         if unchanged {
-            return ends > rare::executions_for(policy.rarest_leak)
-                || ends >= fewest && elapsed >= policy.min_run;
+            return ends > run.unchanged || ends >= run.fewest && elapsed >= run.min_run;
         }
-        if ends < fewest || ends < self.next_check || elapsed < policy.min_run {
+        if ends < run.fewest || ends < self.next_check || elapsed < run.min_run {
             return false;
         }
-        let most = (warm_up + policy.max_iterations as usize).max(fewest);
-        let patience = policy.min_run * PAUSED_FACTOR;
-        self.next_check = ends + (ends / 8).max(1);
+        self.next_check = next_look(ends);
         let growth = self.growth(limit);
-        !(growth.paused && elapsed < patience) && (growth.finding != Finding::Open || ends >= most)
+        !(growth.paused && elapsed < self.run.patience())
+            && (growth.finding != Finding::Open || ends >= self.run.most)
     }
 
     fn growth(&self, limit: f64) -> crate::growth::Growth {
-        let warm_up = (self.policy.warm_up as usize).min(self.totals.len() / 3);
-        judge_series(&self.totals, Allowed { limit, block: 1.0, warm_up, confidence: self.policy.confidence })
+        let warm_up = self.run.warm_up.min(self.totals.len() / 3);
+        judge_series(&self.totals, Allowed { warm_up, ..self.run.allowed(limit, 1.0) })
     }
 }
 

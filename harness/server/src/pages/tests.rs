@@ -170,13 +170,8 @@ fn every_page(text: &str) -> Vec<(&'static str, String)> {
         title: t(),
         bytes_per_iteration: 48.0,
         count_per_iteration: 1.0,
-        class: None,
         frames: one.frames.clone(),
-        holder: Vec::new(),
-        truncated: false,
-        owners: Vec::new(),
-        waiver: None,
-        hold: None,
+        ..Leak::default()
     };
     let pair = CompareView {
         selection: selection.clone(),

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 pub(super) use self::native::compiler;
 use super::{run, settings};
-use crate::cli::{DemoArgs, RunRequest};
+use crate::cli::{DemoArgs, RunArgs};
 use crate::exit::ExpectedError;
 use crate::output::Console;
 
@@ -46,12 +46,7 @@ fn build_and_run(folder: &Path, request: &DemoArgs, console: &Console) -> Result
     }
     let file = folder.join(CONFIGURATION);
     fs::write(&file, configuration(&suites)).map_err(ExpectedError::file("write", &file))?;
-    let request = RunRequest {
-        output_dir: request.output.output_dir.clone(),
-        every_report: true,
-        confirm: true,
-        ..RunRequest::default()
-    };
+    let request = RunArgs { output: request.output.clone(), every_report: true, ..RunArgs::default() };
     run::with_settings(&settings::load(Some(&file), console)?, &request, console)
 }
 

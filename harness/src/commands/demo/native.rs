@@ -51,11 +51,10 @@ pub(super) fn build(folder: &Path, keep: bool) -> Result<PathBuf, ExpectedError>
 fn not_built(compiler: &Path, output: &Output) -> ExpectedError {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     if said.contains("gtest/gtest.h") || said.contains("lgtest") {
-        return ExpectedError::Missing {
-            what: "the demo needs GoogleTest, headers and libraries, and the compiler does not find it"
-                .to_owned(),
-            hint: install_hint(Package::GoogleTest),
-        };
+        return ExpectedError::missing(
+            "the demo needs GoogleTest, headers and libraries, and the compiler does not find it",
+            install_hint(Package::GoogleTest),
+        );
     }
     ExpectedError::Missing {
         what: format!("{} cannot build the demo:\n{}", compiler.display(), said.trim_end()),

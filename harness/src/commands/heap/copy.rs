@@ -36,8 +36,7 @@ pub(super) fn trim(
         TrimError::Io(source) => ExpectedError::file("read", from)(source),
         why => ExpectedError::Session { path: from.to_owned(), why: why.to_string(), hint: String::new() },
     };
-    let usage =
-        |what: &str, hint: &str| ExpectedError::Usage { what: what.to_owned(), hint: hint.to_owned() };
+    let usage = |what: &str, hint: &str| ExpectedError::usage(what, hint);
     if same(from, to) {
         return Err(usage("a dump cannot be trimmed into itself", "name another file"));
     }

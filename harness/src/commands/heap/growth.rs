@@ -27,13 +27,10 @@ pub(super) fn growth(
     watch: &Watch<'_>,
 ) -> Result<Answer, ExpectedError> {
     if files.len() < FEWEST {
-        return Err(ExpectedError::Usage {
-            what: format!(
-                "{} dumps decide nothing: whatever is filled once has grown between them",
-                files.len()
-            ),
-            hint: format!("name {FEWEST} or more, the oldest first, with the same work done before each"),
-        });
+        return Err(ExpectedError::usage(
+            format!("{} dumps decide nothing: whatever is filled once has grown between them", files.len()),
+            format!("name {FEWEST} or more, the oldest first, with the same work done before each"),
+        ));
     }
     let (mut ledgers, mut odd) = (Vec::new(), Vec::new());
     for file in files {
@@ -57,10 +54,7 @@ pub(super) fn growth(
 /// The ledger of a dump, as a file.
 pub(super) fn ledger(from: &Path, to: &Path, watch: &Watch<'_>) -> Result<(), ExpectedError> {
     if same(from, to) {
-        return Err(ExpectedError::Usage {
-            what: "a ledger cannot take the place of its dump".to_owned(),
-            hint: "name another file".to_owned(),
-        });
+        return Err(ExpectedError::usage("a ledger cannot take the place of its dump", "name another file"));
     }
     let (ledger, _) = read(from, watch)?;
     write(to, |out| {
@@ -92,11 +86,7 @@ fn is_ledger(path: &Path) -> Result<bool, ExpectedError> {
 }
 
 fn read_ledger(path: &Path) -> Result<Ledger, ExpectedError> {
-    let wrong = |why: String| ExpectedError::Session {
-        path: path.to_owned(),
-        why,
-        hint: "`memgate heap ledger DUMP OUT` writes one".to_owned(),
-    };
+    let wrong = |why: String| ExpectedError::session(path, why, "`memgate heap ledger DUMP OUT` writes one");
     let file = File::open(path).map_err(ExpectedError::file("read", path))?;
     let ledger: Ledger = serde_json::from_reader(BufReader::new(file.take(LONGEST)))
         .map_err(|why| wrong(format!("it is no ledger: {why}")))?;

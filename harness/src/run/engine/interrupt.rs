@@ -23,10 +23,8 @@ impl Interrupts {
     /// Begins to listen. Must be called inside the runtime.
     pub(in crate::run) fn listen() -> Result<Self, ExpectedError> {
         let listen = |kind| {
-            signal(kind).map_err(|why| ExpectedError::Machinery {
-                what: format!("cannot listen for signals: {why}"),
-                hint: String::new(),
-            })
+            signal(kind)
+                .map_err(|why| ExpectedError::machinery(format!("cannot listen for signals: {why}"), ""))
         };
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,

@@ -75,9 +75,8 @@ impl Starts {
     /// Lays the list out.
     pub(super) fn begin(session: &Session) -> Result<Self, ExpectedError> {
         let path = session.frames().join(NAME);
-        let failed = |why: &dyn std::fmt::Display| ExpectedError::Machinery {
-            what: format!("failed to lay out {}: {why}", path.display()),
-            hint: String::new(),
+        let failed = |why: &dyn std::fmt::Display| {
+            ExpectedError::machinery(format!("failed to lay out {}: {why}", path.display()), "")
         };
         let file = OpenOptions::new()
             .read(true)
@@ -106,9 +105,8 @@ impl Starts {
 
     /// The command has ended: all of the list.
     pub(super) fn end(self) -> Result<Listed, ExpectedError> {
-        let failed = |why: io::Error| ExpectedError::Machinery {
-            what: format!("failed to read {}: {why}", self.path.display()),
-            hint: String::new(),
+        let failed = |why: io::Error| {
+            ExpectedError::machinery(format!("failed to read {}: {why}", self.path.display()), "")
         };
         self.page.ring(&self.bell, CHANGED).map_err(failed)?;
         let broken = |_| io::Error::other("the thread that reads it has ended early");

@@ -1,0 +1,72 @@
+//! How often a test that runs again, alone, has to run, and may: one reading of the policy for native tests, for
+//! Java tests and for the libraries below these.
+
+use std::time::Duration;
+
+use memgate_model::{Metric, Per};
+
+use crate::growth::Allowed;
+use crate::policy::{GatePolicy, smallest_limit};
+use crate::rare;
+
+/// Growth that has paused is watched for up to this many times the usual limits: a cache that has just filled up
+/// shows itself as one.
+const PAUSED_FACTOR: u32 = 3;
+
+/// Limits for one test.
+#[derive(Debug)]
+pub(crate) struct Repetition {
+    pub(crate) warm_up: usize,
+    pub(crate) confidence: f64,
+    /// Fewest executions, the warm-up among them.
+    pub(crate) fewest: usize,
+    /// While something is open.
+    pub(crate) most: usize,
+    /// Never more.
+    pub(crate) cap: usize,
+    /// So many without a change, and a rare leak would have shown.
+    pub(crate) unchanged: usize,
+    pub(crate) min_run: Duration,
+}
+
+impl Repetition {
+    pub(crate) fn of(policy: &GatePolicy) -> Self {
+        let warm_up = policy.warm_up as usize;
+        let fewest = warm_up + policy.iterations.max(2) as usize;
+        Self {
+            warm_up,
+            confidence: policy.confidence,
+            fewest,
+            most: (warm_up + policy.max_iterations as usize).max(fewest),
+            cap: (policy.iteration_cap as usize).max(fewest),
+            unchanged: rare::executions_for(policy.rarest_leak),
+            min_run: policy.min_run,
+        }
+    }
+
+    /// For `judge_exact` and `judge_series`.
+    pub(crate) const fn allowed(&self, limit: f64, block: f64) -> Allowed {
+        Allowed { limit, block, warm_up: self.warm_up, confidence: self.confidence }
+    }
+
+    /// For how long growth that has paused is watched.
+    pub(crate) fn patience(&self) -> Duration {
+        self.min_run * PAUSED_FACTOR
+    }
+}
+
+/// The end at which the series are looked at again: looking costs as much as there are ends.
+pub(crate) fn next_look(ends: usize) -> usize {
+    ends + (ends / 8).max(1)
+}
+
+/// What may grow per iteration of a test, of the metrics that are limited.
+pub(crate) fn limited(
+    policy: &GatePolicy,
+    suite: &str,
+    test: &str,
+    of: impl Fn(Metric) -> bool,
+) -> Vec<(Metric, f64)> {
+    let limit = |metric| Some((metric, smallest_limit(policy, suite, test, metric, Per::Iteration)?));
+    Metric::ALL.into_iter().filter(|metric| of(*metric)).filter_map(limit).collect()
+}
